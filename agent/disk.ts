@@ -1,0 +1,125 @@
+// Every change that Baton makes to the disk goes through here, one function a change, so that a test can kill the
+// process before and after each one (`witness`). What a file looks like after a power cut is said at each caller.
+// Must hold: a file appears under its final name whole and flushed, or not at all.
+
+import { constants, type FileHandle, chown, link, mkdir, open, rename, rm, stat } from 'node:fs/promises'
+import { randomBytes } from 'node:crypto'
+import { basename, dirname, join } from 'node:path'
+
+export type Change = 'create' | 'flush' | 'chmod' | 'link' | 'rename' | 'remove' | 'flush-directory' | 'make-directory'
+
+/** Called around each change; tests kill the process from it. */
+export type Witness = (moment: 'before' | 'after', change: Change, path: string) => void
+
+export interface Disk {
+  /** Opens `path` for writing, empty, replacing what was there under that name. Owned by the owner of its directory. */
+  create(path: string, mode: number): Promise<FileHandle>
+  /** fsync of an open file */
+  flush(file: FileHandle, path: string): Promise<void>
+  chmod(path: string, mode: number): Promise<void>
+  /** A second name for the same file; fails where `to` exists. */
+  link(from: string, to: string): Promise<void>
+  /** Atomic; replaces `to`. */
+  rename(from: string, to: string): Promise<void>
+  /** Nothing happens where there is no such file. */
+  remove(path: string): Promise<void>
+  /** fsync of a directory: makes the renames and links in it durable */
+  flushDirectory(path: string): Promise<void>
+  /** With its parents; nothing happens where it exists. Owned by the owner of the nearest existing parent. */
+  makeDirectory(path: string, mode: number): Promise<void>
+  /** `text` under `path`, all or nothing: temporary name, flush, rename, flush of the directory. */
+  writeWhole(path: string, text: string, mode: number): Promise<void>
+  /** Gives `path` another file's content under a second name, replacing what `path` was, all or nothing. */
+  linkOver(from: string, path: string): Promise<void>
+}
+
+export function makeDisk(witness: Witness = () => {}): Disk {
+  const around = async <T>(change: Change, path: string, act: () => Promise<T>): Promise<T> => {
+    witness('before', change, path)
+    const result = await act()
+    witness('after', change, path)
+    return result
+  }
+  const disk: Disk = {
+    create: (path, mode) =>
+      around('create', path, async () => {
+        // O_NOFOLLOW: a link planted under a predictable name must not lead a write elsewhere
+        const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_TRUNC | constants.O_NOFOLLOW
+        const file = await open(path, flags, mode)
+        try {
+          await file.chmod(mode)
+          await giveToOwnerOf(dirname(path), (uid, gid) => file.chown(uid, gid))
+          return file
+        } catch (error) {
+          await file.close()
+          throw error
+        }
+      }),
+    flush: (file, path) => around('flush', path, () => file.sync()),
+    chmod: (path, mode) =>
+      around('chmod', path, async () => {
+        const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW)
+        try {
+          await file.chmod(mode)
+          await file.sync()
+        } finally {
+          await file.close()
+        }
+      }),
+    link: (from, to) => around('link', to, () => link(from, to)),
+    rename: (from, to) => around('rename', to, () => rename(from, to)),
+    remove: (path) => around('remove', path, () => rm(path, { force: true })),
+    flushDirectory: (path) =>
+      around('flush-directory', path, async () => {
+        const directory = await open(path, constants.O_RDONLY | constants.O_DIRECTORY)
+        try {
+          await directory.sync()
+        } finally {
+          await directory.close()
+        }
+      }),
+    makeDirectory: (path, mode) =>
+      around('make-directory', path, async () => {
+        const first = await mkdir(path, { recursive: true, mode })
+        if (first !== undefined) await giveToOwnerOf(dirname(first), (uid, gid) => chown(path, uid, gid))
+      }),
+    async writeWhole(path, text, mode) {
+      const temporary = temporaryName(path)
+      const file = await disk.create(temporary, mode)
+      try {
+        await file.writeFile(text)
+        await disk.flush(file, temporary)
+      } finally {
+        await file.close()
+      }
+      await disk.rename(temporary, path)
+      await disk.flushDirectory(dirname(path))
+    },
+    async linkOver(from, path) {
+      const temporary = temporaryName(path)
+      await disk.link(from, temporary)
+      await disk.rename(temporary, path)
+      // rename(2) of two names of one file does nothing and leaves both
+      await disk.remove(temporary)
+    },
+  }
+  return disk
+}
+
+/** Hidden, in the same directory, and recognised by `isLeftover`. */
+export function temporaryName(path: string): string {
+  return join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.tmp`)
+}
+
+/** Whether `name` is a temporary name that `temporaryName` made for `path` and that an interrupted process left behind. */
+export function isLeftover(name: string, path: string): boolean {
+  const prefix = `.${basename(path)}.`
+  return name.startsWith(prefix) && /^[0-9a-f]{12}\.tmp$/.test(name.slice(prefix.length))
+}
+
+/** As root (a command line run by hand) what we make in somebody's directory must be theirs, or their service cannot replace it. */
+async function giveToOwnerOf(directory: string, give: (uid: number, gid: number) => Promise<void>): Promise<void> {
+  if (process.getuid?.() !== 0) return
+  const { uid, gid } = await stat(directory)
+  if (uid !== 0 || gid !== 0) await give(uid, gid)
+}

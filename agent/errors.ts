@@ -1,0 +1,98 @@
+// One error class, a closed union of codes, and the two tables that give each code its HTTP status and its exit code.
+// A message is one sentence: what was expected, then what was found. What to do next is the hint, apart.
+
+/** Process exit codes of every command (contract 2). */
+export const EXIT = {
+  done: 0,
+  unexpected: 1,
+  usage: 2,
+  unsupportedHost: 3,
+  network: 4,
+  verification: 5,
+  locked: 6,
+  refused: 7,
+  reverted: 8,
+  down: 9,
+} as const
+
+interface Meaning {
+  /** status of the answer when a request is refused with this code */
+  status: number
+  exit: number
+  title: string
+}
+
+export const MEANINGS = {
+  // requests
+  unauthorized: { status: 401, exit: EXIT.refused, title: 'a bearer token is needed' },
+  no_password: { status: 403, exit: EXIT.refused, title: 'no dashboard.password is set' },
+  too_many_failures: { status: 429, exit: EXIT.refused, title: 'too many failed attempts' },
+  invalid_request: { status: 400, exit: EXIT.usage, title: 'the request is not understood' },
+  invalid_tag: { status: 400, exit: EXIT.usage, title: 'the tag is not of the form vX.Y.Z' },
+  body_too_large: { status: 413, exit: EXIT.usage, title: 'the request body is too large' },
+  not_found: { status: 404, exit: EXIT.usage, title: 'there is nothing at this path' },
+  method_not_allowed: { status: 405, exit: EXIT.usage, title: 'the method is not allowed here' },
+  update_in_flight: { status: 409, exit: EXIT.locked, title: 'an operation is in flight' },
+  no_backup: { status: 404, exit: EXIT.refused, title: 'there is no backup executable' },
+  not_managed: { status: 501, exit: EXIT.refused, title: 'this is not a managed install' },
+  // settings and host
+  invalid_settings: { status: 500, exit: EXIT.usage, title: 'the settings are not valid' },
+  unsupported_host: { status: 501, exit: EXIT.unsupportedHost, title: 'this host is not supported' },
+  refused: { status: 409, exit: EXIT.refused, title: 'refused' },
+  // stages
+  check_failed: { status: 502, exit: EXIT.network, title: 'the check failed' },
+  release_not_found: { status: 502, exit: EXIT.network, title: 'the release was not found' },
+  release_unusable: { status: 502, exit: EXIT.verification, title: 'the release cannot be used' },
+  rate_limited: { status: 502, exit: EXIT.network, title: 'the feed refuses more requests for now' },
+  download_failed: { status: 502, exit: EXIT.network, title: 'the download failed' },
+  verify_failed: { status: 502, exit: EXIT.verification, title: 'the verification failed' },
+  swap_failed: { status: 500, exit: EXIT.unexpected, title: 'the swap failed' },
+  restart_failed: { status: 500, exit: EXIT.reverted, title: 'the successor did not take over' },
+  probation_failed: { status: 500, exit: EXIT.reverted, title: 'the successor failed in probation' },
+  undo_failed: { status: 500, exit: EXIT.down, title: 'putting the previous executable back failed too' },
+  interrupted: { status: 500, exit: EXIT.unexpected, title: 'the operation was interrupted' },
+  locked: { status: 409, exit: EXIT.locked, title: 'somebody else holds the lock' },
+  service_down: { status: 503, exit: EXIT.down, title: 'the service is down' },
+  unexpected: { status: 500, exit: EXIT.unexpected, title: 'an unexpected error' },
+} as const satisfies Record<string, Meaning>
+
+export type ErrorCode = keyof typeof MEANINGS
+
+export interface Details {
+  cause?: unknown
+  /** what to do next, one sentence */
+  hint?: string
+  /** more members for the problem document, such as `retryAfterSeconds` */
+  members?: Record<string, string | number | boolean | null>
+}
+
+export class BatonError extends Error {
+  readonly code: ErrorCode
+  readonly hint: string | null
+  readonly members: Record<string, string | number | boolean | null>
+
+  constructor(code: ErrorCode, message: string, details: Details = {}) {
+    super(message, details.cause === undefined ? undefined : { cause: details.cause })
+    this.name = 'BatonError'
+    this.code = code
+    this.hint = details.hint ?? null
+    this.members = details.members ?? {}
+  }
+}
+
+/** The error itself where it is ours, else one with `code` that says what was being done and keeps the cause. */
+export function asBatonError(cause: unknown, code: ErrorCode, doing: string): BatonError {
+  if (cause instanceof BatonError) return cause
+  return new BatonError(code, `${doing}: ${reasonOf(cause)}`, { cause })
+}
+
+/** One line that says why, with the innermost cause where the outer one says little. */
+export function reasonOf(cause: unknown): string {
+  if (!(cause instanceof Error)) return String(cause)
+  const code = 'code' in cause && typeof cause.code === 'string' ? cause.code : null
+  const message = cause.message || cause.name
+  const own = code !== null && !message.includes(code) ? `${message} (${code})` : message
+  return cause.cause instanceof Error && !own.includes(cause.cause.message)
+    ? `${own}: ${reasonOf(cause.cause)}`
+    : own
+}

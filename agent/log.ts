@@ -1,0 +1,59 @@
+// One typed union of what the agent has to say, and one formatter. No secret is ever a member of an event.
+
+import type { ErrorCode } from './errors.ts'
+import type { Kind, Outcome, Stage } from './state.ts'
+
+export type LogEvent =
+  | { event: 'serving'; tag: string; listeners: string[]; managed: boolean; handover: 'full' | 'drain'; missing: string[] }
+  | { event: 'unmanaged'; reason: string }
+  | { event: 'operation'; id: string; kind: Kind; stage: Stage }
+  | { event: 'finished'; id: string; kind: Kind; outcome: Outcome; to: string | null; code: ErrorCode | null; message: string | null }
+  | { event: 'successor'; pid: number; tag: string; doing: 'spawned' | 'accepting' | 'committed' }
+  | { event: 'drained'; moved: number; cut: number; left: number }
+  | { event: 'reverting'; message: string }
+  | { event: 'recovered'; message: string }
+  | { event: 'lossy'; message: string }
+  | { event: 'stopping'; signal: string }
+  | { event: 'warning'; message: string }
+
+export type Log = (event: LogEvent) => void
+
+/** One line for a person or a journal. */
+export function formatEvent(event: LogEvent): string {
+  switch (event.event) {
+    case 'serving': {
+      const how = event.managed ? 'managed' : 'unmanaged'
+      const lacks = event.missing.length === 0 ? '' : `; connections drain instead of moving, missing: ${event.missing.join(', ')}`
+      return `serving ${event.tag} on ${event.listeners.join(', ')} (${how})${lacks}`
+    }
+    case 'unmanaged':
+      return `updates are off: ${event.reason}`
+    case 'operation':
+      return `${event.kind} ${event.id}: ${event.stage}`
+    case 'finished': {
+      const to = event.to === null ? '' : ` ${event.to}`
+      const why = event.message === null ? '' : `: ${event.message} [${event.code ?? 'unexpected'}]`
+      return `${event.kind} ${event.id}: ${event.outcome}${to}${why}`
+    }
+    case 'successor':
+      return `successor ${event.tag} (pid ${event.pid}): ${event.doing}`
+    case 'drained':
+      return `drained: ${event.moved} connections moved, ${event.cut} cut, ${event.left} left to time out`
+    case 'reverting':
+      return `reverting: ${event.message}`
+    case 'recovered':
+      return `recovered: ${event.message}`
+    case 'lossy':
+      return `connections may be lost: ${event.message}`
+    case 'stopping':
+      return `stopping on ${event.signal}`
+    case 'warning':
+      return `warning: ${event.message}`
+    default:
+      return event satisfies never
+  }
+}
+
+export const logToStdout: Log = (event) => {
+  process.stdout.write(`baton: ${formatEvent(event)}\n`)
+}
