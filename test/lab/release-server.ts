@@ -1,0 +1,616 @@
+// A real HTTP(S) server that serves one dist folder twice: as GitHub's REST API with its web host, and as a static folder.
+// It is as awkward as the real ones are (redirects, quota, validators), and as hostile as `faults` asks for.
+// Only node: modules; listens on 127.0.0.1 only. The demo, the panel and the install tests use the plain behaviour.
+
+import { createHash } from 'node:crypto'
+import { createReadStream } from 'node:fs'
+import { readdir, readFile, stat } from 'node:fs/promises'
+import { createServer as createHttpServer } from 'node:http'
+import type { IncomingHttpHeaders, IncomingMessage, RequestListener, ServerResponse } from 'node:http'
+import { createServer as createHttpsServer } from 'node:https'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+/** What goes wrong. Empty: nothing. Every member may be changed while the server runs, through `server.faults`. */
+export interface Faults {
+  // the listing
+  /** tags that are flagged so, whatever releases.json says */
+  drafts?: string[]
+  prereleases?: string[]
+  /** only these tags are listed and `/releases/latest` names the first: an out of date mirror */
+  onlyTags?: string[]
+  /** asset names put first in the API's list and in SHA256SUMS, such as `../../etc/cron.d/x` */
+  extraNames?: string[]
+  /** leave out our assets, as in the minutes between publishing a release and uploading to it */
+  noAssets?: boolean
+  // the sums
+  /** `line`: SHA256SUMS has no line for an asset; `file`: there is no SHA256SUMS */
+  missingChecksum?: 'line' | 'file'
+  /** there is no release.json */
+  missingManifest?: boolean
+  /** `digest` in the API: as GitHub gives it, as older Enterprise servers do, or one that is not true */
+  digest?: 'true' | 'absent' | 'wrong'
+  /** bytes that the API says an asset has more (or fewer) than it has */
+  announcedDelta?: number
+  // every JSON and text answer
+  /** 200 with an HTML page: a captive portal */
+  html?: boolean
+  /** answered to every JSON and text request */
+  status?: number
+  rateLimited?: { status: 403 | 429; resetSeconds?: number; retryAfterSeconds?: number }
+  /** a JSON that never ends */
+  endlessJson?: boolean
+  /** answers nothing at all */
+  silent?: boolean
+  /** every request is redirected to itself, in a ring of two */
+  redirectLoop?: boolean
+  // the bytes of an asset
+  /** where the asset is redirected instead of to this server's own `/objects/…` */
+  redirectAssetTo?: string
+  /** the last byte is another one */
+  wrongSha256?: boolean
+  /** bytes sent after the end, with a content-length that agrees */
+  longerBy?: number
+  /** bytes lacking at the end, with a content-length that agrees */
+  shorterBy?: number
+  neverEnding?: boolean
+  /** content-length says this many more than are sent */
+  contentLengthDelta?: number
+  /** sends this many bytes, then nothing, with the connection open */
+  stallAfter?: number
+  /** breaks the connection after this many bytes, `cuts` times (default: always) */
+  cutAfter?: number
+  cuts?: number
+  /** slow-loris: one byte each this many milliseconds */
+  byteEveryMs?: number
+  /** answers 200 and the whole to a Range request */
+  ignoreRange?: boolean
+  /** another ETag in each answer, so that If-Range never holds */
+  changingEtag?: boolean
+  /** 206 with a Content-Range that is not what was asked for */
+  wrongContentRange?: boolean
+  /** status of every asset answer */
+  assetStatus?: number
+}
+
+export interface ReleaseServerOptions extends Faults {
+  /** `<dir>/<tag>/…`, and `<dir>/releases.json` where there is one */
+  dir: string
+  /** `owner/name`; default `acme/beacon` */
+  repo?: string
+  /** default: any free port */
+  port?: number
+  /** https instead of http */
+  tls?: { key: string; cert: string }
+  /** of each asset answer; default: as fast as it goes */
+  bytesPerSecond?: number
+  /** API requests that an anonymous client may make; default 60, as GitHub. A 304 counts too. */
+  quota?: number
+  /** a private repository: 404 for whoever does not send it */
+  token?: string
+  /** base of another server that the assets are redirected to, as GitHub does; default this one */
+  objectsUrl?: string
+}
+
+export interface Seen {
+  method: string
+  path: string
+  headers: IncomingHttpHeaders
+  status: number
+}
+
+export interface ReleaseServer extends AsyncDisposable {
+  /** the web host: `http://127.0.0.1:port` */
+  url: string
+  /** base of the REST API: `<url>/api/v3`, as GitHub Enterprise has it */
+  apiUrl: string
+  /** `<url>/static/` */
+  staticUrl: string
+  /** setting for the agent: `github:owner/name@<apiUrl>` */
+  feed: string
+  port: number
+  /** newest last, at most REQUESTS_MAX */
+  requests: Seen[]
+  faults: Faults
+  /** 0 or undefined: as fast as it goes */
+  throttle(bytesPerSecond: number | undefined): void
+  close(): Promise<void>
+}
+
+const REQUESTS_MAX = 10_000
+const TAG = /^v(\d+)\.(\d+)\.(\d+)$/
+const HTML = '<!doctype html><html><head><title>Log in to the guest network</title></head><body>Hello</body></html>\n'
+
+interface State {
+  options: ReleaseServerOptions
+  faults: Faults
+  bytesPerSecond: number | undefined
+  url: string
+  owner: string
+  quotaLeft: number
+  cutsMade: number
+  answers: number
+  sums: Map<string, { key: string; sha256: string }>
+}
+
+export async function releaseServer(options: ReleaseServerOptions): Promise<ReleaseServer> {
+  const { dir: _dir, repo, port, tls, bytesPerSecond, quota, token: _token, objectsUrl: _objects, ...faults } = options
+  const state: State = {
+    options,
+    faults,
+    bytesPerSecond,
+    url: '',
+    owner: repo ?? 'acme/beacon',
+    quotaLeft: quota ?? 60,
+    cutsMade: 0,
+    answers: 0,
+    sums: new Map(),
+  }
+  const requests: Seen[] = []
+  const listener: RequestListener = (request, response) => {
+    const seen = {
+      method: request.method ?? '',
+      path: request.url ?? '',
+      headers: request.headers,
+      status: 0,
+    }
+    requests.push(seen)
+    if (requests.length > REQUESTS_MAX) requests.shift()
+    response.on('close', () => (seen.status = response.statusCode))
+    answer(state, request, response).catch((cause: unknown) => {
+      if (response.headersSent) response.destroy()
+      else sendText(response, 500, `${String(cause)}\n`)
+    })
+  }
+  const server = tls ? createHttpsServer(tls, listener) : createHttpServer(listener)
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject)
+    server.listen(port ?? 0, '127.0.0.1', resolve)
+  })
+  const bound = (server.address() as AddressInfo).port
+  state.url = `${tls ? 'https' : 'http'}://127.0.0.1:${bound}`
+  const close = async (): Promise<void> => {
+    if (!server.listening) return
+    const closed = new Promise<void>((resolve) => server.close(() => resolve()))
+    server.closeAllConnections()
+    await closed
+  }
+  return {
+    url: state.url,
+    apiUrl: `${state.url}/api/v3`,
+    staticUrl: `${state.url}/static/`,
+    feed: `github:${state.owner}@${state.url}/api/v3`,
+    port: bound,
+    requests,
+    faults,
+    throttle: (value) => (state.bytesPerSecond = value),
+    close,
+    [Symbol.asyncDispose]: close,
+  }
+}
+
+async function answer(state: State, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  const url = new URL(request.url ?? '/', state.url)
+  const path = decodeURIComponent(url.pathname)
+  if (state.faults.silent) return
+  if (state.faults.redirectLoop) {
+    return redirect(response, url.searchParams.has('ring') ? url.pathname : `${url.pathname}?ring=1`)
+  }
+  if (request.method !== 'GET' && request.method !== 'HEAD') return sendText(response, 405, 'GET only\n')
+  if (path.startsWith('/api/v3/')) return await answerApi(state, request, response, path.slice(7), url)
+  if (path.startsWith(`/${state.owner}/releases/`)) {
+    return await answerWeb(state, request, response, path.slice(state.owner.length + 11))
+  }
+  if (path.startsWith('/objects/')) return await answerFile(state, request, response, path.slice(9))
+  if (path.startsWith('/static/')) return await answerStatic(state, request, response, path.slice(8))
+  sendText(response, 404, 'Not Found\n')
+}
+
+// ---- GitHub's REST API -------------------------------------------------------------------------------------------
+
+async function answerApi(
+  state: State,
+  request: IncomingMessage,
+  response: ServerResponse,
+  path: string,
+  url: URL,
+): Promise<void> {
+  const { token } = state.options
+  const authorized = token !== undefined && request.headers.authorization === `Bearer ${token}`
+  const prefix = `/repos/${state.owner}/releases`
+  if (path.startsWith(`${prefix}/assets/`) && (token === undefined || authorized)) {
+    const listed = await releasesOf(state)
+    const id = Number(path.slice(prefix.length + 8))
+    const asset = listed.flatMap((release) => release.assets).find((entry) => entry.id === id)
+    if (!asset) return sendJson(response, 404, { message: 'Not Found' })
+    if (!request.headers.accept?.includes('application/octet-stream')) return sendJson(response, 200, asset)
+    return redirect(response, `${objectsUrl(state)}${asset.path}`)
+  }
+  if (!authorized) state.quotaLeft--
+  const reset = Math.floor(Date.now() / 1000) + (state.faults.rateLimited?.resetSeconds ?? 1_800)
+  const exhausted = !authorized && state.quotaLeft < 0
+  const left = exhausted || state.faults.rateLimited ? 0 : Math.max(0, state.quotaLeft)
+  response.setHeader('x-ratelimit-limit', String(state.options.quota ?? 60))
+  response.setHeader('x-ratelimit-remaining', String(left))
+  response.setHeader('x-ratelimit-reset', String(reset))
+  response.setHeader('x-ratelimit-resource', 'core')
+  if (exhausted || state.faults.rateLimited) {
+    const { status = 403, retryAfterSeconds } = state.faults.rateLimited ?? {}
+    if (retryAfterSeconds !== undefined) {
+      response.setHeader('retry-after', String(retryAfterSeconds))
+      response.removeHeader('x-ratelimit-remaining')
+    }
+    return sendJson(response, status, { message: 'API rate limit exceeded for 127.0.0.1.' })
+  }
+  if (answeredByFault(state, response)) return
+  if (token !== undefined && !authorized) return sendJson(response, 404, { message: 'Not Found' })
+
+  const listed = await releasesOf(state)
+  if (path === prefix || path === `${prefix}/`) {
+    const perPage = Math.min(100, Number(url.searchParams.get('per_page') ?? 30))
+    const page = Number(url.searchParams.get('page') ?? 1)
+    if (page * perPage < listed.length) {
+      const next = `${state.url}/api/v3${prefix}?per_page=${perPage}&page=${page + 1}`
+      response.setHeader('link', `<${next}>; rel="next"`)
+    }
+    return sendTagged(request, response, listed.slice((page - 1) * perPage, page * perPage).map(withoutPath))
+  }
+  if (path === `${prefix}/latest`) {
+    const latest = listed.find((release) => !release.draft && !release.prerelease)
+    return latest
+      ? sendTagged(request, response, withoutPath(latest))
+      : sendJson(response, 404, { message: 'Not Found' })
+  }
+  if (path.startsWith(`${prefix}/tags/`)) {
+    const tag = path.slice(prefix.length + 6)
+    const release = listed.find((entry) => entry.tag_name === tag)
+    return release
+      ? sendTagged(request, response, withoutPath(release))
+      : sendJson(response, 404, { message: 'Not Found' })
+  }
+  sendJson(response, 404, { message: 'Not Found' })
+}
+
+/** github.com itself: the redirect to the latest release, and downloads by convention. */
+async function answerWeb(
+  state: State,
+  request: IncomingMessage,
+  response: ServerResponse,
+  path: string,
+): Promise<void> {
+  if (state.options.token !== undefined) return sendText(response, 404, 'Not Found\n')
+  if (path === 'latest') {
+    const listed = await releasesOf(state)
+    const latest = listed.find((release) => !release.draft && !release.prerelease)
+    return redirect(response, `${state.url}/${state.owner}/releases${latest ? `/tag/${latest.tag_name}` : ''}`)
+  }
+  if (path.startsWith('tag/')) return sendText(response, 200, HTML, 'text/html')
+  if (path.startsWith('download/')) {
+    const name = path.slice(9)
+    if (!(await exists(state, name))) return sendText(response, 404, 'Not Found\n')
+    return redirect(response, `${objectsUrl(state)}${name}`)
+  }
+  sendText(response, 404, 'Not Found\n')
+}
+
+async function answerStatic(state: State, request: IncomingMessage, response: ServerResponse, path: string) {
+  if (path === 'releases.json') {
+    if (answeredByFault(state, response)) return
+    const listed = await releasesOf(state)
+    const releases = listed.map(({ tag_name: tag, draft, prerelease }) => ({
+      tag,
+      draft,
+      prerelease,
+    }))
+    return sendTagged(request, response, { format: 1, releases })
+  }
+  await answerFile(state, request, response, path)
+}
+
+/** `<tag>/<name>`: a file of a release. The small ones are made to lie by the faults, the assets are streamed. */
+async function answerFile(state: State, request: IncomingMessage, response: ServerResponse, path: string) {
+  const { faults } = state
+  if (!(await exists(state, path))) return sendText(response, 404, 'Not Found\n')
+  const file = join(state.options.dir, path)
+  const name = path.slice(path.indexOf('/') + 1)
+  if (name === 'SHA256SUMS') {
+    if (answeredByFault(state, response)) return
+    return sendText(response, 200, await sumsOf(state, file))
+  }
+  if (name === 'release.json' || name === 'install.sh') {
+    if (answeredByFault(state, response)) return
+    return sendText(response, 200, await readFile(file, 'utf8'), 'application/octet-stream')
+  }
+  if (faults.redirectAssetTo !== undefined) return redirect(response, faults.redirectAssetTo)
+  if (faults.assetStatus !== undefined) return sendText(response, faults.assetStatus, 'no\n')
+  await sendAsset(state, request, response, file)
+}
+
+// ---- bytes of an asset -------------------------------------------------------------------------------------------
+
+async function sendAsset(state: State, request: IncomingMessage, response: ServerResponse, file: string) {
+  const { faults } = state
+  const { size, mtimeMs } = await stat(file)
+  state.answers++
+  const etag = `"${size.toString(16)}-${mtimeMs.toString(16)}${faults.changingEtag ? `-${state.answers}` : ''}"`
+  const end = size - (faults.shorterBy ?? 0) + (faults.longerBy ?? 0)
+  const ifRange = request.headers['if-range']
+  const asked = /^bytes=(\d+)-$/.exec(request.headers.range ?? '')
+  const partial = asked !== null && !faults.ignoreRange && (ifRange === undefined || ifRange === etag)
+  const from = partial ? Number(asked[1]) : 0
+  response.setHeader('etag', etag)
+  response.setHeader('content-type', 'application/octet-stream')
+  if (!faults.ignoreRange) response.setHeader('accept-ranges', 'bytes')
+  if (partial && from >= end) {
+    response.setHeader('content-range', `bytes */${end}`)
+    return sendText(response, 416, '')
+  }
+  if (partial) {
+    response.statusCode = 206
+    const first = faults.wrongContentRange ? Math.max(0, from - 1) : from
+    response.setHeader('content-range', `bytes ${first}-${end - 1}/${end}`)
+  }
+  if (!faults.neverEnding) response.setHeader('content-length', String(end - from + (faults.contentLengthDelta ?? 0)))
+  if (request.method === 'HEAD') return void response.end()
+  response.flushHeaders()
+
+  let sent = 0
+  const cut = faults.cutAfter !== undefined && state.cutsMade < (faults.cuts ?? Infinity) ? faults.cutAfter : Infinity
+  const stall = faults.stallAfter ?? Infinity
+  const started = performance.now()
+  for await (let chunk of bytesOf(file, from, end, size, faults)) {
+    while (chunk.length > 0) {
+      const most = Math.min(chunk.length, pieceSize(state), cut - sent, stall - sent)
+      if (most > 0) {
+        if (!response.write(chunk.subarray(0, most))) await drained(response)
+        if (response.destroyed) return
+      }
+      sent += most
+      chunk = chunk.subarray(most)
+      if (sent >= stall) return // the connection stays open and says nothing more
+      if (sent >= cut) {
+        state.cutsMade++
+        await sleep(20) // what was written reaches the client before the reset does
+        return void response.destroy()
+      }
+      await pace(state, sent, started)
+    }
+  }
+  if (faults.contentLengthDelta) return void response.destroy()
+  response.end()
+}
+
+async function* bytesOf(file: string, from: number, end: number, size: number, faults: Faults): AsyncGenerator<Buffer> {
+  let at = from
+  if (at < Math.min(end, size)) {
+    for await (const read of createReadStream(file, {
+      start: from,
+      end: Math.min(end, size) - 1,
+    })) {
+      const chunk = read as Buffer
+      at += chunk.length
+      if (faults.wrongSha256 && at === size) chunk[chunk.length - 1] = (chunk.at(-1) ?? 0) ^ 0xff
+      yield chunk
+    }
+  }
+  if (at < end) yield Buffer.alloc(end - at, 'x')
+  while (faults.neverEnding) yield Buffer.alloc(65_536, 'x')
+}
+
+function pieceSize(state: State): number {
+  if (state.faults.byteEveryMs !== undefined) return 1
+  return state.bytesPerSecond ? Math.max(1, Math.ceil(state.bytesPerSecond / 20)) : 65_536
+}
+
+async function pace(state: State, sent: number, started: number): Promise<void> {
+  if (state.faults.byteEveryMs !== undefined) return await sleep(state.faults.byteEveryMs)
+  if (!state.bytesPerSecond) return
+  const ahead = (sent / state.bytesPerSecond) * 1000 - (performance.now() - started)
+  if (ahead > 1) await sleep(Math.min(ahead, 1_000))
+}
+
+function drained(response: ServerResponse): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      response.off('drain', done)
+      response.off('close', done)
+      resolve()
+    }
+    response.on('drain', done)
+    response.on('close', done)
+  })
+}
+
+// ---- what is in the folder ---------------------------------------------------------------------------------------
+
+interface ListedAsset {
+  id: number
+  path: string
+  [member: string]: unknown
+}
+interface Listed {
+  tag_name: string
+  draft: boolean
+  prerelease: boolean
+  assets: ListedAsset[]
+  [member: string]: unknown
+}
+
+/** Newest first, in the shape of GitHub's `release` schema (the members that a client of releases reads). */
+async function releasesOf(state: State): Promise<Listed[]> {
+  const { faults, options } = state
+  const flags = await flagsOf(options.dir)
+  const tags = (await readdir(options.dir)).filter((name) => TAG.test(name)).toSorted(newestFirst)
+  const shown = faults.onlyTags ? tags.filter((tag) => faults.onlyTags?.includes(tag)) : tags
+  const releases: Listed[] = []
+  for (const tag of shown) {
+    const index = tags.length - tags.indexOf(tag)
+    const names = await readdir(join(options.dir, tag))
+    const manifest = names.includes('release.json')
+      ? await readFile(join(options.dir, tag, 'release.json'), 'utf8')
+      : '{}'
+    const { notes, publishedAt } = lenient(manifest)
+    const { mtime } = await stat(join(options.dir, tag))
+    const assets: ListedAsset[] = []
+    for (const [at, name] of [...(faults.extraNames ?? []), ...names.toSorted()].entries()) {
+      if (isHidden(faults, name)) continue
+      const file = join(options.dir, tag, name)
+      const real = names.includes(name)
+      const id = index * 1000 + at
+      const sums = name === 'SHA256SUMS' ? await sumsOf(state, file) : null
+      const sha256 = sums !== null ? sha256OfText(sums) : real ? await sha256Of(state, file) : '0'.repeat(64)
+      assets.push({
+        id,
+        path: `${tag}/${name}`,
+        name,
+        url: `${state.url}/api/v3/repos/${state.owner}/releases/assets/${id}`,
+        state: 'uploaded',
+        content_type: 'application/octet-stream',
+        size: sums !== null ? sums.length : real ? (await stat(file)).size + (faults.announcedDelta ?? 0) : 1,
+        ...digestOf(faults, sha256),
+        browser_download_url: `${state.url}/${state.owner}/releases/download/${tag}/${encodeURIComponent(name)}`,
+      })
+    }
+    releases.push({
+      id: index,
+      url: `${state.url}/api/v3/repos/${state.owner}/releases/${index}`,
+      html_url: `${state.url}/${state.owner}/releases/tag/${tag}`,
+      tag_name: tag,
+      name: tag,
+      body: typeof notes === 'string' ? notes : '',
+      draft: faults.drafts?.includes(tag) ?? flags.get(tag)?.draft ?? false,
+      prerelease: faults.prereleases?.includes(tag) ?? flags.get(tag)?.prerelease ?? false,
+      created_at: mtime.toISOString(),
+      published_at: typeof publishedAt === 'string' ? publishedAt : mtime.toISOString(),
+      assets,
+    })
+  }
+  return releases
+}
+
+function isHidden(faults: Faults, name: string): boolean {
+  if (name === 'SHA256SUMS') return faults.missingChecksum === 'file'
+  if (name === 'release.json') return faults.missingManifest === true
+  return faults.noAssets === true && name !== 'install.sh'
+}
+
+function digestOf(faults: Faults, sha256: string): { digest?: string } {
+  if (faults.digest === 'absent') return {}
+  return { digest: `sha256:${faults.digest === 'wrong' ? '0'.repeat(64) : sha256}` }
+}
+
+async function flagsOf(dir: string): Promise<Map<string, { draft: boolean; prerelease: boolean }>> {
+  const text = await readFile(join(dir, 'releases.json'), 'utf8').catch(() => '{}')
+  const { releases } = lenient(text) as {
+    releases?: { tag: string; draft?: boolean; prerelease?: boolean }[]
+  }
+  return new Map(
+    (releases ?? []).map(({ tag, draft, prerelease }) => [
+      tag,
+      { draft: draft ?? false, prerelease: prerelease ?? false },
+    ]),
+  )
+}
+
+async function sumsOf(state: State, file: string): Promise<string> {
+  const { faults } = state
+  const lines = (await readFile(file, 'utf8')).split('\n').filter((line) => line !== '')
+  const extra = (faults.extraNames ?? []).map((name) => `${'0'.repeat(64)}  ${name}`)
+  const kept =
+    faults.missingChecksum === 'line' ? lines.filter((line) => /release\.json|install\.sh/.test(line)) : lines
+  return [...extra, ...kept].map((line) => `${line}\n`).join('')
+}
+
+/** True for a file of a release that the faults do not hide. */
+async function exists(state: State, path: string): Promise<boolean> {
+  const [tag = '', name = '', ...rest] = path.split('/')
+  if (!TAG.test(tag) || name === '' || name.startsWith('.') || rest.length > 0 || isHidden(state.faults, name))
+    return false
+  const found = await stat(join(state.options.dir, tag, name)).catch(() => null)
+  return found?.isFile() ?? false
+}
+
+async function sha256Of(state: State, file: string): Promise<string> {
+  const { size, mtimeMs, ino } = await stat(file)
+  const key = `${size}-${mtimeMs}-${ino}`
+  const known = state.sums.get(file)
+  if (known?.key === key) return known.sha256
+  const hash = createHash('sha256')
+  for await (const chunk of createReadStream(file)) hash.update(chunk as Buffer)
+  const sha256 = hash.digest('hex')
+  state.sums.set(file, { key, sha256 })
+  return sha256
+}
+
+function sha256OfText(text: string): string {
+  return createHash('sha256').update(text).digest('hex')
+}
+
+function newestFirst(a: string, b: string): number {
+  const [left, right] = [a, b].map((tag) => tag.slice(1).split('.').map(Number))
+  for (let i = 0; i < 3; i++) {
+    const difference = (right?.[i] ?? 0) - (left?.[i] ?? 0)
+    if (difference !== 0) return difference
+  }
+  return 0
+}
+
+function lenient(text: string): Record<string, unknown> {
+  try {
+    return JSON.parse(text) as Record<string, unknown>
+  } catch {
+    return {}
+  }
+}
+
+// ---- answers -----------------------------------------------------------------------------------------------------
+
+/** True where a fault has answered in place of a JSON or text. */
+function answeredByFault(state: State, response: ServerResponse): boolean {
+  const { faults } = state
+  if (faults.html) sendText(response, 200, HTML, 'text/html; charset=utf-8')
+  else if (faults.status !== undefined) sendText(response, faults.status, 'no\n')
+  else if (faults.endlessJson) sendEndless(response)
+  else return false
+  return true
+}
+
+function sendEndless(response: ServerResponse): void {
+  response.writeHead(200, { 'content-type': 'application/json' })
+  response.write('[')
+  const more = (): void => {
+    while (!response.destroyed && response.write('{"tag_name":"v9.9.9"},'.repeat(1_000)));
+  }
+  response.on('drain', more)
+  more()
+}
+
+function sendTagged(request: IncomingMessage, response: ServerResponse, value: unknown): void {
+  const text = JSON.stringify(value)
+  const etag = `W/"${sha256OfText(text)}"`
+  response.setHeader('etag', etag)
+  if (request.headers['if-none-match'] === etag) return void response.writeHead(304).end()
+  sendText(response, 200, text, 'application/json; charset=utf-8')
+}
+
+function sendJson(response: ServerResponse, status: number, value: unknown): void {
+  sendText(response, status, JSON.stringify(value), 'application/json; charset=utf-8')
+}
+
+function sendText(response: ServerResponse, status: number, text: string, type = 'text/plain; charset=utf-8'): void {
+  response.writeHead(status, { 'content-type': type, 'content-length': Buffer.byteLength(text) })
+  response.end(text)
+}
+
+function redirect(response: ServerResponse, location: string): void {
+  response.writeHead(302, { location, 'content-length': 0 }).end()
+}
+
+function objectsUrl(state: State): string {
+  return `${state.options.objectsUrl ?? state.url}/objects/`
+}
+
+function withoutPath({ assets, ...release }: Listed): Record<string, unknown> {
+  return { ...release, assets: assets.map(({ path: _path, ...asset }) => asset) }
+}
