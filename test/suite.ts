@@ -143,7 +143,7 @@ export function suite(name: string, { timeoutMs = TIMEOUT_MS, skip = null }: Sui
     if (account.running) throw new Error(`suite \`${name}\`: \`.run()\` is called twice`)
     account.running = true
     for (const title of account.results.keys()) {
-      if (only !== null && !only.has(title)) leave(account, title, 'skipped', 0)
+      if (only !== null && !only.has(title) && account.results.get(title) === null) leave(account, title, 'skipped', 0)
     }
     inner.run()
     const run = queue.pop()
