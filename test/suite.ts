@@ -164,7 +164,7 @@ process.on('exit', (code) => {
     const { name, running, results } = account
     if (!running) fail(account, '.run()', `suite \`${name}\`: \`.run()\` is never called`)
     if (results.size === 0) fail(account, 'no tests', `suite \`${name}\` has no tests`)
-    for (const [title, result] of [...results]) {
+    for (const [title, result] of results) {
       if (result === null) fail(account, title, `suite \`${name}\`: \`${title}\` never ended`)
       if (result === 'skipped' && neverSkip)
         fail(account, title, `suite \`${name}\`: \`${title}\` is skipped, here nothing may be`)

@@ -1,0 +1,207 @@
+// Holds the architecture: who may import whom, who may import which package, and what may be named where.
+// Reads the tree as text, so it holds for what no test imports too.
+
+import { readdirSync, readFileSync } from 'node:fs'
+import { dirname, join, normalize, relative } from 'node:path'
+import { suite } from './suite.ts'
+import { equal, not } from './assert.ts'
+
+const ROOT = join(import.meta.dirname, '..')
+const NOT_OURS = new Set(['node_modules', 'dist', '.git', '.cache'])
+
+interface Source {
+  path: string
+  text: string
+}
+
+interface Import {
+  from: string
+  specifier: string
+  /** the path from the root for our own files, the name of the package otherwise, `node:` for Node's own */
+  target: string
+  typeOnly: boolean
+}
+
+const files = walk(ROOT)
+const sources = files.filter(({ path }) => path.endsWith('.ts'))
+const imports = sources.flatMap(importsOf)
+const own = imports.filter(({ specifier }) => specifier.startsWith('.'))
+const packages = imports.filter(({ specifier }) => !/^(\.|node:)/.test(specifier))
+
+const test = suite('layers')
+
+test('what is shipped imports no test', () => {
+  // the demo puts the test lab's release server and load on a real install: it is the one exception
+  none(own, ({ from, target }) => !inside('test', from) && inside('test', target) && from !== 'deploy/demo.ts')
+})
+
+test('agent/ imports nothing of ours but agent/', () => {
+  none(own, ({ from, target }) => inside('agent', from) && !inside('agent', target))
+})
+
+test('agent/ knows nothing of the reference service outside agent/service/', () => {
+  const outside = (path: string): boolean => inside('agent', path) && !inside('agent/service', path)
+  none(own, ({ from, target }) => outside(from) && inside('agent/service', target))
+  const named = files.filter(({ path, text }) => outside(path) && /beacon/i.test(text))
+  equal(paths(named), [])
+})
+
+test('deploy/ is imported by install.ts, container/ and tests only', () => {
+  none(own, ({ from, target }) => inside('deploy', target) && !/^(deploy|container|test)\/|^install\.ts$/.test(from))
+})
+
+test('the words and the story are pure: they import each other, and `update.ts` imports nothing else', () => {
+  const words = new Set(['agent/errors.ts', 'agent/release.ts', 'agent/state.ts'])
+  const pure = (path: string): boolean => words.has(path) || path === 'agent/update.ts'
+  none(imports, ({ from, target, typeOnly }) => pure(from) && !words.has(target) && !typeOnly)
+})
+
+test('agent/ uses one package, undici, in one file', () => {
+  const inAgent = packages.filter(({ from }) => inside('agent', from))
+  equal(
+    unique(inAgent.map(({ from, target }) => `${target} in ${from}`)),
+    inAgent.length > 0 ? ['undici in agent/feed/http.ts'] : [],
+  )
+})
+
+test('each package has one importer', () => {
+  const names = unique(packages.map(({ specifier }) => specifier))
+  const crowded = names
+    .map((name) => ({ name, from: unique(packages.filter((it) => it.specifier === name).map(({ from }) => from)) }))
+    .filter(({ from }) => from.length > 1)
+  equal(crowded, [])
+})
+
+test('package.json lists what is imported, and nothing that is not used', () => {
+  const { dependencies, devDependencies, optionalDependencies, scripts } = packageJson()
+  const tools = new Set(['tsx', 'typescript', 'oxlint', 'oxlint-tsgolint', 'oxfmt', '@types/node', 'axe-core'])
+  const listed = Object.keys({ ...dependencies, ...devDependencies })
+  const imported = new Set(packages.map(({ target }) => target))
+  equal(
+    [...imported].filter((name) => !listed.includes(name)),
+    [],
+  )
+  equal(
+    listed.filter((name) => !imported.has(name) && !tools.has(name)),
+    [],
+  )
+  const versions = Object.values({ ...dependencies, ...devDependencies, ...optionalDependencies })
+  equal(
+    versions.filter((version) => !/^\d+\.\d+\.\d+$/.test(version)),
+    [],
+  )
+  for (const [name, command] of Object.entries(scripts)) {
+    const file = /tsx (\S+\.ts)/.exec(command)?.[1]
+    if (file !== undefined)
+      not.equal(paths(files).indexOf(file), -1, `script \`${name}\` runs a file that is not there`)
+  }
+})
+
+test('runtime packages are dependencies: what agent/, deploy/ and install.ts import needs no devDependency, but esbuild', () => {
+  const { dependencies } = packageJson()
+  none(packages, ({ from, target }) => !inside('test', from) && !(target in dependencies) && target !== 'esbuild')
+})
+
+test('no file names this machine, a registry or what lies outside the repository', () => {
+  // in pieces, so that this file does not name them either
+  const publicRegistry = ['registry.npm', 'js.org'].join('')
+  const registry = new URL(process.env['npm_config_registry'] ?? `https://${publicRegistry}/`).hostname
+  const forbidden = [
+    ['/wo', 'rk/'],
+    ['/tmp/', 'team'],
+    ['../sha', 'red'],
+    ['.lib', 'rary/'],
+    [publicRegistry],
+    [registry],
+  ].map((pieces) => pieces.join(''))
+  const found = files.flatMap(({ path, text }) =>
+    forbidden.filter((word) => text.includes(word)).map((word) => `${path}: ${word}`),
+  )
+  equal(found, [])
+  equal(
+    files
+      .filter(({ path, text }) => path === 'package-lock.json' && text.includes('"resolved"'))
+      .map(({ path }) => path),
+    [],
+  )
+})
+
+test('no file or name is called utils, helpers, Manager or Impl', () => {
+  const byPath = files.filter(({ path }) => /(^|\/)(utils?|helpers?|misc|common)[./]|manager/i.test(path))
+  equal(paths(byPath), [])
+  const name = /\b(?:class|interface|type|function|const|let)\s+(?:\w*(?:Manager|Impl|Utils?)\b|I[A-Z][a-z]\w*\b)/
+  equal(
+    sources.flatMap(({ path, text }) => (name.exec(text) ?? []).map((match) => `${path}: ${match}`)),
+    [],
+  )
+})
+
+test('a file opens with what it does', () => {
+  const silent = sources.filter(({ path, text }) => !path.endsWith('.d.ts') && !/^(#!.*\n)?(\/\/|\/\*\*)/.test(text))
+  equal(paths(silent), [])
+})
+
+test('uvu is imported by its guard and its assertions only', () => {
+  none(packages, ({ from, target }) => target === 'uvu' && from !== 'test/suite.ts' && from !== 'test/assert.ts')
+})
+
+test.run()
+
+function walk(folder: string): Source[] {
+  return readdirSync(folder, { withFileTypes: true }).flatMap((entry) => {
+    const path = join(folder, entry.name)
+    if (NOT_OURS.has(entry.name)) return []
+    if (entry.isDirectory()) return walk(path)
+    if (!entry.isFile() || /\.(png|ico|zst|gz)$/.test(entry.name)) return []
+    return [{ path: relative(ROOT, path), text: readFileSync(path, 'utf8') }]
+  })
+}
+
+function importsOf({ path, text }: Source): Import[] {
+  const clauses = [
+    /^import\s+(?<type>type\s)?\s*[\w*{][^'"]*?\sfrom\s+['"](?<specifier>[^'"]+)['"]/gm,
+    /^export\s+(?<type>type\s)?\s*(?:\*(?:\s+as\s+\w+)?|\{[^}]*\})\s+from\s+['"](?<specifier>[^'"]+)['"]/gm,
+    /^import\s+['"](?<specifier>[^'"]+)['"]/gm,
+    /(?:\bawait\s+|\(\)\s*=>\s*|\breturn\s+)import\(\s*['"](?<specifier>[^'"]+)['"]/g,
+    /\brequire(?:\.resolve)?\(\s*['"](?<specifier>[^'"]+)['"]/g,
+  ]
+  return clauses.flatMap((clause) =>
+    Array.from(text.matchAll(clause), ({ groups }) => {
+      const specifier = groups?.['specifier'] ?? ''
+      return { from: path, specifier, target: targetOf(path, specifier), typeOnly: groups?.['type'] !== undefined }
+    }),
+  )
+}
+
+function targetOf(from: string, specifier: string): string {
+  if (specifier.startsWith('.')) return normalize(join(dirname(from), specifier))
+  if (specifier.startsWith('node:')) return 'node:'
+  return specifier.split('/', specifier.startsWith('@') ? 2 : 1).join('/')
+}
+
+function packageJson(): Record<
+  'dependencies' | 'devDependencies' | 'optionalDependencies' | 'scripts',
+  Record<string, string>
+> {
+  return JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
+}
+
+function inside(room: string, path: string): boolean {
+  return path.startsWith(`${room}/`)
+}
+
+/** The text names every offender, so the message says what to mend. */
+function none(all: Import[], offends: (it: Import) => boolean): void {
+  equal(
+    all.filter(offends).map(({ from, specifier }) => `${from} imports ${specifier}`),
+    [],
+  )
+}
+
+function paths(some: Source[]): string[] {
+  return some.map(({ path }) => path)
+}
+
+function unique(names: string[]): string[] {
+  return [...new Set(names)].toSorted()
+}
