@@ -1,0 +1,281 @@
+// The service's configuration: one JSON file, read once, into one frozen record; every fault is reported at once.
+// Path: `--config FILE`, else `<SERVICE>_CONFIG`, else the place where the installer puts it. Only the last may be missing.
+// Must hold: no message repeats a value that may be the password.
+
+import { readFileSync } from 'node:fs'
+import { homedir } from 'node:os'
+import { isAbsolute, join, resolve } from 'node:path'
+import { BatonError, reasonOf } from '../errors.ts'
+
+/** Where to listen; `tls` makes it https. A path is a unix socket. */
+export type Listener = ({ host: string; port: number } | { path: string }) & {
+  tls: { key: string; cert: string } | null
+}
+
+/** Milliseconds; what is absent is left to the agent's defaults. */
+export interface UpdateSettings {
+  probationMs?: number
+  readyMs?: number
+  drainMs?: number
+  stallMs?: number
+}
+
+export interface Settings {
+  /** null where no file was read: everything is at its default */
+  configPath: string | null
+  /** the admin bearer token; null turns the update endpoints off */
+  password: string | null
+  /** prefix of the agent's routes: '' or '/something' */
+  basePath: string
+  listeners: readonly Listener[]
+  stateDirectory: string
+  feed: string | null
+  update: Readonly<UpdateSettings>
+}
+
+export const CONFIG_MAX_BYTES = 256 * 1024
+const LISTENERS_MAX = 16
+/** sun_path is 108 bytes on Linux and 104 on macOS, with the terminating zero */
+const SOCKET_PATH_MAX_BYTES = 103
+const PASSWORD_MAX = 1024
+const UPDATE_BOUNDS = {
+  probationMs: [0, 3_600_000],
+  readyMs: [100, 3_600_000],
+  drainMs: [0, 3_600_000],
+  stallMs: [100, 3_600_000],
+} as const satisfies Record<keyof UpdateSettings, readonly [number, number]>
+
+export type Environment = Readonly<Record<string, string | undefined>>
+
+/** Reads and checks the configuration. Throws BatonError invalid_settings that lists every fault. */
+export function readSettings(service: string, argv: readonly string[], environment: Environment): Readonly<Settings> {
+  const named = configArgument(argv) ?? environment[variableName(service)]
+  const path = named === undefined || named === '' ? defaultConfigPath(service, environment) : resolve(named)
+  let text: string
+  try {
+    text = readFileSync(path, 'utf8')
+  } catch (cause) {
+    const missing = cause instanceof Error && 'code' in cause && cause.code === 'ENOENT'
+    if (missing && !named) return parseSettings('{}', { service, configPath: null, environment })
+    throw new BatonError('invalid_settings', `reading the configuration ${path}: ${reasonOf(cause)}`, { cause })
+  }
+  return parseSettings(text, { service, configPath: path, environment })
+}
+
+/** `beacon` -> `BEACON_CONFIG` */
+export function variableName(service: string): string {
+  return `${service.toUpperCase().replaceAll(/[^A-Z0-9]/g, '_')}_CONFIG`
+}
+
+interface Context {
+  service: string
+  configPath: string | null
+  environment: Environment
+}
+
+/** Pure: text in, settings out. Relative paths are relative to the working directory. */
+export function parseSettings(text: string, context: Context): Readonly<Settings> {
+  const where = context.configPath ?? 'the defaults'
+  if (text.length > CONFIG_MAX_BYTES) {
+    throw invalid(where, [`expected at most ${CONFIG_MAX_BYTES} bytes, got ${text.length}`])
+  }
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch {
+    // the parser's own message quotes the text, and the text holds the password
+    throw invalid(where, ['expected JSON'])
+  }
+  const faults: string[] = []
+  const fields = known(
+    value,
+    'the file',
+    ['dashboard', 'basePath', 'listen', 'stateDirectory', 'feed', 'update'],
+    faults,
+  )
+  const dashboard = known(fields['dashboard'] ?? {}, '`dashboard`', ['password'], faults)
+  const settings: Settings = {
+    configPath: context.configPath,
+    password: passwordFrom(dashboard['password'], faults),
+    basePath: basePathFrom(fields['basePath'], faults),
+    listeners: listenersFrom(fields['listen'], faults),
+    stateDirectory: directoryFrom(fields['stateDirectory'], context, faults),
+    feed: textFrom(fields['feed'], '`feed`', 4096, faults),
+    update: updateFrom(fields['update'], faults),
+  }
+  if (faults.length > 0) throw invalid(where, faults)
+  return deepFreeze(settings)
+}
+
+function invalid(where: string, faults: string[]): BatonError {
+  return new BatonError('invalid_settings', `the configuration (${where}) is not valid: ${faults.join('; ')}`)
+}
+
+function configArgument(argv: readonly string[]): string | null {
+  let path: string | null = null
+  for (let i = 0; i < argv.length; i++) {
+    const argument = argv[i] ?? ''
+    if (argument === 'serve' && i === 0) continue
+    if (argument === '--config') path = argv[++i] ?? ''
+    else if (argument.startsWith('--config=')) path = argument.slice('--config='.length)
+    else throw new BatonError('invalid_settings', `expected \`--config FILE\`, got \`${argument.slice(0, 80)}\``)
+    if (path === '') throw new BatonError('invalid_settings', 'expected a path after `--config`')
+  }
+  return path
+}
+
+/** Contract 3: /etc for root, the XDG directory for everybody else. */
+function defaultConfigPath(service: string, environment: Environment): string {
+  if (process.getuid?.() === 0) return join('/etc', service, 'config.json')
+  return join(absolute(environment['XDG_CONFIG_HOME']) ?? join(homedir(), '.config'), service, 'config.json')
+}
+
+function defaultStateDirectory(service: string, environment: Environment): string {
+  const systemd = absolute(environment['STATE_DIRECTORY']?.split(':')[0]) // set by systemd for `StateDirectory=`
+  if (systemd !== null) return systemd
+  if (process.getuid?.() === 0) return join('/var/lib', service)
+  return join(absolute(environment['XDG_STATE_HOME']) ?? join(homedir(), '.local', 'state'), service)
+}
+
+/** XDG: a relative value is to be ignored. */
+function absolute(path: string | undefined): string | null {
+  return path !== undefined && isAbsolute(path) ? path : null
+}
+
+function known(value: unknown, name: string, keys: readonly string[], faults: string[]): Record<string, unknown> {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    faults.push(`expected an object in ${name}, got ${typeName(value)}`)
+    return {}
+  }
+  for (const key of Object.keys(value)) {
+    if (!keys.includes(key)) {
+      faults.push(`unknown setting \`${key.slice(0, 40)}\` in ${name}, expected one of ${keys.join(', ')}`)
+    }
+  }
+  return value as Record<string, unknown>
+}
+
+function passwordFrom(value: unknown, faults: string[]): string | null {
+  if (value === undefined || value === null || value === '') return null
+  // what a bearer header can carry: a visible ASCII text without spaces
+  if (typeof value === 'string' && value.length <= PASSWORD_MAX && /^[!-~]+$/.test(value)) return value
+  const got = typeof value === 'string' ? 'another text' : typeName(value)
+  faults.push(
+    `expected 1 to ${PASSWORD_MAX} visible ASCII characters without spaces in \`dashboard.password\`, got ${got}`,
+  )
+  return null
+}
+
+function basePathFrom(value: unknown, faults: string[]): string {
+  if (value === undefined || value === '' || value === '/') return ''
+  if (typeof value === 'string' && /^(\/[A-Za-z0-9._~-]{1,64}){1,8}$/.test(value)) return value
+  faults.push(`expected a path such as \`/beacon\` in \`basePath\`, got ${shown(value)}`)
+  return ''
+}
+
+function listenersFrom(value: unknown, faults: string[]): Listener[] {
+  if (value === undefined) return [{ host: '127.0.0.1', port: 8080, tls: null }]
+  const list: unknown[] = Array.isArray(value) ? value : [value]
+  if (list.length === 0 || list.length > LISTENERS_MAX) {
+    faults.push(`expected 1 to ${LISTENERS_MAX} listeners in \`listen\`, got ${list.length}`)
+    return []
+  }
+  const listeners = list.map((one, i) =>
+    listenerFrom(one, Array.isArray(value) ? `\`listen[${i}]\`` : '`listen`', faults),
+  )
+  const seen = new Set<string>()
+  for (const [i, listener] of listeners.entries()) {
+    if (listener === null) continue
+    const key = 'path' in listener ? listener.path : `${listener.host} ${listener.port}`
+    if (seen.has(key) && !key.endsWith(' 0')) faults.push(`\`listen[${i}]\` repeats an earlier one`)
+    seen.add(key)
+  }
+  return listeners.filter((listener) => listener !== null)
+}
+
+function listenerFrom(value: unknown, name: string, faults: string[]): Listener | null {
+  const before = faults.length
+  const fields = known(value, name, ['host', 'port', 'path', 'tls'], faults)
+  if (faults.length > before) return null
+  const tls = tlsFrom(fields['tls'], name, faults)
+  if (fields['path'] !== undefined) {
+    if (fields['host'] !== undefined || fields['port'] !== undefined) {
+      faults.push(`expected either \`path\` or \`host\` and \`port\` in ${name}, got both`)
+    }
+    const path = fields['path']
+    if (
+      typeof path !== 'string' ||
+      path === '' ||
+      Buffer.byteLength(path) > SOCKET_PATH_MAX_BYTES ||
+      path.includes('\0')
+    ) {
+      faults.push(`expected 1 to ${SOCKET_PATH_MAX_BYTES} bytes in \`path\` of ${name}, got ${shown(path)}`)
+      return null
+    }
+    return { path: resolve(path), tls }
+  }
+  const host = fields['host'] ?? '127.0.0.1'
+  const port = fields['port']
+  if (typeof host !== 'string' || !/^[A-Za-z0-9.:_%-]{1,255}$/.test(host)) {
+    faults.push(`expected a host name or an address in \`host\` of ${name}, got ${shown(host)}`)
+  }
+  if (typeof port !== 'number' || !Number.isInteger(port) || port < 0 || port > 65535) {
+    faults.push(`expected a number from 0 to 65535 in \`port\` of ${name}, got ${shown(port)}`)
+  }
+  return faults.length > before ? null : { host: host as string, port: port as number, tls }
+}
+
+function tlsFrom(value: unknown, name: string, faults: string[]): { key: string; cert: string } | null {
+  if (value === undefined || value === null) return null
+  const fields = known(value, `\`tls\` of ${name}`, ['key', 'cert'], faults)
+  const [key, cert] = [textFrom(fields['key'], `\`tls.key\` of ${name}`, 4096, faults), fields['cert']]
+  const certificate = textFrom(cert, `\`tls.cert\` of ${name}`, 4096, faults)
+  if (key === null || certificate === null) {
+    faults.push(`expected the paths of two PEM files in \`tls.key\` and \`tls.cert\` of ${name}`)
+    return null
+  }
+  return { key: resolve(key), cert: resolve(certificate) }
+}
+
+function directoryFrom(value: unknown, context: Context, faults: string[]): string {
+  const path = textFrom(value, '`stateDirectory`', 4096, faults)
+  return path === null ? defaultStateDirectory(context.service, context.environment) : resolve(path)
+}
+
+function textFrom(value: unknown, name: string, maxLength: number, faults: string[]): string | null {
+  if (value === undefined || value === null) return null
+  if (typeof value === 'string' && value.length > 0 && value.length <= maxLength && !/\p{Cc}/u.test(value)) return value
+  faults.push(`expected 1 to ${maxLength} characters in ${name}, got ${shown(value)}`)
+  return null
+}
+
+function updateFrom(value: unknown, faults: string[]): UpdateSettings {
+  const names = Object.keys(UPDATE_BOUNDS) as (keyof UpdateSettings)[]
+  const fields = known(value ?? {}, '`update`', names, faults)
+  const update: UpdateSettings = {}
+  for (const name of names) {
+    const [least, most] = UPDATE_BOUNDS[name]
+    const number = fields[name]
+    if (number === undefined) continue
+    if (typeof number === 'number' && Number.isInteger(number) && number >= least && number <= most)
+      update[name] = number
+    else faults.push(`expected a whole number from ${least} to ${most} in \`update.${name}\`, got ${shown(number)}`)
+  }
+  return update
+}
+
+function typeName(value: unknown): string {
+  return value === null ? 'null' : Array.isArray(value) ? 'an array' : typeof value
+}
+
+function shown(value: unknown): string {
+  return typeof value === 'string' || typeof value === 'number' ? JSON.stringify(value).slice(0, 60) : typeName(value)
+}
+
+function deepFreeze<T>(value: T): Readonly<T> {
+  if (typeof value === 'object' && value !== null) {
+    for (const inner of Object.values(value)) deepFreeze(inner)
+    Object.freeze(value)
+  }
+  return value
+}

@@ -1,0 +1,70 @@
+// The reference service: a small HTTP service that embeds the agent. Copy this file to embed it in yours.
+
+import { readFileSync } from 'node:fs'
+import { createServer, type RequestListener, type Server } from 'node:http'
+import { createServer as createSecureServer } from 'node:https'
+import { join } from 'node:path'
+import { embed } from '../index.ts'
+import { BUILD } from './build.ts'
+import { type Environment, type Listener, readSettings } from './config.ts'
+import { createHandler } from './handler.ts'
+import { openStore } from './store.ts'
+
+/** What `main` is made of; the fixtures of the tests replace a part to break the service on purpose. */
+export interface Parts {
+  build: typeof BUILD
+  openStore: typeof openStore
+  /** the executable to update, where it is not the running process's own file */
+  executable: string | null
+  log: (line: string) => void
+}
+
+const PARTS: Parts = {
+  build: BUILD,
+  openStore,
+  executable: null,
+  log: (line) => process.stdout.write(`${BUILD.service}: ${line.replaceAll(/\p{Cc}/gu, ' ')}\n`),
+}
+
+/** Resolves when the service is accepting connections. Throws BatonError where it cannot start. */
+export async function main(
+  argv: readonly string[],
+  environment: Environment,
+  parts: Partial<Parts> = {},
+): Promise<void> {
+  const { build, openStore, executable, log } = { ...PARTS, ...parts }
+  const settings = readSettings(build.service, argv, environment)
+  const database = join(settings.stateDirectory, `${build.service}.db`)
+  const { password, feed, stateDirectory, basePath, update } = settings
+  const store = openStore(database)
+  const app = createHandler(store, build, log)
+
+  const agent = await embed({
+    ...build,
+    password,
+    feed,
+    stateDirectory,
+    basePath,
+    update,
+    database,
+    healthPath: '/healthz',
+    ...(executable === null ? {} : { executable }),
+    onDrain: () => app.drain(),
+    onStop: () => store.close(),
+  })
+  const answer: RequestListener = (request, response) => {
+    if (!agent.handle(request, response)) app.handle(request, response)
+  }
+  await agent.serve(
+    settings.listeners.map((listener) => ({ server: serverFor(listener, answer), ...addressOf(listener) })),
+  )
+}
+
+function serverFor({ tls }: Listener, answer: RequestListener): Server {
+  if (tls === null) return createServer(answer)
+  return createSecureServer({ key: readFileSync(tls.key), cert: readFileSync(tls.cert) }, answer)
+}
+
+function addressOf(listener: Listener): { host: string; port: number } | { path: string } {
+  return 'path' in listener ? { path: listener.path } : { host: listener.host, port: listener.port }
+}

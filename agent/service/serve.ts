@@ -1,0 +1,14 @@
+// `main` as a program: what goes wrong at the start becomes two lines and an exit code.
+
+import { BatonError, MEANINGS, reasonOf } from '../errors.ts'
+import { main, type Parts } from './main.ts'
+
+export async function serve(argv: readonly string[], parts: Partial<Parts> = {}): Promise<void> {
+  try {
+    await main(argv, process.env, parts)
+  } catch (error) {
+    process.stderr.write(`error: ${reasonOf(error)}\n`)
+    if (error instanceof BatonError && error.hint !== null) process.stderr.write(`hint: ${error.hint}\n`)
+    process.exit(error instanceof BatonError ? MEANINGS[error.code].exit : 1)
+  }
+}
