@@ -1,0 +1,139 @@
+// The oracle that catches one loss in a million: server and clients run in a network namespace of their own, and the
+// kernel's own counters say whether any connection was reset or dropped. Nothing outside can move them.
+// Must never break: what is run inside is ended, with all its children, when the command ends or its time is up.
+
+import { spawn, spawnSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+
+/** Not one of these may move in a handover. */
+export interface Counters {
+  /** resets sent */
+  TcpOutRsts: number
+  /** established connections that were reset */
+  EstabResets: number
+  /** connections dropped before they were accepted */
+  ListenDrops: number
+  /** of these: because the queue was full */
+  ListenOverflows: number
+}
+
+/** The counters of this process's network namespace, or of that of another process. Same as `nstat -az`. */
+export function counters(pid: number | 'self' = 'self'): Counters {
+  const snmp = readFileSync(`/proc/${pid}/net/snmp`, 'utf8')
+  const netstat = readFileSync(`/proc/${pid}/net/netstat`, 'utf8')
+  return {
+    TcpOutRsts: counter(snmp, 'Tcp', 'OutRsts'),
+    EstabResets: counter(snmp, 'Tcp', 'EstabResets'),
+    ListenDrops: counter(netstat, 'TcpExt', 'ListenDrops'),
+    ListenOverflows: counter(netstat, 'TcpExt', 'ListenOverflows'),
+  }
+}
+
+/** By how much each counter moved. */
+export function moved(before: Counters, after: Counters): Counters {
+  return {
+    TcpOutRsts: after.TcpOutRsts - before.TcpOutRsts,
+    EstabResets: after.EstabResets - before.EstabResets,
+    ListenDrops: after.ListenDrops - before.ListenDrops,
+    ListenOverflows: after.ListenOverflows - before.ListenOverflows,
+  }
+}
+
+/** `prefix:` stands on two lines: the names, then the values. */
+function counter(table: string, prefix: string, name: string): number {
+  const [names = [], values = []] = table
+    .split('\n')
+    .filter((line) => line.startsWith(`${prefix}: `))
+    .map((line) => line.split(' '))
+  const value = Number(values[names.indexOf(name)])
+  if (!Number.isSafeInteger(value)) throw new Error(`the kernel does not tell \`${prefix}.${name}\``)
+  return value
+}
+
+export interface NetnsOptions {
+  cwd?: string
+  env?: NodeJS.ProcessEnv
+  /** the command and its children are killed after so long. Default 120000 */
+  timeoutMs?: number
+  /** what is written is also shown here as it comes */
+  echo?: boolean
+}
+
+export interface NetnsResult {
+  code: number | null
+  signal: NodeJS.Signals | null
+  stdout: string
+  stderr: string
+}
+
+const OUTPUT_MAX_CHARACTERS = 16 * 1024 * 1024
+const TIMEOUT_MS = 120_000
+
+/** The flags of `unshare` that work here, or why none do. */
+let known: { flags: string[] } | { reason: string } | null = null
+
+/** Null where `inNetns` works, else why it does not (for the message of a skipped test). */
+export function netnsProblem(): string | null {
+  const found = flags()
+  return 'reason' in found ? found.reason : null
+}
+
+/**
+ * Runs a command in a fresh network namespace with its own loopback up, and, so that nothing can be left behind, in a
+ * process namespace that ends with it. Works as root and, where user namespaces are allowed, as anybody.
+ */
+export async function inNetns(command: readonly string[], options: NetnsOptions = {}): Promise<NetnsResult> {
+  const found = flags()
+  if ('reason' in found) throw new Error(`no network namespace: ${found.reason}`)
+  const { cwd = process.cwd(), env = process.env, timeoutMs = TIMEOUT_MS, echo = false } = options
+  const child = spawn('unshare', [...found.flags, '--', ...WITH_LOOPBACK, ...command], {
+    cwd,
+    env,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  let stdout = ''
+  let stderr = ''
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    stdout = (stdout + text).slice(-OUTPUT_MAX_CHARACTERS)
+    if (echo) process.stdout.write(text)
+  })
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    stderr = (stderr + text).slice(-OUTPUT_MAX_CHARACTERS)
+    if (echo) process.stderr.write(text)
+  })
+  const killer = setTimeout(() => child.kill('SIGKILL'), timeoutMs) // --kill-child takes everything inside with it
+  const onExit = (): void => void child.kill('SIGKILL')
+  process.once('exit', onExit)
+  try {
+    return await new Promise((resolve, reject) => {
+      child.on('error', reject)
+      child.on('close', (code, signal) => resolve({ code, signal, stdout, stderr }))
+    })
+  } finally {
+    clearTimeout(killer)
+    process.off('exit', onExit)
+  }
+}
+
+/** The shell stays, as process 1 of the namespace: it reaps what is orphaned there. */
+const WITH_LOOPBACK = ['sh', '-c', 'ip link set lo up && "$@"; exit $?', 'sh']
+
+function flags(): NonNullable<typeof known> {
+  known ??= findFlags()
+  return known
+}
+
+function findFlags(): NonNullable<typeof known> {
+  if (process.platform !== 'linux') return { reason: `network namespaces are Linux's, this is ${process.platform}` }
+  const isolation = ['--net', '--pid', '--fork', '--kill-child=SIGKILL', '--mount-proc']
+  let reason = ''
+  for (const candidate of [isolation, ['--user', '--map-root-user', ...isolation]]) {
+    const tried = spawnSync('unshare', [...candidate, '--', ...WITH_LOOPBACK, 'true'], {
+      encoding: 'utf8',
+      timeout: 10_000,
+    })
+    if (tried.status === 0) return { flags: candidate }
+    reason = tried.error?.message ?? (tried.stderr.trim() || `unshare ended with ${tried.signal ?? tried.status}`)
+  }
+  return { reason }
+}
