@@ -200,7 +200,7 @@ export async function spawnLoad(options: LoadOptions, spawnOptions: SpawnOptions
   })
   const tell = (order: Order): boolean => {
     if (!child.connected) return false
-    child.send(order)
+    child.send(order, () => undefined) // where it cannot be sent, `exit` says why
     return true
   }
   tell({ kind: 'start', options })
