@@ -1,44 +1,13 @@
 // The state of the service, `<service>.db`: tokens, logs, quota history, detached completion cache entries.
-// Must hold: predecessor and successor have this file open at once, in either order of age. So a step of the schema only
-// adds (tables, columns with a default, indexes); what an older release still reads is never renamed, dropped or retyped.
-// A release that really must break older readers raises `minimumReader`, and an older one then refuses the file, in words.
+// Must hold: predecessor and successor have this file open at once, in either order of age (`schema.ts`); what was
+// acknowledged is on the disk.
 
 import { createHash, randomBytes, randomUUID } from 'node:crypto'
 import { mkdirSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
 import { BatonError, reasonOf } from '../errors.ts'
-
-/** One step of the schema. Step n (from 1) brings `PRAGMA user_version` from n-1 to n. */
-export interface SchemaStep {
-  /** the lowest schema number that a release must know to use the file after this step */
-  minimumReader: number
-  sql: string
-}
-
-export const SCHEMA: readonly SchemaStep[] = [
-  {
-    minimumReader: 1,
-    sql: `
-      create table tokens (
-        id text primary key, name text not null, secret_sha256 blob not null, created_at text not null
-      ) strict;
-      create table logs (
-        id integer primary key autoincrement, level text not null, message text not null, created_at text not null
-      ) strict;
-      create table quota (
-        id integer primary key autoincrement, token_id text not null, used integer not null, created_at text not null
-      ) strict;
-      create table completions (
-        key text primary key, content text not null, created_at text not null, expires_at text not null
-      ) strict;
-      create index completions_by_expiry on completions (expires_at);`,
-  },
-  {
-    minimumReader: 1, // a release at schema 1 neither reads nor writes the index
-    sql: 'create index quota_by_token on quota (token_id, id);',
-  },
-]
+import { SCHEMA, type SchemaStep } from './schema.ts'
 
 export interface Token {
   id: string

@@ -1,0 +1,90 @@
+// From an executable to the assets of a release: compressed copies and their checksums.
+// Must hold: the same executable gives the same bytes; every size and sha256 is of what is on the disk.
+
+import { createHash } from 'node:crypto'
+import { createReadStream, createWriteStream } from 'node:fs'
+import { open, stat } from 'node:fs/promises'
+import { Transform } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { constants, createGzip, createZstdCompress } from 'node:zlib'
+
+export const COMPRESSIONS = ['fast', 'normal', 'best'] as const
+/** How hard to try: see docs/decisions/0002-reproducible-build.md for what each costs. */
+export type Effort = (typeof COMPRESSIONS)[number]
+
+export interface Packed {
+  sizeBytes: number
+  /** hex */
+  sha256: string
+}
+
+const LEVELS = {
+  fast: { zstd: 1, gzip: 1 },
+  normal: { zstd: 12, gzip: 6 },
+  best: { zstd: 19, gzip: 9 },
+} as const satisfies Record<Effort, { zstd: number; gzip: number }>
+
+/** A window of 8 MB at most keeps what the updating service needs in memory small; 128 MB would save 1 % more. */
+const WINDOW_LOG = 23
+
+export async function compress(
+  from: string,
+  to: string,
+  kind: 'zstd' | 'gzip',
+  effort: Effort,
+  onBytes: (bytes: number) => void = () => {},
+): Promise<Packed> {
+  const { size } = await stat(from)
+  const level = LEVELS[effort][kind]
+  const compressor =
+    kind === 'gzip'
+      ? createGzip({ level }) // its header holds no time and no name
+      : createZstdCompress({
+          // no `ZSTD_c_nbWorkers`: with any, Node 26.10 ends the stream too early (ERR_STREAM_PUSH_AFTER_EOF)
+          pledgedSrcSize: size,
+          params: {
+            [constants.ZSTD_c_compressionLevel]: level,
+            [constants.ZSTD_c_windowLog]: WINDOW_LOG,
+            [constants.ZSTD_c_checksumFlag]: 1,
+          },
+        })
+  const hash = createHash('sha256')
+  let sizeBytes = 0
+  await pipeline(
+    createReadStream(from, { highWaterMark: 1 << 20 }),
+    tap((chunk) => onBytes(chunk.length)),
+    compressor,
+    tap((chunk) => {
+      sizeBytes += chunk.length
+      hash.update(chunk)
+    }),
+    createWriteStream(to, { flags: 'wx', mode: 0o644, flush: true }),
+  )
+  return { sizeBytes, sha256: hash.digest('hex') }
+}
+
+export async function measure(path: string): Promise<Packed> {
+  const hash = createHash('sha256')
+  await using file = await open(path)
+  let sizeBytes = 0
+  for await (const chunk of file.createReadStream({ highWaterMark: 1 << 20 }) as AsyncIterable<Buffer>) {
+    sizeBytes += chunk.length
+    hash.update(chunk)
+  }
+  return { sizeBytes, sha256: hash.digest('hex') }
+}
+
+/** Lines as `sha256sum --check` reads them, by name. */
+export function formatSums(sums: readonly { name: string; sha256: string }[]): string {
+  const sorted = sums.toSorted((a, b) => (a.name < b.name ? -1 : 1))
+  return sorted.map(({ name, sha256 }) => `${sha256}  ${name}\n`).join('')
+}
+
+function tap(see: (chunk: Buffer) => void): Transform {
+  return new Transform({
+    transform(chunk: Buffer, _encoding, done) {
+      see(chunk)
+      done(null, chunk)
+    },
+  })
+}
