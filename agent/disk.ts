@@ -16,6 +16,8 @@ export interface Disk {
   create(path: string, mode: number): Promise<FileHandle>
   /** fsync of an open file */
   flush(file: FileHandle, path: string): Promise<void>
+  /** fsync of a file that something else has written */
+  flushPath(path: string): Promise<void>
   chmod(path: string, mode: number): Promise<void>
   /** A second name for the same file; fails where `to` exists. */
   link(from: string, to: string): Promise<void>
@@ -56,6 +58,15 @@ export function makeDisk(witness: Witness = () => {}): Disk {
         }
       }),
     flush: (file, path) => around('flush', path, () => file.sync()),
+    flushPath: (path) =>
+      around('flush', path, async () => {
+        const file = await open(path, constants.O_RDWR | constants.O_NOFOLLOW)
+        try {
+          await file.sync()
+        } finally {
+          await file.close()
+        }
+      }),
     chmod: (path, mode) =>
       around('chmod', path, async () => {
         const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW)
@@ -106,15 +117,14 @@ export function makeDisk(witness: Witness = () => {}): Disk {
   return disk
 }
 
-/** Hidden, in the same directory, and recognised by `isLeftover`. */
+/** Hidden, in the same directory, recognised by `isLeftover`. */
 export function temporaryName(path: string): string {
   return join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.tmp`)
 }
 
-/** Whether `name` is a temporary name that `temporaryName` made for `path` and that an interrupted process left behind. */
-export function isLeftover(name: string, path: string): boolean {
-  const prefix = `.${basename(path)}.`
-  return name.startsWith(prefix) && /^[0-9a-f]{12}\.tmp$/.test(name.slice(prefix.length))
+/** Whether `name` is one that `temporaryName` made: what an interrupted process has left behind. */
+export function isLeftover(name: string): boolean {
+  return /^\..+\.[0-9a-f]{12}\.tmp$/.test(name)
 }
 
 /** As root (a command line run by hand) what we make in somebody's directory must be theirs, or their service cannot replace it. */

@@ -9,7 +9,7 @@ export type LogEvent =
   | { event: 'operation'; id: string; kind: Kind; stage: Stage }
   | { event: 'finished'; id: string; kind: Kind; outcome: Outcome; to: string | null; code: ErrorCode | null; message: string | null }
   | { event: 'successor'; pid: number; tag: string; doing: 'spawned' | 'accepting' | 'committed' }
-  | { event: 'drained'; moved: number; cut: number; left: number }
+  | { event: 'drained'; moved: number; cut: number }
   | { event: 'reverting'; message: string }
   | { event: 'recovered'; message: string }
   | { event: 'lossy'; message: string }
@@ -38,7 +38,7 @@ export function formatEvent(event: LogEvent): string {
     case 'successor':
       return `successor ${event.tag} (pid ${event.pid}): ${event.doing}`
     case 'drained':
-      return `drained: ${event.moved} connections moved, ${event.cut} cut, ${event.left} left to time out`
+      return `drained: ${event.moved} connections moved, ${event.cut} cut`
     case 'reverting':
       return `reverting: ${event.message}`
     case 'recovered':

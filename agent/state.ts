@@ -63,8 +63,8 @@ export interface Probation {
   to: string
   /** ISO 8601, UTC */
   since: string
-  /** how often a process of this release has been started since */
-  starts: number
+  /** how often the service has ended in failure since, counted by the rescue */
+  failures: number
 }
 
 /** A release that failed here: `latest` skips it, naming it explicitly allows it. */

@@ -1,0 +1,342 @@
+// Puts the parts together inside a service's process: settings, who we are, the endpoints, the listening sockets, and the
+// operation that replaces this very process. Must hold: the service serves whatever becomes of its updates.
+
+import { randomUUID } from 'node:crypto'
+import { stat } from 'node:fs/promises'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { createRequire } from 'node:module'
+import { makeGuard } from './auth.ts'
+import { makeDisk } from './disk.ts'
+import { asBatonError, BatonError, reasonOf } from './errors.ts'
+import { openFeed } from './feed/open.ts'
+import { bind, isPortShared, type Listener, type ListenerSpec, makeListener, stopAccepting } from './handover/listeners.ts'
+import { missingInternals } from './handover/internals.ts'
+import { type Handover, handOver } from './handover/predecessor.ts'
+import { type Ending, readInheritance, type SuccessorSide, takeOver } from './handover/successor.ts'
+import { notifySystemd } from './handover/systemd.ts'
+import { makeJournal } from './journal.ts'
+import { takeLock } from './lock.ts'
+import { decideManagement, type Management } from './managed.ts'
+import { begin, type Ground, recover, type Running, settleProbation } from './operation.ts'
+import { makePanel } from './panel.ts'
+import { placesOf } from './places.ts'
+import { readReceipt, writeReceipt } from './receipt.ts'
+import { compareTags, type Feed } from './release.ts'
+import { makeRoutes, type Updater } from './routes.ts'
+import { type EmbedOptions, readSettings, type Settings } from './settings.ts'
+import type { Instance, Kind, Probation, Status, VersionReport } from './state.ts'
+import { exists } from './steps/swap.ts'
+import { installedTag } from './version.ts'
+
+export interface Agent {
+  /** this process, as the status endpoint tells it */
+  readonly instance: Instance
+  /** Answers a request that is the agent's (`/admin/update…`, `/web/…`) and returns true; else touches nothing and returns false. */
+  handle(request: IncomingMessage, response: ServerResponse): boolean
+  /**
+   * Listens, or takes over from a predecessor; resolves when this process accepts connections. Call it once, with the
+   * servers complete and the state open. Rejects where it cannot listen; a successor then exits by itself with code 1.
+   */
+  serve(listeners: ListenerSpec[]): Promise<void>
+  /** Stops accepting, lets requests in flight finish, calls `onStop` and exits with code 0. SIGTERM and SIGINT do the same. */
+  stop(reason: string): Promise<void>
+}
+
+/** Everything that a service needs to be kept up to date. Throws BatonError invalid_settings, naming every fault. */
+export async function embed(options: EmbedOptions): Promise<Agent> {
+  const settings = readSettings(options)
+  const { log, service, tag } = settings
+  const inheritance = readInheritance()
+  const instance: Instance = Object.freeze({
+    id: randomUUID(),
+    pid: process.pid,
+    version: tag,
+    startedAt: new Date().toISOString(),
+  })
+  const executable = settings.executable === undefined ? ownExecutable() : settings.executable
+  const management = await decideManagement(service, executable, process.env)
+  if (!management.managed) log({ event: 'unmanaged', reason: management.reason })
+  const ground = management.managed ? await makeGround(settings, management.executable) : null
+
+  let listeners: Listener[] = []
+  let side: SuccessorSide | null = null
+  let running: Running | null = null
+  let isStopping = false
+
+  const start = async (kind: Kind, wanted: string | null) => {
+    if (ground === null || !management.managed) throw notManaged(management)
+    // what this process does itself, the lock would refuse too, but only after a look at the disk
+    if (running !== null && running.operation.outcome === null) throw inFlight(running)
+    let handover: Handover | null = null
+    const begun = await begin(ground, { kind, tag: wanted, who: 'the service' }, async (to, operation) => {
+      handover = await handOver({
+        command: { file: management.executable, args: ownArguments() },
+        listeners,
+        service,
+        tag: to,
+        operationId: operation.id,
+        healthPath: settings.healthPath,
+        ...settings.update,
+        log,
+        onDrain: settings.onDrain,
+      })
+      return { report: handover.report, open: handover.stopped }
+    })
+    running = begun
+    void begun.done.then(async ({ outcome }) => {
+      if (handover === null || outcome === 'reverted' || outcome === 'failed') return
+      await noteTag(ground, begun.operation.to)
+      await handover.commit()
+      await leave(settings, 0)
+    })
+    return begun.operation
+  }
+
+  const updater: Updater = {
+    update: (wanted) => start('update', wanted),
+    rollback: () => start('rollback', null),
+    check: () => versionReport(requireGround(ground, management), instance),
+    status: () => statusOf(requireGround(ground, management), running, instance),
+    assertManaged: () => void requireGround(ground, management),
+  }
+  const routes = makeRoutes(settings.basePath, makeGuard(settings.password), updater, log)
+  const panel = makePanel({ basePath: settings.basePath })
+
+  const stop = async (reason: string) => {
+    if (isStopping) return
+    isStopping = true
+    log({ event: 'stopping', signal: reason })
+    side?.stopping()
+    // a predecessor on its way out has handed everything over: its successor goes on
+    for (const listener of listeners) stopAccepting(listener)
+    settings.onDrain()
+    await finishRequests(listeners, settings.update.drainMs)
+    await leave(settings, 0)
+  }
+
+  const serve = async (specs: ListenerSpec[]) => {
+    listeners = specs.map(makeListener)
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void stop(signal))
+    if (inheritance !== null) {
+      try {
+        side = await takeOver({ inheritance, listeners, specs, service, tag, log })
+      } catch (cause) {
+        log({ event: 'warning', message: `taking over: ${reasonOf(cause)}` })
+        await leave(settings, 1)
+      }
+      if (ground !== null) void side?.ended.then((ending) => goOnAlone(ground, settings, ending, () => isStopping))
+    } else {
+      const probation = ground === null ? null : await recoverUnderLock(ground)
+      await bindAll(listeners, specs, settings)
+      await notifySystemd([`MAINPID=${process.pid}`, 'READY=1', `STATUS=serving ${tag}`])
+      if (ground !== null && probation !== null) void proveAlone(ground, settings, probation, () => isStopping)
+    }
+    const missing = listeners.flatMap((listener) => missingInternals(listener.server))
+    log({
+      event: 'serving',
+      tag,
+      listeners: listeners.map((listener) => listener.address),
+      managed: management.managed,
+      handover: missing.length === 0 ? 'full' : 'drain',
+      missing: [...new Set(missing)],
+    })
+  }
+
+  return {
+    instance,
+    handle: (request, response) => routes(request, response) || panel(request, response),
+    serve,
+    stop,
+  }
+}
+
+async function makeGround(settings: Settings, executable: string): Promise<Ground> {
+  const { log } = settings
+  const disk = makeDisk()
+  const first = await stat(executable)
+  const feed: Feed = openFeed(settings.feed, { service: settings.service, stallMs: settings.update.stallMs })
+  return {
+    service: settings.service,
+    current: settings.tag,
+    disk,
+    places: placesOf(executable),
+    stateDirectory: settings.stateDirectory,
+    database: settings.database,
+    feed,
+    journal: makeJournal(disk, settings.stateDirectory, (message) => log({ event: 'warning', message })),
+    stallMs: settings.update.stallMs,
+    log,
+    runningImage: async () => {
+      const now = await stat(executable)
+      const replacedByHand = now.dev !== first.dev || now.ino !== first.ino
+      return replacedByHand && isSingleExecutable() && process.platform === 'linux' ? '/proc/self/exe' : null
+    },
+  }
+}
+
+/** installed: the file on disk; running: this process; latest: the feed's. The three may all differ. */
+async function versionReport(ground: Ground, instance: Instance): Promise<VersionReport> {
+  const installed = await installedTag(ground.places.executable).catch(() => null)
+  const report: VersionReport = {
+    installed,
+    running: instance.version,
+    latest: null,
+    updateAvailable: false,
+    release: null,
+    checkedAt: new Date().toISOString(),
+    problem: null,
+  }
+  try {
+    const bad = new Set((await ground.journal.read()).bad.map((release) => release.tag))
+    const release = await ground.feed.latest(bad)
+    if (release === null) return report
+    report.latest = release.tag
+    report.updateAvailable = compareTags(release.tag, instance.version) > 0
+    report.release = {
+      tag: release.tag,
+      notes: release.notes,
+      publishedAt: release.publishedAt,
+      sizeBytes: release.asset.sizeBytes,
+    }
+  } catch (cause) {
+    const error = asBatonError(cause, 'check_failed', 'asking the feed')
+    report.problem = { code: error.code, message: error.message }
+  }
+  return report
+}
+
+async function statusOf(ground: Ground, running: Running | null, instance: Instance): Promise<Status> {
+  const state = await ground.journal.read()
+  // the running one is ahead of the disk by its progress only
+  const own = running !== null && running.operation.id === state.operation?.id ? running.operation : null
+  const operation = own !== null && own.outcome === null ? structuredClone(own) : state.operation
+  const backup = (await exists(ground.places.backup)) ? await installedTag(ground.places.backup).catch(() => null) : null
+  return {
+    state: operation !== null && operation.outcome === null ? 'in_flight' : 'idle',
+    operation,
+    instance,
+    backup,
+    history: state.history,
+  }
+}
+
+async function bindAll(listeners: Listener[], specs: ListenerSpec[], settings: Settings): Promise<void> {
+  for (const [index, listener] of listeners.entries()) {
+    const spec = specs[index]
+    if (spec === undefined) continue
+    if (spec.path === undefined && (await isPortShared(spec.port ?? 0))) {
+      settings.log({
+        event: 'lossy',
+        message: `another process listens on port ${spec.port} too; sharing it through SO_REUSEPORT loses connections when it closes, unless net.ipv4.tcp_migrate_req=1`,
+      })
+    }
+    await bind(listener, spec)
+  }
+}
+
+async function recoverUnderLock(ground: Ground): Promise<Probation | null> {
+  try {
+    await using _lock = await takeLock(ground.disk, ground.stateDirectory, 'the starting service', { waitMs: 500 })
+    return await recover(ground)
+  } catch (cause) {
+    // a command line that starts this service holds the lock, and clears up itself
+    ground.log({ event: 'warning', message: `not clearing up: ${reasonOf(cause)}` })
+    return null
+  }
+}
+
+/** The predecessor has left. By its word everything is written; else this process finishes the operation. */
+async function goOnAlone(ground: Ground, settings: Settings, ending: Ending, isStopping: () => boolean): Promise<void> {
+  await notifySystemd([`MAINPID=${process.pid}`, `STATUS=serving ${settings.tag}`])
+  if (ending === 'committed' || isStopping()) return
+  ground.log({ event: 'warning', message: 'the predecessor died before it could commit; probation goes on alone' })
+  const probation = await recoverUnderLock(ground)
+  if (probation !== null) await proveAlone(ground, settings, probation, isStopping)
+}
+
+/** Probation without a predecessor: after a power cut, or a start from the command line. */
+async function proveAlone(ground: Ground, settings: Settings, probation: Probation, isStopping: () => boolean): Promise<void> {
+  try {
+    await using _lock = await takeLock(ground.disk, ground.stateDirectory, 'the service on probation', { waitMs: 10_000 })
+    await new Promise((resolve) => setTimeout(resolve, settings.update.probationMs))
+    const state = await ground.journal.read()
+    if (isStopping() || state.probation?.operationId !== probation.operationId) return
+    await settleProbation(ground)
+    await noteTag(ground, probation.to)
+  } catch (cause) {
+    ground.log({ event: 'warning', message: `ending the probation of ${probation.to}: ${reasonOf(cause)}` })
+  }
+}
+
+/** The receipt tells the tag that was put in place last; it is for people and installers, never what decides. */
+async function noteTag(ground: Ground, tag: string | null): Promise<void> {
+  try {
+    const receipt = await readReceipt(ground.places.executable)
+    if (receipt !== null && tag !== null && receipt.tag !== tag) await writeReceipt(ground.disk, { ...receipt, tag })
+  } catch (cause) {
+    ground.log({ event: 'warning', message: `noting ${tag ?? ''} in the receipt: ${reasonOf(cause)}` })
+  }
+}
+
+/** Requests in flight may finish; connections that wait are told to go. */
+async function finishRequests(listeners: Listener[], drainMs: number): Promise<void> {
+  const deadline = Date.now() + drainMs
+  for (const { server, sessions } of listeners) {
+    if ('closeIdleConnections' in server) (server as { closeIdleConnections(): void }).closeIdleConnections()
+    server.prependListener('request', (_request: unknown, response: ServerResponse) => {
+      if (!response.headersSent && response.req.httpVersionMajor < 2) response.setHeader('Connection', 'close')
+    })
+    for (const session of sessions) session.close()
+  }
+  while (Date.now() < deadline && listeners.some((listener) => listener.sockets.size > 0)) {
+    await new Promise((resolve) => setTimeout(resolve, 20))
+    for (const { server } of listeners) {
+      if ('closeIdleConnections' in server) (server as { closeIdleConnections(): void }).closeIdleConnections()
+    }
+  }
+}
+
+async function leave(settings: Settings, code: number): Promise<never> {
+  try {
+    await settings.onStop()
+  } catch (cause) {
+    settings.log({ event: 'warning', message: `the author's onStop: ${reasonOf(cause)}` })
+  }
+  process.exit(code)
+}
+
+function requireGround(ground: Ground | null, management: Management): Ground {
+  if (ground === null) throw notManaged(management)
+  return ground
+}
+
+function notManaged(management: Management): BatonError {
+  if (management.managed) return new BatonError('unexpected', 'a managed install without a ground')
+  return new BatonError('not_managed', management.reason, {
+    hint: management.route,
+    members: { reason: management.why, route: management.route },
+  })
+}
+
+function inFlight(running: Running): BatonError {
+  const { id, kind, startedAt } = running.operation
+  return new BatonError('update_in_flight', `an operation is in flight: ${kind} ${id} since ${startedAt}`, {
+    hint: 'wait until it has ended, `GET /admin/update/status` shows it',
+    members: { operationId: id, heldSince: startedAt },
+  })
+}
+
+/** Captured at start: after a swap `process.execPath` is still right, but `/proc/self/exe` says `(deleted)`. */
+function ownExecutable(): string | null {
+  return isSingleExecutable() ? process.execPath : null
+}
+
+function isSingleExecutable(): boolean {
+  const sea = createRequire(process.execPath)('node:sea') as { isSea(): boolean }
+  return sea.isSea()
+}
+
+/** In a single executable argv is [executable, argv0 as typed, …own], in a script [node, script, …own]. */
+function ownArguments(): string[] {
+  return process.argv.slice(2)
+}

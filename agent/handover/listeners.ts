@@ -1,0 +1,193 @@
+// Listening sockets: bound once by the first process of a service, inherited by every later one. One socket for ever, so
+// its accept queue is never dropped. Beside the descriptor that a process accepts on it keeps a *spare* of the same socket,
+// never polled: it is what the next successor inherits, and what this process listens on again after a revert.
+
+import { chmod, readFile, rename, rm } from 'node:fs/promises'
+import { Server as HttpServer } from 'node:http'
+import { BoundSocket, type AddressInfo, connect, isIP, type Server, type Socket } from 'node:net'
+import { lookup } from 'node:dns/promises'
+import { randomBytes } from 'node:crypto'
+import { BatonError, reasonOf } from '../errors.ts'
+import { closeListenerOnly, duplicate, keepFromChildren, listeningFd } from './internals.ts'
+
+export interface ListenerSpec {
+  /** `node:http`, `node:https` or `node:http2` server that is not listening yet */
+  server: Server
+  /** TCP: address or name to bind, default 127.0.0.1 */
+  host?: string
+  /** TCP: 0 for any */
+  port?: number
+  /** unix socket instead of TCP; at most 100 bytes */
+  path?: string
+  /** permissions of the unix socket, default 0660 */
+  mode?: number
+  /** length of the accept queue, default 4096 (the kernel caps it at net.core.somaxconn) */
+  backlog?: number
+}
+
+export interface Listener {
+  /** what was asked for, such as `127.0.0.1:8080`: how a successor recognises its inheritance */
+  key: string
+  server: Server
+  backlog: number
+  /** where it really listens, for people */
+  address: string
+  /** descriptor of the same socket that nobody polls; null where Node could not make one */
+  spare: number | null
+  /** whether connections can be given to a successor: plain HTTP/1.1 only */
+  movable: boolean
+  /** every open connection */
+  sockets: Set<Socket>
+  /** every open HTTP/2 session, to say GOAWAY to */
+  sessions: Set<{ close(): void }>
+}
+
+export interface InheritedListener {
+  key: string
+  accept: number
+  spare: number
+}
+
+const BACKLOG = 4096
+
+export function keyOf(spec: ListenerSpec): string {
+  return spec.path === undefined ? `${spec.host ?? '127.0.0.1'}:${spec.port ?? 0}` : spec.path
+}
+
+/** Prepares the bookkeeping of a listener; nothing is bound yet. */
+export function makeListener(spec: ListenerSpec): Listener {
+  const { server } = spec
+  if (server.listening) throw new BatonError('invalid_settings', `expected a server that is not listening, got one on ${keyOf(spec)}`)
+  const listener: Listener = {
+    key: keyOf(spec),
+    server,
+    backlog: spec.backlog ?? BACKLOG,
+    address: keyOf(spec),
+    spare: null,
+    movable: server instanceof HttpServer,
+    sockets: new Set(),
+    sessions: new Set(),
+  }
+  server.on('connection', (socket: Socket) => {
+    listener.sockets.add(socket)
+    socket.once('close', () => listener.sockets.delete(socket))
+  })
+  server.on('session', (session: { close(): void; once(event: 'close', heard: () => void): void }) => {
+    listener.sessions.add(session)
+    session.once('close', () => listener.sessions.delete(session))
+  })
+  return listener
+}
+
+/** First process: binds and listens. */
+export async function bind(listener: Listener, spec: ListenerSpec): Promise<void> {
+  try {
+    if (spec.path === undefined) await bindPort(listener, spec)
+    else await bindPath(listener, spec, spec.path)
+  } catch (cause) {
+    throw new BatonError('unexpected', `listening on ${listener.key}: ${reasonOf(cause)}`, { cause })
+  }
+}
+
+/** Successor: listens on what it has inherited. */
+export async function inherit(listener: Listener, inherited: InheritedListener): Promise<void> {
+  listener.spare = inherited.spare
+  keepFromChildren(inherited.accept)
+  keepFromChildren(inherited.spare)
+  await listen(listener, inherited.accept)
+}
+
+/** After a revert: listens again on the spare, and keeps a new one. */
+export async function listenAgain(listener: Listener): Promise<void> {
+  const spare = listener.spare
+  if (spare === null) throw new BatonError('undo_failed', `there is no spare of ${listener.key} to listen on again`)
+  listener.spare = duplicate(spare)
+  await listen(listener, spare)
+}
+
+/** The descriptor that a successor inherits. */
+export function inheritableFd(listener: Listener): number | null {
+  return listener.spare ?? listeningFd(listener.server)
+}
+
+export function stopAccepting(listener: Listener): void {
+  if (listener.server.listening) closeListenerOnly(listener.server)
+}
+
+/** Whether another process listens on this port already: sharing it through SO_REUSEPORT works but is lossy. */
+export async function isPortShared(port: number): Promise<boolean> {
+  if (port === 0) return false
+  const wanted = `:${port.toString(16).toUpperCase().padStart(4, '0')}`
+  const tables = await Promise.all(['/proc/net/tcp', '/proc/net/tcp6'].map((path) => readFile(path, 'utf8').catch(() => '')))
+  return tables.some((table) =>
+    table.split('\n').some((line) => {
+      const [, local, , state] = line.trim().split(/\s+/)
+      return state === '0A' && local !== undefined && local.endsWith(wanted)
+    }),
+  )
+}
+
+async function bindPort(listener: Listener, spec: ListenerSpec): Promise<void> {
+  const host = spec.host ?? '127.0.0.1'
+  const address = isIP(host) === 0 ? (await lookup(host)).address : host
+  // SO_REUSEPORT so that a process started from outside can share the port while this one drains; the handover inherits.
+  const bound = new BoundSocket({ host: address, port: spec.port ?? 0, reusePort: process.platform === 'linux' })
+  listener.spare = duplicate(bound.fd())
+  await listening(listener.server, () => listener.server.listen(bound, listener.backlog))
+  listener.address = addressOf(listener)
+}
+
+async function bindPath(listener: Listener, spec: ListenerSpec, path: string): Promise<void> {
+  if (Buffer.byteLength(path) > 90) throw new Error(`expected a socket path of at most 90 bytes, got ${Buffer.byteLength(path)}`)
+  if (await answers(path)) throw new Error('another process is listening there')
+  // libuv unlinks the name it has bound when it closes. So it binds another name, which is then renamed: the name that
+  // clients use belongs to no process and survives each of them.
+  const temporary = `${path}.${randomBytes(3).toString('hex')}`
+  // `path` is in Node 26.10 and not yet in its types
+  const bound = new BoundSocket({ path: temporary } as ConstructorParameters<typeof BoundSocket>[0])
+  listener.spare = duplicate(bound.fd())
+  await listening(listener.server, () => listener.server.listen(bound, listener.backlog))
+  await chmod(temporary, spec.mode ?? 0o660)
+  await rename(temporary, path)
+}
+
+async function listen(listener: Listener, fd: number): Promise<void> {
+  // The backlog as an argument: in an options object Node ignores it and the shared queue shrinks to 511.
+  await listening(listener.server, () => listener.server.listen({ fd }, listener.backlog))
+  listener.address = addressOf(listener)
+}
+
+function listening(server: Server, start: () => void): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const failed = (error: Error) => {
+      server.off('listening', succeeded)
+      reject(error)
+    }
+    const succeeded = () => {
+      server.off('error', failed)
+      resolve()
+    }
+    server.once('error', failed)
+    server.once('listening', succeeded)
+    start()
+  })
+}
+
+function addressOf(listener: Listener): string {
+  const address: AddressInfo | string | null = listener.server.address()
+  if (address === null || typeof address === 'string') return listener.key
+  return address.family === 'IPv6' ? `[${address.address}]:${address.port}` : `${address.address}:${address.port}`
+}
+
+async function answers(path: string): Promise<boolean> {
+  const alive = await new Promise<boolean>((resolve) => {
+    const socket = connect(path)
+    socket.once('connect', () => {
+      socket.destroy()
+      resolve(true)
+    })
+    socket.once('error', () => resolve(false))
+  })
+  if (!alive) await rm(path, { force: true })
+  return alive
+}

@@ -1,0 +1,18 @@
+// The only public door of the agent. `embed()` is what a service author calls; the rest are words for its arguments and
+// answers, and what an installer needs of the same story.
+
+export { type Agent, embed } from './embed.ts'
+export { BatonError, type ErrorCode, EXIT, MEANINGS } from './errors.ts'
+export type { ListenerSpec } from './handover/listeners.ts'
+export { formatEvent, type Log, type LogEvent } from './log.ts'
+export { type EmbedOptions, UPDATE_BOUNDS, type UpdateSettings } from './settings.ts'
+export type {
+  HandoverReport,
+  Instance,
+  Kind,
+  Operation,
+  Outcome,
+  Stage,
+  Status,
+  VersionReport,
+} from './state.ts'

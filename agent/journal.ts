@@ -1,0 +1,120 @@
+// The operation journal: what is being done, what was done, which releases are bad, who is on probation. On disk before
+// it is acted on, so that whichever process serves answers the same. One file, replaced whole: after a power cut it is
+// the state before or after a change, never a torn one. Only the holder of the lock writes.
+
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Disk } from './disk.ts'
+import { BatonError, reasonOf } from './errors.ts'
+import { type BadRelease, HISTORY_MAX, type Operation, type Probation } from './state.ts'
+
+export interface JournalState {
+  format: 1
+  operation: Operation | null
+  /** finished ones, newest first */
+  history: Operation[]
+  bad: BadRelease[]
+  probation: Probation | null
+}
+
+export interface Journal {
+  readonly path: string
+  read(): Promise<JournalState>
+  /** Reads, changes, writes durably, and returns what is now on the disk. */
+  change(edit: (state: JournalState) => void): Promise<JournalState>
+}
+
+const JOURNAL_MAX_BYTES = 4 * 1024 * 1024
+const BAD_MAX = 100
+const EMPTY: JournalState = { format: 1, operation: null, history: [], bad: [], probation: null }
+
+export function updateDirectory(stateDirectory: string): string {
+  return join(stateDirectory, 'update')
+}
+
+export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: string) => void = () => {}): Journal {
+  const directory = updateDirectory(stateDirectory)
+  const path = join(directory, 'journal.json')
+  let last: Promise<unknown> = Promise.resolve()
+
+  const read = async (): Promise<JournalState> => {
+    let text: string
+    try {
+      text = await readFile(path, 'utf8')
+    } catch (error) {
+      if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return structuredClone(EMPTY)
+      throw new BatonError('unexpected', `reading the journal ${path}: ${reasonOf(error)}`, { cause: error })
+    }
+    const state = parse(text)
+    if (state !== null) return state
+    // Not ours to delete: somebody may want to look at it. The next change writes a fresh one.
+    warn(`the journal ${path} cannot be read; it starts afresh and the old one is kept as journal.json.damaged`)
+    await disk.rename(path, `${path}.damaged`).catch(() => {})
+    return structuredClone(EMPTY)
+  }
+
+  const change = async (edit: (state: JournalState) => void): Promise<JournalState> => {
+    const state = await read()
+    edit(state)
+    state.history.splice(HISTORY_MAX)
+    state.bad.splice(0, Math.max(0, state.bad.length - BAD_MAX))
+    await disk.makeDirectory(directory, 0o700)
+    await disk.writeWhole(path, `${JSON.stringify(state, null, 2)}\n`, 0o600)
+    return state
+  }
+
+  return {
+    path,
+    read,
+    // one after the other: two changes at once would lose one
+    change(edit) {
+      const next = last.then(() => change(edit))
+      last = next.catch(() => {})
+      return next
+    },
+  }
+}
+
+/** Closes the operation in flight: into the history, and into the bad releases where it was reverted. */
+export function finish(
+  state: JournalState,
+  end: Pick<Operation, 'outcome' | 'error'> & { to?: string | null; handover?: Operation['handover'] },
+): void {
+  const operation = state.operation
+  if (operation === null || operation.outcome !== null) return
+  operation.outcome = end.outcome
+  operation.error = end.error
+  if (end.to !== undefined && end.to !== null) operation.to = end.to
+  if (end.handover !== undefined) operation.handover = end.handover
+  operation.finishedAt = new Date().toISOString()
+  state.history.unshift(structuredClone(operation))
+  state.probation = null
+  if (operation.to === null) return
+  if (operation.outcome === 'reverted') {
+    markBad(state, operation.to, operation.error?.message ?? 'reverted')
+  } else if (operation.outcome === 'updated') {
+    state.bad = state.bad.filter((bad) => bad.tag !== operation.to)
+  }
+}
+
+export function markBad(state: JournalState, tag: string, reason: string): void {
+  state.bad = [...state.bad.filter((bad) => bad.tag !== tag), { tag, reason, at: new Date().toISOString() }]
+}
+
+function parse(text: string): JournalState | null {
+  if (text.length > JOURNAL_MAX_BYTES) return null
+  try {
+    const value: unknown = JSON.parse(text)
+    if (typeof value !== 'object' || value === null) return null
+    const state = value as Partial<JournalState>
+    const whole =
+      state.format === 1 &&
+      Array.isArray(state.history) &&
+      Array.isArray(state.bad) &&
+      state.operation !== undefined &&
+      state.probation !== undefined
+    return whole ? (state as JournalState) : null
+  } catch {
+    return null
+  }
+}

@@ -1,0 +1,117 @@
+// The lock: at most one operation in flight, whoever starts it: an endpoint, a command line, a rescue. It is an exclusive
+// SQLite transaction on a file of its own: the kernel frees it when its holder dies, so there is no stale lock to break.
+// `lock.json` beside it only says who holds it since when; it is never what decides.
+
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Disk } from './disk.ts'
+import { BatonError, type ErrorCode } from './errors.ts'
+import { updateDirectory } from './journal.ts'
+
+export interface Holder {
+  pid: number
+  /** `the service`, `install.sh upgrade`, … */
+  who: string
+  /** ISO 8601, UTC */
+  since: string
+}
+
+export interface Lock extends AsyncDisposable {
+  release(): Promise<void>
+}
+
+/**
+ * Takes the lock or throws BatonError `refusal` that says who holds it since when.
+ * `waitMs` above 0 waits that long for it first.
+ */
+export async function takeLock(
+  disk: Disk,
+  stateDirectory: string,
+  who: string,
+  { waitMs = 0, refusal = 'locked' }: { waitMs?: number; refusal?: ErrorCode } = {},
+): Promise<Lock> {
+  const directory = updateDirectory(stateDirectory)
+  await disk.makeDirectory(directory, 0o700)
+  const path = join(directory, 'lock.db')
+  // made through `disk` once so that it is owned by the owner of its directory even when root comes first
+  if (!(await exists(path))) await (await disk.create(path, 0o600)).close()
+  const deadline = Date.now() + waitMs
+  const { DatabaseSync } = await import('node:sqlite')
+  for (;;) {
+    const database = new DatabaseSync(path)
+    try {
+      database.exec('PRAGMA busy_timeout = 0; PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE')
+    } catch (error) {
+      database.close()
+      if (!isBusy(error)) throw new BatonError('unexpected', `taking the lock ${path}`, { cause: error })
+      if (Date.now() < deadline) {
+        await new Promise((resolve) => setTimeout(resolve, 50))
+        continue
+      }
+      throw await refusalOf(stateDirectory, refusal)
+    }
+    const holder: Holder = { pid: process.pid, who, since: new Date().toISOString() }
+    await disk.writeWhole(holderPath(stateDirectory), `${JSON.stringify(holder)}\n`, 0o600)
+    let held = true
+    const release = async () => {
+      if (!held) return
+      held = false
+      await disk.remove(holderPath(stateDirectory))
+      database.exec('ROLLBACK')
+      database.close()
+    }
+    return { release, [Symbol.asyncDispose]: release }
+  }
+}
+
+/** Whether somebody holds the lock right now. */
+export async function isLocked(stateDirectory: string): Promise<boolean> {
+  const path = join(updateDirectory(stateDirectory), 'lock.db')
+  if (!(await exists(path))) return false
+  const { DatabaseSync } = await import('node:sqlite')
+  const database = new DatabaseSync(path, { readOnly: true })
+  try {
+    database.exec('PRAGMA busy_timeout = 0')
+    database.prepare('SELECT count(*) FROM sqlite_schema').get()
+    return false
+  } catch (error) {
+    if (isBusy(error)) return true
+    throw error
+  } finally {
+    database.close()
+  }
+}
+
+export async function readHolder(stateDirectory: string): Promise<Holder | null> {
+  try {
+    return JSON.parse(await readFile(holderPath(stateDirectory), 'utf8')) as Holder
+  } catch {
+    return null
+  }
+}
+
+function holderPath(stateDirectory: string): string {
+  return join(updateDirectory(stateDirectory), 'lock.json')
+}
+
+async function refusalOf(stateDirectory: string, code: ErrorCode): Promise<BatonError> {
+  const holder = await readHolder(stateDirectory)
+  const found = holder === null ? 'somebody' : `${holder.who} (pid ${holder.pid}) since ${holder.since}`
+  return new BatonError(code, `an operation is in flight: the lock is held by ${found}`, {
+    hint: 'wait until it has ended, `GET /admin/update/status` shows it',
+    members: holder === null ? {} : { heldBy: holder.who, heldByPid: holder.pid, heldSince: holder.since },
+  })
+}
+
+function isBusy(error: unknown): boolean {
+  return error instanceof Error && 'errcode' in error && (error.errcode === 5 || error.errcode === 6)
+}
+
+async function exists(path: string): Promise<boolean> {
+  try {
+    await readFile(path)
+    return true
+  } catch {
+    return false
+  }
+}

@@ -1,0 +1,51 @@
+// Managed or not: only a receipt that names this very executable makes a managed install. Everything else is told which
+// route to take instead (501).
+
+import { access } from 'node:fs/promises'
+import { names, readReceipt, type Receipt } from './receipt.ts'
+
+export type Unmanaged = 'windows' | 'container' | 'source' | 'no_receipt' | 'foreign_receipt'
+
+export type Management =
+  | { managed: true; receipt: Receipt; executable: string }
+  | { managed: false; why: Unmanaged; reason: string; route: string }
+
+const ROUTES: Record<Unmanaged, string> = {
+  windows: 'download the new release asset, replace the executable, restart the process (docs/guides/manual-binary.md)',
+  container: 'pull the new image, then recreate the container: `deploy-container.sh --release latest` (docs/guides/container.md)',
+  source: 'pull the source, rebuild and restart: `deploy-source.sh --ref <tag>` (docs/guides/from-source.md)',
+  no_receipt: 'download the new release asset, replace the executable, restart the process, or run `install.sh` for a managed install (docs/guides/manual-binary.md)',
+  foreign_receipt: 'update the executable that the receipt names, or run `install.sh` to make this one a managed install',
+}
+
+/** `executable`: absolute path of the running executable, or null where the service runs from source. */
+export async function decideManagement(
+  service: string,
+  executable: string | null,
+  environment: Readonly<Record<string, string | undefined>>,
+  platform: NodeJS.Platform = process.platform,
+): Promise<Management> {
+  const refuse = (why: Unmanaged, reason: string): Management => ({ managed: false, why, reason, route: ROUTES[why] })
+  if (platform === 'win32') return refuse('windows', 'on Windows a running executable cannot be replaced')
+  // The image says so itself; a host that happens to be a container may still be a managed install, by its receipt.
+  if (environment['BATON_CONTAINER'] === '1') return refuse('container', 'this is a container; its image is what gets updated')
+  if (executable === null) return refuse('source', 'this process runs from source, not from an executable')
+  const receipt = await readReceipt(executable)
+  if (receipt === null) {
+    return (await insideContainer())
+      ? refuse('container', 'this is a container without a receipt; its image is what gets updated')
+      : refuse('no_receipt', `there is no receipt beside ${executable}: this executable was put here by hand`)
+  }
+  if (receipt.service !== service) {
+    return refuse('foreign_receipt', `the receipt beside ${executable} is for ${receipt.service}, this is ${service}`)
+  }
+  if (!(await names(receipt, executable))) {
+    return refuse('foreign_receipt', `the receipt names ${receipt.executable}, this is ${executable}`)
+  }
+  return { managed: true, receipt, executable }
+}
+
+async function insideContainer(): Promise<boolean> {
+  const marks = await Promise.allSettled([access('/.dockerenv'), access('/run/.containerenv')])
+  return marks.some((mark) => mark.status === 'fulfilled')
+}

@@ -1,0 +1,292 @@
+// One operation from lock to outcome, around the story in `update.ts`. Both callers use it: the agent inside the service,
+// and the command line where no service runs; they differ in the restart step only. Must hold: the operation is on the
+// disk before it is acted on, and whatever happens it gets an outcome, at the latest at the next start (`recover`).
+
+import { randomUUID } from 'node:crypto'
+import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { type Disk, isLeftover } from './disk.ts'
+import { asBatonError, type ErrorCode, reasonOf } from './errors.ts'
+import { finish, type Journal, markBad, updateDirectory } from './journal.ts'
+import { type Lock, takeLock } from './lock.ts'
+import type { Log } from './log.ts'
+import type { Places } from './places.ts'
+import { installedTag } from './version.ts'
+import type { HandoverReport, Kind, Operation, Probation, Progress, Stage } from './state.ts'
+import { makeCheck } from './steps/check.ts'
+import { makeDownload } from './steps/download.ts'
+import { snapshot } from './steps/snapshot.ts'
+import { clearLeftovers, exists, makeSwap, noBackup } from './steps/swap.ts'
+import { makeVerify } from './steps/verify.ts'
+import type { Feed } from './release.ts'
+import { type Result, rollback, type Steps, update } from './update.ts'
+
+/** What every operation on one managed install needs. */
+export interface Ground {
+  service: string
+  /** tag that runs, or that is installed where nothing runs */
+  current: string
+  disk: Disk
+  places: Places
+  stateDirectory: string
+  /** path of `<service>.db`, null where the service has none */
+  database: string | null
+  feed: Feed
+  journal: Journal
+  stallMs: number
+  log: Log
+  /** see SwapOptions */
+  runningImage: () => Promise<string | null>
+}
+
+export interface Request {
+  kind: Kind
+  /** update: a tag, or null for the latest; rollback: null */
+  tag: string | null
+  /** who asks, for the lock: `the service`, `install.sh upgrade` */
+  who: string
+  lockWaitMs?: number
+  /** code of the refusal where the lock is held */
+  refusal?: ErrorCode
+}
+
+/** Hands over to, or starts, the executable that is now in place. Rejects when the old one is to come back. */
+export type Restart = (to: string, operation: Operation) => Promise<Restarted>
+
+export interface Restarted {
+  report: HandoverReport | null
+  /** nothing is proved yet (the service was stopped during probation): leave the operation open for the next start */
+  open?: boolean
+}
+
+export interface Running {
+  /** live: its members change as the operation goes on */
+  operation: Operation
+  /** never rejects; the journal has the outcome and the lock is free when it resolves */
+  done: Promise<Result>
+}
+
+/**
+ * Takes the lock, writes the operation, and starts it. Throws, with nothing changed, `refusal` where somebody else is at
+ * work and no_backup where a rollback has nothing to restore.
+ */
+export async function begin(ground: Ground, request: Request, restart: Restart): Promise<Running> {
+  const { disk, journal, places } = ground
+  if (request.kind === 'rollback' && !(await exists(places.backup))) throw noBackup(places)
+  const lock = await takeLock(disk, ground.stateDirectory, request.who, {
+    waitMs: request.lockWaitMs ?? 0,
+    refusal: request.refusal ?? 'update_in_flight',
+  })
+  try {
+    const state = await journal.read()
+    if (state.operation !== null && state.operation.outcome === null) await closeInterrupted(ground, 'taken over by the next operation')
+    await clearTemporaries(ground)
+    const operation: Operation = {
+      id: randomUUID(),
+      kind: request.kind,
+      from: ground.current,
+      to: request.tag,
+      stage: request.kind === 'update' ? 'check' : 'swap',
+      progress: null,
+      startedAt: new Date().toISOString(),
+      finishedAt: null,
+      outcome: null,
+      error: null,
+      handover: null,
+    }
+    await journal.change((now) => void (now.operation = structuredClone(operation)))
+    ground.log({ event: 'operation', id: operation.id, kind: operation.kind, stage: operation.stage })
+    return { operation, done: conduct(ground, request, operation, restart, lock) }
+  } catch (cause) {
+    await lock.release()
+    throw cause
+  }
+}
+
+async function conduct(ground: Ground, request: Request, operation: Operation, restart: Restart, lock: Lock): Promise<Result> {
+  const { journal, log } = ground
+  let open = false
+  const steps = makeSteps(ground, operation, async (to) => {
+    const restarted = await restart(to, operation)
+    operation.handover = restarted.report
+    open = restarted.open === true
+  })
+  let result: Result
+  try {
+    result = request.kind === 'update' ? await update(request.tag, steps.steps) : await rollback(steps.steps)
+  } catch (cause) {
+    const error = asBatonError(cause, CODES[operation.stage], `${operation.stage}`)
+    result = { outcome: 'failed', to: operation.to, error }
+  }
+  try {
+    if (!open) {
+      if (result.outcome === 'updated' || result.outcome === 'rolled_back') await steps.settle()
+      const error = result.error
+      operation.error = error === null ? null : { code: error.code, message: error.message }
+      operation.to = result.to ?? operation.to
+      const state = await journal.change((now) => {
+        now.operation = { ...structuredClone(operation), outcome: null }
+        finish(now, { outcome: result.outcome, error: operation.error })
+        if (error?.members['badRelease'] === true && operation.to !== null) markBad(now, operation.to, error.message)
+      })
+      operation.outcome = result.outcome
+      operation.finishedAt = state.operation?.finishedAt ?? null
+      log({
+        event: 'finished',
+        id: operation.id,
+        kind: operation.kind,
+        outcome: result.outcome,
+        to: operation.to,
+        code: error?.code ?? null,
+        message: error?.message ?? null,
+      })
+    }
+  } catch (cause) {
+    log({ event: 'warning', message: `writing the outcome of ${operation.id}: ${reasonOf(cause)}` })
+  } finally {
+    await lock.release()
+  }
+  return result
+}
+
+const CODES: Record<Stage, ErrorCode> = {
+  check: 'check_failed',
+  download: 'download_failed',
+  verify: 'verify_failed',
+  swap: 'swap_failed',
+  restart: 'restart_failed',
+}
+
+/** The real steps, each of which says on disk that it begins before it does. */
+function makeSteps(
+  ground: Ground,
+  operation: Operation,
+  restart: (to: string) => Promise<void>,
+): { steps: Steps; settle(): Promise<void> } {
+  const { disk, places, journal, feed } = ground
+  const enter = async (stage: Stage) => {
+    if (operation.stage !== stage) ground.log({ event: 'operation', id: operation.id, kind: operation.kind, stage })
+    operation.stage = stage
+    await journal.change((state) => void (state.operation = structuredClone(operation)))
+  }
+  let bad: ReadonlySet<string> = new Set()
+  const check = makeCheck({ feed, current: () => ground.current, skip: () => bad })
+  const download = makeDownload({
+    disk,
+    partialPath: places.partial,
+    stallMs: ground.stallMs,
+    onProgress: (progress: Progress) => void (operation.progress = progress),
+  })
+  const verify = makeVerify({ service: ground.service })
+  const swap = makeSwap({
+    disk,
+    places,
+    runningImage: ground.runningImage,
+    snapshot: async () => {
+      if (ground.database !== null) await snapshot(disk, ground.database, ground.stateDirectory, ground.current)
+    },
+    backupTag: async () => await installedTag(places.backup),
+    enterProbation: async (to) => {
+      operation.to = to
+      const probation: Probation = {
+        operationId: operation.id,
+        kind: operation.kind,
+        from: operation.from,
+        to,
+        since: new Date().toISOString(),
+        failures: 0,
+      }
+      await journal.change((state) => {
+        state.operation = structuredClone(operation)
+        state.probation = probation
+      })
+    },
+  })
+  const steps: Steps = {
+    async check(tag) {
+      await enter('check')
+      bad = new Set((await journal.read()).bad.map((release) => release.tag))
+      const release = await check(tag)
+      if (release !== null) operation.to = release.tag
+      return release
+    },
+    async download(release) {
+      operation.progress = { bytes: 0, totalBytes: release.asset.sizeBytes }
+      await enter('download')
+      return await download(release)
+    },
+    async verify(candidate, release) {
+      await enter('verify')
+      await verify(candidate, release)
+    },
+    async swap(candidate, release) {
+      await enter('swap')
+      return await swap.swap(candidate, release)
+    },
+    async restore() {
+      await enter('swap')
+      return await swap.restore()
+    },
+    async restart(to) {
+      await enter('restart')
+      await restart(to)
+    },
+  }
+  return { steps, settle: swap.settle }
+}
+
+/**
+ * At the start of a service that is nobody's successor, under the lock: closes what an interrupted process has left open and
+ * clears its leftovers. Resolves to the probation that this very start has to stand, or null.
+ */
+export async function recover(ground: Ground): Promise<Probation | null> {
+  const { operation, probation } = await ground.journal.read()
+  await clearTemporaries(ground)
+  if (operation !== null && operation.outcome === null) {
+    if (probation !== null && probation.to === ground.current) return probation
+    await closeInterrupted(ground, 'the process that was at it has ended')
+    return null
+  }
+  await clearLeftovers(ground.disk, ground.places)
+  return null
+}
+
+/** The probation is stood: commits what is still open. */
+export async function settleProbation(ground: Ground): Promise<void> {
+  await ground.disk.remove(ground.places.former)
+  const state = await ground.journal.change((now) =>
+    finish(now, { outcome: now.operation?.kind === 'rollback' ? 'rolled_back' : 'updated', error: null }),
+  )
+  const operation = state.operation
+  if (operation === null) return
+  ground.log({
+    event: 'finished',
+    id: operation.id,
+    kind: operation.kind,
+    outcome: operation.outcome ?? 'updated',
+    to: operation.to,
+    code: null,
+    message: null,
+  })
+}
+
+async function closeInterrupted(ground: Ground, why: string): Promise<void> {
+  await clearLeftovers(ground.disk, ground.places)
+  const state = await ground.journal.change((now) => {
+    // in the restart stage with the old executable in place again: somebody has put it back, and had a reason
+    const outcome = now.operation?.stage === 'restart' ? 'reverted' : 'failed'
+    const stage = now.operation?.stage ?? 'check'
+    finish(now, { outcome, error: { code: 'interrupted', message: `interrupted in the ${stage} stage: ${why}` } })
+  })
+  ground.log({ event: 'recovered', message: `operation ${state.operation?.id ?? ''} was ${state.operation?.outcome ?? 'interrupted'}` })
+}
+
+/** Temporary files that a killed process has left, beside the executable and in the update directory. */
+async function clearTemporaries(ground: Ground): Promise<void> {
+  const { disk, places } = ground
+  const directories = [places.directory, updateDirectory(ground.stateDirectory), join(updateDirectory(ground.stateDirectory), 'snapshots')]
+  for (const directory of directories) {
+    const entries = await readdir(directory).catch(() => [])
+    for (const entry of entries) if (isLeftover(entry)) await disk.remove(join(directory, entry))
+  }
+}

@@ -1,0 +1,29 @@
+// Names beside an executable. All in one directory, so that every change is a rename within one file system.
+
+import { basename, dirname, join } from 'node:path'
+
+export interface Places {
+  directory: string
+  executable: string
+  /** what a rollback restores */
+  backup: string
+  /** download in progress */
+  partial: string
+  /** the earlier backup while an update is on probation: a revert restores it too */
+  former: string
+  /** one of the two executables that a rollback is exchanging */
+  aside: string
+}
+
+export function placesOf(executable: string): Places {
+  const directory = dirname(executable)
+  const name = basename(executable)
+  return {
+    directory,
+    executable,
+    backup: `${executable}.backup`,
+    partial: join(directory, `.${name}.partial`),
+    former: join(directory, `.${name}.former`),
+    aside: join(directory, `.${name}.aside`),
+  }
+}

@@ -1,0 +1,26 @@
+// Telling one process from another. A pid alone is not enough: the kernel gives it out again.
+
+import { readFileSync } from 'node:fs'
+
+/** Clock ticks since boot at which the process started, as a string to compare; null where it is gone or the host has no /proc. */
+export function startTimeOf(pid: number): string | null {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    // proc(5): field 22; the name in field 2 may contain spaces and parentheses
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+    return fields[0] === 'Z' ? null : (fields[19] ?? null)
+  } catch {
+    return null
+  }
+}
+
+/** Whether that very process still lives. Without /proc the pid alone decides. */
+export function isAlive(pid: number, startTime: string | null): boolean {
+  try {
+    process.kill(pid, 0)
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error && error.code === 'EPERM')) return false
+  }
+  const now = startTimeOf(pid)
+  return startTime === null || now === startTime || (now === null && process.platform !== 'linux')
+}

@@ -1,0 +1,120 @@
+// What an author gives to `embed()`, checked once, every fault at once, and frozen. Units and bounds are in the names.
+
+import { isAbsolute } from 'node:path'
+import { BatonError } from './errors.ts'
+import { type Log, logToStdout } from './log.ts'
+import { isTag } from './release.ts'
+
+export interface UpdateSettings {
+  /** how long a successor must prove itself before it is committed; 0 to 3,600,000, default 30,000 */
+  probationMs?: number
+  /** how long a successor may take until it is ready; 100 to 600,000, default 60,000 */
+  readyMs?: number
+  /** how long connections that cannot move may take to end; 0 to 3,600,000, default 30,000 */
+  drainMs?: number
+  /** silence on a download after which it is broken off and resumed; 100 to 600,000, default 30,000 */
+  stallMs?: number
+  /** silence of a successor in probation after which it counts as hung; 500 to 600,000, default 5,000 */
+  hangMs?: number
+}
+
+export interface EmbedOptions {
+  /** name of the service: names its executable, its assets and its database */
+  service: string
+  /** tag that this very process was built from, `vX.Y.Z` */
+  tag: string
+  /** the setting `dashboard.password`; null or empty keeps every endpoint closed (403) */
+  password: string | null
+  /** `github:owner/name`, `github:owner/name@https://base/api`, `https://host/folder/` or a path */
+  feed: string
+  /** absolute; the agent keeps its journal, lock and snapshots in `update/` below it */
+  stateDirectory: string
+  /** absolute path of the SQLite database to snapshot before a swap; default none */
+  database?: string | null
+  /** path on the service's own server that answers 2xx when it is healthy, e.g. `/healthz`; default none */
+  healthPath?: string | null
+  /** absolute path of the executable; default: this process's, where it is a single executable, else unmanaged */
+  executable?: string | null
+  /** prefix of every path of the agent, such as `/beacon`; default none */
+  basePath?: string
+  update?: UpdateSettings
+  /** called when this process stops accepting: end what cannot move (WebSockets, long streams) */
+  onDrain?: () => void
+  /** called last before this process exits: close the database */
+  onStop?: () => void | Promise<void>
+  log?: Log
+}
+
+export interface Settings {
+  readonly service: string
+  readonly tag: string
+  readonly password: string | null
+  readonly feed: string
+  readonly stateDirectory: string
+  readonly database: string | null
+  readonly healthPath: string | null
+  readonly executable: string | null | undefined
+  readonly basePath: string
+  readonly update: Readonly<Required<UpdateSettings>>
+  readonly onDrain: () => void
+  readonly onStop: () => void | Promise<void>
+  readonly log: Log
+}
+
+/** Lowest, highest, default; milliseconds. */
+export const UPDATE_BOUNDS = {
+  probationMs: [0, 3_600_000, 30_000],
+  readyMs: [100, 600_000, 60_000],
+  drainMs: [0, 3_600_000, 30_000],
+  stallMs: [100, 600_000, 30_000],
+  hangMs: [500, 600_000, 5_000],
+} as const satisfies Record<keyof UpdateSettings, readonly [number, number, number]>
+
+/** The settings, or BatonError invalid_settings that names every fault. */
+export function readSettings(options: EmbedOptions): Settings {
+  const faults: string[] = []
+  const expect = (holds: boolean, fault: string) => void (holds || faults.push(fault))
+  const { service, tag, password, feed, stateDirectory } = options
+  const basePath = options.basePath ?? ''
+  expect(/^[a-z][a-z0-9-]{0,31}$/.test(service), `\`service\`: expected a-z, 0-9 and -, at most 32, got ${show(service)}`)
+  expect(isTag(tag), `\`tag\`: expected the form vX.Y.Z, got ${show(tag)}`)
+  expect(password === null || typeof password === 'string', '`password`: expected a string or null')
+  expect(typeof feed === 'string' && feed !== '', '`feed`: expected where releases are found')
+  expect(isAbsolute(stateDirectory), `\`stateDirectory\`: expected an absolute path, got ${show(stateDirectory)}`)
+  for (const key of ['database', 'executable'] as const) {
+    const path = options[key]
+    expect(path === undefined || path === null || isAbsolute(path), `\`${key}\`: expected an absolute path, got ${show(path)}`)
+  }
+  const healthPath = options.healthPath ?? null
+  expect(healthPath === null || healthPath.startsWith('/'), `\`healthPath\`: expected a path, got ${show(healthPath)}`)
+  expect(basePath === '' || /^(\/[A-Za-z0-9._~-]+)+$/.test(basePath), `\`basePath\`: expected / and a name, got ${show(basePath)}`)
+  const update = {} as Required<UpdateSettings>
+  for (const [key, [lowest, highest, normal]] of Object.entries(UPDATE_BOUNDS) as [keyof UpdateSettings, readonly [number, number, number]][]) {
+    const value = options.update?.[key] ?? normal
+    expect(
+      Number.isInteger(value) && value >= lowest && value <= highest,
+      `\`update.${key}\`: expected whole milliseconds from ${lowest} to ${highest}, got ${show(value)}`,
+    )
+    update[key] = value
+  }
+  if (faults.length > 0) throw new BatonError('invalid_settings', faults.join('; '))
+  return Object.freeze({
+    service,
+    tag,
+    password: password === '' ? null : password,
+    feed,
+    stateDirectory,
+    database: options.database ?? null,
+    healthPath,
+    executable: options.executable,
+    basePath,
+    update: Object.freeze(update),
+    onDrain: options.onDrain ?? (() => {}),
+    onStop: options.onStop ?? (() => {}),
+    log: options.log ?? logToStdout,
+  })
+}
+
+function show(value: unknown): string {
+  return (JSON.stringify(value) ?? String(value)).slice(0, 80)
+}
