@@ -1,0 +1,206 @@
+// Releases of a GitHub repository, by the REST API at any base URL: github.com, Enterprise, or a mirror that speaks the same.
+// An anonymous client has 60 requests an hour, and a 304 counts (only with a token it does not), so the list is kept for a
+// while; where the quota is used up, the redirect of `/releases/latest` on the web host still tells the newest tag.
+
+import { BatonError, reasonOf } from '../errors.ts'
+import { MANIFEST_NAME, NOTES_MAX_CHARS, PAPER_MAX_BYTES, SUMS_NAME, sha256Of } from '../papers.ts'
+import { isTag, parseTag } from '../release.ts'
+import type { Feed, ListedFile, Listing, Release, Tag, Target } from '../release.ts'
+import { isObject, isTime, quoted } from '../untrusted.ts'
+import { assess, listingOf, ruledOut, unusable } from '../verdict.ts'
+import type { Verdict } from '../verdict.ts'
+import type { Http } from './http.ts'
+import { newestUsable } from './newest.ts'
+import type { OnPassedOver } from './newest.ts'
+
+export interface GithubOptions {
+  description: string
+  /** base of the REST API, no slash at the end */
+  api: string
+  /** base of the web host, no slash at the end */
+  web: string
+  /** `owner/name` */
+  repository: string
+  target: Target
+  http: Http
+  /** whether `http` has a token for `api`: assets come through the API then, which private repositories need */
+  authorized: boolean
+  /** how long a list is used again without asking */
+  minAgeMs: number
+  onPassedOver: OnPassedOver
+}
+
+const ACCEPT = 'application/vnd.github+json'
+const LIST_MAX_BYTES = 8 * 1024 * 1024
+const PER_PAGE = 50
+/** pages looked at while no page before had anything usable */
+const PAGES_MAX = 3
+const KEPT_MAX = 8
+
+interface Kept {
+  value: unknown
+  etag: string | null
+  next: string | null
+  at: number
+}
+
+export function makeGithubFeed(options: GithubOptions): Feed {
+  const { description, api, web, repository, target, http, authorized, minAgeMs, onPassedOver } = options
+  const releases = `${api}/repos/${repository}/releases`
+  const kept = new Map<string, Kept>()
+
+  const ask = async (url: string, signal: AbortSignal | undefined): Promise<Kept> => {
+    const known = kept.get(url)
+    if (known && performance.now() - known.at < minAgeMs) return known
+    const request = { url, maxBytes: LIST_MAX_BYTES, accept: ACCEPT, failure: 'check_failed', signal } as const
+    const answer = await http.json({ ...request, known: known?.etag ?? null })
+    const fresh = { ...(answer ?? known ?? { value: null, etag: null, next: null }), at: performance.now() }
+    kept.delete(url)
+    kept.set(url, fresh)
+    for (const oldest of kept.keys()) if (kept.size > KEPT_MAX) kept.delete(oldest)
+    return fresh
+  }
+
+  const text = async (url: string, signal: AbortSignal | undefined): Promise<string | null> => {
+    const accept = 'application/octet-stream'
+    try {
+      const answer = await http.text({ url, maxBytes: PAPER_MAX_BYTES, accept, failure: 'check_failed', signal })
+      return answer?.text ?? null
+    } catch (error) {
+      if (error instanceof BatonError && error.code === 'release_not_found') return null
+      throw error
+    }
+  }
+
+  const judge = async (listing: Listing, signal: AbortSignal | undefined): Promise<Verdict> => {
+    const out = ruledOut(listing, target)
+    if (out !== null) return { why: out }
+    const read = async (name: string): Promise<string | null | { why: string }> => {
+      const file = listing.files.find((entry) => entry.name === name)
+      const got = file === undefined ? null : await text(file.url, signal)
+      if (got === null || file?.sha256 === null || file?.sha256 === sha256Of(got)) return got
+      return { why: `${name} is not what the digest of the feed says` }
+    }
+    const sums = await read(SUMS_NAME)
+    if (sums === null) return { why: `its ${SUMS_NAME} is gone` }
+    const manifest = await read(MANIFEST_NAME)
+    if (typeof sums === 'object') return sums
+    if (manifest !== null && typeof manifest === 'object') return manifest
+    return assess(listing, { sums, manifest }, target)
+  }
+
+  /** Without the API. `wanted` null: the latest. Throws `limited`, the reason why the API was no use, where this is none either. */
+  const byConvention = async (
+    wanted: Tag | null,
+    skip: ReadonlySet<Tag>,
+    limited: BatonError,
+    signal: AbortSignal | undefined,
+  ): Promise<Release> => {
+    const latestUrl = `${web}/${repository}/releases/latest`
+    const giveUp = (why: string): never => {
+      const { hint, members } = limited
+      const message = `${limited.message}; ${latestUrl} does not help: ${why}`
+      throw new BatonError('rate_limited', message, { cause: limited, members, ...(hint === null ? {} : { hint }) })
+    }
+    try {
+      const location = await http.location({ url: latestUrl, failure: 'check_failed', signal })
+      const tag = tagOfLocation(location)
+      if (tag === null) return giveUp('it names no release')
+      // it leads to a release that is neither a draft nor a prerelease; of any other tag we could not tell
+      if (wanted !== null && tag !== wanted) return giveUp(`it names ${tag}`)
+      if (skip.has(tag)) return giveUp(`it names ${tag}, which failed here before`)
+      const urlOf = (name: string): string => `${web}/${repository}/releases/download/${tag}/${name}`
+      const sums = await text(urlOf(SUMS_NAME), signal)
+      if (sums === null) return giveUp(`${tag} has no ${SUMS_NAME}`)
+      const papers = { sums, manifest: await text(urlOf(MANIFEST_NAME), signal) }
+      const verdict = assess(listingOf({ tag, draft: false, prerelease: false }, papers, urlOf), papers, target)
+      return 'release' in verdict ? verdict.release : giveUp(`${tag} cannot be used: ${verdict.why}`)
+    } catch (error) {
+      if (error instanceof BatonError && error.cause === limited) throw error
+      return giveUp(reasonOf(error))
+    }
+  }
+
+  return {
+    description,
+    async latest(skip, signal) {
+      let url: string | null = `${releases}?per_page=${PER_PAGE}`
+      let problem: BatonError | null = null // of the newest release that is published and no good
+      try {
+        for (let page = 1; url !== null && page <= PAGES_MAX; page++) {
+          const { value, next }: Kept = await ask(url, signal)
+          if (!Array.isArray(value))
+            throw new BatonError('check_failed', `expected a list of releases, got ${quoted(value)}`)
+          const listings = (value as unknown[]).flatMap((entry) => parseRelease(entry, authorized) ?? [])
+          try {
+            const release = await newestUsable(listings, skip, (listing) => judge(listing, signal), onPassedOver)
+            if (release !== null) return release
+          } catch (error) {
+            if (!(error instanceof BatonError) || error.code !== 'release_unusable') throw error
+            problem ??= error
+          }
+          url = next
+        }
+      } catch (error) {
+        if (!(error instanceof BatonError) || error.code !== 'rate_limited') throw error
+        return await byConvention(null, skip, error, signal)
+      }
+      if (problem !== null) throw problem
+      return null
+    },
+    async byTag(value, signal) {
+      const tag = parseTag(value)
+      try {
+        const { value: found } = await ask(`${releases}/tags/${tag}`, signal)
+        const listing = parseRelease(found, authorized)
+        if (listing?.tag !== tag)
+          throw unusable(tag, `the feed answered with ${quoted(isObject(found) ? found['tag_name'] : found)}`)
+        const verdict = await judge(listing, signal)
+        if ('why' in verdict) throw unusable(tag, verdict.why)
+        return verdict.release
+      } catch (error) {
+        if (!(error instanceof BatonError)) throw error
+        if (error.code === 'release_not_found') {
+          const hint = authorized ? {} : { hint: 'a private repository needs GITHUB_TOKEN' }
+          throw new BatonError('release_not_found', `${description} has no release ${tag}`, { cause: error, ...hint })
+        }
+        if (error.code === 'rate_limited') return await byConvention(tag, new Set(), error, signal)
+        throw error
+      }
+    },
+    bytes: (asset, from, validator, signal) => http.bytes(asset.url, from, validator, signal),
+  }
+}
+
+/** GitHub's `release` schema, the members that matter; null where it is no release of ours, such as `nightly`. */
+export function parseRelease(value: unknown, authorized: boolean): Listing | null {
+  if (!isObject(value) || !isTag(value['tag_name'])) return null
+  const { tag_name: tag, body, draft, prerelease, published_at: publishedAt, assets } = value
+  return {
+    tag,
+    draft: draft !== false,
+    prerelease: prerelease !== false,
+    notes: typeof body === 'string' ? body.slice(0, NOTES_MAX_CHARS) : '',
+    publishedAt: isTime(publishedAt) ? publishedAt : null,
+    files: (Array.isArray(assets) ? (assets as unknown[]) : []).flatMap((asset) => parseFile(asset, authorized) ?? []),
+  }
+}
+
+function parseFile(value: unknown, authorized: boolean): ListedFile | null {
+  if (!isObject(value)) return null
+  const { name, state, size, digest, url, browser_download_url: browserUrl } = value
+  const address = authorized ? url : browserUrl
+  if (typeof name !== 'string' || typeof address !== 'string') return null
+  if (state !== undefined && state !== 'uploaded') return null // still being uploaded
+  return {
+    name,
+    url: address,
+    sizeBytes: typeof size === 'number' ? size : null,
+    sha256: typeof digest === 'string' && digest.startsWith('sha256:') ? digest.slice(7) : null,
+  }
+}
+
+function tagOfLocation(location: string | null): Tag | null {
+  const [, tag] = /\/releases\/tag\/([^/?#]+)$/.exec(location ?? '') ?? []
+  return isTag(tag) ? tag : null
+}

@@ -1,0 +1,4 @@
+/** This machine, by an address or the name that RFC 6761 keeps for it. `hostname` is as `URL` gives it. */
+export function isLoopback(hostname: string): boolean {
+  return hostname === 'localhost' || hostname === '[::1]' || /^127(\.\d{1,3}){3}$/.test(hostname)
+}

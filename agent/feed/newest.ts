@@ -1,0 +1,41 @@
+// "Latest": the highest version that can be used, whatever the order of the feed. The rule is one for all feeds.
+
+import { BatonError } from '../errors.ts'
+import type { Listing, Release, Tag } from '../release.ts'
+import { newestFirst } from '../verdict.ts'
+import type { Verdict } from '../verdict.ts'
+
+/** Told of each release that is newer than the one chosen and was passed over, with the reason. */
+export type OnPassedOver = (tag: Tag, why: string) => void
+
+/** releases that are looked into before we give up: a feed with more broken ones in a row is broken */
+const CANDIDATES_MAX = 8
+
+/**
+ * Null where the feed has nothing published besides what is in `skip`. Throws release_unusable where something is and none of
+ * it can be used: a service whose assets are never found must not be told that it is up to date.
+ */
+export async function newestUsable<Listed extends Pick<Listing, 'tag' | 'draft' | 'prerelease'>>(
+  listed: readonly Listed[],
+  skip: ReadonlySet<Tag>,
+  judge: (listing: Listed) => Promise<Verdict>,
+  onPassedOver: OnPassedOver,
+): Promise<Release | null> {
+  const published = newestFirst(listed).filter(({ draft, prerelease }) => !draft && !prerelease)
+  const reasons: string[] = []
+  for (const listing of published) {
+    if (skip.has(listing.tag)) {
+      onPassedOver(listing.tag, 'it failed here before')
+      continue
+    }
+    if (reasons.length === CANDIDATES_MAX) break
+    const verdict = await judge(listing)
+    if ('release' in verdict) return verdict.release
+    onPassedOver(listing.tag, verdict.why)
+    reasons.push(`${listing.tag} cannot be used: ${verdict.why}`)
+  }
+  const [newest] = reasons
+  if (newest === undefined) return null
+  const others = reasons.length > 1 ? ` (nor can ${reasons.length - 1} older ones)` : ''
+  throw new BatonError('release_unusable', `${newest}${others}`)
+}

@@ -1,0 +1,48 @@
+// What a stranger wrote: is it of the form expected, and how to show it. Pure; fuzzed.
+// Must hold: what passes `isFileName` names a file in one directory and nothing else; what `quoted` gives fits a log line.
+
+/** A file name and nothing else: no separator, no `..`, no NUL, not hidden, nothing that a shell or a terminal acts upon. */
+export function isFileName(value: unknown): value is string {
+  return typeof value === 'string' && /^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/.test(value) && !value.includes('..')
+}
+
+/** The value, or undefined where the text is not JSON. */
+export function parsedJson(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown
+  } catch {
+    return undefined
+  }
+}
+
+export function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+export function isSha256(value: unknown): value is string {
+  return typeof value === 'string' && /^[0-9a-f]{64}$/.test(value)
+}
+
+/** ISO 8601 with a date and a time, as releases carry it */
+export function isTime(value: unknown): value is string {
+  return (
+    typeof value === 'string' &&
+    /^\d{4}-\d\d-\d\dT[\d:.]{5,15}(Z|[+-]\d\d:\d\d)$/.test(value) &&
+    !Number.isNaN(Date.parse(value))
+  )
+}
+
+/** What a stranger wrote, fit for a message: JSON, at most 60 characters, no control characters. */
+export function quoted(value: unknown): string {
+  const text = JSON.stringify(value) ?? String(value)
+  const plain = text.replaceAll(/[^\x20-\x7e]/g, '?')
+  return plain.length > 60 ? `${plain.slice(0, 60)}…` : plain
+}
+
+export function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0
+}
+
+export function isSize(value: unknown, max: number): value is number {
+  return isCount(value) && value >= 1 && value <= max
+}
