@@ -1,0 +1,73 @@
+// The truth about a switch, as pure functions: no page, no clock, no network. What a poll answers is judged here.
+// Must never break: "done" needs a new instance that answers with the expected version AND an outcome in the journal.
+
+export const POLL = {
+  busyMs: 1000,
+  idleMs: 5000,
+  unmanagedMs: 15000,
+  timeoutMs: 10000,
+  backOffMs: [1000, 1000, 2000, 3000, 5000],
+  /** so long without an answer until the page says that the service does not answer */
+  silentAfterMs: 300000,
+  silentMs: 15000,
+  /** more than this between two polls is sleep, not silence */
+  gapMaxMs: 20000,
+}
+
+/** Follows an operation that this page has started. `instanceId` answered before it was asked for. */
+export function begin(operation, instanceId, expected) {
+  return { id: operation.id, instanceId, expected: expected ?? operation.to }
+}
+
+/** Follows an operation found under way. The successor may be answering already: then there is no old instance to wait out. */
+export function join({ operation, instance }) {
+  const old = Date.parse(instance.startedAt) < Date.parse(operation.startedAt)
+  return { id: operation.id, instanceId: old ? instance.id : null, expected: operation.to }
+}
+
+/**
+ * Where the followed operation stands:
+ * `running`, `probation` (the successor answers, the outcome is open), `done`,
+ * `unconfirmed` (the journal says that it went well, but who answers is not who was expected), `gone` (no longer known).
+ */
+export function judge(follow, { operation: current, instance, history }) {
+  const operation = current?.id === follow.id ? current : history.find((one) => one.id === follow.id)
+  if (!operation) return { phase: 'gone', operation: null, expected: follow.expected }
+  const expected = operation.to ?? follow.expected
+  const fresh = instance.id !== follow.instanceId
+  const phase = () => {
+    switch (operation.outcome) {
+      case null:
+        return operation.stage === 'restart' && fresh && instance.version === expected ? 'probation' : 'running'
+      case 'updated':
+      case 'rolled_back':
+        return fresh && instance.version === expected ? 'done' : 'unconfirmed'
+      default:
+        return 'done'
+    }
+  }
+  return { phase: phase(), operation, expected }
+}
+
+/** Milliseconds until the next poll. `failures` in a row, `failingMs` since the last answer. */
+export function delayOf({ failures, failingMs, busy, managed }) {
+  if (failures > 0) {
+    if (failingMs >= POLL.silentAfterMs) return POLL.silentMs
+    return POLL.backOffMs[Math.min(failures, POLL.backOffMs.length) - 1]
+  }
+  return busy ? POLL.busyMs : managed ? POLL.idleMs : POLL.unmanagedMs
+}
+
+const WINDOW_MS = 6000
+
+/** Speed and time left of a download over the last seconds. `samples` is the one from the call before. */
+export function measure(samples, progress, atMs) {
+  const last = samples.at(-1)
+  const kept = last && progress.bytes < last.bytes ? [] : samples.filter(({ at }) => atMs - at <= WINDOW_MS)
+  const next = [...kept, { at: atMs, bytes: progress.bytes }]
+  const first = next[0]
+  const seconds = (atMs - first.at) / 1000
+  const bytesPerSecond = seconds >= 0.5 ? (progress.bytes - first.bytes) / seconds : null
+  const secondsLeft = bytesPerSecond ? (progress.totalBytes - progress.bytes) / bytesPerSecond : null
+  return { samples: next, bytesPerSecond, secondsLeft }
+}

@@ -1,0 +1,139 @@
+// A service that is only its endpoints: the real panel, guard and routes before a scripted updater, so that a test can put
+// the page into a state that a real service is in for a moment only, or after minutes. The truth is tested on the real one.
+
+import { createServer } from 'node:http'
+import type { AddressInfo, Socket } from 'node:net'
+import { makeGuard } from '../../agent/auth.ts'
+import { BatonError } from '../../agent/errors.ts'
+import { makePanel } from '../../agent/panel.ts'
+import { makeRoutes } from '../../agent/routes.ts'
+import type { Instance, Kind, Operation, Status, VersionReport } from '../../agent/state.ts'
+
+export const TOKEN = 'correct horse battery staple'
+
+export interface World {
+  status: Status
+  report: VersionReport
+  /** 501 with these members, null for a managed install */
+  unmanaged: { reason: string; route: string } | null
+  /** true: every connection is reset */
+  down: boolean
+  /** what `POST /admin/update` and `…/rollback` do beside answering 202 */
+  onStart: (operation: Operation) => void
+}
+
+export interface Stub {
+  url: string
+  world: World
+  /** method and path of every request to the endpoints */
+  asked: string[]
+  close: () => Promise<void>
+}
+
+export interface StubOptions {
+  basePath?: string
+  password?: string | null
+}
+
+export async function serveStub({ basePath = '', password = TOKEN }: StubOptions = {}): Promise<Stub> {
+  const world: World = { status: idle(), report: report(), unmanaged: null, down: false, onStart: () => {} }
+  const asked: string[] = []
+  const begin = (kind: Kind, to: string | null): Operation => {
+    if (world.status.state === 'in_flight') throw new BatonError('update_in_flight', 'an operation is in flight')
+    const started = operation(kind, { from: world.status.instance.version, to })
+    world.status = { ...world.status, state: 'in_flight', operation: started }
+    world.onStart(started)
+    return started
+  }
+  const updater = {
+    update: async (tag: string | null) => begin('update', tag),
+    rollback: async () => {
+      if (world.status.backup === null) throw new BatonError('no_backup', 'there is no backup executable')
+      return begin('rollback', world.status.backup)
+    },
+    check: async () => world.report,
+    status: async () => world.status,
+    assertManaged() {
+      if (world.unmanaged !== null)
+        throw new BatonError('not_managed', world.unmanaged.reason, { members: { ...world.unmanaged } })
+    },
+  }
+  const panel = makePanel({ basePath })
+  const routes = makeRoutes(basePath, makeGuard(password), updater, () => {})
+  const sockets = new Set<Socket>()
+  const server = createServer((req, res) => {
+    if (world.down) {
+      req.socket.resetAndDestroy()
+      return
+    }
+    if (req.url?.includes('/admin/') === true) asked.push(`${req.method} ${req.url.slice(basePath.length)}`)
+    if (!panel(req, res) && !routes(req, res)) res.writeHead(404).end()
+  })
+  server.on('connection', (socket) => {
+    sockets.add(socket)
+    socket.once('close', () => sockets.delete(socket))
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const { port } = server.address() as AddressInfo
+  return {
+    url: `http://127.0.0.1:${port}${basePath}`,
+    world,
+    asked,
+    async close() {
+      for (const socket of sockets) socket.destroy()
+      await new Promise((resolve) => server.close(resolve))
+    },
+  }
+}
+
+export const secondsAgo = (seconds: number): string => new Date(Date.now() - seconds * 1000).toISOString()
+
+let counter = 0
+
+export function instance(version: string, startedAt = secondsAgo(3 * 86_400)): Instance {
+  counter += 1
+  return { id: `i${String(counter).padStart(3, '0')}c0ffee`, pid: 4000 + counter, version, startedAt }
+}
+
+export function operation(kind: Kind, some: Partial<Operation>): Operation {
+  counter += 1
+  return {
+    id: `o${counter}`,
+    kind,
+    from: 'v1.0.0',
+    to: 'v1.1.0',
+    stage: kind === 'update' ? 'check' : 'swap',
+    progress: null,
+    startedAt: secondsAgo(0),
+    finishedAt: null,
+    outcome: null,
+    error: null,
+    handover: null,
+    ...some,
+  }
+}
+
+export function idle(version = 'v1.0.0'): Status {
+  return { state: 'idle', operation: null, instance: instance(version), backup: null, history: [] }
+}
+
+export function report(some: Partial<VersionReport> = {}): VersionReport {
+  return {
+    installed: 'v1.0.0',
+    running: 'v1.0.0',
+    latest: 'v1.1.0',
+    updateAvailable: true,
+    release: { tag: 'v1.1.0', notes: NOTES, publishedAt: secondsAgo(3 * 86_400), sizeBytes: 30_412_288 },
+    checkedAt: secondsAgo(0),
+    problem: null,
+    ...some,
+  }
+}
+
+export const NOTES = `Faster completions, and a quota history that no longer forgets.
+
+- Detached completions are cached for a week (was: a day)
+- The quota history keeps its rows when two tokens share a name
+- \`GET /healthz\` answers while the database is being snapshotted
+
+State: schema 4, upgraded in place. Rolling back to v1.0.x keeps every row.`
