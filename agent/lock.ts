@@ -2,10 +2,10 @@
 // SQLite transaction on a file of its own: the kernel frees it when its holder dies, so there is no stale lock to break.
 // `lock.json` beside it only says who holds it since when; it is never what decides.
 
-import { readFile } from 'node:fs/promises'
+import { access, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Disk } from './disk.ts'
-import { BatonError, type ErrorCode } from './errors.ts'
+import { BatonError, type ErrorCode, reasonOf } from './errors.ts'
 import { updateDirectory } from './journal.ts'
 
 export interface Holder {
@@ -21,6 +21,12 @@ export interface Lock extends AsyncDisposable {
 }
 
 /**
+ * Locks that this process takes or holds. Closing any descriptor of a file drops a process's POSIX locks on it, so while one
+ * of these is held nobody here may open its file, not even to see whether it is there.
+ */
+const ours = new Set<string>()
+
+/**
  * Takes the lock or throws BatonError `refusal` that says who holds it since when.
  * `waitMs` above 0 waits that long for it first.
  */
@@ -30,43 +36,59 @@ export async function takeLock(
   who: string,
   { waitMs = 0, refusal = 'locked' }: { waitMs?: number; refusal?: ErrorCode } = {},
 ): Promise<Lock> {
-  const directory = updateDirectory(stateDirectory)
-  await disk.makeDirectory(directory, 0o700)
-  const path = join(directory, 'lock.db')
+  const path = lockPath(stateDirectory)
+  const deadline = Date.now() + waitMs
+  for (;;) {
+    if (!ours.has(path)) {
+      ours.add(path) // before the first await: two callers in this process must not both go on
+      try {
+        const lock = await tryLock(disk, stateDirectory, who)
+        if (lock !== null) return lock
+      } catch (error) {
+        ours.delete(path)
+        throw error
+      }
+      ours.delete(path)
+    }
+    if (Date.now() >= deadline) throw await refusalOf(stateDirectory, refusal)
+    await new Promise((resolve) => setTimeout(resolve, 50))
+  }
+}
+
+async function tryLock(disk: Disk, stateDirectory: string, who: string): Promise<Lock | null> {
+  const path = lockPath(stateDirectory)
+  await disk.makeDirectory(updateDirectory(stateDirectory), 0o700)
   // made through `disk` once so that it is owned by the owner of its directory even when root comes first
   if (!(await exists(path))) await (await disk.create(path, 0o600)).close()
-  const deadline = Date.now() + waitMs
   const { DatabaseSync } = await import('node:sqlite')
-  for (;;) {
-    const database = new DatabaseSync(path)
-    try {
-      database.exec('PRAGMA busy_timeout = 0; PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE')
-    } catch (error) {
-      database.close()
-      if (!isBusy(error)) throw new BatonError('unexpected', `taking the lock ${path}`, { cause: error })
-      if (Date.now() < deadline) {
-        await new Promise((resolve) => setTimeout(resolve, 50))
-        continue
-      }
-      throw await refusalOf(stateDirectory, refusal)
-    }
+  const database = new DatabaseSync(path)
+  try {
+    database.exec('PRAGMA busy_timeout = 0; PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE')
     const holder: Holder = { pid: process.pid, who, since: new Date().toISOString() }
     await disk.writeWhole(holderPath(stateDirectory), `${JSON.stringify(holder)}\n`, 0o600)
-    let held = true
-    const release = async () => {
-      if (!held) return
-      held = false
-      await disk.remove(holderPath(stateDirectory))
-      database.exec('ROLLBACK')
-      database.close()
-    }
-    return { release, [Symbol.asyncDispose]: release }
+  } catch (error) {
+    database.close()
+    if (isBusy(error)) return null
+    throw new BatonError('unexpected', `taking the lock ${path}: ${reasonOf(error)}`, { cause: error })
   }
+  let held = true
+  const release = async () => {
+    if (!held) return
+    held = false
+    try {
+      await disk.remove(holderPath(stateDirectory))
+    } finally {
+      database.close()
+      ours.delete(path)
+    }
+  }
+  return { release, [Symbol.asyncDispose]: release }
 }
 
 /** Whether somebody holds the lock right now. */
 export async function isLocked(stateDirectory: string): Promise<boolean> {
-  const path = join(updateDirectory(stateDirectory), 'lock.db')
+  const path = lockPath(stateDirectory)
+  if (ours.has(path)) return true
   if (!(await exists(path))) return false
   const { DatabaseSync } = await import('node:sqlite')
   const database = new DatabaseSync(path, { readOnly: true })
@@ -90,6 +112,10 @@ export async function readHolder(stateDirectory: string): Promise<Holder | null>
   }
 }
 
+function lockPath(stateDirectory: string): string {
+  return join(updateDirectory(stateDirectory), 'lock.db')
+}
+
 function holderPath(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'lock.json')
 }
@@ -109,7 +135,7 @@ function isBusy(error: unknown): boolean {
 
 async function exists(path: string): Promise<boolean> {
   try {
-    await readFile(path)
+    await access(path)
     return true
   } catch {
     return false
