@@ -153,6 +153,7 @@ export function openHttp(options: HttpOptions): Http {
       const accept = 'application/octet-stream'
       const reply = await send(url, { accept, ...range }, 'download_failed', signal)
       const { response } = reply
+      response.body.on('error', () => {}) // where it is given up before anybody reads it
       if (response.statusCode === 200) {
         return { stream: response.body, from: 0, totalBytes: lengthOf(response), validator: validatorOf(response) }
       }

@@ -5,6 +5,7 @@
 
 import { constants, open, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
+import { addAbortSignal } from 'node:stream'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { BatonError, reasonOf } from '../errors.ts'
 import type { ErrorCode } from '../errors.ts'
@@ -142,13 +143,15 @@ export function folderSource(folder: string): Source {
       }
       return await file.readFile('utf8')
     },
-    async bytes(url, from, validator) {
+    async bytes(url, from, validator, signal) {
       const path = fileURLToPath(url)
       const opened = await openRegular(path, 'download_failed')
       if (opened === null) throw new BatonError('download_failed', `\`${path}\`: there is no such file`)
       const start = opened.validator === validator ? from : 0
+      const stream = opened.file.createReadStream({ start, highWaterMark: 256 * 1024 })
+      stream.on('error', () => {}) // where it is given up before anybody reads it
       return {
-        stream: opened.file.createReadStream({ start, highWaterMark: 256 * 1024 }) as AsyncIterable<Uint8Array>,
+        stream: addAbortSignal(signal, stream) as AsyncIterable<Uint8Array>,
         from: start,
         totalBytes: opened.size,
         validator: opened.validator,
@@ -161,11 +164,12 @@ export function folderSource(folder: string): Source {
 async function openRegular(path: string, failure: ErrorCode) {
   try {
     const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK)
-    const { ino, size, mtimeNs, ...stats } = await file.stat({ bigint: true })
+    const stats = await file.stat({ bigint: true })
     if (!stats.isFile()) {
       await file.close()
       throw new Error('expected a regular file')
     }
+    const { ino, size, mtimeNs } = stats
     return { file, size: Number(size), validator: `${ino}-${size}-${mtimeNs}` }
   } catch (error) {
     if (error instanceof Error && 'code' in error && (error.code === 'ENOENT' || error.code === 'ENOTDIR')) return null

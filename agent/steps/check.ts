@@ -1,0 +1,31 @@
+// Stage 1, check: is there a release to move to? Changes nothing anywhere.
+
+import { compareTags, parseTag } from '../release.ts'
+import type { Feed, Tag } from '../release.ts'
+import type { Steps } from '../update.ts'
+import { within } from './within.ts'
+
+export interface CheckOptions {
+  feed: Feed
+  /** tag that runs now */
+  current: () => Tag
+  /** tags that failed here: never the latest, but allowed where they are named */
+  skip: () => ReadonlySet<Tag>
+}
+
+/**
+ * By name any other release will do, an older one too: somebody wants it. As the latest only a newer one: a mirror that is
+ * out of date must not take anybody back.
+ */
+export function makeCheck({ feed, current, skip }: CheckOptions): Steps['check'] {
+  return async (tag) => {
+    if (tag !== null && parseTag(tag) === current()) return null
+    try {
+      if (tag !== null) return await feed.byTag(tag)
+      const release = await feed.latest(skip())
+      return release !== null && compareTags(release.tag, current()) > 0 ? release : null
+    } catch (error) {
+      throw within(error, 'check_failed', `checking ${feed.description}`)
+    }
+  }
+}

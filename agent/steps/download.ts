@@ -1,0 +1,255 @@
+// Stage 2, download: streams the asset, decompressed on the way, into `.partial` beside the executable. The compressed bytes
+// are summed as they pass and the sum is for `verify` to judge; nothing here trusts them. Memory does not grow with the asset.
+// Power cut or kill: a `.partial` is left, which nobody ever runs; the next start or the next download replaces it.
+
+import { createHash } from 'node:crypto'
+import { statfs } from 'node:fs/promises'
+import type { FileHandle } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import { PassThrough } from 'node:stream'
+import type { Transform } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { createGunzip, createZstdDecompress } from 'node:zlib'
+import type { Disk } from '../disk.ts'
+import { BatonError, reasonOf } from '../errors.ts'
+import { EXECUTABLE_MAX_BYTES } from '../papers.ts'
+import type { Asset, Bytes, Feed } from '../release.ts'
+import type { Progress } from '../state.ts'
+import type { Candidate, Steps } from '../update.ts'
+import { within } from './within.ts'
+
+export interface DownloadOptions {
+  feed: Pick<Feed, 'bytes'>
+  disk: Disk
+  /** where the executable is unpacked to, in the directory that it will be renamed in */
+  partialPath: string
+  /** a connection that brings less than PACE_MIN_BYTES in this time is given up */
+  stallMs: number
+  onProgress: (progress: Progress) => void
+  /** before the first reconnect; doubles with each until RECONNECT_MAX_MS */
+  reconnectMs?: number
+}
+
+/** in `stallMs`; a connection that trickles is as dead as a silent one */
+const PACE_MIN_BYTES = 16 * 1024
+/** connections in a row that bring less than that, before we give up */
+const FRUITLESS_MAX = 5
+const RECONNECTS_MAX = 100
+const RECONNECT_MS = 250
+const RECONNECT_MAX_MS = 8_000
+const PROGRESS_EVERY_MS = 100
+/** beyond the executable itself: directory entries, the journal */
+const SPARE_BYTES = 8 * 1024 * 1024
+/** where no release.json tells: executables of Node compress to a fifth */
+const USUAL_GROWTH = 6
+
+export function makeDownload(options: DownloadOptions): Steps['download'] {
+  const { disk, partialPath } = options
+  return async ({ asset, tag }) => {
+    const doing = `downloading \`${asset.name}\` of ${tag}`
+    try {
+      await needSpace(asset, dirname(partialPath))
+      const file = await disk.create(partialPath, 0o600)
+      try {
+        const assetSha256 = await unpack(asset, file, options)
+        await disk.flush(file, partialPath)
+        return candidate(assetSha256)
+      } catch (error) {
+        await disk.remove(partialPath)
+        throw error
+      } finally {
+        await file.close()
+      }
+    } catch (error) {
+      throw within(error, 'download_failed', doing)
+    }
+  }
+
+  function candidate(assetSha256: string): Candidate {
+    return { path: partialPath, assetSha256, [Symbol.asyncDispose]: () => disk.remove(partialPath) }
+  }
+}
+
+/** The asset's bytes through the decompressor into `file`. The sha256 of what came over the wire. */
+async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions): Promise<string> {
+  const hash = createHash('sha256')
+  const wire = received(asset, hash, options)
+  const bound = asset.executable?.sizeBytes ?? EXECUTABLE_MAX_BYTES
+  let unpacked = 0
+  let fault: Error | null = null // ours or the wire's; what else goes wrong in the pipeline is the decompressor's
+  try {
+    await pipeline(lent(wire), decompressor(asset), async (chunks: AsyncIterable<Buffer>) => {
+      try {
+        for await (const chunk of chunks) {
+          unpacked += chunk.length
+          if (unpacked > bound) throw new BatonError('download_failed', `expected ${bound} bytes unpacked, got more`)
+          await writeWhole(file, chunk)
+        }
+      } catch (error) {
+        if (!isDecompressors(error)) fault ??= asError(error)
+        throw error
+      }
+    })
+  } catch (error) {
+    if (fault !== null) throw fault as Error // set in a callback, which the compiler does not see
+    // bytes that do not unpack are most likely not the bytes that were published: read on, and let the sum tell
+    for await (const _ of wire);
+    const sha256 = hash.digest('hex')
+    if (sha256 !== asset.sha256) return sha256
+    throw new BatonError('download_failed', `it does not unpack: ${reasonOf(error)}`, { cause: error })
+  } finally {
+    await wire.return()
+  }
+  return hash.digest('hex')
+
+  async function* lent(source: AsyncGenerator<Uint8Array>): AsyncGenerator<Uint8Array> {
+    try {
+      for (;;) {
+        const { value, done } = await source.next()
+        if (done) return
+        yield value
+      }
+    } catch (error) {
+      fault ??= asError(error)
+      throw error
+    }
+  }
+}
+
+/**
+ * The compressed bytes, from the first to the last, over as many connections as it takes. Each one goes on where the one
+ * before broke off (Range, If-Range). A server that starts again from 0 instead is read over up to there; whether both parts
+ * are of one file is told by the sum. Throws where there are more bytes than announced, at once, or fewer, in the end.
+ */
+async function* received(
+  asset: Asset,
+  hash: { update(chunk: Uint8Array): unknown },
+  { feed, stallMs, onProgress, reconnectMs = RECONNECT_MS }: DownloadOptions,
+): AsyncGenerator<Uint8Array, void, undefined> {
+  const { sizeBytes } = asset
+  const report = atMostEvery(PROGRESS_EVERY_MS, (bytes) => onProgress({ bytes, totalBytes: sizeBytes }))
+  let bytes = 0
+  let validator: string | null = null
+  let fruitless = 0
+  let wait = reconnectMs
+  report(0, true)
+  for (let connection = 0; ; connection++) {
+    const before = bytes
+    const abort = new AbortController()
+    try {
+      const pace = watched(stallMs)
+      const answer: Bytes = await pace.next(feed.bytes(asset, bytes, validator, abort.signal), bytes)
+      validator ??= answer.validator
+      const chunks = answer.stream[Symbol.asyncIterator]()
+      let at = answer.from
+      if (answer.totalBytes !== null && answer.totalBytes !== sizeBytes) throw wrongSize(sizeBytes, answer.totalBytes)
+      for (;;) {
+        const { value, done } = await pace.next(chunks.next(), bytes)
+        if (done) break
+        const chunk = at < bytes ? value.subarray(bytes - at) : value
+        at += value.length
+        if (at > sizeBytes) throw wrongSize(sizeBytes, null)
+        if (chunk.length === 0) continue
+        bytes = at
+        hash.update(chunk)
+        report(bytes, bytes === sizeBytes)
+        yield chunk
+      }
+      if (bytes === sizeBytes) return
+      throw new Error(`the connection ended after ${bytes} of ${sizeBytes} bytes`)
+    } catch (error) {
+      if (error instanceof BatonError) throw error // another connection would bring the same
+      fruitless = bytes - before >= PACE_MIN_BYTES ? 0 : fruitless + 1
+      if (fruitless === FRUITLESS_MAX || connection === RECONNECTS_MAX) {
+        const message = `${reasonOf(error)} (${bytes} of ${sizeBytes} bytes, ${connection + 1} connections)`
+        throw new BatonError('download_failed', message, { cause: error })
+      }
+      if (fruitless === 0) wait = reconnectMs
+    } finally {
+      abort.abort() // lets go of the connection, whichever way we leave
+    }
+    await sleep(wait)
+    wait = Math.min(wait * 2, RECONNECT_MAX_MS)
+  }
+}
+
+/** Waits for a source, and gives it up when too little came in the time spent waiting. Our own pauses do not count. */
+function watched(stallMs: number): { next<T>(source: Promise<T>, bytes: number): Promise<T> } {
+  let waited = 0
+  let since: number | null = null
+  return {
+    async next(source, bytes) {
+      since ??= bytes
+      if (bytes - since >= PACE_MIN_BYTES) [waited, since] = [0, bytes]
+      const came = bytes - since
+      const started = performance.now()
+      let timer: NodeJS.Timeout | undefined
+      const stalled = new Promise<never>((_, reject) => {
+        const message = `stalled: expected at least ${PACE_MIN_BYTES} bytes in ${stallMs / 1000} s, got ${came}`
+        timer = setTimeout(() => reject(new Error(message)), Math.max(1, stallMs - waited))
+      })
+      source.catch(() => {}) // it is aborted when we have given it up
+      try {
+        return await Promise.race([source, stalled])
+      } finally {
+        clearTimeout(timer)
+        waited += performance.now() - started
+      }
+    },
+  }
+}
+
+function decompressor({ compression }: Asset): Transform {
+  const chunkSize = 256 * 1024
+  switch (compression) {
+    case 'zstd':
+      return createZstdDecompress({ chunkSize })
+    case 'gzip':
+      return createGunzip({ chunkSize })
+    case 'none':
+      return new PassThrough()
+    default:
+      return compression satisfies never
+  }
+}
+
+function asError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error))
+}
+
+/** zlib's own codes: `Z_DATA_ERROR`, `ZSTD_error_checksum_wrong`, … */
+function isDecompressors(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && /^Z(STD)?_/.test(String(error.code))
+}
+
+async function writeWhole(file: FileHandle, chunk: Uint8Array): Promise<void> {
+  for (let at = 0; at < chunk.length;) at += (await file.write(chunk, at)).bytesWritten
+}
+
+async function needSpace(asset: Asset, directory: string): Promise<void> {
+  const { bavail, bsize } = await statfs(directory)
+  const needed = (asset.executable?.sizeBytes ?? asset.sizeBytes * USUAL_GROWTH) + SPARE_BYTES
+  if (bavail * bsize >= needed) return
+  const message = `expected ${mebibytes(needed)} free in \`${directory}\`, got ${mebibytes(bavail * bsize)}`
+  throw new BatonError('download_failed', message, { hint: 'free some space on its disk' })
+}
+
+function wrongSize(expected: number, got: number | null): BatonError {
+  return new BatonError('download_failed', `expected ${expected} bytes, got ${got ?? 'more'}`)
+}
+
+function mebibytes(bytes: number): string {
+  return `${Math.ceil(bytes / 1024 ** 2)} MiB`
+}
+
+/** Passes on the first call, then at most one each `ms`, and every call that is `due`. */
+function atMostEvery(ms: number, act: (value: number) => void): (value: number, due: boolean) => void {
+  let last = -Infinity
+  return (value, due) => {
+    const now = performance.now()
+    if (!due && now - last < ms) return
+    last = now
+    act(value)
+  }
+}
