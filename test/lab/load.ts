@@ -53,6 +53,8 @@ export interface LoadOptions {
   write?: { every: number; path: string; body: string; method?: string; headers?: Record<string, string> }
   /** the last totals (not the snapshots) carry the ids of all acknowledged writes */
   keepAcknowledgedIds?: boolean
+  /** a stream must end with this text; one that is ended properly but earlier counts as closed, announced */
+  expectTail?: string
   /** count the answers by the value of this response header, such as a version */
   tally?: string
 }
@@ -105,6 +107,7 @@ const MAX_MS = 600_000
 const MAX_MS_LIMIT = 3_600_000
 const CLIENTS_MAX = 10_000
 const SWEEP_MS = 100
+const TAIL_CHARACTERS = 512
 
 export function startLoad(options: LoadOptions): Load {
   const settings = settingsOf(options)
@@ -251,12 +254,15 @@ function serveOrders(send: (report: Report, sent?: () => void) => void): void {
 
 // ---- the clients
 
-interface Settings extends Required<Omit<LoadOptions, 'port' | 'socketPath' | 'body' | 'write' | 'tally' | 'thinkMs'>> {
+interface Settings extends Required<
+  Omit<LoadOptions, 'port' | 'socketPath' | 'body' | 'write' | 'tally' | 'thinkMs' | 'expectTail'>
+> {
   address: { host: string; port: number } | { path: string }
   hostHeader: string
   body: string | null
   write: NonNullable<LoadOptions['write']> | null
   tally: string | null
+  expectTail: string | null
   think: [number, number]
 }
 
@@ -332,11 +338,13 @@ function createHttpClient(run: Run, index: number): Client {
   let connected = false
   let reader: ResponseReader | null = null
   let job: Job | null = null
+  let tail = ''
   const course = createCourse(run, () => request())
 
   const request = (): void => {
     job = recorder.nextJob(index)
     course.begin()
+    tail = ''
     reader = createResponseReader()
     if (socket === null) open()
     socket?.write(job.bytes)
@@ -382,6 +390,7 @@ function createHttpClient(run: Run, index: number): Client {
       recorder.latency(now - course.progressAt)
       recorder.stall(now - course.progressAt)
       course.wantingSince = now
+      if (settings.expectTail !== null) tail = (tail + chunk.toString('latin1')).slice(-TAIL_CHARACTERS)
     }
     course.progressAt = now
     const reading = reader.push(chunk)
@@ -397,8 +406,10 @@ function createHttpClient(run: Run, index: number): Client {
     course.answered(now)
     recorder.ok(job, mode === 'stream' ? null : now - course.since)
     if (settings.tally !== null) recorder.answeredBy(reader.header(settings.tally) ?? '')
-    if (mode !== 'keepalive') drop()
-    else if (!persistent) {
+    if (mode !== 'keepalive') {
+      drop()
+      if (settings.expectTail !== null && !tail.includes(settings.expectTail)) recorder.closed('announced')
+    } else if (!persistent) {
       recorder.closed('announced')
       drop()
       if (settings.afterClose === 'end') return course.end()
@@ -758,6 +769,7 @@ function settingsOf(options: LoadOptions): Settings {
     write: options.write ?? null,
     keepAcknowledgedIds: options.keepAcknowledgedIds ?? false,
     tally: options.tally ?? null,
+    expectTail: options.expectTail ?? null,
   }
 }
 
