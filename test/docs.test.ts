@@ -1,0 +1,95 @@
+// The pages say what is there: their links lead somewhere, their commands exist, the files they name exist.
+
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { dirname, join, relative } from 'node:path'
+import { equal } from './assert.ts'
+import { suite } from './suite.ts'
+
+const ROOT = join(import.meta.dirname, '..')
+const NOT_OURS = new Set(['node_modules', 'dist', '.git', '.cache'])
+
+interface Page {
+  path: string
+  text: string
+}
+
+const pages = walk(ROOT)
+const markdown = pages.filter(({ path }) => path.endsWith('.md'))
+
+const test = suite('docs')
+
+test('every link within the repository leads to a file, and to a heading of it', () => {
+  const broken = markdown.flatMap(({ path, text }) =>
+    Array.from(text.matchAll(/\]\(([^()\s]+)\)/g), ([, link = '']) => link)
+      .filter((link) => !/^[a-z]+:/.test(link))
+      .filter((link) => !leadsSomewhere(path, link))
+      .map((link) => `${path}: ${link}`),
+  )
+  equal(broken, [])
+})
+
+test('every `npm run` and every program that a page runs is there', () => {
+  const { scripts } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
+    scripts: Record<string, string>
+  }
+  const missing = pages.flatMap(({ path, text }) => [
+    ...Array.from(text.matchAll(/\bnpm run (?:-s )?([a-z][a-z:-]*)/g), ([, name = '']) => name)
+      .filter((name) => !Object.hasOwn(scripts, name))
+      .map((name) => `${path}: npm run ${name}`),
+    ...Array.from(text.matchAll(/\btsx ([\w./-]+\.ts)/g), ([, program = '']) => program)
+      .filter((program) => !existsSync(join(ROOT, program)))
+      .map((program) => `${path}: tsx ${program}`),
+  ])
+  equal(missing, [])
+})
+
+test('every file that a page names is there', () => {
+  const missing = markdown.flatMap(({ path, text }) =>
+    Array.from(text.matchAll(/`((?:agent|deploy|docs|test|container)\/[\w./-]+\.\w+)`/g), ([, name = '']) => name)
+      .filter((name) => !existsSync(join(ROOT, name)))
+      .map((name) => `${path}: ${name}`),
+  )
+  equal(missing, [])
+})
+
+test('every decision has its context, decision and consequences, and is in the index', () => {
+  const index = readFileSync(join(ROOT, 'docs/README.md'), 'utf8')
+  const lacking = markdown
+    .filter(({ path }) => path.startsWith('docs/decisions/'))
+    .flatMap(({ path, text }) =>
+      [
+        ...['Context', 'Decision', 'Consequences'].filter((part) => !text.includes(`## ${part}`)),
+        ...(index.includes(`(${relative('docs', path)})`) ? [] : ['a line in docs/README.md']),
+      ].map((part) => `${path}: ${part}`),
+    )
+  equal(lacking, [])
+})
+
+test.run()
+
+function walk(folder: string): Page[] {
+  return readdirSync(folder, { withFileTypes: true }).flatMap((entry) => {
+    const path = join(folder, entry.name)
+    if (NOT_OURS.has(entry.name)) return []
+    if (entry.isDirectory()) return walk(path)
+    if (!/\.(md|yml|sh)$/.test(entry.name)) return []
+    return [{ path: relative(ROOT, path), text: readFileSync(path, 'utf8') }]
+  })
+}
+
+function leadsSomewhere(from: string, link: string): boolean {
+  const [file = '', anchor = ''] = link.split('#', 2)
+  const target = file === '' ? from : join(dirname(from), file)
+  if (!existsSync(join(ROOT, target))) return false
+  if (anchor === '') return true
+  const headings = readFileSync(join(ROOT, target), 'utf8').matchAll(/^#+ (.+)$/gm)
+  return Array.from(headings, ([, heading = '']) => slug(heading)).includes(anchor)
+}
+
+/** As GitHub makes them. */
+function slug(heading: string): string {
+  return heading
+    .toLowerCase()
+    .replaceAll(/[^\p{L}\p{N} _-]/gu, '')
+    .replaceAll(' ', '-')
+}
