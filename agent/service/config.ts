@@ -6,18 +6,11 @@ import { readFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { isAbsolute, join, resolve } from 'node:path'
 import { BatonError, reasonOf } from '../errors.ts'
+import { UPDATE_BOUNDS, type UpdateSettings } from '../index.ts'
 
 /** Where to listen; `tls` makes it https. A path is a unix socket. */
 export type Listener = ({ host: string; port: number } | { path: string }) & {
   tls: { key: string; cert: string } | null
-}
-
-/** Milliseconds; what is absent is left to the agent's defaults. */
-export interface UpdateSettings {
-  probationMs?: number
-  readyMs?: number
-  drainMs?: number
-  stallMs?: number
 }
 
 export interface Settings {
@@ -29,7 +22,8 @@ export interface Settings {
   basePath: string
   listeners: readonly Listener[]
   stateDirectory: string
-  feed: string | null
+  /** without the setting: the folder `feed` in the state directory, which holds nothing until somebody puts a release there */
+  feed: string
   update: Readonly<UpdateSettings>
 }
 
@@ -38,12 +32,6 @@ const LISTENERS_MAX = 16
 /** sun_path is 108 bytes on Linux and 104 on macOS, with the terminating zero */
 const SOCKET_PATH_MAX_BYTES = 103
 const PASSWORD_MAX = 1024
-const UPDATE_BOUNDS = {
-  probationMs: [0, 3_600_000],
-  readyMs: [100, 3_600_000],
-  drainMs: [0, 3_600_000],
-  stallMs: [100, 3_600_000],
-} as const satisfies Record<keyof UpdateSettings, readonly [number, number]>
 
 export type Environment = Readonly<Record<string, string | undefined>>
 
@@ -94,13 +82,14 @@ export function parseSettings(text: string, context: Context): Readonly<Settings
     faults,
   )
   const dashboard = known(fields['dashboard'] ?? {}, '`dashboard`', ['password'], faults)
+  const stateDirectory = directoryFrom(fields['stateDirectory'], context, faults)
   const settings: Settings = {
     configPath: context.configPath,
     password: passwordFrom(dashboard['password'], faults),
     basePath: basePathFrom(fields['basePath'], faults),
     listeners: listenersFrom(fields['listen'], faults),
-    stateDirectory: directoryFrom(fields['stateDirectory'], context, faults),
-    feed: textFrom(fields['feed'], '`feed`', 4096, faults),
+    stateDirectory,
+    feed: textFrom(fields['feed'], '`feed`', 4096, faults) ?? join(stateDirectory, 'feed'),
     update: updateFrom(fields['update'], faults),
   }
   if (faults.length > 0) throw invalid(where, faults)

@@ -272,7 +272,7 @@ function sendProblem(response: ServerResponse, error: BatonError): void {
   const { status, title } = MEANINGS[error.code]
   // what went wrong inside is for the log, not for a client
   const detail = error.code === 'unexpected' ? 'the log of the service says more' : error.message
-  const problem = { type: `urn:baton:error:${error.code}`, title, status, code: error.code, detail }
+  const problem = { type: `urn:baton:problem:${error.code}`, title, status, code: error.code, detail }
   send(response, status, 'application/problem+json', `${JSON.stringify(problem)}\n`)
 }
 

@@ -5,6 +5,7 @@
 import { build } from 'esbuild'
 import { fileURLToPath } from 'node:url'
 import { BatonError } from '../../agent/errors.ts'
+import { readAssets } from '../../agent/web/assets.ts'
 
 export const PROJECT = fileURLToPath(new URL('../../', import.meta.url))
 
@@ -16,9 +17,17 @@ export interface BundleOptions {
   /** first line of the file, such as a shebang */
   banner?: string
   minify?: boolean
+  /** what stays an import */
+  external?: readonly string[]
 }
 
-export async function bundle({ entry, define, banner = '', minify = true }: BundleOptions): Promise<Uint8Array> {
+export async function bundle({
+  entry,
+  define,
+  banner = '',
+  minify = true,
+  external = [],
+}: BundleOptions): Promise<Uint8Array> {
   const { outputFiles, errors, warnings } = await build({
     absWorkingDir: PROJECT,
     entryPoints: [entry],
@@ -29,17 +38,21 @@ export async function bundle({ entry, define, banner = '', minify = true }: Bund
     format: 'cjs',
     minify,
     charset: 'utf8',
+    external: [...external],
     legalComments: 'eof',
     logLevel: 'silent',
     define: {
       ...Object.fromEntries(Object.entries(define).map(([name, value]) => [name, JSON.stringify(value)])),
+      // the panel's files travel inside: one string, of JSON
+      __BATON_WEB__: JSON.stringify(JSON.stringify(readAssets())),
       // CommonJS has none; what needs a file beside it must be brought in another way
       'import.meta.url': '__bundledUrl',
+      'import.meta.dirname': '__dirname',
+      'import.meta.filename': '__filename',
     },
     banner: {
       js: `${banner === '' ? '' : `${banner}\n`}const __bundledUrl = require('node:url').pathToFileURL(__filename).href;`,
     },
-    loader: { '.html': 'text', '.css': 'text', '.svg': 'text', '.sql': 'text' },
   }).catch((cause: unknown) => {
     throw new BatonError('unexpected', `bundling ${entry}`, { cause })
   })

@@ -3,7 +3,19 @@
 // no absolute path goes into the file. So the same bundle and the same Node give the same bytes.
 
 import { constants } from 'node:fs'
-import { access, chmod, copyFile, mkdir, mkdtemp, readFile, realpath, rename, rm, writeFile } from 'node:fs/promises'
+import {
+  access,
+  chmod,
+  copyFile,
+  mkdir,
+  mkdtemp,
+  readFile,
+  realpath,
+  rename,
+  rm,
+  stat,
+  writeFile,
+} from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { BatonError, reasonOf } from '../../agent/errors.ts'
@@ -24,15 +36,21 @@ export interface Base {
 const NODE_MAJOR = 26
 const CACHE = join(PROJECT, '.cache')
 
+let prepared: Promise<Base> | null = null
+
 /** The Node 26 of node_modules, stripped and kept in `.cache` by version. */
-export async function prepareBase(): Promise<Base> {
+export function prepareBase(): Promise<Base> {
+  return (prepared ??= prepare())
+}
+
+async function prepare(): Promise<Base> {
   const node = await findNode()
   const version = (await run([node, '--version'])).stdout.trim()
   const cached = join(CACHE, 'node', `${version}-${process.platform}-${process.arch}`)
   const executable = join(cached, 'node')
-  const before = (await readFile(node)).length
-  const found = await readFile(executable).catch(() => null)
-  if (found !== null) return { node, executable, version, stripped: true, sizeBytes: { before, after: found.length } }
+  const before = (await stat(node)).size
+  const found = await stat(executable).catch(() => null)
+  if (found !== null) return { node, executable, version, stripped: true, sizeBytes: { before, after: found.size } }
 
   await mkdir(cached, { recursive: true })
   await using work = await temporaryDirectory(cached)
@@ -46,7 +64,7 @@ export async function prepareBase(): Promise<Base> {
       `the stripped Node does not run: expected ${version}, got ${JSON.stringify(says.stdout.trim())}`,
     )
   }
-  const after = (await readFile(candidate)).length
+  const after = (await stat(candidate)).size
   await rename(candidate, executable)
   return { node, executable, version, stripped: true, sizeBytes: { before, after } }
 }

@@ -1,0 +1,202 @@
+// From an executable to a release in its folder: compressed assets, release.json, install.sh, SHA256SUMS, releases.json.
+// Must hold: a release appears in its folder whole or not at all, and one that is there is never replaced by a different
+// one without `force`; what other machines built for the same tag stays part of it.
+
+import { existsSync } from 'node:fs'
+import { link, mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { BatonError } from '../../agent/errors.ts'
+import { compareTags, isTag, parseTag, type ReleaseManifest } from '../../agent/release.ts'
+import { PROJECT } from './bundle.ts'
+import { compress, type Effort, formatSums, measure } from './pack.ts'
+import { formatBytes, type Progress } from './progress.ts'
+import { temporaryDirectory } from './sea.ts'
+
+export interface PublishOptions {
+  /** path of what is published */
+  executable: string
+  tag: string
+  /** folder that holds the release folders and releases.json */
+  out: string
+  service: string
+  /** where installs of this release look for the next one; null leaves install.sh as it is */
+  feed: string | null
+  notes: string
+  effort: Effort
+  /** number of the schema that this release writes; null where it does not tell */
+  schema: number | null
+  /** ISO 8601, UTC */
+  publishedAt: string | null
+  /** replace a different release of the same tag */
+  force: boolean
+  progress: Progress
+}
+
+export interface PublishedRelease {
+  tag: string
+  service: string
+  /** absolute */
+  directory: string
+  executable: { sizeBytes: number; sha256: string }
+  files: { name: string; sizeBytes: number; sha256: string }[]
+  /** false where the folder held this very release already */
+  changed: boolean
+}
+
+export const RELEASES = 'releases.json'
+
+export async function publishRelease(options: PublishOptions): Promise<PublishedRelease> {
+  const { executable, tag, service, progress } = options
+  const directory = join(options.out, parseTag(tag))
+  const asset = assetName(service)
+  await using work = await temporaryDirectory(options.out)
+
+  progress.stage('compress')
+  const inside = await measure(executable)
+  const release = join(work.path, 'release')
+  await mkdir(release)
+  let bytes = 0
+  const onBytes = (count: number) => progress.bytes((bytes += count), inside.sizeBytes * 2)
+  const [zst, gz] = await Promise.all([
+    compress(executable, join(release, `${asset}.zst`), 'zstd', options.effort, onBytes),
+    compress(executable, join(release, `${asset}.gz`), 'gzip', options.effort, onBytes),
+  ])
+  progress.end('done', `zstd ${formatBytes(zst.sizeBytes)}, gzip ${formatBytes(gz.sizeBytes)}`)
+
+  progress.stage('publish', directory)
+  const platform = { os: process.platform, arch: process.arch, executable: inside }
+  const own: ReleaseManifest['assets'] = [
+    { name: `${asset}.gz`, compression: 'gzip', ...platform, ...gz },
+    { name: `${asset}.zst`, compression: 'zstd', ...platform, ...zst },
+  ]
+  const assets = [...own, ...(await takeOtherPlatforms(directory, release, own, options))].toSorted((a, b) =>
+    a.name < b.name ? -1 : 1,
+  )
+  const { schema, notes, publishedAt } = options
+  const manifest: ReleaseManifest = { format: 1, service, tag, schema, notes, publishedAt, assets }
+  await writeFile(join(release, 'release.json'), `${JSON.stringify(manifest, null, 2)}\n`)
+  const installer = await bakedInstaller(options, assets)
+  if (installer === null) progress.note('warning: there is no install.sh yet, the release goes without')
+  else await writeFile(join(release, 'install.sh'), installer, { mode: 0o755 })
+  const files = await Promise.all(
+    (await readdir(release)).toSorted().map(async (name) => ({ name, ...(await measure(join(release, name))) })),
+  )
+  await writeFile(join(release, 'SHA256SUMS'), formatSums(files))
+  const changed = await publish(release, directory, options)
+  await updateReleases(options.out, service)
+  progress.end('done', `${directory}${changed ? '' : ' (was there already, the same)'}`)
+
+  files.push({ name: 'SHA256SUMS', ...(await measure(join(directory, 'SHA256SUMS'))) })
+  return { tag, service, directory, executable: inside, files, changed }
+}
+
+export function assetName(service: string): string {
+  return `${service}-${process.platform}-${process.arch}`
+}
+
+/** Assets that another machine built for the same tag: linked into the new folder, so that one release serves all platforms. */
+async function takeOtherPlatforms(
+  directory: string,
+  release: string,
+  own: ReleaseManifest['assets'],
+  { service, tag, force }: PublishOptions,
+): Promise<ReleaseManifest['assets']> {
+  const found = await readManifest(directory)
+  if (found === null) return []
+  if (found.service !== service) throw refused(`${directory} holds a release of ${found.service}, this is ${service}`)
+  const others = found.assets.filter(({ name }) => !own.some((asset) => asset.name === name))
+  const different = own.filter(({ name, sha256 }) =>
+    found.assets.some((asset) => asset.name === name && asset.sha256 !== sha256),
+  )
+  if (different.length > 0 && !force) {
+    throw refused(`${directory} holds a different ${tag}: ${different.map(({ name }) => name).join(', ')} would change`)
+  }
+  for (const { name } of others) await link(join(directory, name), join(release, name))
+  return others
+}
+
+/** Moves the finished folder into its place. False where it was there already, the same. */
+async function publish(release: string, directory: string, { tag, force }: PublishOptions): Promise<boolean> {
+  const [before, after] = await Promise.all([sumsOf(directory), sumsOf(release)])
+  if (before === after) return false
+  if (existsSync(directory)) {
+    const lines = after?.split('\n') ?? []
+    const papers = / {2}(release\.json|install\.sh)$/
+    const keepsAll = before !== null && before.split('\n').every((line) => papers.test(line) || lines.includes(line))
+    const grows = keepsAll && lines.some((line) => !papers.test(line) && !before.includes(line))
+    if (!grows && !force) throw refused(`${directory} holds a different ${tag}`)
+    await rename(directory, `${release}.former`) // goes away with the folder that both are in
+  }
+  await rename(release, directory)
+  return true
+}
+
+function refused(message: string): BatonError {
+  return new BatonError('refused', message, { hint: 'choose another tag, or say `--force` where nobody has it yet' })
+}
+
+async function sumsOf(directory: string): Promise<string | null> {
+  return await readFile(join(directory, 'SHA256SUMS'), 'utf8').catch(() => null)
+}
+
+async function readManifest(directory: string): Promise<ReleaseManifest | null> {
+  try {
+    return JSON.parse(await readFile(join(directory, 'release.json'), 'utf8')) as ReleaseManifest
+  } catch {
+    return null
+  }
+}
+
+interface ReleaseList {
+  format: 1
+  releases: { tag: string; draft: boolean; prerelease: boolean }[]
+}
+
+/** `releases.json` says what the folders say, newest first; the marks that a maintainer set in it are kept. */
+export async function updateReleases(out: string, service: string): Promise<void> {
+  const path = join(out, RELEASES)
+  const text = await readFile(path, 'utf8').catch(() => null)
+  const former = text === null ? [] : ((JSON.parse(text) as Partial<ReleaseList>).releases ?? [])
+  const tags = (await readdir(out)).filter(isTag)
+  const manifests = await Promise.all(tags.map((tag) => readManifest(join(out, tag))))
+  const releases = tags
+    .filter((tag, i) => manifests[i]?.tag === tag && manifests[i]?.service === service)
+    .toSorted((a, b) => compareTags(b, a))
+    .map((tag) => {
+      const { draft = false, prerelease = false } = former.find((release) => release.tag === tag) ?? {}
+      return { tag, draft, prerelease }
+    })
+  const list: ReleaseList = { format: 1, releases }
+  const temporary = `${path}.${process.pid}.tmp`
+  await writeFile(temporary, `${JSON.stringify(list, null, 2)}\n`)
+  await rename(temporary, path)
+}
+
+/** install.sh with what this release is in its marked lines, or null where there is none. */
+async function bakedInstaller(options: PublishOptions, assets: ReleaseManifest['assets']): Promise<string | null> {
+  const text = await readFile(join(PROJECT, 'install.sh'), 'utf8').catch(() => null)
+  if (text === null) return null
+  return bakeInstaller(text, {
+    BATON_SERVICE: options.service,
+    BATON_TAG: options.tag,
+    ...(options.feed === null ? {} : { BATON_FEED: options.feed }),
+    ...Object.fromEntries(
+      assets
+        .filter(({ compression }) => compression === 'gzip')
+        .map(({ os, arch, sha256 }) => [`BATON_SHA256_${os}_${arch}`.toUpperCase(), sha256]),
+    ),
+  })
+}
+
+/** Pure: puts each value into the line that begins with `NAME=`. A name without its line is a fault of the script. */
+export function bakeInstaller(text: string, values: Readonly<Record<string, string>>): string {
+  let baked = text
+  for (const [name, value] of Object.entries(values)) {
+    const line = new RegExp(`^${name}=.*$`, 'm')
+    if (!line.test(baked))
+      throw new BatonError('unexpected', `install.sh has no line \`${name}=\` to put ${JSON.stringify(value)} into`)
+    const quoted = `'${value.replaceAll("'", String.raw`'\''`)}'`
+    baked = baked.replace(line, () => `${name}=${quoted}`)
+  }
+  return baked
+}
