@@ -30,14 +30,21 @@ export function makeGuard(password: string | null, now: () => number = Date.now)
       })
     }
     if (expected === null) {
-      throw new BatonError('no_password', 'the setting `dashboard.password` is empty, so nobody may update this service', {
-        hint: 'set `dashboard.password` in the configuration and restart',
-      })
+      throw new BatonError(
+        'no_password',
+        'the setting `dashboard.password` is empty, so nobody may update this service',
+        {
+          hint: 'set `dashboard.password` in the configuration and restart',
+        },
+      )
     }
     if (isBearer(authorization, expected)) return void debts.delete(address)
     if (!debts.has(address) && debts.size >= ADDRESSES_MAX) forgetOldest(debts)
     debts.set(address, Math.max(forgiven, at) + FAILURE_FORGOTTEN_MS)
-    throw new BatonError('unauthorized', 'expected the header `Authorization: Bearer <token>` with the setting `dashboard.password`')
+    throw new BatonError(
+      'unauthorized',
+      'expected the header `Authorization: Bearer <token>` with the setting `dashboard.password`',
+    )
   }
 }
 

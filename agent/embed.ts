@@ -9,7 +9,14 @@ import { makeGuard } from './auth.ts'
 import { makeDisk } from './disk.ts'
 import { asBatonError, BatonError, reasonOf } from './errors.ts'
 import { openFeed } from './feed/open.ts'
-import { bind, isPortShared, type Listener, type ListenerSpec, makeListener, stopAccepting } from './handover/listeners.ts'
+import {
+  bind,
+  isPortShared,
+  type Listener,
+  type ListenerSpec,
+  makeListener,
+  stopAccepting,
+} from './handover/listeners.ts'
 import { missingInternals } from './handover/internals.ts'
 import { type Handover, handOver } from './handover/predecessor.ts'
 import { type Ending, readInheritance, type SuccessorSide, takeOver } from './handover/successor.ts'
@@ -56,7 +63,7 @@ export async function embed(options: EmbedOptions): Promise<Agent> {
   const executable = settings.executable === undefined ? ownExecutable() : settings.executable
   const management = await decideManagement(service, executable, process.env)
   if (!management.managed) log({ event: 'unmanaged', reason: management.reason })
-  const ground = management.managed ? await makeGround(settings, management.executable) : null
+  const ground = management.managed ? await makeGround(settings, management.executable, management.receipt.feed) : null
 
   let listeners: Listener[] = []
   let side: SuccessorSide | null = null
@@ -150,11 +157,11 @@ export async function embed(options: EmbedOptions): Promise<Agent> {
   }
 }
 
-async function makeGround(settings: Settings, executable: string): Promise<Ground> {
+async function makeGround(settings: Settings, executable: string, receiptFeed: string): Promise<Ground> {
   const { log } = settings
   const disk = makeDisk()
   const first = await stat(executable)
-  const feed: Feed = openFeed(settings.feed, { service: settings.service, stallMs: settings.update.stallMs })
+  const feed: Feed = openFeed(settings.feed ?? receiptFeed, { service: settings.service })
   return {
     service: settings.service,
     current: settings.tag,
@@ -210,7 +217,9 @@ async function statusOf(ground: Ground, running: Running | null, instance: Insta
   // the running one is ahead of the disk by its progress only
   const own = running !== null && running.operation.id === state.operation?.id ? running.operation : null
   const operation = own !== null && own.outcome === null ? structuredClone(own) : state.operation
-  const backup = (await exists(ground.places.backup)) ? await installedTag(ground.places.backup).catch(() => null) : null
+  const backup = (await exists(ground.places.backup))
+    ? await installedTag(ground.places.backup).catch(() => null)
+    : null
   return {
     state: operation !== null && operation.outcome === null ? 'in_flight' : 'idle',
     operation,
@@ -255,9 +264,16 @@ async function goOnAlone(ground: Ground, settings: Settings, ending: Ending, isS
 }
 
 /** Probation without a predecessor: after a power cut, or a start from the command line. */
-async function proveAlone(ground: Ground, settings: Settings, probation: Probation, isStopping: () => boolean): Promise<void> {
+async function proveAlone(
+  ground: Ground,
+  settings: Settings,
+  probation: Probation,
+  isStopping: () => boolean,
+): Promise<void> {
   try {
-    await using _lock = await takeLock(ground.disk, ground.stateDirectory, 'the service on probation', { waitMs: 10_000 })
+    await using _lock = await takeLock(ground.disk, ground.stateDirectory, 'the service on probation', {
+      waitMs: 10_000,
+    })
     await new Promise((resolve) => setTimeout(resolve, settings.update.probationMs))
     const state = await ground.journal.read()
     if (isStopping() || state.probation?.operationId !== probation.operationId) return

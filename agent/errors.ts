@@ -92,7 +92,5 @@ export function reasonOf(cause: unknown): string {
   const code = 'code' in cause && typeof cause.code === 'string' ? cause.code : null
   const message = cause.message || cause.name
   const own = code !== null && !message.includes(code) ? `${message} (${code})` : message
-  return cause.cause instanceof Error && !own.includes(cause.cause.message)
-    ? `${own}: ${reasonOf(cause.cause)}`
-    : own
+  return cause.cause instanceof Error && !own.includes(cause.cause.message) ? `${own}: ${reasonOf(cause.cause)}` : own
 }

@@ -6,13 +6,4 @@ export { BatonError, type ErrorCode, EXIT, MEANINGS } from './errors.ts'
 export type { ListenerSpec } from './handover/listeners.ts'
 export { formatEvent, type Log, type LogEvent } from './log.ts'
 export { type EmbedOptions, UPDATE_BOUNDS, type UpdateSettings } from './settings.ts'
-export type {
-  HandoverReport,
-  Instance,
-  Kind,
-  Operation,
-  Outcome,
-  Stage,
-  Status,
-  VersionReport,
-} from './state.ts'
+export type { HandoverReport, Instance, Kind, Operation, Outcome, Stage, Status, VersionReport } from './state.ts'

@@ -4,10 +4,25 @@ import type { ErrorCode } from './errors.ts'
 import type { Kind, Outcome, Stage } from './state.ts'
 
 export type LogEvent =
-  | { event: 'serving'; tag: string; listeners: string[]; managed: boolean; handover: 'full' | 'drain'; missing: string[] }
+  | {
+      event: 'serving'
+      tag: string
+      listeners: string[]
+      managed: boolean
+      handover: 'full' | 'drain'
+      missing: string[]
+    }
   | { event: 'unmanaged'; reason: string }
   | { event: 'operation'; id: string; kind: Kind; stage: Stage }
-  | { event: 'finished'; id: string; kind: Kind; outcome: Outcome; to: string | null; code: ErrorCode | null; message: string | null }
+  | {
+      event: 'finished'
+      id: string
+      kind: Kind
+      outcome: Outcome
+      to: string | null
+      code: ErrorCode | null
+      message: string | null
+    }
   | { event: 'successor'; pid: number; tag: string; doing: 'spawned' | 'accepting' | 'committed' }
   | { event: 'drained'; moved: number; cut: number }
   | { event: 'reverting'; message: string }
@@ -23,7 +38,8 @@ export function formatEvent(event: LogEvent): string {
   switch (event.event) {
     case 'serving': {
       const how = event.managed ? 'managed' : 'unmanaged'
-      const lacks = event.missing.length === 0 ? '' : `; connections drain instead of moving, missing: ${event.missing.join(', ')}`
+      const lacks =
+        event.missing.length === 0 ? '' : `; connections drain instead of moving, missing: ${event.missing.join(', ')}`
       return `serving ${event.tag} on ${event.listeners.join(', ')} (${how})${lacks}`
     }
     case 'unmanaged':

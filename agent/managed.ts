@@ -12,10 +12,13 @@ export type Management =
 
 const ROUTES: Record<Unmanaged, string> = {
   windows: 'download the new release asset, replace the executable, restart the process (docs/guides/manual-binary.md)',
-  container: 'pull the new image, then recreate the container: `deploy-container.sh --release latest` (docs/guides/container.md)',
+  container:
+    'pull the new image, then recreate the container: `deploy-container.sh --release latest` (docs/guides/container.md)',
   source: 'pull the source, rebuild and restart: `deploy-source.sh --ref <tag>` (docs/guides/from-source.md)',
-  no_receipt: 'download the new release asset, replace the executable, restart the process, or run `install.sh` for a managed install (docs/guides/manual-binary.md)',
-  foreign_receipt: 'update the executable that the receipt names, or run `install.sh` to make this one a managed install',
+  no_receipt:
+    'download the new release asset, replace the executable, restart the process, or run `install.sh` for a managed install (docs/guides/manual-binary.md)',
+  foreign_receipt:
+    'update the executable that the receipt names, or run `install.sh` to make this one a managed install',
 }
 
 /** `executable`: absolute path of the running executable, or null where the service runs from source. */
@@ -28,7 +31,8 @@ export async function decideManagement(
   const refuse = (why: Unmanaged, reason: string): Management => ({ managed: false, why, reason, route: ROUTES[why] })
   if (platform === 'win32') return refuse('windows', 'on Windows a running executable cannot be replaced')
   // The image says so itself; a host that happens to be a container may still be a managed install, by its receipt.
-  if (environment['BATON_CONTAINER'] === '1') return refuse('container', 'this is a container; its image is what gets updated')
+  if (environment['BATON_CONTAINER'] === '1')
+    return refuse('container', 'this is a container; its image is what gets updated')
   if (executable === null) return refuse('source', 'this process runs from source, not from an executable')
   const receipt = await readReceipt(executable)
   if (receipt === null) {

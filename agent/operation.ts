@@ -16,7 +16,7 @@ import type { HandoverReport, Kind, Operation, Probation, Progress, Stage } from
 import { makeCheck } from './steps/check.ts'
 import { makeDownload } from './steps/download.ts'
 import { snapshot } from './steps/snapshot.ts'
-import { clearLeftovers, exists, makeSwap, noBackup } from './steps/swap.ts'
+import { clearLeftovers, exists, finishExchange, makeSwap, noBackup } from './steps/swap.ts'
 import { makeVerify } from './steps/verify.ts'
 import type { Feed } from './release.ts'
 import { type Result, rollback, type Steps, update } from './update.ts'
@@ -79,7 +79,8 @@ export async function begin(ground: Ground, request: Request, restart: Restart):
   })
   try {
     const state = await journal.read()
-    if (state.operation !== null && state.operation.outcome === null) await closeInterrupted(ground, 'taken over by the next operation')
+    if (state.operation !== null && state.operation.outcome === null)
+      await closeInterrupted(ground, 'taken over by the next operation')
     await clearTemporaries(ground)
     const operation: Operation = {
       id: randomUUID(),
@@ -103,7 +104,13 @@ export async function begin(ground: Ground, request: Request, restart: Restart):
   }
 }
 
-async function conduct(ground: Ground, request: Request, operation: Operation, restart: Restart, lock: Lock): Promise<Result> {
+async function conduct(
+  ground: Ground,
+  request: Request,
+  operation: Operation,
+  restart: Restart,
+  lock: Lock,
+): Promise<Result> {
   const { journal, log } = ground
   let open = false
   const steps = makeSteps(ground, operation, async (to) => {
@@ -127,7 +134,7 @@ async function conduct(ground: Ground, request: Request, operation: Operation, r
       const state = await journal.change((now) => {
         now.operation = { ...structuredClone(operation), outcome: null }
         finish(now, { outcome: result.outcome, error: operation.error })
-        if (error?.members['badRelease'] === true && operation.to !== null) markBad(now, operation.to, error.message)
+        if (error !== null && steps.isPublishedBad() && operation.to !== null) markBad(now, operation.to, error.message)
       })
       operation.outcome = result.outcome
       operation.finishedAt = state.operation?.finishedAt ?? null
@@ -162,7 +169,7 @@ function makeSteps(
   ground: Ground,
   operation: Operation,
   restart: (to: string) => Promise<void>,
-): { steps: Steps; settle(): Promise<void> } {
+): { steps: Steps; settle(): Promise<void>; isPublishedBad(): boolean } {
   const { disk, places, journal, feed } = ground
   const enter = async (stage: Stage) => {
     if (operation.stage !== stage) ground.log({ event: 'operation', id: operation.id, kind: operation.kind, stage })
@@ -170,14 +177,16 @@ function makeSteps(
     await journal.change((state) => void (state.operation = structuredClone(operation)))
   }
   let bad: ReadonlySet<string> = new Set()
+  let publishedBad = false
   const check = makeCheck({ feed, current: () => ground.current, skip: () => bad })
   const download = makeDownload({
+    feed,
     disk,
     partialPath: places.partial,
     stallMs: ground.stallMs,
     onProgress: (progress: Progress) => void (operation.progress = progress),
   })
-  const verify = makeVerify({ service: ground.service })
+  const verify = makeVerify({ service: ground.service, disk })
   const swap = makeSwap({
     disk,
     places,
@@ -217,7 +226,13 @@ function makeSteps(
     },
     async verify(candidate, release) {
       await enter('verify')
-      await verify(candidate, release)
+      try {
+        await verify(candidate, release)
+      } catch (cause) {
+        // the very bytes that were published, and they are no good: nobody needs to fetch them again
+        publishedBad = candidate.assetSha256 === release.asset.sha256
+        throw cause
+      }
     },
     async swap(candidate, release) {
       await enter('swap')
@@ -232,7 +247,7 @@ function makeSteps(
       await restart(to)
     },
   }
-  return { steps, settle: swap.settle }
+  return { steps, settle: swap.settle, isPublishedBad: () => publishedBad }
 }
 
 /**
@@ -242,6 +257,7 @@ function makeSteps(
 export async function recover(ground: Ground): Promise<Probation | null> {
   const { operation, probation } = await ground.journal.read()
   await clearTemporaries(ground)
+  await finishExchange(ground.disk, ground.places)
   if (operation !== null && operation.outcome === null) {
     if (probation !== null && probation.to === ground.current) return probation
     await closeInterrupted(ground, 'the process that was at it has ended')
@@ -278,13 +294,20 @@ async function closeInterrupted(ground: Ground, why: string): Promise<void> {
     const stage = now.operation?.stage ?? 'check'
     finish(now, { outcome, error: { code: 'interrupted', message: `interrupted in the ${stage} stage: ${why}` } })
   })
-  ground.log({ event: 'recovered', message: `operation ${state.operation?.id ?? ''} was ${state.operation?.outcome ?? 'interrupted'}` })
+  ground.log({
+    event: 'recovered',
+    message: `operation ${state.operation?.id ?? ''} was ${state.operation?.outcome ?? 'interrupted'}`,
+  })
 }
 
 /** Temporary files that a killed process has left, beside the executable and in the update directory. */
 async function clearTemporaries(ground: Ground): Promise<void> {
   const { disk, places } = ground
-  const directories = [places.directory, updateDirectory(ground.stateDirectory), join(updateDirectory(ground.stateDirectory), 'snapshots')]
+  const directories = [
+    places.directory,
+    updateDirectory(ground.stateDirectory),
+    join(updateDirectory(ground.stateDirectory), 'snapshots'),
+  ]
   for (const directory of directories) {
     const entries = await readdir(directory).catch(() => [])
     for (const entry of entries) if (isLeftover(entry)) await disk.remove(join(directory, entry))

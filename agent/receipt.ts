@@ -61,7 +61,9 @@ export async function names(receipt: Receipt, executable: string): Promise<boole
 
 export function parseReceipt(text: string, path: string): Receipt {
   const bad = (what: string) =>
-    new BatonError('refused', `the receipt ${path} cannot be used: ${what}`, { hint: 'run `install.sh` again to write a new one' })
+    new BatonError('refused', `the receipt ${path} cannot be used: ${what}`, {
+      hint: 'run `install.sh` again to write a new one',
+    })
   if (text.length > RECEIPT_MAX_BYTES) throw bad(`expected at most ${RECEIPT_MAX_BYTES} bytes, got ${text.length}`)
   let value: unknown
   try {
@@ -72,7 +74,16 @@ export function parseReceipt(text: string, path: string): Receipt {
   if (typeof value !== 'object' || value === null) throw bad('expected an object')
   const record = value as Record<string, unknown>
   if (record['format'] !== 1) throw bad(`expected format 1, got ${JSON.stringify(record['format'])}`)
-  for (const key of ['service', 'executable', 'sha256', 'user', 'stateDirectory', 'configPath', 'feed', 'installedAt']) {
+  for (const key of [
+    'service',
+    'executable',
+    'sha256',
+    'user',
+    'stateDirectory',
+    'configPath',
+    'feed',
+    'installedAt',
+  ]) {
     if (typeof record[key] !== 'string') throw bad(`expected a string in \`${key}\``)
   }
   if (!isTag(record['tag'])) throw bad('expected a tag in `tag`')

@@ -21,7 +21,10 @@ export type Rescue =
  * starts the service again. `failed` false (a wanted stop) changes nothing. Throws BatonError locked where an operation
  * is in flight that will look after the service itself.
  */
-export async function rescue(receipt: Receipt, { failed, reason }: { failed: boolean; reason: string }): Promise<Rescue> {
+export async function rescue(
+  receipt: Receipt,
+  { failed, reason }: { failed: boolean; reason: string },
+): Promise<Rescue> {
   if (!failed) return { did: 'nothing', why: 'the service was stopped, it did not fail' }
   const disk = makeDisk()
   await using _lock = await takeLock(disk, receipt.stateDirectory, 'the rescue', { waitMs: 2000 })
@@ -29,7 +32,8 @@ export async function rescue(receipt: Receipt, { failed, reason }: { failed: boo
   const places = placesOf(receipt.executable)
   const { probation } = await journal.read()
   if (probation === null) return { did: 'nothing', why: 'no release is on probation' }
-  if (!(await exists(places.backup))) return { did: 'nothing', why: `there is no backup executable at ${places.backup}` }
+  if (!(await exists(places.backup)))
+    return { did: 'nothing', why: `there is no backup executable at ${places.backup}` }
   if (probation.failures < FAILURES_ALLOWED) {
     const state = await journal.change((now) => void (now.probation !== null && now.probation.failures++))
     return { did: 'counted', failures: state.probation?.failures ?? 0 }
@@ -39,6 +43,8 @@ export async function rescue(receipt: Receipt, { failed, reason }: { failed: boo
   else await exchange(disk, places)
   await clearLeftovers(disk, places)
   const message = `${probation.to} failed ${probation.failures + 1} times in probation: ${reason}`
-  await journal.change((now) => finish(now, { outcome: 'reverted', error: { code: 'probation_failed', message }, to: probation.to }))
+  await journal.change((now) =>
+    finish(now, { outcome: 'reverted', error: { code: 'probation_failed', message }, to: probation.to }),
+  )
   return { did: 'reverted', from: probation.to, to: probation.from }
 }

@@ -26,10 +26,19 @@ interface Answer {
   headers?: Record<string, string>
 }
 
-type Endpoint = { method: 'GET' | 'POST'; fields: readonly string[]; act: (fields: Record<string, unknown>) => Promise<Answer> }
+type Endpoint = {
+  method: 'GET' | 'POST'
+  fields: readonly string[]
+  act: (fields: Record<string, unknown>) => Promise<Answer>
+}
 
 /** Answers requests below `<basePath>/admin/update`; false where the request is somebody else's. */
-export function makeRoutes(basePath: string, guard: Guard, updater: Updater, log: Log): (request: IncomingMessage, response: ServerResponse) => boolean {
+export function makeRoutes(
+  basePath: string,
+  guard: Guard,
+  updater: Updater,
+  log: Log,
+): (request: IncomingMessage, response: ServerResponse) => boolean {
   const prefix = `${basePath}/admin/update`
   const accepted = (operation: Operation): Answer => ({
     status: 202,
@@ -37,7 +46,14 @@ export function makeRoutes(basePath: string, guard: Guard, updater: Updater, log
     headers: { Location: `${prefix}/status` },
   })
   const endpoints = new Map<string, Endpoint>([
-    ['', { method: 'POST', fields: ['tag'], act: async ({ tag }) => accepted(await updater.update(tag === undefined ? null : parseTag(tag))) }],
+    [
+      '',
+      {
+        method: 'POST',
+        fields: ['tag'],
+        act: async ({ tag }) => accepted(await updater.update(tag === undefined ? null : parseTag(tag))),
+      },
+    ],
     ['/check', { method: 'POST', fields: [], act: async () => ({ status: 200, body: await updater.check() }) }],
     ['/status', { method: 'GET', fields: [], act: async () => ({ status: 200, body: await updater.status() }) }],
     ['/rollback', { method: 'POST', fields: [], act: async () => accepted(await updater.rollback()) }],
@@ -128,7 +144,10 @@ async function readFields(request: IncomingMessage, known: readonly string[]): P
     throw new BatonError('invalid_request', 'expected a JSON object, got something that is not JSON')
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw new BatonError('invalid_request', `expected a JSON object, got ${Array.isArray(value) ? 'an array' : value === null ? 'null' : typeof value}`)
+    throw new BatonError(
+      'invalid_request',
+      `expected a JSON object, got ${Array.isArray(value) ? 'an array' : value === null ? 'null' : typeof value}`,
+    )
   }
   const unknown = Object.keys(value).filter((key) => !known.includes(key))
   if (unknown.length > 0) {

@@ -25,8 +25,8 @@ export interface EmbedOptions {
   tag: string
   /** the setting `dashboard.password`; null or empty keeps every endpoint closed (403) */
   password: string | null
-  /** `github:owner/name`, `github:owner/name@https://base/api`, `https://host/folder/` or a path */
-  feed: string
+  /** `github:owner/name`, `github:owner/name@https://base/api`, `https://host/folder/` or a path; null: the receipt's */
+  feed: string | null
   /** absolute; the agent keeps its journal, lock and snapshots in `update/` below it */
   stateDirectory: string
   /** absolute path of the SQLite database to snapshot before a swap; default none */
@@ -49,7 +49,7 @@ export interface Settings {
   readonly service: string
   readonly tag: string
   readonly password: string | null
-  readonly feed: string
+  readonly feed: string | null
   readonly stateDirectory: string
   readonly database: string | null
   readonly healthPath: string | null
@@ -76,20 +76,32 @@ export function readSettings(options: EmbedOptions): Settings {
   const expect = (holds: boolean, fault: string) => void (holds || faults.push(fault))
   const { service, tag, password, feed, stateDirectory } = options
   const basePath = options.basePath ?? ''
-  expect(/^[a-z][a-z0-9-]{0,31}$/.test(service), `\`service\`: expected a-z, 0-9 and -, at most 32, got ${show(service)}`)
+  expect(
+    /^[a-z][a-z0-9-]{0,31}$/.test(service),
+    `\`service\`: expected a-z, 0-9 and -, at most 32, got ${show(service)}`,
+  )
   expect(isTag(tag), `\`tag\`: expected the form vX.Y.Z, got ${show(tag)}`)
   expect(password === null || typeof password === 'string', '`password`: expected a string or null')
-  expect(typeof feed === 'string' && feed !== '', '`feed`: expected where releases are found')
+  expect(feed === null || (typeof feed === 'string' && feed !== ''), '`feed`: expected where releases are found, or null')
   expect(isAbsolute(stateDirectory), `\`stateDirectory\`: expected an absolute path, got ${show(stateDirectory)}`)
   for (const key of ['database', 'executable'] as const) {
     const path = options[key]
-    expect(path === undefined || path === null || isAbsolute(path), `\`${key}\`: expected an absolute path, got ${show(path)}`)
+    expect(
+      path === undefined || path === null || isAbsolute(path),
+      `\`${key}\`: expected an absolute path, got ${show(path)}`,
+    )
   }
   const healthPath = options.healthPath ?? null
   expect(healthPath === null || healthPath.startsWith('/'), `\`healthPath\`: expected a path, got ${show(healthPath)}`)
-  expect(basePath === '' || /^(\/[A-Za-z0-9._~-]+)+$/.test(basePath), `\`basePath\`: expected / and a name, got ${show(basePath)}`)
+  expect(
+    basePath === '' || /^(\/[A-Za-z0-9._~-]+)+$/.test(basePath),
+    `\`basePath\`: expected / and a name, got ${show(basePath)}`,
+  )
   const update = {} as Required<UpdateSettings>
-  for (const [key, [lowest, highest, normal]] of Object.entries(UPDATE_BOUNDS) as [keyof UpdateSettings, readonly [number, number, number]][]) {
+  for (const [key, [lowest, highest, normal]] of Object.entries(UPDATE_BOUNDS) as [
+    keyof UpdateSettings,
+    readonly [number, number, number],
+  ][]) {
     const value = options.update?.[key] ?? normal
     expect(
       Number.isInteger(value) && value >= lowest && value <= highest,

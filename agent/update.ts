@@ -57,7 +57,9 @@ async function restartOrUndo(success: Outcome, to: string, undo: Undo, steps: St
     return { outcome: success, to, error: null }
   } catch (cause) {
     const error =
-      cause instanceof BatonError ? cause : new BatonError('restart_failed', `restarting: ${reasonOf(cause)}`, { cause })
+      cause instanceof BatonError
+        ? cause
+        : new BatonError('restart_failed', `restarting: ${reasonOf(cause)}`, { cause })
     try {
       await undo()
     } catch (second) {

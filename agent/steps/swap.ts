@@ -109,15 +109,20 @@ export async function exchange(disk: Disk, places: Places): Promise<void> {
 /** Puts right what an interrupted swap, undo or restore has left (see the table above). Changes nothing where nothing was left. */
 export async function clearLeftovers(disk: Disk, places: Places): Promise<void> {
   await disk.remove(places.partial)
-  if (await exists(places.aside)) {
-    if (await exists(places.backup)) await disk.remove(places.aside)
-    else await disk.rename(places.aside, places.backup)
-  }
+  await finishExchange(disk, places)
   if (await sameFile(places.backup, places.executable)) await disk.remove(places.backup)
   if (await exists(places.former)) {
     if (await exists(places.backup)) await disk.remove(places.former)
     else await disk.rename(places.former, places.backup)
   }
+  await disk.flushDirectory(places.directory)
+}
+
+/** Of an exchange that was interrupted. Right at any time, in probation too. */
+export async function finishExchange(disk: Disk, places: Places): Promise<void> {
+  if (!(await exists(places.aside))) return
+  if (await exists(places.backup)) await disk.remove(places.aside)
+  else await disk.rename(places.aside, places.backup)
   await disk.flushDirectory(places.directory)
 }
 

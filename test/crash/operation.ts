@@ -1,0 +1,77 @@
+// A process that carries out one operation on a managed install and kills itself (SIGKILL) at one chosen change of the disk.
+// Arguments: a JSON object. Prints `{ "changes": N, "outcome": … }` where it was not killed.
+//
+// The executables of this fixture are shell scripts that answer `--version`; everything else is the real thing.
+
+import { readdir, stat } from 'node:fs/promises'
+import { makeDisk } from '../../agent/disk.ts'
+import { openFeed } from '../../agent/feed/open.ts'
+import { makeJournal } from '../../agent/journal.ts'
+import { takeLock } from '../../agent/lock.ts'
+import { begin, type Ground, recover } from '../../agent/operation.ts'
+import { placesOf } from '../../agent/places.ts'
+import { installedTag } from '../../agent/version.ts'
+
+export interface CrashOptions {
+  /** `start`: what a start does, then an update to `tag` */
+  doing: 'update' | 'rollback' | 'start'
+  executable: string
+  stateDirectory: string
+  database: string
+  feed: string
+  tag: string | null
+  /** which change of the disk to die at, counted from 0, before or after it; null: live */
+  dieAt: { change: number; moment: 'before' | 'after' } | null
+  /** what the restart stage does */
+  restart: 'succeeds' | 'fails'
+}
+
+const options = JSON.parse(process.argv[2] ?? '') as CrashOptions
+
+let changes = 0
+const disk = makeDisk((moment) => {
+  if (options.dieAt !== null && changes === options.dieAt.change && moment === options.dieAt.moment) {
+    process.kill(process.pid, 'SIGKILL')
+    // the signal is there before the next system call of this thread; nothing more may reach the disk
+    for (;;);
+  }
+  if (moment === 'after') changes++
+})
+
+const ground: Ground = {
+  service: 'svc',
+  current: await installedTag(options.executable),
+  disk,
+  places: placesOf(options.executable),
+  stateDirectory: options.stateDirectory,
+  database: options.database,
+  feed: openFeed(options.feed, { service: 'svc' }),
+  journal: makeJournal(disk, options.stateDirectory),
+  stallMs: 5000,
+  log: () => {},
+  runningImage: () => Promise.resolve(null),
+}
+
+/** What a start of the service found and left. */
+async function start() {
+  await using _lock = await takeLock(disk, options.stateDirectory, 'a start')
+  const probation = await recover(ground)
+  const { operation } = await ground.journal.read()
+  const { executable, backup, directory } = ground.places
+  const [one, other] = await Promise.all([stat(executable), stat(backup).catch(() => null)])
+  return {
+    onProbation: probation !== null,
+    isClosed: operation === null || operation.outcome !== null,
+    backup: other === null ? 'absent' : other.ino === one.ino ? 'the executable itself' : 'another file',
+    beside: (await readdir(directory)).toSorted(),
+  }
+}
+
+const started = options.doing === 'start' ? await start() : null
+const kind = options.doing === 'rollback' ? 'rollback' : 'update'
+const running = await begin(ground, { kind, tag: options.tag, who: 'a test' }, () => {
+  if (options.restart === 'fails') return Promise.reject(new Error('it fails on purpose'))
+  return Promise.resolve({ report: null })
+})
+const { outcome, error } = await running.done
+console.log(JSON.stringify({ changes, outcome, error: error?.message ?? null, started }))
