@@ -1,0 +1,154 @@
+// What an operator chooses, and from where: flags beat environment beat receipt beat defaults (contract 2). Pure.
+// Must never break: a re-run with fewer flags changes nothing that was chosen before.
+
+import { isAbsolute, resolve } from 'node:path'
+import { BatonError } from '../../agent/errors.ts'
+import { isTag } from '../../agent/release.ts'
+
+export type Scope = 'system' | 'user'
+
+/** What may be chosen. A key is also a flag (`--state-dir`), a variable (`BEACON_INSTALL_STATE_DIR`) and a key in the receipt. */
+export interface Choices {
+  scope: Scope
+  /** directory of the executable; null: the place of contract 3 */
+  prefix: string | null
+  'state-dir': string | null
+  feed: string
+  /** `host:port` that a first install writes into the configuration */
+  listen: string
+  /** name of the user that runs a system service; null: the service's name */
+  'run-as': string | null
+  /** false: no systemd unit, the service runs detached */
+  service: boolean
+  /** false: install only, start nothing */
+  start: boolean
+}
+
+export type Key = keyof Choices
+export type Origin = 'flag' | 'environment' | 'receipt' | 'default'
+/** What one source says; a key that is absent is left to the next one. */
+export type Said = { [K in Key]?: Choices[K] }
+
+export interface Chosen {
+  choices: Choices
+  origins: Record<Key, Origin>
+  /** what was said now, for the receipt to keep with what it has; no default is ever written down */
+  remembered: Record<string, string | boolean>
+}
+
+export const KEYS = ['scope', 'prefix', 'state-dir', 'feed', 'listen', 'run-as', 'service', 'start'] as const
+const PATHS: readonly Key[] = ['prefix', 'state-dir']
+const BOOLEANS: readonly Key[] = ['service', 'start']
+
+export type Environment = Readonly<Record<string, string | undefined>>
+
+export function choose(flags: Said, environment: Said, receipt: Said, defaults: Choices): Chosen {
+  const sources: [Origin, Said][] = [
+    ['flag', flags],
+    ['environment', environment],
+    ['receipt', receipt],
+  ]
+  const choices: Record<string, unknown> = { ...defaults }
+  const origins: Record<string, Origin> = {}
+  const remembered: Record<string, string | boolean> = {}
+  for (const key of KEYS) {
+    const [origin, said] = sources.find(([, source]) => source[key] !== undefined && source[key] !== null) ?? [
+      'default',
+      {},
+    ]
+    origins[key] = origin
+    if (origin === 'default') continue
+    const value = said[key] as string | boolean
+    choices[key] = value
+    if (origin !== 'receipt') remembered[key] = value
+  }
+  return { choices: choices as unknown as Choices, origins: origins as Record<Key, Origin>, remembered }
+}
+
+/** `beacon` -> `BEACON_INSTALL_` */
+export function environmentPrefix(service: string): string {
+  return `${service.toUpperCase().replaceAll(/[^A-Z0-9]/g, '_')}_INSTALL_`
+}
+
+/** `BEACON_INSTALL_STATE_DIR=/srv/x` and the like; also `…_RELEASE`, which is no choice to remember. */
+export function fromEnvironment(service: string, environment: Environment): { said: Said; release: string | null } {
+  const prefix = environmentPrefix(service)
+  const read = (key: string) => environment[prefix + key.toUpperCase().replaceAll('-', '_')] || undefined
+  const said: Record<string, string | boolean> = {}
+  for (const key of KEYS) {
+    const value = read(key)
+    if (value !== undefined) said[key] = BOOLEANS.includes(key) ? toBoolean(prefix + key.toUpperCase(), value) : value
+  }
+  for (const key of BOOLEANS) {
+    const value = read(`no-${key}`)
+    if (value !== undefined) said[key] = !toBoolean(`${prefix}NO_${key.toUpperCase()}`, value)
+  }
+  return { said: checked(said), release: read('release') ?? null }
+}
+
+/** The same keys out of a receipt; what is not ours or of another type is left out. */
+export function fromReceipt(options: Readonly<Record<string, unknown>>): Said {
+  const said: Record<string, unknown> = {}
+  for (const key of KEYS) {
+    const value = options[key]
+    if (typeof value === (BOOLEANS.includes(key) ? 'boolean' : 'string')) said[key] = value
+  }
+  return said as Said
+}
+
+/** Paths made absolute, forms checked. Throws BatonError invalid_settings. */
+export function checked(said: Record<string, unknown>): Said {
+  const result: Record<string, unknown> = {}
+  for (const [key, value] of Object.entries(said)) {
+    if (value === undefined) continue
+    if (value === '') throw usage(`expected a value for \`--${key}\``)
+    if (PATHS.includes(key as Key)) result[key] = checkedPath(key, String(value))
+    else result[key] = value
+  }
+  const { scope, listen, 'run-as': user } = result as Said
+  if (scope !== undefined && scope !== 'system' && scope !== 'user') {
+    throw usage(`expected \`system\` or \`user\` as the scope, got ${shown(scope)}`)
+  }
+  if (listen !== undefined) parseListen(listen)
+  if (typeof user === 'string' && !/^[a-z_][a-z0-9_-]{0,30}$/.test(user)) {
+    throw usage(`expected a user name in \`--run-as\`, got ${shown(user)}`)
+  }
+  return result as Said
+}
+
+/** `latest` is null. Throws BatonError invalid_tag. */
+export function parseRelease(release: string | null): string | null {
+  if (release === null || release === 'latest') return null
+  if (isTag(release)) return release
+  throw new BatonError('invalid_tag', `expected a tag of the form vX.Y.Z or \`latest\`, got ${shown(release)}`)
+}
+
+export function parseListen(listen: string): { host: string; port: number } {
+  const match = /^(?:\[([0-9A-Fa-f:.%]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})$/.exec(listen)
+  const port = Number(match?.[3])
+  if (match === null || port > 65535) throw usage(`expected \`host:port\` in \`--listen\`, got ${shown(listen)}`)
+  return { host: match[1] ?? match[2] ?? '', port }
+}
+
+/** systemd splits and expands what stands in a unit: a path that would need quoting there is refused everywhere. */
+export function checkedPath(key: string, value: string): string {
+  const path = isAbsolute(value) ? value.replace(/(?<=.)\/+$/, '') : resolve(value)
+  if (!/^\/[A-Za-z0-9@._+/-]*$/.test(path) || path === '/' || path.split('/').includes('..')) {
+    throw usage(`expected a plain path (letters, digits and @._+-) in \`--${key}\`, got ${shown(value)}`)
+  }
+  return path
+}
+
+function toBoolean(name: string, value: string): boolean {
+  if (['1', 'true', 'yes'].includes(value)) return true
+  if (['0', 'false', 'no'].includes(value)) return false
+  throw usage(`expected 1 or 0 in ${name}, got ${shown(value)}`)
+}
+
+function usage(message: string): BatonError {
+  return new BatonError('invalid_settings', message)
+}
+
+function shown(value: unknown): string {
+  return JSON.stringify(String(value).slice(0, 80))
+}

@@ -1,0 +1,175 @@
+// The running service, as seen from a shell: asks it through its own endpoints, with the token from its configuration.
+// Must never break: an answer counts as success only when it comes from another process with the version asked for.
+
+import { readFile } from 'node:fs/promises'
+import { BatonError, MEANINGS, reasonOf, type ErrorCode } from '../../agent/errors.ts'
+import type { Operation, Stage, Status, VersionReport } from '../../agent/state.ts'
+import { call, type Address, type Answer } from './http.ts'
+
+export interface Client {
+  /** null where nobody answers */
+  status(): Promise<Status | null>
+  check(): Promise<VersionReport>
+  update(tag: string | null): Promise<Operation>
+  rollback(): Promise<Operation>
+}
+
+/** What of the configuration file a shell needs. */
+export interface Access {
+  address: Address
+  basePath: string
+  token: string | null
+}
+
+export interface Watcher {
+  stage(stage: Stage): void
+  bytes(done: number, total: number): void
+}
+
+const POLL_MS = 200
+/** how long nobody may answer before the service counts as down; a handover is never silent, a plain restart is */
+const SILENCE_MS = 90_000
+/** how long after the end of an operation the other process may take to answer */
+const SETTLE_MS = 15_000
+
+/** Reads the service's configuration file. Throws BatonError where it cannot be read or understood. */
+export async function readAccess(configPath: string): Promise<Access> {
+  let value: unknown
+  try {
+    value = JSON.parse(await readFile(configPath, 'utf8'))
+  } catch (error) {
+    // the parser quotes the text, and the text holds the password
+    const reason = error instanceof SyntaxError ? 'expected JSON' : reasonOf(error)
+    const hint = reason.includes('EACCES') ? { hint: 'run it as root, or as the user that installed the service' } : {}
+    throw new BatonError('invalid_settings', `reading the configuration ${configPath}: ${reason}`, hint)
+  }
+  return accessFrom(value)
+}
+
+/** Pure. The first listener that needs no certificate, else the first. */
+export function accessFrom(value: unknown): Access {
+  const config = recordOf(value)
+  const listen = config['listen'] ?? { host: '127.0.0.1', port: 8080 }
+  const listeners = (Array.isArray(listen) ? listen : [listen]).map(addressFrom)
+  const { password } = recordOf(config['dashboard'])
+  const basePath = config['basePath']
+  return {
+    address: listeners.find(({ tls }) => !tls) ?? listeners[0] ?? addressFrom({}),
+    basePath: typeof basePath === 'string' && basePath !== '/' ? basePath : '',
+    token: typeof password === 'string' && password !== '' ? password : null,
+  }
+}
+
+export function connect({ address, basePath, token }: Access): Client {
+  const ask = (target: string, method: 'GET' | 'POST', body?: unknown, timeoutMs = 10_000) =>
+    call(address, `${basePath}/admin/update${target}`, {
+      method,
+      token,
+      timeoutMs,
+      ...(body === undefined ? {} : { body }),
+    })
+  return {
+    async status() {
+      let answer: Answer
+      try {
+        answer = await ask('/status', 'GET', undefined, 5000)
+      } catch {
+        return null
+      }
+      return expected<Status>(answer, 200)
+    },
+    check: async () => expected<VersionReport>(await ask('/check', 'POST', undefined, 60_000), 200),
+    update: async (tag) => operationIn(expected(await ask('', 'POST', tag === null ? {} : { tag }), 202)),
+    rollback: async () => operationIn(expected(await ask('/rollback', 'POST'), 202)),
+  }
+}
+
+/** Follows an operation to its end, across the switch of processes. Throws service_down where nobody answers any more. */
+export async function follow(client: Client, id: string, watcher: Watcher, silenceMs = SILENCE_MS): Promise<Operation> {
+  let stage: Stage | null = null
+  let lastAnswer = Date.now()
+  for (;;) {
+    const status = await client.status()
+    const operation = status === null ? null : operationWith(status, id)
+    if (status !== null) lastAnswer = Date.now()
+    if (status !== null && operation === null) {
+      throw new BatonError('interrupted', `the service no longer knows operation ${id}`)
+    }
+    if (operation !== null) {
+      if (operation.stage !== stage) watcher.stage((stage = operation.stage))
+      if (operation.progress !== null) watcher.bytes(operation.progress.bytes, operation.progress.totalBytes)
+      if (operation.outcome !== null) return operation
+    }
+    if (Date.now() - lastAnswer > silenceMs) {
+      throw new BatonError('service_down', `nobody has answered for ${Math.round(silenceMs / 1000)} seconds`)
+    }
+    await sleep(POLL_MS)
+  }
+}
+
+/** Waits until a process of `tag` answers that is not `notInstance`. Throws service_down. */
+export async function waitForInstance(
+  client: Client,
+  { tag, notInstance = null, timeoutMs = SETTLE_MS }: { tag: string; notInstance?: string | null; timeoutMs?: number },
+): Promise<Status> {
+  const deadline = Date.now() + timeoutMs
+  let found = 'nobody answered'
+  for (;;) {
+    const status = await client.status().catch((error: unknown) => {
+      found = reasonOf(error)
+      return null
+    })
+    if (status !== null) {
+      const { version, id } = status.instance
+      if (version === tag && id !== notInstance) return status
+      found = version === tag ? 'the same process answered' : `${version} answered`
+    }
+    if (Date.now() > deadline) {
+      throw new BatonError(
+        'service_down',
+        `expected ${tag} to answer within ${Math.round(timeoutMs / 1000)} seconds: ${found}`,
+      )
+    }
+    await sleep(POLL_MS)
+  }
+}
+
+function operationWith(status: Status, id: string): Operation | null {
+  if (status.operation?.id === id) return status.operation
+  return status.history.find((operation) => operation.id === id) ?? null
+}
+
+/** 202 answers with the operation, alone or under its name. */
+function operationIn(value: unknown): Operation {
+  const record = recordOf(value)
+  return (record['operation'] ?? record) as Operation
+}
+
+function expected<T>(answer: Answer, status: number): T {
+  if (answer.status === status && answer.body !== null) return answer.body as T
+  const problem = recordOf(answer.body)
+  const code = String(problem['code'] ?? '')
+  const message = [problem['detail'], problem['title']].find((text) => typeof text === 'string')
+  throw new BatonError(
+    code in MEANINGS ? (code as ErrorCode) : 'unexpected',
+    message === undefined ? `expected ${status} from the service, got ${answer.status}` : String(message),
+    typeof problem['hint'] === 'string' ? { hint: problem['hint'] } : {},
+  )
+}
+
+function addressFrom(value: unknown): Address {
+  const { host, port, path, tls } = recordOf(value)
+  const secure = typeof tls === 'object' && tls !== null
+  if (typeof path === 'string') return { path, tls: secure }
+  const name = typeof host === 'string' ? host : '127.0.0.1'
+  const everywhere: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' }
+  return { host: everywhere[name] ?? name, port: Number(port ?? 8080), tls: secure }
+}
+
+function recordOf(value: unknown): Record<string, unknown> {
+  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {}
+}
+
+function sleep(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms))
+}

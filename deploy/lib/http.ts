@@ -1,0 +1,109 @@
+// The one importer of node-fetch-native: how the command line talks to a service on this host. JSON in, JSON out, bounded.
+// Must never break: the token goes into a header and nowhere else; no redirect is followed with it.
+
+import { request as httpRequest, type IncomingMessage } from 'node:http'
+import { request as httpsRequest } from 'node:https'
+import { fetch } from 'node-fetch-native'
+import { BatonError } from '../../agent/errors.ts'
+
+/** Where a service listens. `path` is a unix socket. */
+export type Address = { tls: boolean } & ({ host: string; port: number } | { path: string })
+
+export interface Answer {
+  status: number
+  /** null where the body is empty or not JSON */
+  body: unknown
+}
+
+export interface Call {
+  method?: 'GET' | 'POST'
+  token?: string | null
+  body?: unknown
+  timeoutMs?: number
+}
+
+const ANSWER_MAX_BYTES = 4 * 1024 * 1024
+
+/** Rejects where there is no whole answer in time; every status is an answer. */
+export async function call(address: Address, target: string, options: Call = {}): Promise<Answer> {
+  const { method = 'GET', token = null, body, timeoutMs = 5000 } = options
+  const headers: Record<string, string> = { accept: 'application/json', connection: 'close' }
+  if (token !== null) headers['authorization'] = `Bearer ${token}`
+  if (body !== undefined) headers['content-type'] = 'application/json'
+  const text = body === undefined ? undefined : JSON.stringify(body)
+  const signal = AbortSignal.timeout(timeoutMs)
+  // fetch knows neither unix sockets nor a certificate that names another host than 127.0.0.1
+  if (address.tls || 'path' in address) return await callDirectly(address, target, { method, headers, text, signal })
+  const response = await fetch(`http://${hostOf(address)}${target}`, {
+    method,
+    headers,
+    redirect: 'manual',
+    signal,
+    ...(text === undefined ? {} : { body: text }),
+  })
+  return { status: response.status, body: parsed(bounded(await response.text())) }
+}
+
+/** The status of a plain GET of any URL: for health URLs that an operator names. */
+export async function statusOf(url: string, timeoutMs: number): Promise<number> {
+  const response = await fetch(url, { redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) })
+  await response.arrayBuffer()
+  return response.status
+}
+
+/** The clock of the host behind a URL, or null where it does not tell. */
+export async function dateOf(url: string, timeoutMs: number): Promise<Date | null> {
+  const response = await fetch(url, { method: 'HEAD', redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) })
+  const date = Date.parse(response.headers.get('date') ?? '')
+  return Number.isNaN(date) ? null : new Date(date)
+}
+
+function hostOf(address: { host: string; port: number }): string {
+  return `${address.host.includes(':') ? `[${address.host}]` : address.host}:${address.port}`
+}
+
+interface Prepared {
+  method: string
+  headers: Record<string, string>
+  text: string | undefined
+  signal: AbortSignal
+}
+
+async function callDirectly(
+  address: Address,
+  target: string,
+  { method, headers, text, signal }: Prepared,
+): Promise<Answer> {
+  const where = 'path' in address ? { socketPath: address.path } : { host: address.host, port: address.port }
+  // the same host by the same configuration file: there is nobody in between to be told from
+  const options = {
+    ...where,
+    path: target,
+    method,
+    headers,
+    signal,
+    ...(address.tls ? { rejectUnauthorized: false } : {}),
+  }
+  const response = await new Promise<IncomingMessage>((resolve, reject) => {
+    const request = address.tls ? httpsRequest(options, resolve) : httpRequest(options, resolve)
+    request.on('error', reject)
+    request.end(text)
+  })
+  response.setEncoding('utf8')
+  let answer = ''
+  for await (const chunk of response) answer = bounded(answer + String(chunk))
+  return { status: response.statusCode ?? 0, body: parsed(answer) }
+}
+
+function bounded(text: string): string {
+  if (text.length <= ANSWER_MAX_BYTES) return text
+  throw new BatonError('unexpected', `expected an answer of at most ${ANSWER_MAX_BYTES} bytes, got more`)
+}
+
+function parsed(text: string): unknown {
+  try {
+    return text === '' ? null : JSON.parse(text)
+  } catch {
+    return null
+  }
+}

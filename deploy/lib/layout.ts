@@ -1,0 +1,90 @@
+// Where everything lives: contract 3 as a pure function. One place for every path that the installer touches.
+
+import { isAbsolute, join } from 'node:path'
+import { BatonError } from '../../agent/errors.ts'
+import type { Choices, Environment, Scope } from './choices.ts'
+
+export interface Layout {
+  service: string
+  scope: Scope
+  /** directory of the executable, owned by the service's user: it must be able to rename inside it */
+  directory: string
+  executable: string
+  backup: string
+  /** the command: a link to the executable */
+  command: string
+  configDirectory: string
+  configPath: string
+  stateDirectory: string
+  /** true where systemd's `StateDirectory=` makes the state directory itself */
+  stateIsStandard: boolean
+  unit: string
+  rescueUnit: string
+  dropIns: string
+  /** the operator's; never written */
+  environmentFile: string
+  user: string
+  /** pid file and log of a service without systemd */
+  runDirectory: string
+}
+
+export interface Person {
+  name: string
+  home: string
+  environment: Environment
+}
+
+export function layoutOf(service: string, choices: Choices, person: Person): Layout {
+  const at = choices.scope === 'system' ? systemPlaces(service) : userPlaces(service, person)
+  const directory = choices.prefix ?? at.directory
+  const stateDirectory = choices['state-dir'] ?? at.stateDirectory
+  const executable = join(directory, service)
+  return {
+    service,
+    scope: choices.scope,
+    directory,
+    executable,
+    backup: `${executable}.backup`,
+    command: join(at.commands, service),
+    configDirectory: at.configDirectory,
+    configPath: join(at.configDirectory, 'config.json'),
+    stateDirectory,
+    stateIsStandard: choices.scope === 'system' && stateDirectory === at.stateDirectory,
+    unit: join(at.units, `${service}.service`),
+    rescueUnit: join(at.units, `${service}-rescue.service`),
+    dropIns: join(at.units, `${service}.service.d`),
+    environmentFile: at.environmentFile,
+    user: choices.scope === 'system' ? (choices['run-as'] ?? service) : person.name,
+    runDirectory: join(stateDirectory, 'run'),
+  }
+}
+
+function systemPlaces(service: string) {
+  return {
+    directory: join('/opt', service),
+    commands: '/usr/local/bin',
+    configDirectory: join('/etc', service),
+    stateDirectory: join('/var/lib', service),
+    units: '/etc/systemd/system',
+    environmentFile: join('/etc/default', service),
+  }
+}
+
+function userPlaces(service: string, { home, environment }: Person) {
+  if (!isAbsolute(home))
+    throw new BatonError('unsupported_host', `expected a home directory, got ${JSON.stringify(home)}`)
+  // XDG: a relative value is to be ignored
+  const xdg = (name: string, fallback: string) => {
+    const value = environment[name]
+    return value !== undefined && isAbsolute(value) ? value : join(home, fallback)
+  }
+  const config = xdg('XDG_CONFIG_HOME', '.config')
+  return {
+    directory: join(home, '.local/share', service),
+    commands: join(home, '.local/bin'),
+    configDirectory: join(config, service),
+    stateDirectory: join(xdg('XDG_STATE_HOME', '.local/state'), service),
+    units: join(config, 'systemd/user'),
+    environmentFile: join(config, service, 'environment'),
+  }
+}

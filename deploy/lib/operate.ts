@@ -1,0 +1,251 @@
+// One story, two callers. On a running managed install an update or a rollback is asked of the service itself, through its
+// endpoint; where nothing runs, the same operation is carried out here, with a restart step that starts the service.
+// Must never break: success is said only when a new process answers with the version asked for; what was reverted ends
+// with 8, and a service that is down ends with 9.
+
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { makeDisk } from '../../agent/disk.ts'
+import { asBatonError, BatonError, MEANINGS, reasonOf, type ErrorCode } from '../../agent/errors.ts'
+import { openFeed } from '../../agent/feed/open.ts'
+import { makeJournal } from '../../agent/journal.ts'
+import type { LogEvent } from '../../agent/log.ts'
+import { begin, type Ground, type Restart } from '../../agent/operation.ts'
+import { placesOf } from '../../agent/places.ts'
+import { readReceipt, writeReceipt, type Receipt } from '../../agent/receipt.ts'
+import { UPDATE_BOUNDS } from '../../agent/settings.ts'
+import type { Kind, Operation, Status } from '../../agent/state.ts'
+import { installedTag } from '../../agent/version.ts'
+import { connect, follow, readAccess, waitForInstance, type Client } from './client.ts'
+import { sha256Of } from './facts.ts'
+import { asRoot, asUser } from './identity.ts'
+import type { Report } from './report.ts'
+import { supervisorFor, type Supervisor } from './supervisor.ts'
+
+export interface Operate {
+  kind: Kind
+  /** update: a tag, or null for the latest release */
+  tag: string | null
+  /** for the lock: `install.sh upgrade` */
+  who: string
+  lockTimeoutMs: number
+  healthTimeoutMs: number
+}
+
+export interface Operated {
+  operation: Operation
+  /** whether the running service did it, or this process */
+  by: 'service' | 'command'
+}
+
+/** how long a process must go on answering before a start counts as good */
+const STABLE_MS = 1500
+
+/** Carries the operation out and returns it with outcome updated, rolled_back or up_to_date. Everything else is thrown. */
+export async function operate(receipt: Receipt, request: Operate, report: Report): Promise<Operated> {
+  const supervisor = supervisorFor(receipt)
+  const client = connect(await readAccess(receipt.configPath))
+  const status = await client.status()
+  const operated: Operated =
+    status !== null
+      ? { by: 'service', operation: await askService(client, status, request, report) }
+      : { by: 'command', operation: await carryOutHere(receipt, supervisor, client, request, report) }
+  const { operation } = operated
+  if (operation.outcome === 'updated' || operation.outcome === 'rolled_back' || operation.outcome === 'up_to_date')
+    return operated
+  throw failureOf(operation)
+}
+
+/** Reverted is always 8: whatever the reason was, the previous version is running. */
+function failureOf({ outcome, error, to, from }: Operation): BatonError {
+  const message = error?.message ?? `the operation ended as ${outcome ?? 'nothing'}`
+  if (outcome === 'reverted') {
+    const code: ErrorCode = error !== null && MEANINGS[error.code].exit === 8 ? error.code : 'restart_failed'
+    return new BatonError(code, `${to ?? 'the release'} failed, ${from} is running again: ${message}`)
+  }
+  return new BatonError(error?.code ?? 'unexpected', message)
+}
+
+// ---- the running service
+
+async function askService(client: Client, before: Status, request: Operate, report: Report): Promise<Operation> {
+  const started = await withPatience(request.lockTimeoutMs, report, async () => {
+    try {
+      return request.kind === 'update' ? await client.update(request.tag) : await client.rollback()
+    } catch (cause) {
+      throw await explained(cause, client)
+    }
+  })
+  const operation = await follow(client, started.id, report)
+  if (operation.to !== null && (operation.outcome === 'updated' || operation.outcome === 'rolled_back')) {
+    report.stage('health')
+    await waitForInstance(client, {
+      tag: operation.to,
+      notInstance: before.instance.id,
+      timeoutMs: request.healthTimeoutMs,
+    })
+  }
+  return operation
+}
+
+/** 409 says that there is an operation; who began it when is in the status. */
+async function explained(cause: unknown, client: Client): Promise<unknown> {
+  if (!(cause instanceof BatonError) || cause.code !== 'update_in_flight' || /since/.test(cause.message)) return cause
+  const operation = (await client.status().catch(() => null))?.operation
+  if (!operation) return cause
+  return new BatonError(
+    'update_in_flight',
+    `the service is at it: ${operation.kind} ${operation.id} since ${operation.startedAt}`,
+  )
+}
+
+async function withPatience<T>(timeoutMs: number, report: Report, work: () => Promise<T>): Promise<T> {
+  const deadline = Date.now() + timeoutMs
+  for (let told = false; ; told = true) {
+    try {
+      return await work()
+    } catch (cause) {
+      const held = cause instanceof BatonError && MEANINGS[cause.code].exit === 6
+      if (!held || Date.now() > deadline) throw cause
+      if (!told) report.note(`waiting: ${cause.message}`)
+      await sleep(500)
+    }
+  }
+}
+
+// ---- nothing runs
+
+async function carryOutHere(
+  receipt: Receipt,
+  supervisor: Supervisor,
+  client: Client,
+  request: Operate,
+  report: Report,
+): Promise<Operation> {
+  const state = await supervisor.state()
+  if (state.active && state.word === 'active') {
+    throw new BatonError('refused', `${receipt.service} is running (${supervisor.description}) but does not answer`, {
+      hint: `stop it first, then try again; \`${supervisor.logCommand}\` may say why`,
+    })
+  }
+  // a service that dies and is started again must not be in the way
+  if (state.active) await supervisor.stop()
+  const starts = receipt.options['start'] !== false
+  return await asUser(receipt.user, async () => {
+    const { service } = receipt
+    await using feed = openFeed(await feedOf(receipt), { service })
+    const ground = await groundOf(receipt, feed, report)
+    const restart: Restart = async (to) => {
+      if (!starts) return { report: null, open: true } // proves itself when somebody starts it
+      try {
+        await startAndGate(receipt, supervisor, client, to, request.healthTimeoutMs, report)
+      } catch (cause) {
+        await asRoot(() => supervisor.stop()).catch(() => {})
+        throw cause
+      }
+      return { report: null }
+    }
+    const { who, kind, tag, lockTimeoutMs } = request
+    const running = await begin(ground, { kind, tag, who, lockWaitMs: lockTimeoutMs, refusal: 'locked' }, restart)
+    const timer = setInterval(() => {
+      const { progress } = running.operation
+      if (progress !== null && running.operation.stage === 'download') report.bytes(progress.bytes, progress.totalBytes)
+    }, 100)
+    const result = await running.done.finally(() => clearInterval(timer))
+    const operation: Operation = { ...running.operation, outcome: running.operation.outcome ?? result.outcome }
+    if (operation.outcome === 'reverted' && starts)
+      await startAgain(receipt, supervisor, client, operation, request, report)
+    if (operation.outcome === 'updated' || operation.outcome === 'rolled_back') await noteInstalled(receipt)
+    return operation
+  })
+}
+
+/** The old executable is back: it must run, or the service is down. */
+async function startAgain(
+  receipt: Receipt,
+  supervisor: Supervisor,
+  client: Client,
+  operation: Operation,
+  request: Operate,
+  report: Report,
+): Promise<void> {
+  try {
+    await startAndGate(receipt, supervisor, client, operation.from, request.healthTimeoutMs, report)
+  } catch (cause) {
+    throw new BatonError(
+      'service_down',
+      `${operation.to ?? ''} failed, and ${operation.from} does not start either: ${reasonOf(cause)}`,
+      {
+        cause,
+        hint: `\`${supervisor.logCommand}\` says why`,
+      },
+    )
+  }
+}
+
+/** Version and instance, and it must go on: a service that dies a second after its start is not a good one. */
+export async function startAndGate(
+  receipt: Receipt,
+  supervisor: Supervisor,
+  client: Client,
+  tag: string,
+  timeoutMs: number,
+  report: Report,
+): Promise<Status> {
+  report.stage('start')
+  await asRoot(() => supervisor.start())
+  report.stage('health')
+  const first = await waitForInstance(client, { tag, timeoutMs })
+  await sleep(STABLE_MS)
+  const second = await waitForInstance(client, { tag, timeoutMs: 5000 })
+  if (second.instance.id === first.instance.id) return second
+  throw new BatonError('service_down', `${receipt.service} ${tag} answered, and has ended since`)
+}
+
+async function groundOf(receipt: Receipt, feed: Ground['feed'], report: Report): Promise<Ground> {
+  const { service, executable, stateDirectory } = receipt
+  const disk = makeDisk()
+  const log = (event: LogEvent) => {
+    if (event.event === 'operation') report.stage(event.stage)
+    if (event.event === 'warning') report.note(`warning: ${event.message}`)
+  }
+  return {
+    service,
+    current: await installedTag(executable).catch(() => receipt.tag),
+    disk,
+    places: placesOf(executable),
+    stateDirectory,
+    database: join(stateDirectory, `${service}.db`),
+    feed,
+    journal: makeJournal(disk, stateDirectory, (message) => report.note(`warning: ${message}`)),
+    stallMs: UPDATE_BOUNDS.stallMs[2],
+    log,
+    runningImage: async () => null,
+  }
+}
+
+/** The configuration's, where the operator has put one there; else the receipt's. */
+export async function feedOf(receipt: Receipt): Promise<string> {
+  try {
+    const { feed } = JSON.parse(await readFile(receipt.configPath, 'utf8')) as { feed?: unknown }
+    if (typeof feed === 'string' && feed !== '') return feed
+  } catch {
+    // `readAccess` has complained already
+  }
+  return receipt.feed
+}
+
+async function noteInstalled({ executable }: Receipt): Promise<void> {
+  const receipt = await readReceipt(executable)
+  if (receipt === null) return
+  try {
+    const [tag, sha256] = [await installedTag(executable), await sha256Of(executable)]
+    await writeReceipt(makeDisk(), { ...receipt, tag, sha256 })
+  } catch (cause) {
+    throw asBatonError(cause, 'unexpected', 'writing the receipt')
+  }
+}
+
+function sleep(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms))
+}

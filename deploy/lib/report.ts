@@ -1,0 +1,85 @@
+// What a command says. People get a plan, a progress line and one result on their terminal; programs get one JSON object a
+// line on stdout (`--json`) and nothing else there. Must hold: an error is never followed by a success.
+
+import { BatonError, MEANINGS } from '../../agent/errors.ts'
+import type { Stage } from '../../agent/state.ts'
+import { describe, type Step } from './plan.ts'
+import { createProgress, type Progress } from './progress.ts'
+
+export interface Report {
+  plan(steps: readonly Step[]): void
+  step(step: Step): void
+  stage(stage: Stage | 'start' | 'health'): void
+  bytes(done: number, total: number): void
+  note(line: string): void
+  /** one object with everything, and the lines that a person gets instead */
+  result(object: Record<string, unknown>, lines: readonly string[]): void
+  failed(error: BatonError): void
+}
+
+export interface ReportOptions {
+  json: boolean
+  quiet: boolean
+  verbose: boolean
+}
+
+export function makeReport({ json, quiet, verbose }: ReportOptions): Report {
+  return json ? jsonReport() : textReport(quiet, verbose)
+}
+
+function jsonReport(): Report {
+  const print = (object: Record<string, unknown>) => void process.stdout.write(`${JSON.stringify(object)}\n`)
+  let index = 0
+  let lastBytes = 0
+  return {
+    plan: (steps) =>
+      print({ event: 'plan', steps: steps.map((step) => ({ ...publicOf(step), text: describe(step) })) }),
+    step: (step) => print({ event: 'step', index: index++, ...publicOf(step), text: describe(step) }),
+    stage: (stage) => print({ event: 'stage', stage }),
+    bytes(done, total) {
+      // a line for each percent is more than anybody reads
+      if (done !== total && done - lastBytes < total / 20) return
+      lastBytes = done
+      print({ event: 'progress', bytes: done, totalBytes: total })
+    },
+    note: (message) => print({ event: 'note', message }),
+    result: (object) => print({ event: 'result', ...object }),
+    failed({ code, message, hint }) {
+      print({ event: 'error', code, message, hint, exit: MEANINGS[code].exit })
+      process.stderr.write(`error: ${message}\n${hint === null ? '' : `hint: ${hint}\n`}`)
+    },
+  }
+}
+
+function textReport(quiet: boolean, verbose: boolean): Report {
+  const progress: Progress = createProgress({ quiet })
+  return {
+    plan(steps) {
+      if (quiet) return
+      const width = String(steps.length).length
+      for (const [i, step] of steps.entries())
+        process.stdout.write(`${String(i + 1).padStart(width + 2)}  ${describe(step)}\n`)
+      if (steps.length === 0) process.stdout.write('nothing to do\n')
+    },
+    // an update draws its own stages
+    step: (step) => void (step.do === 'update' || step.do === 'rollback' || progress.stage(describe(step))),
+    stage: (stage) => progress.stage(stage),
+    bytes: (done, total) => progress.bytes(done, total),
+    note: (line) => void (quiet || progress.note(line)),
+    result(object, lines) {
+      progress.end('done')
+      if (!quiet) process.stdout.write(lines.map((line) => `${line}\n`).join(''))
+      if (verbose) process.stderr.write(`${JSON.stringify(object)}\n`)
+    },
+    failed(error) {
+      progress.end('failed')
+      process.stderr.write(`error: ${error.message}\n${error.hint === null ? '' : `hint: ${error.hint}\n`}`)
+      if (verbose && error.cause instanceof Error) process.stderr.write(`${error.cause.stack ?? error.cause.message}\n`)
+    },
+  }
+}
+
+/** A unit's text is long, and `text` says that it is written. */
+function publicOf(step: Step): Record<string, unknown> {
+  return step.do === 'write-file' ? { do: step.do, path: step.path } : { ...step }
+}

@@ -1,0 +1,126 @@
+// The systemd units, as text. Pure; golden tests hold them and `systemd-analyze` judges them.
+// Must never break: nothing in a unit is the operator's. What they change goes into drop-ins and the environment file,
+// which no command of ours writes or removes.
+
+import { dirname } from 'node:path'
+import type { Layout } from './layout.ts'
+
+/** First line of every file that is ours to replace. */
+export const MARK = '# Written by the installer, which will replace it.'
+
+/**
+ * `systemd-analyze security` gives the system unit 1.7. What is left open, on purpose: the network, and W^X
+ * (`MemoryDenyWriteExecute=` kills a JIT compiler). `ReadWritePaths=` names the directory of the executable, not the
+ * file: an update renames inside it.
+ */
+const HARDENING = `NoNewPrivileges=yes
+CapabilityBoundingSet=
+AmbientCapabilities=
+ProtectSystem=strict
+ProtectHome=yes
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+ProtectProc=invisible
+ProcSubset=pid
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+RemoveIPC=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged @resources
+SystemCallErrorNumber=EPERM
+UMask=0077`
+
+/** What a manager without privileges can enforce. */
+const HARDENING_USER = `NoNewPrivileges=yes
+RestrictRealtime=yes
+LockPersonality=yes
+SystemCallArchitectures=native
+UMask=0077`
+
+/**
+ * The service. `Type=notify` with `NotifyAccess=all`: a handover moves the main process. `KillMode=mixed`: a stop asks
+ * the main process only. `Restart=always`: should the main process end well while nothing follows it, that is a crash too.
+ * `ExecStopPost=` runs after every end of the service and before every restart, so the backup executable can take a
+ * release on probation back long before the start limit; `OnFailure=` fires only behind it, and is the second net.
+ */
+export function serviceUnit(layout: Layout): string {
+  const { service, executable, backup, configPath } = layout
+  const system = layout.scope === 'system'
+  return `${head(layout)}
+[Unit]
+Description=${service}
+Wants=network-online.target
+After=network-online.target
+StartLimitIntervalSec=120
+StartLimitBurst=6
+OnFailure=${service}-rescue.service
+
+[Service]
+Type=notify
+NotifyAccess=all
+ExecStart=${executable} serve --config ${configPath}
+ExecStopPost=-${backup} rescue
+EnvironmentFile=-${layout.environmentFile}
+${system ? `User=${layout.user}\nGroup=${layout.user}\nWorkingDirectory=${layout.stateDirectory}\n` : ''}KillMode=mixed
+TimeoutStartSec=90
+TimeoutStopSec=60
+Restart=always
+RestartSec=500ms
+SyslogIdentifier=${service}
+LimitNOFILE=65536
+${sandbox(layout)}
+
+[Install]
+WantedBy=${system ? 'multi-user.target' : 'default.target'}
+`
+}
+
+/** Runs once the service is given up: the backup executable takes the release back, and only then is it started again. */
+export function rescueUnit(layout: Layout): string {
+  const { service, backup } = layout
+  const system = layout.scope === 'system'
+  const systemctl = system ? '+systemctl' : 'systemctl --user'
+  return `${head(layout)}
+[Unit]
+Description=${service}: puts the backup executable back
+ConditionPathExists=${backup}
+
+[Service]
+Type=oneshot
+ExecStart=${backup} rescue
+ExecStartPost=${systemctl} reset-failed ${service}.service
+ExecStartPost=${systemctl} --no-block start ${service}.service
+${system ? `User=${layout.user}\nGroup=${layout.user}\n` : ''}SyslogIdentifier=${service}
+${sandbox(layout)}
+`
+}
+
+function head(layout: Layout): string {
+  const { service, dropIns, environmentFile } = layout
+  const edit = layout.scope === 'system' ? `systemctl edit ${service}` : `systemctl --user edit ${service}`
+  return `${MARK}
+# Your own changes belong into ${dropIns}/ (\`${edit}\`) and ${environmentFile},
+# which the installer leaves alone.
+`
+}
+
+function sandbox(layout: Layout): string {
+  if (layout.scope === 'user') return HARDENING_USER
+  const state = layout.stateIsStandard
+    ? `StateDirectory=${layout.service}\nStateDirectoryMode=0750\nReadWritePaths=${layout.directory}`
+    : `ReadWritePaths=${layout.directory} ${layout.stateDirectory}`
+  const home = [layout.directory, layout.stateDirectory].some((path) =>
+    /^\/(home|root|run\/user)(\/|$)/.test(dirname(path)),
+  )
+  return `${state}\n${home ? HARDENING.replace('ProtectHome=yes', 'ProtectHome=read-only') : HARDENING}`
+}

@@ -1,0 +1,381 @@
+#!/bin/sh
+# shellcheck shell=dash
+#
+# Installs, upgrades, rolls back and removes a service on this host. Needs no Node here: it fetches the executable of a
+# release, verifies it and runs it; the commands themselves are inside the executable.
+#
+#   curl -fsSL https://…/install.sh | sh                      install (asks on the terminal; -y does not ask)
+#   install.sh [install] [--release TAG|latest] [--feed FEED] [--user|--system] [--prefix DIR] [--state-dir DIR]
+#              [--listen HOST:PORT] [--no-service] [--no-start] [-n|--dry-run] [--json] [-y] [-q] [-v]
+#   install.sh upgrade | rollback [TAG] | status | uninstall | doctor | start | stop
+#
+# FEED: https://host/path/ · http://127.0.0.1:PORT/path/ (plain http to this host only) · /folder · github:OWNER/NAME
+# Exit: 0 done or nothing to do · 1 unexpected · 2 usage · 3 unsupported host · 4 network or release not found ·
+#       5 verification failed, nothing changed · 6 locked · 7 refused · 8 new version failed, the previous one is running ·
+#       9 the service is down
+#
+# Safe when cut short: nothing but functions and the lines below until the very last line has arrived.
+
+# Filled in by `npm run build` for the install.sh of a release: its service, feed, tag, and the sha256 of its .gz assets.
+BATON_SERVICE=
+BATON_FEED=
+BATON_TAG=
+BATON_SHA256_LINUX_X64=
+BATON_SHA256_LINUX_ARM64=
+BATON_SHA256_DARWIN_X64=
+BATON_SHA256_DARWIN_ARM64=
+
+main() {
+  set -u
+  umask 022
+  service=${BATON_SERVICE:-beacon}
+  scratch=
+  read_environment
+  read_arguments "$@"
+  case $command in
+    help)
+      usage
+      exit 0
+      ;;
+    install) ;;
+    *)
+      # every command but install belongs to an install that is there
+      find_installed || die 7 "expected an install of $service on this host, found none" "run \`install.sh\` to install it"
+      exec "$installed" "$@"
+      ;;
+  esac
+  detect_host
+  [ -n "$feed" ] || build_from_clone
+  [ -n "$feed" ] || die 2 "expected a feed, got none" "name one with \`--feed\`, or run the install.sh of a release"
+  check_feed
+  make_scratch
+  resolve_tag
+  say "$service $tag for $os $arch from $feed"
+  fetch_executable
+  BATON_DEFAULT_FEED=$feed "$scratch/$service" ${explicit_command:+install} "$@"
+  code=$?
+  [ "$code" -ne 126 ] || die 7 "expected to run programs in $scratch" "set TMPDIR to a place that is not mounted noexec"
+  exit "$code"
+}
+
+usage() {
+  cat <<'TEXT'
+install.sh [install|upgrade|rollback [TAG]|status|uninstall|doctor|start|stop] [flags]
+
+  --release TAG|latest   what to install (default: the release this script came with, else latest)
+  --feed FEED            https://host/path/, http://127.0.0.1:PORT/path/, /folder, github:OWNER/NAME
+  --user | --system      for this user, or for the host (default: the host when run as root)
+  --prefix DIR           directory of the executable
+  --state-dir DIR        directory of the database, which no command removes
+  --listen HOST:PORT     where the service listens, for a first install
+  --run-as USER          user of a system service
+  --no-service           without systemd
+  --no-start             start nothing
+  -n, --dry-run          print the plan, change nothing
+  --json                 one JSON object a line
+  -y, --yes              do not ask
+  -q, --quiet   -v, --verbose   -h, --help
+TEXT
+}
+
+# Flags beat environment: BEACON_INSTALL_FEED, BEACON_INSTALL_RELEASE and BEACON_INSTALL_PREFIX count here, the rest later.
+read_environment() {
+  variables=$(printf '%s' "$service" | tr '[:lower:]' '[:upper:]' | tr -c '[:upper:][:digit:]' '_')_INSTALL_
+  eval "release=\${${variables}RELEASE-}"
+  eval "feed=\${${variables}FEED-}"
+  eval "prefix=\${${variables}PREFIX-}"
+  eval "scope=\${${variables}SCOPE-}"
+}
+
+read_arguments() {
+  command=
+  quiet=
+  explicit_command=1
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --release=*) release=${1#*=} ;;
+      --feed=*) feed=${1#*=} ;;
+      --prefix=*) prefix=${1#*=} ;;
+      --release | --feed | --prefix | --state-dir | --listen | --run-as | --confirm | --health-timeout)
+        [ $# -ge 2 ] || die 2 "expected a value after $1"
+        case $1 in
+          --release) release=$2 ;;
+          --feed) feed=$2 ;;
+          --prefix) prefix=$2 ;;
+        esac
+        shift
+        ;;
+      --user) scope=user ;;
+      --system) scope=system ;;
+      -q | --quiet | --json) quiet=1 ;;
+      -h | --help) command=help ;;
+      -*) ;; # the executable knows the others, and refuses what it does not know
+      *) [ -n "$command" ] || command=$1 ;;
+    esac
+    shift
+  done
+  case $command in
+    '') command=install ;;
+    install) explicit_command= ;;
+    upgrade | rollback | status | uninstall | doctor | start | stop | help) ;;
+    *) die 2 "expected install, upgrade, rollback, status, uninstall, doctor, start or stop, got $command" ;;
+  esac
+  release=${release:-${BATON_TAG:-latest}}
+  [ "$release" = latest ] || is_tag "$release" || die 2 "expected a tag of the form vX.Y.Z or latest, got $release"
+  feed=${feed:-$BATON_FEED}
+}
+
+# The executable of an install, or its backup where it does not run any more.
+find_installed() {
+  installed=
+  if [ -n "$prefix" ]; then
+    set -- "$prefix/$service"
+  elif [ "$scope" = system ] || { [ "$(id -u)" -eq 0 ] && [ "$scope" != user ]; }; then
+    set -- "/usr/local/bin/$service" "/opt/$service/$service"
+  elif [ "$scope" = user ]; then
+    set -- "${HOME:-}/.local/bin/$service" "${HOME:-}/.local/share/$service/$service"
+  else
+    set -- "${HOME:-}/.local/bin/$service" "${HOME:-}/.local/share/$service/$service" "/usr/local/bin/$service" \
+      "/opt/$service/$service"
+  fi
+  for candidate in "$@"; do
+    # the command is a link; the backup stands beside what it leads to
+    target=$(readlink "$candidate" 2>/dev/null) || target=$candidate
+    [ -f "$(dirname "$target")/receipt.json" ] || continue
+    for executable in "$target" "$target.backup"; do
+      case $("$executable" --version 2>/dev/null) in
+        "$service v"*)
+          installed=$executable
+          return 0
+          ;;
+      esac
+    done
+  done
+  return 1
+}
+
+detect_host() {
+  case $(uname -s) in
+    Linux) os=linux ;;
+    Darwin) os=darwin ;;
+    *) die 3 "expected Linux or macOS, got $(uname -s)" "see the guide for a manually started binary" ;;
+  esac
+  case $(uname -m) in
+    x86_64 | amd64) arch=x64 ;;
+    aarch64 | arm64) arch=arm64 ;;
+    *) die 3 "expected an x86_64 or arm64 machine, got $(uname -m)" ;;
+  esac
+  [ "$os" = linux ] || return 0
+  # a 64-bit kernel may run a 32-bit userland: byte 5 of any program here says which (ELF, EI_CLASS)
+  if [ -r /proc/self/exe ]; then
+    class=$(dd if=/proc/self/exe bs=1 skip=4 count=1 2>/dev/null | tr '\001\002' '12')
+    [ "$class" != 1 ] || die 3 "expected a 64-bit system, got a 32-bit one on a 64-bit kernel"
+  fi
+  case $arch in
+    x64) loader=/lib64/ld-linux-x86-64.so.2 ;;
+    arm64) loader=/lib/ld-linux-aarch64.so.1 ;;
+  esac
+  if [ ! -e "$loader" ]; then
+    for musl in /lib/ld-musl-*; do
+      [ ! -e "$musl" ] || die 3 "expected glibc, found musl (as in Alpine)" "use a distribution with glibc, or the container image"
+    done
+    die 3 "expected glibc's loader at $loader, found none" "use a distribution with glibc, or the container image"
+  fi
+  glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null | sed -n 's/^glibc 2\.\([0-9][0-9]*\).*/\1/p')
+  [ -z "$glibc" ] || [ "$glibc" -ge 28 ] || die 3 "expected glibc 2.28 or newer, found 2.$glibc"
+}
+
+# From a clone it works without any release: it builds one.
+build_from_clone() {
+  here=$(CDPATH='' cd -- "$(dirname -- "$0")" 2>/dev/null && pwd) || return 0
+  [ -f "$here/deploy/build.ts" ] && [ -f "$here/package.json" ] || return 0
+  have npm || die 3 "expected npm, to build a release from this clone" "install Node, or name a feed with \`--feed\`"
+  if [ ! -d "$here/node_modules" ]; then
+    (cd "$here" && npm ci --ignore-scripts >&2) || die 1 "npm ci failed in $here"
+  fi
+  built=$(newest_tag <"$here/dist/releases.json" 2>/dev/null)
+  if [ -z "$built" ] || { [ "$release" != latest ] && [ ! -d "$here/dist/$release" ]; }; then
+    say "building a release from $here"
+    if [ "$release" = latest ]; then
+      (cd "$here" && npm run build >&2) || die 1 "npm run build failed in $here"
+    else
+      (cd "$here" && npm run build -- --tag "$release" >&2) || die 1 "npm run build failed in $here"
+    fi
+  fi
+  feed=$here/dist
+}
+
+# https everywhere, but for this very host and for folders.
+check_feed() {
+  case $feed in
+    https://?* | github:?*/?* | /* | file:///*) ;;
+    http://127.0.0.1[:/]* | http://localhost[:/]* | http://\[::1\][:/]*) ;;
+    http://*) die 2 "expected https, got $feed" "plain http is for feeds on this very host" ;;
+    *) die 2 "expected a feed such as https://host/path/, /folder or github:OWNER/NAME, got $feed" ;;
+  esac
+  case $feed in *[!A-Za-z0-9:/@._~%+,=\[\]-]*) die 2 "expected a plain URL or path as the feed, got $feed" ;; esac
+}
+
+make_scratch() {
+  scratch=$(mktemp -d "${TMPDIR:-/tmp}/$service-install.XXXXXXXX") || die 7 "cannot make a directory in ${TMPDIR:-/tmp}"
+  trap 'rm -rf "$scratch"' EXIT
+  trap 'exit 129' HUP
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  free=$(df -Pk "$scratch" 2>/dev/null | sed -n '2s/^[^ ]* *[0-9]* *[0-9]* *\([0-9]*\) .*/\1/p')
+  [ -z "$free" ] || [ "$free" -ge 204800 ] ||
+    die 7 "expected 200 MB of free space in $scratch, found $((free / 1024)) MB" "set TMPDIR to a larger place"
+}
+
+resolve_tag() {
+  tag=$release
+  if [ "$tag" = latest ]; then
+    case $feed in
+      github:*@*)
+        fetch "$(github_api)/releases/latest" "$scratch/latest.json" || die 4 "cannot read the latest release of $feed"
+        tag=$(tr -d '\n' <"$scratch/latest.json" | sed -n 's/.*"tag_name" *: *"\([^"]*\)".*/\1/p')
+        ;;
+      github:*) tag=$(latest_by_redirect "https://github.com/${feed#github:}/releases/latest") ;;
+      *)
+        fetch "$(static_base)releases.json" "$scratch/releases.json" || die 4 "cannot read ${feed%/}/releases.json"
+        tag=$(newest_tag <"$scratch/releases.json")
+        ;;
+    esac
+    [ -n "$tag" ] || die 4 "expected a release in $feed, found none"
+  fi
+  is_tag "$tag" || die 4 "expected a tag of the form vX.Y.Z from $feed, got $tag"
+}
+
+# releases.json on stdin: the newest tag that is no draft and no prerelease.
+newest_tag() {
+  tr -d '\n\r\t ' | sed 's/{"tag"/\
+{"tag"/g' | grep '^{"tag"' | grep -v '"draft":true' | grep -v '"prerelease":true' |
+    sed -n 's/^{"tag":"v\([0-9][0-9]*\.[0-9][0-9]*\.[0-9][0-9]*\)".*/\1/p' |
+    sort -t . -k 1,1n -k 2,2n -k 3,3n | sed -n '$s/^/v/p'
+}
+
+fetch_executable() {
+  asset=$service-$os-$arch.gz
+  case $os-$arch in
+    linux-x64) expected=$BATON_SHA256_LINUX_X64 ;;
+    linux-arm64) expected=$BATON_SHA256_LINUX_ARM64 ;;
+    darwin-x64) expected=$BATON_SHA256_DARWIN_X64 ;;
+    darwin-arm64) expected=$BATON_SHA256_DARWIN_ARM64 ;;
+  esac
+  if [ "$tag" != "$BATON_TAG" ] || [ -z "$expected" ]; then
+    fetch "$(asset_url SHA256SUMS)" "$scratch/SHA256SUMS" || die 4 "cannot read SHA256SUMS of $tag in $feed" "does the release exist?"
+    expected=$(sed -n "s/^\([0-9a-f]\{64\}\)[ ][ *]$asset\$/\1/p" "$scratch/SHA256SUMS")
+    case $expected in
+      '') die 5 "expected a checksum for $asset in SHA256SUMS of $tag, found none" ;;
+      *[!0-9a-f]*) die 5 "expected one checksum for $asset in SHA256SUMS of $tag, found several" ;;
+    esac
+  fi
+  fetch "$(asset_url "$asset")" "$scratch/$asset" || die 4 "cannot download $asset of $tag from $feed"
+  got=$(sha256 "$scratch/$asset")
+  [ "$got" = "$expected" ] || die 5 "sha256 of $asset: expected $expected, got $got" "nothing was changed"
+  have gzip || die 3 "expected gzip, found none"
+  gzip -dc <"$scratch/$asset" >"$scratch/$service" || die 7 "cannot unpack $asset in $scratch" "is the disk full?"
+  rm -f "$scratch/$asset"
+  # the service's own user reads it during an install
+  chmod 755 "$scratch" "$scratch/$service"
+  version=$("$scratch/$service" --version 2>"$scratch/error")
+  case $? in
+    0) ;;
+    126) die 7 "expected to run programs in $scratch" "set TMPDIR to a place that is not mounted noexec" ;;
+    *) die 3 "$asset does not run on this host: $(head -n 1 "$scratch/error")" ;;
+  esac
+  [ "$version" = "$service $tag" ] || die 5 "expected $asset to be $service $tag, it says $version" "nothing was changed"
+}
+
+asset_url() {
+  case $feed in
+    github:*@*) github_asset "$1" ;;
+    github:*) printf 'https://github.com/%s/releases/download/%s/%s' "${feed#github:}" "$tag" "$1" ;;
+    *) printf '%s%s/%s' "$(static_base)" "$tag" "$1" ;;
+  esac
+}
+
+static_base() {
+  base=${feed#file://}
+  printf '%s/' "${base%/}"
+}
+
+# github:OWNER/NAME@https://host/api/v3 -> https://host/api/v3/repos/OWNER/NAME
+github_api() {
+  repository=${feed#github:}
+  base=${repository#*@}
+  printf '%s/repos/%s' "${base%/}" "${repository%%@*}"
+}
+
+github_asset() {
+  [ -f "$scratch/$tag.json" ] || fetch "$(github_api)/releases/tags/$tag" "$scratch/$tag.json" || return 0
+  tr -d '\n' <"$scratch/$tag.json" | sed 's/"browser_download_url"/\
+&/g' | sed -n 's/^"browser_download_url" *: *"\([^"]*\)".*/\1/p' | grep "/$1\$" | head -n 1
+}
+
+# URL or path, target file. https stays https, redirects included.
+fetch() {
+  case $1 in
+    '') return 1 ;;
+    /*)
+      [ -f "$1" ] && cp "$1" "$2"
+      return
+      ;;
+    https://*) protocols='=https' ;;
+    http://127.0.0.1[:/]* | http://localhost[:/]* | http://\[::1\][:/]*) protocols='=http,https' ;;
+    *) die 2 "expected https, got $1" ;;
+  esac
+  if have curl; then
+    curl -fsSL --proto "$protocols" --proto-redir "$protocols" --tlsv1.2 --connect-timeout 20 --speed-limit 1000 \
+      --speed-time 30 --retry 2 -o "$2" "$1"
+  elif have wget; then
+    wget -S -T 30 -O "$2" "$1" 2>"$scratch/wget" || return 1
+    [ "$protocols" != '=https' ] || ! grep -qi '^ *location: *http:' "$scratch/wget" || die 4 "$1 was redirected to plain http"
+  else
+    die 3 "expected curl or wget, found neither"
+  fi
+}
+
+# GitHub answers /releases/latest with a redirect to the tag; asking this way costs no API quota.
+latest_by_redirect() {
+  if have curl; then
+    curl -fsSI --proto =https --tlsv1.2 --connect-timeout 20 "$1"
+  else
+    wget -S --spider --max-redirect=0 -T 30 "$1" 2>&1
+  fi | tr -d '\r' | sed -n 's|^ *[Ll]ocation: *https://.*/releases/tag/\(v[0-9.]*\)$|\1|p' | head -n 1
+}
+
+sha256() {
+  if have sha256sum; then
+    sha256sum "$1" | cut -d ' ' -f 1
+  elif have shasum; then
+    shasum -a 256 "$1" | cut -d ' ' -f 1
+  elif have openssl; then
+    openssl dgst -sha256 -r "$1" | cut -d ' ' -f 1
+  else
+    die 3 "expected sha256sum, shasum or openssl, found none"
+  fi
+}
+
+is_tag() {
+  printf '%s' "$1" | grep -Eq '^v(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})$' &&
+    [ "$(printf '%s' "$1" | wc -l)" -eq 0 ]
+}
+
+have() {
+  command -v "$1" >/dev/null 2>&1
+}
+
+say() {
+  [ -n "$quiet" ] || printf '%s\n' "$1" >&2
+}
+
+# exit code, message, hint
+die() {
+  printf 'error: %s\n' "$2" >&2
+  [ -z "${3-}" ] || printf 'hint: %s\n' "$3" >&2
+  exit "$1"
+}
+
+# One compound command: the shell runs it only once its closing brace has arrived.
+{ main "$@"; exit; }
