@@ -97,6 +97,16 @@ test('package.json lists what is imported, and nothing that is not used', () => 
   }
 })
 
+test('the lock file is whole: every platform of every package is in it, so `npm ci` works anywhere', () => {
+  const { packages: locked } = JSON.parse(readFileSync(join(ROOT, 'package-lock.json'), 'utf8')) as {
+    packages: Record<string, { optionalDependencies?: Record<string, string> }>
+  }
+  const missing = Object.values(locked)
+    .flatMap(({ optionalDependencies = {} }) => Object.keys(optionalDependencies))
+    .filter((name) => !(`node_modules/${name}` in locked))
+  equal(missing, [])
+})
+
 test('runtime packages are dependencies: what agent/, deploy/ and install.ts import needs no devDependency, but esbuild', () => {
   const { dependencies } = packageJson()
   none(packages, ({ from, target }) => !inside('test', from) && !(target in dependencies) && target !== 'esbuild')
