@@ -1,6 +1,7 @@
 // `npm run bench [-- handover|update|overhead|container …] [--json] [--long] [--only id,id]`
 import { parseArgs } from 'node:util'
 import { run } from './handover.ts'
+import { baton } from './baton.ts'
 import { setUp } from './setup.ts'
 const { values } = parseArgs({
   allowPositionals: true,
@@ -12,12 +13,11 @@ const { values } = parseArgs({
 })
 const say = (line: string) => process.stderr.write(line + '\n')
 const tools = await setUp(say)
-console.error(tools)
 const result = await run({
   tools,
   long: values.long,
   only: values.only.split(',').filter(Boolean),
-  more: async () => [],
+  more: async () => [await baton()],
   say,
 })
 console.log(JSON.stringify(result, null, 1))

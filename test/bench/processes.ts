@@ -16,9 +16,16 @@ export interface Started {
 }
 
 const running = new Set<ChildProcess>()
+const tracked = new Set<number>()
 process.on('exit', () => {
   for (const child of running) child.kill('SIGKILL')
+  for (const pid of tracked) if (alive(pid)) send(pid, 'SIGKILL')
 })
+
+/** A process that a process of ours has started: it too must not outlive the bench. */
+export function track(pid: number): void {
+  tracked.add(pid)
+}
 
 export function start(command: string, args: string[], options: SpawnOptions = {}): Started {
   const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], ...options })
@@ -76,6 +83,7 @@ export async function gone(pid: number, withinMs: number): Promise<boolean> {
     if (performance.now() > deadline) return false
     await sleep(5)
   }
+  tracked.delete(pid)
   return true
 }
 
