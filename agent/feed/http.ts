@@ -175,10 +175,9 @@ export function openHttp(options: HttpOptions): Http {
       throw refusal
     },
     async close() {
-      if (dispatchers === null) return
-      const { direct, proxied } = await dispatchers
+      const opened = await dispatchers?.catch(() => null) // where it could not be opened there is nothing to close
       dispatchers = null
-      await Promise.all([direct.destroy(), proxied.destroy()])
+      await Promise.all([opened?.direct.destroy(), opened?.proxied.destroy()])
     },
   }
 }
@@ -206,18 +205,29 @@ async function openDispatchers({ environment, ca }: HttpOptions, timeoutMs: numb
     maxHeaderSize: 32 * 1024,
   }
   // '' rather than absent: absent makes undici look at process.env itself
-  const setting = (name: string): string => environment[name.toLowerCase()] || environment[name] || ''
-  const proxies = { httpProxy: setting('HTTP_PROXY'), httpsProxy: setting('HTTPS_PROXY'), noProxy: setting('NO_PROXY') }
-  for (const name of ['HTTP_PROXY', 'HTTPS_PROXY']) {
-    if (setting(name) !== '' && !/^https?:\/\/[^/]/.test(setting(name))) {
-      throw new BatonError('invalid_settings', `\`${name}\`: expected http://host:port`) // not shown: it may hold a password
-    }
+  const proxies = {
+    httpProxy: proxyOf(environment, 'HTTP_PROXY'),
+    httpsProxy: proxyOf(environment, 'HTTPS_PROXY'),
+    noProxy: settingOf(environment, 'NO_PROXY'),
   }
   return {
     request,
     direct: new Agent(common),
     proxied: new EnvHttpProxyAgent({ ...common, ...proxies, requestTls: { timeout: CONNECT_TIMEOUT_MS, ...tls } }),
   }
+}
+
+/** With the scheme that curl adds too. The value is not shown: there may be a password in it. */
+function proxyOf(environment: HttpOptions['environment'], name: string): string {
+  const value = settingOf(environment, name)
+  if (value === '') return ''
+  const url = URL.parse(value.includes('://') ? value : `http://${value}`)
+  if (url !== null && /^https?:$/.test(url.protocol) && url.hostname !== '') return url.href
+  throw new BatonError('invalid_settings', `the environment's \`${name}\`: expected http://host:port`)
+}
+
+function settingOf(environment: HttpOptions['environment'], name: string): string {
+  return environment[name.toLowerCase()] || environment[name] || ''
 }
 
 /** For messages: no credentials, no query (GitHub signs its download links there). */
