@@ -1,4 +1,4 @@
-// Runs the test files: `tsx test/run.ts [-v] [filter…]`, a filter is a part of the path. Each file is a process of its own.
+// Runs the test files: `tsx test/run.ts [-v] [part of a path…]`. Each file is a process of its own.
 // Must never break: a file counts as good only when its report (test/suite.ts) is whole, it exits 0 and leaves no process
 // behind. The last line is `N passed, N failed`, with `, N skipped` where something was.
 //
@@ -45,7 +45,8 @@ process.exitCode = await main(process.argv.slice(2))
 async function main(args: string[]): Promise<number> {
   const verbose = args.includes('-v')
   const filters = args.filter((arg) => !arg.startsWith('-'))
-  const files = (await findFiles()).filter(({ path }) => filters.every((filter) => path.includes(filter)))
+  const wanted = (path: string): boolean => filters.length === 0 || filters.some((filter) => path.includes(filter))
+  const files = (await findFiles()).filter(({ path }) => wanted(path))
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
     process.once(signal, () => {
       for (const group of groups) kill(group, 'SIGTERM')
@@ -73,7 +74,7 @@ async function main(args: string[]): Promise<number> {
   }
 
   if (files.length === 0) {
-    print(`no test file matches ${filters.map((filter) => `\`${filter}\``).join(' and ') || '`test/**/*.test.ts`'}`)
+    print(`no test file matches ${filters.map((filter) => `\`${filter}\``).join(' or ') || '`test/**/*.test.ts`'}`)
     totals.failed++
   }
   const skipped = totals.skipped > 0 ? `, ${totals.skipped} skipped` : ''
