@@ -129,13 +129,15 @@ async function conduct(
     if (!open) {
       if (result.outcome === 'updated' || result.outcome === 'rolled_back') await steps.settle()
       const error = result.error
-      operation.error = error === null ? null : { code: error.code, message: error.message }
+      const told = error === null ? null : { code: error.code, message: error.message }
       operation.to = result.to ?? operation.to
       const state = await journal.change((now) => {
         now.operation = { ...structuredClone(operation), outcome: null }
-        finish(now, { outcome: result.outcome, error: operation.error })
+        finish(now, { outcome: result.outcome, error: told })
         if (error !== null && steps.isPublishedBad() && operation.to !== null) markBad(now, operation.to, error.message)
       })
+      // together and only now: a status must never see an error without its outcome
+      operation.error = told
       operation.outcome = result.outcome
       operation.finishedAt = state.operation?.finishedAt ?? null
       log({
