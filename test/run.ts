@@ -1,4 +1,4 @@
-// Runs the test files: `tsx test/run.ts [-v] [part of a path…]`. Each file is a process of its own.
+// Runs the test files: `tsx test/run.ts [-v] [--in FOLDER] [part of a path…]`. Each file is a process of its own.
 // Must never break: a file counts as good only when its report (test/suite.ts) is whole, it exits 0 and leaves no process
 // behind. The last line is `N passed, N failed`, with `, N skipped` where something was.
 //
@@ -8,6 +8,7 @@ import { spawn } from 'node:child_process'
 import { glob, mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { parseArgs } from 'node:util'
 import type { Report } from './suite.ts'
 
 const AT_ONCE = 2
@@ -43,10 +44,13 @@ const groups = new Set<number>()
 process.exitCode = await main(process.argv.slice(2))
 
 async function main(args: string[]): Promise<number> {
-  const verbose = args.includes('-v')
-  const filters = args.filter((arg) => !arg.startsWith('-'))
+  const { values, positionals: filters } = parseArgs({
+    args,
+    allowPositionals: true,
+    options: { verbose: { type: 'boolean', short: 'v', default: false }, in: { type: 'string', default: 'test' } },
+  })
   const wanted = (path: string): boolean => filters.length === 0 || filters.some((filter) => path.includes(filter))
-  const files = (await findFiles()).filter(({ path }) => wanted(path))
+  const files = (await findFiles(values.in)).filter(({ path }) => wanted(path))
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
     process.once(signal, () => {
       for (const group of groups) kill(group, 'SIGTERM')
@@ -61,7 +65,7 @@ async function main(args: string[]): Promise<number> {
       const startedAt = performance.now()
       const result = await run(file, join(temporary, `${file.path.replaceAll('/', '_')}.jsonl`))
       for (const key of ['passed', 'failed', 'skipped'] as const) totals[key] += result[key]
-      show(file, result, performance.now() - startedAt, verbose)
+      show(file, result, performance.now() - startedAt, values.verbose)
     }
     const together = files.filter(({ alone }) => !alone)
     const worker = async (): Promise<void> => {
@@ -74,7 +78,7 @@ async function main(args: string[]): Promise<number> {
   }
 
   if (files.length === 0) {
-    print(`no test file matches ${filters.map((filter) => `\`${filter}\``).join(' or ') || '`test/**/*.test.ts`'}`)
+    print(`no test file matches ${filters.map((filter) => `\`${filter}\``).join(' or ') || '`*.test.ts`'}`)
     totals.failed++
   }
   const skipped = totals.skipped > 0 ? `, ${totals.skipped} skipped` : ''
@@ -82,8 +86,8 @@ async function main(args: string[]): Promise<number> {
   return totals.failed > 0 ? 1 : 0
 }
 
-async function findFiles(): Promise<TestFile[]> {
-  const paths = await Array.fromAsync(glob('test/**/*.test.ts', { cwd: root }))
+async function findFiles(folder: string): Promise<TestFile[]> {
+  const paths = await Array.fromAsync(glob(`${folder}/**/*.test.ts`, { cwd: root }))
   return await Promise.all(
     paths.toSorted().map(async (path) => {
       const [firstLine = ''] = (await readFile(join(root, path), 'utf8')).split('\n', 1)
@@ -107,9 +111,9 @@ async function run(file: TestFile, reportPath: string): Promise<FileResult> {
   const group = child.pid ?? 0
   groups.add(group)
   let output = ''
-  const collect = (chunk: Buffer): void => void (output += chunk.toString())
-  child.stdout.on('data', collect)
-  child.stderr.on('data', collect)
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding('utf8').on('data', (chunk: string) => (output += chunk))
+  }
 
   const problems: string[] = []
   const deadline = setTimeout(() => {

@@ -1,0 +1,88 @@
+// Proves the runner: what it calls passed has passed. The files that it runs here are made for that.
+
+import { spawn } from 'node:child_process'
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { join, relative } from 'node:path'
+import { is, match } from './assert.ts'
+import { suite } from './suite.ts'
+
+const ROOT = join(import.meta.dirname, '..')
+const SUITE = `import { suite } from ${JSON.stringify(join(ROOT, 'test/suite.ts'))}; const test = suite('made');`
+const GOOD = `${SUITE} test('good', () => {}); test.run()`
+
+/** Runs these files with the runner: its output, and its exit code. */
+async function run(files: Record<string, string>, ...args: string[]): Promise<{ code: number | null; output: string }> {
+  const cache = join(ROOT, '.cache')
+  await mkdir(cache, { recursive: true })
+  const folder = await mkdtemp(join(cache, 'runner-'))
+  try {
+    for (const [name, text] of Object.entries(files)) await writeFile(join(folder, `${name}.test.ts`), text)
+    const program = [join(ROOT, 'test/run.ts'), '--in', relative(ROOT, folder), ...args]
+    const child = spawn(process.execPath, [...process.execArgv, ...program], {
+      cwd: '/',
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { ...process.env, BATON_TEST_NO_SKIP: '' },
+    })
+    let output = ''
+    for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (output += String(chunk)))
+    const code = await new Promise<number | null>((resolve) => void child.once('close', resolve))
+    return { code, output }
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
+}
+
+const lastLine = (output: string): string => output.trimEnd().split('\n').at(-1) ?? ''
+
+const test = suite('runner')
+
+test('sums up good files, and says so in its last line', async () => {
+  const { code, output } = await run({ a: GOOD, b: GOOD, c: `// @alone\n${GOOD}` })
+  is(lastLine(output), '3 passed, 0 failed')
+  is(code, 0)
+})
+
+test('shows the output of a file that fails, and counts what was skipped', async () => {
+  const bad = `${SUITE} test('bad', () => { throw new Error('the reason') }); test.skip('left'); test.run()`
+  const { code, output } = await run({ good: GOOD, bad })
+  is(lastLine(output), '1 passed, 1 failed, 1 skipped')
+  match(output, /\| .*the reason/)
+  is(code, 1)
+})
+
+const untrue: [promise: string, text: string, output: RegExp][] = [
+  ['has no suite at all', `console.log('fine')`, /ended before its first test/],
+  ['cannot be parsed', `const = 1`, /ended before its first test/],
+  ['exits by itself in the middle', `${SUITE} test('t', () => process.exit(0)); test.run()`, /never ended/],
+  ['is killed', `${SUITE} test('t', () => process.kill(process.pid, 'SIGKILL')); test.run()`, /ended by SIGKILL/],
+  ['is killed, and in which test', `${SUITE} test('t1', () => process.abort()); test.run()`, /ended in `made: t1`/],
+  ['exits with a code of its own after good tests', `${GOOD}; process.exitCode = 3`, /exit code 3/],
+  [
+    'leaves a process behind',
+    `import { spawn } from 'node:child_process'; ${SUITE}
+     test('t', () => { spawn('sleep', ['60'], { stdio: 'ignore' }).unref() }); test.run()`,
+    /left processes behind/,
+  ],
+  [
+    'is not done in time',
+    `// @deadlineMs 1500\n${SUITE} test('t', () => new Promise((done) => setTimeout(done, 20_000))); test.run()`,
+    /not done after 1500 ms/,
+  ],
+]
+
+for (const [promise, text, problem] of untrue) {
+  test(`fails a file that ${promise}`, async () => {
+    const { code, output } = await run({ it: text })
+    match(output, problem)
+    match(lastLine(output), /^\d passed, [1-9] failed$/)
+    is(code, 1)
+  })
+}
+
+test('fails where nothing matches', async () => {
+  const { code, output } = await run({ a: GOOD }, 'nothing-like-this')
+  is(lastLine(output), '0 passed, 1 failed')
+  is(code, 1)
+})
+
+test.run()
