@@ -23,7 +23,7 @@ export interface Settings {
   listeners: readonly Listener[]
   stateDirectory: string
   /** without the setting: the folder `feed` in the state directory, which holds nothing until somebody puts a release there */
-  feed: string
+  feed: string | null
   update: Readonly<UpdateSettings>
 }
 
@@ -89,7 +89,7 @@ export function parseSettings(text: string, context: Context): Readonly<Settings
     basePath: basePathFrom(fields['basePath'], faults),
     listeners: listenersFrom(fields['listen'], faults),
     stateDirectory,
-    feed: textFrom(fields['feed'], '`feed`', 4096, faults) ?? join(stateDirectory, 'feed'),
+    feed: textFrom(fields['feed'], '`feed`', 4096, faults),
     update: updateFrom(fields['update'], faults),
   }
   if (faults.length > 0) throw invalid(where, faults)
