@@ -1,6 +1,7 @@
 // The command line of a managed install: contract 2. Inside the executable it is the command tree; from a clone it runs as
 // `tsx install.ts …`. The one importer of citty. Must hold: every way out has an exit code of the table in agent/errors.ts.
 
+import { isSea } from 'node:sea'
 import { pathToFileURL } from 'node:url'
 import { type ArgsDef, defineCommand, renderUsage, runCommand as runTree } from 'citty'
 import { asBatonError, BatonError, MEANINGS } from './agent/errors.ts'
@@ -246,6 +247,7 @@ function stripped(text: string): string {
   return text.replaceAll(/\u001B\[[0-9;]*m/g, '')
 }
 
-if (process.argv[1] !== undefined && import.meta.url === pathToFileURL(process.argv[1]).href) {
+// inside the executable this file is a part of the main script, which has the same URL
+if (!isSea() && process.argv[1] !== undefined && import.meta.url === pathToFileURL(process.argv[1]).href) {
   void runCommand(process.argv.slice(2)).then((exitCode) => void (process.exitCode = exitCode))
 }

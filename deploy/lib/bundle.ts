@@ -45,14 +45,13 @@ export async function bundle({
       ...Object.fromEntries(Object.entries(define).map(([name, value]) => [name, JSON.stringify(value)])),
       // the panel's files travel inside: one string, of JSON
       __BATON_WEB__: JSON.stringify(JSON.stringify(readAssets())),
-      // CommonJS has none; what needs a file beside it must be brought in another way
-      'import.meta.url': '__bundledUrl',
+      // CommonJS has none. No module of a bundle is the program that was started, whatever its path is compared with.
+      'import.meta.url': '"file:///bundle/main.cjs"',
+      'import.meta.main': 'false',
       'import.meta.dirname': '__dirname',
       'import.meta.filename': '__filename',
     },
-    banner: {
-      js: `${banner === '' ? '' : `${banner}\n`}const __bundledUrl = require('node:url').pathToFileURL(__filename).href;`,
-    },
+    ...(banner === '' ? {} : { banner: { js: banner } }),
   }).catch((cause: unknown) => {
     throw new BatonError('unexpected', `bundling ${entry}`, { cause })
   })

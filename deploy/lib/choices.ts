@@ -49,7 +49,7 @@ export function choose(flags: Said, environment: Said, receipt: Said, defaults: 
     ['receipt', receipt],
   ]
   const choices: Record<string, unknown> = { ...defaults }
-  const origins: Record<string, Origin> = {}
+  const origins = {} as Record<Key, Origin>
   const remembered: Record<string, string | boolean> = {}
   for (const key of KEYS) {
     const [origin, said] = sources.find(([, source]) => source[key] !== undefined && source[key] !== null) ?? [
@@ -62,7 +62,7 @@ export function choose(flags: Said, environment: Said, receipt: Said, defaults: 
     choices[key] = value
     if (origin !== 'receipt') remembered[key] = value
   }
-  return { choices: choices as unknown as Choices, origins: origins as Record<Key, Origin>, remembered }
+  return { choices: choices as unknown as Choices, origins, remembered }
 }
 
 /** `beacon` -> `BEACON_INSTALL_` */
@@ -93,7 +93,7 @@ export function fromReceipt(options: Readonly<Record<string, unknown>>): Said {
     const value = options[key]
     if (typeof value === (BOOLEANS.includes(key) ? 'boolean' : 'string')) said[key] = value
   }
-  return said as Said
+  return said
 }
 
 /** Paths made absolute, forms checked. Throws BatonError invalid_settings. */
@@ -102,7 +102,7 @@ export function checked(said: Record<string, unknown>): Said {
   for (const [key, value] of Object.entries(said)) {
     if (value === undefined) continue
     if (value === '') throw usage(`expected a value for \`--${key}\``)
-    if (PATHS.includes(key as Key)) result[key] = checkedPath(key, String(value))
+    if (PATHS.includes(key as Key)) result[key] = checkedPath(key, typeof value === 'string' ? value : '')
     else result[key] = value
   }
   const { scope, listen, 'run-as': user } = result as Said
@@ -113,7 +113,7 @@ export function checked(said: Record<string, unknown>): Said {
   if (typeof user === 'string' && !/^[a-z_][a-z0-9_-]{0,30}$/.test(user)) {
     throw usage(`expected a user name in \`--run-as\`, got ${shown(user)}`)
   }
-  return result as Said
+  return result
 }
 
 /** `latest` is null. Throws BatonError invalid_tag. */

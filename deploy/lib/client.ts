@@ -76,9 +76,9 @@ export function connect({ address, basePath, token }: Access): Client {
       } catch {
         return null
       }
-      return expected<Status>(answer, 200)
+      return expected(answer, 200) as Status
     },
-    check: async () => expected<VersionReport>(await ask('/check', 'POST', undefined, 60_000), 200),
+    check: async () => expected(await ask('/check', 'POST', undefined, 60_000), 200) as VersionReport,
     update: async (tag) => operationIn(expected(await ask('', 'POST', tag === null ? {} : { tag }), 202)),
     rollback: async () => operationIn(expected(await ask('/rollback', 'POST'), 202)),
   }
@@ -97,7 +97,7 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
     }
     if (operation !== null) {
       if (operation.stage !== stage) watcher.stage((stage = operation.stage))
-      if (operation.progress !== null) watcher.bytes(operation.progress.bytes, operation.progress.totalBytes)
+      if (stage === 'download' && operation.progress !== null) watcher.bytes(operation.progress.bytes, operation.progress.totalBytes)
       if (operation.outcome !== null) return operation
     }
     if (Date.now() - lastAnswer > silenceMs) {
@@ -145,15 +145,15 @@ function operationIn(value: unknown): Operation {
   return (record['operation'] ?? record) as Operation
 }
 
-function expected<T>(answer: Answer, status: number): T {
-  if (answer.status === status && answer.body !== null) return answer.body as T
-  const problem = recordOf(answer.body)
-  const code = String(problem['code'] ?? '')
-  const message = [problem['detail'], problem['title']].find((text) => typeof text === 'string')
+function expected(answer: Answer, status: number): unknown {
+  if (answer.status === status && answer.body !== null) return answer.body
+  const { code, detail, title, hint } = recordOf(answer.body)
+  const known = typeof code === 'string' && Object.hasOwn(MEANINGS, code) ? (code as ErrorCode) : 'unexpected'
+  const message = [detail, title].find((text) => typeof text === 'string')
   throw new BatonError(
-    code in MEANINGS ? (code as ErrorCode) : 'unexpected',
-    message === undefined ? `expected ${status} from the service, got ${answer.status}` : String(message),
-    typeof problem['hint'] === 'string' ? { hint: problem['hint'] } : {},
+    known,
+    message ?? `expected ${status} from the service, got ${answer.status}`,
+    typeof hint === 'string' ? { hint } : {},
   )
 }
 

@@ -24,6 +24,8 @@ export interface Layout {
   /** the operator's; never written */
   environmentFile: string
   user: string
+  /** the feed where it is a folder of this host: the sandbox must let the service read it */
+  feedFolder: string | null
   /** pid file and log of a service without systemd */
   runDirectory: string
 }
@@ -55,8 +57,15 @@ export function layoutOf(service: string, choices: Choices, person: Person): Lay
     dropIns: join(at.units, `${service}.service.d`),
     environmentFile: at.environmentFile,
     user: choices.scope === 'system' ? (choices['run-as'] ?? service) : person.name,
+    feedFolder: folderOf(choices.feed),
     runDirectory: join(stateDirectory, 'run'),
   }
+}
+
+/** Null for a feed that is fetched, and for a path that could not stand in a unit. */
+function folderOf(feed: string): string | null {
+  const path = feed.replace(/^file:\/\//, '').replace(/(?<=.)\/+$/, '')
+  return /^\/[A-Za-z0-9@._+/-]+$/.test(path) ? path : null
 }
 
 function systemPlaces(service: string) {

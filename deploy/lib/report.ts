@@ -1,7 +1,7 @@
 // What a command says. People get a plan, a progress line and one result on their terminal; programs get one JSON object a
 // line on stdout (`--json`) and nothing else there. Must hold: an error is never followed by a success.
 
-import { BatonError, MEANINGS } from '../../agent/errors.ts'
+import { type BatonError, MEANINGS } from '../../agent/errors.ts'
 import type { Stage } from '../../agent/state.ts'
 import { describe, type Step } from './plan.ts'
 import { createProgress, type Progress } from './progress.ts'

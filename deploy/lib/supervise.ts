@@ -105,25 +105,25 @@ export async function supervise(receipt: Receipt): Promise<number> {
   await mkdir(paths.directory, { recursive: true, mode: 0o700 })
   const own = { pid: process.pid, startTime: startTimeOf(process.pid) }
   let restarts = 0
-  let stopping = false
-  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => (stopping = true))
+  const stop = new AbortController()
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => stop.abort())
   process.on('SIGHUP', () => {})
   const deaths: number[] = []
   const note = (line: string) => writeFile(paths.log, `baton: ${line}\n`, { flag: 'a', mode: 0o600 })
   try {
-    while (!stopping) {
+    while (!stop.signal.aborted) {
       let known = [await startService(receipt, paths.log)]
       await writePidFile(paths.pidFile, { supervisor: own, service: known[0] ?? null, restarts })
       for (;;) {
         await sleep(LOOK_MS)
         await rotate(paths.log)
-        if (stopping) break
+        if (stop.signal.aborted) break
         if (known.some(({ pid, startTime }) => isAlive(pid, startTime))) continue
         known = (await servicePids(receipt)).map((pid) => ({ pid, startTime: startTimeOf(pid) })) // a handover
         if (known.length === 0) break
         await writePidFile(paths.pidFile, { supervisor: own, service: known[0] ?? null, restarts })
       }
-      if (stopping) break
+      if (stop.signal.aborted) break
       await note('the service has ended')
       await rescueWithBackup(receipt, paths.log)
       const now = Date.now()

@@ -2,7 +2,6 @@
 // Must never break: nothing in a unit is the operator's. What they change goes into drop-ins and the environment file,
 // which no command of ours writes or removes.
 
-import { dirname } from 'node:path'
 import type { Layout } from './layout.ts'
 
 /** First line of every file that is ours to replace. */
@@ -116,11 +115,14 @@ function head(layout: Layout): string {
 
 function sandbox(layout: Layout): string {
   if (layout.scope === 'user') return HARDENING_USER
-  const state = layout.stateIsStandard
-    ? `StateDirectory=${layout.service}\nStateDirectoryMode=0750\nReadWritePaths=${layout.directory}`
-    : `ReadWritePaths=${layout.directory} ${layout.stateDirectory}`
-  const home = [layout.directory, layout.stateDirectory].some((path) =>
-    /^\/(home|root|run\/user)(\/|$)/.test(dirname(path)),
-  )
-  return `${state}\n${home ? HARDENING.replace('ProtectHome=yes', 'ProtectHome=read-only') : HARDENING}`
+  const { service, directory, stateDirectory, feedFolder, stateIsStandard } = layout
+  const state = stateIsStandard
+    ? `StateDirectory=${service}\nStateDirectoryMode=0750\nReadWritePaths=${directory}`
+    : `ReadWritePaths=${directory} ${stateDirectory}`
+  const inHome = (path: string | null) => path !== null && /^\/(home|root|run\/user)(\/|$)/.test(path)
+  // a home that holds the service itself stays visible; one that holds only the feed is empty but for that
+  const home = inHome(directory) || inHome(stateDirectory) ? 'read-only' : inHome(feedFolder) ? 'tmpfs' : 'yes'
+  const hidden = home === 'tmpfs' || /^\/(var\/)?tmp\//.test(feedFolder ?? '')
+  const feed = hidden ? `\nBindReadOnlyPaths=-${feedFolder ?? ''}` : ''
+  return `${state}${feed}\n${HARDENING.replace('ProtectHome=yes', `ProtectHome=${home}`)}`
 }

@@ -1,0 +1,152 @@
+// What the Engine API answers about containers and images: the fields that are read here; all others are carried unread.
+// Pure: shapes, and what "the same" means.
+
+export type Fields = Record<string, unknown>
+
+export interface Mount {
+  Type: string
+  Name?: string
+  Source: string
+  Destination: string
+  Driver?: string
+  Mode: string
+  RW: boolean
+  Propagation: string
+}
+
+export interface Endpoint {
+  IPAMConfig?: Fields | null
+  Links?: string[] | null
+  Aliases?: string[] | null
+  DriverOpts?: Fields | null
+  NetworkID?: string
+  IPAddress?: string
+  MacAddress?: string
+  GwPriority?: number
+}
+
+export interface RestartPolicy {
+  Name: string
+  MaximumRetryCount?: number
+}
+
+export interface Healthcheck {
+  Test?: string[] | null
+  Interval?: number
+  Timeout?: number
+  StartPeriod?: number
+  StartInterval?: number
+  Retries?: number
+}
+
+export interface ContainerConfig extends Fields {
+  Image: string
+  Hostname?: string
+  Env?: string[] | null
+  Cmd?: string[] | null
+  Entrypoint?: string[] | null
+  Labels?: Record<string, string> | null
+  Volumes?: Fields | null
+  ExposedPorts?: Fields | null
+  Healthcheck?: Healthcheck | null
+  StopTimeout?: number
+  MacAddress?: string
+}
+
+export interface HostConfig extends Fields {
+  NetworkMode: string
+  AutoRemove?: boolean
+  RestartPolicy?: RestartPolicy
+  Binds?: string[] | null
+  Mounts?: Fields[] | null
+  Links?: string[] | null
+  VolumesFrom?: string[] | null
+  PortBindings?: Fields | null
+  UTSMode?: string
+}
+
+export interface ContainerState {
+  Status: string
+  Running: boolean
+  Paused?: boolean
+  ExitCode: number
+  OOMKilled?: boolean
+  Error?: string
+  StartedAt: string
+  Health?: { Status: string; FailingStreak: number; Log?: { ExitCode: number; Output: string }[] | null }
+}
+
+export interface ContainerInspection {
+  Id: string
+  Name: string
+  /** image id */
+  Image: string
+  Created: string
+  RestartCount: number
+  State: ContainerState
+  Config: ContainerConfig
+  HostConfig: HostConfig
+  Mounts: Mount[]
+  NetworkSettings: { Networks: Record<string, Endpoint> | null }
+}
+
+export interface ImageConfig extends Fields {
+  Env?: string[] | null
+  Cmd?: string[] | null
+  Entrypoint?: string[] | null
+  Labels?: Record<string, string> | null
+  Volumes?: Fields | null
+  ExposedPorts?: Fields | null
+  Healthcheck?: Healthcheck | null
+}
+
+export interface ImageInspection {
+  Id: string
+  RepoTags: string[] | null
+  RepoDigests: string[] | null
+  Architecture: string
+  Os: string
+  Variant?: string
+  Config: ImageConfig | null
+}
+
+/** Body of `POST /containers/create`. */
+export type CreateBody = Fields & {
+  Image: string
+  HostConfig: HostConfig
+  NetworkingConfig?: { EndpointsConfig: Record<string, Endpoint> }
+}
+
+/** Absent, null, '', 0, false, [] and {} all say "not set" in the Engine API. */
+export function isEmpty(value: unknown): boolean {
+  if (value === undefined || value === null || value === '' || value === 0 || value === false) return true
+  return typeof value === 'object' && Object.keys(value).length === 0
+}
+
+export function isSame(left: unknown, right: unknown): boolean {
+  return JSON.stringify(canonical(left)) === JSON.stringify(canonical(right))
+}
+
+/** Sorted keys, nothing that is empty. The order in lists counts. */
+function canonical(value: unknown): unknown {
+  if (isEmpty(value)) return null
+  if (Array.isArray(value)) return value.map((one: unknown) => (typeof one === 'object' ? canonical(one) : one))
+  if (typeof value !== 'object') return value
+  const entries = Object.entries(value as Fields)
+    .filter(([, one]) => !isEmpty(one))
+    .toSorted(([a], [b]) => (a < b ? -1 : 1))
+  return Object.fromEntries(entries.map(([key, one]) => [key, canonical(one)]))
+}
+
+export function nameOf(container: ContainerInspection): string {
+  return container.Name.replace(/^\//, '')
+}
+
+export function labelsOf(of: { Config: { Labels?: Record<string, string> | null } | null }): Record<string, string> {
+  return of.Config?.Labels ?? {}
+}
+
+/** As Docker and podman shorten an id where they use it for a name. */
+export function shortId(id: string): string {
+  return id.slice(0, 12)
+}

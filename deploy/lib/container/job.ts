@@ -1,0 +1,88 @@
+// The facts of one deployment, and how they are read back from the containers that an interrupted one left. Pure.
+// Must hold: everything that is needed to undo the work is on the successor's label before the old container is touched.
+
+import type { ContainerInspection, RestartPolicy } from './inspection.ts'
+import { labelsOf } from './inspection.ts'
+import { ORIGIN_LABEL } from './reference.ts'
+
+/** On the successor, as JSON in the label `baton.recreated-from`. */
+export interface Origin {
+  format: 1
+  /** name that the service's container has */
+  name: string
+  kind: 'update' | 'rollback'
+  /** as it was asked for: a tag, `latest`, or `rollback` */
+  release: string
+  /** what the successor must report, null where its image does not tell */
+  version: string | null
+  /** id of the old container */
+  predecessor: string
+  /** id of its image, and what is needed to find that again */
+  image: string
+  digest: string | null
+  reference: string
+  /** where the tag is that keeps that image */
+  repository: string
+  /** version that ran before, null where its image does not tell */
+  from: string | null
+  restart: RestartPolicy
+  /** whether it said that it was healthy; then it must say so again when it is put back */
+  healthy: boolean
+}
+
+export interface Job {
+  origin: Origin
+  predecessor: string
+  successor: string
+  /** id of the image that the successor must run */
+  image: string
+}
+
+/** What stands under the names that this route gives. */
+export interface Site {
+  main: ContainerInspection | null
+  successor: ContainerInspection | null
+  predecessor: ContainerInspection | null
+  reverting: ContainerInspection | null
+  previous: ContainerInspection | null
+  failed: ContainerInspection | null
+}
+
+/**
+ * Where an interrupted deployment was left. `prepared`: the successor is made, the old one has its name. `stopped`: the old
+ * one has given its name up. `started`: the successor has the name. `reverting`: the old one is being put back.
+ */
+export type Unfinished = { at: 'prepared' | 'stopped' | 'started' | 'reverting'; job: Job }
+
+export function parseOrigin(container: ContainerInspection): Origin | null {
+  try {
+    const origin = JSON.parse(labelsOf(container)[ORIGIN_LABEL] ?? '') as Origin
+    return origin.format === 1 ? origin : null
+  } catch {
+    return null
+  }
+}
+
+export function unfinishedAt(site: Site): Unfinished | null {
+  const found = (
+    at: Unfinished['at'],
+    successor: ContainerInspection,
+    main: ContainerInspection | null,
+  ): Unfinished | null => {
+    const origin = parseOrigin(successor)
+    // with compose's or somebody else's container under the name there is nothing to go back to
+    if (origin === null || (main !== null && main.Id !== origin.predecessor)) return null
+    return { at, job: { origin, predecessor: origin.predecessor, successor: successor.Id, image: successor.Image } }
+  }
+  const { main, successor, predecessor, reverting } = site
+  if (reverting !== null) return found('reverting', reverting, main)
+  if (successor !== null) return found(main === null ? 'stopped' : 'prepared', successor, main)
+  if (main !== null && predecessor !== null && parseOrigin(main)?.predecessor === predecessor.Id)
+    return found('started', main, null)
+  return null
+}
+
+/** The inspection of an old container as it was before its restart policy was taken away. */
+export function asItWas(container: ContainerInspection, origin: Origin): ContainerInspection {
+  return { ...container, HostConfig: { ...container.HostConfig, RestartPolicy: origin.restart } }
+}

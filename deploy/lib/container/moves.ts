@@ -1,0 +1,176 @@
+// The moves of containers that a deployment is made of. Each says what should be so and does only what is missing, so that it
+// may be repeated after a lost connection, a restarted engine, or by another run.
+
+import { setTimeout as sleep } from 'node:timers/promises'
+import { BatonError } from '../../../agent/errors.ts'
+import { type Engine, isUnreachable } from './engine.ts'
+import type { RestartPolicy } from './inspection.ts'
+import { asItWas, type Job } from './job.ts'
+import { namesFor } from './reference.ts'
+import { type Specification, specify } from './specification.ts'
+import { imageOf, inheritedVolumes, nameNow } from './survey.ts'
+
+/** how often the engine may refuse the same act before it is believed */
+const REFUSALS_MAX = 2
+const SETTLE_MS = 100
+/** a failed successor gets no longer than this to stop: the old one is waiting */
+const ASIDE_STOP_SECONDS = 10
+
+/** A container that is never started here. What an attempt that was cut short left under the name is removed first. */
+export async function createBeside(name: string, specification: Specification, engine: Engine): Promise<string> {
+  const { body, connect, disconnect } = specification
+  return await again(engine, async () => {
+    const leftover = await engine.container(name)
+    if (leftover?.State.Status === 'created') await engine.remove(leftover.Id)
+    const id = await engine.create(name, body)
+    for (const network of disconnect) await engine.disconnect(network, id)
+    for (const { network, endpoint } of connect) await engine.connect(network, id, endpoint)
+    return id
+  })
+}
+
+/** For an act that may be done twice. */
+export async function again<T>(engine: Engine, act: () => Promise<T>): Promise<T> {
+  for (;;) {
+    try {
+      return await act()
+    } catch (error) {
+      if (!isUnreachable(error)) throw error
+      await engine.awake()
+    }
+  }
+}
+
+/** Removes a successor that never ran. */
+export async function discard({ successor }: Job, engine: Engine): Promise<void> {
+  const container = await engine.container(successor)
+  if (container !== null && container.State.Status === 'created') await engine.remove(successor)
+}
+
+/** Stops the old one and takes its name. Restart policy first: an engine that restarts now must not start it again. */
+export async function retire({ origin, predecessor }: Job, engine: Engine): Promise<void> {
+  const old = await engine.container(predecessor)
+  if (old === null) return
+  await setRestartPolicy(predecessor, { Name: 'no' }, engine)
+  const timeout = typeof old.Config.StopTimeout === 'number' ? old.Config.StopTimeout : null
+  await until(
+    engine,
+    async () => (await engine.container(predecessor))?.State.Running !== true,
+    () => engine.stop(predecessor, timeout),
+  )
+  await rename(predecessor, namesFor(origin.name).predecessor, engine)
+}
+
+/** Gives the successor the name and starts it. */
+export async function promote({ origin, successor }: Job, engine: Engine): Promise<void> {
+  await rename(successor, origin.name, engine)
+  await ensureRunning(successor, engine)
+}
+
+export async function commit({ origin, predecessor }: Job, engine: Engine): Promise<void> {
+  const { previous } = namesFor(origin.name)
+  await makeRoom(previous, predecessor, engine)
+  if ((await engine.container(predecessor)) === null) return // somebody pruned it; its image has a tag
+  await rename(predecessor, previous, engine)
+}
+
+/** Takes the name and the ports from a successor that failed. Its new name says that the way is back, before anything else. */
+export async function standAside({ origin, successor }: Job, engine: Engine): Promise<void> {
+  await engine.awake()
+  const { reverting, failed } = namesFor(origin.name)
+  const now = await nameNow(successor, engine)
+  if (now === null) return
+  if (now !== failed) await rename(successor, reverting, engine)
+  await setRestartPolicy(successor, { Name: 'no' }, engine)
+  await until(
+    engine,
+    async () => (await engine.container(successor))?.State.Running !== true,
+    () => engine.stop(successor, ASIDE_STOP_SECONDS),
+  )
+}
+
+/** Keeps a successor that failed, for its log; one that never ran has none. */
+export async function keepFailed({ origin, successor }: Job, engine: Engine): Promise<void> {
+  const container = await engine.container(successor)
+  if (container === null) return
+  if (container.State.Status === 'created') return await engine.remove(successor)
+  const { failed } = namesFor(origin.name)
+  await makeRoom(failed, successor, engine)
+  await rename(successor, failed, engine)
+}
+
+/** The old container under its name again, with its restart policy, running. Made anew from its image where it was pruned. */
+export async function putBack(job: Job, engine: Engine): Promise<string> {
+  const { origin } = job
+  let id = job.predecessor
+  if ((await engine.container(id)) === null) {
+    const present = await engine.container(origin.name)
+    id = present?.Id ?? (await remake(job, engine))
+  }
+  await rename(id, origin.name, engine)
+  await setRestartPolicy(id, origin.restart, engine)
+  await ensureRunning(id, engine)
+  return id
+}
+
+async function remake(job: Job, engine: Engine): Promise<string> {
+  const { origin } = job
+  const failed = await engine.container(job.successor)
+  if (failed === null) throw new BatonError('undo_failed', 'both containers are gone')
+  const image = await imageOf(failed, engine)
+  const container = asItWas(failed, origin)
+  const source = { container, image, inherited: await inheritedVolumes(container, engine) }
+  const specification = specify(source, { reference: origin.image, origin: '', engine })
+  return await createBeside(origin.name, specification, engine)
+}
+
+/** What bore this name for an earlier deployment goes. Never its volumes. */
+async function makeRoom(name: string, forId: string, engine: Engine): Promise<void> {
+  const there = await engine.container(name)
+  if (there !== null && there.Id !== forId && !there.State.Running) await engine.remove(there.Id)
+}
+
+async function rename(id: string, name: string, engine: Engine): Promise<void> {
+  await until(
+    engine,
+    async () => (await nameNow(id, engine)) === name,
+    () => engine.rename(id, name),
+  )
+}
+
+export async function ensureRunning(id: string, engine: Engine): Promise<void> {
+  await until(
+    engine,
+    async () => (await engine.container(id))?.State.Running === true,
+    () => engine.start(id),
+  )
+}
+
+async function setRestartPolicy(id: string, policy: RestartPolicy, engine: Engine): Promise<void> {
+  await until(
+    engine,
+    async () => {
+      const container = await engine.container(id)
+      return container === null || (container.HostConfig.RestartPolicy?.Name || 'no') === (policy.Name || 'no')
+    },
+    () => engine.setRestartPolicy(id, policy),
+  )
+}
+
+/** Acts once, unless it is so already. A lost connection leaves open whether the act was done: then it is looked at again. */
+async function until(engine: Engine, isSo: () => Promise<boolean>, act: () => Promise<void>): Promise<void> {
+  for (let refusals = 0; ;) {
+    if (await isSo()) return
+    const epoch = engine.epoch()
+    try {
+      return await act()
+    } catch (error) {
+      if (!isUnreachable(error)) {
+        await sleep(SETTLE_MS) // an engine on its way out answers with errors of its own
+        if (await isSo()) return
+        if (epoch === engine.epoch() && ++refusals === REFUSALS_MAX) throw error
+      }
+      await engine.awake()
+    }
+  }
+}

@@ -1,0 +1,62 @@
+// What the engine will show for a container that is not created yet: its own merge of a specification and an image. Pure.
+// For `--dry-run`, which creates nothing. The real inspection is compared before anything is stopped.
+
+import type { ContainerInspection, Endpoint, Fields, ImageInspection, Mount } from './inspection.ts'
+import { isEmpty, isSame } from './inspection.ts'
+import type { Specification } from './specification.ts'
+
+const FROM_IMAGE = ['User', 'WorkingDir', 'StopSignal', 'Shell', 'OnBuild', 'ArgsEscaped'] as const
+
+export function predict(
+  before: ContainerInspection,
+  { body, connect, disconnect }: Specification,
+  image: ImageInspection,
+): ContainerInspection {
+  const { HostConfig: host, NetworkingConfig: networking, ...config } = body
+  const fresh = image.Config ?? {}
+  const merged: Fields = { ...config }
+  for (const key of FROM_IMAGE) if (isEmpty(merged[key])) merged[key] = fresh[key]
+  const env = (config['Env'] ?? []) as string[]
+  const names = new Set(env.map(nameOfVariable))
+  merged['Env'] = [...env, ...(fresh.Env ?? []).filter((entry) => !names.has(nameOfVariable(entry)))]
+  merged['Labels'] = { ...fresh.Labels, ...(config['Labels'] as Fields) }
+  merged['ExposedPorts'] = { ...fresh.ExposedPorts, ...(config['ExposedPorts'] as Fields) }
+  merged['Volumes'] = { ...fresh.Volumes, ...(config['Volumes'] as Fields) }
+  merged['Healthcheck'] = { ...fresh.Healthcheck, ...(config['Healthcheck'] as Fields) }
+  if (isEmpty(config['Entrypoint'])) {
+    merged['Entrypoint'] = fresh.Entrypoint
+    if (isEmpty(config['Cmd'])) merged['Cmd'] = fresh.Cmd
+  } else if (isSame(config['Entrypoint'], [''])) merged['Entrypoint'] = null
+  if (isEmpty(merged['Hostname'])) merged['Hostname'] = before.Config.Hostname // it will be its own id; nothing to tell
+
+  const networks: Record<string, Endpoint> = Object.fromEntries(
+    Object.entries(before.NetworkSettings.Networks ?? {}).map(([name]) => [name, {}]),
+  )
+  for (const [name, endpoint] of Object.entries(networking?.EndpointsConfig ?? {})) networks[name] = endpoint
+  for (const { network, endpoint } of connect) networks[network] = endpoint
+  for (const network of disconnect) delete networks[network]
+  const present = new Set(before.Mounts.map(({ Destination }) => Destination))
+  const made: Mount[] = Object.keys(fresh.Volumes ?? {})
+    .filter((destination) => !present.has(destination))
+    .map((Destination) => ({
+      Type: 'volume',
+      Name: '(new)',
+      Source: '(new)',
+      Destination,
+      Driver: 'local',
+      Mode: '',
+      RW: true,
+      Propagation: '',
+    }))
+  return {
+    ...before,
+    Config: merged as ContainerInspection['Config'],
+    HostConfig: host,
+    Mounts: [...before.Mounts, ...made],
+    NetworkSettings: { Networks: networks },
+  }
+}
+
+function nameOfVariable(entry: string): string {
+  return entry.split('=', 1)[0] ?? ''
+}

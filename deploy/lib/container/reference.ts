@@ -1,0 +1,77 @@
+// Names of images: `registry/repository:tag@digest`, and the names and the label that this route gives to containers and tags.
+// Pure. Must hold: an image id is never taken for a repository.
+
+export interface Reference {
+  repository: string
+  tag: string | null
+  /** `sha256:…` */
+  digest: string | null
+}
+
+/** Null where `text` is an image id, or no reference at all. */
+export function parseReference(text: string): Reference | null {
+  const match =
+    /^(?<repository>[A-Za-z0-9][A-Za-z0-9._:/[\]-]*?)(?::(?<tag>\w[\w.-]{0,127}))?(?:@(?<digest>sha256:[0-9a-f]{64}))?$/.exec(
+      text,
+    )
+  const { repository, tag, digest } = match?.groups ?? {}
+  if (repository === undefined || isImageId(text)) return null
+  return { repository, tag: tag ?? null, digest: digest ?? null }
+}
+
+export function isImageId(text: string): boolean {
+  return /^(sha256:)?[0-9a-f]{64}$/.test(text)
+}
+
+/** `docker.io/library/beacon` for `beacon`: engines differ in which of the two they show. */
+export function fullRepository(repository: string): string {
+  const [first = '', ...rest] = repository.split('/')
+  const isHost = rest.length > 0 && (/[.:]/.test(first) || first === 'localhost')
+  if (isHost) return first === 'index.docker.io' ? ['docker.io', ...rest].join('/') : repository
+  return rest.length > 0 ? `docker.io/${repository}` : `docker.io/library/${repository}`
+}
+
+/** Host and port of the registry, as it is named in `~/.docker/config.json`. */
+export function registryOf(repository: string): string {
+  const host = fullRepository(repository).split('/')[0] ?? ''
+  return host === 'docker.io' ? 'https://index.docker.io/v1/' : host
+}
+
+/** The entry of `RepoDigests` for this repository, else null. */
+export function digestIn(repoDigests: readonly string[], repository: string): string | null {
+  const wanted = fullRepository(repository)
+  const found = repoDigests.find((entry) => fullRepository(entry.split('@')[0] ?? '') === wanted)
+  return found?.split('@')[1] ?? null
+}
+
+/** The names that a container has on its way; each says where the work was left (recreate.ts). */
+export function namesFor(name: string) {
+  return {
+    /** created, never started */
+    successor: `${name}-baton-successor`,
+    /** the old one, stopped, until the new one has proved itself */
+    predecessor: `${name}-baton-predecessor`,
+    /** the old one after the commit */
+    previous: `${name}-baton-previous`,
+    /** the new one while the old one is being put back */
+    reverting: `${name}-baton-reverting`,
+    /** the new one that failed, for its logs */
+    failed: `${name}-baton-failed`,
+  }
+}
+
+/** Whether `name` is one that `namesFor` gave. */
+export function isKept(name: string): boolean {
+  return /-baton-(successor|predecessor|previous|reverting|failed)$/.test(name)
+}
+
+/** A tag keeps an image from `docker image prune`. */
+export function rollbackTag(name: string): string {
+  return `baton-rollback-${name}`.slice(0, 128)
+}
+
+/** On the successor: JSON of `Origin`, all that is needed to finish or to undo the work. */
+export const ORIGIN_LABEL = 'baton.recreated-from'
+/** In the image: the directory that must be on a volume. */
+export const STATE_LABEL = 'baton.state-directory'
+export const VERSION_LABEL = 'org.opencontainers.image.version'

@@ -1,0 +1,71 @@
+// What this route does not touch, and what to do instead. Pure.
+// Must hold: a refusal comes before anything has changed.
+
+import { BatonError } from '../../../agent/errors.ts'
+import type { ContainerInspection, ImageInspection } from './inspection.ts'
+import { labelsOf, nameOf } from './inspection.ts'
+import { isKept, STATE_LABEL } from './reference.ts'
+
+/** Throws BatonError refused. `others` are all other containers; `changes` the paths changed in the container's own layer. */
+export function refuseUnfit(
+  container: ContainerInspection,
+  image: ImageInspection,
+  others: readonly ContainerInspection[],
+  changes: readonly string[],
+): void {
+  const [name, labels] = [nameOf(container), labelsOf(container)]
+  const refuse = (message: string, hint: string): never => {
+    throw new BatonError('refused', `\`${name}\` ${message}`, { hint })
+  }
+  if (labels['com.docker.swarm.task.id'] !== undefined) {
+    const service = labels['com.docker.swarm.service.name'] ?? 'SERVICE'
+    refuse(
+      'is a task of a swarm service',
+      `run \`docker service update --image IMAGE:TAG --update-failure-action rollback ${service}\``,
+    )
+  }
+  const unit = labels['PODMAN_SYSTEMD_UNIT']
+  if (unit !== undefined) {
+    refuse(
+      `belongs to the systemd unit ${unit}`,
+      `change the image there and run \`systemctl restart ${unit}\`, or use \`podman auto-update\``,
+    )
+  }
+  if (labels['io.kubernetes.pod.uid'] !== undefined)
+    refuse('belongs to a Kubernetes pod', 'change the image of its workload')
+  if (container.HostConfig.AutoRemove === true) {
+    refuse('was started with --rm: it is gone once it stops, and could not be put back', 'start it without --rm first')
+  }
+  if (container.State.Paused === true) refuse('is paused', `run \`docker unpause ${name}\` first`)
+  if (!container.State.Running) {
+    refuse(
+      `is not running (${container.State.Status}), so the new one could not be compared with it`,
+      `run \`docker start ${name}\` first`,
+    )
+  }
+  const sharing = others.filter((other) => !isKept(nameOf(other)) && sharesWith(other, container)).map(nameOf)
+  if (sharing.length > 0) {
+    refuse(
+      `lends its network, its processes or a link to ${sharing.join(', ')}, which would stay with the old container`,
+      `remove ${sharing.join(', ')} first and create it anew afterwards`,
+    )
+  }
+  const state = labelsOf(image)[STATE_LABEL]
+  const lost = state === undefined ? undefined : changes.find((path) => path.startsWith(`${state}/`))
+  if (lost !== undefined) {
+    refuse(
+      `keeps its state in its own layer (${lost}): it is not on a volume and would be left behind`,
+      `copy it out (\`docker cp ${name}:${state} FOLDER\`) and start the container with a volume at ${state}`,
+    )
+  }
+}
+
+function sharesWith(other: ContainerInspection, container: ContainerInspection): boolean {
+  const mine = [`container:${container.Id}`, `container:${nameOf(container)}`]
+  const modes = ['NetworkMode', 'PidMode', 'IpcMode'].map((key) => String(other.HostConfig[key] ?? ''))
+  const joined = modes.some((mode) => mine.includes(mode))
+  const linked = (other.HostConfig.Links ?? []).some(
+    (link) => link.split(':')[0]?.replace(/^\//, '') === nameOf(container),
+  )
+  return joined || linked
+}

@@ -1,0 +1,264 @@
+// From the inspection of a container to the body that creates its successor: what a person set is carried, what came from
+// the old image is left out, so that the new image's own takes its place. Pure.
+// Each rule that is not obvious names the engine's own merge (moby `daemon/create.go`, `runconfig.Merge`) or the bug it avoids.
+
+import type {
+  ContainerConfig,
+  ContainerInspection,
+  CreateBody,
+  Endpoint,
+  Fields,
+  Healthcheck,
+  HostConfig,
+  ImageConfig,
+  ImageInspection,
+  Mount,
+} from './inspection.ts'
+import { isEmpty, isSame, shortId } from './inspection.ts'
+import { ORIGIN_LABEL } from './reference.ts'
+
+export interface Source {
+  container: ContainerInspection
+  image: ImageInspection
+  /** destinations that come from `VolumesFrom`, by the name of their volume; they are not to be carried twice */
+  inherited: ReadonlyMap<string, string>
+}
+
+export interface Target {
+  /** what the new container's `Config.Image` says */
+  reference: string
+  /** JSON for the label that makes the work resumable */
+  origin: string
+  engine: EngineTraits
+}
+
+export interface EngineTraits {
+  kind: 'docker' | 'podman'
+  /** such as `1.41` */
+  apiVersion: string
+  /** the engine's own host name, which a container in the host's UTS namespace shows as its own */
+  hostName: string
+}
+
+export interface Specification {
+  body: CreateBody
+  /** networks to join after creation, and those to leave */
+  connect: { network: string; endpoint: Endpoint }[]
+  disconnect: string[]
+}
+
+/** Fields of `Config` that an image can set and that are one value. */
+const FROM_IMAGE = ['User', 'WorkingDir', 'StopSignal', 'Shell'] as const
+/** Fields of `Config` that only a person sets. `OnBuild`, `ArgsEscaped` and `Image` are the image's. */
+const PERSONAL = [
+  'Domainname',
+  'AttachStdin',
+  'AttachStdout',
+  'AttachStderr',
+  'Tty',
+  'OpenStdin',
+  'StdinOnce',
+  'StopTimeout',
+  'NetworkDisabled',
+  'MacAddress',
+] as const
+const PREDEFINED = new Set(['default', 'bridge', 'host', 'none', 'podman', 'slirp4netns', 'pasta', 'private'])
+
+export function specify(source: Source, target: Target): Specification {
+  const { container } = source
+  const networks = container.NetworkSettings.Networks ?? {}
+  const primary = primaryNetwork(container.HostConfig.NetworkMode, networks)
+  const config = configFor(source, target)
+  const body: CreateBody = { ...config, Image: target.reference, HostConfig: hostConfigFor(source, target.engine) }
+
+  const endpoints = Object.entries(networks).map(([network, endpoint]) => ({
+    network,
+    endpoint: endpointFor(network, endpoint, container, target.engine),
+  }))
+  const own = endpoints.find(({ network }) => network === primary)
+  if (own !== undefined && !isEmpty(own.endpoint)) {
+    body.NetworkingConfig = { EndpointsConfig: { [own.network]: own.endpoint } }
+  }
+  const joins = !/^(container:|ns:|none$|host$)/.test(container.HostConfig.NetworkMode)
+  return {
+    body,
+    // engines before API 1.44 take one network at creation, so all of them get the others one by one (portainer#1491)
+    connect: joins ? endpoints.filter(({ network }) => network !== primary) : [],
+    // a person may have left the network that the container was created in
+    disconnect: joins && primary !== null && own === undefined ? [primary] : [],
+  }
+}
+
+/** The network of `Networks` that `NetworkMode` means, by name or by id; where it is none of them, its own name. */
+export function primaryNetwork(mode: string, networks: Record<string, Endpoint>): string | null {
+  if (/^(container:|ns:)/.test(mode)) return null
+  const wanted = mode === 'default' ? ['bridge', 'default', 'podman'] : [mode]
+  const byName = Object.keys(networks).find((name) => wanted.includes(name))
+  const byId = Object.keys(networks).find(
+    (name) => (networks[name]?.NetworkID ?? '') !== '' && networks[name]?.NetworkID === mode,
+  )
+  return byName ?? byId ?? wanted[0] ?? null
+}
+
+function configFor({ container, image }: Source, { origin, engine }: Target): Fields {
+  const { Config: config, HostConfig: host } = container
+  const old: ImageConfig = image.Config ?? {}
+  const result: Fields = {}
+  for (const key of PERSONAL) if (!isEmpty(config[key])) result[key] = config[key]
+  for (const key of FROM_IMAGE) if (!isSame(config[key], old[key])) result[key] = config[key]
+  const hostname = hostnameFor(container, engine)
+  if (hostname !== null) result['Hostname'] = hostname
+
+  result['Env'] = (config.Env ?? []).filter((entry) => !(old.Env ?? []).includes(entry))
+  Object.assign(result, commandFor(config, old))
+  const healthcheck = healthcheckFor(config.Healthcheck ?? null, old.Healthcheck ?? null)
+  if (healthcheck !== null) result['Healthcheck'] = healthcheck
+  result['Labels'] = { ...withoutPairs(config.Labels, old.Labels), [ORIGIN_LABEL]: origin }
+  const volumes = withoutKeys(config.Volumes, old.Volumes)
+  if (!isEmpty(volumes)) result['Volumes'] = volumes
+  // a published port stays exposed, also where the old image exposed it and the new one does not
+  const exposed = { ...withoutKeys(config.ExposedPorts, old.ExposedPorts), ...emptyValues(host.PortBindings) }
+  if (!isEmpty(exposed) && !host.NetworkMode.startsWith('container:')) result['ExposedPorts'] = exposed
+  return result
+}
+
+/** The engine names a container after its id; in the host's UTS namespace, or in another container's, it has no name of its own. */
+function hostnameFor(container: ContainerInspection, engine: EngineTraits): string | null {
+  const { Hostname: name = '' } = container.Config
+  const { NetworkMode: mode, UTSMode } = container.HostConfig
+  if (name === '' || name === shortId(container.Id) || mode.startsWith('container:') || UTSMode === 'host') return null
+  return mode === 'host' && name === engine.hostName ? null : name
+}
+
+/**
+ * `Cmd` comes from the image only together with its `Entrypoint`: where a person gives an entrypoint, the engine drops the
+ * image's command. An entrypoint that a person emptied is `null` in the inspection and must be sent as `['']`.
+ */
+function commandFor(config: ContainerConfig, old: ImageConfig): Fields {
+  if (isSame(config.Entrypoint, old.Entrypoint)) return isSame(config.Cmd, old.Cmd) ? {} : { Cmd: config.Cmd }
+  const entrypoint = isEmpty(config.Entrypoint) ? [''] : config.Entrypoint
+  return isEmpty(config.Cmd) ? { Entrypoint: entrypoint } : { Entrypoint: entrypoint, Cmd: config.Cmd }
+}
+
+/** The engine merges each field of it on its own. */
+function healthcheckFor(set: Healthcheck | null, old: Healthcheck | null): Healthcheck | null {
+  if (set === null) return null
+  const entries = Object.entries(set).filter(
+    ([key, value]) => !isEmpty(value) && !isSame(value, old?.[key as keyof Healthcheck]),
+  )
+  return entries.length === 0 ? null : (Object.fromEntries(entries) as Healthcheck)
+}
+
+function hostConfigFor(source: Source, engine: EngineTraits): HostConfig {
+  const { container } = source
+  const host: HostConfig = structuredClone(container.HostConfig)
+  delete host['ContainerIDFile'] // written once, by the client that ran the first one
+  host.Mounts = (host.Mounts ?? []).map((mount) => named(mount, container.Mounts))
+  host.Binds = [...(host.Binds ?? []), ...carriedVolumes(source).map(bindFor)]
+  // inspect says `/other:/this/alias`, create wants `other:alias`
+  host.Links = (host.Links ?? []).map((link) => link.replace(/^\/?([^:]+):(?:.*\/)?([^/]+)$/, '$1:$2'))
+  for (const key of ['Mounts', 'Binds', 'Links'] as const) if (isEmpty(host[key])) delete host[key]
+  return engine.kind === 'podman' ? forPodman(host) : host
+}
+
+/** A volume without a name in `Mounts` would be made anew: the one that is there is named (compose-cli#1815 lost data). */
+function named(mount: Fields, mounts: readonly Mount[]): Fields {
+  if (mount['Type'] !== 'volume' || !isEmpty(mount['Source'])) return mount
+  const there = mounts.find(({ Type, Destination }) => Type === 'volume' && Destination === mount['Target'])
+  return there?.Name === undefined ? mount : { ...mount, Source: there.Name }
+}
+
+/** Volumes that nothing in `HostConfig` names: made for a `VOLUME` of the image or a `-v /path`. */
+export function carriedVolumes({ container, inherited }: Source): Mount[] {
+  const { Binds, Mounts, Tmpfs } = container.HostConfig
+  const said = new Set<unknown>([
+    ...(Binds ?? []).map((bind) => destinationOf(bind)),
+    ...(Mounts ?? []).map((mount) => mount['Target']),
+    ...Object.keys((Tmpfs as Fields | null | undefined) ?? {}),
+  ])
+  return container.Mounts.filter(
+    ({ Type, Name, Destination }) =>
+      Type === 'volume' &&
+      Name !== undefined &&
+      Name !== '' &&
+      !said.has(Destination) &&
+      inherited.get(Destination) !== Name,
+  )
+}
+
+function bindFor({ Name, Destination, RW, Mode }: Mount): string {
+  const selinux = /\b[zZ]\b/.exec(Mode)?.[0]
+  const options = [...(RW ? [] : ['ro']), ...(selinux === undefined || selinux === 'z' ? [] : [selinux])]
+  return [Name, Destination, ...(options.length > 0 ? [options.join(',')] : [])].join(':')
+}
+
+function destinationOf(bind: string): string {
+  const parts = bind.split(':')
+  return (parts.length === 1 ? parts[0] : parts[1]) ?? ''
+}
+
+/** What a person set of one network; what the engine gave out at run time is left (containrrr/watchtower#78, #521, #1723). */
+function endpointFor(
+  network: string,
+  endpoint: Endpoint,
+  container: ContainerInspection,
+  engine: EngineTraits,
+): Endpoint {
+  const result: Endpoint = {}
+  if (PREDEFINED.has(network)) return result // no aliases or addresses there (nickfedor/watchtower#160)
+  const aliases = (endpoint.Aliases ?? []).filter((alias) => alias === '' || !container.Id.startsWith(alias))
+  if (aliases.length > 0) result.Aliases = aliases
+  if (!isEmpty(endpoint.IPAMConfig)) result.IPAMConfig = endpoint.IPAMConfig as Fields
+  if (!isEmpty(endpoint.Links)) result.Links = endpoint.Links as string[]
+  if (!isEmpty(endpoint.DriverOpts)) result.DriverOpts = endpoint.DriverOpts as Fields
+  if (!isEmpty(endpoint.GwPriority)) result.GwPriority = endpoint.GwPriority as number
+  const mac = endpoint.MacAddress ?? ''
+  // before 1.44 a person's address is in `Config.MacAddress`; from there on it is here, and so is a generated one (moby#48168)
+  if (atLeast(engine.apiVersion, '1.44') && mac !== '' && mac !== generatedMac(endpoint.IPAddress))
+    result.MacAddress = mac
+  return result
+}
+
+/** `02:42:` and the IPv4 address: what engines before 28 make up. */
+function generatedMac(address: string | undefined): string | null {
+  const bytes = (address ?? '').split('.').map(Number)
+  if (bytes.length !== 4) return null
+  return ['02', '42', ...bytes.map((byte) => byte.toString(16).padStart(2, '0'))].join(':')
+}
+
+/** podman's inspection shows resolved values that its own create refuses together. */
+function forPodman(host: HostConfig): HostConfig {
+  if (!isEmpty(host['NanoCpus'])) {
+    delete host['CpuPeriod']
+    delete host['CpuQuota']
+  }
+  if (host['MemorySwappiness'] === 0 || host['MemorySwappiness'] === -1) delete host['MemorySwappiness']
+  const devices = host['Devices'] as { CgroupPermissions?: string }[] | null | undefined
+  if (devices)
+    host['Devices'] = devices.map((device) => ({ ...device, CgroupPermissions: device.CgroupPermissions || 'rwm' }))
+  const ulimits = host['Ulimits'] as { Name: string }[] | null | undefined
+  if (ulimits) {
+    host['Ulimits'] = ulimits.map((ulimit) => ({ ...ulimit, Name: ulimit.Name.replace(/^RLIMIT_/, '').toLowerCase() }))
+  }
+  return host
+}
+
+export function atLeast(version: string, least: string): boolean {
+  const [a = 0, b = 0] = version.split('.').map(Number)
+  const [c = 0, d = 0] = least.split('.').map(Number)
+  return a > c || (a === c && b >= d)
+}
+
+function withoutPairs(all: Record<string, string> | null | undefined, old: Record<string, string> | null | undefined) {
+  return Object.fromEntries(
+    Object.entries(all ?? {}).filter(([key, value]) => old?.[key] !== value && key !== ORIGIN_LABEL),
+  )
+}
+
+function withoutKeys(all: Fields | null | undefined, old: Fields | null | undefined): Fields {
+  return Object.fromEntries(Object.entries(all ?? {}).filter(([key]) => old?.[key] === undefined))
+}
+
+function emptyValues(all: Fields | null | undefined): Fields {
+  return Object.fromEntries(Object.keys(all ?? {}).map((key) => [key, {}]))
+}

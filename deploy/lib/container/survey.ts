@@ -1,0 +1,95 @@
+// What is there: the container that is meant, what an interrupted deployment left beside it, and what else must be known.
+// Reads only.
+
+import { BatonError } from '../../../agent/errors.ts'
+import type { Engine } from './engine.ts'
+import type { ContainerInspection, ImageInspection } from './inspection.ts'
+import { nameOf } from './inspection.ts'
+import type { Site } from './job.ts'
+import { isKept, namesFor } from './reference.ts'
+
+export async function resolveName(wanted: string, engine: Engine): Promise<string> {
+  const label = /^label=(.+)$/.exec(wanted)?.[1]
+  if (label !== undefined) {
+    const all = await Promise.all((await engine.containers(label)).map((id) => nameNow(id, engine)))
+    const names = all.filter((name) => name !== null && !isKept(name))
+    const [only] = names
+    if (names.length === 1 && typeof only === 'string') return only
+    throw new BatonError(
+      'refused',
+      `expected one container with the label ${label}, got ${names.length === 0 ? 'none' : names.join(', ')}`,
+    )
+  }
+  const found = await engine.container(wanted)
+  const name = found === null ? wanted : nameOf(found)
+  if (isKept(name)) {
+    throw new BatonError('refused', `\`${name}\` is kept by an earlier deployment`, {
+      hint: 'name the container of the service',
+    })
+  }
+  return name
+}
+
+export async function survey(name: string, engine: Engine): Promise<Site> {
+  const names = namesFor(name)
+  const byName = async (wanted: string) => {
+    const container = await engine.container(wanted)
+    return container !== null && nameOf(container) === wanted ? container : null // not by the start of an id
+  }
+  const [main, successor, predecessor, reverting, previous, failed] = await Promise.all(
+    [name, names.successor, names.predecessor, names.reverting, names.previous, names.failed].map(byName),
+  )
+  return {
+    main: main ?? null,
+    successor: successor ?? null,
+    predecessor: predecessor ?? null,
+    reverting: reverting ?? null,
+    previous: previous ?? null,
+    failed: failed ?? null,
+  }
+}
+
+/** Changed files, without the folders above them and without what is mounted or made by the engine itself. */
+export function ownChanges(paths: readonly string[], { Mounts }: ContainerInspection): string[] {
+  const engines = [
+    '/etc/hosts',
+    '/etc/hostname',
+    '/etc/resolv.conf',
+    '/etc/mtab',
+    '/dev',
+    '/proc',
+    '/sys',
+    '/run',
+    '/tmp',
+    '/.dockerenv',
+  ]
+  const covered = [...engines, ...Mounts.map(({ Destination }) => Destination)]
+  const isCovered = (path: string) => covered.some((place) => path === place || path.startsWith(`${place}/`))
+  const isFolder = (path: string) =>
+    paths.some((other) => other.startsWith(`${path}/`)) || covered.some((place) => place.startsWith(`${path}/`))
+  return paths.filter((path) => !isCovered(path) && !isFolder(path))
+}
+
+/** Throws BatonError refused where it was removed. */
+export async function imageOf(container: ContainerInspection, engine: Engine): Promise<ImageInspection> {
+  const image = await engine.image(container.Image)
+  if (image !== null) return image
+  throw new BatonError('refused', `the image of \`${nameOf(container)}\` (${container.Image}) is no longer here`, {
+    hint: 'without it, what a person set cannot be told from what the image set: recreate the container by hand',
+  })
+}
+
+export async function inheritedVolumes(container: ContainerInspection, engine: Engine): Promise<Map<string, string>> {
+  const inherited = new Map<string, string>()
+  for (const source of container.HostConfig.VolumesFrom ?? []) {
+    const lender = await engine.container(source.split(':')[0] ?? '')
+    for (const mount of lender?.Mounts ?? []) if (mount.Name !== undefined) inherited.set(mount.Destination, mount.Name)
+  }
+  return inherited
+}
+
+/** The name that the container has now, null where it is gone. */
+export async function nameNow(id: string, engine: Engine): Promise<string | null> {
+  const container = await engine.container(id)
+  return container === null ? null : nameOf(container)
+}
