@@ -50,6 +50,7 @@ export function makeDownload(options: DownloadOptions): Steps['download'] {
     const doing = `downloading \`${asset.name}\` of ${tag}`
     try {
       await needSpace(asset, dirname(partialPath))
+      await disk.remove(partialPath) // not written over: an earlier one may be running still, or be a link
       const file = await disk.create(partialPath, 0o600)
       try {
         const assetSha256 = await unpack(asset, file, options)
