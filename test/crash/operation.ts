@@ -29,13 +29,18 @@ export interface CrashOptions {
 const options = JSON.parse(process.argv[2] ?? '') as CrashOptions
 
 let changes = 0
-const disk = makeDisk((moment) => {
+/** kinds of the changes, in their order */
+const kinds: string[] = []
+const disk = makeDisk((moment, kind) => {
   if (options.dieAt !== null && changes === options.dieAt.change && moment === options.dieAt.moment) {
     process.kill(process.pid, 'SIGKILL')
     // the signal is there before the next system call of this thread; nothing more may reach the disk
     for (;;);
   }
-  if (moment === 'after') changes++
+  if (moment === 'after') {
+    changes++
+    kinds.push(kind)
+  }
 })
 
 const ground: Ground = {
@@ -74,4 +79,4 @@ const running = await begin(ground, { kind, tag: options.tag, who: 'a test' }, (
   return Promise.resolve({ report: null })
 })
 const { outcome, error } = await running.done
-console.log(JSON.stringify({ changes, outcome, error: error?.message ?? null, started }))
+console.log(JSON.stringify({ kinds, outcome, error: error?.message ?? null, started }))

@@ -1,0 +1,51 @@
+// `npm run soak -- [--switches 200] [--probation 300] [--json]`: real executables replaced there and back under load, in a
+// network namespace of its own where the host allows it, so that the kernel's own counters tell of every lost connection.
+// Exit code 1 where a promise was broken.
+
+import { fileURLToPath } from 'node:url'
+import { parseArgs } from 'node:util'
+import { faultsOf } from './soak/judge.ts'
+import { soak } from './soak/start.ts'
+
+const { values } = parseArgs({
+  options: {
+    switches: { type: 'string', default: '200' },
+    probation: { type: 'string', default: '300' },
+    json: { type: 'boolean', default: false },
+    help: { type: 'boolean', short: 'h', default: false },
+  },
+})
+const switches = wholeNumber('--switches', values.switches, 1, 100_000)
+const probationMs = wholeNumber('--probation', values.probation, 0, 60_000)
+if (values.help) {
+  process.stdout.write(`usage: npm run soak -- [--switches 200] [--probation 300] [--json]   (${fileURLToPath(import.meta.url)})\n`)
+  process.exit(0)
+}
+
+const report = await soak({ subject: 'baton', switches, probationMs, echo: !values.json })
+const faults = faultsOf(report)
+if (values.json) {
+  process.stdout.write(`${JSON.stringify({ ...report, faults })}\n`)
+} else {
+  const sorted = report.switchMs.toSorted((a, b) => a - b)
+  const rows: [string, string | number][] = [
+    ['switches', report.switches],
+    ['requests', report.requests],
+    ['lost', report.lost],
+    ['connections closed by the server', report.closed],
+    ['rows found of rows acknowledged', `${report.rowsFound} of ${report.rowsAcknowledged}`],
+    ['file descriptors after the first switch, at the end', `${report.fdsAfterFirst}, ${report.fdsAtEnd}`],
+    ['switch, median and longest', `${sorted[Math.floor(sorted.length / 2)]} ms, ${sorted.at(-1)} ms`],
+    ['kernel', report.kernel === null ? 'not isolated: no network namespace here' : JSON.stringify(report.kernel)],
+  ]
+  for (const [what, value] of rows) process.stdout.write(`${what.padEnd(52)} ${value}\n`)
+  for (const fault of faults) process.stdout.write(`broken: ${fault}\n`)
+}
+process.exitCode = faults.length === 0 ? 0 : 1
+
+function wholeNumber(flag: string, text: string, lowest: number, highest: number): number {
+  const value = Number(text)
+  if (Number.isInteger(value) && value >= lowest && value <= highest) return value
+  process.stderr.write(`error: ${flag}: expected a whole number from ${lowest} to ${highest}, got \`${text}\`\n`)
+  process.exit(2)
+}
