@@ -2,8 +2,9 @@
 
 import { createHash } from 'node:crypto'
 import { createReadStream, createWriteStream } from 'node:fs'
-import { chmod, link, mkdir, rm, stat, writeFile } from 'node:fs/promises'
+import { chmod, link, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { createInterface } from 'node:readline'
 import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { createZstdDecompress } from 'node:zlib'
@@ -11,8 +12,8 @@ import { receiptPath } from '../../agent/receipt.ts'
 import type { Receipt } from '../../agent/receipt.ts'
 import { SCHEMA } from '../../agent/service/schema.ts'
 import type { Operation, Status } from '../../agent/state.ts'
-import { buildRelease, DEFAULT_SERVICE } from '../../deploy/build.ts'
-import { PROJECT } from '../../deploy/lib/bundle.ts'
+import { buildRelease, DEFAULT_SERVICE, definitions } from '../../deploy/build.ts'
+import { bundle, PROJECT } from '../../deploy/lib/bundle.ts'
 import type { Effort } from '../../deploy/lib/pack.ts'
 import { createProgress } from '../../deploy/lib/progress.ts'
 import { assetName } from '../../deploy/lib/publish.ts'
@@ -51,26 +52,32 @@ export async function buildReleases(name: string, entry: string, effort: Effort)
   return { feed, v100, v110 }
 }
 
+/** Building is slow, so a release is kept until its sources change. */
 async function build(feed: string, tag: string, entry: string, effort: Effort): Promise<Release> {
   await mkdir(feed, { recursive: true })
-  await buildRelease({
-    entry,
-    tag,
-    out: feed,
-    service: DEFAULT_SERVICE,
-    feed: null,
-    notes: '',
-    effort,
-    schema: SCHEMA.length,
-    publishedAt: '2026-01-02T03:04:05.000Z',
-    force: true,
-    progress: createProgress({ quiet: true }),
-  })
   const asset = join(feed, tag, `${assetName(DEFAULT_SERVICE)}.zst`)
-  const executable = join(CACHE, `${feed.split('/').at(-1)}-${tag}`)
-  await rm(executable, { force: true }) // what was linked to it stays whole
-  await pipeline(createReadStream(asset), createZstdDecompress(), createWriteStream(executable))
-  await chmod(executable, 0o755)
+  const executable = `${feed}-${tag}`
+  const script = await bundle({ entry, define: definitions(DEFAULT_SERVICE, tag) })
+  const key = createHash('sha256').update(`${process.version} ${effort}\n`).update(script).digest('hex')
+  if ((await readFile(`${executable}.key`, 'utf8').catch(() => '')) !== key) {
+    await buildRelease({
+      entry,
+      tag,
+      out: feed,
+      service: DEFAULT_SERVICE,
+      feed: null,
+      notes: '',
+      effort,
+      schema: SCHEMA.length,
+      publishedAt: '2026-01-02T03:04:05.000Z',
+      force: true,
+      progress: createProgress({ quiet: true }),
+    })
+    await rm(executable, { force: true }) // what was linked to it stays whole
+    await pipeline(createReadStream(asset), createZstdDecompress(), createWriteStream(executable))
+    await chmod(executable, 0o755)
+    await writeFile(`${executable}.key`, key)
+  }
   return { tag, executable, executableBytes: (await stat(executable)).size, assetBytes: (await stat(asset)).size }
 }
 
@@ -107,9 +114,11 @@ export async function baton(): Promise<Peer> {
 
 export interface Installed extends AsyncDisposable {
   pid: number
+  /** `performance.now()` */
+  startedAt: number
   executable: string
-  /** what the service wrote */
-  output(): string
+  /** what the service writes, line by line */
+  onLine(listener: (line: string) => void): void
 }
 
 export interface InstallOptions {
@@ -155,11 +164,15 @@ export async function install(place: Place, releases: Releases, options: Install
     update: { probationMs: PROBATION_MS, drainMs: place.drainMs },
   }
   await writeFile(configPath, JSON.stringify(config), { mode: 0o600 })
+  const startedAt = performance.now()
   const started = start(executable, ['--config', configPath])
   const installed: Installed = {
     pid: started.pid,
+    startedAt,
     executable,
-    output: started.output,
+    onLine: (listener) => {
+      if (started.child.stdout !== null) createInterface({ input: started.child.stdout }).on('line', listener)
+    },
     [Symbol.asyncDispose]: () => end(installed.pid, 'SIGKILL'),
   }
   return installed

@@ -152,3 +152,33 @@ export function memoryOf(pid: number): { rssKb: number; peakKb: number } {
   const number = (name: string): number => Number(new RegExp(`^${name}:\\s+(\\d+)`, 'm').exec(status)?.[1] ?? 0)
   return { rssKb: number('VmRSS'), peakKb: number('VmHWM') }
 }
+
+/** Watches the memory of a process until it ends; the function gives the most that was seen, in kB. */
+export function peakOf({ pid, exited }: Started): () => number {
+  let peak = 0
+  const look = (): void => {
+    try {
+      peak = Math.max(peak, memoryOf(pid).peakKb)
+    } catch {
+      // it has ended
+    }
+  }
+  look()
+  const timer = setInterval(look, 5)
+  void exited.then(() => clearInterval(timer))
+  return () => peak
+}
+
+export async function untilListens(port: number, patienceMs = 10_000): Promise<void> {
+  const deadline = performance.now() + patienceMs
+  const listens = (): Promise<boolean> =>
+    new Promise((resolve) => {
+      const socket = connect({ port, host: '127.0.0.1' })
+      socket.on('connect', () => resolve(socket.destroy() !== null))
+      socket.on('error', () => resolve(false))
+    })
+  while (!(await listens())) {
+    if (performance.now() > deadline) throw new Error(`nothing listens on port ${port} after ${patienceMs} ms`)
+    await sleep(5)
+  }
+}
