@@ -332,10 +332,11 @@ function render() {
   show(ui.silence, !quiet)
   if (!quiet) announce(silence, key)
   if (unmanaged !== null) {
-    put(ui.unmanagedLead, t('unmanaged.lead'))
-    putCode(ui.unmanagedReason, unmanaged.reason ?? unmanaged.detail ?? '')
-    putCode(ui.unmanagedRoute, unmanaged.route ?? unmanaged.hint ?? '')
-    show(ui.unmanagedWay, (unmanaged.route ?? unmanaged.hint ?? '') !== '')
+    const reason = `reason.${unmanaged.reason}`
+    put(ui.unmanagedLead, [t('unmanaged.lead'), reason in WORDS[language] ? t(reason) : ''].join(' '))
+    putCode(ui.unmanagedReason, unmanaged.detail ?? '')
+    putCode(ui.unmanagedRoute, unmanaged.route ?? '')
+    show(ui.unmanagedWay, unmanaged.route !== undefined)
   }
   if (status !== null && !gate) renderCard(status)
   const named = status !== null && !gate && unmanaged === null && failures === 0

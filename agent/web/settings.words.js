@@ -25,6 +25,11 @@ const en = {
 
   'unmanaged.lead': 'This is not a managed install, so it cannot update itself.',
   'unmanaged.instead': 'Update it this way',
+  'reason.windows': 'On Windows a running executable cannot be replaced.',
+  'reason.container': 'It runs in a container: its image is what gets updated.',
+  'reason.source': 'It runs from source, not from an executable.',
+  'reason.no_receipt': 'Its executable was put there by hand.',
+  'reason.foreign_receipt': 'The receipt beside its executable is about another one.',
 
   running: 'Running',
   installed: 'Installed',
@@ -175,6 +180,11 @@ const zh = {
 
   'unmanaged.lead': '这不是托管安装，无法自行更新。',
   'unmanaged.instead': '请这样更新',
+  'reason.windows': 'Windows 无法替换正在运行的可执行文件。',
+  'reason.container': '它运行在容器中，应更新的是镜像。',
+  'reason.source': '它从源码运行，而不是可执行文件。',
+  'reason.no_receipt': '它的可执行文件是手动放置的。',
+  'reason.foreign_receipt': '可执行文件旁的收据属于另一个文件。',
 
   running: '运行中',
   installed: '已安装',

@@ -14,8 +14,8 @@ export const TOKEN = 'correct horse battery staple'
 export interface World {
   status: Status
   report: VersionReport
-  /** 501 with these members, null for a managed install */
-  unmanaged: { reason: string; route: string } | null
+  /** 501 with these, null for a managed install */
+  unmanaged: { detail: string; reason: string; route: string } | null
   /** true: every connection is reset */
   down: boolean
   /** what `POST /admin/update` and `…/rollback` do beside answering 202 */
@@ -54,8 +54,9 @@ export async function serveStub({ basePath = '', password = TOKEN }: StubOptions
     check: async () => world.report,
     status: async () => world.status,
     assertManaged() {
-      if (world.unmanaged !== null)
-        throw new BatonError('not_managed', world.unmanaged.reason, { members: { ...world.unmanaged } })
+      if (world.unmanaged === null) return
+      const { detail, ...members } = world.unmanaged
+      throw new BatonError('not_managed', detail, { members })
     },
   }
   const panel = makePanel({ basePath })

@@ -1,0 +1,95 @@
+// The one importer of playwright-core: headless Chromium from the distribution, and a page that keeps account of what goes
+// wrong in it. Must hold: an error on the console, a violation of the policy or a failed poll is never overlooked.
+
+import { existsSync } from 'node:fs'
+import { chromium, type Browser, type BrowserContext, type BrowserContextOptions, type Page } from 'playwright-core'
+
+export type { Browser, Page } from 'playwright-core'
+
+const EXECUTABLE = process.env['BATON_CHROMIUM'] ?? '/usr/bin/chromium'
+const ARGS = [
+  '--headless',
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+]
+
+/** For `suite({ skip })`: why there is no browser, null where there is one. */
+export const NO_BROWSER = existsSync(EXECUTABLE)
+  ? null
+  : `needs Chromium at ${EXECUTABLE} (Debian: apt-get install chromium)`
+
+export async function launch(environment: Record<string, string> = {}): Promise<Browser> {
+  const env = { ...(process.env as Record<string, string>), ...environment }
+  return await chromium.launch({ executablePath: EXECUTABLE, args: ARGS, env })
+}
+
+export interface Watched extends AsyncDisposable {
+  page: Page
+  /** errors on the console (but for refusals, which Chromium logs as such), exceptions, violations of the policy */
+  wrong: string[]
+  /** polls that failed: no answer, or an answer that is none of the agent's */
+  failedPolls: string[]
+  /** polls that the page broke off itself: by a reload, or because they took too long */
+  abortedPolls: string[]
+  /** how often the document was loaded */
+  loads: () => number
+  context: BrowserContext
+}
+
+export async function openPage(browser: Browser, options: BrowserContextOptions = {}): Promise<Watched> {
+  const context = await browser.newContext({ locale: 'en-GB', viewport: { width: 900, height: 900 }, ...options })
+  const watched = await openTab(context)
+  return { ...watched, [Symbol.asyncDispose]: async () => await context.close() }
+}
+
+/** Another tab: the same browser, a session storage of its own. */
+export async function openTab(context: BrowserContext): Promise<Watched> {
+  const page = await context.newPage()
+  const wrong: string[] = []
+  const failedPolls: string[] = []
+  const abortedPolls: string[] = []
+  let loads = 0
+  page.setDefaultTimeout(15_000)
+  await page.exposeFunction('batonTold', (text: string) => void wrong.push(text))
+  await page.addInitScript(`addEventListener('securitypolicyviolation', ({ violatedDirective, blockedURI, sample }) =>
+    batonTold('policy: ' + violatedDirective + ' ' + blockedURI + ' ' + sample))`)
+  page.on('console', (message) => {
+    const isRefusal = /^Failed to load resource: (the server responded|net::)/.test(message.text())
+    if (['error', 'warning'].includes(message.type()) && !isRefusal) wrong.push(message.text())
+  })
+  page.on('pageerror', (error) => wrong.push(String(error.stack)))
+  page.on('load', () => (loads += 1))
+  page.on('requestfailed', (request) => {
+    if (!request.url().endsWith('/admin/update/status')) return
+    const text = String(request.failure()?.errorText)
+    if (text === 'net::ERR_ABORTED') abortedPolls.push(text)
+    else failedPolls.push(text)
+  })
+  page.on('response', (response) => {
+    const status = response.status()
+    if (response.url().endsWith('/admin/update/status') && status >= 500 && status !== 501)
+      failedPolls.push(`${status}`)
+  })
+  return {
+    page,
+    wrong,
+    failedPolls,
+    abortedPolls,
+    loads: () => loads,
+    context,
+    [Symbol.asyncDispose]: async () => await page.close(),
+  }
+}
+
+/** Opens the panel and gives it the token. */
+export async function signIn(page: Page, url: string, token: string): Promise<void> {
+  await page.goto(`${url}/web/settings.html`)
+  await page.fill('#token', token)
+  await page.click('#enter')
+  await page.waitForSelector('#card:not([hidden]), #unmanaged:not([hidden])')
+}
