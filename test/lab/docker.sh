@@ -1,0 +1,33 @@
+#!/bin/sh
+# The container lab: runs a command as root in namespaces of its own (network with only a loopback, mounts, processes), so
+# that a private engine, its containers and their published ports exist only there and end with it.
+# usage: docker.sh FOLDER COMMAND…   FOLDER is made before and removed after; the cgroup of the lab too
+set -eu
+if [ "${1-}" != --inside ]; then
+  folder=$1
+  cgroup=baton-lab-$$
+  mkdir -p "$folder"
+  inside=
+  clean() {
+    trap - EXIT HUP INT TERM
+    [ -z "$inside" ] || kill -KILL "$inside" 2>/dev/null || :
+    wait
+    rm -rf "$folder"
+    find /sys/fs/cgroup -depth -type d -path "*/$cgroup*" -exec rmdir {} + 2>/dev/null || :
+  }
+  trap 'clean' EXIT
+  trap 'clean; exit 143' HUP INT TERM
+  # in the background: a shell that waits for a command in the foreground would see no signal before its end
+  BATON_LAB_CGROUP=$cgroup unshare --mount --net --pid --fork --mount-proc --kill-child "$0" --inside "$@" &
+  inside=$!
+  code=0
+  wait "$inside" || code=$?
+  inside=
+  exit $code
+fi
+shift 2
+ip link set lo up
+# no exec: the shell stays as process 1 and buries what the engine leaves behind
+code=0
+"$@" || code=$?
+exit $code

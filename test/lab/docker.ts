@@ -1,0 +1,331 @@
+// A real Docker engine and a real registry for tests, each in a namespace of its own (docker.sh) and gone afterwards.
+// Needs root and the packages of NEEDS; where one is missing the tests are skipped and say so.
+// A test file calls `inLab('folder/tests.ts')`, which runs that file inside; there `startEngine()` and `startRegistry()`.
+
+import { type ChildProcess, spawn } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { constants } from 'node:fs'
+import { access, cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { type IncomingMessage, request as httpRequest } from 'node:http'
+import type { Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { run } from '../../deploy/lib/shell.ts'
+
+/** Program and the Debian package that has it. */
+const NEEDS = {
+  dockerd: 'docker.io',
+  docker: 'docker.io',
+  'docker-registry': 'docker-registry',
+  busybox: 'busybox-static',
+  'docker-compose': 'docker-compose',
+  unshare: 'util-linux',
+  ip: 'iproute2',
+} as const
+
+/** Why the tests cannot run here, null where they can. */
+export async function whyNot(): Promise<string | null> {
+  if (process.platform !== 'linux') return 'needs Linux'
+  if (process.getuid?.() !== 0) return 'needs root'
+  const missing: string[] = []
+  for (const [program, debian] of Object.entries(NEEDS)) if ((await where(program)) === null) missing.push(debian)
+  return missing.length === 0
+    ? null
+    : `needs \`apt-get install -y --no-install-recommends ${[...new Set(missing)].join(' ')}\``
+}
+
+/**
+ * Runs the tests of `file` (beside the caller) inside the lab and ends with their exit code. Where the lab cannot be had the
+ * file runs outside, and finds the reason in `labReason()`.
+ */
+export async function inLab(file: string, deadlineMs = 600_000): Promise<never> {
+  const reason = await whyNot()
+  const program = [process.execPath, ...process.execArgv, file]
+  const folder = await mkdtemp(join(tmpdir(), 'baton-lab-'))
+  const command = reason === null ? [join(import.meta.dirname, 'docker.sh'), folder, ...program] : program
+  const child = spawn(command[0] ?? '', command.slice(1), {
+    stdio: 'inherit',
+    env: { ...process.env, BATON_LAB: folder, BATON_LAB_REASON: reason ?? '' },
+  })
+  const timer = setTimeout(() => child.kill('SIGTERM'), deadlineMs)
+  const code = await new Promise<number>((resolve) => child.once('exit', (exit) => resolve(exit ?? 1)))
+  clearTimeout(timer)
+  await rm(folder, { recursive: true, force: true })
+  process.exit(code)
+}
+
+/** For `suite(…, { skip })` inside. */
+export function labReason(): string | null {
+  return process.env['BATON_LAB_REASON'] || null
+}
+
+export interface LabEngine {
+  socketPath: string
+  /** for programs: `{ DOCKER_HOST, DOCKER_CONFIG, DOCKER_BUILDKIT, PATH }` */
+  environment: Record<string, string>
+  /** runs the docker command line, gives back what it printed */
+  docker(...args: string[]): Promise<string>
+  inspect(name: string): Promise<Inspection>
+  /** stops the engine as an operating system does at shutdown, starts it again and waits for it */
+  restart(): Promise<void>
+  stop(): Promise<void>
+  start(): Promise<void>
+}
+
+export type Inspection = any
+
+export interface EngineOptions {
+  /** size of a file system of its own for images and containers, in MB; default: the disk */
+  diskMb?: number
+  args?: string[]
+}
+
+let engines = 0
+
+/** A dockerd of its own. Ends with the lab. */
+export async function startEngine(options: EngineOptions = {}): Promise<LabEngine> {
+  const number = engines++
+  const folder = join(labFolder(), `engine${number}`)
+  await mkdir(join(folder, 'client'), { recursive: true })
+  await mkdir(join(folder, 'data'))
+  if (options.diskMb !== undefined)
+    await run(['mount', '-t', 'tmpfs', '-o', `size=${options.diskMb}m`, 'tmpfs', join(folder, 'data')])
+  const socketPath = join(folder, 'docker.sock')
+  const subnet = 250 - number
+  const args = [
+    ...['--data-root', join(folder, 'data'), '--exec-root', join(folder, 'exec'), '--pidfile', join(folder, 'pid')],
+    ...['--host', `unix://${socketPath}`, '--ip', '127.0.0.1', '--bip', `172.31.${subnet}.1/24`],
+    ...['--default-address-pool', `base=172.${16 + number}.0.0/16,size=24`, '--shutdown-timeout', '3'],
+    ...['--cgroup-parent', process.env['BATON_LAB_CGROUP'] ?? 'baton-lab', '--max-download-attempts', '1'],
+    ...['--storage-driver', 'overlay2', ...(options.args ?? [])],
+  ]
+  const environment = {
+    DOCKER_HOST: `unix://${socketPath}`,
+    DOCKER_CONFIG: join(folder, 'client'),
+    DOCKER_BUILDKIT: '0',
+    COMPOSE_DOCKER_CLI_BUILD: '0',
+  }
+  let daemon: ChildProcess | null = null
+  const engine: LabEngine = {
+    socketPath,
+    environment,
+    docker: async (...command) =>
+      (await run([await program('docker'), ...command], { env: environment })).stdout.trim(),
+    inspect: async (name) => JSON.parse(await engine.docker('inspect', name))[0],
+    async restart() {
+      await engine.stop()
+      await engine.start()
+    },
+    async stop() {
+      const own = daemon
+      if (own === null || own.exitCode !== null) return
+      const ended = new Promise((resolve) => own.once('exit', resolve))
+      own.kill('SIGTERM')
+      await ended
+      daemon = null
+    },
+    async start() {
+      const own = spawn('dockerd', args, { stdio: ['ignore', 'pipe', 'pipe'] })
+      own.unref()
+      daemon = own
+      let said = ''
+      for (const stream of [own.stdout, own.stderr]) {
+        stream.on('data', (chunk: Buffer) => void (said = (said + chunk.toString()).slice(-4000)))
+        ;(stream as Socket).unref() // the lab ends its processes
+      }
+      for (let waited = 0; waited < 200; waited++) {
+        if (own.exitCode !== null) break
+        if ((await ping(socketPath)) === 200) return
+        await sleep(50)
+      }
+      throw new Error(`the engine did not start: ${said}`)
+    },
+  }
+  await engine.start()
+  return engine
+}
+
+export interface Registry {
+  /** `127.0.0.1:PORT` */
+  host: string
+  stop(): Promise<void>
+  start(): Promise<void>
+}
+
+/** A registry on the loopback of the lab, which engines take for an insecure one. */
+export async function startRegistry(port = 5000): Promise<Registry> {
+  const folder = join(labFolder(), `registry${port}`)
+  const host = `127.0.0.1:${port}`
+  await mkdir(folder, { recursive: true })
+  const storage = `storage: {filesystem: {rootdirectory: ${join(folder, 'data')}}, delete: {enabled: true}}`
+  await writeFile(
+    join(folder, 'registry.yml'),
+    `version: 0.1\nlog: {level: error, accesslog: {disabled: true}}\n${storage}\nhttp: {addr: ${host}}\n`,
+  )
+  let server: ChildProcess | null = null
+  const registry: Registry = {
+    host,
+    async start() {
+      server = spawn('docker-registry', ['serve', join(folder, 'registry.yml')], { stdio: 'ignore' })
+      server.unref()
+      for (let waited = 0; waited < 200; waited++) {
+        if (
+          await fetch(`http://${host}/v2/`).then(
+            (answer) => answer.ok,
+            () => false,
+          )
+        )
+          return
+        await sleep(50)
+      }
+      throw new Error('the registry did not start')
+    },
+    async stop() {
+      const own = server
+      if (own === null) return
+      const ended = new Promise((resolve) => own.once('exit', resolve))
+      own.kill('SIGKILL')
+      await ended
+      server = null
+    },
+  }
+  await registry.start()
+  return registry
+}
+
+/** What an image is made of, put into a registry without an engine. */
+export interface ImageOptions {
+  /** path inside -> content */
+  files: Record<string, string | { from: string; mode?: number }>
+  /** as in an image's configuration: Env, Cmd, Labels, Healthcheck, … */
+  config: Record<string, unknown>
+  architecture?: string
+}
+
+/** Publishes an image of one layer under each of `tags`; returns its digest. */
+export async function publish(
+  host: string,
+  repository: string,
+  tags: string[],
+  options: ImageOptions,
+): Promise<string> {
+  const folder = await mkdtemp(join(labFolder(), 'layer-'))
+  const root = join(folder, 'root')
+  for (const [path, content] of Object.entries(options.files)) {
+    const to = join(root, path)
+    await mkdir(dirname(to), { recursive: true })
+    if (typeof content === 'string') await writeFile(to, content)
+    else {
+      await cp(content.from, to, { dereference: true })
+      await run(['chmod', (content.mode ?? 0o755).toString(8), to])
+    }
+  }
+  const tar = join(folder, 'layer.tar')
+  await run([
+    'tar',
+    '-C',
+    root,
+    '--sort=name',
+    '--owner=0',
+    '--group=0',
+    '--numeric-owner',
+    '--mtime=@0',
+    '-cf',
+    tar,
+    '.',
+  ])
+  const layer = await readFile(tar)
+  await rm(folder, { recursive: true, force: true })
+  const config = Buffer.from(
+    JSON.stringify({
+      architecture: options.architecture ?? (process.arch === 'x64' ? 'amd64' : process.arch),
+      os: 'linux',
+      config: options.config,
+      rootfs: { type: 'layers', diff_ids: [sha256(layer)] },
+      history: [{ created_by: 'baton lab' }],
+    }),
+  )
+  const blobs = [
+    { mediaType: 'application/vnd.docker.image.rootfs.diff.tar', bytes: layer },
+    { mediaType: 'application/vnd.docker.container.image.v1+json', bytes: config },
+  ]
+  for (const { bytes } of blobs) await upload(host, repository, bytes)
+  const descriptor = ({ mediaType, bytes }: (typeof blobs)[number]) => ({
+    mediaType,
+    size: bytes.length,
+    digest: sha256(bytes),
+  })
+  const manifest = Buffer.from(
+    JSON.stringify({
+      schemaVersion: 2,
+      mediaType: 'application/vnd.docker.distribution.manifest.v2+json',
+      config: descriptor(blobs[1] as (typeof blobs)[number]),
+      layers: [descriptor(blobs[0] as (typeof blobs)[number])],
+    }),
+  )
+  for (const tag of tags) {
+    const headers = { 'content-type': 'application/vnd.docker.distribution.manifest.v2+json' }
+    await good(fetch(`http://${host}/v2/${repository}/manifests/${tag}`, { method: 'PUT', body: manifest, headers }))
+  }
+  return sha256(manifest)
+}
+
+async function upload(host: string, repository: string, bytes: Buffer): Promise<void> {
+  const digest = sha256(bytes)
+  const present = await fetch(`http://${host}/v2/${repository}/blobs/${digest}`, { method: 'HEAD' })
+  if (present.ok) return
+  const begun = await good(fetch(`http://${host}/v2/${repository}/blobs/uploads/`, { method: 'POST' }))
+  const place = new URL(begun.headers.get('location') ?? '', `http://${host}`)
+  place.searchParams.set('digest', digest)
+  await good(fetch(place, { method: 'PUT', body: bytes, headers: { 'content-type': 'application/octet-stream' } }))
+}
+
+async function good(answer: Promise<Response>): Promise<Response> {
+  const response = await answer
+  if (response.ok) return response
+  throw new Error(`${response.url}: ${response.status} ${await response.text()}`)
+}
+
+function sha256(bytes: Buffer): string {
+  return `sha256:${createHash('sha256').update(bytes).digest('hex')}`
+}
+
+function ping(socketPath: string): Promise<number> {
+  return new Promise((resolve) => {
+    const request = httpRequest(
+      { socketPath, path: '/_ping', agent: false, timeout: 1000 },
+      (response: IncomingMessage) => {
+        response.resume()
+        resolve(response.statusCode ?? 0)
+      },
+    )
+    request.on('timeout', () => request.destroy())
+    request.on('error', () => resolve(0))
+    request.end()
+  })
+}
+
+export function labFolder(): string {
+  const folder = process.env['BATON_LAB']
+  if (folder === undefined) throw new Error('this runs inside the lab only: see `inLab`')
+  return folder
+}
+
+/** Debian's own first: another on PATH may be newer than the engine. */
+async function program(name: string): Promise<string> {
+  return (await where(name)) ?? name
+}
+
+async function where(name: string): Promise<string | null> {
+  for (const folder of ['/usr/bin', '/usr/sbin', '/bin', '/sbin', ...(process.env['PATH'] ?? '').split(':')]) {
+    const path = join(folder, name)
+    try {
+      await access(path, constants.X_OK)
+      return path
+    } catch {
+      // the next one
+    }
+  }
+  return null
+}
