@@ -93,7 +93,7 @@ function run(path: string, depth: number, timeoutMs: number): Promise<Ended> {
   return new Promise((resolve, reject) => {
     const child = spawn(path, ['--version'], {
       cwd: '/',
-      env: { PATH: process.env['PATH'] ?? '/usr/local/bin:/usr/bin:/bin', LC_ALL: 'C', BATON_DEPTH: String(depth) },
+      env: environment(depth),
       stdio: ['ignore', 'pipe', 'pipe'],
       detached: true, // a group of its own, to end it with whatever it has started
     })
@@ -121,6 +121,13 @@ function run(path: string, depth: number, timeoutMs: number): Promise<Ended> {
       resolve({ code, signal, output, said: said === '' ? '' : `, saying ${quoted(said.trim())}` })
     })
   })
+}
+
+/** What finding an interpreter and libraries takes, and nothing that is anybody's secret. */
+function environment(depth: number): NodeJS.ProcessEnv {
+  const { PATH = '/usr/local/bin:/usr/bin:/bin', LD_LIBRARY_PATH } = process.env
+  const libraries = LD_LIBRARY_PATH === undefined ? {} : { LD_LIBRARY_PATH }
+  return { PATH, LC_ALL: 'C', BATON_DEPTH: String(depth), ...libraries }
 }
 
 function end(child: ChildProcess): void {

@@ -16,8 +16,9 @@ import type { Candidate } from '../agent/update.ts'
 import * as assert from './assert.ts'
 import { makeDist, script } from './lab/dist.ts'
 import type { Dist } from './lab/dist.ts'
+import { fc, fuzz } from './lab/fuzz.ts'
 import { releaseServer } from './lab/release-server.ts'
-import type { ReleaseServer, ReleaseServerOptions } from './lab/release-server.ts'
+import type { Faults, ReleaseServer, ReleaseServerOptions } from './lab/release-server.ts'
 import { suite } from './suite.ts'
 
 const test = suite('download')
@@ -347,6 +348,61 @@ test('checks the space before the first byte', async () => {
   Object.assign(it.release.asset.executable ?? {}, { sizeBytes: bavail * bsize + MIB })
   assert.match(await it.failure(), /^download_failed .*expected \d+ MiB free in `.*`, got \d+ MiB$/)
   assert.is(it.server.requests.length, 0)
+})
+
+// ---- all of it at once -------------------------------------------------------------------------------------------
+
+/** What one connection may do, that a better one makes up for. */
+const passing: fc.Arbitrary<Faults> = fc.oneof(
+  fc.record({ cutAfter: fc.nat(LONG.length) }),
+  fc.record({ stallAfter: fc.nat(LONG.length) }),
+  fc.constantFrom<Faults>({ assetStatus: 500 }, { assetStatus: 503 }, {}),
+  fc.record({ cutAfter: fc.nat(LONG.length), ignoreRange: fc.constant(true) }),
+  fc.record({ cutAfter: fc.nat(LONG.length), changingEtag: fc.constant(true) }),
+)
+/** What none does. */
+const lasting: fc.Arbitrary<Faults> = fc.oneof(
+  fc.record({ longerBy: fc.integer({ min: 1, max: 100 }) }),
+  fc.record({ shorterBy: fc.integer({ min: 1, max: 100 }) }),
+  fc.record({ contentLengthDelta: fc.integer({ min: -10, max: 10 }).filter((delta) => delta !== 0) }),
+  fc.constantFrom<Faults>({ neverEnding: true }, { wrongSha256: true }, { assetStatus: 404 }, { assetStatus: 403 }),
+)
+
+test('fuzz: whatever connection after connection does, it is the whole asset in the end, or another sum, or an error and nothing left', async () => {
+  await using it = await lab()
+  await fuzz(
+    fc.array(fc.oneof({ weight: 4, arbitrary: passing }, { weight: 1, arbitrary: lasting }), { maxLength: 7 }),
+    async (turns) => {
+      it.server.heal()
+      it.server.faults.turns = turns
+      let candidate: Candidate
+      try {
+        candidate = await it.download({ stallMs: 60, onProgress: () => {} })
+      } catch (error) {
+        assert.ok(error instanceof BatonError, String(error))
+        assert.equal(await readdir(it.directory), ['beacon'])
+        return
+      }
+      if (candidate.assetSha256 === it.release.asset.sha256) await isWhole(it, candidate)
+      await candidate[Symbol.asyncDispose]()
+      assert.equal(await readdir(it.directory), ['beacon'])
+    },
+    { runs: 60 },
+  )
+})
+
+test('fuzz: where each connection fails in a way that passes, it is the whole asset in the end', async () => {
+  await using it = await lab()
+  await fuzz(
+    fc.array(passing, { maxLength: 4 }), // five in a row that bring nothing are the end
+    async (turns) => {
+      it.server.heal()
+      it.server.faults.turns = turns
+      await using candidate = await it.download({ stallMs: 60, onProgress: () => {} })
+      await isWhole(it, candidate)
+    },
+    { runs: 60 },
+  )
 })
 
 // ---- memory, kills -----------------------------------------------------------------------------------------------

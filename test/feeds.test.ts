@@ -1,8 +1,10 @@
+import { execFile, execFileSync } from 'node:child_process'
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { connect } from 'node:net'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 import { BatonError } from '../agent/errors.ts'
 import { openFeed } from '../agent/feed/open.ts'
 import type { FeedOptions } from '../agent/feed/open.ts'
@@ -329,7 +331,7 @@ test('github: an answer for another tag than the one asked for is refused', asyn
   const feed = stack.use(openFeed(`github:a/b@${base}`, { service: 'beacon', environment: ENVIRONMENT }))
   assert.match(
     await failure(feed, 'v1.1.0'),
-    /release_unusable .*v1\.1\.0 cannot be used: the feed answered with "v1\.2\.0"/,
+    /release_unusable .*v1\.1\.0 cannot be used: the feed answered with v1\.2\.0/,
   )
 })
 
@@ -369,6 +371,14 @@ test('github: a private repository works with a token, which the host of the ass
   }
 })
 
+test('github: a text in the place of the list is no list of releases', async () => {
+  await using stack = new AsyncDisposableStack()
+  const server = createServer((_, response) => response.end('"releases"'))
+  const base = stack.use(await listening(server)).url
+  const feed = stack.use(openFeed(`github:a/b@${base}`, { service: 'beacon', environment: ENVIRONMENT }))
+  assert.match(await failure(feed), /^check_failed .*expected a list of releases, got "releases"$/)
+})
+
 // ---- the way there -----------------------------------------------------------------------------------------------
 
 test('https: a redirect to plain http is refused, also to this machine, and nothing is asked there', async () => {
@@ -397,6 +407,20 @@ test('https: a server whose certificate nobody vouches for is refused', async ()
   const feed = stack.use(openFeed(server.staticUrl, { service: 'beacon', environment: ENVIRONMENT }))
   assert.match(await failure(feed), /^check_failed .*self.signed certificate/i)
   assert.is(server.requests.length, 0)
+})
+
+test('opening a feed loads no HTTP client; the first request does', async () => {
+  const program = `
+    const { createRequire } = await import('node:module')
+    const loaded = () => Object.keys(createRequire(${JSON.stringify(import.meta.url)}).cache).some((path) => path.includes('/undici/'))
+    const { openFeed } = await import(${JSON.stringify(new URL('../agent/feed/open.ts', import.meta.url).href)})
+    const feed = openFeed('http://127.0.0.1:9/', { service: 'beacon', environment: {} })
+    const before = loaded()
+    await feed.latest(new Set()).catch(() => {})
+    console.log(before, loaded())`
+  const args = ['--import', 'tsx', '--input-type=module', '--eval', program]
+  const { stdout } = await promisify(execFile)(process.execPath, args)
+  assert.is(stdout, 'false true\n')
 })
 
 test('http: a redirect from this machine to plain http on another is refused', async () => {
@@ -478,7 +502,6 @@ test('folder: a pipe in the place of a file is refused and not waited upon', asy
   await using it = await lab('folder', ['v1.1.0'])
   const sums = join(it.dist.dir, 'v1.1.0', 'SHA256SUMS')
   await rm(sums)
-  const { execFileSync } = await import('node:child_process')
   execFileSync('mkfifo', [sums])
   assert.match(await failure(it.feed), /^check_failed .*SHA256SUMS`: expected a regular file/)
 })

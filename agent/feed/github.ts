@@ -38,7 +38,7 @@ const PAGES_MAX = 3
 const KEPT_MAX = 8
 
 interface Kept {
-  value: unknown
+  listings: Listing[]
   etag: string | null
   next: string | null
   at: number
@@ -54,7 +54,9 @@ export function makeGithubFeed(options: GithubOptions): Feed {
     if (known && performance.now() - known.at < minAgeMs) return known
     const request = { url, maxBytes: LIST_MAX_BYTES, accept: ACCEPT, failure: 'check_failed', signal } as const
     const answer = await http.json({ ...request, known: known?.etag ?? null })
-    const fresh = { ...(answer ?? known ?? { value: null, etag: null, next: null }), at: performance.now() }
+    const { etag, next } = answer ?? known ?? { etag: null, next: null }
+    const listings = answer === null ? (known?.listings ?? []) : parseReleases(answer.value, authorized)
+    const fresh = { listings, etag, next, at: performance.now() }
     kept.delete(url)
     kept.set(url, fresh)
     for (const oldest of kept.keys()) if (kept.size > KEPT_MAX) kept.delete(oldest)
@@ -128,10 +130,7 @@ export function makeGithubFeed(options: GithubOptions): Feed {
       let problem: BatonError | null = null // of the newest release that is published and no good
       try {
         for (let page = 1; url !== null && page <= PAGES_MAX; page++) {
-          const { value, next }: Kept = await ask(url, signal)
-          if (!Array.isArray(value))
-            throw new BatonError('check_failed', `expected a list of releases, got ${quoted(value)}`)
-          const listings = (value as unknown[]).flatMap((entry) => parseRelease(entry, authorized) ?? [])
+          const { listings, next }: Kept = await ask(url, signal)
           try {
             const release = await newestUsable(listings, skip, (listing) => judge(listing, signal), onPassedOver)
             if (release !== null) return release
@@ -151,10 +150,8 @@ export function makeGithubFeed(options: GithubOptions): Feed {
     async byTag(value, signal) {
       const tag = parseTag(value)
       try {
-        const { value: found } = await ask(`${releases}/tags/${tag}`, signal)
-        const listing = parseRelease(found, authorized)
-        if (listing?.tag !== tag)
-          throw unusable(tag, `the feed answered with ${quoted(isObject(found) ? found['tag_name'] : found)}`)
+        const [listing] = (await ask(`${releases}/tags/${tag}`, signal)).listings
+        if (listing?.tag !== tag) throw unusable(tag, `the feed answered with ${listing?.tag ?? 'no release of ours'}`)
         const verdict = await judge(listing, signal)
         if ('why' in verdict) throw unusable(tag, verdict.why)
         return verdict.release
@@ -170,6 +167,14 @@ export function makeGithubFeed(options: GithubOptions): Feed {
     },
     bytes: (asset, from, validator, signal) => http.bytes(asset.url, from, validator, signal),
   }
+}
+
+/** Of an answer with a list of releases, or with one. */
+function parseReleases(value: unknown, authorized: boolean): Listing[] {
+  if (Array.isArray(value)) return (value as unknown[]).flatMap((entry) => parseRelease(entry, authorized) ?? [])
+  if (!isObject(value)) throw new BatonError('check_failed', `expected a list of releases, got ${quoted(value)}`)
+  const release = parseRelease(value, authorized)
+  return release === null ? [] : [release]
 }
 
 /** GitHub's `release` schema, the members that matter; null where it is no release of ours, such as `nightly`. */

@@ -72,6 +72,8 @@ export interface Faults {
   wrongContentRange?: boolean
   /** status of every asset answer */
   assetStatus?: number
+  /** besides these faults: those of the first answer with bytes of an asset, of the second, and so on; then none */
+  turns?: Faults[]
 }
 
 export interface ReleaseServerOptions extends Faults {
@@ -113,6 +115,8 @@ export interface ReleaseServer extends AsyncDisposable {
   /** newest last, at most REQUESTS_MAX */
   requests: Seen[]
   faults: Faults
+  /** no faults any more, and the counting of answers from the start */
+  heal(): void
   /** 0 or undefined: as fast as it goes */
   throttle(bytesPerSecond: number | undefined): void
   close(): Promise<void>
@@ -184,6 +188,10 @@ export async function releaseServer(options: ReleaseServerOptions): Promise<Rele
     port: bound,
     requests,
     faults,
+    heal: () => {
+      for (const name of Object.keys(faults)) Reflect.deleteProperty(faults, name)
+      Object.assign(state, { answers: 0, cutsMade: 0 })
+    },
     throttle: (value) => (state.bytesPerSecond = value),
     close,
     [Symbol.asyncDispose]: close,
@@ -310,7 +318,6 @@ async function answerStatic(state: State, request: IncomingMessage, response: Se
 
 /** `<tag>/<name>`: a file of a release. The small ones are made to lie by the faults, the assets are streamed. */
 async function answerFile(state: State, request: IncomingMessage, response: ServerResponse, path: string) {
-  const { faults } = state
   if (!(await exists(state, path))) return sendText(response, 404, 'Not Found\n')
   const file = join(state.options.dir, path)
   const name = path.slice(path.indexOf('/') + 1)
@@ -322,17 +329,23 @@ async function answerFile(state: State, request: IncomingMessage, response: Serv
     if (answeredByFault(state, response)) return
     return sendText(response, 200, await readFile(file, 'utf8'), 'application/octet-stream')
   }
+  const faults = { ...state.faults, ...state.faults.turns?.[state.answers] }
+  state.answers++
   if (faults.redirectAssetTo !== undefined) return redirect(response, faults.redirectAssetTo)
   if (faults.assetStatus !== undefined) return sendText(response, faults.assetStatus, 'no\n')
-  await sendAsset(state, request, response, file)
+  await sendAsset(state, faults, request, response, file)
 }
 
 // ---- bytes of an asset -------------------------------------------------------------------------------------------
 
-async function sendAsset(state: State, request: IncomingMessage, response: ServerResponse, file: string) {
-  const { faults } = state
+async function sendAsset(
+  state: State,
+  faults: Faults,
+  request: IncomingMessage,
+  response: ServerResponse,
+  file: string,
+): Promise<void> {
   const { size, mtimeMs } = await stat(file)
-  state.answers++
   const etag = `"${size.toString(16)}-${mtimeMs.toString(16)}${faults.changingEtag ? `-${state.answers}` : ''}"`
   const end = size - (faults.shorterBy ?? 0) + (faults.longerBy ?? 0)
   const ifRange = request.headers['if-range']
@@ -361,7 +374,7 @@ async function sendAsset(state: State, request: IncomingMessage, response: Serve
   const started = performance.now()
   for await (let chunk of bytesOf(file, from, end, size, faults)) {
     while (chunk.length > 0) {
-      const most = Math.min(chunk.length, pieceSize(state), cut - sent, stall - sent)
+      const most = Math.min(chunk.length, pieceSize(state, faults), cut - sent, stall - sent)
       if (most > 0) {
         if (!response.write(chunk.subarray(0, most))) await drained(response)
         if (response.destroyed) return
@@ -374,7 +387,7 @@ async function sendAsset(state: State, request: IncomingMessage, response: Serve
         await sleep(20) // what was written reaches the client before the reset does
         return void response.destroy()
       }
-      await pace(state, sent, started)
+      await pace(state, faults, sent, started)
     }
   }
   if (faults.contentLengthDelta) return void response.destroy()
@@ -398,13 +411,13 @@ async function* bytesOf(file: string, from: number, end: number, size: number, f
   while (faults.neverEnding) yield Buffer.alloc(65_536, 'x')
 }
 
-function pieceSize(state: State): number {
-  if (state.faults.byteEveryMs !== undefined) return 1
+function pieceSize(state: State, faults: Faults): number {
+  if (faults.byteEveryMs !== undefined) return 1
   return state.bytesPerSecond ? Math.max(1, Math.ceil(state.bytesPerSecond / 20)) : 65_536
 }
 
-async function pace(state: State, sent: number, started: number): Promise<void> {
-  if (state.faults.byteEveryMs !== undefined) return await sleep(state.faults.byteEveryMs)
+async function pace(state: State, faults: Faults, sent: number, started: number): Promise<void> {
+  if (faults.byteEveryMs !== undefined) return await sleep(faults.byteEveryMs)
   if (!state.bytesPerSecond) return
   const ahead = (sent / state.bytesPerSecond) * 1000 - (performance.now() - started)
   if (ahead > 1) await sleep(Math.min(ahead, 1_000))
