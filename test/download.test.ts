@@ -234,23 +234,24 @@ test('a connection that trickles is as dead as a silent one', async () => {
 
 test('a slow connection is not a stalled one', async () => {
   await using it = await lab({ bytesPerSecond: 600_000 })
-  await isWhole(it, await it.download({ stallMs: 400 }))
+  await isWhole(it, await it.download({ stallMs: 1_000 }))
   assert.is(it.server.requests.length, 1)
 })
 
 test('does not hold its own slowness against the connection', async () => {
-  await using it = await lab()
+  const executable = LONG.subarray(0, 400_000)
+  await using it = await lab({ executable })
   const disk = makeDisk()
   const create: typeof disk.create = async (path, mode) => {
     const file = await disk.create(path, mode)
     const write = file.write.bind(file) as (chunk: Uint8Array, at: number) => Promise<{ bytesWritten: number }>
     const slowly = async (chunk: Uint8Array, at: number) => {
-      await new Promise((resolve) => setTimeout(resolve, 150))
+      await new Promise((resolve) => setTimeout(resolve, 600))
       return await write(chunk, at)
     }
     return Object.assign(file, { write: slowly })
   }
-  await isWhole(it, await it.download({ disk: { ...disk, create }, stallMs: 100 }))
+  await isWhole(it, await it.download({ disk: { ...disk, create }, stallMs: 400 }), executable)
   assert.is(it.server.requests.length, 1)
 })
 
@@ -377,7 +378,7 @@ test('fuzz: whatever connection after connection does, it is the whole asset in 
       it.server.faults.turns = turns
       let candidate: Candidate
       try {
-        candidate = await it.download({ stallMs: 60, onProgress: () => {} })
+        candidate = await it.download({ stallMs: 250, onProgress: () => {} })
       } catch (error) {
         assert.ok(error instanceof BatonError, String(error))
         assert.equal(await readdir(it.directory), ['beacon'])
@@ -394,11 +395,11 @@ test('fuzz: whatever connection after connection does, it is the whole asset in 
 test('fuzz: where each connection fails in a way that passes, it is the whole asset in the end', async () => {
   await using it = await lab()
   await fuzz(
-    fc.array(passing, { maxLength: 4 }), // five in a row that bring nothing are the end
+    fc.array(passing, { maxLength: 3 }), // five in a row that bring nothing are the end
     async (turns) => {
       it.server.heal()
       it.server.faults.turns = turns
-      await using candidate = await it.download({ stallMs: 60, onProgress: () => {} })
+      await using candidate = await it.download({ stallMs: 250, onProgress: () => {} })
       await isWhole(it, candidate)
     },
     { runs: 60 },
