@@ -10,7 +10,6 @@ import { parseArgs } from 'node:util'
 import { asBatonError, BatonError, MEANINGS, reasonOf } from '../agent/errors.ts'
 import { isTag, parseTag } from '../agent/release.ts'
 import { SCHEMA } from '../agent/service/schema.ts'
-import { readAssets } from '../agent/web/assets.ts'
 import { bundle, PROJECT } from './lib/bundle.ts'
 import { COMPRESSIONS } from './lib/pack.ts'
 import { createProgress, formatBytes } from './lib/progress.ts'
@@ -66,7 +65,7 @@ export async function buildRelease(options: BuildOptions): Promise<BuiltRelease>
 }
 
 export function definitions(service: string, tag: string): Record<string, string> {
-  return { __BATON_SERVICE__: service, __BATON_TAG__: tag, __BATON_WEB__: JSON.stringify(readAssets()) }
+  return { __BATON_SERVICE__: service, __BATON_TAG__: tag }
 }
 
 // ---- the command line
