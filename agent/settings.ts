@@ -35,7 +35,7 @@ export interface EmbedOptions {
   healthPath?: string | null
   /** absolute path of the executable; default: this process's, where it is a single executable, else unmanaged */
   executable?: string | null
-  /** prefix of every path of the agent, such as `/beacon`; default none */
+  /** prefix of every path of the agent, such as `/tools`; default none */
   basePath?: string
   update?: UpdateSettings
   /** called when this process stops accepting: end what cannot move (WebSockets, long streams) */

@@ -25,7 +25,7 @@ const BUSY_TRIES = 10
 const BUSY_WAIT_MS = 50
 const KEPT_MAX = 8
 
-/** The name and the tag that `path` says: `beacon v1.1.0`. Throws verify_failed with what it did instead. */
+/** The name and the tag that `path` says: `<service> v1.1.0`. Throws verify_failed with what it did instead. */
 export async function runVersion(path: string, options: RunOptions = {}): Promise<{ service: string; tag: Tag }> {
   const depth = Number(process.env['BATON_DEPTH'] ?? 0)
   if (!(depth < DEPTH_MAX)) throw failed(path, `it would be the ${depth + 1}th executable that runs another`)

@@ -1,3 +1,5 @@
+// Downloads over real sockets that break, stall, trickle and lie, onto a real disk; what is left behind is looked at.
+
 import { execFile } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { mkdtemp, readFile, readdir, rm, stat, statfs, symlink, writeFile } from 'node:fs/promises'

@@ -1,3 +1,5 @@
+// One behaviour of all kinds of feed, over real sockets and real folders, and each way in which a feed goes wrong.
+
 import { execFile, execFileSync } from 'node:child_process'
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'

@@ -1,3 +1,5 @@
+// What a release is, as pure functions: tags, sums, manifests and verdicts, with examples and fuzzed.
+
 import { MANIFEST_NAME, SUMS_NAME, parseManifest, parseSums, sha256Of } from '../agent/papers.ts'
 import type { Papers } from '../agent/papers.ts'
 import { compareTags, isTag, parseTag } from '../agent/release.ts'

@@ -1,3 +1,5 @@
+// The verify stage with real executables: right ones, and each way in which one is not what it should be.
+
 import { execFile } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { chmod, mkdir, mkdtemp, open, readFile, rm, stat, writeFile } from 'node:fs/promises'

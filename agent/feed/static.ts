@@ -1,6 +1,6 @@
 // Releases in a folder: behind any web server (S3, nginx), or on a disk, a share or a USB stick. Layout:
 //   releases.json   { "format": 1, "releases": [{ "tag": "v1.0.0", "draft": false, "prerelease": false }] }
-//   v1.0.0/         SHA256SUMS release.json beacon-linux-x64.zst …
+//   v1.0.0/         SHA256SUMS release.json <service>-linux-x64.zst …
 // A folder on disk without releases.json is taken to hold what its `vX.Y.Z` folders say.
 
 import { constants, open, readdir } from 'node:fs/promises'

@@ -1,3 +1,5 @@
+// One helper of the steps: an error says what was being done, and keeps its code, its hint and its cause.
+
 import { BatonError, reasonOf } from '../errors.ts'
 import type { ErrorCode } from '../errors.ts'
 
