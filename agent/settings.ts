@@ -82,7 +82,10 @@ export function readSettings(options: EmbedOptions): Settings {
   )
   expect(isTag(tag), `\`tag\`: expected the form vX.Y.Z, got ${show(tag)}`)
   expect(password === null || typeof password === 'string', '`password`: expected a string or null')
-  expect(feed === null || (typeof feed === 'string' && feed !== ''), '`feed`: expected where releases are found, or null')
+  expect(
+    feed === null || (typeof feed === 'string' && feed !== ''),
+    '`feed`: expected where releases are found, or null',
+  )
   expect(isAbsolute(stateDirectory), `\`stateDirectory\`: expected an absolute path, got ${show(stateDirectory)}`)
   for (const key of ['database', 'executable'] as const) {
     const path = options[key]
