@@ -5,7 +5,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { constants } from 'node:fs'
-import { access, cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { access, cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { type IncomingMessage, request as httpRequest } from 'node:http'
 import type { Socket } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -197,7 +197,7 @@ export async function startRegistry(port = 5000): Promise<Registry> {
 /** What an image is made of, put into a registry without an engine. */
 export interface ImageOptions {
   /** path inside -> content */
-  files: Record<string, string | { from: string; mode?: number }>
+  files: Record<string, string | { from: string; mode?: number } | { link: string }>
   /** as in an image's configuration: Env, Cmd, Labels, Healthcheck, … */
   config: Record<string, unknown>
   architecture?: string
@@ -216,6 +216,7 @@ export async function publish(
     const to = join(root, path)
     await mkdir(dirname(to), { recursive: true })
     if (typeof content === 'string') await writeFile(to, content)
+    else if ('link' in content) await symlink(content.link, to)
     else {
       await cp(content.from, to, { dereference: true })
       await run(['chmod', (content.mode ?? 0o755).toString(8), to])

@@ -68,7 +68,10 @@ function compareConfig({ before, after, oldImage, newImage }: Pair): Difference[
   return found
 
   function becauseOf(key: string, was: unknown, is: unknown): Because {
-    if (key === 'Hostname') return was === shortId(before.Id) && is === shortId(after.Id) ? 'identity' : 'unexplained'
+    // one that lives in another container's network shows that one's name once it runs
+    const borrowed = before.HostConfig.NetworkMode.startsWith('container:')
+    if (key === 'Hostname')
+      return borrowed || (was === shortId(before.Id) && is === shortId(after.Id)) ? 'identity' : 'unexplained'
     return isSame(was, old[key]) && isSame(is, fresh[key]) ? 'image' : 'unexplained'
   }
 }

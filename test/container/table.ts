@@ -1,0 +1,423 @@
+// The table: containers in many configurations, each recreated with a newer image on a real engine.
+// The oracle shares nothing with the product: a control container, made by the same `docker create` line from the new image,
+// must look the same as the recreated one.
+
+import { suite } from '../suite.ts'
+import { equal, ok } from '../assert.ts'
+import { type Inspection, labReason, type LabEngine, startEngine, startRegistry } from '../lab/docker.ts'
+import { deployIn, healthy, publishGood } from './probe.ts'
+
+interface Case {
+  title: string
+  /** of `docker run`, before the image */
+  options?: string[]
+  /** after the image */
+  command?: string[]
+  /** `docker` lines before and after the container is made; NAME is its name */
+  prepare?: string[][]
+  then?: string[][]
+  /** paths, as in the flattened inspection, that may differ from the control, and why */
+  differs?: RegExp
+  /** what else must be so; `before` and `after` are inspections */
+  check?: (before: Inspection, after: Inspection, engine: LabEngine) => void | Promise<void>
+}
+
+const HTTPD = ['-p', '8080', '-h', '/']
+const TRUE = ['--health-cmd', 'true', '--health-interval', '200ms']
+const CARRIED = /^HostConfig\.Binds/
+
+const CASES: Case[] = [
+  { title: 'nothing set', differs: CARRIED },
+  {
+    title: 'variables: its own, one of the image changed, empty, with spaces, = and line ends',
+    options: [
+      '-e',
+      'COLOR=blue',
+      '-e',
+      'OWN=a b',
+      '-e',
+      'EMPTY=',
+      '-e',
+      'EQUALS=a=b=c',
+      '-e',
+      'LINES=one\ntwo',
+      '-e',
+      'UMLAUT=ä€',
+    ],
+    differs: CARRIED,
+  },
+  {
+    title: 'labels: its own, and one of the image changed',
+    options: ['--label', 'shape=round', '--label', 'own=1'],
+    differs: CARRIED,
+  },
+  { title: 'a command', command: HTTPD, differs: CARRIED, options: noCheck() },
+  {
+    title: 'an entrypoint with a command',
+    options: ['--entrypoint', '/bin/busybox', ...noCheck()],
+    command: ['httpd', '-f', ...HTTPD],
+    differs: CARRIED,
+  },
+  {
+    title: 'an entrypoint without a command',
+    options: ['--entrypoint', '/bin/sh', '--no-healthcheck', '-t'],
+    differs: CARRIED,
+    check: (_, after) => equal([after.Config.Entrypoint, after.Config.Cmd], [['/bin/sh'], null]),
+  },
+  {
+    title: 'an emptied entrypoint',
+    options: ['--entrypoint', '', ...noCheck()],
+    command: ['/bin/busybox', 'httpd', '-f', ...HTTPD],
+    differs: CARRIED,
+    check: (_, after) => equal(after.Config.Entrypoint, null),
+  },
+  {
+    title: 'a health check of its own',
+    options: ['--health-cmd', 'true', '--health-interval', '270ms'],
+    differs: CARRIED,
+  },
+  { title: 'no health check', options: ['--no-healthcheck'], differs: CARRIED },
+  {
+    title: 'one field of the health check',
+    options: ['--health-retries', '7'],
+    differs: CARRIED,
+    check: (_, after) => equal([after.Config.Healthcheck.Retries, after.Config.Healthcheck.Interval], [7, 260_000_000]),
+  },
+  {
+    title: 'a user and groups',
+    options: ['--user', '1000:1000', '--group-add', '2000', '--group-add', '2001'],
+    differs: CARRIED,
+  },
+  { title: 'a working directory', options: ['-w', '/data'], differs: CARRIED },
+  {
+    title: 'published ports: fixed, random, udp, exposed by nobody else',
+    options: ['-p', '127.0.0.1:18011:8080', '-p', '127.0.0.1::9999', '-p', '18012:5353/udp', '--expose', '6060'],
+    differs: CARRIED,
+  },
+  { title: 'all ports published', options: ['-P'], differs: CARRIED },
+  {
+    title: 'a port published that only the old image exposes',
+    options: ['-p', '127.0.0.1:18013:7070'],
+    differs: CARRIED,
+  },
+  {
+    title: 'a named volume and a bind mount, read-only',
+    prepare: [['volume', 'create', 'kept']],
+    options: ['-v', 'kept:/kept', '-v', '/etc/hostname:/etc/machine:ro', '-v', 'named-data:/data'],
+    then: [['exec', 'NAME', '/bin/busybox', 'touch', '/kept/here', '/data/here']],
+    check: async (_, { Name }, engine) =>
+      void (await engine.docker('exec', Name.slice(1), '/bin/busybox', 'ls', '/kept/here', '/data/here')),
+  },
+  {
+    title: 'anonymous volumes, of the image and of a person: the data is there',
+    options: ['-v', '/scratch'],
+    then: [['exec', 'NAME', '/bin/busybox', 'touch', '/data/here', '/scratch/here']],
+    differs: CARRIED,
+    check: async (before, after, engine) => {
+      await engine.docker('exec', after.Name.slice(1), '/bin/busybox', 'ls', '/data/here', '/scratch/here')
+      const volumes = (of: Inspection) =>
+        of.Mounts.filter((mount: Inspection) => mount.Destination !== '/more')
+          .map((mount: Inspection) => mount.Name)
+          .toSorted()
+      equal(volumes(after), volumes(before))
+    },
+  },
+  {
+    title: 'mounts: a volume without a name, a volume with options, a tmpfs',
+    options: [
+      ...['--mount', 'type=volume,dst=/unnamed', '--mount', 'type=volume,src=with-options,dst=/data,volume-nocopy'],
+      ...[
+        '--mount',
+        'type=tmpfs,dst=/scratch,tmpfs-size=1048576',
+        '--mount',
+        'type=bind,src=/usr,dst=/host-usr,readonly',
+      ],
+    ],
+    then: [['exec', 'NAME', '/bin/busybox', 'touch', '/unnamed/here']],
+    differs: /^HostConfig\.(Binds|Mounts)/,
+    check: async (_, { Name }, engine) =>
+      void (await engine.docker('exec', Name.slice(1), '/bin/busybox', 'ls', '/unnamed/here')),
+  },
+  {
+    title: 'volumes from another container',
+    prepare: [['create', '--name', 'NAME-lender', '-v', 'lent:/lent', '-v', '/also', 'OLD']],
+    options: ['--volumes-from', 'NAME-lender'],
+    check: (_, after) => equal(after.HostConfig.Binds, null),
+  },
+  {
+    title: 'a network of its own with aliases',
+    prepare: [['network', 'create', 'NAME-net']],
+    options: ['--network', 'NAME-net', '--network-alias', 'one', '--network-alias', 'two'],
+    differs: CARRIED,
+  },
+  {
+    title: 'two networks with fixed addresses',
+    prepare: [
+      ['network', 'create', '--subnet', '10.91.1.0/24', 'NAME-a'],
+      ['network', 'create', '--subnet', '10.91.2.0/24', 'NAME-b'],
+    ],
+    options: ['--network', 'NAME-a', '--ip', '10.91.1.77', '--network-alias', 'first'],
+    then: [['network', 'connect', '--ip', '10.91.2.77', '--alias', 'second', 'NAME-b', 'NAME']],
+    differs: CARRIED,
+    check: (_, { Name, NetworkSettings: { Networks } }) =>
+      equal(
+        [Networks[`${Name.slice(1)}-a`].IPAddress, Networks[`${Name.slice(1)}-b`].IPAddress],
+        ['10.91.1.77', '10.91.2.77'],
+      ),
+  },
+  {
+    title: 'a network left and another one joined',
+    prepare: [
+      ['network', 'create', 'NAME-left'],
+      ['network', 'create', 'NAME-joined'],
+    ],
+    options: ['--network', 'NAME-left'],
+    then: [
+      ['network', 'disconnect', 'NAME-left', 'NAME'],
+      ['network', 'connect', 'NAME-joined', 'NAME'],
+    ],
+    differs: CARRIED,
+    check: (_, { Name, NetworkSettings: { Networks } }) => equal(Object.keys(Networks), [`${Name.slice(1)}-joined`]),
+  },
+  {
+    title: 'a link of the old kind',
+    prepare: [['run', '-d', '--name', 'NAME-other', 'OLD']],
+    options: ['--link', 'NAME-other:other'],
+    differs: CARRIED,
+    check: (_, { Name, HostConfig }) => equal(HostConfig.Links, [`/${Name.slice(1)}-other:${Name}/other`]),
+  },
+  {
+    title: "the host's network",
+    options: ['--network', 'host', ...TRUE],
+    command: ['-p', '18021', '-h', '/'],
+    differs: CARRIED,
+  },
+  { title: 'no network', options: ['--network', 'none'], differs: CARRIED },
+  {
+    title: "another container's network",
+    prepare: [['run', '-d', '--name', 'NAME-other', 'OLD']],
+    options: ['--network', 'container:NAME-other', ...TRUE],
+    command: ['-p', '18022', '-h', '/'],
+    differs: CARRIED,
+  },
+  {
+    title: 'limits of memory, processors and processes',
+    options: [
+      '--memory',
+      '64m',
+      '--memory-swap',
+      '96m',
+      '--memory-reservation',
+      '32m',
+      '--cpus',
+      '0.75',
+      '--cpu-shares',
+      '512',
+      '--cpuset-cpus',
+      '0',
+      '--pids-limit',
+      '100',
+    ],
+    differs: CARRIED,
+  },
+  {
+    title: 'capabilities, security options, read-only root',
+    options: [
+      '--cap-drop',
+      'ALL',
+      '--cap-add',
+      'NET_BIND_SERVICE',
+      '--security-opt',
+      'no-new-privileges',
+      '--security-opt',
+      'seccomp=unconfined',
+      '--read-only',
+      '--tmpfs',
+      '/tmp:size=1m',
+    ],
+    differs: CARRIED,
+  },
+  {
+    title: 'devices',
+    options: ['--device', '/dev/null:/dev/void:rw', '--device-cgroup-rule', 'c 42:* rmw'],
+    differs: CARRIED,
+  },
+  {
+    title: 'log options',
+    options: ['--log-driver', 'json-file', '--log-opt', 'max-size=1m', '--log-opt', 'max-file=2'],
+    differs: CARRIED,
+  },
+  { title: 'another log driver', options: ['--log-driver', 'local'], differs: CARRIED },
+  { title: 'restart on failure, at most three times', options: ['--restart', 'on-failure:3'], differs: CARRIED },
+  { title: 'restart unless stopped', options: ['--restart', 'unless-stopped'], differs: CARRIED },
+  {
+    title: 'an init, a stop signal, a stop timeout',
+    options: ['--init', '--stop-signal', 'SIGTERM', '--stop-timeout', '3'],
+    differs: CARRIED,
+  },
+  {
+    title: 'host name, domain, hosts, resolver',
+    options: [
+      '--hostname',
+      'beacon',
+      '--domainname',
+      'example.org',
+      '--add-host',
+      'db:10.0.0.9',
+      '--dns',
+      '10.0.0.53',
+      '--dns-search',
+      'example.org',
+      '--dns-option',
+      'ndots:2',
+    ],
+    differs: CARRIED,
+  },
+  {
+    title: 'ulimits, sysctls, shared memory',
+    options: [
+      '--ulimit',
+      'nofile=1024:2048',
+      '--sysctl',
+      'net.ipv4.ip_local_port_range=20000 60000',
+      '--shm-size',
+      '8m',
+      '--ipc',
+      'shareable',
+    ],
+    differs: CARRIED,
+  },
+  {
+    title: 'a terminal and an open input',
+    options: ['-it'],
+    differs: /^HostConfig\.Binds|^Config\.StdinOnce/,
+    check: (before, after) => equal(after.Config.StdinOnce, before.Config.StdinOnce),
+  },
+  { title: "the host's processes and host name", options: ['--pid', 'host', '--uts', 'host'], differs: CARRIED },
+  {
+    title: 'a hardware address',
+    options: ['--mac-address', '92:d0:c6:0a:29:33'],
+    differs: CARRIED,
+    check: (_, after) => equal(after.NetworkSettings.MacAddress, '92:d0:c6:0a:29:33'),
+  },
+  { title: 'a name that is not plain', options: ['--oom-score-adj', '100', '--cgroupns', 'host'], differs: CARRIED },
+]
+
+const AT_ONCE = 4
+const skip = labReason()
+const test = suite('container table', { timeoutMs: 120_000, skip })
+const engine = skip === null ? await startEngine() : null
+const registry = skip === null ? await startRegistry() : null
+const results = CASES.map(() => Promise.withResolvers<void>())
+for (const { promise } of results) promise.catch(() => {})
+
+test.before(async () => {
+  if (registry === null) return
+  await publishGood(registry.host)
+  const queue = [...CASES.entries()]
+  const worker = async (): Promise<void> => {
+    for (let next = queue.shift(); next; next = queue.shift()) {
+      const [i, one] = next
+      await recreated(one, i).then(results[i]?.resolve, results[i]?.reject)
+    }
+  }
+  for (let i = 0; i < AT_ONCE; i++) void worker()
+})
+
+for (const [i, { title }] of CASES.entries()) {
+  test(`recreates a container with ${title}`, async () => await results[i]?.promise)
+}
+
+test.after(async () => {
+  await engine?.stop()
+  await registry?.stop()
+})
+
+test.run()
+
+async function recreated(one: Case, i: number): Promise<void> {
+  if (engine === null || registry === null) throw new Error('no lab')
+  const name = i % 7 === 6 ? `t${i}.A_b-c` : `t${i}`
+  const [old, fresh] = [`${registry.host}/beacon:v1.0.0`, `${registry.host}/beacon:v1.1.0`]
+  const fill = (line: readonly string[], as = name) =>
+    line.map((word) => word.replace(/\bNAME\b/g, as).replace(/\bOLD\b/g, old))
+  const ownNames = (line: readonly string[], as: string) => fill(line, name).map((word) => (word === name ? as : word))
+
+  for (const line of one.prepare ?? []) await engine.docker(...fill(line))
+  await engine.docker('run', '-d', '--name', name, ...fill(one.options ?? []), old, ...(one.command ?? []))
+  for (const line of one.then ?? []) await engine.docker(...fill(line))
+  await healthy(engine, name)
+  const before = await engine.inspect(name)
+
+  const dry = await deployIn(engine, { container: name, release: 'v1.1.0', dryRun: true })
+  equal((await engine.inspect(name)).Id, before.Id, 'a dry run changes nothing')
+  const ended = await deployIn(engine, { container: name, release: 'v1.1.0' })
+  equal([ended.outcome, ended.error?.message ?? null], ['updated', null])
+  const after = await engine.inspect(name)
+  ok(after.State.Running)
+  ok(after.Id !== before.Id)
+
+  const control = `${name}-control`
+  await engine.docker('create', '--name', control, ...fill(one.options ?? []), fresh, ...(one.command ?? []))
+  for (const line of one.then ?? []) if (line[0] === 'network') await engine.docker(...ownNames(line, control))
+  const [is, should] = [after, await engine.inspect(control)].map(flatten) as [Map<string, string>, Map<string, string>]
+  const wrong = [...new Set([...is.keys(), ...should.keys()])]
+    .filter((path) => is.get(path) !== should.get(path) && !(one.differs?.test(path) ?? false))
+    .map((path) => `${path}: expected ${should.get(path)}, got ${is.get(path)}`)
+  equal(wrong, [])
+  await one.check?.(before, after, engine)
+
+  // the plan told the truth: what differs now is what the dry run said
+  const planned = (events: typeof dry.events) =>
+    events.find(({ event }) => event === 'plan') as { differences: { path: string; because: string }[] } | undefined
+  const lines = (list: { path: string; because: string }[] = []) =>
+    list.map(({ path, because }) => `${because} ${path}`).toSorted()
+  equal(lines(planned(dry.events)?.differences), lines(planned(ended.events)?.differences))
+  equal(
+    lines(planned(dry.events)?.differences).filter((line) => line.startsWith('unexplained')),
+    [],
+  )
+  await engine.docker('rm', '-f', name, control, `${name}-baton-previous`)
+}
+
+/** `path` -> JSON of the value, for all that a person or an image sets. */
+function flatten(inspection: Inspection): Map<string, string> {
+  const { Config, HostConfig, Mounts, NetworkSettings, Id, Name } = inspection
+  const result = new Map<string, string>()
+  const put = (path: string, value: Inspection): void => {
+    if (
+      value === null ||
+      value === undefined ||
+      value === '' ||
+      (typeof value === 'object' && Object.keys(value).length === 0)
+    )
+      return
+    if (typeof value === 'object' && !Array.isArray(value)) {
+      for (const [key, one] of Object.entries(value)) put(`${path}.${key}`, one)
+    } else
+      result.set(
+        path,
+        JSON.stringify(path === 'HostConfig.Binds' ? value.toSorted() : value).replaceAll(`${Name}/`, '/SELF/'),
+      )
+  }
+  const { Labels, Hostname, AttachStdout, AttachStderr, AttachStdin, Env, ...config } = Config
+  put('Config', config)
+  put('Config.Env', Env.toSorted())
+  if (Hostname !== Id.slice(0, 12)) put('Config.Hostname', Hostname)
+  put('Config.Labels', { ...Labels, 'baton.recreated-from': undefined })
+  put('HostConfig', { ...HostConfig, ContainerIDFile: undefined })
+  for (const { Type, Name: volume, Destination, RW, Driver } of Mounts) {
+    put(`Mounts.${Destination}`, { Type, RW, Driver, volume: /^[0-9a-f]{64}$/.test(volume) ? 'anonymous' : volume })
+  }
+  for (const [network, { IPAMConfig, Links, Aliases, DriverOpts }] of Object.entries<Inspection>(
+    NetworkSettings.Networks,
+  )) {
+    const aliases = (Aliases ?? []).filter((alias: string) => alias !== Id.slice(0, 12))
+    put(`Networks.${network}`, { joined: 'yes', IPAMConfig, Links, aliases, DriverOpts })
+  }
+  return result
+}
+
+function noCheck(): string[] {
+  return ['--no-healthcheck']
+}
