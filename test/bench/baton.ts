@@ -94,6 +94,7 @@ export async function baton(): Promise<Peer> {
       const installed = await install(place, releases, { backup: true })
       const client = createClient(place.port)
       let ordered: Operation | null = null
+      let restartMs = 0
       return {
         prepare: async () => undefined,
         async go() {
@@ -103,9 +104,11 @@ export async function baton(): Promise<Peer> {
           const before = installed.pid
           const status = await client.ended(ordered?.id ?? '')
           installed.pid = status.instance.pid
+          restartMs = status.operation?.handover?.switchMs ?? 0
           track(installed.pid)
           if (!(await gone(before, 10_000))) throw new Error(`the predecessor ${before} is still there`)
         },
+        restartMs: () => restartMs,
         [Symbol.asyncDispose]: () => installed[Symbol.asyncDispose](),
       }
     },
@@ -213,13 +216,15 @@ export function createClient(port: number): Client {
   }
   const status = async (): Promise<Status> => {
     const answer = await ask('GET', '/admin/update/status')
-    if (answer.status !== 200) throw new Error(`status: expected 200, got ${answer.status} ${JSON.stringify(answer.body)}`)
+    if (answer.status !== 200)
+      throw new Error(`status: expected 200, got ${answer.status} ${JSON.stringify(answer.body)}`)
     return answer.body as Status
   }
   return {
     async order(path, body) {
       const answer = await ask('POST', path, body)
-      if (answer.status !== 202) throw new Error(`${path}: expected 202, got ${answer.status} ${JSON.stringify(answer.body)}`)
+      if (answer.status !== 202)
+        throw new Error(`${path}: expected 202, got ${answer.status} ${JSON.stringify(answer.body)}`)
       return answer.body as Operation
     },
     status,
@@ -241,4 +246,3 @@ export function createClient(port: number): Client {
     },
   }
 }
-

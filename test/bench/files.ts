@@ -32,7 +32,9 @@ export async function serveFolder(folder: string, place: string, tools: Tools): 
 
 async function writeConfiguration(folder: string, place: string, port: number): Promise<string> {
   const path = join(place, 'files.conf')
-  const temporary = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map((name) => `${name}_temp_path ${place}/${name};`)
+  const temporary = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map(
+    (name) => `${name}_temp_path ${place}/${name};`,
+  )
   const text = `${process.getuid?.() === 0 ? 'user root;' : ''}
 daemon off;
 worker_processes 1;

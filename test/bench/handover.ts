@@ -41,6 +41,8 @@ export interface PeerResult {
   /** median of switches without load, from "go" to the new version answering */
   quietSwitchMs: number
   switchOverBareStart: number
+  /** of the quiet switches, what went into starting and taking over; null where the peer does not tell */
+  restartMs: number | null
   /** median of switches under load */
   loadedSwitchMs: number
   loads: Record<(typeof LOADS)[number], LoadResult>
@@ -113,7 +115,7 @@ async function measure(peer: Peer, tools: Tools, scale: Scale): Promise<PeerResu
   await using _backend = await openApp(tools.app, 'plain', backend)
   await untilAnswers(backend.port, null, performance.now())
 
-  const { starts, quiet } = await measureQuiet(peer, place, scale)
+  const { starts, quiet, restarts } = await measureQuiet(peer, place, scale)
   const { loaded, totals } = await measureLoaded(peer, place, scale)
   await rm(folder, { recursive: true, force: true })
   await rm(backend.folder, { recursive: true, force: true })
@@ -128,15 +130,21 @@ async function measure(peer: Peer, tools: Tools, scale: Scale): Promise<PeerResu
     bareStartMs: round(median(starts)),
     quietSwitchMs: round(median(quiet)),
     switchOverBareStart: Math.round((median(quiet) / median(starts)) * 100) / 100,
+    restartMs: restarts.length === 0 ? null : round(median(restarts)),
     loadedSwitchMs: round(median(loaded)),
     loads: Object.fromEntries(LOADS.map((mode, i) => [mode, resultOf(totals[i])])) as PeerResult['loads'],
   }
 }
 
 /** Bare starts and switches without load, turn by turn, so that what else the machine does hits both. */
-async function measureQuiet(peer: Peer, place: Place, scale: Scale): Promise<{ starts: number[]; quiet: number[] }> {
+async function measureQuiet(
+  peer: Peer,
+  place: Place,
+  scale: Scale,
+): Promise<{ starts: number[]; quiet: number[]; restarts: number[] }> {
   const starts: number[] = []
   const quiet: number[] = []
+  const restarts: number[] = []
   await using running = await peer.open(place)
   await untilAnswers(place.port, null, performance.now())
   let tag: Tag = TAGS[0]
@@ -149,9 +157,10 @@ async function measureQuiet(peer: Peer, place: Place, scale: Scale): Promise<{ s
       tag = other(tag)
       quiet.push(await switchOnce(running, place.port, tag))
       await running.finish()
+      if (running.restartMs !== undefined) restarts.push(running.restartMs())
     }
   }
-  return { starts, quiet }
+  return { starts, quiet, restarts }
 }
 
 async function measureLoaded(peer: Peer, place: Place, scale: Scale): Promise<{ loaded: number[]; totals: Totals[] }> {

@@ -11,7 +11,7 @@ import { assetName } from '../../deploy/lib/publish.ts'
 import { spawnLoad } from '../lab/load.ts'
 import { buildReleases, install, PASSWORD } from './baton.ts'
 import { openApp } from './peers.ts'
-import { end, freePort, memoryOf, start, untilAnswers } from './processes.ts'
+import { end, freePort, memoryOf, processorMsOf, start, untilAnswers } from './processes.ts'
 import { CACHE, writeBundle } from './setup.ts'
 import type { Tools } from './setup.ts'
 import { median, medianRatio } from './statistics.ts'
@@ -23,6 +23,8 @@ export interface OverheadResult {
   embedded: Throughput
   /** requests a second with the agent over those without, median of pairs */
   ratio: number
+  /** processor time per request with the agent over without, median of pairs */
+  processorRatio: number
   memory: { bareNodeKb: number; withoutAgentKb: number; withAgentKb: number; executableKb: number }
   executable: { bytes: number; zstdBytes: number; gzipBytes: number; nodeBytes: number; bundleBytes: number }
   startup: { executableMs: number; bundleMs: number; ratio: number; starts: number }
@@ -31,6 +33,8 @@ export interface OverheadResult {
 export interface Throughput {
   requestsPerSecond: number
   p99Ms: number
+  /** processor time of the server per request: says the same with less noise */
+  processorUs: number
 }
 
 export interface OverheadOptions {
@@ -71,63 +75,93 @@ export async function run({ tools, long, say }: OverheadOptions): Promise<Overhe
   return result
 }
 
-async function measureThroughput(tools: Tools, bundle: string, folder: string, long: boolean, say: (line: string) => void) {
+async function measureThroughput(
+  tools: Tools,
+  bundle: string,
+  folder: string,
+  long: boolean,
+  say: (line: string) => void,
+) {
   const [rounds, roundMs] = long ? [21, 5000] : [9, 2000]
   const bare = { folder: join(folder, 'bare'), port: await freePort(), backendPort: 0, drainMs: 1000 }
   const embedded = { folder: join(folder, 'embedded'), port: await freePort() }
-  await using _bare = await openApp(tools.app, 'plain', bare)
-  await using _embedded = await openService(bundle, embedded)
+  await using bareService = await openApp(tools.app, 'plain', bare)
+  await using service = await openService(bundle, embedded)
   await untilAnswers(bare.port, null, performance.now())
   await untilAnswers(embedded.port, null, performance.now())
-  const measure = 'missing' in tools.wrk ? byOwnLoad : (port: number, ms: number) => byWrk(tools, port, ms)
-  for (const port of [bare.port, embedded.port]) await measure(port, 1000) // until the code is hot
+  const client = 'missing' in tools.wrk ? byOwnLoad : (port: number, ms: number) => byWrk(tools, port, ms)
+  const measure = async ({ pid, port }: { pid: number; port: number }, ms: number): Promise<Throughput> => {
+    const before = processorMsOf(pid)
+    const { requests, ...rates } = await client(port, ms)
+    return { ...rates, processorUs: ((processorMsOf(pid) - before) * 1000) / requests }
+  }
+  const [bareServer, embeddedServer] = [
+    { pid: bareService.pid, port: bare.port },
+    { pid: service.pid, port: embedded.port },
+  ]
+  for (const server of [bareServer, embeddedServer]) await measure(server, 1000) // until the code is hot
   const without: Throughput[] = []
   const withAgent: Throughput[] = []
   for (let i = 0; i < rounds; i++) {
     say(`overhead: round ${i + 1} of ${rounds}`)
-    const turns: [Throughput[], number][] = [
-      [without, bare.port],
-      [withAgent, embedded.port],
+    const turns = [
+      { into: without, server: bareServer },
+      { into: withAgent, server: embeddedServer },
     ]
-    for (const [into, port] of i % 2 === 0 ? turns : turns.toReversed()) into.push(await measure(port, roundMs))
+    for (const { into, server } of i % 2 === 0 ? turns : turns.toReversed()) into.push(await measure(server, roundMs))
   }
   return {
     measuredBy: 'missing' in tools.wrk ? 'the load of the tests' : tools.wrk.version,
     rounds,
     bare: middle(without),
     embedded: middle(withAgent),
-    ratio:
-      Math.round(
-        medianRatio(without.map((one, i) => [withAgent[i]?.requestsPerSecond ?? 0, one.requestsPerSecond] as const)) * 1000,
-      ) / 1000,
+    ratio: ratioOf(withAgent, without, 'requestsPerSecond'),
+    processorRatio: ratioOf(withAgent, without, 'processorUs'),
   }
 }
 
-async function byWrk(tools: Tools, port: number, ms: number): Promise<Throughput> {
+function ratioOf(some: Throughput[], others: Throughput[], of: keyof Throughput): number {
+  const pairs = others.map((other, i) => [some[i]?.[of] ?? Number.NaN, other[of]] as const)
+  return Math.round(medianRatio(pairs) * 1000) / 1000
+}
+
+type Rates = Omit<Throughput, 'processorUs'> & { requests: number }
+
+async function byWrk(tools: Tools, port: number, ms: number): Promise<Rates> {
   if ('missing' in tools.wrk) throw new Error('wrk is missing')
   const args = ['-t1', `-c${CONNECTIONS}`, `-d${Math.round(ms / 1000)}s`, '--latency', `http://127.0.0.1:${port}/`]
   const wrk = start(tools.wrk.path, args, { env: tools.wrk.env })
   await wrk.exited
   const output = wrk.output()
   const requests = /Requests\/sec:\s+([0-9.]+)/.exec(output)
+  const total = /(\d+) requests in/.exec(output)
   const p99 = /99%\s+([0-9.]+)(us|ms|s)/.exec(output)
-  if (requests === null || p99 === null || /Socket errors|Non-2xx/.test(output)) throw new Error(`wrk: ${output}`)
+  if (requests === null || total === null || p99 === null || /Socket errors|Non-2xx/.test(output))
+    throw new Error(`wrk: ${output}`)
   const unit = { us: 0.001, ms: 1, s: 1000 }[p99[2] ?? 'ms'] ?? 1
-  return { requestsPerSecond: Number(requests[1]), p99Ms: Number(p99[1]) * unit }
+  return { requestsPerSecond: Number(requests[1]), p99Ms: Number(p99[1]) * unit, requests: Number(total[1]) }
 }
 
-async function byOwnLoad(port: number, ms: number): Promise<Throughput> {
+async function byOwnLoad(port: number, ms: number): Promise<Rates> {
   const load = await spawnLoad({ mode: 'keepalive', clients: CONNECTIONS, port, maxMs: ms })
   const totals = await load.done
   if (totals.lost > 0) throw new Error(`lost: ${JSON.stringify(totals.errors)}`)
-  return { requestsPerSecond: (totals.ok / totals.durationMs) * 1000, p99Ms: totals.latency.p99Ms }
+  const { ok, durationMs, latency } = totals
+  return { requestsPerSecond: (ok / durationMs) * 1000, p99Ms: latency.p99Ms, requests: ok }
 }
 
 /** The service with the agent as a bundle under Node: unmanaged, which changes nothing in how it answers. */
-async function openService(bundle: string, { folder, port }: { folder: string; port: number }): Promise<{ pid: number } & AsyncDisposable> {
+async function openService(
+  bundle: string,
+  { folder, port }: { folder: string; port: number },
+): Promise<{ pid: number } & AsyncDisposable> {
   await mkdir(folder, { recursive: true })
   const configPath = join(folder, 'config.json')
-  const config = { dashboard: { password: PASSWORD }, listen: { host: '127.0.0.1', port }, stateDirectory: join(folder, 'state') }
+  const config = {
+    dashboard: { password: PASSWORD },
+    listen: { host: '127.0.0.1', port },
+    stateDirectory: join(folder, 'state'),
+  }
   await writeFile(configPath, JSON.stringify(config), { mode: 0o600 })
   await mkdir(config.stateDirectory, { recursive: true })
   const { pid } = start(process.execPath, [bundle, '--config', configPath])
@@ -136,14 +170,24 @@ async function openService(bundle: string, { folder, port }: { folder: string; p
 
 const IDLE_MS = 1500
 
-async function measureMemory(tools: Tools, bundle: string, folder: string, releases: Awaited<ReturnType<typeof buildReleases>>) {
+async function measureMemory(
+  tools: Tools,
+  bundle: string,
+  folder: string,
+  releases: Awaited<ReturnType<typeof buildReleases>>,
+) {
   const idle = async (opened: { pid: number } & AsyncDisposable, port: number): Promise<number> => {
     await using one = opened
     await untilAnswers(port, null, performance.now())
     await sleep(IDLE_MS)
     return memoryOf(one.pid).rssKb
   }
-  const place = async (name: string) => ({ folder: join(folder, `memory-${name}`), port: await freePort(), backendPort: 0, drainMs: 1000 })
+  const place = async (name: string) => ({
+    folder: join(folder, `memory-${name}`),
+    port: await freePort(),
+    backendPort: 0,
+    drainMs: 1000,
+  })
   const [bare, app, service, managed] = await Promise.all(['bare', 'app', 'service', 'managed'].map(place))
   if (!bare || !app || !service || !managed) throw new Error('no places')
   await Promise.all([bare, app, service, managed].map((one) => mkdir(one.folder, { recursive: true })))
@@ -157,7 +201,12 @@ async function measureMemory(tools: Tools, bundle: string, folder: string, relea
   }
 }
 
-async function measureStartup(releases: Awaited<ReturnType<typeof buildReleases>>, entry: string, folder: string, starts: number) {
+async function measureStartup(
+  releases: Awaited<ReturnType<typeof buildReleases>>,
+  entry: string,
+  folder: string,
+  starts: number,
+) {
   const bundle = await writeBundle('reference', entry, {
     __BATON_SERVICE__: DEFAULT_SERVICE,
     __BATON_TAG__: releases.v100.tag,
@@ -167,7 +216,12 @@ async function measureStartup(releases: Awaited<ReturnType<typeof buildReleases>
   const script: number[] = []
   for (let i = 0; i < starts; i++) {
     for (const kind of i % 2 === 0 ? (['executable', 'script'] as const) : (['script', 'executable'] as const)) {
-      const place = { folder: join(folder, `start-${i}-${kind}`), port: await freePort(), backendPort: 0, drainMs: 1000 }
+      const place = {
+        folder: join(folder, `start-${i}-${kind}`),
+        port: await freePort(),
+        backendPort: 0,
+        drainMs: 1000,
+      }
       await mkdir(place.folder, { recursive: true })
       if (kind === 'executable') {
         await using installed = await install(place, releases)
@@ -192,5 +246,6 @@ function middle(all: Throughput[]): Throughput {
   return {
     requestsPerSecond: Math.round(median(all.map((one) => one.requestsPerSecond))),
     p99Ms: Math.round(median(all.map((one) => one.p99Ms)) * 100) / 100,
+    processorUs: Math.round(median(all.map((one) => one.processorUs)) * 100) / 100,
   }
 }

@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs'
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { alive, end, gone, send, start, untilAnswers } from './processes.ts'
+import { alive, end, gone, send, start, track, untilAnswers } from './processes.ts'
 import type { Started } from './processes.ts'
 import type { Missing, Tool, Tools } from './setup.ts'
 
@@ -27,6 +27,8 @@ export interface Running extends AsyncDisposable {
   prepare(tag: Tag): Promise<void>
   go(): Promise<void>
   finish(): Promise<void>
+  /** milliseconds of the last switch that went into starting and taking over, where the peer tells */
+  restartMs?(): number
 }
 
 export interface Peer {
@@ -79,7 +81,7 @@ function naiveReusePort(app: string, version: string): Peer {
           next = null
         },
         async [Symbol.asyncDispose]() {
-          await Promise.all([old, next].map((one) => one?.[Symbol.asyncDispose]()))
+          for (const one of [old, next]) await one?.[Symbol.asyncDispose]()
         },
       }
     },
@@ -175,11 +177,12 @@ function pm2(app: string, tool: Tool): Peer {
       const order = (...args: string[]): Started =>
         start(process.execPath, [tool.path, ...args], { env, cwd: place.folder })
       await order('start', ecosystem, '--silent').exited
+      track(Number(await readFile(join(place.folder, 'pm2/pm2.pid'), 'utf8')))
       let reload: Started | null = null
       return {
         prepare: (tag) => writeTag(place, tag),
         go: async () => void (reload = order('reload', 'bench', '--silent')),
-        finish: async () => void (await reload?.exited),
+        finish: async () => await reload?.exited,
         async [Symbol.asyncDispose]() {
           const daemon = Number(await readFile(join(place.folder, 'pm2/pm2.pid'), 'utf8').catch(() => '0'))
           await order('kill', '--silent').exited
@@ -212,6 +215,7 @@ function nginx(tool: Tool): Peer {
       const started = start(tool.path, ['-p', place.folder, '-c', configuration, '-e', 'error.log'], { env: tool.env })
       await started.exited // it runs in the background: a master started in the foreground ignores USR2 while its parent lives
       if (pidOf(pidFile) === 0) throw new Error(`nginx did not start: ${started.output()}`)
+      track(pidOf(pidFile))
       let old = 0
       return {
         prepare: (tag) => writeFile(configuration, nginxConfiguration(place, tag)),
@@ -219,7 +223,10 @@ function nginx(tool: Tool): Peer {
           old = pidOf(pidFile)
           send(old, 'SIGUSR2')
         },
-        finish: () => end(old, 'SIGQUIT', place.drainMs + 5000),
+        finish: async () => {
+          track(pidOf(pidFile))
+          await end(old, 'SIGQUIT', place.drainMs + 5000)
+        },
         async [Symbol.asyncDispose]() {
           await Promise.all([pidOf(pidFile), pidOf(`${pidFile}.oldbin`)].filter(Boolean).map((pid) => end(pid)))
         },

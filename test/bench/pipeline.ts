@@ -11,7 +11,14 @@ void (async () => {
   const sizeBytes = Number(bytes)
   await using feed = openFeed(setting, { service: 'beacon' })
   const download = makeDownload({ feed, disk: makeDisk(), partialPath, stallMs: 30_000, onProgress: () => undefined })
-  const asset = { name: 'bench', url, sizeBytes, sha256, compression: 'none', executable: { sizeBytes, sha256 } } as const
+  const asset = {
+    name: 'bench',
+    url,
+    sizeBytes,
+    sha256,
+    compression: 'none',
+    executable: { sizeBytes, sha256 },
+  } as const
   const since = performance.now()
   await using candidate = await download({ tag: 'v1.0.0', notes: '', publishedAt: null, schema: null, asset })
   const ms = performance.now() - since

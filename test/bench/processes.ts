@@ -17,14 +17,20 @@ export interface Started {
 
 const running = new Set<ChildProcess>()
 const tracked = new Set<number>()
+const LAST_WAIT_MS = 300
+
+// whichever way the bench ends: first the polite way, so that masters end their workers, then the other one
 process.on('exit', () => {
-  for (const child of running) child.kill('SIGKILL')
-  for (const pid of tracked) if (alive(pid)) send(pid, 'SIGKILL')
+  const left = [...[...running].map(({ pid }) => pid ?? 0), ...tracked].filter((pid) => pid > 1 && alive(pid))
+  if (left.length === 0) return
+  for (const pid of left) send(pid, 'SIGTERM')
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LAST_WAIT_MS)
+  for (const pid of left) if (alive(pid)) send(pid, 'SIGKILL')
 })
 
 /** A process that a process of ours has started: it too must not outlive the bench. */
 export function track(pid: number): void {
-  tracked.add(pid)
+  if (pid > 1) tracked.add(pid)
 }
 
 export function start(command: string, args: string[], options: SpawnOptions = {}): Started {
@@ -181,4 +187,10 @@ export async function untilListens(port: number, patienceMs = 10_000): Promise<v
     if (performance.now() > deadline) throw new Error(`nothing listens on port ${port} after ${patienceMs} ms`)
     await sleep(5)
   }
+}
+
+/** Processor time that a process has used, in milliseconds: user and system. */
+export function processorMsOf(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? []
+  return (Number(fields[11]) + Number(fields[12])) * 10 // in ticks of 1/100 s
 }

@@ -130,7 +130,7 @@ async function versionOf(tool: { path: string; env: NodeJS.ProcessEnv }, flag: s
   const { stdout, stderr } = await run(tool.path, [flag], { env: tool.env, timeout: 10_000 }).catch(
     (error: { stdout?: string; stderr?: string }) => ({ stdout: error.stdout ?? '', stderr: error.stderr ?? '' }), // wrk -v ends with 1
   )
-  const match = /(nginx|haproxy|wrk|curl)[^0-9\n]*([0-9][^\s\[]*)/i.exec(`${stdout}${stderr}`)
+  const match = /(nginx|haproxy|wrk|curl)[^0-9\n]*([0-9][0-9.]*)/i.exec(`${stdout}${stderr}`)
   return match === null ? null : `${match[1]?.toLowerCase()} ${match[2]}`
 }
 

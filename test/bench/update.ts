@@ -136,7 +136,13 @@ async function byBaton(bundle: string, server: FileServer, asset: AssetFile, tar
   return JSON.parse(child.output()) as Transfer
 }
 
-async function byCurl(curl: string, server: FileServer, asset: AssetFile, target: string, flush: boolean): Promise<Transfer> {
+async function byCurl(
+  curl: string,
+  server: FileServer,
+  asset: AssetFile,
+  target: string,
+  flush: boolean,
+): Promise<Transfer> {
   const steps: [string, string[]][] = [
     [curl, ['-sS', '-o', target, `${server.url}${asset.name}`]],
     ['sha256sum', [target]],
@@ -149,7 +155,8 @@ async function byCurl(curl: string, server: FileServer, asset: AssetFile, target
     const peak = peakOf(step)
     await step.exited
     if (step.child.exitCode !== 0) throw new Error(`${command} failed: ${step.output()}`)
-    if (command === 'sha256sum' && !step.output().startsWith(asset.sha256)) throw new Error('curl brought something else')
+    if (command === 'sha256sum' && !step.output().startsWith(asset.sha256))
+      throw new Error('curl brought something else')
     peakKb = Math.max(peakKb, peak())
   }
   const ms = performance.now() - since
@@ -195,7 +202,10 @@ async function wholeUpdate(folder: string, tools: Tools): Promise<WholeUpdate> {
 }
 
 function middle(transfers: Transfer[]): Transfer {
-  return { ms: Math.round(median(transfers.map(({ ms }) => ms))), peakKb: median(transfers.map(({ peakKb }) => peakKb)) }
+  return {
+    ms: Math.round(median(transfers.map(({ ms }) => ms))),
+    peakKb: median(transfers.map(({ peakKb }) => peakKb)),
+  }
 }
 
 function hundredths(value: number): number {
