@@ -8,7 +8,7 @@ import { asBatonError, BatonError, MEANINGS } from './agent/errors.ts'
 import { BUILD } from './agent/service/build.ts'
 import { checked } from './deploy/lib/choices.ts'
 import * as commands from './deploy/lib/commands.ts'
-import { makeReport } from './deploy/lib/report.ts'
+import { makeReport, type Report } from './deploy/lib/report.ts'
 
 const OUTPUT = {
   json: { type: 'boolean', description: 'one JSON object a line on stdout' },
@@ -59,6 +59,7 @@ type Values = Record<string, unknown>
 /** Runs one command and returns its exit code; never throws. */
 export async function runCommand(argv: string[]): Promise<number> {
   let exitCode = 0
+  let report: Report | null = null
   const command = <T extends ArgsDef>(
     name: string,
     description: string,
@@ -71,7 +72,9 @@ export async function runCommand(argv: string[]): Promise<number> {
       args,
       async run({ args: values, rawArgs }) {
         refuseUnknown(rawArgs, args, values)
-        exitCode = await act(contextFrom(values), values)
+        const context = contextFrom(values)
+        report = context.report
+        exitCode = await act(context, values)
       },
     })
   const tree = defineCommand({
@@ -157,11 +160,10 @@ export async function runCommand(argv: string[]): Promise<number> {
     const error = usage
       ? new BatonError('invalid_settings', stripped(cause.message))
       : asBatonError(cause, 'unexpected', first)
-    makeReport({
-      json: argv.includes('--json'),
-      quiet: false,
-      verbose: argv.includes('-v') || argv.includes('--verbose'),
-    }).failed(error)
+    const json = argv.includes('--json')
+    // the same one, so that what it was drawing ends as failed
+    const teller = (report as Report | null) ?? makeReport({ json, quiet: false, verbose: false })
+    teller.failed(error)
     return MEANINGS[error.code].exit
   }
 }
