@@ -31,7 +31,7 @@ import { readReceipt, writeReceipt } from './receipt.ts'
 import { compareTags, type Feed } from './release.ts'
 import { makeRoutes, type Updater } from './routes.ts'
 import { type EmbedOptions, readSettings, type Settings } from './settings.ts'
-import type { Instance, Kind, Probation, Status, VersionReport } from './state.ts'
+import type { HandoverReport, Instance, Kind, Probation, Status, VersionReport } from './state.ts'
 import { exists } from './steps/swap.ts'
 import { installedTag } from './version.ts'
 
@@ -76,6 +76,8 @@ export async function embed(options: EmbedOptions): Promise<Agent> {
     if (running !== null && running.operation.outcome === null) throw inFlight(running)
     let handover: Handover | null = null
     const begun = await begin(ground, { kind, tag: wanted, who: 'the service' }, async (to, operation) => {
+      const report: HandoverReport = { moved: 0, cut: 0, switchMs: 0 }
+      operation.handover = report
       handover = await handOver({
         command: { file: management.executable, args: ownArguments() },
         listeners,
@@ -86,8 +88,9 @@ export async function embed(options: EmbedOptions): Promise<Agent> {
         ...settings.update,
         log,
         onDrain: settings.onDrain,
+        report,
       })
-      return { report: handover.report, open: handover.stopped }
+      return { open: handover.stopped }
     })
     running = begun
     void begun.done.then(async ({ outcome }) => {

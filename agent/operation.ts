@@ -12,7 +12,7 @@ import { type Lock, takeLock } from './lock.ts'
 import type { Log } from './log.ts'
 import type { Places } from './places.ts'
 import { installedTag } from './version.ts'
-import type { HandoverReport, Kind, Operation, Probation, Progress, Stage } from './state.ts'
+import type { Kind, Operation, Probation, Progress, Stage } from './state.ts'
 import { makeCheck } from './steps/check.ts'
 import { makeDownload } from './steps/download.ts'
 import { snapshot } from './steps/snapshot.ts'
@@ -50,11 +50,13 @@ export interface Request {
   refusal?: ErrorCode
 }
 
-/** Hands over to, or starts, the executable that is now in place. Rejects when the old one is to come back. */
+/**
+ * Hands over to, or starts, the executable that is now in place; a handover fills in `operation.handover`. Rejects when the
+ * old one is to come back.
+ */
 export type Restart = (to: string, operation: Operation) => Promise<Restarted>
 
 export interface Restarted {
-  report: HandoverReport | null
   /** nothing is proved yet (the service was stopped during probation): leave the operation open for the next start */
   open?: boolean
 }
@@ -115,7 +117,6 @@ async function conduct(
   let open = false
   const steps = makeSteps(ground, operation, async (to) => {
     const restarted = await restart(to, operation)
-    operation.handover = restarted.report
     open = restarted.open === true
   })
   let result: Result

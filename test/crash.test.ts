@@ -57,7 +57,10 @@ async function killEverywhere(
   const pristine = await makeWorld()
   try {
     const whole = await inCopy(pristine, (world) => conduct(world, { ...operation, dieAt: null }))
-    assert.ok(whole !== null && whole.kinds.length > 10, `expected more than 10 changes of the disk, got ${whole?.kinds.length}`)
+    assert.ok(
+      whole !== null && whole.kinds.length > 10,
+      `expected more than 10 changes of the disk, got ${whole?.kinds.length}`,
+    )
     // After one change and before the next the disk is the same, but where a file is created and then written to.
     const queue = whole.kinds.flatMap((kind, change) => {
       const after = kind === 'create' || change === (whole?.kinds.length ?? 0) - 1
@@ -69,7 +72,11 @@ async function killEverywhere(
         await inCopy(pristine, async (world) => {
           const result = await conduct(world, { ...operation, dieAt: at })
           assert.is(result, null, `${at.moment} change ${at.change}: expected the process to be killed`)
-          await holds(world, [from, to], `${operation.doing}, ${operation.restart}, killed ${at.moment} change ${at.change}`)
+          await holds(
+            world,
+            [from, to],
+            `${operation.doing}, ${operation.restart}, killed ${at.moment} change ${at.change}`,
+          )
         })
       }
     }
@@ -84,7 +91,10 @@ async function holds({ options, root }: World, tags: string[], where: string): P
   // power is back: what is there?
   assert.ok(tags.includes(await versionOf(options.executable)), `${where}: the executable must run`)
   const backup = await versionOf(places.backup).catch(() => 'absent')
-  assert.ok(['absent', 'v0.9.0', ...tags].includes(backup), `${where}: the backup must be whole or absent, got ${backup}`)
+  assert.ok(
+    ['absent', 'v0.9.0', ...tags].includes(backup),
+    `${where}: the backup must be whole or absent, got ${backup}`,
+  )
   await journalOf(options.stateDirectory)
 
   // the next start, and the next update from wherever this one stopped
@@ -98,10 +108,20 @@ async function holds({ options, root }: World, tags: string[], where: string): P
   }
   assert.is(next.outcome, 'updated', `${where}: the next update: ${next.error}`)
   assert.is(await versionOf(options.executable), 'v1.2.0', where)
-  assert.equal((await readdir(places.directory)).toSorted(), ['svc', 'svc.backup'], `${where}: leftovers after the next update`)
+  assert.equal(
+    (await readdir(places.directory)).toSorted(),
+    ['svc', 'svc.backup'],
+    `${where}: leftovers after the next update`,
+  )
   const snapshots = await readdir(join(options.stateDirectory, 'update', 'snapshots'))
-  assert.ok(snapshots.length > 0 && snapshots.every((name) => !name.endsWith('.tmp')), `${where}: ${snapshots.join(' ')}`)
-  for (const path of [options.database, ...snapshots.map((name) => join(options.stateDirectory, 'update', 'snapshots', name))]) {
+  assert.ok(
+    snapshots.length > 0 && snapshots.every((name) => !name.endsWith('.tmp')),
+    `${where}: ${snapshots.join(' ')}`,
+  )
+  for (const path of [
+    options.database,
+    ...snapshots.map((name) => join(options.stateDirectory, 'update', 'snapshots', name)),
+  ]) {
     const database = new DatabaseSync(path)
     assert.is(database.prepare('PRAGMA integrity_check').get()?.['integrity_check'], 'ok', `${where}: ${path}`)
     assert.is(database.prepare('SELECT count(*) AS rows FROM notes').get()?.['rows'], ROWS, `${where}: ${path}`)
@@ -117,10 +137,16 @@ interface Outcome {
 }
 
 /** What the program printed, or null where it was killed. */
-async function conduct(world: World, how: Pick<CrashOptions, 'doing' | 'tag' | 'restart' | 'dieAt'>): Promise<Outcome | null> {
+async function conduct(
+  world: World,
+  how: Pick<CrashOptions, 'doing' | 'tag' | 'restart' | 'dieAt'>,
+): Promise<Outcome | null> {
   const options: CrashOptions = { ...world.options, ...how }
   try {
-    const { stdout } = await run(process.execPath, [PROGRAM, JSON.stringify(options)], { timeout: 30_000, env: { ...process.env, NODE_COMPILE_CACHE: COMPILED } })
+    const { stdout } = await run(process.execPath, [PROGRAM, JSON.stringify(options)], {
+      timeout: 30_000,
+      env: { ...process.env, NODE_COMPILE_CACHE: COMPILED },
+    })
     return JSON.parse(stdout) as Outcome
   } catch (error) {
     if (error instanceof Error && 'signal' in error && error.signal === 'SIGKILL') return null
@@ -176,7 +202,10 @@ async function publish(feed: string, tags: string[]): Promise<void> {
     })
     await writeFile(join(folder, name), asset)
     await writeFile(join(folder, 'release.json'), manifest)
-    await writeFile(join(folder, 'SHA256SUMS'), `${sha256(asset)}  ${name}\n${sha256(Buffer.from(manifest))}  release.json\n`)
+    await writeFile(
+      join(folder, 'SHA256SUMS'),
+      `${sha256(asset)}  ${name}\n${sha256(Buffer.from(manifest))}  release.json\n`,
+    )
   }
   const releases = tags.map((tag) => ({ tag, draft: false, prerelease: false }))
   await writeFile(join(feed, 'releases.json'), JSON.stringify({ format: 1, releases }))

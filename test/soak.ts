@@ -18,7 +18,9 @@ const { values } = parseArgs({
 const switches = wholeNumber('--switches', values.switches, 1, 100_000)
 const probationMs = wholeNumber('--probation', values.probation, 0, 60_000)
 if (values.help) {
-  process.stdout.write(`usage: npm run soak -- [--switches 200] [--probation 300] [--json]   (${fileURLToPath(import.meta.url)})\n`)
+  process.stdout.write(
+    `usage: npm run soak -- [--switches 200] [--probation 300] [--json]   (${fileURLToPath(import.meta.url)})\n`,
+  )
   process.exit(0)
 }
 

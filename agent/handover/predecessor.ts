@@ -1,7 +1,7 @@
 // The old process's side of a handover. At any moment one or two processes of the service exist, and one of them accepts:
 // until the successor has proved itself this one can take everything back at once.
 //
-//   spawn -> hello -> probe -> accept -> ready -> move and drain -> probation -> commit
+//   spawn -> hello -> probe -> accept -> ready -> half the probation -> move and drain -> the other half -> commit
 //   anything wrong before `ready`: kill it; this process never stopped accepting
 //   anything wrong after `ready`: kill it; listen again on the spare; nothing in the accept queue was lost
 
@@ -48,10 +48,11 @@ export interface HandoverOptions {
   log: Log
   /** the author's hook: end what cannot move */
   onDrain: () => void
+  /** filled in as the handover goes on, and right in a failed one too */
+  report: HandoverReport
 }
 
 export interface Handover {
-  report: HandoverReport
   /** a person or systemd stopped the service during probation: nothing is proved, the next start goes on with it */
   stopped: boolean
   /** Tells the successor that it is on its own now. The caller exits afterwards. */
@@ -74,31 +75,34 @@ interface Successor {
 
 /** Resolves when the successor has passed probation. Rejects when this process serves again: restart_failed, probation_failed. */
 export async function handOver(options: HandoverOptions): Promise<Handover> {
-  const { listeners, log } = options
+  const { listeners, log, report } = options
   const began = performance.now()
   const directory = await makePrivateDirectory()
-  const report: HandoverReport = { moved: 0, cut: 0, switchMs: 0 }
   try {
     const successor = await introduce(options, directory)
     report.switchMs = Math.round(performance.now() - began)
     await notifySystemd([`MAINPID=${successor.child.pid}`, `STATUS=handed over to ${options.tag}, on probation`])
     for (const listener of listeners) stopAccepting(listener)
-    options.onDrain()
     const abandon = new AbortController()
-    const draining = drain(listeners, giveTo(successor), options.drainMs, abandon.signal).then((drained) => {
-      report.moved = drained.moved
-      report.cut = drained.cut
-      log({ event: 'drained', ...drained })
-    })
+    let draining = Promise.resolve()
     try {
-      await probation(successor, options)
+      // New connections first: a release that dies at once takes none of the clients with it that are still here. Then all
+      // of them, while there is still time to take them back: a release must prove itself under the whole load.
+      await probation(successor, options, options.probationMs / 2)
+      options.onDrain()
+      draining = drain(listeners, giveTo(successor), options.drainMs, abandon.signal).then((drained) => {
+        report.moved = drained.moved
+        report.cut = drained.cut
+        log({ event: 'drained', ...drained })
+      })
+      await probation(successor, options, options.probationMs / 2)
       await Promise.race([draining, successor.gone.then(rejected)])
       await probe(successor, options)
     } catch (cause) {
       abandon.abort()
       if (successor.isStopping()) {
         // the successor is the service now, so this process just leaves
-        return { report, stopped: true, commit: async () => {} }
+        return { stopped: true, commit: async () => {} }
       }
       log({ event: 'reverting', message: reasonOf(cause) })
       // first the main pid: a unit whose main process is gone, with this one not claiming it, ends and is not restarted
@@ -108,7 +112,7 @@ export async function handOver(options: HandoverOptions): Promise<Handover> {
       await draining.catch(() => {})
       throw new BatonError('probation_failed', `${options.tag} failed in probation: ${reasonOf(cause)}`, { cause })
     }
-    return { report, stopped: false, commit: () => commit(successor, log, options.tag) }
+    return { stopped: false, commit: () => commit(successor, log, options.tag) }
   } finally {
     await rm(directory, { recursive: true, force: true })
   }
@@ -144,10 +148,10 @@ async function introduce(options: HandoverOptions, directory: string): Promise<S
   }
 }
 
-/** Passes after `probationMs` in which the successor lived, answered and was healthy. */
-async function probation(successor: Successor, options: HandoverOptions): Promise<void> {
-  const over = Date.now() + options.probationMs
-  const lookEveryMs = Math.min(1000, Math.max(100, options.probationMs / 4))
+/** Passes after `spanMs` in which the successor lived, answered and was healthy. */
+async function probation(successor: Successor, options: HandoverOptions, spanMs: number): Promise<void> {
+  const over = Date.now() + spanMs
+  const lookEveryMs = Math.min(1000, Math.max(100, spanMs / 4))
   let failures = 0
   while (Date.now() < over) {
     const pause = Math.min(lookEveryMs, over - Date.now())
@@ -160,7 +164,8 @@ async function probation(successor: Successor, options: HandoverOptions): Promis
       await Promise.race([probe(successor, options), successor.gone.then(rejected)])
       failures = 0
     } catch (cause) {
-      if (successor.child.exitCode !== null || successor.child.signalCode !== null || successor.isStopping()) throw cause
+      if (successor.child.exitCode !== null || successor.child.signalCode !== null || successor.isStopping())
+        throw cause
       if (++failures >= 3) throw cause
     }
   }

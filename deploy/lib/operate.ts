@@ -136,14 +136,14 @@ async function carryOutHere(
     await using feed = openFeed(await feedOf(receipt), { service })
     const ground = await groundOf(receipt, feed, report)
     const restart: Restart = async (to) => {
-      if (!starts) return { report: null, open: true } // proves itself when somebody starts it
+      if (!starts) return { open: true } // proves itself when somebody starts it
       try {
         await startAndGate(receipt, supervisor, client, to, request.healthTimeoutMs, report)
       } catch (cause) {
         await asRoot(() => supervisor.stop()).catch(() => {})
         throw cause
       }
-      return { report: null }
+      return {}
     }
     const { who, kind, tag, lockTimeoutMs } = request
     const running = await begin(ground, { kind, tag, who, lockWaitMs: lockTimeoutMs, refusal: 'locked' }, restart)

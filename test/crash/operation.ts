@@ -76,7 +76,7 @@ const started = options.doing === 'start' ? await start() : null
 const kind = options.doing === 'rollback' ? 'rollback' : 'update'
 const running = await begin(ground, { kind, tag: options.tag, who: 'a test' }, () => {
   if (options.restart === 'fails') return Promise.reject(new Error('it fails on purpose'))
-  return Promise.resolve({ report: null })
+  return Promise.resolve({})
 })
 const { outcome, error } = await running.done
 console.log(JSON.stringify({ kinds, outcome, error: error?.message ?? null, started }))

@@ -27,7 +27,10 @@ export interface SoakReport {
 export function faultsOf(report: SoakReport): string[] {
   const faults: string[] = []
   const expect = (holds: boolean, fault: string) => void (holds || faults.push(fault))
-  expect(report.requests > report.switches * 50, `expected more than ${report.switches * 50} requests, got ${report.requests}`)
+  expect(
+    report.requests > report.switches * 50,
+    `expected more than ${report.switches * 50} requests, got ${report.requests}`,
+  )
   expect(report.lost === 0, `expected no request lost, got ${report.lost}: ${JSON.stringify(report.errors)}`)
   expect(report.closed === 0, `expected no connection closed by the server, got ${report.closed}`)
   expect(report.rowsAcknowledged > 0, 'expected acknowledged rows, got none')

@@ -26,7 +26,10 @@ process.once('message', (inherited: string[]) => {
 server.listen({ port, host: '127.0.0.1', reusePort: true, backlog: 4096 }, () => process.send?.('ready'))
 
 process.on('SIGUSR2', () => {
-  const successor = spawn(process.execPath, process.argv.slice(1), { stdio: ['ignore', 'inherit', 'inherit', 'ipc'], detached: true })
+  const successor = spawn(process.execPath, process.argv.slice(1), {
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+    detached: true,
+  })
   successor.once('message', () => {
     server.close(() => {
       successor.send(rows)

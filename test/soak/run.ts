@@ -13,7 +13,14 @@ const switches = Number(count)
 await using subject = name === 'baton' ? await baton(Number(probationMs)) : await naive()
 const { port, headers, write } = subject
 const before = isolated === 'isolated' ? counters() : null
-const common = { port, host: '127.0.0.1', headers, path: '/', keepAcknowledgedIds: true, write: { every: 20, ...write, method: 'POST', headers: { 'content-type': 'application/json' } } }
+const common = {
+  port,
+  host: '127.0.0.1',
+  headers,
+  path: '/',
+  keepAcknowledgedIds: true,
+  write: { every: 20, ...write, method: 'POST', headers: { 'content-type': 'application/json' } },
+}
 const loads = [
   await spawnLoad({ ...common, mode: 'fresh', clients: 32, thinkMs: [0, 10] }),
   await spawnLoad({ ...common, mode: 'keepalive', clients: 128, thinkMs: [0, 40], afterClose: 'reopen' }),
@@ -33,7 +40,8 @@ const { texts, integrity } = await subject.rows()
 const found = new Set(texts)
 const acknowledged = totals.flatMap((total) => total.writes.ids)
 const errors: Record<string, number> = {}
-for (const total of totals) for (const [error, times] of Object.entries(total.errors)) errors[error] = (errors[error] ?? 0) + times
+for (const total of totals)
+  for (const [error, times] of Object.entries(total.errors)) errors[error] = (errors[error] ?? 0) + times
 
 const report: SoakReport = {
   subject: name,

@@ -22,14 +22,23 @@ const SWITCH_MS = 15_000
 export async function soak({ subject, switches, probationMs, echo = false }: SoakOptions): Promise<SoakReport> {
   if (subject === 'baton') await releases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }]) // built out here, where it is not timed
   const isolated = netnsProblem() === null
-  const command = [process.execPath, ...process.execArgv, PROGRAM, subject, String(switches), String(probationMs), isolated ? 'isolated' : 'shared']
+  const command = [
+    process.execPath,
+    ...process.execArgv,
+    PROGRAM,
+    subject,
+    String(switches),
+    String(probationMs),
+    isolated ? 'isolated' : 'shared',
+  ]
   const timeoutMs = START_MS + switches * (SWITCH_MS + probationMs)
   if (!isolated) {
     const [file = '', ...args] = command
     return parse((await promisify(execFile)(file, args, { timeout: timeoutMs, maxBuffer: 16 * 1024 * 1024 })).stdout)
   }
   const { code, signal, stdout, stderr } = await inNetns(command, { timeoutMs, echo })
-  if (code !== 0) throw new Error(`the soak ended with ${signal ?? code}: ${stdout.slice(-2000)} ${stderr.slice(-4000)}`)
+  if (code !== 0)
+    throw new Error(`the soak ended with ${signal ?? code}: ${stdout.slice(-2000)} ${stderr.slice(-4000)}`)
   return parse(stdout)
 }
 

@@ -31,7 +31,11 @@ export async function baton(probationMs: number): Promise<Subject> {
   const [v100, v110] = await releases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }])
   if (v100 === undefined || v110 === undefined) throw new Error('no releases')
   const folder = await mkdtemp(join(tmpdir(), 'baton-feed-'))
-  const home = await install({ release: v100, feed: await publishTo(folder, [v110]), update: { probationMs, drainMs: 10_000 } })
+  const home = await install({
+    release: v100,
+    feed: await publishTo(folder, [v110]),
+    update: { probationMs, drainMs: 10_000 },
+  })
   await home.start()
   const status = async () => (await home.api('GET', '/admin/update/status')).body as Status
   const port = home.port ?? 0
@@ -54,8 +58,14 @@ export async function baton(probationMs: number): Promise<Subject> {
     rows() {
       const database = new DatabaseSync(home.database, { readOnly: true })
       try {
-        const texts = database.prepare('SELECT message FROM logs').all().map((row) => String(row['message']))
-        return Promise.resolve({ texts, integrity: String(database.prepare('PRAGMA integrity_check').get()?.['integrity_check']) })
+        const texts = database
+          .prepare('SELECT message FROM logs')
+          .all()
+          .map((row) => String(row['message']))
+        return Promise.resolve({
+          texts,
+          integrity: String(database.prepare('PRAGMA integrity_check').get()?.['integrity_check']),
+        })
       } finally {
         database.close()
       }
@@ -72,7 +82,9 @@ export async function naive(): Promise<Subject> {
   const port = await freePort()
   const label = `naive-${port}`
   const program = fileURLToPath(new URL('naive.ts', import.meta.url))
-  const first: ChildProcess = spawn(process.execPath, [program, String(port), label], { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
+  const first: ChildProcess = spawn(process.execPath, [program, String(port), label], {
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+  })
   await new Promise((resolve) => first.once('message', resolve))
   first.disconnect()
   const pids = () => processesNaming(label)
