@@ -163,6 +163,11 @@ for (const [title, expected, change] of [
   ['a manifest without our asset', 'release.json does not name `beacon-linux-x64.zst`', { manifest: { assets: [] } }],
   ['a manifest of another format', 'release.json: expected format 1, got 2', { manifest: { format: 2 as 1 } }],
   [
+    'a manifest that takes one compression for another',
+    'release.json says that `beacon-linux-x64.zst` is gzip',
+    { manifest: { assets: [asset('beacon-linux-x64.zst', 'gzip', 30, A)] } },
+  ],
+  [
     'a name that leads elsewhere',
     /^SHA256SUMS line \d: expected a plain file name, got "\.\.\/\.\.\/etc\/cron\.d\/x"$/,
     { sums: (sums) => sums.set('../../etc/cron.d/x', A) },
@@ -289,6 +294,17 @@ test('chooses the highest that can be used, tells of those passed over, and skip
   )
   assert.is(chosen?.tag, 'v1.1.0')
   assert.equal(passed, ['v1.3.0: it failed here before', 'v1.2.0: no'])
+})
+
+test('where nothing but drafts and prereleases is published there is no latest, and that is no error', async () => {
+  const listed = [
+    { tag: 'v1.0.0', draft: true, prerelease: false },
+    { tag: 'v1.1.0', draft: false, prerelease: true },
+  ]
+  const passed: string[] = []
+  const judge = () => Promise.resolve({ why: 'it is a prerelease' })
+  assert.is(await newestUsable(listed, new Set(), judge, (tag) => passed.push(tag)), null)
+  assert.equal(passed, [])
 })
 
 test('says why where releases are published and none can be used, rather than that all is up to date', async () => {
