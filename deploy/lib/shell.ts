@@ -1,6 +1,9 @@
-// The one importer of zx. Commands are arrays of arguments; nothing is ever pasted into a shell line.
+// The one importer of zx. Commands are arrays of arguments, and no shell sees them: zx would hand each to bash, which a small
+// host may not have, so the process is spawned directly; zx collects the output.
 // Must hold: no argument is printed that `secrets` names; a failed command throws with what it wrote to stderr.
 
+import { spawn, type SpawnOptions } from 'node:child_process'
+import { getSystemErrorName } from 'node:util'
 import { $ as zx, which } from 'zx'
 import { BatonError } from '../../agent/errors.ts'
 
@@ -14,7 +17,7 @@ export interface CommandOptions {
   cwd?: string
   /** added to this process's environment; undefined removes a variable */
   env?: Readonly<Record<string, string | undefined>>
-  /** written to the command's stdin, which is empty otherwise */
+  /** written to the command's stdin, which is closed otherwise */
   input?: string
   timeoutMs?: number
   /** return the result whatever the exit code */
@@ -26,34 +29,60 @@ export interface CommandOptions {
 }
 
 const TIMEOUT_MS = 15 * 60_000
+/** how long a command may take to end after SIGTERM */
+const KILL_MS = 5000
+/** what shells say for a program that is not there */
+const NOT_STARTED = 127
 
-/** Runs `command` without a shell and waits for it. Throws BatonError unexpected where it fails or cannot be started. */
+/** Runs `command` and waits for it. Throws BatonError unexpected where it fails or cannot be started. */
 export async function run(command: readonly string[], options: CommandOptions = {}): Promise<CommandResult> {
-  const timeoutMs = options.timeoutMs ?? TIMEOUT_MS
+  const [program = '', ...own] = command
+  const direct = (_line: string, _args: string[], given: SpawnOptions) =>
+    spawn(program, own, { ...given, shell: false })
+  // everything that a ZX_ variable of the environment could set is set here
   const shell = zx({
-    nothrow: true,
-    quiet: true,
-    timeout: timeoutMs,
-    timeoutSignal: 'SIGTERM',
-    input: options.input ?? '',
+    spawn: direct as typeof spawn,
+    quote: quoted,
+    prefix: '',
+    postfix: '',
+    shell: true,
+    cwd: options.cwd ?? process.cwd(),
     env: Object.fromEntries(
       Object.entries({ ...process.env, ...options.env }).filter(([, value]) => value !== undefined),
     ),
-    ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
+    stdio: [options.input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
+    ...(options.input === undefined ? {} : { input: options.input }),
+    nothrow: true,
+    quiet: true,
+    verbose: false,
+    detached: false,
+    preferLocal: false,
   })
   const running = shell`${[...command]}`
   if (options.show) {
     running.stdout.pipe(process.stdout, { end: false })
     running.stderr.pipe(process.stderr, { end: false })
   }
-  const { exitCode, signal, stdout, stderr } = await running
+  // not zx's own deadline: it looks for the processes to end with ps(1), which a small host may not have
+  const deadline = setTimeout(() => {
+    running.child?.kill('SIGTERM')
+    setTimeout(() => running.child?.kill('SIGKILL'), KILL_MS).unref()
+  }, options.timeoutMs ?? TIMEOUT_MS)
+  const { exitCode, signal, stdout, stderr } = await running.finally(() => clearTimeout(deadline))
+  // zx gives the number of the error where the program could not be started
+  const refusal = exitCode !== null && exitCode < 0 ? getSystemErrorName(exitCode) : null
   if (exitCode !== 0 && options.allowFailure !== true) {
-    const ended = signal !== null ? `was ended by ${signal}` : `ended with ${exitCode ?? 'no exit code'}`
+    const ended =
+      refusal !== null
+        ? `could not be started (${refusal})`
+        : signal !== null
+          ? `was ended by ${signal}`
+          : `ended with ${exitCode}`
     const said = stderr.trim().split('\n').slice(-5).join(' · ').slice(0, 1000)
     const message = `\`${formatCommand(command)}\` ${ended}${said === '' ? '' : `: ${said}`}`
     throw new BatonError('unexpected', hide(message, options.secrets ?? []))
   }
-  return { exitCode: exitCode ?? 1, stdout, stderr }
+  return { exitCode: refusal === null ? (exitCode ?? 1) : NOT_STARTED, stdout, stderr }
 }
 
 /** Absolute path of a program on PATH, or null. */

@@ -1,0 +1,426 @@
+// The build: what a release holds, that it is the same bytes wherever and by whomever it is built, and that nothing that
+// was published is replaced by something else.
+
+import { createHash } from 'node:crypto'
+import { chown, cp, link, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { gunzipSync, zstdDecompressSync } from 'node:zlib'
+import type { ReleaseManifest } from '../agent/release.ts'
+import { SCHEMA } from '../agent/service/schema.ts'
+import { PROJECT } from '../deploy/lib/bundle.ts'
+import { createProgress, formatBytes, formatBytesLine, formatDuration } from '../deploy/lib/progress.ts'
+import { assetName, bakeInstaller, publishRelease, type PublishOptions } from '../deploy/lib/publish.ts'
+import { prepareBase } from '../deploy/lib/sea.ts'
+import { findProgram, formatCommand, run } from '../deploy/lib/shell.ts'
+import { stripElf } from '../deploy/lib/strip.ts'
+import { equal, is, match, not, ok, rejects, throws, withCode } from './assert.ts'
+import { suite } from './suite.ts'
+
+const TSX = join(PROJECT, 'node_modules', 'tsx', 'dist', 'cli.mjs')
+const QUIET = createProgress({ quiet: true })
+const EPOCH = '1767323045' // 2026-01-02T03:04:05Z
+
+// ---- a whole build
+
+const whole = suite('build: a release', { timeoutMs: 300_000 })
+
+whole('is whole, runs, and is the same bytes in another folder and for another user', async () => {
+  await using home = await temporary()
+  const [one, other] = [join(home.path, 'one'), join(home.path, 'other')]
+  const notes = join(home.path, 'notes.md')
+  await writeFile(notes, 'better than the last\n')
+  const args = ['--tag', 'v1.2.0', '--feed', 'github:owner/name', '--notes', notes, '--compress', 'fast', '--json']
+  const built = await build([...args, '--out', one])
+  is(built.exitCode, 0, built.stderr)
+
+  const elsewhere = join(home.path, 'project')
+  await copyProject(elsewhere, other)
+  const { stdout, exitCode, stderr } = await build([...args, '--out', other], { folder: elsewhere, anotherUser: true })
+  is(exitCode, 0, stderr)
+  const sums = (text: string) => (JSON.parse(text) as { files: { name: string; sha256: string }[] }).files
+  equal(sums(stdout), sums(built.stdout))
+  is(await readFile(join(other, 'releases.json'), 'utf8'), await readFile(join(one, 'releases.json'), 'utf8'))
+
+  await checkContents(join(one, 'v1.2.0'), home.path)
+  // publishing the same again changes nothing, not even a time
+  const before = await stat(join(one, 'v1.2.0', 'SHA256SUMS'))
+  const again = await build([...args, '--out', one])
+  is((JSON.parse(again.stdout) as { changed: boolean }).changed, false)
+  is((await stat(join(one, 'v1.2.0', 'SHA256SUMS'))).mtimeMs, before.mtimeMs)
+  // what was made on the way is gone
+  equal((await readdir(one)).toSorted(), ['releases.json', 'v1.2.0'])
+})
+
+async function checkContents(folder: string, work: string): Promise<void> {
+  const asset = assetName('beacon')
+  const names = [`${asset}.gz`, `${asset}.zst`, 'SHA256SUMS', 'install.sh', 'release.json']
+  equal((await readdir(folder)).toSorted(), names.toSorted())
+  const files = new Map(
+    await Promise.all(names.map(async (name) => [name, await readFile(join(folder, name))] as const)),
+  )
+  const lines = String(files.get('SHA256SUMS')).trimEnd().split('\n')
+  equal(
+    lines.map((line) => line.slice(66)),
+    names.filter((name) => name !== 'SHA256SUMS').toSorted(),
+  )
+  for (const line of lines) is(line.slice(0, 64), sha256(files.get(line.slice(66)) ?? Buffer.alloc(0)))
+
+  const manifest = JSON.parse(String(files.get('release.json'))) as ReleaseManifest
+  const { assets, ...about } = manifest
+  equal(about, {
+    format: 1,
+    service: 'beacon',
+    tag: 'v1.2.0',
+    schema: SCHEMA.length,
+    notes: 'better than the last\n',
+    publishedAt: '2026-01-02T03:04:05.000Z',
+  })
+  is(assets.length, 2)
+  const inside = zstdDecompressSync(files.get(`${asset}.zst`) ?? Buffer.alloc(0))
+  ok(gunzipSync(files.get(`${asset}.gz`) ?? Buffer.alloc(0)).equals(inside))
+  for (const { name, sizeBytes, sha256: sum, executable, os, arch } of assets) {
+    is(sizeBytes, files.get(name)?.length)
+    is(sum, sha256(files.get(name) ?? Buffer.alloc(0)))
+    equal(
+      { ...executable, os, arch },
+      { sizeBytes: inside.length, sha256: sha256(inside), os: process.platform, arch: process.arch },
+    )
+  }
+
+  const executable = join(work, 'beacon')
+  await writeFile(executable, inside, { mode: 0o755 })
+  is((await run([executable, '--version'])).stdout, 'beacon v1.2.0\n')
+  for (const trace of [PROJECT, work]) not(inside.includes(trace), `the executable names ${trace}`)
+
+  const installer = String(files.get('install.sh'))
+  const platform = `${process.platform}_${process.arch}`.toUpperCase()
+  for (const line of [
+    "BATON_SERVICE='beacon'",
+    "BATON_TAG='v1.2.0'",
+    "BATON_FEED='github:owner/name'",
+    `BATON_SHA256_${platform}='${sha256(files.get(`${asset}.gz`) ?? Buffer.alloc(0))}'`,
+  ]) {
+    ok(installer.split('\n').includes(line), line)
+  }
+  await run(['sh', '-n', join(folder, 'install.sh')])
+  ok((await stat(join(folder, 'install.sh'))).mode & 0o111)
+}
+
+whole('is refused with exit code 2 where an argument is wrong, and all that is wrong is named', async () => {
+  for (const tag of ['1.2.0', 'v1.2', 'v01.2.0', 'v1.2.0-rc.1', 'v1.2.0 ', '../v1.2.0', '']) {
+    const { exitCode, stderr } = await build(['--tag', tag])
+    is(exitCode, 2, tag)
+    match(stderr, /^error: expected a tag of the form vX\.Y\.Z/)
+  }
+  const wrong = [
+    '--tag',
+    'x',
+    '--service',
+    'No Way',
+    '--compress',
+    'hard',
+    '--entry',
+    '/nonexistent.ts',
+    '--schema',
+    'two',
+  ]
+  const { stderr } = await build(wrong)
+  for (const name of ['--tag', '--service', '--compress', '--entry', '--schema']) match(stderr, name)
+  is((await build(['--tagg', 'v1.0.0'])).exitCode, 2)
+  is((await build(['--tag', 'v1.0.0', '-n'], { epoch: 'yesterday' })).exitCode, 2)
+})
+
+whole('says what it would do and does nothing with --dry-run', async () => {
+  await using home = await temporary()
+  const { exitCode, stdout } = await build(['--tag', 'v1.2.0', '--out', join(home.path, 'dist'), '-n'])
+  is(exitCode, 0)
+  match(stdout, `would write ${join(home.path, 'dist', 'v1.2.0', 'release.json')}`)
+  equal(await readdir(home.path), [])
+})
+
+whole('leaves nothing behind where the entry cannot be bundled or says another version', async () => {
+  await using home = await temporary()
+  const [entry, out] = [join(home.path, 'entry.ts'), join(home.path, 'dist')]
+  await writeFile(entry, "import './nowhere.ts'\n")
+  const unbundled = await build(['--tag', 'v1.2.0', '--entry', entry, '--out', out])
+  is(unbundled.exitCode, 1)
+  match(unbundled.stderr, /error: bundling .*nowhere/s)
+  await writeFile(entry, "process.stdout.write('beacon v9.9.9\\n')\n")
+  const lying = await build(['--tag', 'v1.2.0', '--entry', entry, '--out', out])
+  is(lying.exitCode, 1)
+  match(lying.stderr, /expected `beacon v1\.2\.0`, got .*v9\.9\.9/)
+  equal(await readdir(out), [])
+})
+
+whole.run()
+
+// ---- publishing
+
+const publishing = suite('build: publishing')
+
+publishing('refuses to replace a release by a different one, and does it with --force', async () => {
+  await using home = await temporary()
+  const first = await publishRelease(await options(home.path, 'one'))
+  is(first.changed, true)
+  is((await publishRelease(await options(home.path, 'one'))).changed, false)
+  const different = { ...(await options(home.path, 'two')) }
+  await rejects(publishRelease(different), withCode('refused'))
+  await rejects(publishRelease({ ...(await options(home.path, 'one')), notes: 'other notes' }), withCode('refused'))
+  equal(await sumsOf(first.directory), first.files.filter(({ name }) => name !== 'SHA256SUMS').length)
+  is((await publishRelease({ ...different, force: true })).changed, true)
+  equal((await readdir(home.out)).toSorted(), ['releases.json', 'v1.0.0'])
+})
+
+publishing('adds this platform to a release that another machine built', async () => {
+  await using home = await temporary()
+  const { directory } = await publishRelease(await options(home.path, 'one'))
+  // what a machine of another kind would have left there
+  const [os, arch] = process.platform === 'darwin' ? ['linux', 'arm64'] : ['darwin', 'arm64']
+  const [own, foreign] = [`${assetName('beacon')}.gz`, `beacon-${os}-${arch}.gz`]
+  await link(join(directory, own), join(directory, foreign))
+  const path = join(directory, 'release.json')
+  const manifest = JSON.parse(await readFile(path, 'utf8')) as ReleaseManifest
+  manifest.assets = manifest.assets
+    .filter(({ name }) => name === own)
+    .map((asset) => ({ ...asset, name: foreign, os, arch }))
+  await writeFile(path, JSON.stringify(manifest))
+  const sums = (await readFile(join(directory, 'SHA256SUMS'), 'utf8')).split('\n')
+  const line = `${sums.find((one) => one.endsWith(own))?.slice(0, 64)}  ${foreign}\n`
+  await writeFile(join(directory, 'SHA256SUMS'), line)
+
+  const merged = await publishRelease(await options(home.path, 'one'))
+  ok(merged.files.some(({ name }) => name === foreign))
+  const after = JSON.parse(await readFile(path, 'utf8')) as ReleaseManifest
+  equal(
+    after.assets.map(({ name }) => name),
+    [own, `${assetName('beacon')}.zst`, foreign].toSorted(),
+  )
+  match(await readFile(join(directory, 'SHA256SUMS'), 'utf8'), line)
+})
+
+publishing('lists what is in the folders, newest first, and keeps the marks of the maintainer', async () => {
+  await using home = await temporary()
+  for (const tag of ['v1.9.0', 'v1.10.0', 'v1.2.0']) await publishRelease({ ...(await options(home.path, tag)), tag })
+  const path = join(home.out, 'releases.json')
+  const list = JSON.parse(await readFile(path, 'utf8')) as {
+    format: number
+    releases: { tag: string; prerelease: boolean }[]
+  }
+  equal(
+    list.releases.map(({ tag }) => tag),
+    ['v1.10.0', 'v1.9.0', 'v1.2.0'],
+  )
+  is(list.format, 1)
+  for (const release of list.releases) release.prerelease = release.tag === 'v1.10.0'
+  await writeFile(path, JSON.stringify(list))
+  await mkdir(join(home.out, 'v7.0.0')) // no release in it
+  await rm(join(home.out, 'v1.2.0'), { recursive: true })
+  await publishRelease({ ...(await options(home.path, 'new')), tag: 'v1.11.0' })
+  equal(JSON.parse(await readFile(path, 'utf8')), {
+    format: 1,
+    releases: [
+      { tag: 'v1.11.0', draft: false, prerelease: false },
+      { tag: 'v1.10.0', draft: false, prerelease: true },
+      { tag: 'v1.9.0', draft: false, prerelease: false },
+    ],
+  })
+})
+
+publishing('does not mix two services in one folder', async () => {
+  await using home = await temporary()
+  await publishRelease(await options(home.path, 'one'))
+  await rejects(publishRelease({ ...(await options(home.path, 'one')), service: 'lamp' }), 'holds a release of beacon')
+})
+
+publishing('puts values into the marked lines of install.sh, whatever characters they have', () => {
+  const text = '#!/bin/sh\nBATON_SERVICE=\nBATON_FEED=  # here\nmain "$@"\n'
+  const baked = bakeInstaller(text, { BATON_SERVICE: 'beacon', BATON_FEED: "it's $& `x` $(y)" })
+  is(baked, `#!/bin/sh\nBATON_SERVICE='beacon'\nBATON_FEED='it'\\''s $& \`x\` $(y)'\nmain "$@"\n`)
+  throws(() => bakeInstaller(text, { BATON_TAG: 'v1.0.0' }), 'BATON_TAG')
+})
+
+publishing.run()
+
+// ---- stripping
+
+const stripping = suite('build: stripping')
+
+stripping('takes a fifth off Node, changes no byte that is mapped, and it still runs', async () => {
+  const base = await prepareBase()
+  const node = await readFile(base.node)
+  const stripped = stripElf(node)
+  if (process.platform !== 'linux') return is(stripped, null)
+  ok(stripped !== null && stripped.length < node.length * 0.8, `${stripped?.length} of ${node.length}`)
+  if (stripped === null) return
+  // all but the header's account of the section table
+  const sameUntil = stripped.length - 4096
+  ok(Buffer.from(stripped.subarray(64, sameUntil)).equals(node.subarray(64, sameUntil)))
+  ok(Buffer.from(stripped).equals(await readFile(base.executable)))
+  is((await run([base.executable, '-p', '6 * 7'])).stdout, '42\n')
+  is(stripElf(stripped), null) // there is nothing left to take
+})
+
+stripping('leaves alone what is no 64-bit little-endian ELF file', () => {
+  is(stripElf(Buffer.alloc(0)), null)
+  is(stripElf(Buffer.from('#!/bin/sh\n'.repeat(100))), null)
+  const elf32 = Buffer.alloc(4096)
+  elf32.write('\x7fELF\x01\x01', 'latin1')
+  is(stripElf(elf32), null)
+})
+
+stripping.run()
+
+// ---- what is drawn
+
+const drawing = suite('build: progress')
+
+function screen(isTTY: boolean): {
+  text: () => string
+  stream: { isTTY: boolean; columns: number; write: (text: string) => boolean }
+} {
+  let text = ''
+  const write = (more: string) => {
+    text += more
+    return true
+  }
+  return { text: () => text, stream: { isTTY, columns: 100, write } }
+}
+
+drawing('is one plain line a stage off a terminal, without a control character', () => {
+  const { text, stream } = screen(false)
+  const progress = createProgress({ stream, environment: {}, now: () => 0 })
+  progress.stage('download')
+  progress.bytes(10, 100)
+  progress.bytes(100, 100)
+  progress.note('hint: be patient')
+  progress.stage('verify', 'v1.2.0')
+  progress.end('failed', 'sha256 differs')
+  is(text(), 'hint: be patient\ndone download  100 B in 0 ms\nfailed verify    sha256 differs\n')
+})
+
+drawing('redraws one line on a terminal, at most every 80 ms, and colours it unless NO_COLOR is set', () => {
+  for (const environment of [{}, { NO_COLOR: '1' }]) {
+    const { text, stream } = screen(true)
+    let ms = 0
+    const progress = createProgress({ stream, environment, now: () => ms })
+    progress.stage('download')
+    for (ms = 1; ms <= 1000; ms++) progress.bytes(ms * 1000, 1_000_000)
+    progress.end('done')
+    const redrawn = text().split('\r').length
+    ok(redrawn > 10 && redrawn < 20, `${redrawn} times`)
+    // oxlint-disable-next-line no-control-regex -- it is what the terminal gets
+    is(/\u001b\[3[0-9]m/.test(text()), !('NO_COLOR' in environment))
+    match(text(), /✓.* download {2}1\.0 MB in 1\.0 s\n$/)
+  }
+})
+
+drawing('says nothing when it is to be quiet', () => {
+  const { text, stream } = screen(true)
+  const progress = createProgress({ stream, quiet: true })
+  progress.stage('x')
+  progress.note('y')
+  progress.end('done')
+  is(text(), '')
+})
+
+drawing('shows the share, the size, the speed and the time left', () => {
+  const line = formatBytesLine(15_000_000, 30_000_000, 2000)
+  match(line, /^█{12}░{12} {3}50% {2}15\.0 MB\/30\.0 MB {2}7\.5 MB\/s {2}eta 2\.0 s$/)
+  is(formatBytesLine(5000, null, 1000), '5.0 kB  5.0 kB/s')
+  match(formatBytesLine(200, 100, 1000), '100%') // more than announced: the download stops it, not the drawing
+  equal([0, 999, 1000, 1_250_000, 99_960_000, 2e9].map(formatBytes), [
+    '0 B',
+    '999 B',
+    '1.0 kB',
+    '1.3 MB',
+    '100 MB',
+    '2.0 GB',
+  ])
+  equal([0, 900, 1500, 60_000, 125_000].map(formatDuration), ['0 ms', '900 ms', '1.5 s', '1:00 min', '2:05 min'])
+})
+
+drawing.run()
+
+// ---- commands
+
+const commands = suite('build: commands')
+
+commands('run without a shell, whatever their arguments hold', async () => {
+  const text = `$(touch /nonexistent) "'; | && > \\ * ~ $HOME`
+  is((await run(['printf', '%s', text])).stdout, text)
+  is((await run(['cat'], { input: 'hello' })).stdout, 'hello')
+  is((await run(['cat'])).stdout, '')
+})
+
+commands('fail with what they wrote last, and never with a secret', async () => {
+  const command = ['sh', '-c', 'echo about hunter2 >&2; exit 3', 'hunter2']
+  const { message } = await rejects(run(command, { secrets: ['hunter2'] }), /ended with 3: about …$/)
+  not(message.includes('hunter2'))
+  is((await run(command, { allowFailure: true })).exitCode, 3)
+  await rejects(run(['/nonexistent/program']), 'could not be started')
+  is((await run(['/nonexistent/program'], { allowFailure: true })).exitCode, 127)
+  await rejects(run(['sleep', '10'], { timeoutMs: 200 }), 'SIGTERM')
+  is(await findProgram('no-such-program-anywhere'), null)
+})
+
+commands('are shown as a person would type them', () => {
+  is(formatCommand(['ssh', 'host', "it's", 'a b', '--x=1']), String.raw`ssh host 'it'\''s' 'a b' --x=1`)
+})
+
+commands.run()
+
+// ---- helpers
+
+async function temporary(): Promise<AsyncDisposable & { path: string; out: string }> {
+  const path = await mkdtemp(join(tmpdir(), 'baton-build-'))
+  const remove = () => rm(path, { recursive: true, force: true })
+  return { path, out: join(path, 'dist'), [Symbol.asyncDispose]: remove }
+}
+
+async function options(home: string, content: string): Promise<PublishOptions> {
+  const executable = join(home, `executable-${content}`)
+  await writeFile(executable, content)
+  const about = { tag: 'v1.0.0', service: 'beacon', feed: null, notes: '', schema: null, publishedAt: null }
+  return { ...about, executable, out: join(home, 'dist'), effort: 'fast', force: false, progress: QUIET }
+}
+
+/** How many lines of SHA256SUMS hold. */
+async function sumsOf(folder: string): Promise<number> {
+  const lines = (await readFile(join(folder, 'SHA256SUMS'), 'utf8')).trimEnd().split('\n')
+  const good = await Promise.all(
+    lines.map(async (line) => sha256(await readFile(join(folder, line.slice(66)))) === line.slice(0, 64)),
+  )
+  return good.filter(Boolean).length
+}
+
+interface Surroundings {
+  folder?: string
+  /** as nobody, where we are root */
+  anotherUser?: boolean
+  epoch?: string
+}
+
+async function build(args: string[], { folder = PROJECT, anotherUser = false, epoch = EPOCH }: Surroundings = {}) {
+  const command = [process.execPath, TSX, join(folder, 'deploy', 'build.ts'), ...args]
+  const drop = anotherUser && process.getuid?.() === 0 && (await findProgram('setpriv')) !== null
+  const asNobody = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups']
+  const env = { SOURCE_DATE_EPOCH: epoch, HOME: undefined, TMPDIR: undefined }
+  return await run([...(drop ? asNobody : []), ...command], { cwd: tmpdir(), allowFailure: true, env })
+}
+
+/** The sources in another folder, with a cache of their own and somebody else's. */
+async function copyProject(to: string, out: string): Promise<void> {
+  await mkdir(to)
+  for (const name of ['agent', 'deploy', 'install.ts', 'install.sh', 'package.json', 'tsconfig.json']) {
+    await cp(join(PROJECT, name), join(to, name), { recursive: true })
+  }
+  await symlink(join(PROJECT, 'node_modules'), join(to, 'node_modules'))
+  await mkdir(out)
+  if (process.getuid?.() !== 0) return
+  for (const path of [join(to, '..'), to, out]) await chown(path, 65534, 65534)
+}
+
+function sha256(bytes: Uint8Array): string {
+  return createHash('sha256').update(bytes).digest('hex')
+}
