@@ -3,7 +3,8 @@
 // Must never break: what is run inside is ended, with all its children, when the command ends or its time is up.
 
 import { spawn, spawnSync } from 'node:child_process'
-import { readFileSync } from 'node:fs'
+import { readFileSync, readlinkSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
 
 /** Not one of these may move in a handover. */
 export interface Counters {
@@ -112,6 +113,51 @@ export async function inNetns(command: readonly string[], options: NetnsOptions 
   } finally {
     clearTimeout(killer)
     process.off('exit', onExit)
+  }
+}
+
+export interface Neighbour extends AsyncDisposable {
+  /** put before a command to run it over there */
+  prefix: string[]
+  /** address of this namespace, as seen from there */
+  address: string
+}
+
+/**
+ * Inside `inNetns`: a second namespace on the other end of a cable, for the clients. The counters of this one then tell of
+ * the server alone: a client that is slow to close may send a reset after a connection that has ended well.
+ */
+export async function neighbour(): Promise<Neighbour> {
+  const holder = spawn('unshare', ['--net', '--', 'sleep', '3600'], { stdio: 'ignore' })
+  const { pid } = holder
+  if (pid === undefined) throw new Error('no second network namespace')
+  const own = readlinkSync('/proc/self/ns/net')
+  const deadline = Date.now() + 5000
+  while (readlinkSync(`/proc/${pid}/ns/net`) === own) {
+    if (Date.now() > deadline) throw new Error('no second network namespace within 5 s')
+    await sleep(5)
+  }
+  const prefix = ['nsenter', `--net=/proc/${pid}/ns/net`, '--']
+  const commands = [
+    ['ip', 'link', 'add', 'here', 'type', 'veth', 'peer', 'name', 'there', 'netns', String(pid)],
+    ['ip', 'addr', 'add', '10.231.0.1/24', 'dev', 'here'],
+    ['ip', 'link', 'set', 'here', 'up'],
+    [...prefix, 'ip', 'addr', 'add', '10.231.0.2/24', 'dev', 'there'],
+    [...prefix, 'ip', 'link', 'set', 'there', 'up'],
+    [...prefix, 'ip', 'link', 'set', 'lo', 'up'],
+  ]
+  for (const [file = '', ...args] of commands) {
+    const { status, stderr } = spawnSync(file, args, { encoding: 'utf8', timeout: 10_000 })
+    if (status !== 0) throw new Error(`${file} ${args.join(' ')}: ${stderr.trim()}`)
+  }
+  return {
+    prefix,
+    address: '10.231.0.1',
+    async [Symbol.asyncDispose]() {
+      const ended = new Promise((resolve) => holder.once('exit', resolve))
+      holder.kill('SIGKILL')
+      await ended
+    },
   }
 }
 

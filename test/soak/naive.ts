@@ -23,7 +23,7 @@ process.once('message', (inherited: string[]) => {
   rows.unshift(...inherited)
   process.disconnect?.()
 })
-server.listen({ port, host: '127.0.0.1', reusePort: true, backlog: 4096 }, () => process.send?.('ready'))
+server.listen({ port, host: '0.0.0.0', reusePort: true, backlog: 4096 }, () => process.send?.('ready'))
 
 process.on('SIGUSR2', () => {
   const successor = spawn(process.execPath, process.argv.slice(1), {

@@ -1,7 +1,7 @@
 // One soak: load on, switch there and back, load off, count. Prints its report as one line of JSON, last.
 // Arguments: `baton|naive`, number of switches, probation in milliseconds.
 
-import { counters, moved } from '../lab/netns.ts'
+import { counters, moved, neighbour } from '../lab/netns.ts'
 import { spawnLoad } from '../lab/load.ts'
 import type { SoakReport } from './judge.ts'
 import { baton, descriptorsOf, naive } from './subject.ts'
@@ -10,20 +10,22 @@ const [name, count, probationMs, isolated] = process.argv.slice(2)
 if (name !== 'baton' && name !== 'naive') throw new Error(`expected baton or naive, got ${name ?? 'nothing'}`)
 const switches = Number(count)
 
+await using clients = isolated === 'isolated' ? await neighbour() : null
 await using subject = name === 'baton' ? await baton(Number(probationMs)) : await naive()
 const { port, headers, write } = subject
 const before = isolated === 'isolated' ? counters() : null
 const common = {
   port,
-  host: '127.0.0.1',
+  host: clients?.address ?? '127.0.0.1',
   headers,
   path: '/',
   keepAcknowledgedIds: true,
   write: { every: 20, ...write, method: 'POST', headers: { 'content-type': 'application/json' } },
 }
+const elsewhere = clients === null ? {} : { prefix: clients.prefix }
 const loads = [
-  await spawnLoad({ ...common, mode: 'fresh', clients: 32, thinkMs: [0, 10] }),
-  await spawnLoad({ ...common, mode: 'keepalive', clients: 128, thinkMs: [0, 40], afterClose: 'reopen' }),
+  await spawnLoad({ ...common, mode: 'fresh', clients: 32, thinkMs: [0, 10] }, elsewhere),
+  await spawnLoad({ ...common, mode: 'keepalive', clients: 128, thinkMs: [0, 40], afterClose: 'reopen' }, elsewhere),
 ]
 const switchMs: number[] = []
 let fdsAfterFirst = 0

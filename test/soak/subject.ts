@@ -33,6 +33,7 @@ export async function baton(probationMs: number): Promise<Subject> {
   const folder = await mkdtemp(join(tmpdir(), 'baton-feed-'))
   const home = await install({
     release: v100,
+    host: '0.0.0.0',
     feed: await publishTo(folder, [v110]),
     update: { probationMs, drainMs: 10_000 },
   })
