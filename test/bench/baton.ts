@@ -101,12 +101,13 @@ export async function baton(): Promise<Peer> {
           ordered = await client.order('/admin/update/rollback')
         },
         async finish() {
-          const before = installed.pid
+          if (!(await gone(installed.pid, OPERATION_MS))) throw new Error(`the predecessor ${installed.pid} is still there`)
+        },
+        async confirm() {
           const status = await client.ended(ordered?.id ?? '')
           installed.pid = status.instance.pid
           restartMs = status.operation?.handover?.switchMs ?? 0
           track(installed.pid)
-          if (!(await gone(before, 10_000))) throw new Error(`the predecessor ${before} is still there`)
         },
         restartMs: () => restartMs,
         [Symbol.asyncDispose]: () => installed[Symbol.asyncDispose](),

@@ -67,8 +67,8 @@ export interface HandoverOptions {
   say: (line: string) => void
 }
 
-const SHORT = { switches: 6, quietSwitches: 6, starts: 7, drainMs: 2000, steadyMs: 1000, minRequests: 0, think: 20 }
-const LONG = { ...SHORT, switches: 20, quietSwitches: 12, starts: 15, minRequests: 1_000_000, think: 4 }
+const SHORT = { switches: 6, quietSwitches: 6, starts: 7, drainMs: 2000, steadyMs: 1000, minRequests: 0, think: 40 }
+const LONG = { ...SHORT, switches: 20, quietSwitches: 12, starts: 15, minRequests: 1_000_000, think: 10 }
 type Scale = typeof SHORT
 const WARM_UP_MS = 1000
 const AFTER_SWITCH_MS = 300
@@ -157,6 +157,7 @@ async function measureQuiet(
       tag = other(tag)
       quiet.push(await switchOnce(running, place.port, tag))
       await running.finish()
+      await running.confirm?.()
       if (running.restartMs !== undefined) restarts.push(running.restartMs())
     }
   }
@@ -181,6 +182,9 @@ async function measureLoaded(peer: Peer, place: Place, scale: Scale): Promise<{ 
       await mark(loads, 'switch')
       loaded.push(await switchOnce(running, own.port, tag, true))
       await running.finish()
+      await sleep(AFTER_SWITCH_MS)
+      await mark(loads, null)
+      await running.confirm?.()
       await sleep(AFTER_SWITCH_MS)
       await mark(loads, 'steady')
       await sleep(scale.steadyMs)

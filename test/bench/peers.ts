@@ -27,6 +27,8 @@ export interface Running extends AsyncDisposable {
   prepare(tag: Tag): Promise<void>
   go(): Promise<void>
   finish(): Promise<void>
+  /** Asks whether all went well, where the peer can tell; the load goes on, and what it sees counts for nothing. */
+  confirm?(): Promise<void>
   /** milliseconds of the last switch that went into starting and taking over, where the peer tells */
   restartMs?(): number
 }
