@@ -97,7 +97,8 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
     }
     if (operation !== null) {
       if (operation.stage !== stage) watcher.stage((stage = operation.stage))
-      if (stage === 'download' && operation.progress !== null) watcher.bytes(operation.progress.bytes, operation.progress.totalBytes)
+      if (stage === 'download' && operation.progress !== null)
+        watcher.bytes(operation.progress.bytes, operation.progress.totalBytes)
       if (operation.outcome !== null) return operation
     }
     if (Date.now() - lastAnswer > silenceMs) {

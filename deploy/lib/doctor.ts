@@ -198,7 +198,13 @@ async function checkMounts({ layout }: Patient): Promise<Finding[]> {
   }
   // device numbers do not tell: on an overlay a file and its directory differ
   if ((await lstat(layout.executable).catch(() => null))?.isSymbolicLink()) {
-    findings.push(failure('mount', `${layout.executable} is a link, it may lead to another file system`, 'put the file itself there'))
+    findings.push(
+      failure(
+        'mount',
+        `${layout.executable} is a link, it may lead to another file system`,
+        'put the file itself there',
+      ),
+    )
   }
   return findings.length > 0 ? findings : [ok('mount', `${mount?.path ?? '/'} allows programs`)]
 }

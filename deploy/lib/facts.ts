@@ -2,10 +2,12 @@
 
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
-import { lstat, readFile, readlink, realpath, stat } from 'node:fs/promises'
+import { lstat, readdir, readFile, readlink, realpath, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
-import { readReceipt, type Receipt } from '../../agent/receipt.ts'
+import { isLeftover } from '../../agent/disk.ts'
+import { placesOf } from '../../agent/places.ts'
+import { readReceipt, receiptPath, type Receipt } from '../../agent/receipt.ts'
 import { layoutOf, type Layout, type Person } from './layout.ts'
 import type { Choices, Environment, Scope } from './choices.ts'
 import { findId, isRoot, ownName } from './identity.ts'
@@ -96,6 +98,7 @@ export async function gatherFacts(layout: Layout, withUnit: boolean): Promise<Fa
     rescueUnit: foundAs(await textAt(layout.rescueUnit), rescueUnit(layout)),
     enabled: withUnit && (await isEnabled(layout)),
     active: receipt !== null && (await isActive(supervisorFor(receipt))),
+    ours: await oursIn(layout),
     now: new Date(),
   }
 }
@@ -113,6 +116,24 @@ export async function sha256Of(path: string): Promise<string> {
 /** Something at this path, a dangling link included. */
 export async function exists(path: string): Promise<boolean> {
   return (await lstat(path).catch(() => null)) !== null
+}
+
+async function oursIn({ directory, service, executable }: Layout): Promise<string[]> {
+  const { backup, partial, former, aside } = placesOf(executable)
+  const entries = (await readdir(directory).catch(() => [])).filter(
+    (name) => isLeftover(name) && name.includes(service),
+  )
+  const paths = [
+    partial,
+    former,
+    aside,
+    ...entries.map((name) => join(directory, name)),
+    backup,
+    executable,
+    receiptPath(executable),
+  ]
+  const found = await Promise.all(paths.map(async (path) => ((await exists(path)) ? path : null)))
+  return found.filter((path) => path !== null)
 }
 
 async function foundLink({ command, executable }: Layout): Promise<Found> {

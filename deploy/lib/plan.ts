@@ -96,6 +96,8 @@ export interface Facts {
   rescueUnit: Found
   enabled: boolean
   active: boolean
+  /** our files in the directory of the executable, the receipt last: without it nothing here would be known as ours */
+  ours: string[]
   now: Date
 }
 
@@ -179,7 +181,7 @@ export function planInstall(request: Request): Step[] {
 export function planUninstall(
   layout: Layout,
   receipt: Receipt,
-  facts: Pick<Facts, 'active' | 'enabled' | 'unit' | 'rescueUnit' | 'command' | 'root'>,
+  facts: Pick<Facts, 'active' | 'enabled' | 'unit' | 'rescueUnit' | 'command' | 'ours'>,
   purge: boolean,
 ): Step[] {
   const { service } = layout
@@ -192,16 +194,7 @@ export function planUninstall(
   if (isOurs(facts.unit) || isOurs(facts.rescueUnit))
     steps.push({ do: 'run', command: [...systemctl, 'daemon-reload'] })
   if (isOurs(facts.command)) steps.push({ do: 'remove', path: layout.command })
-  for (const name of [
-    'receipt.json',
-    `${service}.backup`,
-    `.${service}.partial`,
-    `.${service}.former`,
-    `.${service}.aside`,
-    service,
-  ]) {
-    steps.push({ do: 'remove', path: `${layout.directory}/${name}` })
-  }
+  for (const path of facts.ours) steps.push({ do: 'remove', path })
   steps.push({ do: 'remove-directory', path: layout.directory })
   if (purge) {
     steps.push({ do: 'purge', path: layout.stateDirectory }, { do: 'purge', path: layout.configDirectory })

@@ -1,0 +1,215 @@
+// The route from source: fetch the tag, build it in a clean worktree, verify what was built, then deploy it to this host
+// like any other release. What is built goes into `dist/` of this clone, which is the feed of the install.
+
+import { createHash } from 'node:crypto'
+import { existsSync } from 'node:fs'
+import { mkdtemp, readFile, rm, symlink } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { parseArgs } from 'node:util'
+import { asBatonError, BatonError, EXIT, MEANINGS, reasonOf } from '../agent/errors.ts'
+import { parseTag } from '../agent/release.ts'
+import { BUILD } from '../agent/service/build.ts'
+import { type Deployment, deployHere, findInstalled } from './lib/host.ts'
+import { describe, type Step } from './lib/plan.ts'
+import { makeReport, type Report } from './lib/report.ts'
+import { run } from './lib/shell.ts'
+
+const USAGE = `deploy-source.sh --ref TAG
+
+  --ref TAG                 tag to build and deploy, such as v1.1.0
+  --remote NAME             where to fetch it from (origin); '' fetches nothing
+  --verify-signature        the tag must be signed by a key that git trusts
+  --build-only              build and verify, deploy nothing
+  --listen HOST:PORT        for a first install: where the service listens
+  --health-url URL          must answer 2xx too, before the deployment counts as good
+  --health-timeout SECONDS  how long that and the new process may take (60)
+  --lock-timeout SECONDS    how long to wait for an operation in flight (60)
+  -n, --dry-run             print the plan, change nothing
+  --json                    one JSON object a line
+  -q, --quiet               errors only
+  -h, --help
+
+exit: as deploy-systemd.sh
+`
+
+const PROJECT = join(import.meta.dirname, '..')
+const DIST = join(PROJECT, 'dist')
+
+interface Build {
+  tag: string
+  remote: string
+  signed: boolean
+  /** the clean worktree; made for this build, gone after it */
+  worktree: string
+  modules: 'installed' | 'shared'
+}
+
+async function main(argv: readonly string[]): Promise<number> {
+  let report = makeReport({ json: argv.includes('--json'), quiet: false, verbose: false })
+  try {
+    const { values } = parse(argv)
+    if (values.help) {
+      process.stdout.write(USAGE)
+      return EXIT.done
+    }
+    report = makeReport({ json: values.json, quiet: values.quiet, verbose: false })
+    if (values.ref === undefined) throw usage('expected --ref')
+    const tag = parseTag(values.ref)
+    const dryRun = values['dry-run']
+    const deployment: Deployment = {
+      service: BUILD.service,
+      release: tag,
+      rollback: false,
+      feed: DIST,
+      healthUrl: values['health-url'] ?? null,
+      healthTimeoutMs: secondsOf('--health-timeout', values['health-timeout']),
+      lockTimeoutMs: secondsOf('--lock-timeout', values['lock-timeout']),
+      installFlags: values.listen === undefined ? [] : ['--listen', values.listen],
+      dryRun,
+      json: values.json,
+      who: 'deploy-source.sh',
+    }
+    const receipt = values['build-only'] ? null : await findInstalled(BUILD.service)
+    if (receipt !== null && receipt.feed !== DIST) {
+      throw new BatonError('refused', `the feed of the install is ${receipt.feed}, not ${DIST}`, {
+        hint: `\`install.sh --feed ${DIST}\` and a restart make this clone its feed`,
+      })
+    }
+    const parent = await mkdtemp(join(tmpdir(), 'baton-source-'))
+    try {
+      const build: Build = {
+        tag,
+        remote: values.remote,
+        signed: values['verify-signature'],
+        worktree: join(parent, 'tree'),
+        modules: 'installed',
+      }
+      if (dryRun) {
+        report.plan([...buildSteps(build), { do: 'update', service: BUILD.service, to: tag }])
+        report.result({ outcome: 'planned', to: tag, exit: EXIT.done }, [])
+        return EXIT.done
+      }
+      await buildRelease(build, report)
+    } finally {
+      await run(['git', '-C', PROJECT, 'worktree', 'remove', '--force', join(parent, 'tree')], { allowFailure: true })
+      await rm(parent, { recursive: true, force: true })
+    }
+    if (values['build-only']) {
+      report.result({ outcome: 'built', to: tag, exit: EXIT.done }, [`built ${join(DIST, tag)}`])
+      return EXIT.done
+    }
+    const { outcome, from, to } = await deployHere(deployment, report)
+    report.result({ outcome, from, to, exit: EXIT.done }, [`${BUILD.service}: ${outcome ?? ''} ${to ?? tag}`])
+    return EXIT.done
+  } catch (cause) {
+    const error = asBatonError(cause, 'unexpected', 'deploying from source')
+    report.failed(error)
+    return MEANINGS[error.code].exit
+  }
+}
+
+/** Pure: the commands, in order. */
+function buildSteps({ tag, remote, signed, worktree, modules }: Build): Extract<Step, { do: 'run' }>[] {
+  const git = ['git', '-C', PROJECT]
+  const commands: string[][] = []
+  if (remote !== '') commands.push([...git, 'fetch', '--quiet', remote, `refs/tags/${tag}:refs/tags/${tag}`])
+  if (signed) commands.push([...git, 'verify-tag', tag])
+  commands.push([...git, 'worktree', 'add', '--quiet', '--detach', worktree, `refs/tags/${tag}`])
+  if (modules === 'installed')
+    commands.push(['npm', '--prefix', worktree, 'ci', '--ignore-scripts', '--no-audit', '--no-fund'])
+  commands.push([
+    'npm',
+    '--prefix',
+    worktree,
+    'run',
+    'build',
+    '--',
+    '--tag',
+    tag,
+    '--out',
+    DIST,
+    '--feed',
+    DIST,
+    '--force',
+    '--quiet',
+  ])
+  return commands.map((command) => ({ do: 'run', command }))
+}
+
+async function buildRelease(build: Build, report: Report): Promise<void> {
+  for (const step of buildSteps(build)) {
+    // the very packages that the tag locks may be here already
+    if (step.command[3] === 'ci' && (await sharesModules(build.worktree))) {
+      await symlink(join(PROJECT, 'node_modules'), join(build.worktree, 'node_modules'))
+      continue
+    }
+    report.step(step)
+    try {
+      await run(step.command, { env: { npm_config_update_notifier: 'false' } })
+    } catch (cause) {
+      const code = step.command.includes('verify-tag')
+        ? 'verify_failed'
+        : step.command.includes('fetch')
+          ? 'release_not_found'
+          : 'unexpected'
+      throw new BatonError(code, `${describe(step)}: ${reasonOf(cause)}`, { cause })
+    }
+  }
+  await verify(build.tag)
+}
+
+async function sharesModules(worktree: string): Promise<boolean> {
+  if (!existsSync(join(PROJECT, 'node_modules'))) return false
+  const [theirs, ours] = await Promise.all(
+    [worktree, PROJECT].map((tree) => readFile(join(tree, 'package-lock.json'), 'utf8')),
+  )
+  return theirs === ours
+}
+
+/** Every file of the release against its sums: what is deployed is what was built. */
+async function verify(tag: string): Promise<void> {
+  const sums = await readFile(join(DIST, tag, 'SHA256SUMS'), 'utf8')
+  for (const line of sums.split('\n').filter(Boolean)) {
+    const [expected = '', name = ''] = line.split(/ [ *]/)
+    const got = createHash('sha256')
+      .update(await readFile(join(DIST, tag, name)))
+      .digest('hex')
+    if (got !== expected) throw new BatonError('verify_failed', `sha256 of ${name}: expected ${expected}, got ${got}`)
+  }
+}
+
+function parse(argv: readonly string[]) {
+  try {
+    return parseArgs({
+      args: [...argv],
+      options: {
+        ref: { type: 'string' },
+        remote: { type: 'string', default: 'origin' },
+        'verify-signature': { type: 'boolean', default: false },
+        'build-only': { type: 'boolean', default: false },
+        listen: { type: 'string' },
+        'health-url': { type: 'string' },
+        'health-timeout': { type: 'string', default: '60' },
+        'lock-timeout': { type: 'string', default: '60' },
+        'dry-run': { type: 'boolean', short: 'n', default: false },
+        json: { type: 'boolean', default: false },
+        quiet: { type: 'boolean', short: 'q', default: false },
+        help: { type: 'boolean', short: 'h', default: false },
+      },
+    })
+  } catch (cause) {
+    throw usage(cause instanceof Error ? cause.message : String(cause))
+  }
+}
+
+function secondsOf(flag: string, text: string): number {
+  if (/^[0-9]{1,5}$/.test(text)) return Number(text) * 1000
+  throw usage(`expected whole seconds in ${flag}, got ${JSON.stringify(text.slice(0, 40))}`)
+}
+
+function usage(message: string): BatonError {
+  return new BatonError('invalid_request', message, { hint: 'see --help' })
+}
+
+process.exitCode = await main(process.argv.slice(2))

@@ -1,0 +1,101 @@
+// Deploys a release to this host without asking: plan, install or upgrade, health gate, and back to the previous release
+// where the new one is not good. This file reads the arguments; the work is in lib/host.ts.
+
+import { parseArgs } from 'node:util'
+import { asBatonError, BatonError, EXIT, MEANINGS } from '../agent/errors.ts'
+import { BUILD } from '../agent/service/build.ts'
+import { parseRelease } from './lib/choices.ts'
+import { type Deployment, deployHere } from './lib/host.ts'
+import { makeReport } from './lib/report.ts'
+
+const USAGE = `deploy-systemd.sh --release TAG|latest
+deploy-systemd.sh --rollback
+
+  --release TAG|latest      release to deploy
+  --rollback                back to the backup executable
+  --feed FEED               for a first install: where releases are found
+  --service NAME            which service (${BUILD.service})
+  --health-url URL          must answer 2xx too, before the deployment counts as good
+  --health-timeout SECONDS  how long that and the new process may take (60)
+  --lock-timeout SECONDS    how long to wait for an operation in flight (60)
+  -n, --dry-run             print the plan, change nothing
+  --json                    one JSON object a line
+  -q, --quiet               errors only
+  -h, --help
+
+exit: 0 done or nothing to do, 2 usage, 3 unsupported host, 4 network or release, 5 verification failed, 6 locked,
+      7 refused, 8 the new release failed and the previous one is running, 9 the service is down
+`
+
+async function main(argv: readonly string[]): Promise<number> {
+  let report = makeReport({ json: argv.includes('--json'), quiet: false, verbose: false })
+  try {
+    const { values } = parse(argv)
+    if (values.help) {
+      process.stdout.write(USAGE)
+      return EXIT.done
+    }
+    report = makeReport({ json: values.json, quiet: values.quiet, verbose: false })
+    if ((values.release === undefined) === !values.rollback) throw usage('expected either --release or --rollback')
+    const deployment: Deployment = {
+      service: values.service,
+      release: parseRelease(values.release ?? null),
+      rollback: values.rollback,
+      feed: values.feed ?? null,
+      healthUrl: values['health-url'] ?? null,
+      healthTimeoutMs: secondsOf('--health-timeout', values['health-timeout']),
+      lockTimeoutMs: secondsOf('--lock-timeout', values['lock-timeout']),
+      installFlags: [],
+      dryRun: values['dry-run'],
+      json: values.json,
+      who: 'deploy-systemd.sh',
+    }
+    const { outcome, from, to } = await deployHere(deployment, report)
+    const line =
+      outcome === 'planned'
+        ? []
+        : [
+            `${deployment.service}: ${outcome ?? ''}${to === null ? '' : ` ${to}`}${from === null || from === to ? '' : `, it was ${from}`}`,
+          ]
+    report.result({ outcome, from, to, exit: EXIT.done }, line)
+    return EXIT.done
+  } catch (cause) {
+    const error = asBatonError(cause, 'unexpected', 'deploying')
+    report.failed(error)
+    return MEANINGS[error.code].exit
+  }
+}
+
+function parse(argv: readonly string[]) {
+  try {
+    return parseArgs({
+      args: [...argv],
+      options: {
+        release: { type: 'string' },
+        rollback: { type: 'boolean', default: false },
+        feed: { type: 'string' },
+        service: { type: 'string', default: BUILD.service },
+        'health-url': { type: 'string' },
+        'health-timeout': { type: 'string', default: '60' },
+        'lock-timeout': { type: 'string', default: '60' },
+        'dry-run': { type: 'boolean', short: 'n', default: false },
+        json: { type: 'boolean', default: false },
+        quiet: { type: 'boolean', short: 'q', default: false },
+        help: { type: 'boolean', short: 'h', default: false },
+      },
+    })
+  } catch (cause) {
+    throw usage(cause instanceof Error ? cause.message : String(cause))
+  }
+}
+
+function secondsOf(flag: string, text: string): number {
+  if (/^[0-9]{1,5}$/.test(text)) return Number(text) * 1000
+  throw usage(`expected whole seconds in ${flag}, got ${JSON.stringify(text.slice(0, 40))}`)
+}
+
+function usage(message: string): BatonError {
+  return new BatonError('invalid_request', message, { hint: 'see --help' })
+}
+
+process.exitCode = await main(process.argv.slice(2))

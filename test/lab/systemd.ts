@@ -1,0 +1,143 @@
+// Throwaway hosts with a real systemd, for tests: the interface of `systemd-host`. A host is up in half a second.
+// Must hold: what a test has booted is gone when its scope ends, whichever way out it took.
+//
+//   await using host = await bootHost()
+//   await host.ok('systemctl', 'start', 'beacon')
+//   await host.cut(); await host.power()     // a power cut, and the next morning
+
+import { execFile, spawn } from 'node:child_process'
+import { existsSync, statfsSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+export interface Ran {
+  code: number
+  stdout: string
+  stderr: string
+}
+
+export interface Host extends AsyncDisposable {
+  readonly name: string
+  /** runs a command as root inside; never rejects for an exit code */
+  run(command: readonly string[], options?: RunOptions): Promise<Ran>
+  /** runs it and gives its stdout; rejects where it fails, with all that it said */
+  ok(...command: string[]): Promise<string>
+  /** a path of the host as seen from here; not to be kept across a reboot */
+  path(inside: string): Promise<string>
+  /** what to put before a command of this machine to run it in the host's network */
+  network(): Promise<string[]>
+  /** power cut */
+  cut(): Promise<void>
+  power(): Promise<void>
+  off(): Promise<void>
+}
+
+export interface RunOptions {
+  input?: string
+  timeoutMs?: number
+  /** runs as this user of the host */
+  user?: string
+  env?: Readonly<Record<string, string>>
+}
+
+const SCRIPT = join(import.meta.dirname, 'systemd-host')
+const OUTPUT_MAX_BYTES = 32 * 1024 * 1024
+
+/** Why there can be no such host here, or null. For `suite(name, { skip })`. */
+export const noHosts: string | null = reasonAgainst()
+
+let count = 0
+
+export async function bootHost(): Promise<Host> {
+  const name = `h${process.pid}x${++count}`
+  await script(['boot', name])
+  const host = hostNamed(name)
+  try {
+    await script(['wait', name])
+  } catch (error) {
+    await host.off()
+    throw error
+  }
+  return host
+}
+
+/** Asks until `probe` gives something other than null or false; rejects after `timeoutMs`, with the last error if there was one. */
+export async function eventually<T>(
+  what: string,
+  probe: () => Promise<T | null | false>,
+  timeoutMs = 15_000,
+): Promise<T> {
+  const deadline = Date.now() + timeoutMs
+  let last: unknown
+  for (;;) {
+    try {
+      const found = await probe()
+      if (found !== null && found !== false) return found
+    } catch (error) {
+      last = error
+    }
+    if (Date.now() > deadline) throw new Error(`${what}: not within ${timeoutMs} ms`, { cause: last })
+    await sleep(50)
+  }
+}
+
+function hostNamed(name: string): Host {
+  const pid = async () => (await script(['pid', name])).trim()
+  const run: Host['run'] = (command, { input = '', timeoutMs = 120_000, user, env = {} } = {}) =>
+    new Promise((resolve, reject) => {
+      const as = user === undefined ? [] : ['runuser', '-u', user, '--']
+      const set =
+        Object.keys(env).length === 0 ? [] : ['env', ...Object.entries(env).map(([key, value]) => `${key}=${value}`)]
+      const child = spawn(SCRIPT, ['exec', name, ...as, ...set, ...command], {
+        timeout: timeoutMs,
+        killSignal: 'SIGKILL',
+      })
+      const output = { stdout: '', stderr: '' }
+      for (const stream of ['stdout', 'stderr'] as const) {
+        child[stream].setEncoding('utf8').on('data', (text: string) => (output[stream] += text))
+      }
+      child.on('error', reject)
+      child.on('close', (code) => resolve({ code: code ?? 255, ...output }))
+      child.stdin.on('error', () => {}) // it may not read it
+      child.stdin.end(input)
+    })
+  const off = async () => void (await script(['off', name]))
+  return {
+    name,
+    run,
+    async ok(...command) {
+      const { code, stdout, stderr } = await run(command)
+      if (code !== 0) throw new Error(`${command.join(' ')}: ended with ${code}\n${stdout}${stderr}`)
+      return stdout
+    },
+    path: async (inside) => `/proc/${await pid()}/root${inside}`,
+    network: async () => ['nsenter', `--net=/proc/${await pid()}/ns/net`],
+    cut: async () => void (await script(['cut', name])),
+    async power() {
+      await script(['power', name])
+      await script(['wait', name])
+    },
+    off,
+    [Symbol.asyncDispose]: off,
+  }
+}
+
+function script(args: string[]): Promise<string> {
+  return new Promise((resolve, reject) => {
+    execFile(SCRIPT, args, { maxBuffer: OUTPUT_MAX_BYTES, timeout: 60_000 }, (error, stdout, stderr) => {
+      if (error === null) resolve(stdout)
+      else reject(new Error(`systemd-host ${args.join(' ')}: ${stderr || error.message}`))
+    })
+  })
+}
+
+function reasonAgainst(): string | null {
+  if (process.platform !== 'linux') return 'needs Linux'
+  if (process.getuid?.() !== 0) return 'needs root'
+  if (!existsSync('/lib/systemd/systemd') || !existsSync('/usr/bin/dbus-daemon')) return 'needs systemd and dbus'
+  const CGROUP2_MAGIC = 0x63677270
+  const mounted = ['/sys/fs/cgroup', '/sys/fs/cgroup/unified'].some(
+    (path) => existsSync(path) && statfsSync(path).type === CGROUP2_MAGIC,
+  )
+  return mounted ? null : 'needs a cgroup2 mount'
+}
