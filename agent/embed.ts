@@ -78,6 +78,7 @@ export async function embed(options: EmbedOptions): Promise<Agent> {
     const begun = await begin(ground, { kind, tag: wanted, who: 'the service' }, async (to, operation) => {
       const report: HandoverReport = { moved: 0, cut: 0, switchMs: 0 }
       operation.handover = report
+      await side?.ended // a predecessor that has committed is about to exit: never three processes at once
       handover = await handOver({
         command: { file: management.executable, args: ownArguments() },
         listeners,
@@ -96,6 +97,7 @@ export async function embed(options: EmbedOptions): Promise<Agent> {
     void begun.done.then(async ({ outcome }) => {
       if (handover === null || outcome === 'reverted' || outcome === 'failed') return
       await noteTag(ground, begun.operation.to)
+      if (handover.stopped) return await stop('the end of the successor')
       await handover.commit()
       await leave(settings, 0)
     })
