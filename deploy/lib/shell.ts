@@ -1,10 +1,11 @@
-// The one importer of zx. Commands are arrays of arguments, and no shell sees them: zx would hand each to bash, which a small
-// host may not have, so the process is spawned directly; zx collects the output.
+// The one importer of zx; of its core, as the rest is 360 kB of YAML, globs and prompts in every executable.
+// Commands are arrays of arguments, and no shell sees them: zx would hand each to bash, which a small host may not have, so
+// the process is spawned directly, and zx collects the output.
 // Must hold: no argument is printed that `secrets` names; a failed command throws with what it wrote to stderr.
 
 import { spawn, type SpawnOptions } from 'node:child_process'
 import { getSystemErrorName } from 'node:util'
-import { $ as zx, which } from 'zx'
+import { $ as zx, which } from 'zx/core'
 import { BatonError } from '../../agent/errors.ts'
 
 export interface CommandResult {
