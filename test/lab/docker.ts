@@ -120,6 +120,7 @@ export async function startEngine(options: EngineOptions = {}): Promise<LabEngin
     async stop() {
       const own = daemon
       if (own === null || own.exitCode !== null) return
+      own.ref()
       const ended = new Promise((resolve) => own.once('exit', resolve))
       own.kill('SIGTERM')
       await ended
@@ -184,6 +185,7 @@ export async function startRegistry(port = 5000): Promise<Registry> {
     async stop() {
       const own = server
       if (own === null) return
+      own.ref()
       const ended = new Promise((resolve) => own.once('exit', resolve))
       own.kill('SIGKILL')
       await ended

@@ -64,6 +64,7 @@ export async function retire({ origin, predecessor }: Job, engine: Engine): Prom
 /** Gives the successor the name and starts it. */
 export async function promote({ origin, successor }: Job, engine: Engine): Promise<void> {
   await rename(successor, origin.name, engine)
+  await setRestartPolicy(successor, origin.restart, engine) // an interrupted way back may have taken it
   await ensureRunning(successor, engine)
 }
 
@@ -74,19 +75,19 @@ export async function commit({ origin, predecessor }: Job, engine: Engine): Prom
   await rename(predecessor, previous, engine)
 }
 
-/** Takes the name and the ports from a successor that failed. Its new name says that the way is back, before anything else. */
+/** Takes the ports and the name from a successor that failed. Stopped first: 20.10 cannot rename one that is between two restarts. */
 export async function standAside({ origin, successor }: Job, engine: Engine): Promise<void> {
   await engine.awake()
   const { reverting, failed } = namesFor(origin.name)
   const now = await nameNow(successor, engine)
   if (now === null) return
-  if (now !== failed) await rename(successor, reverting, engine)
   await setRestartPolicy(successor, { Name: 'no' }, engine)
   await until(
     engine,
     async () => (await engine.container(successor))?.State.Running !== true,
     () => engine.stop(successor, ASIDE_STOP_SECONDS),
   )
+  if (now !== failed) await rename(successor, reverting, engine)
 }
 
 /** Keeps a successor that failed, for its log; one that never ran has none. */

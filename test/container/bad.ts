@@ -1,0 +1,375 @@
+// What goes wrong with an image, a registry, a disk or a container: the old container serves again and nothing is deleted.
+
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createServer, request as httpRequest } from 'node:http'
+import { suite } from '../suite.ts'
+import { equal, match, ok, rejects, withCode } from '../assert.ts'
+import { labReason, type LabEngine, publish, type Registry, startEngine, startRegistry } from '../lab/docker.ts'
+import { deployIn, healthy, probeImage, publishGood } from './probe.ts'
+
+const skip = labReason()
+const test = suite('container that goes wrong', { timeoutMs: 60_000, skip })
+const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
+const engine = lab?.engine as LabEngine
+const registry = lab?.registry as Registry
+const MAIN = '../../deploy/deploy-container.ts'
+
+/** A healthy container of v1.0.0; `options` are of `docker run`. */
+async function old(name: string, ...options: string[]) {
+  await engine.docker(
+    'run',
+    '-d',
+    '--name',
+    name,
+    '--restart',
+    'always',
+    '-v',
+    `${name}-data:/data`,
+    ...options,
+    `${registry.host}/beacon:v1.0.0`,
+  )
+  await healthy(engine, name)
+  await engine.docker('exec', name, '/bin/busybox', 'touch', '/data/here')
+  return await engine.inspect(name)
+}
+
+/** The very container, running and healthy, with its restart policy and its data. */
+async function serves(
+  name: string,
+  before: { Id: string; HostConfig: { RestartPolicy: { Name: string } } },
+): Promise<void> {
+  await healthy(engine, name)
+  const now = await engine.inspect(name)
+  equal([now.Id, now.HostConfig.RestartPolicy.Name], [before.Id, before.HostConfig.RestartPolicy.Name])
+  await engine.docker('exec', name, '/bin/busybox', 'ls', '/data/here')
+}
+
+const names = async (prefix: string): Promise<string[]> =>
+  (await engine.docker('ps', '-a', '--format', '{{.Names}}'))
+    .split('\n')
+    .filter((name) => name.startsWith(prefix))
+    .toSorted()
+
+test.before(async () => {
+  await publishGood(registry.host)
+  const release = (tag: string, config: Record<string, unknown>) =>
+    publish(registry.host, 'beacon', [tag], probeImage(tag, config))
+  await release('v1.2.0', {
+    Healthcheck: { Test: ['CMD', '/bin/busybox', 'sh', '-c', 'echo no luck; exit 1'], Interval: 2e8, Retries: 2 },
+  })
+  await release('v1.2.1', { Entrypoint: ['/bin/sh', '-c', 'echo cannot start; exit 3'], Cmd: null })
+  await release('v1.2.2', { Entrypoint: ['/bin/sh', '-c', 'httpd -p 8080 -h /www-v1.2.2; sleep 2; exit 4'], Cmd: null })
+  await release('v1.2.3', { Healthcheck: { Test: ['CMD', '/bin/busybox', 'echo', 'beacon v1.0.9'], Interval: 2e8 } })
+  await release('v1.2.4', { Entrypoint: ['/bin/not-there'] })
+  await release('v1.2.5', { Labels: { 'org.opencontainers.image.version': 'v1.2.6' } })
+  await publish(registry.host, 'beacon', ['v1.3.0'], { ...probeImage('v1.3.0'), architecture: 's390x' })
+  await publish(registry.host, 'beacon', ['v1.4.0'], probeImage('v1.4.0', {}, 60_000_000))
+})
+
+const FAILING = [
+  ['v1.2.0', 'never becomes healthy', /unhealthy: no luck/],
+  ['v1.2.1', 'crashes', /ended with 3/],
+  ['v1.2.2', 'dies in probation', /in probation: .* ended with 4/],
+  ['v1.2.3', 'says another version', /expected version v1\.2\.3, got v1\.0\.9/],
+  ['v1.2.4', 'cannot be started', /not-there/],
+] as const
+
+for (const [release, what, message] of FAILING) {
+  test(`puts the old container back when the image ${what}`, async () => {
+    const name = `bad-${release}`
+    const before = await old(name)
+    const ended = await deployIn(engine, { container: name, release, probationMs: 4000 })
+    equal([ended.outcome, ended.error?.code === 'undo_failed' ? ended.error.message : ''], ['reverted', ''])
+    match(ended.error?.message ?? '', message)
+    equal((ended.events.at(-1) as { exitCode?: number }).exitCode, 8)
+    await serves(name, before)
+    equal((await names(name)).includes(`${name}-baton-predecessor`), false)
+    if (release === 'v1.2.1') {
+      ok(
+        ended.events.some((event) => event.event === 'log' && event.line === 'cannot start'),
+        'its last lines are shown',
+      )
+      match(await engine.docker('logs', `${name}-baton-failed`), 'cannot start')
+    }
+    await engine.docker('rm', '-f', name)
+  })
+}
+
+test('does not try a `latest` again that has failed here, unless its tag is named', async () => {
+  await publish(registry.host, 'fickle', ['v1.0.0'], probeImage('v1.0.0'))
+  await publish(
+    registry.host,
+    'fickle',
+    ['v1.2.1', 'latest'],
+    probeImage('v1.2.1', { Entrypoint: ['/bin/sh', '-c', 'exit 3'], Cmd: null }),
+  )
+  await engine.docker('run', '-d', '--name', 'fickle', `${registry.host}/fickle:v1.0.0`)
+  await healthy(engine, 'fickle')
+  equal((await deployIn(engine, { container: 'fickle', release: 'latest' })).outcome, 'reverted')
+  await rejects(deployIn(engine, { container: 'fickle', release: 'latest' }), /v1\.2\.1 has failed here before/)
+  equal((await deployIn(engine, { container: 'fickle', release: 'v1.2.1' })).outcome, 'reverted')
+  await engine.docker('rm', '-f', 'fickle')
+})
+
+const UNTOUCHED = [
+  [
+    'v1.2.5',
+    'whose label says another version',
+    'verify_failed',
+    /expected .* to be version v1\.2\.5, its label says v1\.2\.6/,
+  ],
+  [
+    'v1.3.0',
+    'of another architecture',
+    'verify_failed',
+    /linux\/amd64.*, got linux\/s390x|linux\/arm64.*, got linux\/s390x/,
+  ],
+  ['v1.9.9', 'that is not there', 'release_not_found', /v1\.9\.9/],
+] as const
+
+for (const [release, what, code, message] of UNTOUCHED) {
+  test(`changes nothing for a release ${what}`, async () => {
+    const name = `same-${release}`
+    const before = await old(name)
+    match((await rejects(deployIn(engine, { container: name, release }), withCode(code))).message, message)
+    await serves(name, before)
+    equal(await names(name), [name])
+    await engine.docker('rm', '-f', name)
+  })
+}
+
+test('changes nothing when the registry is down', async () => {
+  const other = await startRegistry(5001)
+  await publishGood(other.host)
+  await engine.docker('run', '-d', '--name', 'alone', `${other.host}/beacon:v1.0.0`)
+  await healthy(engine, 'alone')
+  const { Id } = await engine.inspect('alone')
+  await other.stop()
+  await rejects(deployIn(engine, { container: 'alone', release: 'latest' }), withCode('check_failed'))
+  equal((await engine.inspect('alone')).Id, Id)
+  await engine.docker('rm', '-f', 'alone')
+})
+
+test('changes nothing when the registry goes away in the middle of the pull', async () => {
+  await using proxy = await cuttingProxy(registry.host, 5002, 1_000_000)
+  await engine.docker('run', '-d', '--name', 'cut', `${registry.host}/beacon:v1.0.0`)
+  await healthy(engine, 'cut')
+  const { Id } = await engine.inspect('cut')
+  const error = await rejects(
+    deployIn(engine, { container: 'cut', release: 'v1.4.0', repository: '127.0.0.1:5002/beacon' }),
+    withCode('download_failed'),
+  )
+  match(error.message, /EOF|reset|unexpected/i)
+  ok(proxy.cuts() > 0)
+  equal([(await engine.inspect('cut')).Id, await names('cut')], [Id, ['cut']])
+  await engine.docker('rm', '-f', 'cut')
+})
+
+test('changes nothing when the disk is full', async () => {
+  const small = await startEngine({ diskMb: 40 })
+  try {
+    await small.docker('run', '-d', '--name', 'small', `${registry.host}/beacon:v1.0.0`)
+    await healthy(small, 'small')
+    const { Id } = await small.inspect('small')
+    const error = await rejects(deployIn(small, { container: 'small', release: 'v1.4.0' }), withCode('download_failed'))
+    match(error.message, /no space left/)
+    await healthy(small, 'small')
+    equal((await small.inspect('small')).Id, Id)
+  } finally {
+    await small.docker('rm', '-f', 'small')
+    await small.stop()
+  }
+})
+
+const REFUSED: [title: string, options: string[], then: string[][], message: RegExp, hint: RegExp][] = [
+  ['was started with --rm', ['--rm', '--restart', 'no'], [], /--rm/, /without --rm/],
+  ['is paused', [], [['pause', 'NAME']], /is paused/, /docker unpause/],
+  ['is stopped', [], [['stop', 'NAME']], /is not running/, /docker start/],
+  [
+    'belongs to a systemd unit',
+    ['--label', 'PODMAN_SYSTEMD_UNIT=beacon.service'],
+    [],
+    /belongs to the systemd unit beacon\.service/,
+    /systemctl restart beacon\.service/,
+  ],
+  [
+    'lends its network',
+    [],
+    [['run', '-d', '--name', 'NAME-guest', '--network', 'container:NAME', '--no-healthcheck', 'OLD', '-p', '81']],
+    /lends its network.*NAME-guest/,
+    /remove NAME-guest/,
+  ],
+]
+
+for (const [i, [what, options, then, message, hint]] of REFUSED.entries()) {
+  test(`refuses a container that ${what}, and says what to do instead`, async () => {
+    const name = `refused${i}`
+    const image = `${registry.host}/beacon:v1.0.0`
+    await engine.docker('run', '-d', '--name', name, ...options, image)
+    await healthy(engine, name)
+    for (const line of then)
+      await engine.docker(...line.map((word) => word.replaceAll('NAME', name).replaceAll('OLD', image)))
+    const error = await rejects(deployIn(engine, { container: name, release: 'latest' }), withCode('refused'))
+    const filled = (pattern: RegExp) => new RegExp(pattern.source.replaceAll('NAME', name))
+    match(error.message, filled(message))
+    match((error as { hint?: string }).hint ?? '', filled(hint))
+    await engine.docker('rm', '-f', ...(await names(name)))
+  })
+}
+
+test('refuses a task of a swarm service, and names the command of swarm', async () => {
+  await engine.docker('swarm', 'init', '--advertise-addr', '127.0.0.1')
+  try {
+    const image = `${registry.host}/beacon:v1.0.0`
+    await engine.docker(
+      'service',
+      'create',
+      '--detach',
+      '--name',
+      'swarmed',
+      '--network',
+      'host',
+      '--no-resolve-image',
+      image,
+    )
+    let task = ''
+    for (let i = 0; i < 100 && task === ''; i++)
+      task =
+        (await engine.docker('ps', '-q', '--filter', 'label=com.docker.swarm.service.name=swarmed')).split('\n')[0] ??
+        ''
+    const error = await rejects(deployIn(engine, { container: task, release: 'latest' }), withCode('refused'))
+    match((error as { hint?: string }).hint ?? '', /docker service update .* swarmed/)
+  } finally {
+    await engine.docker('swarm', 'leave', '--force')
+  }
+})
+
+test('refuses while another deployment of the same container is under way, and says whose it is', async () => {
+  await old('locked')
+  const first = deployIn(engine, { container: 'locked', release: 'latest', probationMs: 3000 })
+  await new Promise((resolve) => setTimeout(resolve, 300))
+  const error = await rejects(deployIn(engine, { container: 'locked', release: 'latest' }), withCode('locked'))
+  match(error.message, new RegExp(`pid ${process.pid}`))
+  equal((await first).outcome, 'updated')
+  await engine.docker('rm', '-f', 'locked')
+})
+
+test('rolls back by image, not by tag, and back again; a prune in between takes nothing that is needed', async () => {
+  await publish(registry.host, 'moving', ['latest'], probeImage('v1.0.0'))
+  await engine.docker('run', '-d', '--name', 'moving', '-v', 'moving-data:/data', `${registry.host}/moving:latest`)
+  await healthy(engine, 'moving')
+  const { Image: first } = await engine.inspect('moving')
+  await publish(registry.host, 'moving', ['latest'], probeImage('v1.1.0'))
+  equal((await deployIn(engine, { container: 'moving', release: 'latest' })).outcome, 'updated')
+  const { Image: second } = await engine.inspect('moving')
+  ok(first !== second)
+  await engine.docker('system', 'prune', '--force')
+  equal(await names('moving'), ['moving'], 'the old container is pruned')
+  const back = await deployIn(engine, { container: 'moving', release: null })
+  equal([back.outcome, back.to, (await engine.inspect('moving')).Image], ['rolled_back', 'v1.0.0', first])
+  await engine.docker('rm', 'moving-baton-previous')
+  await engine.docker('rmi', '--force', second)
+  equal(await rejects(engine.docker('image', 'inspect', second)).then(() => 'gone'), 'gone')
+  const again = await deployIn(engine, { container: 'moving', release: null })
+  equal(
+    [again.outcome, again.to, (await engine.inspect('moving')).Image],
+    ['rolled_back', 'v1.1.0', second],
+    'pulled by its digest',
+  )
+  await engine.docker('rm', '-f', ...(await names('moving')))
+})
+
+test('makes the old container anew from its image when it was pruned during the probation', async () => {
+  const before = await old('pruned', '-e', 'OWN=1')
+  const ended = deployIn(engine, { container: 'pruned', release: 'v1.2.2', probationMs: 4000 })
+  for (let i = 0; i < 200 && !(await names('pruned')).includes('pruned-baton-predecessor'); i++)
+    await new Promise((resolve) => setTimeout(resolve, 20))
+  await engine.docker('rm', 'pruned-baton-predecessor')
+  equal((await ended).outcome, 'reverted')
+  const now = await engine.inspect('pruned')
+  equal(
+    [now.Image, now.HostConfig.RestartPolicy.Name, now.Config.Env.includes('OWN=1')],
+    [before.Image, 'always', true],
+  )
+  await engine.docker('exec', 'pruned', '/bin/busybox', 'ls', '/data/here')
+  await engine.docker('rm', '-f', 'pruned')
+})
+
+test('exits with the code of the outcome and prints one JSON object a line', async () => {
+  const before = await old('told')
+  const env = { ...process.env, ...engine.environment }
+  const program = new URL(MAIN, import.meta.url).pathname
+  const run = async (...args: string[]) => {
+    const child = spawn(
+      process.execPath,
+      [...process.execArgv, program, '--container', 'told', '--probation', '0.3', ...args],
+      { env },
+    )
+    let [out, err] = ['', '']
+    child.stdout.on('data', (chunk: Buffer) => void (out += chunk.toString()))
+    child.stderr.on('data', (chunk: Buffer) => void (err += chunk.toString()))
+    const [code] = (await once(child, 'close')) as [number]
+    return { code, out, err }
+  }
+  const reverted = await run('--release', 'v1.2.1', '--json')
+  const events = reverted.out
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as { event: string; outcome?: string })
+  equal([reverted.code, events.at(-1)?.event, events.at(-1)?.outcome], [8, 'result', 'reverted'])
+  await serves('told', before)
+  const dry = await run('--release', 'v1.1.0', '--dry-run')
+  match(dry.out, /image +Config\.Env\.COLOR: "=red" -> "=green"/)
+  equal([dry.code, (await engine.inspect('told')).Id], [0, before.Id])
+  const updated = await run('--release', 'v1.1.0')
+  equal(updated.code, 0)
+  match(updated.err, /updated: told runs v1\.1\.0, .* without service/)
+  equal([(await run('--release', 'v1.1.0')).code, (await run('--rollback')).code], [0, 0])
+  equal([(await run()).code, (await run('--release', '1.0')).code, (await run('--release', 'v8.8.8')).code], [2, 2, 4])
+  await engine.docker('rm', '-f', 'told')
+})
+
+test.after(async () => {
+  await lab?.engine.stop()
+  await lab?.registry.stop()
+})
+
+test.run()
+
+/** A registry that ends the connection after `afterBytes` of any one blob. */
+async function cuttingProxy(to: string, port: number, afterBytes: number) {
+  let cuts = 0
+  const server = createServer((request, response) => {
+    const onward = httpRequest(
+      `http://${to}${request.url}`,
+      { method: request.method, headers: { ...request.headers, host: to } },
+      (answer) => {
+        response.writeHead(answer.statusCode ?? 502, answer.headers)
+        let sent = 0
+        answer.on('data', (chunk: Buffer) => {
+          sent += chunk.length
+          if (sent > afterBytes && request.url?.includes('/blobs/') && request.method === 'GET') {
+            cuts++
+            response.destroy()
+            answer.destroy()
+          } else response.write(chunk)
+        })
+        answer.on('end', () => response.end())
+        answer.on('error', () => response.destroy())
+      },
+    )
+    onward.on('error', () => response.destroy())
+    request.pipe(onward)
+  })
+  server.listen(port, '127.0.0.1')
+  await once(server, 'listening')
+  return {
+    cuts: () => cuts,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections()
+      server.close()
+      await once(server, 'close')
+    },
+  }
+}
