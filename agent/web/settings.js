@@ -18,7 +18,10 @@ const HISTORY_SHORT = 4
 const UNCONFIRMED_MS = 20000
 const OUTCOME_SHOWN_MS = 60 * 60 * 1000
 
-/** every element that has an id, by its id */
+/**
+ * every element that has an id, by its id
+ * @type {Record<string, any>}
+ */
 const ui = Object.fromEntries([...document.querySelectorAll('[id]')].map((element) => [element.id, element]))
 const memory = makeMemory()
 
@@ -27,13 +30,14 @@ const memory = makeMemory()
  * @typedef {import('../state.ts').VersionReport} VersionReport
  * @typedef {import('./settings.follow.js').Follow & { done?: boolean }} Follow
  * @typedef {ReturnType<typeof judge>} Judged
+ * @typedef {{ kind: 'ok' | 'problem' | 'down', status?: number, code?: string, body?: any, retryMs?: number }} Answer
  */
 
 /**
  * @type {{
  *   token: string | null, gate: string, gateVars: Record<string, string>, closed: boolean,
  *   unmanaged: Record<string, string> | null, status: Status | null, report: VersionReport | null,
- *   checking: boolean, starting: boolean, notice: string, tagProblem: string,
+ *   checking: boolean, starting: boolean, starts: number, notice: string, tagProblem: string,
  *   follow: Follow | null, phase: Judged | null, since: Record<string, number>,
  *   samples: { at: number, bytes: number }[], speed: ReturnType<typeof measure> | null,
  *   failures: number, failingMs: number, allHistory: boolean, wasBusy: boolean, assetsOf: string | null,
@@ -49,6 +53,7 @@ const state = {
   report: null, // of the last check
   checking: false,
   starting: false,
+  starts: 0,
   notice: '',
   tagProblem: '',
   follow: memory.get('follow'),
@@ -76,10 +81,11 @@ async function poll() {
   if (polling !== null || state.token === null) return
   clearTimeout(timer)
   polling = { abort: new AbortController(), at: performance.now() }
-  const { token } = state
+  const { token, starts } = state
   const answer = await call('GET', '/status', undefined, polling.abort.signal)
   polling = null
-  if (token !== state.token) {
+  // asked before something was started, or with another token: what it says is old
+  if (token !== state.token || starts !== state.starts) {
     void poll()
     return
   }
@@ -98,7 +104,10 @@ async function poll() {
   plan()
 }
 
-/** Anything else comes from somebody between us and the service. 429 is ours, but no reason to forget a good token. */
+/**
+ * Anything else comes from somebody between us and the service. 429 is ours, but no reason to forget a good token.
+ * @param {Answer} answer
+ */
 function understood({ kind, status }) {
   return kind === 'ok' || [401, 403, 501].includes(status) || (status === 429 && state.status === null)
 }
@@ -190,7 +199,7 @@ function isBusy() {
 /** A new version may bring a new page. At most once a version, and only where the page itself is another one. */
 async function reloadOnce() {
   const { id, version } = state.status.instance
-  const own = document.querySelector('meta[name=assets]').content
+  const own = document.querySelector('meta[name=assets]').getAttribute('content')
   const before = memory.get('reloaded') ?? []
   if (before.includes(version) || ui.confirm.open || ui.tag.value !== '') return
   try {
@@ -234,6 +243,7 @@ async function start(kind, tag) {
   render()
   const answer = kind === 'update' ? await call('POST', '', { tag }) : await call('POST', '/rollback')
   state.starting = false
+  state.starts += 1
   if (answer.kind === 'ok') {
     followNow(begin(answer.body, before, tag ?? state.status.backup))
     state.status = { ...state.status, state: 'in_flight', operation: answer.body }
@@ -250,30 +260,29 @@ async function start(kind, tag) {
   void poll()
 }
 
-/** Asks in a dialog. The focus comes back by itself. */
-function ask(title, text, yes) {
+/** Asks in a dialog, and acts on a yes. The focus comes back by itself. */
+function ask(title, text, yes, act) {
   put(ui.confirmTitle, title)
   put(ui.confirmText, text)
   put(ui.yes, yes)
-  ui.confirm.returnValue = ''
+  agreed = act
   ui.confirm.showModal()
   ui.yes.focus()
-  return new Promise((resolve) => {
-    ui.confirm.addEventListener('close', () => resolve(ui.confirm.returnValue === 'yes'), { once: true })
-  })
 }
+
+let agreed = () => {}
 
 /** `to` is sent along, also where it is the latest: what was agreed to is what is done. */
-async function askUpdate(to) {
+function askUpdate(to) {
   const from = state.status.instance.version
-  if (await ask(t('ask.update', { to }), t('ask.update.text', { from, to }), t('update.to', { to })))
-    await start('update', to)
+  const act = () => start('update', to)
+  ask(t('ask.update', { to }), t('ask.update.text', { from, to }), t('update.to', { to }), act)
 }
 
-async function askRollback() {
+function askRollback() {
   const [from, to] = [state.status.instance.version, state.status.backup]
-  if (await ask(t('ask.rollback', { to }), t('ask.rollback.text', { from, to }), t('rollback.to', { to })))
-    await start('rollback', null)
+  const act = () => start('rollback', null)
+  ask(t('ask.rollback', { to }), t('ask.rollback.text', { from, to }), t('rollback.to', { to }), act)
 }
 
 function askToken(why, vars = {}) {
@@ -286,6 +295,7 @@ function askToken(why, vars = {}) {
 let skewMs = 0
 const now = () => Date.now() + (skewMs || 0)
 
+/** @returns {Promise<Answer>} */
 async function call(method, path, body, abort) {
   const limit = AbortSignal.timeout(method === 'GET' ? POLL.timeoutMs : 60000)
   // a header is bytes: letters beyond ASCII go as UTF-8
@@ -295,7 +305,7 @@ async function call(method, path, body, abort) {
     const response = await fetch(`../admin/update${path}`, {
       method,
       headers,
-      body: body === undefined ? null : JSON.stringify(body),
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       cache: 'no-store',
       redirect: 'error',
       signal: abort === undefined ? limit : AbortSignal.any([limit, abort]),
@@ -510,7 +520,7 @@ function renderOutcome(status, busy) {
   const followed = operation !== null && state.follow?.id === operation.id
   const recent = operation?.finishedAt && now() - Date.parse(operation.finishedAt) < OUTCOME_SHOWN_MS
   const shown = !busy && operation?.outcome && memory.get('dismissed') !== operation.id && (followed || recent)
-  show(ui.outcome, Boolean(shown))
+  show(ui.outcome, shown)
   if (!shown) return
   const { from, to, kind, error, stage, handover } = operation
   const { version } = status.instance
@@ -604,6 +614,7 @@ const errorText = (code) => t(WORDS[language][`error.${code}`] === undefined ? '
 /** Our sentence for the code, then the service's own words. */
 const because = ({ code, message }) =>
   `${errorText(code).replace(STOP, '')}${language === 'zh' ? '：' : ': '}${message}`
+/** @param {Answer} answer */
 const problemText = ({ code, body }) => [errorText(code), body.detail, body.hint].filter(Boolean).join(' ')
 
 /** `unit` false leaves the unit away; `scale` decides which one it is. */
@@ -632,6 +643,7 @@ function ago(iso) {
   const seconds = (now() - Date.parse(iso ?? '')) / 1000
   if (Number.isNaN(seconds)) return ''
   if (seconds < 45) return t('now')
+  /** @type {[Intl.RelativeTimeFormatUnit, number]} */
   const [unit, size] = seconds < 3600 ? ['minute', 60] : seconds < 86400 ? ['hour', 3600] : ['day', 86400]
   if (unit === 'day' && seconds > 30 * size)
     return new Intl.DateTimeFormat(language, { dateStyle: 'medium' }).format(new Date(iso))
@@ -648,7 +660,7 @@ function speak(next) {
   document.documentElement.lang = language === 'zh' ? 'zh-CN' : 'en'
   put(ui.language, WORDS[other].language)
   ui.language.lang = other === 'zh' ? 'zh-CN' : 'en'
-  for (const element of document.querySelectorAll('[data-t]')) put(element, t(element.dataset.t))
+  for (const element of document.querySelectorAll('[data-t]')) put(element, t(element.getAttribute('data-t')))
   announced = ''
   render()
 }
@@ -765,10 +777,10 @@ ui.check.addEventListener('click', () => {
   void check(false)
 })
 ui.update.addEventListener('click', () => {
-  if (!state.starting) void askUpdate(state.report.latest)
+  if (!state.starting) askUpdate(state.report.latest)
 })
 ui.rollback.addEventListener('click', () => {
-  if (!state.starting) void askRollback()
+  if (!state.starting) askRollback()
 })
 ui.pick.addEventListener('submit', (event) => {
   event.preventDefault()
@@ -776,7 +788,7 @@ ui.pick.addEventListener('submit', (event) => {
   const tag = ui.tag.value.trim()
   state.tagProblem = /^v(0|[1-9]\d{0,8})(\.(0|[1-9]\d{0,8})){2}$/.test(tag) ? '' : t('other.bad')
   render()
-  if (state.tagProblem === '') void askUpdate(tag)
+  if (state.tagProblem === '') askUpdate(tag)
   else ui.tag.focus()
 })
 ui.tag.addEventListener('input', () => {
@@ -792,15 +804,14 @@ ui.more.addEventListener('click', () => {
   render()
   ui.pastTitle.focus()
 })
-ui.no.addEventListener('click', () => ui.confirm.close('no'))
-ui.yes.addEventListener('click', () => ui.confirm.close('yes'))
-for (const [target, event] of [
-  [document, 'visibilitychange'],
-  [window, 'online'],
-  [window, 'pageshow'],
-]) {
-  target.addEventListener(event, wake)
-}
+ui.no.addEventListener('click', () => ui.confirm.close())
+ui.yes.addEventListener('click', () => {
+  ui.confirm.close()
+  agreed()
+})
+document.addEventListener('visibilitychange', wake)
+window.addEventListener('online', wake)
+window.addEventListener('pageshow', wake)
 
 put(ui.host, location.host + location.pathname.replace(/\/web\/.*$/, ''))
 speak(language in WORDS ? language : 'en')

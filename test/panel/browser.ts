@@ -93,3 +93,12 @@ export async function signIn(page: Page, url: string, token: string): Promise<vo
   await page.click('#enter')
   await page.waitForSelector('#card:not([hidden]), #unmanaged:not([hidden])')
 }
+
+/** Waits until an expression is true in the page. Not `waitForFunction`: it evaluates in the page, which the policy forbids. */
+export async function comesTrue(page: Page, expression: string, timeoutMs = 15_000): Promise<void> {
+  const deadline = Date.now() + timeoutMs
+  while (!(await page.evaluate<boolean>(expression).catch(() => false))) {
+    if (Date.now() > deadline) throw new Error(`it never came true: ${expression}`)
+    await new Promise((resolve) => setTimeout(resolve, 30))
+  }
+}

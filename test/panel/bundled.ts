@@ -1,0 +1,5 @@
+// An entry for the bundler: says what the panel is made of, from wherever it runs.
+
+import { webAssets } from '../../agent/web/assets.ts'
+
+process.stdout.write(JSON.stringify(webAssets()))
