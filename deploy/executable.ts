@@ -3,15 +3,14 @@
 
 import { BUILD } from '../agent/service/build.ts'
 
-const COMMANDS = ['install', 'upgrade', 'rollback', 'status', 'uninstall', 'doctor', 'start', 'stop', 'rescue']
-
 async function run(argv: readonly string[]): Promise<void> {
   const [first = 'serve'] = argv
   if (first === '--version') {
     process.stdout.write(`${BUILD.service} ${BUILD.tag}\n`)
     return
   }
-  if (COMMANDS.includes(first) || first === '--help' || first === '-h' || first === 'help') {
+  // a word is a command, and install.ts knows which there are; flags alone are for the service
+  if ((first !== 'serve' && !first.startsWith('-')) || first === '--help' || first === '-h') {
     const { runCommand } = await import('../install.ts')
     process.exitCode = await runCommand([...argv])
     return

@@ -4,6 +4,8 @@ import { BatonError, MEANINGS, reasonOf } from '../errors.ts'
 import { main, type Parts } from './main.ts'
 
 export async function serve(argv: readonly string[], parts: Partial<Parts> = {}): Promise<void> {
+  // A log that nobody reads any more (a closed pipe) must not end the service.
+  for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
   try {
     await main(argv, process.env, parts)
   } catch (error) {
