@@ -13,6 +13,7 @@ interface ConnectionsList {
 interface PrivateHandle {
   fd?: number
   readStop?(): number
+  close?(): void
   writeQueueSize?: number
 }
 
@@ -118,12 +119,26 @@ export function detach(socket: Socket): boolean {
   if (typeof parser?.unconsume !== 'function' || typeof handle?.readStop !== 'function') return false
   parser.unconsume()
   handle.readStop()
+  // Its timer belongs to the server that it leaves: where it waits for its turn to be sent, that would fire without a server.
+  socket.setTimeout(0)
   // Without these two lines Node keeps a register of sent sockets in the server and asks the successor about it.
   const server = inner.server
   if (typeof server?._connections === 'number') server._connections--
   inner.server = null
   inner._server = null
   return true
+}
+
+/**
+ * How to close a socket that is being sent: Node has taken its handle out of it, and forgets the handle where the receiver
+ * dies before it has acknowledged it. To be asked for before it is sent.
+ */
+export function closerOf(socket: Socket): () => void {
+  const handle = (socket as unknown as PrivateSocket)._handle
+  return () => {
+    socket.destroy()
+    handle?.close?.()
+  }
 }
 
 /** Gives a received socket to `server` as if it had accepted it. Must run in the tick in which the socket arrived. */

@@ -18,6 +18,7 @@ import type { Log } from '../log.ts'
 import { startTimeOf } from '../process.ts'
 import type { HandoverReport } from '../state.ts'
 import { drain } from './connections.ts'
+import { closerOf } from './internals.ts'
 import { inheritableFd, listenAgain, type Listener, stopAccepting } from './listeners.ts'
 import {
   asToPredecessor,
@@ -69,7 +70,8 @@ interface Successor {
   heard(type: ToPredecessor['type']): Promise<void>
   lastSign(): number
   tell(message: ToSuccessor, socket?: Socket): Promise<boolean>
-  adopted(id: number): Promise<void>
+  /** false where the successor is gone before it has acknowledged the connection */
+  adopted(id: number): Promise<boolean>
   isStopping(): boolean
 }
 
@@ -95,8 +97,7 @@ export async function handOver(options: HandoverOptions): Promise<Handover> {
         report.cut = drained.cut
         log({ event: 'drained', ...drained })
       })
-      await probation(successor, options, options.probationMs / 2)
-      await Promise.race([draining, successor.gone.then(rejected)])
+      await probation(successor, options, options.probationMs / 2, draining)
       await probe(successor, options)
     } catch (cause) {
       abandon.abort()
@@ -104,13 +105,14 @@ export async function handOver(options: HandoverOptions): Promise<Handover> {
         // the successor is the service now, so this process just leaves
         return { stopped: true, commit: async () => {} }
       }
-      log({ event: 'reverting', message: reasonOf(cause) })
+      const reason = await whyOf(cause, successor)
+      log({ event: 'reverting', message: reason })
       // first the main pid: a unit whose main process is gone, with this one not claiming it, ends and is not restarted
       await notifySystemd([`MAINPID=${process.pid}`, `STATUS=reverting from ${options.tag}`])
       await end(successor)
       for (const listener of listeners) await listenAgain(listener)
       await draining.catch(() => {})
-      throw new BatonError('probation_failed', `${options.tag} failed in probation: ${reasonOf(cause)}`, { cause })
+      throw new BatonError('probation_failed', `${options.tag} failed in probation: ${reason}`, { cause })
     }
     return { stopped: false, commit: () => commit(successor, log, options.tag) }
   } finally {
@@ -143,19 +145,28 @@ async function introduce(options: HandoverOptions, directory: string): Promise<S
     options.log({ event: 'successor', pid: successor.child.pid ?? 0, tag: options.tag, doing: 'accepting' })
     return successor
   } catch (cause) {
+    const reason = successor === null ? reasonOf(cause) : await whyOf(cause, successor)
     if (successor !== null) await end(successor)
-    throw new BatonError('restart_failed', `${options.tag} did not take over: ${reasonOf(cause)}`, { cause })
+    throw new BatonError('restart_failed', `${options.tag} did not take over: ${reason}`, { cause })
   }
 }
 
-/** Passes after `spanMs` in which the successor lived, answered and was healthy. */
-async function probation(successor: Successor, options: HandoverOptions, spanMs: number): Promise<void> {
+/** Passes after `spanMs`, and not before `draining` has, in which the successor lived, answered and was healthy. */
+async function probation(
+  successor: Successor,
+  options: HandoverOptions,
+  spanMs: number,
+  draining: Promise<void> = Promise.resolve(),
+): Promise<void> {
   const over = Date.now() + spanMs
   const lookEveryMs = Math.min(1000, Math.max(100, spanMs / 4))
   let failures = 0
-  while (Date.now() < over) {
-    const pause = Math.min(lookEveryMs, over - Date.now())
-    await Promise.race([sleep(pause), successor.gone.then(rejected)])
+  let isDrained = false
+  const drained = draining.finally(() => (isDrained = true)).catch(() => {})
+  while (Date.now() < over || !isDrained) {
+    const left = over - Date.now()
+    const pause = left > 0 ? sleep(Math.min(lookEveryMs, left)) : Promise.race([sleep(lookEveryMs), drained])
+    await Promise.race([pause, successor.gone.then(rejected)])
     // Signs of life may wait in this process's own queue, if it was this process that stood still: read them first.
     await new Promise((resolve) => setImmediate(resolve))
     const silentMs = Date.now() - successor.lastSign()
@@ -169,6 +180,7 @@ async function probation(successor: Successor, options: HandoverOptions, spanMs:
       if (++failures >= 3) throw cause
     }
   }
+  await draining
 }
 
 /** Asks the successor on its private socket who it is and whether it is healthy. */
@@ -225,7 +237,7 @@ function follow(child: ChildProcess, privateSocket: string, nonce: string): Succ
   let stopping = false
   let failure: string | null = null
   const gone = new Promise<string>((resolve) => {
-    child.once('error', (error) => resolve(`it could not be started: ${reasonOf(error)}`))
+    child.on('error', (error) => resolve(`it could not be started: ${reasonOf(error)}`))
     child.once('exit', (code, signal) => {
       resolve(failure ?? (signal === null ? `it exited with code ${code}` : `it was ended by ${signal}`))
     })
@@ -263,13 +275,13 @@ function follow(child: ChildProcess, privateSocket: string, nonce: string): Succ
       }),
     adopted: (id) =>
       Promise.race([
-        new Promise<void>((resolve) => {
+        new Promise<boolean>((resolve) => {
           acknowledgements.set(id, () => {
             acknowledgements.delete(id)
-            resolve()
+            resolve(true)
           })
         }),
-        gone.then(() => {}),
+        gone.then(() => false),
       ]),
   }
 }
@@ -278,14 +290,13 @@ function giveTo(successor: Successor): (listener: number, socket: Socket) => Pro
   let id = 0
   return async (listener, socket) => {
     const own = ++id
+    const close = closerOf(socket)
     const adopted = successor.adopted(own)
-    const sent = await successor.tell({ type: 'connection', listener, id: own }, socket)
-    if (!sent) {
-      socket.destroy()
-      return false
-    }
-    await adopted
-    return true
+    // not awaited: what Node still has in its queue when the successor is killed is neither sent nor refused
+    const sent = successor.tell({ type: 'connection', listener, id: own }, socket).then((isSent) => isSent && adopted)
+    if (await Promise.race([adopted, sent])) return true
+    close()
+    return false
   }
 }
 
@@ -300,6 +311,11 @@ async function end(successor: Successor): Promise<void> {
   successor.child.kill('SIGKILL')
   await Promise.race([successor.gone, sleep(5000)])
   if (successor.child.connected) successor.child.disconnect()
+}
+
+/** A connection that breaks says little: where the successor has died in this moment, say that. */
+async function whyOf(cause: unknown, successor: Successor): Promise<string> {
+  return await Promise.race([successor.gone, sleep(50).then(() => reasonOf(cause))])
 }
 
 function ask(socketPath: string, path: string, timeoutMs: number): Promise<{ status: number; body: string }> {
