@@ -22,7 +22,7 @@ import { type Handover, handOver } from './handover/predecessor.ts'
 import { type Ending, readInheritance, type SuccessorSide, takeOver } from './handover/successor.ts'
 import { notifySystemd } from './handover/systemd.ts'
 import { makeJournal } from './journal.ts'
-import { takeLock } from './lock.ts'
+import { type Lock, takeLock } from './lock.ts'
 import { decideManagement, type Management } from './managed.ts'
 import { begin, type Ground, recover, type Running, settleProbation } from './operation.ts'
 import { makePanel } from './panel.ts'
@@ -138,10 +138,10 @@ export async function embed(options: EmbedOptions): Promise<Agent> {
       }
       if (ground !== null) void side?.ended.then((ending) => goOnAlone(ground, settings, ending, () => isStopping))
     } else {
-      const probation = ground === null ? null : await recoverUnderLock(ground)
+      const open = ground === null ? null : await recoverUnderLock(ground)
       await bindAll(listeners, specs, settings)
       await notifySystemd([`MAINPID=${process.pid}`, 'READY=1', `STATUS=serving ${tag}`])
-      if (ground !== null && probation !== null) void proveAlone(ground, settings, probation, () => isStopping)
+      if (ground !== null && open !== null) void proveAlone(ground, settings, open, () => isStopping)
     }
     const missing = listeners.flatMap((listener) => missingInternals(listener.server))
     log({
@@ -248,10 +248,22 @@ async function bindAll(listeners: Listener[], specs: ListenerSpec[], settings: S
   }
 }
 
-async function recoverUnderLock(ground: Ground): Promise<Probation | null> {
+/** A probation that this process has to stand without a predecessor. Whoever has it holds the lock: it is an operation in flight. */
+interface OpenProbation {
+  probation: Probation
+  lock: Lock
+}
+
+async function recoverUnderLock(ground: Ground): Promise<OpenProbation | null> {
   try {
-    await using _lock = await takeLock(ground.disk, ground.stateDirectory, 'the starting service', { waitMs: 500 })
-    return await recover(ground)
+    const lock = await takeLock(ground.disk, ground.stateDirectory, 'the starting service', { waitMs: 500 })
+    let probation: Probation | null = null
+    try {
+      probation = await recover(ground)
+    } finally {
+      if (probation === null) await lock.release()
+    }
+    return probation === null ? null : { probation, lock }
   } catch (cause) {
     // a command line that starts this service holds the lock, and clears up itself
     ground.log({ event: 'warning', message: `not clearing up: ${reasonOf(cause)}` })
@@ -264,21 +276,19 @@ async function goOnAlone(ground: Ground, settings: Settings, ending: Ending, isS
   await notifySystemd([`MAINPID=${process.pid}`, `STATUS=serving ${settings.tag}`])
   if (ending === 'committed' || isStopping()) return
   ground.log({ event: 'warning', message: 'the predecessor died before it could commit; probation goes on alone' })
-  const probation = await recoverUnderLock(ground)
-  if (probation !== null) await proveAlone(ground, settings, probation, isStopping)
+  const open = await recoverUnderLock(ground)
+  if (open !== null) await proveAlone(ground, settings, open, isStopping)
 }
 
 /** Probation without a predecessor: after a power cut, or a start from the command line. */
 async function proveAlone(
   ground: Ground,
   settings: Settings,
-  probation: Probation,
+  { probation, lock }: OpenProbation,
   isStopping: () => boolean,
 ): Promise<void> {
   try {
-    await using _lock = await takeLock(ground.disk, ground.stateDirectory, 'the service on probation', {
-      waitMs: 10_000,
-    })
+    await using _lock = lock
     await new Promise((resolve) => setTimeout(resolve, settings.update.probationMs))
     const state = await ground.journal.read()
     if (isStopping() || state.probation?.operationId !== probation.operationId) return

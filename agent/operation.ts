@@ -21,6 +21,10 @@ import { makeVerify } from './steps/verify.ts'
 import type { Feed } from './release.ts'
 import { type Result, rollback, type Steps, update } from './update.ts'
 
+/** from the outcome on disk until the lock is free, and how often to look meanwhile */
+const LETTING_GO_MS = 2000
+const LETTING_GO_EVERY_MS = 20
+
 /** What every operation on one managed install needs. */
 export interface Ground {
   service: string
@@ -73,12 +77,9 @@ export interface Running {
  * work and no_backup where a rollback has nothing to restore.
  */
 export async function begin(ground: Ground, request: Request, restart: Restart): Promise<Running> {
-  const { disk, journal, places } = ground
+  const { journal, places } = ground
   if (request.kind === 'rollback' && !(await exists(places.backup))) throw noBackup(places)
-  const lock = await takeLock(disk, ground.stateDirectory, request.who, {
-    waitMs: request.lockWaitMs ?? 0,
-    refusal: request.refusal ?? 'update_in_flight',
-  })
+  const lock = await takeLockOf(ground, request)
   try {
     const state = await journal.read()
     if (state.operation !== null && state.operation.outcome === null)
@@ -106,6 +107,23 @@ export async function begin(ground: Ground, request: Request, restart: Restart):
   }
 }
 
+/** Whoever writes an outcome lets go of the lock a moment later: nobody who has read the outcome is refused for that. */
+async function takeLockOf(ground: Ground, request: Request): Promise<Lock> {
+  for (let waitedMs = 0; ; waitedMs += LETTING_GO_EVERY_MS) {
+    try {
+      return await takeLock(ground.disk, ground.stateDirectory, request.who, {
+        waitMs: request.lockWaitMs ?? 0,
+        refusal: request.refusal ?? 'update_in_flight',
+      })
+    } catch (refusal) {
+      const finishedAt = (await ground.journal.read()).operation?.finishedAt ?? null
+      const isLettingGo = finishedAt !== null && Date.now() - Date.parse(finishedAt) < LETTING_GO_MS
+      if (!isLettingGo || waitedMs >= LETTING_GO_MS) throw refusal
+    }
+    await new Promise((resolve) => setTimeout(resolve, LETTING_GO_EVERY_MS))
+  }
+}
+
 async function conduct(
   ground: Ground,
   request: Request,
@@ -123,7 +141,7 @@ async function conduct(
   try {
     result = request.kind === 'update' ? await update(request.tag, steps.steps) : await rollback(steps.steps)
   } catch (cause) {
-    const error = asBatonError(cause, CODES[operation.stage], `${operation.stage}`)
+    const error = asBatonError(cause, CODES[operation.stage], operation.stage)
     result = { outcome: 'failed', to: operation.to, error }
   }
   try {
