@@ -411,6 +411,18 @@ test('https: a server whose certificate nobody vouches for is refused', async ()
   assert.is(server.requests.length, 0)
 })
 
+for (const kind of ['web', 'folder'] as const) {
+  test(`${kind}: bytes that are given up before anybody reads them end nothing else`, async () => {
+    await using it = await lab(kind, ['v1.1.0'], { stallAfter: 10 })
+    const release = await it.feed.latest(NONE)
+    const abort = new AbortController()
+    const answer = await it.feed.bytes(release?.asset ?? (assert.unreachable() as never), 0, null, abort.signal)
+    abort.abort()
+    await new Promise((resolve) => setTimeout(resolve, 20)) // an error that nobody hears would end this process
+    await assert.rejects(Array.fromAsync(answer.stream), /abort/i)
+  })
+}
+
 test('opening a feed loads no HTTP client; the first request does', async () => {
   const program = `
     const { createRequire } = await import('node:module')

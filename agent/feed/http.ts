@@ -87,6 +87,8 @@ export function openHttp(options: HttpOptions): Http {
         headers: { 'user-agent': 'baton', 'accept-encoding': 'identity', ...headers, ...authorization(url, options) },
         signal,
       })
+      // an abort before anybody reads the body is an event that nobody hears, and ends the process: nodejs/undici#3353
+      response.body.on('error', () => {})
       const location = redirectOf(response)
       if (location === null || follow === 0) return { url, response }
       discard(response)
@@ -153,7 +155,6 @@ export function openHttp(options: HttpOptions): Http {
       const accept = 'application/octet-stream'
       const reply = await send(url, { accept, ...range }, 'download_failed', signal)
       const { response } = reply
-      response.body.on('error', () => {}) // where it is given up before anybody reads it
       if (response.statusCode === 200) {
         return { stream: response.body, from: 0, totalBytes: lengthOf(response), validator: validatorOf(response) }
       }
@@ -319,7 +320,6 @@ async function readBounded({ url, response }: Reply, maxBytes: number, failure: 
 
 /** Lets go of an answer that nobody reads. */
 function discard(response: Dispatcher.ResponseData): void {
-  response.body.on('error', () => {}) // destroying an unfinished body is reported there
   response.body.destroy()
 }
 
