@@ -28,7 +28,7 @@ import { begin, type Ground, recover, type Running, settleProbation } from './op
 import { makePanel } from './panel.ts'
 import { placesOf } from './places.ts'
 import { readReceipt, writeReceipt } from './receipt.ts'
-import { compareTags, type Feed } from './release.ts'
+import { compareTags } from './release.ts'
 import { makeRoutes, type Updater } from './routes.ts'
 import { type EmbedOptions, readSettings, type Settings } from './settings.ts'
 import type { HandoverReport, Instance, Kind, Probation, Status, VersionReport } from './state.ts'
@@ -166,7 +166,7 @@ async function makeGround(settings: Settings, executable: string, receiptFeed: s
   const { log } = settings
   const disk = makeDisk()
   const first = await stat(executable)
-  const feed: Feed = openFeed(settings.feed ?? receiptFeed, { service: settings.service })
+  const feed = openFeed(settings.feed ?? receiptFeed, { service: settings.service })
   return {
     service: settings.service,
     current: settings.tag,

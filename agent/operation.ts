@@ -18,7 +18,7 @@ import { makeDownload } from './steps/download.ts'
 import { snapshot } from './steps/snapshot.ts'
 import { clearLeftovers, exists, finishExchange, makeSwap, noBackup } from './steps/swap.ts'
 import { makeVerify } from './steps/verify.ts'
-import type { Feed } from './release.ts'
+import type { OpenFeed } from './feed/open.ts'
 import { type Result, rollback, type Steps, update } from './update.ts'
 
 /** from the outcome on disk until the lock is free, and how often to look meanwhile */
@@ -35,7 +35,7 @@ export interface Ground {
   stateDirectory: string
   /** path of `<service>.db`, null where the service has none */
   database: string | null
-  feed: Feed
+  feed: OpenFeed
   journal: Journal
   stallMs: number
   log: Log
@@ -172,6 +172,7 @@ async function conduct(
   } catch (cause) {
     log({ event: 'warning', message: `writing the outcome of ${operation.id}: ${reasonOf(cause)}` })
   } finally {
+    await ground.feed.close().catch(() => {}) // no connection stays open between two operations
     await lock.release()
   }
   return result

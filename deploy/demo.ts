@@ -1,0 +1,350 @@
+// `npm run demo`: the main job, watched. Three real releases (the third breaks on purpose), a server that speaks GitHub's API,
+// a managed install made by the release's own install.sh in a temporary home, two kinds of load that never retry, and then:
+// check, update, rollback, update, and an update that reverts by itself. `-- --json --once` does the same without drawing.
+// Must hold: whichever way out is taken, Ctrl-C included, no process and no file of it is left.
+
+import { type ChildProcess, spawn } from 'node:child_process'
+import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
+import { readFile, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { parseArgs } from 'node:util'
+import type { Operation, Status, VersionReport } from '../agent/index.ts'
+import { ask, freePort } from '../test/fixtures/install.ts'
+import { publishTo, releases, type TestRelease } from '../test/fixtures/releases.ts'
+import { type Load, spawnLoad, type Totals } from '../test/lab/load.ts'
+import { releaseServer } from '../test/lab/release-server.ts'
+import { descriptorsOf } from '../test/soak/subject.ts'
+import { createProgress, formatBytes } from './lib/progress.ts'
+
+/** The last line of `--json`. */
+interface Summary {
+  requests: number
+  /** never answered, of all requests: the broken release's included */
+  lost: number
+  /** of these: while the broken release was running, by the requests that it was answering when it died */
+  lostWithTheBroken: number
+  /** connections that the server ended while their client wanted to keep them */
+  closed: number
+  switches: number
+  reverts: number
+  rowsAcknowledged: number
+  rowsFound: number
+  fdsBefore: number
+  fdsAfter: number
+  switchMs: number[]
+}
+
+const SERVICE = 'beacon'
+const PROBATION_MS = 4000
+const DOWNLOAD_BYTES_PER_SECOND = 16 * 1024 * 1024
+const OPERATION_MS = 120_000
+
+const STORY = [
+  { title: 'update to v1.1.0', path: '/admin/update', body: { tag: 'v1.1.0' }, outcome: 'updated' },
+  { title: 'rollback', path: '/admin/update/rollback', body: undefined, outcome: 'rolled_back' },
+  { title: 'update to v1.1.0 again', path: '/admin/update', body: { tag: 'v1.1.0' }, outcome: 'updated' },
+  {
+    title: 'update to v1.2.0, which starts and then dies',
+    path: '/admin/update',
+    body: { tag: 'v1.2.0' },
+    outcome: 'reverted',
+  },
+] as const
+
+const lostIn = new Map<string, number>()
+
+const { values } = parseArgs({
+  options: {
+    json: { type: 'boolean', default: false },
+    once: { type: 'boolean', default: false },
+    help: { type: 'boolean', short: 'h' },
+  },
+})
+if (values.help === true) {
+  process.stdout.write(
+    'usage: npm run demo [-- --json] [--once]\n  --once  ends by itself instead of leaving the service up until Ctrl-C\n  --json  draws nothing and prints one JSON object last\n',
+  )
+  process.exit(0)
+}
+
+const progress = createProgress({ quiet: values.json })
+const say = (line = '') => void (values.json || process.stderr.write(`${line}\n`))
+const home = mkdtempSync(join(tmpdir(), 'baton-demo-'))
+const loads: Load[] = []
+
+// whichever way out
+process.once('exit', () => {
+  for (const pid of processesOf(home)) kill(pid)
+  rmSync(home, { recursive: true, force: true })
+})
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+  process.once(signal, () => {
+    process.stderr.write('\n')
+    process.exit(signal === 'SIGINT' ? 130 : 143)
+  })
+}
+
+try {
+  await main()
+} catch (error) {
+  progress.end('failed')
+  process.stderr.write(`error: ${error instanceof Error ? error.message : String(error)}\n`)
+  process.exitCode = 1
+}
+process.exit()
+
+async function main(): Promise<void> {
+  say('A service replaces its own executable while it serves, and nobody notices\n')
+
+  progress.stage('build', 'v1.0.0, v1.1.0 and v1.2.0, which breaks on purpose')
+  const built = await releases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }, { tag: 'v1.2.0', fault: 'dies-after-1s' }])
+  const [first] = built
+  if (first === undefined) throw new Error('nothing was built')
+  const dist = join(home, 'dist')
+  await publishTo(dist, built)
+  progress.end('done', `v1.0.0, v1.1.0, and v1.2.0, which breaks on purpose: ${formatBytes(first.sizeBytes)} each`)
+
+  await using server = await releaseServer({ dir: dist, bytesPerSecond: DOWNLOAD_BYTES_PER_SECOND })
+  progress.stage('serve')
+  progress.end('done', `GitHub's API for releases at ${server.apiUrl}`)
+
+  progress.stage('install')
+  const port = await freePort()
+  const service = await installed(first, server.feed, port)
+  progress.end('done', `v1.0.0, managed, by its install.sh; ${service.url} serves`)
+
+  const fdsBefore = await descriptors(service)
+  progress.stage('load')
+  const write = {
+    every: 25,
+    method: 'POST',
+    path: '/api/logs',
+    body: '{"message":"{id}"}',
+    headers: { 'content-type': 'application/json' },
+  }
+  const common = { host: '127.0.0.1', port, path: '/version', keepAcknowledgedIds: true, write }
+  loads.push(await spawnLoad({ ...common, mode: 'fresh', clients: 16, thinkMs: [10, 50] }))
+  loads.push(await spawnLoad({ ...common, mode: 'keepalive', clients: 64, thinkMs: [10, 100] }))
+  progress.end('done', '16 clients open a connection a request, 64 keep theirs; none of them retries')
+
+  const report = (await service.call('POST', '/admin/update/check')).body as VersionReport
+  say(
+    `\ncheck: running ${report.running}, installed ${report.installed ?? 'nothing'}, latest ${report.latest ?? 'unknown'}`,
+  )
+
+  const operations: Operation[] = []
+  for (const { title, path, body, outcome } of STORY) {
+    say(`\n${title}`)
+    const lostBefore = lostSoFar()
+    const operation = await watched(service, path, body)
+    operations.push(operation)
+    if (operation.outcome !== outcome) {
+      throw new Error(
+        `expected the outcome ${outcome}, got ${operation.outcome ?? 'none'}: ${operation.error?.message ?? ''}`,
+      )
+    }
+    lostIn.set(outcome, (lostIn.get(outcome) ?? 0) + lostSoFar() - lostBefore)
+  }
+  const totals = await Promise.all(loads.map((load) => load.stop()))
+  const summary = summarise(totals, operations, service, fdsBefore, await descriptors(service))
+  if (values.json) process.stdout.write(`${JSON.stringify(summary)}\n`)
+  else draw(summary)
+  if (!values.once) {
+    say(
+      `\nThe service is up: ${service.url}/web/settings.html\nIts token:         ${service.token}\nCtrl-C ends it and removes everything.`,
+    )
+    await new Promise(() => setInterval(() => {}, 1 << 30))
+  }
+  progress.stage('stop')
+  await run(service.command, ['stop'], service.environment)
+  progress.end('done')
+}
+
+interface Service {
+  url: string
+  port: number
+  token: string
+  database: string
+  /** the link in the temporary home's .local/bin */
+  command: string
+  environment: Record<string, string>
+  call(method: string, path: string, body?: unknown): Promise<{ status: number; body: unknown }>
+}
+
+/** A managed install of `release` for this user, in the temporary home, by the release's own install.sh. */
+async function installed(release: TestRelease, feed: string, port: number): Promise<Service> {
+  const environment = { HOME: home, PATH: process.env['PATH'] ?? '/usr/bin:/bin', TMPDIR: tmpdir() }
+  const options = ['--user', '--no-service', '--no-start', '--feed', feed, '--listen', `127.0.0.1:${port}`, '-y', '-q']
+  await run('sh', [join(release.directory, 'install.sh'), 'install', '--release', release.tag, ...options], environment)
+  const configPath = join(home, '.config', SERVICE, 'config.json')
+  const config = JSON.parse(await readFile(configPath, 'utf8')) as {
+    dashboard: { password: string }
+    stateDirectory: string
+  }
+  // a minute is short: the probation of a demo is, too
+  await writeFile(
+    configPath,
+    JSON.stringify({ ...config, update: { probationMs: PROBATION_MS, drainMs: 5000 } }, null, 2),
+  )
+  const command = join(home, '.local', 'bin', SERVICE)
+  await run(command, ['start', '-q'], environment)
+  const token = config.dashboard.password
+  return {
+    url: `http://127.0.0.1:${port}`,
+    port,
+    token,
+    database: join(config.stateDirectory, `${SERVICE}.db`),
+    command,
+    environment,
+    call: (method, path, body) => ask(port, method, path, token, body),
+  }
+}
+
+/** Starts an operation through its endpoint and draws it, until it has ended. */
+async function watched(service: Service, path: string, body: unknown): Promise<Operation> {
+  const started = await service.call('POST', path, body)
+  if (started.status !== 202)
+    throw new Error(`${path}: expected 202, got ${started.status}: ${JSON.stringify(started.body)}`)
+  const { id } = started.body as Operation
+  const deadline = Date.now() + OPERATION_MS
+  let stage = ''
+  while (Date.now() < deadline) {
+    const { operation, instance } = (await service.call('GET', '/admin/update/status')).body as Status
+    if (operation === null || operation.id !== id) throw new Error('the status tells of another operation')
+    const { bytes, totalBytes } = operation.progress ?? { bytes: 0, totalBytes: 0 }
+    if (stage === 'download' && totalBytes > 0) progress.bytes(bytes, totalBytes)
+    if (operation.stage !== stage) {
+      stage = operation.stage
+      progress.stage(stage, stage === 'restart' ? `handing over to ${operation.to ?? ''}` : '')
+    }
+    if (operation.outcome === null) {
+      await sleep(40)
+      continue
+    }
+    const { moved, cut, switchMs } = operation.handover ?? { moved: 0, cut: 0, switchMs: 0 }
+    if (operation.outcome === 'reverted') {
+      progress.end('failed', operation.error?.message ?? '')
+      say(`  ${instance.version} serves again, by itself; v1.2.0 is remembered as bad`)
+    } else {
+      progress.end(
+        'done',
+        `${operation.from} -> ${operation.to ?? ''}: accepting after ${switchMs} ms, ${moved} connections moved, ${cut} cut`,
+      )
+    }
+    return operation
+  }
+  throw new Error(`the operation did not end within ${OPERATION_MS} ms`)
+}
+
+function summarise(
+  totals: Totals[],
+  operations: Operation[],
+  service: Service,
+  fdsBefore: number,
+  fdsAfter: number,
+): Summary {
+  const database = new DatabaseSync(service.database, { readOnly: true })
+  const rows = new Set(
+    database
+      .prepare('SELECT message FROM logs')
+      .all()
+      .map((row) => String(row['message'])),
+  )
+  database.close()
+  const acknowledged = totals.flatMap((total) => total.writes.ids)
+  const sum = (of: (total: Totals) => number) => totals.reduce((all, total) => all + of(total), 0)
+  return {
+    requests: sum((total) => total.requests),
+    lost: sum((total) => total.lost),
+    lostWithTheBroken: lostIn.get('reverted') ?? 0,
+    closed: sum((total) => total.closed),
+    switches: operations.filter(({ outcome }) => outcome === 'updated' || outcome === 'rolled_back').length,
+    reverts: operations.filter(({ outcome }) => outcome === 'reverted').length,
+    rowsAcknowledged: acknowledged.length,
+    rowsFound: acknowledged.filter((id) => rows.has(id)).length,
+    fdsBefore,
+    fdsAfter,
+    switchMs: operations.filter(({ outcome }) => outcome !== 'reverted').map(({ handover }) => handover?.switchMs ?? 0),
+  }
+}
+
+function draw(summary: Summary): void {
+  const lines: [string, string | number][] = [
+    ['requests', summary.requests],
+    [
+      'lost',
+      summary.lost === 0 ? 0 : `${summary.lost}, ${summary.lostWithTheBroken} of them when v1.2.0 died answering them`,
+    ],
+    ['connections closed by the server', summary.closed],
+    ['switches, reverts', `${summary.switches}, ${summary.reverts}`],
+    ['until the successor accepts', summary.switchMs.map((ms) => `${ms} ms`).join(', ')],
+    [`rows in ${SERVICE}.db, of those acknowledged`, `${summary.rowsFound} of ${summary.rowsAcknowledged}`],
+    ['file descriptors, before and after', `${summary.fdsBefore}, ${summary.fdsAfter}`],
+  ]
+  say()
+  for (const [what, value] of lines) say(`  ${what.padEnd(42)} ${value}`)
+}
+
+function lostSoFar(): number {
+  return loads.reduce((all, load) => all + load.snapshot().lost, 0)
+}
+
+/** The fewest that the serving process has in a while, without its connections. */
+async function descriptors(service: Service): Promise<number> {
+  const { instance } = (await service.call('GET', '/admin/update/status')).body as Status
+  let fewest = Infinity
+  for (let look = 0; look < 50; look++) {
+    fewest = Math.min(fewest, descriptorsOf(instance.pid, service.port))
+    await sleep(10)
+  }
+  return fewest
+}
+
+/** Processes that run an executable or name a file in `folder`. */
+function processesOf(folder: string): number[] {
+  return readdirSync('/proc')
+    .filter((name) => /^[0-9]+$/.test(name) && Number(name) !== process.pid)
+    .filter((pid) => {
+      try {
+        return (
+          readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(folder) ||
+          targetOf(`/proc/${pid}/exe`).startsWith(folder)
+        )
+      } catch {
+        return false
+      }
+    })
+    .map(Number)
+}
+
+function targetOf(link: string): string {
+  try {
+    return readlinkSync(link)
+  } catch {
+    return ''
+  }
+}
+
+function kill(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL')
+  } catch {
+    return // gone already
+  }
+}
+
+async function run(file: string, args: string[], env: Record<string, string>): Promise<void> {
+  const child: ChildProcess = spawn(file, args, { env, cwd: home, stdio: ['ignore', 'pipe', 'pipe'] })
+  let said = ''
+  for (const stream of [child.stdout, child.stderr])
+    stream?.setEncoding('utf8').on('data', (text: string) => (said += text))
+  const code = await new Promise((resolve, reject) => {
+    child.once('error', reject)
+    child.once('exit', resolve)
+  })
+  if (code !== 0)
+    throw new Error(`\`${file} ${args[0] ?? ''}\` ended with ${String(code)}: ${said.trim().slice(-2000)}`)
+}
