@@ -1,8 +1,10 @@
 // The one importer of esbuild: an entry and all that it imports become one CommonJS file.
 // CommonJS because an ES module main starts 1.3 times slower; dynamic imports stay lazy, so `--version` loads nothing else.
-// Must hold: the same sources give the same bytes, whatever folder they are in.
+// Must hold: the same sources give the same bytes, whatever folder they are in, and the less there is to read before the first
+// line runs, the sooner a successor can take over.
 
-import { build } from 'esbuild'
+import { build, type BuildOptions, type Plugin } from 'esbuild'
+import { basename, dirname } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { BatonError } from '../../agent/errors.ts'
 import { readAssets } from '../../agent/web/assets.ts'
@@ -21,23 +23,32 @@ export interface BundleOptions {
   external?: readonly string[]
 }
 
-export async function bundle({
-  entry,
-  define,
-  banner = '',
-  minify = true,
-  external = [],
-}: BundleOptions): Promise<Uint8Array> {
+/**
+ * What a service does not need to start: the command line and the HTTP client of the feeds. Each travels as a text that is
+ * compiled when it is first imported. V8 looks over a whole script before it runs its first line, and this is most of it.
+ */
+const LAZY = ['undici', '*/install.ts']
+
+export async function bundle(options: BundleOptions): Promise<Uint8Array> {
+  const { banner = '', external = [] } = options
+  const lazy = LAZY.filter((name) => !external.includes(name))
+  return await compile(options, {
+    entryPoints: [options.entry],
+    plugins: [asTexts(options, lazy)],
+    ...(banner === '' ? {} : { banner: { js: banner } }),
+  })
+}
+
+async function compile({ entry, define, minify = true, external = [] }: BundleOptions, more: BuildOptions) {
   const { outputFiles, errors, warnings } = await build({
     absWorkingDir: PROJECT,
-    entryPoints: [entry],
     bundle: true,
     write: false,
     platform: 'node',
     target: 'node26',
     format: 'cjs',
     minify,
-    charset: 'utf8',
+    charset: 'ascii', // one character outside of Latin 1 would double the script in memory
     external: [...external],
     legalComments: 'eof',
     logLevel: 'silent',
@@ -51,11 +62,43 @@ export async function bundle({
       'import.meta.dirname': '__dirname',
       'import.meta.filename': '__filename',
     },
-    ...(banner === '' ? {} : { banner: { js: banner } }),
+    ...more,
   }).catch((cause: unknown) => {
     throw new BatonError('unexpected', `bundling ${entry}`, { cause })
   })
   const [first] = [...errors, ...warnings]
   if (first !== undefined) throw new BatonError('unexpected', `bundling ${entry}: ${first.text}`)
-  return (outputFiles[0] as { contents: Uint8Array }).contents
+  const [output] = outputFiles ?? []
+  if (output === undefined) throw new BatonError('unexpected', `bundling ${entry}: there is no output`)
+  return output.contents
+}
+
+/** Makes of each dynamic import of one of `names` a script of its own, inside the script as a text. */
+function asTexts(options: BundleOptions, names: readonly string[]): Plugin {
+  const isLazy = (path: string) => names.some((name) => path === name || `*/${basename(path)}` === name)
+  return {
+    name: 'as-texts',
+    setup(bundling) {
+      bundling.onResolve({ filter: /./ }, async ({ path, kind, importer, resolveDir, pluginData }) => {
+        if (kind !== 'dynamic-import' || pluginData === asTexts || !isLazy(path)) return null
+        const found = await bundling.resolve(path, { kind, importer, resolveDir, pluginData: asTexts })
+        return found.errors.length > 0 ? { errors: found.errors } : { path: found.path, namespace: 'text' }
+      })
+      bundling.onLoad({ filter: /./, namespace: 'text' }, async ({ path }) => {
+        const script = await compile(options, {
+          entryPoints: [path],
+          plugins: [asTexts(options, names)],
+          supported: { 'dynamic-import': false }, // a script that is compiled by hand has none
+        })
+        const text = JSON.stringify(Buffer.from(script).toString())
+        const parameters = `['exports', 'require', 'module', '__filename', '__dirname']`
+        const contents = `
+          const inner = { exports: {} }
+          const script = require('node:vm').compileFunction(${text}, ${parameters}, { filename: '${basename(path)}' })
+          script.call(inner.exports, inner.exports, require, inner, __filename, __dirname)
+          module.exports = inner.exports`
+        return { contents, loader: 'js', resolveDir: dirname(path) }
+      })
+    },
+  }
 }

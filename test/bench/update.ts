@@ -165,7 +165,7 @@ async function byCurl(
 }
 
 /** An install of v1.0.0 is told to update to v1.1.0; the stages as the status endpoint shows them. */
-async function wholeUpdate(folder: string, tools: Tools): Promise<WholeUpdate> {
+export async function wholeUpdate(folder: string, tools: Tools): Promise<WholeUpdate> {
   const releases = await buildReleases('bench-releases-normal', join(PROJECT, 'test/bench/service.ts'), 'normal')
   await using server = await serveFolder(releases.feed, folder, tools)
   const place = { folder, port: await freePort(), backendPort: 0, drainMs: 2000 }
