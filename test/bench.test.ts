@@ -1,0 +1,124 @@
+// The bench's words: goals, tables and charts from results that are made up. What it measures is measured by `npm run bench`.
+
+import { drawChart } from './bench/chart.ts'
+import type { LoadResult, PeerResult } from './bench/handover.ts'
+import type { Machine } from './bench/machine.ts'
+import { peers } from './bench/peers.ts'
+import { charts, goalsOf, markdown, table } from './bench/report.ts'
+import type { Results } from './bench/report.ts'
+import { median, medianRatio, quantile } from './bench/statistics.ts'
+import * as assert from './assert.ts'
+import { suite } from './suite.ts'
+
+const test = suite('bench')
+
+test('holds the handover against its goals', () => {
+  const good = goalsOf(resultsOf(peer('baton', {}), peer('nginx', { closed: 384, lost: 33 })))
+  assert.equal(
+    good.map(({ met }) => met),
+    [true, true, true],
+  )
+  for (const [wrong, which] of [
+    [{ lost: 1 }, 0],
+    [{ closed: 1 }, 0],
+    [{ quietSwitchMs: 116 }, 1],
+    [{ longestStallMs: 21 }, 2],
+  ] as const) {
+    const goals = goalsOf(resultsOf(peer('baton', wrong), peer('nginx', {})))
+    assert.equal(
+      goals.map(({ met }) => met),
+      [0, 1, 2].map((i) => i !== which),
+      JSON.stringify(wrong),
+    )
+  }
+})
+
+test('says nothing about what was not measured', () => {
+  assert.equal(goalsOf({}), [])
+  assert.equal(charts({}), {})
+  assert.is(goalsOf(resultsOf(peer('nginx', {}))).length, 0)
+})
+
+test('names a missing peer with the command that brings it', () => {
+  const results = resultsOf(peer('baton', {}))
+  results.handover?.result.missing.push({ title: 'nginx binary upgrade', command: 'apt-get install nginx-light' })
+  assert.match(table(results, []), /missing: nginx binary upgrade: apt-get install nginx-light/)
+  assert.match(markdown(results, []), /missing: nginx binary upgrade: `apt-get install nginx-light`/)
+  const missing = { missing: 'apt-get install it' }
+  const entries = peers({ app: '', nginx: missing, haproxy: missing, pm2: missing, wrk: missing, curl: missing })
+  assert.equal(
+    entries.filter((entry) => 'missing' in entry).map(({ id }) => id),
+    ['pm2', 'nginx', 'haproxy'],
+  )
+})
+
+test('draws whole charts, light and dark, in which text is text', () => {
+  const [chart] = Object.values(charts(resultsOf(peer('baton', {}), peer('nginx', { lost: 33 }))))
+  assert.ok(chart !== undefined)
+  for (const theme of ['light', 'dark'] as const) {
+    const svg = drawChart({ ...chart, title: 'a < b & "c"' }, theme)
+    assert.match(svg, /^<svg [^>]*aria-label="a &lt; b &amp; &quot;c&quot;">/)
+    assert.is((svg.match(/<text/g) ?? []).length, (svg.match(/<\/text>/g) ?? []).length)
+    assert.not.match(svg, /NaN|undefined|Infinity/)
+  }
+})
+
+test('takes medians, of pairs too', () => {
+  assert.is(median([3, 1, 2]), 2)
+  assert.is(median([1, 2, 3, 4]), 2.5)
+  assert.is(quantile([0, 10], 0.9), 9)
+  assert.is(
+    medianRatio([
+      [1, 2],
+      [30, 30],
+      [8, 2],
+    ]),
+    1,
+  )
+})
+
+test.run()
+
+type Figures = Partial<Pick<LoadResult, 'lost' | 'closed' | 'longestStallMs'> & Pick<PeerResult, 'quietSwitchMs'>>
+
+function peer(id: string, { lost = 0, closed = 0, longestStallMs = 20, quietSwitchMs = 110 }: Figures): PeerResult {
+  const load: LoadResult = {
+    requests: 1000,
+    lost,
+    closed,
+    longestStallMs,
+    p999SwitchMs: 9,
+    p999SteadyMs: 6,
+    p999Ratio: 1.5,
+    errors: {},
+  }
+  return {
+    id,
+    title: id,
+    version: '1',
+    native: false,
+    configuration: 'as it comes',
+    switches: 6,
+    bareStartMs: 100,
+    quietSwitchMs,
+    switchOverBareStart: quietSwitchMs / 100,
+    restartMs: null,
+    loadedSwitchMs: 150,
+    loads: { fresh: load, keepalive: load, stream: load, websocket: load },
+  }
+}
+
+function resultsOf(...list: PeerResult[]): Results {
+  const machine: Machine = {
+    processor: 'one',
+    processors: 2,
+    memoryGiB: 8,
+    system: 'a system',
+    kernel: 'linux 6',
+    node: 'v26.0.0',
+    date: '2026-01-02',
+  }
+  const clients = { fresh: 1, keepalive: 1, stream: 1, websocket: 1 }
+  const result = { peers: list, missing: [], failed: [], switches: 6, drainMs: 2000, clients }
+  return { handover: { machine, command: 'npm run bench', result } }
+}
