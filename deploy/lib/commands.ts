@@ -250,10 +250,10 @@ export async function doctor(context: Context): Promise<number> {
 export async function rescueHere({ environment, report }: Context): Promise<number> {
   const receipt = await readReceipt(process.execPath)
   if (receipt === null) throw new BatonError('not_managed', `there is no receipt beside ${process.execPath}`)
-  // systemd tells ExecStopPost= and OnFailure= how the service has ended
-  const result = environment['SERVICE_RESULT'] ?? environment['MONITOR_SERVICE_RESULT'] ?? 'failure'
-  const reason = [result, environment['EXIT_CODE'], environment['EXIT_STATUS']].filter(Boolean).join(' ')
-  const did = await rescue(receipt, { failed: result !== 'success', reason })
+  const { reason, failed, givenUp } = endingOf(environment)
+  let did = await rescue(receipt, { failed, reason })
+  // nobody is going to start it again, so there is no second failure to wait for
+  if (did.did === 'counted' && givenUp) did = await rescue(receipt, { failed, reason })
   if (did.did === 'reverted') {
     report.result({ ...did, exit: EXIT.done }, [`${did.from} failed, ${did.to} is back`])
     return EXIT.done
@@ -262,8 +262,20 @@ export async function rescueHere({ environment, report }: Context): Promise<numb
     did.did === 'counted'
       ? `${receipt.service} failed in probation, ${did.failures} of 2`
       : `nothing to rescue: ${did.why}`
-  report.result({ ...did, exit: EXIT.refused }, did.did === 'nothing' && result === 'success' ? [] : [line])
+  report.result({ ...did, exit: EXIT.refused }, did.did === 'nothing' && !failed ? [] : [line])
   return EXIT.refused
+}
+
+/**
+ * What systemd says about the end of the service: to ExecStopPost= in SERVICE_RESULT, to the unit of OnFailure= in
+ * MONITOR_SERVICE_RESULT. Of the latter only the start limit is news: the former has counted every other failure.
+ */
+function endingOf(environment: Environment): { reason: string; failed: boolean; givenUp: boolean } {
+  const monitored = environment['MONITOR_SERVICE_RESULT']
+  const givenUp = monitored === 'start-limit-hit'
+  const result = environment['SERVICE_RESULT'] ?? monitored ?? 'failure'
+  const reason = [result, environment['EXIT_CODE'], environment['EXIT_STATUS']].filter(Boolean).join(' ')
+  return { reason, failed: monitored === undefined ? result !== 'success' : givenUp, givenUp }
 }
 
 export async function superviseHere(): Promise<number> {

@@ -48,7 +48,8 @@ UMask=0077`
 
 /**
  * The service. `Type=notify` with `NotifyAccess=all`: a handover moves the main process. `KillMode=mixed`: a stop asks
- * the main process only. `Restart=always`: should the main process end well while nothing follows it, that is a crash too.
+ * the main process only. `ExecStop=` waits for it: a main process that came by a handover was not started by systemd, and
+ * without this systemd would send SIGTERM and, not waiting for what is not its child, SIGKILL at once. `Restart=always`: should the main process end well while nothing follows it, that is a crash too.
  * `ExecStopPost=` runs after every end of the service and before every restart, so the backup executable can take a
  * release on probation back long before the start limit; `OnFailure=` fires only behind it, and is the second net.
  */
@@ -68,6 +69,7 @@ OnFailure=${service}-rescue.service
 Type=notify
 NotifyAccess=all
 ExecStart=${executable} serve --config ${configPath}
+ExecStop=-/bin/sh -c 'kill -TERM $$MAINPID && while kill -0 $$MAINPID; do sleep 0.1; done 2>/dev/null'
 ExecStopPost=-${backup} rescue
 EnvironmentFile=-${layout.environmentFile}
 ${system ? `User=${layout.user}\nGroup=${layout.user}\nWorkingDirectory=${layout.stateDirectory}\n` : ''}KillMode=mixed
@@ -84,7 +86,10 @@ WantedBy=${system ? 'multi-user.target' : 'default.target'}
 `
 }
 
-/** Runs once the service is given up: the backup executable takes the release back, and only then is it started again. */
+/**
+ * Runs once the service is given up: the backup executable takes the release back, and only then is it started again. A
+ * rescue that finds nothing to do is a condition that does not hold, not a failure.
+ */
 export function rescueUnit(layout: Layout): string {
   const { service, backup } = layout
   const system = layout.scope === 'system'
@@ -96,9 +101,9 @@ ConditionPathExists=${backup}
 
 [Service]
 Type=oneshot
-ExecStart=${backup} rescue
-ExecStartPost=${systemctl} reset-failed ${service}.service
-ExecStartPost=${systemctl} --no-block start ${service}.service
+ExecCondition=${backup} rescue
+ExecStart=${systemctl} reset-failed ${service}.service
+ExecStart=${systemctl} --no-block start ${service}.service
 ${system ? `User=${layout.user}\nGroup=${layout.user}\n` : ''}SyslogIdentifier=${service}
 ${sandbox(layout)}
 `

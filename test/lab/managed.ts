@@ -1,0 +1,108 @@
+// A systemd host with a feed of real releases in it, and the service installed the way an operator would. For the tests of
+// the installer and of whatever needs a managed install under systemd.
+
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { PROJECT } from '../../deploy/lib/bundle.ts'
+import type { Status } from '../../agent/state.ts'
+import { publishTo, releases, type ReleaseSpec } from '../fixtures/releases.ts'
+import { bootHost, type Host, type Ran } from './systemd.ts'
+
+export interface FeedHost extends Host {
+  /** the feed setting, a folder inside the host */
+  feed: string
+  /** `beacon …` as root */
+  cli(...args: string[]): Promise<Ran>
+  /** install.sh of a release, with this feed */
+  installer(tag: string, ...args: string[]): Promise<Ran>
+  /** installs v1.0.0, shortens the probation and starts it */
+  install(update?: Record<string, number>): Promise<void>
+  status(): Promise<Status>
+  /** properties of the unit */
+  show(...names: string[]): Promise<Record<string, string>>
+  sql(statement: string): Promise<string>
+  /** after a power cut */
+  again(): Promise<void>
+}
+
+export const SERVICE = 'beacon'
+export const EXECUTABLE = `/opt/${SERVICE}/${SERVICE}`
+export const DATABASE = `/var/lib/${SERVICE}/${SERVICE}.db`
+const FEED = '/srv/feed'
+let count = 0
+
+/** The releases are on the host's disk under /srv/feed before it is switched on. */
+export async function bootWithReleases(specs: readonly ReleaseSpec[]): Promise<FeedHost> {
+  const folder = join(PROJECT, '.cache', 'host-feeds', `${process.pid}-${++count}`)
+  await publishTo(folder, await releases(specs))
+  const host = await bootHost()
+  const mountFeed = async () => {
+    await host.ok('mkdir', '-p', FEED)
+    await host.ok('mount', '--bind', folder, FEED)
+  }
+  const off = async () => {
+    await host.off()
+    await rm(folder, { recursive: true, force: true })
+  }
+  try {
+    await mountFeed()
+  } catch (error) {
+    await off()
+    throw error
+  }
+  const cli: FeedHost['cli'] = (...args) => host.run([SERVICE, ...args])
+  const installer: FeedHost['installer'] = (tag, ...args) =>
+    host.run(['sh', join(FEED, tag, 'install.sh'), ...args, '--feed', FEED])
+  return {
+    ...host,
+    feed: FEED,
+    cli,
+    installer,
+    async install(update = { probationMs: 1000 }) {
+      const installed = await installer('v1.0.0', 'install', '-y', '--no-start')
+      if (installed.code !== 0) throw new Error(`install: ${installed.stderr}`)
+      const path = await host.path(`/etc/${SERVICE}/config.json`)
+      const config = JSON.parse(await readFile(path, 'utf8')) as object
+      await writeFile(path, JSON.stringify({ ...config, update }))
+      const started = await installer('v1.0.0', 'install', '-y', '--start')
+      if (started.code !== 0) throw new Error(`install --start: ${started.stderr}`)
+    },
+    async status() {
+      const config = JSON.parse(await readFile(await host.path(`/etc/${SERVICE}/config.json`), 'utf8')) as {
+        dashboard: { password: string }
+        listen: { port: number }
+      }
+      const url = `http://127.0.0.1:${config.listen.port}/admin/update/status`
+      const header = `Authorization: Bearer ${config.dashboard.password}`
+      return JSON.parse(await host.ok('curl', '-sS', '--max-time', '5', '-H', header, url)) as Status
+    },
+    async show(...names) {
+      const text = await host.ok(
+        'systemctl',
+        'show',
+        ...names.map((name) => `--property=${name}`),
+        `${SERVICE}.service`,
+      )
+      const pairs = text
+        .trim()
+        .split('\n')
+        .map((line) => line.split(/=(.*)/s))
+      return Object.fromEntries(pairs.map(([name = '', value = '']) => [name, value]))
+    },
+    sql: (statement) =>
+      host.ok('runuser', '-u', SERVICE, '--', 'sqlite3', '-cmd', '.timeout 5000', DATABASE, statement),
+    async again() {
+      await host.power()
+      await mountFeed()
+    },
+    off,
+    [Symbol.asyncDispose]: off,
+  }
+}
+
+/** Writes a file on the host's disk, as root, with its folder. */
+export async function put(host: Host, path: string, text: string): Promise<void> {
+  const outside = await host.path(path)
+  await mkdir(join(outside, '..'), { recursive: true })
+  await writeFile(outside, text)
+}
