@@ -166,7 +166,10 @@ async function makeGround(settings: Settings, executable: string, receiptFeed: s
   const { log } = settings
   const disk = makeDisk()
   const first = await stat(executable)
-  const feed = openFeed(settings.feed ?? receiptFeed, { service: settings.service })
+  const feed = openFeed(settings.feed ?? receiptFeed, {
+    service: settings.service,
+    onPassedOver: (passed, why) => log({ event: 'warning', message: `not using ${passed}: ${why}` }),
+  })
   return {
     service: settings.service,
     current: settings.tag,
