@@ -9,6 +9,11 @@ async function run(argv: readonly string[]): Promise<void> {
     process.stdout.write(`${BUILD.service} ${BUILD.tag}\n`)
     return
   }
+  if (first === 'healthcheck') {
+    const { healthcheck } = await import('../agent/service/healthcheck.ts')
+    process.exitCode = await healthcheck(BUILD, argv.slice(1), process.env)
+    return
+  }
   // a word is a command, and install.ts knows which there are; flags alone are for the service
   if ((first !== 'serve' && !first.startsWith('-')) || first === '--help' || first === '-h') {
     const { runCommand } = await import('../install.ts')

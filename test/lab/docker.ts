@@ -105,6 +105,7 @@ export async function startEngine(options: EngineOptions = {}): Promise<LabEngin
     DOCKER_CONFIG: join(folder, 'client'),
     DOCKER_BUILDKIT: '0',
     COMPOSE_DOCKER_CLI_BUILD: '0',
+    PATH: `/usr/bin:/usr/sbin:${process.env['PATH'] ?? ''}`, // Debian's own client
   }
   let daemon: ChildProcess | null = null
   const engine: LabEngine = {
@@ -331,4 +332,13 @@ async function where(name: string): Promise<string | null> {
     }
   }
   return null
+}
+
+/** A base image for executables, made of this machine's own libraries: the lab has no others. */
+export async function publishBase(host: string): Promise<string> {
+  const { stdout } = await run(['ldd', process.execPath])
+  const libraries = [...stdout.matchAll(/(\/\S+) \(0x/g)].map((match) => match[1] ?? '')
+  const files = Object.fromEntries(libraries.map((path) => [path, { from: path }]))
+  await publish(host, 'base', ['1'], { files, config: { Env: ['PATH=/usr/local/bin'] } })
+  return `${host}/base:1`
 }

@@ -15,7 +15,7 @@ import { digestIn, namesFor, parseReference, rollbackTag } from './reference.ts'
 import { refuseUnfit } from './refusal.ts'
 import type { Ended, Report, Step } from './report.ts'
 import { type Source, specify } from './specification.ts'
-import { imageOf, inheritedVolumes, ownChanges, resolveName, survey } from './survey.ts'
+import { imageOf, inheritedVolumes, otherContainers, ownChanges, resolveName, survey } from './survey.ts'
 import { type Pulled, resolveRelease, resolveRollback, versionOf } from './target.ts'
 
 export interface Request {
@@ -249,8 +249,7 @@ async function refuse(
   engine: Engine,
   report: Report,
 ): Promise<void> {
-  const ids = (await engine.containers()).filter((id) => id !== container.Id)
-  const others = (await Promise.all(ids.map((id) => engine.container(id)))).filter((other) => other !== null)
+  const others = await otherContainers(container.Id, engine)
   const changes = ownChanges(await engine.changes(container.Id), container)
   refuseUnfit(container, image, others, changes)
   if (changes.length > 0) {

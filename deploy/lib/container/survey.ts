@@ -93,3 +93,9 @@ export async function nameNow(id: string, engine: Engine): Promise<string | null
   const container = await engine.container(id)
   return container === null ? null : nameOf(container)
 }
+
+export async function otherContainers(id: string, engine: Engine): Promise<ContainerInspection[]> {
+  const ids = (await engine.containers()).filter((other) => other !== id)
+  const all = await Promise.all(ids.map((other) => engine.container(other)))
+  return all.filter((container) => container !== null)
+}

@@ -1,0 +1,55 @@
+// `beacon healthcheck`: asks the service of its own configuration whether it is healthy, from beside it in the container.
+// Prints the service and its version, which is what answered, and exits 0; says why not and exits 1.
+
+import { request as plain } from 'node:http'
+import { request as secure, type RequestOptions } from 'node:https'
+import { BatonError, reasonOf } from '../errors.ts'
+import type { Build } from './build.ts'
+import { type Environment, type Listener, readSettings } from './config.ts'
+
+const TIMEOUT_MS = 4000
+const ANSWER_MAX_BYTES = 64 * 1024
+
+export async function healthcheck(build: Build, argv: readonly string[], environment: Environment): Promise<number> {
+  try {
+    const [listener] = readSettings(build.service, argv, environment).listeners
+    if (listener === undefined) throw new BatonError('invalid_settings', 'nothing is listened on')
+    const { status, body } = await get(listener)
+    if (status !== 200) throw new BatonError('service_down', `expected 200, got ${status}: ${body.slice(0, 200)}`)
+    const { service = build.service, tag = '' } = JSON.parse(body) as Partial<Build>
+    process.stdout.write(`${service} ${tag}\n`)
+    return 0
+  } catch (error) {
+    process.stdout.write(`${reasonOf(error)}\n`)
+    return 1
+  }
+}
+
+function get(listener: Listener): Promise<{ status: number; body: string }> {
+  const options: RequestOptions = {
+    path: '/healthz',
+    agent: false,
+    timeout: TIMEOUT_MS,
+    // to itself; the certificate is for the name that others use
+    rejectUnauthorized: false,
+    ...('path' in listener ? { socketPath: listener.path } : { host: reachable(listener.host), port: listener.port }),
+  }
+  return new Promise((resolve, reject) => {
+    const request = (listener.tls === null ? plain : secure)(options, (response) => {
+      let body = ''
+      response.on('data', (chunk: Buffer) => {
+        body += chunk.toString()
+        if (body.length > ANSWER_MAX_BYTES) request.destroy(new Error('the answer is too long'))
+      })
+      response.on('end', () => resolve({ status: response.statusCode ?? 0, body }))
+    })
+    request.on('timeout', () => request.destroy(new Error(`no answer after ${TIMEOUT_MS} ms`)))
+    request.on('error', reject)
+    request.end()
+  })
+}
+
+/** An address that means all of them is no address to ask. */
+function reachable(host: string): string {
+  return host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host
+}

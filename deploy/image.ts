@@ -1,0 +1,208 @@
+// Builds and pushes the container image of a release: `npm run image -- --tag v1.2.0 --repository registry.example/beacon --push`.
+// dist/<tag> -> verified and unpacked context -> build -> run it once -> tags vX.Y.Z and latest -> push.
+// Must hold: what is in the image is what the release's checksums say; `latest` never goes back to an older release.
+
+import { createHash } from 'node:crypto'
+import { createReadStream, createWriteStream } from 'node:fs'
+import { chmod, copyFile, mkdir, readFile, writeFile } from 'node:fs/promises'
+import { join, resolve } from 'node:path'
+import { pipeline } from 'node:stream/promises'
+import { parseArgs } from 'node:util'
+import { createGunzip, createZstdDecompress } from 'node:zlib'
+import { asBatonError, BatonError, MEANINGS } from '../agent/errors.ts'
+import { compareTags, isTag, parseTag, type ReleaseManifest } from '../agent/release.ts'
+import { variableName } from '../agent/service/config.ts'
+import { PROJECT } from './lib/bundle.ts'
+import { createProgress, type Progress } from './lib/progress.ts'
+import { temporaryDirectory } from './lib/sea.ts'
+import { findProgram, run } from './lib/shell.ts'
+
+export interface ImageOptions {
+  tag: string
+  /** folder with `<tag>/` and `releases.json` */
+  dist: string
+  repository: string
+  /** null: the one of the Dockerfile */
+  base: string | null
+  /** as Node names it: x64, arm64 */
+  arch: string
+  push: boolean
+  revision: string
+  source: string
+  progress: Progress
+  /** for the docker command line */
+  environment?: Record<string, string | undefined>
+}
+
+/** Tags that now name the image. Throws verify_failed where a file of the release is not what it should be. */
+export async function buildImage(options: ImageOptions): Promise<string[]> {
+  const { tag, repository, progress } = options
+  parseTag(tag)
+  const docker = await findDocker()
+  const folder = join(options.dist, tag)
+  const manifest = JSON.parse(await readFile(join(folder, 'release.json'), 'utf8')) as ReleaseManifest
+
+  progress.stage('verify', `${manifest.service} ${tag} for linux/${options.arch}`)
+  await using context = await temporaryDirectory(options.dist)
+  await fillContext(folder, manifest, options.arch, context.path)
+
+  progress.stage('build', `${repository}:${tag}`)
+  const environment = options.environment ?? {}
+  const command = buildCommand(docker, { ...options, service: manifest.service }, context.path)
+  await run(command, { env: environment })
+
+  progress.stage('check', 'running it once')
+  const said = await run(
+    [docker, 'run', '--rm', '--network', 'none', '--read-only', `${repository}:${tag}`, '--version'],
+    { env: environment },
+  )
+  const expected = `${manifest.service} ${tag}`
+  if (said.stdout.trim() !== expected)
+    throw new BatonError('verify_failed', `expected the image to say \`${expected}\`, got \`${said.stdout.trim()}\``)
+
+  const tags = [tag, ...((await isNewest(tag, options.dist)) ? ['latest'] : [])]
+  for (const name of tags.slice(1))
+    await run([docker, 'tag', `${repository}:${tag}`, `${repository}:${name}`], { env: environment })
+  if (options.push) {
+    for (const name of tags) {
+      progress.stage('push', `${repository}:${name}`)
+      await run([docker, 'push', `${repository}:${name}`], { env: environment })
+    }
+  }
+  progress.end('done', tags.map((name) => `${repository}:${name}`).join(', '))
+  return tags
+}
+
+/** Without a name and a password; '' where it is not a web address. */
+export function publicUrl(text: string): string {
+  if (!/^https?:/.test(text) || !URL.canParse(text)) return ''
+  const { origin, pathname } = new URL(text)
+  return origin + pathname
+}
+
+/** Pure. */
+export function buildCommand(docker: string, options: ImageOptions & { service: string }, context: string): string[] {
+  const values = {
+    SERVICE: options.service,
+    CONFIG_VARIABLE: variableName(options.service),
+    TAG: options.tag,
+    REVISION: options.revision,
+    SOURCE: options.source,
+    ...(options.base === null ? {} : { BASE: options.base }),
+  }
+  const args = Object.entries(values).flatMap(([key, value]) => ['--build-arg', `${key}=${value}`])
+  return [docker, 'build', '--quiet', ...args, '--tag', `${options.repository}:${options.tag}`, context]
+}
+
+async function fillContext(folder: string, manifest: ReleaseManifest, arch: string, context: string): Promise<void> {
+  const offers = manifest.assets.filter((asset) => asset.os === 'linux' && asset.arch === arch)
+  const asset = offers.find(({ compression }) => compression === 'zstd') ?? offers[0]
+  if (asset === undefined) {
+    throw new BatonError('release_unusable', `${manifest.tag} has no executable for linux/${arch}`, {
+      hint: 'build it on such a machine first',
+    })
+  }
+  const sums = await readFile(join(folder, 'SHA256SUMS'), 'utf8')
+  for (const name of [asset.name, 'release.json']) await verifySum(folder, name, sums)
+  const executable = join(context, 'service')
+  const unpack = asset.compression === 'zstd' ? createZstdDecompress() : createGunzip()
+  await pipeline(createReadStream(join(folder, asset.name)), unpack, createWriteStream(executable))
+  await chmod(executable, 0o755)
+  const got = await sha256(executable)
+  if (got !== asset.executable.sha256)
+    throw new BatonError('verify_failed', `sha256 of the executable: expected ${asset.executable.sha256}, got ${got}`)
+  await mkdir(join(context, 'etc'))
+  await mkdir(join(context, 'state'))
+  await writeFile(
+    join(context, 'etc', 'config.json'),
+    `${JSON.stringify({ listen: { host: '0.0.0.0', port: 8080 } }, null, 2)}\n`,
+  )
+  await copyFile(join(PROJECT, 'container', 'Dockerfile'), join(context, 'Dockerfile'))
+}
+
+async function verifySum(folder: string, name: string, sums: string): Promise<void> {
+  const expected = sums
+    .split('\n')
+    .find((line) => line.endsWith(`  ${name}`))
+    ?.slice(0, 64)
+  if (expected === undefined) throw new BatonError('verify_failed', `SHA256SUMS has no line for ${name}`)
+  const got = await sha256(join(folder, name))
+  if (got !== expected) throw new BatonError('verify_failed', `sha256 of ${name}: expected ${expected}, got ${got}`)
+}
+
+async function sha256(path: string): Promise<string> {
+  const hash = createHash('sha256')
+  await pipeline(createReadStream(path), hash)
+  return hash.digest('hex')
+}
+
+/** Whether no final release of dist/releases.json is newer. */
+async function isNewest(tag: string, dist: string): Promise<boolean> {
+  const list = JSON.parse(await readFile(join(dist, 'releases.json'), 'utf8')) as {
+    releases: { tag: string; draft: boolean; prerelease: boolean }[]
+  }
+  return list.releases.every(
+    (other) => other.draft || other.prerelease || !isTag(other.tag) || compareTags(other.tag, tag) <= 0,
+  )
+}
+
+async function findDocker(): Promise<string> {
+  const found = (await findProgram('docker')) ?? (await findProgram('podman'))
+  if (found !== null) return found
+  throw new BatonError('unsupported_host', 'neither `docker` nor `podman` is on PATH')
+}
+
+// ---- the command line
+
+const USAGE = `usage: npm run image -- --tag vX.Y.Z --repository REGISTRY/NAME [options]
+
+  --tag TAG            release to make an image of; \`npm run build\` makes the release
+  --repository NAME    without a tag, such as registry.example/beacon
+  --push               push vX.Y.Z, and latest where no release in dist is newer
+  --dist DIR           where release folders are (dist)
+  --base IMAGE         base image, with glibc and libstdc++
+  --arch ARCH          x64 or arm64 (this machine's)
+`
+
+async function main(argv: string[]): Promise<number> {
+  const progress = createProgress()
+  try {
+    const { values } = parseArgs({
+      args: argv,
+      options: {
+        tag: { type: 'string' },
+        repository: { type: 'string' },
+        push: { type: 'boolean', default: false },
+        dist: { type: 'string', default: 'dist' },
+        base: { type: 'string' },
+        arch: { type: 'string', default: process.arch },
+        help: { type: 'boolean', short: 'h', default: false },
+      },
+    })
+    if (values.help || !values.tag || !values.repository) {
+      process.stderr.write(USAGE)
+      return values.help ? 0 : 2
+    }
+    const git = async (...args: string[]) =>
+      (await run(['git', ...args], { cwd: PROJECT, allowFailure: true })).stdout.trim()
+    await buildImage({
+      tag: values.tag,
+      repository: values.repository,
+      push: values.push,
+      dist: resolve(values.dist),
+      base: values.base ?? null,
+      arch: values.arch,
+      revision: await git('rev-parse', 'HEAD'),
+      source: publicUrl(await git('config', '--get', 'remote.origin.url')),
+      progress,
+    })
+    return 0
+  } catch (cause) {
+    const error = asBatonError(cause, 'unexpected', 'making the image')
+    progress.end('failed')
+    process.stderr.write(`error: ${error.message}\n${error.hint === null ? '' : `hint: ${error.hint}\n`}`)
+    return MEANINGS[error.code].exit
+  }
+}
+
+if (import.meta.main) process.exitCode = await main(process.argv.slice(2))

@@ -1,0 +1,215 @@
+// The real image: built by container/Dockerfile from real releases, run as the guide says, upgraded and rolled back under load.
+
+import { mkdtemp, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { suite } from '../suite.ts'
+import { equal, match, ok } from '../assert.ts'
+import { buildImage } from '../../deploy/image.ts'
+import { createProgress } from '../../deploy/lib/progress.ts'
+import { run } from '../../deploy/lib/shell.ts'
+import { publishTo, releases } from '../fixtures/releases.ts'
+import {
+  labFolder,
+  labReason,
+  type LabEngine,
+  publishBase,
+  type Registry,
+  startEngine,
+  startRegistry,
+} from '../lab/docker.ts'
+import { deployIn, healthy } from './probe.ts'
+
+const skip = labReason()
+const test = suite('container image', { timeoutMs: 180_000, skip })
+const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
+const engine = lab?.engine as LabEngine
+const registry = lab?.registry as Registry
+/** the first check comes after one interval, and the tests have no time */
+const SOON = ['--health-interval', '300ms']
+let repository = ''
+let base = ''
+let dist = ''
+
+test.before(async () => {
+  repository = `${registry.host}/beacon`
+  base = await publishBase(registry.host)
+  dist = await publishTo(join(labFolder(), 'dist'), await releases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }]))
+  for (const tag of ['v1.0.0', 'v1.1.0']) equal(await image(tag), tag === 'v1.1.0' ? [tag, 'latest'] : [tag])
+})
+
+test('is small in rights: a number for a user, a read-only root, no capability, and stops at once with 0', async () => {
+  await engine.docker(
+    'run',
+    '-d',
+    '--name',
+    'strict',
+    ...SOON,
+    '--read-only',
+    '--cap-drop',
+    'ALL',
+    '--security-opt',
+    'no-new-privileges',
+    `${repository}:v1.0.0`,
+  )
+  await healthy(engine, 'strict')
+  const { Config, State, Mounts } = await engine.inspect('strict')
+  equal(
+    [Config.User, Config.StopSignal, Config.Labels['org.opencontainers.image.version']],
+    ['65532:65532', 'SIGTERM', 'v1.0.0'],
+  )
+  equal(Config.Labels['baton.state-directory'], '/var/lib/beacon')
+  equal(
+    Mounts.map(({ Destination }: { Destination: string }) => Destination),
+    ['/var/lib/beacon'],
+  )
+  equal(State.Health.Log.at(-1).Output, 'beacon v1.0.0\n')
+  const startedAt = performance.now()
+  await engine.docker('stop', '--time', '20', 'strict')
+  ok(performance.now() - startedAt < 8000)
+  equal((await engine.inspect('strict')).State.ExitCode, 0)
+  await engine.docker('rm', 'strict')
+})
+
+test('answers 501 to every update request and names the container route', async () => {
+  const folder = await mkdtemp(join(labFolder(), 'config-'))
+  await run(['chmod', '755', folder])
+  const config = { dashboard: { password: 'correct-horse' }, listen: { host: '0.0.0.0', port: 8080 } }
+  await writeFile(join(folder, 'config.json'), JSON.stringify(config))
+  await engine.docker(
+    'run',
+    '-d',
+    '--name',
+    'asked',
+    ...SOON,
+    '-p',
+    '8090:8080',
+    '-v',
+    `${folder}:/etc/beacon:ro`,
+    `${repository}:v1.0.0`,
+  )
+  await healthy(engine, 'asked')
+  for (const [method, path] of [
+    ['POST', '/admin/update'],
+    ['POST', '/admin/update/check'],
+    ['GET', '/admin/update/status'],
+    ['POST', '/admin/update/rollback'],
+  ] as const) {
+    const answer = await fetch(`http://127.0.0.1:8090${path}`, {
+      method,
+      headers: { authorization: 'Bearer correct-horse' },
+    })
+    equal(answer.status, 501)
+    match(await answer.text(), /pull the new (published )?(container )?image|deploy-container/i)
+  }
+  await engine.docker('rm', '-f', 'asked')
+})
+
+for (const [what, options] of [
+  ['a named volume', ['-v', 'rows:/var/lib/beacon']],
+  ['an anonymous volume', []],
+] as const) {
+  test(`keeps every acknowledged row over an upgrade and a rollback, on ${what}`, async () => {
+    const name = options.length > 0 ? 'named' : 'unnamed'
+    await engine.docker(
+      'run',
+      '-d',
+      '--name',
+      name,
+      '-p',
+      '8091:8080',
+      '--read-only',
+      ...SOON,
+      ...options,
+      `${repository}:v1.0.0`,
+    )
+    await healthy(engine, name)
+    const [{ Source: place }] = (await engine.inspect(name)).Mounts
+    const writer = writeRows('http://127.0.0.1:8091')
+    await writer.reach(50)
+    const updated = await deployIn(engine, { container: name, release: 'latest', probationMs: 1000 })
+    equal([updated.outcome, updated.from, updated.to], ['updated', 'v1.0.0', 'v1.1.0'])
+    ok((updated.downMs ?? 0) > 0)
+    equal(await (await fetch('http://127.0.0.1:8091/')).text(), 'beacon v1.1.0\n')
+    await writer.reach(writer.count() + 50)
+    equal((await deployIn(engine, { container: name, release: null, probationMs: 500 })).outcome, 'rolled_back')
+    equal(await (await fetch('http://127.0.0.1:8091/')).text(), 'beacon v1.0.0\n')
+    await writer.reach(writer.count() + 50)
+    const acknowledged = await writer.end()
+    await engine.docker('rm', '-f', name)
+    const database = new DatabaseSync(join(place, 'beacon.db'))
+    try {
+      equal(database.prepare('pragma integrity_check').get()?.['integrity_check'], 'ok')
+      const kept = new Set(
+        database
+          .prepare('select message from logs')
+          .all()
+          .map((row) => row['message']),
+      )
+      equal(
+        acknowledged.filter((message) => !kept.has(message)),
+        [],
+      )
+      ok(acknowledged.length >= 150)
+    } finally {
+      database.close()
+    }
+  })
+}
+
+test.after(async () => {
+  await lab?.engine.stop()
+  await lab?.registry.stop()
+})
+
+test.run()
+
+async function image(tag: string): Promise<string[]> {
+  const progress = createProgress({ quiet: true })
+  const { environment } = engine
+  return await buildImage({
+    tag,
+    dist,
+    repository,
+    base,
+    arch: process.arch,
+    push: true,
+    revision: 'abc',
+    source: '',
+    progress,
+    environment,
+  })
+}
+
+/** Writes rows one after another for as long as it is let, and remembers those that were answered with 201. */
+function writeRows(address: string) {
+  const acknowledged: string[] = []
+  let going = true
+  const done = (async () => {
+    for (let n = 0; going; n++) {
+      const message = `row ${n} ${Math.random()}`
+      const answer = await fetch(`${address}/api/logs`, {
+        method: 'POST',
+        body: JSON.stringify({ message }),
+        headers: { 'content-type': 'application/json' },
+      }).catch(() => null)
+      if (answer?.status === 201) acknowledged.push(message)
+      await answer?.arrayBuffer().catch(() => null)
+      await new Promise((resolve) => setTimeout(resolve, answer === null ? 20 : 2))
+    }
+  })()
+  return {
+    count: () => acknowledged.length,
+    async reach(count: number) {
+      for (const deadline = Date.now() + 30_000; acknowledged.length < count;) {
+        if (Date.now() > deadline) throw new Error(`expected ${count} rows, got ${acknowledged.length}`)
+        await new Promise((resolve) => setTimeout(resolve, 20))
+      }
+    },
+    async end() {
+      going = false
+      await done
+      return acknowledged
+    },
+  }
+}
