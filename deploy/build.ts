@@ -14,7 +14,7 @@ import { bundle, PROJECT } from './lib/bundle.ts'
 import { COMPRESSIONS } from './lib/pack.ts'
 import { createProgress, formatBytes } from './lib/progress.ts'
 import { assetName, type PublishedRelease, type PublishOptions, publishRelease, RELEASES } from './lib/publish.ts'
-import { checkVersion, injectBundle, prepareBase, temporaryDirectory } from './lib/sea.ts'
+import { checkVersion, injectBundle, prepareBase, removeTemporaries, temporaryDirectory } from './lib/sea.ts'
 import { run } from './lib/shell.ts'
 
 export interface BuildOptions extends Omit<PublishOptions, 'executable'> {
@@ -85,6 +85,12 @@ const USAGE = `usage: npm run build -- --tag vX.Y.Z [options]
   -n, --dry-run      say what would be built
   -q, --quiet        draw nothing
 `
+
+/** what shells say for a program that was ended by them */
+const SIGNALS = [
+  ['SIGINT', 130],
+  ['SIGTERM', 143],
+] as const
 
 interface Command {
   options: Omit<BuildOptions, 'progress'>
@@ -197,6 +203,13 @@ async function runBuild(argv: readonly string[]): Promise<number> {
       return 0
     }
     const progress = createProgress({ quiet: command.quiet })
+    for (const [signal, exitCode] of SIGNALS) {
+      process.once(signal, () => {
+        removeTemporaries()
+        progress.end('failed', `ended by ${signal}`)
+        process.exit(exitCode)
+      })
+    }
     try {
       const release = await buildRelease({ ...command.options, progress })
       if (command.json) process.stdout.write(`${JSON.stringify(release)}\n`)

@@ -1,7 +1,9 @@
 // The build: what a release holds, that it is the same bytes wherever and by whomever it is built, and that nothing that
 // was published is replaced by something else.
 
+import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
+import { once } from 'node:events'
 import { chown, cp, link, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -151,6 +153,30 @@ whole('leaves nothing behind where the entry cannot be bundled or says another v
   is(lying.exitCode, 1)
   match(lying.stderr, /expected `beacon v1\.2\.0`, got .*v9\.9\.9/)
   equal(await readdir(out), [])
+})
+
+whole('leaves nothing behind where it is ended in the middle', async () => {
+  await using home = await temporary()
+  const command = [join(PROJECT, 'deploy', 'build.ts'), '--tag', 'v1.2.0', '--out', home.out]
+  const building = spawn(
+    process.execPath,
+    ['--import', join(PROJECT, 'node_modules/tsx/dist/esm/index.mjs'), ...command],
+    {
+      stdio: ['ignore', 'ignore', 'pipe'],
+    },
+  )
+  let said = ''
+  const compressing = new Promise<void>((resolve) => {
+    building.stderr.on('data', (chunk: Buffer) => {
+      said += chunk.toString()
+      if (said.includes('done check')) resolve()
+    })
+  })
+  const exited = once(building, 'exit')
+  await Promise.race([compressing, exited])
+  building.kill('SIGINT')
+  equal(await exited, [130, null], said)
+  equal(await readdir(home.out), [])
 })
 
 whole.run()

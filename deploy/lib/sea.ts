@@ -2,7 +2,7 @@
 // Must hold: the base is stripped before the bundle goes in (after it: SIGSEGV); no code cache (its bytes differ each time);
 // no absolute path goes into the file. So the same bundle and the same Node give the same bytes.
 
-import { constants } from 'node:fs'
+import { constants, rmSync } from 'node:fs'
 import {
   access,
   chmod,
@@ -106,11 +106,23 @@ export async function checkVersion(executable: string, expected: string): Promis
   )
 }
 
+const temporaries = new Set<string>()
+
 /** A fresh directory inside `parent` that goes away with its scope. */
 export async function temporaryDirectory(parent: string): Promise<AsyncDisposable & { path: string }> {
   await mkdir(parent, { recursive: true })
   const path = await mkdtemp(join(parent, '.partial-'))
-  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
+  temporaries.add(path)
+  const remove = async () => {
+    await rm(path, { recursive: true, force: true })
+    temporaries.delete(path)
+  }
+  return { path, [Symbol.asyncDispose]: remove }
+}
+
+/** For a process that is about to be ended by a signal: scopes do not end then. */
+export function removeTemporaries(): void {
+  for (const path of temporaries) rmSync(path, { recursive: true, force: true })
 }
 
 /** The Node 26 that `npm ci` installed, else the one that runs this. Never the host's own by accident. */
