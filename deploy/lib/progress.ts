@@ -45,7 +45,7 @@ export function createProgress(options: ProgressOptions = {}): Progress {
   const paint = painter(live && !environment['NO_COLOR'])
   let current: Current | null = null
 
-  const width = () => Math.max(20, (stream.columns ?? 80) - 1)
+  const width = () => Math.max(20, (stream.columns || 80) - 1)
   const clear = () => live && stream.write('\r\x1b[2K')
 
   const draw = (stage: Current): void => {
