@@ -110,7 +110,7 @@ function migrate(database: DatabaseSync, schema: readonly SchemaStep[], path: st
         'refused',
         `${path} needs a release that reads schema ${needed}, this one reads up to ${schema.length}`,
         {
-          hint: 'start a newer release, or restore the snapshot that was taken before the update (docs/guides/rollback.md)',
+          hint: 'start a newer release, or stop the service and restore the snapshot of before the update from `update/snapshots/` beside it',
         },
       )
     }
