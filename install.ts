@@ -132,8 +132,8 @@ export async function runCommand(argv: string[]): Promise<number> {
       rescue: command(
         'rescue',
         'put the backup executable back where a release on probation failed twice',
-        OUTPUT,
-        (context) => commands.rescueHere(context),
+        { ...OUTPUT, 'given-up': { type: 'boolean', description: 'nobody starts it again: one failure is enough' } },
+        (context, values) => commands.rescueHere(context, values['given-up'] === true),
         true,
       ),
     },

@@ -9,7 +9,7 @@ import { spawnLoad } from './lab/load.ts'
 import { bootWithReleases, EXECUTABLE, type FeedHost, put } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 
-const test = suite('systemd: install', { skip: noHosts, timeoutMs: 90_000 })
+const test = suite('systemd: install', { skip: noHosts, timeoutMs: 180_000 })
 const DROP_IN = '/etc/systemd/system/beacon.service.d/mine.conf'
 const ENVIRONMENT = '/etc/default/beacon'
 

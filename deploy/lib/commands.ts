@@ -247,10 +247,15 @@ export async function doctor(context: Context): Promise<number> {
 }
 
 /** For `ExecStopPost=`, `OnFailure=` and our own supervision. 0 only where the backup executable was put back. */
-export async function rescueHere({ environment, report }: Context): Promise<number> {
+export async function rescueHere({ environment, report }: Context, givenUp: boolean): Promise<number> {
   const receipt = await readReceipt(process.execPath)
   if (receipt === null) throw new BatonError('not_managed', `there is no receipt beside ${process.execPath}`)
-  const { reason, failed, givenUp } = endingOf(environment)
+  // systemd.exec(5): what ExecStopPost= is told about the end of the service
+  const result = environment['SERVICE_RESULT'] ?? 'failure'
+  const failed = result !== 'success'
+  const reason = givenUp
+    ? 'given up'
+    : [result, environment['EXIT_CODE'], environment['EXIT_STATUS']].filter(Boolean).join(' ')
   let did = await rescue(receipt, { failed, reason })
   // nobody is going to start it again, so there is no second failure to wait for
   if (did.did === 'counted' && givenUp) did = await rescue(receipt, { failed, reason })
@@ -264,18 +269,6 @@ export async function rescueHere({ environment, report }: Context): Promise<numb
       : `nothing to rescue: ${did.why}`
   report.result({ ...did, exit: EXIT.refused }, did.did === 'nothing' && !failed ? [] : [line])
   return EXIT.refused
-}
-
-/**
- * What systemd says about the end of the service: to ExecStopPost= in SERVICE_RESULT, to the unit of OnFailure= in
- * MONITOR_SERVICE_RESULT. Of the latter only the start limit is news: the former has counted every other failure.
- */
-function endingOf(environment: Environment): { reason: string; failed: boolean; givenUp: boolean } {
-  const monitored = environment['MONITOR_SERVICE_RESULT']
-  const givenUp = monitored === 'start-limit-hit'
-  const result = environment['SERVICE_RESULT'] ?? monitored ?? 'failure'
-  const reason = [result, environment['EXIT_CODE'], environment['EXIT_STATUS']].filter(Boolean).join(' ')
-  return { reason, failed: monitored === undefined ? result !== 'success' : givenUp, givenUp }
 }
 
 export async function superviseHere(): Promise<number> {

@@ -101,7 +101,7 @@ ConditionPathExists=${backup}
 
 [Service]
 Type=oneshot
-ExecCondition=${backup} rescue
+ExecCondition=${backup} rescue --given-up
 ExecStart=${systemctl} reset-failed ${service}.service
 ExecStart=${systemctl} --no-block start ${service}.service
 ${system ? `User=${layout.user}\nGroup=${layout.user}\n` : ''}SyslogIdentifier=${service}
