@@ -118,16 +118,16 @@ export async function install(context: Context, argv: readonly string[]): Promis
 
 export async function upgrade(context: Context): Promise<number> {
   const { said, release } = fromEnvironment(context.service, context.environment)
-  const receipt = await locate(context, said)
   const tag = parseRelease(context.flags.release ?? release)
+  const receipt = await locate(context, said)
   return await runOperation(context, receipt, { do: 'update', service: context.service, to: tag }, 'install.sh upgrade')
 }
 
 /** Without a tag the backup executable comes back; with one that release is fetched, as an upgrade would. */
 export async function rollback(context: Context, tag: string | null): Promise<number> {
-  const receipt = await locate(context)
   const { service } = context
-  const step: Step = tag === null ? { do: 'rollback', service } : { do: 'update', service, to: parseTag(tag) }
+  const step: RunStep = tag === null ? { do: 'rollback', service } : { do: 'update', service, to: parseTag(tag) }
+  const receipt = await locate(context)
   return await runOperation(context, receipt, step, 'install.sh rollback')
 }
 
@@ -279,10 +279,12 @@ export async function superviseHere(): Promise<number> {
 
 // ---- parts
 
+type RunStep = Extract<Step, { do: 'update' | 'rollback' }>
+
 async function runOperation(
   context: Context,
   receipt: Receipt,
-  step: Extract<Step, { do: 'update' | 'rollback' }>,
+  step: RunStep,
   who: string,
 ): Promise<number> {
   const { service, report, flags } = context

@@ -1,0 +1,405 @@
+// The pure half of the installer: whose word counts, where everything lives, what a plan says, what the unit is.
+
+import { suite } from './suite.ts'
+import { equal, is, match, ok, throws, withCode } from './assert.ts'
+import type { Receipt } from '../agent/receipt.ts'
+import {
+  checked,
+  checkedPath,
+  choose,
+  type Choices,
+  fromEnvironment,
+  fromReceipt,
+  parseListen,
+  parseRelease,
+} from '../deploy/lib/choices.ts'
+import { accessFrom } from '../deploy/lib/client.ts'
+import { judgeUnit, mountOf, parseMounts } from '../deploy/lib/doctor.ts'
+import { type Layout, layoutOf } from '../deploy/lib/layout.ts'
+import { describe, type Facts, foundAs, planInstall, planUninstall, type Request } from '../deploy/lib/plan.ts'
+import { rescueUnit, serviceUnit } from '../deploy/lib/unit.ts'
+import { runCommand } from '../install.ts'
+
+const test = suite('install: plan')
+
+const DEFAULTS: Choices = {
+  scope: 'system',
+  prefix: null,
+  'state-dir': null,
+  feed: 'https://releases.example/beacon/',
+  listen: '127.0.0.1:8080',
+  'run-as': null,
+  service: true,
+  start: true,
+}
+const ROOT = { name: 'root', home: '/root', environment: {} }
+const FACTS: Facts = {
+  root: true,
+  userExists: false,
+  directoryReady: false,
+  stateReady: false,
+  configDirectoryExists: false,
+  configExists: false,
+  receipt: null,
+  executable: 'absent',
+  command: 'absent',
+  unit: 'absent',
+  rescueUnit: 'absent',
+  enabled: false,
+  active: false,
+  ours: [],
+  now: new Date('2026-03-04T05:06:07.000Z'),
+}
+const OWN = { path: '/tmp/x/beacon', tag: 'v1.1.0', sha256: 'ab'.repeat(32) }
+
+test('flags beat environment, environment beats receipt, receipt beats defaults', () => {
+  const { choices, origins, remembered } = choose(
+    { feed: 'https://flag/' },
+    { feed: 'https://environment/', 'state-dir': '/srv/state' },
+    { feed: 'https://receipt/', 'state-dir': '/old', prefix: '/srv/app', service: false },
+    DEFAULTS,
+  )
+  equal(choices, { ...DEFAULTS, feed: 'https://flag/', 'state-dir': '/srv/state', prefix: '/srv/app', service: false })
+  equal(
+    [origins.feed, origins['state-dir'], origins.prefix, origins.listen],
+    ['flag', 'environment', 'receipt', 'default'],
+  )
+  equal(remembered, { feed: 'https://flag/', 'state-dir': '/srv/state' })
+})
+
+test('the environment says the same as the flags, and what is not understood is an error', () => {
+  const { said, release } = fromEnvironment('my-app', {
+    MY_APP_INSTALL_STATE_DIR: '/srv/x/',
+    MY_APP_INSTALL_NO_SERVICE: '1',
+    MY_APP_INSTALL_RELEASE: 'v1.0.0',
+    MY_APP_INSTALL_FEED: '',
+  })
+  equal([said, release], [{ 'state-dir': '/srv/x', service: false }, 'v1.0.0'])
+  throws(() => fromEnvironment('app', { APP_INSTALL_NO_START: 'maybe' }), withCode('invalid_settings'))
+  throws(() => fromEnvironment('app', { APP_INSTALL_SCOPE: 'galaxy' }), 'expected `system` or `user`')
+  equal(fromReceipt({ prefix: '/a', service: false, start: 'no', other: 1 }), { prefix: '/a', service: false })
+})
+
+test('what could not stand in a unit, a URL or a command line is refused', () => {
+  for (const path of ['/a b', '/a;b', '/$HOME', '/a\nb', '/', '/a/../b', '/ä', '/a%b', "/a'b"]) {
+    throws(() => checkedPath('prefix', path), withCode('invalid_settings'))
+  }
+  is(checkedPath('prefix', '/srv/a_b-c.d@1+2/'), '/srv/a_b-c.d@1+2')
+  throws(() => checked({ 'run-as': 'root; id' }), withCode('invalid_settings'))
+  equal(parseListen('[::1]:80'), { host: '::1', port: 80 })
+  for (const listen of ['80', 'host:', 'host:99999', 'a b:80', ':80'])
+    throws(() => parseListen(listen), withCode('invalid_settings'))
+  equal([parseRelease('latest'), parseRelease(null), parseRelease('v1.2.3')], [null, null, 'v1.2.3'])
+  for (const tag of ['1.2.3', 'v01.2.3', 'v1.2', 'v1.2.3\n', ''])
+    throws(() => parseRelease(tag), withCode('invalid_tag'))
+})
+
+test('contract 3: every path, for the host and for a user', () => {
+  const system = layoutOf('beacon', DEFAULTS, ROOT)
+  equal(
+    [
+      system.executable,
+      system.backup,
+      system.command,
+      system.configPath,
+      system.stateDirectory,
+      system.unit,
+      system.environmentFile,
+      system.user,
+    ],
+    [
+      '/opt/beacon/beacon',
+      '/opt/beacon/beacon.backup',
+      '/usr/local/bin/beacon',
+      '/etc/beacon/config.json',
+      '/var/lib/beacon',
+      '/etc/systemd/system/beacon.service',
+      '/etc/default/beacon',
+      'beacon',
+    ],
+  )
+  const ada = {
+    name: 'ada',
+    home: '/home/ada',
+    environment: { XDG_STATE_HOME: '/data/state', XDG_CONFIG_HOME: 'relative' },
+  }
+  const user = layoutOf('beacon', { ...DEFAULTS, scope: 'user' }, ada)
+  equal(
+    [user.executable, user.command, user.configPath, user.stateDirectory, user.unit, user.user],
+    [
+      '/home/ada/.local/share/beacon/beacon',
+      '/home/ada/.local/bin/beacon',
+      '/home/ada/.config/beacon/config.json',
+      '/data/state/beacon',
+      '/home/ada/.config/systemd/user/beacon.service',
+      'ada',
+    ],
+  )
+})
+
+test('the plan of a first install, in order', () => {
+  equal(planInstall(request()).map(describe), [
+    'create the system user beacon',
+    'make the directory /opt/beacon (0755, beacon)',
+    'make the directory /var/lib/beacon (0750, beacon)',
+    'make the directory /etc/beacon (0750, root)',
+    'take the lock in /var/lib/beacon',
+    'write /etc/beacon/config.json (0600) with a random dashboard.password',
+    'put the executable at /opt/beacon/beacon (sha256 abababababab…)',
+    'write the receipt /opt/beacon/receipt.json (v1.1.0)',
+    'link /usr/local/bin/beacon to /opt/beacon/beacon',
+    'write /etc/systemd/system/beacon.service',
+    'write /etc/systemd/system/beacon-rescue.service',
+    'run systemctl daemon-reload',
+    'run systemctl enable beacon.service',
+    'start beacon',
+    'wait until beacon v1.1.0 answers',
+  ])
+})
+
+test('a re-run with nothing new has an empty plan; a newer executable is an update; an older one needs to be named', () => {
+  const settled: Partial<Facts> = { ...SETTLED, receipt: receipt('v1.1.0') }
+  equal(planInstall(request({ facts: settled })), [])
+  const newer = planInstall(request({ facts: { ...settled, receipt: receipt('v1.0.0') } }))
+  equal(newer.map(describe), ['update beacon to v1.1.0: check, download, verify, swap, restart'])
+  equal(planInstall(request({ facts: { ...settled, receipt: receipt('v1.2.0') } })), [])
+  const older = planInstall(request({ facts: { ...settled, receipt: receipt('v1.2.0') }, explicit: true }))
+  equal(
+    older.map((step) => step.do),
+    ['update'],
+  )
+})
+
+test('a re-run keeps in the receipt what was chosen before', () => {
+  const before = receipt('v1.1.0', { options: { listen: '127.0.0.1:9', 'created-user': true } })
+  const steps = planInstall(request({ facts: { ...SETTLED, receipt: before }, flags: { feed: 'https://other/' } }))
+  const written = steps.find((step) => step.do === 'write-receipt')
+  equal(written?.receipt.options, { listen: '127.0.0.1:9', 'created-user': true, feed: 'https://other/' })
+  is(written?.receipt.installedAt, before.installedAt)
+})
+
+test('what is not ours is refused before anything is changed', () => {
+  const refusals: [string, Partial<Facts>, Partial<Choices>][] = [
+    ['found a file that no receipt tells about', { executable: 'foreign' }, {}],
+    ['/usr/local/bin/beacon', { command: 'foreign' }, {}],
+    ['beacon.service', { unit: 'foreign' }, {}],
+    ['installed for the user beacon', { ...SETTLED, receipt: receipt('v1.1.0') }, { 'run-as': 'other' }],
+    ['does not move it', { ...SETTLED, receipt: receipt('v1.1.0') }, { 'state-dir': '/elsewhere' }],
+    ['with a systemd service', { ...SETTLED, receipt: receipt('v1.1.0') }, { service: false }],
+    ['one of lantern', { ...SETTLED, receipt: receipt('v1.1.0', { service: 'lantern' }) }, {}],
+  ]
+  for (const [message, facts, flags] of refusals)
+    match(throws(() => planInstall(request({ facts, flags })), withCode('refused')).message, message)
+})
+
+test('an uninstall names neither the state, nor the configuration, nor what the operator wrote', () => {
+  const layout = layoutOf('beacon', DEFAULTS, ROOT)
+  const facts = {
+    active: true,
+    enabled: true,
+    unit: 'same',
+    rescueUnit: 'ours',
+    command: 'same',
+    ours: [layout.executable, '/opt/beacon/receipt.json'],
+  } as const
+  const steps = planUninstall(layout, receipt('v1.1.0'), { ...facts, ours: [...facts.ours] }, false)
+  const removed = steps.flatMap((step) => ('path' in step && step.do !== 'lock' ? [step.path] : []))
+  equal(removed, [
+    '/etc/systemd/system/beacon.service',
+    '/etc/systemd/system/beacon-rescue.service',
+    '/usr/local/bin/beacon',
+    '/opt/beacon/beacon',
+    '/opt/beacon/receipt.json',
+    '/opt/beacon',
+  ])
+  is(
+    steps.some((step) => step.do === 'purge'),
+    false,
+  )
+  equal(foundAs('[Service]\n', 'x'), 'foreign') // a unit without our mark stays
+})
+
+test('the unit, whole', () => {
+  const text = serviceUnit(layoutOf('beacon', DEFAULTS, ROOT))
+  is(
+    text.slice(0, text.indexOf('NoNewPrivileges')),
+    `# Written by the installer, which will replace it.
+# Your own changes belong into /etc/systemd/system/beacon.service.d/ (\`systemctl edit beacon\`) and /etc/default/beacon,
+# which the installer leaves alone.
+
+[Unit]
+Description=beacon
+Wants=network-online.target
+After=network-online.target
+StartLimitIntervalSec=120
+StartLimitBurst=6
+OnFailure=beacon-rescue.service
+
+[Service]
+Type=notify
+NotifyAccess=all
+ExecStart=/opt/beacon/beacon serve --config /etc/beacon/config.json
+ExecStop=-/bin/sh -c 'kill -TERM $$MAINPID && while kill -0 $$MAINPID; do sleep 0.1; done 2>/dev/null'
+ExecStopPost=-/opt/beacon/beacon.backup rescue
+EnvironmentFile=-/etc/default/beacon
+User=beacon
+Group=beacon
+WorkingDirectory=/var/lib/beacon
+KillMode=mixed
+TimeoutStartSec=90
+TimeoutStopSec=60
+Restart=always
+RestartSec=500ms
+SyslogIdentifier=beacon
+LimitNOFILE=65536
+StateDirectory=beacon
+StateDirectoryMode=0750
+ReadWritePaths=/opt/beacon
+`,
+  )
+  ok(!/MemoryDenyWriteExecute/.test(text))
+  match(rescueUnit(layoutOf('beacon', DEFAULTS, ROOT)), 'ExecCondition=/opt/beacon/beacon.backup rescue --given-up')
+})
+
+test('a feed that is a folder stays visible inside the sandbox', () => {
+  const unit = (feed: string) => serviceUnit(layoutOf('beacon', { ...DEFAULTS, feed }, ROOT))
+  match(unit('/home/ada/baton/dist/'), /^BindReadOnlyPaths=-\/home\/ada\/baton\/dist$/m)
+  match(unit('/home/ada/baton/dist'), /^ProtectHome=tmpfs$/m)
+  match(unit('file:///var/tmp/feed'), /^BindReadOnlyPaths=-\/var\/tmp\/feed$/m)
+  ok(!unit('/srv/feed').includes('BindReadOnlyPaths'))
+  match(
+    serviceUnit(layoutOf('beacon', { ...DEFAULTS, 'state-dir': '/home/b/state' }, ROOT)),
+    /^ProtectHome=read-only$/m,
+  )
+})
+
+test('doctor reads a unit as systemd does: the deepest rule about a path wins', () => {
+  const good = {
+    LoadState: 'loaded',
+    Type: 'notify',
+    NotifyAccess: 'all',
+    KillMode: 'mixed',
+    ProtectSystem: 'strict',
+    ProtectHome: 'yes',
+    ReadWritePaths: '/opt/beacon',
+    StateDirectory: 'beacon',
+  }
+  const levels = (unit: Record<string, string>) =>
+    judgeUnit({ ...good, ...unit }, receipt('v1.0.0')).map(({ level }) => level)
+  equal(levels({}), ['ok'])
+  equal(levels({ ReadWritePaths: '' }), ['failure'])
+  equal(levels({ ReadWritePaths: '', ProtectSystem: 'full' }), ['ok'])
+  equal(levels({ ReadOnlyPaths: '/opt/beacon' }), ['ok']) // equally deep: what is opened stays open
+  equal(levels({ ReadWritePaths: '/opt', ReadOnlyPaths: '/opt/beacon' }), ['failure'])
+  equal(levels({ StateDirectory: '' }), ['failure'])
+  equal(levels({ MemoryDenyWriteExecute: 'yes' }), ['failure'])
+  equal(levels({ NotifyAccess: 'main' }), ['failure'])
+  equal(levels({ KillMode: 'control-group', Type: 'simple' }), ['warning', 'warning'])
+  equal(levels({ LoadState: 'not-found' }), ['failure'])
+})
+
+test('a mount point with a blank in its name, and mounts on top of each other', () => {
+  const mounts = parseMounts(String.raw`1 0 8:1 / / rw,relatime - ext4 /dev/x rw
+2 1 0:3 / /opt rw,noexec - tmpfs tmpfs rw
+3 1 0:4 / /srv/my\040disk ro - tmpfs tmpfs rw
+4 2 0:5 / /opt rw - tmpfs tmpfs rw`)
+  is(mountOf(mounts, '/srv/my disk/x')?.options[0], 'ro')
+  equal(mountOf(mounts, '/opt/beacon')?.options, ['rw'])
+  is(mountOf(mounts, '/optical')?.path, '/')
+})
+
+test('a shell finds the service: a plain listener first, wildcards by loopback', () => {
+  const address = (listen: unknown) => accessFrom({ listen }).address
+  equal(address(undefined), { host: '127.0.0.1', port: 8080, tls: false })
+  equal(address({ host: '0.0.0.0', port: 80 }), { host: '127.0.0.1', port: 80, tls: false })
+  equal(address([{ port: 443, tls: { key: 'k', cert: 'c' } }, { path: '/run/b.sock' }]), {
+    path: '/run/b.sock',
+    tls: false,
+  })
+  equal(accessFrom({ dashboard: { password: 'x' }, basePath: '/b' }).token, 'x')
+})
+
+test('every wrong use of the command line ends with 2 and changes nothing', async () => {
+  const wrong = [
+    ['instal'],
+    ['install', '--force'],
+    ['install', 'v1.0.0'],
+    ['install', '--release'],
+    ['upgrade', '--release', '1.0'],
+    ['install', '--system', '--user'],
+    ['install', '--listen', 'nowhere'],
+    ['install', '--no-json'],
+    ['upgrade', '--dry-run=maybe'],
+    ['upgrade', '--health-timeout', 'soon'],
+    ['rollback', 'v1.0.0', 'v1.1.0'],
+    ['rollback', 'newest'],
+    ['status', '-y'],
+  ]
+  for (const argv of wrong) {
+    const { code, stderr } = await quietly(() => runCommand(argv))
+    is(code, 2, `${argv.join(' ')}: ${stderr}`)
+    match(stderr, /^error: /)
+  }
+  is((await quietly(() => runCommand(['install', '--help']))).code, 0)
+})
+
+const SETTLED: Partial<Facts> = {
+  userExists: true,
+  directoryReady: true,
+  stateReady: true,
+  configDirectoryExists: true,
+  configExists: true,
+  executable: 'installed',
+  command: 'same',
+  unit: 'same',
+  rescueUnit: 'same',
+  enabled: true,
+  active: true,
+}
+
+function request({
+  facts = {},
+  flags = {},
+  explicit = false,
+}: { facts?: Partial<Facts>; flags?: Partial<Choices>; explicit?: boolean } = {}): Request {
+  const chosen = choose(flags, {}, {}, DEFAULTS)
+  const layout: Layout = layoutOf('beacon', chosen.choices, ROOT)
+  return { layout, chosen, facts: { ...FACTS, ...facts }, own: OWN, explicit }
+}
+
+function receipt(tag: string, more: Partial<Receipt> = {}): Receipt {
+  return {
+    format: 1,
+    service: 'beacon',
+    executable: '/opt/beacon/beacon',
+    tag,
+    sha256: OWN.sha256,
+    scope: 'system',
+    supervisor: 'systemd',
+    user: 'beacon',
+    stateDirectory: '/var/lib/beacon',
+    configPath: '/etc/beacon/config.json',
+    feed: DEFAULTS.feed,
+    installedAt: '2026-01-01T00:00:00.000Z',
+    options: {},
+    ...more,
+  }
+}
+
+async function quietly(work: () => Promise<number>): Promise<{ code: number; stderr: string }> {
+  const [out, error] = [process.stdout.write, process.stderr.write]
+  let stderr = ''
+  process.stdout.write = () => true
+  process.stderr.write = (text) => {
+    stderr += String(text)
+    return true
+  }
+  try {
+    return { code: await work(), stderr }
+  } finally {
+    process.stdout.write = out
+    process.stderr.write = error
+  }
+}
+
+test.run()
