@@ -2,6 +2,7 @@
 // route to take instead (501).
 
 import { access } from 'node:fs/promises'
+import { reasonOf } from './errors.ts'
 import { names, readReceipt, type Receipt } from './receipt.ts'
 
 export type Unmanaged = 'windows' | 'container' | 'source' | 'no_receipt' | 'foreign_receipt'
@@ -34,7 +35,13 @@ export async function decideManagement(
   if (environment['BATON_CONTAINER'] === '1')
     return refuse('container', 'this is a container; its image is what gets updated')
   if (executable === null) return refuse('source', 'this process runs from source, not from an executable')
-  const receipt = await readReceipt(executable)
+  let receipt: Receipt | null
+  try {
+    receipt = await readReceipt(executable)
+  } catch (cause) {
+    // a damaged receipt must not keep the service from serving
+    return refuse('foreign_receipt', reasonOf(cause))
+  }
   if (receipt === null) {
     return (await insideContainer())
       ? refuse('container', 'this is a container without a receipt; its image is what gets updated')

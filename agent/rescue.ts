@@ -8,6 +8,7 @@ import { takeLock } from './lock.ts'
 import { placesOf } from './places.ts'
 import type { Receipt } from './receipt.ts'
 import { clearLeftovers, exchange, exists, undoSwap } from './steps/swap.ts'
+import { installedTag } from './version.ts'
 
 export const FAILURES_ALLOWED = 1
 
@@ -34,11 +35,13 @@ export async function rescue(
   if (probation === null) return { did: 'nothing', why: 'no release is on probation' }
   if (!(await exists(places.backup)))
     return { did: 'nothing', why: `there is no backup executable at ${places.backup}` }
+  // killed before the new executable was in place: what fails here is not the release
+  const installed = await installedTag(places.executable).catch(() => probation.to)
+  if (installed !== probation.to) return { did: 'nothing', why: `${installed} is installed, not ${probation.to}` }
   if (probation.failures < FAILURES_ALLOWED) {
     const state = await journal.change((now) => void (now.probation !== null && now.probation.failures++))
     return { did: 'counted', failures: state.probation?.failures ?? 0 }
   }
-  // an executable that is still its own backup was never replaced: only the leftovers have to go
   if (probation.kind === 'update') await undoSwap(disk, places)
   else await exchange(disk, places)
   await clearLeftovers(disk, places)
