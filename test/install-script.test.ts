@@ -1,0 +1,304 @@
+// install.sh in the shells that it must work in, against real servers and folders. What it downloads is a script that says
+// how it was called. Must hold: whatever goes wrong, nothing that was not verified is run, and nothing is left behind.
+
+import { spawn, spawnSync } from 'node:child_process'
+import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { gzipSync } from 'node:zlib'
+import { suite } from './suite.ts'
+import { equal, is, match } from './assert.ts'
+import { makeDist } from './lab/dist.ts'
+import { releaseServer } from './lab/release-server.ts'
+import { eventually } from './lab/systemd.ts'
+
+const SCRIPT = join(import.meta.dirname, '../install.sh')
+const SHELLS = [['dash'], ['busybox', 'sh'], ['bash', '--posix']]
+const ASSET = `beacon-${process.platform}-${process.arch}.gz`
+const isRoot = process.getuid?.() === 0
+
+const test = suite('install: script', { timeoutMs: 60_000 })
+
+interface Ran {
+  code: number
+  stdout: string
+  stderr: string
+  /** what is left in its TMPDIR and HOME */
+  left: string[]
+}
+
+test('shellcheck has nothing to say', () => {
+  for (const dialect of ['sh', 'dash']) {
+    const { status, stdout } = spawnSync('shellcheck', ['-s', dialect, '-e', 'SC2317', SCRIPT], { encoding: 'utf8' })
+    is(status, 0, stdout)
+  }
+})
+
+test('cut after any line, and after any byte of the last ones, it does nothing', async () => {
+  const text = await readFile(SCRIPT, 'utf8')
+  const cuts = [...text.matchAll(/\n/g)].map(({ index }) => index + 1).filter((at) => at < text.length)
+  for (let at = text.length - 60; at < text.length - 1; at++) cuts.push(at)
+  await using scratch = await folder()
+  for (const [shell = '', ...args] of SHELLS) {
+    for (const at of cuts) {
+      const { stdout } = spawnSync(shell, [...args, '-s', '--', 'install', '-y', '--feed', '/nowhere'], {
+        input: text.slice(0, at),
+        encoding: 'utf8',
+        cwd: scratch.path,
+        env: { PATH: process.env['PATH'], HOME: scratch.path, TMPDIR: scratch.path },
+      })
+      if (stdout !== '') throw new Error(`${shell}, cut at ${at}: ${stdout}`)
+    }
+  }
+  equal(await readdir(scratch.path), [])
+  const whole = spawnSync('dash', ['-s', '--', 'install', '-y', '--feed', '/nowhere'], {
+    input: text,
+    encoding: 'utf8',
+  })
+  is(whole.status, 4, 'the whole script does something')
+})
+
+test('in each shell it fetches, verifies and runs the release, with the arguments as they are', async () => {
+  await using dist = await sayingDist(['v1.9.0', 'v1.10.0'])
+  for (const shell of SHELLS) {
+    const { code, stdout, stderr, left } = await installSh(['install', '-y', '--prefix', '/a b', '--feed', dist.dir], {
+      shell,
+    })
+    is(code, 0, `${shell.join(' ')}: ${stderr}`)
+    is(stdout, `v1.10.0 ran: install -y --prefix /a b --feed ${dist.dir} (${dist.dir})\n`)
+    equal(left, [])
+  }
+})
+
+test('without a command it installs; the exit code of what it runs is its own', async () => {
+  await using dist = await sayingDist(['v1.0.0'], 'exit 8')
+  const { code, stdout } = await installSh(['--release', 'v1.0.0', '--feed', `file://${dist.dir}`])
+  equal([code, stdout.split(' (')[0]], [8, `v1.0.0 ran: install --release v1.0.0 --feed file://${dist.dir}`])
+})
+
+test('every form of feed, by curl and by wget', async () => {
+  await using dist = await sayingDist(['v1.0.0', 'v2.0.0'])
+  await using server = await releaseServer({ dir: dist.dir })
+  for (const without of ['', 'curl']) {
+    await using path = await pathWithout(without)
+    for (const feed of [server.staticUrl, server.feed]) {
+      const latest = await installSh(['--feed', feed], { path: path.path })
+      match(latest.stdout, 'v2.0.0 ran', `${feed} without ${without || 'nothing'}: ${latest.stderr}`)
+      const named = await installSh(['--feed', feed, '--release', 'v1.0.0'], { path: path.path })
+      match(named.stdout, 'v1.0.0 ran', named.stderr)
+    }
+  }
+})
+
+test('drafts and prereleases are not the latest', async () => {
+  await using dist = await sayingDist(['v1.0.0', 'v1.1.0', 'v1.2.0'])
+  const releases = [
+    { tag: 'v1.2.0', draft: true, prerelease: false },
+    { tag: 'v1.1.0', draft: false, prerelease: true },
+    { tag: 'v1.0.0', draft: false, prerelease: false },
+    { tag: 'v9.0.0;id', draft: false, prerelease: false },
+  ]
+  await writeFile(join(dist.dir, 'releases.json'), JSON.stringify({ format: 1, releases }))
+  match((await installSh(['--feed', dist.dir])).stdout, 'v1.0.0 ran')
+})
+
+test('a checksum that is wrong, missing or double ends with 5, and nothing was run', async () => {
+  await using dist = await sayingDist(['v1.0.0'])
+  const sums = join(dist.dir, 'v1.0.0/SHA256SUMS')
+  const good = await readFile(sums, 'utf8')
+  const line = good.split('\n').find((one) => one.endsWith(ASSET)) ?? ''
+  const cases: [string, string][] = [
+    ['missing', good.replace(`${line}\n`, '')],
+    ['of another file', good.replace(line, line.replace(/^[0-9a-f]{64}/, 'a'.repeat(64)))],
+    ['double', `${good}${'b'.repeat(64)}  ${ASSET}\n`],
+    ['short', good.replace(line, line.slice(1))],
+    ['empty', ''],
+  ]
+  for (const [what, text] of cases) {
+    await writeFile(sums, text)
+    const { code, stdout, stderr, left } = await installSh(['-y', '--feed', dist.dir])
+    equal({ what, code, stdout, left }, { what, code: 5, stdout: '', left: [] }, stderr)
+  }
+})
+
+test('the sum that a release has baked into its own install.sh beats what the feed says', async () => {
+  await using dist = await sayingDist(['v1.0.0'])
+  const baked = (await readFile(SCRIPT, 'utf8'))
+    .replace('BATON_SERVICE=\n', "BATON_SERVICE='beacon'\n")
+    .replace('BATON_TAG=\n', "BATON_TAG='v1.0.0'\n")
+    .replace('BATON_FEED=\n', `BATON_FEED='${dist.dir}'\n`)
+    .replaceAll(/^(BATON_SHA256_\w+)=$/gm, `$1='${'c'.repeat(64)}'`)
+  const { code, stderr } = await installSh(['-y'], { script: baked })
+  is(code, 5, stderr)
+  match(stderr, `expected ${'c'.repeat(64)}`)
+})
+
+test('an executable that is another service, another tag or none at all is not run further', async () => {
+  const says = (text: string) => `#!/bin/sh\nif [ "$1" = --version ]; then ${text}; fi\necho ran\n`
+  for (const [text, code] of [
+    ['echo beacon v9.9.9; exit 0', 5],
+    ['echo lantern v1.0.0; exit 0', 5],
+    ['exit 3', 3],
+  ] as const) {
+    await using dist = await makeDist(['v1.0.0'], { executable: () => says(text) })
+    const ran = await installSh(['-y', '--feed', dist.dir])
+    equal([ran.code, ran.stdout], [code, ''], ran.stderr)
+  }
+})
+
+test('a server that fails, lies or is not there ends with 4', async () => {
+  await using dist = await sayingDist(['v1.0.0'])
+  await using server = await releaseServer({ dir: dist.dir })
+  for (const faults of [{ status: 500 }, { html: true }, { assetStatus: 404 }, { missingChecksum: 'file' as const }]) {
+    Object.assign(server.faults, faults)
+    const { code, stdout, left } = await installSh(['-y', '--feed', server.staticUrl])
+    equal({ faults, code, stdout, left }, { faults, code: 4, stdout: '', left: [] })
+    server.heal()
+  }
+  is((await installSh(['-y', '--feed', server.staticUrl, '--release', 'v7.0.0'])).code, 4)
+  is((await installSh(['-y', '--feed', 'http://127.0.0.1:1/'])).code, 4)
+})
+
+test('plain http to anywhere else, and what is no feed at all, is refused before a byte is sent', async () => {
+  for (const feed of [
+    'http://releases.example/',
+    'http://127.0.0.1.evil.example/',
+    'ftp://x/',
+    'releases',
+    'https://x/$(id)',
+    'http://localhost@evil.example/',
+  ]) {
+    const { code, stderr } = await installSh(['-y', '--feed', feed])
+    is(code, 2, `${feed}: ${stderr}`)
+  }
+})
+
+test('usage: unknown commands, tags and missing values end with 2; help with 0', async () => {
+  for (const args of [['instal'], ['--release'], ['--release', '1.0'], ['--release', 'v1.0.0\nv2.0.0'], ['--feed']]) {
+    is((await installSh(args)).code, 2, args.join(' '))
+  }
+  is((await installSh([])).code, 2) // no feed
+  match((await installSh(['--help'])).stdout, 'upgrade|rollback')
+})
+
+test('a command for an install that is not there ends with 7', async () => {
+  const { code, stderr } = await installSh(['upgrade', '--prefix', '/nowhere'])
+  is(code, 7)
+  match(stderr, 'found none')
+})
+
+test('stopped in the middle of a download it leaves nothing', async () => {
+  await using dist = await makeDist(['v1.0.0'])
+  // random bytes: they stay as many when compressed
+  await writeFile(
+    join(dist.dir, 'v1.0.0', ASSET),
+    gzipSync(Buffer.from(Array.from({ length: 400_000 }, () => Math.floor(Math.random() * 256)))),
+  )
+  await dist.sum('v1.0.0')
+  await using server = await releaseServer({ dir: dist.dir, bytesPerSecond: 50_000 })
+  await using scratch = await folder()
+  const child = spawn('dash', [SCRIPT, '-y', '--feed', server.staticUrl], {
+    env: { ...process.env, TMPDIR: scratch.path, HOME: scratch.path },
+    stdio: 'ignore',
+  })
+  await eventually('the download', async () => server.requests.some(({ path }) => path.includes(ASSET)))
+  const ended = new Promise<number | null>((resolve) => child.once('exit', resolve))
+  child.kill('SIGTERM')
+  server.throttle(undefined)
+  is(await ended, 143)
+  equal(await readdir(scratch.path), [])
+})
+
+if (isRoot) {
+  test('a TMPDIR that is noexec or too small ends with 7 and says so', async () => {
+    await using dist = await sayingDist(['v1.0.0'])
+    for (const [options, message] of [
+      ['noexec', 'noexec'],
+      ['size=1m', 'free space'],
+    ] as const) {
+      const command = `mount -t tmpfs -o ${options} tmpfs /mnt && TMPDIR=/mnt exec dash "$0" -y --feed "$1"`
+      const { status, stderr } = spawnSync('unshare', ['-m', 'sh', '-c', command, SCRIPT, dist.dir], {
+        encoding: 'utf8',
+      })
+      is(status, 7, stderr)
+      match(stderr, message)
+    }
+  })
+
+  test('musl is refused with 3, in a root that has nothing but busybox', async () => {
+    await using root = await folder()
+    await mkdir(join(root.path, 'bin'))
+    await mkdir(join(root.path, 'lib'))
+    await mkdir(join(root.path, 'tmp'))
+    await copyFile('/bin/busybox', join(root.path, 'bin/busybox'))
+    for (const name of ['sh', 'uname', 'tr', 'id', 'dd', 'sed', 'grep', 'wc'])
+      await symlink('busybox', join(root.path, 'bin', name))
+    await copyFile(SCRIPT, join(root.path, 'install.sh'))
+    const run = () =>
+      spawnSync('/usr/sbin/chroot', [root.path, '/bin/sh', '/install.sh', '-y', '--feed', '/feed'], {
+        encoding: 'utf8',
+        env: { PATH: '/bin' },
+      })
+    const bare = run()
+    is(bare.status, 3, bare.stderr)
+    match(bare.stderr, "glibc's loader")
+    await writeFile(join(root.path, 'lib/ld-musl-x86_64.so.1'), '')
+    const musl = run()
+    is(musl.status, 3)
+    match(musl.stderr, 'found musl')
+  })
+}
+
+/** Releases whose executable says how it was called. */
+async function sayingDist(tags: string[], then = 'exit 0') {
+  return await makeDist(tags, {
+    executable: (tag) =>
+      `#!/bin/sh\nif [ "$1" = --version ]; then echo "beacon ${tag}"; exit 0; fi\necho "${tag} ran: $* ($BATON_DEFAULT_FEED)"\n${then}\n`,
+  })
+}
+
+async function installSh(
+  args: string[],
+  {
+    shell = ['dash'],
+    path = process.env['PATH'] ?? '',
+    script,
+  }: { shell?: string[]; path?: string; script?: string } = {},
+): Promise<Ran> {
+  await using scratch = await folder()
+  // not beside the sources: there it would build a release
+  await using place = await folder()
+  const file = join(place.path, 'install.sh')
+  await writeFile(file, script ?? (await readFile(SCRIPT, 'utf8')))
+  const [command = '', ...before] = shell
+  const child = spawn(command, [...before, file, ...args], {
+    env: { PATH: path, HOME: scratch.path, TMPDIR: scratch.path },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  let [stdout, stderr] = ['', '']
+  child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text))
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text))
+  const code = await new Promise<number>((resolve, reject) => {
+    child.once('error', reject)
+    child.once('close', (exit) => resolve(exit ?? 255))
+  })
+  return { code, stdout, stderr, left: await readdir(scratch.path) }
+}
+
+/** A PATH with every program of the usual places but one. */
+async function pathWithout(name: string): Promise<{ path: string } & AsyncDisposable> {
+  const made = await folder()
+  for (const directory of ['/usr/bin', '/bin']) {
+    for (const program of await readdir(directory)) {
+      if (program !== name) await symlink(join(directory, program), join(made.path, program)).catch(() => {})
+    }
+  }
+  return made
+}
+
+async function folder(): Promise<{ path: string } & AsyncDisposable> {
+  const path = await mkdtemp(join(tmpdir(), 'baton-script-'))
+  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
+}
+
+test.run()
