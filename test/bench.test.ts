@@ -104,6 +104,7 @@ function peer(id: string, { lost = 0, closed = 0, longestStallMs = 20, quietSwit
     switchOverBareStart: quietSwitchMs / 100,
     restartMs: null,
     loadedSwitchMs: 150,
+    kernel: null,
     loads: { fresh: load, keepalive: load, stream: load, websocket: load },
   }
 }

@@ -101,7 +101,8 @@ export async function baton(): Promise<Peer> {
           ordered = await client.order('/admin/update/rollback')
         },
         async finish() {
-          if (!(await gone(installed.pid, OPERATION_MS))) throw new Error(`the predecessor ${installed.pid} is still there`)
+          if (!(await gone(installed.pid, OPERATION_MS)))
+            throw new Error(`the predecessor ${installed.pid} is still there`)
         },
         async confirm() {
           const status = await client.ended(ordered?.id ?? '')

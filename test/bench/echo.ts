@@ -25,6 +25,7 @@ export function addEcho(server: Server): Echo {
     socket.on('error', () => socket.destroy())
     socket.on('close', () => open.delete(socket))
     socket.on('data', (bytes: Buffer) => {
+      if (socket.writableEnded) return // after a goodbye nothing is answered, only read
       pending = Buffer.concat([pending, bytes])
       while (pending.length >= 6) {
         const length = (pending[1] ?? 0) & 0x7f // the load sends short frames only

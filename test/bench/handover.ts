@@ -7,6 +7,8 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { spawnLoad } from '../lab/load.ts'
 import type { Load, LoadOptions, Mode, Totals } from '../lab/load.ts'
+import { counters, moved } from '../lab/netns.ts'
+import type { Counters } from '../lab/netns.ts'
 import { bareStartMs, openApp, peers, TAGS } from './peers.ts'
 import type { Entry, Peer, Place, Running, Tag } from './peers.ts'
 import { freePort, untilAnswers } from './processes.ts'
@@ -46,6 +48,8 @@ export interface PeerResult {
   /** median of switches under load */
   loadedSwitchMs: number
   loads: Record<(typeof LOADS)[number], LoadResult>
+  /** what the kernel counted under load; null where the bench has no network namespace of its own */
+  kernel: Counters | null
 }
 
 export interface HandoverResult {
@@ -62,6 +66,8 @@ export interface HandoverOptions {
   long: boolean
   /** ids of the peers to measure; empty: all */
   only: string[]
+  /** this process has a network namespace of its own: the kernel's counters tell about the peer alone */
+  isolated: boolean
   /** more peers than `peers.ts` knows: Baton itself */
   more: (tools: Tools) => Promise<Entry[]>
   say: (line: string) => void
@@ -97,7 +103,7 @@ export async function run(options: HandoverOptions): Promise<HandoverResult> {
     }
     say(`handover: ${entry.title}`)
     try {
-      result.peers.push(await measure(entry, tools, scale))
+      result.peers.push(await measure(entry, options, scale))
     } catch (error) {
       result.failed.push({ title: entry.title, reason: error instanceof Error ? error.message : String(error) })
       say(`handover: ${entry.title} failed: ${String(error)}`)
@@ -106,7 +112,7 @@ export async function run(options: HandoverOptions): Promise<HandoverResult> {
   return result
 }
 
-async function measure(peer: Peer, tools: Tools, scale: Scale): Promise<PeerResult> {
+async function measure(peer: Peer, { tools, isolated }: HandoverOptions, scale: Scale): Promise<PeerResult> {
   const folder = join(CACHE, 'run', peer.id)
   await rm(folder, { recursive: true, force: true })
   await mkdir(folder, { recursive: true })
@@ -116,7 +122,7 @@ async function measure(peer: Peer, tools: Tools, scale: Scale): Promise<PeerResu
   await untilAnswers(backend.port, null, performance.now())
 
   const { starts, quiet, restarts } = await measureQuiet(peer, place, scale)
-  const { loaded, totals } = await measureLoaded(peer, place, scale)
+  const { loaded, totals, kernel } = await measureLoaded(peer, place, scale)
   await rm(folder, { recursive: true, force: true })
   await rm(backend.folder, { recursive: true, force: true })
   const { id, title, version, native, configuration } = peer
@@ -133,6 +139,7 @@ async function measure(peer: Peer, tools: Tools, scale: Scale): Promise<PeerResu
     restartMs: restarts.length === 0 ? null : round(median(restarts)),
     loadedSwitchMs: round(median(loaded)),
     loads: Object.fromEntries(LOADS.map((mode, i) => [mode, resultOf(totals[i])])) as PeerResult['loads'],
+    kernel: isolated ? kernel : null,
   }
 }
 
@@ -164,11 +171,18 @@ async function measureQuiet(
   return { starts, quiet, restarts }
 }
 
-async function measureLoaded(peer: Peer, place: Place, scale: Scale): Promise<{ loaded: number[]; totals: Totals[] }> {
+interface Loaded {
+  loaded: number[]
+  totals: Totals[]
+  kernel: Counters
+}
+
+async function measureLoaded(peer: Peer, place: Place, scale: Scale): Promise<Loaded> {
   const own = { ...place, port: await freePort(), folder: join(place.folder, 'loaded') }
   await mkdir(own.folder, { recursive: true })
   await using running = await peer.open(own)
   await untilAnswers(own.port, null, performance.now())
+  const before = counters()
   const loads = await Promise.all(LOADS.map((mode) => spawnLoad(loadOptions(mode, own.port, scale))))
   const loaded: number[] = []
   try {
@@ -195,7 +209,7 @@ async function measureLoaded(peer: Peer, place: Place, scale: Scale): Promise<{ 
     await mark(loads, null)
   }
   const totals = await Promise.all(loads.map((load) => load.stop()))
-  return { loaded, totals }
+  return { loaded, totals, kernel: moved(before, counters()) }
 }
 
 async function switchOnce(running: Running, port: number, tag: Tag, prepared = false): Promise<number> {

@@ -2,21 +2,30 @@
 // Measures, prints a table (with `--json` one JSON object last), and writes docs/performance.md with its charts.
 
 import { existsSync } from 'node:fs'
-import { readFile, rm } from 'node:fs/promises'
+import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
+import { inNetns, netnsProblem } from '../lab/netns.ts'
 import { PROJECT } from '../../deploy/lib/bundle.ts'
 import { baton } from './baton.ts'
 import { run as handover } from './handover.ts'
+import type { HandoverResult } from './handover.ts'
 import { describeMachine } from './machine.ts'
 import { run as overhead } from './overhead.ts'
+import type { OverheadResult } from './overhead.ts'
 import { goalsOf, table, writeDocs } from './report.ts'
 import type { ContainerResult, Results } from './report.ts'
 import { CACHE, setUp } from './setup.ts'
 import { run as update } from './update.ts'
+import type { UpdateResult } from './update.ts'
 
 const PARTS = ['handover', 'update', 'overhead', 'container'] as const
 type Part = (typeof PARTS)[number]
+const INSIDE = '--inside'
+const MEASURED = join(CACHE, 'measured.json')
+const SHORT_MS = 30 * 60_000
+const LONG_MS = 4 * 3_600_000
 const USAGE = `usage: npm run bench [-- ${PARTS.join('|')} ...] [--json] [--long] [--only peer,peer] [--no-docs]\n`
 
 /** What test/bench/container.ts exports as `run`, where it is there. Null: it cannot run here, and has said why. */
@@ -32,18 +41,17 @@ async function main(argv: string[]): Promise<number> {
     return 2
   }
   const { parts, json, long, only, docs } = parsed
-  const say = (line: string): void => void process.stderr.write(`${line}\n`)
-  const tools = await setUp(say)
+  await setUp(say) // out here, where there is a network
   const machine = await describeMachine()
   const command = `npm run bench -- ${[...parts, ...(long ? ['--long'] : [])].join(' ')}`
-  const results: Results = {}
   const about = { machine, command }
-  if (parts.includes('handover')) {
-    const result = await handover({ tools, long, only, say, more: async () => [await baton()] })
-    results.handover = { ...about, result }
-  }
-  if (parts.includes('update')) results.update = { ...about, result: await update({ tools, long, say }) }
-  if (parts.includes('overhead')) results.overhead = { ...about, result: await overhead({ tools, long, say }) }
+  const order: Order = { parts: parts.filter((part) => part !== 'container'), long, only }
+  const problem = netnsProblem()
+  if (problem !== null) say(`no network namespace (${problem}): the kernel's counters are left out`)
+  const measured = problem === null ? await measureIsolated(order) : await measure(order, false)
+  const results: Results = Object.fromEntries(
+    Object.entries(measured).map(([part, result]) => [part, { ...about, result: result as never }]),
+  )
   if (parts.includes('container')) {
     const result = await container(long, say)
     if (result !== null) results.container = { ...about, result }
@@ -61,9 +69,47 @@ async function main(argv: string[]): Promise<number> {
   return 0
 }
 
-function readArguments(
-  argv: string[],
-): { parts: Part[]; json: boolean; long: boolean; only: string[]; docs: boolean } | null {
+interface Measured {
+  handover?: HandoverResult
+  update?: UpdateResult
+  overhead?: OverheadResult
+}
+
+/** What is to be measured; also said to the process that does it. */
+interface Order {
+  parts: Part[]
+  long: boolean
+  only: string[]
+}
+
+async function measure({ parts, long, only }: Order, isolated: boolean): Promise<Measured> {
+  const tools = await setUp(say)
+  const measured: Measured = {}
+  if (parts.includes('handover')) {
+    measured.handover = await handover({ tools, long, only, isolated, say, more: async () => [await baton()] })
+  }
+  if (parts.includes('update')) measured.update = await update({ tools, long, say })
+  if (parts.includes('overhead')) measured.overhead = await overhead({ tools, long, say })
+  return measured
+}
+
+/** Measures in a network and a process namespace: no traffic but ours, and nothing can be left behind. */
+async function measureIsolated(order: Order): Promise<Measured> {
+  if (order.parts.length === 0) return {}
+  await rm(MEASURED, { force: true })
+  const self = fileURLToPath(import.meta.url)
+  const command = [process.execPath, '--disable-warning=ExperimentalWarning', self, INSIDE, JSON.stringify(order)]
+  const { code, signal } = await inNetns(command, { timeoutMs: order.long ? LONG_MS : SHORT_MS, echo: true })
+  if (code !== 0) throw new Error(`measuring ended with ${signal ?? code}`)
+  return JSON.parse(await readFile(MEASURED, 'utf8')) as Measured
+}
+
+interface Arguments extends Order {
+  json: boolean
+  docs: boolean
+}
+
+function readArguments(argv: string[]): Arguments | null {
   try {
     const { values, positionals } = parseArgs({
       args: argv,
@@ -109,4 +155,13 @@ for (const [signal, code] of [
   ['SIGTERM', 143],
 ] as const)
   process.once(signal, () => process.exit(code))
+if (process.argv[2] === INSIDE) {
+  const measured = await measure(JSON.parse(process.argv[3] ?? '') as Order, true)
+  await writeFile(MEASURED, JSON.stringify(measured))
+  process.exit(0)
+}
 process.exitCode = await main(process.argv.slice(2))
+
+function say(line: string): void {
+  process.stderr.write(`${line}\n`)
+}

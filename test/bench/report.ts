@@ -114,33 +114,19 @@ export function table(results: Results, goals: Goal[]): string {
 }
 
 function handoverRows(peers: PeerResult[]): string[][] {
-  const head = ['', 'lost', '', '', '', 'closed', '', '', 'stall', '', 'p99.9', '', 'go -> new', 'x bare']
-  const under = [
-    '',
-    'fresh',
-    'alive',
-    'stream',
-    'ws',
-    'alive',
-    'stream',
-    'ws',
-    'fresh',
-    'alive',
-    'fresh',
-    'alive',
-    'ms',
-    'start',
-  ]
-  const rows = peers.map(({ title, loads, quietSwitchMs, switchOverBareStart }) => [
+  const head = ['', 'lost', '', '', '', 'closed', '', '', '', 'stall', '', 'p99.9', '', 'go -> new', 'x bare']
+  const under = 'fresh alive stream ws alive stream ws resets fresh alive fresh alive ms start'.split(' ')
+  const rows = peers.map(({ title, loads, kernel, quietSwitchMs, switchOverBareStart }) => [
     title,
     ...LOADS.map((load) => loads[load].lost),
     ...LOADS.slice(1).map((load) => loads[load].closed),
+    kernel?.TcpOutRsts ?? '?',
     ...LOADS.slice(0, 2).map((load) => loads[load].longestStallMs),
     ...LOADS.slice(0, 2).map((load) => `x${loads[load].p999Ratio}`),
     quietSwitchMs,
     switchOverBareStart,
   ])
-  return [head, under, ...rows.map((row) => row.map(String))]
+  return [head, ['', ...under], ...rows.map((row) => row.map(String))]
 }
 
 function updateRows(result: UpdateResult): string[][] {
@@ -267,17 +253,20 @@ export function markdown(results: Results, goals: Goal[]): string {
 
 function handoverMarkdown(section: Section<HandoverResult>): string[] {
   const { peers, missing, failed, switches, drainMs, clients } = section.result
-  const summary = peers.map(({ title, loads, bareStartMs, quietSwitchMs, switchOverBareStart, loadedSwitchMs }) => [
-    title,
-    String(loads.fresh.lost),
-    `${loads.keepalive.closed} (${loads.keepalive.lost})`,
-    `${loads.stream.closed} (${loads.stream.lost})`,
-    `${loads.websocket.closed} (${loads.websocket.lost})`,
-    `${quietSwitchMs}`,
-    `${bareStartMs}`,
-    `${switchOverBareStart}`,
-    `${loadedSwitchMs}`,
-  ])
+  const summary = peers.map(
+    ({ title, loads, bareStartMs, quietSwitchMs, switchOverBareStart, loadedSwitchMs, kernel }) => [
+      title,
+      String(loads.fresh.lost),
+      `${loads.keepalive.closed} (${loads.keepalive.lost})`,
+      `${loads.stream.closed} (${loads.stream.lost})`,
+      `${loads.websocket.closed} (${loads.websocket.lost})`,
+      kernel === null ? '?' : String(kernel.TcpOutRsts),
+      `${quietSwitchMs}`,
+      `${bareStartMs}`,
+      `${switchOverBareStart}`,
+      `${loadedSwitchMs}`,
+    ],
+  )
   const latencies = peers.map(({ title, loads }) => [
     title,
     ...LOADS.map((load) => String(loads[load].longestStallMs)),
@@ -295,6 +284,7 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
         'keep-alive: closed (lost)',
         'streams: closed (lost)',
         'WebSockets: closed (lost)',
+        'resets',
         'go → new version, ms',
         'bare start, ms',
         'ratio',
@@ -302,7 +292,7 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
       ],
       ...summary,
     ]),
-    'A WebSocket cannot move to another process: where it is closed, it is with a close frame 1012 (service restart) for the Node services, and cut at the drain deadline by the proxies. Its *lost* messages crossed that close. "Go" is the moment of the order (for Baton: the request), measured without load, like the bare start: one process of the same executable from spawn to its first answer.',
+    `A WebSocket cannot move to another process: where it is closed, it is with a close frame 1012 (service restart) for the Node services, and cut at the drain deadline by the proxies. Its *lost* messages crossed that close. "Go" is the moment of the order (for Baton: the request), measured without load, like the bare start: one process of the same executable from spawn to its first answer. For Baton the restart stage alone, without the journal, the snapshot of the database and the exchange of the files, which the others have done before "go", takes ${restartOf(peers)}. *Resets* are what the kernel sent under load (\`TcpOutRsts\` of a network namespace in which nothing else runs), by servers and clients together.`,
     picture('stall', 'Longest wait of a client during a switch by peer'),
     '### Waiting',
     'Longest stall: the longest time that one client wanted an answer and had none, lost requests included. p99.9: during the switches / without a switch, ms. For streams both are the gaps between events, which are 100 ms by themselves.',
@@ -320,6 +310,13 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
     ...(failed.length === 0 ? [] : [failed.map(({ title, reason }) => `- failed: ${title}: ${reason}`).join('\n')]),
     provenance(section),
   ]
+}
+
+function restartOf(peers: PeerResult[]): string {
+  const own = peers.find(({ restartMs }) => restartMs !== null)
+  if (own === undefined) return 'a part of it'
+  const ms = own.restartMs ?? 0
+  return `${ms} ms, ${ratio(ms, own.bareStartMs)} of the bare start`
 }
 
 function updateMarkdown(section: Section<UpdateResult>): string[] {

@@ -1,0 +1,211 @@
+// How long a service is away while its container is recreated: deploy-container against `docker-compose up -d` and against
+// stop, rm and run by hand, on the same image, in the same run. Started by main.ts; the measuring itself runs inside the lab.
+
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { request } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { deploy } from '../../deploy/deploy-container.ts'
+import { buildImage } from '../../deploy/image.ts'
+import { connectEngine } from '../../deploy/lib/container/engine.ts'
+import { createProgress } from '../../deploy/lib/progress.ts'
+import { run as command } from '../../deploy/lib/shell.ts'
+import { publishTo, releases } from '../fixtures/releases.ts'
+import { labFolder, publishBase, runInLab, startEngine, startRegistry, whyNot } from '../lab/docker.ts'
+import type { ContainerResult } from './report.ts'
+
+interface Switch {
+  /** milliseconds from the last answer of the old one to the first of the new one */
+  gapMs: number
+  /** requests that were not answered */
+  lost: number
+}
+
+interface Way {
+  name: string
+  switches: Switch[]
+}
+
+const ROUNDS = { quick: 5, long: 20 }
+const PORT = 8085
+const PROBE_MS = 4
+
+/** Null where the lab cannot be had; `say` has told why. */
+export async function run({
+  long,
+  say,
+}: {
+  long: boolean
+  say: (line: string) => void
+}): Promise<ContainerResult | null> {
+  const reason = await whyNot()
+  if (reason !== null) {
+    say(`container: ${reason}`)
+    return null
+  }
+  say('container: the gap of a recreated container, in a lab of its own')
+  const folder = await mkdtemp(join(tmpdir(), 'baton-bench-'))
+  try {
+    const file = join(folder, 'result.json')
+    const rounds = long ? ROUNDS.long : ROUNDS.quick
+    const code = await runInLab(import.meta.filename, { args: [file, String(rounds)], deadlineMs: 1_800_000 })
+    if (code !== 0) throw new Error(`the measuring ended with ${code}`)
+    return { markdown: markdownOf(JSON.parse(await readFile(file, 'utf8')) as Way[], rounds) }
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
+}
+
+function markdownOf(ways: Way[], rounds: number): string {
+  const rows = ways.map(({ name, switches }) => {
+    const gaps = switches.map(({ gapMs }) => gapMs).toSorted((a, b) => a - b)
+    const lost = switches.map((one) => one.lost).toSorted((a, b) => a - b)
+    const middle = (list: number[]) => list[Math.floor(list.length / 2)] ?? 0
+    return `| ${name} | ${middle(gaps)} ms | ${gaps[0]} to ${gaps.at(-1)} ms | ${middle(lost)} |`
+  })
+  return [
+    `The reference service's image, ${rounds * 2} switches each, a new connection every ${PROBE_MS} ms; the gap is from the last`,
+    'answer of the old container to the first of the new one. A published port has one owner, so no way of recreating a',
+    'container is without a gap: for none, a managed install hands over inside one host.',
+    '',
+    '| way | median gap | range | unanswered, median |',
+    '|---|---|---|---|',
+    ...rows,
+  ].join('\n')
+}
+
+/** Inside the lab. */
+async function measure(file: string, rounds: number): Promise<void> {
+  const [engine, registry] = await Promise.all([startEngine(), startRegistry()])
+  const repository = `${registry.host}/beacon`
+  const base = await publishBase(registry.host)
+  const dist = await publishTo(join(labFolder(), 'dist'), await releases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }]))
+  const progress = createProgress({ quiet: true })
+  for (const tag of ['v1.0.0', 'v1.1.0']) {
+    await buildImage({
+      tag,
+      dist,
+      repository,
+      base,
+      arch: process.arch,
+      push: true,
+      revision: '',
+      source: '',
+      progress,
+      environment: engine.environment,
+    })
+  }
+  const options = [
+    '-d',
+    '--name',
+    'beacon',
+    '--restart',
+    'unless-stopped',
+    '-p',
+    `127.0.0.1:${PORT}:8080`,
+    '-v',
+    'state:/var/lib/beacon',
+    '--health-interval',
+    '500ms',
+  ]
+  const folder = join(labFolder(), 'compose')
+  await command(['mkdir', folder])
+  await writeFile(
+    join(folder, 'compose.yaml'),
+    `services:\n  beacon:\n    image: ${repository}:\${TAG}\n    restart: unless-stopped\n    ports: ['127.0.0.1:${PORT}:8080']\n    volumes: ['state:/var/lib/beacon']\n    healthcheck: {interval: 500ms}\nvolumes:\n  state: {}\n`,
+  )
+  const compose = (...args: string[]) => command(['docker-compose', ...args], { cwd: folder, env: engine.environment })
+  const tags = Array.from({ length: rounds * 2 }, (_, i) => (i % 2 === 0 ? 'v1.1.0' : 'v1.0.0'))
+
+  const client = await connectEngine(engine.socketPath)
+  const request = { container: 'beacon', repository: null, healthTimeoutMs: 60_000, probationMs: 0, dryRun: false }
+  const ways: {
+    name: string
+    begin: () => Promise<unknown>
+    to: (tag: string) => Promise<unknown>
+    end: () => Promise<unknown>
+  }[] = [
+    {
+      name: '`deploy-container.sh`',
+      begin: () => engine.docker('run', ...options, `${repository}:v1.0.0`),
+      to: (release) => deploy({ ...request, release }, client, () => {}),
+      end: () => engine.docker('rm', '-f', 'beacon', 'beacon-baton-previous'),
+    },
+    {
+      name: '`docker-compose up -d` (1.29)',
+      async begin() {
+        await writeFile(join(folder, '.env'), 'TAG=v1.0.0\n')
+        await compose('up', '-d')
+      },
+      async to(tag) {
+        await writeFile(join(folder, '.env'), `TAG=${tag}\n`)
+        await compose('up', '-d')
+      },
+      end: () => compose('down'),
+    },
+    {
+      name: '`docker stop`, `rm`, `run`',
+      begin: () => engine.docker('run', ...options, `${repository}:v1.0.0`),
+      async to(tag) {
+        await engine.docker('stop', 'beacon')
+        await engine.docker('rm', 'beacon')
+        await engine.docker('run', ...options, `${repository}:${tag}`)
+      },
+      end: () => engine.docker('rm', '-f', 'beacon'),
+    },
+  ]
+  const results: Way[] = []
+  for (const { name, begin, to, end } of ways) {
+    await begin()
+    const switches: Switch[] = []
+    for (const tag of tags) switches.push(await gapDuring(tag, () => to(tag)))
+    await end()
+    results.push({ name, switches })
+  }
+  client.close()
+  await writeFile(file, JSON.stringify(results))
+  await engine.stop()
+  await registry.stop()
+}
+
+/** Asks all the while; done when the new version answers. */
+async function gapDuring(tag: string, act: () => Promise<unknown>): Promise<Switch> {
+  await until(async () => (await answer()) !== null)
+  let [lastOld, firstNew, lost] = [performance.now(), 0, 0]
+  const probe = (async () => {
+    while (firstNew === 0) {
+      const said = await answer()
+      const now = performance.now()
+      if (said === null) lost++
+      else if (said.includes(tag)) firstNew = now
+      else lastOld = now
+      await sleep(PROBE_MS)
+    }
+  })()
+  await act()
+  await probe
+  return { gapMs: Math.round(firstNew - lastOld), lost }
+}
+
+async function until(isSo: () => Promise<boolean>): Promise<void> {
+  for (const deadline = Date.now() + 60_000; !(await isSo()); await sleep(50)) {
+    if (Date.now() > deadline) throw new Error('the service does not answer')
+  }
+}
+
+function answer(): Promise<string | null> {
+  return new Promise((resolve) => {
+    const asked = request({ host: '127.0.0.1', port: PORT, path: '/', agent: false, timeout: 1000 }, (response) => {
+      let text = ''
+      response.on('data', (chunk: Buffer) => void (text += chunk.toString()))
+      response.on('end', () => resolve(response.statusCode === 200 ? text : null))
+      response.on('error', () => resolve(null))
+    })
+    asked.on('timeout', () => asked.destroy())
+    asked.on('error', () => resolve(null))
+    asked.end()
+  })
+}
+
+if (import.meta.main) await measure(process.argv[2] ?? '', Number(process.argv[3]))
