@@ -11,11 +11,11 @@ import { asBatonError, BatonError, reasonOf } from './errors.ts'
 import { openFeed } from './feed/open.ts'
 import {
   bind,
+  closeListener,
   isPortShared,
   type Listener,
   type ListenerSpec,
   makeListener,
-  stopAccepting,
 } from './handover/listeners.ts'
 import { missingInternals } from './handover/internals.ts'
 import { type Handover, handOver } from './handover/predecessor.ts'
@@ -120,7 +120,7 @@ export async function embed(options: EmbedOptions): Promise<Agent> {
     log({ event: 'stopping', signal: reason })
     side?.stopping()
     // a predecessor on its way out has handed everything over: its successor goes on
-    for (const listener of listeners) stopAccepting(listener)
+    for (const listener of listeners) closeListener(listener)
     settings.onDrain()
     await finishRequests(listeners, settings.update.drainMs)
     await leave(settings, 0)

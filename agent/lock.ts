@@ -57,11 +57,16 @@ export async function takeLock(
 
 async function tryLock(disk: Disk, stateDirectory: string, who: string): Promise<Lock | null> {
   const path = lockPath(stateDirectory)
-  await disk.makeDirectory(updateDirectory(stateDirectory), 0o700)
-  // made through `disk` once so that it is owned by the owner of its directory even when root comes first
-  if (!(await exists(path))) await (await disk.create(path, 0o600)).close()
   const { DatabaseSync } = await import('node:sqlite')
-  const database = new DatabaseSync(path)
+  let database
+  try {
+    await disk.makeDirectory(updateDirectory(stateDirectory), 0o700)
+    // made through `disk` once so that it is owned by the owner of its directory even when root comes first
+    if (!(await exists(path))) await (await disk.create(path, 0o600)).close()
+    database = new DatabaseSync(path)
+  } catch (error) {
+    throw unwritable(path, error)
+  }
   try {
     database.exec('PRAGMA busy_timeout = 0; PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE')
     const holder: Holder = { pid: process.pid, who, since: new Date().toISOString() }
@@ -69,7 +74,7 @@ async function tryLock(disk: Disk, stateDirectory: string, who: string): Promise
   } catch (error) {
     database.close()
     if (isBusy(error)) return null
-    throw new BatonError('unexpected', `taking the lock ${path}: ${reasonOf(error)}`, { cause: error })
+    throw unwritable(path, error)
   }
   let held = true
   const release = async () => {
@@ -126,6 +131,13 @@ async function refusalOf(stateDirectory: string, code: ErrorCode): Promise<Baton
   return new BatonError(code, `an operation is in flight: the lock is held by ${found}`, {
     hint: 'wait until it has ended, `GET /admin/update/status` shows it',
     members: holder === null ? {} : { heldBy: holder.who, heldByPid: holder.pid, heldSince: holder.since },
+  })
+}
+
+function unwritable(path: string, cause: unknown): BatonError {
+  return new BatonError('refused', `taking the lock ${path}: ${reasonOf(cause)}`, {
+    cause,
+    hint: 'the service must be able to write in its state directory, and there must be space left',
   })
 }
 

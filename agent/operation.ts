@@ -103,7 +103,7 @@ export async function begin(ground: Ground, request: Request, restart: Restart):
     return { operation, done: conduct(ground, request, operation, restart, lock) }
   } catch (cause) {
     await lock.release()
-    throw cause
+    throw asBatonError(cause, 'refused', 'writing the operation to the journal')
   }
 }
 

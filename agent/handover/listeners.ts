@@ -2,6 +2,7 @@
 // its accept queue is never dropped. Beside the descriptor that a process accepts on it keeps a *spare* of the same socket,
 // never polled: it is what the next successor inherits, and what this process listens on again after a revert.
 
+import { closeSync } from 'node:fs'
 import { chmod, readFile, rename, rm } from 'node:fs/promises'
 import { Server as HttpServer } from 'node:http'
 import { BoundSocket, type AddressInfo, connect, isIP, type Server, type Socket } from 'node:net'
@@ -112,6 +113,13 @@ export function inheritableFd(listener: Listener): number | null {
 
 export function stopAccepting(listener: Listener): void {
   if (listener.server.listening) closeListenerOnly(listener.server)
+}
+
+/** Stops for good: as long as the spare is open connections would go on queueing, and nobody would ever take them. */
+export function closeListener(listener: Listener): void {
+  stopAccepting(listener)
+  if (listener.spare !== null) closeSync(listener.spare)
+  listener.spare = null
 }
 
 /** Whether another process listens on this port already: sharing it through SO_REUSEPORT works but is lossy. */

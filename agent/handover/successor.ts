@@ -75,7 +75,10 @@ async function introduceOneself(options: SuccessorOptions): Promise<SuccessorSid
   const { inheritance, listeners, specs, log } = options
   const { predecessor } = inheritance
   const byKey = new Map(inheritance.listeners.map((inherited) => [inherited.key, inherited]))
-  const disconnected = new Promise<void>((resolve) => process.once('disconnect', () => resolve()))
+  const disconnected = new Promise<void>((resolve) => {
+    if (!process.connected) return resolve() // it has died already, while this process was starting
+    process.once('disconnect', () => resolve())
+  })
   const accept = receive(listeners)
 
   // what is not inherited is bound before the predecessor is told anything: it may fail
