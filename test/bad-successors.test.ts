@@ -11,6 +11,7 @@ import { equal, is, match, ok } from './assert.ts'
 import { besides, journalOf, processesBelow, sha256Of } from './fixtures/evidence.ts'
 import { type Answer, ask, freePort, type Install, install } from './fixtures/install.ts'
 import { type Fault, publishTo, releases, scriptRelease, type TestRelease, unpack } from './fixtures/releases.ts'
+import { inTurns } from './fixtures/turns.ts'
 import { type Load, startLoad, type Totals } from './lab/load.ts'
 import { conforms } from './lab/openapi.ts'
 import { suite } from './suite.ts'
@@ -207,24 +208,4 @@ function executable(fault: Fault, reason: RegExp): Case {
     return built
   }
   return { title: `a real executable that is ${fault.replaceAll('-', ' ')}`, release, phase: 'verify', reason }
-}
-
-/** Starts them in order, so many at once; a failure is told by its own promise only. */
-function inTurns<T>(atOnce: number, items: readonly T[], act: (item: T) => Promise<void>): Promise<void>[] {
-  const turns: Promise<unknown>[] = Array.from({ length: atOnce }, () => Promise.resolve())
-  const all: Promise<void>[] = []
-  let free = Promise.resolve<unknown>(undefined)
-  for (const item of items) {
-    const mine = free.then(() => Promise.race(turns.map((turn, index) => turn.then(() => index))))
-    const done = mine.then((index) => {
-      const result = act(item)
-      turns[index] = result.catch(() => {})
-      return { result }
-    })
-    free = done
-    const result = done.then((started) => started.result)
-    result.catch(() => {})
-    all.push(result)
-  }
-  return all
 }
