@@ -132,6 +132,8 @@ function buildSteps({ tag, remote, signed, worktree, modules }: Build): Extract<
     '--feed',
     DIST,
     '--force',
+    '--compress',
+    'fast',
     '--quiet',
   ])
   return commands.map((command) => ({ do: 'run', command }))
