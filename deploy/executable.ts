@@ -14,6 +14,11 @@ async function run(argv: readonly string[]): Promise<void> {
     process.exitCode = await healthcheck(BUILD, argv.slice(1), process.env)
     return
   }
+  if (first === 'backup') {
+    const { backup } = await import('../agent/service/backup.ts')
+    process.exitCode = await backup(BUILD, argv.slice(1), process.env)
+    return
+  }
   // a word is a command, and install.ts knows which there are; flags alone are for the service
   if ((first !== 'serve' && !first.startsWith('-')) || first === '--help' || first === '-h') {
     const { runCommand } = await import('../install.ts')

@@ -1,6 +1,6 @@
 // The real image: built by container/Dockerfile from real releases, run as the guide says, upgraded and rolled back under load.
 
-import { mkdtemp, writeFile } from 'node:fs/promises'
+import { mkdtemp, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { suite } from '../suite.ts'
@@ -27,6 +27,7 @@ const engine = lab?.engine as LabEngine
 const registry = lab?.registry as Registry
 /** the first check comes after one interval, and the tests have no time */
 const SOON = ['--health-interval', '300ms']
+const ROOT = join(import.meta.dirname, '../..')
 let repository = ''
 let base = ''
 let dist = ''
@@ -156,6 +157,29 @@ for (const [what, options] of [
     }
   })
 }
+
+test('the guide: every command of docs/guides/container.md does what the page says', async () => {
+  const page = await readFile(join(ROOT, 'docs/guides/container.md'), 'utf8')
+  const blocks = [...page.matchAll(/^```sh\n(.*?)^```$/gms)].map((match) => match[1] ?? '')
+  ok(blocks.length >= 8)
+  const folder = await mkdtemp(join(labFolder(), 'guide-'))
+  for (const name of ['deploy', 'container', 'package.json', 'node_modules', 'agent', 'tsconfig.json'])
+    await symlink(join(ROOT, name), join(folder, name))
+  const script = blocks
+    .join('\n')
+    .replaceAll('registry.example/beacon', `${registry.host}/guide`)
+    .replaceAll('npm run image --', `npm run -s image -- --dist '${dist}' --base ${base}`)
+  // `-e`: the first command that fails ends it; `pipefail`, so that a pipe hides none
+  const { exitCode, stderr } = await run(['bash', '-euxo', 'pipefail', '-c', script], {
+    cwd: folder,
+    env: engine.environment,
+    allowFailure: true,
+  })
+  equal([exitCode, exitCode === 0 ? '' : stderr.slice(-1500)], [0, ''])
+  const copy = new DatabaseSync(join(folder, 'beacon-backup.db'), { readOnly: true })
+  equal(copy.prepare('pragma integrity_check').get()?.['integrity_check'], 'ok')
+  copy.close()
+})
 
 test.after(async () => {
   await lab?.engine.stop()

@@ -15,7 +15,7 @@ interface Case {
   command?: string[]
   /** `docker` lines before and after the container is made; NAME is its name */
   prepare?: string[][]
-  then?: string[][]
+  afterwards?: string[][]
   /** paths, as in the flattened inspection, that may differ from the control, and why */
   differs?: RegExp
   /** what else must be so; `before` and `after` are inspections */
@@ -104,14 +104,14 @@ const CASES: Case[] = [
     title: 'a named volume and a bind mount, read-only',
     prepare: [['volume', 'create', 'kept']],
     options: ['-v', 'kept:/kept', '-v', '/etc/hostname:/etc/machine:ro', '-v', 'named-data:/data'],
-    then: [['exec', 'NAME', '/bin/busybox', 'touch', '/kept/here', '/data/here']],
+    afterwards: [['exec', 'NAME', '/bin/busybox', 'touch', '/kept/here', '/data/here']],
     check: async (_, { Name }, engine) =>
       void (await engine.docker('exec', Name.slice(1), '/bin/busybox', 'ls', '/kept/here', '/data/here')),
   },
   {
     title: 'anonymous volumes, of the image and of a person: the data is there',
     options: ['-v', '/scratch'],
-    then: [['exec', 'NAME', '/bin/busybox', 'touch', '/data/here', '/scratch/here']],
+    afterwards: [['exec', 'NAME', '/bin/busybox', 'touch', '/data/here', '/scratch/here']],
     differs: CARRIED,
     check: async (before, after, engine) => {
       await engine.docker('exec', after.Name.slice(1), '/bin/busybox', 'ls', '/data/here', '/scratch/here')
@@ -125,15 +125,13 @@ const CASES: Case[] = [
   {
     title: 'mounts: a volume without a name, a volume with options, a tmpfs',
     options: [
-      ...['--mount', 'type=volume,dst=/unnamed', '--mount', 'type=volume,src=with-options,dst=/data,volume-nocopy'],
-      ...[
-        '--mount',
-        'type=tmpfs,dst=/scratch,tmpfs-size=1048576',
-        '--mount',
-        'type=bind,src=/usr,dst=/host-usr,readonly',
-      ],
+      '--mount=type=volume,dst=/unnamed',
+      '--mount=type=volume,src=with-options,dst=/data,volume-nocopy',
+      '--mount=type=tmpfs,dst=/scratch,tmpfs-size=1048576',
+      '--mount=type=bind,src=/usr,dst=/host-usr,readonly',
     ],
-    then: [['exec', 'NAME', '/bin/busybox', 'touch', '/unnamed/here']],
+    ],
+    afterwards: [['exec', 'NAME', '/bin/busybox', 'touch', '/unnamed/here']],
     differs: /^HostConfig\.(Binds|Mounts)/,
     check: async (_, { Name }, engine) =>
       void (await engine.docker('exec', Name.slice(1), '/bin/busybox', 'ls', '/unnamed/here')),
@@ -157,7 +155,7 @@ const CASES: Case[] = [
       ['network', 'create', '--subnet', '10.91.2.0/24', 'NAME-b'],
     ],
     options: ['--network', 'NAME-a', '--ip', '10.91.1.77', '--network-alias', 'first'],
-    then: [['network', 'connect', '--ip', '10.91.2.77', '--alias', 'second', 'NAME-b', 'NAME']],
+    afterwards: [['network', 'connect', '--ip', '10.91.2.77', '--alias', 'second', 'NAME-b', 'NAME']],
     differs: CARRIED,
     check: (_, { Name, NetworkSettings: { Networks } }) =>
       equal(
@@ -172,7 +170,7 @@ const CASES: Case[] = [
       ['network', 'create', 'NAME-joined'],
     ],
     options: ['--network', 'NAME-left'],
-    then: [
+    afterwards: [
       ['network', 'disconnect', 'NAME-left', 'NAME'],
       ['network', 'connect', 'NAME-joined', 'NAME'],
     ],
@@ -345,7 +343,7 @@ async function recreated(one: Case, i: number): Promise<void> {
 
   for (const line of one.prepare ?? []) await engine.docker(...fill(line))
   await engine.docker('run', '-d', '--name', name, ...fill(one.options ?? []), old, ...(one.command ?? []))
-  for (const line of one.then ?? []) await engine.docker(...fill(line))
+  for (const line of one.afterwards ?? []) await engine.docker(...fill(line))
   await healthy(engine, name)
   const before = await engine.inspect(name)
 
@@ -359,7 +357,7 @@ async function recreated(one: Case, i: number): Promise<void> {
 
   const control = `${name}-control`
   await engine.docker('create', '--name', control, ...fill(one.options ?? []), fresh, ...(one.command ?? []))
-  for (const line of one.then ?? []) if (line[0] === 'network') await engine.docker(...ownNames(line, control))
+  for (const line of one.afterwards ?? []) if (line[0] === 'network') await engine.docker(...ownNames(line, control))
   const [is, should] = [after, await engine.inspect(control)].map(flatten) as [Map<string, string>, Map<string, string>]
   const wrong = [...new Set([...is.keys(), ...should.keys()])]
     .filter((path) => is.get(path) !== should.get(path) && !(one.differs?.test(path) ?? false))
@@ -400,7 +398,9 @@ function flatten(inspection: Inspection): Map<string, string> {
         JSON.stringify(path === 'HostConfig.Binds' ? value.toSorted() : value).replaceAll(`${Name}/`, '/SELF/'),
       )
   }
-  const { Labels, Hostname, AttachStdout, AttachStderr, AttachStdin, Env, ...config } = Config
+  const { Labels, Hostname, Env, ...config } = Config
+  // `docker create` attaches where `docker run -d` does not
+  for (const stream of ['AttachStdin', 'AttachStdout', 'AttachStderr']) delete config[stream]
   put('Config', config)
   put('Config.Env', Env.toSorted())
   if (Hostname !== Id.slice(0, 12)) put('Config.Hostname', Hostname)

@@ -36,12 +36,21 @@ export async function whyNot(): Promise<string | null> {
 }
 
 /**
- * Runs the tests of `file` (beside the caller) inside the lab and ends with their exit code. Where the lab cannot be had the
- * file runs outside, and finds the reason in `labReason()`.
+ * Runs the tests of `file` inside the lab and ends with their exit code. Where the lab cannot be had the file runs outside,
+ * and finds the reason in `labReason()`.
  */
 export async function inLab(file: string, deadlineMs = 600_000): Promise<never> {
   const reason = await whyNot()
-  const program = [process.execPath, ...process.execArgv, file]
+  process.exit(await runInLab(file, { reason, deadlineMs }))
+}
+
+/** Runs a program of ours inside the lab, with this process's stdout and stderr; gives back its exit code. */
+export async function runInLab(
+  file: string,
+  options: { reason?: string | null; deadlineMs?: number; args?: string[] } = {},
+): Promise<number> {
+  const { reason = null, deadlineMs = 600_000, args = [] } = options
+  const program = [process.execPath, ...process.execArgv, file, ...args]
   const folder = await mkdtemp(join(tmpdir(), 'baton-lab-'))
   const command = reason === null ? [join(import.meta.dirname, 'docker.sh'), folder, ...program] : program
   const child = spawn(command[0] ?? '', command.slice(1), {
@@ -52,7 +61,7 @@ export async function inLab(file: string, deadlineMs = 600_000): Promise<never> 
   const code = await new Promise<number>((resolve) => child.once('exit', (exit) => resolve(exit ?? 1)))
   clearTimeout(timer)
   await rm(folder, { recursive: true, force: true })
-  process.exit(code)
+  return code
 }
 
 /** For `suite(…, { skip })` inside. */
@@ -73,12 +82,12 @@ export interface LabEngine {
   start(): Promise<void>
 }
 
+// oxlint-disable-next-line typescript/no-explicit-any -- what the engine answers is read freely by tests
 export type Inspection = any
 
 export interface EngineOptions {
   /** size of a file system of its own for images and containers, in MB; default: the disk */
   diskMb?: number
-  args?: string[]
 }
 
 let engines = 0
@@ -92,14 +101,20 @@ export async function startEngine(options: EngineOptions = {}): Promise<LabEngin
   if (options.diskMb !== undefined)
     await run(['mount', '-t', 'tmpfs', '-o', `size=${options.diskMb}m`, 'tmpfs', join(folder, 'data')])
   const socketPath = join(folder, 'docker.sock')
-  const subnet = 250 - number
-  const args = [
-    ...['--data-root', join(folder, 'data'), '--exec-root', join(folder, 'exec'), '--pidfile', join(folder, 'pid')],
-    ...['--host', `unix://${socketPath}`, '--ip', '127.0.0.1', '--bip', `172.31.${subnet}.1/24`],
-    ...['--default-address-pool', `base=172.${16 + number}.0.0/16,size=24`, '--shutdown-timeout', '3'],
-    ...['--cgroup-parent', process.env['BATON_LAB_CGROUP'] ?? 'baton-lab', '--max-download-attempts', '1'],
-    ...['--storage-driver', 'overlay2', ...(options.args ?? [])],
-  ]
+  const flags = {
+    'data-root': join(folder, 'data'),
+    'exec-root': join(folder, 'exec'),
+    pidfile: join(folder, 'pid'),
+    host: `unix://${socketPath}`,
+    ip: '127.0.0.1',
+    bip: `172.31.${250 - number}.1/24`,
+    'default-address-pool': `base=172.${16 + number}.0.0/16,size=24`,
+    'shutdown-timeout': '3',
+    'cgroup-parent': process.env['BATON_LAB_CGROUP'] ?? 'baton-lab',
+    'max-download-attempts': '1',
+    'storage-driver': 'overlay2',
+  }
+  const args = Object.entries(flags).map(([flag, value]) => `--${flag}=${value}`)
   const environment = {
     DOCKER_HOST: `unix://${socketPath}`,
     DOCKER_CONFIG: join(folder, 'client'),

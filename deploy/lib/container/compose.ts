@@ -48,12 +48,12 @@ export function composeProjectOf(container: ContainerInspection | null): Project
   }
 }
 
-/** What stands under `services: SERVICE: image:` of what `compose config --no-interpolate` prints. Pure. */
-export function imageSetting(yaml: string, service: string): string | null {
+/** What stands under `services: SERVICE: image:` of what `compose config` prints, which is always laid out alike. Pure. */
+export function imageIn(yaml: string, service: string): string | null {
   let section = ''
   let current = ''
   for (const line of yaml.split('\n')) {
-    const [, indent = '', key = '', value = ''] = /^( *)(?:"|')?([\w.-]+)(?:"|')?:(?: +(.*))?$/.exec(line) ?? []
+    const [, indent = '', key = '', value = ''] = /^( *)["']?([\w.-]+)["']?:(?: +(.*))?$/.exec(line) ?? []
     if (key === '') continue
     if (indent === '') section = key
     else if (section === 'services' && indent.length === 2) current = key
@@ -64,13 +64,11 @@ export function imageSetting(yaml: string, service: string): string | null {
   return null
 }
 
-/** Pure. Null where the image has no tag to set. */
-export function parseSetting(image: string): Setting | null {
-  const variable = /:\$(?:\{(\w+)(?::?[-?+][^}]*)?\}|(\w+))$/.exec(image)
-  const name = variable?.[1] ?? variable?.[2]
-  if (name !== undefined) return { kind: 'variable', name }
-  const literal = /:([\w][\w.-]*)$/.exec(image)?.[1]
-  return literal === undefined || image.includes('@') ? null : { kind: 'literal', tag: literal }
+/** Names of the variables in a compose file, the likely ones first. Pure. */
+export function variablesIn(text: string): string[] {
+  const names = new Set([...text.matchAll(/\$\{?([A-Za-z_]\w*)/g)].map((match) => match[1] ?? ''))
+  const likely = (name: string) => (/TAG|VERSION|RELEASE|IMAGE/i.test(name) ? 0 : 1)
+  return [...names].toSorted((a, b) => likely(a) - likely(b))
 }
 
 /** The text of a `.env` with one variable set; all other lines as they are. Pure. */
@@ -81,6 +79,8 @@ export function withVariable(text: string, name: string, value: string): string 
   else lines[at] = `${name}=${value}`
   return `${lines.join('\n')}\n`
 }
+
+const PROBE_TAG = 'v0.0.0-baton-probe'
 
 interface Work {
   project: Project
@@ -164,7 +164,7 @@ async function bring(work: Work, image: string, tag: string, { engine, report }:
   await runCompose(
     work,
     ['up', '-d', '--no-deps', '--no-build', project.service],
-    setting.kind === 'variable' ? setting.name : undefined,
+    setting.kind === 'variable' ? { [setting.name]: undefined } : {},
   )
 }
 
@@ -311,28 +311,38 @@ async function workFor(
     ...files,
     ...environmentFile,
   ]
-  const shown = await runCompose({ compose, environment, project }, ['config', '--no-interpolate'])
-  const image = imageSetting(shown, project.service)
-  const setting = image === null ? null : parseSetting(image)
-  if (setting === null) {
+  const setting = await findSetting({ compose, environment, project })
+  return { project, name: nameOf(container), repository, setting, compose, environment }
+}
+
+/** Tries each variable of the files: the one that changes the tag, and nothing else of the image, is the one to set. */
+async function findSetting(work: Pick<Work, 'compose' | 'environment' | 'project'>): Promise<Setting> {
+  const { service, files } = work.project
+  const image = imageIn(await runCompose(work, ['config']), service)
+  const reference = image === null ? null : parseReference(image)
+  if (reference === null || reference.digest !== null) {
     throw new BatonError(
       'refused',
-      `the compose file gives \`${project.service}\` ${image === null ? 'no image' : `the image ${image}`}, which has no tag to set`,
+      `the compose file gives \`${service}\` ${image === null ? 'no image' : `the image ${image}`}, which has no tag to set`,
       {
         hint: 'write `image: REPOSITORY:${BEACON_TAG:-latest}` there',
       },
     )
   }
-  return { project, name: nameOf(container), repository, setting, compose, environment }
+  const texts = await Promise.all(files.map((file) => readFile(file, 'utf8')))
+  for (const name of variablesIn(texts.join('\n'))) {
+    const tried = imageIn(await runCompose(work, ['config'], { [name]: PROBE_TAG }).catch(() => ''), service)
+    if (tried === `${reference.repository}:${PROBE_TAG}`) return { kind: 'variable', name }
+  }
+  return { kind: 'literal', tag: reference.tag ?? 'latest' }
 }
 
 async function runCompose(
-  work: Pick<Work, 'compose' | 'environment' | 'project'>,
+  { compose, environment, project }: Pick<Work, 'compose' | 'environment' | 'project'>,
   args: string[],
-  without?: string,
+  variables: Record<string, string | undefined> = {},
 ): Promise<string> {
-  const env = { ...work.environment, ...(without === undefined ? {} : { [without]: undefined }) }
-  const { stdout } = await run([...work.compose, ...args], { env, cwd: work.project.directory })
+  const { stdout } = await run([...compose, ...args], { env: { ...environment, ...variables }, cwd: project.directory })
   return stdout
 }
 

@@ -62,8 +62,8 @@ export function refuseUnfit(
 
 function sharesWith(other: ContainerInspection, container: ContainerInspection): boolean {
   const mine = [`container:${container.Id}`, `container:${nameOf(container)}`]
-  const modes = ['NetworkMode', 'PidMode', 'IpcMode'].map((key) => String(other.HostConfig[key] ?? ''))
-  const joined = modes.some((mode) => mine.includes(mode))
+  const modes: unknown[] = [other.HostConfig.NetworkMode, other.HostConfig['PidMode'], other.HostConfig['IpcMode']]
+  const joined = modes.some((mode) => typeof mode === 'string' && mine.includes(mode))
   const linked = (other.HostConfig.Links ?? []).some(
     (link) => link.split(':')[0]?.replace(/^\//, '') === nameOf(container),
   )

@@ -146,7 +146,7 @@ function healthcheckFor(set: Healthcheck | null, old: Healthcheck | null): Healt
   const entries = Object.entries(set).filter(
     ([key, value]) => !isEmpty(value) && !isSame(value, old?.[key as keyof Healthcheck]),
   )
-  return entries.length === 0 ? null : (Object.fromEntries(entries) as Healthcheck)
+  return entries.length === 0 ? null : Object.fromEntries(entries)
 }
 
 function hostConfigFor(source: Source, engine: EngineTraits): HostConfig {

@@ -111,7 +111,7 @@ export async function resolveRollback(
 export function versionOf(image: ImageInspection): string | null {
   const label = labelsOf(image)[VERSION_LABEL]
   if (label === undefined) return null
-  return isTag(label) ? label : isTag(`v${label}`) ? `v${label}` : null
+  return [label, `v${label}`].find((text) => isTag(text)) ?? null
 }
 
 /** The name that the person used, where it still means this image; else one that cannot mean another. */

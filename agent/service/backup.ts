@@ -1,0 +1,57 @@
+// `beacon backup FILE` or `beacon backup -`: a whole copy of the database while the service uses it, to a file or to stdout.
+// Must hold: the copy is complete (a plain copy of a database in WAL mode is not) and was read back before it counts.
+
+import { createReadStream } from 'node:fs'
+import { chmod, rm } from 'node:fs/promises'
+import { join, resolve } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { pipeline } from 'node:stream/promises'
+import { BatonError, MEANINGS, reasonOf } from '../errors.ts'
+import type { Build } from './build.ts'
+import { type Environment, readSettings } from './config.ts'
+
+export async function backup(build: Build, argv: readonly string[], environment: Environment): Promise<number> {
+  const [target = '', ...rest] = argv
+  try {
+    if (target === '' || (target.startsWith('-') && target !== '-')) {
+      throw new BatonError('invalid_settings', 'expected a file to write, or `-` for stdout', {
+        hint: `\`${build.service} backup /path/to/copy.db\``,
+      })
+    }
+    const { stateDirectory } = readSettings(build.service, rest, environment)
+    const database = join(stateDirectory, `${build.service}.db`)
+    const path = target === '-' ? join(stateDirectory, `.backup-${process.pid}.db`) : resolve(target)
+    try {
+      copyDatabase(database, path)
+      await chmod(path, 0o600) // it holds what the database holds
+      if (target === '-') await pipeline(createReadStream(path), process.stdout)
+      else process.stdout.write(`${path}\n`)
+    } finally {
+      if (target === '-') await rm(path, { force: true })
+    }
+    return 0
+  } catch (error) {
+    process.stderr.write(`error: ${reasonOf(error)}\n`)
+    if (error instanceof BatonError && error.hint !== null) process.stderr.write(`hint: ${error.hint}\n`)
+    return error instanceof BatonError ? MEANINGS[error.code].exit : 1
+  }
+}
+
+/** Throws where `to` exists, or where the copy cannot be read back. */
+export function copyDatabase(from: string, to: string): void {
+  const source = new DatabaseSync(from, { readOnly: true, timeout: 5000 })
+  try {
+    source.prepare('vacuum into ?').run(to)
+  } catch (cause) {
+    throw new BatonError('unexpected', `copying ${from} to ${to}: ${reasonOf(cause)}`, { cause })
+  } finally {
+    source.close()
+  }
+  const copy = new DatabaseSync(to, { readOnly: true })
+  try {
+    const found = copy.prepare('pragma integrity_check').get()?.['integrity_check']
+    if (found !== 'ok') throw new BatonError('unexpected', `the copy ${to} is not whole: ${String(found)}`)
+  } finally {
+    copy.close()
+  }
+}

@@ -1,0 +1,319 @@
+// The pure parts of the container route: references, the version of the API, what is carried on engines that the lab does not
+// have (newer Docker, podman), compose files, arguments. The engine itself is in the other container tests.
+
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { createServer, type ServerResponse } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { suite } from './suite.ts'
+import { equal, match, rejects, throws, withCode } from './assert.ts'
+import { parseSettings } from '../deploy/deploy-container.ts'
+import { publicUrl } from '../deploy/image.ts'
+import { imageIn, variablesIn, withVariable } from '../deploy/lib/container/compose.ts'
+import { compare, unexplained } from '../deploy/lib/container/difference.ts'
+import { credentialsFor } from '../deploy/lib/container/credentials.ts'
+import { connectEngine, negotiate } from '../deploy/lib/container/engine.ts'
+import type { ContainerInspection, ImageInspection } from '../deploy/lib/container/inspection.ts'
+import { type Origin, type Site, unfinishedAt } from '../deploy/lib/container/job.ts'
+import { digestIn, fullRepository, ORIGIN_LABEL, parseReference } from '../deploy/lib/container/reference.ts'
+import { candidateSockets } from '../deploy/lib/container/socket.ts'
+import { type EngineTraits, specify } from '../deploy/lib/container/specification.ts'
+
+const test = suite('container, pure')
+const DIGEST = `sha256:${'a'.repeat(64)}`
+
+test('reads references, and takes no image id for one', () => {
+  equal(parseReference('beacon'), { repository: 'beacon', tag: null, digest: null })
+  equal(parseReference('127.0.0.1:5000/a/beacon'), { repository: '127.0.0.1:5000/a/beacon', tag: null, digest: null })
+  equal(parseReference('127.0.0.1:5000/a/beacon:v1.0.0'), {
+    repository: '127.0.0.1:5000/a/beacon',
+    tag: 'v1.0.0',
+    digest: null,
+  })
+  equal(parseReference(`r.example/b:v1@${DIGEST}`), { repository: 'r.example/b', tag: 'v1', digest: DIGEST })
+  equal([parseReference(DIGEST), parseReference('a'.repeat(64)), parseReference('')], [null, null, null])
+})
+
+test('a repository of Docker Hub is the same under its short and its full name', () => {
+  equal(['beacon', 'me/beacon', 'index.docker.io/me/beacon', 'r.example/beacon', 'localhost/b'].map(fullRepository), [
+    'docker.io/library/beacon',
+    'docker.io/me/beacon',
+    'docker.io/me/beacon',
+    'r.example/beacon',
+    'localhost/b',
+  ])
+  equal(digestIn([`docker.io/library/beacon@${DIGEST}`], 'beacon'), DIGEST)
+  equal(digestIn([`other@${DIGEST}`], 'beacon'), null)
+})
+
+test('agrees on the newest version of the API that both know', () => {
+  equal([negotiate('1.41', '1.12'), negotiate('1.47', '1.24'), negotiate('1.60', '1.44')], ['1.41', '1.47', '1.52'])
+  throws(() => negotiate('1.40', '1.12'), withCode('unsupported_host'))
+  throws(() => negotiate('1.70', '1.60'), withCode('unsupported_host'))
+})
+
+test('from API 1.44 on keeps a hardware address that a person set and drops one that the engine made up', () => {
+  const networks = {
+    own: { MacAddress: '02:42:0a:5b:01:02', IPAddress: '10.91.1.2' },
+    other: { MacAddress: '92:d0:c6:0a:29:33', IPAddress: '10.91.2.2' },
+  }
+  const container = inspection({ HostConfig: { NetworkMode: 'own' }, NetworkSettings: { Networks: networks } })
+  const { body, connect } = specifyOn({ apiVersion: '1.44' }, container)
+  equal(body.NetworkingConfig, undefined)
+  equal(connect, [{ network: 'other', endpoint: { MacAddress: '92:d0:c6:0a:29:33' } }])
+  equal(specifyOn({ apiVersion: '1.43' }, container).connect, [{ network: 'other', endpoint: {} }])
+})
+
+test('a network by id is joined under the name that it has', () => {
+  const id = 'f'.repeat(64)
+  const networks = { own: { NetworkID: id, Aliases: ['abcabcabcabc', 'web'] } }
+  const container = inspection({ HostConfig: { NetworkMode: id }, NetworkSettings: { Networks: networks } })
+  const { body, connect, disconnect } = specifyOn({}, container)
+  equal(body.NetworkingConfig, { EndpointsConfig: { own: { Aliases: ['web'] } } })
+  equal([connect, disconnect], [[], []])
+})
+
+test('sends podman only what it takes back', () => {
+  const container = inspection({
+    HostConfig: {
+      NetworkMode: 'bridge',
+      NanoCpus: 5e8,
+      CpuPeriod: 100_000,
+      CpuQuota: 50_000,
+      MemorySwappiness: 0,
+      Devices: [{ PathOnHost: '/dev/null', PathInContainer: '/dev/void', CgroupPermissions: '' }],
+      Ulimits: [{ Name: 'RLIMIT_NOFILE', Soft: 10, Hard: 20 }],
+    },
+  })
+  const { HostConfig: host } = specifyOn({ kind: 'podman' }, container).body
+  equal([host['CpuPeriod'], host['CpuQuota'], host['MemorySwappiness']], [undefined, undefined, undefined])
+  equal(host['Devices'], [{ PathOnHost: '/dev/null', PathInContainer: '/dev/void', CgroupPermissions: 'rwm' }])
+  equal(host['Ulimits'], [{ Name: 'nofile', Soft: 10, Hard: 20 }])
+})
+
+test('the comparison finds whatever is lost, one field at a time', () => {
+  const image = imageInspection({ Env: ['FROM_IMAGE=1'] })
+  const before = inspection({
+    Config: { Image: 'beacon:v1', Env: ['OWN=1', 'FROM_IMAGE=1'], Labels: { own: '1' }, User: '1000', Cmd: ['serve'] },
+    HostConfig: { NetworkMode: 'own', Memory: 1000, Binds: ['data:/data'], CapDrop: ['ALL'] },
+    Mounts: [{ Type: 'volume', Name: 'data', Source: '/v', Destination: '/data', Mode: '', RW: true, Propagation: '' }],
+    NetworkSettings: { Networks: { own: { Aliases: ['web'], IPAMConfig: { IPv4Address: '10.0.0.9' } } } },
+  })
+  const lost = (change: (after: ContainerInspection) => void): string[] => {
+    const after = structuredClone(before)
+    change(after)
+    return unexplained(compare({ before, after, oldImage: image, newImage: image })).map(({ path }) => path)
+  }
+  equal(
+    lost(() => {}),
+    [],
+  )
+  equal(
+    lost(({ Config }) => void (Config.Env = ['FROM_IMAGE=1'])),
+    ['Config.Env.OWN'],
+  )
+  equal(
+    lost(({ Config }) => void (Config.Env = ['OWN=1'])),
+    ['Config.Env.FROM_IMAGE'],
+  )
+  equal(
+    lost(({ Config }) => void (Config.Labels = {})),
+    ['Config.Labels.own'],
+  )
+  equal(
+    lost(({ Config }) => void (Config['User'] = '')),
+    ['Config.User'],
+  )
+  equal(
+    lost(({ Config }) => void (Config.Cmd = null)),
+    ['Config.Cmd'],
+  )
+  equal(
+    lost(({ HostConfig }) => void delete HostConfig['Memory']),
+    ['HostConfig.Memory'],
+  )
+  equal(
+    lost(({ HostConfig }) => void (HostConfig['CapDrop'] = null)),
+    ['HostConfig.CapDrop'],
+  )
+  equal(
+    lost(({ HostConfig }) => void (HostConfig.Binds = ['other:/data'])),
+    ['HostConfig.Binds'],
+  )
+  equal(
+    lost(({ Mounts }) => void (Mounts[0] = { ...Mounts[0], Name: 'fresh' } as never)),
+    ['Mounts./data.Name'],
+  )
+  equal(
+    lost(({ NetworkSettings }) => void (NetworkSettings.Networks = {})),
+    ['NetworkSettings.Networks.own'],
+  )
+  equal(
+    lost(({ NetworkSettings }) => void (NetworkSettings.Networks = { own: {} })),
+    ['NetworkSettings.Networks.own.IPAMConfig', 'NetworkSettings.Networks.own.Aliases'],
+  )
+})
+
+test('tells from names and labels where an interrupted deployment was left', () => {
+  const old = inspection({ Id: 'old' })
+  const origin = { format: 1, name: 'app', predecessor: 'old' } as Origin
+  const fresh = inspection({ Id: 'new', Config: { Image: 'b', Labels: { [ORIGIN_LABEL]: JSON.stringify(origin) } } })
+  const none: Site = { main: null, successor: null, predecessor: null, reverting: null, previous: null, failed: null }
+  const at = (site: Partial<Site>) => unfinishedAt({ ...none, ...site })?.at ?? null
+  equal(at({ main: old }), null)
+  equal(at({ main: old, successor: fresh }), 'prepared')
+  equal(at({ predecessor: old, successor: fresh }), 'stopped')
+  equal(at({ main: fresh, predecessor: old }), 'started')
+  equal(at({ predecessor: old, reverting: fresh }), 'reverting')
+  equal(at({ main: old, reverting: fresh }), 'reverting')
+  equal(at({ main: fresh, previous: old }), null)
+  equal(at({ main: inspection({ Id: 'foreign' }), successor: fresh }), null)
+})
+
+test('an error inside a pull that was answered with 200 is an error, and so is a stream that just ends', async () => {
+  const lines = {
+    refused: '{"status":"Pulling"}\n{"errorDetail":{"message":"no space left"},"error":"no space left"}\n',
+    cut: '{"status":"Pulling"}\n',
+  }
+  await using engine = await fakeEngine((url, response) => {
+    if (!url.includes('/images/create')) return false
+    response.writeHead(200, { 'content-type': 'application/json' })
+    if (url.includes('refused')) response.end(lines.refused)
+    else {
+      response.write(lines.cut)
+      setTimeout(() => response.destroy(), 50)
+    }
+    return true
+  })
+  const client = await connectEngine(engine.path)
+  try {
+    equal(client.apiVersion, '1.43')
+    await rejects(
+      client.pull('refused', 'v1.0.0', null, () => {}),
+      /pulling refused:v1\.0\.0: no space left/,
+    )
+    await rejects(
+      client.pull('cut', 'v1.0.0', null, () => {}),
+      withCode('download_failed'),
+    )
+  } finally {
+    client.close()
+  }
+})
+
+test('finds the image of a service in what compose prints, and sets one variable of a .env', () => {
+  const yaml =
+    'networks: {}\nservices:\n  a:\n    command: x\n    image: r.example/a:v1\n  beacon:\n    environment:\n      image: no\n    image: "r.example/b:v2"\nvolumes:\n  image: no\n'
+  equal([imageIn(yaml, 'a'), imageIn(yaml, 'beacon'), imageIn(yaml, 'c')], ['r.example/a:v1', 'r.example/b:v2', null])
+  equal(variablesIn('${PORT:-1}:$HOST ${BEACON_TAG:-latest} ${PORT}'), ['BEACON_TAG', 'PORT', 'HOST'])
+  equal(withVariable('', 'TAG', 'v2'), 'TAG=v2\n')
+  equal(withVariable('A=1\nTAG=v1\nMYTAG=v1\n', 'TAG', 'v2'), 'A=1\nTAG=v2\nMYTAG=v1\n')
+  equal(withVariable('A=1', 'TAG', 'v2'), 'A=1\nTAG=v2\n')
+})
+
+test('reads the arguments, and refuses what it cannot do', () => {
+  const good = parseSettings(['--container', 'app', '--release', 'v1.2.3', '--probation', '1.5'])
+  equal([good?.release, good?.probationMs, good?.healthTimeoutMs, good?.engine], ['v1.2.3', 1500, 60_000, 'auto'])
+  equal(parseSettings(['--container', 'app', '--rollback'])?.release, null)
+  equal(parseSettings(['--help']), null)
+  throws(() => parseSettings(['--container', 'app']), /--release or --rollback/)
+  throws(() => parseSettings(['--container', 'app', '--release', 'latest', '--rollback']), /--release or --rollback/)
+  throws(() => parseSettings(['--release', 'latest']), /--container/)
+  throws(() => parseSettings(['--container', 'app', '--release', '1.2.3']), withCode('invalid_tag'))
+  throws(
+    () => parseSettings(['--container', 'app', '--release', 'latest', '--probation', '-1']),
+    withCode('invalid_request'),
+  )
+  throws(
+    () => parseSettings(['--container', 'app', '--release', 'latest', '--engine', 'lxc']),
+    withCode('invalid_request'),
+  )
+  throws(() => parseSettings(['--nonsense']), withCode('invalid_request'))
+})
+
+test('looks for sockets where DOCKER_HOST says, and only for local ones', () => {
+  equal(candidateSockets('auto', { DOCKER_HOST: 'unix:///x/d.sock' }), ['/x/d.sock'])
+  equal(candidateSockets('auto', {}).slice(0, 2), ['/var/run/docker.sock', '/run/podman/podman.sock'])
+  equal(candidateSockets('podman', { XDG_RUNTIME_DIR: '/run/user/1' }).at(-1), '/run/user/1/podman/podman.sock')
+  throws(() => candidateSockets('docker', { DOCKER_HOST: 'tcp://example:2375' }), withCode('unsupported_host'))
+})
+
+test('gives the registry what `docker login` wrote, and nothing to another', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-docker-'))
+  try {
+    const auth = Buffer.from('me:se:cret').toString('base64')
+    await writeFile(
+      join(folder, 'config.json'),
+      JSON.stringify({ auths: { 'r.example': { auth }, 'https://index.docker.io/v1/': { auth } } }),
+    )
+    const read = async (repository: string) => {
+      const header = await credentialsFor(repository, { DOCKER_CONFIG: folder })
+      return header === null ? null : JSON.parse(Buffer.from(header, 'base64url').toString())
+    }
+    equal(await read('r.example/beacon'), { username: 'me', password: 'se:cret', serveraddress: 'r.example' })
+    equal((await read('beacon')).username, 'me')
+    equal(await read('other.example/beacon'), null)
+  } finally {
+    await rm(folder, { recursive: true })
+  }
+})
+
+test('puts no password of a remote into a label', () => {
+  equal(publicUrl('https://user:token@git.example/a/b.git'), 'https://git.example/a/b.git')
+  equal([publicUrl('git@git.example:a/b'), publicUrl('')], ['', ''])
+})
+
+test('says plainly that there is no engine', async () => {
+  match((await rejects(connectEngine('/nonexistent/engine.sock'), withCode('unsupported_host'))).message, /nonexistent/)
+})
+
+test.run()
+
+function inspection(fields: Record<string, unknown>): ContainerInspection {
+  return {
+    Id: `abcabcabcabc${'0'.repeat(52)}`,
+    Name: '/app',
+    Image: DIGEST,
+    Config: { Image: 'beacon:v1.0.0' },
+    HostConfig: { NetworkMode: 'default' },
+    Mounts: [],
+    NetworkSettings: { Networks: {} },
+    ...fields,
+  } as unknown as ContainerInspection
+}
+
+function imageInspection(config: Record<string, unknown>): ImageInspection {
+  return { Id: DIGEST, RepoTags: [], RepoDigests: [], Architecture: 'amd64', Os: 'linux', Config: config }
+}
+
+function specifyOn(traits: Partial<EngineTraits>, container: ContainerInspection) {
+  const engine: EngineTraits = { kind: 'docker', apiVersion: '1.41', hostName: 'host', ...traits }
+  return specify(
+    { container, image: imageInspection({}), inherited: new Map() },
+    { reference: 'beacon:v2', origin: '{}', engine },
+  )
+}
+
+async function fakeEngine(answer: (url: string, response: ServerResponse) => boolean) {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-engine-'))
+  const path = join(folder, 'engine.sock')
+  const server = createServer((request, response) => {
+    const url = request.url ?? ''
+    if (answer(url, response)) return
+    if (url.includes('/events')) {
+      response.writeHead(200).flushHeaders()
+      return
+    }
+    const version = { Version: '24.0.0', ApiVersion: '1.43', MinAPIVersion: '1.12', Arch: 'amd64', Os: 'linux' }
+    response.end(JSON.stringify(url === '/version' ? version : { Name: 'host' }))
+  })
+  await new Promise<void>((resolve) => server.listen(path, resolve))
+  return {
+    path,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections()
+      await new Promise((resolve) => server.close(resolve))
+      await rm(folder, { recursive: true })
+    },
+  }
+}
