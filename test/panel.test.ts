@@ -224,6 +224,7 @@ page('polls each second, backs off to some seconds, and only after five minutes 
   }
   assert.ok(failures > 60)
   assert.is(delayOf({ ...now, failures: 10_000, failingMs: 1e9 }), POLL.silentMs)
+  assert.is(delayOf({ ...now, failures: 1, failingMs: 1e9 }), 1000, 'somebody has come back to the page')
 })
 
 page('speed is that of the last seconds, and starts afresh when a download does', () => {

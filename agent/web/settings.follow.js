@@ -52,7 +52,8 @@ export function judge(follow, { operation: current, instance, history }) {
 /** Milliseconds until the next poll. `failures` in a row, `failingMs` since the last answer. */
 export function delayOf({ failures, failingMs, busy, managed }) {
   if (failures > 0) {
-    if (failingMs >= POLL.silentAfterMs) return POLL.silentMs
+    // somebody who comes back to the page begins with few failures: a few quick tries again, also after a long silence
+    if (failures > POLL.backOffMs.length && failingMs >= POLL.silentAfterMs) return POLL.silentMs
     return POLL.backOffMs[Math.min(failures, POLL.backOffMs.length) - 1]
   }
   return busy ? POLL.busyMs : managed ? POLL.idleMs : POLL.unmanagedMs

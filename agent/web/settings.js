@@ -196,6 +196,9 @@ function isBusy() {
   return status.state === 'in_flight' || (phase?.phase === 'unconfirmed' && sinceMs('unconfirmed') < UNCONFIRMED_MS)
 }
 
+/** No answer for long enough to say so; what is asked for now would get lost. */
+const isSilent = () => state.failures > 0 && state.failingMs >= 2000
+
 /** A new version may bring a new page. At most once a version, and only where the page itself is another one. */
 async function reloadOnce() {
   const { id, version } = state.status.instance
@@ -334,7 +337,7 @@ function render() {
   show(ui.unmanaged, !gate && unmanaged !== null)
   show(ui.card, !gate && unmanaged === null && status !== null)
   renderGate()
-  const quiet = failures === 0 || failingMs < 2000
+  const quiet = !isSilent()
   const key = failingMs >= POLL.silentAfterMs ? 'silence.long' : isBusy() ? 'silence.busy' : 'silence.short'
   const silence = quiet ? '' : t(key, { time: duration(failingMs) })
   put(ui.waitingText, silence || t('waiting'))
@@ -374,9 +377,11 @@ function renderGate() {
 function renderCard(status) {
   const { report, phase } = state
   const busy = isBusy()
+  const stuck = String(state.starting || isSilent())
+  for (const button of [ui.update, ui.rollback, ui.tagGo]) button.setAttribute('aria-disabled', stuck)
   renderVersions(status, report)
   put(ui.check, t(state.checking ? 'checking' : 'check'))
-  ui.check.setAttribute('aria-disabled', String(state.checking || busy))
+  ui.check.setAttribute('aria-disabled', String(state.checking || busy || isSilent()))
   show(ui.busy, busy)
   show(ui.actions, !busy)
   show(ui.backup, !busy && status.backup !== null)
@@ -390,10 +395,28 @@ function renderCard(status) {
   document.title = `${title} · ${location.host}`
 }
 
-function renderVersions({ instance, state: flow, operation }, report) {
-  // the check stage of the report may be older than a swap
-  const swapped = flow === 'in_flight' && operation?.stage === 'restart' ? operation.to : null
-  const installed = swapped ?? report?.installed ?? null
+/** Whether the last check is older than the last change: what it offers may be what is running by now. */
+function isOld(report, { instance, operation }) {
+  if (report === null) return false
+  return report.running !== instance.version || report.checkedAt < (operation?.finishedAt ?? '')
+}
+
+/** The tag on the disk. The last check tells, or, where that is older than a swap, the journal. */
+function installedOf(status, report) {
+  const { operation } = status
+  if (operation?.outcome === null && operation.stage === 'restart') return operation.to
+  if (!isOld(report, status)) return report?.installed ?? null
+  const { outcome = null, from, to } = operation ?? {}
+  if (outcome === 'updated' || outcome === 'rolled_back') return to
+  return outcome === 'reverted' ? from : report.installed
+}
+
+const isOffered = (status, report) =>
+  report?.updateAvailable === true && report.latest !== null && !isOld(report, status)
+
+function renderVersions(status, report) {
+  const { instance } = status
+  const installed = installedOf(status, report)
   const differs = installed !== null && installed !== instance.version
   put(ui.running, instance.version)
   put(ui.runningNote, t('running.since', { time: ago(instance.startedAt) }))
@@ -404,7 +427,7 @@ function renderVersions({ instance, state: flow, operation }, report) {
   const note = () => {
     if (report === null) return ''
     if (report.latest === null) return t(report.problem === null ? 'latest.none' : 'latest.unknown')
-    if (!report.updateAvailable) return t('latest.current')
+    if (!report.updateAvailable || report.latest === instance.version) return t('latest.current')
     return published ? t('latest.published', { time: ago(published) }) : ''
   }
   put(ui.latestNote, note())
@@ -414,13 +437,15 @@ function renderVersions({ instance, state: flow, operation }, report) {
   )
 }
 
-function renderActions({ instance }, report) {
-  const offered = report?.updateAvailable === true && report.latest !== null
-  const installed = report?.installed ?? instance.version
+function renderActions(status, report) {
+  const { instance, backup } = status
+  const offered = isOffered(status, report)
+  const installed = installedOf(status, report) ?? instance.version
   const apart = installed !== instance.version && !state.checking
   put(ui.mismatch, apart ? t('mismatch', { installed, running: instance.version }) : '')
   show(ui.mismatch, apart)
-  show(ui.offer, report !== null && (offered || report.latest !== null))
+  const isCurrent = report !== null && report.latest !== null && !offered && !isOld(report, status)
+  show(ui.offer, offered || isCurrent)
   show(ui.update, offered)
   put(ui.update, offered ? t('update.to', { to: report.latest }) : '')
   const size = offered && report.release?.sizeBytes ? t('update.offer', { size: bytes(report.release.sizeBytes) }) : ''
@@ -435,10 +460,8 @@ function renderActions({ instance }, report) {
   put(ui.notesText, notes)
   put(ui.tagProblem, state.tagProblem)
   ui.tag.setAttribute('aria-invalid', String(state.tagProblem !== ''))
-  const { backup } = state.status
   put(ui.backupText, backup === null ? '' : t('rollback.text', { to: backup }))
   put(ui.rollback, backup === null ? '' : t('rollback.to', { to: backup }))
-  for (const button of [ui.update, ui.rollback]) button.setAttribute('aria-disabled', String(state.starting))
 }
 
 function renderBusy({ instance }) {
@@ -465,7 +488,8 @@ function renderBusy({ instance }) {
         to,
       })
     }
-    if (phase.phase === 'probation') return t('detail.probation', { to, time: duration(sinceMs('probation')) })
+    if (phase.phase === 'probation')
+      return t('detail.probation', { to, time: duration(Math.max(1000, sinceMs('probation'))) })
     if (loading) {
       return [
         t('detail.download', {
@@ -613,7 +637,7 @@ function t(key, vars = {}) {
 const errorText = (code) => t(WORDS[language][`error.${code}`] === undefined ? 'error.unexpected' : `error.${code}`)
 /** Our sentence for the code, then the service's own words. */
 const because = ({ code, message }) =>
-  `${errorText(code).replace(STOP, '')}${language === 'zh' ? '：' : ': '}${message}`
+  [errorText(code).replace(STOP, ''), message].filter(Boolean).join(language === 'zh' ? '：' : ': ')
 /** @param {Answer} answer */
 const problemText = ({ code, body }) => [errorText(code), body.detail, body.hint].filter(Boolean).join(' ')
 
@@ -677,6 +701,8 @@ function putCode(element, text) {
   element.dataset.text = text
   element.replaceChildren(...text.split('`').map((part, index) => (index % 2 === 1 ? make('code', '', part) : part)))
 }
+
+const isEnabled = (button) => button.getAttribute('aria-disabled') !== 'true'
 
 function show(element, shown) {
   element.hidden = !shown
@@ -772,19 +798,19 @@ ui.language.addEventListener('click', () => {
   speak(next)
 })
 ui.check.addEventListener('click', () => {
-  if (ui.check.getAttribute('aria-disabled') === 'true') return
+  if (!isEnabled(ui.check)) return
   state.notice = ''
   void check(false)
 })
 ui.update.addEventListener('click', () => {
-  if (!state.starting) askUpdate(state.report.latest)
+  if (isEnabled(ui.update)) askUpdate(state.report.latest)
 })
 ui.rollback.addEventListener('click', () => {
-  if (!state.starting) askRollback()
+  if (isEnabled(ui.rollback)) askRollback()
 })
 ui.pick.addEventListener('submit', (event) => {
   event.preventDefault()
-  if (state.starting) return
+  if (!isEnabled(ui.tagGo)) return
   const tag = ui.tag.value.trim()
   state.tagProblem = /^v(0|[1-9]\d{0,8})(\.(0|[1-9]\d{0,8})){2}$/.test(tag) ? '' : t('other.bad')
   render()

@@ -59,10 +59,10 @@ const en = {
 
   'ask.update': 'Update to {to}?',
   'ask.update.text':
-    'The release is downloaded and verified, then takes over while {from} is serving. If it fails within its probation, {from} comes back by itself.',
+    'The release is downloaded and verified while {from} keeps serving, then it takes over. If it fails within its probation, {from} comes back by itself.',
   'ask.rollback': 'Roll back to {to}?',
   'ask.rollback.text':
-    'The backup executable takes over while {from} is serving; {from} becomes the backup. If it fails within its probation, {from} comes back by itself.',
+    'The backup executable starts while {from} keeps serving, then it takes over and {from} becomes the backup. If it fails within its probation, {from} comes back by itself.',
 
   'busy.update': 'Updating {from} to {to}',
   'busy.latest': 'Updating {from}',
@@ -149,7 +149,7 @@ const en = {
   'error.verify_failed': 'The release is not what it claims to be.',
   'error.swap_failed': 'The executable could not be put in place.',
   'error.restart_failed': 'The new version did not take over.',
-  'error.probation_failed': 'The new version failed in its probation.',
+  'error.probation_failed': '', // the service's own words say it
   'error.undo_failed': 'Putting the previous executable back failed too. Look at the host.',
   'error.interrupted': 'The operation was interrupted.',
   'error.unexpected': 'Something unexpected happened.',
@@ -213,11 +213,10 @@ const zh = {
   'rollback.to': '回滚到 {to}',
 
   'ask.update': '更新到 {to}？',
-  'ask.update.text':
-    '先下载并校验新版本，然后在 {from} 继续服务的同时完成交接。若新版本未通过试运行，将自动恢复 {from}。',
+  'ask.update.text': '{from} 继续服务，同时下载并校验新版本，然后交接。若新版本未通过试运行，将自动恢复 {from}。',
   'ask.rollback': '回滚到 {to}？',
   'ask.rollback.text':
-    '备份版本将在 {from} 继续服务的同时完成交接，{from} 成为新的备份。若未通过试运行，将自动恢复 {from}。',
+    '{from} 继续服务，同时启动备份版本，然后交接，{from} 成为新的备份。若未通过试运行，将自动恢复 {from}。',
 
   'busy.update': '正在从 {from} 更新到 {to}',
   'busy.latest': '正在更新 {from}',

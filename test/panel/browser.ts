@@ -4,7 +4,7 @@
 import { existsSync } from 'node:fs'
 import { chromium, type Browser, type BrowserContext, type BrowserContextOptions, type Page } from 'playwright-core'
 
-export type { Browser, Page } from 'playwright-core'
+export type { Browser, BrowserContextOptions, Page } from 'playwright-core'
 
 const EXECUTABLE = process.env['BATON_CHROMIUM'] ?? '/usr/bin/chromium'
 const ARGS = [
@@ -23,9 +23,9 @@ export const NO_BROWSER = existsSync(EXECUTABLE)
   ? null
   : `needs Chromium at ${EXECUTABLE} (Debian: apt-get install chromium)`
 
-export async function launch(environment: Record<string, string> = {}): Promise<Browser> {
+export async function launch(environment: Record<string, string> = {}, more: string[] = []): Promise<Browser> {
   const env = { ...(process.env as Record<string, string>), ...environment }
-  return await chromium.launch({ executablePath: EXECUTABLE, args: ARGS, env })
+  return await chromium.launch({ executablePath: EXECUTABLE, args: [...ARGS, ...more], env })
 }
 
 export interface Watched extends AsyncDisposable {

@@ -22,6 +22,8 @@ export interface InstallOptions {
   /** release notes of all of them; default: as they are */
   notes?: string
   basePath?: string
+  /** default: any free one */
+  port?: number
   managed?: boolean
   update?: UpdateSettings
 }
@@ -50,7 +52,7 @@ export async function installService(options: InstallOptions): Promise<Service> 
   const executable = join(home, 'app', 'beacon')
   const stateDirectory = join(home, 'state')
   const configPath = join(home, 'config.json')
-  const port = await freePort()
+  const port = options.port || (await freePort())
   await mkdir(join(home, 'app'))
   await mkdir(stateDirectory, { mode: 0o700 })
   await unpack(first, executable)

@@ -51,7 +51,7 @@ export async function serveStub({ basePath = '', password = TOKEN }: StubOptions
       if (world.status.backup === null) throw new BatonError('no_backup', 'there is no backup executable')
       return begin('rollback', world.status.backup)
     },
-    check: async () => world.report,
+    check: async () => ({ ...world.report, running: world.status.instance.version, checkedAt: secondsAgo(0) }),
     status: async () => world.status,
     assertManaged() {
       if (world.unmanaged === null) return

@@ -20,7 +20,7 @@ import {
 } from './browser.ts'
 import { installService, type Service, TOKEN } from './service.ts'
 
-const test = suite('panel, real service', { timeoutMs: 120_000, skip: NO_BROWSER })
+const test = suite('panel, real service', { timeoutMs: 240_000, skip: NO_BROWSER })
 const SETTLE_MS = 60_000
 
 let browser: Browser

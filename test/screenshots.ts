@@ -1,0 +1,196 @@
+// `npm run screenshots`: every state of the panel, light, dark, on a phone and in Chinese, into .cache/screenshots/, and the
+// ones that the documentation shows into docs/images/. A real service with real releases goes through all of them, but for the one that it cannot be in and managed too: unmanaged.
+//   npm run screenshots -- [--out DIR] [part of a name…]
+
+import { copyFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { parseArgs } from 'node:util'
+import { releases } from './fixtures/releases.ts'
+import {
+  type BrowserContextOptions,
+  comesTrue,
+  launch,
+  NO_BROWSER,
+  openPage,
+  type Page,
+  signIn,
+} from './panel/browser.ts'
+import { installService, type Service, TOKEN } from './panel/service.ts'
+import { NOTES, serveStub, TOKEN as STUB_TOKEN } from './panel/stub.ts'
+
+const ROOT = join(import.meta.dirname, '..')
+
+/** what README.md and docs/panel.md show */
+const PUBLISHED = [
+  'offer-light',
+  'download-dark',
+  'reverted-phone',
+  'updated-light',
+  'probation-chinese',
+  'unmanaged-light',
+]
+const HOST = 'beacon.example.org'
+const PORT = 8080
+const DOWNLOAD_MS = 20_000
+
+const LOOKS = {
+  light: { colorScheme: 'light', viewport: { width: 840, height: 480 }, deviceScaleFactor: 1.5 },
+  dark: { colorScheme: 'dark', viewport: { width: 840, height: 480 }, deviceScaleFactor: 1.5 },
+  phone: { colorScheme: 'light', viewport: { width: 390, height: 640 }, deviceScaleFactor: 2, isMobile: true },
+  chinese: { colorScheme: 'dark', viewport: { width: 840, height: 480 }, deviceScaleFactor: 1.5, locale: 'zh-CN' },
+} as const satisfies Record<string, BrowserContextOptions>
+
+/** The one font that looks the same everywhere, where it is installed (Debian: fonts-inter, fonts-jetbrains-mono). */
+const FONTS = `<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig>
+<include ignore_missing="yes">/etc/fonts/fonts.conf</include>
+<match target="pattern"><test name="family"><string>system-ui</string></test>
+<edit name="family" mode="prepend" binding="strong"><string>Inter</string></edit></match>
+<match target="pattern"><test name="family"><string>sans-serif</string></test>
+<edit name="family" mode="prepend" binding="strong"><string>Inter</string></edit></match>
+</fontconfig>`
+
+interface Tab {
+  look: string
+  page: Page
+}
+
+const { values, positionals } = parseArgs({
+  options: { out: { type: 'string', default: join(ROOT, '.cache', 'screenshots') } },
+  allowPositionals: true,
+})
+
+async function main(): Promise<void> {
+  if (NO_BROWSER !== null) throw new Error(NO_BROWSER)
+  await mkdir(values.out, { recursive: true })
+  const work = await mkdtemp(join(tmpdir(), 'baton-screenshots-'))
+  const fonts = join(work, 'fonts.conf')
+  await writeFile(fonts, FONTS)
+  const browser = await launch({ FONTCONFIG_FILE: fonts }, [`--host-resolver-rules=MAP ${HOST} 127.0.0.1`])
+  const tabs = await Promise.all(
+    Object.entries(LOOKS).map(async ([look, options]) => ({ look, page: (await openPage(browser, options)).page })),
+  )
+  try {
+    await managed(tabs)
+    await unmanaged(tabs)
+  } finally {
+    await browser.close()
+    await rm(work, { recursive: true, force: true })
+  }
+}
+
+async function managed(tabs: readonly Tab[]): Promise<void> {
+  const list = await releases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }, { tag: 'v1.2.0', fault: 'dies-after-5s' }])
+  await using service = await installService({
+    releases: list,
+    notes: NOTES,
+    port: (await isFree(PORT)) ? PORT : 0,
+    update: { probationMs: 15_000 },
+  })
+  const { feed } = service
+  const url = service.url.replace('127.0.0.1', HOST)
+  const [first] = tabs
+  if (first === undefined) return
+  feed.faults.onlyTags = ['v1.1.0', 'v1.0.0']
+
+  await each(tabs, async ({ page }) => void (await page.goto(`${url}/web/settings.html`)))
+  await shoot(tabs, 'token')
+  await each(tabs, async ({ page }) => {
+    await signIn(page, url, TOKEN)
+    await page.waitForSelector('#update:visible')
+    await page.click('#notesTitle')
+    await page.mouse.move(0, 0)
+  })
+  await shoot(tabs, 'offer')
+  await each(tabs, async ({ page }) => await page.click('#update'))
+  await shoot(tabs, 'confirm')
+  await each(tabs.slice(1), async ({ page }) => await page.click('#no'))
+
+  feed.throttle(((await sizeOf(service)) / DOWNLOAD_MS) * 1000)
+  await first.page.click('#yes')
+  await each(tabs, async ({ page }) => {
+    await page.waitForSelector('#progress[value]')
+    await comesTrue(page, `progress.value / progress.max > 0.55 && /\\/(s|秒)/.test(detail.textContent)`, 60_000)
+  })
+  await shoot(tabs, 'download')
+  feed.throttle(undefined)
+  await each(
+    tabs,
+    async ({ page }) => await comesTrue(page, `/probation for|试运行 \\d/.test(detail.textContent)`, 60_000),
+  )
+  await shoot(tabs, 'probation')
+  await each(tabs, async ({ page }) => {
+    await page.waitForSelector('#outcome:visible', { timeout: 60_000 })
+    await page.waitForSelector('#check[aria-disabled=false]')
+  })
+  await shoot(tabs, 'updated')
+
+  delete feed.faults.onlyTags
+  await each(tabs, async ({ page }) => {
+    await page.click('#check')
+    await comesTrue(page, `latest.textContent === 'v1.2.0'`)
+  })
+  await first.page.click('#update')
+  await first.page.click('#yes')
+  await each(tabs, async ({ page }) => {
+    await comesTrue(page, `outcome.checkVisibility() && outcome.className === 'bad'`, 60_000)
+    await page.waitForSelector('#check[aria-disabled=false]')
+  })
+  await shoot(tabs, 'reverted')
+
+  feed.faults.status = 503
+  await each(tabs, async ({ page }) => {
+    await page.click('#dismiss')
+    await page.click('#check')
+    await page.waitForSelector('#problem:visible')
+  })
+  await shoot(tabs, 'feed-down')
+  await service.kill()
+  await each(tabs, async ({ page }) => void (await page.waitForSelector('#silence:visible')))
+  await shoot(tabs, 'silence')
+}
+
+async function unmanaged(tabs: readonly Tab[]): Promise<void> {
+  const stub = await serveStub()
+  stub.world.unmanaged = {
+    detail: 'this is a container; its image is what gets updated',
+    reason: 'container',
+    route: 'pull the new image, then recreate the container: `deploy-container.sh --release latest`',
+  }
+  await each(tabs, async ({ page }) => await signIn(page, stub.url.replace('127.0.0.1', HOST), STUB_TOKEN))
+  await shoot(tabs, 'unmanaged')
+  await stub.close()
+}
+
+async function shoot(tabs: readonly Tab[], state: string): Promise<void> {
+  for (const { look, page } of tabs) {
+    const name = `panel-${state}-${look}.png`
+    if (positionals.length > 0 && !positionals.some((part) => name.includes(part))) continue
+    const path = join(values.out, name)
+    await page.screenshot({ path, fullPage: state !== 'confirm' })
+    process.stdout.write(`${name}\n`)
+    if (PUBLISHED.includes(`${state}-${look}`)) await copyFile(path, join(ROOT, 'docs', 'images', name))
+  }
+}
+
+async function each(tabs: readonly Tab[], act: (tab: Tab) => Promise<void>): Promise<void> {
+  await Promise.all(tabs.map(act))
+}
+
+async function sizeOf(service: Service): Promise<number> {
+  const report = (await (await service.ask('POST', '/check')).json()) as { release: { sizeBytes: number } }
+  return report.release.sizeBytes
+}
+
+async function isFree(port: number): Promise<boolean> {
+  const server = createServer()
+  const free = await new Promise<boolean>((resolve) => {
+    server.once('error', () => resolve(false))
+    server.listen(port, '127.0.0.1', () => resolve(true))
+  })
+  if (free) await new Promise((resolve) => server.close(resolve))
+  return free
+}
+
+await main()
