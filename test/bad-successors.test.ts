@@ -153,7 +153,7 @@ function judge({ mode, ok: answered, lost, closed, errors, slices }: Totals, pha
 }
 
 function startLoads(home: Install): Load[] {
-  const common = { port: home.port ?? 0, path: '/version', clients: 4, thinkMs: [10, 30] as [number, number] }
+  const common = { port: home.port ?? 0, path: '/version', clients: 3, thinkMs: [20, 50] as [number, number] }
   return [startLoad({ ...common, mode: 'fresh' }), startLoad({ ...common, mode: 'keepalive', afterClose: 'reopen' })]
 }
 

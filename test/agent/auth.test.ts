@@ -1,0 +1,109 @@
+// Who may ask, and how fast.
+
+import { FAILURE_FORGOTTEN_MS, FAILURES_AT_ONCE, makeGuard } from '../../agent/auth.ts'
+import type { BatonError } from '../../agent/errors.ts'
+import { is, not, ok, throws, withCode } from '../assert.ts'
+import { suite } from '../suite.ts'
+
+const PASSWORD = 'correct-horse'
+const HERE = '192.0.2.1'
+
+const test = suite('auth')
+
+/** A guard with a clock that stands still until it is told otherwise. */
+function guarded(password: string | null = PASSWORD) {
+  let now = 1_000_000
+  const guard = makeGuard(password, () => now)
+  return {
+    guard,
+    fail: (times: number, address = HERE) => {
+      for (let i = 0; i < times; i++) throws(() => guard('Bearer wrong', address), withCode('unauthorized'))
+    },
+    wait: (ms: number) => (now += ms),
+  }
+}
+
+test('lets the right token pass, in any case of the scheme and with any number of spaces', () => {
+  const { guard } = guarded()
+  for (const scheme of ['Bearer', 'bearer', 'BEARER']) guard(`${scheme} ${PASSWORD}`, HERE)
+  guard(`Bearer    ${PASSWORD}`, HERE)
+})
+
+test('refuses everything else, and never shows what it was', () => {
+  const wrongs = [
+    undefined,
+    '',
+    PASSWORD,
+    'Bearer',
+    'Bearer ',
+    `Bearer ${PASSWORD} `,
+    `Bearer ${PASSWORD}x`,
+    `Bearer ${PASSWORD.slice(1)}`,
+    `Bearer ${PASSWORD.toUpperCase()}`,
+    `Basic ${PASSWORD}`,
+    ` Bearer ${PASSWORD}`,
+    `Bearer ${PASSWORD}${' '.repeat(5000)}`,
+  ]
+  for (const [i, wrong] of wrongs.entries()) {
+    const { guard } = guarded()
+    const error = throws(() => guard(wrong, HERE), withCode('unauthorized')) as BatonError
+    const told = JSON.stringify([error.message, error.hint, error.members])
+    ok(!told.includes(PASSWORD) && !told.includes('5000'), `${i}: ${told}`)
+  }
+})
+
+test('takes a password that is not ASCII as bytes of UTF-8, as a header carries it', () => {
+  const { guard } = guarded('pässwörd-密码')
+  guard(`Bearer ${Buffer.from('pässwörd-密码').toString('latin1')}`, HERE)
+  throws(() => guard(`Bearer ${Buffer.from('passwörd-密码').toString('latin1')}`, HERE), withCode('unauthorized'))
+})
+
+test('without a password nobody passes, whatever they bring, and nobody is counted', () => {
+  const { guard } = guarded(null)
+  for (const value of [undefined, 'Bearer ', 'Bearer null', 'Bearer undefined', 'Bearer ""']) {
+    for (let i = 0; i < 50; i++) throws(() => guard(value, HERE), withCode('no_password'))
+  }
+})
+
+test('slows an address down after so many failures, the right token too, and says for how long', () => {
+  const { guard, fail, wait } = guarded()
+  fail(FAILURES_AT_ONCE)
+  const error = throws(() => guard(`Bearer ${PASSWORD}`, HERE), withCode('too_many_failures')) as BatonError
+  const seconds = Number(error.members['retryAfterSeconds'])
+  is(seconds, FAILURE_FORGOTTEN_MS / 1000)
+  wait(seconds * 1000 - 1)
+  throws(() => guard(`Bearer ${PASSWORD}`, HERE), withCode('too_many_failures'))
+  wait(1)
+  guard(`Bearer ${PASSWORD}`, HERE)
+})
+
+test('being refused for that does not count: the wait does not grow', () => {
+  const { guard, fail, wait } = guarded()
+  fail(FAILURES_AT_ONCE)
+  for (let i = 0; i < 1000; i++) throws(() => guard('Bearer wrong', HERE), withCode('too_many_failures'))
+  wait(FAILURE_FORGOTTEN_MS)
+  fail(1)
+  throws(() => guard('Bearer wrong', HERE), withCode('too_many_failures'))
+})
+
+test('forgives an address that has been right, and all of it in time', () => {
+  const { guard, fail, wait } = guarded()
+  fail(FAILURES_AT_ONCE - 1)
+  guard(`Bearer ${PASSWORD}`, HERE)
+  fail(FAILURES_AT_ONCE)
+  wait(FAILURE_FORGOTTEN_MS * FAILURES_AT_ONCE)
+  fail(FAILURES_AT_ONCE)
+})
+
+test('counts each address apart, and remembers no more than its bound', () => {
+  const { guard, fail } = guarded()
+  fail(FAILURES_AT_ONCE)
+  guard(`Bearer ${PASSWORD}`, '192.0.2.2')
+  const before = process.memoryUsage().heapUsed
+  for (let i = 0; i < 50_000; i++) throws(() => guard('Bearer wrong', `2001:db8::${i.toString(16)}`))
+  globalThis.gc?.()
+  ok(process.memoryUsage().heapUsed - before < 100 * 1024 * 1024)
+  not.instance(guard, Error)
+})
+
+test.run()

@@ -1,0 +1,160 @@
+// The journal on a real disk.
+
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { makeDisk } from '../../agent/disk.ts'
+import { finish, type Journal, type JournalState, makeJournal, markBad } from '../../agent/journal.ts'
+import { HISTORY_MAX, type Operation } from '../../agent/state.ts'
+import { equal, is, match, ok, rejects } from '../assert.ts'
+import { suite } from '../suite.ts'
+
+const EMPTY: JournalState = { format: 1, operation: null, history: [], bad: [], probation: null }
+
+const test = suite('journal')
+
+async function inFolder(body: (journal: Journal, folder: string, warnings: string[]) => Promise<void>): Promise<void> {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-journal-'))
+  const warnings: string[] = []
+  try {
+    await body(
+      makeJournal(makeDisk(), folder, (message) => void warnings.push(message)),
+      folder,
+      warnings,
+    )
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
+}
+
+function operation(id: string, to: string | null = 'v1.1.0', kind: Operation['kind'] = 'update'): Operation {
+  return {
+    id,
+    kind,
+    from: 'v1.0.0',
+    to,
+    stage: 'restart',
+    progress: null,
+    startedAt: '2026-11-21T09:00:00.000Z',
+    finishedAt: null,
+    outcome: null,
+    error: null,
+    handover: null,
+  }
+}
+
+test('is empty where there is none, and reading makes none', async () => {
+  await inFolder(async (journal, folder) => {
+    equal(await journal.read(), EMPTY)
+    equal(await readdir(folder), [])
+  })
+})
+
+test('a change is on the disk when it resolves, for the owner only, and nothing is left beside it', async () => {
+  await inFolder(async (journal, folder) => {
+    const state = await journal.change((now) => void (now.operation = operation('a')))
+    is(state.operation?.id, 'a')
+    equal(await makeJournal(makeDisk(), folder).read(), state)
+    is((await stat(journal.path)).mode & 0o777, 0o600)
+    is((await stat(join(folder, 'update'))).mode & 0o777, 0o700)
+    equal(await readdir(join(folder, 'update')), ['journal.json'])
+  })
+})
+
+test('changes that come at once are made one after the other', async () => {
+  await inFolder(async (journal) => {
+    await Promise.all(
+      Array.from({ length: 40 }, (_, i) => journal.change((now) => markBad(now, `v1.0.${i}`, 'one of forty'))),
+    )
+    is((await journal.read()).bad.length, 40)
+  })
+})
+
+test('a change that throws changes nothing, and the next one goes on', async () => {
+  await inFolder(async (journal) => {
+    await rejects(
+      journal.change(() => {
+        throw new Error('on purpose')
+      }),
+      'on purpose',
+    )
+    await journal.change((now) => markBad(now, 'v1.0.1', 'x'))
+    is((await journal.read()).bad.length, 1)
+  })
+})
+
+test('keeps the newest of a long history and of many bad releases', async () => {
+  await inFolder(async (journal) => {
+    const state = await journal.change((now) => {
+      for (let i = 0; i < HISTORY_MAX + 20; i++) {
+        now.operation = operation(`${i}`, `v1.0.${i}`)
+        finish(now, { outcome: 'reverted', error: { code: 'probation_failed', message: 'x' } })
+      }
+      for (let i = 0; i < 150; i++) markBad(now, `v2.0.${i}`, 'x')
+    })
+    is(state.history.length, HISTORY_MAX)
+    is(state.history[0]?.id, `${HISTORY_MAX + 19}`)
+    is(state.bad.length, 100)
+    is(state.bad.at(-1)?.tag, 'v2.0.149')
+  })
+})
+
+test('what cannot be read is kept aside, said, and not stood upon', async () => {
+  const whole = JSON.stringify({ ...EMPTY, operation: operation('a') })
+  const damaged = [
+    '',
+    'null',
+    '[]',
+    '{}',
+    '"text"',
+    whole.slice(0, -10),
+    `${whole}}`,
+    JSON.stringify({ ...EMPTY, format: 2 }),
+    JSON.stringify({ ...EMPTY, history: {} }),
+    JSON.stringify({ format: 1, history: [], bad: [] }),
+    '\u0000'.repeat(4096),
+    `${' '.repeat(5 * 1024 * 1024)}${whole}`,
+  ]
+  for (const text of damaged) {
+    await inFolder(async (journal, _folder, warnings) => {
+      await mkdir(join(journal.path, '..'))
+      await writeFile(journal.path, text)
+      equal(await journal.read(), EMPTY, text.slice(0, 40))
+      match(warnings.join(), /cannot be read/)
+      is(await readFile(`${journal.path}.damaged`, 'utf8'), text)
+      await journal.change((now) => markBad(now, 'v1.0.1', 'x'))
+      is((await journal.read()).bad.length, 1)
+    })
+  }
+})
+
+test('the end of an operation goes into the history once, and ends its probation', () => {
+  const state = structuredClone(EMPTY)
+  finish(state, { outcome: 'updated', error: null })
+  equal(state, EMPTY, 'there is nothing to end')
+  state.operation = operation('a')
+  state.probation = { operationId: 'a', kind: 'update', from: 'v1.0.0', to: 'v1.1.0', since: '', failures: 1 }
+  finish(state, { outcome: 'updated', error: null })
+  finish(state, { outcome: 'failed', error: { code: 'unexpected', message: 'too late' } })
+  is(state.operation.outcome, 'updated')
+  ok(state.operation.finishedAt !== null)
+  equal(state.history, [state.operation])
+  is(state.probation, null)
+})
+
+test('a release is bad from its revert until it has been updated to', () => {
+  const state = structuredClone(EMPTY)
+  const end = (id: string, outcome: 'reverted' | 'failed' | 'updated', to: string | null = 'v1.1.0') => {
+    state.operation = operation(id, to)
+    finish(state, { outcome, error: outcome === 'updated' ? null : { code: 'probation_failed', message: 'it died' } })
+    return state.bad.map(({ tag, reason }) => `${tag}: ${reason}`)
+  }
+  equal(end('1', 'failed'), [], 'a download that fails says nothing about the release')
+  equal(end('2', 'reverted'), ['v1.1.0: it died'])
+  equal(end('3', 'reverted'), ['v1.1.0: it died'], 'once')
+  equal(end('4', 'updated', 'v1.2.0'), ['v1.1.0: it died'], 'another one')
+  equal(end('5', 'updated'), [])
+  equal(end('6', 'reverted', null), [])
+})
+
+test.run()

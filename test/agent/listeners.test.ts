@@ -1,0 +1,161 @@
+// Listening sockets one by one: the spare, the queue, the name of a unix socket. The handover over them is in
+// test/listeners.test.ts and test/switches.test.ts.
+
+import { once } from 'node:events'
+import { chmod, mkdtemp, readdir, rm, stat } from 'node:fs/promises'
+import { createServer, type Server } from 'node:http'
+import { createSecureServer } from 'node:http2'
+import { createServer as createTlsServer } from 'node:https'
+import { connect, createServer as createNetServer, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import {
+  bind,
+  closeListener,
+  inheritableFd,
+  isPortShared,
+  keyOf,
+  type Listener,
+  listenAgain,
+  type ListenerSpec,
+  makeListener,
+  stopAccepting,
+} from '../../agent/handover/listeners.ts'
+import { missingInternals } from '../../agent/handover/internals.ts'
+import { freePort } from '../fixtures/install.ts'
+import { equal, is, match, not, ok, rejects, throws, withCode } from '../assert.ts'
+import { suite } from '../suite.ts'
+
+const test = suite('listening')
+
+const answering = (): Server => createServer((_request, response) => response.end('here'))
+
+/** Bound, and closed at the end of the scope. */
+async function bound(spec: Partial<ListenerSpec> = {}): Promise<Listener & AsyncDisposable> {
+  const full = { server: answering(), port: spec.path === undefined ? await freePort() : undefined, ...spec }
+  const exact = Object.fromEntries(
+    Object.entries(full).filter(([, value]) => value !== undefined),
+  ) as unknown as ListenerSpec
+  const listener = makeListener(exact)
+  await bind(listener, exact)
+  return Object.assign(listener, {
+    [Symbol.asyncDispose]: () => {
+      closeListener(listener)
+      ;(listener.server as Server).closeAllConnections()
+      return Promise.resolve()
+    },
+  })
+}
+
+/** What comes back to a request on a connection of its own; rejects where it is refused or reset. */
+async function ask(address: string): Promise<string> {
+  const socket = address.startsWith('/') ? connect(address) : connect(Number(address.split(':').at(-1)), '127.0.0.1')
+  return await answerOn(socket)
+}
+
+async function answerOn(socket: Socket): Promise<string> {
+  socket.write('GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n')
+  let text = ''
+  for await (const part of socket) text += String(part)
+  return text.split('\r\n\r\n')[1] ?? ''
+}
+
+test('what waits in the queue while nobody accepts is answered once it is listened on again', async () => {
+  await using listener = await bound()
+  match(await ask(listener.address), 'here')
+  ok(listener.spare !== null && listener.spare !== inheritableFd({ ...listener, spare: null }))
+  for (let round = 0; round < 3; round++) {
+    stopAccepting(listener)
+    stopAccepting(listener)
+    const waiting = Array.from({ length: 20 }, () => ask(listener.address))
+    const first = connect(Number(listener.address.split(':')[1]), '127.0.0.1')
+    await once(first, 'connect')
+    await listenAgain(listener)
+    for (const answer of await Promise.all([...waiting, answerOn(first)])) match(answer, 'here')
+    not.equal(listener.spare, null, 'a spare for the next time')
+  }
+})
+
+test('once it is closed for good nobody can connect, and there is nothing to listen on again', async () => {
+  const listener = await bound()
+  closeListener(listener)
+  closeListener(listener)
+  await rejects(ask(listener.address), withCode('ECONNREFUSED'))
+  await rejects(listenAgain(listener), withCode('undo_failed'))
+})
+
+test('a port that somebody has is told with its address', async () => {
+  const taker = createNetServer()
+  taker.listen(0, '127.0.0.1')
+  await once(taker, 'listening')
+  const { port } = taker.address() as { port: number }
+  await rejects(bound({ port }), new RegExp(`listening on 127\\.0\\.0\\.1:${port}: .*EADDRINUSE`))
+  is(await isPortShared(port), true)
+  await new Promise((resolve) => taker.close(resolve))
+  is(await isPortShared(port), false)
+  is(await isPortShared(0), false)
+})
+
+test('a name is resolved, and a host that is not ours is refused', async () => {
+  await using listener = await bound({ host: 'localhost' })
+  match(listener.address, /^(127\.0\.0\.1|\[::1\]):\d+$/)
+  is(listener.key, keyOf({ server: listener.server, host: 'localhost', port: Number(listener.key.split(':')[1]) }))
+  await rejects(bound({ host: '192.0.2.1' }), /listening on 192\.0\.2\.1:\d+: .*EADDRNOTAVAIL/)
+})
+
+test('a unix socket has its mode, survives the process that made it, and is taken from nobody who lives', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-listen-'))
+  try {
+    const path = join(folder, 's.sock')
+    const first = await bound({ path, mode: 0o600 })
+    is((await stat(path)).mode & 0o777, 0o600)
+    match(await ask(path), 'here')
+    await rejects(bound({ path }), /another process is listening there/)
+    match(await ask(path), 'here', 'and is left as it was')
+    closeListener(first)
+    ok((await stat(path)).isSocket(), 'the name is no process’s: a successor goes on under it')
+    await using second = await bound({ path })
+    match(await ask(path), 'here', 'a name that nobody listens on is taken over')
+    is((await stat(path)).mode & 0o777, 0o660)
+    equal(await readdir(folder), ['s.sock'])
+    is(second.key, path)
+    await rejects(bound({ path: join(folder, 'x'.repeat(100)) }), /expected a socket path of at most 90 bytes/)
+  } finally {
+    await chmod(folder, 0o700)
+    await rm(folder, { recursive: true, force: true })
+  }
+})
+
+test('only connections of plain HTTP/1.1 can be given away', () => {
+  is(makeListener({ server: answering() }).movable, true)
+  is(makeListener({ server: createTlsServer() }).movable, false)
+  is(makeListener({ server: createSecureServer() }).movable, false)
+  is(makeListener({ server: createNetServer() }).movable, false)
+})
+
+test('a server that listens already is refused: its socket could not be handed on', async () => {
+  const server = answering()
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  throws(() => makeListener({ server }), withCode('invalid_settings'))
+  await new Promise((resolve) => server.close(resolve))
+})
+
+test('this Node has every private part that the handover needs', async () => {
+  await using listener = await bound()
+  equal(missingInternals(listener.server), [])
+})
+
+test('open connections are known, and forgotten when they end', async () => {
+  await using listener = await bound()
+  const socket = connect(Number(listener.address.split(':')[1]), '127.0.0.1')
+  await once(listener.server, 'connection')
+  is(listener.sockets.size, 1)
+  const [accepted] = listener.sockets
+  const closed = once(accepted as Socket, 'close')
+  socket.destroy()
+  await closed
+  is(listener.sockets.size, 0)
+})
+
+test.run()

@@ -1,0 +1,199 @@
+// The endpoints over a real socket, with an updater that does nothing but say what it was asked.
+
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, request, type Server } from 'node:http'
+import { type AddressInfo, connect } from 'node:net'
+import { makeGuard } from '../../agent/auth.ts'
+import { BatonError, type ErrorCode, MEANINGS } from '../../agent/errors.ts'
+import type { LogEvent } from '../../agent/log.ts'
+import { makeRoutes, type Updater } from '../../agent/routes.ts'
+import type { Operation } from '../../agent/state.ts'
+import { equal, is, match, ok } from '../assert.ts'
+import { conforms } from '../lab/openapi.ts'
+import { suite } from '../suite.ts'
+
+const TOKEN = 'secret-token'
+const OPERATION: Operation = {
+  id: 'an-id',
+  kind: 'update',
+  from: 'v1.0.0',
+  to: null,
+  stage: 'check',
+  progress: null,
+  startedAt: '2026-11-21T09:00:00.000Z',
+  finishedAt: null,
+  outcome: null,
+  error: null,
+  handover: null,
+}
+
+const test = suite('routes')
+
+interface Served extends AsyncDisposable {
+  port: number
+  asked: unknown[][]
+  events: LogEvent[]
+  /** requests that were left to the application */
+  others: string[]
+  ask(
+    method: string,
+    path: string,
+    body?: string,
+    token?: string | null,
+  ): Promise<{ status: number; headers: IncomingMessage['headers']; body: string }>
+}
+
+async function served(updater: Partial<Updater> = {}, basePath = ''): Promise<Served> {
+  const asked: unknown[][] = []
+  const events: LogEvent[] = []
+  const others: string[] = []
+  const note = (...what: unknown[]) => {
+    asked.push(what)
+    return Promise.reject(new BatonError('no_backup', 'there is none'))
+  }
+  const all: Updater = {
+    update: (tag) => note('update', tag),
+    rollback: () => note('rollback'),
+    check: () => note('check'),
+    status: () => note('status'),
+    assertManaged: () => {},
+    ...updater,
+  }
+  const routes = makeRoutes(basePath, makeGuard(TOKEN), all, (event) => void events.push(event))
+  const server: Server = createServer((incoming, response) => {
+    if (routes(incoming, response)) return
+    others.push(incoming.url ?? '')
+    response.end('the application')
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  return {
+    port,
+    asked,
+    events,
+    others,
+    ask: (method, path, body, token = TOKEN) =>
+      new Promise((resolve, reject) => {
+        const headers = token === null ? {} : { authorization: `Bearer ${token}` }
+        const sent = request({ host: '127.0.0.1', port, method, path, headers, agent: false }, (response) => {
+          let text = ''
+          response.on('data', (part: Buffer) => (text += part.toString()))
+          response.on('end', () => resolve({ status: response.statusCode ?? 0, headers: response.headers, body: text }))
+          response.on('error', reject)
+        })
+        sent.on('error', reject)
+        sent.end(body)
+      }),
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections()
+      await new Promise((resolve) => server.close(resolve))
+    },
+  }
+}
+
+test('asks the updater for what the request says', async () => {
+  await using service = await served({ update: (tag) => Promise.resolve({ ...OPERATION, to: tag }) })
+  for (const [body, to] of [
+    ['', null],
+    ['  \n', null],
+    ['{}', null],
+    ['{"tag":"v1.2.3"}', 'v1.2.3'],
+    [' {"tag" : "v0.0.0" } ', 'v0.0.0'],
+  ] as const) {
+    const answer = await service.ask('POST', '/admin/update', body)
+    conforms({ method: 'POST', path: '/admin/update', ...answer })
+    is(answer.status, 202)
+    is(answer.headers['location'], '/admin/update/status')
+    is((JSON.parse(answer.body) as Operation).to, to)
+  }
+  await service.ask('POST', '/admin/update/rollback')
+  await service.ask('POST', '/admin/update/check', '{}')
+  await service.ask('GET', '/admin/update/status?x=1')
+  equal(service.asked, [['rollback'], ['check'], ['status']])
+})
+
+test('takes what is below its prefix and leaves the rest to the application', async () => {
+  await using service = await served({}, '/beacon')
+  const own = [
+    '/beacon/admin/update',
+    '/beacon/admin/update/x',
+    '/beacon/admin/update?x',
+    '/beacon/admin/update/status/',
+  ]
+  const others = [
+    '/',
+    '/admin/update',
+    '/beacon/admin/updates',
+    '/beacon/admin',
+    '/beaconx/admin/update',
+    '//beacon/admin/update',
+  ]
+  for (const path of own) ok((await service.ask('GET', path, '', null)).status === 401, path)
+  for (const path of others) is((await service.ask('GET', path)).body, 'the application')
+  equal(service.others, others)
+  equal(service.asked, [])
+})
+
+test('each code that an endpoint can refuse with has its status and a problem document', async () => {
+  for (const code of Object.keys(MEANINGS) as ErrorCode[]) {
+    const refusal = new BatonError(code, 'it is so', { hint: 'do this', members: { retryAfterSeconds: 7, extra: 'x' } })
+    await using service = await served({ status: () => Promise.reject(refusal) })
+    const { status, headers, body } = await service.ask('GET', '/admin/update/status')
+    is(status, MEANINGS[code].status, code)
+    is(headers['content-type'], 'application/problem+json')
+    is(headers['cache-control'], 'no-store')
+    is(headers['retry-after'], '7')
+    const { type, title } = JSON.parse(body) as { type: string; title: string }
+    equal(JSON.parse(body), {
+      type,
+      title,
+      status,
+      detail: 'it is so',
+      code,
+      hint: 'do this',
+      retryAfterSeconds: 7,
+      extra: 'x',
+    })
+    ok(type.includes(code) && title.length > 5)
+  }
+})
+
+test('what nobody foresaw is told to the log, and to the client only that it happened', async () => {
+  await using service = await served({ status: () => Promise.reject(new TypeError('x.secret is not a function')) })
+  const { status, body } = await service.ask('GET', '/admin/update/status')
+  is(status, 500)
+  is((JSON.parse(body) as { code: string }).code, 'unexpected')
+  ok(!body.includes('x.secret'), body)
+  match(JSON.stringify(service.events), /x\.secret is not a function/)
+})
+
+test('nothing is asked of the updater before the token, the path, the method and the body are right', async () => {
+  await using service = await served({
+    assertManaged: () => {
+      throw new BatonError('not_managed', 'by hand', { members: { reason: 'no_receipt' } })
+    },
+  })
+  is((await service.ask('POST', '/admin/update', '{', null)).status, 401)
+  is((await service.ask('POST', '/admin/update/x', '{')).status, 404)
+  is((await service.ask('GET', '/admin/update')).status, 405)
+  is((await service.ask('POST', '/admin/update', '{')).status, 501)
+  equal(service.asked, [])
+})
+
+test('a client that leaves in the middle of its body harms nobody', async () => {
+  await using service = await served()
+  for (let i = 0; i < 20; i++) {
+    const socket = connect(service.port, '127.0.0.1')
+    await once(socket, 'connect')
+    const head = `POST /admin/update HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${TOKEN}\r\nContent-Length: 100\r\n\r\n{"tag":`
+    await new Promise((resolve) => socket.write(head, resolve))
+    if (i % 2 === 0) socket.destroy()
+    else socket.resetAndDestroy()
+  }
+  is((await service.ask('GET', '/admin/update/status')).status, 404)
+  equal(service.asked, [['status']])
+  equal(service.events, [])
+})
+
+test.run()

@@ -1,0 +1,69 @@
+// What an author gives to `embed()`.
+
+import { type EmbedOptions, readSettings, UPDATE_BOUNDS } from '../../agent/settings.ts'
+import { equal, is, ok, throws, withCode } from '../assert.ts'
+import { suite } from '../suite.ts'
+
+const LEAST: EmbedOptions = {
+  service: 'beacon',
+  tag: 'v1.0.0',
+  password: 'x',
+  feed: null,
+  stateDirectory: '/var/lib/b',
+}
+
+const test = suite('settings')
+
+test('have a default for all that is not asked for, and are frozen', () => {
+  const settings = readSettings(LEAST)
+  equal(settings.update, { probationMs: 30_000, readyMs: 60_000, drainMs: 30_000, stallMs: 30_000, hangMs: 5000 })
+  equal([settings.database, settings.healthPath, settings.basePath], [null, null, ''])
+  ok(Object.isFrozen(settings) && Object.isFrozen(settings.update))
+  settings.onDrain()
+})
+
+test('an empty password is none: it must never be a password that anybody can guess', () => {
+  is(readSettings({ ...LEAST, password: '' }).password, null)
+  is(readSettings({ ...LEAST, password: null }).password, null)
+})
+
+test('each number is taken within its bounds, and refused beyond', () => {
+  for (const [name, [lowest, highest]] of Object.entries(UPDATE_BOUNDS)) {
+    for (const value of [lowest, highest])
+      is(readSettings({ ...LEAST, update: { [name]: value } }).update[name as 'drainMs'], value)
+    for (const value of [lowest - 1, highest + 1, lowest + 0.5, NaN, Infinity, '5', null]) {
+      if (value === null) continue // as good as absent
+      const update = { [name]: value } as Record<string, number>
+      const { message } = throws(() => readSettings({ ...LEAST, update }), withCode('invalid_settings'))
+      ok(message.includes(`update.${name}`), message)
+    }
+  }
+})
+
+test('every fault is told at once', () => {
+  const wrong = {
+    service: 'Beacon!',
+    tag: '1.0.0',
+    password: 7,
+    feed: '',
+    stateDirectory: 'state',
+    database: 'beacon.db',
+    executable: './beacon',
+    healthPath: 'healthz',
+    basePath: 'beacon/',
+    update: { probationMs: -1, hangMs: 1 },
+  } as unknown as EmbedOptions
+  const { message } = throws(() => readSettings(wrong), withCode('invalid_settings'))
+  for (const name of Object.keys(wrong).filter((key) => key !== 'update'))
+    ok(message.includes(`\`${name}\``), `${name} in ${message}`)
+  ok(message.includes('update.probationMs') && message.includes('update.hangMs'), message)
+})
+
+test('base paths are of plain names', () => {
+  for (const basePath of ['', '/beacon', '/a/b-c/d.e_f~g']) is(readSettings({ ...LEAST, basePath }).basePath, basePath)
+  for (const basePath of ['/', 'beacon', '/beacon/', '//beacon', '/a b', '/a?b', '/a#b', '/é', '/%41']) {
+    throws(() => readSettings({ ...LEAST, basePath }), withCode('invalid_settings'))
+  }
+})
+
+test.run()
