@@ -40,7 +40,7 @@ test('a binary that you start yourself', async () => {
 
 test('from source', async () => {
   await using host = await bootWithReleases([{ tag: 'v1.0.0' }])
-  await host.ok('git', 'clone', '--quiet', '--bare', PROJECT, '/srv/baton.git')
+  await host.ok('git', 'clone', '--quiet', '--bare', '--no-hardlinks', PROJECT, '/srv/baton.git')
   for (const tag of ['v1.0.0', 'v1.1.0']) await host.ok('git', '-C', '/srv/baton.git', 'tag', tag)
   const { output } = await follow(host, 'from-source.md', (text) =>
     text
@@ -77,10 +77,9 @@ async function follow(
       .join('\n'),
   )
   await put(host, '/root/guide/commands.sh', script)
-  const { code, stdout, stderr } = await host.run(
-    ['bash', '-euxo', 'pipefail', '-c', 'cd /root/guide && . ./commands.sh'],
-    { timeoutMs: 220_000 },
-  )
+  const { code, stdout, stderr } = await host.run(['sh', '-eux', '-c', 'cd /root/guide && . ./commands.sh'], {
+    timeoutMs: 220_000,
+  })
   is(code, 0, `${page}:\n${stdout.slice(-3000)}\n${stderr.slice(-3000)}`)
   return { output: stdout, blocks }
 }
