@@ -82,7 +82,7 @@ test.run()
 async function conduct({ release, phase, reason, update, isNamed, arrange }: Case): Promise<void> {
   const [before, old, good] = await common
   const bad = await release()
-  await using home = await install({ release: old, update: { probationMs: 1500, ...update } })
+  await using home = await install({ release: old, update: { probationMs: 2000, ...update } })
   const feed = join(home.home, 'no-feed')
   await publishTo(feed, [bad])
   await unpack(before, home.backup)

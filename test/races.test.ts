@@ -61,7 +61,7 @@ test('of 50 requests at once and a command line, exactly one gets its operation'
 })
 
 test('of 50 requests at once exactly one is accepted, and its watchers see one story', async () => {
-  await using home = await served()
+  await using home = await served({ probationMs: 2500 })
   const before = await statusOf(home)
   const answers = await contest(home, 50)
   const accepted = answers.filter(({ status }) => status === 202)

@@ -24,11 +24,12 @@ const built = Promise.all(['v0.9.0', 'v1.0.0', 'v1.1.0', 'v1.2.0'].map((tag) => 
 /** The slowest first. */
 const PROMISES: Record<string, () => Promise<void>> = {
   'a predecessor that is stopped at commit is ended by its successor': async () => {
-    const update = { probationMs: 400, drainMs: 100, readyMs: 3000 }
+    const update = { drainMs: 100, readyMs: 3000 }
     await using home = await served({ update })
     const { predecessor, operation } = await handedOver(home)
-    predecessor.kill('SIGSTOP')
     const gone = once(predecessor, 'exit')
+    is(predecessor.exitCode, null, 'it must not have left yet')
+    predecessor.kill('SIGSTOP')
     is((await ask(home.port ?? 0, 'GET', '/healthz', null)).status, 200, 'it serves meanwhile')
     await goesOn(home, operation, 'updated', 'v1.1.0')
     await gone
@@ -213,7 +214,7 @@ interface Serving {
 /** v1.0.0 with v0.9.0 as its backup; the feed has v1.1.0 and v1.2.0. */
 async function served({ update = {}, isStarted = true }: Serving = {}): Promise<Install> {
   const [before, old, next, after] = (await built) as [TestRelease, TestRelease, TestRelease, TestRelease]
-  const home = await install({ release: old, update: { probationMs: 1200, ...update } })
+  const home = await install({ release: old, update: { probationMs: 2500, ...update } })
   await unpack(before, home.backup)
   await publishTo(join(home.home, 'no-feed'), [next, after])
   children.set(home, isStarted ? await home.start() : null)
@@ -259,7 +260,9 @@ async function goesOn(
   is(status.history[0]?.id, operation.id)
   is((await journalOf(home)).probation, null)
   is((await ask(home.port ?? 0, 'GET', '/healthz', null)).status, 200)
-  equal(await besides(home), ['beacon', 'beacon.backup', 'receipt.json'])
+  const files = ['beacon', 'beacon.backup', 'receipt.json'].join()
+  // the receipt is written last of all
+  await until(`${files} alone`, async () => (await besides(home)).join() === files)
   ok((await sha256Of(home.executable)) !== (await sha256Of(home.backup)), 'backup and executable')
   return ended
 }
