@@ -86,6 +86,8 @@ export async function handOver(options: HandoverOptions): Promise<Handover> {
     await notifySystemd([`MAINPID=${successor.child.pid}`, `STATUS=handed over to ${options.tag}, on probation`])
     for (const listener of listeners) stopAccepting(listener)
     const abandon = new AbortController()
+    // before anything else hears of it: no connection may be given to a process that is gone
+    void successor.gone.then(() => abandon.abort())
     let draining = Promise.resolve()
     try {
       // New connections first: a release that dies at once takes none of the clients with it that are still here. Then all
