@@ -28,7 +28,6 @@ interface Way {
 }
 
 const ROUNDS = { quick: 5, long: 20 }
-const PORT = 8085
 const PROBE_MS = 4
 
 /** Null where the lab cannot be had; `say` has told why. */
@@ -65,7 +64,7 @@ function markdownOf(ways: Way[], rounds: number): string {
     return `| ${name} | ${middle(gaps)} ms | ${gaps[0]} to ${gaps.at(-1)} ms | ${middle(lost)} |`
   })
   return [
-    `The reference service's image, ${rounds * 2} switches each, a new connection every ${PROBE_MS} ms; the gap is from the last`,
+    `The reference service's image, ${rounds * 2} switches each and in turns, a new connection every ${PROBE_MS} ms; the gap is from the last`,
     'answer of the old container to the first of the new one. A published port has one owner, so no way of recreating a',
     'container is without a gap: for none, a managed install hands over inside one host.',
     '',
@@ -96,72 +95,57 @@ async function measure(file: string, rounds: number): Promise<void> {
       environment: engine.environment,
     })
   }
-  const options = [
-    '-d',
-    '--name',
-    'beacon',
-    '--restart',
-    'unless-stopped',
-    '-p',
-    `127.0.0.1:${PORT}:8080`,
-    '-v',
-    'state:/var/lib/beacon',
-    '--health-interval',
-    '500ms',
-  ]
   const folder = join(labFolder(), 'compose')
   await command(['mkdir', folder])
+  const [baton, compose, hand] = [8085, 8086, 8087]
   await writeFile(
     join(folder, 'compose.yaml'),
-    `services:\n  beacon:\n    image: ${repository}:\${TAG}\n    restart: unless-stopped\n    ports: ['127.0.0.1:${PORT}:8080']\n    volumes: ['state:/var/lib/beacon']\n    healthcheck: {interval: 500ms}\nvolumes:\n  state: {}\n`,
+    `services:\n  beacon:\n    image: ${repository}:\${TAG}\n    restart: unless-stopped\n    ports: ['127.0.0.1:${compose}:8080']\n    volumes: ['state:/var/lib/beacon']\n    healthcheck: {interval: 500ms}\nvolumes:\n  state: {}\n`,
   )
-  const compose = (...args: string[]) => command(['docker-compose', ...args], { cwd: folder, env: engine.environment })
-  const tags = Array.from({ length: rounds * 2 }, (_, i) => (i % 2 === 0 ? 'v1.1.0' : 'v1.0.0'))
-
+  const up = async (tag: string) => {
+    await writeFile(join(folder, '.env'), `TAG=${tag}\n`)
+    await command(['docker-compose', 'up', '-d'], { cwd: folder, env: engine.environment })
+  }
+  const start = (name: string, port: number, tag: string) => {
+    const options = ['--restart', 'unless-stopped', '-v', `${name}:/var/lib/beacon`, '--health-interval', '500ms']
+    return engine.docker(
+      'run',
+      '-d',
+      '--name',
+      name,
+      '-p',
+      `127.0.0.1:${port}:8080`,
+      ...options,
+      `${repository}:${tag}`,
+    )
+  }
   const client = await connectEngine(engine.socketPath)
-  const request = { container: 'beacon', repository: null, healthTimeoutMs: 60_000, probationMs: 0, dryRun: false }
-  const ways: {
-    name: string
-    begin: () => Promise<unknown>
-    to: (tag: string) => Promise<unknown>
-    end: () => Promise<unknown>
-  }[] = [
+  const request = { container: 'baton', repository: null, healthTimeoutMs: 60_000, probationMs: 0, dryRun: false }
+  const ways: { name: string; port: number; begin: () => Promise<unknown>; to: (tag: string) => Promise<unknown> }[] = [
     {
       name: '`deploy-container.sh`',
-      begin: () => engine.docker('run', ...options, `${repository}:v1.0.0`),
+      port: baton,
+      begin: () => start('baton', baton, 'v1.0.0'),
       to: (release) => deploy({ ...request, release }, client, () => {}),
-      end: () => engine.docker('rm', '-f', 'beacon', 'beacon-baton-previous'),
     },
-    {
-      name: '`docker-compose up -d` (1.29)',
-      async begin() {
-        await writeFile(join(folder, '.env'), 'TAG=v1.0.0\n')
-        await compose('up', '-d')
-      },
-      async to(tag) {
-        await writeFile(join(folder, '.env'), `TAG=${tag}\n`)
-        await compose('up', '-d')
-      },
-      end: () => compose('down'),
-    },
+    { name: '`docker-compose up -d` (1.29)', port: compose, begin: () => up('v1.0.0'), to: up },
     {
       name: '`docker stop`, `rm`, `run`',
-      begin: () => engine.docker('run', ...options, `${repository}:v1.0.0`),
+      port: hand,
+      begin: () => start('hand', hand, 'v1.0.0'),
       async to(tag) {
-        await engine.docker('stop', 'beacon')
-        await engine.docker('rm', 'beacon')
-        await engine.docker('run', ...options, `${repository}:${tag}`)
+        await engine.docker('stop', 'hand')
+        await engine.docker('rm', 'hand')
+        await start('hand', hand, tag)
       },
-      end: () => engine.docker('rm', '-f', 'beacon'),
     },
   ]
-  const results: Way[] = []
-  for (const { name, begin, to, end } of ways) {
-    await begin()
-    const switches: Switch[] = []
-    for (const tag of tags) switches.push(await gapDuring(tag, () => to(tag)))
-    await end()
-    results.push({ name, switches })
+  for (const { begin } of ways) await begin()
+  const results: Way[] = ways.map(({ name }) => ({ name, switches: [] }))
+  // in turns, so that whatever else this machine does is shared by all
+  for (let round = 0; round < rounds * 2; round++) {
+    const tag = round % 2 === 0 ? 'v1.1.0' : 'v1.0.0'
+    for (const [i, { port, to }] of ways.entries()) results[i]?.switches.push(await gapDuring(port, tag, () => to(tag)))
   }
   client.close()
   await writeFile(file, JSON.stringify(results))
@@ -170,12 +154,12 @@ async function measure(file: string, rounds: number): Promise<void> {
 }
 
 /** Asks all the while; done when the new version answers. */
-async function gapDuring(tag: string, act: () => Promise<unknown>): Promise<Switch> {
-  await until(async () => (await answer()) !== null)
+async function gapDuring(port: number, tag: string, act: () => Promise<unknown>): Promise<Switch> {
+  await until(async () => (await answer(port)) !== null)
   let [lastOld, firstNew, lost] = [performance.now(), 0, 0]
   const probe = (async () => {
     while (firstNew === 0) {
-      const said = await answer()
+      const said = await answer(port)
       const now = performance.now()
       if (said === null) lost++
       else if (said.includes(tag)) firstNew = now
@@ -194,9 +178,9 @@ async function until(isSo: () => Promise<boolean>): Promise<void> {
   }
 }
 
-function answer(): Promise<string | null> {
+function answer(port: number): Promise<string | null> {
   return new Promise((resolve) => {
-    const asked = request({ host: '127.0.0.1', port: PORT, path: '/', agent: false, timeout: 1000 }, (response) => {
+    const asked = request({ host: '127.0.0.1', port, path: '/', agent: false, timeout: 1000 }, (response) => {
       let text = ''
       response.on('data', (chunk: Buffer) => void (text += chunk.toString()))
       response.on('end', () => resolve(response.statusCode === 200 ? text : null))

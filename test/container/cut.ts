@@ -17,7 +17,7 @@ const engine = lab?.engine as LabEngine
 const registry = lab?.registry as Registry
 const PROGRAM = join(import.meta.dirname, '../fixtures/deploy-container.ts')
 const AT_ONCE = 4
-/** of an update with a second network, the image there: tag, create, connect, tag, policy, stop, rename, rename, start, rename */
+/** of an update with a second network, the image there: tag, create, connect, tag, policy, rename, rename, stop, start, rename */
 const CHANGES = 10
 /** the last but one, and those of the way back: policy, stop, rename, rename, policy, start, rename */
 const CHANGES_BACK = 16

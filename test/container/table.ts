@@ -130,7 +130,6 @@ const CASES: Case[] = [
       '--mount=type=tmpfs,dst=/scratch,tmpfs-size=1048576',
       '--mount=type=bind,src=/usr,dst=/host-usr,readonly',
     ],
-    ],
     afterwards: [['exec', 'NAME', '/bin/busybox', 'touch', '/unnamed/here']],
     differs: /^HostConfig\.(Binds|Mounts)/,
     check: async (_, { Name }, engine) =>

@@ -163,6 +163,61 @@ export async function startEngine(options: EngineOptions = {}): Promise<LabEngin
   return engine
 }
 
+/** podman's service on a socket of its own, for the same `docker` command line; null where there is no podman. */
+export async function startPodman(registryHost: string): Promise<Omit<LabEngine, 'restart' | 'start'> | null> {
+  const podman = await where('podman')
+  if (podman === null) return null
+  const folder = join(labFolder(), 'podman')
+  await mkdir(join(folder, 'client'), { recursive: true })
+  const socketPath = join(folder, 'podman.sock')
+  await writeFile(
+    join(folder, 'containers.conf'),
+    '[containers]\ndefault_ulimits = ["nofile=20000:20000", "nproc=4096:4096"]\n[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\nruntime = "runc"\n',
+  )
+  await writeFile(join(folder, 'registries.conf'), `[[registry]]\nlocation = "${registryHost}"\ninsecure = true\n`)
+  await writeFile(join(folder, 'policy.json'), '{"default": [{"type": "insecureAcceptAnything"}]}\n')
+  const environment = { DOCKER_HOST: `unix://${socketPath}`, DOCKER_CONFIG: join(folder, 'client') }
+  const flags = { root: join(folder, 'root'), runroot: join(folder, 'run'), 'storage-driver': 'overlay' }
+  const args = [
+    ...Object.entries(flags).map(([flag, value]) => `--${flag}=${value}`),
+    'system',
+    'service',
+    '--time=0',
+    `unix://${socketPath}`,
+  ]
+  const service = spawn(podman, args, {
+    stdio: ['ignore', 'ignore', 'pipe'],
+    env: {
+      ...process.env,
+      CONTAINERS_CONF: join(folder, 'containers.conf'),
+      CONTAINERS_REGISTRIES_CONF: join(folder, 'registries.conf'),
+    },
+  })
+  let said = ''
+  service.stderr.on('data', (chunk: Buffer) => void (said = (said + chunk.toString()).slice(-4000)))
+  service.unref()
+  ;(service.stderr as Socket).unref()
+  const engine = {
+    socketPath,
+    environment,
+    docker: async (...command: string[]) =>
+      (await run([await program('docker'), ...command], { env: environment })).stdout.trim(),
+    inspect: async (name: string) => JSON.parse(await engine.docker('inspect', name))[0] as Inspection,
+    async stop() {
+      service.ref()
+      const ended = new Promise((resolve) => service.once('exit', resolve))
+      service.kill('SIGTERM')
+      await ended
+    },
+  }
+  for (let waited = 0; waited < 100; waited++) {
+    if ((await ping(socketPath)) === 200) return engine
+    if (service.exitCode !== null) break
+    await sleep(50)
+  }
+  throw new Error(`podman did not start: ${said}`)
+}
+
 export interface Registry {
   /** `127.0.0.1:PORT` */
   host: string

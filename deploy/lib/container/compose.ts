@@ -154,7 +154,7 @@ async function bring(work: Work, image: string, tag: string, { engine, report }:
   const { project, repository, setting, compose } = work
   await report({
     event: 'step',
-    step: 'start',
+    step: 'switch',
     detail: formatCommand([...compose, 'up', '-d', '--no-deps', project.service]),
   })
   const name = setting.kind === 'literal' ? setting.tag : tag

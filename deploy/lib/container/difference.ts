@@ -95,7 +95,7 @@ function compareMap(path: string, was: unknown, is: unknown, old: unknown, fresh
   return found
 }
 
-function compareHostConfig({ before, after }: Pair): Difference[] {
+function compareHostConfig({ before, after, newImage }: Pair): Difference[] {
   const found: Difference[] = []
   for (const key of new Set([...Object.keys(before.HostConfig), ...Object.keys(after.HostConfig)])) {
     if (key === 'ContainerIDFile') continue
@@ -116,10 +116,17 @@ function compareHostConfig({ before, after }: Pair): Difference[] {
   function nowNamed(key: string, was: unknown, is: unknown): boolean {
     const mounted = (name: string, destination: string) =>
       before.Mounts.some((mount) => mount.Type === 'volume' && mount.Name === name && mount.Destination === destination)
+    // podman lists in `Binds` what it makes for a volume of the image too
+    const madeFor = (destination: string) =>
+      destination in (newImage.Config?.Volumes ?? {}) &&
+      !before.Mounts.some((mount) => mount.Destination === destination)
     if (key === 'Binds') {
       const [old, now] = [was, is].map((list) => (list ?? []) as string[]) as [string[], string[]]
       const added = now.filter((bind) => !old.includes(bind))
-      const good = added.every((bind) => mounted(bind.split(':')[0] ?? '', bind.split(':')[1] ?? ''))
+      const good = added.every((bind) => {
+        const [name = '', destination = ''] = bind.split(':')
+        return mounted(name, destination) || madeFor(destination)
+      })
       return good && old.every((bind) => now.includes(bind))
     }
     if (key === 'Mounts') {

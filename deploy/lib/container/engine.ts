@@ -135,7 +135,7 @@ function makeEngine(socketPath: string, traits: EngineTraits, version: string, a
     const status = response.statusCode ?? 0
     if (options.absent !== undefined && options.absent === status) return null
     if (status < 200 || status > 399) throw refusal(method, path, status, text)
-    return text === '' ? null : JSON.parse(text)
+    return text.trim() === '' ? null : JSON.parse(text) // podman ends an empty answer with a line end
   }
   /** A question may be asked again when the engine is back. */
   const ask = async (path: string, options: CallOptions = {}): Promise<unknown> => {
@@ -243,8 +243,12 @@ function makeEngine(socketPath: string, traits: EngineTraits, version: string, a
       )),
     rename: async (container, name) =>
       void (await call('POST', `/containers/${container}/rename?name=${encodeURIComponent(name)}`)),
+    // podman before 5 has no such call; it does not start a container again that was stopped, whatever the policy
     setRestartPolicy: async (container, policy) =>
-      void (await call('POST', `/containers/${container}/update`, { body: { RestartPolicy: policy } })),
+      void (await call('POST', `/containers/${container}/update`, {
+        body: { RestartPolicy: policy },
+        ...(traits.kind === 'podman' ? { absent: 404 } : {}),
+      })),
     remove: async (container) => void (await call('DELETE', `/containers/${container}`, { absent: 404 })),
     async logs(container, lines) {
       const response = await send(

@@ -89,9 +89,11 @@ function judge(container: ContainerInspection | null, { image, origin }: Job): '
     const why = `${state.OOMKilled === true ? ', out of memory' : ''}${state.Error ? `: ${state.Error}` : ''}`
     fail(`the new container ended with ${state.ExitCode}${why}`)
   }
-  if (state.Health === undefined || state.Health.Status === 'none') return state.Running ? 'good' : 'starting'
-  if (state.Health.Status === 'unhealthy') fail(`the new container is unhealthy${lastOutput(container)}`)
-  if (state.Health.Status !== 'healthy') return 'starting'
+  const health = state.Health?.Status ?? ''
+  // without a health check, running is all that is known: Docker says nothing or `none`, podman says ''
+  if (health === '' || health === 'none') return state.Running ? 'good' : 'starting'
+  if (health === 'unhealthy') fail(`the new container is unhealthy${lastOutput(container)}`)
+  if (health !== 'healthy') return 'starting'
   const told = reportedVersion(container)
   if (told !== null && origin.version !== null && told !== origin.version) {
     fail(`expected version ${origin.version}, got ${told}`)

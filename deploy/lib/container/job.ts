@@ -49,10 +49,10 @@ export interface Site {
 }
 
 /**
- * Where an interrupted deployment was left. `prepared`: the successor is made, the old one has its name. `stopped`: the old
- * one has given its name up. `started`: the successor has the name. `reverting`: the old one is being put back.
+ * Where an interrupted deployment was left. `prepared`: the successor is made, the old one has its name. `renaming`: the old
+ * one has given its name up. `switching`: the successor has the name, and may be on probation. `reverting`: the old one is being put back.
  */
-export type Unfinished = { at: 'prepared' | 'stopped' | 'started' | 'reverting'; job: Job }
+export type Unfinished = { at: 'prepared' | 'renaming' | 'switching' | 'reverting'; job: Job }
 
 export function parseOrigin(container: ContainerInspection): Origin | null {
   try {
@@ -76,9 +76,9 @@ export function unfinishedAt(site: Site): Unfinished | null {
   }
   const { main, successor, predecessor, reverting } = site
   if (reverting !== null) return found('reverting', reverting, main)
-  if (successor !== null) return found(main === null ? 'stopped' : 'prepared', successor, main)
+  if (successor !== null) return found(main === null ? 'renaming' : 'prepared', successor, main)
   if (main !== null && predecessor !== null && parseOrigin(main)?.predecessor === predecessor.Id)
-    return found('started', main, null)
+    return found('switching', main, null)
   return null
 }
 

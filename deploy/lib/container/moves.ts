@@ -47,24 +47,26 @@ export async function discard({ successor }: Job, engine: Engine): Promise<void>
   if (container !== null && container.State.Status === 'created') await engine.remove(successor)
 }
 
-/** Stops the old one and takes its name. Restart policy first: an engine that restarts now must not start it again. */
-export async function retire({ origin, predecessor }: Job, engine: Engine): Promise<void> {
+/**
+ * Moves the name from the old one to the new one, then stops the old one and starts the new one: between the two is only what
+ * must be. Restart policy first: an engine that restarts now must not start the old one again.
+ */
+export async function switchTo({ origin, predecessor, successor }: Job, engine: Engine): Promise<void> {
   const old = await engine.container(predecessor)
-  if (old === null) return
-  await setRestartPolicy(predecessor, { Name: 'no' }, engine)
-  const timeout = typeof old.Config.StopTimeout === 'number' ? old.Config.StopTimeout : null
-  await until(
-    engine,
-    async () => (await engine.container(predecessor))?.State.Running !== true,
-    () => engine.stop(predecessor, timeout),
-  )
-  await rename(predecessor, namesFor(origin.name).predecessor, engine)
-}
-
-/** Gives the successor the name and starts it. */
-export async function promote({ origin, successor }: Job, engine: Engine): Promise<void> {
+  const stop = () =>
+    until(
+      engine,
+      async () => (await engine.container(predecessor))?.State.Running !== true,
+      () => engine.stop(predecessor, typeof old?.Config.StopTimeout === 'number' ? old.Config.StopTimeout : null),
+    )
+  if (old !== null) {
+    await setRestartPolicy(predecessor, { Name: 'no' }, engine)
+    if (old.State.Status === 'restarting') await stop() // 20.10 cannot rename one that is between two restarts
+    await rename(predecessor, namesFor(origin.name).predecessor, engine)
+  }
   await rename(successor, origin.name, engine)
   await setRestartPolicy(successor, origin.restart, engine) // an interrupted way back may have taken it
+  await stop()
   await ensureRunning(successor, engine)
 }
 
@@ -109,8 +111,8 @@ export async function putBack(job: Job, engine: Engine): Promise<string> {
     id = present?.Id ?? (await remake(job, engine))
   }
   await rename(id, origin.name, engine)
+  await ensureRunning(id, engine) // what serves comes first
   await setRestartPolicy(id, origin.restart, engine)
-  await ensureRunning(id, engine)
   return id
 }
 

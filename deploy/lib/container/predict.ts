@@ -3,7 +3,7 @@
 
 import type { ContainerInspection, Endpoint, Fields, ImageInspection, Mount } from './inspection.ts'
 import { isEmpty, isSame } from './inspection.ts'
-import type { Specification } from './specification.ts'
+import type { EngineTraits, Specification } from './specification.ts'
 
 const FROM_IMAGE = ['User', 'WorkingDir', 'StopSignal', 'Shell', 'OnBuild', 'ArgsEscaped'] as const
 
@@ -11,6 +11,7 @@ export function predict(
   before: ContainerInspection,
   { body, connect, disconnect }: Specification,
   image: ImageInspection,
+  kind: EngineTraits['kind'],
 ): ContainerInspection {
   const { HostConfig: host, NetworkingConfig: networking, ...config } = body
   const fresh = image.Config ?? {}
@@ -28,6 +29,11 @@ export function predict(
     if (isEmpty(config['Cmd'])) merged['Cmd'] = fresh.Cmd
   } else if (isSame(config['Entrypoint'], [''])) merged['Entrypoint'] = null
   if (isEmpty(merged['Hostname'])) merged['Hostname'] = before.Config.Hostname // it will be its own id; nothing to tell
+
+  if (kind === 'podman') {
+    // its inspection does not show what the image exposes and mounts, and shows limits in its own words
+    for (const key of ['ExposedPorts', 'Volumes']) merged[key] = before.Config[key]
+  }
 
   const networks: Record<string, Endpoint> = Object.fromEntries(
     Object.entries(before.NetworkSettings.Networks ?? {}).map(([name]) => [name, {}]),
@@ -51,7 +57,7 @@ export function predict(
   return {
     ...before,
     Config: merged as ContainerInspection['Config'],
-    HostConfig: host,
+    HostConfig: kind === 'podman' ? before.HostConfig : host,
     Mounts: [...before.Mounts, ...made],
     NetworkSettings: { Networks: networks },
   }

@@ -1,5 +1,5 @@
 // THE STORY of the container route: a container is replaced by one of another image that equals it in all that a person set.
-// Must never break: until `stop` the running container is untouched; nothing is ever deleted that held data; whoever is killed
+// Must never break: until `switch` the running container is untouched; nothing is ever deleted that held data; whoever is killed
 // at any point leaves names and one label from which the next run finishes the work or undoes it (job.ts).
 
 import { asBatonError, BatonError, reasonOf } from '../../../agent/errors.ts'
@@ -81,7 +81,7 @@ async function replace(container: ContainerInspection, site: Site, request: Requ
   const source: Source = { container, image: oldImage, inherited: await inheritedVolumes(container, engine) }
   const origin = originOf(container, oldImage, target, request)
   const specification = specify(source, { reference: target.reference, origin: JSON.stringify(origin), engine })
-  const predicted = predict(container, specification, target.image)
+  const predicted = predict(container, specification, target.image, engine.kind)
   const differences = compare({ before: container, after: predicted, oldImage, newImage: target.image })
   await report({
     event: 'plan',
@@ -118,12 +118,10 @@ async function switchOver(job: Job, { healthTimeoutMs, probationMs }: Request, t
   const to = origin.version ?? origin.release
   const clock = stopwatch()
   try {
-    await step(report, 'stop', 'if this is cut short, run it again: it finishes, or goes back with --rollback')
+    await step(report, 'switch', 'if this is cut short, run it again: it finishes, or goes back with --rollback')
     clock.start()
-    await move.retire(job, engine)
-    await step(report, 'start', origin.name)
     const epoch = engine.epoch()
-    await move.promote(job, engine)
+    await move.switchTo(job, engine)
     await step(report, 'health', `at most ${formatDuration(healthTimeoutMs)}`)
     const healthyIn = await becomesHealthy(job, healthTimeoutMs, epoch, engine)
     clock.stop()
@@ -169,7 +167,7 @@ async function settle({ at, job }: Unfinished, request: Request, tools: Tools): 
   const forward = at !== 'reverting' && request.release === origin.release
   const back = request.release === null
   if (request.dryRun) {
-    const doing = forward || (at === 'started' && !back) ? 'finished' : 'undone'
+    const doing = forward || (at === 'switching' && !back) ? 'finished' : 'undone'
     await report({ event: 'note', message: `${said}; it would be ${doing} first` })
     return { outcome: 'up_to_date', from: origin.from, to: origin.from, downMs: null, error: null }
   }
@@ -183,7 +181,7 @@ async function settle({ at, job }: Unfinished, request: Request, tools: Tools): 
     }
   }
   // the service is down or on probation with the successor: what can serve soonest goes first
-  if (at !== 'reverting' && !back && (forward || at === 'started')) {
+  if (at !== 'reverting' && !back && (forward || at === 'switching')) {
     const ended = await switchOver(job, request, tools)
     return forward || ended.outcome !== 'updated' ? ended : null
   }
@@ -286,8 +284,8 @@ function planLines(origin: Origin, target: Pulled, request: Request): string[] {
   return [
     `create ${names.successor} from ${target.reference}, and compare the two inspections`,
     `tag the present image ${origin.repository}:${rollbackTag(origin.name)}, so that a prune leaves it`,
-    `set the restart policy of ${origin.name} to no, stop it, rename it ${names.predecessor}`,
-    `rename ${names.successor} ${origin.name} and start it`,
+    `set the restart policy of ${origin.name} to no and rename it ${names.predecessor}; rename ${names.successor} ${origin.name}`,
+    `stop the old one, start the new one`,
     `wait until it is healthy${origin.version === null ? '' : ` and says ${origin.version}`} (at most ${formatDuration(request.healthTimeoutMs)}), then ${formatDuration(request.probationMs)} of probation`,
     `rename ${names.predecessor} ${names.previous}, and remove what had that name; on any failure put it back`,
   ]

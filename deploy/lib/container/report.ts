@@ -5,7 +5,7 @@ import type { Outcome } from '../../../agent/state.ts'
 import { formatBytes, formatDuration } from '../progress.ts'
 import { formatDifference, type Difference } from './difference.ts'
 
-/** What is done, in this order. `revert` is done where one after `stop` fails. */
+/** What is done, in this order. `revert` is done where `switch` or one after it fails. */
 export const STEPS = [
   'resolve',
   'pull',
@@ -13,8 +13,7 @@ export const STEPS = [
   'create',
   'compare',
   'keep',
-  'stop',
-  'start',
+  'switch',
   'health',
   'probation',
   'commit',
