@@ -2,6 +2,7 @@
 // a switch; the words; the size. The page itself is tested in test/panel/.
 
 import { execFile } from 'node:child_process'
+import { readFileSync } from 'node:fs'
 import { createServer, request as httpRequest, type IncomingMessage } from 'node:http'
 import { connect, type AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -300,6 +301,9 @@ page('weighs as little as docs/panel.md says', () => {
     )
   process.stdout.write(`    ${'in all'.padEnd(20)} ${String(total).padStart(26)}\n`)
   assert.ok(total <= GZIP_MAX_BYTES, `${total}`)
+  const told = /^\| in all \|.*\*\*([\d,]+)\*\*/m.exec(readFileSync(join(PROJECT, 'docs/panel.md'), 'utf8'))?.[1]
+  const off = Math.abs(Number(told?.replace(',', '')) - total) / total
+  assert.ok(off < 0.05, `docs/panel.md says ${told}, it is ${total}`)
 })
 
 page.run()

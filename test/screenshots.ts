@@ -85,7 +85,7 @@ async function managed(tabs: readonly Tab[]): Promise<void> {
   await using service = await installService({
     releases: list,
     notes: NOTES,
-    port: (await isFree(PORT)) ? PORT : 0,
+    port: await portOr(0),
     update: { probationMs: 15_000 },
   })
   const { feed } = service
@@ -119,6 +119,7 @@ async function managed(tabs: readonly Tab[]): Promise<void> {
     tabs,
     async ({ page }) => await comesTrue(page, `/probation for|试运行 \\d/.test(detail.textContent)`, 60_000),
   )
+  await each(tabs, async ({ page }) => await comesTrue(page, `/ [34] (s|秒)/.test(detail.textContent)`))
   await shoot(tabs, 'probation')
   await each(tabs, async ({ page }) => {
     await page.waitForSelector('#outcome:visible', { timeout: 60_000 })
@@ -152,7 +153,7 @@ async function managed(tabs: readonly Tab[]): Promise<void> {
 }
 
 async function unmanaged(tabs: readonly Tab[]): Promise<void> {
-  const stub = await serveStub()
+  const stub = await serveStub({ port: await portOr(0) })
   stub.world.unmanaged = {
     detail: 'this is a container; its image is what gets updated',
     reason: 'container',
@@ -183,14 +184,14 @@ async function sizeOf(service: Service): Promise<number> {
   return report.release.sizeBytes
 }
 
-async function isFree(port: number): Promise<boolean> {
+async function portOr(otherwise: number): Promise<number> {
   const server = createServer()
   const free = await new Promise<boolean>((resolve) => {
     server.once('error', () => resolve(false))
-    server.listen(port, '127.0.0.1', () => resolve(true))
+    server.listen(PORT, '127.0.0.1', () => resolve(true))
   })
   if (free) await new Promise((resolve) => server.close(resolve))
-  return free
+  return free ? PORT : otherwise
 }
 
 await main()

@@ -161,8 +161,13 @@ function settle() {
   if (status === null || follow === null) return
   const judged = judge(follow, status)
   if (follow.done && judged.phase === 'unconfirmed') judged.phase = 'done'
+  // in the first half of a probation both processes answer, each on the connections that it has
+  const before = state.phase
+  if (before?.phase === 'probation' && judged.phase === 'running' && judged.operation.stage === 'restart') {
+    judged.phase = 'probation'
+  }
   const at = performance.now()
-  if (state.phase?.phase !== judged.phase) state.since = { [judged.phase]: at }
+  if (before?.phase !== judged.phase) state.since = { [judged.phase]: at }
   if (judged.phase === 'gone') return followNow(null)
   const done = judged.phase === 'done'
   if (judged.expected !== follow.expected || done !== (follow.done ?? false)) {
@@ -345,9 +350,11 @@ function render() {
   show(ui.silence, !quiet)
   if (!quiet) announce(silence, key)
   if (unmanaged !== null) {
-    const reason = `reason.${unmanaged.reason}`
-    put(ui.unmanagedLead, [t('unmanaged.lead'), reason in WORDS[language] ? t(reason) : ''].join(' '))
-    putCode(ui.unmanagedReason, unmanaged.detail ?? '')
+    const reason = WORDS[language][`reason.${unmanaged.reason}`] ?? ''
+    const detail = unmanaged.detail ?? ''
+    put(ui.unmanagedLead, [t('unmanaged.lead'), reason].join(language === 'zh' ? '' : ' '))
+    // where it names a file it says more than our sentence
+    putCode(ui.unmanagedReason, reason === '' || detail.includes('/') ? detail : '')
     putCode(ui.unmanagedRoute, unmanaged.route ?? '')
     show(ui.unmanagedWay, unmanaged.route !== undefined)
   }

@@ -56,10 +56,17 @@ test('a successor that says another version is not on probation: the old one sti
   await signIn(page, stub.url, TOKEN)
   const running = await startUpdate(page, stub)
   running.stage = 'restart'
+  const { instance: before } = stub.world.status
   stub.world.status = { ...stub.world.status, instance: instance('v1.0.0', secondsAgo(0)) }
-  await shown(page, '#detail', 'Starting v1.1.0, handing connections over.')
+  await shown(page, '#detail', 'Handing over to v1.1.0: it starts, then it has to prove itself.')
   stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(0)) }
   await comesTrue(page, `document.getElementById('detail').textContent.startsWith('v1.1.0 is serving, on probation')`)
+  // in the first half of a probation both answer, each on the connections that it has: no going back and forth
+  stub.world.status = { ...stub.world.status, instance: before }
+  await shown(page, '#running', 'v1.0.0')
+  assert.match(await textOf(page, '#detail'), /^v1\.1\.0 is serving, on probation/)
+  finish(stub, running, 'reverted')
+  await shown(page, '#outcomeTitle', 'v1.1.0 failed, v1.0.0 is serving again')
   assertQuiet(watched)
 })
 

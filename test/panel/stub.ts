@@ -31,11 +31,17 @@ export interface Stub {
 }
 
 export interface StubOptions {
+  /** default: any free one */
+  port?: number
   basePath?: string
   password?: string | null
 }
 
-export async function serveStub({ basePath = '', password = TOKEN }: StubOptions = {}): Promise<Stub> {
+export async function serveStub({
+  port: wanted = 0,
+  basePath = '',
+  password = TOKEN,
+}: StubOptions = {}): Promise<Stub> {
   const world: World = { status: idle(), report: report(), unmanaged: null, down: false, onStart: () => {} }
   const asked: string[] = []
   const begin = (kind: Kind, to: string | null): Operation => {
@@ -74,7 +80,7 @@ export async function serveStub({ basePath = '', password = TOKEN }: StubOptions
     sockets.add(socket)
     socket.once('close', () => sockets.delete(socket))
   })
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  await new Promise<void>((resolve) => server.listen(wanted, '127.0.0.1', resolve))
   const { port } = server.address() as AddressInfo
   return {
     url: `http://127.0.0.1:${port}${basePath}`,

@@ -81,7 +81,7 @@ test('a release that dies in probation: the page says that the old version is ba
   await click(page, '#update')
   const status = await settled(page, service, 'v1.2.0 failed, v1.0.0 is serving again')
   assert.is(status.operation?.outcome, 'reverted')
-  assert.match((await page.textContent('#outcomeReason')) ?? '', /probation: .*v1\.2\.0/)
+  assert.match((await page.textContent('#outcomeReason')) ?? '', /^v1\.2\.0 failed in probation/)
   await shown(page, '#running', 'v1.0.0')
   await shown(page, '#installed', 'v1.0.0')
   await page.waitForSelector('#update', { state: 'hidden' }) // the bad one is not offered again
