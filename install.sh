@@ -193,14 +193,14 @@ build_from_clone() {
   if [ ! -d "$here/node_modules" ]; then
     (cd "$here" && npm ci --ignore-scripts >&2) || die 1 "npm ci failed in $here"
   fi
-  built=$(newest_tag <"$here/dist/releases.json" 2>/dev/null)
-  if [ -z "$built" ] || { [ "$release" != latest ] && [ ! -d "$here/dist/$release" ]; }; then
-    say "building a release from $here"
-    if [ "$release" = latest ]; then
-      (cd "$here" && npm run build >&2) || die 1 "npm run build failed in $here"
-    else
-      (cd "$here" && npm run build -- --tag "$release" >&2) || die 1 "npm run build failed in $here"
-    fi
+  built=$(newest_tag 2>/dev/null <"$here/dist/releases.json") || built=
+  if [ "$release" = latest ]; then
+    [ -z "$built" ] || release=$built
+    [ -n "$built" ] || release=v$(sed -n 's/^ *"version": *"\([^"]*\)".*/\1/p' "$here/package.json" | head -n 1)
+  fi
+  if [ ! -d "$here/dist/$release" ]; then
+    say "building $release from $here"
+    (cd "$here" && npm run build -- --tag "$release" --compress fast >&2) || die 1 "npm run build failed in $here"
   fi
   feed=$here/dist
 }

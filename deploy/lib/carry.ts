@@ -111,7 +111,9 @@ async function carryOutOne(step: Step, carrier: Carrier, locks: Lock[]): Promise
         return nothing
       case 'remove-directory':
         await rmdir(step.path).catch((error: NodeJS.ErrnoException) => {
-          if (!['ENOENT', 'ENOTEMPTY', 'EEXIST'].includes(error.code ?? '')) throw error
+          // not empty, a mount, or in a place that is not ours to change: it stays
+          if (!['ENOENT', 'ENOTEMPTY', 'EEXIST', 'EACCES', 'EPERM', 'EBUSY', 'EROFS'].includes(error.code ?? ''))
+            throw error
         })
         return nothing
       case 'purge':

@@ -26,7 +26,7 @@ import {
 import { connect, readAccess } from './client.ts'
 import { ALL_CHECKS, examine, type Finding, PLACE_CHECKS, worstOf } from './doctor.ts'
 import { candidatesFor, findReceipt, gatherFacts, layoutOfReceipt, personOf, sha256Of } from './facts.ts'
-import { asUser, isRoot } from './identity.ts'
+import { isRoot } from './identity.ts'
 import { type Layout, layoutOf } from './layout.ts'
 import { feedOf, operate, startAndGate } from './operate.ts'
 import { planInstall, planStart, planUninstall, type Step } from './plan.ts'
@@ -281,12 +281,7 @@ export async function superviseHere(): Promise<number> {
 
 type RunStep = Extract<Step, { do: 'update' | 'rollback' }>
 
-async function runOperation(
-  context: Context,
-  receipt: Receipt,
-  step: RunStep,
-  who: string,
-): Promise<number> {
+async function runOperation(context: Context, receipt: Receipt, step: RunStep, who: string): Promise<number> {
   const { service, report, flags } = context
   if (await isOver(context, `${service} in ${receipt.executable}`, [step], null)) return EXIT.done
   if (flags.dryRun) return EXIT.done
@@ -446,10 +441,8 @@ function assertRights(layout: Layout): void {
 
 async function latestOffline(receipt: Receipt): Promise<{ latest: string | null; problem: string | null }> {
   try {
-    return await asUser(receipt.user, async () => {
-      await using feed = openFeed(await feedOf(receipt), { service: receipt.service })
-      return { latest: (await feed.latest(new Set()))?.tag ?? null, problem: null }
-    })
+    await using feed = openFeed(await feedOf(receipt), { service: receipt.service })
+    return { latest: (await feed.latest(new Set()))?.tag ?? null, problem: null }
   } catch (cause) {
     return { latest: null, problem: asBatonError(cause, 'check_failed', 'asking the feed').message }
   }

@@ -468,6 +468,10 @@ async function checkFeed({ layout, receipt, feed }: Patient): Promise<Finding[]>
     if (release === null) return [warning('feed', `${setting} has no release for this host`)]
     return [ok('feed', `${setting} has ${release.tag}`)]
   } catch (cause) {
+    // the unit shows the service a folder that its user could not reach by itself
+    const bound = isRoot() && receipt?.supervisor === 'systemd' && layout.feedFolder === setting
+    const release = bound ? await look().catch(() => null) : null
+    if (release !== null) return [ok('feed', `${setting} has ${release.tag}, for the service through its unit`)]
     return [
       failure(
         'feed',
