@@ -59,7 +59,7 @@ test.before(async () => {
     Healthcheck: { Test: ['CMD', '/bin/busybox', 'sh', '-c', 'echo no luck; exit 1'], Interval: 2e8, Retries: 2 },
   })
   await release('v1.2.1', { Entrypoint: ['/bin/sh', '-c', 'echo cannot start; exit 3'], Cmd: null })
-  await release('v1.2.2', { Entrypoint: ['/bin/sh', '-c', 'httpd -p 8080 -h /www-v1.2.2; sleep 2; exit 4'], Cmd: null })
+  await release('v1.2.2', { Entrypoint: ['/bin/sh', '-c', 'httpd -p 8080 -h /www-v1.2.2; sleep 6; exit 4'], Cmd: null })
   await release('v1.2.3', { Healthcheck: { Test: ['CMD', '/bin/busybox', 'echo', 'beacon v1.0.9'], Interval: 2e8 } })
   await release('v1.2.4', { Entrypoint: ['/bin/not-there'] })
   await release('v1.2.5', { Labels: { 'org.opencontainers.image.version': 'v1.2.6' } })
@@ -79,7 +79,7 @@ for (const [release, what, message] of FAILING) {
   test(`puts the old container back when the image ${what}`, async () => {
     const name = `bad-${release}`
     const before = await old(name)
-    const ended = await deployIn(engine, { container: name, release, probationMs: 4000 })
+    const ended = await deployIn(engine, { container: name, release, probationMs: 15_000 })
     equal([ended.outcome, ended.error?.code === 'undo_failed' ? ended.error.message : ''], ['reverted', ''])
     match(ended.error?.message ?? '', message)
     equal((ended.events.at(-1) as { exitCode?: number }).exitCode, 8)
@@ -282,10 +282,15 @@ test('rolls back by image, not by tag, and back again; a prune in between takes 
 
 test('makes the old container anew from its image when it was pruned during the probation', async () => {
   const before = await old('pruned', '-e', 'OWN=1')
-  const ended = deployIn(engine, { container: 'pruned', release: 'v1.2.2', probationMs: 4000 })
+  const ended = deployIn(engine, { container: 'pruned', release: 'v1.2.2', probationMs: 15_000 })
   for (let i = 0; i < 200 && !(await names('pruned')).includes('pruned-baton-predecessor'); i++)
     await new Promise((resolve) => setTimeout(resolve, 20))
-  await engine.docker('rm', 'pruned-baton-predecessor')
+  // a prune takes it as soon as it is stopped
+  for (let gone = false; !gone;)
+    gone = await engine.docker('rm', 'pruned-baton-predecessor').then(
+      () => true,
+      () => false,
+    )
   equal((await ended).outcome, 'reverted')
   const now = await engine.inspect('pruned')
   equal(

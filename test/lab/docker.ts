@@ -202,7 +202,7 @@ export async function startPodman(registryHost: string): Promise<Omit<LabEngine,
     environment,
     docker: async (...command: string[]) =>
       (await run([await program('docker'), ...command], { env: environment })).stdout.trim(),
-    inspect: async (name: string) => JSON.parse(await engine.docker('inspect', name))[0] as Inspection,
+    inspect: async (name: string) => JSON.parse(await engine.docker('inspect', name))[0],
     async stop() {
       service.ref()
       const ended = new Promise((resolve) => service.once('exit', resolve))
