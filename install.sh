@@ -39,9 +39,10 @@ main() {
       ;;
     install) ;;
     *)
-      # every command but install belongs to an install that is there
-      find_installed || die 7 "expected an install of $service on this host, found none" "run \`install.sh\` to install it"
-      exec "$installed" "$@"
+      # every other command belongs to an install that is there; only doctor has something to say before there is one
+      if find_installed; then exec "$installed" "$@"; fi
+      [ "$command" = doctor ] ||
+        die 7 "expected an install of $service on this host, found none" "run \`install.sh\` to install it"
       ;;
   esac
   detect_host
@@ -116,8 +117,8 @@ read_arguments() {
   done
   case $command in
     '') command=install ;;
-    install) explicit_command= ;;
-    upgrade | rollback | status | uninstall | doctor | start | stop | help) ;;
+    install | doctor) explicit_command= ;;
+    upgrade | rollback | status | uninstall | start | stop | help) ;;
     *) die 2 "expected install, upgrade, rollback, status, uninstall, doctor, start or stop, got $command" ;;
   esac
   release=${release:-${BATON_TAG:-latest}}

@@ -1,5 +1,8 @@
 // The pure half of the installer: whose word counts, where everything lives, what a plan says, what the unit is.
 
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { suite } from './suite.ts'
 import { equal, is, match, ok, throws, withCode } from './assert.ts'
 import type { Receipt } from '../agent/receipt.ts'
@@ -18,6 +21,7 @@ import { judgeUnit, mountOf, parseMounts } from '../deploy/lib/doctor.ts'
 import { type Layout, layoutOf } from '../deploy/lib/layout.ts'
 import { describe, type Facts, foundAs, planInstall, planUninstall, type Request } from '../deploy/lib/plan.ts'
 import { rescueUnit, serviceUnit } from '../deploy/lib/unit.ts'
+import { rotate } from '../deploy/lib/supervise.ts'
 import { runCommand } from '../install.ts'
 
 const test = suite('install: plan')
@@ -317,6 +321,24 @@ test('a shell finds the service: a plain listener first, wildcards by loopback',
     tls: false,
   })
   equal(accessFrom({ dashboard: { password: 'x' }, basePath: '/b' }).token, 'x')
+})
+
+test('the log of a service without systemd stays small, and what was written last is kept', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-rotate-'))
+  try {
+    const log = join(folder, 'beacon.log')
+    for (const text of ['first', 'second', 'third', 'fourth', 'fifth']) {
+      await writeFile(log, text, { flag: 'a' })
+      is(await rotate(log, 5, 3), true)
+      is(await readFile(log, 'utf8'), '')
+    }
+    equal(await rotate(log, 5, 3), false)
+    equal((await readdir(folder)).toSorted(), ['beacon.log', 'beacon.log.1', 'beacon.log.2', 'beacon.log.3'])
+    is(await readFile(`${log}.1`, 'utf8'), 'fifth')
+    is(await readFile(`${log}.3`, 'utf8'), 'third')
+  } finally {
+    await rm(folder, { recursive: true })
+  }
 })
 
 test('every wrong use of the command line ends with 2 and changes nothing', async () => {

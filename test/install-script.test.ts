@@ -187,6 +187,12 @@ test('a command for an install that is not there ends with 7', async () => {
   match(stderr, 'found none')
 })
 
+test('doctor has something to say before there is an install', async () => {
+  await using dist = await sayingDist(['v1.0.0'])
+  const { code, stdout } = await installSh(['doctor', '--prefix', '/nowhere', '--feed', dist.dir])
+  equal([code, stdout], [0, `v1.0.0 ran: doctor --prefix /nowhere --feed ${dist.dir} (${dist.dir})\n`])
+})
+
 test('stopped in the middle of a download it leaves nothing', async () => {
   await using dist = await makeDist(['v1.0.0'])
   // random bytes: they stay as many when compressed

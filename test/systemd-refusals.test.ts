@@ -10,7 +10,8 @@ import { bootWithReleases, type FeedHost, put } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 
 const test = suite('systemd: refusals and other ways', { skip: noHosts, timeoutMs: 180_000 })
-const SHORT = { probationMs: 1000, hangMs: 2000 }
+// longer than a release that dies after a second takes to die, on a busy machine too
+const SHORT = { probationMs: 3000, hangMs: 3000 }
 
 let host: FeedHost
 

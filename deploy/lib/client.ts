@@ -38,10 +38,15 @@ export async function readAccess(configPath: string): Promise<Access> {
   try {
     value = JSON.parse(await readFile(configPath, 'utf8'))
   } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'EACCES') {
+      throw new BatonError('refused', `reading the configuration ${configPath}: ${reasonOf(error)}`, {
+        cause: error,
+        hint: 'run it as root, or as the user that installed the service',
+      })
+    }
     // the parser quotes the text, and the text holds the password
     const reason = error instanceof SyntaxError ? 'expected JSON' : reasonOf(error)
-    const hint = reason.includes('EACCES') ? { hint: 'run it as root, or as the user that installed the service' } : {}
-    throw new BatonError('invalid_settings', `reading the configuration ${configPath}: ${reason}`, hint)
+    throw new BatonError('invalid_settings', `reading the configuration ${configPath}: ${reason}`)
   }
   return accessFrom(value)
 }
