@@ -107,7 +107,7 @@ export async function installService(options: InstallOptions): Promise<Service> 
 
   const kill = async (): Promise<void> => {
     for (let left = await processesOf(executable); left.length > 0; left = await processesOf(executable)) {
-      for (const pid of left) process.kill(pid, 'SIGKILL')
+      for (const pid of left) endIfThere(pid)
       await sleep(20)
     }
   }
@@ -153,6 +153,14 @@ async function processesOf(executable: string): Promise<number[]> {
     pids.map(async (pid) => await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')),
   )
   return pids.filter((_, index) => lines[index]?.split('\0').includes(executable)).map(Number)
+}
+
+function endIfThere(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL')
+  } catch {
+    // it has gone by itself
+  }
 }
 
 async function freePort(): Promise<number> {
