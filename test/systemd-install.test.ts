@@ -138,7 +138,7 @@ test('two shells at once: one works, the other ends with 6 and says who is at it
   await eventually('an operation in flight', async () => (await host.status()).state === 'in_flight')
   const second = await host.cli('upgrade', '--release', 'v1.2.0')
   is(second.code, 6, second.stderr)
-  match(second.stderr, /update .* since 20\d\d-/)
+  match(second.stderr, /(held by the service|update) .*since 20\d\d-/)
   is((await first).code, 0)
 })
 

@@ -5,7 +5,7 @@
 //   await host.ok('systemctl', 'start', 'beacon')
 //   await host.cut(); await host.power()     // a power cut, and the next morning
 
-import { execFile, spawn } from 'node:child_process'
+import { execFile, spawn, spawnSync } from 'node:child_process'
 import { existsSync, statfsSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -47,9 +47,13 @@ const OUTPUT_MAX_BYTES = 32 * 1024 * 1024
 export const noHosts: string | null = reasonAgainst()
 
 let count = 0
+/** names of hosts that are on */
+const on = new Set<string>()
 
 export async function bootHost(): Promise<Host> {
   const name = `h${process.pid}x${++count}`
+  if (count === 1) leaveNone()
+  on.add(name)
   await script(['boot', name])
   const host = hostNamed(name)
   try {
@@ -101,7 +105,10 @@ function hostNamed(name: string): Host {
       child.stdin.on('error', () => {}) // it may not read it
       child.stdin.end(input)
     })
-  const off = async () => void (await script(['off', name]))
+  const off = async () => {
+    await script(['off', name])
+    on.delete(name)
+  }
   return {
     name,
     run,
@@ -129,6 +136,14 @@ function script(args: string[]): Promise<string> {
       else reject(new Error(`systemd-host ${args.join(' ')}: ${stderr || error.message}`))
     })
   })
+}
+
+/** A host is no child of this process: it would outlive a test that is killed for its deadline. */
+function leaveNone(): void {
+  process.on('exit', () => {
+    for (const name of on) spawnSync(SCRIPT, ['off', name], { stdio: 'ignore' })
+  })
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => process.exit(1))
 }
 
 function reasonAgainst(): string | null {
