@@ -13,7 +13,12 @@ if [ "${1-}" != --inside ]; then
     [ -z "$inside" ] || kill -KILL "$inside" 2>/dev/null || :
     wait
     rm -rf "$folder"
-    find /sys/fs/cgroup -depth -type d -path "*/$cgroup*" -exec rmdir {} + 2>/dev/null || :
+    # the last processes of the lab may still be on their way out
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+      find /sys/fs/cgroup -depth -type d -path "*/$cgroup*" -exec rmdir {} + 2>/dev/null || :
+      [ -n "$(find /sys/fs/cgroup -type d -name "$cgroup" 2>/dev/null)" ] || break
+      sleep 0.2
+    done
   }
   trap 'clean' EXIT
   trap 'clean; exit 143' HUP INT TERM

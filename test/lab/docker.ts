@@ -57,7 +57,9 @@ export async function runInLab(
     stdio: 'inherit',
     env: { ...process.env, BATON_LAB: folder, BATON_LAB_REASON: reason ?? '' },
   })
-  const timer = setTimeout(() => child.kill('SIGTERM'), deadlineMs)
+  const stop = (): void => void child.kill('SIGTERM')
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, stop)
+  const timer = setTimeout(stop, deadlineMs)
   const code = await new Promise<number>((resolve) => child.once('exit', (exit) => resolve(exit ?? 1)))
   clearTimeout(timer)
   await rm(folder, { recursive: true, force: true })
