@@ -142,7 +142,10 @@ export async function runCommand(argv: string[]): Promise<number> {
   const subCommands = tree.subCommands as Record<string, typeof tree>
   if (first === '' || first === 'help' || argv.includes('--help') || argv.includes('-h')) {
     const sub = Object.hasOwn(subCommands, first) ? subCommands[first] : undefined
-    process.stdout.write(`${await (sub === undefined ? renderUsage(tree) : renderUsage(sub, tree))}\n`)
+    const usageText = await (sub === undefined ? renderUsage(tree) : renderUsage(sub, tree))
+    // citty colours whatever it writes to
+    const plain = !process.stdout.isTTY || Boolean(process.env['NO_COLOR'])
+    process.stdout.write(`${plain ? stripped(usageText) : usageText}\n`)
     return 0
   }
   try {

@@ -1,7 +1,8 @@
 // A systemd host with a feed of real releases in it, and the service installed the way an operator would. For the tests of
 // the installer and of whatever needs a managed install under systemd.
 
-import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { existsSync } from 'node:fs'
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { PROJECT } from '../../deploy/lib/bundle.ts'
 import type { Status } from '../../agent/state.ts'
@@ -33,7 +34,12 @@ let count = 0
 
 /** The releases are on the host's disk under /srv/feed before it is switched on. */
 export async function bootWithReleases(specs: readonly ReleaseSpec[]): Promise<FeedHost> {
-  const folder = join(PROJECT, '.cache', 'host-feeds', `${process.pid}-${++count}`)
+  const feeds = join(PROJECT, '.cache', 'host-feeds')
+  // what a test that was killed has left
+  for (const name of await readdir(feeds).catch(() => [])) {
+    if (!existsSync(`/proc/${name.split('-')[0] ?? ''}`)) await rm(join(feeds, name), { recursive: true, force: true })
+  }
+  const folder = join(feeds, `${process.pid}-${++count}`)
   await publishTo(folder, await releases(specs))
   const host = await bootHost()
   const mountFeed = async () => {
