@@ -50,7 +50,11 @@ export async function drain(listeners: Listener[], give: Give, drainMs: number, 
   return drained
 }
 
-async function moveSome(listeners: Listener[], give: Give, signal: AbortSignal): Promise<{ moved: number; lost: number }> {
+async function moveSome(
+  listeners: Listener[],
+  give: Give,
+  signal: AbortSignal,
+): Promise<{ moved: number; lost: number }> {
   const count = { moved: 0, lost: 0 }
   for (const [index, listener] of listeners.entries()) {
     if (!listener.movable) continue

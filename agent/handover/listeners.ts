@@ -58,7 +58,8 @@ export function keyOf(spec: ListenerSpec): string {
 /** Prepares the bookkeeping of a listener; nothing is bound yet. */
 export function makeListener(spec: ListenerSpec): Listener {
   const { server } = spec
-  if (server.listening) throw new BatonError('invalid_settings', `expected a server that is not listening, got one on ${keyOf(spec)}`)
+  if (server.listening)
+    throw new BatonError('invalid_settings', `expected a server that is not listening, got one on ${keyOf(spec)}`)
   const listener: Listener = {
     key: keyOf(spec),
     server,
@@ -126,7 +127,9 @@ export function closeListener(listener: Listener): void {
 export async function isPortShared(port: number): Promise<boolean> {
   if (port === 0) return false
   const wanted = `:${port.toString(16).toUpperCase().padStart(4, '0')}`
-  const tables = await Promise.all(['/proc/net/tcp', '/proc/net/tcp6'].map((path) => readFile(path, 'utf8').catch(() => '')))
+  const tables = await Promise.all(
+    ['/proc/net/tcp', '/proc/net/tcp6'].map((path) => readFile(path, 'utf8').catch(() => '')),
+  )
   return tables.some((table) =>
     table.split('\n').some((line) => {
       const [, local, , state] = line.trim().split(/\s+/)
@@ -146,7 +149,8 @@ async function bindPort(listener: Listener, spec: ListenerSpec): Promise<void> {
 }
 
 async function bindPath(listener: Listener, spec: ListenerSpec, path: string): Promise<void> {
-  if (Buffer.byteLength(path) > 90) throw new Error(`expected a socket path of at most 90 bytes, got ${Buffer.byteLength(path)}`)
+  if (Buffer.byteLength(path) > 90)
+    throw new Error(`expected a socket path of at most 90 bytes, got ${Buffer.byteLength(path)}`)
   if (await answers(path)) throw new Error('another process is listening there')
   // libuv unlinks the name it has bound when it closes. So it binds another name, which is then renamed: the name that
   // clients use belongs to no process and survives each of them.

@@ -27,10 +27,7 @@ export interface ProbeAnswer {
   pid: number
 }
 
-export type ToSuccessor =
-  | { type: 'accept' }
-  | { type: 'connection'; listener: number; id: number }
-  | { type: 'commit' }
+export type ToSuccessor = { type: 'accept' } | { type: 'connection'; listener: number; id: number } | { type: 'commit' }
 
 export type ToPredecessor =
   | { type: 'hello' }

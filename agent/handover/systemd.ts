@@ -42,7 +42,8 @@ function makeSender(): Send {
     close: { arguments: ['i32'], return: 'i32' },
   })
   const { socket, sendto, close } = functions
-  if (socket === undefined || sendto === undefined || close === undefined) throw new Error('no sockets through node:ffi')
+  if (socket === undefined || sendto === undefined || close === undefined)
+    throw new Error('no sockets through node:ffi')
   const [AF_UNIX, SOCK_DGRAM, SOCK_CLOEXEC, MSG_NOSIGNAL] = [1, 2, 0o2000000, 0x4000]
   return (path, text) => {
     const fd = Number(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0))

@@ -15,18 +15,30 @@ export function snapshotDirectory(stateDirectory: string): string {
 }
 
 /** Path of the new snapshot, or null where there is no database yet. Throws swap_failed where it cannot be made. */
-export async function snapshot(disk: Disk, database: string, stateDirectory: string, from: string): Promise<string | null> {
+export async function snapshot(
+  disk: Disk,
+  database: string,
+  stateDirectory: string,
+  from: string,
+): Promise<string | null> {
   const size = await sizeOf(database)
   if (size === null) return null
   const directory = snapshotDirectory(stateDirectory)
   await disk.makeDirectory(directory, 0o700)
   const { bavail, bsize } = await statfs(directory)
   if (bavail * bsize < size * 1.1) {
-    throw new BatonError('swap_failed', `expected ${Math.ceil(size * 1.1)} bytes free for a snapshot of ${database}, found ${bavail * bsize}`, {
-      hint: `free some space on the disk of ${directory}`,
-    })
+    throw new BatonError(
+      'swap_failed',
+      `expected ${Math.ceil(size * 1.1)} bytes free for a snapshot of ${database}, found ${bavail * bsize}`,
+      {
+        hint: `free some space on the disk of ${directory}`,
+      },
+    )
   }
-  const stamp = new Date().toISOString().replaceAll(/[-:]/g, '').replace(/\.\d+Z$/, 'Z')
+  const stamp = new Date()
+    .toISOString()
+    .replaceAll(/[-:]/g, '')
+    .replace(/\.\d+Z$/, 'Z')
   const path = join(directory, `${basename(database)}.${from}.${stamp}`)
   const temporary = temporaryName(path)
   const { backup, DatabaseSync } = await import('node:sqlite')
@@ -53,7 +65,9 @@ export async function snapshot(disk: Disk, database: string, stateDirectory: str
 
 async function dropOld(disk: Disk, directory: string, name: string): Promise<void> {
   const all = (await readdir(directory)).filter((entry) => entry.startsWith(`${name}.v`))
-  const aged = await Promise.all(all.map(async (entry) => ({ entry, at: (await stat(join(directory, entry))).mtimeMs })))
+  const aged = await Promise.all(
+    all.map(async (entry) => ({ entry, at: (await stat(join(directory, entry))).mtimeMs })),
+  )
   aged.sort((a, b) => b.at - a.at)
   for (const { entry } of aged.slice(SNAPSHOTS_KEPT)) await disk.remove(join(directory, entry))
 }

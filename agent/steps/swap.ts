@@ -64,7 +64,11 @@ export function makeSwap(options: SwapOptions): Swap {
       } catch (cause) {
         if (done > 0) await clearLeftovers(disk, places)
         if (cause instanceof BatonError) throw cause
-        throw new BatonError('swap_failed', `putting ${release.tag} in place of ${places.executable}: ${reasonOf(cause)}`, { cause })
+        throw new BatonError(
+          'swap_failed',
+          `putting ${release.tag} in place of ${places.executable}: ${reasonOf(cause)}`,
+          { cause },
+        )
       }
     },
 
