@@ -83,7 +83,8 @@ function judge(container: ContainerInspection | null, { image, origin }: Job): '
   const { State: state } = container
   if (container.Image !== image) fail(`expected image ${image}, got ${container.Image}`)
   if (container.RestartCount > 0 || state.Status === 'restarting') {
-    fail(`the new container ended with ${state.ExitCode} and was started again`)
+    // once it runs again, the engine says 0 for how it ended
+    fail(`the new container ended${state.ExitCode === 0 ? '' : ` with ${state.ExitCode}`} and was started again`)
   }
   if (state.Status === 'exited' || state.Status === 'dead') {
     const why = `${state.OOMKilled === true ? ', out of memory' : ''}${state.Error ? `: ${state.Error}` : ''}`

@@ -23,8 +23,13 @@ export async function createBeside(name: string, specification: Specification, e
     const leftover = await engine.container(name)
     if (leftover?.State.Status === 'created') await engine.remove(leftover.Id)
     const id = await engine.create(name, body)
-    for (const network of disconnect) await engine.disconnect(network, id)
-    for (const { network, endpoint } of connect) await engine.connect(network, id, endpoint)
+    try {
+      for (const network of disconnect) await engine.disconnect(network, id)
+      for (const { network, endpoint } of connect) await engine.connect(network, id, endpoint)
+    } catch (error) {
+      if (!isUnreachable(error)) await engine.remove(id)
+      throw error
+    }
     return id
   })
 }

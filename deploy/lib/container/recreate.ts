@@ -41,15 +41,25 @@ export interface Tools {
 const LOG_LINES = 20
 
 /** One deployment, top to bottom. Throws only where nothing has changed. */
-export async function recreate(request: Request, tools: Tools): Promise<Ended> {
+export async function recreate(request: Request, tools: Tools, isSettled = false): Promise<Ended> {
   const { engine } = tools
   const name = await resolveName(request.container, engine)
   const site = await survey(name, engine)
   const unfinished = unfinishedAt(site)
-  if (unfinished !== null) {
+  if (unfinished !== null && !isSettled) {
     const ended = await settle(unfinished, request, tools)
     if (ended !== null) return ended
-    return await recreate(request, tools) // undone: from the beginning
+    return await recreate(request, tools, true) // undone: from the beginning
+  }
+  const stray = site.successor ?? site.predecessor ?? site.reverting
+  if (stray !== null) {
+    throw new BatonError(
+      'refused',
+      `\`${nameOf(stray)}\` is in the way, and does not belong to \`${name}\` as it is now`,
+      {
+        hint: 'look at both; then `docker rename` or `docker rm` the one that is not needed',
+      },
+    )
   }
   const container = site.main
   if (container === null)
@@ -133,7 +143,12 @@ async function switchOver(job: Job, { healthTimeoutMs, probationMs }: Request, t
     return await revert(job, error, healthTimeoutMs, tools)
   }
   await step(report, 'commit', `the old container is kept as ${namesFor(origin.name).previous}`)
-  await move.commit(job, engine)
+  try {
+    await move.commit(job, engine)
+  } catch (cause) {
+    // the new one serves and has proved itself; what is left is a name
+    await report({ event: 'warning', message: `committing: ${reasonOf(cause)}; run it again to finish` })
+  }
   const outcome = origin.kind === 'rollback' ? 'rolled_back' : 'updated'
   return { outcome, from: origin.from, to, downMs: clock.elapsedMs(), error: null }
 }
