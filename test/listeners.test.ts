@@ -5,11 +5,14 @@
 import { execFile } from 'node:child_process'
 import { mkdtemp, rm, stat } from 'node:fs/promises'
 import { Agent, request as plainRequest } from 'node:http'
+import { connect, createServer as createHttp2Server } from 'node:http2'
 import { Agent as SecureAgent, request as secureRequest } from 'node:https'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
+import { drain } from '../agent/handover/connections.ts'
+import { bind, closeListener, makeListener, stopAccepting } from '../agent/handover/listeners.ts'
 import type { Operation, Status } from '../agent/index.ts'
 import * as assert from './assert.ts'
 import { freePort, install, type Install } from './fixtures/install.ts'
@@ -97,6 +100,29 @@ test('what does not end by the drain deadline is cut, counted and reported', asy
   assert.is(ended.handover?.cut, 1)
   assert.ok((await broken) instanceof Error)
   assert.match(await home.output(), /drained: \d+ connections moved, 1 cut/)
+})
+
+test('HTTP/2 sessions are told to go away: the stream in flight ends well, and nothing is cut', async () => {
+  const server = createHttp2Server((request, response) => {
+    setTimeout(() => response.end(`answered ${request.url}`), 300)
+  })
+  const listener = makeListener({ server, port: 0 })
+  await bind(listener, { server, port: 0 })
+  const client = connect(`http://${listener.address}`)
+  const goneAway = new Promise<void>((resolve) => client.once('goaway', () => resolve()))
+  const closed = new Promise<void>((resolve) => client.once('close', () => resolve()))
+  const stream = client.request({ ':path': '/slow' })
+  let text = ''
+  stream.setEncoding('utf8').on('data', (part: string) => (text += part))
+  await new Promise((resolve) => server.once('request', resolve))
+
+  stopAccepting(listener)
+  const nobody = () => Promise.reject(new Error('an HTTP/2 connection cannot be given away'))
+  const drained = await drain([listener], nobody, 5000, new AbortController().signal)
+  await Promise.all([goneAway, closed])
+  assert.equal(drained, { moved: 0, cut: 0 })
+  assert.is(text, 'answered /slow')
+  closeListener(listener)
 })
 
 test.run()
