@@ -33,6 +33,7 @@ import { makeRoutes, type Updater } from './routes.ts'
 import { type EmbedOptions, readSettings, type Settings } from './settings.ts'
 import type { HandoverReport, Instance, Kind, Probation, Status, VersionReport } from './state.ts'
 import { exists } from './steps/swap.ts'
+import { sha256OfFile } from './steps/verify.ts'
 import { installedTag } from './version.ts'
 
 export interface Agent {
@@ -306,7 +307,9 @@ async function proveAlone(
 async function noteTag(ground: Ground, tag: string | null): Promise<void> {
   try {
     const receipt = await readReceipt(ground.places.executable)
-    if (receipt !== null && tag !== null && receipt.tag !== tag) await writeReceipt(ground.disk, { ...receipt, tag })
+    if (receipt === null || tag === null || receipt.tag === tag) return
+    const sha256 = await sha256OfFile(ground.places.executable)
+    await writeReceipt(ground.disk, { ...receipt, tag, sha256 })
   } catch (cause) {
     ground.log({ event: 'warning', message: `noting ${tag ?? ''} in the receipt: ${reasonOf(cause)}` })
   }

@@ -14,6 +14,7 @@ import { type Deployment, deployHere, findInstalled } from './lib/host.ts'
 import { describe, type Step } from './lib/plan.ts'
 import { makeReport, type Report } from './lib/report.ts'
 import { run } from './lib/shell.ts'
+import { secondsOf, usage } from './lib/flags.ts'
 
 const USAGE = `deploy-source.sh --ref TAG
 
@@ -203,15 +204,6 @@ function parse(argv: readonly string[]) {
   } catch (cause) {
     throw usage(cause instanceof Error ? cause.message : String(cause))
   }
-}
-
-function secondsOf(flag: string, text: string): number {
-  if (/^[0-9]{1,5}$/.test(text)) return Number(text) * 1000
-  throw usage(`expected whole seconds in ${flag}, got ${JSON.stringify(text.slice(0, 40))}`)
-}
-
-function usage(message: string): BatonError {
-  return new BatonError('invalid_request', message, { hint: 'see --help' })
 }
 
 process.exitCode = await main(process.argv.slice(2))

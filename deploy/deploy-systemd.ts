@@ -2,11 +2,12 @@
 // where the new one is not good. This file reads the arguments; the work is in lib/host.ts.
 
 import { parseArgs } from 'node:util'
-import { asBatonError, BatonError, EXIT, MEANINGS } from '../agent/errors.ts'
+import { asBatonError, EXIT, MEANINGS } from '../agent/errors.ts'
 import { BUILD } from '../agent/service/build.ts'
 import { parseRelease } from './lib/choices.ts'
 import { type Deployment, deployHere } from './lib/host.ts'
 import { makeReport } from './lib/report.ts'
+import { secondsOf, usage } from './lib/flags.ts'
 
 const USAGE = `deploy-systemd.sh --release TAG|latest
 deploy-systemd.sh --rollback
@@ -87,15 +88,6 @@ function parse(argv: readonly string[]) {
   } catch (cause) {
     throw usage(cause instanceof Error ? cause.message : String(cause))
   }
-}
-
-function secondsOf(flag: string, text: string): number {
-  if (/^[0-9]{1,5}$/.test(text)) return Number(text) * 1000
-  throw usage(`expected whole seconds in ${flag}, got ${JSON.stringify(text.slice(0, 40))}`)
-}
-
-function usage(message: string): BatonError {
-  return new BatonError('invalid_request', message, { hint: 'see --help' })
 }
 
 process.exitCode = await main(process.argv.slice(2))

@@ -22,7 +22,7 @@ export interface Settings {
   basePath: string
   listeners: readonly Listener[]
   stateDirectory: string
-  /** without the setting: the folder `feed` in the state directory, which holds nothing until somebody puts a release there */
+  /** null without the setting: then the feed of the receipt counts */
   feed: string | null
   update: Readonly<UpdateSettings>
 }

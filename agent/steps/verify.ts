@@ -45,7 +45,8 @@ function different(what: string, expected: string, got: string): BatonError {
   return new BatonError('verify_failed', `sha256 of ${what}: expected ${expected}, got ${got}`)
 }
 
-async function sha256OfFile(path: string): Promise<string> {
+/** Hex; reads the file in pieces of 1 MiB. */
+export async function sha256OfFile(path: string): Promise<string> {
   const hash = createHash('sha256')
   for await (const chunk of createReadStream(path, { highWaterMark: 1024 * 1024 })) hash.update(chunk as Buffer)
   return hash.digest('hex')

@@ -12,6 +12,7 @@ import { readReceipt, type Receipt } from '../../agent/receipt.ts'
 import { compareTags, parseTag } from '../../agent/release.ts'
 import { rescue } from '../../agent/rescue.ts'
 import type { Operation } from '../../agent/state.ts'
+import { sha256OfFile } from '../../agent/steps/verify.ts'
 import { installedTag } from '../../agent/version.ts'
 import { carryOut, type Carrier } from './carry.ts'
 import {
@@ -25,7 +26,7 @@ import {
 } from './choices.ts'
 import { connect, readAccess } from './client.ts'
 import { ALL_CHECKS, examine, type Finding, PLACE_CHECKS, worstOf } from './doctor.ts'
-import { candidatesFor, findReceipt, gatherFacts, layoutOfReceipt, personOf, sha256Of } from './facts.ts'
+import { candidatesFor, findReceipt, gatherFacts, layoutOfReceipt, personOf } from './facts.ts'
 import { isRoot } from './identity.ts'
 import { type Layout, layoutOf } from './layout.ts'
 import { feedOf, operate, startAndGate } from './operate.ts'
@@ -69,7 +70,7 @@ export async function install(context: Context, argv: readonly string[]): Promis
     existing === null ? {} : { ...fromReceipt(existing.options), scope: existing.scope, feed: existing.feed }
   const chosen = choose(flags.said, said, remembered, defaultsFrom(environment))
   const layout = layoutOf(service, chosen.choices, person)
-  const own = { path: process.execPath, tag: context.tag, sha256: await sha256Of(process.execPath) }
+  const own = { path: process.execPath, tag: context.tag, sha256: await sha256OfFile(process.execPath) }
   if (wanted !== null && wanted !== own.tag) {
     throw new BatonError('refused', `this executable is ${own.tag}, not ${wanted}`, {
       hint: '`install.sh --release` fetches the right one',

@@ -1,7 +1,5 @@
 // Looks at the host before anything is changed: what a plan is made from. Reads only.
 
-import { createHash } from 'node:crypto'
-import { createReadStream } from 'node:fs'
 import { lstat, readdir, readFile, readlink, realpath, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
@@ -105,12 +103,6 @@ export async function gatherFacts(layout: Layout, withUnit: boolean): Promise<Fa
 
 export async function isActive(supervisor: Supervisor): Promise<boolean> {
   return (await supervisor.state()).active
-}
-
-export async function sha256Of(path: string): Promise<string> {
-  const hash = createHash('sha256')
-  for await (const chunk of createReadStream(path)) hash.update(chunk as Buffer)
-  return hash.digest('hex')
 }
 
 /** Something at this path, a dangling link included. */

@@ -15,9 +15,9 @@ import { placesOf } from '../../agent/places.ts'
 import { readReceipt, writeReceipt, type Receipt } from '../../agent/receipt.ts'
 import { UPDATE_BOUNDS } from '../../agent/settings.ts'
 import type { Kind, Operation, Status } from '../../agent/state.ts'
+import { sha256OfFile } from '../../agent/steps/verify.ts'
 import { installedTag } from '../../agent/version.ts'
 import { connect, follow, readAccess, waitForInstance, type Client } from './client.ts'
-import { sha256Of } from './facts.ts'
 import { asRoot, asUser } from './identity.ts'
 import type { Report } from './report.ts'
 import { supervisorFor, type Supervisor } from './supervisor.ts'
@@ -249,7 +249,7 @@ async function noteInstalled({ executable }: Receipt): Promise<void> {
   const receipt = await readReceipt(executable)
   if (receipt === null) return
   try {
-    const [tag, sha256] = [await installedTag(executable), await sha256Of(executable)]
+    const [tag, sha256] = [await installedTag(executable), await sha256OfFile(executable)]
     await writeReceipt(makeDisk(), { ...receipt, tag, sha256 })
   } catch (cause) {
     throw asBatonError(cause, 'unexpected', 'writing the receipt')
