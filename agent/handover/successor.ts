@@ -168,7 +168,8 @@ async function servePrivately(options: SuccessorOptions): Promise<() => Promise<
   return async () => {
     server.close()
     server.closeAllConnections()
-    await rm(path, { force: true })
+    // the predecessor's to remove, but it may not have lived to do so
+    await rm(inheritance.privateDirectory, { recursive: true, force: true })
   }
 }
 
