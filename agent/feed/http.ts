@@ -52,12 +52,6 @@ export interface Http {
 
 const REDIRECTS_MAX = 5
 const TIMEOUT_MS = 30_000
-/**
- * What may wait for its reader. A body that waits when its server ends the connection (`Connection: close`) ends the process:
- * undici 7 asserts where nobody can catch it (nodejs/undici#5360, fixed in 8, which needs Node 22). With more room than an
- * asset is long no body ever has to wait.
- */
-const BACKLOG_BYTES = 128 * 1024 * 1024
 const CONNECT_TIMEOUT_MS = 10_000
 /** what GitHub asks for where it does not tell when to come back */
 const RETRY_AFTER_SECONDS = 60
@@ -92,7 +86,6 @@ export function openHttp(options: HttpOptions): Http {
         dispatcher: isLoopback(url.hostname) ? direct : proxied,
         headers: { 'user-agent': 'baton', 'accept-encoding': 'identity', ...headers, ...authorization(url, options) },
         signal,
-        highWaterMark: BACKLOG_BYTES,
       })
       // an abort before anybody reads the body is an event that nobody hears, and ends the process: nodejs/undici#3353
       response.body.on('error', () => {})
