@@ -31,6 +31,8 @@ export interface Disk {
   makeDirectory(path: string, mode: number): Promise<void>
   /** `text` under `path`, all or nothing: temporary name, flush, rename, flush of the directory. */
   writeWhole(path: string, text: string, mode: number): Promise<void>
+  /** As `writeWhole`, but a power cut may lose it: for what only informs. */
+  writeNote(path: string, text: string, mode: number): Promise<void>
   /** Gives `path` another file's content under a second name, replacing what `path` was, all or nothing. */
   linkOver(from: string, path: string): Promise<void>
 }
@@ -105,6 +107,16 @@ export function makeDisk(witness: Witness = () => {}): Disk {
       }
       await disk.rename(temporary, path)
       await disk.flushDirectory(dirname(path))
+    },
+    async writeNote(path, text, mode) {
+      const temporary = temporaryName(path)
+      const file = await disk.create(temporary, mode)
+      try {
+        await file.writeFile(text)
+      } finally {
+        await file.close()
+      }
+      await disk.rename(temporary, path)
     },
     async linkOver(from, path) {
       const temporary = temporaryName(path)

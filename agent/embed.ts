@@ -226,11 +226,13 @@ async function statusOf(ground: Ground, running: Running | null, instance: Insta
   // the running one is ahead of the disk by its progress only
   const own = running !== null && running.operation.id === state.operation?.id ? running.operation : null
   const operation = own !== null && own.outcome === null ? structuredClone(own) : state.operation
-  const backup = (await exists(ground.places.backup))
-    ? await installedTag(ground.places.backup).catch(() => null)
-    : null
+  const isInFlight = operation !== null && operation.outcome === null
+  // During a switch the backup is what ran before it: asking the file would cost a process, at the worst moment.
+  const backupTag = async () =>
+    isInFlight && operation.stage === 'restart' ? operation.from : await installedTag(ground.places.backup)
+  const backup = (await exists(ground.places.backup)) ? await backupTag().catch(() => null) : null
   return {
-    state: operation !== null && operation.outcome === null ? 'in_flight' : 'idle',
+    state: isInFlight ? 'in_flight' : 'idle',
     operation,
     instance,
     backup,

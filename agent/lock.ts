@@ -70,7 +70,7 @@ async function tryLock(disk: Disk, stateDirectory: string, who: string): Promise
   try {
     database.exec('PRAGMA busy_timeout = 0; PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE')
     const holder: Holder = { pid: process.pid, who, since: new Date().toISOString() }
-    await disk.writeWhole(holderPath(stateDirectory), `${JSON.stringify(holder)}\n`, 0o600)
+    await disk.writeNote(holderPath(stateDirectory), `${JSON.stringify(holder)}\n`, 0o600)
   } catch (error) {
     database.close()
     if (isBusy(error)) return null

@@ -194,7 +194,8 @@ function makeSteps(
 ): { steps: Steps; settle(): Promise<void>; isPublishedBad(): boolean } {
   const { disk, places, journal, feed } = ground
   const enter = async (stage: Stage) => {
-    if (operation.stage !== stage) ground.log({ event: 'operation', id: operation.id, kind: operation.kind, stage })
+    if (operation.stage === stage) return // `begin` has written it
+    ground.log({ event: 'operation', id: operation.id, kind: operation.kind, stage })
     operation.stage = stage
     await journal.change((state) => void (state.operation = structuredClone(operation)))
   }
