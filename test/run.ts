@@ -2,6 +2,9 @@
 // Must never break: a file counts as good only when its report (test/suite.ts) is whole, it exits 0 and leaves no process
 // behind. The last line is `N passed, N failed`, with `, N skipped` where something was.
 //
+// BATON_TEST_AGAIN=1 (CI sets it): a file that failed is run once more at the end, with nothing beside it; both results are
+// shown and the second one counts. What fails twice has failed; what fails once is there to be read.
+//
 // First line of a test file: `// @alone` runs it with nothing beside it, `// @deadlineMs 900000` gives it longer.
 
 import { spawn } from 'node:child_process'
@@ -61,9 +64,14 @@ async function main(args: string[]): Promise<number> {
   const totals: Totals = { passed: 0, failed: 0, skipped: 0 }
   const temporary = await mkdtemp(join(tmpdir(), 'baton-test-'))
   try {
-    const runOne = async (file: TestFile): Promise<void> => {
+    const again: TestFile[] = []
+    const runOne = async (file: TestFile, isLast = process.env['BATON_TEST_AGAIN'] !== '1'): Promise<void> => {
       const startedAt = performance.now()
-      const result = await run(file, join(temporary, `${file.path.replaceAll('/', '_')}.jsonl`))
+      const result = await run(file, join(temporary, `${file.path.replaceAll('/', '_')}-${Number(isLast)}.jsonl`))
+      if (!isLast && result.failed > 0) {
+        again.push(file)
+        return show(file, result, performance.now() - startedAt, values.verbose)
+      }
       for (const key of ['passed', 'failed', 'skipped'] as const) totals[key] += result[key]
       show(file, result, performance.now() - startedAt, values.verbose)
     }
@@ -73,6 +81,8 @@ async function main(args: string[]): Promise<number> {
     }
     await Promise.all(Array.from({ length: AT_ONCE }, worker))
     for (const file of files.filter(({ alone }) => alone)) await runOne(file)
+    if (again.length > 0) print(`\nonce more, alone: ${again.map(({ path }) => path).join(', ')}\n`)
+    for (const file of again) await runOne(file, true)
   } finally {
     await rm(temporary, { recursive: true, force: true })
   }
