@@ -17,6 +17,7 @@ import {
   type ListenerSpec,
   makeListener,
 } from './handover/listeners.ts'
+import { askToClose } from './handover/connections.ts'
 import { missingInternals } from './handover/internals.ts'
 import { type Handover, handOver } from './handover/predecessor.ts'
 import { type Ending, readInheritance, type SuccessorSide, takeOver } from './handover/successor.ts'
@@ -320,18 +321,12 @@ async function noteTag(ground: Ground, tag: string | null): Promise<void> {
 /** Requests in flight may finish; connections that wait are told to go. */
 async function finishRequests(listeners: Listener[], drainMs: number): Promise<void> {
   const deadline = Date.now() + drainMs
-  for (const { server, sessions } of listeners) {
-    if ('closeIdleConnections' in server) (server as { closeIdleConnections(): void }).closeIdleConnections()
-    server.prependListener('request', (_request: unknown, response: ServerResponse) => {
-      if (!response.headersSent && response.req.httpVersionMajor < 2) response.setHeader('Connection', 'close')
-    })
-    for (const session of sessions) session.close()
-  }
+  for (const listener of listeners) askToClose(listener)
   while (Date.now() < deadline && listeners.some((listener) => listener.sockets.size > 0)) {
-    await new Promise((resolve) => setTimeout(resolve, 20))
     for (const { server } of listeners) {
       if ('closeIdleConnections' in server) (server as { closeIdleConnections(): void }).closeIdleConnections()
     }
+    await new Promise((resolve) => setTimeout(resolve, 20))
   }
 }
 

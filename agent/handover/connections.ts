@@ -76,7 +76,7 @@ async function moveSome(
 }
 
 /** From now on every response ends its connection, and HTTP/2 sessions are told to go away. Returns how to take that back. */
-function askToClose(listener: Listener): () => void {
+export function askToClose(listener: Listener): () => void {
   const lastResponse = (_request: unknown, response: ServerResponse) => {
     if (!response.headersSent && response.req.httpVersionMajor < 2) response.setHeader('Connection', 'close')
   }

@@ -2,8 +2,8 @@
 // 26.10. Where one is missing the handover still works: connections drain instead of moving, and the log says what is missing.
 
 import { Server as HttpServer } from 'node:http'
-import { createRequire } from 'node:module'
 import { Server as NetServer, type Socket } from 'node:net'
+import { openLibc } from './ffi.ts'
 
 interface ConnectionsList {
   /** parsers between two messages: nothing half-read */
@@ -41,15 +41,10 @@ let descriptors: Descriptors | null | undefined
 function loadDescriptors(): Descriptors | null {
   if (descriptors !== undefined) return descriptors
   try {
-    const require = createRequire(process.execPath)
-    const ffi = require('node:ffi') as {
-      dlopen(library: null, symbols: object): { functions: Record<string, (...values: unknown[]) => unknown> }
-    }
-    const { functions } = ffi.dlopen(null, {
+    const { dup, fcntl } = openLibc({
       dup: { arguments: ['i32'], return: 'i32' },
       fcntl: { arguments: ['i32', 'i32', 'i32'], return: 'i32' },
     })
-    const { dup, fcntl } = functions
     if (dup === undefined || fcntl === undefined) throw new Error('no dup')
     // fcntl is variadic: only on Linux are such arguments passed like any other
     const [F_SETFD, FD_CLOEXEC, F_DUPFD_CLOEXEC] = [2, 1, 1030]

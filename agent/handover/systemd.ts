@@ -2,7 +2,7 @@
 // v259 it is final, and a predecessor that drains is not stopping. Protocol: sd_notify(3).
 
 import { execFile } from 'node:child_process'
-import { createRequire } from 'node:module'
+import { openLibc } from './ffi.ts'
 
 type Send = (socketPath: string, text: string) => boolean
 
@@ -32,16 +32,11 @@ function loadSender(): Send | null {
 
 /** One datagram over AF_UNIX through node:ffi; node:dgram has no unix sockets. */
 function makeSender(): Send {
-  const require = createRequire(process.execPath)
-  const ffi = require('node:ffi') as {
-    dlopen(library: null, symbols: object): { functions: Record<string, (...values: unknown[]) => unknown> }
-  }
-  const { functions } = ffi.dlopen(null, {
+  const { socket, sendto, close } = openLibc({
     socket: { arguments: ['i32', 'i32', 'i32'], return: 'i32' },
     sendto: { arguments: ['i32', 'buffer', 'u64', 'i32', 'buffer', 'u32'], return: 'i64' },
     close: { arguments: ['i32'], return: 'i32' },
   })
-  const { socket, sendto, close } = functions
   if (socket === undefined || sendto === undefined || close === undefined)
     throw new Error('no sockets through node:ffi')
   const [AF_UNIX, SOCK_DGRAM, SOCK_CLOEXEC, MSG_NOSIGNAL] = [1, 2, 0o2000000, 0x4000]
