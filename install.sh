@@ -14,7 +14,8 @@
 #       5 verification failed, nothing changed · 6 locked · 7 refused · 8 new version failed, the previous one is running ·
 #       9 the service is down
 #
-# Safe when cut short: nothing but functions and the lines below until the very last line has arrived.
+# Safe when cut short: all of it is one compound command, which a shell runs only once its closing brace has arrived.
+{
 
 # Filled in by `npm run build` for the install.sh of a release: its service, feed, tag, and the sha256 of its .gz assets.
 BATON_SERVICE=
@@ -97,7 +98,7 @@ read_arguments() {
       --release=*) release=${1#*=} ;;
       --feed=*) feed=${1#*=} ;;
       --prefix=*) prefix=${1#*=} ;;
-      --release | --feed | --prefix | --state-dir | --listen | --run-as | --confirm | --health-timeout)
+      --release | --feed | --prefix | --state-dir | --listen | --run-as | --confirm | --health-timeout | --lock-timeout)
         [ $# -ge 2 ] || die 2 "expected a value after $1"
         case $1 in
           --release) release=$2 ;;
@@ -378,5 +379,6 @@ die() {
   exit "$1"
 }
 
-# One compound command: the shell runs it only once its closing brace has arrived.
-{ main "$@"; exit; }
+main "$@"
+exit
+}

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { suite } from './suite.ts'
-import { equal, is, match } from './assert.ts'
+import { equal, is, match, ok } from './assert.ts'
 import { makeDist } from './lab/dist.ts'
 import { releaseServer } from './lab/release-server.ts'
 import { eventually } from './lab/systemd.ts'
@@ -34,29 +34,51 @@ test('shellcheck has nothing to say', () => {
   }
 })
 
-test('cut after any line, and after any byte of the last ones, it does nothing', async () => {
-  const text = await readFile(SCRIPT, 'utf8')
-  const cuts = [...text.matchAll(/\n/g)].map(({ index }) => index + 1).filter((at) => at < text.length)
-  for (let at = text.length - 60; at < text.length - 1; at++) cuts.push(at)
-  await using scratch = await folder()
-  for (const [shell = '', ...args] of SHELLS) {
-    for (const at of cuts) {
-      const { stdout } = spawnSync(shell, [...args, '-s', '--', 'install', '-y', '--feed', '/nowhere'], {
-        input: text.slice(0, at),
-        encoding: 'utf8',
+test(
+  'cut after any byte it does nothing',
+  async () => {
+    const text = await readFile(SCRIPT, 'utf8')
+    await using scratch = await folder()
+    // a word at the start of a line is the beginning of a command: cut in `make_scratch` it would be `make`
+    await writeFile(join(scratch.path, 'Makefile'), 'all:\n\ttouch made\n')
+    const cut = async (at: number, [shell = '', ...args]: readonly string[]) => {
+      const child = spawn(shell, [...args, '-s', '--', 'install', '-y', '--feed', '/nowhere'], {
+        stdio: ['pipe', 'pipe', 'ignore'],
         cwd: scratch.path,
         env: { PATH: process.env['PATH'], HOME: scratch.path, TMPDIR: scratch.path },
       })
+      let stdout = ''
+      child.stdout.setEncoding('utf8').on('data', (part: string) => (stdout += part))
+      child.stdin.on('error', () => {}) // it need not read to the end
+      child.stdin.end(text.slice(0, at))
+      await new Promise<void>((resolve, reject) => {
+        child.once('error', reject)
+        child.once('close', () => resolve())
+      })
       if (stdout !== '') throw new Error(`${shell}, cut at ${at}: ${stdout}`)
     }
-  }
-  equal(await readdir(scratch.path), [])
-  const whole = spawnSync('dash', ['-s', '--', 'install', '-y', '--feed', '/nowhere'], {
-    input: text,
-    encoding: 'utf8',
-  })
-  is(whole.status, 4, 'the whole script does something')
-})
+    const cuts: [number, readonly string[]][] = []
+    for (let at = 0; at < text.lastIndexOf('}'); at++) {
+      // every shell at every line and throughout the last lines; elsewhere they take turns
+      const all = text[at - 1] === '\n' || at > text.length - 60
+      for (const [i, shell] of SHELLS.entries()) if (all || at % SHELLS.length === i) cuts.push([at, shell])
+    }
+    ok(cuts.length > 10_000)
+    const next = cuts.values()
+    await Promise.all(
+      Array.from({ length: 4 }, async () => {
+        for (const [at, shell] of next) await cut(at, shell)
+      }),
+    )
+    equal(await readdir(scratch.path), ['Makefile'])
+    const whole = spawnSync('dash', ['-s', '--', 'install', '-y', '--feed', '/nowhere'], {
+      input: text,
+      encoding: 'utf8',
+    })
+    is(whole.status, 4, 'the whole script does something')
+  },
+  { timeoutMs: 180_000 },
+)
 
 test('in each shell it fetches, verifies and runs the release, with the arguments as they are', async () => {
   await using dist = await sayingDist(['v1.9.0', 'v1.10.0'])
@@ -182,9 +204,12 @@ test('usage: unknown commands, tags and missing values end with 2; help with 0',
 })
 
 test('a command for an install that is not there ends with 7', async () => {
-  const { code, stderr } = await installSh(['upgrade', '--prefix', '/nowhere'])
-  is(code, 7)
-  match(stderr, 'found none')
+  for (const flags of [[], ['--lock-timeout', '5', '--health-timeout', '5']]) {
+    // the value of a flag is not taken for the command
+    const { code, stderr } = await installSh([...flags, 'upgrade', '--prefix', '/nowhere'])
+    is(code, 7, stderr)
+    match(stderr, 'found none')
+  }
 })
 
 test('doctor has something to say before there is an install', async () => {
