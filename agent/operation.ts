@@ -49,9 +49,10 @@ export interface Request {
   tag: string | null
   /** who asks, for the lock: `the service`, `install.sh upgrade` */
   who: string
-  lockWaitMs?: number
   /** code of the refusal where the lock is held */
   refusal?: ErrorCode
+  /** called under the lock before anything is read or written; `begin` throws what it throws, with nothing changed */
+  prepare?: () => Promise<void>
 }
 
 /**
@@ -81,6 +82,7 @@ export async function begin(ground: Ground, request: Request, restart: Restart):
   if (request.kind === 'rollback' && !(await exists(places.backup))) throw noBackup(places)
   const lock = await takeLockOf(ground, request)
   try {
+    await request.prepare?.()
     const state = await journal.read()
     if (state.operation !== null && state.operation.outcome === null)
       await closeInterrupted(ground, 'taken over by the next operation')
@@ -112,7 +114,6 @@ async function takeLockOf(ground: Ground, request: Request): Promise<Lock> {
   for (let waitedMs = 0; ; waitedMs += LETTING_GO_EVERY_MS) {
     try {
       return await takeLock(ground.disk, ground.stateDirectory, request.who, {
-        waitMs: request.lockWaitMs ?? 0,
         refusal: request.refusal ?? 'update_in_flight',
       })
     } catch (refusal) {

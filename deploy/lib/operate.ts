@@ -45,11 +45,13 @@ const STABLE_MS = 1500
 export async function operate(receipt: Receipt, request: Operate, report: Report): Promise<Operated> {
   const supervisor = supervisorFor(receipt)
   const client = connect(await readAccess(receipt.configPath))
-  const status = await client.status()
-  const operated: Operated =
-    status !== null
+  // looked at again after every wait: whoever held the lock may have started the service, or stopped it
+  const operated = await withPatience<Operated>(request.lockTimeoutMs, report, async () => {
+    const status = await client.status()
+    return status !== null
       ? { by: 'service', operation: await askService(client, status, request, report) }
       : { by: 'command', operation: await carryOutHere(receipt, supervisor, client, request, report) }
+  })
   const { operation } = operated
   if (operation.outcome === 'updated' || operation.outcome === 'rolled_back' || operation.outcome === 'up_to_date')
     return operated
@@ -69,13 +71,12 @@ function failureOf({ outcome, error, to, from }: Operation): BatonError {
 // ---- the running service
 
 async function askService(client: Client, before: Status, request: Operate, report: Report): Promise<Operation> {
-  const started = await withPatience(request.lockTimeoutMs, report, async () => {
-    try {
-      return request.kind === 'update' ? await client.update(request.tag) : await client.rollback()
-    } catch (cause) {
-      throw await explained(cause, client)
-    }
-  })
+  let started: Operation
+  try {
+    started = request.kind === 'update' ? await client.update(request.tag) : await client.rollback()
+  } catch (cause) {
+    throw await explained(cause, client)
+  }
   const operation = await follow(client, started.id, report)
   if (operation.to !== null && (operation.outcome === 'updated' || operation.outcome === 'rolled_back')) {
     report.stage('health')
@@ -99,6 +100,7 @@ async function explained(cause: unknown, client: Client): Promise<unknown> {
   )
 }
 
+/** Tries again while somebody else holds the lock: only what takes it ends with 6, and it has changed nothing then. */
 async function withPatience<T>(timeoutMs: number, report: Report, work: () => Promise<T>): Promise<T> {
   const deadline = Date.now() + timeoutMs
   for (let told = false; ; told = true) {
@@ -122,14 +124,6 @@ async function carryOutHere(
   request: Operate,
   report: Report,
 ): Promise<Operation> {
-  const state = await supervisor.state()
-  if (state.active && state.word === 'active') {
-    throw new BatonError('refused', `${receipt.service} is running (${supervisor.description}) but does not answer`, {
-      hint: `stop it first, then try again; \`${supervisor.logCommand}\` may say why`,
-    })
-  }
-  // a service that dies and is started again must not be in the way
-  if (state.active) await supervisor.stop()
   const starts = receipt.options['start'] !== false
   return await asUser(receipt.user, async () => {
     const { service } = receipt
@@ -145,8 +139,13 @@ async function carryOutHere(
       }
       return {}
     }
-    const { who, kind, tag, lockTimeoutMs } = request
-    const running = await begin(ground, { kind, tag, who, lockWaitMs: lockTimeoutMs, refusal: 'locked' }, restart)
+    const { who, kind, tag } = request
+    // under the lock: whoever held it a moment ago may have changed what is installed, and may be starting it
+    const prepare = async () => {
+      await asRoot(() => makeWay(receipt, supervisor, client))
+      ground.current = await installedOf(receipt)
+    }
+    const running = await begin(ground, { kind, tag, who, refusal: 'locked', prepare }, restart)
     const timer = setInterval(() => {
       const { progress } = running.operation
       if (progress !== null && running.operation.stage === 'download') report.bytes(progress.bytes, progress.totalBytes)
@@ -158,6 +157,23 @@ async function carryOutHere(
     if (operation.outcome === 'updated' || operation.outcome === 'rolled_back') await noteInstalled(receipt)
     return operation
   })
+}
+
+/** A service that dies and is started again must not be in the way; one that runs is to do the work itself. */
+async function makeWay({ service }: Receipt, supervisor: Supervisor, client: Client): Promise<void> {
+  const state = await supervisor.state()
+  if (!state.active) return
+  if ((await client.status()) !== null) {
+    throw new BatonError('locked', `${service} has been started meanwhile`, {
+      hint: 'try again: it does the work itself',
+    })
+  }
+  if (state.word === 'active') {
+    throw new BatonError('refused', `${service} is running (${supervisor.description}) but does not answer`, {
+      hint: `stop it first, then try again; \`${supervisor.logCommand}\` may say why`,
+    })
+  }
+  await supervisor.stop()
 }
 
 /** The old executable is back: it must run, or the service is down. */
@@ -221,7 +237,7 @@ async function groundOf(receipt: Receipt, feed: Ground['feed'], report: Report):
   }
   return {
     service,
-    current: await installedTag(executable).catch(() => receipt.tag),
+    current: await installedOf(receipt),
     disk,
     places: placesOf(executable),
     stateDirectory,
@@ -232,6 +248,10 @@ async function groundOf(receipt: Receipt, feed: Ground['feed'], report: Report):
     log,
     runningImage: async () => null,
   }
+}
+
+async function installedOf({ executable, tag }: Receipt): Promise<string> {
+  return await installedTag(executable).catch(() => tag)
 }
 
 /** The configuration's, where the operator has put one there; else the receipt's. */
