@@ -6,7 +6,7 @@ import { readFile } from 'node:fs/promises'
 import { suite } from './suite.ts'
 import { equal, is, match, not, ok } from './assert.ts'
 import { spawnLoad } from './lab/load.ts'
-import { bootWithReleases, EXECUTABLE, type FeedHost, put } from './lab/managed.ts'
+import { bootWithReleases, EXECUTABLE, type FeedHost, put, setUpdate } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 
 const test = suite('systemd: install', { skip: noHosts, timeoutMs: 180_000 })
@@ -288,9 +288,7 @@ test('a purge needs the name of the service, -y is not enough', async () => {
 })
 
 async function shortenProbation(): Promise<void> {
-  const path = '/etc/beacon/config.json'
-  const config = JSON.parse(await host.ok('cat', path)) as object
-  await put(host, path, JSON.stringify({ ...config, update: { probationMs: 3000, hangMs: 3000 } }))
+  await setUpdate(host, { probationMs: 3000, hangMs: 3000 })
   await host.ok('systemctl', 'restart', 'beacon')
   await eventually('an answer', async () => (await host.status()).instance.version === 'v1.0.0')
 }

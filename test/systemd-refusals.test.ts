@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { suite } from './suite.ts'
 import { equal, is, match } from './assert.ts'
 import { PROJECT } from '../deploy/lib/bundle.ts'
-import { bootWithReleases, type FeedHost, put } from './lab/managed.ts'
+import { bootWithReleases, EXECUTABLE, type FeedHost, put, setUpdate } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 
 const test = suite('systemd: refusals and other ways', { skip: noHosts, timeoutMs: 180_000 })
@@ -107,7 +107,7 @@ test('for a user with a systemd manager: upgrade and rollback hand over there to
   const ada = (...command: string[]) => host.run(command, { user: 'ada', env })
   const done = await ada('/srv/beacon', 'install', '-y', '--feed', host.feed, '--no-start')
   is(done.code, 0, done.stderr)
-  await shorten('/home/ada/.config/beacon/config.json')
+  await setUpdate(host, SHORT, '/home/ada/.config/beacon/config.json')
   const started = await ada('/srv/beacon', 'install', '-y', '--start')
   is(started.code, 0, started.stderr)
   const beacon = '/home/ada/.local/bin/beacon'
@@ -125,7 +125,7 @@ test('for a user with a systemd manager: upgrade and rollback hand over there to
 test('without systemd: upgrade, revert, restart after a death, rollback and stop work the same', async () => {
   const done = await install('--no-service', '--no-start')
   is(done.code, 0, done.stderr)
-  await shorten('/etc/beacon/config.json')
+  await setUpdate(host, SHORT)
   is((await install('--start')).code, 0)
   is((await host.run(['systemctl', 'cat', 'beacon'])).code, 1)
   const owners = await host.ok('sh', '-c', 'ps -eo user:20,args | grep "^[a-z]* */opt/beacon/beacon" | sort')
@@ -159,7 +159,7 @@ test('a checksum that is not the one of the release ends an upgrade with 5, and 
     `cp -r ${host.feed} /srv/bad && cd /srv/bad/v1.1.0 && sed -i 's/^[0-9a-f]\\{8\\}/00000000/' SHA256SUMS && sed -i 's/"sha256": "......../"sha256": "00000000/' release.json`,
   )
   is((await install('--feed', '/srv/bad', '--no-start')).code, 0)
-  await shorten('/etc/beacon/config.json')
+  await setUpdate(host, SHORT)
   is((await install('--feed', '/srv/bad', '--start')).code, 0)
   const before = await host.ok('sha256sum', '/opt/beacon/beacon')
   const { code, stderr } = await host.cli('upgrade', '--release', 'v1.1.0')
@@ -174,7 +174,7 @@ test('deploy-systemd.sh installs, upgrades, goes back by itself where the health
   const deploy = (...args: string[]) => host.run([join(PROJECT, 'deploy/deploy-systemd.sh'), ...args])
   const installed = await deploy('--release', 'v1.0.0', '--feed', host.feed)
   is(installed.code, 0, installed.stderr)
-  await shorten('/etc/beacon/config.json')
+  await setUpdate(host, SHORT)
   await host.ok('systemctl', 'restart', 'beacon')
   await eventually('an answer', async () => (await host.status()).state === 'idle')
   const dry = await deploy('--release', 'v1.1.0', '--dry-run')
@@ -202,6 +202,35 @@ test('deploy-systemd.sh installs, upgrades, goes back by itself where the health
   is((await deploy()).code, 2)
 })
 
+test('deploy-systemd.sh ends with 9 where neither the new release nor the previous one runs', async () => {
+  const path = '/etc/systemd/system/beacon.service.d/never.conf'
+  const deploy = (...args: string[]) =>
+    host.run([join(PROJECT, 'deploy/deploy-systemd.sh'), '--release', 'v1.1.0', '--health-timeout', '5', ...args])
+  is((await host.cli('stop')).code, 0)
+  await put(host, path, '[Service]\nExecStartPre=/bin/false\n')
+  await host.ok('systemctl', 'daemon-reload')
+  const down = await deploy('--json')
+  is(down.code, 9, down.stderr)
+  match(down.stderr, 'v1.1.0 failed, and v1.0.0 does not start either')
+  const last = JSON.parse(down.stdout.trim().split('\n').at(-1) ?? '') as Record<string, unknown>
+  equal([last['event'], last['code'], last['exit']], ['error', 'service_down', 9])
+  is(await host.ok(EXECUTABLE, '--version'), 'beacon v1.0.0\n')
+  is((await host.cli('status')).code, 9)
+  // what kept it from starting is gone: the release is not to blame, and may be deployed again
+  await host.ok('rm', path)
+  await host.ok('systemctl', 'daemon-reload')
+  const again = await deploy()
+  is(again.code, 0, again.stderr)
+  is((await host.status()).instance.version, 'v1.1.0')
+  // the release is in place already, and what the operator asks for in its name does not answer
+  const same = await deploy('--health-url', 'http://127.0.0.1:8080/nothing-here', '--health-timeout', '1')
+  is(same.code, 9, same.stderr)
+  is((await host.cli('stop')).code, 0)
+  const stopped = await deploy()
+  is(stopped.code, 0, stopped.stderr)
+  is((await host.status()).instance.version, 'v1.1.0')
+})
+
 test('from a clone in the home of root, without any release: it builds one, and the sandboxed service finds it', async () => {
   is((await host.cli('uninstall', '--purge', '--confirm', 'beacon', '-y')).code, 0)
   await host.ok('git', 'clone', '--quiet', '--no-hardlinks', PROJECT, '/root/clone')
@@ -218,11 +247,6 @@ test('from a clone in the home of root, without any release: it builds one, and 
 async function install(...args: string[]) {
   const feed = args.includes('--feed') ? [] : ['--feed', host.feed]
   return await host.run(['/srv/beacon', 'install', '-y', ...feed, ...args])
-}
-
-async function shorten(path: string): Promise<void> {
-  const config = JSON.parse(await host.ok('cat', path)) as object
-  await put(host, path, JSON.stringify({ ...config, update: SHORT }))
 }
 
 async function nothingChanged(): Promise<void> {

@@ -12,6 +12,7 @@ import { statusOf } from './http.ts'
 import { operate } from './operate.ts'
 import { describe, type Step } from './plan.ts'
 import type { Report } from './report.ts'
+import { supervisorFor } from './supervisor.ts'
 
 export interface Deployment {
   service: string
@@ -44,19 +45,26 @@ export async function findInstalled(service: string): Promise<Receipt | null> {
 }
 
 /** Pure. An install is carried out by install.sh, which prints its own plan. */
-export function planDeployment({ service, release, rollback, healthUrl }: Deployment, installed: boolean): Step[] {
+function planDeployment(
+  { service, release, rollback, healthUrl }: Deployment,
+  { installed, starts }: { installed: boolean; starts: boolean },
+): Step[] {
   if (!installed)
     return [
       { do: 'run', command: ['install.sh', 'install', '-y', ...(release === null ? [] : ['--release', release])] },
     ]
   const step: Step = rollback ? { do: 'rollback', service } : { do: 'update', service, to: release }
   const gate: Step[] = healthUrl === null ? [] : [{ do: 'run', command: ['GET', healthUrl] }]
-  return [step, { do: 'wait-healthy', service, tag: release ?? 'of the new release' }, ...gate]
+  const start: Step[] = starts ? [{ do: 'start', service }] : []
+  return [step, ...start, { do: 'wait-healthy', service, tag: release ?? 'of the new release' }, ...gate]
 }
 
 export async function deployHere(deployment: Deployment, report: Report): Promise<Deployed> {
   const receipt = await findInstalled(deployment.service)
-  const steps = planDeployment(deployment, receipt !== null)
+  // a deployment ends with a service that runs, also where its release is in place already and it was stopped
+  const starts =
+    receipt !== null && receipt.options['start'] !== false && !(await supervisorFor(receipt).state()).active
+  const steps = planDeployment(deployment, { installed: receipt !== null, starts })
   if (receipt === null) {
     if (deployment.rollback) throw new BatonError('refused', `expected an install of ${deployment.service}, found none`)
     report.note(steps.map(describe).join('\n'))
@@ -69,10 +77,10 @@ export async function deployHere(deployment: Deployment, report: Report): Promis
   }
   report.plan(steps)
   if (deployment.dryRun) return { outcome: 'planned', from: receipt.tag, to: deployment.release }
-  return await moveOn(receipt, deployment, report)
+  return await moveOn(receipt, deployment, starts, report)
 }
 
-async function moveOn(receipt: Receipt, deployment: Deployment, report: Report): Promise<Deployed> {
+async function moveOn(receipt: Receipt, deployment: Deployment, starts: boolean, report: Report): Promise<Deployed> {
   const { lockTimeoutMs, healthTimeoutMs, who, release, rollback } = deployment
   const client = connect(await readAccess(receipt.configPath))
   const before = await client.status()
@@ -83,6 +91,7 @@ async function moveOn(receipt: Receipt, deployment: Deployment, report: Report):
   )
   const { outcome, from, to } = operation
   try {
+    if (starts) await supervisorFor(receipt).start() // an update has done so
     const target = to ?? from
     await gate(receipt, target, outcome === 'up_to_date' ? null : before, deployment)
   } catch (cause) {

@@ -67,9 +67,7 @@ export async function bootWithReleases(specs: readonly ReleaseSpec[]): Promise<F
     async install(update = { probationMs: 1000 }) {
       const installed = await installer('v1.0.0', 'install', '-y', '--no-start')
       if (installed.code !== 0) throw new Error(`install: ${installed.stderr}`)
-      const path = await host.path(`/etc/${SERVICE}/config.json`)
-      const config = JSON.parse(await readFile(path, 'utf8')) as object
-      await writeFile(path, JSON.stringify({ ...config, update }))
+      await setUpdate(host, update)
       const started = await installer('v1.0.0', 'install', '-y', '--start')
       if (started.code !== 0) throw new Error(`install --start: ${started.stderr}`)
     },
@@ -104,6 +102,17 @@ export async function bootWithReleases(specs: readonly ReleaseSpec[]): Promise<F
     off,
     [Symbol.asyncDispose]: off,
   }
+}
+
+/** Sets `update` in the configuration of the service: by default an operation takes half a minute. It counts from the next start. */
+export async function setUpdate(
+  host: Host,
+  update: Record<string, number>,
+  path = `/etc/${SERVICE}/config.json`,
+): Promise<void> {
+  const outside = await host.path(path)
+  const config = JSON.parse(await readFile(outside, 'utf8')) as object
+  await writeFile(outside, JSON.stringify({ ...config, update }))
 }
 
 /** Writes a file on the host's disk, as root, with its folder. */
