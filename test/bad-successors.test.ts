@@ -54,6 +54,7 @@ const CASES: Case[] = [
   script('dies-after-1s', 'probation', /ended by SIGKILL/),
   { ...script('exits-in-probation', 'probation', /exited with code 3/), isNamed: true },
   script('hangs-in-probation', 'probation', /no sign of life|no answer from/),
+  script('answers-nothing-in-probation', 'probation', /no answer from \S+ within \d+ ms/),
   script('unhealthy-in-probation', 'probation', /expected status 2xx from \/healthz, got 503/),
   script('not-executable', 'verify', /no executable of this platform/),
   script('other-platform', 'verify', /the interpreter or the loader that it names is not on this host/),

@@ -8,8 +8,8 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { mkdtemp, rm } from 'node:fs/promises'
-import { request } from 'node:http'
-import type { Socket } from 'node:net'
+import { request, type RequestOptions } from 'node:http'
+import { connect, Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -134,8 +134,9 @@ async function introduce(options: HandoverOptions, directory: string): Promise<S
     })
     deadline.catch(() => {})
     const ready = async (candidate: Successor) => {
-      await candidate.heard('hello')
-      await probe(candidate, options)
+      const hello = candidate.heard('hello')
+      // made ready while the successor starts: the first request of a process costs it some milliseconds
+      await probe(candidate, options, hello)
       await candidate.tell({ type: 'accept' })
       await candidate.heard('ready')
     }
@@ -185,18 +186,25 @@ async function probation(
   await draining
 }
 
-/** Asks the successor on its private socket who it is and whether it is healthy. */
-async function probe(successor: Successor, options: HandoverOptions): Promise<void> {
+/** Asks the successor on its private socket, once `listens` has resolved, who it is and whether it is healthy. */
+async function probe(
+  successor: Successor,
+  options: HandoverOptions,
+  listens: Promise<void> = Promise.resolve(),
+): Promise<void> {
   const timeoutMs = Math.min(options.readyMs, options.hangMs)
-  const who = await ask(successor.privateSocket, PROBE_PATH, timeoutMs)
+  const asking = (path: string) => ask(successor.privateSocket, path, timeoutMs, listens)
+  const [identity, healthy] = [asking(PROBE_PATH), options.healthPath === null ? null : asking(options.healthPath)]
+  healthy?.catch(() => {}) // who it is comes first
+  const who = await identity
   if (who.status !== 200) throw new Error(`expected status 200 from its probe, got ${who.status}`)
   const answer = JSON.parse(who.body) as ProbeAnswer
   if (answer.nonce !== successor.nonce) throw new Error('another process answers on its private socket')
   if (answer.service !== options.service || answer.tag !== options.tag) {
     throw new Error(`expected ${options.service} ${options.tag}, it says it is ${answer.service} ${answer.tag}`)
   }
-  if (options.healthPath === null) return
-  const health = await ask(successor.privateSocket, options.healthPath, timeoutMs)
+  const health = await healthy
+  if (health === null) return
   if (health.status < 200 || health.status > 299) {
     throw new Error(`expected status 2xx from ${options.healthPath}, got ${health.status}`)
   }
@@ -320,9 +328,22 @@ async function whyOf(cause: unknown, successor: Successor): Promise<string> {
   return await Promise.race([successor.gone, sleep(50).then(() => reasonOf(cause))])
 }
 
-function ask(socketPath: string, path: string, timeoutMs: number): Promise<{ status: number; body: string }> {
+function ask(
+  socketPath: string,
+  path: string,
+  timeoutMs: number,
+  listens: Promise<void>,
+): Promise<{ status: number; body: string }> {
   return new Promise((resolve, reject) => {
-    const asked = request({ socketPath, path, agent: false, timeout: timeoutMs }, (response) => {
+    // without an agent: the first one of a process compiles what it needs for TLS names, 7 ms here
+    const createConnection: RequestOptions['createConnection'] = (_options, connected) => {
+      listens.then(
+        () => connected(null, connect({ path: socketPath, timeout: timeoutMs })),
+        (cause: Error) => connected(cause, new Socket()),
+      )
+      return undefined
+    }
+    const asked = request({ path, createConnection, timeout: timeoutMs }, (response) => {
       let body = ''
       response.setEncoding('utf8')
       response.on('data', (part: string) => {
