@@ -33,6 +33,11 @@ export interface Running extends AsyncDisposable {
   restartMs?(): number
 }
 
+export interface Bare extends AsyncDisposable {
+  /** `performance.now()` of the spawn, where something else came before it */
+  startedAt?: number
+}
+
 export interface Peer {
   id: string
   title: string
@@ -44,7 +49,7 @@ export interface Peer {
   /** path of the streaming responses */
   open(place: Place): Promise<Running>
   /** one process of the same executable, for the bare start-up time; by default what `open` starts */
-  bare?(place: Place): Promise<AsyncDisposable>
+  bare?(place: Place): Promise<Bare>
 }
 
 export type Entry = Peer | ({ id: string; title: string } & Missing)
@@ -359,6 +364,6 @@ function writeTag(place: Place, tag: Tag): Promise<void> {
 export async function bareStartMs(peer: Peer, place: Place): Promise<number> {
   await mkdir(place.folder, { recursive: true })
   const since = performance.now()
-  await using _one = await (peer.bare ?? peer.open)(place)
-  return await untilAnswers(place.port, null, since)
+  await using one: Bare = await (peer.bare ?? peer.open)(place)
+  return await untilAnswers(place.port, null, one.startedAt ?? since)
 }
