@@ -56,7 +56,7 @@ export interface NetnsOptions {
   env?: NodeJS.ProcessEnv
   /** the command and its children are killed after so long. Default 120000 */
   timeoutMs?: number
-  /** what is written is also shown here as it comes */
+  /** what goes to stderr is also shown here as it comes; stdout is the result */
   echo?: boolean
 }
 
@@ -96,7 +96,6 @@ export async function inNetns(command: readonly string[], options: NetnsOptions 
   let stderr = ''
   child.stdout.setEncoding('utf8').on('data', (text: string) => {
     stdout = (stdout + text).slice(-OUTPUT_MAX_CHARACTERS)
-    if (echo) process.stdout.write(text)
   })
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     stderr = (stderr + text).slice(-OUTPUT_MAX_CHARACTERS)
