@@ -24,6 +24,8 @@ export interface LoadResult {
   closed: number
   /** during the switches */
   longestStallMs: number
+  /** without a switch, in about a third of the time */
+  steadyStallMs: number
   p999SwitchMs: number
   p999SteadyMs: number
   /** p99.9 during the switches over the same without a switch */
@@ -247,6 +249,7 @@ function resultOf(totals: Totals | undefined): LoadResult {
     lost: totals.lost,
     closed: totals.closed,
     longestStallMs: round(during?.longestStallMs ?? 0),
+    steadyStallMs: round(steady?.longestStallMs ?? 0),
     p999SwitchMs: round(p999SwitchMs),
     p999SteadyMs: round(p999SteadyMs),
     p999Ratio: p999SteadyMs === 0 ? 0 : Math.round((p999SwitchMs / p999SteadyMs) * 100) / 100,

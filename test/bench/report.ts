@@ -269,7 +269,7 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
   )
   const latencies = peers.map(({ title, loads }) => [
     title,
-    ...LOADS.map((load) => String(loads[load].longestStallMs)),
+    ...LOADS.map((load) => `${loads[load].longestStallMs} / ${loads[load].steadyStallMs}`),
     ...LOADS.map((load) => `${loads[load].p999SwitchMs} / ${loads[load].p999SteadyMs}`),
   ])
   const total = peers.map(({ title, loads }) => [title, ...LOADS.map((load) => String(loads[load].requests))])
@@ -295,7 +295,7 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
     `A WebSocket cannot move to another process: where it is closed, it is with a close frame 1012 (service restart) for the Node services, and cut at the drain deadline by the proxies. Its *lost* messages crossed that close. "Go" is the moment of the order (for Baton: the request), measured without load, like the bare start: one process of the same executable from spawn to its first answer. For Baton the restart stage alone, without the journal, the snapshot of the database and the exchange of the files, which the others have done before "go", takes ${restartOf(peers)}. *Resets* are what the kernel sent under load (\`TcpOutRsts\` of a network namespace in which nothing else runs), by servers and clients together.`,
     picture('stall', 'Longest wait of a client during a switch by peer'),
     '### Waiting',
-    'Longest stall: the longest time that one client wanted an answer and had none, lost requests included. p99.9: during the switches / without a switch, ms. For streams both are the gaps between events, which are 100 ms by themselves.',
+    'Longest stall: the longest time that one client wanted an answer and had none, lost requests included. Each pair is during the switches / without a switch, ms: clients and servers share the processors, and what the second number says is theirs anyway. For streams both are the gaps between events, which are 100 ms by themselves.',
     markdownTable([
       ['', ...LOADS.map((load) => `stall, ${NAMES[load]}`), ...LOADS.map((load) => `p99.9, ${NAMES[load]}`)],
       ...latencies,
