@@ -2,7 +2,8 @@
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
-import { equal } from './assert.ts'
+import { equal, is, match } from './assert.ts'
+import { withComparison, type Results } from './bench/report.ts'
 import { suite } from './suite.ts'
 
 const ROOT = join(import.meta.dirname, '..')
@@ -50,6 +51,13 @@ test('every file that a page names is there', () => {
       .map((name) => `${path}: ${name}`),
   )
   equal(missing, [])
+})
+
+test('the comparison in the README is what the bench has measured', () => {
+  const readme = readFileSync(join(ROOT, 'README.md'), 'utf8')
+  const measured = JSON.parse(readFileSync(join(ROOT, 'docs/performance.json'), 'utf8')) as Results
+  match(readme, /^\| Baton \| 0 \| 0 \|/m)
+  is(withComparison(readme, measured), readme)
 })
 
 test('every decision has its context, decision and consequences, and is in the index', () => {

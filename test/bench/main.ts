@@ -63,7 +63,7 @@ async function main(argv: string[]): Promise<number> {
   if (docs && only.length === 0) {
     const all = { ...(await earlier()), ...results }
     const files = await writeDocs(all, goalsOf(all))
-    say(`wrote ${files.map((name) => `docs/${name}`).join(', ')}`)
+    say(`wrote ${files.join(', ')}`)
   }
   if (json) process.stdout.write(`${JSON.stringify({ machine, goals, ...withoutAbout(results) })}\n`)
   return 0
