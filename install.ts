@@ -8,6 +8,7 @@ import { asBatonError, BatonError, MEANINGS } from './agent/errors.ts'
 import { BUILD } from './agent/service/build.ts'
 import { checked } from './deploy/lib/choices.ts'
 import * as commands from './deploy/lib/commands.ts'
+import { secondsOf, usage } from './deploy/lib/flags.ts'
 import { makeReport, type Report } from './deploy/lib/report.ts'
 
 const OUTPUT = {
@@ -159,8 +160,8 @@ export async function runCommand(argv: string[]): Promise<number> {
     return exitCode
   } catch (cause) {
     // citty's own errors are about usage; its class is not exported
-    const usage = cause instanceof Error && cause.name === 'CLIError'
-    const error = usage
+    const isUsage = cause instanceof Error && cause.name === 'CLIError'
+    const error = isUsage
       ? new BatonError('invalid_settings', stripped(cause.message))
       : asBatonError(cause, 'unexpected', first)
     const json = argv.includes('--json')
@@ -201,16 +202,10 @@ function contextFrom(values: Values): commands.Context {
       yes: values['yes'] === true,
       confirm: text('confirm') ?? null,
       purge: values['purge'] === true,
-      lockTimeoutMs: seconds('lock-timeout', text('lock-timeout'), 0),
-      healthTimeoutMs: seconds('health-timeout', text('health-timeout'), 60),
+      lockTimeoutMs: secondsOf('--lock-timeout', text('lock-timeout') ?? '0'),
+      healthTimeoutMs: secondsOf('--health-timeout', text('health-timeout') ?? '60'),
     },
   }
-}
-
-function seconds(flag: string, text: string | undefined, fallback: number): number {
-  if (text === undefined) return fallback * 1000
-  if (/^[0-9]{1,5}$/.test(text)) return Number(text) * 1000
-  throw usage(`expected whole seconds in \`--${flag}\`, got ${JSON.stringify(text.slice(0, 40))}`)
 }
 
 /** citty takes what it does not know for a flag without a meaning; here that is an error. */
@@ -241,10 +236,6 @@ function refuseUnknown(rawArgs: readonly string[], defined: ArgsDef, values: Val
   for (const [name, { type }] of Object.entries(defined)) {
     if (type === 'string' && values[name] === '') throw usage(`expected a value for \`--${name}\``)
   }
-}
-
-function usage(message: string): BatonError {
-  return new BatonError('invalid_settings', message, { hint: '`--help` lists what there is' })
 }
 
 function stripped(text: string): string {

@@ -1,7 +1,6 @@
 // Deploys a release of a container: pulls its image, recreates the container beside the old one, and goes back where it fails.
 // This file reads the arguments and draws; the work is in lib/container/recreate.ts.
 
-import { parseArgs } from 'node:util'
 import { asBatonError, BatonError, EXIT, MEANINGS } from '../agent/errors.ts'
 import { isTag } from '../agent/release.ts'
 import { composeProjectOf, deployCompose } from './lib/container/compose.ts'
@@ -12,6 +11,7 @@ import { recreate, type Request, type Tools } from './lib/container/recreate.ts'
 import { type DeployEvent, type Ended, formatDeployEvent, type Report, resultEvent } from './lib/container/report.ts'
 import { type EngineChoice, findSocket } from './lib/container/socket.ts'
 import { resolveName } from './lib/container/survey.ts'
+import { parseFlags, secondsOf } from './lib/flags.ts'
 import { createProgress } from './lib/progress.ts'
 
 const USAGE = `deploy-container.sh --container NAME --release TAG|latest
@@ -137,35 +137,22 @@ function explain(error: BatonError): void {
 }
 
 function parse(argv: readonly string[]) {
-  try {
-    return parseArgs({
-      args: [...argv],
-      options: {
-        container: { type: 'string' },
-        release: { type: 'string' },
-        rollback: { type: 'boolean', default: false },
-        image: { type: 'string' },
-        engine: { type: 'string', default: 'auto' },
-        'health-timeout': { type: 'string', default: '60' },
-        probation: { type: 'string', default: '30' },
-        'dry-run': { type: 'boolean', short: 'n', default: false },
-        json: { type: 'boolean', default: false },
-        quiet: { type: 'boolean', short: 'q', default: false },
-        help: { type: 'boolean', short: 'h', default: false },
-      },
-    })
-  } catch (cause) {
-    throw new BatonError('invalid_request', cause instanceof Error ? cause.message : String(cause), {
-      cause,
-      hint: 'see --help',
-    })
-  }
-}
-
-function secondsOf(flag: string, text: string): number {
-  const seconds = Number(text)
-  if (/^\d+(\.\d{1,3})?$/.test(text) && seconds <= 3600) return Math.round(seconds * 1000)
-  throw new BatonError('invalid_request', `expected 0 to 3600 seconds in ${flag}, got \`${text.slice(0, 40)}\``)
+  return parseFlags({
+    args: [...argv],
+    options: {
+      container: { type: 'string' },
+      release: { type: 'string' },
+      rollback: { type: 'boolean', default: false },
+      image: { type: 'string' },
+      engine: { type: 'string', default: 'auto' },
+      'health-timeout': { type: 'string', default: '60' },
+      probation: { type: 'string', default: '30' },
+      'dry-run': { type: 'boolean', short: 'n', default: false },
+      json: { type: 'boolean', default: false },
+      quiet: { type: 'boolean', short: 'q', default: false },
+      help: { type: 'boolean', short: 'h', default: false },
+    },
+  })
 }
 
 if (import.meta.main) process.exitCode = await main(process.argv.slice(2))

@@ -6,7 +6,6 @@ import { existsSync } from 'node:fs'
 import { mkdtemp, readFile, rm, symlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
 import { asBatonError, BatonError, EXIT, MEANINGS, reasonOf } from '../agent/errors.ts'
 import { parseTag } from '../agent/release.ts'
 import { BUILD } from '../agent/service/build.ts'
@@ -14,7 +13,7 @@ import { type Deployment, deployHere, findInstalled } from './lib/host.ts'
 import { describe, type Step } from './lib/plan.ts'
 import { makeReport, type Report } from './lib/report.ts'
 import { run } from './lib/shell.ts'
-import { secondsOf, usage } from './lib/flags.ts'
+import { parseFlags, secondsOf, usage } from './lib/flags.ts'
 
 const USAGE = `deploy-source.sh --ref TAG
 
@@ -183,27 +182,23 @@ async function verify(tag: string): Promise<void> {
 }
 
 function parse(argv: readonly string[]) {
-  try {
-    return parseArgs({
-      args: [...argv],
-      options: {
-        ref: { type: 'string' },
-        remote: { type: 'string', default: 'origin' },
-        'verify-signature': { type: 'boolean', default: false },
-        'build-only': { type: 'boolean', default: false },
-        listen: { type: 'string' },
-        'health-url': { type: 'string' },
-        'health-timeout': { type: 'string', default: '60' },
-        'lock-timeout': { type: 'string', default: '60' },
-        'dry-run': { type: 'boolean', short: 'n', default: false },
-        json: { type: 'boolean', default: false },
-        quiet: { type: 'boolean', short: 'q', default: false },
-        help: { type: 'boolean', short: 'h', default: false },
-      },
-    })
-  } catch (cause) {
-    throw usage(cause instanceof Error ? cause.message : String(cause))
-  }
+  return parseFlags({
+    args: [...argv],
+    options: {
+      ref: { type: 'string' },
+      remote: { type: 'string', default: 'origin' },
+      'verify-signature': { type: 'boolean', default: false },
+      'build-only': { type: 'boolean', default: false },
+      listen: { type: 'string' },
+      'health-url': { type: 'string' },
+      'health-timeout': { type: 'string', default: '60' },
+      'lock-timeout': { type: 'string', default: '60' },
+      'dry-run': { type: 'boolean', short: 'n', default: false },
+      json: { type: 'boolean', default: false },
+      quiet: { type: 'boolean', short: 'q', default: false },
+      help: { type: 'boolean', short: 'h', default: false },
+    },
+  })
 }
 
 process.exitCode = await main(process.argv.slice(2))

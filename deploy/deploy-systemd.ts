@@ -1,13 +1,12 @@
 // Deploys a release to this host without asking: plan, install or upgrade, health gate, and back to the previous release
 // where the new one is not good. This file reads the arguments; the work is in lib/host.ts.
 
-import { parseArgs } from 'node:util'
 import { asBatonError, EXIT, MEANINGS } from '../agent/errors.ts'
 import { BUILD } from '../agent/service/build.ts'
 import { parseRelease } from './lib/choices.ts'
 import { type Deployment, deployHere } from './lib/host.ts'
 import { makeReport } from './lib/report.ts'
-import { secondsOf, usage } from './lib/flags.ts'
+import { parseFlags, secondsOf, usage } from './lib/flags.ts'
 
 const USAGE = `deploy-systemd.sh --release TAG|latest
 deploy-systemd.sh --rollback
@@ -68,26 +67,22 @@ async function main(argv: readonly string[]): Promise<number> {
 }
 
 function parse(argv: readonly string[]) {
-  try {
-    return parseArgs({
-      args: [...argv],
-      options: {
-        release: { type: 'string' },
-        rollback: { type: 'boolean', default: false },
-        feed: { type: 'string' },
-        service: { type: 'string', default: BUILD.service },
-        'health-url': { type: 'string' },
-        'health-timeout': { type: 'string', default: '60' },
-        'lock-timeout': { type: 'string', default: '60' },
-        'dry-run': { type: 'boolean', short: 'n', default: false },
-        json: { type: 'boolean', default: false },
-        quiet: { type: 'boolean', short: 'q', default: false },
-        help: { type: 'boolean', short: 'h', default: false },
-      },
-    })
-  } catch (cause) {
-    throw usage(cause instanceof Error ? cause.message : String(cause))
-  }
+  return parseFlags({
+    args: [...argv],
+    options: {
+      release: { type: 'string' },
+      rollback: { type: 'boolean', default: false },
+      feed: { type: 'string' },
+      service: { type: 'string', default: BUILD.service },
+      'health-url': { type: 'string' },
+      'health-timeout': { type: 'string', default: '60' },
+      'lock-timeout': { type: 'string', default: '60' },
+      'dry-run': { type: 'boolean', short: 'n', default: false },
+      json: { type: 'boolean', default: false },
+      quiet: { type: 'boolean', short: 'q', default: false },
+      help: { type: 'boolean', short: 'h', default: false },
+    },
+  })
 }
 
 process.exitCode = await main(process.argv.slice(2))

@@ -87,6 +87,7 @@ function peer(id: string, { lost = 0, closed = 0, longestStallMs = 20, quietSwit
     lost,
     closed,
     longestStallMs,
+    steadyStallMs: 10,
     p999SwitchMs: 9,
     p999SteadyMs: 6,
     p999Ratio: 1.5,
