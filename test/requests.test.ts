@@ -3,7 +3,7 @@
 
 import { spawn } from 'node:child_process'
 import { existsSync, readdirSync } from 'node:fs'
-import { open, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir, open, readFile, rm, writeFile } from 'node:fs/promises'
 import { METHODS } from 'node:http'
 import { join } from 'node:path'
 import { BODY_MAX_BYTES } from '../agent/routes.ts'
@@ -289,6 +289,28 @@ test('below a base path everything is as documented, and above it there is nothi
     is((await ask(based.port ?? 0, method, `/my${path}`, based.password)).status, 404)
   }
   is((await based.settled()).outcome, 'up_to_date')
+})
+
+test('a journal that cannot be read is a 500 that says so; mended, everything goes on', async () => {
+  await using broken = await install({ release: await release })
+  await publishTo(join(broken.home, 'no-feed'), [await release])
+  await broken.start()
+  const path = join(broken.stateDirectory, 'update/journal.json')
+  await rm(path, { force: true })
+  await mkdir(path, { recursive: true }) // no mode keeps root from reading a file
+  for (const [method, target] of [
+    ['GET', '/admin/update/status'],
+    ['POST', '/admin/update'],
+  ] as const) {
+    const answer = await broken.api(method, target)
+    conforms({ method, path: target, ...answer, isBroken: true })
+    is(answer.status, 500)
+    match(JSON.stringify(answer.body), 'reading the journal')
+  }
+  await rm(path, { recursive: true })
+  is((await broken.api('GET', '/admin/update/status')).status, 200)
+  is((await broken.api('POST', '/admin/update')).status, 202)
+  is((await broken.settled()).outcome, 'up_to_date')
 })
 
 test('without a password every endpoint is closed with 403', async () => {

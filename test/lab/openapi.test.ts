@@ -49,7 +49,7 @@ const refused = (code: keyof typeof MEANINGS, over: Partial<Answer> = {}, header
   path: '/admin/update',
   status: MEANINGS[code].status,
   headers: { ...PROBLEM_HEADERS, ...headers },
-  body: { type: `urn:${code}`, title: 't', status: MEANINGS[code].status, code, detail: 'why' },
+  body: { type: `urn:baton:problem:${code}`, title: 't', status: MEANINGS[code].status, code, detail: 'why' },
   ...over,
 })
 
