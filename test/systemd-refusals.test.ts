@@ -172,6 +172,12 @@ test('a checksum that is not the one of the release ends an upgrade with 5, and 
 
 test('deploy-systemd.sh installs, upgrades, goes back by itself where the health gate fails, and rolls back when asked', async () => {
   const deploy = (...args: string[]) => host.run([join(PROJECT, 'deploy/deploy-systemd.sh'), ...args])
+  await put(host, EXECUTABLE, 'somebody else put this here\n')
+  const refused = await deploy('--release', 'v1.0.0', '--feed', host.feed, '--json')
+  is(refused.code, 7, refused.stderr)
+  const why = JSON.parse(refused.stdout.trim().split('\n').at(-1) ?? '') as Record<string, unknown>
+  equal([why['event'], why['code'], why['exit']], ['error', 'refused', 7])
+  await host.ok('rm', '-r', '/opt/beacon')
   const installed = await deploy('--release', 'v1.0.0', '--feed', host.feed)
   is(installed.code, 0, installed.stderr)
   await setUpdate(host, SHORT)

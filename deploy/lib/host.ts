@@ -3,7 +3,7 @@
 
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
-import { BatonError, EXIT, MEANINGS, reasonOf } from '../../agent/errors.ts'
+import { BatonError, type ErrorCode, EXIT, reasonOf } from '../../agent/errors.ts'
 import type { Receipt } from '../../agent/receipt.ts'
 import type { Operation, Status } from '../../agent/state.ts'
 import { connect, readAccess, waitForInstance } from './client.ts'
@@ -39,6 +39,17 @@ export interface Deployed {
 
 const INSTALLER = join(import.meta.dirname, '../../install.sh')
 const HEALTH_POLL_MS = 250
+/** the plainest code of each exit code of install.sh */
+const CODE_OF_EXIT: ReadonlyMap<number, ErrorCode> = new Map([
+  [EXIT.usage, 'invalid_request'],
+  [EXIT.unsupportedHost, 'unsupported_host'],
+  [EXIT.network, 'check_failed'],
+  [EXIT.verification, 'verify_failed'],
+  [EXIT.locked, 'locked'],
+  [EXIT.refused, 'refused'],
+  [EXIT.reverted, 'probation_failed'],
+  [EXIT.down, 'service_down'],
+])
 
 export async function findInstalled(service: string): Promise<Receipt | null> {
   return await findReceipt(service, candidatesFor(service, null, null, personOf(process.env), null))
@@ -150,6 +161,5 @@ async function runInstaller({ release, feed, dryRun, json, installFlags }: Deplo
   })
   if (code === 0) return
   // it has said what is wrong; only its exit code goes on
-  const same = Object.entries(MEANINGS).find(([, { exit }]) => exit === code)?.[0] as keyof typeof MEANINGS | undefined
-  throw new BatonError(same ?? 'unexpected', `install.sh ended with ${code}`)
+  throw new BatonError(CODE_OF_EXIT.get(code) ?? 'unexpected', `install.sh ended with ${code}`)
 }
