@@ -19,9 +19,9 @@ test('managed install', async () => {
   await using host = await bootWithReleases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }])
   const url = await serveFeed(host)
   const { output } = await follow(host, 'managed-install.md', (text) =>
-    // a probation of 30 seconds is right for people
     quicker(
       text.replaceAll(RELEASES, url).replaceAll('deploy/deploy-systemd.sh', join(PROJECT, 'deploy/deploy-systemd.sh')),
+      /^curl .* -y$/gm,
     ),
   )
   match(output, 'beacon v1.1.0 is in place, it was v1.0.0')
@@ -43,10 +43,13 @@ test('from source', async () => {
   await host.ok('git', 'clone', '--quiet', '--bare', '--no-hardlinks', PROJECT, '/srv/baton.git')
   for (const tag of ['v1.0.0', 'v1.1.0']) await host.ok('git', '-C', '/srv/baton.git', 'tag', tag)
   const { output } = await follow(host, 'from-source.md', (text) =>
-    text
-      .replaceAll(REPOSITORY, '/srv/baton.git')
-      // the host has no registry; the packages are the ones of this very lock file
-      .replaceAll('npm ci --ignore-scripts', `ln -sfn ${PROJECT}/node_modules node_modules`),
+    quicker(
+      text
+        .replaceAll(REPOSITORY, '/srv/baton.git')
+        // the host has no registry; the packages are the ones of this very lock file
+        .replaceAll('npm ci --ignore-scripts', `ln -sfn ${PROJECT}/node_modules node_modules`),
+      /^deploy\/deploy-source\.sh --ref v1\.0\.0$/gm,
+    ),
   )
   match(output, 'beacon v1.0.0 is running')
   match(output, 'beacon v1.1.0 is running')
@@ -91,10 +94,11 @@ async function serveFeed(host: FeedHost): Promise<string> {
   return url
 }
 
-/** After an install the configuration is the operator's: a short probation, and the restart that it needs. */
-function quicker(text: string): string {
+/** A probation of 30 seconds is right for people. After an install the configuration is the operator's, and needs a restart. */
+function quicker(text: string, install: RegExp): string {
   const edit = `sed -i 's/"listen"/"update":{"probationMs":1000},"listen"/' /etc/beacon/config.json`
-  return text.replaceAll(/^(curl .* -y)$/gm, (line) => `${line}\n${edit}\nbeacon stop\nbeacon start`)
+  ok(install.test(text))
+  return text.replaceAll(install, (line) => `${line}\n${edit}\nbeacon stop\nbeacon start`)
 }
 
 test.run()

@@ -26,11 +26,14 @@ const SETTLE_MS = 60_000
 let browser: Browser
 let v100: TestRelease
 let v110: TestRelease
+let outage: Promise<void>
 
 test.before(async () => {
   browser = await launch()
   v100 = await scriptRelease('v1.0.0')
   v110 = await scriptRelease('v1.1.0')
+  outage = serviceIsDown()
+  outage.catch(() => {}) // told by its test
 })
 test.after(async () => await browser.close())
 
@@ -160,29 +163,8 @@ test('a page that is opened during the probation joins in, and does not wait for
   assertQuiet(watched)
 })
 
-test('the service is down for 60 s in the middle: the page waits, goes on by itself and tells how it ended', async () => {
-  await using service = await installService({ releases: [v100, v110] })
-  await using watched = await openPage(browser)
-  const { page } = watched
-  await signIn(page, service.url, TOKEN)
-  service.feed.throttle(30_000)
-  await click(page, '#update')
-  await until(async () => (await service.status()).operation?.stage === 'download')
-  await service.kill()
-  await page.waitForSelector('#silence:not([hidden])')
-  assert.match((await page.textContent('#silence')) ?? '', /^No answer for \d+ s\. Trying again; the operation goes on/)
-  await sleep(60_000)
-  assert.match((await page.textContent('#silence')) ?? '', /^No answer for (5\d s|1 min)/)
-  assert.is(await page.isVisible('#outcome'), false, 'nothing is claimed while nobody answers')
-  service.feed.throttle(undefined)
-  await service.start()
-  await shown(page, '#outcomeTitle', 'The update failed')
-  assert.match((await page.textContent('#outcomeReason')) ?? '', /^The operation was interrupted/)
-  assert.is(await page.isVisible('#silence'), false)
-  await click(page, '#update')
-  await settled(page, service, 'Updated to v1.1.0')
-  assert.equal(watched.wrong, [])
-})
+test('the service is down for 60 s in the middle: the page waits, goes on by itself and tells how it ended', () =>
+  outage)
 
 test('a wrong token is refused, the right one is kept for this tab and is in no URL', async () => {
   await using service = await installService({ releases: [v100] })
@@ -291,6 +273,31 @@ test('below a base path the page asks below it too', async () => {
 })
 
 test.run()
+
+/** A test of mostly waiting: it goes on beside the others. */
+async function serviceIsDown(): Promise<void> {
+  await using service = await installService({ releases: [v100, v110] })
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await signIn(page, service.url, TOKEN)
+  service.feed.throttle(30_000)
+  await click(page, '#update')
+  await until(async () => (await service.status()).operation?.stage === 'download')
+  await service.kill()
+  await page.waitForSelector('#silence:not([hidden])')
+  assert.match((await page.textContent('#silence')) ?? '', /^No answer for \d+ s\. Trying again; the operation goes on/)
+  await sleep(60_000)
+  assert.match((await page.textContent('#silence')) ?? '', /^No answer for (5\d s|1 min)/)
+  assert.is(await page.isVisible('#outcome'), false, 'nothing is claimed while nobody answers')
+  service.feed.throttle(undefined)
+  await service.start()
+  await shown(page, '#outcomeTitle', 'The update failed')
+  assert.match((await page.textContent('#outcomeReason')) ?? '', /^The operation was interrupted/)
+  assert.is(await page.isVisible('#silence'), false)
+  await click(page, '#update')
+  await settled(page, service, 'Updated to v1.1.0')
+  assert.equal(watched.wrong, [])
+}
 
 async function click(page: Page, button: string): Promise<void> {
   await page.click(button)
