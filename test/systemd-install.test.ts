@@ -6,7 +6,7 @@ import { readFile } from 'node:fs/promises'
 import { suite } from './suite.ts'
 import { equal, is, match, not, ok } from './assert.ts'
 import { spawnLoad } from './lab/load.ts'
-import { bootWithReleases, EXECUTABLE, type FeedHost, put, setUpdate } from './lab/managed.ts'
+import { bootWithReleases, eventsIn, EXECUTABLE, type FeedHost, put, setUpdate } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 
 const test = suite('systemd: install', { skip: noHosts, timeoutMs: 180_000 })
@@ -29,7 +29,7 @@ test.after(async () => await host.off())
 test('a dry run prints the very plan that is then carried out, and changes nothing', async () => {
   const dry = await host.installer('v1.0.0', 'install', '--dry-run', '--json')
   is(dry.code, 0, dry.stderr)
-  const planned = events(dry.stdout).find(({ event }) => event === 'plan') as unknown as { steps: { text: string }[] }
+  const planned = eventsIn(dry.stdout).find(({ event }) => event === 'plan') as unknown as { steps: { text: string }[] }
   equal((await host.run(['sh', '-c', 'ls -d /opt/beacon /etc/beacon /var/lib/beacon'])).stdout, '')
   is((await host.run(['id', 'beacon'])).code, 1)
 
@@ -37,7 +37,7 @@ test('a dry run prints the very plan that is then carried out, and changes nothi
   const script = await readFile(await host.path('/srv/feed/v1.0.0/install.sh'), 'utf8')
   const real = await host.run(['sh', '-s', '--', '--feed', host.feed, '-y', '--json'], { input: script })
   is(real.code, 0, real.stderr)
-  const done = events(real.stdout).filter(({ event }) => event === 'step') as unknown as { text: string }[]
+  const done = eventsIn(real.stdout).filter(({ event }) => event === 'step') as unknown as { text: string }[]
   equal(
     done.map(({ text }) => text),
     planned.steps.map(({ text }) => text),
@@ -291,13 +291,6 @@ async function shortenProbation(): Promise<void> {
   await setUpdate(host, { probationMs: 3000, hangMs: 3000 })
   await host.ok('systemctl', 'restart', 'beacon')
   await eventually('an answer', async () => (await host.status()).instance.version === 'v1.0.0')
-}
-
-function events(text: string): { event: string }[] {
-  return text
-    .trim()
-    .split('\n')
-    .map((line) => JSON.parse(line) as { event: string })
 }
 
 test.run()

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { suite } from './suite.ts'
 import { equal, is, match } from './assert.ts'
 import { PROJECT } from '../deploy/lib/bundle.ts'
-import { bootWithReleases, EXECUTABLE, type FeedHost, put, setUpdate } from './lab/managed.ts'
+import { bootWithReleases, eventsIn, EXECUTABLE, type FeedHost, put, setUpdate } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 
 const test = suite('systemd: refusals and other ways', { skip: noHosts, timeoutMs: 180_000 })
@@ -171,12 +171,12 @@ test('a checksum that is not the one of the release ends an upgrade with 5, and 
 })
 
 test('deploy-systemd.sh installs, upgrades, goes back by itself where the health gate fails, and rolls back when asked', async () => {
-  const deploy = (...args: string[]) => host.run([join(PROJECT, 'deploy/deploy-systemd.sh'), ...args])
+  const { deploy } = host
   await put(host, EXECUTABLE, 'somebody else put this here\n')
   const refused = await deploy('--release', 'v1.0.0', '--feed', host.feed, '--json')
   is(refused.code, 7, refused.stderr)
-  const why = JSON.parse(refused.stdout.trim().split('\n').at(-1) ?? '') as Record<string, unknown>
-  equal([why['event'], why['code'], why['exit']], ['error', 'refused', 7])
+  const why = eventsIn(refused.stdout).at(-1)
+  equal([why?.['event'], why?.['code'], why?.['exit']], ['error', 'refused', 7])
   await host.ok('rm', '-r', '/opt/beacon')
   const installed = await deploy('--release', 'v1.0.0', '--feed', host.feed)
   is(installed.code, 0, installed.stderr)
@@ -199,8 +199,8 @@ test('deploy-systemd.sh installs, upgrades, goes back by itself where the health
   is((await host.status()).instance.version, 'v1.0.0')
   const good = await deploy('--release', 'v1.1.0', '--health-url', 'http://127.0.0.1:8080/healthz', '--json')
   is(good.code, 0, good.stderr)
-  const last = JSON.parse(good.stdout.trim().split('\n').at(-1) ?? '') as Record<string, unknown>
-  equal([last['event'], last['outcome'], last['to'], last['exit']], ['result', 'updated', 'v1.1.0', 0])
+  const last = eventsIn(good.stdout).at(-1)
+  equal([last?.['event'], last?.['outcome'], last?.['to'], last?.['exit']], ['result', 'updated', 'v1.1.0', 0])
   is((await deploy('--release', 'v1.2.0')).code, 8)
   is((await deploy('--rollback')).code, 0)
   is((await host.status()).instance.version, 'v1.0.0')
@@ -210,16 +210,15 @@ test('deploy-systemd.sh installs, upgrades, goes back by itself where the health
 
 test('deploy-systemd.sh ends with 9 where neither the new release nor the previous one runs', async () => {
   const path = '/etc/systemd/system/beacon.service.d/never.conf'
-  const deploy = (...args: string[]) =>
-    host.run([join(PROJECT, 'deploy/deploy-systemd.sh'), '--release', 'v1.1.0', '--health-timeout', '5', ...args])
+  const deploy = (...args: string[]) => host.deploy('--release', 'v1.1.0', '--health-timeout', '5', ...args)
   is((await host.cli('stop')).code, 0)
   await put(host, path, '[Service]\nExecStartPre=/bin/false\n')
   await host.ok('systemctl', 'daemon-reload')
   const down = await deploy('--json')
   is(down.code, 9, down.stderr)
   match(down.stderr, 'v1.1.0 failed, and v1.0.0 does not start either')
-  const last = JSON.parse(down.stdout.trim().split('\n').at(-1) ?? '') as Record<string, unknown>
-  equal([last['event'], last['code'], last['exit']], ['error', 'service_down', 9])
+  const last = eventsIn(down.stdout).at(-1)
+  equal([last?.['event'], last?.['code'], last?.['exit']], ['error', 'service_down', 9])
   is(await host.ok(EXECUTABLE, '--version'), 'beacon v1.0.0\n')
   is((await host.cli('status')).code, 9)
   // what kept it from starting is gone: the release is not to blame, and may be deployed again

@@ -2,11 +2,9 @@
 // Two at once, on a systemd host: a shell and the panel, a shell and a deployment, with and without a running service. One
 // works; the other is told who holds the lock since when, or waits its turn where it was told to.
 
-import { join } from 'node:path'
 import { suite } from './suite.ts'
 import { equal, is, match } from './assert.ts'
-import { PROJECT } from '../deploy/lib/bundle.ts'
-import { bootWithReleases, EXECUTABLE, type FeedHost, put } from './lab/managed.ts'
+import { bootWithReleases, eventsIn, EXECUTABLE, type FeedHost, put } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 
 const test = suite('systemd: turns', { skip: noHosts, timeoutMs: 120_000 })
@@ -21,14 +19,14 @@ test.before(async () => {
 test.after(async () => await host.off())
 
 test('the panel is first: a shell ends with 6, a deployment waits as long as it may', async () => {
-  const { status, body } = await askAsPanel('', { tag: 'v1.1.0' })
+  const { status, body } = await host.ask('POST', '', { tag: 'v1.1.0' })
   is(status, 202, body)
   const shell = await host.cli('upgrade', '--release', 'v1.1.0')
   is(shell.code, 6, shell.stderr)
   match(shell.stderr, /update .* since 20\d\d-/)
-  const hasty = await deploy('--release', 'v1.1.0', '--lock-timeout', '0')
+  const hasty = await host.deploy('--release', 'v1.1.0', '--lock-timeout', '0')
   is(hasty.code, 6, hasty.stderr)
-  const patient = await deploy('--release', 'v1.1.0', '--lock-timeout', '60', '--json')
+  const patient = await host.deploy('--release', 'v1.1.0', '--lock-timeout', '60', '--json')
   is(patient.code, 0, patient.stderr)
   const [note, result] = ['note', 'result'].map((name) => eventsIn(patient.stdout).find(({ event }) => event === name))
   match(String(note?.['message']), /^waiting: .* since 20\d\d-/)
@@ -48,7 +46,7 @@ test('a shell is first: the panel is told 409, and since when', async () => {
     ['', { tag: 'v1.0.0' }],
     ['/rollback', null],
   ] as const) {
-    const { status, body } = await askAsPanel(target, given)
+    const { status, body } = await host.ask('POST', target, given)
     is(status, 409, body)
     const problem = JSON.parse(body) as Record<string, unknown>
     is(problem['code'], 'update_in_flight')
@@ -65,7 +63,7 @@ test('nothing runs: the second shell does not stop what the first one is startin
   await host.ok('systemctl', 'daemon-reload')
   const first = host.cli('upgrade', '--release', 'v1.1.0')
   await eventually('the service starting', async () => (await host.show('ActiveState'))['ActiveState'] === 'activating')
-  const patient = deploy('--release', 'v1.1.0', '--lock-timeout', '60')
+  const patient = host.deploy('--release', 'v1.1.0', '--lock-timeout', '60')
   const second = await host.cli('upgrade', '--release', 'v1.1.0')
   is(second.code, 6, second.stderr)
   match(second.stderr, /held by install\.sh upgrade \(pid \d+\) since 20\d\d-/)
@@ -78,27 +76,5 @@ test('nothing runs: the second shell does not stop what the first one is startin
   is((await host.status()).instance.version, 'v1.1.0')
   is(await host.ok(EXECUTABLE, '--version'), 'beacon v1.1.0\n')
 })
-
-async function deploy(...args: string[]) {
-  return await host.run([join(PROJECT, 'deploy/deploy-systemd.sh'), ...args])
-}
-
-/** As the card in /web/settings.html asks. */
-async function askAsPanel(target: string, body: unknown): Promise<{ status: number; body: string }> {
-  const config = JSON.parse(await host.ok('cat', '/etc/beacon/config.json')) as { dashboard: { password: string } }
-  const data = body === null ? [] : ['-H', 'content-type: application/json', '-d', JSON.stringify(body)]
-  const header = `Authorization: Bearer ${config.dashboard.password}`
-  const url = `http://127.0.0.1:8080/admin/update${target}`
-  const said = await host.ok('curl', '-sS', '-X', 'POST', '-w', '\n%{http_code}', ...data, '-H', header, url)
-  const end = said.lastIndexOf('\n')
-  return { status: Number(said.slice(end + 1)), body: said.slice(0, end) }
-}
-
-function eventsIn(text: string): Record<string, unknown>[] {
-  return text
-    .trim()
-    .split('\n')
-    .map((line) => JSON.parse(line) as Record<string, unknown>)
-}
 
 test.run()

@@ -16,6 +16,10 @@ export interface FeedHost extends Host {
   cli(...args: string[]): Promise<Ran>
   /** install.sh of a release, with this feed */
   installer(tag: string, ...args: string[]): Promise<Ran>
+  /** deploy/deploy-systemd.sh of this repository */
+  deploy(...args: string[]): Promise<Ran>
+  /** an endpoint below /admin/update, asked as the panel asks; `body` null sends none */
+  ask(method: 'GET' | 'POST', target: string, body?: unknown): Promise<{ status: number; body: string }>
   /** installs v1.0.0, shortens the probation and starts it */
   install(update?: Record<string, number>): Promise<void>
   status(): Promise<Status>
@@ -59,11 +63,25 @@ export async function bootWithReleases(specs: readonly ReleaseSpec[]): Promise<F
   const cli: FeedHost['cli'] = (...args) => host.run([SERVICE, ...args])
   const installer: FeedHost['installer'] = (tag, ...args) =>
     host.run(['sh', join(FEED, tag, 'install.sh'), ...args, '--feed', FEED])
+  const ask: FeedHost['ask'] = async (method, target, body = null) => {
+    const config = JSON.parse(await readFile(await host.path(`/etc/${SERVICE}/config.json`), 'utf8')) as {
+      dashboard: { password: string }
+      listen: { port: number }
+    }
+    const url = `http://127.0.0.1:${config.listen.port}/admin/update${target}`
+    const header = `Authorization: Bearer ${config.dashboard.password}`
+    const data = body === null ? [] : ['-H', 'content-type: application/json', '-d', JSON.stringify(body)]
+    const curl = ['curl', '-sS', '--max-time', '5', '-w', '\n%{http_code}', '-X', method]
+    const said = await host.ok(...curl, '-H', header, ...data, url)
+    const end = said.lastIndexOf('\n')
+    return { status: Number(said.slice(end + 1)), body: said.slice(0, end) }
+  }
   return {
     ...host,
     feed: FEED,
     cli,
     installer,
+    deploy: (...args) => host.run([join(PROJECT, 'deploy/deploy-systemd.sh'), ...args]),
     async install(update = { probationMs: 1000 }) {
       const installed = await installer('v1.0.0', 'install', '-y', '--no-start')
       if (installed.code !== 0) throw new Error(`install: ${installed.stderr}`)
@@ -71,15 +89,8 @@ export async function bootWithReleases(specs: readonly ReleaseSpec[]): Promise<F
       const started = await installer('v1.0.0', 'install', '-y', '--start')
       if (started.code !== 0) throw new Error(`install --start: ${started.stderr}`)
     },
-    async status() {
-      const config = JSON.parse(await readFile(await host.path(`/etc/${SERVICE}/config.json`), 'utf8')) as {
-        dashboard: { password: string }
-        listen: { port: number }
-      }
-      const url = `http://127.0.0.1:${config.listen.port}/admin/update/status`
-      const header = `Authorization: Bearer ${config.dashboard.password}`
-      return JSON.parse(await host.ok('curl', '-sS', '--max-time', '5', '-H', header, url)) as Status
-    },
+    ask,
+    status: async () => JSON.parse((await ask('GET', '/status')).body) as Status,
     async show(...names) {
       const text = await host.ok(
         'systemctl',
@@ -102,6 +113,14 @@ export async function bootWithReleases(specs: readonly ReleaseSpec[]): Promise<F
     off,
     [Symbol.asyncDispose]: off,
   }
+}
+
+/** What a command with `--json` has said, an object a line. */
+export function eventsIn(stdout: string): Record<string, unknown>[] {
+  return stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as Record<string, unknown>)
 }
 
 /** Sets `update` in the configuration of the service: by default an operation takes half a minute. It counts from the next start. */
