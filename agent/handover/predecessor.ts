@@ -9,7 +9,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { request, type RequestOptions } from 'node:http'
-import { connect, Socket } from 'node:net'
+import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -337,10 +337,7 @@ function ask(
   return new Promise((resolve, reject) => {
     // without an agent: the first one of a process compiles what it needs for TLS names, 7 ms here
     const createConnection: RequestOptions['createConnection'] = (_options, connected) => {
-      listens.then(
-        () => connected(null, connect({ path: socketPath, timeout: timeoutMs })),
-        (cause: Error) => connected(cause, new Socket()),
-      )
+      listens.then(() => connected(null, connect({ path: socketPath, timeout: timeoutMs })), reject)
       return undefined
     }
     const asked = request({ path, createConnection, timeout: timeoutMs }, (response) => {
