@@ -161,9 +161,7 @@ export async function runCommand(argv: string[]): Promise<number> {
   } catch (cause) {
     // citty's own errors are about usage; its class is not exported
     const isUsage = cause instanceof Error && cause.name === 'CLIError'
-    const error = isUsage
-      ? new BatonError('invalid_settings', stripped(cause.message))
-      : asBatonError(cause, 'unexpected', first)
+    const error = isUsage ? usage(stripped(cause.message)) : asBatonError(cause, 'unexpected', first)
     const json = argv.includes('--json')
     // the same one, so that what it was drawing ends as failed
     const teller = (report as Report | null) ?? makeReport({ json, quiet: false, verbose: false })

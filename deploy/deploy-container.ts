@@ -11,7 +11,7 @@ import { recreate, type Request, type Tools } from './lib/container/recreate.ts'
 import { type DeployEvent, type Ended, formatDeployEvent, type Report, resultEvent } from './lib/container/report.ts'
 import { type EngineChoice, findSocket } from './lib/container/socket.ts'
 import { resolveName } from './lib/container/survey.ts'
-import { parseFlags, secondsOf } from './lib/flags.ts'
+import { parseFlags, SCRIPT_FLAGS, secondsOf } from './lib/flags.ts'
 import { createProgress } from './lib/progress.ts'
 
 const USAGE = `deploy-container.sh --container NAME --release TAG|latest
@@ -140,6 +140,7 @@ function parse(argv: readonly string[]) {
   return parseFlags({
     args: [...argv],
     options: {
+      ...SCRIPT_FLAGS,
       container: { type: 'string' },
       release: { type: 'string' },
       rollback: { type: 'boolean', default: false },
@@ -147,10 +148,6 @@ function parse(argv: readonly string[]) {
       engine: { type: 'string', default: 'auto' },
       'health-timeout': { type: 'string', default: '60' },
       probation: { type: 'string', default: '30' },
-      'dry-run': { type: 'boolean', short: 'n', default: false },
-      json: { type: 'boolean', default: false },
-      quiet: { type: 'boolean', short: 'q', default: false },
-      help: { type: 'boolean', short: 'h', default: false },
     },
   })
 }

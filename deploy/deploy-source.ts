@@ -13,7 +13,7 @@ import { type Deployment, deployHere, findInstalled } from './lib/host.ts'
 import { describe, type Step } from './lib/plan.ts'
 import { makeReport, type Report } from './lib/report.ts'
 import { run } from './lib/shell.ts'
-import { parseFlags, secondsOf, usage } from './lib/flags.ts'
+import { HOST_FLAGS, parseFlags, secondsOf, usage } from './lib/flags.ts'
 
 const USAGE = `deploy-source.sh --ref TAG
 
@@ -185,18 +185,12 @@ function parse(argv: readonly string[]) {
   return parseFlags({
     args: [...argv],
     options: {
+      ...HOST_FLAGS,
       ref: { type: 'string' },
       remote: { type: 'string', default: 'origin' },
       'verify-signature': { type: 'boolean', default: false },
       'build-only': { type: 'boolean', default: false },
       listen: { type: 'string' },
-      'health-url': { type: 'string' },
-      'health-timeout': { type: 'string', default: '60' },
-      'lock-timeout': { type: 'string', default: '60' },
-      'dry-run': { type: 'boolean', short: 'n', default: false },
-      json: { type: 'boolean', default: false },
-      quiet: { type: 'boolean', short: 'q', default: false },
-      help: { type: 'boolean', short: 'h', default: false },
     },
   })
 }

@@ -6,7 +6,7 @@ import { BUILD } from '../agent/service/build.ts'
 import { parseRelease } from './lib/choices.ts'
 import { type Deployment, deployHere } from './lib/host.ts'
 import { makeReport } from './lib/report.ts'
-import { parseFlags, secondsOf, usage } from './lib/flags.ts'
+import { HOST_FLAGS, parseFlags, secondsOf, usage } from './lib/flags.ts'
 
 const USAGE = `deploy-systemd.sh --release TAG|latest
 deploy-systemd.sh --rollback
@@ -70,17 +70,11 @@ function parse(argv: readonly string[]) {
   return parseFlags({
     args: [...argv],
     options: {
+      ...HOST_FLAGS,
       release: { type: 'string' },
       rollback: { type: 'boolean', default: false },
       feed: { type: 'string' },
       service: { type: 'string', default: BUILD.service },
-      'health-url': { type: 'string' },
-      'health-timeout': { type: 'string', default: '60' },
-      'lock-timeout': { type: 'string', default: '60' },
-      'dry-run': { type: 'boolean', short: 'n', default: false },
-      json: { type: 'boolean', default: false },
-      quiet: { type: 'boolean', short: 'q', default: false },
-      help: { type: 'boolean', short: 'h', default: false },
     },
   })
 }

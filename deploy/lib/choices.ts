@@ -101,17 +101,17 @@ export function checked(said: Record<string, unknown>): Said {
   const result: Record<string, unknown> = {}
   for (const [key, value] of Object.entries(said)) {
     if (value === undefined) continue
-    if (value === '') throw usage(`expected a value for \`--${key}\``)
+    if (value === '') throw invalid(`expected a value for \`--${key}\``)
     if (PATHS.includes(key as Key)) result[key] = checkedPath(key, typeof value === 'string' ? value : '')
     else result[key] = value
   }
   const { scope, listen, 'run-as': user } = result as Said
   if (scope !== undefined && scope !== 'system' && scope !== 'user') {
-    throw usage(`expected \`system\` or \`user\` as the scope, got ${shown(scope)}`)
+    throw invalid(`expected \`system\` or \`user\` as the scope, got ${shown(scope)}`)
   }
   if (listen !== undefined) parseListen(listen)
   if (typeof user === 'string' && !/^[a-z_][a-z0-9_-]{0,30}$/.test(user)) {
-    throw usage(`expected a user name in \`--run-as\`, got ${shown(user)}`)
+    throw invalid(`expected a user name in \`--run-as\`, got ${shown(user)}`)
   }
   return result
 }
@@ -126,7 +126,7 @@ export function parseRelease(release: string | null): string | null {
 export function parseListen(listen: string): { host: string; port: number } {
   const match = /^(?:\[([0-9A-Fa-f:.%]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})$/.exec(listen)
   const port = Number(match?.[3])
-  if (match === null || port > 65535) throw usage(`expected \`host:port\` in \`--listen\`, got ${shown(listen)}`)
+  if (match === null || port > 65535) throw invalid(`expected \`host:port\` in \`--listen\`, got ${shown(listen)}`)
   return { host: match[1] ?? match[2] ?? '', port }
 }
 
@@ -134,7 +134,7 @@ export function parseListen(listen: string): { host: string; port: number } {
 export function checkedPath(key: string, value: string): string {
   const path = isAbsolute(value) ? value.replace(/(?<=.)\/+$/, '') : resolve(value)
   if (!/^\/[A-Za-z0-9@._+/-]*$/.test(path) || path === '/' || path.split('/').includes('..')) {
-    throw usage(`expected a plain path (letters, digits and @._+-) in \`--${key}\`, got ${shown(value)}`)
+    throw invalid(`expected a plain path (letters, digits and @._+-) in \`--${key}\`, got ${shown(value)}`)
   }
   return path
 }
@@ -142,10 +142,10 @@ export function checkedPath(key: string, value: string): string {
 function toBoolean(name: string, value: string): boolean {
   if (['1', 'true', 'yes'].includes(value)) return true
   if (['0', 'false', 'no'].includes(value)) return false
-  throw usage(`expected 1 or 0 in ${name}, got ${shown(value)}`)
+  throw invalid(`expected 1 or 0 in ${name}, got ${shown(value)}`)
 }
 
-function usage(message: string): BatonError {
+function invalid(message: string): BatonError {
   return new BatonError('invalid_settings', message)
 }
 

@@ -5,6 +5,22 @@ import { BatonError } from '../../agent/errors.ts'
 
 const SECONDS_MAX = 86_400
 
+/** of every deploy script */
+export const SCRIPT_FLAGS = {
+  'dry-run': { type: 'boolean', short: 'n', default: false },
+  json: { type: 'boolean', default: false },
+  quiet: { type: 'boolean', short: 'q', default: false },
+  help: { type: 'boolean', short: 'h', default: false },
+} as const satisfies ParseArgsConfig['options']
+
+/** of those that deploy to this very host */
+export const HOST_FLAGS = {
+  ...SCRIPT_FLAGS,
+  'health-url': { type: 'string' },
+  'health-timeout': { type: 'string', default: '60' },
+  'lock-timeout': { type: 'string', default: '60' },
+} as const satisfies ParseArgsConfig['options']
+
 /** What `parseArgs` of node:util gives; an unknown flag and a missing value are usage errors. */
 export function parseFlags<const T extends ParseArgsConfig>(config: T): ReturnType<typeof parseArgs<T>> {
   try {

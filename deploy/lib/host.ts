@@ -102,7 +102,7 @@ async function moveOn(receipt: Receipt, deployment: Deployment, starts: boolean,
   )
   const { outcome, from, to } = operation
   try {
-    if (starts) await supervisorFor(receipt).start() // an update has done so
+    if (starts) await supervisorFor(receipt).start() // where it was up to date; an update has started it
     const target = to ?? from
     await gate(receipt, target, outcome === 'up_to_date' ? null : before, deployment)
   } catch (cause) {
