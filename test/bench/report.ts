@@ -1,4 +1,4 @@
-// Results as a table for the terminal, as docs/performance.md, and held against the goals. Pure but for the last function.
+// Results as a table for the terminal, as docs/performance.md, and held against the goals. Pure but for `writeDocs`.
 
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -53,7 +53,7 @@ const WHY_MISSED: ReadonlyMap<string, string> = new Map([
   ],
   [
     STALL_GOAL,
-    'The stall is not one step of the handover: it is about as long in each third of the switch, and the other peers that start a Node process show it too, because a young process compiles and collects on the processors that its clients use. What was tried and changed nothing that could be told from noise: a lower priority for the process that starts, a predecessor that goes on accepting beside it for 200 to 500 ms, a lower priority for the predecessor that leaves. What helped is in: the probe is made ready before it is needed.',
+    'The stall is not one step of the handover: it is about as long in each part of it (the start, the first requests, the moving, the rest of the probation), and the other peers that start a Node process show it too, because a young process compiles and collects on the processors that its clients use. What was tried and changed nothing that could be told from noise: a lower priority for the process that starts, a predecessor that goes on accepting beside it for 200 to 500 ms, a lower priority for the predecessor that leaves. What helped is in: the probe is made ready before it is needed.',
   ],
 ])
 
