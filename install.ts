@@ -6,10 +6,10 @@ import { pathToFileURL } from 'node:url'
 import { type ArgsDef, defineCommand, renderUsage, runCommand as runTree } from 'citty'
 import { asBatonError, BatonError, MEANINGS } from './agent/errors.ts'
 import { BUILD } from './agent/service/build.ts'
-import { checked } from './deploy/lib/choices.ts'
-import * as commands from './deploy/lib/commands.ts'
+import { checked } from './deploy/host/choices.ts'
+import * as commands from './deploy/host/commands.ts'
 import { secondsOf, usage } from './deploy/lib/flags.ts'
-import { makeReport, type Report } from './deploy/lib/report.ts'
+import { makeReport, type Report } from './deploy/host/report.ts'
 
 const OUTPUT = {
   json: { type: 'boolean', description: 'one JSON object a line on stdout' },

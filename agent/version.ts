@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError, reasonOf } from './errors.ts'
 import { isTag } from './release.ts'
 import type { Tag } from './release.ts'
-import { quoted } from './untrusted.ts'
+import { quoted } from './trust/untrusted.ts'
 
 export interface RunOptions {
   /** for the answer; default VERSION_TIMEOUT_MS */

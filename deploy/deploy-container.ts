@@ -1,16 +1,16 @@
 // Deploys a release of a container: pulls its image, recreates the container beside the old one, and goes back where it fails.
-// This file reads the arguments and draws; the work is in lib/container/recreate.ts.
+// This file reads the arguments and draws; the work is in container/recreate.ts.
 
 import { asBatonError, BatonError, EXIT, MEANINGS } from '../agent/errors.ts'
 import { isTag } from '../agent/release.ts'
-import { composeProjectOf, deployCompose } from './lib/container/compose.ts'
-import { credentialsFor } from './lib/container/credentials.ts'
-import { connectEngine, type Engine } from './lib/container/engine.ts'
-import { lockContainer } from './lib/container/lock.ts'
-import { recreate, type Request, type Tools } from './lib/container/recreate.ts'
-import { type DeployEvent, type Ended, formatDeployEvent, type Report, resultEvent } from './lib/container/report.ts'
-import { type EngineChoice, findSocket } from './lib/container/socket.ts'
-import { resolveName } from './lib/container/survey.ts'
+import { composeProjectOf, deployCompose } from './container/compose.ts'
+import { credentialsFor } from './container/credentials.ts'
+import { connectEngine, type Engine } from './container/engine.ts'
+import { lockContainer } from './container/lock.ts'
+import { recreate, type Request, type Tools } from './container/recreate.ts'
+import { type DeployEvent, type Ended, formatDeployEvent, type Report, resultEvent } from './container/report.ts'
+import { type EngineChoice, findSocket } from './container/socket.ts'
+import { resolveName } from './container/survey.ts'
 import { parseFlags, SCRIPT_FLAGS, secondsOf } from './lib/flags.ts'
 import { createProgress } from './lib/progress.ts'
 

@@ -3,9 +3,9 @@
 
 import { asBatonError, EXIT, MEANINGS } from '../agent/errors.ts'
 import { BUILD } from '../agent/service/build.ts'
-import { parseRelease } from './lib/choices.ts'
-import { type Deployment, deployHere } from './lib/host.ts'
-import { makeReport } from './lib/report.ts'
+import { parseRelease } from './host/choices.ts'
+import { type Deployment, deployHere } from './host/deploy.ts'
+import { makeReport } from './host/report.ts'
 import { HOST_FLAGS, parseFlags, secondsOf, usage } from './lib/flags.ts'
 
 const USAGE = `deploy-systemd.sh --release TAG|latest

@@ -12,9 +12,9 @@ import { createGunzip, createZstdDecompress } from 'node:zlib'
 import { asBatonError, BatonError, MEANINGS } from '../agent/errors.ts'
 import { compareTags, isTag, parseTag, type ReleaseManifest } from '../agent/release.ts'
 import { variableName } from '../agent/service/config.ts'
-import { PROJECT } from './lib/bundle.ts'
+import { PROJECT } from './build/bundle.ts'
 import { createProgress, type Progress } from './lib/progress.ts'
-import { temporaryDirectory } from './lib/sea.ts'
+import { temporaryDirectory } from './build/sea.ts'
 import { findProgram, run } from './lib/shell.ts'
 
 export interface ImageOptions {

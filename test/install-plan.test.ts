@@ -15,13 +15,13 @@ import {
   fromReceipt,
   parseListen,
   parseRelease,
-} from '../deploy/lib/choices.ts'
-import { accessFrom } from '../deploy/lib/client.ts'
-import { judgeUnit, mountOf, parseMounts } from '../deploy/lib/doctor.ts'
-import { type Layout, layoutOf } from '../deploy/lib/layout.ts'
-import { describe, type Facts, foundAs, planInstall, planUninstall, type Request } from '../deploy/lib/plan.ts'
-import { rescueUnit, serviceUnit } from '../deploy/lib/unit.ts'
-import { rotate } from '../deploy/lib/supervise.ts'
+} from '../deploy/host/choices.ts'
+import { accessFrom } from '../deploy/host/client.ts'
+import { judgeUnit, mountOf, parseMounts } from '../deploy/host/doctor.ts'
+import { type Layout, layoutOf } from '../deploy/host/layout.ts'
+import { describe, type Facts, foundAs, planInstall, planUninstall, type Request } from '../deploy/host/plan.ts'
+import { rescueUnit, serviceUnit } from '../deploy/host/unit.ts'
+import { rotate } from '../deploy/host/supervise.ts'
 import { runCommand } from '../install.ts'
 
 const test = suite('install: plan')

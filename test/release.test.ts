@@ -1,11 +1,11 @@
 // What a release is, as pure functions: tags, sums, manifests and verdicts, with examples and fuzzed.
 
-import { MANIFEST_NAME, SUMS_NAME, parseManifest, parseSums, sha256Of } from '../agent/papers.ts'
-import type { Papers } from '../agent/papers.ts'
+import { MANIFEST_NAME, SUMS_NAME, parseManifest, parseSums, sha256Of } from '../agent/trust/papers.ts'
+import type { Papers } from '../agent/trust/papers.ts'
 import { compareTags, isTag, parseTag } from '../agent/release.ts'
 import type { Listing, ReleaseManifest, Target } from '../agent/release.ts'
-import { isFileName, quoted } from '../agent/untrusted.ts'
-import { assess, listingOf, newestFirst, ruledOut } from '../agent/verdict.ts'
+import { isFileName, quoted } from '../agent/trust/untrusted.ts'
+import { assess, listingOf, newestFirst, ruledOut } from '../agent/trust/verdict.ts'
 import { newestUsable } from '../agent/feed/newest.ts'
 import { parseRelease } from '../agent/feed/github.ts'
 import { parseFeedSetting } from '../agent/feed/setting.ts'

@@ -3,12 +3,12 @@
 // while; where the quota is used up, the redirect of `/releases/latest` on the web host still tells the newest tag.
 
 import { BatonError, reasonOf } from '../errors.ts'
-import { MANIFEST_NAME, NOTES_MAX_CHARS, PAPER_MAX_BYTES, SUMS_NAME, sha256Of } from '../papers.ts'
+import { MANIFEST_NAME, NOTES_MAX_CHARS, PAPER_MAX_BYTES, SUMS_NAME, sha256Of } from '../trust/papers.ts'
 import { isTag, parseTag } from '../release.ts'
 import type { Feed, ListedFile, Listing, Release, Tag, Target } from '../release.ts'
-import { isObject, isTime, quoted } from '../untrusted.ts'
-import { assess, listingOf, ruledOut, unusable } from '../verdict.ts'
-import type { Verdict } from '../verdict.ts'
+import { isObject, isTime, quoted } from '../trust/untrusted.ts'
+import { assess, listingOf, ruledOut, unusable } from '../trust/verdict.ts'
+import type { Verdict } from '../trust/verdict.ts'
 import type { Http } from './http.ts'
 import { newestUsable } from './newest.ts'
 import type { OnPassedOver } from './newest.ts'

@@ -6,7 +6,7 @@ import type { Dispatcher } from 'undici'
 import { BatonError, reasonOf } from '../errors.ts'
 import type { Details, ErrorCode } from '../errors.ts'
 import type { Bytes } from '../release.ts'
-import { parsedJson } from '../untrusted.ts'
+import { parsedJson } from '../trust/untrusted.ts'
 import { isLoopback } from './loopback.ts'
 
 export interface HttpOptions {

@@ -2,8 +2,8 @@
 
 import { BatonError } from '../errors.ts'
 import type { Listing, Release, Tag } from '../release.ts'
-import { newestFirst } from '../verdict.ts'
-import type { Verdict } from '../verdict.ts'
+import { newestFirst } from '../trust/verdict.ts'
+import type { Verdict } from '../trust/verdict.ts'
 
 /** Told of each release that is newer than the one chosen and was passed over, with the reason. */
 export type OnPassedOver = (tag: Tag, why: string) => void

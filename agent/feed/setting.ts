@@ -3,7 +3,7 @@
 import { isAbsolute } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { BatonError, reasonOf } from '../errors.ts'
-import { quoted } from '../untrusted.ts'
+import { quoted } from '../trust/untrusted.ts'
 import { isLoopback } from './loopback.ts'
 
 export type FeedSetting =

@@ -5,7 +5,7 @@ import { execFile } from 'node:child_process'
 import { access, mkdir, readdir, rm, writeFile } from 'node:fs/promises'
 import { delimiter, join } from 'node:path'
 import { promisify } from 'node:util'
-import { bundle, PROJECT } from '../../deploy/lib/bundle.ts'
+import { bundle, PROJECT } from '../../deploy/build/bundle.ts'
 
 const run = promisify(execFile)
 

@@ -1,9 +1,9 @@
 // A tiny image that serves its version, in releases that are good or bad in one way each; and one deployment of a container.
 
 import { deploy } from '../../deploy/deploy-container.ts'
-import { connectEngine, type Engine } from '../../deploy/lib/container/engine.ts'
-import type { Request } from '../../deploy/lib/container/recreate.ts'
-import type { DeployEvent, Ended } from '../../deploy/lib/container/report.ts'
+import { connectEngine, type Engine } from '../../deploy/container/engine.ts'
+import type { Request } from '../../deploy/container/recreate.ts'
+import type { DeployEvent, Ended } from '../../deploy/container/report.ts'
 import { type ImageOptions, type LabEngine, publish } from '../lab/docker.ts'
 
 const BUSYBOX = '/bin/busybox'

@@ -9,7 +9,7 @@ import { BatonError } from '../../agent/errors.ts'
 import { compareTags, isTag, parseTag, type ReleaseManifest } from '../../agent/release.ts'
 import { PROJECT } from './bundle.ts'
 import { compress, type Effort, formatSums, measure } from './pack.ts'
-import { formatBytes, type Progress } from './progress.ts'
+import { formatBytes, type Progress } from '../lib/progress.ts'
 import { temporaryDirectory } from './sea.ts'
 
 export interface PublishOptions {

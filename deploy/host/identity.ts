@@ -5,7 +5,7 @@
 import { readFile } from 'node:fs/promises'
 import { userInfo } from 'node:os'
 import { BatonError } from '../../agent/errors.ts'
-import { run } from './shell.ts'
+import { run } from '../lib/shell.ts'
 
 export interface Identity {
   uid: number

@@ -6,7 +6,7 @@ import type { Receipt } from '../../agent/receipt.ts'
 import { compareTags } from '../../agent/release.ts'
 import { type Chosen, parseListen } from './choices.ts'
 import type { Layout } from './layout.ts'
-import { formatCommand } from './shell.ts'
+import { formatCommand } from '../lib/shell.ts'
 import { MARK, rescueUnit, serviceUnit } from './unit.ts'
 
 export type Step =

@@ -24,7 +24,7 @@ import { takeLock, type Lock } from '../../agent/lock.ts'
 import { receiptPath, writeReceipt } from '../../agent/receipt.ts'
 import { asUser, findId, type Identity, idOf, isRoot } from './identity.ts'
 import { describe, type Step } from './plan.ts'
-import { findProgram, run } from './shell.ts'
+import { findProgram, run } from '../lib/shell.ts'
 
 export interface Carrier {
   who: string

@@ -14,7 +14,7 @@ import { rescue } from '../../agent/rescue.ts'
 import type { Operation } from '../../agent/state.ts'
 import { sha256OfFile } from '../../agent/steps/verify.ts'
 import { installedTag } from '../../agent/version.ts'
-import { carryOut, type Carrier } from './carry.ts'
+import { carryOut, type Carrier } from './apply.ts'
 import {
   choose,
   type Choices,

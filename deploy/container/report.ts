@@ -1,8 +1,8 @@
 // What a deployment has to say: one typed union, and one formatter for people. `--json` prints the events as they are.
 
-import { MEANINGS, type BatonError } from '../../../agent/errors.ts'
-import type { Outcome } from '../../../agent/state.ts'
-import { formatBytes, formatDuration } from '../progress.ts'
+import { MEANINGS, type BatonError } from '../../agent/errors.ts'
+import type { Outcome } from '../../agent/state.ts'
+import { formatBytes, formatDuration } from '../lib/progress.ts'
 import { formatDifference, type Difference } from './difference.ts'
 
 /** What is done, in this order. `revert` is done where `switch` or one after it fails. */

@@ -3,8 +3,8 @@
 // is refused, with the reason.
 
 import { createHash } from 'node:crypto'
-import { isTag } from './release.ts'
-import type { ReleaseManifest } from './release.ts'
+import { isTag } from '../release.ts'
+import type { ReleaseManifest } from '../release.ts'
 import { isCount, isFileName, isObject, isSha256, isSize, isTime, parsedJson, quoted } from './untrusted.ts'
 
 export const SUMS_NAME = 'SHA256SUMS'

@@ -4,7 +4,7 @@
 import { readFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
-import { run } from '../shell.ts'
+import { run } from '../lib/shell.ts'
 import { registryOf } from './reference.ts'
 
 interface DockerConfig {

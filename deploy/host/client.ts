@@ -4,7 +4,7 @@
 import { readFile } from 'node:fs/promises'
 import { BatonError, MEANINGS, reasonOf, type ErrorCode } from '../../agent/errors.ts'
 import type { Operation, Stage, Status, VersionReport } from '../../agent/state.ts'
-import { call, type Address, type Answer } from './http.ts'
+import { call, type Address, type Answer } from '../lib/http.ts'
 
 export interface Client {
   /** null where nobody answers */

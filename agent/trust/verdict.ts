@@ -1,7 +1,7 @@
 // May this release be used? Either the release with all that the later stages need, or exactly why not. Pure; fuzzed.
 // Contract 4: a missing checksum is a failure, never a warning. Where two sources say different things, neither is believed.
 
-import { BatonError } from './errors.ts'
+import { BatonError } from '../errors.ts'
 import {
   ASSET_MAX_BYTES,
   MANIFEST_NAME,
@@ -12,8 +12,8 @@ import {
   sha256Of,
 } from './papers.ts'
 import type { Papers } from './papers.ts'
-import { compareTags } from './release.ts'
-import type { Listing, Release, ReleaseManifest, Tag, Target } from './release.ts'
+import { compareTags } from '../release.ts'
+import type { Listing, Release, ReleaseManifest, Tag, Target } from '../release.ts'
 import { quoted } from './untrusted.ts'
 
 /** Either the release, or exactly why it cannot be used: one clause that follows `v1.1.0 cannot be used: `. */

@@ -10,7 +10,7 @@ import { layoutOf, type Layout, type Person } from './layout.ts'
 import type { Choices, Environment, Scope } from './choices.ts'
 import { findId, isRoot, ownName } from './identity.ts'
 import { type Facts, foundAs, type Found } from './plan.ts'
-import { run } from './shell.ts'
+import { run } from '../lib/shell.ts'
 import { type Supervisor, supervisorFor, systemctlFor } from './supervisor.ts'
 import { rescueUnit, serviceUnit } from './unit.ts'
 

@@ -11,7 +11,7 @@ import { BatonError } from '../../agent/errors.ts'
 import { isAlive, startTimeOf } from '../../agent/process.ts'
 import type { Receipt } from '../../agent/receipt.ts'
 import { idOf } from './identity.ts'
-import { run } from './shell.ts'
+import { run } from '../lib/shell.ts'
 import type { Supervisor } from './supervisor.ts'
 
 export interface Process {

@@ -20,7 +20,7 @@ import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { BatonError, reasonOf } from '../../agent/errors.ts'
 import { PROJECT } from './bundle.ts'
-import { findProgram, run } from './shell.ts'
+import { findProgram, run } from '../lib/shell.ts'
 import { stripElf } from './strip.ts'
 
 export interface Base {

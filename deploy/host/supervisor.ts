@@ -3,7 +3,7 @@
 
 import type { Receipt } from '../../agent/receipt.ts'
 import { BatonError } from '../../agent/errors.ts'
-import { run } from './shell.ts'
+import { run } from '../lib/shell.ts'
 import { detachedSupervisor } from './supervise.ts'
 
 export interface Supervisor {
