@@ -26,6 +26,7 @@ import { makeJournal } from './journal.ts'
 import { type Lock, takeLock } from './lock.ts'
 import { decideManagement, type Management } from './managed.ts'
 import { begin, type Ground, recover, type Running, settleProbation } from './operation.ts'
+import { ownStart } from './own-start.ts'
 import { makePanel } from './panel.ts'
 import { placesOf } from './places.ts'
 import { readReceipt, writeReceipt } from './receipt.ts'
@@ -52,7 +53,7 @@ export interface Agent {
 }
 
 /** Everything that a service needs to be kept up to date. Throws BatonError invalid_settings, naming every fault. */
-export async function embed(options: EmbedOptions): Promise<Agent> {
+export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   const settings = readSettings(options)
   const { log, service, tag } = settings
   const inheritance = readInheritance()
@@ -362,7 +363,7 @@ function inFlight(running: Running): BatonError {
 
 /** Captured at start: after a swap `process.execPath` is still right, but `/proc/self/exe` says `(deleted)`. */
 function ownExecutable(): string | null {
-  return isSingleExecutable() ? process.execPath : null
+  return ownStart()?.executable ?? (isSingleExecutable() ? process.execPath : null)
 }
 
 function isSingleExecutable(): boolean {
@@ -372,5 +373,5 @@ function isSingleExecutable(): boolean {
 
 /** In a single executable argv is [executable, argv0 as typed, …own], in a script [node, script, …own]. */
 function ownArguments(): string[] {
-  return process.argv.slice(2)
+  return [...(ownStart()?.argv ?? process.argv.slice(2))]
 }

@@ -135,14 +135,7 @@ function send(request: IncomingMessage, response: ServerResponse, { status, body
 }
 
 async function readFields(request: IncomingMessage, known: readonly string[]): Promise<Record<string, unknown>> {
-  const text = await readBody(request)
-  if (text.trim() === '') return {}
-  let value: unknown
-  try {
-    value = JSON.parse(text)
-  } catch {
-    throw new BatonError('invalid_request', 'expected a JSON object, got something that is not JSON')
-  }
+  const value = await readJson(request)
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw new BatonError(
       'invalid_request',
@@ -155,6 +148,25 @@ async function readFields(request: IncomingMessage, known: readonly string[]): P
     throw new BatonError('invalid_request', `expected ${expected}, got ${JSON.stringify(unknown[0]?.slice(0, 40))}`)
   }
   return value as Record<string, unknown>
+}
+
+/** `{}` where there is no body. One that the service's body parser has read before us is taken as the parser has understood it. */
+async function readJson(request: IncomingMessage): Promise<unknown> {
+  const { body } = request as IncomingMessage & { body?: unknown }
+  if (request.readableEnded && typeof body === 'object' && body !== null && !Buffer.isBuffer(body)) return body
+  const isRead = request.readableEnded && (typeof body === 'string' || Buffer.isBuffer(body))
+  if (request.readableEnded && !isRead && Number(request.headers['content-length'] ?? 0) > 0) {
+    throw new BatonError('invalid_request', 'the body was read before the agent could, and nobody kept it', {
+      hint: 'let the agent handle the request before any body parser',
+    })
+  }
+  const text = isRead ? String(body) : request.readableEnded ? '' : await readBody(request)
+  if (text.trim() === '') return {}
+  try {
+    return JSON.parse(text)
+  } catch {
+    throw new BatonError('invalid_request', 'expected a JSON object, got something that is not JSON')
+  }
 }
 
 async function readBody(request: IncomingMessage): Promise<string> {

@@ -1,8 +1,11 @@
 // What an author gives to `embed()`, checked once, every fault at once, and frozen. Units and bounds are in the names.
 
-import { isAbsolute } from 'node:path'
+import { homedir } from 'node:os'
+import { isAbsolute, join } from 'node:path'
 import { BatonError } from './errors.ts'
 import { type Log, logToStdout } from './log.ts'
+import { ownRelease } from './own-release.ts'
+import { ownStart } from './own-start.ts'
 import { isTag } from './release.ts'
 
 export interface UpdateSettings {
@@ -19,21 +22,21 @@ export interface UpdateSettings {
 }
 
 export interface EmbedOptions {
-  /** name of the service: names its executable, its assets and its database */
-  service: string
-  /** tag that this very process was built from, `vX.Y.Z` */
-  tag: string
-  /** the setting `dashboard.password`; null or empty keeps every endpoint closed (403) */
-  password: string | null
-  /** `github:owner/name`, `github:owner/name@https://base/api`, `https://host/folder/` or a path; null: the receipt's */
-  feed: string | null
-  /** absolute; the agent keeps its journal, lock and snapshots in `update/` below it */
-  stateDirectory: string
-  /** absolute path of the SQLite database to snapshot before a swap; default none */
+  /** name of the service: names its executable, its assets and its database; default: what the release says */
+  service?: string
+  /** tag that this very process was built from, `vX.Y.Z`; default: what the release says */
+  tag?: string
+  /** the setting `dashboard.password`; null or empty keeps every endpoint closed (403); default: the installer's configuration */
+  password?: string | null
+  /** `github:owner/name`, `github:owner/name@https://base/api`, `https://host/folder/` or a path; null: the receipt's; default: the installer's configuration */
+  feed?: string | null
+  /** absolute; the agent keeps its journal, lock and snapshots in `update/` below it; default: the installer's, or `$STATE_DIRECTORY`, or the user's own */
+  stateDirectory?: string
+  /** absolute path of the SQLite database to snapshot before a swap; default: what the release says, or none */
   database?: string | null
-  /** path on the service's own server that answers 2xx when it is healthy, e.g. `/healthz`; default none */
+  /** path on the service's own server that answers 2xx when it is healthy, e.g. `/healthz`; default: what the release says, or none */
   healthPath?: string | null
-  /** absolute path of the executable; default: this process's, where it is a single executable, else unmanaged */
+  /** absolute path of the executable; default: this process's, where it is a release of ours, else unmanaged */
   executable?: string | null
   /** prefix of every path of the agent, such as `/tools`; default none */
   basePath?: string
@@ -71,11 +74,10 @@ export const UPDATE_BOUNDS = {
 } as const satisfies Record<keyof UpdateSettings, readonly [number, number, number]>
 
 /** The settings, or BatonError invalid_settings that names every fault. */
-export function readSettings(options: EmbedOptions): Settings {
+export function readSettings(options: EmbedOptions = {}): Settings {
   const faults: string[] = []
   const expect = (holds: boolean, fault: string) => void (holds || faults.push(fault))
-  const { service, tag, password, feed, stateDirectory } = options
-  const basePath = options.basePath ?? ''
+  const { service, tag, password, feed, stateDirectory, healthPath, database, basePath } = withDefaults(options)
   expect(
     /^[a-z][a-z0-9-]{0,31}$/.test(service),
     `\`service\`: expected a-z, 0-9 and -, at most 32, got ${show(service)}`,
@@ -88,13 +90,12 @@ export function readSettings(options: EmbedOptions): Settings {
   )
   expect(isAbsolute(stateDirectory), `\`stateDirectory\`: expected an absolute path, got ${show(stateDirectory)}`)
   for (const key of ['database', 'executable'] as const) {
-    const path = options[key]
+    const path = key === 'database' ? database : options[key]
     expect(
       path === undefined || path === null || isAbsolute(path),
       `\`${key}\`: expected an absolute path, got ${show(path)}`,
     )
   }
-  const healthPath = options.healthPath ?? null
   expect(healthPath === null || healthPath.startsWith('/'), `\`healthPath\`: expected a path, got ${show(healthPath)}`)
   expect(
     basePath === '' || /^(\/[A-Za-z0-9._~-]+)+$/.test(basePath),
@@ -105,7 +106,7 @@ export function readSettings(options: EmbedOptions): Settings {
     keyof UpdateSettings,
     readonly [number, number, number],
   ][]) {
-    const value = options.update?.[key] ?? normal
+    const value = options.update?.[key] ?? ownStart()?.configuration?.update?.[key] ?? normal
     expect(
       Number.isInteger(value) && value >= lowest && value <= highest,
       `\`update.${key}\`: expected whole milliseconds from ${lowest} to ${highest}, got ${show(value)}`,
@@ -119,7 +120,7 @@ export function readSettings(options: EmbedOptions): Settings {
     password: password === '' ? null : password,
     feed,
     stateDirectory,
-    database: options.database ?? null,
+    database,
     healthPath,
     executable: options.executable,
     basePath,
@@ -128,6 +129,37 @@ export function readSettings(options: EmbedOptions): Settings {
     onStop: options.onStop ?? (() => {}),
     log: options.log ?? logToStdout,
   })
+}
+
+type Defaulted = 'service' | 'tag' | 'password' | 'feed' | 'stateDirectory' | 'healthPath' | 'database' | 'basePath'
+
+/** What an author leaves out is known from the release and from how it was started. */
+function withDefaults(options: EmbedOptions): Pick<Settings, Defaulted> {
+  const release = ownRelease()
+  const configuration = ownStart()?.configuration ?? null
+  const service = options.service ?? release.service
+  const stateDirectory = options.stateDirectory ?? configuration?.stateDirectory ?? defaultStateDirectory(service)
+  const database = release.database === null ? null : join(stateDirectory, release.database)
+  return {
+    service,
+    tag: options.tag ?? release.tag,
+    password: options.password === undefined ? (configuration?.dashboard?.password ?? null) : options.password,
+    feed: options.feed === undefined ? (configuration?.feed ?? null) : options.feed,
+    stateDirectory,
+    healthPath: options.healthPath === undefined ? release.healthPath : options.healthPath,
+    database: options.database === undefined ? database : options.database,
+    basePath: options.basePath ?? configuration?.basePath ?? '',
+  }
+}
+
+/** Contract 3, for a process that no installer has started. */
+function defaultStateDirectory(service: string): string {
+  const { STATE_DIRECTORY, XDG_STATE_HOME } = process.env
+  const systemd = STATE_DIRECTORY?.split(':')[0] // set by systemd for `StateDirectory=`
+  if (systemd !== undefined && isAbsolute(systemd)) return systemd
+  if (process.getuid?.() === 0) return join('/var/lib', service)
+  const home = XDG_STATE_HOME !== undefined && isAbsolute(XDG_STATE_HOME) ? XDG_STATE_HOME : null
+  return join(home ?? join(homedir(), '.local', 'state'), service)
 }
 
 function show(value: unknown): string {

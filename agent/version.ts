@@ -14,9 +14,13 @@ import { quoted } from './trust/untrusted.ts'
 export interface RunOptions {
   /** for the answer; default VERSION_TIMEOUT_MS */
   timeoutMs?: number
+  /** the executable is to make itself ready to start, on the way: what unpacks itself does it then, others know nothing of it */
+  prepare?: boolean
 }
 
 export const VERSION_TIMEOUT_MS = 10_000
+/** to unpack some ten thousand files on a slow disk */
+const PREPARE_TIMEOUT_MS = 300_000
 /** of executables that run each other */
 export const DEPTH_MAX = 3
 const OUTPUT_MAX_BYTES = 4 * 1024
@@ -30,7 +34,9 @@ export async function runVersion(path: string, options: RunOptions = {}): Promis
   const depth = Number(process.env['BATON_DEPTH'] ?? 0)
   if (!(depth < DEPTH_MAX)) throw failed(path, `it would be the ${depth + 1}th executable that runs another`)
   await rightFormat(path)
-  const ended = await runPatiently(path, depth + 1, options.timeoutMs ?? VERSION_TIMEOUT_MS)
+  const variables = environment(depth + 1, options.prepare === true)
+  const timeoutMs = options.timeoutMs ?? (options.prepare === true ? PREPARE_TIMEOUT_MS : VERSION_TIMEOUT_MS)
+  const ended = await runPatiently(path, variables, timeoutMs)
   if (ended.signal !== null) throw failed(path, `it was ended by ${ended.signal}${ended.said}`, 'is the file damaged?')
   if (ended.code !== 0) throw failed(path, `expected exit code 0, got ${ended.code}${ended.said}`)
   const [, service, tag] = /^([a-z][a-z0-9-]*) (v[0-9.]+)\r?\n$/.exec(ended.output) ?? []
@@ -72,10 +78,10 @@ interface Ended {
   said: string
 }
 
-async function runPatiently(path: string, depth: number, timeoutMs: number): Promise<Ended> {
+async function runPatiently(path: string, variables: NodeJS.ProcessEnv, timeoutMs: number): Promise<Ended> {
   for (let tries = 1; ; tries++) {
     try {
-      return await run(path, depth, timeoutMs)
+      return await run(path, variables, timeoutMs)
     } catch (error) {
       if (error instanceof BatonError) throw error
       const code = error instanceof Error && 'code' in error ? error.code : null
@@ -89,11 +95,11 @@ async function runPatiently(path: string, depth: number, timeoutMs: number): Pro
   }
 }
 
-function run(path: string, depth: number, timeoutMs: number): Promise<Ended> {
+function run(path: string, variables: NodeJS.ProcessEnv, timeoutMs: number): Promise<Ended> {
   return new Promise((resolve, reject) => {
     const child = spawn(path, ['--version'], {
       cwd: '/',
-      env: environment(depth),
+      env: variables,
       stdio: ['ignore', 'pipe', 'pipe'],
       detached: true, // a group of its own, to end it with whatever it has started
     })
@@ -124,10 +130,15 @@ function run(path: string, depth: number, timeoutMs: number): Promise<Ended> {
 }
 
 /** What finding an interpreter and libraries takes, and nothing that is anybody's secret. */
-function environment(depth: number): NodeJS.ProcessEnv {
-  const { PATH = '/usr/local/bin:/usr/bin:/bin', LD_LIBRARY_PATH } = process.env
-  const libraries = LD_LIBRARY_PATH === undefined ? {} : { LD_LIBRARY_PATH }
-  return { PATH, LC_ALL: 'C', BATON_DEPTH: String(depth), ...libraries }
+function environment(depth: number, prepare: boolean): NodeJS.ProcessEnv {
+  const variables: NodeJS.ProcessEnv = { LC_ALL: 'C', BATON_DEPTH: String(depth) }
+  // BATON_NODE: the Node of a script; the rest: where an executable may unpack itself when it is started
+  const places = prepare ? ['STATE_DIRECTORY', 'XDG_CACHE_HOME', 'HOME'] : []
+  for (const name of ['LD_LIBRARY_PATH', 'BATON_NODE', ...places]) {
+    if (process.env[name] !== undefined) variables[name] = process.env[name]
+  }
+  if (prepare) variables['BATON_PREPARE'] = '1'
+  return { ...variables, PATH: process.env['PATH'] ?? '/usr/local/bin:/usr/bin:/bin' }
 }
 
 function end(child: ChildProcess): void {

@@ -35,6 +35,7 @@ export function makeVerify({ service, disk, timeoutMs }: VerifyOptions): Steps['
       }
       await disk.chmod(candidate.path, 0o755)
       await expectTag(candidate.path, service, tag, timeoutMs === undefined ? {} : { timeoutMs })
+      await expectTag(candidate.path, service, tag, { prepare: true }) // nothing is left to unpack at the switch
     } catch (error) {
       throw within(error, 'verify_failed', `verifying ${tag}`)
     }

@@ -1,0 +1,87 @@
+// Which release this process is of: the words that the build has put beside the code. In an executable they are an asset, so
+// they are right in worker threads and forked children too; in a script they are a constant; from source nothing is released.
+// Must hold: never from the environment, which a successor inherits from a process of another release.
+
+import { readFileSync } from 'node:fs'
+import type * as Sea from 'node:sea'
+import { dirname, join, resolve } from 'node:path'
+
+/** How a release is made: a folder inside an executable, one bundle inside an executable, or a bundle without one. */
+export type ReleaseKind = 'app' | 'bundle' | 'script'
+
+export interface OwnRelease {
+  service: string
+  /** `vX.Y.Z`; v0.0.0 from source */
+  tag: string
+  /** of the author's repository, 40 hex; null where the build was not told */
+  commit: string | null
+  kind: ReleaseKind | 'source'
+  /** path that answers 2xx where the service is well, such as `/healthz` */
+  healthPath: string | null
+  /** SQLite database to snapshot before a swap, relative to the state directory; null for none */
+  database: string | null
+  /** how many servers of the process are handed over */
+  servers: number
+}
+
+declare const __BATON_RELEASE__: string | undefined
+
+let known: Readonly<OwnRelease> | null = null
+
+/** Read once. From source: the name in the nearest package.json of the program that was started, and v0.0.0. */
+export function ownRelease(): Readonly<OwnRelease> {
+  return (known ??= Object.freeze(readBuilt() ?? fromSource()))
+}
+
+function readBuilt(): OwnRelease | null {
+  if (typeof __BATON_RELEASE__ === 'string') return JSON.parse(__BATON_RELEASE__) as OwnRelease
+  const sea = process.getBuiltinModule('node:sea') as typeof Sea | undefined
+  if (sea === undefined || !sea.isSea()) return null
+  try {
+    return JSON.parse(sea.getAsset('release', 'utf8')) as OwnRelease
+  } catch {
+    return null // an executable that was made without us
+  }
+}
+
+function fromSource(): OwnRelease {
+  const release: OwnRelease = {
+    service: 'service',
+    tag: 'v0.0.0',
+    commit: null,
+    kind: 'source',
+    healthPath: null,
+    database: null,
+    servers: 1,
+  }
+  const started = process.argv[1]
+  for (let folder = dirname(resolve(started ?? '.')); folder !== dirname(folder); folder = dirname(folder)) {
+    const own = readJson(join(folder, 'baton.config.json')) ?? {}
+    const name = own['service'] ?? readJson(join(folder, 'package.json'))?.['name']
+    if (typeof name !== 'string') continue
+    for (const key of ['healthPath', 'database'] as const) if (typeof own[key] === 'string') release[key] = own[key]
+    if (typeof own['servers'] === 'number') release.servers = own['servers']
+    return { ...release, service: serviceName(name) }
+  }
+  return release
+}
+
+/** What can name a service, from the name of a package: `@shop/Web.App` -> `web-app`. */
+export function serviceName(text: string): string {
+  const name = text
+    .replace(/^@[^/]*\//, '')
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9]+/g, '-')
+    .replaceAll(/^[^a-z]+|-+$/g, '')
+    .slice(0, 31)
+    .replace(/-+$/, '')
+  return name === '' ? 'service' : name
+}
+
+function readJson(path: string): Record<string, unknown> | null {
+  try {
+    return JSON.parse(readFileSync(path, 'utf8')) as Record<string, unknown>
+  } catch {
+    return null
+  }
+}

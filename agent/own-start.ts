@@ -1,0 +1,32 @@
+// How this process was started, as the first code of a release has noted it before the application got its own arguments.
+// Must hold: what is noted here stays in this process; no secret of it goes into the environment by itself.
+
+/** What an installer's `config.json` holds, as far as the agent reads it for an author who leaves it to us. */
+export interface InstallConfiguration {
+  dashboard?: { password?: string }
+  listen?: { host?: string; port?: number; path?: string }
+  basePath?: string
+  stateDirectory?: string
+  feed?: string
+  update?: Record<string, number>
+}
+
+export interface OwnStart {
+  /** what the program was started with, before the first code took its own words away */
+  readonly argv: readonly string[]
+  /** path of the file to replace: the executable, or the script */
+  readonly executable: string
+  /** null where it was not started by an installer's words */
+  readonly configuration: Readonly<InstallConfiguration> | null
+}
+
+const START = Symbol.for('baton.start')
+
+/** Null where no first code of ours has run: from source, or in a program that was built without us. */
+export function ownStart(): OwnStart | null {
+  return (globalThis as { [START]?: OwnStart })[START] ?? null
+}
+
+export function noteStart(start: OwnStart): void {
+  Object.defineProperty(globalThis, START, { value: Object.freeze(start), configurable: true })
+}
