@@ -15,6 +15,20 @@ export const EXIT = {
   down: 9,
 } as const
 
+/** What each exit code tells, for every usage text. */
+export const EXITS = {
+  0: 'done or nothing to do',
+  1: 'unexpected',
+  2: 'usage',
+  3: 'unsupported host',
+  4: 'network or release not found',
+  5: 'verification failed, nothing changed',
+  6: 'locked',
+  7: 'refused',
+  8: 'the new version failed, the previous one is running',
+  9: 'the service is down',
+} as const satisfies Record<(typeof EXIT)[keyof typeof EXIT], string>
+
 interface Meaning {
   /** status of the answer when a request is refused with this code */
   status: number

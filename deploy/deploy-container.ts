@@ -11,27 +11,42 @@ import { recreate, type Request, type Tools } from './container/recreate.ts'
 import { type DeployEvent, type Ended, formatDeployEvent, type Report, resultEvent } from './container/report.ts'
 import { type EngineChoice, findSocket } from './container/socket.ts'
 import { resolveName } from './container/survey.ts'
-import { parseFlags, SCRIPT_FLAGS, secondsOf } from './lib/flags.ts'
+import { asksForHelp, type Command, parseFlags, SCRIPT_FLAGS, secondsOf, usageOf } from './lib/flags.ts'
 import { createProgress } from './lib/progress.ts'
 
-const USAGE = `deploy-container.sh --container NAME --release TAG|latest
-deploy-container.sh --container NAME --rollback
-
-  --container NAME          name or id of the container, or label=KEY=VALUE
-  --release TAG|latest      release to deploy
-  --rollback                back to the image that ran before the last deployment
-  --image REPOSITORY        repository to take the release from (default: the container's own)
-  --engine docker|podman|auto   (default auto: DOCKER_HOST, then Docker, then podman)
-  --health-timeout SECONDS  how long the new container may take to become healthy (default 60)
-  --probation SECONDS       how long it must stay so before the old one is let go (default 30)
-  -n, --dry-run             print the plan and what would differ; pulls the image, changes no container
-  --json                    one JSON object a line
-  -q, --quiet               errors only
-  -h, --help
-
-exit: 0 done or nothing to do, 2 usage, 3 no usable engine, 4 registry or release, 5 verification failed, 6 locked,
-      7 refused, 8 the new one failed and the old one runs, 9 down
-`
+const COMMAND = {
+  name: 'deploy-container.sh',
+  description: 'deploys a release of a container, and goes back by itself where it is not good',
+  args: {
+    container: { type: 'string', valueHint: 'name', description: 'name or id of the container, or label=KEY=VALUE' },
+    release: { type: 'string', valueHint: 'tag|latest', description: 'release to deploy' },
+    rollback: { type: 'boolean', default: false, description: 'back to the image that ran before the last deployment' },
+    image: {
+      type: 'string',
+      valueHint: 'repository',
+      description: "where the release is (the container's own repository)",
+    },
+    engine: {
+      type: 'string',
+      valueHint: 'docker|podman|auto',
+      default: 'auto',
+      description: 'auto: DOCKER_HOST, then Docker, then podman',
+    },
+    'health-timeout': {
+      type: 'string',
+      valueHint: 'seconds',
+      default: '60',
+      description: 'how long the new container may take to become healthy',
+    },
+    probation: {
+      type: 'string',
+      valueHint: 'seconds',
+      default: '30',
+      description: 'how long it must stay so before the old one is let go',
+    },
+    ...SCRIPT_FLAGS,
+  },
+} as const satisfies Command
 
 export interface Settings extends Request {
   engine: EngineChoice
@@ -41,8 +56,8 @@ export interface Settings extends Request {
 
 /** Throws BatonError invalid_request, invalid_tag. Null where help is asked for. */
 export function parseSettings(argv: readonly string[]): Settings | null {
-  const { values } = parse(argv)
-  if (values.help) return null
+  if (asksForHelp(argv)) return null
+  const values = parseFlags(argv, COMMAND)
   const wrong = (message: string): never => {
     throw new BatonError('invalid_request', message, { hint: 'see --help' })
   }
@@ -89,7 +104,7 @@ export async function main(argv: readonly string[]): Promise<number> {
   try {
     settings = parseSettings(argv)
     if (settings === null) {
-      process.stdout.write(USAGE)
+      process.stdout.write(await usageOf(COMMAND))
       return EXIT.done
     }
     const engine = await connectEngine(await findSocket(settings.engine, process.env))
@@ -134,22 +149,6 @@ function reporter({ json, quiet, dryRun }: Settings): Report {
 function explain(error: BatonError): void {
   process.stderr.write(`error: ${error.message}\n`)
   if (error.hint !== null) process.stderr.write(`hint: ${error.hint}\n`)
-}
-
-function parse(argv: readonly string[]) {
-  return parseFlags({
-    args: [...argv],
-    options: {
-      ...SCRIPT_FLAGS,
-      container: { type: 'string' },
-      release: { type: 'string' },
-      rollback: { type: 'boolean', default: false },
-      image: { type: 'string' },
-      engine: { type: 'string', default: 'auto' },
-      'health-timeout': { type: 'string', default: '60' },
-      probation: { type: 'string', default: '30' },
-    },
-  })
 }
 
 if (import.meta.main) process.exitCode = await main(process.argv.slice(2))

@@ -10,28 +10,43 @@ import { asBatonError, BatonError, EXIT, MEANINGS, reasonOf } from '../agent/err
 import { parseTag } from '../agent/release.ts'
 import { BUILD } from '../agent/service/build.ts'
 import { type Deployment, deployHere, findInstalled } from './host/deploy.ts'
-import { describe, type Step } from './host/plan.ts'
+import { describe, type Step } from './host/plan/plan.ts'
 import { makeReport, type Report } from './host/report.ts'
 import { run } from './lib/shell.ts'
-import { HOST_FLAGS, parseFlags, secondsOf, usage } from './lib/flags.ts'
+import {
+  asksForHelp,
+  type Command,
+  parseFlags,
+  SCRIPT_FLAGS,
+  secondsOf,
+  usage,
+  usageOf,
+  WAITING_FLAGS,
+} from './lib/flags.ts'
 
-const USAGE = `deploy-source.sh --ref TAG
-
-  --ref TAG                 tag to build and deploy, such as v1.1.0
-  --remote NAME             where to fetch it from (origin); '' fetches nothing
-  --verify-signature        the tag must be signed by a key that git trusts
-  --build-only              build and verify, deploy nothing
-  --listen HOST:PORT        for a first install: where the service listens
-  --health-url URL          must answer 2xx too, before the deployment counts as good
-  --health-timeout SECONDS  how long that and the new process may take (60)
-  --lock-timeout SECONDS    how long to wait for an operation in flight (60)
-  -n, --dry-run             print the plan, change nothing
-  --json                    one JSON object a line
-  -q, --quiet               errors only
-  -h, --help
-
-exit: as deploy-systemd.sh
-`
+const COMMAND = {
+  name: 'deploy-source.sh',
+  description: 'builds a tag from source and deploys it to this host',
+  args: {
+    ref: { type: 'string', valueHint: 'tag', description: 'tag to build and deploy, such as v1.1.0' },
+    remote: {
+      type: 'string',
+      valueHint: 'name',
+      default: 'origin',
+      description: 'where to fetch it from; `none` fetches nothing',
+    },
+    'verify-signature': {
+      type: 'boolean',
+      default: false,
+      description: 'the tag must be signed by a key that git trusts',
+    },
+    'build-only': { type: 'boolean', default: false, description: 'build and verify, deploy nothing' },
+    listen: { type: 'string', valueHint: 'host:port', description: 'for a first install: where the service listens' },
+    ...WAITING_FLAGS,
+    'lock-timeout': { ...WAITING_FLAGS['lock-timeout'], default: '60' },
+    ...SCRIPT_FLAGS,
+  },
+} as const satisfies Command
 
 const PROJECT = join(import.meta.dirname, '..')
 const DIST = join(PROJECT, 'dist')
@@ -48,11 +63,11 @@ interface Build {
 async function main(argv: readonly string[]): Promise<number> {
   let report = makeReport({ json: argv.includes('--json'), quiet: false, verbose: false })
   try {
-    const { values } = parse(argv)
-    if (values.help) {
-      process.stdout.write(USAGE)
+    if (asksForHelp(argv)) {
+      process.stdout.write(await usageOf(COMMAND))
       return EXIT.done
     }
+    const values = parseFlags(argv, COMMAND)
     report = makeReport({ json: values.json, quiet: values.quiet, verbose: false })
     if (values.ref === undefined) throw usage('expected --ref')
     const tag = parseTag(values.ref)
@@ -113,7 +128,7 @@ async function main(argv: readonly string[]): Promise<number> {
 function buildSteps({ tag, remote, signed, worktree, modules }: Build): Extract<Step, { do: 'run' }>[] {
   const git = ['git', '-C', PROJECT]
   const commands: string[][] = []
-  if (remote !== '') commands.push([...git, 'fetch', '--quiet', remote, `refs/tags/${tag}:refs/tags/${tag}`])
+  if (remote !== 'none') commands.push([...git, 'fetch', '--quiet', remote, `refs/tags/${tag}:refs/tags/${tag}`])
   if (signed) commands.push([...git, 'verify-tag', tag])
   commands.push([...git, 'worktree', 'add', '--quiet', '--detach', worktree, `refs/tags/${tag}`])
   if (modules === 'installed')
@@ -179,20 +194,6 @@ async function verify(tag: string): Promise<void> {
       .digest('hex')
     if (got !== expected) throw new BatonError('verify_failed', `sha256 of ${name}: expected ${expected}, got ${got}`)
   }
-}
-
-function parse(argv: readonly string[]) {
-  return parseFlags({
-    args: [...argv],
-    options: {
-      ...HOST_FLAGS,
-      ref: { type: 'string' },
-      remote: { type: 'string', default: 'origin' },
-      'verify-signature': { type: 'boolean', default: false },
-      'build-only': { type: 'boolean', default: false },
-      listen: { type: 'string' },
-    },
-  })
 }
 
 process.exitCode = await main(process.argv.slice(2))

@@ -3,38 +3,42 @@
 
 import { asBatonError, EXIT, MEANINGS } from '../agent/errors.ts'
 import { BUILD } from '../agent/service/build.ts'
-import { parseRelease } from './host/choices.ts'
+import { parseRelease } from './host/place/choices.ts'
 import { type Deployment, deployHere } from './host/deploy.ts'
 import { makeReport } from './host/report.ts'
-import { HOST_FLAGS, parseFlags, secondsOf, usage } from './lib/flags.ts'
+import {
+  asksForHelp,
+  type Command,
+  parseFlags,
+  SCRIPT_FLAGS,
+  secondsOf,
+  usage,
+  usageOf,
+  WAITING_FLAGS,
+} from './lib/flags.ts'
 
-const USAGE = `deploy-systemd.sh --release TAG|latest
-deploy-systemd.sh --rollback
-
-  --release TAG|latest      release to deploy
-  --rollback                back to the backup executable
-  --feed FEED               for a first install: where releases are found
-  --service NAME            which service (${BUILD.service})
-  --health-url URL          must answer 2xx too, before the deployment counts as good
-  --health-timeout SECONDS  how long that and the new process may take (60)
-  --lock-timeout SECONDS    how long to wait for an operation in flight (60)
-  -n, --dry-run             print the plan, change nothing
-  --json                    one JSON object a line
-  -q, --quiet               errors only
-  -h, --help
-
-exit: 0 done or nothing to do, 2 usage, 3 unsupported host, 4 network or release, 5 verification failed, 6 locked,
-      7 refused, 8 the new release failed and the previous one is running, 9 the service is down
-`
+const COMMAND = {
+  name: 'deploy-systemd.sh',
+  description: 'deploys a release to this host, and goes back by itself where it is not good',
+  args: {
+    release: { type: 'string', valueHint: 'tag|latest', description: 'release to deploy' },
+    rollback: { type: 'boolean', default: false, description: 'back to the backup executable' },
+    feed: { type: 'string', valueHint: 'feed', description: 'for a first install: where releases are found' },
+    service: { type: 'string', valueHint: 'name', default: BUILD.service, description: 'which service' },
+    ...WAITING_FLAGS,
+    'lock-timeout': { ...WAITING_FLAGS['lock-timeout'], default: '60' },
+    ...SCRIPT_FLAGS,
+  },
+} as const satisfies Command
 
 async function main(argv: readonly string[]): Promise<number> {
   let report = makeReport({ json: argv.includes('--json'), quiet: false, verbose: false })
   try {
-    const { values } = parse(argv)
-    if (values.help) {
-      process.stdout.write(USAGE)
+    if (asksForHelp(argv)) {
+      process.stdout.write(await usageOf(COMMAND))
       return EXIT.done
     }
+    const values = parseFlags(argv, COMMAND)
     report = makeReport({ json: values.json, quiet: values.quiet, verbose: false })
     if ((values.release === undefined) === !values.rollback) throw usage('expected either --release or --rollback')
     const deployment: Deployment = {
@@ -64,19 +68,6 @@ async function main(argv: readonly string[]): Promise<number> {
     report.failed(error)
     return MEANINGS[error.code].exit
   }
-}
-
-function parse(argv: readonly string[]) {
-  return parseFlags({
-    args: [...argv],
-    options: {
-      ...HOST_FLAGS,
-      release: { type: 'string' },
-      rollback: { type: 'boolean', default: false },
-      feed: { type: 'string' },
-      service: { type: 'string', default: BUILD.service },
-    },
-  })
 }
 
 process.exitCode = await main(process.argv.slice(2))

@@ -21,7 +21,7 @@ async function run(argv: readonly string[]): Promise<void> {
   }
   // a word is a command, and install.ts knows which there are; flags alone are for the service
   if ((first !== 'serve' && !first.startsWith('-')) || first === '--help' || first === '-h') {
-    const { runCommand } = await import('../install.ts')
+    const { runCommand } = await import('./host/tree.ts')
     process.exitCode = await runCommand([...argv])
     return
   }

@@ -15,14 +15,14 @@ import {
   fromReceipt,
   parseListen,
   parseRelease,
-} from '../deploy/host/choices.ts'
-import { accessFrom } from '../deploy/host/client.ts'
-import { judgeUnit, mountOf, parseMounts } from '../deploy/host/doctor.ts'
-import { type Layout, layoutOf } from '../deploy/host/layout.ts'
-import { describe, type Facts, foundAs, planInstall, planUninstall, type Request } from '../deploy/host/plan.ts'
-import { rescueUnit, serviceUnit } from '../deploy/host/unit.ts'
-import { rotate } from '../deploy/host/supervise.ts'
-import { runCommand } from '../install.ts'
+} from '../deploy/host/place/choices.ts'
+import { accessFrom } from '../deploy/host/service/client.ts'
+import { judgeUnit, mountOf, parseMounts } from '../deploy/host/doctor/doctor.ts'
+import { type Layout, layoutOf } from '../deploy/host/place/layout.ts'
+import { describe, type Facts, foundAs, planInstall, planUninstall, type Request } from '../deploy/host/plan/plan.ts'
+import { rescueUnit, serviceUnit } from '../deploy/host/place/unit.ts'
+import { rotate } from '../deploy/host/supervisor/supervise.ts'
+import { runCommand } from '../deploy/host/tree.ts'
 
 const test = suite('install: plan')
 

@@ -6,13 +6,13 @@ import { join } from 'node:path'
 import { BatonError, type ErrorCode, EXIT, reasonOf } from '../../agent/errors.ts'
 import type { Receipt } from '../../agent/receipt.ts'
 import type { Operation, Status } from '../../agent/state.ts'
-import { connect, readAccess, waitForInstance } from './client.ts'
-import { candidatesFor, findReceipt, personOf } from './facts.ts'
+import { connect, readAccess, waitForInstance } from './service/client.ts'
+import { candidatesFor, findReceipt, personOf } from './plan/facts.ts'
 import { statusOf } from '../lib/http.ts'
-import { operate } from './operate.ts'
-import { describe, type Step } from './plan.ts'
+import { operate } from './service/operate.ts'
+import { describe, type Step } from './plan/plan.ts'
 import type { Report } from './report.ts'
-import { supervisorFor } from './supervisor.ts'
+import { supervisorFor } from './supervisor/supervisor.ts'
 
 export interface Deployment {
   service: string

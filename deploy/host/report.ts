@@ -3,7 +3,7 @@
 
 import { type BatonError, MEANINGS } from '../../agent/errors.ts'
 import type { Stage } from '../../agent/state.ts'
-import { describe, type Step } from './plan.ts'
+import { describe, type Step } from './plan/plan.ts'
 import { createProgress, type Progress } from '../lib/progress.ts'
 
 export interface Report {

@@ -1,33 +1,85 @@
-// What the command lines have in common. Throws BatonError invalid_request, which ends with exit code 2.
+// How every command line reads its arguments and says what they are: the one importer of citty. Must hold: what a command
+// line does not know ends as a usage error (exit code 2); nothing is guessed.
 
-import { parseArgs, type ParseArgsConfig } from 'node:util'
-import { BatonError } from '../../agent/errors.ts'
+import { type ArgsDef, defineCommand, type ParsedArgs, parseArgs, renderUsage } from 'citty'
+import { BatonError, EXITS } from '../../agent/errors.ts'
+
+export type Flags = ArgsDef
+export type Values<T extends Flags> = ParsedArgs<T>
+
+/** One command line: a script's own, or one of several words. */
+export interface Command<T extends Flags = Flags> {
+  name: string
+  description: string
+  args: T
+  /** not shown in the usage */
+  hidden?: boolean
+}
 
 const SECONDS_MAX = 86_400
 
+/** of everything that says what it does */
+export const OUTPUT_FLAGS = {
+  json: { type: 'boolean', default: false, description: 'one JSON object a line on stdout' },
+  quiet: { type: 'boolean', alias: 'q', default: false, description: 'say nothing but errors' },
+} as const satisfies Flags
+
 /** of every deploy script */
 export const SCRIPT_FLAGS = {
-  'dry-run': { type: 'boolean', short: 'n', default: false },
-  json: { type: 'boolean', default: false },
-  quiet: { type: 'boolean', short: 'q', default: false },
-  help: { type: 'boolean', short: 'h', default: false },
-} as const satisfies ParseArgsConfig['options']
+  ...OUTPUT_FLAGS,
+  'dry-run': { type: 'boolean', alias: 'n', default: false, description: 'print the plan and change nothing' },
+} as const satisfies Flags
 
-/** of those that deploy to this very host */
-export const HOST_FLAGS = {
-  ...SCRIPT_FLAGS,
-  'health-url': { type: 'string' },
-  'health-timeout': { type: 'string', default: '60' },
-  'lock-timeout': { type: 'string', default: '60' },
-} as const satisfies ParseArgsConfig['options']
+/** of those that move a service to another release */
+export const WAITING_FLAGS = {
+  'health-url': { type: 'string', valueHint: 'url', description: 'must answer 2xx too, asked from probation on' },
+  'health-timeout': {
+    type: 'string',
+    valueHint: 'seconds',
+    default: '60',
+    description: 'how long the new version may take to answer',
+  },
+  'lock-timeout': {
+    type: 'string',
+    valueHint: 'seconds',
+    default: '0',
+    description: 'how long to wait for an operation in flight',
+  },
+} as const satisfies Flags
 
-/** What `parseArgs` of node:util gives; an unknown flag and a missing value are usage errors. */
-export function parseFlags<const T extends ParseArgsConfig>(config: T): ReturnType<typeof parseArgs<T>> {
+/** Whether help is asked for; what comes after `--` is somebody else's. */
+export function asksForHelp(argv: readonly string[]): boolean {
+  const own = argv.includes('--') ? argv.slice(0, argv.indexOf('--')) : argv
+  return own.includes('--help') || own.includes('-h')
+}
+
+/** The values of `command`'s flags in `argv`. Throws BatonError invalid_request where something is unknown or missing. */
+export function parseFlags<T extends Flags>(argv: readonly string[], { args }: Pick<Command<T>, 'args'>): Values<T> {
+  refuseUnknown(argv, args)
   try {
-    return parseArgs(config)
+    const values = parseArgs<T>([...argv], args)
+    for (const [name, { type }] of Object.entries(args)) {
+      if (type === 'string' && values[name] === '') throw usage(`expected a value for \`--${name}\``)
+    }
+    return values
   } catch (cause) {
-    throw usage(cause instanceof Error ? cause.message : String(cause))
+    if (cause instanceof BatonError) throw cause
+    // citty's class of errors is not exported, and its texts are coloured
+    throw usage(plain(cause instanceof Error ? cause.message : String(cause)))
   }
+}
+
+/** What `--help` prints. `parent` names what `command` is a word of; `commands` are its own words. */
+export async function usageOf(command: Command, parent?: Command, commands: readonly Command[] = []): Promise<string> {
+  const define = ({ name, description, args, hidden = false }: Command) =>
+    defineCommand({ meta: { name, description, hidden }, args })
+  const words = Object.fromEntries(commands.map((word) => [word.name, define(word)]))
+  const own = { ...define(command), ...(commands.length === 0 ? {} : { subCommands: words }) }
+  const text = await renderUsage(own, parent === undefined ? undefined : define(parent))
+  const exits = Object.entries(EXITS).map(([code, meaning]) => `${code} ${meaning}`)
+  // citty colours whatever it writes to
+  const coloured = process.stdout.isTTY && !process.env['NO_COLOR']
+  return `${coloured ? text : plain(text)}\nexit: ${exits.join(' · ')}\n`
 }
 
 /** Milliseconds from seconds, of which there may be a day's worth. */
@@ -39,4 +91,39 @@ export function secondsOf(flag: string, text: string): number {
 
 export function usage(message: string): BatonError {
   return new BatonError('invalid_request', message, { hint: 'see --help' })
+}
+
+/** citty takes what it does not know for a flag without a meaning; here that is an error. */
+function refuseUnknown(argv: readonly string[], args: Flags): void {
+  const types = new Map<string, string | undefined>()
+  let positionals = 0
+  for (const [name, definition] of Object.entries(args)) {
+    const { type } = definition
+    if (type === 'positional') positionals++
+    else {
+      types.set(`--${name}`, type)
+      const alias = 'alias' in definition ? definition.alias : undefined
+      for (const one of alias === undefined ? [] : [alias].flat()) types.set(`-${one}`, type)
+      // only what says so can be negated
+      if ('negativeDescription' in definition) types.set(`--no-${name}`, 'boolean')
+    }
+  }
+  for (let i = 0; i < argv.length; i++) {
+    const argument = argv[i] ?? ''
+    const [name = ''] = argument.split('=', 1)
+    if (!argument.startsWith('-')) {
+      if (positionals-- <= 0) throw usage(`expected a flag, got ${JSON.stringify(argument.slice(0, 40))}`)
+      continue
+    }
+    const type = types.get(name)
+    if (type === undefined) throw usage(`there is no flag ${JSON.stringify(name.slice(0, 40))} here`)
+    if (type === 'boolean' && argument.includes('=')) throw usage(`expected no value for \`${name}\``)
+    if (type !== 'boolean' && !argument.includes('=') && ++i >= argv.length)
+      throw usage(`expected a value for \`${name}\``)
+  }
+}
+
+function plain(text: string): string {
+  // oxlint-disable-next-line no-control-regex -- citty colours its messages
+  return text.replaceAll(/\u001B\[[0-9;]*m/g, '')
 }

@@ -1,13 +1,13 @@
 // What a command is going to do, as data. `--dry-run` prints it, `carry.ts` carries it out: there is no other way to
 // change a host, so the two cannot differ. Pure: facts in, steps out. No step holds a secret.
 
-import { BatonError } from '../../agent/errors.ts'
-import type { Receipt } from '../../agent/receipt.ts'
-import { compareTags } from '../../agent/release.ts'
-import { type Chosen, parseListen } from './choices.ts'
-import type { Layout } from './layout.ts'
-import { formatCommand } from '../lib/shell.ts'
-import { MARK, rescueUnit, serviceUnit } from './unit.ts'
+import { BatonError } from '../../../agent/errors.ts'
+import type { Receipt } from '../../../agent/receipt.ts'
+import { compareTags } from '../../../agent/release.ts'
+import { type Chosen, parseListen } from '../place/choices.ts'
+import type { Layout } from '../place/layout.ts'
+import { formatCommand } from '../../lib/shell.ts'
+import { MARK, rescueUnit, serviceUnit } from '../place/unit.ts'
 
 export type Step =
   | { do: 'create-user'; user: string; home: string }

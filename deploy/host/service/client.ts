@@ -2,9 +2,9 @@
 // Must never break: an answer counts as success only when it comes from another process with the version asked for.
 
 import { readFile } from 'node:fs/promises'
-import { BatonError, MEANINGS, reasonOf, type ErrorCode } from '../../agent/errors.ts'
-import type { Operation, Stage, Status, VersionReport } from '../../agent/state.ts'
-import { call, type Address, type Answer } from '../lib/http.ts'
+import { BatonError, MEANINGS, reasonOf, type ErrorCode } from '../../../agent/errors.ts'
+import type { Operation, Stage, Status, VersionReport } from '../../../agent/state.ts'
+import { call, type Address, type Answer } from '../../lib/http.ts'
 
 export interface Client {
   /** null where nobody answers */

@@ -6,15 +6,15 @@ import { closeSync, openSync, readSync, writeSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { isSea } from 'node:sea'
 import { join } from 'node:path'
-import { asBatonError, BatonError, EXIT, MEANINGS, reasonOf } from '../../agent/errors.ts'
-import { openFeed } from '../../agent/feed/open.ts'
-import { readReceipt, type Receipt } from '../../agent/receipt.ts'
-import { compareTags, parseTag } from '../../agent/release.ts'
-import { rescue } from '../../agent/rescue.ts'
-import type { Operation } from '../../agent/state.ts'
-import { sha256OfFile } from '../../agent/steps/verify.ts'
-import { installedTag } from '../../agent/version.ts'
-import { carryOut, type Carrier } from './apply.ts'
+import { asBatonError, BatonError, EXIT, MEANINGS, reasonOf } from '../../../agent/errors.ts'
+import { openFeed } from '../../../agent/feed/open.ts'
+import { readReceipt, type Receipt } from '../../../agent/receipt.ts'
+import { compareTags, parseTag } from '../../../agent/release.ts'
+import { rescue } from '../../../agent/rescue.ts'
+import type { Operation } from '../../../agent/state.ts'
+import { sha256OfFile } from '../../../agent/steps/verify.ts'
+import { installedTag } from '../../../agent/version.ts'
+import { carryOut, type Carrier } from '../plan/apply.ts'
 import {
   choose,
   type Choices,
@@ -23,17 +23,17 @@ import {
   fromReceipt,
   parseRelease,
   type Said,
-} from './choices.ts'
-import { connect, readAccess } from './client.ts'
-import { ALL_CHECKS, examine, type Finding, PLACE_CHECKS, worstOf } from './doctor.ts'
-import { candidatesFor, findReceipt, gatherFacts, layoutOfReceipt, personOf } from './facts.ts'
-import { isRoot } from './identity.ts'
-import { type Layout, layoutOf } from './layout.ts'
-import { feedOf, operate, startAndGate } from './operate.ts'
-import { planInstall, planStart, planUninstall, type Step } from './plan.ts'
-import type { Report } from './report.ts'
-import { supervise } from './supervise.ts'
-import { supervisorFor } from './supervisor.ts'
+} from '../place/choices.ts'
+import { connect, readAccess } from '../service/client.ts'
+import { ALL_CHECKS, examine, type Finding, PLACE_CHECKS, worstOf } from '../doctor/doctor.ts'
+import { candidatesFor, findReceipt, gatherFacts, layoutOfReceipt, personOf } from '../plan/facts.ts'
+import { isRoot } from '../place/identity.ts'
+import { type Layout, layoutOf } from '../place/layout.ts'
+import { feedOf, operate, startAndGate } from '../service/operate.ts'
+import { planInstall, planStart, planUninstall, type Step } from '../plan/plan.ts'
+import type { Report } from '../report.ts'
+import { supervise } from '../supervisor/supervise.ts'
+import { supervisorFor } from '../supervisor/supervisor.ts'
 
 export interface Flags {
   said: Said
@@ -43,6 +43,7 @@ export interface Flags {
   /** name typed in place of an answer, for `uninstall --purge` */
   confirm: string | null
   purge: boolean
+  healthUrl: string | null
   lockTimeoutMs: number
   healthTimeoutMs: number
 }
@@ -461,7 +462,7 @@ function linesOf({ level, check, message, hint }: Finding): string[] {
 }
 
 async function handToScript(argv: readonly string[]): Promise<number> {
-  const script = join(import.meta.dirname, '../../install.sh')
+  const script = join(import.meta.dirname, '../../../install.sh')
   const child = spawn('/bin/sh', [script, 'install', ...argv], { stdio: 'inherit' })
   return await new Promise<number>((resolve, reject) => {
     child.once('error', reject)

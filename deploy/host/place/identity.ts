@@ -4,8 +4,8 @@
 
 import { readFile } from 'node:fs/promises'
 import { userInfo } from 'node:os'
-import { BatonError } from '../../agent/errors.ts'
-import { run } from '../lib/shell.ts'
+import { BatonError } from '../../../agent/errors.ts'
+import { run } from '../../lib/shell.ts'
 
 export interface Identity {
   uid: number
