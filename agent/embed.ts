@@ -33,7 +33,16 @@ import { readReceipt, writeReceipt } from './receipt.ts'
 import { compareTags } from './release.ts'
 import { makeRoutes, type Updater } from './routes.ts'
 import { type EmbedOptions, readSettings, type Settings } from './settings.ts'
-import type { HandoverReport, Instance, Kind, Probation, Status, VersionReport } from './state.ts'
+import {
+  badEntry,
+  type HandoverReport,
+  type Instance,
+  type Kind,
+  NO_HANDOVER,
+  type Probation,
+  type Status,
+  type VersionReport,
+} from './state.ts'
 import { exists } from './steps/swap.ts'
 import { sha256OfFile } from './steps/verify.ts'
 import { installedTag } from './version.ts'
@@ -79,7 +88,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     if (running !== null && running.operation.outcome === null) throw inFlight(running)
     let handover: Handover | null = null
     const begun = await begin(ground, { kind, tag: wanted, who: 'the service' }, async (to, operation) => {
-      const report: HandoverReport = { moved: 0, cut: 0, switchMs: 0 }
+      const report: HandoverReport = { ...NO_HANDOVER }
       operation.handover = report
       await side?.ended // a predecessor that has committed is about to exit: never three processes at once
       handover = await handOver({
@@ -93,6 +102,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
         log,
         onDrain: settings.onDrain,
         report,
+        onAccepting: () => void beginProbation(ground, settings.update.probationMs),
       })
       return { open: handover.stopped }
     })
@@ -201,12 +211,19 @@ async function versionReport(ground: Ground, instance: Instance): Promise<Versio
     latest: null,
     updateAvailable: false,
     release: null,
+    skipped: [],
     checkedAt: new Date().toISOString(),
     problem: null,
   }
   try {
-    const bad = new Set((await ground.journal.read()).bad.map((release) => release.tag))
-    const release = await ground.feed.latest(bad)
+    const { bad } = await ground.journal.read()
+    const release = await ground.feed.latest(({ tag, asset }) => {
+      const entry = badEntry(bad, tag, asset.sha256)
+      if (entry === null) return false
+      const newer = compareTags(tag, instance.version) > 0
+      if (newer) report.skipped.push({ tag, sha256: entry.sha256, why: entry.reason, at: entry.at })
+      return true
+    })
     if (release === null) return report
     report.latest = release.tag
     report.updateAvailable = compareTags(release.tag, instance.version) > 0
@@ -238,8 +255,14 @@ async function statusOf(ground: Ground, running: Running | null, instance: Insta
     operation,
     instance,
     backup,
+    unproven: isInFlight ? unprovenOf(state.probation) : null,
     history: state.history,
   }
+}
+
+function unprovenOf(probation: Probation | null): Status['unproven'] {
+  if (probation === null || probation.until === null) return null
+  return { tag: probation.to, since: probation.since, until: probation.until }
 }
 
 async function bindAll(listeners: Listener[], specs: ListenerSpec[], settings: Settings): Promise<void> {
@@ -297,6 +320,7 @@ async function proveAlone(
 ): Promise<void> {
   try {
     await using _lock = lock
+    await beginProbation(ground, settings.update.probationMs)
     await new Promise((resolve) => setTimeout(resolve, settings.update.probationMs))
     const state = await ground.journal.read()
     if (isStopping() || state.probation?.operationId !== probation.operationId) return
@@ -304,6 +328,18 @@ async function proveAlone(
     await noteTag(ground, probation.to)
   } catch (cause) {
     ground.log({ event: 'warning', message: `ending the probation of ${probation.to}: ${reasonOf(cause)}` })
+  }
+}
+
+/** From now on the release on probation serves; what the status tells of it is no reason to end it. */
+async function beginProbation(ground: Ground, probationMs: number): Promise<void> {
+  const [since, until] = [new Date(), new Date(Date.now() + probationMs)].map((time) => time.toISOString())
+  try {
+    await ground.journal.change(({ probation }) => {
+      if (probation !== null && since !== undefined && until !== undefined) Object.assign(probation, { since, until })
+    })
+  } catch (cause) {
+    ground.log({ event: 'warning', message: `writing the start of the probation: ${reasonOf(cause)}` })
   }
 }
 

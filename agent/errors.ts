@@ -1,7 +1,7 @@
 // One error class, a closed union of codes, and the two tables that give each code its HTTP status and its exit code.
 // A message is one sentence: what was expected, then what was found. What to do next is the hint, apart.
 
-/** Process exit codes of every command (contract 2). */
+/** Process exit codes of every command: the one place where they are. */
 export const EXIT = {
   done: 0,
   unexpected: 1,
@@ -47,8 +47,10 @@ export const MEANINGS = {
   not_found: { status: 404, exit: EXIT.usage, title: 'there is nothing at this path' },
   method_not_allowed: { status: 405, exit: EXIT.usage, title: 'the method is not allowed here' },
   update_in_flight: { status: 409, exit: EXIT.locked, title: 'an operation is in flight' },
+  too_late: { status: 409, exit: EXIT.refused, title: 'there is nothing to cancel any more' },
   no_backup: { status: 404, exit: EXIT.refused, title: 'there is no backup executable' },
   not_managed: { status: 501, exit: EXIT.refused, title: 'this is not a managed install' },
+  node_unsupported: { status: 501, exit: EXIT.unsupportedHost, title: 'this Node cannot hand over' },
   // settings and host
   invalid_settings: { status: 500, exit: EXIT.usage, title: 'the settings are not valid' },
   unsupported_host: { status: 501, exit: EXIT.unsupportedHost, title: 'this host is not supported' },
@@ -63,7 +65,9 @@ export const MEANINGS = {
   swap_failed: { status: 500, exit: EXIT.unexpected, title: 'the swap failed' },
   restart_failed: { status: 500, exit: EXIT.reverted, title: 'the successor did not take over' },
   probation_failed: { status: 500, exit: EXIT.reverted, title: 'the successor failed in probation' },
+  cannot_update_further: { status: 500, exit: EXIT.reverted, title: 'the successor could not be updated in turn' },
   undo_failed: { status: 500, exit: EXIT.down, title: 'putting the previous executable back failed too' },
+  cancelled: { status: 409, exit: EXIT.refused, title: 'the operation was cancelled' },
   interrupted: { status: 500, exit: EXIT.unexpected, title: 'the operation was interrupted' },
   locked: { status: 409, exit: EXIT.locked, title: 'somebody else holds the lock' },
   service_down: { status: 503, exit: EXIT.down, title: 'the service is down' },

@@ -7,4 +7,17 @@ export type { ListenerSpec } from './handover/listeners.ts'
 export { formatEvent, type Log, type LogEvent } from './log.ts'
 export { type EmbedOptions, UPDATE_BOUNDS, type UpdateSettings } from './settings.ts'
 export { type OwnRelease, ownRelease, type ReleaseKind } from './own-release.ts'
-export type { HandoverReport, Instance, Kind, Operation, Outcome, Stage, Status, VersionReport } from './state.ts'
+export { reportOf } from './state.ts'
+export type {
+  HandoverReport,
+  Instance,
+  Kind,
+  Operation,
+  OperationReport,
+  Outcome,
+  Skipped,
+  Stage,
+  Status,
+  Unproven,
+  VersionReport,
+} from './state.ts'

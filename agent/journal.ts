@@ -6,7 +6,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Disk } from './disk.ts'
 import { BatonError, reasonOf } from './errors.ts'
-import { type BadRelease, HISTORY_MAX, type Operation, type Probation } from './state.ts'
+import { badEntry, type BadRelease, HISTORY_MAX, NO_HANDOVER, type Operation, type Probation } from './state.ts'
 
 export interface JournalState {
   format: 1
@@ -91,14 +91,19 @@ export function finish(
   state.probation = null
   if (operation.to === null) return
   if (operation.outcome === 'reverted') {
-    markBad(state, operation.to, operation.error?.message ?? 'reverted')
+    markBad(state, operation.to, operation.sha256, operation.error?.message ?? 'reverted')
   } else if (operation.outcome === 'updated') {
-    state.bad = state.bad.filter((bad) => bad.tag !== operation.to)
+    state.bad = without(state.bad, operation.to, operation.sha256)
   }
 }
 
-export function markBad(state: JournalState, tag: string, reason: string): void {
-  state.bad = [...state.bad.filter((bad) => bad.tag !== tag), { tag, reason, at: new Date().toISOString() }]
+/** `sha256`: of the asset, null where it is not known. */
+export function markBad(state: JournalState, tag: string, sha256: string | null, reason: string): void {
+  state.bad = [...without(state.bad, tag, sha256), { tag, sha256, reason, at: new Date().toISOString() }]
+}
+
+function without(bad: BadRelease[], tag: string, sha256: string | null): BadRelease[] {
+  return bad.filter((entry) => badEntry([entry], tag, sha256) === null)
 }
 
 function parse(text: string): JournalState | null {
@@ -113,8 +118,28 @@ function parse(text: string): JournalState | null {
       Array.isArray(state.bad) &&
       state.operation !== undefined &&
       state.probation !== undefined
-    return whole ? (state as JournalState) : null
+    return whole ? filledIn(state as JournalState) : null
   } catch {
     return null
+  }
+}
+
+const UNKNOWN_SUM = { sha256: null }
+const UNKNOWN = { ...UNKNOWN_SUM, durations: {}, bytes: 0 }
+const NOT_SERVING = { until: null }
+
+/** What a release that knew fewer members has written. */
+function filledIn(state: JournalState): JournalState {
+  const operation = (one: Operation): Operation => ({
+    ...UNKNOWN,
+    ...one,
+    handover: one.handover === null ? null : { ...NO_HANDOVER, ...one.handover },
+  })
+  return {
+    ...state,
+    operation: state.operation === null ? null : operation(state.operation),
+    history: state.history.map(operation),
+    bad: state.bad.map((entry) => ({ ...UNKNOWN_SUM, ...entry })),
+    probation: state.probation === null ? null : { ...NOT_SERVING, ...state.probation },
   }
 }

@@ -6,13 +6,13 @@ import { randomUUID } from 'node:crypto'
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type Disk, isLeftover } from './disk.ts'
-import { asBatonError, type ErrorCode, reasonOf } from './errors.ts'
-import { finish, type Journal, markBad, updateDirectory } from './journal.ts'
+import { asBatonError, type BatonError, type ErrorCode, reasonOf } from './errors.ts'
+import { finish, type Journal, type JournalState, markBad, updateDirectory } from './journal.ts'
 import { type Lock, takeLock } from './lock.ts'
 import type { Log } from './log.ts'
 import type { Places } from './places.ts'
 import { installedTag } from './version.ts'
-import type { Kind, Operation, Probation, Progress, Stage } from './state.ts'
+import { badEntry, type Kind, type Operation, type Probation, type Progress, type Stage } from './state.ts'
 import { makeCheck } from './steps/check.ts'
 import { makeDownload } from './steps/download.ts'
 import { snapshot } from './steps/snapshot.ts'
@@ -69,6 +69,8 @@ export interface Restarted {
 export interface Running {
   /** live: its members change as the operation goes on */
   operation: Operation
+  /** Cancels it where nothing has changed yet, and says whether it could: the outcome is then `cancelled`. */
+  cancel(reason: BatonError): boolean
   /** never rejects; the journal has the outcome and the lock is free when it resolves */
   done: Promise<Result>
 }
@@ -98,11 +100,21 @@ export async function begin(ground: Ground, request: Request, restart: Restart):
       finishedAt: null,
       outcome: null,
       error: null,
+      sha256: null,
+      durations: {},
+      bytes: 0,
       handover: null,
     }
     await journal.change((now) => void (now.operation = structuredClone(operation)))
     ground.log({ event: 'operation', id: operation.id, kind: operation.kind, stage: operation.stage })
-    return { operation, done: conduct(ground, request, operation, restart, lock) }
+    const abort = new AbortController()
+    const cancel = (reason: BatonError): boolean => {
+      // the story looks at the signal in the very turn in which it enters the swap
+      if (!CANCELLABLE.includes(operation.stage) || operation.outcome !== null) return false
+      abort.abort(reason)
+      return true
+    }
+    return { operation, cancel, done: conduct(ground, request, operation, restart, lock, abort.signal) }
   } catch (cause) {
     await lock.release()
     throw asBatonError(cause, 'refused', 'writing the operation to the journal')
@@ -131,6 +143,7 @@ async function conduct(
   operation: Operation,
   restart: Restart,
   lock: Lock,
+  signal: AbortSignal,
 ): Promise<Result> {
   const { journal, log } = ground
   let open = false
@@ -140,11 +153,14 @@ async function conduct(
   })
   let result: Result
   try {
-    result = request.kind === 'update' ? await update(request.tag, steps.steps) : await rollback(steps.steps)
+    result = request.kind === 'update' ? await update(request.tag, steps.steps, signal) : await rollback(steps.steps)
   } catch (cause) {
     const error = asBatonError(cause, CODES[operation.stage], operation.stage)
-    result = { outcome: 'failed', to: operation.to, error }
+    // whatever broke because of it: what was aborted was cancelled
+    const cancelled = signal.aborted ? (signal.reason as BatonError) : null
+    result = { outcome: cancelled === null ? 'failed' : 'cancelled', to: operation.to, error: cancelled ?? error }
   }
+  steps.leave()
   try {
     if (!open) {
       if (result.outcome === 'updated' || result.outcome === 'rolled_back') await steps.settle()
@@ -154,7 +170,9 @@ async function conduct(
       const state = await journal.change((now) => {
         now.operation = { ...structuredClone(operation), outcome: null }
         finish(now, { outcome: result.outcome, error: told })
-        if (error !== null && steps.isPublishedBad() && operation.to !== null) markBad(now, operation.to, error.message)
+        if (error !== null && steps.isPublishedBad() && operation.to !== null) {
+          markBad(now, operation.to, operation.sha256, error.message)
+        }
       })
       // together and only now: a status must never see an error without its outcome
       operation.error = told
@@ -179,6 +197,8 @@ async function conduct(
   return result
 }
 
+const CANCELLABLE: readonly Stage[] = ['check', 'download', 'verify']
+
 const CODES: Record<Stage, ErrorCode> = {
   check: 'check_failed',
   download: 'download_failed',
@@ -192,23 +212,34 @@ function makeSteps(
   ground: Ground,
   operation: Operation,
   restart: (to: string) => Promise<void>,
-): { steps: Steps; settle(): Promise<void>; isPublishedBad(): boolean } {
+): { steps: Steps; leave(): void; settle(): Promise<void>; isPublishedBad(): boolean } {
   const { disk, places, journal, feed } = ground
+  let enteredAt = performance.now()
+  const leave = () => {
+    operation.durations[operation.stage] = Math.round(performance.now() - enteredAt)
+    enteredAt = performance.now()
+  }
   const enter = async (stage: Stage) => {
     if (operation.stage === stage) return // `begin` has written it
+    leave()
     ground.log({ event: 'operation', id: operation.id, kind: operation.kind, stage })
     operation.stage = stage
     await journal.change((state) => void (state.operation = structuredClone(operation)))
   }
-  let bad: ReadonlySet<string> = new Set()
+  let state: JournalState | null = null
   let publishedBad = false
-  const check = makeCheck({ feed, current: () => ground.current, skip: () => bad })
+  const check = makeCheck({
+    feed,
+    current: () => ground.current,
+    skip: ({ tag, asset }) => badEntry(state?.bad ?? [], tag, asset.sha256) !== null,
+  })
   const download = makeDownload({
     feed,
     disk,
     partialPath: places.partial,
     stallMs: ground.stallMs,
     onProgress: (progress: Progress) => void (operation.progress = progress),
+    onReceived: (bytes) => void (operation.bytes += bytes),
   })
   const verify = makeVerify({ service: ground.service, disk })
   const swap = makeSwap({
@@ -221,12 +252,16 @@ function makeSteps(
     backupTag: async () => await installedTag(places.backup),
     enterProbation: async (to) => {
       operation.to = to
+      // of a backup nobody knows what it was published as, but the operation that brought it
+      const brought = (await journal.read()).history.find((one) => one.outcome === 'updated' && one.to === to)
+      if (operation.kind === 'rollback') operation.sha256 = brought?.sha256 ?? null
       const probation: Probation = {
         operationId: operation.id,
         kind: operation.kind,
         from: operation.from,
         to,
         since: new Date().toISOString(),
+        until: null,
         failures: 0,
       }
       await journal.change((state) => {
@@ -236,22 +271,22 @@ function makeSteps(
     },
   })
   const steps: Steps = {
-    async check(tag) {
+    async check(tag, signal) {
       await enter('check')
-      bad = new Set((await journal.read()).bad.map((release) => release.tag))
-      const release = await check(tag)
-      if (release !== null) operation.to = release.tag
+      state = await journal.read()
+      const release = await check(tag, signal)
+      if (release !== null) [operation.to, operation.sha256] = [release.tag, release.asset.sha256]
       return release
     },
-    async download(release) {
+    async download(release, signal) {
       operation.progress = { bytes: 0, totalBytes: release.asset.sizeBytes }
       await enter('download')
-      return await download(release)
+      return await download(release, signal)
     },
-    async verify(candidate, release) {
+    async verify(candidate, release, signal) {
       await enter('verify')
       try {
-        await verify(candidate, release)
+        await verify(candidate, release, signal)
       } catch (cause) {
         // the very bytes that were published, and they are no good: nobody needs to fetch them again
         publishedBad = candidate.assetSha256 === release.asset.sha256
@@ -271,7 +306,7 @@ function makeSteps(
       await restart(to)
     },
   }
-  return { steps, settle: swap.settle, isPublishedBad: () => publishedBad }
+  return { steps, leave, settle: swap.settle, isPublishedBad: () => publishedBad }
 }
 
 /**

@@ -1,5 +1,5 @@
 // What a release is: its tag, its order among others, its asset; what a feed is. Pure; fuzzed.
-// Whether a release may be used is decided in `verdict.ts`, from its papers (`papers.ts`).
+// Whether a release may be used is decided in `trust/`.
 
 import { BatonError } from './errors.ts'
 
@@ -23,20 +23,26 @@ export interface Release {
   notes: string
   /** ISO 8601 or null where the feed does not tell */
   publishedAt: string | null
+  /** the whole executable: what every release has */
   asset: Asset
+  /** other ways to the same executable, such as a patch; none of them is needed. No feed fills it in yet */
+  others: readonly Asset[]
   /** schema number of the state that this release writes (`PRAGMA user_version`); null where it does not tell */
   schema: number | null
 }
+
+/** Whether to pass a usable release over; asked from the newest on, until it says no. */
+export type Skip = (release: Release) => boolean
 
 /** Where releases are found. Implementations: `feed/github.ts`, `feed/static.ts`. */
 export interface Feed {
   /** for messages and receipts: `github:owner/name`, `https://…/`, `/folder` */
   readonly description: string
   /**
-   * The newest usable release: not a draft, not a prerelease, with our asset and its checksum, not in `skip`.
+   * The newest usable release: not a draft, not a prerelease, with our asset and its checksum, not one to `skip`.
    * Null where the feed has none. Throws BatonError check_failed, rate_limited.
    */
-  latest(skip: ReadonlySet<Tag>, signal?: AbortSignal): Promise<Release | null>
+  latest(skip: Skip, signal?: AbortSignal): Promise<Release | null>
   /** The release by its tag. Throws release_not_found, release_unusable (and says exactly why), check_failed, rate_limited. */
   byTag(tag: Tag, signal?: AbortSignal): Promise<Release>
   /**
@@ -58,7 +64,7 @@ export interface Bytes {
   validator: string | null
 }
 
-/** What `release.json` holds (contract 4). */
+/** What `release.json` holds. */
 export interface ReleaseManifest {
   format: 1
   service: string

@@ -1,14 +1,14 @@
-// The nouns of an update: operation, stage, outcome, instance. Pure: no effects, no imports but words.
+// The nouns of an update: operation, stage, outcome, instance. Pure: no effects.
 // Every process that answers `GET /admin/update/status` speaks in these, before, during and after a switch.
 
-import type { ErrorCode } from './errors.ts'
+import { BatonError, type ErrorCode } from './errors.ts'
 
 /** What an operation goes through, in this order. A rollback has `swap` and `restart` only. */
 export const STAGES = ['check', 'download', 'verify', 'swap', 'restart'] as const
 export type Stage = (typeof STAGES)[number]
 
-export const OUTCOMES = ['updated', 'up_to_date', 'rolled_back', 'reverted', 'failed'] as const
-/** How an operation ended. `reverted`: the successor failed and the predecessor serves again. */
+export const OUTCOMES = ['updated', 'up_to_date', 'rolled_back', 'reverted', 'failed', 'cancelled'] as const
+/** How an operation ended. `reverted`: the successor failed and the predecessor serves again. `cancelled`: nothing has changed. */
 export type Outcome = (typeof OUTCOMES)[number]
 
 export type Kind = 'update' | 'rollback'
@@ -19,15 +19,24 @@ export interface Progress {
   totalBytes: number
 }
 
-/** What is lost or cut in a handover, counted by the predecessor; both are 0 in a good one. */
+/** Milliseconds that each stage took; a stage that was not entered, or is not over, is not in it. */
+export type Durations = Partial<Record<Stage, number>>
+
+/** What became of the connections in a handover, counted by the predecessor; `cut` is 0 in a good one. */
 export interface HandoverReport {
   /** connections given to the successor without being closed */
   moved: number
+  /** of those, the ones that were in the middle of something: a WebSocket, a stream, a request half read */
+  carried: number
+  /** connections that came back from a successor that was reverted */
+  takenBack: number
   /** connections that were still open at the drain deadline and were cut */
   cut: number
   /** milliseconds from the start of the restart stage until the successor accepted connections */
   switchMs: number
 }
+
+export const NO_HANDOVER: Readonly<HandoverReport> = { moved: 0, carried: 0, takenBack: 0, cut: 0, switchMs: 0 }
 
 export interface Operation {
   id: string
@@ -43,8 +52,62 @@ export interface Operation {
   finishedAt: string | null
   outcome: Outcome | null
   error: { code: ErrorCode; message: string } | null
+  /** of the asset as the feed published it, hex; null until the check stage, and where it is not known */
+  sha256: string | null
+  durations: Durations
+  /** that came over the wire, those that were fetched again included */
+  bytes: number
   /** filled in by the restart stage */
   handover: HandoverReport | null
+}
+
+/**
+ * All that an operation did, said once: what a person is told, the panel shows, `--json` prints and a fleet collects.
+ * `reportOf` makes it.
+ */
+export interface OperationReport extends Omit<HandoverReport, 'switchMs'> {
+  id: string
+  kind: Kind
+  from: string
+  to: string | null
+  /** null while in flight */
+  outcome: Outcome | null
+  error: Operation['error']
+  durations: Durations
+  bytes: number
+  /** null where nothing was handed over: no service was running */
+  switchMs: number | null
+  /** ISO 8601, UTC: earliest end of the probation that runs; null where none does */
+  unprovenUntil: string | null
+}
+
+/** Pure. `unproven`: the probation that runs, see `Status`. */
+export function reportOf(operation: Operation, unproven: Unproven | null = null): OperationReport {
+  const { id, kind, from, to, outcome, error, durations, bytes, handover } = operation
+  const { moved, carried, takenBack, cut } = handover ?? NO_HANDOVER
+  const unprovenUntil = outcome === null ? (unproven?.until ?? null) : null
+  const switchMs = handover?.switchMs ?? null
+  return {
+    id,
+    kind,
+    from,
+    to,
+    outcome,
+    error,
+    durations,
+    bytes,
+    moved,
+    carried,
+    takenBack,
+    cut,
+    switchMs,
+    unprovenUntil,
+  }
+}
+
+/** What an aborted signal of an operation carries: the operation ends as `cancelled`, with nothing changed. */
+export function cancellation(who: string): BatonError {
+  return new BatonError('cancelled', `cancelled by ${who}; nothing has changed`)
 }
 
 /** One process of the service. The panel believes a switch only when `id` has changed. */
@@ -61,16 +124,46 @@ export interface Probation {
   kind: Kind
   from: string
   to: string
-  /** ISO 8601, UTC */
+  /** ISO 8601, UTC: when it began to serve, before that when it was put in place */
   since: string
+  /** ISO 8601, UTC: when it can be committed at the earliest; null until it serves */
+  until: string | null
   /** how often the service has ended in failure since, counted by the rescue */
   failures: number
 }
 
-/** A release that failed here: `latest` skips it, naming it explicitly allows it. */
+/** A probation that runs: `tag` serves, and has not proved itself. ISO 8601, UTC; `until` is its earliest end. */
+export interface Unproven {
+  tag: string
+  since: string
+  until: string
+}
+
+/**
+ * A release that failed here: `latest` skips it, naming it explicitly allows it. It is these very bytes that are bad: the same
+ * tag with another sum is another release.
+ */
 export interface BadRelease {
   tag: string
+  /** of the asset, hex; null where it is not known, then the tag alone counts */
+  sha256: string | null
   reason: string
+  at: string
+}
+
+/** Pure: the entry that makes `release` a bad one here, or null. `sha256` null: not known. */
+export function badEntry(bad: readonly BadRelease[], tag: string, sha256: string | null): BadRelease | null {
+  const same = (entry: BadRelease) => entry.sha256 === null || sha256 === null || entry.sha256 === sha256
+  return bad.find((entry) => entry.tag === tag && same(entry)) ?? null
+}
+
+/** A release that `latest` passes over because it failed here. */
+export interface Skipped {
+  tag: string
+  sha256: string | null
+  /** what became of it here, one sentence */
+  why: string
+  /** ISO 8601, UTC */
   at: string
 }
 
@@ -81,6 +174,8 @@ export interface Status {
   instance: Instance
   /** tag of `<executable>.backup`, null where there is none */
   backup: string | null
+  /** the release that serves and has not proved itself yet; null where none is on probation */
+  unproven: Unproven | null
   /** newest first, at most HISTORY_MAX */
   history: Operation[]
 }
@@ -92,6 +187,8 @@ export interface VersionReport {
   latest: string | null
   updateAvailable: boolean
   release: { tag: string; notes: string; publishedAt: string | null; sizeBytes: number } | null
+  /** newer than `running`, and passed over because they failed here; newest first */
+  skipped: Skipped[]
   checkedAt: string
   /** why `latest` is null */
   problem: { code: ErrorCode; message: string } | null

@@ -18,9 +18,9 @@ export type Undo = () => Promise<void>
 
 export interface Steps {
   /** The release to move to, or null where there is nothing newer. Throws where the feed or the release is no good. */
-  check(tag: string | null): Promise<Release | null>
-  download(release: Release): Promise<Candidate>
-  verify(candidate: Candidate, release: Release): Promise<void>
+  check(tag: string | null, signal?: AbortSignal): Promise<Release | null>
+  download(release: Release, signal?: AbortSignal): Promise<Candidate>
+  verify(candidate: Candidate, release: Release, signal?: AbortSignal): Promise<void>
   /** Snapshots the database, keeps the running executable as `.backup`, puts the candidate in its place. */
   swap(candidate: Candidate, release: Release): Promise<Undo>
   /** Exchanges the executable and `.backup`. `to` is the tag of the restored one. */
@@ -35,12 +35,13 @@ export interface Result {
   error: BatonError | null
 }
 
-/** One update. `tag` null means the latest release. Throws only where nothing has changed. */
-export async function update(tag: string | null, steps: Steps): Promise<Result> {
-  const release = await steps.check(tag)
+/** One update. `tag` null means the latest release. Throws only where nothing has changed; `signal` cancels it until the swap. */
+export async function update(tag: string | null, steps: Steps, signal: AbortSignal): Promise<Result> {
+  const release = await steps.check(tag, signal)
   if (release === null) return { outcome: 'up_to_date', to: null, error: null }
-  await using candidate = await steps.download(release) // removed again on every way out before the swap
-  await steps.verify(candidate, release)
+  await using candidate = await steps.download(release, signal) // removed again on every way out before the swap
+  await steps.verify(candidate, release, signal)
+  signal.throwIfAborted()
   const undo = await steps.swap(candidate, release) // the commit line: above it nothing has changed
   return await restartOrUndo('updated', release.tag, undo, steps)
 }

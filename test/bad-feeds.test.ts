@@ -54,7 +54,7 @@ async function attempt(
   const before = await picture(directory)
 
   const disk = makeDisk()
-  const check = makeCheck({ feed, current: () => current, skip: () => new Set() })
+  const check = makeCheck({ feed, current: () => current, skip: () => false })
   const partialPath = join(directory, '.beacon.partial')
   let swapped = false
   const steps: Steps = {
@@ -75,7 +75,7 @@ async function attempt(
   let result: Result | null = null
   let error: BatonError | null = null
   try {
-    result = await update(tag, steps)
+    result = await update(tag, steps, new AbortController().signal)
   } catch (cause) {
     assert.instance(cause, BatonError)
     error = cause as BatonError

@@ -93,6 +93,7 @@ test('takes the zstd asset with everything that the later stages need', () => {
         compression: 'zstd',
         executable: { sizeBytes: 150, sha256: C },
       },
+      others: [],
     },
   })
 })
@@ -289,8 +290,11 @@ test('chooses the highest that can be used, tells of those passed over, and skip
         ? { why: 'no' }
         : assess({ ...listing, tag }, { ...papers, manifest: null, sums: `${A}  beacon-linux-x64.zst\n` }, TARGET),
     )
-  const chosen = await newestUsable(listed, new Set(['v1.3.0']), judge, (tag, because) =>
-    passed.push(`${tag}: ${because}`),
+  const chosen = await newestUsable(
+    listed,
+    ({ tag }) => tag === 'v1.3.0',
+    judge,
+    (tag, because) => passed.push(`${tag}: ${because}`),
   )
   assert.is(chosen?.tag, 'v1.1.0')
   assert.equal(passed, ['v1.3.0: it failed here before', 'v1.2.0: no'])
@@ -303,7 +307,15 @@ test('where nothing but drafts and prereleases is published there is no latest, 
   ]
   const passed: string[] = []
   const judge = () => Promise.resolve({ why: 'it is a prerelease' })
-  assert.is(await newestUsable(listed, new Set(), judge, (tag) => passed.push(tag)), null)
+  assert.is(
+    await newestUsable(
+      listed,
+      () => false,
+      judge,
+      (tag) => passed.push(tag),
+    ),
+    null,
+  )
   assert.equal(passed, [])
 })
 
@@ -311,7 +323,7 @@ test('says why where releases are published and none can be used, rather than th
   const listed = ['v1.0.0', 'v1.1.0'].map((tag) => ({ tag, draft: false, prerelease: false }))
   const judging = newestUsable(
     listed,
-    new Set(),
+    () => false,
     () => Promise.resolve({ why: 'it has no SHA256SUMS' }),
     () => {},
   )
@@ -320,7 +332,7 @@ test('says why where releases are published and none can be used, rather than th
   assert.is(
     await newestUsable(
       [],
-      new Set(),
+      () => false,
       () => Promise.resolve({ why: '' }),
       () => {},
     ),

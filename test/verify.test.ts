@@ -51,7 +51,7 @@ async function lab(): Promise<Lab> {
       compression: 'zstd',
       executable,
     } as const
-    const release: Release = { tag: 'v1.1.0', notes: '', publishedAt: null, schema: null, asset }
+    const release: Release = { tag: 'v1.1.0', notes: '', publishedAt: null, schema: null, asset, others: [] }
     const step = makeVerify({ service: 'beacon', disk: makeDisk(), ...(timeoutMs === undefined ? {} : { timeoutMs }) })
     await step({ path, assetSha256, [Symbol.asyncDispose]: () => Promise.resolve() }, release)
   }

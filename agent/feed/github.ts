@@ -5,7 +5,7 @@
 import { BatonError, reasonOf } from '../errors.ts'
 import { MANIFEST_NAME, NOTES_MAX_CHARS, PAPER_MAX_BYTES, SUMS_NAME, sha256Of } from '../trust/papers.ts'
 import { isTag, parseTag } from '../release.ts'
-import type { Feed, ListedFile, Listing, Release, Tag, Target } from '../release.ts'
+import type { Feed, ListedFile, Listing, Release, Skip, Tag, Target } from '../release.ts'
 import { isObject, isTime, quoted } from '../trust/untrusted.ts'
 import { assess, listingOf, ruledOut, unusable } from '../trust/verdict.ts'
 import type { Verdict } from '../trust/verdict.ts'
@@ -94,7 +94,7 @@ export function makeGithubFeed(options: GithubOptions): Feed {
   /** Without the API. `wanted` null: the latest. Throws `limited`, the reason why the API was no use, where this is none either. */
   const byConvention = async (
     wanted: Tag | null,
-    skip: ReadonlySet<Tag>,
+    skip: Skip,
     limited: BatonError,
     signal: AbortSignal | undefined,
   ): Promise<Release> => {
@@ -110,13 +110,13 @@ export function makeGithubFeed(options: GithubOptions): Feed {
       if (tag === null) return giveUp('it names no release')
       // it leads to a release that is neither a draft nor a prerelease; of any other tag we could not tell
       if (wanted !== null && tag !== wanted) return giveUp(`it names ${tag}`)
-      if (skip.has(tag)) return giveUp(`it names ${tag}, which failed here before`)
       const urlOf = (name: string): string => `${web}/${repository}/releases/download/${tag}/${name}`
       const sums = await text(urlOf(SUMS_NAME), signal)
       if (sums === null) return giveUp(`${tag} has no ${SUMS_NAME}`)
       const papers = { sums, manifest: await text(urlOf(MANIFEST_NAME), signal) }
       const verdict = assess(listingOf({ tag, draft: false, prerelease: false }, papers, urlOf), papers, target)
-      return 'release' in verdict ? verdict.release : giveUp(`${tag} cannot be used: ${verdict.why}`)
+      if ('why' in verdict) return giveUp(`${tag} cannot be used: ${verdict.why}`)
+      return skip(verdict.release) ? giveUp(`it names ${tag}, which failed here before`) : verdict.release
     } catch (error) {
       if (error instanceof BatonError && error.cause === limited) throw error
       return giveUp(reasonOf(error))
@@ -161,7 +161,7 @@ export function makeGithubFeed(options: GithubOptions): Feed {
           const hint = authorized ? {} : { hint: 'a private repository needs GITHUB_TOKEN' }
           throw new BatonError('release_not_found', `${description} has no release ${tag}`, { cause: error, ...hint })
         }
-        if (error.code === 'rate_limited') return await byConvention(tag, new Set(), error, signal)
+        if (error.code === 'rate_limited') return await byConvention(tag, () => false, error, signal)
         throw error
       }
     },

@@ -49,6 +49,8 @@ export interface HandoverOptions {
   log: Log
   /** the author's hook: end what cannot move */
   onDrain: () => void
+  /** called when the successor accepts connections: its probation begins */
+  onAccepting?: () => void
   /** filled in as the handover goes on, and right in a failed one too */
   report: HandoverReport
 }
@@ -85,6 +87,7 @@ export async function handOver(options: HandoverOptions): Promise<Handover> {
     report.switchMs = Math.round(performance.now() - began)
     await notifySystemd([`MAINPID=${successor.child.pid}`, `STATUS=handed over to ${options.tag}, on probation`])
     for (const listener of listeners) stopAccepting(listener)
+    options.onAccepting?.()
     const abandon = new AbortController()
     // before anything else hears of it: no connection may be given to a process that is gone
     void successor.gone.then(() => abandon.abort())

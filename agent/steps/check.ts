@@ -1,7 +1,7 @@
 // Stage 1, check: is there a release to move to? Changes nothing anywhere.
 
 import { compareTags, parseTag } from '../release.ts'
-import type { Feed, Tag } from '../release.ts'
+import type { Feed, Skip, Tag } from '../release.ts'
 import type { Steps } from '../update.ts'
 import { within } from './within.ts'
 
@@ -9,8 +9,8 @@ export interface CheckOptions {
   feed: Feed
   /** tag that runs now */
   current: () => Tag
-  /** tags that failed here: never the latest, but allowed where they are named */
-  skip: () => ReadonlySet<Tag>
+  /** releases that failed here: never the latest, but allowed where they are named */
+  skip: Skip
 }
 
 /**
@@ -18,11 +18,11 @@ export interface CheckOptions {
  * out of date must not take anybody back.
  */
 export function makeCheck({ feed, current, skip }: CheckOptions): Steps['check'] {
-  return async (tag) => {
+  return async (tag, signal) => {
     if (tag !== null && parseTag(tag) === current()) return null
     try {
-      if (tag !== null) return await feed.byTag(tag)
-      const release = await feed.latest(skip())
+      if (tag !== null) return await feed.byTag(tag, signal)
+      const release = await feed.latest(skip, signal)
       return release !== null && compareTags(release.tag, current()) > 0 ? release : null
     } catch (error) {
       throw within(error, 'check_failed', `checking ${feed.description}`)

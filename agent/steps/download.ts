@@ -27,6 +27,8 @@ export interface DownloadOptions {
   /** a connection that brings less than PACE_MIN_BYTES in this time is given up */
   stallMs: number
   onProgress: (progress: Progress) => void
+  /** told of every piece that came over the wire, those that came twice included */
+  onReceived?: (bytes: number) => void
   /** before the first reconnect; doubles with each until RECONNECT_MAX_MS */
   reconnectMs?: number
 }
@@ -46,14 +48,14 @@ const USUAL_GROWTH = 6
 
 export function makeDownload(options: DownloadOptions): Steps['download'] {
   const { disk, partialPath } = options
-  return async ({ asset, tag }) => {
+  return async ({ asset, tag }, signal = new AbortController().signal) => {
     const doing = `downloading \`${asset.name}\` of ${tag}`
     try {
       await needSpace(asset, dirname(partialPath))
       await disk.remove(partialPath) // not written over: an earlier one may be running still, or be a link
       const file = await disk.create(partialPath, 0o600)
       try {
-        const assetSha256 = await unpack(asset, file, options)
+        const assetSha256 = await unpack(asset, file, options, signal)
         await disk.flush(file, partialPath)
         return candidate(assetSha256)
       } catch (error) {
@@ -73,9 +75,9 @@ export function makeDownload(options: DownloadOptions): Steps['download'] {
 }
 
 /** The asset's bytes through the decompressor into `file`. The sha256 of what came over the wire. */
-async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions): Promise<string> {
+async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, signal: AbortSignal): Promise<string> {
   const hash = createHash('sha256')
-  const wire = received(asset, hash, options)
+  const wire = received(asset, hash, options, signal)
   const bound = asset.executable?.sizeBytes ?? EXECUTABLE_MAX_BYTES
   let unpacked = 0
   let fault: Error | null = null // ours or the wire's; what else goes wrong in the pipeline is the decompressor's
@@ -126,7 +128,8 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions):
 async function* received(
   asset: Asset,
   hash: { update(chunk: Uint8Array): unknown },
-  { feed, stallMs, onProgress, reconnectMs = RECONNECT_MS }: DownloadOptions,
+  { feed, stallMs, onProgress, onReceived, reconnectMs = RECONNECT_MS }: DownloadOptions,
+  signal: AbortSignal,
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const { sizeBytes } = asset
   const report = atMostEvery(PROGRESS_EVERY_MS, (bytes) => onProgress({ bytes, totalBytes: sizeBytes }))
@@ -139,7 +142,8 @@ async function* received(
     const before = bytes
     const abort = new AbortController()
     try {
-      const pace = watched(stallMs)
+      signal.throwIfAborted()
+      const pace = watched(stallMs, signal)
       const answer: Bytes = await pace.next(feed.bytes(asset, bytes, validator, abort.signal), bytes)
       validator ??= answer.validator
       const chunks = answer.stream[Symbol.asyncIterator]()
@@ -148,6 +152,7 @@ async function* received(
       for (;;) {
         const { value, done } = await pace.next(chunks.next(), bytes)
         if (done) break
+        onReceived?.(value.length)
         const chunk = at < bytes ? value.subarray(bytes - at) : value
         at += value.length
         if (at > sizeBytes) throw wrongSize(sizeBytes, null)
@@ -170,13 +175,13 @@ async function* received(
     } finally {
       abort.abort() // lets go of the connection, whichever way we leave
     }
-    await sleep(wait)
+    await sleep(wait, undefined, { signal })
     wait = Math.min(wait * 2, RECONNECT_MAX_MS)
   }
 }
 
 /** Waits for a source, and gives it up when too little came in the time spent waiting. Our own pauses do not count. */
-function watched(stallMs: number): { next<T>(source: Promise<T>, bytes: number): Promise<T> } {
+function watched(stallMs: number, signal: AbortSignal): { next<T>(source: Promise<T>, bytes: number): Promise<T> } {
   let waited = 0
   let since: number | null = null
   return {
@@ -186,15 +191,21 @@ function watched(stallMs: number): { next<T>(source: Promise<T>, bytes: number):
       const came = bytes - since
       const started = performance.now()
       let timer: NodeJS.Timeout | undefined
+      let cancel = () => {}
+      const cancelled = new Promise<never>((_, reject) => {
+        cancel = () => reject(signal.reason as Error)
+        signal.addEventListener('abort', cancel)
+      })
       const stalled = new Promise<never>((_, reject) => {
         const message = `stalled: expected at least ${PACE_MIN_BYTES} bytes in ${stallMs / 1000} s, got ${came}`
         timer = setTimeout(() => reject(new Error(message)), Math.max(1, stallMs - waited))
       })
       source.catch(() => {}) // it is aborted when we have given it up
       try {
-        return await Promise.race([source, stalled])
+        return await Promise.race([source, stalled, cancelled])
       } finally {
         clearTimeout(timer)
+        signal.removeEventListener('abort', cancel)
         waited += performance.now() - started
       }
     },

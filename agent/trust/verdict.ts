@@ -82,6 +82,7 @@ export function assess(listing: Listing, papers: Papers, target: Target): Verdic
         notes: (listing.notes || (announced?.notes ?? '')).slice(0, NOTES_MAX_CHARS),
         publishedAt: announced?.publishedAt ?? listing.publishedAt,
         asset: { name, url: file.url, sizeBytes, sha256, compression, executable: entry?.executable ?? null },
+        others: [],
         schema: announced?.schema ?? null,
       },
     }

@@ -580,7 +580,7 @@ function renderOutcome(status, busy) {
   }
   put(ui.outcomeText, text.join(language === 'zh' ? '' : ' '))
   putCode(ui.outcomeReason, error === null ? '' : because(error))
-  ui.outcome.className = { updated: '', rolled_back: '', up_to_date: 'plain' }[outcome] ?? 'bad'
+  ui.outcome.className = { updated: '', rolled_back: '', up_to_date: 'plain', cancelled: 'plain' }[outcome] ?? 'bad'
   ui.outcomeIcon.setAttribute('href', `#i-${ICONS[outcome]}`)
   if (followed) announce(ui.outcomeTitle.textContent, `${operation.id} ${outcome}`)
 }
@@ -609,7 +609,7 @@ function historyItem({ kind, from, to, outcome, error, startedAt, finishedAt, ha
   ].filter((part) => part !== '')
   const reason = make('p', 'reason')
   putCode(reason, more.join(' · '))
-  const kindOf = { updated: '', rolled_back: '', up_to_date: 'plain' }[outcome] ?? 'bad'
+  const kindOf = { updated: '', rolled_back: '', up_to_date: 'plain', cancelled: 'plain' }[outcome] ?? 'bad'
   return make('li', kindOf, icon(ICONS[outcome] ?? 'same', 'icon'), what, time, reason)
 }
 

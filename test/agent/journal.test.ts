@@ -2,10 +2,10 @@
 
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { makeDisk } from '../../agent/disk.ts'
 import { finish, type Journal, type JournalState, makeJournal, markBad } from '../../agent/journal.ts'
-import { HISTORY_MAX, type Operation } from '../../agent/state.ts'
+import { badEntry, HISTORY_MAX, type Operation, reportOf } from '../../agent/state.ts'
 import { equal, is, match, ok, rejects } from '../assert.ts'
 import { suite } from '../suite.ts'
 
@@ -39,6 +39,9 @@ function operation(id: string, to: string | null = 'v1.1.0', kind: Operation['ki
     finishedAt: null,
     outcome: null,
     error: null,
+    sha256: null,
+    durations: {},
+    bytes: 0,
     handover: null,
   }
 }
@@ -64,7 +67,7 @@ test('a change is on the disk when it resolves, for the owner only, and nothing 
 test('changes that come at once are made one after the other', async () => {
   await inFolder(async (journal) => {
     await Promise.all(
-      Array.from({ length: 40 }, (_, i) => journal.change((now) => markBad(now, `v1.0.${i}`, 'one of forty'))),
+      Array.from({ length: 40 }, (_, i) => journal.change((now) => markBad(now, `v1.0.${i}`, null, 'one of forty'))),
     )
     is((await journal.read()).bad.length, 40)
   })
@@ -78,7 +81,7 @@ test('a change that throws changes nothing, and the next one goes on', async () 
       }),
       'on purpose',
     )
-    await journal.change((now) => markBad(now, 'v1.0.1', 'x'))
+    await journal.change((now) => markBad(now, 'v1.0.1', null, 'x'))
     is((await journal.read()).bad.length, 1)
   })
 })
@@ -90,7 +93,7 @@ test('keeps the newest of a long history and of many bad releases', async () => 
         now.operation = operation(`${i}`, `v1.0.${i}`)
         finish(now, { outcome: 'reverted', error: { code: 'probation_failed', message: 'x' } })
       }
-      for (let i = 0; i < 150; i++) markBad(now, `v2.0.${i}`, 'x')
+      for (let i = 0; i < 150; i++) markBad(now, `v2.0.${i}`, null, 'x')
     })
     is(state.history.length, HISTORY_MAX)
     is(state.history[0]?.id, `${HISTORY_MAX + 19}`)
@@ -122,7 +125,7 @@ test('what cannot be read is kept aside, said, and not stood upon', async () => 
       equal(await journal.read(), EMPTY, text.slice(0, 40))
       match(warnings.join(), /cannot be read/)
       is(await readFile(`${journal.path}.damaged`, 'utf8'), text)
-      await journal.change((now) => markBad(now, 'v1.0.1', 'x'))
+      await journal.change((now) => markBad(now, 'v1.0.1', null, 'x'))
       is((await journal.read()).bad.length, 1)
     })
   }
@@ -133,7 +136,15 @@ test('the end of an operation goes into the history once, and ends its probation
   finish(state, { outcome: 'updated', error: null })
   equal(state, EMPTY, 'there is nothing to end')
   state.operation = operation('a')
-  state.probation = { operationId: 'a', kind: 'update', from: 'v1.0.0', to: 'v1.1.0', since: '', failures: 1 }
+  state.probation = {
+    operationId: 'a',
+    kind: 'update',
+    from: 'v1.0.0',
+    to: 'v1.1.0',
+    since: '',
+    until: null,
+    failures: 1,
+  }
   finish(state, { outcome: 'updated', error: null })
   finish(state, { outcome: 'failed', error: { code: 'unexpected', message: 'too late' } })
   is(state.operation.outcome, 'updated')
@@ -155,6 +166,36 @@ test('a release is bad from its revert until it has been updated to', () => {
   equal(end('4', 'updated', 'v1.2.0'), ['v1.1.0: it died'], 'another one')
   equal(end('5', 'updated'), [])
   equal(end('6', 'reverted', null), [])
+})
+
+test('the same tag with other bytes is another release: only what failed here is bad', () => {
+  const state = structuredClone(EMPTY)
+  markBad(state, 'v1.1.0', 'a'.repeat(64), 'a hostile one')
+  is(badEntry(state.bad, 'v1.1.0', 'a'.repeat(64))?.reason, 'a hostile one')
+  is(badEntry(state.bad, 'v1.1.0', 'b'.repeat(64)), null)
+  is(badEntry(state.bad, 'v1.2.0', 'a'.repeat(64)), null)
+  markBad(state, 'v1.1.0', null, 'a rollback to it failed')
+  equal(state.bad.length, 1, 'a sum that is not known stands for all of them')
+  is(badEntry(state.bad, 'v1.1.0', 'b'.repeat(64))?.reason, 'a rollback to it failed')
+})
+
+test('reads what a release wrote that knew fewer members', async () => {
+  await inFolder(async (journal) => {
+    const { sha256: _s, durations: _d, bytes: _b, ...old } = operation('old')
+    const handover = { moved: 3, cut: 1, switchMs: 20 }
+    const bad = { tag: 'v1.1.0', reason: 'x', at: '2026-01-01T00:00:00Z' }
+    const text = JSON.stringify({ ...EMPTY, operation: { ...old, handover }, bad: [bad] })
+    await mkdir(dirname(journal.path), { recursive: true })
+    await writeFile(journal.path, text)
+    const state = await journal.read()
+    equal(state.operation?.handover, { moved: 3, carried: 0, takenBack: 0, cut: 1, switchMs: 20 })
+    is(badEntry(state.bad, 'v1.1.0', 'b'.repeat(64))?.tag, 'v1.1.0', 'its sum was not kept: the tag alone counts')
+    const { from, bytes, moved, cut, carried, unprovenUntil } = reportOf(state.operation ?? operation('none'))
+    equal(
+      { from, bytes, moved, cut, carried, unprovenUntil },
+      { from: 'v1.0.0', bytes: 0, moved: 3, cut: 1, carried: 0, unprovenUntil: null },
+    )
+  })
 })
 
 test.run()

@@ -24,6 +24,9 @@ const OPERATION: Operation = {
   finishedAt: null,
   outcome: null,
   error: null,
+  sha256: null,
+  durations: {},
+  bytes: 0,
   handover: null,
 }
 

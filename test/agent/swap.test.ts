@@ -17,6 +17,7 @@ const NEW = {
   publishedAt: null,
   schema: null,
   asset: { name: 'x', url: 'x', sizeBytes: 1, sha256: '', compression: 'zstd', executable: null },
+  others: [],
 } satisfies Release
 
 const test = suite('swap')

@@ -20,7 +20,14 @@ void (async () => {
     executable: { sizeBytes, sha256 },
   } as const
   const since = performance.now()
-  await using candidate = await download({ tag: 'v1.0.0', notes: '', publishedAt: null, schema: null, asset })
+  await using candidate = await download({
+    tag: 'v1.0.0',
+    notes: '',
+    publishedAt: null,
+    schema: null,
+    asset,
+    others: [],
+  })
   const ms = performance.now() - since
   if (candidate.assetSha256 !== sha256) throw new Error(`expected sha256 ${sha256}, got ${candidate.assetSha256}`)
   process.stdout.write(`${JSON.stringify({ ms, peakKb: process.resourceUsage().maxRSS })}\n`)

@@ -22,11 +22,14 @@ const OPERATION: Fields = {
   finishedAt: null,
   outcome: null,
   error: null,
+  sha256: null,
+  durations: {},
+  bytes: 0,
   handover: null,
 }
 const ENDED: Fields = { ...OPERATION, to: 'v1.1.0', stage: 'restart', finishedAt: '2026-11-21T09:00:09Z' }
 const INSTANCE: Fields = { id: 'i', pid: 42, version: 'v1.0.0', startedAt: '2026-11-21T08:00:00Z' }
-const STATUS: Fields = { state: 'idle', operation: null, instance: INSTANCE, backup: null, history: [] }
+const STATUS: Fields = { state: 'idle', operation: null, instance: INSTANCE, backup: null, unproven: null, history: [] }
 
 const status = (fields: Fields): Answer => ({
   method: 'GET',
@@ -95,7 +98,15 @@ test('accepts what is documented', () => {
   conforms(status({ state: 'in_flight', operation: OPERATION, history: [{ ...ENDED, outcome: 'updated' }] }))
   const error = { code: 'restart_failed', message: 'the successor exited' }
   conforms(status({ operation: { ...ENDED, outcome: 'reverted', error }, backup: 'v0.9.0' }))
-  conforms(status({ operation: { ...ENDED, outcome: 'updated', handover: { moved: 3, cut: 0, switchMs: 210.5 } } }))
+  conforms(
+    status({
+      operation: {
+        ...ENDED,
+        outcome: 'updated',
+        handover: { moved: 3, carried: 1, takenBack: 0, cut: 0, switchMs: 210.5 },
+      },
+    }),
+  )
   conforms(started({}))
   conforms(started({}, { location: '/base/admin/update/status' }))
   conforms({ ...refused('update_in_flight'), path: '/base/admin/update?token=x' })

@@ -115,13 +115,16 @@ export function operation(kind: Kind, some: Partial<Operation>): Operation {
     finishedAt: null,
     outcome: null,
     error: null,
+    sha256: null,
+    durations: {},
+    bytes: 0,
     handover: null,
     ...some,
   }
 }
 
 export function idle(version = 'v1.0.0'): Status {
-  return { state: 'idle', operation: null, instance: instance(version), backup: null, history: [] }
+  return { state: 'idle', operation: null, instance: instance(version), backup: null, unproven: null, history: [] }
 }
 
 export function report(some: Partial<VersionReport> = {}): VersionReport {
@@ -131,6 +134,7 @@ export function report(some: Partial<VersionReport> = {}): VersionReport {
     latest: 'v1.1.0',
     updateAvailable: true,
     release: { tag: 'v1.1.0', notes: NOTES, publishedAt: secondsAgo(3 * 86_400), sizeBytes: 30_412_288 },
+    skipped: [],
     checkedAt: secondsAgo(0),
     problem: null,
     ...some,

@@ -460,7 +460,7 @@ async function checkFeed({ layout, receipt, feed }: Patient): Promise<Finding[]>
     return [failure('feed', 'no feed is named', 'name one with `--feed`', 'invalid_settings')]
   const look = async (): Promise<Release | null> => {
     await using open = openFeed(setting, { service: layout.service })
-    return await open.latest(new Set())
+    return await open.latest(() => false)
   }
   try {
     // with the service's eyes: a folder that only root can read is of no use to it
