@@ -6,7 +6,6 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { makeDisk } from '../agent/disk.ts'
 import { BatonError } from '../agent/errors.ts'
-import { openFeed } from '../agent/feed/open.ts'
 import { makeCheck } from '../agent/steps/check.ts'
 import { makeDownload } from '../agent/steps/download.ts'
 import { makeVerify } from '../agent/steps/verify.ts'
@@ -15,6 +14,7 @@ import type { Result, Steps } from '../agent/update.ts'
 import * as assert from './assert.ts'
 import { makeCertificate } from './lab/certificate.ts'
 import { makeDist, script } from './lab/dist.ts'
+import { labFeed } from './lab/feed.ts'
 import { releaseServer } from './lab/release-server.ts'
 import type { ReleaseServer, ReleaseServerOptions } from './lab/release-server.ts'
 import { suite } from './suite.ts'
@@ -45,9 +45,7 @@ async function attempt(
   const dist = stack.use(await makeDist(releases, executable === undefined ? {} : { executable }))
   const server = stack.use(await releaseServer({ dir: dist.dir, tls: certificate, ...faults }))
   const setting = kind === 'github' ? server.feed : server.staticUrl
-  const feed = stack.use(
-    openFeed(setting, { service: 'beacon', environment: {}, timeoutMs: 1_000, ca: certificate.cert }),
-  )
+  const feed = stack.use(labFeed(setting, { timeoutMs: 1_000, ca: certificate.cert }))
   const directory = await mkdtemp(join(tmpdir(), 'baton-bad-'))
   stack.defer(() => rm(directory, { recursive: true }))
   for (const name of ['beacon', 'beacon.backup', 'receipt.json']) await writeFile(join(directory, name), name)

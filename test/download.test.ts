@@ -8,7 +8,6 @@ import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { makeDisk } from '../agent/disk.ts'
 import { BatonError } from '../agent/errors.ts'
-import { openFeed } from '../agent/feed/open.ts'
 import type { OpenFeed } from '../agent/feed/open.ts'
 import type { Release } from '../agent/release.ts'
 import type { Progress } from '../agent/state.ts'
@@ -19,6 +18,7 @@ import * as assert from './assert.ts'
 import { makeDist, script } from './lab/dist.ts'
 import type { Dist } from './lab/dist.ts'
 import { fc, fuzz } from './lab/fuzz.ts'
+import { labFeed } from './lab/feed.ts'
 import { releaseServer } from './lab/release-server.ts'
 import type { Faults, ReleaseServer, ReleaseServerOptions } from './lab/release-server.ts'
 import { suite } from './suite.ts'
@@ -52,7 +52,7 @@ async function lab({ kind = 'web', executable = LONG, ...faults }: LabOptions = 
   const dist = stack.use(await makeDist(['v1.1.0'], { executable: () => executable }))
   const server = stack.use(await releaseServer({ dir: dist.dir, ...faults }))
   const setting = { github: server.feed, web: server.staticUrl, folder: dist.dir }[kind]
-  const feed = stack.use(openFeed(setting, { service: 'beacon', environment: {}, timeoutMs: 5_000 }))
+  const feed = stack.use(labFeed(setting, { timeoutMs: 5_000 }))
   const release = (await feed.latest(() => false)) ?? assert.unreachable()
   const directory = await mkdtemp(join(tmpdir(), 'baton-download-'))
   stack.defer(() => rm(directory, { recursive: true }))

@@ -8,21 +8,21 @@ import { connect } from 'node:net'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { BatonError } from '../agent/errors.ts'
-import { openFeed } from '../agent/feed/open.ts'
-import type { FeedOptions } from '../agent/feed/open.ts'
+import { neighbourhoodOf, reachOf } from '../agent/feed/address.ts'
 import type { Feed, Skip } from '../agent/release.ts'
 import { makeCheck } from '../agent/steps/check.ts'
 import * as assert from './assert.ts'
 import { makeCertificate } from './lab/certificate.ts'
 import { makeDist } from './lab/dist.ts'
 import type { Dist } from './lab/dist.ts'
+import { labFeed } from './lab/feed.ts'
+import type { LabFeedOptions } from './lab/feed.ts'
 import { releaseServer } from './lab/release-server.ts'
 import type { ReleaseServer, ReleaseServerOptions } from './lab/release-server.ts'
 import { suite } from './suite.ts'
 
 const test = suite('feeds')
 
-const ENVIRONMENT = {} // none of whoever runs the tests
 const NONE: Skip = () => false
 
 interface Lab extends AsyncDisposable {
@@ -35,15 +35,13 @@ async function lab(
   kind: 'github' | 'web' | 'folder',
   tags: string[],
   faults: Omit<ReleaseServerOptions, 'dir'> = {},
-  options: Partial<FeedOptions> = {},
+  options: LabFeedOptions = {},
 ): Promise<Lab> {
   await using stack = new AsyncDisposableStack()
   const dist = stack.use(await makeDist(tags))
   const server = stack.use(await releaseServer({ dir: dist.dir, ...faults }))
   const setting = { github: server.feed, web: server.staticUrl, folder: dist.dir }[kind]
-  const feed = stack.use(
-    openFeed(setting, { service: 'beacon', environment: ENVIRONMENT, timeoutMs: 2_000, ...options }),
-  )
+  const feed = stack.use(labFeed(setting, { timeoutMs: 2_000, ...options }))
   const kept = stack.move()
   return { dist, server, feed, [Symbol.asyncDispose]: () => kept.disposeAsync() }
 }
@@ -270,7 +268,7 @@ test('github: asks with the ETag it has, and within the minimum age not at all',
     lists.map(({ status }) => status),
     [200, 304],
   )
-  await using other = openFeed(it.server.feed, { service: 'beacon', environment: ENVIRONMENT, minAgeMs: 60_000 })
+  await using other = labFeed(it.server.feed, { minAgeMs: 60_000 })
   await other.latest(NONE)
   await it.dist.add('v1.2.0')
   assert.is((await other.latest(NONE))?.tag, 'v1.1.0')
@@ -333,7 +331,7 @@ test('github: an answer for another tag than the one asked for is refused', asyn
   await using stack = new AsyncDisposableStack()
   const server = createServer((_, response) => response.end(JSON.stringify({ tag_name: 'v1.2.0', assets: [] })))
   const base = stack.use(await listening(server)).url
-  const feed = stack.use(openFeed(`github:a/b@${base}`, { service: 'beacon', environment: ENVIRONMENT }))
+  const feed = stack.use(labFeed(`github:a/b@${base}`))
   assert.match(
     await failure(feed, 'v1.1.0'),
     /release_unusable .*v1\.1\.0 cannot be used: the feed answered with v1\.2\.0/,
@@ -347,7 +345,7 @@ test('github: a private repository works with a token, which the host of the ass
   const objects = stack.use(await releaseServer({ dir: dist.dir }))
   const server = stack.use(await releaseServer({ dir: dist.dir, token, objectsUrl: objects.url }))
   const environment = { GH_ENTERPRISE_TOKEN: token, GITHUB_TOKEN: 'of-another-host' }
-  const feed = stack.use(openFeed(server.feed, { service: 'beacon', environment }))
+  const feed = stack.use(labFeed(server.feed, { environment }))
   const release = await feed.latest(NONE)
   assert.is(release?.tag, 'v1.1.0')
   const answer = await feed.bytes(
@@ -361,7 +359,7 @@ test('github: a private repository works with a token, which the host of the ass
   assert.ok(objects.requests.length >= 3)
   assert.ok(objects.requests.every(({ headers }) => headers.authorization === undefined))
 
-  const anonymous = stack.use(openFeed(server.feed, { service: 'beacon', environment: {} }))
+  const anonymous = stack.use(labFeed(server.feed))
   assert.match(await failure(anonymous, 'v1.1.0'), /^release_not_found/)
   for (const faults of [
     { status: 401 },
@@ -380,7 +378,7 @@ test('github: a text in the place of the list is no list of releases', async () 
   await using stack = new AsyncDisposableStack()
   const server = createServer((_, response) => response.end('"releases"'))
   const base = stack.use(await listening(server)).url
-  const feed = stack.use(openFeed(`github:a/b@${base}`, { service: 'beacon', environment: ENVIRONMENT }))
+  const feed = stack.use(labFeed(`github:a/b@${base}`))
   assert.match(await failure(feed), /^check_failed .*expected a list of releases, got "releases"$/)
 })
 
@@ -394,7 +392,7 @@ test('https: a redirect to plain http is refused, also to this machine, and noth
   const secure = stack.use(
     await releaseServer({ dir: dist.dir, tls: certificate, redirectAssetTo: `${plain.staticUrl}v1.1.0/x` }),
   )
-  const feed = stack.use(openFeed(secure.feed, { service: 'beacon', environment: ENVIRONMENT, ca: certificate.cert }))
+  const feed = stack.use(labFeed(secure.feed, { ca: certificate.cert }))
   const release = await feed.latest(NONE)
   const asset = release?.asset ?? (assert.unreachable() as never)
   const asking = feed.bytes(asset, 0, null, new AbortController().signal)
@@ -409,7 +407,7 @@ test('https: a server whose certificate nobody vouches for is refused', async ()
   await using stack = new AsyncDisposableStack()
   const dist = stack.use(await makeDist(['v1.1.0']))
   const server = stack.use(await releaseServer({ dir: dist.dir, tls: makeCertificate() }))
-  const feed = stack.use(openFeed(server.staticUrl, { service: 'beacon', environment: ENVIRONMENT }))
+  const feed = stack.use(labFeed(server.staticUrl))
   assert.match(await failure(feed), /^check_failed .*self.signed certificate/i)
   assert.is(server.requests.length, 0)
 })
@@ -431,7 +429,7 @@ test('opening a feed loads no HTTP client; the first request does', async () => 
     const { createRequire } = await import('node:module')
     const loaded = () => Object.keys(createRequire(${JSON.stringify(import.meta.url)}).cache).some((path) => path.includes('/undici/'))
     const { openFeed } = await import(${JSON.stringify(new URL('../agent/feed/open.ts', import.meta.url).href)})
-    const feed = openFeed('http://127.0.0.1:9/', { service: 'beacon', environment: {} })
+    const feed = openFeed('http://127.0.0.1:9/', { service: 'beacon' })
     const before = loaded()
     await feed.latest(() => false).catch(() => {})
     console.log(before, loaded())`
@@ -450,6 +448,73 @@ test('http: a redirect from this machine to plain http on another is refused', a
   )
 })
 
+for (const [where, address] of [
+  ['a private range', 'https://10.1.2.3/x'],
+  ['a carrier range', 'https://100.64.0.1/x'],
+  ['the metadata service of a cloud', 'https://169.254.169.254/latest/meta-data/'],
+  ['a link-local address', 'https://[fe80::1]/x'],
+  ['a unique local address', 'https://[fd00::1]/x'],
+  ['a mapped private address', 'https://[::ffff:10.0.0.1]/x'],
+] as const) {
+  test(`http: a redirect to ${where} is refused where the feed is not there itself`, async () => {
+    await using it = await lab('web', ['v1.1.0'], { redirectAssetTo: address })
+    const release = await it.feed.latest(NONE)
+    const asset = release?.asset ?? (assert.unreachable() as never)
+    const asking = it.feed.bytes(asset, 0, null, new AbortController().signal)
+    const { message } = await assert.rejects(asking, assert.withCode('download_failed'))
+    assert.match(message, /is a (private|link-local) address and the feed is not: expected a public one$/)
+  })
+}
+
+test('addresses: a name is judged by what it leads to, each time it is looked up', async () => {
+  const lookedUp = (homes: string[], name: string): Promise<string> =>
+    new Promise((resolve) => {
+      neighbourhoodOf(homes).lookup(name, { all: true }, (error) => resolve(error?.message ?? 'allowed'))
+    })
+  const refused = '`localhost` is a loopback address and the feed is not: expected a public one'
+  assert.is(await lookedUp(['https://feed.test/'], 'localhost'), refused)
+  assert.is(await lookedUp(['https://10.0.0.1/'], 'localhost'), refused)
+  assert.is(await lookedUp(['https://127.0.0.1/'], 'localhost'), 'allowed')
+  assert.is(await lookedUp(['https://localhost/'], 'localhost'), 'allowed')
+})
+
+test('addresses: every range that is not public has its name', () => {
+  const expected = {
+    '127.9.9.9': 'loopback',
+    '0.0.0.0': 'loopback',
+    '::1': 'loopback',
+    '::ffff:127.0.0.1': 'loopback',
+    '169.254.1.1': 'link-local',
+    'fe80::1': 'link-local',
+    '10.0.0.1': 'private',
+    '172.16.0.1': 'private',
+    '172.31.255.255': 'private',
+    '192.168.1.1': 'private',
+    '100.127.0.1': 'private',
+    '224.0.0.1': 'private',
+    'fd12::1': 'private',
+    '64:ff9b::a00:1': 'private',
+    '172.32.0.1': 'public',
+    '100.128.0.1': 'public',
+    '192.0.2.1': 'public',
+    '140.82.121.4': 'public',
+    '2606:50c0:8000::153': 'public',
+  }
+  assert.equal(Object.fromEntries(Object.keys(expected).map((address) => [address, reachOf(address)])), expected)
+})
+
+test('https: an API that names an asset on plain http is refused, also on this machine', async () => {
+  const certificate = makeCertificate()
+  await using stack = new AsyncDisposableStack()
+  const dist = stack.use(await makeDist(['v1.1.0']))
+  const secure = stack.use(await releaseServer({ dir: dist.dir, tls: certificate }))
+  const feed = stack.use(labFeed(secure.feed, { ca: certificate.cert }))
+  const release = (await feed.latest(NONE)) ?? (assert.unreachable() as never)
+  const asset = { ...release.asset, url: release.asset.url.replace('https:', 'http:') }
+  const { message } = await assert.rejects(() => feed.bytes(asset, 0, null, new AbortController().signal))
+  assert.match(message, /^the feed is on https and names plain http: `http:/)
+})
+
 test('http: at most five redirects, none to anything but http', async () => {
   await using stack = new AsyncDisposableStack()
   const server = createServer((request, response) => {
@@ -458,9 +523,9 @@ test('http: at most five redirects, none to anything but http', async () => {
     response.writeHead(302, { location }).end()
   })
   const { url } = stack.use(await listening(server))
-  const far = stack.use(openFeed(`${url}/`, { service: 'beacon', environment: ENVIRONMENT }))
+  const far = stack.use(labFeed(`${url}/`))
   assert.match(await failure(far), /redirects more than 5 times/)
-  const odd = stack.use(openFeed(`${url}/file/`, { service: 'beacon', environment: ENVIRONMENT }))
+  const odd = stack.use(labFeed(`${url}/file/`))
   assert.match(await failure(odd), /expected https, got file:/)
 })
 
@@ -483,7 +548,7 @@ test('proxy: HTTPS_PROXY is used, with its credentials, except for NO_PROXY and 
   const { url } = stack.use(await listening(proxy))
   const through = url.replace('//', '//me:hunter2@')
   const open = (setting: string, environment: Record<string, string>): Feed =>
-    stack.use(openFeed(setting, { service: 'beacon', environment, ca: certificate.cert, timeoutMs: 2_000 }))
+    stack.use(labFeed(setting, { environment, ca: certificate.cert, timeoutMs: 2_000 }))
 
   for (const name of ['HTTPS_PROXY', 'https_proxy', 'HTTP_PROXY']) {
     assert.is((await open('https://feed.test/static/', { [name]: through }).latest(NONE))?.tag, 'v1.1.0')
@@ -511,7 +576,7 @@ test('folder: without releases.json its folders tell; a folder that is not there
   await using it = await lab('folder', ['v1.0.0', 'v1.1.0'])
   await rm(join(it.dist.dir, 'releases.json'))
   assert.is((await it.feed.latest(NONE))?.tag, 'v1.1.0')
-  const gone = openFeed(join(it.dist.dir, 'gone'), { service: 'beacon' })
+  const gone = labFeed(join(it.dist.dir, 'gone'))
   assert.match(await failure(gone), /^check_failed checking .*gone: listing .*ENOENT/)
 })
 
@@ -531,7 +596,7 @@ test('folder: papers beyond their bound are refused', async () => {
 
 test('a web folder without releases.json says so', async () => {
   await using it = await lab('web', ['v1.1.0'])
-  await using feed = openFeed(`${it.server.staticUrl}nothing/`, { service: 'beacon', environment: ENVIRONMENT })
+  await using feed = labFeed(`${it.server.staticUrl}nothing/`)
   assert.match(await failure(feed), /^check_failed .*nothing\/releases\.json: there is no such file/)
 })
 

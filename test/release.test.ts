@@ -1,7 +1,7 @@
 // What a release is, as pure functions: tags, sums, manifests and verdicts, with examples and fuzzed.
 
-import { MANIFEST_NAME, SUMS_NAME, parseManifest, parseSums, sha256Of } from '../agent/trust/papers.ts'
-import type { Papers } from '../agent/trust/papers.ts'
+import { MANIFEST_NAME, SUMS_NAME, parseManifest, parseSums, sha256Of } from '../agent/trust/release-texts.ts'
+import type { ReleaseTexts } from '../agent/trust/release-texts.ts'
 import { compareTags, isTag, parseTag } from '../agent/release.ts'
 import type { Listing, ReleaseManifest, Target } from '../agent/release.ts'
 import { isFileName, quoted } from '../agent/trust/untrusted.ts'
@@ -46,12 +46,12 @@ function release(change: {
   sums?: (sums: Map<string, string>) => void
   digest?: string
   sizeBytes?: number
-}): { listing: Listing; papers: Papers } {
+}): { listing: Listing; texts: ReleaseTexts } {
   const manifest = change.manifest === null ? null : JSON.stringify({ ...MANIFEST, ...change.manifest })
   const sums = new Map(MANIFEST.assets.map(({ name, sha256 }) => [name, sha256]))
   if (manifest !== null) sums.set(MANIFEST_NAME, sha256Of(manifest))
   change.sums?.(sums)
-  const papers = { sums: [...sums].map(([name, sha256]) => `${sha256}  ${name}\n`).join(''), manifest }
+  const texts = { sums: [...sums].map(([name, sha256]) => `${sha256}  ${name}\n`).join(''), manifest }
   const names = [...MANIFEST.assets.map(({ name }) => name), SUMS_NAME, ...(manifest === null ? [] : [MANIFEST_NAME])]
   const files = names.map((name) => ({
     name,
@@ -68,18 +68,18 @@ function release(change: {
     files,
     ...change.listing,
   }
-  return { listing, papers }
+  return { listing, texts }
 }
 
 function why(change: Parameters<typeof release>[0]): string {
-  const { listing, papers } = release(change)
-  const verdict = assess(listing, papers, TARGET)
+  const { listing, texts } = release(change)
+  const verdict = assess(listing, texts, TARGET)
   return 'why' in verdict ? verdict.why : 'usable'
 }
 
 test('takes the zstd asset with everything that the later stages need', () => {
-  const { listing, papers } = release({})
-  assert.equal(assess(listing, papers, TARGET), {
+  const { listing, texts } = release({})
+  assert.equal(assess(listing, texts, TARGET), {
     release: {
       tag: 'v1.1.0',
       notes: 'better',
@@ -99,16 +99,16 @@ test('takes the zstd asset with everything that the later stages need', () => {
 })
 
 test('takes the gzip asset where there is no zstd', () => {
-  const { listing, papers } = release({})
+  const { listing, texts } = release({})
   const files = listing.files.filter(({ name }) => name !== 'beacon-linux-x64.zst')
-  const verdict = assess({ ...listing, files }, papers, TARGET)
+  const verdict = assess({ ...listing, files }, texts, TARGET)
   assert.is('release' in verdict && verdict.release.asset.compression, 'gzip')
   assert.is('release' in verdict && verdict.release.asset.sizeBytes, 40) // as release.json announces it
 })
 
 test('takes a release without release.json, of whose executable nothing is known', () => {
-  const { listing, papers } = release({ manifest: null })
-  const verdict = assess(listing, papers, TARGET)
+  const { listing, texts } = release({ manifest: null })
+  const verdict = assess(listing, texts, TARGET)
   assert.is('release' in verdict && verdict.release.asset.executable, null)
   assert.is('release' in verdict && verdict.release.schema, null)
 })
@@ -160,7 +160,7 @@ for (const [title, expected, change] of [
   ['a size that is none', /^size of `beacon-linux-x64.zst`/, { manifest: null, sizeBytes: Number.NaN }],
   ['a monstrous size', /^size of `beacon-linux-x64.zst`/, { manifest: null, sizeBytes: 1e15 }],
   ['a release of another service', 'it is a release of `other`, expected `beacon`', { manifest: { service: 'other' } }],
-  ['the papers of another release', 'release.json is of v1.0.0, expected v1.1.0', { manifest: { tag: 'v1.0.0' } }],
+  ['the texts of another release', 'release.json is of v1.0.0, expected v1.1.0', { manifest: { tag: 'v1.0.0' } }],
   ['a manifest without our asset', 'release.json does not name `beacon-linux-x64.zst`', { manifest: { assets: [] } }],
   ['a manifest of another format', 'release.json: expected format 1, got 2', { manifest: { format: 2 as 1 } }],
   [
@@ -283,12 +283,12 @@ test('chooses the highest that can be used, tells of those passed over, and skip
     draft: tag === 'v1.4.0',
     prerelease: false,
   }))
-  const { listing, papers } = release({})
+  const { listing, texts } = release({})
   const judge = ({ tag }: { tag: string }) =>
     Promise.resolve(
       tag === 'v1.2.0'
         ? { why: 'no' }
-        : assess({ ...listing, tag }, { ...papers, manifest: null, sums: `${A}  beacon-linux-x64.zst\n` }, TARGET),
+        : assess({ ...listing, tag }, { ...texts, manifest: null, sums: `${A}  beacon-linux-x64.zst\n` }, TARGET),
     )
   const chosen = await newestUsable(
     listed,
@@ -527,7 +527,7 @@ test('fuzz: no JSON makes a parser throw, and what it takes is within bounds', a
   })
 })
 
-test('fuzz: any papers give a verdict, and a usable one is backed by a sum', async () => {
+test('fuzz: any texts give a verdict, and a usable one is backed by a sum', async () => {
   const line = fc.tuple(
     fc.constantFrom(A, B),
     fc.constantFrom('beacon-linux-x64.zst', 'beacon-linux-x64.gz', MANIFEST_NAME, '../x'),
@@ -536,12 +536,12 @@ test('fuzz: any papers give a verdict, and a usable one is backed by a sum', asy
   await fuzz(
     fc.tuple(lines, fc.boolean(), fc.boolean(), fc.constantFrom(undefined, A, B)),
     ([sums, draft, withManifest, digest]) => {
-      const { listing, papers } = release({
+      const { listing, texts } = release({
         listing: { draft },
         ...(withManifest ? {} : { manifest: null }),
         ...(digest === undefined ? {} : { digest }),
       })
-      const verdict = assess(listing, { ...papers, sums: sums.map((pair) => `${pair.join('  ')}\n`).join('') }, TARGET)
+      const verdict = assess(listing, { ...texts, sums: sums.map((pair) => `${pair.join('  ')}\n`).join('') }, TARGET)
       if ('why' in verdict) return assert.ok(verdict.why.length > 0)
       assert.is(draft, false)
       assert.ok(
@@ -552,13 +552,13 @@ test('fuzz: any papers give a verdict, and a usable one is backed by a sum', asy
   )
 })
 
-test('fuzz: a listing made of papers alone holds what the papers name and nothing else', async () => {
+test('fuzz: a listing made of texts alone holds what the texts name and nothing else', async () => {
   await fuzz(anyText, (text) => {
-    const { papers } = release({})
+    const { texts } = release({})
     const flags = { tag: 'v1.1.0', draft: false, prerelease: false }
     for (const mixed of [
-      { ...papers, sums: text },
-      { ...papers, manifest: text },
+      { ...texts, sums: text },
+      { ...texts, manifest: text },
       { sums: text, manifest: text },
     ]) {
       for (const { name } of listingOf(flags, mixed, (name) => name).files) assert.ok(isFileName(name))

@@ -3,7 +3,7 @@
 // while; where the quota is used up, the redirect of `/releases/latest` on the web host still tells the newest tag.
 
 import { BatonError, reasonOf } from '../errors.ts'
-import { MANIFEST_NAME, NOTES_MAX_CHARS, PAPER_MAX_BYTES, SUMS_NAME, sha256Of } from '../trust/papers.ts'
+import { NOTES_MAX_CHARS, TEXT_MAX_BYTES, readReleaseTexts, sha256Of } from '../trust/release-texts.ts'
 import { isTag, parseTag } from '../release.ts'
 import type { Feed, ListedFile, Listing, Release, Skip, Tag, Target } from '../release.ts'
 import { isObject, isTime, quoted } from '../trust/untrusted.ts'
@@ -66,8 +66,8 @@ export function makeGithubFeed(options: GithubOptions): Feed {
   const text = async (url: string, signal: AbortSignal | undefined): Promise<string | null> => {
     const accept = 'application/octet-stream'
     try {
-      const answer = await http.text({ url, maxBytes: PAPER_MAX_BYTES, accept, failure: 'check_failed', signal })
-      return answer?.text ?? null
+      const answer = await http.file({ url, maxBytes: TEXT_MAX_BYTES, accept, failure: 'check_failed', signal })
+      return answer?.content.toString() ?? null
     } catch (error) {
       if (error instanceof BatonError && error.code === 'release_not_found') return null
       throw error
@@ -77,18 +77,16 @@ export function makeGithubFeed(options: GithubOptions): Feed {
   const judge = async (listing: Listing, signal: AbortSignal | undefined): Promise<Verdict> => {
     const out = ruledOut(listing, target)
     if (out !== null) return { why: out }
-    const read = async (name: string): Promise<string | null | { why: string }> => {
+    const different: string[] = []
+    const texts = await readReleaseTexts(async (name) => {
       const file = listing.files.find((entry) => entry.name === name)
-      const got = file === undefined ? null : await text(file.url, signal)
-      if (got === null || file?.sha256 === null || file?.sha256 === sha256Of(got)) return got
-      return { why: `${name} is not what the digest of the feed says` }
-    }
-    const sums = await read(SUMS_NAME)
-    if (sums === null) return { why: `its ${SUMS_NAME} is gone` }
-    const manifest = await read(MANIFEST_NAME)
-    if (typeof sums === 'object') return sums
-    if (manifest !== null && typeof manifest === 'object') return manifest
-    return assess(listing, { sums, manifest }, target)
+      if (file === undefined) return null
+      const got = await text(file.url, signal)
+      if (got !== null && file.sha256 !== null && file.sha256 !== sha256Of(got)) different.push(name)
+      return got
+    })
+    if (different.length > 0) return { why: `${different[0]} is not what the digest of the feed says` }
+    return 'why' in texts ? texts : assess(listing, texts, target)
   }
 
   /** Without the API. `wanted` null: the latest. Throws `limited`, the reason why the API was no use, where this is none either. */
@@ -111,10 +109,9 @@ export function makeGithubFeed(options: GithubOptions): Feed {
       // it leads to a release that is neither a draft nor a prerelease; of any other tag we could not tell
       if (wanted !== null && tag !== wanted) return giveUp(`it names ${tag}`)
       const urlOf = (name: string): string => `${web}/${repository}/releases/download/${tag}/${name}`
-      const sums = await text(urlOf(SUMS_NAME), signal)
-      if (sums === null) return giveUp(`${tag} has no ${SUMS_NAME}`)
-      const papers = { sums, manifest: await text(urlOf(MANIFEST_NAME), signal) }
-      const verdict = assess(listingOf({ tag, draft: false, prerelease: false }, papers, urlOf), papers, target)
+      const texts = await readReleaseTexts((name) => text(urlOf(name), signal))
+      if ('why' in texts) return giveUp(`${tag} cannot be used: ${texts.why}`)
+      const verdict = assess(listingOf({ tag, draft: false, prerelease: false }, texts, urlOf), texts, target)
       if ('why' in verdict) return giveUp(`${tag} cannot be used: ${verdict.why}`)
       return skip(verdict.release) ? giveUp(`it names ${tag}, which failed here before`) : verdict.release
     } catch (error) {

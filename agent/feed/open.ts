@@ -5,21 +5,13 @@ import { makeGithubFeed } from './github.ts'
 import { openHttp } from './http.ts'
 import type { HttpOptions } from './http.ts'
 import type { OnPassedOver } from './newest.ts'
-import { parseFeedSetting } from './setting.ts'
+import { homesOf, parseFeedSetting } from './setting.ts'
 import type { FeedSetting } from './setting.ts'
-import { folderSource, makeStaticFeed, webSource } from './static.ts'
+import { folderSource, webSource } from './source.ts'
+import { makeStaticFeed } from './static.ts'
 
-export interface FeedOptions extends Partial<Pick<HttpOptions, 'ca' | 'timeoutMs'>> {
+export interface FeedOptions {
   service: string
-  /** default: of this process */
-  os?: string
-  arch?: string
-  /** for the proxy and the token; default `process.env` */
-  environment?: Readonly<Record<string, string | undefined>>
-  /** base of the web host where it cannot be told from the API's, without a slash at the end */
-  web?: string
-  /** how long a list of releases is used again without asking; default by whether asking costs quota */
-  minAgeMs?: number
   onPassedOver?: OnPassedOver
 }
 
@@ -28,22 +20,27 @@ export interface OpenFeed extends Feed, AsyncDisposable {
   close(): Promise<void>
 }
 
+/** What a feed is opened with besides its setting; a process has one set of them, a test several. */
+export interface FeedMeans extends Omit<HttpOptions, 'homes' | 'token'> {
+  target: Target
+  /** how long a list of releases is used again without asking; default by whether asking costs quota */
+  minAgeMs?: number
+  onPassedOver: OnPassedOver
+}
+
 const ANONYMOUS_MIN_AGE_MS = 60_000
 
 /** Opens nothing yet: no request, no file. Throws BatonError invalid_settings. */
-export function openFeed(setting: string, options: FeedOptions): OpenFeed {
-  const { service, os = process.platform, arch = process.arch, environment = process.env } = options
+export function openFeed(setting: string, { service, onPassedOver = () => {} }: FeedOptions): OpenFeed {
+  const target = { service, os: process.platform, arch: process.arch }
+  return openFeedWith(setting, { target, environment: process.env, onPassedOver })
+}
+
+export function openFeedWith(setting: string, means: FeedMeans): OpenFeed {
+  const { target, environment, onPassedOver } = means
   const parsed = parseFeedSetting(setting)
-  const target: Target = { service, os, arch }
-  const onPassedOver = options.onPassedOver ?? (() => {})
   const token = parsed.kind === 'github' ? tokenFor(parsed, environment) : null
-  const { ca, timeoutMs } = options
-  const http = openHttp({
-    environment,
-    token,
-    ...(ca === undefined ? {} : { ca }),
-    ...(timeoutMs === undefined ? {} : { timeoutMs }),
-  })
+  const http = openHttp({ ...means, homes: homesOf(parsed), token })
   const close = (): Promise<void> => http.close()
   const feed = ((): Feed => {
     switch (parsed.kind) {
@@ -53,11 +50,11 @@ export function openFeed(setting: string, options: FeedOptions): OpenFeed {
           description: setting,
           repository: parsed.repository,
           api: parsed.api,
-          web: options.web ?? parsed.web,
+          web: parsed.web,
           target,
           http,
           authorized: token !== null,
-          minAgeMs: options.minAgeMs ?? (costs ? ANONYMOUS_MIN_AGE_MS : 0),
+          minAgeMs: means.minAgeMs ?? (costs ? ANONYMOUS_MIN_AGE_MS : 0),
           onPassedOver,
         })
       }

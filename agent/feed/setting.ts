@@ -4,7 +4,7 @@ import { isAbsolute } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { BatonError, reasonOf } from '../errors.ts'
 import { quoted } from '../trust/untrusted.ts'
-import { isLoopback } from './loopback.ts'
+import { isLoopback } from './address.ts'
 
 export type FeedSetting =
   | { kind: 'github'; repository: string; api: string; web: string }
@@ -32,6 +32,20 @@ export function parseFeedSetting(setting: string): FeedSetting {
   }
   if (/^\.{0,2}\//.test(setting)) throw invalid(setting, 'a folder is given by its absolute path')
   throw invalid(setting, 'it is of no form that we know')
+}
+
+/** The addresses that it names: where requests start. */
+export function homesOf(setting: FeedSetting): string[] {
+  switch (setting.kind) {
+    case 'github':
+      return [setting.api, setting.web]
+    case 'web':
+      return [setting.base]
+    case 'folder':
+      return []
+    default:
+      return setting satisfies never
+  }
 }
 
 /** The host that people visit, of the one that programs ask: where `/releases/latest` redirects. */

@@ -6,13 +6,33 @@ export function isFileName(value: unknown): value is string {
   return typeof value === 'string' && /^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/.test(value) && !value.includes('..')
 }
 
-/** The value, or undefined where the text is not JSON. */
+/** of objects and lists within each other; 8 MB of `[` would take `JSON.parse` seconds and a gigabyte */
+const DEPTH_MAX = 32
+
+/** The value, or undefined where the text is not JSON, or is nested deeper than anything of ours. */
 export function parsedJson(text: string): unknown {
+  if (isDeep(text)) return undefined
   try {
     return JSON.parse(text) as unknown
   } catch {
     return undefined
   }
+}
+
+function isDeep(text: string): boolean {
+  let depth = 0
+  let inText = false
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at)
+    if (inText) {
+      if (code === 0x5c) at++
+      else if (code === 0x22) inText = false
+    } else if (code === 0x22) inText = true
+    else if (code === 0x5b || code === 0x7b) {
+      if (++depth > DEPTH_MAX) return true
+    } else if (code === 0x5d || code === 0x7d) depth--
+  }
+  return false
 }
 
 export function isObject(value: unknown): value is Record<string, unknown> {

@@ -10,8 +10,8 @@ import {
   parseManifest,
   parseSums,
   sha256Of,
-} from './papers.ts'
-import type { Papers } from './papers.ts'
+} from './release-texts.ts'
+import type { ReleaseTexts } from './release-texts.ts'
 import { compareTags } from '../release.ts'
 import type { Listing, Release, ReleaseManifest, Tag, Target } from '../release.ts'
 import { quoted } from './untrusted.ts'
@@ -42,13 +42,13 @@ export function ruledOut(listing: Listing, target: Target): string | null {
   return null
 }
 
-/** The decision. `ruledOut` comes first: it needs no papers. */
-export function assess(listing: Listing, papers: Papers, target: Target): Verdict {
-  const sums = parseSums(papers.sums)
+/** The decision. `ruledOut` comes first: it needs no texts. */
+export function assess(listing: Listing, texts: ReleaseTexts, target: Target): Verdict {
+  const sums = parseSums(texts.sums)
   if ('why' in sums) return sums
   const out = ruledOut(listing, target)
   if (out !== null) return { why: out }
-  const manifest = trustedManifest(listing, papers, sums.sums, target)
+  const manifest = trustedManifest(listing, texts, sums.sums, target)
   if (manifest !== null && 'why' in manifest) return manifest
   const announced = manifest?.manifest ?? null
 
@@ -90,14 +90,14 @@ export function assess(listing: Listing, papers: Papers, target: Target): Verdic
   return { why: `it has no asset for ${target.os}-${target.arch}` }
 }
 
-/** A listing for feeds that list nothing but tags: the files are those that the papers name, at addresses by convention. */
+/** A listing for feeds that list nothing but tags: the files are those that the texts name, at addresses by convention. */
 export function listingOf(
   { tag, draft, prerelease }: { tag: Tag; draft: boolean; prerelease: boolean },
-  papers: Papers,
+  texts: ReleaseTexts,
   urlOf: (name: string) => string,
 ): Listing {
-  const sums = parseSums(papers.sums)
-  const manifest = papers.manifest === null ? null : parseManifest(papers.manifest)
+  const sums = parseSums(texts.sums)
+  const manifest = texts.manifest === null ? null : parseManifest(texts.manifest)
   const named = new Set([
     SUMS_NAME,
     ...('why' in sums ? [] : sums.sums.keys()),
@@ -120,7 +120,7 @@ export function unusable(tag: Tag, why: string): BatonError {
 
 function trustedManifest(
   listing: Listing,
-  { manifest: text }: Papers,
+  { manifest: text }: ReleaseTexts,
   sums: ReadonlyMap<string, string>,
   target: Target,
 ): { manifest: ReleaseManifest } | { why: string } | null {

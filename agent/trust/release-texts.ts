@@ -1,4 +1,4 @@
-// The two texts that come with a release: SHA256SUMS and release.json. Pure; fuzzed.
+// The two texts that come with a release, SHA256SUMS and release.json: fetched once, for all feeds, and read strictly. Fuzzed.
 // Everything that a feed says is checked here, before any of it becomes a path, a bound or a command; what is not understood
 // is refused, with the reason.
 
@@ -10,7 +10,7 @@ import { isCount, isFileName, isObject, isSha256, isSize, isTime, parsedJson, qu
 export const SUMS_NAME = 'SHA256SUMS'
 export const MANIFEST_NAME = 'release.json'
 /** of SHA256SUMS, of release.json and of releases.json */
-export const PAPER_MAX_BYTES = 1024 * 1024
+export const TEXT_MAX_BYTES = 1024 * 1024
 /** of notes; what is longer is cut */
 export const NOTES_MAX_CHARS = 64 * 1024
 export const ASSET_MAX_BYTES = 1024 ** 3
@@ -19,12 +19,21 @@ export const EXECUTABLE_MAX_BYTES = 2 * 1024 ** 3
 const ASSETS_MAX = 64
 const SUMS_MAX_LINES = 1_000
 
-/** What came with the release: the texts themselves, as the feed sent them. */
-export interface Papers {
-  /** text of SHA256SUMS */
+/** As the feed sent them. */
+export interface ReleaseTexts {
+  /** SHA256SUMS */
   sums: string
-  /** text of release.json, null where the release has none */
+  /** release.json, null where the release has none */
   manifest: string | null
+}
+
+/** Both, by a `fetch` that gives null for what is not there; or why that is no release. */
+export async function readReleaseTexts(
+  fetch: (name: string) => Promise<string | null>,
+): Promise<ReleaseTexts | { why: string }> {
+  const sums = await fetch(SUMS_NAME)
+  if (sums === null) return { why: `it has no ${SUMS_NAME}` }
+  return { sums, manifest: await fetch(MANIFEST_NAME) }
 }
 
 /** Of a text in UTF-8, lower-case hex. A text that was not UTF-8 on the wire has another sum than its bytes, and is refused. */
@@ -57,7 +66,7 @@ export function parseSums(text: string): { sums: ReadonlyMap<string, string> } |
 /** release.json. Members it does not know are left out, another `format` is refused. */
 export function parseManifest(text: string): { manifest: ReleaseManifest } | { why: string } {
   const refused = (why: string): { why: string } => ({ why: `${MANIFEST_NAME}: ${why}` })
-  if (text.length > PAPER_MAX_BYTES) return refused(`expected at most ${PAPER_MAX_BYTES} bytes`)
+  if (text.length > TEXT_MAX_BYTES) return refused(`expected at most ${TEXT_MAX_BYTES} bytes`)
   const value = parsedJson(text)
   if (!isObject(value)) return refused(`expected a JSON object, got ${quoted(text)}`)
   const { format, service, tag, schema = null, notes = '', publishedAt = null, assets } = value

@@ -1,0 +1,12 @@
+// Opens feeds as tests need them: of a given service, with nothing of the environment of whoever runs the tests.
+
+import { openFeedWith } from '../../agent/feed/open.ts'
+import type { FeedMeans, OpenFeed } from '../../agent/feed/open.ts'
+
+export type LabFeedOptions = Partial<Omit<FeedMeans, 'target'>>
+
+/** For this machine's platform and the service `beacon`. */
+export function labFeed(setting: string, options: LabFeedOptions = {}): OpenFeed {
+  const target = { service: 'beacon', os: process.platform, arch: process.arch }
+  return openFeedWith(setting, { environment: {}, onPassedOver: () => {}, ...options, target })
+}
