@@ -1,8 +1,7 @@
 // Deploys a release of a container: pulls its image, recreates the container beside the old one, and goes back where it fails.
 // This file reads the arguments and draws; the work is in container/recreate.ts.
 
-import { asBatonError, BatonError, EXIT, MEANINGS } from '../agent/errors.ts'
-import { isTag } from '../agent/release.ts'
+import { asBatonError, BatonError, EXIT, isTag, MEANINGS } from '../agent/words.ts'
 import { composeProjectOf, deployCompose } from './container/compose.ts'
 import { credentialsFor } from './container/credentials.ts'
 import { connectEngine, type Engine } from './container/engine.ts'

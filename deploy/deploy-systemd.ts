@@ -1,7 +1,7 @@
 // Deploys a release to this host without asking: plan, install or upgrade, health gate, and back to the previous release
 // where the new one is not good. This file reads the arguments; the work is in lib/host.ts.
 
-import { asBatonError, EXIT, MEANINGS } from '../agent/errors.ts'
+import { asBatonError, EXIT, MEANINGS } from '../agent/words.ts'
 import { BUILD } from '../agent/service/build.ts'
 import { parseRelease } from './host/place/choices.ts'
 import { type Deployment, deployHere } from './host/deploy.ts'

@@ -9,8 +9,15 @@ import { join, resolve } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { parseArgs } from 'node:util'
 import { createGunzip, createZstdDecompress } from 'node:zlib'
-import { asBatonError, BatonError, MEANINGS } from '../agent/errors.ts'
-import { compareTags, isTag, parseTag, type ReleaseManifest } from '../agent/release.ts'
+import {
+  asBatonError,
+  BatonError,
+  compareTags,
+  isTag,
+  MEANINGS,
+  parseTag,
+  type ReleaseManifest,
+} from '../agent/words.ts'
 import { variableName } from '../agent/service/config.ts'
 import { PROJECT } from './build/bundle.ts'
 import { createProgress, type Progress } from './lib/progress.ts'

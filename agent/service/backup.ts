@@ -6,7 +6,7 @@ import { chmod, rm } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { pipeline } from 'node:stream/promises'
-import { BatonError, MEANINGS, reasonOf } from '../errors.ts'
+import { BatonError, MEANINGS, reasonOf } from '../words.ts'
 import type { Build } from './build.ts'
 import { type Environment, readSettings } from './config.ts'
 

@@ -5,7 +5,7 @@
 import { readFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { isAbsolute, join, resolve } from 'node:path'
-import { BatonError, reasonOf } from '../errors.ts'
+import { BatonError, reasonOf } from '../words.ts'
 import { UPDATE_BOUNDS, type UpdateSettings } from '../index.ts'
 
 /** Where to listen; `tls` makes it https. A path is a unix socket. */

@@ -3,7 +3,7 @@
 // but the one answer that makes a token.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { BatonError, MEANINGS, reasonOf } from '../errors.ts'
+import { BatonError, MEANINGS, reasonOf } from '../words.ts'
 import type { Build } from './build.ts'
 import type { Store } from './store.ts'
 

@@ -3,7 +3,7 @@
 
 import { request as plain } from 'node:http'
 import { request as secure, type RequestOptions } from 'node:https'
-import { BatonError, reasonOf } from '../errors.ts'
+import { BatonError, reasonOf } from '../words.ts'
 import type { Build } from './build.ts'
 import { type Environment, type Listener, readSettings } from './config.ts'
 

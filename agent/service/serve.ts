@@ -1,6 +1,6 @@
 // `main` as a program: what goes wrong at the start becomes two lines and an exit code.
 
-import { BatonError, MEANINGS, reasonOf } from '../errors.ts'
+import { BatonError, MEANINGS, reasonOf } from '../words.ts'
 import { main, type Parts } from './main.ts'
 
 export async function serve(argv: readonly string[], parts: Partial<Parts> = {}): Promise<void> {

@@ -6,7 +6,7 @@ import { createHash, randomBytes, randomUUID } from 'node:crypto'
 import { mkdirSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
-import { BatonError, reasonOf } from '../errors.ts'
+import { BatonError, reasonOf } from '../words.ts'
 import { SCHEMA, type SchemaStep } from './schema.ts'
 
 export interface Token {

@@ -10,7 +10,7 @@ import { PassThrough } from 'node:stream'
 import type { Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { createGunzip, createZstdDecompress } from 'node:zlib'
+import zlib from 'node:zlib' // not by name: a Node without zstd loads this file too
 import type { Disk } from '../disk.ts'
 import { BatonError, reasonOf } from '../errors.ts'
 import { EXECUTABLE_MAX_BYTES } from '../trust/release-texts.ts'
@@ -216,9 +216,9 @@ function decompressor({ compression }: Asset): Transform {
   const chunkSize = 256 * 1024
   switch (compression) {
     case 'zstd':
-      return createZstdDecompress({ chunkSize })
+      return zlib.createZstdDecompress({ chunkSize })
     case 'gzip':
-      return createGunzip({ chunkSize })
+      return zlib.createGunzip({ chunkSize })
     case 'none':
       return new PassThrough()
     default:

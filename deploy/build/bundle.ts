@@ -6,8 +6,8 @@
 import { build, type BuildOptions, type Plugin } from 'esbuild'
 import { basename, dirname } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { BatonError } from '../../agent/errors.ts'
-import { readAssets } from '../../agent/web/assets.ts'
+import { readAssets } from '../../agent/install.ts'
+import { BatonError } from '../../agent/words.ts'
 
 export const PROJECT = fileURLToPath(new URL('../../', import.meta.url))
 

@@ -18,7 +18,7 @@ import {
 } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
-import { BatonError, reasonOf } from '../../agent/errors.ts'
+import { BatonError, reasonOf } from '../../agent/words.ts'
 import { PROJECT } from './bundle.ts'
 import { findProgram, run } from '../lib/shell.ts'
 import { stripElf } from './strip.ts'

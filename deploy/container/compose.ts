@@ -5,8 +5,8 @@
 
 import { readFile, realpath, stat } from 'node:fs/promises'
 import { isAbsolute, join } from 'node:path'
-import { makeDisk } from '../../agent/disk.ts'
-import { asBatonError, BatonError, reasonOf } from '../../agent/errors.ts'
+import { makeDisk } from '../../agent/install.ts'
+import { asBatonError, BatonError, reasonOf } from '../../agent/words.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { findProgram, formatCommand, run } from '../lib/shell.ts'
 import { becomesHealthy, standsProbation } from './health.ts'

@@ -6,7 +6,7 @@
 import { type ClientRequest, type IncomingMessage, request as httpRequest } from 'node:http'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { BatonError, reasonOf } from '../../agent/errors.ts'
+import { BatonError, reasonOf } from '../../agent/words.ts'
 import type { ContainerInspection, CreateBody, Endpoint, Fields, ImageInspection, RestartPolicy } from './inspection.ts'
 import type { EngineTraits } from './specification.ts'
 import { atLeast } from './specification.ts'

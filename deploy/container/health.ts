@@ -2,8 +2,7 @@
 // Must hold: an engine that was restarted is not held against the container; a container that was restarted is.
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { BatonError, reasonOf } from '../../agent/errors.ts'
-import { isTag } from '../../agent/release.ts'
+import { BatonError, isTag, reasonOf } from '../../agent/words.ts'
 import type { Engine } from './engine.ts'
 import type { ContainerInspection } from './inspection.ts'
 import type { Job, Origin } from './job.ts'

@@ -6,7 +6,7 @@ import { connect, createServer } from 'node:net'
 import { rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { BatonError } from '../../agent/errors.ts'
+import { BatonError } from '../../agent/words.ts'
 
 /** Held until disposed of. Throws BatonError locked. */
 export async function lockContainer(socketPath: string, name: string): Promise<AsyncDisposable> {

@@ -2,7 +2,7 @@
 // may be repeated after a lost connection, a restarted engine, or by another run.
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { BatonError } from '../../agent/errors.ts'
+import { BatonError } from '../../agent/words.ts'
 import { type Engine, isUnreachable } from './engine.ts'
 import type { RestartPolicy } from './inspection.ts'
 import { asItWas, type Job } from './job.ts'

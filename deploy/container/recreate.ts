@@ -2,7 +2,7 @@
 // Must never break: until `switch` the running container is untouched; nothing is ever deleted that held data; whoever is killed
 // at any point leaves names and one label from which the next run finishes the work or undoes it (job.ts).
 
-import { asBatonError, BatonError, reasonOf } from '../../agent/errors.ts'
+import { asBatonError, BatonError, reasonOf } from '../../agent/words.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { compare, formatDifference, unexplained } from './difference.ts'
 import { type Engine, isUnreachable } from './engine.ts'

@@ -1,7 +1,7 @@
 // What this route does not touch, and what to do instead. Pure.
 // Must hold: a refusal comes before anything has changed.
 
-import { BatonError } from '../../agent/errors.ts'
+import { BatonError } from '../../agent/words.ts'
 import type { ContainerInspection, ImageInspection } from './inspection.ts'
 import { labelsOf, nameOf } from './inspection.ts'
 import { isKept, STATE_LABEL } from './reference.ts'

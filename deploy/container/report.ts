@@ -1,7 +1,6 @@
 // What a deployment has to say: one typed union, and one formatter for people. `--json` prints the events as they are.
 
-import { MEANINGS, type BatonError } from '../../agent/errors.ts'
-import type { Outcome } from '../../agent/state.ts'
+import { type BatonError, MEANINGS, type Outcome } from '../../agent/words.ts'
 import { formatBytes, formatDuration } from '../lib/progress.ts'
 import { formatDifference, type Difference } from './difference.ts'
 

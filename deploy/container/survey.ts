@@ -1,7 +1,7 @@
 // What is there: the container that is meant, what an interrupted deployment left beside it, and what else must be known.
 // Reads only.
 
-import { BatonError } from '../../agent/errors.ts'
+import { BatonError } from '../../agent/words.ts'
 import type { Engine } from './engine.ts'
 import type { ContainerInspection, ImageInspection } from './inspection.ts'
 import { nameOf } from './inspection.ts'

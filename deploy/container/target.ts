@@ -1,8 +1,7 @@
 // Which image to run: the release asked for, pulled by digest, or the one before. Reads and pulls; changes no container.
 // Must hold: what was resolved, what is verified and what is run is the same digest; a rollback never goes by a tag.
 
-import { BatonError } from '../../agent/errors.ts'
-import { isTag } from '../../agent/release.ts'
+import { BatonError, isTag } from '../../agent/words.ts'
 import type { Engine, Platform } from './engine.ts'
 import type { ContainerInspection, ImageInspection } from './inspection.ts'
 import { labelsOf, nameOf } from './inspection.ts'

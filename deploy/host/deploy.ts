@@ -3,9 +3,8 @@
 
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
-import { BatonError, type ErrorCode, EXIT, reasonOf } from '../../agent/errors.ts'
-import type { Receipt } from '../../agent/receipt.ts'
-import type { Operation, Status } from '../../agent/state.ts'
+import type { Receipt } from '../../agent/install.ts'
+import { BatonError, type ErrorCode, EXIT, type Operation, reasonOf, type Status } from '../../agent/words.ts'
 import { connect, readAccess, waitForInstance } from './service/client.ts'
 import { candidatesFor, findReceipt, personOf } from './plan/facts.ts'
 import { statusOf } from '../lib/http.ts'

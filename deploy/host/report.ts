@@ -1,8 +1,7 @@
 // What a command says. People get a plan, a progress line and one result on their terminal; programs get one JSON object a
 // line on stdout (`--json`) and nothing else there. Must hold: an error is never followed by a success.
 
-import { type BatonError, MEANINGS } from '../../agent/errors.ts'
-import type { Stage } from '../../agent/state.ts'
+import { type BatonError, MEANINGS, type Stage } from '../../agent/words.ts'
 import { describe, type Step } from './plan/plan.ts'
 import { createProgress, type Progress } from '../lib/progress.ts'
 

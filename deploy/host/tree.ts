@@ -1,7 +1,7 @@
 // The command tree of a managed install: contract 2. `deploy/executable.ts` starts it inside the executable, `install.ts` from a
 // clone. Must hold: every way out has an exit code of the table in agent/errors.ts; nothing is thrown.
 
-import { asBatonError, EXIT, MEANINGS } from '../../agent/errors.ts'
+import { asBatonError, EXIT, MEANINGS } from '../../agent/words.ts'
 import { BUILD } from '../../agent/service/build.ts'
 import {
   asksForHelp,

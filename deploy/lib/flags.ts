@@ -2,7 +2,7 @@
 // line does not know ends as a usage error (exit code 2); nothing is guessed.
 
 import { type ArgsDef, defineCommand, type ParsedArgs, parseArgs, renderUsage } from 'citty'
-import { BatonError, EXITS } from '../../agent/errors.ts'
+import { BatonError, EXITS } from '../../agent/words.ts'
 
 export type Flags = ArgsDef
 export type Values<T extends Flags> = ParsedArgs<T>

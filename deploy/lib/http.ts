@@ -4,7 +4,7 @@
 import { request as httpRequest, type IncomingMessage } from 'node:http'
 import { request as httpsRequest } from 'node:https'
 import { fetch } from 'node-fetch-native'
-import { BatonError } from '../../agent/errors.ts'
+import { BatonError } from '../../agent/words.ts'
 
 /** Where a service listens. `path` is a unix socket. */
 export type Address = { tls: boolean } & ({ host: string; port: number } | { path: string })

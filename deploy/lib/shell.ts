@@ -6,7 +6,7 @@
 import { spawn, type SpawnOptions } from 'node:child_process'
 import { getSystemErrorName } from 'node:util'
 import { $ as zx, which } from 'zx/core'
-import { BatonError } from '../../agent/errors.ts'
+import { BatonError } from '../../agent/words.ts'
 
 export interface CommandResult {
   exitCode: number

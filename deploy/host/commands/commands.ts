@@ -6,14 +6,17 @@ import { closeSync, openSync, readSync, writeSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { isSea } from 'node:sea'
 import { join } from 'node:path'
-import { asBatonError, BatonError, EXIT, MEANINGS, reasonOf } from '../../../agent/errors.ts'
-import { openFeed } from '../../../agent/feed/open.ts'
-import { readReceipt, type Receipt } from '../../../agent/receipt.ts'
-import { compareTags, parseTag } from '../../../agent/release.ts'
-import { rescue } from '../../../agent/rescue.ts'
-import type { Operation } from '../../../agent/state.ts'
-import { sha256OfFile } from '../../../agent/steps/verify.ts'
-import { installedTag } from '../../../agent/version.ts'
+import { installedTag, openFeed, readReceipt, type Receipt, rescue, sha256OfFile } from '../../../agent/install.ts'
+import {
+  asBatonError,
+  BatonError,
+  compareTags,
+  EXIT,
+  MEANINGS,
+  type Operation,
+  parseTag,
+  reasonOf,
+} from '../../../agent/words.ts'
 import { carryOut, type Carrier } from '../plan/apply.ts'
 import {
   choose,

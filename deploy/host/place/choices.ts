@@ -2,8 +2,7 @@
 // Must never break: a re-run with fewer flags changes nothing that was chosen before.
 
 import { isAbsolute, resolve } from 'node:path'
-import { BatonError } from '../../../agent/errors.ts'
-import { isTag } from '../../../agent/release.ts'
+import { BatonError, isTag } from '../../../agent/words.ts'
 
 export type Scope = 'system' | 'user'
 

@@ -4,7 +4,7 @@
 
 import { readFile } from 'node:fs/promises'
 import { userInfo } from 'node:os'
-import { BatonError } from '../../../agent/errors.ts'
+import { BatonError } from '../../../agent/words.ts'
 import { run } from '../../lib/shell.ts'
 
 export interface Identity {

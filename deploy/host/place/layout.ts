@@ -1,7 +1,7 @@
 // Where everything lives: contract 3 as a pure function. One place for every path that the installer touches.
 
 import { isAbsolute, join } from 'node:path'
-import { BatonError } from '../../../agent/errors.ts'
+import { BatonError } from '../../../agent/words.ts'
 import type { Choices, Environment, Scope } from './choices.ts'
 
 export interface Layout {

@@ -18,10 +18,8 @@ import {
   readdir,
 } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-import { makeDisk } from '../../../agent/disk.ts'
-import { asBatonError, BatonError, reasonOf } from '../../../agent/errors.ts'
-import { takeLock, type Lock } from '../../../agent/lock.ts'
-import { receiptPath, writeReceipt } from '../../../agent/receipt.ts'
+import { type Lock, makeDisk, receiptPath, takeLock, writeReceipt } from '../../../agent/install.ts'
+import { asBatonError, BatonError, reasonOf } from '../../../agent/words.ts'
 import { asUser, findId, type Identity, idOf, isRoot } from '../place/identity.ts'
 import { describe, type Step } from './plan.ts'
 import { findProgram, run } from '../../lib/shell.ts'

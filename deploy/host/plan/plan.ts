@@ -1,9 +1,8 @@
 // What a command is going to do, as data. `--dry-run` prints it, `carry.ts` carries it out: there is no other way to
 // change a host, so the two cannot differ. Pure: facts in, steps out. No step holds a secret.
 
-import { BatonError } from '../../../agent/errors.ts'
-import type { Receipt } from '../../../agent/receipt.ts'
-import { compareTags } from '../../../agent/release.ts'
+import type { Receipt } from '../../../agent/install.ts'
+import { BatonError, compareTags } from '../../../agent/words.ts'
 import { type Chosen, parseListen } from '../place/choices.ts'
 import type { Layout } from '../place/layout.ts'
 import { formatCommand } from '../../lib/shell.ts'

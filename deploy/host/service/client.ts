@@ -2,8 +2,16 @@
 // Must never break: an answer counts as success only when it comes from another process with the version asked for.
 
 import { readFile } from 'node:fs/promises'
-import { BatonError, MEANINGS, reasonOf, type ErrorCode } from '../../../agent/errors.ts'
-import type { Operation, Stage, Status, VersionReport } from '../../../agent/state.ts'
+import {
+  BatonError,
+  type ErrorCode,
+  MEANINGS,
+  type Operation,
+  reasonOf,
+  type Stage,
+  type Status,
+  type VersionReport,
+} from '../../../agent/words.ts'
 import { call, type Address, type Answer } from '../../lib/http.ts'
 
 export interface Client {

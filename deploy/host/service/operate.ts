@@ -5,18 +5,32 @@
 
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { makeDisk } from '../../../agent/disk.ts'
-import { asBatonError, BatonError, MEANINGS, reasonOf, type ErrorCode } from '../../../agent/errors.ts'
-import { openFeed } from '../../../agent/feed/open.ts'
-import { makeJournal } from '../../../agent/journal.ts'
-import type { LogEvent } from '../../../agent/log.ts'
-import { begin, type Ground, type Restart } from '../../../agent/operation.ts'
-import { placesOf } from '../../../agent/places.ts'
-import { readReceipt, writeReceipt, type Receipt } from '../../../agent/receipt.ts'
-import { UPDATE_BOUNDS } from '../../../agent/settings.ts'
-import type { Kind, Operation, Status } from '../../../agent/state.ts'
-import { sha256OfFile } from '../../../agent/steps/verify.ts'
-import { installedTag } from '../../../agent/version.ts'
+import {
+  begin,
+  type Ground,
+  installedTag,
+  type LogEvent,
+  makeDisk,
+  makeJournal,
+  openFeed,
+  placesOf,
+  readReceipt,
+  type Receipt,
+  type Restart,
+  sha256OfFile,
+  UPDATE_BOUNDS,
+  writeReceipt,
+} from '../../../agent/install.ts'
+import {
+  asBatonError,
+  BatonError,
+  type ErrorCode,
+  type Kind,
+  MEANINGS,
+  type Operation,
+  reasonOf,
+  type Status,
+} from '../../../agent/words.ts'
 import { connect, follow, readAccess, waitForInstance, type Client } from './client.ts'
 import { asRoot, asUser } from '../place/identity.ts'
 import type { Report } from '../report.ts'

@@ -1,8 +1,8 @@
 // What starts and stops the service on this host: systemd, or the small supervision of `supervise.ts`. One interface, so
 // that every command above it works the same with and without systemd.
 
-import type { Receipt } from '../../../agent/receipt.ts'
-import { BatonError } from '../../../agent/errors.ts'
+import type { Receipt } from '../../../agent/install.ts'
+import { BatonError } from '../../../agent/words.ts'
 import { run } from '../../lib/shell.ts'
 import { detachedSupervisor } from './supervise.ts'
 

@@ -1,0 +1,17 @@
+// The installer's door: what the command tree and the build need of the agent to install, operate and put right a managed
+// install. A service's author takes `index.ts`; the words of both are in `words.ts`.
+
+export { isLeftover, makeDisk } from './disk.ts'
+export { openFeed } from './feed/open.ts'
+export { makeJournal } from './journal.ts'
+export { type Lock, takeLock } from './lock.ts'
+export type { LogEvent } from './log.ts'
+export { begin, type Ground, type Restart } from './operation.ts'
+export { placesOf } from './places.ts'
+export { isAlive, startTimeOf } from './process.ts'
+export { readReceipt, type Receipt, receiptPath, writeReceipt } from './receipt.ts'
+export { rescue } from './rescue.ts'
+export { UPDATE_BOUNDS } from './settings.ts'
+export { sha256OfFile } from './steps/verify.ts'
+export { installedTag } from './version.ts'
+export { readAssets } from './web/assets.ts'
