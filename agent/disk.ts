@@ -2,7 +2,7 @@
 // process before and after each one (`witness`). What a file looks like after a power cut is said at each caller.
 // Must hold: a file appears under its final name whole and flushed, or not at all.
 
-import { constants, type FileHandle, chown, link, mkdir, open, rename, rm, stat } from 'node:fs/promises'
+import { constants, type FileHandle, chown, link, lstat, mkdir, open, rename, rm, stat } from 'node:fs/promises'
 import { randomBytes } from 'node:crypto'
 import { basename, dirname, join } from 'node:path'
 
@@ -127,6 +127,16 @@ export function makeDisk(witness: Witness = () => {}): Disk {
     },
   }
   return disk
+}
+
+/** Whether there is something of that name, be it a link that leads nowhere. */
+export async function exists(path: string): Promise<boolean> {
+  try {
+    await lstat(path)
+    return true
+  } catch {
+    return false
+  }
 }
 
 /** Hidden, in the same directory, recognised by `isLeftover`. */

@@ -126,7 +126,7 @@ function parse(text: string): JournalState | null {
 
 const UNKNOWN_SUM = { sha256: null }
 const UNKNOWN = { ...UNKNOWN_SUM, durations: {}, bytes: 0 }
-const NOT_SERVING = { until: null }
+const NOT_SERVING = { until: null, ...UNKNOWN_SUM }
 
 /** What a release that knew fewer members has written. */
 function filledIn(state: JournalState): JournalState {

@@ -2,9 +2,10 @@
 // SQLite transaction on a file of its own: the kernel frees it when its holder dies, so there is no stale lock to break.
 // `lock.json` beside it only says who holds it since when; it is never what decides.
 
-import { access, readFile } from 'node:fs/promises'
+import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { Disk } from './disk.ts'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { type Disk, exists } from './disk.ts'
 import { BatonError, type ErrorCode, reasonOf } from './errors.ts'
 import { updateDirectory } from './journal.ts'
 
@@ -51,7 +52,7 @@ export async function takeLock(
       ours.delete(path)
     }
     if (Date.now() >= deadline) throw await refusalOf(stateDirectory, refusal)
-    await new Promise((resolve) => setTimeout(resolve, 50))
+    await sleep(50)
   }
 }
 
@@ -90,25 +91,6 @@ async function tryLock(disk: Disk, stateDirectory: string, who: string): Promise
   return { release, [Symbol.asyncDispose]: release }
 }
 
-/** Whether somebody holds the lock right now. */
-export async function isLocked(stateDirectory: string): Promise<boolean> {
-  const path = lockPath(stateDirectory)
-  if (ours.has(path)) return true
-  if (!(await exists(path))) return false
-  const { DatabaseSync } = await import('node:sqlite')
-  const database = new DatabaseSync(path, { readOnly: true })
-  try {
-    database.exec('PRAGMA busy_timeout = 0')
-    database.prepare('SELECT count(*) FROM sqlite_schema').get()
-    return false
-  } catch (error) {
-    if (isBusy(error)) return true
-    throw error
-  } finally {
-    database.close()
-  }
-}
-
 export async function readHolder(stateDirectory: string): Promise<Holder | null> {
   try {
     return JSON.parse(await readFile(holderPath(stateDirectory), 'utf8')) as Holder
@@ -143,13 +125,4 @@ function unwritable(path: string, cause: unknown): BatonError {
 
 function isBusy(error: unknown): boolean {
   return error instanceof Error && 'errcode' in error && (error.errcode === 5 || error.errcode === 6)
-}
-
-async function exists(path: string): Promise<boolean> {
-  try {
-    await access(path)
-    return true
-  } catch {
-    return false
-  }
 }

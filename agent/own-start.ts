@@ -1,6 +1,8 @@
 // How this process was started, as the first code of a release has noted it before the application got its own arguments.
 // Must hold: what is noted here stays in this process; no secret of it goes into the environment by itself.
 
+import { createRequire } from 'node:module'
+
 /** What an installer's `config.json` holds, as far as the agent reads it for an author who leaves it to us. */
 export interface InstallConfiguration {
   dashboard?: { password?: string }
@@ -29,4 +31,19 @@ export function ownStart(): OwnStart | null {
 
 export function noteStart(start: OwnStart): void {
   Object.defineProperty(globalThis, START, { value: Object.freeze(start), configurable: true })
+}
+
+/** Captured at start: after a swap `process.execPath` is still right, but `/proc/self/exe` says `(deleted)`. */
+export function ownExecutable(): string | null {
+  return ownStart()?.executable ?? (isSingleExecutable() ? process.execPath : null)
+}
+
+/** In a single executable argv is [executable, argv0 as typed, …own], in a script [node, script, …own]. */
+export function ownArguments(): string[] {
+  return [...(ownStart()?.argv ?? process.argv.slice(2))]
+}
+
+export function isSingleExecutable(): boolean {
+  const sea = createRequire(process.execPath)('node:sea') as { isSea(): boolean }
+  return sea.isSea()
 }

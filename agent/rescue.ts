@@ -2,12 +2,12 @@
 // release on probation cannot even say why. The *backup* executable, known to work, runs this after each failed stop of the
 // service: the second failure of a release on probation puts the backup back. It needs nothing from the new executable.
 
-import { makeDisk } from './disk.ts'
+import { exists, makeDisk } from './disk.ts'
 import { finish, makeJournal } from './journal.ts'
 import { takeLock } from './lock.ts'
 import { placesOf } from './places.ts'
 import type { Receipt } from './receipt.ts'
-import { clearLeftovers, exchange, exists, undoSwap } from './steps/swap.ts'
+import { clearLeftovers, exchange, undoSwap } from './steps/swap.ts'
 import { installedTag } from './version.ts'
 
 export const FAILURES_ALLOWED = 1

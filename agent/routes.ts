@@ -6,17 +6,8 @@ import { asBatonError, BatonError, MEANINGS } from './errors.ts'
 import type { Guard } from './auth.ts'
 import type { Log } from './log.ts'
 import { parseTag } from './release.ts'
-import type { Operation, Status, VersionReport } from './state.ts'
-
-/** What the endpoints ask for; `embed.ts` provides it. Every method throws BatonError with the code of its refusal. */
-export interface Updater {
-  update(tag: string | null): Promise<Operation>
-  rollback(): Promise<Operation>
-  check(): Promise<VersionReport>
-  status(): Promise<Status>
-  /** throws not_managed */
-  assertManaged(): void
-}
+import type { Operation } from './state.ts'
+import type { Updater } from './updater.ts'
 
 export const BODY_MAX_BYTES = 4096
 

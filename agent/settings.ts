@@ -17,6 +17,8 @@ export interface UpdateSettings {
   drainMs?: number
   /** silence on a download after which it is broken off and resumed; 100 to 600,000, default 30,000 */
   stallMs?: number
+  /** how long the author's `onStop` may take before the process exits all the same; 100 to 600,000, default 10,000 */
+  stopMs?: number
   /** silence of a successor in probation after which it counts as hung; 500 to 600,000, default 5,000 */
   hangMs?: number
 }
@@ -70,6 +72,7 @@ export const UPDATE_BOUNDS = {
   readyMs: [100, 600_000, 60_000],
   drainMs: [0, 3_600_000, 30_000],
   stallMs: [100, 600_000, 30_000],
+  stopMs: [100, 600_000, 10_000],
   hangMs: [500, 600_000, 5_000],
 } as const satisfies Record<keyof UpdateSettings, readonly [number, number, number]>
 

@@ -128,6 +128,8 @@ export interface Probation {
   since: string
   /** ISO 8601, UTC: when it can be committed at the earliest; null until it serves */
   until: string | null
+  /** of the executable on probation, hex; null where nobody has told it */
+  sha256: string | null
   /** how often the service has ended in failure since, counted by the rescue */
   failures: number
 }

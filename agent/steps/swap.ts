@@ -12,8 +12,8 @@
 //
 // Must hold: the path of the executable names a whole, runnable executable at every moment.
 
-import { constants, copyFile, lstat, stat } from 'node:fs/promises'
-import { type Disk, temporaryName } from '../disk.ts'
+import { constants, copyFile, stat } from 'node:fs/promises'
+import { type Disk, exists, temporaryName } from '../disk.ts'
 import { BatonError, reasonOf } from '../errors.ts'
 import type { Places } from '../places.ts'
 import type { Release } from '../release.ts'
@@ -134,15 +134,6 @@ export function noBackup(places: Places): BatonError {
   return new BatonError('no_backup', `expected a backup executable at ${places.backup}, found none`, {
     hint: 'an update leaves one behind; `install.sh rollback <tag>` fetches a named release instead',
   })
-}
-
-export async function exists(path: string): Promise<boolean> {
-  try {
-    await lstat(path)
-    return true
-  } catch {
-    return false
-  }
 }
 
 async function sameFile(one: string, other: string): Promise<boolean> {

@@ -143,6 +143,7 @@ test('the end of an operation goes into the history once, and ends its probation
     to: 'v1.1.0',
     since: '',
     until: null,
+    sha256: null,
     failures: 1,
   }
   finish(state, { outcome: 'updated', error: null })

@@ -4,7 +4,7 @@ import { mkdtemp, mkdir, readdir, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { makeDisk } from '../../agent/disk.ts'
-import { isLocked, readHolder, takeLock } from '../../agent/lock.ts'
+import { readHolder, takeLock } from '../../agent/lock.ts'
 import { equal, is, match, ok, rejects, withCode } from '../assert.ts'
 import { suite } from '../suite.ts'
 
@@ -21,7 +21,6 @@ async function inFolder(body: (folder: string) => Promise<void>): Promise<void> 
 
 test('is for its owner only, and says who holds it since when only as long as somebody does', async () => {
   await inFolder(async (folder) => {
-    is(await isLocked(folder), false)
     is(await readHolder(folder), null)
     const lock = await takeLock(makeDisk(), folder, 'a test')
     const holder = await readHolder(folder)

@@ -6,7 +6,8 @@ import { type AddressInfo, connect } from 'node:net'
 import { makeGuard } from '../../agent/auth.ts'
 import { BatonError, type ErrorCode, MEANINGS } from '../../agent/errors.ts'
 import type { LogEvent } from '../../agent/log.ts'
-import { makeRoutes, type Updater } from '../../agent/routes.ts'
+import { makeRoutes } from '../../agent/routes.ts'
+import type { Updater } from '../../agent/updater.ts'
 import type { Operation } from '../../agent/state.ts'
 import { equal, is, match, ok } from '../assert.ts'
 import { conforms } from '../lab/openapi.ts'
@@ -57,6 +58,7 @@ async function served(updater: Partial<Updater> = {}, basePath = ''): Promise<Se
   const all: Updater = {
     update: (tag) => note('update', tag),
     rollback: () => note('rollback'),
+    cancel: () => note('cancel'),
     check: () => note('check'),
     status: () => note('status'),
     assertManaged: () => {},

@@ -16,7 +16,14 @@ const test = suite('settings')
 
 test('have a default for all that is not asked for, and are frozen', () => {
   const settings = readSettings(LEAST)
-  equal(settings.update, { probationMs: 30_000, readyMs: 60_000, drainMs: 30_000, stallMs: 30_000, hangMs: 5000 })
+  equal(settings.update, {
+    probationMs: 30_000,
+    readyMs: 60_000,
+    drainMs: 30_000,
+    stallMs: 30_000,
+    hangMs: 5_000,
+    stopMs: 10_000,
+  })
   equal([settings.database, settings.healthPath, settings.basePath], [null, null, ''])
   ok(Object.isFrozen(settings) && Object.isFrozen(settings.update))
   settings.onDrain()

@@ -8,8 +8,10 @@ import { makeDisk } from '../../agent/disk.ts'
 import { openFeed } from '../../agent/feed/open.ts'
 import { makeJournal } from '../../agent/journal.ts'
 import { takeLock } from '../../agent/lock.ts'
-import { begin, type Ground, recover } from '../../agent/operation.ts'
+import type { ManagedInstall } from '../../agent/managed-install.ts'
+import { begin } from '../../agent/operation.ts'
 import { placesOf } from '../../agent/places.ts'
+import { recover } from '../../agent/recovery.ts'
 import { installedTag } from '../../agent/version.ts'
 
 export interface CrashOptions {
@@ -43,7 +45,7 @@ const disk = makeDisk((moment, kind) => {
   }
 })
 
-const ground: Ground = {
+const install: ManagedInstall = {
   service: 'svc',
   current: await installedTag(options.executable),
   disk,
@@ -60,9 +62,9 @@ const ground: Ground = {
 /** What a start of the service found and left. */
 async function start() {
   await using _lock = await takeLock(disk, options.stateDirectory, 'a start')
-  const probation = await recover(ground)
-  const { operation } = await ground.journal.read()
-  const { executable, backup, directory } = ground.places
+  const probation = await recover(install)
+  const { operation } = await install.journal.read()
+  const { executable, backup, directory } = install.places
   const [one, other] = await Promise.all([stat(executable), stat(backup).catch(() => null)])
   return {
     onProbation: probation !== null,
@@ -74,7 +76,7 @@ async function start() {
 
 const started = options.doing === 'start' ? await start() : null
 const kind = options.doing === 'rollback' ? 'rollback' : 'update'
-const running = await begin(ground, { kind, tag: options.tag, who: 'a test' }, () => {
+const running = await begin(install, { kind, tag: options.tag, who: 'a test' }, () => {
   if (options.restart === 'fails') return Promise.reject(new Error('it fails on purpose'))
   return Promise.resolve({})
 })

@@ -57,6 +57,7 @@ export async function serveStub({
       if (world.status.backup === null) throw new BatonError('no_backup', 'there is no backup executable')
       return begin('rollback', world.status.backup)
     },
+    cancel: () => Promise.reject(new BatonError('too_late', 'there is no operation to cancel')),
     check: async () => ({ ...world.report, running: world.status.instance.version, checkedAt: secondsAgo(0) }),
     status: async () => world.status,
     assertManaged() {

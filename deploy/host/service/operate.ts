@@ -7,22 +7,16 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import {
   begin,
-  type Ground,
   installedTag,
   type LogEvent,
-  makeDisk,
-  makeJournal,
+  type ManagedInstall,
+  noteTag,
   openFeed,
-  placesOf,
-  readReceipt,
+  openInstall,
   type Receipt,
   type Restart,
-  sha256OfFile,
-  UPDATE_BOUNDS,
-  writeReceipt,
 } from '../../../agent/install.ts'
 import {
-  asBatonError,
   BatonError,
   type ErrorCode,
   type Kind,
@@ -142,7 +136,7 @@ async function carryOutHere(
   return await asUser(receipt.user, async () => {
     const { service } = receipt
     await using feed = openFeed(await feedOf(receipt), { service })
-    const ground = await groundOf(receipt, readByRoot(feed), report)
+    const install = await installOf(receipt, readByRoot(feed), report)
     const restart: Restart = async (to) => {
       if (!starts) return { open: true } // proves itself when somebody starts it
       try {
@@ -157,9 +151,9 @@ async function carryOutHere(
     // under the lock: whoever held it a moment ago may have changed what is installed, and may be starting it
     const prepare = async () => {
       await asRoot(() => makeWay(receipt, supervisor, client))
-      ground.current = await installedOf(receipt)
+      install.current = await installedOf(receipt)
     }
-    const running = await begin(ground, { kind, tag, who, refusal: 'locked', prepare }, restart)
+    const running = await begin(install, { kind, tag, who, refusal: 'locked', prepare }, restart)
     const timer = setInterval(() => {
       const { progress } = running.operation
       if (progress !== null && running.operation.stage === 'download') report.bytes(progress.bytes, progress.totalBytes)
@@ -168,7 +162,7 @@ async function carryOutHere(
     const operation: Operation = { ...running.operation, outcome: running.operation.outcome ?? result.outcome }
     if (operation.outcome === 'reverted' && starts)
       await startAgain(receipt, supervisor, client, operation, request, report)
-    if (operation.outcome === 'updated' || operation.outcome === 'rolled_back') await noteInstalled(receipt)
+    if (result.placed !== null) await noteTag(install, result.placed)
     return operation
   })
 }
@@ -233,7 +227,7 @@ export async function startAndGate(
 }
 
 /** A folder in somebody's home is shown to the service by its unit; here only root may read it. Reading is all that is done. */
-function readByRoot(feed: Ground['feed']): Ground['feed'] {
+function readByRoot(feed: ManagedInstall['feed']): ManagedInstall['feed'] {
   return {
     ...feed,
     latest: (...args) => asRoot(() => feed.latest(...args)),
@@ -242,26 +236,14 @@ function readByRoot(feed: Ground['feed']): Ground['feed'] {
   }
 }
 
-async function groundOf(receipt: Receipt, feed: Ground['feed'], report: Report): Promise<Ground> {
+async function installOf(receipt: Receipt, feed: ManagedInstall['feed'], report: Report): Promise<ManagedInstall> {
   const { service, executable, stateDirectory } = receipt
-  const disk = makeDisk()
   const log = (event: LogEvent) => {
     if (event.event === 'operation') report.stage(event.stage)
     if (event.event === 'warning') report.note(`warning: ${event.message}`)
   }
-  return {
-    service,
-    current: await installedOf(receipt),
-    disk,
-    places: placesOf(executable),
-    stateDirectory,
-    database: join(stateDirectory, `${service}.db`),
-    feed,
-    journal: makeJournal(disk, stateDirectory, (message) => report.note(`warning: ${message}`)),
-    stallMs: UPDATE_BOUNDS.stallMs[2],
-    log,
-    runningImage: async () => null,
-  }
+  const [current, database] = [await installedOf(receipt), join(stateDirectory, `${service}.db`)]
+  return openInstall({ service, executable, current, stateDirectory, database, feed, log })
 }
 
 async function installedOf({ executable, tag }: Receipt): Promise<string> {
@@ -277,17 +259,6 @@ export async function feedOf(receipt: Receipt): Promise<string> {
     // `readAccess` has complained already
   }
   return receipt.feed
-}
-
-async function noteInstalled({ executable }: Receipt): Promise<void> {
-  const receipt = await readReceipt(executable)
-  if (receipt === null) return
-  try {
-    const [tag, sha256] = [await installedTag(executable), await sha256OfFile(executable)]
-    await writeReceipt(makeDisk(), { ...receipt, tag, sha256 })
-  } catch (cause) {
-    throw asBatonError(cause, 'unexpected', 'writing the receipt')
-  }
 }
 
 function sleep(ms: number): Promise<void> {

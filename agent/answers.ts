@@ -1,0 +1,73 @@
+// What the service says about itself: its status and its versions. Reads the journal, the files and the feed; changes nothing.
+
+import { asBatonError } from './errors.ts'
+import { exists } from './disk.ts'
+import type { ManagedInstall } from './managed-install.ts'
+import type { Running } from './operation.ts'
+import { compareTags } from './release.ts'
+import { badEntry, type Instance, type Probation, type Status, type VersionReport } from './state.ts'
+import { installedTag } from './version.ts'
+
+/** installed: the file on disk; running: this process; latest: the feed's. The three may all differ. */
+export async function versionReport(install: ManagedInstall, instance: Instance): Promise<VersionReport> {
+  const installed = await installedTag(install.places.executable).catch(() => null)
+  const report: VersionReport = {
+    installed,
+    running: instance.version,
+    latest: null,
+    updateAvailable: false,
+    release: null,
+    skipped: [],
+    checkedAt: new Date().toISOString(),
+    problem: null,
+  }
+  try {
+    const { bad } = await install.journal.read()
+    const release = await install.feed.latest(({ tag, asset }) => {
+      const entry = badEntry(bad, tag, asset.sha256)
+      if (entry === null) return false
+      const newer = compareTags(tag, instance.version) > 0
+      if (newer) report.skipped.push({ tag, sha256: entry.sha256, why: entry.reason, at: entry.at })
+      return true
+    })
+    if (release === null) return report
+    report.latest = release.tag
+    report.updateAvailable = compareTags(release.tag, instance.version) > 0
+    report.release = {
+      tag: release.tag,
+      notes: release.notes,
+      publishedAt: release.publishedAt,
+      sizeBytes: release.asset.sizeBytes,
+    }
+  } catch (cause) {
+    const error = asBatonError(cause, 'check_failed', 'asking the feed')
+    report.problem = { code: error.code, message: error.message }
+  }
+  return report
+}
+
+/** `running`: the operation that this very process carries out, or did last. */
+export async function statusOf(install: ManagedInstall, running: Running | null, instance: Instance): Promise<Status> {
+  const state = await install.journal.read()
+  // the running one is ahead of the disk by its progress only
+  const own = running !== null && running.operation.id === state.operation?.id ? running.operation : null
+  const operation = own !== null && own.outcome === null ? structuredClone(own) : state.operation
+  const isInFlight = operation !== null && operation.outcome === null
+  // During a switch the backup is what ran before it: asking the file would cost a process, at the worst moment.
+  const backupTag = async () =>
+    isInFlight && operation.stage === 'restart' ? operation.from : await installedTag(install.places.backup)
+  const backup = (await exists(install.places.backup)) ? await backupTag().catch(() => null) : null
+  return {
+    state: isInFlight ? 'in_flight' : 'idle',
+    operation,
+    instance,
+    backup,
+    unproven: isInFlight ? unprovenOf(state.probation) : null,
+    history: state.history,
+  }
+}
+
+function unprovenOf(probation: Probation | null): Status['unproven'] {
+  if (probation === null || probation.until === null) return null
+  return { tag: probation.to, since: probation.since, until: probation.until }
+}

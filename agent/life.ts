@@ -1,0 +1,82 @@
+// The end of this process, however it comes: a signal, the author's `stop`, a successor that has taken over. Must hold: no
+// hook of the author's keeps it alive for ever, and a second signal ends it at once.
+
+import { setTimeout as sleep } from 'node:timers/promises'
+import { EXIT, reasonOf } from './errors.ts'
+import { askToClose } from './handover/connections.ts'
+import { closeListener, type Listener } from './handover/listeners.ts'
+import type { SuccessorSide } from './handover/successor.ts'
+import type { Settings } from './settings.ts'
+
+/** What this process has only once it serves. */
+export interface Serving {
+  listeners: Listener[]
+  /** what it is to its predecessor; null where it is nobody's successor */
+  side: SuccessorSide | null
+}
+
+export interface Life {
+  isStopping(): boolean
+  /** Stops accepting, lets requests in flight finish, and leaves with code 0. A second call does nothing. */
+  stop(reason: string): Promise<void>
+  /** Calls the author's `onStop`, waits for it at most `stopMs`, and exits. */
+  leave(code: number): Promise<never>
+  /** SIGTERM and SIGINT stop; a second one, SECOND_SIGNAL_MS after the first or later, exits at once. */
+  heedSignals(): void
+}
+
+/** a Ctrl-C may come twice in one moment, from the terminal and from a parent that passes it on */
+export const SECOND_SIGNAL_MS = 1000
+
+export function makeLife(settings: Settings, serving: Serving): Life {
+  const { log, onDrain, onStop } = settings
+  const { drainMs, stopMs } = settings.update
+  let stopping = false
+
+  const leave = async (code: number): Promise<never> => {
+    const late = sleep(stopMs).then(() => {
+      throw new Error(`expected it to settle within ${stopMs} ms`)
+    })
+    try {
+      await Promise.race([onStop(), late])
+    } catch (cause) {
+      log({ event: 'warning', message: `the author's onStop: ${reasonOf(cause)}` })
+    }
+    process.exit(code)
+  }
+  const stop = async (reason: string): Promise<void> => {
+    if (stopping) return
+    stopping = true
+    log({ event: 'stopping', signal: reason })
+    serving.side?.stopping()
+    // a predecessor on its way out has handed everything over: its successor goes on
+    for (const listener of serving.listeners) closeListener(listener)
+    onDrain()
+    await finishRequests(serving.listeners, drainMs)
+    await leave(EXIT.done)
+  }
+  const heedSignals = (): void => {
+    let firstAt: number | null = null
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+      process.on(signal, () => {
+        firstAt ??= performance.now()
+        if (performance.now() - firstAt < SECOND_SIGNAL_MS) return void stop(signal)
+        log({ event: 'warning', message: `a second signal, ${signal}: leaving at once` })
+        process.exit(EXIT.unexpected)
+      })
+    }
+  }
+  return { isStopping: () => stopping, stop, leave, heedSignals }
+}
+
+/** Requests in flight may finish; connections that wait are told to go. */
+async function finishRequests(listeners: Listener[], drainMs: number): Promise<void> {
+  const deadline = Date.now() + drainMs
+  for (const listener of listeners) askToClose(listener)
+  while (Date.now() < deadline && listeners.some((listener) => listener.sockets.size > 0)) {
+    for (const { server } of listeners) {
+      if ('closeIdleConnections' in server) (server as { closeIdleConnections(): void }).closeIdleConnections()
+    }
+    await sleep(20)
+  }
+}

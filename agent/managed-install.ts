@@ -1,0 +1,108 @@
+// A managed install as every operation on it needs it: its files, its feed, its journal. One type and one builder for both
+// callers, the agent inside a service and the command line where none runs.
+
+import { stat } from 'node:fs/promises'
+import { type Disk, makeDisk } from './disk.ts'
+import { reasonOf } from './errors.ts'
+import { type OpenFeed, openFeed } from './feed/open.ts'
+import { type Journal, makeJournal } from './journal.ts'
+import type { Log } from './log.ts'
+import { isSingleExecutable } from './own-start.ts'
+import { type Places, placesOf } from './places.ts'
+import { readReceipt, writeReceipt } from './receipt.ts'
+import { type Settings, UPDATE_BOUNDS } from './settings.ts'
+import { sha256OfFile } from './steps/verify.ts'
+
+export interface ManagedInstall {
+  readonly service: string
+  /** tag that runs, or that is installed where nothing runs */
+  current: string
+  readonly disk: Disk
+  readonly places: Places
+  readonly stateDirectory: string
+  /** path of `<service>.db`, null where the service has none */
+  readonly database: string | null
+  readonly feed: OpenFeed
+  readonly journal: Journal
+  readonly stallMs: number
+  readonly log: Log
+  /** see SwapOptions */
+  readonly runningImage: () => Promise<string | null>
+}
+
+export interface InstallOptions {
+  service: string
+  /** absolute path */
+  executable: string
+  current: string
+  stateDirectory: string
+  database: string | null
+  feed: OpenFeed
+  /** default as in the settings of an update */
+  stallMs?: number
+  log: Log
+  /** default: the file at `executable` is what runs, if anything does */
+  runningImage?: () => Promise<string | null>
+}
+
+/** Opens nothing yet. */
+export function openInstall(options: InstallOptions): ManagedInstall {
+  const { executable, stateDirectory, log } = options
+  const disk = makeDisk()
+  return {
+    service: options.service,
+    current: options.current,
+    disk,
+    places: placesOf(executable),
+    stateDirectory,
+    database: options.database,
+    feed: options.feed,
+    journal: makeJournal(disk, stateDirectory, (message) => log({ event: 'warning', message })),
+    stallMs: options.stallMs ?? UPDATE_BOUNDS.stallMs[2],
+    log,
+    runningImage: options.runningImage ?? (() => Promise.resolve(null)),
+  }
+}
+
+/** The install that this very process is of. `receiptFeed` counts where the settings name none. */
+export async function openOwnInstall(
+  settings: Settings,
+  executable: string,
+  receiptFeed: string,
+): Promise<ManagedInstall> {
+  const { service, tag, stateDirectory, database, log } = settings
+  const first = await stat(executable)
+  const feed = openFeed(settings.feed ?? receiptFeed, {
+    service,
+    onPassedOver: (passed, why) => log({ event: 'warning', message: `not using ${passed}: ${why}` }),
+  })
+  const runningImage = async () => {
+    const now = await stat(executable)
+    const replacedByHand = now.dev !== first.dev || now.ino !== first.ino
+    return replacedByHand && isSingleExecutable() && process.platform === 'linux' ? '/proc/self/exe' : null
+  }
+  const { stallMs } = settings.update
+  return openInstall({ service, executable, current: tag, stateDirectory, database, feed, stallMs, log, runningImage })
+}
+
+/** What was put in place last. */
+export interface Placed {
+  tag: string
+  /** of the executable, hex; null where nobody has told: it is read then, which takes its time */
+  sha256: string | null
+}
+
+/**
+ * The receipt tells what was put in place last; it is for people and installers, never what decides, so nothing fails here
+ * and nobody needs to hold the lock.
+ */
+export async function noteTag(install: ManagedInstall, { tag, sha256 }: Placed): Promise<void> {
+  const { disk, places, log } = install
+  try {
+    const receipt = await readReceipt(places.executable)
+    if (receipt === null || receipt.tag === tag) return
+    await writeReceipt(disk, { ...receipt, tag, sha256: sha256 ?? (await sha256OfFile(places.executable)) })
+  } catch (cause) {
+    log({ event: 'warning', message: `noting ${tag} in the receipt: ${reasonOf(cause)}` })
+  }
+}

@@ -1,0 +1,74 @@
+// What an interrupted process has left: its operation, its probation, its files. Put right at the next start, under the lock.
+// Must hold: whatever was interrupted gets an outcome, and what was on probation is proved or put back, never forgotten.
+
+import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { isLeftover } from './disk.ts'
+import { finish, updateDirectory } from './journal.ts'
+import type { ManagedInstall } from './managed-install.ts'
+import type { Probation } from './state.ts'
+import { clearLeftovers, finishExchange } from './steps/swap.ts'
+
+/**
+ * At the start of a service that is nobody's successor, under the lock: closes what an interrupted process has left open and
+ * clears its leftovers. Resolves to the probation that this very start has to stand, or null.
+ */
+export async function recover(install: ManagedInstall): Promise<Probation | null> {
+  const { operation, probation } = await install.journal.read()
+  await clearTemporaries(install)
+  await finishExchange(install.disk, install.places)
+  if (operation !== null && operation.outcome === null) {
+    if (probation !== null && probation.to === install.current) return probation
+    await closeInterrupted(install, 'the process that was at it has ended')
+    return null
+  }
+  await clearLeftovers(install.disk, install.places)
+  return null
+}
+
+/** The probation is stood: commits what is still open. */
+export async function settleProbation(install: ManagedInstall): Promise<void> {
+  await install.disk.remove(install.places.former)
+  const state = await install.journal.change((now) =>
+    finish(now, { outcome: now.operation?.kind === 'rollback' ? 'rolled_back' : 'updated', error: null }),
+  )
+  const operation = state.operation
+  if (operation === null) return
+  install.log({
+    event: 'finished',
+    id: operation.id,
+    kind: operation.kind,
+    outcome: operation.outcome ?? 'updated',
+    to: operation.to,
+    code: null,
+    message: null,
+  })
+}
+
+export async function closeInterrupted(install: ManagedInstall, why: string): Promise<void> {
+  await clearLeftovers(install.disk, install.places)
+  const state = await install.journal.change((now) => {
+    // in the restart stage with the old executable in place again: somebody has put it back, and had a reason
+    const outcome = now.operation?.stage === 'restart' ? 'reverted' : 'failed'
+    const stage = now.operation?.stage ?? 'check'
+    finish(now, { outcome, error: { code: 'interrupted', message: `interrupted in the ${stage} stage: ${why}` } })
+  })
+  install.log({
+    event: 'recovered',
+    message: `operation ${state.operation?.id ?? ''} was ${state.operation?.outcome ?? 'interrupted'}`,
+  })
+}
+
+/** Temporary files that a killed process has left, beside the executable and in the update directory. */
+export async function clearTemporaries(install: ManagedInstall): Promise<void> {
+  const { disk, places } = install
+  const directories = [
+    places.directory,
+    updateDirectory(install.stateDirectory),
+    join(updateDirectory(install.stateDirectory), 'snapshots'),
+  ]
+  for (const directory of directories) {
+    const entries = await readdir(directory).catch(() => [])
+    for (const entry of entries) if (isLeftover(entry)) await disk.remove(join(directory, entry))
+  }
+}
