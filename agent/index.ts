@@ -6,7 +6,8 @@ export { BatonError, type ErrorCode, EXIT, MEANINGS } from './errors.ts'
 export type { ListenerSpec } from './handover/listeners.ts'
 export { formatEvent, type Log, type LogEvent } from './log.ts'
 export { type EmbedOptions, UPDATE_BOUNDS, type UpdateSettings } from './settings.ts'
-export { type OwnRelease, ownRelease, type ReleaseKind } from './own-release.ts'
+export { type OwnRelease, ownRelease } from './own-release.ts'
+export type { ReleaseKind } from './release.ts'
 export { reportOf } from './state.ts'
 export type {
   HandoverReport,

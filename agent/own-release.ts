@@ -5,9 +5,7 @@
 import { readFileSync } from 'node:fs'
 import type * as Sea from 'node:sea'
 import { dirname, join, resolve } from 'node:path'
-
-/** How a release is made: a folder inside an executable, one bundle inside an executable, or a bundle without one. */
-export type ReleaseKind = 'app' | 'bundle' | 'script'
+import { type ReleaseKind, serviceName } from './release.ts'
 
 export interface OwnRelease {
   service: string
@@ -64,18 +62,6 @@ function fromSource(): OwnRelease {
     return { ...release, service: serviceName(name) }
   }
   return release
-}
-
-/** What can name a service, from the name of a package: `@shop/Web.App` -> `web-app`. */
-export function serviceName(text: string): string {
-  const name = text
-    .replace(/^@[^/]*\//, '')
-    .toLowerCase()
-    .replaceAll(/[^a-z0-9]+/g, '-')
-    .replaceAll(/^[^a-z]+|-+$/g, '')
-    .slice(0, 31)
-    .replace(/-+$/, '')
-  return name === '' ? 'service' : name
 }
 
 function readJson(path: string): Record<string, unknown> | null {

@@ -19,6 +19,8 @@ export interface OwnStart {
   /** path of the file to replace: the executable, or the script */
   readonly executable: string
   /** null where it was not started by an installer's words */
+  /** a file of the application that the application itself has forked: not the service */
+  readonly isChild: boolean
   readonly configuration: Readonly<InstallConfiguration> | null
 }
 

@@ -72,6 +72,10 @@ export interface ReleaseManifest {
   schema: number | null
   notes: string
   publishedAt: string | null
+  /** of an author's application */
+  kind?: ReleaseKind
+  healthPath?: string | null
+  port?: number
   assets: {
     name: string
     os: string
@@ -112,6 +116,9 @@ export interface ListedFile {
   sha256: string | null
 }
 
+/** How a release is made: a folder inside an executable, one bundle inside an executable, or a bundle without one. */
+export type ReleaseKind = 'app' | 'bundle' | 'script'
+
 const TAG = /^v(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})$/
 
 export function isTag(value: unknown): value is Tag {
@@ -137,4 +144,16 @@ export function compareTags(a: Tag, b: Tag): number {
 
 function numbers(tag: Tag): number[] {
   return tag.slice(1).split('.').map(Number)
+}
+
+/** What can name a service, from the name of a package: `@shop/Web.App` -> `web-app`. */
+export function serviceName(text: string): string {
+  const name = text
+    .replace(/^@[^/]*\//, '')
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9]+/g, '-')
+    .replaceAll(/^[^a-z]+|-+$/g, '')
+    .slice(0, 31)
+    .replace(/-+$/, '')
+  return name === '' ? 'service' : name
 }

@@ -1,89 +1,42 @@
-// Builds one release: `npm run build -- --tag v1.2.0` -> dist/v1.2.0/ and dist/releases.json.
-// bundle -> base -> inject -> check -> compress -> publish, read top to bottom in `buildRelease`.
-// Must hold: the same commit and tag give the same bytes; nothing is published that did not run and say the tag.
+// Builds one release of the reference service: `npm run build -- --tag v1.2.0` -> dist/v1.2.0/ and dist/releases.json. This file
+// reads the arguments; the work is in build/release.ts. Other authors use `baton build`.
 
 import { existsSync } from 'node:fs'
-import { readFile, stat } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
-import { parseArgs } from 'node:util'
-import { asBatonError, BatonError, isTag, MEANINGS, parseTag, reasonOf } from '../agent/words.ts'
+import { asBatonError, BatonError, isTag, MEANINGS, reasonOf } from '../agent/words.ts'
 import { SCHEMA } from '../agent/service/schema.ts'
-import { bundle, PROJECT } from './build/bundle.ts'
 import { COMPRESSIONS } from './build/pack.ts'
+import { PROJECT } from './build/place.ts'
+import { publicationTime, readNotes } from './build/publication.ts'
+import { assetName, RELEASES } from './build/publish.ts'
+import { type BuildOptions, type BuiltRelease, buildRelease, DEFAULT_ENTRY, DEFAULT_SERVICE } from './build/release.ts'
+import { removeTemporaries } from './build/temporary.ts'
+import { asksForHelp, type Command, parseFlags, SCRIPT_FLAGS, usageOf } from './lib/flags.ts'
 import { createProgress, formatBytes } from './lib/progress.ts'
-import { assetName, type PublishedRelease, type PublishOptions, publishRelease, RELEASES } from './build/publish.ts'
-import { checkVersion, injectBundle, prepareBase, removeTemporaries, temporaryDirectory } from './build/sea.ts'
-import { run } from './lib/shell.ts'
 
-export interface BuildOptions extends Omit<PublishOptions, 'executable'> {
-  /** absolute path of the module that is the executable's main */
-  entry: string
-}
+const COMMAND = {
+  name: 'npm run build --',
+  description: 'builds a release of the reference service',
+  args: {
+    tag: { type: 'string', valueHint: 'tag', description: 'the release to build, vX.Y.Z' },
+    out: { type: 'string', valueHint: 'dir', default: 'dist', description: 'where release folders go' },
+    service: { type: 'string', valueHint: 'name', default: DEFAULT_SERVICE, description: 'name of the service' },
+    feed: {
+      type: 'string',
+      valueHint: 'feed',
+      description: 'where installs look for the next release; put into install.sh',
+    },
+    notes: { type: 'string', valueHint: 'text|file', description: 'release notes' },
+    compress: { type: 'string', valueHint: 'effort', default: 'normal', description: COMPRESSIONS.join(', ') },
+    entry: { type: 'string', valueHint: 'file', description: 'main module of the executable (deploy/executable.ts)' },
+    schema: { type: 'string', valueHint: 'number', description: "number of the state's schema, for release.json" },
+    force: { type: 'boolean', default: false, description: 'replace a different release of the same tag' },
+    ...SCRIPT_FLAGS,
+  },
+} as const satisfies Command
 
-export interface BuiltRelease extends PublishedRelease {
-  node: string
-  stripped: boolean
-}
-
-export const DEFAULT_SERVICE = 'beacon'
-export const DEFAULT_ENTRY = join(PROJECT, 'deploy', 'executable.ts')
-const NOTES_MAX_BYTES = 64 * 1024
 const SERVICE_NAME = /^[a-z][a-z0-9-]{0,30}$/
-
-export async function buildRelease(options: BuildOptions): Promise<BuiltRelease> {
-  const { tag, service, progress } = options
-  parseTag(tag)
-
-  progress.stage('bundle')
-  const script = await bundle({ entry: options.entry, define: definitions(service, tag) })
-  progress.end('done', formatBytes(script.length))
-
-  progress.stage('base')
-  const base = await prepareBase()
-  const { before, after } = base.sizeBytes
-  progress.end(
-    'done',
-    base.stripped
-      ? `Node ${base.version}, ${formatBytes(before)} stripped to ${formatBytes(after)}`
-      : `Node ${base.version}`,
-  )
-  if (!base.stripped) progress.note('warning: there is no `strip` on this machine, the executable keeps its symbols')
-
-  await using work = await temporaryDirectory(options.out)
-  const executable = join(work.path, 'executable')
-  progress.stage('inject')
-  await injectBundle(base, script, executable)
-  progress.end('done', formatBytes((await stat(executable)).size))
-
-  progress.stage('check', `${service} ${tag}`)
-  await checkVersion(executable, `${service} ${tag}`)
-
-  const published = await publishRelease({ ...options, executable })
-  return { ...published, node: base.version, stripped: base.stripped }
-}
-
-export function definitions(service: string, tag: string): Record<string, string> {
-  return { __BATON_SERVICE__: service, __BATON_TAG__: tag }
-}
-
-// ---- the command line
-
-const USAGE = `usage: npm run build -- --tag vX.Y.Z [options]
-
-  --tag TAG          the release to build
-  --out DIR          where release folders go (dist)
-  --service NAME     name of the service (${DEFAULT_SERVICE})
-  --feed FEED        where installs look for the next release; put into install.sh
-  --notes TEXT|FILE  release notes
-  --compress EFFORT  fast, normal or best (normal)
-  --entry FILE       main module of the executable (deploy/executable.ts)
-  --schema N         number of the state's schema, for release.json
-  --force            replace a different release of the same tag
-  --json             print one JSON object
-  -n, --dry-run      say what would be built
-  -q, --quiet        draw nothing
-`
 
 /** what shells say for a program that was ended by them */
 const SIGNALS = [
@@ -91,37 +44,14 @@ const SIGNALS = [
   ['SIGTERM', 143],
 ] as const
 
-interface Command {
-  options: Omit<BuildOptions, 'progress'>
-  json: boolean
-  dryRun: boolean
-  quiet: boolean
-  help: boolean
-}
+type Options = Omit<BuildOptions, 'progress'>
 
-async function readCommand(argv: readonly string[], environment: NodeJS.ProcessEnv): Promise<Command> {
-  const { values } = parseArgs({
-    args: [...argv],
-    options: {
-      tag: { type: 'string' },
-      out: { type: 'string', default: 'dist' },
-      service: { type: 'string', default: DEFAULT_SERVICE },
-      feed: { type: 'string' },
-      notes: { type: 'string', default: '' },
-      compress: { type: 'string', default: 'normal' },
-      entry: { type: 'string' },
-      schema: { type: 'string' },
-      force: { type: 'boolean', default: false },
-      json: { type: 'boolean', default: false },
-      'dry-run': { type: 'boolean', short: 'n', default: false },
-      quiet: { type: 'boolean', short: 'q', default: false },
-      help: { type: 'boolean', short: 'h', default: false },
-    },
-  })
+async function readOptions(argv: readonly string[], environment: NodeJS.ProcessEnv) {
+  const values = parseFlags(argv, COMMAND)
   const effort = COMPRESSIONS.find((one) => one === values.compress)
   const entry = values.entry === undefined ? DEFAULT_ENTRY : resolve(values.entry)
   const faults: string[] = []
-  if (!isTag(values.tag) && !values.help)
+  if (!isTag(values.tag))
     faults.push(`expected a tag of the form vX.Y.Z in --tag, got ${JSON.stringify(values.tag ?? null)}`)
   if (!SERVICE_NAME.test(values.service))
     faults.push(`expected a name such as \`beacon\` in --service, got ${JSON.stringify(values.service)}`)
@@ -130,57 +60,23 @@ async function readCommand(argv: readonly string[], environment: NodeJS.ProcessE
   if (!existsSync(entry)) faults.push(`expected a file in --entry, got ${entry}`)
   if (values.schema !== undefined && !/^[0-9]{1,9}$/.test(values.schema))
     faults.push(`expected a number in --schema, got ${values.schema}`)
-  const notes = await readNotes(values.notes)
-  if (Buffer.byteLength(notes) > NOTES_MAX_BYTES) faults.push(`expected notes of at most ${NOTES_MAX_BYTES} bytes`)
   if (faults.length > 0) throw new BatonError('invalid_request', faults.join('; '))
-  const ownSchema = entry === DEFAULT_ENTRY ? SCHEMA.length : null
-  return {
-    options: {
-      tag: values.tag ?? '',
-      out: resolve(values.out),
-      service: values.service,
-      feed: values.feed ?? null,
-      notes,
-      effort: effort ?? 'normal',
-      entry,
-      schema: values.schema === undefined ? ownSchema : Number(values.schema),
-      publishedAt: await publicationTime(environment),
-      force: values.force,
-    },
-    json: values.json,
-    dryRun: values['dry-run'],
-    quiet: values.quiet,
-    help: values.help,
+  const options: Options = {
+    tag: values.tag ?? '',
+    out: resolve(values.out),
+    service: values.service,
+    feed: values.feed ?? null,
+    notes: await readNotes(values.notes ?? ''),
+    effort: effort ?? 'normal',
+    entry,
+    schema: values.schema === undefined ? (entry === DEFAULT_ENTRY ? SCHEMA.length : null) : Number(values.schema),
+    publishedAt: await publicationTime(PROJECT, environment),
+    force: values.force,
   }
+  return { options, values }
 }
 
-async function readNotes(textOrFile: string): Promise<string> {
-  if (textOrFile === '' || textOrFile.includes('\n') || !existsSync(textOrFile)) return textOrFile
-  return await readFile(textOrFile, 'utf8')
-}
-
-/** The commit's time, never the clock's: https://reproducible-builds.org/docs/source-date-epoch/ */
-async function publicationTime(environment: NodeJS.ProcessEnv): Promise<string | null> {
-  const given = environment['SOURCE_DATE_EPOCH']
-  const seconds = given ?? (await commitTime())
-  if (seconds === null || !/^[0-9]{1,12}$/.test(seconds)) {
-    if (given === undefined) return null
-    throw new BatonError('invalid_request', `expected seconds in SOURCE_DATE_EPOCH, got ${JSON.stringify(given)}`)
-  }
-  return new Date(Number(seconds) * 1000).toISOString()
-}
-
-async function commitTime(): Promise<string | null> {
-  try {
-    const { exitCode, stdout } = await run(['git', '-C', PROJECT, 'log', '-1', '--format=%ct'], { allowFailure: true })
-    return exitCode === 0 && stdout.trim() !== '' ? stdout.trim() : null
-  } catch {
-    return null // no git on this machine
-  }
-}
-
-function plan({ options }: Command): string {
-  const { tag, service, out, effort, entry, publishedAt } = options
+function plan({ tag, service, out, effort, entry, publishedAt }: Options): string {
   const asset = assetName(service)
   const files = [`${asset}.gz`, `${asset}.zst`, 'SHA256SUMS', 'install.sh', 'release.json']
   return [
@@ -192,16 +88,16 @@ function plan({ options }: Command): string {
 
 async function runBuild(argv: readonly string[]): Promise<number> {
   try {
-    const command = await readCommand(argv, process.env)
-    if (command.help) {
-      process.stdout.write(USAGE)
+    if (asksForHelp(argv)) {
+      process.stdout.write(await usageOf(COMMAND))
       return 0
     }
-    if (command.dryRun) {
-      process.stdout.write(command.json ? `${JSON.stringify(command.options)}\n` : `${plan(command)}\n`)
+    const { options, values } = await readOptions(argv, process.env)
+    if (values['dry-run']) {
+      process.stdout.write(values.json ? `${JSON.stringify(options)}\n` : `${plan(options)}\n`)
       return 0
     }
-    const progress = createProgress({ quiet: command.quiet })
+    const progress = createProgress({ quiet: values.quiet })
     for (const [signal, exitCode] of SIGNALS) {
       process.once(signal, () => {
         removeTemporaries()
@@ -210,21 +106,16 @@ async function runBuild(argv: readonly string[]): Promise<number> {
       })
     }
     try {
-      const release = await buildRelease({ ...command.options, progress })
-      if (command.json) process.stdout.write(`${JSON.stringify(release)}\n`)
-      else if (!command.quiet) process.stdout.write(release.files.map(formatFile).join(''))
+      const release = await buildRelease({ ...options, progress })
+      if (values.json) process.stdout.write(`${JSON.stringify(release)}\n`)
+      else if (!values.quiet) process.stdout.write(release.files.map(formatFile).join(''))
       return 0
     } catch (error) {
       progress.end('failed')
       throw error
     }
   } catch (error) {
-    const usage = error instanceof Error && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS')
-    const problem = asBatonError(
-      error,
-      usage ? 'invalid_request' : 'unexpected',
-      usage ? 'reading the arguments' : 'building',
-    )
+    const problem = asBatonError(error, 'unexpected', 'building')
     const why = problem.cause === undefined || problem.cause === error ? '' : `: ${reasonOf(problem.cause)}`
     process.stderr.write(`error: ${problem.message}${problem.message.endsWith(why) ? '' : why}\n`)
     if (problem.hint !== null) process.stderr.write(`hint: ${problem.hint}\n`)

@@ -19,9 +19,9 @@ import {
   type ReleaseManifest,
 } from '../agent/words.ts'
 import { variableName } from '../agent/service/config.ts'
-import { PROJECT } from './build/bundle.ts'
+import { PROJECT } from './build/place.ts'
 import { createProgress, type Progress } from './lib/progress.ts'
-import { temporaryDirectory } from './build/sea.ts'
+import { temporaryDirectory } from './build/temporary.ts'
 import { findProgram, run } from './lib/shell.ts'
 
 export interface ImageOptions {

@@ -1,4 +1,7 @@
-// What this executable is: the two words baked in by `deploy/build.ts`. From source they are the reference service at v0.0.0.
+// What this executable is: the words baked in by `deploy/build.ts`; in an executable of another author what its release says.
+// From source it is the reference service at v0.0.0.
+
+import { ownRelease } from '../own-release.ts'
 
 declare const __BATON_SERVICE__: string | undefined
 declare const __BATON_TAG__: string | undefined
@@ -8,7 +11,11 @@ export interface Build {
   tag: string
 }
 
-export const BUILD: Readonly<Build> = Object.freeze({
-  service: typeof __BATON_SERVICE__ === 'string' ? __BATON_SERVICE__ : 'beacon',
-  tag: typeof __BATON_TAG__ === 'string' ? __BATON_TAG__ : 'v0.0.0',
-})
+export const BUILD: Readonly<Build> = Object.freeze(readBuild())
+
+function readBuild(): Build {
+  if (typeof __BATON_SERVICE__ === 'string' && typeof __BATON_TAG__ === 'string')
+    return { service: __BATON_SERVICE__, tag: __BATON_TAG__ }
+  const { kind, service, tag } = ownRelease()
+  return kind === 'source' ? { service: 'beacon', tag: 'v0.0.0' } : { service, tag }
+}

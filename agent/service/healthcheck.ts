@@ -3,7 +3,8 @@
 
 import { request as plain } from 'node:http'
 import { request as secure, type RequestOptions } from 'node:https'
-import { BatonError, reasonOf } from '../words.ts'
+import { BatonError, reasonOf } from '../errors.ts'
+import { ownRelease } from '../own-release.ts'
 import type { Build } from './build.ts'
 import { type Environment, type Listener, readSettings } from './config.ts'
 
@@ -15,8 +16,9 @@ export async function healthcheck(build: Build, argv: readonly string[], environ
     const [listener] = readSettings(build.service, argv, environment).listeners
     if (listener === undefined) throw new BatonError('invalid_settings', 'nothing is listened on')
     const { status, body } = await get(listener)
-    if (status !== 200) throw new BatonError('service_down', `expected 200, got ${status}: ${body.slice(0, 200)}`)
-    const { service = build.service, tag = '' } = JSON.parse(body) as Partial<Build>
+    if (status < 200 || status > 299)
+      throw new BatonError('service_down', `expected 200, got ${status}: ${body.slice(0, 200)}`)
+    const { service, tag } = asBuild(body) ?? build // who answered, where it says so
     process.stdout.write(`${service} ${tag}\n`)
     return 0
   } catch (error) {
@@ -27,7 +29,7 @@ export async function healthcheck(build: Build, argv: readonly string[], environ
 
 function get(listener: Listener): Promise<{ status: number; body: string }> {
   const options: RequestOptions = {
-    path: '/healthz',
+    path: ownRelease().healthPath ?? '/healthz',
     agent: false,
     timeout: TIMEOUT_MS,
     // to itself; the certificate is for the name that others use
@@ -47,6 +49,15 @@ function get(listener: Listener): Promise<{ status: number; body: string }> {
     request.on('error', reject)
     request.end()
   })
+}
+
+function asBuild(body: string): Build | null {
+  try {
+    const { service, tag } = JSON.parse(body) as Partial<Build>
+    return typeof service === 'string' && typeof tag === 'string' ? { service, tag } : null
+  } catch {
+    return null // an answer for people
+  }
 }
 
 /** An address that means all of them is no address to ask. */

@@ -3,13 +3,26 @@
 // Must hold: the same sources give the same bytes, whatever folder they are in, and the less there is to read before the first
 // line runs, the sooner a successor can take over.
 
-import { build, type BuildOptions, type Plugin } from 'esbuild'
-import { basename, dirname } from 'node:path'
-import { fileURLToPath } from 'node:url'
-import { readAssets } from '../../agent/install.ts'
+import type { BuildOptions, Plugin } from 'esbuild'
+import { basename, dirname, join } from 'node:path'
+import type * as Esbuild from 'esbuild'
+import { createRequire } from 'node:module'
 import { BatonError } from '../../agent/words.ts'
+import { readAssets } from '../../agent/install.ts'
+import { IS_PACKAGED, PROJECT } from './place.ts'
 
-export const PROJECT = fileURLToPath(new URL('../../', import.meta.url))
+/** Of the author's own project where this is the installed package: only these kinds of release need it. */
+async function loadEsbuild(folder: string): Promise<typeof Esbuild> {
+  if (!IS_PACKAGED) return await import('esbuild')
+  try {
+    return createRequire(join(folder, 'package.json'))('esbuild') as typeof Esbuild
+  } catch (cause) {
+    throw new BatonError('unsupported_host', 'expected `esbuild` in this project, to bundle with', {
+      hint: '`npm install --save-dev esbuild`, or build the kind `app`, which needs none',
+      cause,
+    })
+  }
+}
 
 export interface BundleOptions {
   /** absolute path */
@@ -21,27 +34,42 @@ export interface BundleOptions {
   minify?: boolean
   /** what stays an import */
   external?: readonly string[]
+  /** where names of packages are looked for; default: this project */
+  folder?: string
+  /** it is compiled by hand (`node:vm`), and a script that is has no dynamic import */
+  byHand?: boolean
+  /** packages are not bundled but loaded from this folder's node_modules when the script runs; null bundles them */
+  packagesOf?: string | null
+  /** a text that is the entry, as if it stood in `folder`; `entry` is its name in messages */
+  text?: string
 }
 
 /**
  * What a service does not need to start: the command line and the HTTP client of the feeds. Each travels as a text that is
  * compiled when it is first imported. V8 looks over a whole script before it runs its first line, and this is most of it.
  */
-const LAZY = ['undici', '*/host/tree.ts']
+const LAZY = ['undici', '*/operator.ts', '*/host/tree.ts']
 
 export async function bundle(options: BundleOptions): Promise<Uint8Array> {
   const { banner = '', external = [] } = options
   const lazy = LAZY.filter((name) => !external.includes(name))
   return await compile(options, {
-    entryPoints: [options.entry],
-    plugins: [asTexts(options, lazy)],
+    ...(options.text === undefined
+      ? { entryPoints: [options.entry] }
+      : { stdin: { contents: options.text, resolveDir: options.folder ?? PROJECT, loader: 'ts' } }),
+    plugins: [asTexts(options, lazy), ...(options.packagesOf ? [fromFolder(options.packagesOf)] : [])],
+    ...(options.byHand === true ? { supported: { 'dynamic-import': false } } : {}),
     ...(banner === '' ? {} : { banner: { js: banner } }),
   })
 }
 
-async function compile({ entry, define, minify = true, external = [] }: BundleOptions, more: BuildOptions) {
+async function compile(
+  { entry, define, minify = true, external = [], folder = PROJECT }: BundleOptions,
+  more: BuildOptions,
+) {
+  const { build } = await loadEsbuild(folder)
   const { outputFiles, errors, warnings } = await build({
-    absWorkingDir: PROJECT,
+    absWorkingDir: folder,
     bundle: true,
     write: false,
     platform: 'node',
@@ -71,6 +99,22 @@ async function compile({ entry, define, minify = true, external = [] }: BundleOp
   const [output] = outputFiles ?? []
   if (output === undefined) throw new BatonError('unexpected', `bundling ${entry}: there is no output`)
   return output.contents
+}
+
+/** Every package is required from `folder` when the script runs: for releases that never leave this machine. */
+function fromFolder(folder: string): Plugin {
+  return {
+    name: 'from-folder',
+    setup(bundling) {
+      bundling.onResolve({ filter: /^[^./]/ }, ({ path, namespace }) =>
+        path.startsWith('node:') || namespace === 'of-folder' ? null : { path, namespace: 'of-folder' },
+      )
+      bundling.onLoad({ filter: /./, namespace: 'of-folder' }, ({ path }) => ({
+        contents: `module.exports = require('node:module').createRequire(${JSON.stringify(join(folder, 'package.json'))})(${JSON.stringify(path)})`,
+        loader: 'js',
+      }))
+    },
+  }
 }
 
 /** Makes of each dynamic import of one of `names` a script of its own, inside the script as a text. */

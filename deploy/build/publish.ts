@@ -6,10 +6,10 @@ import { existsSync } from 'node:fs'
 import { link, mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { BatonError, compareTags, isTag, parseTag, type ReleaseManifest } from '../../agent/words.ts'
-import { PROJECT } from './bundle.ts'
+import { PROJECT } from './place.ts'
 import { compress, type Effort, formatSums, measure } from './pack.ts'
 import { formatBytes, type Progress } from '../lib/progress.ts'
-import { temporaryDirectory } from './sea.ts'
+import { temporaryDirectory } from './temporary.ts'
 
 export interface PublishOptions {
   /** path of what is published */
@@ -29,6 +29,8 @@ export interface PublishOptions {
   /** replace a different release of the same tag */
   force: boolean
   progress: Progress
+  /** further words of release.json, for those who make an image or an install of it */
+  about?: Pick<ReleaseManifest, 'kind' | 'healthPath' | 'port'>
 }
 
 export interface PublishedRelease {
@@ -72,7 +74,7 @@ export async function publishRelease(options: PublishOptions): Promise<Published
     a.name < b.name ? -1 : 1,
   )
   const { schema, notes, publishedAt } = options
-  const manifest: ReleaseManifest = { format: 1, service, tag, schema, notes, publishedAt, assets }
+  const manifest: ReleaseManifest = { format: 1, service, tag, schema, notes, publishedAt, ...options.about, assets }
   await writeFile(join(release, 'release.json'), `${JSON.stringify(manifest, null, 2)}\n`)
   const installer = await bakedInstaller(options, assets)
   if (installer === null) progress.note('warning: there is no install.sh yet, the release goes without')

@@ -5,7 +5,8 @@ import { execFile } from 'node:child_process'
 import { access, mkdir, readdir, rm, writeFile } from 'node:fs/promises'
 import { delimiter, join } from 'node:path'
 import { promisify } from 'node:util'
-import { bundle, PROJECT } from '../../deploy/build/bundle.ts'
+import { bundle } from '../../deploy/build/bundle.ts'
+import { PROJECT } from '../../deploy/build/place.ts'
 
 const run = promisify(execFile)
 

@@ -4,7 +4,7 @@
 import { existsSync } from 'node:fs'
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { PROJECT } from '../../deploy/build/bundle.ts'
+import { PROJECT } from '../../deploy/build/place.ts'
 import type { Status } from '../../agent/state.ts'
 import { publishTo, releases, type ReleaseSpec } from '../fixtures/releases.ts'
 import { bootHost, type Host, type Ran } from './systemd.ts'

@@ -1,0 +1,37 @@
+// What the adapters share: the agent in front of everything else that a server's requests meet, body parsers included.
+
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Server } from 'node:net'
+import { type Agent, embed } from '../embed.ts'
+import type { ListenerSpec } from '../handover/listeners.ts'
+import type { EmbedOptions } from '../settings.ts'
+
+export interface ListenOptions extends EmbedOptions, Omit<ListenerSpec, 'server'> {}
+
+/** The agent answers what is its own before any listener of `server` sees it. */
+export function attach(agent: Pick<Agent, 'handle'>, server: Server): void {
+  const emit = server.emit
+  server.emit = function (this: Server, event: string, ...args: unknown[]): boolean {
+    if (event === 'request') {
+      const [request, response] = args as [IncomingMessage, ServerResponse]
+      if (agent.handle(request, response)) return true
+    }
+    return Reflect.apply(emit, this, [event, ...args])
+  }
+}
+
+/**
+ * Embeds the agent and listens, or takes over from a predecessor. Without `port`, `host` and `path`: the environment's PORT
+ * and HOST, else 127.0.0.1:8080.
+ */
+export async function listenWith(server: Server, options: ListenOptions): Promise<Agent> {
+  const { host, port, path, mode, backlog, ...embedded } = options
+  const agent = await embed(embedded)
+  attach(agent, server)
+  const { PORT, HOST } = process.env
+  const where =
+    path === undefined ? { host: host ?? HOST ?? '127.0.0.1', port: port ?? Number(PORT ?? 8080) } : { path }
+  const rest = { ...(mode === undefined ? {} : { mode }), ...(backlog === undefined ? {} : { backlog }) }
+  await agent.serve([{ server, ...where, ...rest }])
+  return agent
+}

@@ -1,0 +1,123 @@
+// `import 'baton-kit/auto'` as the first line of an application, and nothing else: every HTTP server that listens from then on is
+// served by the agent. For frameworks that listen by themselves (NestJS, Next.js), and for whoever wants to change one line.
+// How: `net.Server.prototype.listen` is the one way into listening; node:cluster does the same.
+// Must hold: what is not an HTTP server, a worker thread and a child process listen as if we were not here.
+
+import cluster from 'node:cluster'
+import { type ListenOptions as NetListenOptions, Server } from 'node:net'
+import { networkInterfaces } from 'node:os'
+import { isMainThread } from 'node:worker_threads'
+import { type Agent, embed } from '../embed.ts'
+import { reasonOf } from '../errors.ts'
+import type { ListenerSpec } from '../handover/listeners.ts'
+import { ownRelease } from '../own-release.ts'
+import { ownStart } from '../own-start.ts'
+import { attach } from './attach.ts'
+
+export interface Auto {
+  /** resolves once the servers of this process serve; never where none listens */
+  readonly agent: Promise<Agent>
+  /** called when this process stops accepting: end what cannot move */
+  onDrain(act: () => void): void
+  /** called last before this process exits: close the database */
+  onStop(act: () => void | Promise<void>): void
+}
+
+interface State extends Auto {
+  drains: (() => void)[]
+  stops: (() => void | Promise<void>)[]
+}
+
+type Listen = typeof Server.prototype.listen
+
+/** one for a process, also where the package is loaded as ESM and by require */
+const STATE = Symbol.for('baton.auto')
+const shared = globalThis as { [STATE]?: State }
+
+const state: State = (shared[STATE] ??= install())
+export const agent: Promise<Agent> = state.agent
+export const onDrain: Auto['onDrain'] = (act) => state.onDrain(act)
+export const onStop: Auto['onStop'] = (act) => state.onStop(act)
+
+function install(): State {
+  let ready: (agent: Agent) => void = () => {}
+  const agent = new Promise<Agent>((resolve) => (ready = resolve))
+  const drains: State['drains'] = []
+  const stops: State['stops'] = []
+  const hooks = {
+    onDrain: () => {
+      for (const act of drains) act()
+    },
+    onStop: async () => {
+      for (const act of stops) await act()
+    },
+  }
+  const isChild = !isMainThread || cluster.isWorker || ownStart()?.isChild === true
+  if (!isChild) takeListening(hooks, ready)
+  return {
+    agent,
+    drains,
+    stops,
+    onDrain: (act) => void drains.push(act),
+    onStop: (act) => void stops.push(act),
+  }
+}
+
+function takeListening(hooks: { onDrain(): void; onStop(): Promise<void> }, ready: (agent: Agent) => void): void {
+  const listen = Server.prototype.listen
+  const wanted = ownRelease().servers
+  const specs: ListenerSpec[] = []
+  const taken = new WeakSet<Server>()
+  Server.prototype.listen = function (this: Server, ...args: unknown[]): Server {
+    const where = taken.has(this) || this.listenerCount('request') === 0 ? null : placeOf(args)
+    if (where === null || specs.length >= wanted) return Reflect.apply(listen, this, args) as Server
+    taken.add(this)
+    const heard = args.at(-1)
+    if (typeof heard === 'function') this.once('listening', heard as () => void)
+    specs.push({ server: this, ...where })
+    if (specs.length === wanted) void serve(specs, hooks).then(ready)
+    return this
+  } as Listen
+}
+
+/** Where a server that has to listen cannot, its own `error` event says so: as it would have without us. */
+async function serve(specs: ListenerSpec[], hooks: { onDrain(): void; onStop(): Promise<void> }): Promise<Agent> {
+  try {
+    const agent = await embed(hooks)
+    for (const { server } of specs) attach(agent, server)
+    await agent.serve(specs)
+    return agent
+  } catch (cause) {
+    const [first] = specs
+    const error = cause instanceof Error ? cause : new Error(reasonOf(cause))
+    if (first === undefined || first.server.listenerCount('error') === 0) throw error
+    first.server.emit('error', error)
+    return await new Promise<Agent>(() => {}) // the application decides what becomes of it
+  }
+}
+
+/** What `listen()` was asked for, or null where it is no TCP port and no unix socket: https://nodejs.org/api/net.html#serverlisten */
+function placeOf(args: readonly unknown[]): Omit<ListenerSpec, 'server'> | null {
+  const [first, second, third] = args
+  if (typeof first === 'object' && first !== null) {
+    const { port, host, path, backlog } = first as NetListenOptions
+    if (path !== undefined) return { path, ...backlogOf(backlog) }
+    if ('fd' in first || '_handle' in first || 'handle' in first || port === undefined) return null
+    return { port, host: host ?? ANY, ...backlogOf(backlog) }
+  }
+  if (typeof first === 'string' && !/^\d+$/.test(first)) return { path: first, ...backlogOf(second) }
+  if (typeof first === 'number' || typeof first === 'string') {
+    const host = typeof second === 'string' ? second : ANY
+    return { port: Number(first), host, ...backlogOf(typeof second === 'number' ? second : third) }
+  }
+  return first === undefined || typeof first === 'function' ? { port: 0, host: ANY } : null
+}
+
+/** Node listens on every address where no host is named */
+const ANY = Object.values(networkInterfaces()).some((all) => all?.some(({ family }) => family === 'IPv6'))
+  ? '::'
+  : '0.0.0.0'
+
+function backlogOf(backlog: unknown): { backlog?: number } {
+  return typeof backlog === 'number' ? { backlog } : {}
+}

@@ -1,0 +1,23 @@
+// Fastify: `await listen(app, { port: 3000 })` in the place of `app.listen({ port: 3000 })`. Its hooks run: `ready` before, `close`
+// (with `onClose`) last.
+
+import type { Server } from 'node:net'
+import type { Agent } from '../embed.ts'
+import { type ListenOptions, listenWith } from './attach.ts'
+
+/** What is used of a Fastify instance. */
+export interface FastifyLike {
+  server: Server
+  ready(): PromiseLike<unknown>
+  close(): PromiseLike<unknown>
+}
+
+/** Resolves when this process accepts connections. Rejects with BatonError where a setting is wrong or it cannot listen. */
+export async function listen(app: FastifyLike, options: ListenOptions = {}): Promise<Agent> {
+  await app.ready()
+  const onStop = async () => {
+    await options.onStop?.()
+    await app.close()
+  }
+  return await listenWith(app.server, { ...options, onStop })
+}

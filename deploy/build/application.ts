@@ -1,0 +1,131 @@
+// A release of any author's application, as `baton.config.json` describes it: make -> collect -> archive (or bundle) -> base ->
+// inject -> check -> compress -> publish. Must hold: the same commit, packages and tag give the same bytes; nothing is published
+// that did not say its tag, unpack itself and answer.
+
+import { readFile, writeFile } from 'node:fs/promises'
+import { join, relative } from 'node:path'
+import { BatonError, parseTag, reasonOf } from '../../agent/words.ts'
+import type { BuiltRelease as Words } from './first/release.ts'
+import { formatBytes, type Progress } from '../lib/progress.ts'
+import { run } from '../lib/shell.ts'
+import { archive, type Archive } from './archive.ts'
+import type { Base } from './base.ts'
+import { bundle } from './bundle.ts'
+import { filesOf } from './files.ts'
+import { IS_PACKAGED, PROJECT } from './place.ts'
+import type { Project } from './project.ts'
+import { commitOf } from './publication.ts'
+import { type PublishedRelease, type PublishOptions, publishRelease } from './publish.ts'
+import { showBase } from './release.ts'
+import { checkVersion, injectBundle } from './sea.ts'
+import { temporaryDirectory } from './temporary.ts'
+import { traced } from './trace.ts'
+import { tryOut } from './tryout.ts'
+
+export interface ApplicationOptions extends Omit<PublishOptions, 'executable' | 'service' | 'schema' | 'about'> {
+  project: Project
+  /** run `build` of the configuration first */
+  make: boolean
+  /** start the application once and ask it */
+  check: boolean
+  /** the packages stay where they are: the release runs on this machine only */
+  dev?: boolean
+}
+
+const MAKE_MS = 30 * 60_000
+/** `sh` starts it and hands over to Node at once; for Node its first two lines are a comment and a string */
+const SCRIPT_HEAD = `#!/bin/sh
+':' //; exec "\${BATON_NODE:-node}" --disable-warning=ExperimentalWarning -- "$0" "$@"
+`
+
+export async function buildApplication(options: ApplicationOptions): Promise<PublishedRelease> {
+  const { project, tag, progress } = options
+  parseTag(tag)
+  if (options.make && project.build !== null) await make(project, progress)
+  await using work = await temporaryDirectory(options.out)
+  const executable = join(work.path, project.service)
+  const words = wordsOf(project, tag, await commitOf(project.folder))
+  if (project.kind === 'app') await writeApp(project, words, executable, progress)
+  else await writeBundle(options, words, executable)
+
+  progress.stage('check', `${project.service} ${tag}`)
+  await checkVersion(executable, `${project.service} ${tag}`)
+  if (options.check) progress.end('done', await tryOut(project, executable, work.path))
+
+  const { healthPath, port, kind, service, schema } = project
+  return await publishRelease({ ...options, executable, service, schema, about: { kind, healthPath, port } })
+}
+
+async function make({ build, folder }: Project, progress: Progress): Promise<void> {
+  progress.stage('make', build ?? '')
+  try {
+    await run(['/bin/sh', '-c', build ?? ''], { cwd: folder, timeoutMs: MAKE_MS })
+  } catch (cause) {
+    throw new BatonError('unexpected', `running \`build\` of the configuration: ${reasonOf(cause)}`, { cause })
+  }
+}
+
+function wordsOf(project: Project, tag: string, commit: string | null): Words {
+  const { service, kind, healthPath, database, servers, environment, args } = project
+  return { service, tag, commit, kind, healthPath, database, servers, environment, args }
+}
+
+async function writeApp(project: Project, words: Words, to: string, progress: Progress): Promise<void> {
+  progress.stage('collect', project.folder)
+  const all = await filesOf(project)
+  const files = project.trace ? await traced(project, all) : all
+  if (!files.some(({ path }) => path === project.entry)) {
+    throw new BatonError('invalid_settings', `expected the entry ${project.entry} among the files of the release`, {
+      hint: '`entry` is a path in the release; `include` says what goes into it, and `build` may have to make it first',
+    })
+  }
+  const packed: Archive = await archive(files)
+  progress.end('done', `${packed.files} files, ${formatBytes(packed.bytes.length)}`)
+
+  const base = await showBase(progress)
+  progress.stage('inject')
+  const release: Words = {
+    ...words,
+    archive: { sha256: packed.sha256, sizeBytes: packed.bytes.length, entry: project.entry, cwd: project.cwd },
+  }
+  await injectBundle(base, await ourScript('app'), to, {
+    nodeOptions: true,
+    assets: { release: JSON.stringify(release), operator: await ourScript('operator'), app: packed.bytes },
+  })
+}
+
+async function writeBundle(options: ApplicationOptions, words: Words, to: string): Promise<void> {
+  const { project, progress } = options
+  progress.stage('bundle', project.entry)
+  const operator = Buffer.from(await ourScript('operator')).toString()
+  const first = IS_PACKAGED
+    ? join(PROJECT, 'lib', 'first', 'bundle.js')
+    : join(PROJECT, 'deploy', 'build', 'first', 'bundle.ts')
+  const entry = `./${relative(project.folder, join(project.folder, project.entry))}`
+  const isScript = project.kind === 'script'
+  const script = await bundle({
+    entry: project.entry,
+    folder: project.folder,
+    text: `import { beginBundle } from ${JSON.stringify(first)}
+      beginBundle(() => require(${JSON.stringify(entry)}), () => ${JSON.stringify(operator)})`,
+    define: isScript ? { __BATON_RELEASE__: JSON.stringify(words) } : {},
+    banner: isScript ? SCRIPT_HEAD.trimEnd() : '',
+    packagesOf: options.dev === true ? project.folder : null,
+  })
+  progress.end('done', formatBytes(script.length))
+  if (isScript) return await writeFile(to, script, { mode: 0o755 })
+  const base: Base = await showBase(progress)
+  progress.stage('inject')
+  await injectBundle(base, script, to, { nodeOptions: true, assets: { release: JSON.stringify(words) } })
+}
+
+/** Scripts of ours that travel in every release: bundled when this package was packed, or now. */
+async function ourScript(name: 'app' | 'operator'): Promise<Uint8Array> {
+  if (IS_PACKAGED) return await readFile(join(PROJECT, 'lib', 'first', `${name}.cjs`))
+  return await bundleOurScript(name)
+}
+
+export async function bundleOurScript(name: 'app' | 'operator'): Promise<Uint8Array> {
+  const entry = join(PROJECT, 'deploy', name === 'app' ? 'build/first/app.ts' : 'operator.ts')
+  return await bundle({ entry, define: {}, byHand: name === 'operator' })
+}

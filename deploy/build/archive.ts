@@ -1,0 +1,75 @@
+// A deterministic tar: the same files give the same bytes, whoever packs them, when and where. Order by bytes, node_modules
+// first and the application last (what changes most is then at the end, and a delta small), no times, no owners, two modes.
+// Pure but for reading the files.
+
+import { createHash } from 'node:crypto'
+import { lstat, readFile, readlink } from 'node:fs/promises'
+
+export interface ArchiveFile {
+  /** in the archive, with slashes */
+  path: string
+  /** absolute, on this disk; a symbolic link there is one in the archive too */
+  source: string
+}
+
+export interface Archive {
+  bytes: Buffer
+  /** hex */
+  sha256: string
+  files: number
+}
+
+const BLOCK = 512
+
+export async function archive(files: readonly ArchiveFile[]): Promise<Archive> {
+  const rank = ({ path }: ArchiveFile) => (path.startsWith('node_modules/') ? 0 : 1)
+  const sorted = files.toSorted((a, b) => rank(a) - rank(b) || Buffer.compare(Buffer.from(a.path), Buffer.from(b.path)))
+  const parts: Buffer[] = []
+  for (const { path, source } of sorted) {
+    const found = await lstat(source)
+    const link = found.isSymbolicLink() ? await readlink(source) : ''
+    const body = link === '' ? await readFile(source) : Buffer.alloc(0)
+    const mode = link !== '' ? 0o777 : found.mode & 0o100 ? 0o755 : 0o644
+    const long = [
+      ...(Buffer.byteLength(path) > 100 ? [record('path', path)] : []),
+      ...(Buffer.byteLength(link) > 100 ? [record('linkpath', link)] : []),
+    ].join('')
+    if (long !== '') parts.push(header('pax', Buffer.byteLength(long), 0o644, 'x', ''), padded(Buffer.from(long)))
+    parts.push(header(path, body.length, mode, link === '' ? '0' : '2', link), padded(body))
+  }
+  parts.push(Buffer.alloc(2 * BLOCK))
+  const bytes = Buffer.concat(parts)
+  return { bytes, sha256: createHash('sha256').update(bytes).digest('hex'), files: sorted.length }
+}
+
+/** POSIX.1-2001 pax: `<length of the record> <key>=<value>\n`, where the length counts itself. */
+function record(key: string, value: string): string {
+  const rest = Buffer.byteLength(` ${key}=${value}\n`)
+  let length = rest
+  while (length !== rest + String(length).length) length = rest + String(length).length
+  return `${length} ${key}=${value}\n`
+}
+
+function header(name: string, size: number, mode: number, type: '0' | '2' | 'x', link: string): Buffer {
+  const block = Buffer.alloc(BLOCK)
+  const octal = (value: number, at: number, width: number) =>
+    block.write(`${value.toString(8).padStart(width - 1, '0')}\0`, at)
+  block.write(name, 0, 100)
+  octal(mode, 100, 8)
+  octal(0, 108, 8)
+  octal(0, 116, 8)
+  octal(size, 124, 12)
+  octal(0, 136, 12)
+  block.write(' '.repeat(8), 148)
+  block.write(type, 156)
+  block.write(link, 157, 100)
+  block.write('ustar\x0000', 257)
+  const sum = block.reduce((total, byte) => total + byte, 0)
+  block.write(`${sum.toString(8).padStart(6, '0')}\0 `, 148)
+  return block
+}
+
+function padded(body: Buffer): Buffer {
+  const rest = body.length % BLOCK
+  return rest === 0 ? body : Buffer.concat([body, Buffer.alloc(BLOCK - rest)])
+}

@@ -1,0 +1,54 @@
+// The main script of kind `app`: unpacks the folder that travels inside and becomes `node <entry>` in it.
+// Must hold: what the application sees is what plain Node would show it: argv, execArgv, `import.meta.main`, `require.main`.
+
+import { getAsset, getRawAsset } from 'node:sea'
+import { existsSync } from 'node:fs'
+import type Module from 'node:module'
+import { join, resolve, sep } from 'node:path'
+import { INHERITANCE, noteStart } from '../../../agent/first.ts'
+import { begin } from './begin.ts'
+import { type BuiltRelease, refuse } from './release.ts'
+import { type Unpacked, unpack } from './unpack.ts'
+
+const release = JSON.parse(getAsset('release', 'utf8')) as BuiltRelease
+/** set by us for children: the pid of the application that started them */
+const PARENT = 'BATON_PARENT'
+
+begin({
+  release,
+  executable: process.execPath,
+  operator: () => getAsset('operator', 'utf8'),
+  prepare: () => {
+    const { directory, fresh } = unpacked()
+    return `${fresh ? 'unpacked' : 'found'} ${directory}`
+  },
+  application: (own) => run(unpacked(), own),
+})
+
+function unpacked(): Unpacked {
+  return unpack(release, () => Buffer.from(getRawAsset('app')))
+}
+
+function run({ directory }: Unpacked, own: readonly string[]): void {
+  const app = join(directory, 'app')
+  const entry = join(app, release.archive?.entry ?? '')
+  // `fork(file)`, `cluster` and `spawn(process.execPath, [file])` name a file of the application: be `node` for them
+  const asked = own[0] === undefined ? '' : resolve(own[0])
+  const isChild = asked.startsWith(app + sep) && existsSync(asked)
+  const isSuccessor = process.env[INHERITANCE] !== undefined
+  if (!isChild && !isSuccessor && process.env[PARENT] === String(process.ppid)) {
+    refuse(
+      `expected a file of the application to run, got ${JSON.stringify(own.slice(0, 3))}: it would be ${release.service} a second time`,
+      '`process.execPath` is this executable, not Node: it runs files of the application only',
+    )
+  }
+  if (isChild) noteStart({ argv: own, executable: process.execPath, isChild, configuration: null })
+  process.env[PARENT] = String(process.pid)
+  const main = isChild ? asked : entry
+  process.argv = [process.execPath, main, ...(isChild ? own.slice(1) : own)]
+  process.execArgv = [] // else `fork` would put ours in front of the script
+  if (!isChild && release.archive?.cwd === 'app') process.chdir(app)
+  const modules = process.getBuiltinModule('node:module') as typeof Module & { runMain(main: string): void }
+  modules.enableCompileCache(join(directory, 'cache'))
+  modules.runMain(main)
+}

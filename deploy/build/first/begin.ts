@@ -1,0 +1,77 @@
+// The first code of every release: looks at the first word and loads only what it asks for.
+// Must never break: `--version` answers before anything else is read; an operator's word runs our code only, and never loads
+// or unpacks the application; every other word reaches the application untouched.
+
+import { createRequire } from 'node:module'
+import { noteStart } from '../../../agent/first.ts'
+import { applyConfiguration, readConfiguration } from './configuration.ts'
+import type { BuiltRelease } from './release.ts'
+
+export interface Beginning {
+  release: BuiltRelease
+  /** path of the file that a release is */
+  executable: string
+  /** a CommonJS text that exports `runOperator(argv)` */
+  operator: () => string
+  /** unpacks, where there is something to unpack; resolves to what it did */
+  prepare: () => string
+  /** starts the application with its own arguments */
+  application: (own: readonly string[]) => void
+}
+
+/** Claimed where they are exactly the first word. `--` in front gives the application any word. */
+export const OPERATOR_WORDS: readonly string[] = [
+  'install',
+  'upgrade',
+  'rollback',
+  'status',
+  'uninstall',
+  'doctor',
+  'start',
+  'stop',
+  'rescue',
+  'healthcheck',
+  'backup',
+  'deploy',
+]
+
+export function begin({ release, executable, operator, prepare, application }: Beginning): void {
+  const argv = process.argv.slice(2)
+  const [first = ''] = argv
+  if (first === '--version') {
+    if (process.env['BATON_PREPARE'] === '1') prepare()
+    process.stdout.write(`${release.service} ${release.tag}\n`)
+  } else if (first === '--prepare') {
+    process.stdout.write(`${prepare()}\n`)
+  } else if (OPERATOR_WORDS.includes(first)) {
+    runOperator(operator(), argv)
+  } else {
+    start({ release, executable, argv, application })
+  }
+}
+
+function start({
+  release,
+  executable,
+  argv,
+  application,
+}: Pick<Beginning, 'release' | 'executable' | 'application'> & { argv: string[] }) {
+  // the exact words of a unit, of our supervisor and of the image; everybody else's `serve` is the application's
+  const byInstaller = argv[0] === 'serve' && argv[1] === '--config' && argv[2] !== undefined
+  const configuration = byInstaller ? readConfiguration(argv[2] ?? '') : null
+  noteStart({ argv, executable, isChild: false, configuration })
+  if (configuration !== null) applyConfiguration(configuration, release, argv[2] ?? '')
+  const own = byInstaller ? [...release.args, ...argv.slice(3)] : argv[0] === '--' ? argv.slice(1) : argv
+  application(own)
+}
+
+/** Compiled by hand: nothing of it is looked at in a process that serves. */
+function runOperator(text: string, argv: string[]): void {
+  const { compileFunction } = process.getBuiltinModule('node:vm')
+  const require = createRequire(process.execPath)
+  const inner = { exports: {} as { runOperator?: (argv: string[]) => Promise<number> } }
+  const names = ['exports', 'require', 'module', '__filename', '__dirname']
+  const script = compileFunction(text, names, { filename: 'operator.cjs' })
+  Reflect.apply(script, inner.exports, [inner.exports, require, inner, process.execPath, '/'])
+  void inner.exports.runOperator?.(argv).then((exitCode) => void (process.exitCode = exitCode))
+}

@@ -1,0 +1,23 @@
+// The beginning of kinds `bundle` and `script`: the application is a part of the same script, and is run only where it is meant.
+// The build writes the main script: `beginBundle(() => require(<entry>), () => <operator's text>)`.
+
+import { getAsset, isSea } from 'node:sea'
+import { begin } from './begin.ts'
+import type { BuiltRelease } from './release.ts'
+
+declare const __BATON_RELEASE__: string
+
+export function beginBundle(application: () => unknown, operator: () => string): void {
+  const release = JSON.parse(isSea() ? getAsset('release', 'utf8') : __BATON_RELEASE__) as BuiltRelease
+  const executable = isSea() ? process.execPath : (process.argv[1] ?? '')
+  begin({
+    release,
+    executable,
+    operator,
+    prepare: () => 'there is nothing to prepare',
+    application: (own) => {
+      process.argv = [process.execPath, executable, ...own]
+      void application()
+    },
+  })
+}

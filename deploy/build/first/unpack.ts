@@ -1,0 +1,252 @@
+// Unpacks the application of an executable, once for each content of it:
+//
+//   <directory of the executable>/.<service>/<first 16 of the archive's sha256>/   app/ complete tags/<tag> cache/
+//
+// named by the service, as the candidate, the executable and its backup share it. What is left where power fails: 1 to 3 a
+// `.partial-…` that nobody starts and a later unpacking removes; from 4 on the whole folder.
+// Must hold: what is started was written whole and flushed by us or by root, where nobody else can write.
+
+import {
+  chmodSync,
+  closeSync,
+  fsyncSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs'
+import { dirname, join } from 'node:path'
+import { type BuiltRelease, refuse } from './release.ts'
+
+export interface Unpacked {
+  /** what holds app/ and cache/ */
+  directory: string
+  fresh: boolean
+}
+
+const BLOCK = 512
+/** a partial folder this old whose process is gone is nobody's */
+const STALE_MS = 10 * 60_000
+const OTHERS_MAY_WRITE = 0o022
+
+/** Finds the unpacked folder or makes it; ends the process, with every reason, where there is no place for it. */
+export function unpack(release: BuiltRelease, archive: () => Buffer): Unpacked {
+  const { sha256 } = archiveOf(release)
+  const faults: string[] = []
+  for (const home of homesOf(release.service)) {
+    const directory = join(home, sha256.slice(0, 16))
+    try {
+      const found = look(home, directory, sha256)
+      if (!found) write(home, directory, release, archive)
+      noteTag(directory, release.tag)
+      return { directory, fresh: !found }
+    } catch (cause) {
+      faults.push(`${home}: ${reasonOf(cause)}`)
+    }
+  }
+  return refuse(
+    `there is no place to unpack ${release.service} ${release.tag}: ${faults.join('; ')}`,
+    'make one of these a directory that only this user can write, on a disk that has room and may run programs',
+  )
+}
+
+/** Where it may be unpacked, the best first. */
+function homesOf(service: string): string[] {
+  const { STATE_DIRECTORY, XDG_CACHE_HOME, HOME } = process.env
+  const state = STATE_DIRECTORY?.split(':')[0]
+  const cache = XDG_CACHE_HOME?.startsWith('/') ? XDG_CACHE_HOME : HOME?.startsWith('/') ? join(HOME, '.cache') : null
+  return [
+    join(dirname(process.execPath), `.${service}`),
+    ...(state?.startsWith('/') ? [join(state, '.unpacked')] : []),
+    ...(cache === null ? [] : [join(cache, service)]),
+  ]
+}
+
+/** Whether the whole application is there. Throws where something is there that must not be believed. */
+function look(home: string, directory: string, sha256: string): boolean {
+  if (!isOurs(home) || !isOurs(directory)) return false
+  let mark: string
+  try {
+    mark = readFileSync(join(directory, 'complete'), 'latin1')
+  } catch (cause) {
+    throw new Error(`${directory} has no mark of ours (${reasonOf(cause)})`, { cause })
+  }
+  if (mark.trim() !== sha256) throw new Error(`${directory} has the mark of another release`)
+  return true
+}
+
+/** False where there is nothing. Throws where others could have put it there, or could change it. */
+function isOurs(path: string): boolean {
+  const found = lstatSync(path, { throwIfNoEntry: false })
+  if (found === undefined) return false
+  const me = process.getuid?.() ?? 0
+  if (!found.isDirectory()) throw new Error(`${path} is not a directory`)
+  if (found.uid !== me && found.uid !== 0) throw new Error(`${path} belongs to user id ${found.uid}`)
+  if (found.mode & OTHERS_MAY_WRITE)
+    throw new Error(`${path} can be written by others (${(found.mode & 0o777).toString(8)})`)
+  return true
+}
+
+function write(home: string, directory: string, release: BuiltRelease, archive: () => Buffer): void {
+  const { sha256 } = archiveOf(release)
+  // not recursive: a parent that is not there is a wrong place (and under /proc a recursive one never comes back)
+  if (!isOurs(home)) makeHome(home)
+  removeStale(home)
+  const partial = join(home, `.partial-${process.pid}-${Date.now()}`)
+  mkdirSync(partial, { mode: 0o755 }) // 1
+  try {
+    const bytes = archive()
+    if (process.getBuiltinModule('node:crypto').hash('sha256', bytes) !== sha256)
+      throw new Error('the application inside this executable is damaged')
+    extract(bytes, join(partial, 'app')) // 2
+    tryAddons(join(partial, 'app'))
+    mkdirSync(join(partial, 'tags'))
+    writeFileSync(join(partial, 'complete'), `${sha256}\n`, { flush: true }) // 3
+    chmodSync(partial, 0o755)
+    flush(partial)
+    try {
+      renameSync(partial, directory) // 4
+    } catch (cause) {
+      // somebody else was first; theirs is the same, by its name and its mark
+      if (!['ENOTEMPTY', 'EEXIST'].includes(codeOf(cause)) || !look(home, directory, sha256)) throw cause
+    }
+    flush(home)
+  } finally {
+    rmSync(partial, { recursive: true, force: true })
+  }
+}
+
+function makeHome(home: string): void {
+  try {
+    mkdirSync(home, { mode: 0o755 })
+  } catch (cause) {
+    if (codeOf(cause) === 'ENOENT' && lstatSync(dirname(dirname(home)), { throwIfNoEntry: false })?.isDirectory()) {
+      mkdirSync(dirname(home), { mode: 0o700 }) // ~/.cache
+      mkdirSync(home, { mode: 0o755 })
+    } else if (codeOf(cause) !== 'EEXIST') throw cause
+  }
+  chmodSync(home, 0o755) // whatever the umask is
+  isOurs(home)
+}
+
+/** Every file, link and directory of the archive, each flushed. */
+function extract(tar: Buffer, into: string): void {
+  const directories = new Set<string>()
+  const make = (directory: string) => {
+    if (directories.has(directory)) return
+    mkdirSync(directory, { recursive: true })
+    directories.add(directory)
+  }
+  make(into)
+  let longName: string | null = null
+  let longLink: string | null = null
+  for (let at = 0; tar[at] !== 0 && at < tar.length;) {
+    const header = tar.subarray(at, at + BLOCK)
+    const size = Number.parseInt(textAt(header, 124, 12), 8)
+    const type = String.fromCharCode(header[156] ?? 0)
+    const body = tar.subarray(at + BLOCK, at + BLOCK + size)
+    at += BLOCK + Math.ceil(size / BLOCK) * BLOCK
+    if (type === 'x') {
+      const records = body.toString('utf8')
+      longName = /^\d+ path=(.*)$/m.exec(records)?.[1] ?? longName
+      longLink = /^\d+ linkpath=(.*)$/m.exec(records)?.[1] ?? longLink
+      continue
+    }
+    const path = join(into, longName ?? textAt(header, 0, 100))
+    make(dirname(path))
+    if (type === '2') symlinkSync(longLink ?? textAt(header, 157, 100), path)
+    else writeFile(path, body, Number.parseInt(textAt(header, 100, 8), 8))
+    longName = longLink = null
+  }
+  for (const directory of directories) flush(directory)
+}
+
+function writeFile(path: string, body: Buffer, mode: number): void {
+  const file = openSync(path, 'wx', mode)
+  try {
+    for (let done = 0; done < body.length;) done += writeSync(file, body, done, body.length - done)
+    fsyncSync(file)
+  } finally {
+    closeSync(file)
+  }
+}
+
+/** A place from which programs cannot be mapped (noexec) is no place for native addons: better to know now than at a request. */
+function tryAddons(app: string): void {
+  const elf = process.platform === 'linux' ? Buffer.from([0x7f, 0x45, 0x4c, 0x46]) : null
+  if (elf === null) return
+  for (const entry of readdirSync(app, { recursive: true, withFileTypes: true })) {
+    if (!entry.isFile() || !entry.name.endsWith('.node')) continue
+    try {
+      process.dlopen({ exports: {} }, join(entry.parentPath, entry.name))
+      return
+    } catch (cause) {
+      const why = reasonOf(cause)
+      // for another platform, or wanting something that only its own loader brings: the next one
+      if (!/failed to map segment|Operation not permitted|Permission denied/i.test(why)) continue
+      throw new Error(`programs cannot be loaded from there (is it mounted noexec?): ${why}`, { cause })
+    }
+  }
+}
+
+/** What a killed unpacking has left. */
+function removeStale(home: string): void {
+  for (const name of readdirSync(home)) {
+    const pid = Number(/^\.partial-(\d+)-/.exec(name)?.[1] ?? Number.NaN)
+    const path = join(home, name)
+    if (Number.isNaN(pid) || isAlive(pid)) continue
+    const { mtimeMs = Date.now() } = lstatSync(path, { throwIfNoEntry: false }) ?? {}
+    if (Date.now() - mtimeMs > STALE_MS) rmSync(path, { recursive: true, force: true })
+  }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch (cause) {
+    return codeOf(cause) === 'EPERM'
+  }
+}
+
+/** Which releases use the folder: it goes when none of them is left. It may be root's, and then it stays. */
+function noteTag(directory: string, tag: string): void {
+  try {
+    writeFileSync(join(directory, 'tags', tag), '', { flag: 'wx' })
+  } catch {
+    return
+  }
+}
+
+function archiveOf({ archive }: BuiltRelease): NonNullable<BuiltRelease['archive']> {
+  if (archive === undefined) throw new Error('this executable holds no application')
+  return archive
+}
+
+function flush(path: string): void {
+  const file = openSync(path, 'r')
+  try {
+    fsyncSync(file)
+  } finally {
+    closeSync(file)
+  }
+}
+
+function textAt(header: Buffer, from: number, length: number): string {
+  const end = header.indexOf(0, from)
+  return header.toString('utf8', from, end < 0 || end > from + length ? from + length : end)
+}
+
+function codeOf(cause: unknown): string {
+  return cause instanceof Error && 'code' in cause ? String(cause.code) : ''
+}
+
+function reasonOf(cause: unknown): string {
+  return cause instanceof Error ? cause.message : String(cause)
+}

@@ -1,0 +1,188 @@
+// What an author says about their application: `baton.config.json`, read once, every fault at once. `config.schema.json`
+// describes the same for editors.
+
+import { existsSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { isAbsolute, join, normalize } from 'node:path'
+import { BatonError, reasonOf, type ReleaseKind, serviceName } from '../../agent/words.ts'
+
+export interface Project {
+  /** absolute path of the application */
+  folder: string
+  service: string
+  kind: ReleaseKind
+  /** path of the main module; in kind `app` in the release, else in the folder */
+  entry: string
+  /** command line that makes what is packed; null: nothing is made */
+  build: string | null
+  /** path in the release -> path in the folder */
+  include: Record<string, string>
+  /** globs of paths in the release */
+  exclude: string[]
+  /** only what the entry reaches, as `@vercel/nft` sees it */
+  trace: boolean
+  cwd: 'keep' | 'app'
+  environment: Record<string, string>
+  args: string[]
+  healthPath: string | null
+  port: number
+  database: string | null
+  servers: number
+  feed: string | null
+  /** `/folder`, `user@host:/folder` or `github:owner/name` */
+  publish: string | null
+  /** image name without a tag */
+  image: string | null
+  /** number of the schema of the database, for release.json */
+  schema: number | null
+}
+
+export const CONFIG = 'baton.config.json'
+/** what `baton build` writes, and what never goes into a release */
+export const RELEASES_FOLDER = 'releases'
+const KINDS: readonly ReleaseKind[] = ['app', 'bundle', 'script']
+const ENVIRONMENT = { PORT: '{port}', HOST: '{host}', STATE_DIRECTORY: '{stateDirectory}', NODE_ENV: 'production' }
+
+/** Throws BatonError invalid_settings that lists every fault. */
+export async function readProject(folder: string): Promise<Project> {
+  const path = join(folder, CONFIG)
+  const text = await readFile(path, 'utf8').catch((cause: unknown) => {
+    throw new BatonError('invalid_settings', `reading ${path}: ${reasonOf(cause)}`, {
+      hint: '`baton init` writes one',
+      cause,
+    })
+  })
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch (cause) {
+    throw new BatonError('invalid_settings', `expected JSON in ${path}: ${reasonOf(cause)}`, { cause })
+  }
+  const project = parseProject(value, folder)
+  const entry = join(folder, project.entry)
+  if (project.kind !== 'app' && !existsSync(entry))
+    throw new BatonError('invalid_settings', `expected a file in \`entry\`, found none at ${entry}`)
+  return project
+}
+
+/** Pure. */
+export function parseProject(value: unknown, folder: string): Project {
+  const faults: string[] = []
+  const fields = record(value, 'the file', faults)
+  const known = ['$schema', ...Object.keys(PARTS)]
+  for (const key of Object.keys(fields)) {
+    if (!known.includes(key))
+      faults.push(`unknown setting \`${key.slice(0, 40)}\`, expected one of ${known.join(', ')}`)
+  }
+  const project = { folder } as Record<string, unknown>
+  for (const [key, read] of Object.entries(PARTS)) project[key] = read(fields[key], `\`${key}\``, faults)
+  if (faults.length > 0) throw new BatonError('invalid_settings', `${CONFIG} is not valid: ${faults.join('; ')}`)
+  return project as unknown as Project
+}
+
+type Read<T> = (value: unknown, name: string, faults: string[]) => T
+
+const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } = {
+  service(value, name, faults) {
+    if (typeof value === 'string' && value === serviceName(value)) return value
+    faults.push(`expected a name such as \`shop\` (a-z, 0-9, -, at most 31) in ${name}, got ${shown(value)}`)
+    return ''
+  },
+  kind: oneOf(KINDS, 'app'),
+  entry(value, name, faults) {
+    if (typeof value === 'string' && isBelow(value)) return normalize(value)
+    faults.push(`expected a path inside the folder in ${name}, got ${shown(value)}`)
+    return ''
+  },
+  build: textOr(null),
+  include(value, name, faults) {
+    if (value === undefined) return { '': '.' }
+    const include = record(value, name, faults)
+    for (const [to, from] of Object.entries(include)) {
+      if ((to !== '' && !isBelow(to)) || typeof from !== 'string' || (from !== '.' && !isBelow(from)))
+        faults.push(`expected paths inside the folder in ${name}, got ${shown({ [to]: from })}`)
+    }
+    return include as Record<string, string>
+  },
+  exclude: (value, name, faults) => [...texts(value, name, faults), RELEASES_FOLDER],
+  trace: (value, name, faults) => {
+    if (value !== undefined && typeof value !== 'boolean') faults.push(`expected true or false in ${name}`)
+    return value === true
+  },
+  cwd: oneOf(['keep', 'app'] as const, 'keep'),
+  environment(value, name, faults) {
+    const environment = value === undefined ? {} : record(value, name, faults)
+    for (const [variable, text] of Object.entries(environment)) {
+      if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(variable) || typeof text !== 'string')
+        faults.push(`expected variables with texts in ${name}, got ${shown({ [variable]: text })}`)
+    }
+    return value === undefined ? ENVIRONMENT : (environment as Record<string, string>)
+  },
+  args: texts,
+  healthPath(value, name, faults) {
+    if (value === undefined || value === null) return null
+    if (typeof value === 'string' && /^\/[!-~]*$/.test(value)) return value
+    faults.push(`expected a path such as \`/healthz\` in ${name}, got ${shown(value)}`)
+    return null
+  },
+  port: number(0, 65535, 8080),
+  database: (value, name, faults) => {
+    if (value === undefined || value === null) return null
+    if (typeof value === 'string' && isBelow(value)) return value
+    faults.push(`expected a path inside the state directory in ${name}, got ${shown(value)}`)
+    return null
+  },
+  servers: number(1, 16, 1),
+  feed: textOr(null),
+  publish: textOr(null),
+  image: textOr(null),
+  schema: (value, name, faults) =>
+    value === undefined || value === null ? null : number(0, 1e9, 0)(value, name, faults),
+}
+
+function oneOf<T extends string>(all: readonly T[], normal: T): Read<T> {
+  return (value, name, faults) => {
+    const found = value === undefined ? normal : all.find((one) => one === value)
+    if (found === undefined) faults.push(`expected ${all.join(' or ')} in ${name}, got ${shown(value)}`)
+    return found ?? normal
+  }
+}
+
+function textOr(normal: string | null): Read<string | null> {
+  return (value, name, faults) => {
+    if (value === undefined || value === null) return normal
+    if (typeof value === 'string' && value !== '' && value.length <= 4096) return value
+    faults.push(`expected a text in ${name}, got ${shown(value)}`)
+    return normal
+  }
+}
+
+function number(least: number, most: number, normal: number): Read<number> {
+  return (value, name, faults) => {
+    if (value === undefined) return normal
+    if (typeof value === 'number' && Number.isInteger(value) && value >= least && value <= most) return value
+    faults.push(`expected ${least} to ${most} in ${name}, got ${shown(value)}`)
+    return normal
+  }
+}
+
+function texts(value: unknown, name: string, faults: string[]): string[] {
+  if (value === undefined) return []
+  if (Array.isArray(value) && value.every((one) => typeof one === 'string')) return value
+  faults.push(`expected a list of texts in ${name}, got ${shown(value)}`)
+  return []
+}
+
+function record(value: unknown, name: string, faults: string[]): Record<string, unknown> {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>
+  faults.push(`expected an object in ${name}, got ${shown(value)}`)
+  return {}
+}
+
+function isBelow(path: string): boolean {
+  return path !== '' && !isAbsolute(path) && !path.includes('\0') && !normalize(path).split('/').includes('..')
+}
+
+function shown(value: unknown): string {
+  return (JSON.stringify(value) ?? 'nothing').slice(0, 80)
+}

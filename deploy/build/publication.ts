@@ -1,0 +1,42 @@
+// When a release says it was made, and from what: the commit's words, never the clock's.
+
+import { existsSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { BatonError } from '../../agent/words.ts'
+import { run } from '../lib/shell.ts'
+
+const NOTES_MAX_BYTES = 64 * 1024
+
+/** ISO 8601, UTC; null where there is no commit. https://reproducible-builds.org/docs/source-date-epoch/ */
+export async function publicationTime(folder: string, environment: NodeJS.ProcessEnv): Promise<string | null> {
+  const given = environment['SOURCE_DATE_EPOCH']
+  const seconds = given ?? (await git(folder, 'log', '-1', '--format=%ct'))
+  if (seconds === null || !/^[0-9]{1,12}$/.test(seconds)) {
+    if (given === undefined) return null
+    throw new BatonError('invalid_request', `expected seconds in SOURCE_DATE_EPOCH, got ${JSON.stringify(given)}`)
+  }
+  return new Date(Number(seconds) * 1000).toISOString()
+}
+
+/** 40 hex, or null where `folder` is no clone. */
+export async function commitOf(folder: string): Promise<string | null> {
+  const commit = await git(folder, 'rev-parse', 'HEAD')
+  return commit !== null && /^[0-9a-f]{40}$/.test(commit) ? commit : null
+}
+
+/** A text, or the text of the file that it names. */
+export async function readNotes(textOrFile: string): Promise<string> {
+  const isFile = textOrFile !== '' && !textOrFile.includes('\n') && existsSync(textOrFile)
+  const notes = isFile ? await readFile(textOrFile, 'utf8') : textOrFile
+  if (Buffer.byteLength(notes) <= NOTES_MAX_BYTES) return notes
+  throw new BatonError('invalid_request', `expected notes of at most ${NOTES_MAX_BYTES} bytes`)
+}
+
+async function git(folder: string, ...args: string[]): Promise<string | null> {
+  try {
+    const { exitCode, stdout } = await run(['git', '-C', folder, ...args], { allowFailure: true })
+    return exitCode === 0 && stdout.trim() !== '' ? stdout.trim() : null
+  } catch {
+    return null // no git on this machine
+  }
+}

@@ -1,0 +1,63 @@
+// One release of kind `bundle` whose main script is its own first code: bundle -> base -> inject -> check -> compress -> publish.
+// Must hold: the same commit and tag give the same bytes; nothing is published that did not run and say the tag.
+
+import { stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { parseTag } from '../../agent/words.ts'
+import { formatBytes, type Progress } from '../lib/progress.ts'
+import { type Base, prepareBase } from './base.ts'
+import { bundle } from './bundle.ts'
+import { PROJECT } from './place.ts'
+import { type PublishedRelease, type PublishOptions, publishRelease } from './publish.ts'
+import { checkVersion, injectBundle } from './sea.ts'
+import { temporaryDirectory } from './temporary.ts'
+
+export interface BuildOptions extends Omit<PublishOptions, 'executable'> {
+  /** absolute path of the module that is the executable's main */
+  entry: string
+}
+
+export interface BuiltRelease extends PublishedRelease {
+  node: string
+  stripped: boolean
+}
+
+export const DEFAULT_SERVICE = 'beacon'
+export const DEFAULT_ENTRY = join(PROJECT, 'deploy', 'executable.ts')
+
+export async function buildRelease(options: BuildOptions): Promise<BuiltRelease> {
+  const { tag, service, progress } = options
+  parseTag(tag)
+
+  progress.stage('bundle')
+  const script = await bundle({ entry: options.entry, define: definitions(service, tag) })
+  progress.end('done', formatBytes(script.length))
+
+  const base = await showBase(progress)
+
+  await using work = await temporaryDirectory(options.out)
+  const executable = join(work.path, 'executable')
+  progress.stage('inject')
+  await injectBundle(base, script, executable)
+  progress.end('done', formatBytes((await stat(executable)).size))
+
+  progress.stage('check', `${service} ${tag}`)
+  await checkVersion(executable, `${service} ${tag}`)
+
+  const published = await publishRelease({ ...options, executable })
+  return { ...published, node: base.version, stripped: base.stripped }
+}
+
+export function definitions(service: string, tag: string): Record<string, string> {
+  return { __BATON_SERVICE__: service, __BATON_TAG__: tag }
+}
+
+export async function showBase(progress: Progress): Promise<Base> {
+  progress.stage('base')
+  const base = await prepareBase()
+  const { before, after } = base.sizeBytes
+  const size = base.stripped ? `, ${formatBytes(before)} stripped to ${formatBytes(after)}` : ''
+  progress.end('done', `Node ${base.version}${size}`)
+  if (!base.stripped) progress.note('warning: there is no `strip` on this machine, the executable keeps its symbols')
+  return base
+}

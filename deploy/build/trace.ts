@@ -1,0 +1,43 @@
+// The smaller release, by choice: of the packages only what the entry reaches, as `@vercel/nft` sees it. A trace may miss what
+// is required by a computed name: that is why a build starts the application before it is published.
+
+import { createRequire } from 'node:module'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { BatonError } from '../../agent/words.ts'
+import type { ArchiveFile } from './archive.ts'
+import type { Project } from './project.ts'
+
+interface Tracer {
+  nodeFileTrace(
+    entries: string[],
+    options: { base: string; ts: boolean; mixedModules: boolean; readFile(path: string): Promise<string | null> },
+  ): Promise<{ fileList: Set<string> }>
+}
+
+export async function traced(project: Project, files: readonly ArchiveFile[]): Promise<ArchiveFile[]> {
+  const tracer = loadTracer(project.folder)
+  const { stripTypeScriptTypes } = process.getBuiltinModule('node:module')
+  const { fileList } = await tracer.nodeFileTrace([join(project.folder, project.entry)], {
+    base: project.folder,
+    ts: true,
+    mixedModules: true,
+    // it cannot read TypeScript, and says so only as a warning
+    readFile: async (path) => {
+      const text = await readFile(path, 'utf8').catch(() => null)
+      return text !== null && /\.[cm]?ts$/.test(path) ? stripTypeScriptTypes(text) : text
+    },
+  })
+  return files.filter(({ path }) => !path.startsWith('node_modules/') || fileList.has(path))
+}
+
+function loadTracer(folder: string): Tracer {
+  try {
+    return createRequire(join(folder, 'package.json'))('@vercel/nft') as Tracer
+  } catch (cause) {
+    throw new BatonError('unsupported_host', 'expected `@vercel/nft` in this project, for `trace`', {
+      hint: '`npm install --save-dev @vercel/nft`, or leave `trace` out',
+      cause,
+    })
+  }
+}

@@ -1,0 +1,100 @@
+// Starts what was built, as an installer would, in an empty place, and asks it: a green build of what does not start is worth
+// nothing. Must hold: whatever it does, it is ended and leaves nothing.
+
+import { type ChildProcess, spawn } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { mkdir, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { BatonError, reasonOf } from '../../agent/words.ts'
+import { statusOf } from '../lib/http.ts'
+import { formatDuration } from '../lib/progress.ts'
+import { provideNode } from './node.ts'
+import type { Project } from './project.ts'
+
+const START_MS = 60_000
+const STOP_MS = 10_000
+const SAID_MAX_CHARS = 2000
+
+/** What a person reads. Throws BatonError verify_failed with what the application said. */
+export async function tryOut(project: Project, executable: string, work: string): Promise<string> {
+  const [state, config] = [join(work, 'state'), join(work, 'config.json')]
+  await mkdir(state, { recursive: true })
+  const port = await freePort()
+  const password = randomBytes(16).toString('hex')
+  const settings = { dashboard: { password }, listen: { host: '127.0.0.1', port }, stateDirectory: state }
+  await writeFile(config, JSON.stringify(settings), { mode: 0o600 })
+  const startedAt = performance.now()
+  const child = spawn(executable, ['serve', '--config', config], {
+    cwd: state,
+    env: { ...process.env, STATE_DIRECTORY: state, BATON_NODE: await provideNode(), NODE_OPTIONS: '' },
+    stdio: ['ignore', 'pipe', 'pipe'],
+    detached: true,
+  })
+  let said = ''
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding('utf8').on('data', (text: string) => (said = (said + text).slice(-SAID_MAX_CHARS)))
+  let ended: string | null = null
+  child.once('error', (error) => (ended = error.message))
+  child.once('exit', (code, signal) => (ended = signal === null ? `exit code ${code}` : signal))
+  try {
+    const url = `http://127.0.0.1:${port}${project.healthPath ?? '/'}`
+    const answer = await answerOf(url, project.healthPath !== null, () => ended)
+    if (typeof answer === 'string') {
+      throw new BatonError(
+        'verify_failed',
+        `starting what was built: ${answer}; it said: ${said.trim() || 'nothing'}`,
+        {
+          hint: 'it is started in an empty directory with the variables of `environment` in baton.config.json; `--no-check` leaves this out',
+        },
+      )
+    }
+    const path = project.healthPath ?? '/'
+    return `serves ${path} with ${answer} after ${formatDuration(performance.now() - startedAt)}`
+  } finally {
+    await end(child, () => ended !== null)
+  }
+}
+
+/** The status, or why there is none. */
+async function answerOf(url: string, mustBeWell: boolean, ended: () => string | null): Promise<number | string> {
+  const deadline = Date.now() + START_MS
+  let last = 'no answer'
+  while (Date.now() < deadline) {
+    const why = ended()
+    if (why !== null) return `it ended with ${why}`
+    try {
+      const status = await statusOf(url, 3000)
+      if (status < 300 || (!mustBeWell && status < 500)) return status
+      last = `${url} answers ${status}`
+    } catch (error) {
+      last = reasonOf(error)
+    }
+    await sleep(50)
+  }
+  return `expected an answer from ${url} within ${START_MS / 1000} s, got ${last}`
+}
+
+async function end(child: ChildProcess, hasEnded: () => boolean): Promise<void> {
+  const gone = hasEnded() ? Promise.resolve() : once(child, 'exit')
+  const signal = (name: NodeJS.Signals) => {
+    try {
+      if (child.pid !== undefined) process.kill(-child.pid, name)
+    } catch {
+      return // nobody is left
+    }
+  }
+  signal('SIGTERM')
+  await Promise.race([gone, sleep(STOP_MS)])
+  signal('SIGKILL')
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  server.close()
+  return typeof address === 'object' && address !== null ? address.port : 0
+}

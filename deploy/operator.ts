@@ -1,0 +1,19 @@
+// What an operator's word does inside an executable. Travels as a text that is compiled when such a word is said: a service
+// that serves never looks at it.
+
+import { BUILD } from '../agent/service/build.ts'
+
+/** The exit code. Each word loads only what it is about. */
+export async function runOperator(argv: readonly string[]): Promise<number> {
+  const [first = '', ...rest] = argv
+  if (first === 'healthcheck') {
+    const { healthcheck } = await import('../agent/service/healthcheck.ts')
+    return await healthcheck(BUILD, rest, process.env)
+  }
+  if (first === 'backup') {
+    const { backup } = await import('../agent/service/backup.ts')
+    return await backup(BUILD, rest, process.env)
+  }
+  const { runCommand } = await import('./host/tree.ts')
+  return await runCommand([...argv])
+}
