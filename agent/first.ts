@@ -1,5 +1,5 @@
 // The door for the first code of a release, which must load next to nothing: three words and a note.
 
 export { INHERITANCE } from './handover/messages.ts'
-export type { OwnRelease } from './own-release.ts'
+export { type OwnRelease, ownRelease } from './own-release.ts'
 export { type InstallConfiguration, noteStart } from './own-start.ts'

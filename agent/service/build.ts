@@ -1,7 +1,7 @@
 // What this executable is: the words baked in by `deploy/build.ts`; in an executable of another author what its release says.
 // From source it is the reference service at v0.0.0.
 
-import { ownRelease } from '../own-release.ts'
+import { ownRelease } from '../first.ts'
 
 declare const __BATON_SERVICE__: string | undefined
 declare const __BATON_TAG__: string | undefined

@@ -3,8 +3,8 @@
 
 import { request as plain } from 'node:http'
 import { request as secure, type RequestOptions } from 'node:https'
-import { BatonError, reasonOf } from '../errors.ts'
-import { ownRelease } from '../own-release.ts'
+import { BatonError, reasonOf } from '../words.ts'
+import { ownRelease } from '../first.ts'
 import type { Build } from './build.ts'
 import { type Environment, type Listener, readSettings } from './config.ts'
 
