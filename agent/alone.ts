@@ -15,9 +15,9 @@ export interface OpenProbation {
 }
 
 /** Clears up after an interrupted process; the probation that this start has to stand, or null. Never throws: the service serves. */
-export async function recoverUnderLock(install: ManagedInstall): Promise<OpenProbation | null> {
+export async function recoverUnderLock(install: ManagedInstall, waitMs = 500): Promise<OpenProbation | null> {
   try {
-    const lock = await takeLock(install.disk, install.stateDirectory, 'the starting service', { waitMs: 500 })
+    const lock = await takeLock(install.disk, install.stateDirectory, 'the starting service', { waitMs })
     let probation: Probation | null = null
     try {
       probation = await recover(install)
@@ -43,7 +43,7 @@ export async function proveAlone(
   try {
     {
       await using _lock = lock
-      await beginProbation(install, probationMs)
+      if (probationMs > 0) await beginProbation(install, probationMs)
       await sleep(probationMs)
       const state = await install.journal.read()
       if (isStopping() || state.probation?.operationId !== operationId) return

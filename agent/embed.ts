@@ -53,7 +53,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     ? await openOwnInstall(settings, management.executable, management.receipt.feed)
     : null
 
-  const serving: Serving = { listeners: [], side: null }
+  const serving: Serving = { listeners: [], side: null, handingOver: null, isSettling: inheritance !== null }
   const life = makeLife(settings, serving)
   const updater =
     install === null || !management.managed

@@ -78,7 +78,12 @@ export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: 
 /** Closes the operation in flight: into the history, and into the bad releases where it was reverted. */
 export function finish(
   state: JournalState,
-  end: Pick<Operation, 'outcome' | 'error'> & { to?: string | null; handover?: Operation['handover'] },
+  end: Pick<Operation, 'outcome' | 'error'> & {
+    to?: string | null
+    handover?: Operation['handover']
+    /** it was reverted for what says nothing about the release */
+    isBlameless?: boolean
+  },
 ): void {
   const operation = state.operation
   if (operation === null || operation.outcome !== null) return
@@ -90,7 +95,7 @@ export function finish(
   state.history.unshift(structuredClone(operation))
   state.probation = null
   if (operation.to === null) return
-  if (operation.outcome === 'reverted') {
+  if (operation.outcome === 'reverted' && end.isBlameless !== true) {
     markBad(state, operation.to, operation.sha256, operation.error?.message ?? 'reverted')
   } else if (operation.outcome === 'updated') {
     state.bad = without(state.bad, operation.to, operation.sha256)

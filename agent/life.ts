@@ -3,7 +3,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { EXIT, reasonOf } from './errors.ts'
-import { askToClose } from './handover/connections.ts'
+import { askToClose, closeIdle } from './handover/connections.ts'
 import { closeListener, type Listener } from './handover/listeners.ts'
 import type { SuccessorSide } from './handover/successor.ts'
 import type { Settings } from './settings.ts'
@@ -13,13 +13,21 @@ export interface Serving {
   listeners: Listener[]
   /** what it is to its predecessor; null where it is nobody's successor */
   side: SuccessorSide | null
+  /** resolves when a handover to a successor is over and this process lives; null where none is going on */
+  handingOver: Promise<unknown> | null
+  /** a successor that has not ended the operation yet that has started it */
+  isSettling: boolean
 }
 
 export interface Life {
   isStopping(): boolean
   /** Stops accepting, lets requests in flight finish, and leaves with code 0. A second call does nothing. */
   stop(reason: string): Promise<void>
-  /** Calls the author's `onStop`, waits for it at most `stopMs`, and exits. */
+  /** aborts when this process is told to stop */
+  leaving: AbortSignal
+  /** Calls the author's `onStop` and waits for it at most `stopMs`: afterwards this process cannot serve. Never rejects. */
+  close(): Promise<void>
+  /** Closes and exits. */
   leave(code: number): Promise<never>
   /** SIGTERM and SIGINT stop; a second one, SECOND_SIGNAL_MS after the first or later, exits at once. */
   heedSignals(): void
@@ -31,9 +39,9 @@ export const SECOND_SIGNAL_MS = 1000
 export function makeLife(settings: Settings, serving: Serving): Life {
   const { log, onDrain, onStop } = settings
   const { drainMs, stopMs } = settings.update
-  let stopping = false
+  const leaving = new AbortController()
 
-  const leave = async (code: number): Promise<never> => {
+  const close = async (): Promise<void> => {
     const late = sleep(stopMs).then(() => {
       throw new Error(`expected it to settle within ${stopMs} ms`)
     })
@@ -42,13 +50,18 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     } catch (cause) {
       log({ event: 'warning', message: `the author's onStop: ${reasonOf(cause)}` })
     }
-    process.exit(code)
+  }
+  const leave = async (code: number): Promise<never> => {
+    await close()
+    return process.exit(code)
   }
   const stop = async (reason: string): Promise<void> => {
-    if (stopping) return
-    stopping = true
+    if (leaving.signal.aborted) return
     log({ event: 'stopping', signal: reason })
     serving.side?.stopping()
+    leaving.abort(reason)
+    // where a successor serves already, this process ends in the handover, when its connections have been given to it
+    await serving.handingOver
     // a predecessor on its way out has handed everything over: its successor goes on
     for (const listener of serving.listeners) closeListener(listener)
     onDrain()
@@ -66,7 +79,7 @@ export function makeLife(settings: Settings, serving: Serving): Life {
       })
     }
   }
-  return { isStopping: () => stopping, stop, leave, heedSignals }
+  return { isStopping: () => leaving.signal.aborted, leaving: leaving.signal, stop, close, leave, heedSignals }
 }
 
 /** Requests in flight may finish; connections that wait are told to go. */
@@ -74,9 +87,7 @@ async function finishRequests(listeners: Listener[], drainMs: number): Promise<v
   const deadline = Date.now() + drainMs
   for (const listener of listeners) askToClose(listener)
   while (Date.now() < deadline && listeners.some((listener) => listener.sockets.size > 0)) {
-    for (const { server } of listeners) {
-      if ('closeIdleConnections' in server) (server as { closeIdleConnections(): void }).closeIdleConnections()
-    }
+    for (const listener of listeners) closeIdle(listener)
     await sleep(20)
   }
 }

@@ -9,7 +9,6 @@ export type LogEvent =
       tag: string
       listeners: string[]
       managed: boolean
-      handover: 'full' | 'drain'
       missing: string[]
     }
   | { event: 'unmanaged'; reason: string }
@@ -27,7 +26,6 @@ export type LogEvent =
   | { event: 'drained'; moved: number; cut: number }
   | { event: 'reverting'; message: string }
   | { event: 'recovered'; message: string }
-  | { event: 'lossy'; message: string }
   | { event: 'stopping'; signal: string }
   | { event: 'warning'; message: string }
 
@@ -39,7 +37,7 @@ export function formatEvent(event: LogEvent): string {
     case 'serving': {
       const how = event.managed ? 'managed' : 'unmanaged'
       const lacks =
-        event.missing.length === 0 ? '' : `; connections drain instead of moving, missing: ${event.missing.join(', ')}`
+        event.missing.length === 0 ? '' : `; this Node cannot hand over, missing: ${event.missing.join(', ')}`
       return `serving ${event.tag} on ${event.listeners.join(', ')} (${how})${lacks}`
     }
     case 'unmanaged':
@@ -59,8 +57,6 @@ export function formatEvent(event: LogEvent): string {
       return `reverting: ${event.message}`
     case 'recovered':
       return `recovered: ${event.message}`
-    case 'lossy':
-      return `connections may be lost: ${event.message}`
     case 'stopping':
       return `stopping on ${event.signal}`
     case 'warning':

@@ -176,7 +176,7 @@ async function writeOutcome(
   operation.to = to ?? operation.to
   const state = await journal.change((now) => {
     now.operation = { ...structuredClone(operation), outcome: null }
-    finish(now, { outcome, error: told })
+    finish(now, { outcome, error: told, isBlameless: error?.members['blameless'] === true })
     if (error !== null && stages.isPublishedBad() && operation.to !== null) {
       markBad(now, operation.to, operation.sha256, error.message)
     }

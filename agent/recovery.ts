@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { isLeftover } from './disk.ts'
 import { finish, updateDirectory } from './journal.ts'
 import type { ManagedInstall } from './managed-install.ts'
-import type { Probation } from './state.ts'
+import type { Operation, Probation } from './state.ts'
 import { clearLeftovers, finishExchange } from './steps/swap.ts'
 
 /**
@@ -29,9 +29,10 @@ export async function recover(install: ManagedInstall): Promise<Probation | null
 /** The probation is stood: commits what is still open. */
 export async function settleProbation(install: ManagedInstall): Promise<void> {
   await install.disk.remove(install.places.former)
-  const state = await install.journal.change((now) =>
-    finish(now, { outcome: now.operation?.kind === 'rollback' ? 'rolled_back' : 'updated', error: null }),
-  )
+  const state = await install.journal.change((now) => {
+    if (now.operation !== null) now.operation.durations.restart ??= restSoFar(now.operation)
+    finish(now, { outcome: now.operation?.kind === 'rollback' ? 'rolled_back' : 'updated', error: null })
+  })
   const operation = state.operation
   if (operation === null) return
   install.log({
@@ -43,6 +44,12 @@ export async function settleProbation(install: ManagedInstall): Promise<void> {
     code: null,
     message: null,
   })
+}
+
+/** The stage that another process has begun: what the others have left of the whole. */
+function restSoFar({ startedAt, durations }: Operation): number {
+  const others = Object.values(durations).reduce((sum, ms) => sum + ms, 0)
+  return Math.max(0, Date.now() - Date.parse(startedAt) - others)
 }
 
 export async function closeInterrupted(install: ManagedInstall, why: string): Promise<void> {

@@ -1,15 +1,21 @@
 // The start of serving: as the first process of a service, or as the successor of one that is handing over.
 
+import { closeSync } from 'node:fs'
+
 import { proveAlone, recoverUnderLock } from './alone.ts'
 import { EXIT, reasonOf } from './errors.ts'
-import { missingInternals } from './handover/internals.ts'
-import { bind, isPortShared, type Listener, type ListenerSpec, makeListener } from './handover/listeners.ts'
+import { heldSockets } from './handover/door.ts'
+import { missingParts } from './handover/internals.ts'
+import { bind, type Listener, type ListenerSpec, makeListener } from './handover/listeners.ts'
 import type { Inheritance } from './handover/messages.ts'
 import { takeOver } from './handover/successor.ts'
 import { notifySystemd } from './handover/systemd.ts'
 import type { Life, Serving } from './life.ts'
 import type { ManagedInstall } from './managed-install.ts'
 import type { Settings } from './settings.ts'
+
+/** how long a predecessor that is gone may still seem to hold the lock */
+const LETTING_GO_MS = 10_000
 
 export interface ServeOptions {
   settings: Settings
@@ -30,21 +36,19 @@ export async function serve(specs: ListenerSpec[], options: ServeOptions): Promi
   life.heedSignals()
   if (inheritance === null) await serveFirst(specs, options)
   else await serveNext(specs, inheritance, options)
-  const missing = serving.listeners.flatMap(({ server }) => missingInternals(server))
   log({
     event: 'serving',
     tag,
     listeners: serving.listeners.map(({ address }) => address),
     managed: install !== null,
-    handover: missing.length === 0 ? 'full' : 'drain',
-    missing: [...new Set(missing)],
+    missing: missingParts(),
   })
 }
 
 async function serveFirst(specs: ListenerSpec[], options: ServeOptions): Promise<void> {
   const { settings, install, serving, life } = options
   const open = install === null ? null : await recoverUnderLock(install)
-  await bindAll(serving.listeners, specs, settings)
+  await bindAll(serving.listeners, specs)
   await notifySystemd([`MAINPID=${process.pid}`, 'READY=1', `STATUS=serving ${settings.tag}`])
   if (install === null || open === null) return
   void proveAlone(install, open, settings.update.probationMs, life.isStopping)
@@ -62,24 +66,24 @@ async function serveNext(specs: ListenerSpec[], inheritance: Inheritance, option
   if (install === null) return
   void serving.side?.ended.then(async (ending) => {
     await notifySystemd([`MAINPID=${process.pid}`, `STATUS=serving ${tag}`])
-    // by its word everything is written; else this process finishes the operation
-    if (ending === 'committed' || life.isStopping()) return
-    log({ event: 'warning', message: 'the predecessor died before it could commit; probation goes on alone' })
-    const open = await recoverUnderLock(install)
-    if (open !== null) await proveAlone(install, open, settings.update.probationMs, life.isStopping)
+    if (life.isStopping()) return
+    // The operation is this process's to end: by the predecessor's word the probation is stood, else it goes on here.
+    if (ending === 'orphaned') {
+      log({ event: 'warning', message: 'the predecessor is gone without a commit; probation goes on alone' })
+    }
+    const open = await recoverUnderLock(install, LETTING_GO_MS)
+    const leftMs = ending === 'committed' ? 0 : settings.update.probationMs
+    if (open !== null) await proveAlone(install, open, leftMs, life.isStopping)
+    serving.isSettling = false
   })
 }
 
-async function bindAll(listeners: Listener[], specs: ListenerSpec[], { log }: Settings): Promise<void> {
+async function bindAll(listeners: Listener[], specs: ListenerSpec[]): Promise<void> {
+  const held = heldSockets()
   for (const [index, listener] of listeners.entries()) {
     const spec = specs[index]
-    if (spec === undefined) continue
-    if (spec.path === undefined && (await isPortShared(spec.port ?? 0))) {
-      log({
-        event: 'lossy',
-        message: `another process listens on port ${spec.port} too; sharing it through SO_REUSEPORT loses connections when it closes, unless net.ipv4.tcp_migrate_req=1`,
-      })
-    }
-    await bind(listener, spec)
+    if (spec !== undefined) await bind(listener, spec, held.get(listener.key) ?? null)
+    held.delete(listener.key)
   }
+  for (const fd of held.values()) closeSync(fd)
 }

@@ -15,6 +15,8 @@ export interface UpdateSettings {
   readyMs?: number
   /** how long connections that cannot move may take to end; 0 to 3,600,000, default 30,000 */
   drainMs?: number
+  /** a response that still moves bytes then may take twice its age, at most this; 0 to 86,400,000, default 600,000 */
+  drainMaxMs?: number
   /** silence on a download after which it is broken off and resumed; 100 to 600,000, default 30,000 */
   stallMs?: number
   /** how long the author's `onStop` may take before the process exits all the same; 100 to 600,000, default 10,000 */
@@ -71,6 +73,7 @@ export const UPDATE_BOUNDS = {
   probationMs: [0, 3_600_000, 30_000],
   readyMs: [100, 600_000, 60_000],
   drainMs: [0, 3_600_000, 30_000],
+  drainMaxMs: [0, 86_400_000, 600_000],
   stallMs: [100, 600_000, 30_000],
   stopMs: [100, 600_000, 10_000],
   hangMs: [500, 600_000, 5_000],

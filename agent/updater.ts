@@ -3,11 +3,13 @@
 
 import { statusOf, versionReport } from './answers.ts'
 import { beginProbation } from './alone.ts'
-import { BatonError } from './errors.ts'
-import { type Handover, handOver } from './handover/predecessor.ts'
+import { BatonError, EXIT } from './errors.ts'
+import { startWith } from './handover/door.ts'
+import { handOver } from './handover/predecessor.ts'
+import { notifySystemd } from './handover/systemd.ts'
 import type { Life, Serving } from './life.ts'
 import type { Management } from './managed.ts'
-import { type ManagedInstall, noteTag } from './managed-install.ts'
+import type { ManagedInstall } from './managed-install.ts'
 import { begin, type Restart, type Running } from './operation.ts'
 import { ownArguments } from './own-start.ts'
 import type { Settings } from './settings.ts'
@@ -58,25 +60,34 @@ export interface UpdaterOptions {
 }
 
 export function makeUpdater(options: UpdaterOptions): Updater {
-  const { install, instance, life } = options
+  const { install, instance, life, serving } = options
   let running: Running | null = null
 
   const start = async (kind: Kind, tag: string | null): Promise<Operation> => {
     // what this process does itself, the lock would refuse too, but only after a look at the disk
-    if (running !== null && running.operation.outcome === null) throw inFlight(running)
-    let handover: Handover | null = null
+    if (running !== null && running.operation.outcome === null) throw inFlight(running.operation)
+    if (serving.isSettling) await refuseInherited(install)
+    let isClosed = false
+    const over = Promise.withResolvers<void>()
     const restart: Restart = async (to, operation) => {
-      handover = await handOverTo(to, operation, options)
-      return { open: handover.stopped }
+      serving.handingOver = over.promise
+      const close = async () => {
+        isClosed = true
+        await life.close()
+      }
+      await handOverTo(to, operation, options, close)
+      return { open: true } // told to stop in the middle of its probation: the next start goes on with it
     }
     const begun = await begin(install, { kind, tag, who: 'the service' }, restart)
     running = begun
-    void begun.done.then(async ({ outcome, placed }) => {
-      if (handover === null || outcome === 'reverted' || outcome === 'failed') return
-      if (handover.stopped) return await life.stop('the end of the successor')
-      await handover.commit()
-      if (placed !== null) await noteTag(install, placed)
-      await life.leave(0)
+    void begun.done.then(async ({ outcome }) => {
+      const wasHandingOver = serving.handingOver !== null
+      serving.handingOver = null
+      over.resolve()
+      const isReverted = outcome === 'reverted' || outcome === 'failed'
+      if (isClosed && isReverted) await startAnew(options)
+      if (isClosed) process.exit(EXIT.done)
+      if (wasHandingOver && !isReverted) await life.stop('the end of the successor')
     })
     return begun.operation
   }
@@ -96,14 +107,18 @@ export function makeUpdater(options: UpdaterOptions): Updater {
   }
 }
 
-/** Resolves when the successor has proved itself, or was stopped; rejects when this process serves again. */
-async function handOverTo(to: string, operation: Operation, options: UpdaterOptions): Promise<Handover> {
-  const { install, settings, serving } = options
+/** Does not return where the successor has proved itself; rejects when this process serves again, or has closed and must not. */
+async function handOverTo(
+  to: string,
+  operation: Operation,
+  { install, settings, serving, life }: UpdaterOptions,
+  close: () => Promise<void>,
+): Promise<void> {
   const report = { ...NO_HANDOVER }
   operation.handover = report
   await serving.side?.ended // a predecessor that has committed is about to exit: never three processes at once
-  return await handOver({
-    command: { file: install.places.executable, args: ownArguments() },
+  await handOver({
+    command: ownCommand(install),
     listeners: serving.listeners,
     service: settings.service,
     tag: to,
@@ -114,11 +129,32 @@ async function handOverTo(to: string, operation: Operation, options: UpdaterOpti
     onDrain: settings.onDrain,
     report,
     onAccepting: () => void beginProbation(install, settings.update.probationMs),
+    note: async () => {
+      await install.journal.change((state) => void (state.operation = structuredClone(operation)))
+    },
+    leaving: life.leaving,
+    close,
   })
 }
 
-function inFlight(running: Running): BatonError {
-  const { id, kind, startedAt } = running.operation
+/** The successor died when this process had closed its state: the previous executable is back in its place, and starts. */
+async function startAnew({ install, serving }: UpdaterOptions): Promise<void> {
+  const pid = await startWith(ownCommand(install), serving.listeners)
+  await notifySystemd([`MAINPID=${pid}`, 'STATUS=starting again'])
+}
+
+function ownCommand({ places }: ManagedInstall): { file: string; args: string[] } {
+  return { file: places.executable, args: ownArguments() }
+}
+
+/** The operation that has started this very process is this process's to end, which it may not have done yet. */
+async function refuseInherited({ journal }: ManagedInstall): Promise<void> {
+  const { operation } = await journal.read()
+  if (operation === null || operation.outcome !== null) return
+  throw inFlight(operation)
+}
+
+function inFlight({ id, kind, startedAt }: Operation): BatonError {
   return new BatonError('update_in_flight', `an operation is in flight: ${kind} ${id} since ${startedAt}`, {
     hint: 'wait until it has ended, `GET /admin/update/status` shows it',
     members: { operationId: id, heldSince: startedAt },

@@ -117,8 +117,7 @@ test('HTTP/2 sessions are told to go away: the stream in flight ends well, and n
   await new Promise((resolve) => server.once('request', resolve))
 
   stopAccepting(listener)
-  const nobody = () => Promise.reject(new Error('an HTTP/2 connection cannot be given away'))
-  const drained = await drain([listener], nobody, 5000, new AbortController().signal)
+  const drained = await drain([listener], NOBODY, { drainMs: 5000, drainMaxMs: 5000 }, new AbortController().signal)
   await Promise.all([goneAway, closed])
   assert.equal(drained, { moved: 0, cut: 0 })
   assert.is(text, 'answered /slow')
@@ -126,6 +125,9 @@ test('HTTP/2 sessions are told to go away: the stream in flight ends well, and n
 })
 
 test.run()
+
+/** has no listener that anything could be given to */
+const NOBODY = { has: () => false, give: () => Promise.reject(new Error('it has no such listener')) }
 
 interface Room extends AsyncDisposable {
   folder: string

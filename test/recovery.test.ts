@@ -23,7 +23,7 @@ const built = Promise.all(['v0.9.0', 'v1.0.0', 'v1.1.0', 'v1.2.0'].map((tag) => 
 
 /** The slowest first. */
 const PROMISES: Record<string, () => Promise<void>> = {
-  'a predecessor that is stopped at commit is ended by its successor': async () => {
+  'a predecessor that hangs in probation is ended by its successor': async () => {
     const update = { drainMs: 100, readyMs: 3000 }
     await using home = await served({ update })
     const { predecessor, operation } = await handedOver(home)
@@ -33,7 +33,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
     is((await ask(home.port ?? 0, 'GET', '/healthz', null)).status, 200, 'it serves meanwhile')
     await goesOn(home, operation, 'updated', 'v1.1.0')
     await gone
-    match(await home.output(), /did not leave .*is ended/)
+    match(await home.output(), /the predecessor \(pid \d+\) is ended: it gave no sign of life/)
   },
 
   'a predecessor that is killed in probation leaves a successor that finishes the operation': async () => {

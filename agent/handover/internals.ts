@@ -1,9 +1,10 @@
 // Every private part of Node that the handover needs, in this one file, each checked before it is used. Verified on Node
-// 26.10. Where one is missing the handover still works: connections drain instead of moving, and the log says what is missing.
+// 26.10. Where one is missing there are no managed updates: a handover that can do less than all of it would be a second
+// one to prove.
 
-import { Server as HttpServer } from 'node:http'
+import { Server as HttpServer, type ServerResponse } from 'node:http'
 import { Server as NetServer, type Socket } from 'node:net'
-import { openLibc } from './ffi.ts'
+import { hasDescriptors } from './descriptors.ts'
 
 interface ConnectionsList {
   /** parsers between two messages: nothing half-read */
@@ -22,7 +23,14 @@ interface PrivateSocket {
   _httpMessage?: object | null
   _server?: PrivateServer | null
   server?: PrivateServer | null
-  parser?: { unconsume?(): void } | null
+  parser?: PrivateParser | null
+}
+
+interface PrivateParser {
+  unconsume?(): void
+  execute?(bytes: Buffer): unknown
+  /** its callbacks, by the numbers that its class names */
+  [callback: number]: unknown
 }
 
 interface PrivateServer {
@@ -30,59 +38,16 @@ interface PrivateServer {
   _connections?: number
 }
 
-interface Descriptors {
-  duplicate(fd: number): number
-  keepFromChildren(fd: number): void
-}
-
-let descriptors: Descriptors | null | undefined
-
-/** `dup` and `fcntl` through node:ffi (26.1 and later, experimental), or null where there is none. */
-function loadDescriptors(): Descriptors | null {
-  if (descriptors !== undefined) return descriptors
-  try {
-    const { dup, fcntl } = openLibc({
-      dup: { arguments: ['i32'], return: 'i32' },
-      fcntl: { arguments: ['i32', 'i32', 'i32'], return: 'i32' },
-    })
-    if (dup === undefined || fcntl === undefined) throw new Error('no dup')
-    // fcntl is variadic: only on Linux are such arguments passed like any other
-    const [F_SETFD, FD_CLOEXEC, F_DUPFD_CLOEXEC] = [2, 1, 1030]
-    const linux = process.platform === 'linux'
-    descriptors = {
-      duplicate: (fd) => Number(linux ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : dup(fd)),
-      keepFromChildren: (fd) => void (linux && fcntl(fd, F_SETFD, FD_CLOEXEC)),
-    }
-  } catch {
-    descriptors = null
-  }
-  return descriptors
-}
-
-/** A second descriptor of the same socket, or null where Node cannot make one. */
-export function duplicate(fd: number): number | null {
-  const copy = loadDescriptors()?.duplicate(fd) ?? -1
-  return copy >= 0 ? copy : null
-}
-
-/** An inherited descriptor must not leak into every child that the service spawns: they would hold the port. */
-export function keepFromChildren(fd: number): void {
-  loadDescriptors()?.keepFromChildren(fd)
-}
-
-/** Names of what is missing on this Node for a full handover; empty on the versions we support. */
-export function missingInternals(server: unknown): string[] {
+/** Names of what is missing on this Node for a handover; empty on the versions we support. */
+export function missingParts(): string[] {
   const missing: string[] = []
-  if (loadDescriptors() === null) missing.push('node:ffi (no spare listener in the first process)')
-  if (server instanceof HttpServer && connectionsOf(server) === null) missing.push('http.Server connections list')
+  if (!hasDescriptors()) missing.push('node:ffi')
+  const server = new HttpServer()
+  server.emit('listening') // that is when it makes its list
+  if (connectionsOf(server) === null) missing.push('http.Server connections list')
+  server.close()
   if (typeof (server as PrivateServer)._connections !== 'number') missing.push('net.Server connection count')
   return missing
-}
-
-/** Descriptor of a listening server, or null. */
-export function listeningFd(server: NetServer): number | null {
-  const fd = (server as unknown as PrivateServer)._handle?.fd
-  return typeof fd === 'number' && fd >= 0 ? fd : null
 }
 
 /**
@@ -107,21 +72,26 @@ export function idleConnections(server: HttpServer, all: Iterable<Socket>): Sock
   return idle
 }
 
-/** Takes the socket out of its server, so that it can be sent. False, and nothing done, where Node lacks a part. */
-export function detach(socket: Socket): boolean {
+/**
+ * Takes the socket out of its server, so that it can be sent, and says what is left of its idle time (as in the message
+ * `connection`). Null, and nothing done, where Node lacks a part.
+ */
+export function detach(socket: Socket): { idleMs: number | null } | null {
   const inner = socket as unknown as PrivateSocket
   const { parser, _handle: handle } = inner
-  if (typeof parser?.unconsume !== 'function' || typeof handle?.readStop !== 'function') return false
+  if (typeof parser?.unconsume !== 'function' || typeof handle?.readStop !== 'function') return null
+  const idleMs = idleTimeLeft(socket)
   parser.unconsume()
   handle.readStop()
-  // Its timer belongs to the server that it leaves: where it waits for its turn to be sent, that would fire without a server.
+  // Its timers belong to the server that it leaves: where it waits for its turn to be sent, they would fire without a server.
   socket.setTimeout(0)
-  // Without these two lines Node keeps a register of sent sockets in the server and asks the successor about it.
+  clearTimeout(adopted.get(socket)?.timer)
+  // Without these lines Node keeps a register of sent sockets in the server and asks the successor about it.
   const server = inner.server
   if (typeof server?._connections === 'number') server._connections--
   inner.server = null
   inner._server = null
-  return true
+  return { idleMs }
 }
 
 /**
@@ -136,14 +106,95 @@ export function closerOf(socket: Socket): () => void {
   }
 }
 
-/** Gives a received socket to `server` as if it had accepted it. Must run in the tick in which the socket arrived. */
-export function adopt(server: NetServer, socket: Socket): void {
+interface Adopted {
+  /** in `performance.now()`; 0 for never */
+  until: number
+  timer: NodeJS.Timeout | undefined
+}
+
+/** Adopted between two requests: when they are to be closed where they stay silent. */
+const adopted = new WeakMap<Socket, Adopted>()
+
+/** A socket that Node has made from a descriptor reads at once: what another process is to read would be lost here. */
+export function stopReading(socket: Socket): void {
+  ;(socket as unknown as PrivateSocket)._handle?.readStop?.()
+}
+
+/**
+ * Gives a received socket to `server` as if it had accepted it. Must run in the tick in which the socket arrived. `idleMs` as
+ * in the message `connection`: of a connection that is new to it Node wants the headers at once, which would answer 408 to one
+ * that only waits between two requests.
+ */
+export function adopt(server: NetServer, socket: Socket, idleMs: number | null): void {
   const inner = socket as unknown as PrivateSocket
   const own = server as unknown as PrivateServer
   if (typeof own._connections === 'number') own._connections++
   inner.server = own
   inner._server = own
   server.emit('connection', socket)
+  if (idleMs === null) return
+  if (inner.parser) bringBetweenRequests(inner.parser)
+  const close = () => {
+    if (socket.bytesRead === 0) socket.destroy()
+  }
+  const timer = idleMs === 0 ? undefined : setTimeout(close, idleMs).unref()
+  adopted.set(socket, { until: idleMs === 0 ? 0 : performance.now() + idleMs, timer })
+  socket.once('close', () => clearTimeout(timer))
+}
+
+/**
+ * Makes a new parser one that has read a request and waits for the next: it reads one, and nobody hears of it. Nothing happens
+ * where Node lacks a part; then the connection is timed like a new one.
+ */
+function bringBetweenRequests(parser: PrivateParser): void {
+  const { kOnHeadersComplete, kOnMessageComplete } = parser.constructor as unknown as Record<string, unknown>
+  if (typeof parser.execute !== 'function') return
+  if (typeof kOnHeadersComplete !== 'number' || typeof kOnMessageComplete !== 'number') return
+  const [headers, message] = [parser[kOnHeadersComplete], parser[kOnMessageComplete]]
+  try {
+    parser[kOnHeadersComplete] = parser[kOnMessageComplete] = () => 0
+    parser.execute(Buffer.from('GET / HTTP/1.1\r\nHost: x\r\n\r\n'))
+  } finally {
+    parser[kOnHeadersComplete] = headers
+    parser[kOnMessageComplete] = message
+  }
+}
+
+/** What is left of the idle time of a connection between two requests; 0 for ever, null where it has never sent a byte. */
+function idleTimeLeft(socket: Socket): number | null {
+  if (socket.bytesRead === 0) {
+    const until = adopted.get(socket)?.until
+    return until === undefined || until === 0 ? (until ?? null) : Math.max(1, Math.round(until - performance.now()))
+  }
+  const whole = socket.timeout ?? 0
+  if (whole === 0) return 0
+  const probe = setTimeout(() => {}, 1)
+  clearTimeout(probe)
+  const symbol = Object.getOwnPropertySymbols(socket).find(({ description }) => description === 'timeout')
+  const own = symbol === undefined ? null : (socket as unknown as Record<symbol, unknown>)[symbol]
+  const [now, since] = [startOf(probe), startOf(own)]
+  return now === null || since === null ? whole : Math.max(1, Math.round(whole - (now - since)))
+}
+
+/** When a timer was started, in the clock of all timers. */
+function startOf(timer: unknown): number | null {
+  return (timer as { _idleStart?: number } | null)?._idleStart ?? null
+}
+
+/** The response that is being written on this connection, or null between two requests and on an upgraded one. */
+export function responseOf(socket: Socket): ServerResponse | null {
+  return ((socket as unknown as PrivateSocket)._httpMessage ?? null) as ServerResponse | null
+}
+
+/** Bytes that the client has sent, or that the kernel has taken for it. */
+export function bytesMoved(socket: Socket): number {
+  const queued = (socket as unknown as PrivateSocket)._handle?.writeQueueSize ?? 0
+  return socket.bytesRead + socket.bytesWritten - socket.writableLength - queued
+}
+
+/** The TCP connection below a TLS one. */
+export function belowTls(socket: Socket): Socket | null {
+  return (socket as unknown as { _parent?: Socket | null })._parent ?? null
 }
 
 function isQuiet(socket: Socket): boolean {

@@ -3,13 +3,14 @@
 // never polled: it is what the next successor inherits, and what this process listens on again after a revert.
 
 import { closeSync } from 'node:fs'
-import { chmod, readFile, rename, rm } from 'node:fs/promises'
-import { Server as HttpServer } from 'node:http'
+import { chmod, rename, rm } from 'node:fs/promises'
+import { type IncomingMessage, Server as HttpServer } from 'node:http'
 import { BoundSocket, type AddressInfo, connect, isIP, type Server, type Socket } from 'node:net'
 import { lookup } from 'node:dns/promises'
 import { randomBytes } from 'node:crypto'
 import { BatonError, reasonOf } from '../errors.ts'
-import { closeListenerOnly, duplicate, keepFromChildren, listeningFd } from './internals.ts'
+import { duplicate, keepFromChildren } from './descriptors.ts'
+import { belowTls, closeListenerOnly } from './internals.ts'
 
 export interface ListenerSpec {
   /** `node:http`, `node:https` or `node:http2` server that is not listening yet */
@@ -33,14 +34,22 @@ export interface Listener {
   backlog: number
   /** where it really listens, for people */
   address: string
-  /** descriptor of the same socket that nobody polls; null where Node could not make one */
+  /** descriptor of the same socket that nobody polls; null before it is bound, and where Node could not make one */
   spare: number | null
   /** whether connections can be given to a successor: plain HTTP/1.1 only */
   movable: boolean
-  /** every open connection */
+  /** every open connection; over TLS the secure one as soon as there is one */
   sockets: Set<Socket>
+  /** when the last request on a connection began, in `Date.now()` */
+  busySince: WeakMap<Socket, number>
   /** every open HTTP/2 session, to say GOAWAY to */
-  sessions: Set<{ close(): void }>
+  sessions: Set<Session>
+}
+
+/** The part of an HTTP/2 session that matters here. */
+export interface Session {
+  goaway(code: number, lastStreamId: number): void
+  close(): void
 }
 
 export interface InheritedListener {
@@ -68,22 +77,34 @@ export function makeListener(spec: ListenerSpec): Listener {
     spare: null,
     movable: server instanceof HttpServer,
     sockets: new Set(),
+    busySince: new WeakMap(),
     sessions: new Set(),
   }
-  server.on('connection', (socket: Socket) => {
+  const open = (socket: Socket) => {
     listener.sockets.add(socket)
     socket.once('close', () => listener.sockets.delete(socket))
+  }
+  server.on('connection', open)
+  server.on('secureConnection', (socket: Socket) => {
+    open(socket)
+    const below = belowTls(socket)
+    if (below !== null) listener.sockets.delete(below)
   })
-  server.on('session', (session: { close(): void; once(event: 'close', heard: () => void): void }) => {
+  server.on('request', ({ socket }: IncomingMessage) => listener.busySince.set(socket, Date.now()))
+  server.on('session', (session: Session & { once(event: 'close', heard: () => void): void }) => {
     listener.sessions.add(session)
     session.once('close', () => listener.sessions.delete(session))
   })
   return listener
 }
 
-/** First process: binds and listens. */
-export async function bind(listener: Listener, spec: ListenerSpec): Promise<void> {
+/** First process: listens on what was held for it, or else binds. */
+export async function bind(listener: Listener, spec: ListenerSpec, held: number | null = null): Promise<void> {
   try {
+    if (held !== null) {
+      listener.spare = duplicate(held)
+      return await listen(listener, held)
+    }
     if (spec.path === undefined) await bindPort(listener, spec)
     else await bindPath(listener, spec, spec.path)
   } catch (cause) {
@@ -102,14 +123,10 @@ export async function inherit(listener: Listener, inherited: InheritedListener):
 /** After a revert: listens again on the spare, and keeps a new one. */
 export async function listenAgain(listener: Listener): Promise<void> {
   const spare = listener.spare
+  if (listener.server.listening) return
   if (spare === null) throw new BatonError('undo_failed', `there is no spare of ${listener.key} to listen on again`)
   listener.spare = duplicate(spare)
   await listen(listener, spare)
-}
-
-/** The descriptor that a successor inherits. */
-export function inheritableFd(listener: Listener): number | null {
-  return listener.spare ?? listeningFd(listener.server)
 }
 
 export function stopAccepting(listener: Listener): void {
@@ -121,21 +138,6 @@ export function closeListener(listener: Listener): void {
   stopAccepting(listener)
   if (listener.spare !== null) closeSync(listener.spare)
   listener.spare = null
-}
-
-/** Whether another process listens on this port already: sharing it through SO_REUSEPORT works but is lossy. */
-export async function isPortShared(port: number): Promise<boolean> {
-  if (port === 0) return false
-  const wanted = `:${port.toString(16).toUpperCase().padStart(4, '0')}`
-  const tables = await Promise.all(
-    ['/proc/net/tcp', '/proc/net/tcp6'].map((path) => readFile(path, 'utf8').catch(() => '')),
-  )
-  return tables.some((table) =>
-    table.split('\n').some((line) => {
-      const [, local, , state] = line.trim().split(/\s+/)
-      return state === '0A' && local !== undefined && local.endsWith(wanted)
-    }),
-  )
 }
 
 async function bindPort(listener: Listener, spec: ListenerSpec): Promise<void> {

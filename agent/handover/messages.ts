@@ -1,61 +1,63 @@
-// What predecessor and successor say to each other over the IPC channel, and what the successor is told at its birth.
+// What predecessor and successor say to each other over the channel, and what the successor is told at its birth.
 
 import type { InheritedListener } from './listeners.ts'
 
-/** In the environment of a successor as JSON, under INHERITANCE. Holds no secret but the nonce, which dies with the handover. */
+/** In the environment of a successor as JSON, under INHERITANCE. Holds no secret. */
 export interface Inheritance {
-  /** proves on the private socket that it is this very successor that answers */
-  nonce: string
   operationId: string
   listeners: InheritedListener[]
-  /** folder of mode 0700 for the private socket */
-  privateDirectory: string
   predecessor: { pid: number; startTime: string | null }
-  /** milliseconds after which a silent predecessor counts as stuck */
+  /** milliseconds after which a predecessor that lives but does not commit counts as stuck */
   patienceMs: number
+  /** a predecessor that gives no sign of life for so long hangs */
+  hangMs: number
 }
 
 export const INHERITANCE = 'BATON_INHERITANCE'
 
-/** Path on the private socket only, never on a public one. */
+/** Path on private connections only, never on a public one. */
 export const PROBE_PATH = '/.baton/probe'
 
 export interface ProbeAnswer {
   service: string
   tag: string
-  nonce: string
   pid: number
 }
 
-export type ToSuccessor = { type: 'accept' } | { type: 'connection'; listener: number; id: number } | { type: 'commit' }
+/** What a TLS server needs so that the sessions that another process has begun can be resumed. */
+export interface Tickets {
+  listener: string
+  /** 48 bytes, base64 */
+  keys: string
+}
+
+export type ToSuccessor =
+  | { type: 'accept'; tickets: Tickets[] }
+  /** with one end of a pair of sockets: a request of the predecessor's own will come on it */
+  | { type: 'ask' }
+  /** with a client's connection. `idleMs`: what is left of its idle time, 0 for ever; null where it has never sent a byte */
+  | { type: 'connection'; listener: string; id: number; idleMs: number | null }
+  | { type: 'alive' }
+  | { type: 'commit' }
 
 export type ToPredecessor =
-  | { type: 'hello' }
+  /** keys of all its listeners: what it does not name cannot be given to it */
+  | { type: 'hello'; listeners: string[] }
   | { type: 'ready' }
   | { type: 'alive' }
   | { type: 'adopted'; id: number }
   | { type: 'failed'; message: string }
   | { type: 'stopping' }
+  /** from now on the successor answers for the operation: it ends it as soon as the predecessor is gone */
   | { type: 'committed' }
 
-/** null for anything that is not one of ours: other code in the process may use the channel too. */
-export function asToPredecessor(message: unknown): ToPredecessor | null {
-  return isTyped(message, ['hello', 'ready', 'alive', 'adopted', 'failed', 'stopping', 'committed'])
-    ? (message.baton as ToPredecessor)
-    : null
-}
-
-export function asToSuccessor(message: unknown): ToSuccessor | null {
-  return isTyped(message, ['accept', 'connection', 'commit']) ? (message.baton as ToSuccessor) : null
-}
-
-/** The envelope that tells our messages from the author's. */
-export function envelope<T extends ToSuccessor | ToPredecessor>(message: T): { baton: T } {
-  return { baton: message }
-}
-
-function isTyped(message: unknown, types: string[]): message is { baton: { type: string } } {
-  if (typeof message !== 'object' || message === null || !('baton' in message)) return false
-  const inner = message.baton
-  return typeof inner === 'object' && inner !== null && 'type' in inner && types.includes(String(inner.type))
-}
+export const TO_SUCCESSOR = ['accept', 'ask', 'connection', 'alive', 'commit'] as const satisfies ToSuccessor['type'][]
+export const TO_PREDECESSOR = [
+  'hello',
+  'ready',
+  'alive',
+  'adopted',
+  'failed',
+  'stopping',
+  'committed',
+] as const satisfies ToPredecessor['type'][]

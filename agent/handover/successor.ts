@@ -1,25 +1,19 @@
-// The new process's side of a handover. It opens its state, serves its real handler on a private socket only, and accepts
-// on the shared sockets when the predecessor has seen that it is what it should be. Until commit it shows that it lives.
+// The new process's side of a handover. It opens its state, serves its real handler to its predecessor only, and accepts on the
+// shared sockets when that has seen that it is what it should be. Until commit it shows that it lives; and where the predecessor
+// dies or hangs, at whatever moment, it goes on alone.
 
 import { closeSync } from 'node:fs'
-import { chmod, rm } from 'node:fs/promises'
-import { createServer, type Server as HttpServer } from 'node:http'
-import type { Socket } from 'node:net'
-import { join } from 'node:path'
 import { BatonError, reasonOf } from '../errors.ts'
 import type { Log } from '../log.ts'
 import { isAlive } from '../process.ts'
-import { adopt, keepFromChildren } from './internals.ts'
+import { type Channel, channelToParent } from './channel.ts'
+import { keepFromChildren } from './descriptors.ts'
+import { adopt } from './internals.ts'
+import { ALIVE_EVERY_MS, type Life, lifeOf, watch } from './life.ts'
 import { bind, inherit, type InheritedListener, type Listener, type ListenerSpec } from './listeners.ts'
-import {
-  asToSuccessor,
-  envelope,
-  type Inheritance,
-  INHERITANCE,
-  PROBE_PATH,
-  type ProbeAnswer,
-  type ToPredecessor,
-} from './messages.ts'
+import { type Inheritance, INHERITANCE, TO_SUCCESSOR, type ToPredecessor, type ToSuccessor } from './messages.ts'
+import { privateServer } from './private.ts'
+import { takeTickets } from './tickets.ts'
 
 /** How the predecessor left: `committed` by its word, or `orphaned`: it died or had to be ended before it could say so. */
 export type Ending = 'committed' | 'orphaned'
@@ -34,13 +28,14 @@ export interface SuccessorOptions {
 }
 
 export interface SuccessorSide {
-  /** resolves when the predecessor has left */
+  /** resolves when the predecessor is gone: this process answers for the operation */
   ended: Promise<Ending>
   /** Tells the predecessor that this stop is wanted, not a failure. */
   stopping(): void
 }
 
-const ALIVE_EVERY_MS = 500
+type Upwards = Channel<ToPredecessor, ToSuccessor>
+
 const PREDECESSOR_EXIT_MS = 10_000
 
 /** What this process inherits, or null where it is the first of its service. Takes it out of the environment. */
@@ -63,25 +58,57 @@ export function readInheritance(): Inheritance | null {
 
 /** Resolves when this process accepts connections. Rejects where it cannot; the predecessor is told and the caller exits. */
 export async function takeOver(options: SuccessorOptions): Promise<SuccessorSide> {
+  const up: Upwards | null = channelToParent(TO_SUCCESSOR)
+  if (up === null) throw new BatonError('unexpected', 'there is no channel to a predecessor')
   try {
-    return await introduceOneself(options)
+    return await introduceOneself(up, options)
   } catch (cause) {
-    await tell({ type: 'failed', message: reasonOf(cause) })
+    await up.tell({ type: 'failed', message: reasonOf(cause) })
     throw cause
   }
 }
 
-async function introduceOneself(options: SuccessorOptions): Promise<SuccessorSide> {
-  const { inheritance, listeners, specs, log } = options
-  const { predecessor } = inheritance
-  const byKey = new Map(inheritance.listeners.map((inherited) => [inherited.key, inherited]))
-  const disconnected = new Promise<void>((resolve) => {
-    if (!process.connected) return resolve() // it has died already, while this process was starting
-    process.once('disconnect', () => resolve())
-  })
-  const accept = receive(listeners)
+async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise<SuccessorSide> {
+  const { inheritance, listeners, log } = options
+  const { predecessor, hangMs, patienceMs } = inheritance
+  const life = lifeOf(predecessor.pid)
+  const heard = receive(up, life, options)
+  const hung = watch(life, hangMs)
+  const stuck = deadline(patienceMs)
+  const alone = Promise.race([
+    up.closed,
+    hung.rejects.catch((cause: unknown) => end(predecessor, `it ${reasonOf(cause).replace(/^it /, '')}`, log)),
+    stuck.passes.then(() => end(predecessor, `it did not commit within ${patienceMs} ms`, log)),
+  ])
 
   // what is not inherited is bound before the predecessor is told anything: it may fail
+  const inherited = await sortOut(options)
+  await up.tell({ type: 'hello', listeners: listeners.map(({ key }) => key) })
+  const alive = setInterval(() => void up.tell({ type: 'alive' }), ALIVE_EVERY_MS)
+  // A predecessor that dies now leaves nobody to serve: the sockets are here, so go on alone.
+  await Promise.race([heard.accepted, alone])
+  for (const [listener, own] of inherited) await inherit(listener, own)
+  await up.tell({ type: 'ready' })
+
+  const ended = Promise.race([heard.committed.then(() => true), alone.then(() => false)]).then(
+    async (isCommitted): Promise<Ending> => {
+      if (isCommitted) {
+        await up.tell({ type: 'committed' })
+        await Promise.race([up.closed, deadline(PREDECESSOR_EXIT_MS).passes])
+        if (isAlive(predecessor.pid, predecessor.startTime)) await seeOff(predecessor, log)
+      } else await seeOff(predecessor, log)
+      clearInterval(alive)
+      hung[Symbol.dispose]()
+      stuck[Symbol.dispose]()
+      return isCommitted ? 'committed' : 'orphaned'
+    },
+  )
+  return { ended, stopping: () => void up.tell({ type: 'stopping' }) }
+}
+
+/** The listeners that this process inherits, with what it inherits; the others are bound, and what it has no use for is closed. */
+async function sortOut({ inheritance, listeners, specs }: SuccessorOptions): Promise<[Listener, InheritedListener][]> {
+  const byKey = new Map(inheritance.listeners.map((inherited) => [inherited.key, inherited]))
   const inherited: [Listener, InheritedListener][] = []
   for (const [index, listener] of listeners.entries()) {
     const own = byKey.get(listener.key)
@@ -90,55 +117,38 @@ async function introduceOneself(options: SuccessorOptions): Promise<SuccessorSid
     else if (spec !== undefined) await bind(listener, spec)
     byKey.delete(listener.key)
   }
-  for (const { accept: one, spare } of byKey.values()) for (const fd of [one, spare]) closeSync(fd)
-
-  const closePrivate = await servePrivately(options)
-  await tell({ type: 'hello' })
-  // A predecessor that dies now leaves nobody to serve: the sockets are here, so go on alone.
-  await Promise.race([accept.accepted, disconnected])
-  for (const [listener, own] of inherited) await inherit(listener, own)
-  await tell({ type: 'ready' })
-
-  const alive = setInterval(() => void tell({ type: 'alive' }), ALIVE_EVERY_MS)
-  const patience = new AbortController()
-  const stuck = new Promise<'stuck'>((resolve) => {
-    const timer = setTimeout(() => resolve('stuck'), inheritance.patienceMs)
-    timer.unref()
-    patience.signal.addEventListener('abort', () => clearTimeout(timer))
-  })
-  const ended = Promise.race([
-    accept.committed.then(() => 'committed' as const),
-    disconnected.then(() => 'orphaned' as const),
-    stuck,
-  ]).then(async (how): Promise<Ending> => {
-    clearInterval(alive)
-    patience.abort()
-    if (how === 'committed') await tell({ type: 'committed' })
-    await seeOff(predecessor, how === 'stuck' ? 0 : PREDECESSOR_EXIT_MS, log)
-    await closePrivate()
-    return how === 'committed' ? 'committed' : 'orphaned'
-  })
-  return { ended, stopping: () => void tell({ type: 'stopping' }) }
+  for (const { accept, spare } of byKey.values()) for (const fd of [accept, spare]) closeSync(fd)
+  return inherited
 }
 
-/** Registered once and at once, so that no message and no socket comes too early. */
-function receive(listeners: Listener[]): { accepted: Promise<void>; committed: Promise<void> } {
+/** Heard once and at once, so that no message and no socket comes too early. */
+function receive(
+  up: Upwards,
+  life: Life,
+  options: SuccessorOptions,
+): { accepted: Promise<void>; committed: Promise<void> } {
+  const byKey = new Map(options.listeners.map((listener) => [listener.key, listener]))
+  const own = privateServer(options.listeners, options)
   const accepted = Promise.withResolvers<void>()
   const committed = Promise.withResolvers<void>()
-  process.on('message', (raw, handle) => {
-    const message = asToSuccessor(raw)
-    if (message === null) return
+  up.hear((message, socket) => {
+    life.sign()
     switch (message.type) {
       case 'accept':
+        for (const { listener, keys } of message.tickets) takeTickets(byKey.get(listener), keys)
         return accepted.resolve()
-      case 'commit':
-        return committed.resolve()
+      case 'ask':
+        return void (socket !== null && own.emit('connection', socket))
       case 'connection': {
         // the socket is missing where its client hung up on the way
-        const listener = listeners[message.listener]
-        if (handle !== undefined && listener !== undefined) adopt(listener.server, handle as Socket)
-        return void tell({ type: 'adopted', id: message.id })
+        const listener = byKey.get(message.listener)
+        if (socket !== null && listener !== undefined) adopt(listener.server, socket, message.idleMs)
+        return void up.tell({ type: 'adopted', id: message.id })
       }
+      case 'alive':
+        return
+      case 'commit':
+        return committed.resolve()
       default:
         return message satisfies never
     }
@@ -146,39 +156,20 @@ function receive(listeners: Listener[]): { accepted: Promise<void>; committed: P
   return { accepted: accepted.promise, committed: committed.promise }
 }
 
-/** The author's own handler on a socket that only the predecessor can reach. */
-async function servePrivately(options: SuccessorOptions): Promise<() => Promise<void>> {
-  const { inheritance, listeners, service, tag } = options
-  const real = listeners.find((listener) => listener.movable) ?? listeners[0]
-  const server: HttpServer = createServer((request, response) => {
-    if (request.url !== PROBE_PATH) {
-      real?.server.emit('request', request, response)
-      return
-    }
-    const answer: ProbeAnswer = { service, tag, nonce: inheritance.nonce, pid: process.pid }
-    response.setHeader('Content-Type', 'application/json')
-    response.end(JSON.stringify(answer))
-  })
-  const path = join(inheritance.privateDirectory, 'probe.sock')
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject)
-    server.listen(path, resolve)
-  })
-  await chmod(path, 0o600)
-  return async () => {
-    server.close()
-    server.closeAllConnections()
-    // the predecessor's to remove, but it may not have lived to do so
-    await rm(inheritance.privateDirectory, { recursive: true, force: true })
+type Predecessor = Inheritance['predecessor']
+
+/** Waits for a predecessor that is leaving, and ends it where it does not: two processes must not serve for ever. */
+async function seeOff(predecessor: Predecessor, log: Log): Promise<void> {
+  const until = Date.now() + PREDECESSOR_EXIT_MS
+  while (isAlive(predecessor.pid, predecessor.startTime)) {
+    if (Date.now() > until) return end(predecessor, `it did not leave within ${PREDECESSOR_EXIT_MS} ms`, log)
+    await new Promise((resolve) => setTimeout(resolve, 10))
   }
 }
 
-/** Waits for the predecessor to leave and ends it where it does not: two processes must not serve for ever. */
-async function seeOff({ pid, startTime }: Inheritance['predecessor'], graceMs: number, log: Log): Promise<void> {
-  const deadline = Date.now() + graceMs
-  while (isAlive(pid, startTime) && Date.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 20))
+function end({ pid, startTime }: Predecessor, why: string, log: Log): void {
   if (!isAlive(pid, startTime)) return
-  log({ event: 'warning', message: `the predecessor (pid ${pid}) did not leave within ${graceMs} ms and is ended` })
+  log({ event: 'warning', message: `the predecessor (pid ${pid}) is ended: ${why}` })
   try {
     process.kill(pid, 'SIGKILL')
   } catch (cause) {
@@ -186,9 +177,9 @@ async function seeOff({ pid, startTime }: Inheritance['predecessor'], graceMs: n
   }
 }
 
-function tell(message: ToPredecessor): Promise<void> {
-  return new Promise((resolve) => {
-    if (process.send === undefined || !process.connected) return resolve()
-    process.send(envelope(message), undefined, {}, () => resolve())
-  })
+function deadline(ms: number): Disposable & { passes: Promise<void> } {
+  const { promise, resolve } = Promise.withResolvers<void>()
+  const timer = setTimeout(resolve, ms)
+  timer.unref()
+  return { passes: promise, [Symbol.dispose]: () => clearTimeout(timer) }
 }

@@ -1,0 +1,146 @@
+// The successor as its predecessor sees it: born with the listening sockets, followed through what it says and whether it
+// lives, and ended where it must not go on.
+
+import { type ChildProcess, spawn } from 'node:child_process'
+import type { Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { reasonOf } from '../errors.ts'
+import { isAlive, startTimeOf } from '../process.ts'
+import { type Channel, channelToChild } from './channel.ts'
+import { closerOf, stopReading } from './internals.ts'
+import { ALIVE_EVERY_MS, type Life, lifeOf } from './life.ts'
+import type { Listener } from './listeners.ts'
+import { type Inheritance, INHERITANCE, TO_PREDECESSOR, type ToPredecessor, type ToSuccessor } from './messages.ts'
+
+export interface Command {
+  file: string
+  args: string[]
+}
+
+export interface Successor {
+  pid: number
+  life: Life
+  /** resolves once, with the reason, when it has exited or could not be started */
+  gone: Promise<string>
+  /** looks at this moment, not at what was heard of it */
+  isAlive(): boolean
+  /** It was told to stop, by a person or a supervisor. Where it is dead, what it said last is heard first. */
+  isStopping(): Promise<boolean>
+  tell(message: ToSuccessor): Promise<boolean>
+  /** resolves when a message of this type has come; rejects when the successor is gone first */
+  heard<T extends ToPredecessor['type']>(type: T): Promise<Extract<ToPredecessor, { type: T }>>
+  /** whether it has the listener of this key */
+  has(key: string): boolean
+  /** takes one end of a pair of sockets, on which a request will come */
+  takeQuestion(far: Socket): Promise<boolean>
+  /** Resolves to true when it has adopted the connection; else that is closed. */
+  takeConnection(listener: string, socket: Socket, idleMs: number | null): Promise<boolean>
+  /** Kills it, hung or not, and waits until the kernel has taken it away: nobody else must accept. */
+  end(): Promise<void>
+}
+
+/** spawn, never fork: a single executable that forks itself runs its own main with a shifted argv. */
+export function spawnSuccessor(
+  { file, args }: Command,
+  listeners: Listener[],
+  told: Omit<Inheritance, 'listeners' | 'predecessor'>,
+): Successor {
+  const descriptors: number[] = []
+  const inheritance: Inheritance = {
+    ...told,
+    listeners: listeners.map(({ key, spare }) => {
+      if (spare === null) throw new Error(`the listening socket of ${key} has no spare`)
+      // twice: one to accept on, and the spare that stays behind when that one is closed
+      const accept = 3 + descriptors.length
+      descriptors.push(spare, spare)
+      return { key, accept, spare: accept + 1 }
+    }),
+    predecessor: { pid: process.pid, startTime: startTimeOf(process.pid) },
+  }
+  const child = spawn(file, args, {
+    stdio: ['ignore', 'inherit', 'inherit', ...descriptors, 'ipc'],
+    env: { ...process.env, [INHERITANCE]: JSON.stringify(inheritance) },
+    // its own session: a Ctrl-C meant for the predecessor's terminal group must not kill the successor
+    detached: true,
+    serialization: 'json',
+  })
+  return follow(child, channelToChild<ToSuccessor, ToPredecessor>(child, TO_PREDECESSOR))
+}
+
+function follow(child: ChildProcess, channel: Channel<ToSuccessor, ToPredecessor>): Successor {
+  const pid = child.pid ?? 0
+  const startTime = startTimeOf(pid)
+  const life = lifeOf(pid)
+  const awaited = new Map<string, (message: ToPredecessor) => void>()
+  const came = new Map<string, ToPredecessor>()
+  const acknowledgements = new Map<number, (isAdopted: boolean) => void>()
+  let lastId = 0
+  let failure: string | null = null
+  const gone = new Promise<string>((resolve) => {
+    child.on('error', (error) => resolve(`it could not be started: ${reasonOf(error)}`))
+    child.once('exit', (code, signal) => {
+      resolve(failure ?? (signal === null ? `it exited with code ${code}` : `it was ended by ${signal}`))
+    })
+  })
+  const alive = setInterval(() => void channel.tell({ type: 'alive' }), ALIVE_EVERY_MS)
+  void gone.then(() => {
+    clearInterval(alive)
+    for (const acknowledge of acknowledgements.values()) acknowledge(false)
+  })
+  channel.hear((message) => {
+    life.sign()
+    if (message.type === 'adopted') return acknowledgements.get(message.id)?.(true)
+    if (message.type === 'failed') failure = `it says: ${message.message.slice(0, 2000)}`
+    came.set(message.type, message)
+    awaited.get(message.type)?.(message)
+  })
+  const lives = () => child.exitCode === null && child.signalCode === null && isAlive(pid, startTime)
+  return {
+    pid,
+    life,
+    gone,
+    isAlive: lives,
+    async isStopping() {
+      if (!lives()) await Promise.race([channel.closed, sleep(1000, undefined, { ref: false })])
+      return came.has('stopping')
+    },
+    tell: (message) => channel.tell(message),
+    heard: async <T extends ToPredecessor['type']>(type: T) => {
+      const message = new Promise<ToPredecessor>((resolve) => {
+        const already = came.get(type)
+        if (already === undefined) awaited.set(type, resolve)
+        else resolve(already)
+      })
+      return (await Promise.race([message, gone.then(rejected)])) as Extract<ToPredecessor, { type: T }>
+    },
+    has(key) {
+      const hello = came.get('hello')
+      return hello?.type === 'hello' && hello.listeners.includes(key)
+    },
+    takeQuestion(far) {
+      stopReading(far)
+      return channel.give({ type: 'ask' }, far)
+    },
+    async takeConnection(listener, socket, idleMs) {
+      const id = ++lastId
+      const close = closerOf(socket)
+      const { promise: adopted, resolve } = Promise.withResolvers<boolean>()
+      acknowledgements.set(id, resolve)
+      // not awaited: what Node still has in its queue when the successor is killed is neither sent nor refused
+      void channel.give({ type: 'connection', listener, id, idleMs }, socket).then((isSent) => isSent || resolve(false))
+      const isAdopted = await adopted
+      acknowledgements.delete(id)
+      if (!isAdopted) close()
+      return isAdopted
+    },
+    async end() {
+      child.kill('SIGKILL')
+      await Promise.race([gone, sleep(5000, undefined, { ref: false })])
+      channel.hangUp()
+    },
+  }
+}
+
+export function rejected(reason: string): never {
+  throw new Error(reason)
+}

@@ -1,0 +1,69 @@
+// Requests that a process of a handover makes of another, or of itself, on connections that have no name: nobody else can make
+// them, and nothing of them is left on the disk. They reach the author's own handler, before anybody else's requests may.
+
+import { createServer, request, type Server } from 'node:http'
+import type { Socket } from 'node:net'
+import { socketPair } from './descriptors.ts'
+import { closerOf } from './internals.ts'
+import type { Listener } from './listeners.ts'
+import { PROBE_PATH, type ProbeAnswer } from './messages.ts'
+
+const BODY_MAX = 65_536
+
+export interface Answer {
+  status: number
+  body: string
+}
+
+/** Serves one end of a pair: the author's handler, and who this process is under PROBE_PATH. */
+export function privateServer(listeners: Listener[], { service, tag }: Omit<ProbeAnswer, 'pid'>): Server {
+  const real = listeners.find((listener) => listener.movable) ?? listeners[0]
+  return createServer((asked, response) => {
+    if (asked.url !== PROBE_PATH) {
+      real?.server.emit('request', asked, response)
+      return
+    }
+    const answer: ProbeAnswer = { service, tag, pid: process.pid }
+    response.setHeader('Content-Type', 'application/json')
+    response.end(JSON.stringify(answer))
+  })
+}
+
+/** One request of the process that takes the far end of a pair. Rejects where it cannot be given, or does not answer in time. */
+export async function ask(give: (far: Socket) => Promise<boolean>, path: string, timeoutMs: number): Promise<Answer> {
+  const [near, far] = socketPair()
+  const closeFar = closerOf(far)
+  const late = AbortSignal.timeout(timeoutMs)
+  try {
+    // not awaited: a process that hangs takes no socket either
+    const given = give(far).then((isGiven) => (isGiven ? new Promise<never>(() => {}) : refused()))
+    return await Promise.race([exchange(near, path, late), given])
+  } catch (cause) {
+    if (late.aborted) throw new Error(`no answer from ${path} within ${timeoutMs} ms`, { cause })
+    throw cause
+  } finally {
+    near.destroy()
+    closeFar()
+  }
+}
+
+function exchange(near: Socket, path: string, signal: AbortSignal): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    // without an agent: the first one of a process compiles what it needs for TLS names, 7 ms here
+    const asked = request({ path, createConnection: () => near, signal }, (response) => {
+      let body = ''
+      response.setEncoding('utf8')
+      response.on('data', (part: string) => {
+        if (body.length < BODY_MAX) body += part
+      })
+      response.on('end', () => resolve({ status: response.statusCode ?? 0, body }))
+      response.on('error', reject)
+    })
+    asked.on('error', reject)
+    asked.end()
+  })
+}
+
+function refused(): never {
+  throw new Error('the channel to it is closed')
+}
