@@ -18,6 +18,7 @@ export async function versionReport(install: ManagedInstall, instance: Instance)
     updateAvailable: false,
     release: null,
     skipped: [],
+    trust: await install.feed.trust(),
     checkedAt: new Date().toISOString(),
     problem: null,
   }
@@ -30,19 +31,21 @@ export async function versionReport(install: ManagedInstall, instance: Instance)
       if (newer) report.skipped.push({ tag, sha256: entry.sha256, why: entry.reason, at: entry.at })
       return true
     })
-    if (release === null) return report
-    report.latest = release.tag
-    report.updateAvailable = compareTags(release.tag, instance.version) > 0
-    report.release = {
-      tag: release.tag,
-      notes: release.notes,
-      publishedAt: release.publishedAt,
-      sizeBytes: release.asset.sizeBytes,
+    if (release !== null) {
+      report.latest = release.tag
+      report.updateAvailable = compareTags(release.tag, instance.version) > 0
+      report.release = {
+        tag: release.tag,
+        notes: release.notes,
+        publishedAt: release.publishedAt,
+        sizeBytes: release.asset.sizeBytes,
+      }
     }
   } catch (cause) {
     const error = asBatonError(cause, 'check_failed', 'asking the feed')
     report.problem = { code: error.code, message: error.message }
   }
+  report.trust = await install.feed.trust() // as it is now that it has been asked
   return report
 }
 
@@ -63,6 +66,7 @@ export async function statusOf(install: ManagedInstall, running: Running | null,
     instance,
     backup,
     unproven: isInFlight ? unprovenOf(state.probation) : null,
+    trust: await install.feed.trust(),
     history: state.history,
   }
 }

@@ -55,6 +55,30 @@ export const MEANINGS = {
   invalid_settings: { status: 500, exit: EXIT.usage, title: 'the settings are not valid' },
   unsupported_host: { status: 501, exit: EXIT.unsupportedHost, title: 'this host is not supported' },
   refused: { status: 409, exit: EXIT.refused, title: 'refused' },
+  // trust in a feed
+  metadata_missing: { status: 502, exit: EXIT.verification, title: 'the feed has no trust metadata' },
+  metadata_expired: { status: 502, exit: EXIT.verification, title: 'the trust metadata of the feed have expired' },
+  metadata_older: {
+    status: 502,
+    exit: EXIT.verification,
+    title: 'the feed offers older trust metadata than it did before',
+  },
+  metadata_mixed: {
+    status: 502,
+    exit: EXIT.verification,
+    title: 'the trust metadata of the feed do not belong together',
+  },
+  metadata_invalid: { status: 502, exit: EXIT.verification, title: 'the trust metadata of the feed are not valid' },
+  signature_missing: { status: 502, exit: EXIT.verification, title: 'nobody who is trusted has signed the feed' },
+  threshold_not_met: {
+    status: 502,
+    exit: EXIT.verification,
+    title: 'too few of those who are trusted have signed the feed',
+  },
+  root_unreachable: { status: 502, exit: EXIT.verification, title: 'no chain of roots leads to the keys of the feed' },
+  clock_wrong: { status: 500, exit: EXIT.verification, title: 'the clock of this host is wrong' },
+  withdrawn: { status: 502, exit: EXIT.verification, title: 'the release was withdrawn' },
+  not_signed: { status: 502, exit: EXIT.verification, title: 'nobody has signed the release' },
   // stages
   check_failed: { status: 502, exit: EXIT.network, title: 'the check failed' },
   release_not_found: { status: 502, exit: EXIT.network, title: 'the release was not found' },

@@ -72,8 +72,13 @@ export async function openOwnInstall(
 ): Promise<ManagedInstall> {
   const { service, tag, stateDirectory, database, log } = settings
   const first = await stat(executable)
+  if (settings.trust === null) {
+    log({ event: 'warning', message: 'updates are not signed: whoever can write to the feed decides what runs here' })
+  }
   const feed = openFeed(settings.feed ?? receiptFeed, {
     service,
+    stateDirectory,
+    trust: settings.trust,
     onPassedOver: (passed, why) => log({ event: 'warning', message: `not using ${passed}: ${why}` }),
   })
   const runningImage = async () => {

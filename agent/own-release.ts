@@ -6,6 +6,7 @@ import { readFileSync } from 'node:fs'
 import type * as Sea from 'node:sea'
 import { dirname, join, resolve } from 'node:path'
 import { type ReleaseKind, serviceName } from './release.ts'
+import type { Anchor } from './trust/anchor.ts'
 
 export interface OwnRelease {
   service: string
@@ -20,6 +21,8 @@ export interface OwnRelease {
   database: string | null
   /** how many servers of the process are handed over */
   servers: number
+  /** the root that its feed is signed by; null: not signed */
+  trust: Anchor | null
 }
 
 declare const __BATON_RELEASE__: string | undefined
@@ -32,14 +35,19 @@ export function ownRelease(): Readonly<OwnRelease> {
 }
 
 function readBuilt(): OwnRelease | null {
-  if (typeof __BATON_RELEASE__ === 'string') return JSON.parse(__BATON_RELEASE__) as OwnRelease
+  if (typeof __BATON_RELEASE__ === 'string') return whole(JSON.parse(__BATON_RELEASE__) as OwnRelease)
   const sea = process.getBuiltinModule('node:sea') as typeof Sea | undefined
   if (sea === undefined || !sea.isSea()) return null
   try {
-    return JSON.parse(sea.getAsset('release', 'utf8')) as OwnRelease
+    return whole(JSON.parse(sea.getAsset('release', 'utf8')) as OwnRelease)
   } catch {
     return null // an executable that was made without us
   }
+}
+
+/** A build that knows of no root leaves it out. */
+function whole(release: OwnRelease): OwnRelease {
+  return { ...release, trust: release.trust ?? null }
 }
 
 function fromSource(): OwnRelease {
@@ -51,6 +59,7 @@ function fromSource(): OwnRelease {
     healthPath: null,
     database: null,
     servers: 1,
+    trust: null,
   }
   const started = process.argv[1]
   for (let folder = dirname(resolve(started ?? '.')); folder !== dirname(folder); folder = dirname(folder)) {

@@ -2,6 +2,7 @@
 // Whether a release may be used is decided in `trust/`.
 
 import { BatonError } from './errors.ts'
+import type { TrustReport } from './state.ts'
 
 /** `vX.Y.Z`, no leading zeros, each number at most nine digits. */
 export type Tag = string
@@ -29,12 +30,14 @@ export interface Release {
   others: readonly Asset[]
   /** schema number of the state that this release writes (`PRAGMA user_version`); null where it does not tell */
   schema: number | null
+  /** its container image, where the feed is signed and the maintainer has named it: pull `repository@digest` */
+  image: { repository: string; digest: string } | null
 }
 
 /** Whether to pass a usable release over; asked from the newest on, until it says no. */
 export type Skip = (release: Release) => boolean
 
-/** Where releases are found. Implementations: `feed/github.ts`, `feed/static.ts`. */
+/** Where releases are found. Implementations: `feed/signed.ts`, and for who is built without a root `feed/github.ts`, `feed/static.ts`. */
 export interface Feed {
   /** for messages and receipts: `github:owner/name`, `https://…/`, `/folder` */
   readonly description: string
@@ -43,6 +46,8 @@ export interface Feed {
    * Null where the feed has none. Throws BatonError check_failed, rate_limited.
    */
   latest(skip: Skip, signal?: AbortSignal): Promise<Release | null>
+  /** What is known of the feed's signatures; asks nobody. */
+  trust(): Promise<TrustReport>
   /** The release by its tag. Throws release_not_found, release_unusable (and says exactly why), check_failed, rate_limited. */
   byTag(tag: Tag, signal?: AbortSignal): Promise<Release>
   /**

@@ -7,6 +7,7 @@ import { type Log, logToStdout } from './log.ts'
 import { ownRelease } from './own-release.ts'
 import { ownStart } from './own-start.ts'
 import { isTag } from './release.ts'
+import type { Anchor } from './trust/anchor.ts'
 
 export interface UpdateSettings {
   /** how long a successor must prove itself before it is committed; 0 to 3,600,000, default 30,000 */
@@ -44,6 +45,8 @@ export interface EmbedOptions {
   executable?: string | null
   /** prefix of every path of the agent, such as `/tools`; default none */
   basePath?: string
+  /** the root that the feed is signed by; default: what the release says, or null: not signed */
+  trust?: Anchor | null
   update?: UpdateSettings
   /** called when this process stops accepting: end what cannot move (WebSockets, long streams) */
   onDrain?: () => void
@@ -62,6 +65,7 @@ export interface Settings {
   readonly healthPath: string | null
   readonly executable: string | null | undefined
   readonly basePath: string
+  readonly trust: Anchor | null
   readonly update: Readonly<Required<UpdateSettings>>
   readonly onDrain: () => void
   readonly onStop: () => void | Promise<void>
@@ -130,6 +134,7 @@ export function readSettings(options: EmbedOptions = {}): Settings {
     healthPath,
     executable: options.executable,
     basePath,
+    trust: options.trust === undefined ? ownRelease().trust : options.trust,
     update: Object.freeze(update),
     onDrain: options.onDrain ?? (() => {}),
     onStop: options.onStop ?? (() => {}),

@@ -169,6 +169,18 @@ export interface Skipped {
   at: string
 }
 
+/** What this executable believes of its feed, as far as it has seen it; told without asking anybody. */
+export interface TrustReport {
+  /** false: built without a root, so whoever can write to the feed decides what runs here */
+  signed: boolean
+  /** the files that were verified last */
+  metadata: { role: 'root' | 'targets' | 'snapshot' | 'timestamp'; version: number; expiresAt: string }[]
+  /** releases that the maintainer has withdrawn */
+  withdrawn: { tag: string; why: string }[]
+  /** one sentence: what expires soon, or has expired; null where nothing does */
+  warning: string | null
+}
+
 /** Body of `GET /admin/update/status`. */
 export interface Status {
   state: 'idle' | 'in_flight'
@@ -178,6 +190,7 @@ export interface Status {
   backup: string | null
   /** the release that serves and has not proved itself yet; null where none is on probation */
   unproven: Unproven | null
+  trust: TrustReport
   /** newest first, at most HISTORY_MAX */
   history: Operation[]
 }
@@ -191,6 +204,7 @@ export interface VersionReport {
   release: { tag: string; notes: string; publishedAt: string | null; sizeBytes: number } | null
   /** newer than `running`, and passed over because they failed here; newest first */
   skipped: Skipped[]
+  trust: TrustReport
   checkedAt: string
   /** why `latest` is null */
   problem: { code: ErrorCode; message: string } | null

@@ -167,6 +167,7 @@ const status = (some: Partial<Status>): Status => ({
   instance: old,
   backup: null,
   unproven: null,
+  trust: { signed: false, metadata: [], withdrawn: [], warning: null },
   history: [],
   ...some,
 })

@@ -94,6 +94,7 @@ test('takes the zstd asset with everything that the later stages need', () => {
         executable: { sizeBytes: 150, sha256: C },
       },
       others: [],
+      image: null,
     },
   })
 })

@@ -51,7 +51,15 @@ async function lab(): Promise<Lab> {
       compression: 'zstd',
       executable,
     } as const
-    const release: Release = { tag: 'v1.1.0', notes: '', publishedAt: null, schema: null, asset, others: [] }
+    const release: Release = {
+      tag: 'v1.1.0',
+      notes: '',
+      publishedAt: null,
+      schema: null,
+      asset,
+      others: [],
+      image: null,
+    }
     const step = makeVerify({ service: 'beacon', disk: makeDisk(), ...(timeoutMs === undefined ? {} : { timeoutMs }) })
     await step({ path, assetSha256, [Symbol.asyncDispose]: () => Promise.resolve() }, release)
   }

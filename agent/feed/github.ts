@@ -7,6 +7,7 @@ import { NOTES_MAX_CHARS, TEXT_MAX_BYTES, readReleaseTexts, sha256Of } from '../
 import { isTag, parseTag } from '../release.ts'
 import type { Feed, ListedFile, Listing, Release, Skip, Tag, Target } from '../release.ts'
 import { isObject, isTime, quoted } from '../trust/untrusted.ts'
+import { trustReport } from '../trust/signed.ts'
 import { assess, listingOf, ruledOut, unusable } from '../trust/verdict.ts'
 import type { Verdict } from '../trust/verdict.ts'
 import type { Http } from './http.ts'
@@ -122,6 +123,7 @@ export function makeGithubFeed(options: GithubOptions): Feed {
 
   return {
     description,
+    trust: () => Promise.resolve(trustReport(null, new Date())),
     async latest(skip, signal) {
       let url: string | null = `${releases}?per_page=${PER_PAGE}`
       let problem: BatonError | null = null // of the newest release that is published and no good

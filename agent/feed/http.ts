@@ -46,6 +46,8 @@ export interface File {
 }
 
 export interface Http {
+  /** whether it has a token for the API */
+  readonly authorized: boolean
   /** A whole small file. Throws release_not_found for 404 and 410, rate_limited, else `failure`. Null: 304. */
   file(request: FileRequest): Promise<File | null>
   /** The same, parsed; says so where a page came instead. */
@@ -119,6 +121,7 @@ export function openHttp(options: HttpOptions): Http {
   }
 
   return {
+    authorized: (options.token ?? null) !== null,
     file,
     async json(request) {
       const answer = await file({ accept: 'application/json', ...request })

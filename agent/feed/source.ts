@@ -9,7 +9,10 @@ import { BatonError, reasonOf } from '../errors.ts'
 import type { ErrorCode } from '../errors.ts'
 import { isTag } from '../release.ts'
 import type { Bytes, Tag } from '../release.ts'
+import { isObject } from '../trust/untrusted.ts'
 import type { Http } from './http.ts'
+
+const LIST_MAX_BYTES = 8 * 1024 * 1024
 
 export interface Source {
   /** A whole small file; null where there is none. Throws BatonError check_failed, rate_limited. */
@@ -33,11 +36,57 @@ export function webSource(base: string, http: Http): Source {
         const request = { url: url(path), maxBytes, failure: 'check_failed', signal } as const
         return (await http.file(request))?.content ?? null
       } catch (error) {
-        if (error instanceof BatonError && error.code === 'release_not_found') return null
+        if (!(error instanceof BatonError)) throw error
+        if (error.code === 'release_not_found') return null
+        // a bucket that may not be listed says 403 for what is not there; only the next root is asked for that may not be there
+        if (error.members['status'] === 403 && path.endsWith('.root.json')) return null
         throw error
       }
     },
     bytes: (address, from, validator, signal) => http.bytes(address, from, validator, signal),
+  }
+}
+
+/**
+ * The assets of a private GitHub repository, as `<tag>/<name>`: they come through the API, each by a number that the list of its
+ * release tells. `releases`: `<api>/repos/<owner>/<name>/releases`.
+ */
+export function assetSource(releases: string, http: Http): Source {
+  const numbered = async (
+    path: string,
+    failure: ErrorCode,
+    signal: AbortSignal | undefined,
+  ): Promise<string | null> => {
+    const [tag = '', name] = path.split('/').map(decodeURIComponent)
+    try {
+      const request = { url: `${releases}/tags/${tag}`, maxBytes: LIST_MAX_BYTES, failure, signal } as const
+      const answer = await http.json({ ...request, accept: 'application/vnd.github+json' })
+      const assets = isObject(answer?.value) ? answer.value['assets'] : null
+      const found = (Array.isArray(assets) ? (assets as unknown[]) : []).find(
+        (asset) => isObject(asset) && asset['name'] === name && asset['state'] !== 'open',
+      )
+      const url = isObject(found) ? found['url'] : null
+      return typeof url === 'string' ? url : null
+    } catch (error) {
+      if (error instanceof BatonError && error.code === 'release_not_found') return null
+      throw error
+    }
+  }
+  return {
+    url: (path) => `${releases}/${path}`,
+    tags: () => Promise.resolve(null),
+    async file(path, maxBytes, signal) {
+      const url = await numbered(path, 'check_failed', signal)
+      if (url === null) return null
+      const accept = 'application/octet-stream'
+      return (await http.file({ url, maxBytes, accept, failure: 'check_failed', signal }))?.content ?? null
+    },
+    async bytes(address, from, validator, signal) {
+      const path = address.slice(releases.length + 1)
+      const url = await numbered(path, 'download_failed', signal)
+      if (url === null) throw new BatonError('download_failed', `\`${path}\`: there is no such asset`)
+      return await http.bytes(url, from, validator, signal)
+    },
   }
 }
 

@@ -8,6 +8,7 @@ import { isTag, parseTag } from '../release.ts'
 import type { Feed, Tag, Target } from '../release.ts'
 import { TEXT_MAX_BYTES, readReleaseTexts } from '../trust/release-texts.ts'
 import { isObject, parsedJson, quoted } from '../trust/untrusted.ts'
+import { trustReport } from '../trust/signed.ts'
 import { assess, listingOf, unusable } from '../trust/verdict.ts'
 import type { Verdict } from '../trust/verdict.ts'
 import { newestUsable } from './newest.ts'
@@ -51,6 +52,7 @@ export function makeStaticFeed({ description, source, target, onPassedOver }: St
 
   return {
     description,
+    trust: () => Promise.resolve(trustReport(null, new Date())),
     async latest(skip, signal) {
       return await newestUsable(await list(signal), skip, (listed) => judge(listed, signal), onPassedOver)
     },

@@ -13,7 +13,8 @@ import {
 } from './release-texts.ts'
 import type { ReleaseTexts } from './release-texts.ts'
 import { compareTags } from '../release.ts'
-import type { Listing, Release, ReleaseManifest, Tag, Target } from '../release.ts'
+import type { ListedFile, Listing, Release, ReleaseManifest, Tag, Target } from '../release.ts'
+import type { SignedRelease } from './signed.ts'
 import { quoted } from './untrusted.ts'
 
 /** Either the release, or exactly why it cannot be used: one clause that follows `v1.1.0 cannot be used: `. */
@@ -84,10 +85,38 @@ export function assess(listing: Listing, texts: ReleaseTexts, target: Target): V
         asset: { name, url: file.url, sizeBytes, sha256, compression, executable: entry?.executable ?? null },
         others: [],
         schema: announced?.schema ?? null,
+        image: null,
       },
     }
   }
   return { why: `it has no asset for ${target.os}-${target.arch}` }
+}
+
+/**
+ * The decision where the release is signed: `text` is its release.json as the feed has it, and everything that counts stands in it.
+ * Nothing else that the feed says is looked at.
+ */
+export function assessSigned(
+  signed: SignedRelease,
+  text: string,
+  target: Target,
+  urlOf: (name: string) => string,
+): Verdict {
+  const { tag, sha256, image } = signed
+  const got = sha256Of(text)
+  if (got !== sha256) return { why: `sha256 of ${MANIFEST_NAME}: signed is ${short(sha256)}, got ${short(got)}` }
+  if (signed.service !== target.service) {
+    return { why: `it is signed as a release of ${quoted(signed.service)}, expected \`${target.service}\`` }
+  }
+  const parsed = parseManifest(text)
+  if ('why' in parsed) return parsed
+  const { assets } = parsed.manifest
+  const sums = [{ name: MANIFEST_NAME, sha256 }, ...assets].map((file) => `${file.sha256}  ${file.name}\n`).join('')
+  const files = [SUMS_NAME, MANIFEST_NAME].map((name): ListedFile => ({ name, url: '', sizeBytes: null, sha256: null }))
+  for (const { name, sizeBytes, sha256 } of assets) files.push({ name, url: urlOf(name), sizeBytes, sha256 })
+  const listing: Listing = { tag, draft: false, prerelease: false, notes: '', publishedAt: null, files }
+  const verdict = assess(listing, { sums, manifest: text }, target)
+  return 'why' in verdict ? verdict : { release: { ...verdict.release, image } }
 }
 
 /** A listing for feeds that list nothing but tags: the files are those that the texts name, at addresses by convention. */

@@ -48,7 +48,7 @@ export interface BundleOptions {
  * What a service does not need to start: the command line and the HTTP client of the feeds. Each travels as a text that is
  * compiled when it is first imported. V8 looks over a whole script before it runs its first line, and this is most of it.
  */
-const LAZY = ['undici', '*/operator.ts', '*/host/tree.ts']
+const LAZY = ['undici', '*/tuf.ts', '*/operator.ts', '*/host/tree.ts']
 
 export async function bundle(options: BundleOptions): Promise<Uint8Array> {
   const { banner = '', external = [] } = options

@@ -18,6 +18,7 @@ const NEW = {
   schema: null,
   asset: { name: 'x', url: 'x', sizeBytes: 1, sha256: '', compression: 'zstd', executable: null },
   others: [],
+  image: null,
 } satisfies Release
 
 const test = suite('swap')

@@ -9,7 +9,7 @@ const [setting = '', url = '', bytes = '0', sha256 = '', partialPath = ''] = pro
 
 void (async () => {
   const sizeBytes = Number(bytes)
-  await using feed = openFeed(setting, { service: 'beacon' })
+  await using feed = openFeed(setting, { service: 'beacon', stateDirectory: null })
   const download = makeDownload({ feed, disk: makeDisk(), partialPath, stallMs: 30_000, onProgress: () => undefined })
   const asset = {
     name: 'bench',
@@ -27,6 +27,7 @@ void (async () => {
     schema: null,
     asset,
     others: [],
+    image: null,
   })
   const ms = performance.now() - since
   if (candidate.assetSha256 !== sha256) throw new Error(`expected sha256 ${sha256}, got ${candidate.assetSha256}`)

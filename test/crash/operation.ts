@@ -52,7 +52,7 @@ const install: ManagedInstall = {
   places: placesOf(options.executable),
   stateDirectory: options.stateDirectory,
   database: options.database,
-  feed: openFeed(options.feed, { service: 'svc' }),
+  feed: openFeed(options.feed, { service: 'svc', stateDirectory: null }),
   journal: makeJournal(disk, options.stateDirectory),
   stallMs: 5000,
   log: () => {},

@@ -8,5 +8,12 @@ export type LabFeedOptions = Partial<Omit<FeedMeans, 'target'>>
 /** For this machine's platform and the service `beacon`. */
 export function labFeed(setting: string, options: LabFeedOptions = {}): OpenFeed {
   const target = { service: 'beacon', os: process.platform, arch: process.arch }
-  return openFeedWith(setting, { environment: {}, onPassedOver: () => {}, ...options, target })
+  return openFeedWith(setting, {
+    environment: {},
+    trust: null,
+    stateDirectory: null,
+    onPassedOver: () => {},
+    ...options,
+    target,
+  })
 }

@@ -124,8 +124,18 @@ export function operation(kind: Kind, some: Partial<Operation>): Operation {
   }
 }
 
+const UNSIGNED = { signed: false, metadata: [], withdrawn: [], warning: null }
+
 export function idle(version = 'v1.0.0'): Status {
-  return { state: 'idle', operation: null, instance: instance(version), backup: null, unproven: null, history: [] }
+  return {
+    state: 'idle',
+    operation: null,
+    instance: instance(version),
+    backup: null,
+    unproven: null,
+    trust: UNSIGNED,
+    history: [],
+  }
 }
 
 export function report(some: Partial<VersionReport> = {}): VersionReport {
@@ -136,6 +146,7 @@ export function report(some: Partial<VersionReport> = {}): VersionReport {
     updateAvailable: true,
     release: { tag: 'v1.1.0', notes: NOTES, publishedAt: secondsAgo(3 * 86_400), sizeBytes: 30_412_288 },
     skipped: [],
+    trust: UNSIGNED,
     checkedAt: secondsAgo(0),
     problem: null,
     ...some,

@@ -446,7 +446,7 @@ function assertRights(layout: Layout): void {
 
 async function latestOffline(receipt: Receipt): Promise<{ latest: string | null; problem: string | null }> {
   try {
-    await using feed = openFeed(await feedOf(receipt), { service: receipt.service })
+    await using feed = openFeed(await feedOf(receipt), { service: receipt.service, stateDirectory: null })
     return { latest: (await feed.latest(() => false))?.tag ?? null, problem: null }
   } catch (cause) {
     return { latest: null, problem: asBatonError(cause, 'check_failed', 'asking the feed').message }

@@ -456,7 +456,7 @@ async function checkFeed({ layout, receipt, feed }: Patient): Promise<Finding[]>
   if (setting === null || setting === '')
     return [failure('feed', 'no feed is named', 'name one with `--feed`', 'invalid_settings')]
   const look = async (): Promise<Release | null> => {
-    await using open = openFeed(setting, { service: layout.service })
+    await using open = openFeed(setting, { service: layout.service, stateDirectory: null })
     return await open.latest(() => false)
   }
   try {

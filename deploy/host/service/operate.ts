@@ -135,7 +135,7 @@ async function carryOutHere(
   const starts = receipt.options['start'] !== false
   return await asUser(receipt.user, async () => {
     const { service } = receipt
-    await using feed = openFeed(await feedOf(receipt), { service })
+    await using feed = openFeed(await feedOf(receipt), { service, stateDirectory: receipt.stateDirectory })
     const install = await installOf(receipt, readByRoot(feed), report)
     const restart: Restart = async (to) => {
       if (!starts) return { open: true } // proves itself when somebody starts it
