@@ -50,8 +50,8 @@ test('deploy/ is imported by install.ts, container/ and tests only', () => {
   none(own, ({ from, target }) => inside('deploy', target) && !/^(deploy|container|test)\/|^install\.ts$/.test(from))
 })
 
-test('the agent has four doors: for authors, for installers, for the first code of a release, and its words; nobody comes in by a window', () => {
-  const doors = new Set(['agent/index.ts', 'agent/install.ts', 'agent/first.ts', 'agent/words.ts'])
+test('the agent has five doors: for authors, for installers, for publishers, for the first code of a release, and its words; nobody comes in by a window', () => {
+  const doors = new Set(['index', 'install', 'publish', 'first', 'words'].map((name) => `agent/${name}.ts`))
   const stranger = (path: string): boolean => /^(deploy|container|agent\/service)\/|^install\.ts$/.test(path)
   // agent/service/ is the reference service: an application like any author's, which this repository builds
   const inAgent = (path: string): boolean => inside('agent', path) && !inside('agent/service', path)

@@ -37,6 +37,7 @@ export async function refreshMetadata({ anchor, service, store, read }: RefreshO
   const { canonicalize, refresh } = await import('./tuf.ts')
   const known = await store.read()
   const roots: Buffer[] = [Buffer.from(known.files.root)]
+  const offered: Partial<Record<Role, string>> = {}
   let fault: BatonError | null = null
 
   const fetch = async (name: string, maxBytes: number): Promise<Buffer | null> => {
@@ -56,6 +57,7 @@ export async function refreshMetadata({ anchor, service, store, read }: RefreshO
     const bad = signatureFault(role as Role, bytes, vouching, canonicalize)
     if (bad !== null) throw new BatonError('signature_missing', bad)
     if (role === 'root' && version !== undefined) roots.push(bytes)
+    offered[role as Role] = bytes.toString()
     return bytes
   }
 
@@ -77,7 +79,7 @@ export async function refreshMetadata({ anchor, service, store, read }: RefreshO
     try {
       await refresh(directory, attempt, BOUNDS)
     } catch (error) {
-      problem = fault ?? explained(error, roots, await filesIn(directory))
+      problem = fault ?? explained(error, { ...known.files, ...offered })
     }
     const files = await filesIn(directory)
     const chain = chainOf(known, files, roots)
@@ -133,13 +135,13 @@ async function stranger(role: Role, root: Buffer, read: ReadMetadata): Promise<B
 }
 
 /** The library's words as errors that a person can act on. Its classes are lost on the way, so it is told by its texts. */
-function explained(error: unknown, roots: readonly Buffer[], files: Known['files']): BatonError {
+function explained(error: unknown, files: Known['files']): BatonError {
   const text = reasonOf(error)
   const fail = (code: BatonError['code'], message: string, hint?: string): BatonError =>
     new BatonError(code, message, { cause: error, ...(hint === undefined ? {} : { hint }) })
   const [, expired] = /(\w+)(?:\.json)? is expired/.exec(text) ?? []
   if (expired !== undefined) {
-    const file = expired === 'root' ? roots.at(-1)?.toString() : files[expired as Role]
+    const file = files[expired as Role]
     const on = file === undefined ? '' : ` on ${(JSON.parse(file) as { signed: { expires: string } }).signed.expires}`
     const hint = 'the maintainer has to sign it anew (`baton trust refresh`); or is the clock of this host wrong?'
     return fail('metadata_expired', `${expired}.json has expired${on}; it is ${new Date().toISOString()} here`, hint)

@@ -67,7 +67,7 @@ async function make({ build, folder }: Project, progress: Progress): Promise<voi
 
 function wordsOf(project: Project, tag: string, commit: string | null): Words {
   const { service, kind, healthPath, database, servers, environment, args } = project
-  return { service, tag, commit, kind, healthPath, database, servers, environment, args }
+  return { service, tag, commit, kind, healthPath, database, servers, environment, args, trust: null }
 }
 
 async function writeApp(project: Project, words: Words, to: string, progress: Progress): Promise<void> {

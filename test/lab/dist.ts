@@ -78,7 +78,7 @@ async function sumAll(folder: string): Promise<void> {
 }
 
 async function listAll(dir: string): Promise<void> {
-  const tags = (await readdir(dir)).filter((name) => name.startsWith('v'))
+  const tags = (await readdir(dir)).filter((name) => /^v\d/.test(name))
   const releases = tags.map((tag) => ({ tag, draft: false, prerelease: false }))
   await writeFile(join(dir, 'releases.json'), `${JSON.stringify({ format: 1, releases }, null, 2)}\n`)
 }

@@ -123,6 +123,8 @@ export interface ReleaseServer extends AsyncDisposable {
 }
 
 const REQUESTS_MAX = 10_000
+/** the release that holds the trust metadata: a prerelease, never the latest */
+const METADATA = 'verified'
 const TAG = /^v(\d+)\.(\d+)\.(\d+)$/
 const HTML = '<!doctype html><html><head><title>Log in to the guest network</title></head><body>Hello</body></html>\n'
 
@@ -305,7 +307,7 @@ async function answerWeb(
 async function answerStatic(state: State, request: IncomingMessage, response: ServerResponse, path: string) {
   if (path === 'releases.json') {
     if (answeredByFault(state, response)) return
-    const listed = await releasesOf(state)
+    const listed = (await releasesOf(state)).filter(({ tag_name: tag }) => tag !== METADATA)
     const releases = listed.map(({ tag_name: tag, draft, prerelease }) => ({
       tag,
       draft,
@@ -454,7 +456,9 @@ interface Listed {
 async function releasesOf(state: State): Promise<Listed[]> {
   const { faults, options } = state
   const flags = await flagsOf(options.dir)
-  const tags = (await readdir(options.dir)).filter((name) => TAG.test(name)).toSorted(newestFirst)
+  const names = await readdir(options.dir)
+  const tags = names.filter((name) => TAG.test(name)).toSorted(newestFirst)
+  if (names.includes(METADATA)) tags.push(METADATA)
   const shown = faults.onlyTags ? tags.filter((tag) => faults.onlyTags?.includes(tag)) : tags
   const releases: Listed[] = []
   for (const tag of shown) {
@@ -493,7 +497,7 @@ async function releasesOf(state: State): Promise<Listed[]> {
       name: tag,
       body: typeof notes === 'string' ? notes : '',
       draft: faults.drafts?.includes(tag) ?? flags.get(tag)?.draft ?? false,
-      prerelease: faults.prereleases?.includes(tag) ?? flags.get(tag)?.prerelease ?? false,
+      prerelease: faults.prereleases?.includes(tag) ?? flags.get(tag)?.prerelease ?? tag === METADATA,
       created_at: mtime.toISOString(),
       published_at: typeof publishedAt === 'string' ? publishedAt : mtime.toISOString(),
       assets,
@@ -538,7 +542,13 @@ async function sumsOf(state: State, file: string): Promise<string> {
 /** True for a file of a release that the faults do not hide. */
 async function exists(state: State, path: string): Promise<boolean> {
   const [tag = '', name = '', ...rest] = path.split('/')
-  if (!TAG.test(tag) || name === '' || name.startsWith('.') || rest.length > 0 || isHidden(state.faults, name))
+  if (
+    !(TAG.test(tag) || tag === METADATA) ||
+    name === '' ||
+    name.startsWith('.') ||
+    rest.length > 0 ||
+    isHidden(state.faults, name)
+  )
     return false
   const found = await stat(join(state.options.dir, tag, name)).catch(() => null)
   return found?.isFile() ?? false

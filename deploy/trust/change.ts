@@ -1,0 +1,198 @@
+// Changes of a signed feed: a new root, new targets, or only a later expiry; and all that has to be signed anew for it.
+// Must hold: what depends on a file is signed after it, so that whatever is published belongs together; a file is signed by as
+// many keys as the root asks for, and where they are not at hand nothing is written at all.
+
+import { createHash } from 'node:crypto'
+import { readdir, readFile, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { parseManifest, type Role, SERVICE_MEMBER, SIGNED_AT, verifyRoot } from '../../agent/publish.ts'
+import { BatonError, isTag } from '../../agent/words.ts'
+import type { Signer } from './keys.ts'
+import {
+  type Days,
+  describe,
+  type NewFile,
+  nextVersion,
+  publish,
+  type Repository,
+  sealed,
+  type TargetFile,
+} from './repository.ts'
+
+export const DAYS: Days = { root: 365, targets: 90, snapshot: 30, timestamp: 30 }
+const DAYS_MEMBER = 'x-baton-days'
+const SPEC = '1.0.31'
+
+/** Signers for a role, as many as its threshold; throws where there are fewer. */
+export type Signers = (role: Role, root: Repository['root']) => Promise<Signer[]>
+
+export interface Change {
+  repository: Repository
+  signers: Signers
+  /** days that snapshot and timestamp, and targets where they are signed, hold; null: as the root says */
+  offlineDays: number | null
+  now: Date
+}
+
+export interface RootPlan {
+  service: string
+  days: Days
+  roles: Record<Role, { keys: Signer[]; threshold: number }>
+}
+
+/** The first root, with no releases yet. */
+export async function begin(folder: string, plan: RootPlan, now: Date): Promise<void> {
+  const { service, days, roles } = plan
+  const keys = Object.fromEntries(
+    Object.values(roles).flatMap((role) => role.keys.map(({ keyid, key }) => [keyid, key])),
+  )
+  const named = Object.fromEntries(
+    Object.entries(roles).map(([role, { keys, threshold }]) => [
+      role,
+      { keyids: keys.map(({ keyid }) => keyid), threshold },
+    ]),
+  )
+  const root = {
+    _type: 'root',
+    consistent_snapshot: true,
+    expires: after(now, days.root),
+    keys,
+    roles: named,
+    spec_version: SPEC,
+    version: 1,
+    [SERVICE_MEMBER]: service,
+    [DAYS_MEMBER]: days,
+    [SIGNED_AT]: seconds(now),
+  } as unknown as Repository['root']
+  const bytes = sealed(root, roles.root.keys)
+  verifyRoot(bytes)
+  const repository: Repository = {
+    folder,
+    root,
+    targets: { version: 0, expires: '', targets: {} },
+    snapshot: { version: 0, expires: '' },
+    timestamp: { version: 0, expires: '' },
+  }
+  const signers: Signers = (role) => Promise.resolve(roles[role].keys)
+  const rest = await signedAnew({ repository, signers, offlineDays: null, now }, {})
+  await publish(folder, [{ name: '1.root.json', bytes }, ...rest])
+}
+
+/** Signs targets that have changed (null: they have not), the snapshot and the timestamp. */
+export async function signTargets(change: Change, targets: Record<string, TargetFile> | null): Promise<void> {
+  await publish(change.repository.folder, await signedAnew(change, targets))
+}
+
+/** A new root with other keys, thresholds or expiries; vouched for by the keys of the old one and by its own. */
+export async function signRoot(change: Change, edit: (root: Repository['root']) => void): Promise<void> {
+  const { repository, signers, now } = change
+  const root = structuredClone(repository.root)
+  edit(root)
+  root.version = repository.root.version + 1
+  root.expires = after(now, daysOf(root).root)
+  root[SIGNED_AT] = seconds(now)
+  const used = new Set(Object.values(root.roles).flatMap(({ keyids }) => keyids))
+  root.keys = Object.fromEntries(Object.entries(root.keys).filter(([id]) => used.has(id)))
+  const signing = new Map<string, Signer>()
+  for (const one of [repository.root, root])
+    for (const signer of await signers('root', one)) signing.set(signer.keyid, signer)
+  const bytes = sealed(root, [...signing.values()])
+  verifyRoot(bytes)
+  const changed = { ...change, repository: { ...repository, root } }
+  // every role whose keys are others is signed anew by them, whether its content has changed or not
+  const isSame = JSON.stringify(root.roles.targets) === JSON.stringify(repository.root.roles.targets)
+  const rest = await signedAnew(changed, isSame ? null : repository.targets.targets)
+  await publish(repository.folder, [{ name: `${root.version}.root.json`, bytes }, ...rest])
+}
+
+/** What is to be published after all that it depends on; timestamp.json last. */
+async function signedAnew(change: Change, targets: Record<string, TargetFile> | null): Promise<NewFile[]> {
+  const { repository, signers, offlineDays, now } = change
+  const { folder, root } = repository
+  const files: NewFile[] = []
+  const seal = async (role: Role, current: number, body: Record<string, unknown>): Promise<Record<string, unknown>> => {
+    const version = await nextVersion(folder, role, current)
+    const signed = {
+      _type: role,
+      spec_version: SPEC,
+      version,
+      expires: after(now, offlineDays ?? daysOf(root)[role]),
+      [SIGNED_AT]: seconds(now),
+      ...body,
+    }
+    const bytes = sealed(signed, await signers(role, root))
+    files.push({ name: role === 'timestamp' ? 'timestamp.json' : `${version}.${role}.json`, bytes })
+    return describe(version, bytes)
+  }
+  const described =
+    targets === null ? await currentTargets(repository) : await seal('targets', repository.targets.version, { targets })
+  const snapshot = await seal('snapshot', repository.snapshot.version, { meta: { 'targets.json': described } })
+  await seal('timestamp', repository.timestamp.version, { meta: { 'snapshot.json': snapshot } })
+  return files
+}
+
+async function currentTargets({ folder, targets }: Repository): Promise<Record<string, unknown>> {
+  return describe(targets.version, await readFile(join(folder, `${targets.version}.targets.json`)))
+}
+
+/** The releases in the folder of a feed that are not signed yet, each looked at: what is signed is what is there. */
+export async function newTargets(
+  feed: string,
+  repository: Repository,
+  image: { repository: string; digest: string } | null,
+  again: boolean,
+): Promise<{ tags: string[]; targets: Record<string, TargetFile> }> {
+  const service = String(repository.root[SERVICE_MEMBER])
+  const targets = { ...repository.targets.targets }
+  const tags: string[] = []
+  for (const tag of (await readdir(feed)).filter(isTag)) {
+    const path = `${tag}/release.json`
+    const bytes = await readFile(join(feed, path)).catch(() => null)
+    if (bytes === null) continue
+    const before = targets[path]
+    const sha256 = createHash('sha256').update(bytes).digest('hex')
+    if (before?.hashes.sha256 === sha256) continue
+    if (before !== undefined && !again) {
+      const hint = 'a release is never changed; where it has only grown by a platform, sign it with --again'
+      throw new BatonError('refused', `${tag} was signed with another release.json`, { hint })
+    }
+    await checkRelease(join(feed, tag), bytes, tag, service)
+    const custom = { service, ...(image === null ? {} : { image }) }
+    targets[path] = { length: bytes.length, hashes: { sha256 }, custom }
+    tags.push(tag)
+  }
+  return { tags, targets }
+}
+
+async function checkRelease(folder: string, bytes: Buffer, tag: string, service: string): Promise<void> {
+  const parsed = parseManifest(bytes.toString())
+  const refused = (why: string): BatonError => new BatonError('verify_failed', `${tag} is not signed: ${why}`)
+  if ('why' in parsed) throw refused(parsed.why)
+  const { manifest } = parsed
+  if (manifest.service !== service) throw refused(`it is of \`${manifest.service}\`, expected \`${service}\``)
+  if (manifest.tag !== tag) throw refused(`its release.json is of ${manifest.tag}`)
+  for (const { name, sizeBytes, sha256 } of manifest.assets) {
+    const path = join(folder, name)
+    const size = await stat(path).then(
+      (stats) => stats.size,
+      () => null,
+    )
+    if (size !== sizeBytes) throw refused(`size of ${name}: expected ${sizeBytes}, got ${size ?? 'no file'}`)
+    const got = createHash('sha256')
+      .update(await readFile(path))
+      .digest('hex')
+    if (got !== sha256) throw refused(`sha256 of ${name}: expected ${sha256}, got ${got}`)
+  }
+}
+
+export function daysOf(root: Repository['root']): Days {
+  return { ...DAYS, ...(root[DAYS_MEMBER] as Partial<Days> | undefined) }
+}
+
+function after(now: Date, days: number): string {
+  return seconds(new Date(now.getTime() + days * 86_400_000))
+}
+
+function seconds(date: Date): string {
+  return date.toISOString().replace(/\.\d+Z$/, 'Z')
+}

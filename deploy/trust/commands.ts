@@ -1,0 +1,230 @@
+// What `trust` does, a function a word. Each says what it has done; nothing is written before every key that it takes is open.
+
+import { readdir, readFile } from 'node:fs/promises'
+import { homedir } from 'node:os'
+import { join } from 'node:path'
+import { METADATA_FOLDER, type Role, ROLES, SERVICE_MEMBER, SIGNED_AT } from '../../agent/publish.ts'
+import { BatonError, isTag, parseTag } from '../../agent/words.ts'
+import { begin, type Change, DAYS, daysOf, newTargets, signRoot, signTargets, type Signers } from './change.ts'
+import { type KeyFile, makeKey, nextName, readKeys, type Signer, unlock, writeKey } from './keys.ts'
+import type { Passphrases } from './passphrase.ts'
+import { type Days, readRepository, type Repository } from './repository.ts'
+
+export interface Context {
+  /** absolute, of the feed */
+  feed: string
+  keyFolders: string[]
+  /** key files as a secret of CI has them; '' for none */
+  keyText: string
+  passphrases: Passphrases
+  offlineDays: number | null
+  now: Date
+  /** one line for whoever reads */
+  say(line: string): void
+}
+
+export interface Init {
+  service: string
+  rootKeys: number
+  rootThreshold: number
+  days: Partial<Days>
+}
+
+/** Where keys are kept unless said otherwise: not in any repository. */
+export function defaultKeys(service: string, environment: NodeJS.ProcessEnv): string {
+  const home = environment['XDG_CONFIG_HOME'] || join(homedir(), '.config')
+  return join(home, 'baton', 'keys', service)
+}
+
+export async function init(context: Context, { service, rootKeys, rootThreshold, days }: Init): Promise<void> {
+  const folder = join(context.feed, METADATA_FOLDER)
+  const there = await readdir(folder).catch(() => [])
+  if (there.length > 0) {
+    throw new BatonError('refused', `${folder}: it is signed already`, { hint: 'a new root is made by `trust rotate`' })
+  }
+  const [keys = defaultKeys(service, process.env)] = context.keyFolders
+  const passphrase = await context.passphrases.choose()
+  const make = async (role: Role, count: number): Promise<Signer[]> => {
+    const made: Signer[] = []
+    for (let at = 1; at <= count; at++) {
+      const { file, signer } = makeKey(`${role}-${at}`, passphrase)
+      context.say(`made ${await writeKey(keys, file)}`)
+      made.push(signer)
+    }
+    return made
+  }
+  const roles = {
+    root: { keys: await make('root', rootKeys), threshold: rootThreshold },
+    targets: { keys: await make('targets', 1), threshold: 1 },
+    snapshot: { keys: await make('snapshot', 1), threshold: 1 },
+    timestamp: { keys: await make('timestamp', 1), threshold: 1 },
+  }
+  await begin(folder, { service, days: { ...DAYS, ...days }, roles }, context.now)
+  context.say(`signed ${join(folder, '1.root.json')}: build with --root, then \`trust sign\``)
+}
+
+export async function sign(
+  context: Context,
+  { image, again }: { image: { repository: string; digest: string } | null; again: boolean },
+): Promise<string[]> {
+  const change = await changeOf(context)
+  const { tags, targets } = await newTargets(context.feed, change.repository, image, again)
+  await signTargets(change, tags.length === 0 ? null : targets)
+  context.say(tags.length === 0 ? 'no release is new: signed snapshot and timestamp' : `signed ${tags.join(', ')}`)
+  return tags
+}
+
+/** A later expiry: of the timestamp and the snapshot, and of the targets where they need it and their key is at hand. */
+export async function refresh(context: Context): Promise<void> {
+  const change = await changeOf(context)
+  const { targets, root } = change.repository
+  const left = Date.parse(targets.expires) - context.now.getTime()
+  const isDue = left < (daysOf(root).targets * 86_400_000) / 3 || context.offlineDays !== null
+  const files = await keyFilesOf(context, root)
+  const isAtHand = files.some(({ keyid }) => root.roles.targets.keyids.includes(keyid))
+  await signTargets(change, isDue && isAtHand ? targets.targets : null)
+  context.say(`signed ${isDue && isAtHand ? 'targets, ' : ''}snapshot and timestamp`)
+  if (isDue && !isAtHand) context.say(`warning: targets expire on ${targets.expires} and their key is not here`)
+}
+
+export async function withdraw(context: Context, tag: string, why: string | null): Promise<void> {
+  const change = await changeOf(context)
+  const path = `${parseTag(tag)}/release.json`
+  const targets = structuredClone(change.repository.targets.targets)
+  const target = targets[path]
+  if (target === undefined)
+    throw new BatonError('release_not_found', `${tag} is not signed: there is nothing to withdraw`)
+  if (why === null) delete target.custom.withdrawn
+  else target.custom.withdrawn = why
+  await signTargets(change, targets)
+  context.say(why === null ? `${tag} may be installed again` : `withdrew ${tag}: ${why}`)
+}
+
+/**
+ * New keys for a role: in place of `lost` ones, or of all. What the old keys signed is worth nothing on hosts that have seen the
+ * new root, so a stolen key ends here.
+ */
+export async function rotate(
+  context: Context,
+  role: Role,
+  { lost, threshold }: { lost: string[]; threshold: number | null },
+): Promise<void> {
+  const change = await changeOf(context)
+  const { root } = change.repository
+  const files = await keyFilesOf(context, root)
+  const before = root.roles[role].keyids
+  const gone = lost.length === 0 ? before : before.filter((id) => lost.some((one) => isNamed(one, id, files)))
+  if (gone.length === 0) throw new BatonError('refused', `none of ${lost.join(', ')} is a key of ${role}`)
+  const [keys = defaultKeys(String(root[SERVICE_MEMBER]), process.env)] = context.keyFolders
+  // asked for now: a wrong passphrase must not leave new keys behind
+  await change.signers('root', root)
+  const passphrase = await context.passphrases.choose()
+  const fresh: Signer[] = []
+  for (const _ of gone) {
+    const { file, signer } = makeKey(nextName(role, files), passphrase)
+    files.push(file)
+    fresh.push(signer)
+    context.say(`made ${await writeKey(keys, file)}`)
+  }
+  const signers: Signers = async (wanted, of) => {
+    const own = fresh.filter(({ keyid }) => of.roles[wanted].keyids.includes(keyid))
+    const { threshold: enough } = of.roles[wanted]
+    return own.length >= enough ? own : [...own, ...(await opened(context, wanted, of, enough - own.length))]
+  }
+  await signRoot({ ...change, signers }, (next) => {
+    const kept = before.filter((id) => !gone.includes(id))
+    next.roles[role] = {
+      keyids: [...kept, ...fresh.map(({ keyid }) => keyid)],
+      threshold: threshold ?? root.roles[role].threshold,
+    }
+    for (const { keyid, key } of fresh) next.keys[keyid] = key
+  })
+  context.say(`signed root ${root.version + 1}: ${gone.length} new key${gone.length === 1 ? '' : 's'} of ${role}`)
+}
+
+export interface Shown {
+  service: string
+  roles: { role: Role; version: number; expiresAt: string; signedAt: string; threshold: number; keys: string[] }[]
+  releases: { tag: string; withdrawn: string | null; image: string | null }[]
+}
+
+export async function show(context: Context): Promise<Shown> {
+  const repository = await readRepository(context.feed)
+  const { root, targets } = repository
+  const files = await keyFilesOf(context, root).catch(() => [])
+  const named = (id: string): string => {
+    const file = files.find(({ keyid }) => keyid === id)
+    return file === undefined ? id.slice(0, 12) : `${id.slice(0, 12)} (${file.name})`
+  }
+  return {
+    service: String(root[SERVICE_MEMBER]),
+    roles: ROLES.map((role) => {
+      const { version, expires, [SIGNED_AT]: signedAt } = repository[role] as Repository['root']
+      const { keyids, threshold } = root.roles[role]
+      return { role, version, expiresAt: expires, signedAt: String(signedAt), threshold, keys: keyids.map(named) }
+    }),
+    releases: Object.entries(targets.targets).map(([path, { custom }]) => {
+      const { withdrawn = null, image } = custom
+      const named = image === undefined ? null : `${image.repository}@${image.digest}`
+      return { tag: path.split('/')[0] ?? path, withdrawn, image: named }
+    }),
+  }
+}
+
+/** Every release in the folder that nobody has signed. */
+export async function unsignedTags(context: Context): Promise<string[]> {
+  const { targets } = (await readRepository(context.feed)).targets
+  const tags = (await readdir(context.feed)).filter(isTag)
+  return tags.filter((tag) => !(`${tag}/release.json` in targets))
+}
+
+/** Of the folder's newest root: what a build takes. */
+export async function newestRoot(feed: string): Promise<string> {
+  const { folder, root } = await readRepository(feed)
+  return await readFile(join(folder, `${root.version}.root.json`), 'utf8')
+}
+
+async function changeOf(context: Context): Promise<Change> {
+  const repository = await readRepository(context.feed)
+  const { offlineDays, now } = context
+  const known = new Map<string, Promise<Signer[]>>()
+  const signers: Signers = (role, root) => {
+    const key = JSON.stringify(root.roles[role])
+    const asked = known.get(key) ?? opened(context, role, root, root.roles[role].threshold)
+    known.set(key, asked)
+    return asked
+  }
+  return { repository, signers, offlineDays, now }
+}
+
+async function keyFilesOf(context: Context, root: Repository['root']): Promise<KeyFile[]> {
+  const folders =
+    context.keyFolders.length > 0 ? context.keyFolders : [defaultKeys(String(root[SERVICE_MEMBER]), process.env)]
+  return await readKeys(folders, context.keyText)
+}
+
+/** Opens as many keys of a role as are needed. */
+async function opened(context: Context, role: Role, root: Repository['root'], enough: number): Promise<Signer[]> {
+  const { keyids } = root.roles[role]
+  const files = (await keyFilesOf(context, root)).filter(({ keyid }) => keyids.includes(keyid))
+  if (files.length < enough) {
+    const hint = 'name the folders of the keys with --keys, once for each'
+    throw new BatonError('threshold_not_met', `${role} needs ${enough} more keys, got ${files.length}`, { hint })
+  }
+  const signers: Signer[] = []
+  for (const file of files.slice(0, enough)) signers.push(await openedOne(context, file))
+  return signers
+}
+
+async function openedOne({ passphrases }: Context, file: KeyFile): Promise<Signer> {
+  try {
+    return unlock(file, await passphrases.ask(file.name, false))
+  } catch {
+    return unlock(file, await passphrases.ask(file.name, true))
+  }
+}
+
+/** By its id, the beginning of it, or the name of its file. */
+function isNamed(said: string, id: string, files: readonly KeyFile[]): boolean {
+  return (said.length >= 8 && id.startsWith(said)) || files.some(({ name, keyid }) => name === said && keyid === id)
+}

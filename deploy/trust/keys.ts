@@ -1,0 +1,147 @@
+// Signing keys: Ed25519, each in a file of its own that only its owner reads, encrypted with a passphrase.
+// Must hold: a secret key is never on the disk in the clear, and neither it nor a passphrase is ever in an argument, a log or an
+// error text.
+
+import type { KeyObject } from 'node:crypto'
+import { createCipheriv, createDecipheriv, createPrivateKey, createPublicKey, generateKeyPairSync } from 'node:crypto'
+import { randomBytes, scryptSync, sign } from 'node:crypto'
+import { mkdir, open, readdir, readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { canonicalize, type Key, keyIdOf } from '../../agent/publish.ts'
+import { BatonError, reasonOf } from '../../agent/words.ts'
+
+/** A key as it is kept: what is public in the clear, what is not encrypted. Bytes in hex. */
+export interface KeyFile {
+  format: 1
+  /** what its owner calls it: `root-1` */
+  name: string
+  keyid: string
+  public: string
+  scrypt: { N: number; r: number; p: number; salt: string }
+  iv: string
+  tag: string
+  secret: string
+}
+
+export interface Signer {
+  keyid: string
+  key: Key
+  /** lower-case hex */
+  sign(message: Buffer): string
+}
+
+/** 128 MiB and some tenths of a second for each guess */
+const COST = { N: 2 ** 17, r: 8, p: 1 } as const
+const FILE_MAX_BYTES = 4 * 1024
+
+/** A new key pair, in memory only. */
+export function makeSigner(): Signer & { secret: KeyObject } {
+  const { privateKey } = generateKeyPairSync('ed25519')
+  return { ...signerOf(privateKey), secret: privateKey }
+}
+
+/** A new key pair, locked. */
+export function makeKey(name: string, passphrase: string): { file: KeyFile; signer: Signer } {
+  const { secret: privateKey, ...signer } = makeSigner()
+  const { keyid } = signer
+  const salt = randomBytes(16)
+  const iv = randomBytes(12)
+  const cipher = createCipheriv('aes-256-gcm', derive(passphrase, salt, COST), iv).setAAD(Buffer.from(keyid))
+  const secret = Buffer.concat([cipher.update(privateKey.export({ format: 'der', type: 'pkcs8' })), cipher.final()])
+  const file: KeyFile = {
+    format: 1,
+    name,
+    keyid,
+    public: signer.key.keyval.public,
+    scrypt: { ...COST, salt: salt.toString('hex') },
+    iv: iv.toString('hex'),
+    tag: cipher.getAuthTag().toString('hex'),
+    secret: secret.toString('hex'),
+  }
+  return { file, signer }
+}
+
+/** Throws BatonError refused where the passphrase is another, or the file was changed. */
+export function unlock(file: KeyFile, passphrase: string): Signer {
+  const { name, keyid, scrypt, iv, tag, secret } = file
+  try {
+    const secretKey = derive(passphrase, Buffer.from(scrypt.salt, 'hex'), scrypt)
+    const decipher = createDecipheriv('aes-256-gcm', secretKey, Buffer.from(iv, 'hex'))
+    decipher.setAAD(Buffer.from(keyid)).setAuthTag(Buffer.from(tag, 'hex'))
+    const der = Buffer.concat([decipher.update(Buffer.from(secret, 'hex')), decipher.final()])
+    const privateKey = createPrivateKey({ key: der, format: 'der', type: 'pkcs8' })
+    const signer = signerOf(privateKey)
+    if (signer.keyid !== keyid) throw new Error('it is another key')
+    return signer
+  } catch {
+    throw new BatonError('refused', `the key \`${name}\` (${keyid.slice(0, 12)}…) does not open with this passphrase`)
+  }
+}
+
+/** Writes a new key; a file that is there is never replaced. */
+export async function writeKey(folder: string, file: KeyFile): Promise<string> {
+  await mkdir(folder, { recursive: true, mode: 0o700 })
+  const path = join(folder, `${file.name}.json`)
+  try {
+    await using handle = await open(path, 'wx', 0o600)
+    await handle.writeFile(`${JSON.stringify(file, null, 2)}\n`)
+    await handle.sync()
+  } catch (error) {
+    throw new BatonError('refused', `writing the key ${path}: ${reasonOf(error)}`, { cause: error })
+  }
+  return path
+}
+
+/** The keys in these folders, and those of `text`: one key file after the other, as CI has them in a secret. */
+export async function readKeys(folders: readonly string[], text: string): Promise<KeyFile[]> {
+  const found: KeyFile[] = []
+  for (const folder of folders) {
+    const names = await readdir(folder).catch(() => [])
+    for (const name of names.filter((one) => one.endsWith('.json')).toSorted()) {
+      const content = await readFile(join(folder, name), 'utf8')
+      found.push(parseKeyFile(content, join(folder, name)))
+    }
+  }
+  for (const [at, one] of text.split(/(?<=\})\s*(?=\{\s*"format")/).entries()) {
+    if (one.trim() !== '') found.push(parseKeyFile(one, `key ${at + 1} of the environment`))
+  }
+  return found
+}
+
+/** The next free name of a role's keys. */
+export function nextName(role: string, files: readonly KeyFile[]): string {
+  const numbers = files.map(({ name }) => Number(new RegExp(`^${role}-(\\d{1,4})$`).exec(name)?.[1] ?? 0))
+  return `${role}-${Math.max(0, ...numbers) + 1}`
+}
+
+/** Never shows what is in it. */
+function parseKeyFile(text: string, where: string): KeyFile {
+  const refused = (why: string): BatonError =>
+    new BatonError('refused', `${where}: expected a key of \`trust init\`, ${why}`)
+  if (text.length > FILE_MAX_BYTES) throw refused('got a longer file')
+  try {
+    const file = JSON.parse(text) as KeyFile
+    const { N, r, p } = file.scrypt
+    const hex = [file.keyid, file.public, file.scrypt.salt, file.iv, file.tag, file.secret]
+    const whole = file.format === 1 && hex.every((one) => typeof one === 'string' && /^[0-9a-f]+$/.test(one))
+    if (!whole || !/^[a-z0-9-]{1,40}$/.test(file.name) || !(N <= 2 ** 20 && r <= 16 && p <= 4))
+      throw refused('got another')
+    return file
+  } catch {
+    throw refused('got something else')
+  }
+}
+
+function signerOf(privateKey: KeyObject): Signer {
+  const raw = createPublicKey(privateKey).export({ format: 'der', type: 'spki' }).subarray(-32).toString('hex')
+  const key: Key = { keytype: 'ed25519', scheme: 'ed25519', keyval: { public: raw } }
+  return {
+    keyid: keyIdOf(key, canonicalize),
+    key,
+    sign: (message) => sign(null, message, privateKey).toString('hex'),
+  }
+}
+
+function derive(passphrase: string, salt: Buffer, { N, r, p }: { N: number; r: number; p: number }): Buffer {
+  return scryptSync(passphrase.normalize('NFKC'), salt, 32, { N, r, p, maxmem: 256 * N * r })
+}

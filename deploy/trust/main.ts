@@ -1,0 +1,270 @@
+// The command line of the publisher: `npm run trust -- WORD`, in an author's project `baton trust WORD`.
+// Must hold: every way out has an exit code of the table; nothing is thrown; no secret is an argument.
+
+import { readdir } from 'node:fs/promises'
+import { delimiter, join, resolve } from 'node:path'
+import { METADATA_FOLDER, type Role, ROLES } from '../../agent/publish.ts'
+import { asBatonError, BatonError, EXIT, MEANINGS } from '../../agent/words.ts'
+import { asksForHelp, type Command, type Flags, OUTPUT_FLAGS, parseFlags, usage, usageOf } from '../lib/flags.ts'
+import * as commands from './commands.ts'
+import { passphrases } from './passphrase.ts'
+import { type Days, versionsOf } from './repository.ts'
+import { type Verified, verifyFeed } from './verify.ts'
+
+type Values = Record<string, unknown>
+
+interface Word extends Command {
+  act(context: commands.Context, values: Values): Promise<unknown>
+}
+
+const FEED = {
+  dir: {
+    type: 'string',
+    valueHint: 'dir',
+    default: 'dist',
+    description: 'folder of the feed: releases, and verified/',
+  },
+} as const satisfies Flags
+
+const SIGNING = {
+  ...OUTPUT_FLAGS,
+  ...FEED,
+  keys: {
+    type: 'string',
+    valueHint: 'dirs',
+    description: 'folders of the keys, with : between; or $BATON_TRUST_KEYS, for CI',
+  },
+  'passphrase-file': { type: 'string', valueHint: 'file', description: 'or $BATON_TRUST_PASSPHRASE, or asked for' },
+  'offline-days': {
+    type: 'string',
+    valueHint: 'days',
+    description: 'for hosts that are updated from a stick: hold this long',
+  },
+} as const satisfies Flags
+
+const TREE: Command = {
+  name: 'trust',
+  description: 'signs releases, so that a feed that is taken over runs nothing',
+  args: {},
+}
+
+const days = (role: Role): string => `${role}-days`
+
+const WORDS: readonly Word[] = [
+  {
+    name: 'init',
+    description: 'make keys, and the root that executables are built with',
+    args: {
+      ...SIGNING,
+      service: { type: 'string', required: true, description: 'name of the service' },
+      'root-keys': { type: 'string', valueHint: 'n', default: '3', description: 'how many root keys' },
+      'root-threshold': { type: 'string', valueHint: 'n', default: '2', description: 'how many of them must sign' },
+      ...Object.fromEntries(
+        ROLES.map(
+          (role) => [days(role), { type: 'string', valueHint: 'days', description: `how long ${role} holds` }] as const,
+        ),
+      ),
+    },
+    act(context, values) {
+      const rootKeys = countOf('--root-keys', values['root-keys'], 16)
+      const rootThreshold = countOf('--root-threshold', values['root-threshold'], rootKeys)
+      const own: Partial<Days> = {}
+      for (const role of ROLES) {
+        const value = values[days(role)]
+        if (value !== undefined) own[role] = countOf(`--${days(role)}`, value, 3650)
+      }
+      return commands.init(context, { service: String(values['service']), rootKeys, rootThreshold, days: own })
+    },
+  },
+  {
+    name: 'sign',
+    description: 'sign every release of the folder that is new',
+    args: {
+      folder: { type: 'positional', required: false, description: 'the same as --dir' },
+      ...SIGNING,
+      image: { type: 'string', valueHint: 'name@sha256:…', description: 'container image of these releases' },
+      again: { type: 'boolean', default: false, description: 'also a release.json that has changed since' },
+    },
+    act: (context, values) =>
+      commands.sign(context, { image: imageOf(values['image']), again: values['again'] === true }),
+  },
+  {
+    name: 'refresh',
+    description: 'sign snapshot and timestamp anew, before they expire',
+    args: { folder: { type: 'positional', required: false, description: 'the same as --dir' }, ...SIGNING },
+    act: (context) => commands.refresh(context),
+  },
+  {
+    name: 'rotate',
+    description: 'new keys for a role, in place of all or of lost and stolen ones',
+    args: {
+      role: { type: 'positional', description: ROLES.join(', ') },
+      ...SIGNING,
+      replace: { type: 'string', valueHint: 'keys', description: 'ids or names of the keys that end, with , between' },
+      threshold: { type: 'string', valueHint: 'n', description: 'how many must sign from now on' },
+    },
+    act(context, values) {
+      const role = ROLES.find((one) => one === values['role'])
+      if (role === undefined)
+        throw usage(`expected a role (${ROLES.join(', ')}), got ${JSON.stringify(values['role'])}`)
+      const lost = typeof values['replace'] === 'string' ? values['replace'].split(',') : []
+      const threshold = values['threshold'] === undefined ? null : countOf('--threshold', values['threshold'], 16)
+      return commands.rotate(context, role, { lost, threshold })
+    },
+  },
+  {
+    name: 'withdraw',
+    description: 'no host installs this release any more',
+    args: {
+      tag: { type: 'positional', description: 'the release, such as v1.1.0' },
+      ...SIGNING,
+      why: { type: 'string', valueHint: 'text', description: 'one sentence for operators' },
+      undo: { type: 'boolean', default: false, description: 'it may be installed again' },
+    },
+    act(context, values) {
+      const undo = values['undo'] === true
+      const why = typeof values['why'] === 'string' ? values['why'] : null
+      if (undo === (why !== null)) throw usage('expected `--why TEXT` or `--undo`')
+      if (why !== null && !/^[\x20-\x7e]{1,200}$/.test(why))
+        throw usage('expected at most 200 plain characters in --why')
+      return commands.withdraw(context, String(values['tag']), why)
+    },
+  },
+  {
+    name: 'verify',
+    description: 'say what a host would, and when what expires',
+    args: {
+      feed: { type: 'positional', required: false, description: 'as hosts have it; default: the folder' },
+      ...OUTPUT_FLAGS,
+      ...FEED,
+      root: {
+        type: 'string',
+        valueHint: 'file',
+        description: 'root.json that hosts were built with; default: the oldest',
+      },
+      os: { type: 'string', valueHint: 'os', default: process.platform, description: 'of the hosts' },
+      arch: { type: 'string', valueHint: 'arch', default: process.arch, description: 'of the hosts' },
+    },
+    async act({ feed }, values) {
+      const root = typeof values['root'] === 'string' ? resolve(values['root']) : await oldestRoot(feed)
+      const named = typeof values['feed'] === 'string' ? values['feed'] : feed
+      const platform = { os: String(values['os']), arch: String(values['arch']) }
+      return await verifyFeed(named, root, platform, process.env)
+    },
+  },
+  {
+    name: 'show',
+    description: 'keys, expiries and releases of the folder',
+    args: { ...OUTPUT_FLAGS, ...FEED, keys: SIGNING.keys },
+    act: (context) => commands.show(context),
+  },
+]
+
+/** Runs one word and returns its exit code; never throws. */
+export async function runTrust(argv: readonly string[]): Promise<number> {
+  const [first = '', ...rest] = argv
+  const word = WORDS.find(({ name }) => name === first)
+  if (first === '' || first === 'help' || asksForHelp(argv)) {
+    process.stdout.write(word === undefined ? await usageOf(TREE, undefined, WORDS) : await usageOf(word, TREE))
+    return EXIT.done
+  }
+  const json = argv.includes('--json')
+  try {
+    if (word === undefined) {
+      const names = WORDS.map(({ name }) => name).join(', ')
+      throw usage(`expected a command (${names}), got ${JSON.stringify(first.slice(0, 40))}`)
+    }
+    const values: Values = parseFlags(rest, word)
+    const lines: string[] = []
+    const say = (line: string): void => {
+      lines.push(line)
+      if (!json && values['quiet'] !== true) process.stdout.write(`${line}\n`)
+    }
+    const result = await word.act(contextFrom(values, say), values)
+    if (json) process.stdout.write(`${JSON.stringify(result ?? { said: lines })}\n`)
+    else if (first === 'verify') tell(result as Verified)
+    else if (first === 'show') tellShown(result as commands.Shown)
+    return first === 'verify' ? (result as Verified).exit : EXIT.done
+  } catch (cause) {
+    const error = asBatonError(cause, 'unexpected', `trust ${first}`)
+    if (json)
+      process.stdout.write(
+        `${JSON.stringify({ error: { code: error.code, message: error.message, hint: error.hint } })}\n`,
+      )
+    process.stderr.write(`error: ${error.message}\n${error.hint === null ? '' : `hint: ${error.hint}\n`}`)
+    return MEANINGS[error.code].exit
+  }
+}
+
+function contextFrom(values: Values, say: (line: string) => void): commands.Context {
+  const { folder, dir, keys } = values
+  const path = values['passphrase-file']
+  const offline = values['offline-days']
+  return {
+    feed: resolve(typeof folder === 'string' ? folder : String(dir)),
+    keyFolders: typeof keys === 'string' ? keys.split(delimiter).map((one) => resolve(one)) : [],
+    keyText: process.env['BATON_TRUST_KEYS'] ?? '',
+    passphrases: passphrases(typeof path === 'string' ? resolve(path) : null, process.env),
+    offlineDays: offline === undefined ? null : countOf('--offline-days', offline, 3650),
+    now: new Date(),
+    say,
+  }
+}
+
+function tell({ feed, root, latest, image, trust, passedOver, problem }: Verified): void {
+  const lines = [
+    `${feed}, as a host of ${root.service} sees it that was built with root ${root.version}:`,
+    ...trust.metadata.map(
+      ({ role, version, expiresAt }) => `  ${role.padEnd(10)} version ${version}, expires ${expiresAt}`,
+    ),
+    ...passedOver.map(({ tag, why }) => `  not using ${tag}: ${why}`),
+    ...trust.withdrawn.map(({ tag, why }) => `  withdrawn ${tag}: ${why}`),
+    problem === null ? `  latest     ${latest ?? 'none'}${image === null ? '' : `, ${image}`}` : null,
+    trust.warning === null ? null : `warning: ${trust.warning}`,
+    problem === null ? null : `refused: ${problem.message} (${problem.code})`,
+    problem?.hint === undefined || problem.hint === null ? null : `hint: ${problem.hint}`,
+  ]
+  process.stdout.write(
+    lines
+      .filter((line) => line !== null)
+      .map((line) => `${line}\n`)
+      .join(''),
+  )
+}
+
+function tellShown({ service, roles, releases }: commands.Shown): void {
+  const lines = [`${service}:`]
+  for (const { role, version, expiresAt, threshold, keys } of roles) {
+    lines.push(
+      `  ${role.padEnd(10)} version ${version}, expires ${expiresAt}, ${threshold} of ${keys.length}: ${keys.join(', ')}`,
+    )
+  }
+  for (const { tag, withdrawn, image } of releases) {
+    lines.push(`  ${tag}${withdrawn === null ? '' : `, withdrawn: ${withdrawn}`}${image === null ? '' : `, ${image}`}`)
+  }
+  process.stdout.write(lines.map((line) => `${line}\n`).join(''))
+}
+
+async function oldestRoot(feed: string): Promise<string> {
+  const folder = join(feed, METADATA_FOLDER)
+  const names = await readdir(folder).catch(() => [])
+  const versions = versionsOf('root', names)
+  if (versions.length > 0) return join(folder, `${Math.min(...versions)}.root.json`)
+  throw new BatonError('refused', `${folder}: there is no root`, {
+    hint: 'name the one that hosts were built with: --root',
+  })
+}
+
+function imageOf(value: unknown): { repository: string; digest: string } | null {
+  if (typeof value !== 'string') return null
+  const [repository = '', digest = '', ...more] = value.split('@')
+  const whole = more.length === 0 && /^[a-z0-9][a-z0-9._:/-]{0,254}$/.test(repository)
+  if (whole && /^sha256:[0-9a-f]{64}$/.test(digest)) return { repository, digest }
+  throw usage('expected an image by its digest in --image, such as `ghcr.io/owner/name@sha256:…`')
+}
+
+function countOf(flag: string, value: unknown, max: number): number {
+  const count = typeof value === 'string' && /^\d{1,4}$/.test(value) ? Number(value) : Number.NaN
+  if (count >= 1 && count <= max) return count
+  throw usage(`expected 1 to ${max} in ${flag}, got ${JSON.stringify(value)}`)
+}

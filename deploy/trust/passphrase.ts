@@ -1,0 +1,64 @@
+// Where a passphrase comes from: a file, the environment (for CI), or whoever sits at the terminal. Must hold: it is never echoed.
+
+import { readFile } from 'node:fs/promises'
+import { BatonError } from '../../agent/words.ts'
+
+export interface Passphrases {
+  /** For keys that are there. `again`: the one before did not open the key. */
+  ask(name: string, again: boolean): Promise<string>
+  /** For new keys: asked for twice. */
+  choose(): Promise<string>
+}
+
+const VARIABLE = 'BATON_TRUST_PASSPHRASE'
+const LENGTH_MIN = 12
+
+/** `path`: of a file whose first line it is. */
+export function passphrases(path: string | null, environment: NodeJS.ProcessEnv): Passphrases {
+  let last: string | null = null
+  const given = async (): Promise<string | null> => {
+    if (path !== null) return (await readFile(path, 'utf8')).split('\n', 1)[0] ?? ''
+    return environment[VARIABLE] ?? null
+  }
+  return {
+    async ask(name, again) {
+      const known = (await given()) ?? (again ? null : last)
+      return (last = known ?? (await hidden(`passphrase of ${name}: `)))
+    },
+    async choose() {
+      const chosen = (await given()) ?? (await hidden('passphrase for the new keys: '))
+      if (chosen.length < LENGTH_MIN)
+        throw new BatonError('refused', `expected a passphrase of at least ${LENGTH_MIN} characters`)
+      if ((await given()) === null && (await hidden('the same again: ')) !== chosen) {
+        throw new BatonError('refused', 'expected the same passphrase twice')
+      }
+      return (last = chosen)
+    },
+  }
+}
+
+/** One line from the terminal, not shown. */
+async function hidden(question: string): Promise<string> {
+  const { stdin, stderr } = process
+  if (!stdin.isTTY) {
+    const hint = `set ${VARIABLE}, or name a file with --passphrase-file`
+    throw new BatonError('refused', 'expected a terminal to ask for a passphrase on', { hint })
+  }
+  stderr.write(question)
+  stdin.setRawMode(true).setEncoding('utf8').resume()
+  try {
+    let line = ''
+    for await (const chunk of stdin.iterator({ destroyOnReturn: false }) as AsyncIterable<string>) {
+      for (const character of chunk) {
+        if (character === '\r' || character === '\n') return line
+        if (character === '\u0003') throw new BatonError('interrupted', 'asking for a passphrase: interrupted')
+        if (character === '\u007f') line = line.slice(0, -1)
+        else line += character
+      }
+    }
+    return line
+  } finally {
+    stdin.setRawMode(false).pause()
+    stderr.write('\n')
+  }
+}

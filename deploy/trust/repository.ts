@@ -1,0 +1,129 @@
+// The signed metadata of a feed, in its folder: read, and changed so that no reader ever sees half of a change: every file but
+// timestamp.json has its version in its name and is never replaced; timestamp.json is, last, by a rename.
+// Power cut: there may be numbered files that nothing refers to; their numbers are passed over by the next change.
+
+import { createHash } from 'node:crypto'
+import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { canonicalize, formFault, METADATA_FOLDER, type Role, type SignedRoot } from '../../agent/publish.ts'
+import { BatonError, reasonOf } from '../../agent/words.ts'
+import type { Signer } from './keys.ts'
+
+export interface TargetFile {
+  length: number
+  hashes: { sha256: string }
+  custom: { service: string; withdrawn?: string; image?: { repository: string; digest: string } }
+}
+
+export interface SignedTargets {
+  version: number
+  expires: string
+  targets: Record<string, TargetFile>
+}
+
+export type Days = Record<Role, number>
+
+export interface Repository {
+  /** absolute, of `verified/` */
+  folder: string
+  root: SignedRoot & { [member: string]: unknown }
+  targets: SignedTargets
+  snapshot: { version: number; expires: string }
+  timestamp: { version: number; expires: string }
+}
+
+export interface NewFile {
+  name: string
+  bytes: Buffer
+}
+
+/** old snapshots and targets that a reader in the middle of its work may still ask for */
+const KEPT = 8
+
+/** `feed`: folder with the releases. Throws BatonError refused where it is not signed, or damaged. */
+export async function readRepository(feed: string): Promise<Repository> {
+  const folder = join(feed, METADATA_FOLDER)
+  const names = await readdir(folder).catch(() => [])
+  const newest = Math.max(0, ...versionsOf('root', names))
+  if (newest === 0) {
+    const hint = 'make its keys with `trust init`'
+    throw new BatonError('refused', `${folder}: there is no root, this feed is not signed`, { hint })
+  }
+  const root = (await readSigned(folder, 'root', `${newest}.root.json`)) as unknown as Repository['root']
+  const timestamp = await readSigned(folder, 'timestamp', 'timestamp.json')
+  const snapshot = await readSigned(folder, 'snapshot', `${metaOf(timestamp, 'snapshot.json')}.snapshot.json`)
+  const targets = await readSigned(folder, 'targets', `${metaOf(snapshot, 'targets.json')}.targets.json`)
+  return {
+    folder,
+    root,
+    targets: targets as unknown as SignedTargets,
+    snapshot: snapshot as unknown as Repository['snapshot'],
+    timestamp: timestamp as unknown as Repository['timestamp'],
+  }
+}
+
+/** A file of the metadata: canonical, signed by each of `signers`. */
+export function sealed(signed: Record<string, unknown>, signers: readonly Signer[]): Buffer {
+  const message = Buffer.from(canonicalize(signed))
+  const signatures = signers
+    .toSorted((a, b) => (a.keyid < b.keyid ? -1 : 1))
+    .map((signer) => ({ keyid: signer.keyid, sig: signer.sign(message) }))
+  return Buffer.from(canonicalize({ signatures, signed }))
+}
+
+/** What another file says of this one. */
+export function describe(version: number, bytes: Buffer): Record<string, unknown> {
+  return { version, length: bytes.length, hashes: { sha256: createHash('sha256').update(bytes).digest('hex') } }
+}
+
+/** The version after all that have ever been in the folder, referred to or not. */
+export async function nextVersion(folder: string, role: Role, current: number): Promise<number> {
+  return Math.max(current, ...versionsOf(role, await readdir(folder).catch(() => []))) + 1
+}
+
+/** In this order, timestamp.json last; each one whole and on the disk before the next. */
+export async function publish(folder: string, files: readonly NewFile[]): Promise<void> {
+  await mkdir(folder, { recursive: true })
+  for (const { name, bytes } of files) {
+    const temporary = join(folder, `.${name}.tmp`)
+    try {
+      await using file = await open(temporary, 'w', 0o644)
+      await file.writeFile(bytes)
+      await file.sync()
+    } catch (error) {
+      throw new BatonError('unexpected', `writing ${temporary}: ${reasonOf(error)}`, { cause: error })
+    }
+    await rename(temporary, join(folder, name))
+    await using directory = await open(folder, 'r')
+    await directory.sync()
+  }
+  const names = await readdir(folder)
+  for (const role of ['snapshot', 'targets'] as const) {
+    const old = versionsOf(role, names)
+      .toSorted((a, b) => b - a)
+      .slice(KEPT)
+    for (const version of old) await rm(join(folder, `${version}.${role}.json`), { force: true })
+  }
+}
+
+async function readSigned(folder: string, role: Role, name: string): Promise<Record<string, unknown>> {
+  const path = join(folder, name)
+  try {
+    const bytes = await readFile(path)
+    const fault = formFault(role, bytes, canonicalize)
+    if (fault !== null) throw new Error(fault)
+    return (JSON.parse(bytes.toString()) as { signed: Record<string, unknown> }).signed
+  } catch (error) {
+    throw new BatonError('refused', `reading ${path}: ${reasonOf(error)}`, { cause: error })
+  }
+}
+
+function metaOf(signed: Record<string, unknown>, name: string): number {
+  return (signed['meta'] as Record<string, { version: number }>)[name]?.version ?? 0
+}
+
+/** Of the numbered files of a role among these names, in no order. */
+export function versionsOf(role: Role, names: readonly string[]): number[] {
+  const pattern = new RegExp(`^([1-9]\\d{0,9})\\.${role}\\.json$`)
+  return names.map((name) => Number(pattern.exec(name)?.[1] ?? 0)).filter((version) => version > 0)
+}

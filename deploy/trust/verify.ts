@@ -1,0 +1,64 @@
+// What a host would say of a feed: it is asked with the agent's own client, from the root that hosts were built with.
+
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { openFeedWith, SERVICE_MEMBER } from '../../agent/publish.ts'
+import { asBatonError, BatonError, MEANINGS, type Release, type TrustReport } from '../../agent/words.ts'
+
+export interface Verified {
+  feed: string
+  root: { version: number; service: string }
+  latest: string | null
+  image: string | null
+  trust: TrustReport
+  passedOver: { tag: string; why: string }[]
+  problem: { code: string; message: string; hint: string | null } | null
+  exit: number
+}
+
+/** `rootFile`: the root.json that hosts have compiled in. */
+export async function verifyFeed(
+  feed: string,
+  rootFile: string,
+  platform: { os: string; arch: string },
+  environment: NodeJS.ProcessEnv,
+): Promise<Verified> {
+  const root = await readFile(rootFile, 'utf8').catch((cause: unknown) => {
+    const hint = 'name the root.json that the build took with --root'
+    throw new BatonError('refused', `reading the root ${rootFile}`, { cause, hint })
+  })
+  const { signed } = JSON.parse(root) as { signed: { version: number; [SERVICE_MEMBER]: string } }
+  const service = signed[SERVICE_MEMBER]
+  const stateDirectory = await mkdtemp(join(tmpdir(), 'baton-verify-'))
+  const passedOver: Verified['passedOver'] = []
+  await using open = openFeedWith(feed, {
+    target: { service, ...platform },
+    environment,
+    trust: { root, builtAt: null },
+    stateDirectory,
+    onPassedOver: (tag, why) => void passedOver.push({ tag, why }),
+  })
+  try {
+    let latest: Release | null = null
+    let problem: BatonError | null = null
+    try {
+      latest = await open.latest(() => false)
+    } catch (error) {
+      problem = asBatonError(error, 'check_failed', `asking ${feed}`)
+    }
+    const image = latest?.image ?? null
+    return {
+      feed,
+      root: { version: signed.version, service },
+      latest: latest?.tag ?? null,
+      image: image === null ? null : `${image.repository}@${image.digest}`,
+      trust: await open.trust(),
+      passedOver,
+      problem: problem === null ? null : { code: problem.code, message: problem.message, hint: problem.hint },
+      exit: problem === null ? 0 : MEANINGS[problem.code].exit,
+    }
+  } finally {
+    await rm(stateDirectory, { recursive: true, force: true })
+  }
+}
