@@ -4,8 +4,12 @@ import { drawChart } from './bench/chart.ts'
 import type { LoadResult, PeerResult } from './bench/handover.ts'
 import type { Machine } from './bench/machine.ts'
 import { peers } from './bench/peers.ts'
-import { charts, goalsOf, markdown, table } from './bench/report.ts'
-import type { Results } from './bench/report.ts'
+import { goalsOf } from './bench/goals.ts'
+import { markdown } from './bench/markdown.ts'
+import { charts } from './bench/report.ts'
+import type { Results } from './bench/results.ts'
+import { table } from './bench/table.ts'
+import { waitsOf } from './bench/waits.ts'
 import { median, medianRatio, quantile } from './bench/statistics.ts'
 import * as assert from './assert.ts'
 import { suite } from './suite.ts'
@@ -21,8 +25,8 @@ test('holds the handover against its goals', () => {
   for (const [wrong, which] of [
     [{ lost: 1 }, 0],
     [{ closed: 1 }, 0],
-    [{ quietSwitchMs: 116 }, 1],
-    [{ longestStallMs: 21 }, 2],
+    [{ longestWaitMs: 31 }, 1],
+    [{ p999Ms: 8 }, 2],
   ] as const) {
     const goals = goalsOf(resultsOf(peer('baton', wrong), peer('nginx', {})))
     assert.equal(
@@ -45,10 +49,18 @@ test('names a missing peer with the command that brings it', () => {
   assert.match(table(results, []), /missing: nginx binary upgrade: apt-get install nginx-light/)
   assert.match(markdown(results, []), /missing: nginx binary upgrade: `apt-get install nginx-light`/)
   const missing = { missing: 'apt-get install it' }
-  const entries = peers({ app: '', nginx: missing, haproxy: missing, pm2: missing, wrk: missing, curl: missing })
+  const entries = peers({
+    app: '',
+    nginx: missing,
+    haproxy: missing,
+    caddy: missing,
+    pm2: missing,
+    wrk: missing,
+    curl: missing,
+  })
   assert.equal(
     entries.filter((entry) => 'missing' in entry).map(({ id }) => id),
-    ['pm2', 'nginx', 'haproxy'],
+    ['pm2', 'nginx', 'haproxy', 'caddy'],
   )
 })
 
@@ -61,6 +73,19 @@ test('draws whole charts, light and dark, in which text is text', () => {
     assert.is((svg.match(/<text/g) ?? []).length, (svg.match(/<\/text>/g) ?? []).length)
     assert.not.match(svg, /NaN|undefined|Infinity/)
   }
+})
+
+test('the waits of a switch are those of its own second, the worst of all of them', () => {
+  const slice = { requests: 10, lost: 0, closed: 0, p50Ms: 1, p999Ms: 5 }
+  const slices = [
+    { ...slice, name: 'switch', longestMs: 10 },
+    { ...slice, name: 'steady', longestMs: 2, lost: 1 },
+    { ...slice, name: 'switch', longestMs: 30 },
+  ]
+  const waits = waitsOf(500, 2, slices)
+  assert.equal(waits.switchLongestMs, { median: 20, worst: 30 })
+  assert.equal(waits.steadyLongestMs, { median: 2, worst: 2 })
+  assert.equal([waits.lost, waits.requests], [1, 30])
 })
 
 test('takes medians, of pairs too', () => {
@@ -79,14 +104,14 @@ test('takes medians, of pairs too', () => {
 
 test.run()
 
-type Figures = Partial<Pick<LoadResult, 'lost' | 'closed' | 'longestStallMs'> & Pick<PeerResult, 'quietSwitchMs'>>
+type Figures = Partial<Pick<LoadResult, 'lost' | 'closed'> & { longestWaitMs: number; p999Ms: number }>
 
-function peer(id: string, { lost = 0, closed = 0, longestStallMs = 20, quietSwitchMs = 110 }: Figures): PeerResult {
+function peer(id: string, { lost = 0, closed = 0, longestWaitMs = 20, p999Ms = 6 }: Figures): PeerResult {
   const load: LoadResult = {
     requests: 1000,
     lost,
     closed,
-    longestStallMs,
+    longestStallMs: 20,
     steadyStallMs: 10,
     p999SwitchMs: 9,
     p999SteadyMs: 6,
@@ -101,11 +126,22 @@ function peer(id: string, { lost = 0, closed = 0, longestStallMs = 20, quietSwit
     configuration: 'as it comes',
     switches: 6,
     bareStartMs: 100,
-    quietSwitchMs,
-    switchOverBareStart: quietSwitchMs / 100,
+    quietSwitchMs: 110,
+    switchOverBareStart: 1.1,
     restartMs: null,
     loadedSwitchMs: 150,
     kernel: null,
+    waits: [500, 2000, 6000].map((rate) => ({
+      rate,
+      switches: 6,
+      requests: 1000,
+      lost: 0,
+      closed: 0,
+      switchLongestMs: { median: longestWaitMs, worst: longestWaitMs },
+      steadyLongestMs: { median: 10, worst: 12 },
+      switchP999Ms: p999Ms,
+      steadyP999Ms: 6,
+    })),
     loads: { fresh: load, keepalive: load, stream: load, websocket: load },
   }
 }

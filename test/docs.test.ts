@@ -3,7 +3,8 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { equal, is, match } from './assert.ts'
-import { withComparison, type Results } from './bench/report.ts'
+import { withComparison } from './bench/report.ts'
+import type { Results } from './bench/results.ts'
 import { suite } from './suite.ts'
 
 const ROOT = join(import.meta.dirname, '..')

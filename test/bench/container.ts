@@ -13,7 +13,7 @@ import { createProgress } from '../../deploy/lib/progress.ts'
 import { run as command } from '../../deploy/lib/shell.ts'
 import { publishTo, releases } from '../fixtures/releases.ts'
 import { labFolder, publishBase, runInLab, startEngine, startRegistry, whyNot } from '../lab/docker.ts'
-import type { ContainerResult } from './report.ts'
+import type { ContainerResult } from './results.ts'
 
 interface Switch {
   /** milliseconds from the last answer of the old one to the first of the new one */

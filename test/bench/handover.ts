@@ -9,12 +9,13 @@ import { spawnLoad } from '../lab/load.ts'
 import type { Load, LoadOptions, Mode, Totals } from '../lab/load.ts'
 import { counters, moved } from '../lab/netns.ts'
 import type { Counters } from '../lab/netns.ts'
-import { bareStartMs, openApp, peers, TAGS } from './peers.ts'
-import type { Entry, Peer, Place, Running, Tag } from './peers.ts'
+import { other, type Peer, type Place, switchOnce, TAGS, type Tag } from './peer.ts'
+import { bareStartMs, type Entry, openApp, peers } from './peers.ts'
 import { freePort, untilAnswers } from './processes.ts'
 import { CACHE } from './setup.ts'
 import type { Tools } from './setup.ts'
 import { median } from './statistics.ts'
+import { measureWaits, type Waits } from './waits.ts'
 
 export const LOADS = ['fresh', 'keepalive', 'stream', 'websocket'] as const satisfies readonly Mode[]
 
@@ -50,6 +51,8 @@ export interface PeerResult {
   /** median of switches under load */
   loadedSwitchMs: number
   loads: Record<(typeof LOADS)[number], LoadResult>
+  /** an open loop at the same rates for every peer */
+  waits: Waits[]
   /** what the kernel counted under load; null where the bench has no network namespace of its own */
   kernel: Counters | null
 }
@@ -125,6 +128,7 @@ async function measure(peer: Peer, { tools, isolated }: HandoverOptions, scale: 
 
   const { starts, quiet, restarts } = await measureQuiet(peer, place, scale)
   const { loaded, totals, kernel } = await measureLoaded(peer, place, scale)
+  const waits = await measureWaits(peer, place, scale.switches)
   await rm(folder, { recursive: true, force: true })
   await rm(backend.folder, { recursive: true, force: true })
   const { id, title, version, native, configuration } = peer
@@ -141,6 +145,7 @@ async function measure(peer: Peer, { tools, isolated }: HandoverOptions, scale: 
     restartMs: restarts.length === 0 ? null : round(median(restarts)),
     loadedSwitchMs: round(median(loaded)),
     loads: Object.fromEntries(LOADS.map((mode, i) => [mode, resultOf(totals[i])])) as PeerResult['loads'],
+    waits,
     kernel: isolated ? kernel : null,
   }
 }
@@ -214,13 +219,6 @@ async function measureLoaded(peer: Peer, place: Place, scale: Scale): Promise<Lo
   return { loaded, totals, kernel: moved(before, counters()) }
 }
 
-async function switchOnce(running: Running, port: number, tag: Tag, prepared = false): Promise<number> {
-  if (!prepared) await running.prepare(tag)
-  const since = performance.now()
-  await running.go()
-  return await untilAnswers(port, tag, since)
-}
-
 function loadOptions(mode: Mode, port: number, scale: Scale): LoadOptions {
   const clients = CLIENTS[mode]
   const common = { mode, clients, port, afterClose: 'reopen', maxMs: 3_600_000 } as const
@@ -255,10 +253,6 @@ function resultOf(totals: Totals | undefined): LoadResult {
     p999Ratio: p999SteadyMs === 0 ? 0 : Math.round((p999SwitchMs / p999SteadyMs) * 100) / 100,
     errors: totals.errors,
   }
-}
-
-function other(tag: Tag): Tag {
-  return tag === TAGS[0] ? TAGS[1] : TAGS[0]
 }
 
 function round(ms: number): number {

@@ -3,7 +3,7 @@
 
 import { execFile } from 'node:child_process'
 import { access, mkdir, readdir, rm, writeFile } from 'node:fs/promises'
-import { delimiter, join } from 'node:path'
+import { basename, delimiter, join } from 'node:path'
 import { promisify } from 'node:util'
 import { bundle } from '../../deploy/build/bundle.ts'
 import { PROJECT } from '../../deploy/build/place.ts'
@@ -12,7 +12,7 @@ const run = promisify(execFile)
 
 export const CACHE = join(PROJECT, '.cache', 'bench')
 const PM2 = 'pm2@7.0.4'
-const PACKAGES = ['nginx-light', 'haproxy', 'wrk'] as const
+const PACKAGES = ['nginx-light', 'haproxy', 'caddy', 'wrk'] as const
 const FETCH_MS = 120_000
 
 export interface Tool {
@@ -29,6 +29,7 @@ export interface Missing {
 export interface Tools {
   nginx: Tool | Missing
   haproxy: Tool | Missing
+  caddy: Tool | Missing
   pm2: Tool | Missing
   wrk: Tool | Missing
   curl: Tool | Missing
@@ -39,7 +40,7 @@ export interface Tools {
 export async function setUp(say: (line: string) => void): Promise<Tools> {
   await mkdir(CACHE, { recursive: true })
   const app = await writeBundle('app', join(PROJECT, 'test/bench/app.ts'))
-  const wanted = await Promise.all([onPath('nginx'), onPath('haproxy'), onPath('wrk')])
+  const wanted = await Promise.all([onPath('nginx'), onPath('haproxy'), onPath('wrk'), onPath('caddy')])
   const root = join(CACHE, 'apt')
   let aptProblem: string | null = null
   if (wanted.includes(null) && !(await exists(join(root, 'complete')))) {
@@ -68,6 +69,7 @@ export async function setUp(say: (line: string) => void): Promise<Tools> {
   return {
     nginx: await native('nginx', wanted[0], '-v'),
     haproxy: await native('haproxy', wanted[1], '-v'),
+    caddy: await native('caddy', wanted[3], 'version'),
     wrk: await native('wrk', wanted[2], '-v'),
     curl: await curl(),
     pm2: await pm2(say),
@@ -131,7 +133,9 @@ async function versionOf(tool: { path: string; env: NodeJS.ProcessEnv }, flag: s
   const { stdout, stderr } = await run(tool.path, [flag], { env: tool.env, timeout: 10_000 }).catch(
     (error: { stdout?: string; stderr?: string }) => ({ stdout: error.stdout ?? '', stderr: error.stderr ?? '' }), // wrk -v ends with 1
   )
-  const match = /(nginx|haproxy|wrk|curl)[^0-9\n]*([0-9][0-9.]*)/i.exec(`${stdout}${stderr}`)
+  const text = `${stdout}${stderr}`
+  if (/^v?[0-9]+\.[0-9.]+\s*$/.test(text)) return `${basename(tool.path)} ${text.trim().replace(/^v/, '')}`
+  const match = /(nginx|haproxy|wrk|curl)[^0-9\n]*([0-9][0-9.]*)/i.exec(text)
   return match === null ? null : `${match[1]?.toLowerCase()} ${match[2]}`
 }
 

@@ -1,0 +1,98 @@
+// What was measured, held against what was aimed at. Pure.
+
+import type { PeerResult } from './handover.ts'
+import { mib, ratio, type Results, signed } from './results.ts'
+import type { Waits } from './waits.ts'
+
+export interface Goal {
+  goal: string
+  got: string
+  met: boolean
+}
+
+/** up to this many requests a second a switch must not be felt; beyond, the two processors are what is measured */
+const RATE_MAX = 2000
+const OVER_NGINX = 1.5
+const OVER_STEADY = 1.25
+const WAIT_GOAL = `up to ${RATE_MAX} requests/s the longest wait of a switch at most ${OVER_NGINX} times nginx's`
+const STEADY_GOAL = `up to ${RATE_MAX} requests/s p99.9 around a switch at most ${OVER_STEADY} times that without one`
+
+export const WHY_MISSED: ReadonlyMap<string, string> = new Map([
+  [
+    WAIT_GOAL,
+    'The wait of a switch is not one step of the handover: it is about as long in each part of it (the start, the first requests, the moving, the rest of the probation), because a young process compiles and collects on the processors that its clients use. nginx starts nothing that compiles.',
+  ],
+  [
+    STEADY_GOAL,
+    'One request in a thousand meets the start of a Node process on the processors that it shares with the load: 75 ms of processor time, once a switch.',
+  ],
+])
+
+export function goalsOf({ handover, update, overhead }: Results): Goal[] {
+  const goals: Goal[] = []
+  const peers = handover?.result.peers ?? []
+  const own = peers.find(({ id }) => id === 'baton')
+  if (own !== undefined) goals.push(...handoverGoals(own, peers.find(({ id }) => id === 'nginx') ?? null))
+  if (overhead !== undefined) {
+    const { ratio: throughput, processorRatio } = overhead.result
+    goals.push({
+      goal: 'overhead of the agent at most 2 %',
+      got: `${signed(throughput - 1)} requests a second, ${signed(processorRatio - 1)} processor time a request`,
+      met: throughput >= 0.98 || processorRatio <= 1.02,
+    })
+  }
+  if (update !== undefined) {
+    const { ratio: speed, ratioFlushed, baton, small } = update.result
+    if (speed !== null) {
+      goals.push({
+        goal: 'download at least 0.9 of `curl` and `sha256sum`',
+        got: `${speed} (${ratioFlushed} when they flush to the disk too)`,
+        met: speed >= 0.9,
+      })
+    }
+    goals.push({
+      goal: 'memory does not grow with the asset',
+      got: `${mib(baton.peakKb)} at 1 GiB, ${mib(small.peakKb)} at 128 MiB`,
+      met: baton.peakKb / small.peakKb <= 1.15,
+    })
+  }
+  return goals
+}
+
+function handoverGoals(own: PeerResult, nginx: PeerResult | null): Goal[] {
+  const { fresh, keepalive } = own.loads
+  const goals: Goal[] = [
+    {
+      goal: 'lost 0 and closed 0, fresh connections and keep-alive clients',
+      got: `lost ${fresh.lost + keepalive.lost}, closed ${keepalive.closed}, of ${fresh.requests + keepalive.requests} requests in ${own.switches} switches`,
+      met: fresh.lost + keepalive.lost + keepalive.closed === 0,
+    },
+  ]
+  const asked = (own.waits ?? []).filter(({ rate }) => rate <= RATE_MAX)
+  const pairs = asked.flatMap((waits): [Waits, Waits][] => {
+    const theirs = nginx?.waits?.find(({ rate }) => rate === waits.rate)
+    return theirs === undefined ? [] : [[waits, theirs]]
+  })
+  if (pairs.length > 0) {
+    goals.push({
+      goal: WAIT_GOAL,
+      got: pairs
+        .map(
+          ([ours, theirs]) =>
+            `${ours.switchLongestMs.median} ms, nginx ${theirs.switchLongestMs.median} ms at ${ours.rate}/s`,
+        )
+        .join('; '),
+      met: pairs.every(([ours, theirs]) => ours.switchLongestMs.median <= OVER_NGINX * theirs.switchLongestMs.median),
+    })
+  }
+  if (asked.length > 0) {
+    goals.push({
+      goal: STEADY_GOAL,
+      got: asked
+        .map(({ rate, switchP999Ms, steadyP999Ms }) => `${ratio(switchP999Ms, steadyP999Ms)} at ${rate}/s`)
+        .join('; '),
+      met: asked.every(({ switchP999Ms, steadyP999Ms }) => switchP999Ms <= OVER_STEADY * steadyP999Ms),
+    })
+  }
+  return goals
+}

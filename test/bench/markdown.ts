@@ -1,0 +1,206 @@
+// docs/performance.md, written from the results. Pure.
+
+import { type Goal, WHY_MISSED } from './goals.ts'
+import { type HandoverResult, LOADS, type PeerResult } from './handover.ts'
+import type { OverheadResult } from './overhead.ts'
+import type { Waits } from './waits.ts'
+import { mb, mib, NAMES, ratio, type Results, type Section } from './results.ts'
+import type { UpdateResult } from './update.ts'
+
+export function markdown(results: Results, goals: Goal[]): string {
+  const parts = [
+    '# Performance',
+    '<!-- Written by `npm run bench`; the numbers are in performance.json. Do not edit. -->',
+    'Every number here comes from one command, side by side, in one run, on one machine: `npm run bench`, or one part of it with `npm run bench -- handover|update|overhead|container` (`--long` for at least a million requests a peer, `--json` for one JSON object last). Peers that are not on the machine are fetched into `.cache/bench`; nothing is installed, everything listens on loopback, every process is ended.',
+    '## Goals',
+    markdownTable([
+      ['', 'goal', 'measured'],
+      ...goals.map(({ goal, got, met }) => [met ? 'met' : '**missed**', goal, got]),
+    ]),
+    ...goals.filter(({ met }) => !met).flatMap(({ goal }) => WHY_MISSED.get(goal) ?? []),
+  ]
+  const { handover, update, overhead, container } = results
+  if (handover !== undefined) parts.push(...handoverMarkdown(handover))
+  if (update !== undefined) parts.push(...updateMarkdown(update))
+  if (overhead !== undefined) parts.push(...overheadMarkdown(overhead))
+  if (container !== undefined) parts.push('## Container', container.result.markdown, provenance(container))
+  return `${parts.join('\n\n')}\n`
+}
+
+function handoverMarkdown(section: Section<HandoverResult>): string[] {
+  const { peers, missing, failed, switches, drainMs, clients } = section.result
+  const summary = peers.map(
+    ({ title, loads, bareStartMs, quietSwitchMs, switchOverBareStart, loadedSwitchMs, kernel }) => [
+      title,
+      String(loads.fresh.lost),
+      `${loads.keepalive.closed} (${loads.keepalive.lost})`,
+      `${loads.stream.closed} (${loads.stream.lost})`,
+      `${loads.websocket.closed} (${loads.websocket.lost})`,
+      kernel === null ? '?' : String(kernel.TcpOutRsts),
+      `${quietSwitchMs}`,
+      `${bareStartMs}`,
+      `${switchOverBareStart}`,
+      `${loadedSwitchMs}`,
+    ],
+  )
+  const latencies = peers.map(({ title, loads }) => [
+    title,
+    ...LOADS.map((load) => `${loads[load].longestStallMs} / ${loads[load].steadyStallMs}`),
+    ...LOADS.map((load) => `${loads[load].p999SwitchMs} / ${loads[load].p999SteadyMs}`),
+  ])
+  const total = peers.map(({ title, loads }) => [title, ...LOADS.map((load) => String(loads[load].requests))])
+  return [
+    '## Handover',
+    `Each peer is switched there and back between two versions, ${switches} times, under four loads at once: ${LOADS.map((load) => `${clients[load]} clients on ${NAMES[load]}`).join(', ')}. The clients are raw sockets that never retry (\`test/lab/load.ts\`): a request without a whole, right answer is *lost*; a connection that the server ends while its client wants to keep it is *closed*, and then replaced, so that every switch meets the same load. A stream is 15 events in 1.5 s. Every peer has ${drainMs} ms to drain.`,
+    picture('losses', 'Lost requests and closed connections by peer'),
+    markdownTable([
+      [
+        '',
+        'fresh: lost',
+        'keep-alive: closed (lost)',
+        'streams: closed (lost)',
+        'WebSockets: closed (lost)',
+        'resets',
+        'go → new version, ms',
+        'bare start, ms',
+        'ratio',
+        'go → new version under load, ms',
+      ],
+      ...summary,
+    ]),
+    `A WebSocket cannot move to another process: where it is closed, it is with a close frame 1012 (service restart) for the Node services, and cut at the drain deadline by the proxies. Its *lost* messages crossed that close. "Go" is the moment of the order (for Baton: the request), measured without load, like the bare start: one process of the same executable from spawn to its first answer. For Baton the restart stage alone, without the journal, the snapshot of the database and the exchange of the files, which the others have done before "go", takes ${restartOf(peers)}. *Resets* are what the kernel sent under load (\`TcpOutRsts\` of a network namespace in which nothing else runs), by servers and clients together.`,
+    ...waitsMarkdown(peers),
+    '### Waiting, with both processors full',
+    'Longest stall: the longest time that one client wanted an answer and had none, lost requests included. Each pair is during the switches / without a switch, ms: clients and servers share the processors, and what the second number says is theirs anyway. For streams both are the gaps between events, which are 100 ms by themselves.',
+    markdownTable([
+      ['', ...LOADS.map((load) => `stall, ${NAMES[load]}`), ...LOADS.map((load) => `p99.9, ${NAMES[load]}`)],
+      ...latencies,
+    ]),
+    '### Requests',
+    markdownTable([['', ...LOADS.map((load) => NAMES[load])], ...total]),
+    '### How each peer is configured',
+    peers.map(({ title, version, configuration }) => `- **${title}** (${version}). ${configuration}`).join('\n'),
+    ...(missing.length === 0
+      ? []
+      : [missing.map(({ title, command }) => `- missing: ${title}: \`${command}\``).join('\n')]),
+    ...(failed.length === 0 ? [] : [failed.map(({ title, reason }) => `- failed: ${title}: ${reason}`).join('\n')]),
+    provenance(section),
+  ]
+}
+
+/** The waits of clients that ask at a steady rate, whatever the service does. */
+function waitsMarkdown(peers: PeerResult[]): string[] {
+  if (!peers.some(({ waits = [] }) => waits.length > 0)) return []
+  const pair = (during: number, without: number) => `${during} / ${without}`
+  const row = (title: string, one: Waits) => [
+    title,
+    String(one.rate),
+    String(one.lost),
+    String(one.closed),
+    pair(one.switchLongestMs.median, one.steadyLongestMs.median),
+    pair(one.switchLongestMs.worst, one.steadyLongestMs.worst),
+    pair(one.switchP999Ms, one.steadyP999Ms),
+  ]
+  return [
+    '### Waiting',
+    'As a service is used: 32 keep-alive connections ask at a steady rate (an open loop, `test/lab/open-load.ts`), and each wait counts from the moment at which its request was due, also where it had to wait for its connection. Each pair is the second around a switch / a second without one, ms: the longest wait, its median and its worst over all switches, and p99.9.',
+    picture('stall', 'Longest wait of a client during a switch by peer'),
+    markdownTable([
+      ['', 'requests/s', 'lost', 'closed', 'longest wait', 'worst', 'p99.9'],
+      ...peers.flatMap(({ title, waits = [] }) => waits.map((one) => row(title, one))),
+    ]),
+  ]
+}
+
+function restartOf(peers: PeerResult[]): string {
+  const own = peers.find(({ restartMs }) => restartMs !== null)
+  if (own === undefined) return 'a part of it'
+  const ms = own.restartMs ?? 0
+  return `${ms} ms, ${ratio(ms, own.bareStartMs)} of the bare start`
+}
+
+function updateMarkdown(section: Section<UpdateResult>): string[] {
+  const { baton, curl, ratio: speed, ratioFlushed, small, whole, servedBy, rounds } = section.result
+  const row = (name: string, { ms, peakKb }: { ms: number; peakKb: number }) => [
+    name,
+    `${(ms / 1000).toFixed(2)} s`,
+    mib(peakKb),
+  ]
+  return [
+    '## Update',
+    `1 GiB of random bytes, not compressed, served from loopback by ${servedBy}; ${rounds} interleaved rounds, medians. Baton's download stage sums while it streams, bounds, reports progress and flushes to the disk; against it what a person would type.`,
+    ...(curl === null ? [] : [picture('download', 'Time to download, verify and write 1 GiB')]),
+    markdownTable([
+      ['', 'time', 'peak memory'],
+      row('Baton: download, sha256, write, flush', baton),
+      ...(curl === null ? [] : [row(`\`curl -o f && sha256sum f\` (${curl.version})`, curl)]),
+      ['Baton, 128 MiB', '', mib(small.peakKb)],
+    ]),
+    ...(curl === null
+      ? []
+      : [`Baton is **${speed} times** as fast, ${ratioFlushed} times with \`&& sync f\` on the other side.`]),
+    `A whole update v1.0.0 → v1.1.0 of the reference service: ${mb(whole.assetBytes)} over the wire (zstd), ${mb(whole.executableBytes)} on the disk. The new version answers ${whole.answersMs} ms after the request (${Object.entries(
+      whole.stagesMs,
+    )
+      .map(([stage, ms]) => `${stage} ${ms}`)
+      .join(', ')} ms) and is committed after ${whole.committedMs} ms, with a probation of ${whole.probationMs} ms.`,
+    provenance(section),
+  ]
+}
+
+function overheadMarkdown(section: Section<OverheadResult>): string[] {
+  const {
+    bare,
+    embedded,
+    ratio: throughput,
+    processorRatio,
+    memory,
+    executable,
+    startup,
+    measuredBy,
+    rounds,
+  } = section.result
+  const row = (name: string, one: OverheadResult['bare']) => [
+    name,
+    String(one.requestsPerSecond),
+    String(one.p99Ms),
+    String(one.processorUs),
+  ]
+  return [
+    '## Overhead',
+    `The handler of the reference service with the agent embedded, over the same handler on bare \`node:http\`: 32 keep-alive connections by ${measuredBy}, ${rounds} interleaved rounds, medians. Processor time of the server a request says the same with less noise.`,
+    markdownTable([
+      ['', 'requests a second', 'p99, ms', 'processor time a request, µs'],
+      row('bare `node:http`', bare),
+      row('with the agent', embedded),
+      ['ratio (median of pairs)', String(throughput), '', String(processorRatio)],
+    ]),
+    markdownTable([
+      ['idle memory', 'resident'],
+      ['Node with an empty server', mib(memory.bareNodeKb)],
+      ['the service without the agent, `node bundle.js`', mib(memory.withoutAgentKb)],
+      ['the service with the agent, `node bundle.js`', mib(memory.withAgentKb)],
+      ['the service as an executable, managed', mib(memory.executableKb)],
+    ]),
+    `The executable weighs ${mb(executable.bytes)} (Node itself ${mb(executable.nodeBytes)} before it is stripped, the bundle ${mb(executable.bundleBytes)}); as an asset ${mb(executable.zstdBytes)} with zstd and ${mb(executable.gzipBytes)} with gzip. It answers ${startup.executableMs} ms after its start, \`node bundle.js\` after ${startup.bundleMs} ms: ${startup.ratio} (${startup.starts} starts each, interleaved, medians).`,
+    provenance(section),
+  ]
+}
+
+function provenance({ machine, command }: Section<unknown>): string {
+  const { processor, processors, memoryGiB, system, kernel, node, date } = machine
+  return `<sub>\`${command}\`, ${date}: ${processor}, ${processors} processors, ${memoryGiB} GiB, ${system}, ${kernel}, Node ${node}. Clients and servers share the processors.</sub>`
+}
+
+function picture(name: string, alt: string): string {
+  return `<picture>
+  <source media="(prefers-color-scheme: dark)" srcset="performance-${name}-dark.svg">
+  <img alt="${alt}" src="performance-${name}.svg">
+</picture>`
+}
+
+export function markdownTable(rows: string[][]): string {
+  const [head = [], ...body] = rows
+  const line = (cells: string[]): string => `| ${cells.join(' | ')} |`
+  return [line(head), line(head.map((_, i) => (i === 0 ? '---' : '---:'))), ...body.map(line)].join('\n')
+}

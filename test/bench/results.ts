@@ -1,0 +1,53 @@
+// What the bench has measured, as docs/performance.json keeps it, and how its numbers are written.
+
+import type { HandoverResult } from './handover.ts'
+import type { Machine } from './machine.ts'
+import type { OverheadResult } from './overhead.ts'
+import type { UpdateResult } from './update.ts'
+
+export interface Section<T> {
+  machine: Machine
+  command: string
+  result: T
+}
+
+export interface ContainerResult {
+  /** for docs/performance.md, below a heading of its own */
+  markdown: string
+}
+
+/** What docs/performance.json keeps: a run of one part leaves the others as they were. */
+export interface Results {
+  handover?: Section<HandoverResult>
+  update?: Section<UpdateResult>
+  overhead?: Section<OverheadResult>
+  container?: Section<ContainerResult>
+}
+
+export interface Goal {
+  goal: string
+  got: string
+  met: boolean
+}
+export const NAMES = {
+  fresh: 'fresh connections',
+  keepalive: 'keep-alive',
+  stream: 'streams',
+  websocket: 'WebSockets',
+} as const
+
+export function ratio(a: number, b: number): number {
+  return Math.round((a / b) * 100) / 100
+}
+
+export function signed(share: number): string {
+  return `${share < 0 ? '' : '+'}${(share * 100).toFixed(1)} %`
+}
+
+export function mib(kb: number): string {
+  return `${Math.round(kb / 1024)} MiB`
+}
+
+export function mb(bytes: number): string {
+  return `${(bytes / 1e6).toFixed(1)} MB`
+}
