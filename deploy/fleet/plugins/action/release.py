@@ -1,0 +1,220 @@
+# What is asked of one host: to look, to move, to settle, to go back. Runs on the controller; on the host runs
+# plugins/modules/release.sh and nothing else. A host that cannot be reached is Ansible's to say (UNREACHABLE).
+# Must never break: `move` and `back` name the tag, so that asking twice is the same as asking once.
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import time
+
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.action import ActionBase
+from ansible_collections.baton.fleet.plugins.module_utils.answers import Call, looked, moved, parse, settled
+
+TAG = re.compile(r"^v(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})$")
+COMMAND = re.compile(r"^[A-Za-z0-9_./-]+$")
+IMAGE = re.compile(r"^[a-z0-9][A-Za-z0-9_./:@-]{0,254}$")
+SECONDS_MAX = 86400
+POLL_SECONDS = 1
+HOOK_SECONDS = 600
+SCRIPT = os.path.join(os.path.dirname(__file__), "..", "modules", "release.sh")
+
+
+class ActionModule(ActionBase):
+    _supports_check_mode = True
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        args = dict(self._task.args)
+        do = args.pop("do", None)
+        acts = {"look": self.look, "move": self.move, "settle": self.settle, "back": self.back}
+        if do not in acts:
+            raise AnsibleActionFail(f"do: expected one of {', '.join(acts)}, got {do!r}")
+        self.host = (task_vars or {}).get("inventory_hostname", "?")
+        self.address = (task_vars or {}).get("ansible_host", self.host)
+        self.read(args)
+        result.update(acts[do]())
+        return result
+
+    def read(self, args):
+        self.to = str(args.pop("to", "") or "")
+        if self.to not in ("", "latest") and not TAG.match(self.to):
+            raise AnsibleActionFail(f"to: expected `latest` or a tag of the form vX.Y.Z, got {self.to[:40]!r}")
+        self.command = self._word(args, "command", "beacon", COMMAND)
+        self.route = args.pop("route", "host") or "host"
+        if self.route not in ("host", "container"):
+            raise AnsibleActionFail(f"route: expected host or container, got {self.route!r}")
+        named = {key: args.pop(key, "") for key in ("container", "image")}
+        if self.route == "container":
+            self.container = self._word(named, "container", self.command, COMMAND)
+            self.image = self._word(named, "image", "", IMAGE)
+        self.rollback = boolean(args.pop("rollback", False))
+        self.lock_timeout = self._seconds(args, "lock_timeout", 600)
+        self.health_timeout = self._seconds(args, "health_timeout", 60)
+        self.again_timeout = self._seconds(args, "again_timeout", 0)
+        self.before_host = args.pop("before_host", "") or ""
+        self.after_host = args.pop("after_host", "") or ""
+        self.known = args.pop("known", None) or None
+        if args:
+            raise AnsibleActionFail(f"there is no argument {sorted(args)[0]!r} here")
+
+    # ---- what is asked
+
+    def look(self):
+        """What runs, what it would take, and what would be in the way. Changes nothing."""
+        if self.known and self.known.get("started"):
+            self._until_idle(self.lock_timeout)
+            self.to = self.known.get("to") or self.to
+        calls = self.call(*self._verbs_to_look())
+        seen = looked(calls, self.route)
+        if not seen["refused"] and self.rollback and self.to in ("", "latest"):
+            self.to = seen["backup"] or ""
+        if not seen["refused"] and self.to not in ("", "latest"):
+            seen = looked(calls + self.call(self._dry_run()), self.route)
+        if self.rollback and not self.to and not seen["refused"]:
+            seen["refused"] = {"why": "there is no backup executable to go back to", "exit": 7}
+        seen["to"] = None if self.to in ("", "latest") else self.to
+        return {"changed": False, "fleet": {"event": "seen", **seen}, "seen": seen}
+
+    def move(self):
+        if self.known and self.known.get("outcome"):
+            return self._outcome("host", self.known)
+        if self._play_context.check_mode:
+            return {"changed": True, "fleet": None, "moved": {"outcome": "planned", "to": self.to}}
+        return self._between_hooks("host", self._verb("rollback" if self.rollback else "upgrade"))
+
+    def back(self):
+        """To the tag from before, from the host's own backup executable."""
+        if self.again_timeout:
+            self._until_idle(self.lock_timeout)
+        return self._between_hooks("back", self._verb("rollback"))
+
+    def settle(self):
+        """Waits until nobody is at it and what runs has proved itself. `again_timeout`: how long to try to reach the host."""
+        status = self._until_idle(self.lock_timeout)
+        return {"changed": False, "fleet": None, "still": settled(status)}
+
+    # ---- how
+
+    def call(self, *verbs):
+        """Each verb is one call on the host, in one connection."""
+        command = self.command
+        if self.route == "container":
+            socket = "/var/run/docker.sock"
+            command = f"docker run --rm -v {socket}:{socket} {self.image}"
+        with open(SCRIPT, encoding="utf-8") as file:
+            script = file.read()
+        words = ["sh", "-s", "--", command, *verbs]
+        data = script.encode()
+        if not self._connection.has_pipelining:
+            words, data = ["sh", "-c", script, "sh", command, *verbs], None
+        line = " ".join(shlex.quote(word) for word in words)
+        answer = self._low_level_execute_command(line, in_data=data)
+        return parse(answer["stdout"], answer["stderr"], answer["rc"], verbs)
+
+    def _verbs_to_look(self):
+        if self.route == "container":
+            return [f"deploy --container {self.container} --release {self.to or 'latest'} --dry-run --json"]
+        verbs = ["status --json", "doctor --json"]
+        return verbs if self.rollback else [*verbs, "status --check --json"]
+
+    def _dry_run(self):
+        verb = "rollback" if self.rollback else "upgrade"
+        return self._verb(verb, "--dry-run")
+
+    def _verb(self, verb, *flags):
+        if not TAG.match(self.to):
+            raise AnsibleActionFail(f"to: expected a tag of the form vX.Y.Z, got {self.to[:40]!r}")
+        end = ["--json", *flags]
+        if self.route == "container":
+            way = ["--rollback"] if verb == "rollback" else []
+            words = ["deploy", "--container", self.container, *way, "--release", self.to]
+            words += ["--health-timeout", str(self.health_timeout)]
+        else:
+            words = [verb, self.to] if verb == "rollback" else [verb, "--release", self.to]
+            words += ["--lock-timeout", str(self.lock_timeout), "--health-timeout", str(self.health_timeout)]
+        return " ".join(words + end)
+
+    def _between_hooks(self, event, verb):
+        began = time.monotonic()
+        refusal = self._hook("before", self.before_host)
+        if refusal:
+            return self._outcome(event, {"outcome": "failed", "why": refusal, "exit": 7, "ms": _since(began)})
+        try:
+            done = moved(self.call(verb), self.to)
+        finally:
+            refusal = self._hook("after", self.after_host)
+        if refusal and done["outcome"] in ("updated", "rolled_back", "up_to_date"):
+            done.update(outcome="failed", why=f"{done['outcome']}, but {refusal}", exit=1)
+        return self._outcome(event, {**done, "ms": _since(began)})
+
+    def _outcome(self, event, done):
+        good = done["outcome"] in ("updated", "rolled_back", "up_to_date")
+        changed = done["outcome"] in ("updated", "rolled_back", "reverted")
+        row = {"event": event, **{key: value for key, value in done.items() if key != "started"}}
+        answer = {"changed": changed, "failed": not good, "fleet": row, "moved": done}
+        return answer if good else {**answer, "msg": f"{done['outcome']}: {done.get('why') or ''}"}
+
+    def _until_idle(self, seconds):
+        deadline = time.monotonic() + seconds
+        reach = time.monotonic() + self.again_timeout
+        while True:
+            try:
+                verb = "status --json" if self.route == "host" else self._verbs_to_look()[0]
+                calls = self.call(verb)
+            except AnsibleConnectionFailure:
+                if time.monotonic() > reach:
+                    raise
+                time.sleep(POLL_SECONDS)
+                continue
+            status = calls[-1] if calls else Call("", 127, None, "no answer")
+            if not status.busy or time.monotonic() > deadline:
+                return status
+            time.sleep(POLL_SECONDS)
+
+    def _hook(self, when, command):
+        """Null where it went well. Runs on the controller, in the directory that the run was started from."""
+        if not command:
+            return None
+        environment = {"BATON_HOST": self.host, "BATON_ADDRESS": self.address, "BATON_RELEASE": self.to, "BATON_WHEN": when}
+        try:
+            ran = subprocess.run(
+                ["/bin/sh", "-c", command],
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=HOOK_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"the hook {when} the host took more than {HOOK_SECONDS} s"
+        if ran.returncode == 0:
+            return None
+        said = (ran.stderr.strip() or ran.stdout.strip()).splitlines()[-1:] or [""]
+        return f"the hook {when} the host ended with {ran.returncode}: {said[0][:200]}"
+
+    @staticmethod
+    def _word(args, name, default, form):
+        value = str(args.pop(name, "") or default)
+        if not form.match(value):
+            raise AnsibleActionFail(f"{name}: expected {form.pattern}, got {value[:40]!r}")
+        return value
+
+    @staticmethod
+    def _seconds(args, name, default):
+        try:
+            value = int(args.pop(name, default))
+        except (TypeError, ValueError):
+            value = -1
+        if not 0 <= value <= SECONDS_MAX:
+            raise AnsibleActionFail(f"{name}: expected 0 to {SECONDS_MAX} seconds")
+        return value
+
+
+def _since(began):
+    return round((time.monotonic() - began) * 1000)

@@ -1,0 +1,91 @@
+# The words of plugins/module_utils/plan.py as filters, for the playbook. Each takes the run and gives the run.
+# Must never break: what a host has said may hold `{{ … }}`; all of it is marked unsafe, so that nobody ever expands it.
+
+from __future__ import annotations
+
+import os
+
+from ansible.errors import AnsibleFilterError
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.utils.unsafe_proxy import wrap_var
+from ansible_collections.baton.fleet.plugins.module_utils import earlier as past
+from ansible_collections.baton.fleet.plugins.module_utils import plan as story
+
+
+def _registered(hostvars, hosts, name, key):
+    """What each host has answered; None where it could not be reached, or was not asked."""
+    answers = {}
+    for host in hosts:
+        got = hostvars[host].get(name) or {}
+        answers[host] = None if got.get("unreachable") else got.get(key)
+        # it could not even be asked: a variable of this host is wrong
+        if key == "seen" and got.get("failed"):
+            answers[host] = {"refused": {"why": str(got.get("msg", "it could not be asked"))[:300], "exit": 2}}
+    return answers
+
+
+def _safely(function):
+    def guarded(*args, **kwargs):
+        try:
+            return wrap_var(function(*args, **kwargs))
+        except (ValueError, KeyError, OSError) as error:
+            raise AnsibleFilterError(f"{function.__name__}: {error}") from error
+
+    return guarded
+
+
+def latest(hosts, hostvars):
+    return story.latest_of(_registered(hostvars, hosts, "fleet_seen", "seen"))
+
+
+def plan(hosts, hostvars, options, earlier=None):
+    named = _registered(hostvars, hosts, "fleet_named", "seen")
+    seen = _registered(hostvars, hosts, "fleet_seen", "seen")
+    return story.plan({host: named[host] or seen[host] for host in hosts}, _checked(options), earlier)
+
+
+def _checked(options):
+    """Templates give texts; every fault is said before anything is done."""
+    numbers = {key: int(options[key]) for key in ("soak", "tolerate_bad", "tolerate_gone")}
+    flags = {key: boolean(options[key]) for key in ("rollback", "check")}
+    if options["on_failure"] not in ("fleet", "wave", "none"):
+        raise ValueError(f"on_failure: expected fleet, wave or none, got {options['on_failure']!r}")
+    return {**options, **numbers, **flags}
+
+
+def begin(run, hosts):
+    return story.begin(run, list(hosts))
+
+
+def judge_moves(run, hostvars):
+    return story.judge_moves(run, _registered(hostvars, run["batch"], "fleet_moved", "moved"))
+
+
+def judge_soak(run, hostvars, gated=None):
+    gate = None
+    if gated and "rc" in gated:
+        said = [*str(gated.get("stdout", "")).splitlines(), *str(gated.get("stderr", "")).splitlines()]
+        gate = {"rc": gated["rc"], "said": " · ".join(line for line in said[-3:] if line)[:300]}
+    elif gated and gated.get("failed"):
+        gate = {"rc": 124, "said": str(gated.get("msg", ""))[:300]}
+    return story.judge_soak(run, _registered(hostvars, run["batch"], "fleet_still", "still"), gate)
+
+
+def found_again(run, hostvars):
+    return story.found_again(run, _registered(hostvars, story.lost(run), "fleet_again", "still"))
+
+
+def ended(run, hostvars):
+    return story.ended(run, _registered(hostvars, run["back"], "fleet_back", "moved"))
+
+
+def earlier(path):
+    """Of the report of a run before; empty where there is none."""
+    return past.fold(past.lines_of(os.path.expanduser(path))) if path else {}
+
+
+class FilterModule:
+    def filters(self):
+        plain = (story.in_the_way, story.resolved, story.lost, story.back_to)
+        words = (latest, plan, begin, judge_moves, judge_soak, found_again, ended, earlier, *plain)
+        return {word.__name__: _safely(word) for word in words}

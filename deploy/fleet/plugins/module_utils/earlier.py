@@ -1,0 +1,67 @@
+# What a run before has left in its report: the facts that a resume goes on from. Pure but for reading the file.
+# Must never break: the last line may be cut off in the middle; what stands before it is true.
+
+from __future__ import annotations
+
+import json
+
+
+def lines_of(path):
+    events = []
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict):
+                events.append(event)
+    return events
+
+
+def fold(events):
+    """`hosts`: who was started and how it ended; `waves`, `goodWaves`; `stop` and `back` where it was on its way back."""
+    state = {"release": "", "hosts": {}, "waves": [], "goodWaves": 0, "stop": None, "back": [], "wave": None, "ended": None}
+    seen = {}
+    for event in events:
+        kind, host = event.get("event"), event.get("host")
+        if kind == "run" and not event.get("resumed"):
+            state.update(hosts={}, waves=[], goodWaves=0, stop=None, back=[], ended=None)
+            seen = {}
+        elif kind == "seen":
+            seen.setdefault(host, event)
+        elif kind == "plan":
+            state["release"] = event["release"]
+            if not state["waves"] and not event.get("stop"):
+                state["waves"] = event["waves"]
+        elif kind == "start":
+            _begin(state, seen, host, event)
+        elif kind == "host" and host in state["hosts"]:
+            _end(state["hosts"][host], event)
+        elif kind == "wave" and event["step"] == "good":
+            state["goodWaves"] = max(state["goodWaves"], event["wave"])
+        elif kind == "stop":
+            state.update(stop={"why": event["why"], "exit": event["exit"]}, back=event["back"], wave=event["wave"])
+        elif kind == "result":
+            state["ended"] = event["outcome"]
+    return state
+
+
+def _begin(state, seen, host, event):
+    before = seen.get(host) or {}
+    state["hosts"].setdefault(
+        host,
+        {
+            "from": before.get("from"),
+            "to": before.get("to"),
+            "operationBefore": (before.get("lastOperation") or {}).get("id"),
+            "outcome": None,
+        },
+    ).update(started=True, wave=event.get("wave"))
+
+
+def _end(row, event):
+    for key in ("outcome", "why", "ms", "exit"):
+        row[key] = event.get(key)
+    if event.get("from") and event.get("outcome") != "up_to_date":
+        row["from"] = event["from"]
