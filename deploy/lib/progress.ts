@@ -5,6 +5,8 @@
 export interface Progress {
   /** Ends the stage before as done and begins this one. */
   stage(name: string, detail?: string): void
+  /** Replaces what stands beside the name of the present stage. */
+  detail(text: string): void
   /** Bytes of the present stage so far. `totalBytes` null where it is not known. */
   bytes(doneBytes: number, totalBytes: number | null): void
   /** A line of its own, above what is being redrawn. */
@@ -37,7 +39,7 @@ const REDRAW_MS = 80
 const BAR_WIDTH = 24
 
 export function createProgress(options: ProgressOptions = {}): Progress {
-  if (options.quiet) return { stage() {}, bytes() {}, note() {}, end() {} }
+  if (options.quiet) return { stage() {}, detail() {}, bytes() {}, note() {}, end() {} }
   const stream = options.stream ?? process.stderr
   const environment = options.environment ?? process.env
   const now = options.now ?? (() => performance.now())
@@ -72,6 +74,11 @@ export function createProgress(options: ProgressOptions = {}): Progress {
     stage(name, detail = '') {
       finish('done')
       current = { name, detail, startedAt: now(), doneBytes: 0, totalBytes: null, hasBytes: false, drawnAt: -Infinity }
+      draw(current)
+    },
+    detail(text) {
+      if (current === null) return
+      current.detail = text
       draw(current)
     },
     bytes(doneBytes, totalBytes) {

@@ -1,0 +1,122 @@
+// Moves many hosts to a release, in waves, with Ansible: this file reads the arguments and says how it ended. What happens is
+// in fleet/playbooks/waves.yml, what is decided in fleet/plugins/module_utils/plan.py.
+
+import { randomUUID } from 'node:crypto'
+import { readFile, stat } from 'node:fs/promises'
+import { resolve } from 'node:path'
+import { asBatonError, BatonError, EXIT, MEANINGS } from '../agent/words.ts'
+import { BUILD } from '../agent/service/build.ts'
+import { type Ended, findAnsible, runPlaybook } from './fleet/ansible.ts'
+import { drawer } from './fleet/draw.ts'
+import type { FleetEvent } from './fleet/events.ts'
+import { resumedFrom, type Variables, variablesOf } from './fleet/settings.ts'
+import { asksForHelp, type Command, OUTPUT_FLAGS, parseFlags, usageOf } from './lib/flags.ts'
+
+const COMMAND = {
+  name: 'deploy-fleet.sh',
+  description: 'moves the hosts of an inventory to a release, in waves, and takes them back where it is no good',
+  args: {
+    release: { type: 'string', valueHint: 'tag|latest', description: 'release to move to' },
+    rollback: { type: 'boolean', default: false, description: 'back to --release, or to each backup executable' },
+    inventory: { type: 'string', alias: 'i', valueHint: 'file', description: "Ansible's inventory of the hosts" },
+    limit: { type: 'string', valueHint: 'pattern', description: 'only these hosts of it' },
+    waves: { type: 'string', valueHint: '1,10%,…', description: 'hosts of each wave (1,10%,50%,100%)' },
+    soak: { type: 'string', valueHint: '5m', description: 'how long a wave must go on running it (5m)' },
+    gate: { type: 'string', valueHint: 'command', description: 'must end with 0 after each wave' },
+    'on-failure': { type: 'string', valueHint: 'fleet|wave|none', description: 'who goes back (wave)' },
+    'tolerate-bad': { type: 'string', valueHint: 'hosts', description: 'how many may fail before all stops (0)' },
+    'tolerate-gone': { type: 'string', valueHint: 'hosts', description: 'how many may be out of reach (0)' },
+    'lock-timeout': { type: 'string', valueHint: '10m', description: 'wait for an operation in flight (10m)' },
+    'health-timeout': { type: 'string', valueHint: '60s', description: 'for a new version to answer (60s)' },
+    'before-host': { type: 'string', valueHint: 'command', description: "here, before a host's turn" },
+    'after-host': { type: 'string', valueHint: 'command', description: "here, after a host's turn" },
+    service: { type: 'string', valueHint: 'name', default: BUILD.service, description: 'which service' },
+    check: { type: 'boolean', alias: 'n', default: false, description: 'look and plan, change nothing' },
+    resume: { type: 'boolean', default: false, description: 'go on with the run of the report' },
+    report: { type: 'string', valueHint: 'file', description: 'where it is written (fleet-SERVICE.jsonl)' },
+    ...OUTPUT_FLAGS,
+  },
+} as const satisfies Command
+
+const LOG_TAIL_LINES = 12
+
+async function main(argv: readonly string[]): Promise<number> {
+  const end = argv.includes('--') ? argv.indexOf('--') : argv.length
+  const own = argv.slice(0, end)
+  const json = own.includes('--json')
+  try {
+    if (asksForHelp(own)) {
+      process.stdout.write(`${await usageOf(COMMAND)}what follows -- is for ansible-playbook\n`)
+      return EXIT.done
+    }
+    const values = parseFlags(own, COMMAND)
+    const report = resolve(values.report ?? `fleet-${values.service}.jsonl`)
+    const variables = values.resume ? await resumedFrom(report, values) : variablesOf(values, argv.slice(end + 1))
+    await expectInventory(variables)
+    return await move(variables, { report, json, quiet: values.quiet })
+  } catch (cause) {
+    const { code, message, hint } = asBatonError(cause, 'unexpected', 'moving a fleet')
+    const { exit } = MEANINGS[code]
+    if (json) process.stdout.write(`${JSON.stringify({ event: 'error', code, message, hint, exit })}\n`)
+    process.stderr.write(`error: ${message}\n${hint === null ? '' : `hint: ${hint}\n`}`)
+    return exit
+  }
+}
+
+async function move(
+  variables: Variables,
+  { report, json, quiet }: { report: string; json: boolean; quiet: boolean },
+): Promise<number> {
+  const program = await findAnsible()
+  const log = `${report.replace(/\.jsonl$/, '')}.log`
+  const drawn = json ? null : drawer({ quiet })
+  const said = (event: FleetEvent) => {
+    if (json) process.stdout.write(`${JSON.stringify(event)}\n`)
+    else drawn?.draw(event)
+  }
+  const lockSeconds = 'fleet_resume_from' in variables ? Number(variables['fleet_lock_timeout'] ?? 600) : 5
+  const ended = await runPlaybook(
+    program,
+    { ...variables, fleet_run_id: randomUUID() },
+    { report, log, lockSeconds },
+    said,
+  ).finally(() => drawn?.end(false))
+  if (ended.result === null) throw await explained(ended, { report, log })
+  if (ended.result.why !== null) process.stderr.write(`error: ${ended.result.why}\n`)
+  return ended.result.exit
+}
+
+/** The playbook did not come to its last line. */
+async function explained(
+  { interrupted, exitCode }: Ended,
+  { report, log }: { report: string; log: string },
+): Promise<BatonError> {
+  if (exitCode === EXIT.locked) {
+    return new BatonError('locked', `another run is writing to ${report}`, {
+      hint: 'wait for it, or name another --report',
+    })
+  }
+  if (interrupted) {
+    return new BatonError('interrupted', 'interrupted: hosts that were at it finish by themselves', {
+      hint: `\`--resume --report ${report}\` goes on with it`,
+    })
+  }
+  const text = await readFile(log, 'utf8').catch(() => '')
+  if (/no hosts matched|Could not match supplied host pattern|provided hosts list is empty/.test(text))
+    return new BatonError('invalid_request', 'the inventory has no such host', {
+      hint: `all that Ansible said is in ${log}`,
+    })
+  const said = text.trim().split('\n').slice(-LOG_TAIL_LINES).join('\n')
+  return new BatonError('unexpected', `Ansible ended with ${exitCode ?? 'a signal'}:\n${said}`, {
+    hint: `all that it said is in ${log}`,
+  })
+}
+
+async function expectInventory({ fleet_inventory: inventory }: Variables): Promise<void> {
+  if (inventory.includes(',')) return
+  await stat(inventory).catch((cause: unknown) => {
+    throw new BatonError('invalid_request', `expected an inventory at ${inventory}, found none`, { cause })
+  })
+}
+
+process.exitCode = await main(process.argv.slice(2))

@@ -1,0 +1,146 @@
+// Starts ansible-playbook with our collection, and follows the report that it writes. Must never break: nothing of the
+// operator's own Ansible settings is overwritten; no variable is put into the arguments of a process.
+
+import { spawn } from 'node:child_process'
+import { open, mkdir, mkdtemp, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { BatonError } from '../../agent/words.ts'
+import { findProgram, run } from '../lib/shell.ts'
+import { type FleetEvent, follow, type Result } from './events.ts'
+import type { Variables } from './settings.ts'
+
+export interface Ended {
+  /** what the playbook has said last; null where it did not come to that */
+  result: Result | null
+  exitCode: number | null
+  /** a signal told this process, or Ansible, to end */
+  interrupted: boolean
+}
+
+const PROGRAM = 'ansible-playbook'
+const OLDEST = [2, 14] as const
+const POLL_MS = 100
+const FORKS = '200'
+/** from the first signal to the last */
+const GRACE_MS = 15_000
+/** a link that is dead is noticed within a quarter of a minute, not when TCP gives up */
+const SSH_ARGS = '-o ServerAliveInterval=3 -o ServerAliveCountMax=3'
+
+/** Throws unsupported_host where there is no Ansible, or too old a one. */
+export async function findAnsible(): Promise<string> {
+  const hint =
+    'install it on this machine: `apt install ansible`, or `pipx install ansible-core`; the hosts need nothing'
+  const path = await findProgram(PROGRAM)
+  if (path === null) throw new BatonError('unsupported_host', `expected ${PROGRAM} on PATH, found none`, { hint })
+  const { stdout } = await run([path, '--version'], { timeoutMs: 60_000 })
+  const [, major = '0', minor = '0'] = /\bcore (\d+)\.(\d+)/.exec(stdout) ?? []
+  const newer = Number(major) - OLDEST[0] || Number(minor) - OLDEST[1]
+  if (newer >= 0) return path
+  const got = stdout.split('\n', 1)[0] ?? ''
+  throw new BatonError('unsupported_host', `expected ansible-core ${OLDEST.join('.')} or newer, got ${got}`, { hint })
+}
+
+/** Runs the playbook to its end. `said` gets every line of the report as it is written. */
+export async function runPlaybook(
+  program: string,
+  variables: Variables,
+  { report, log, lockSeconds }: { report: string; log: string; lockSeconds: number },
+  said: (event: FleetEvent) => void,
+): Promise<Ended> {
+  const work = await mkdtemp(join(tmpdir(), 'baton-fleet-'))
+  try {
+    await mkdir(join(work, 'ansible_collections', 'baton'), { recursive: true })
+    await symlink(import.meta.dirname, join(work, 'ansible_collections', 'baton', 'fleet'))
+    // a gate may hold a password: not in argv, and readable by nobody else
+    const vars = join(work, 'vars.json')
+    await writeFile(vars, JSON.stringify(variables), { mode: 0o600 })
+    await mkdir(dirname(report), { recursive: true })
+    const begin = await stat(report).then(
+      ({ size }) => size,
+      () => 0,
+    )
+    const args = ['baton.fleet.waves', '--inventory', variables.fleet_inventory, '--extra-vars', `@${vars}`]
+    await using output = await open(log, 'w', 0o600)
+    const child = spawn(program, [...args, ...variables.fleet_ansible_flags], {
+      env: { ...process.env, ...environment(work, report, lockSeconds) },
+      stdio: ['inherit', output.fd, output.fd],
+      // a process group of its own: Ctrl-C is passed on by us, once
+      detached: true,
+    })
+    const stopped = passSignals(child.pid)
+    const read = follow(report, begin)
+    let result: Result | null = null
+    let ours = false
+    const take = async () => {
+      for (const event of await read()) {
+        // somebody else's run may be writing to the same file still
+        if (event.event === 'run') ours = event.options['fleet_run_id'] === variables['fleet_run_id']
+        if (!ours) continue
+        said(event)
+        if (event.event === 'result') result = event
+      }
+    }
+    const end = new Promise<number | null>((resolve, reject) => {
+      child.once('error', reject)
+      child.once('exit', (code) => resolve(code))
+    })
+    let exitCode: number | null | undefined
+    void end.then((code) => (exitCode = code)).catch(() => (exitCode = null))
+    while (exitCode === undefined) {
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS))
+      await take()
+    }
+    await end
+    await take()
+    return { result, exitCode, interrupted: stopped() || exitCode === 99 || exitCode === null }
+  } finally {
+    await rm(work, { recursive: true, force: true })
+  }
+}
+
+/** Ours where the operator has not said anything. */
+function environment(work: string, report: string, lockSeconds: number): Record<string, string> {
+  const own = process.env
+  const collections = own['ANSIBLE_COLLECTIONS_PATH'] ?? own['ANSIBLE_COLLECTIONS_PATHS']
+  const fallback = '~/.ansible/collections:/usr/share/ansible/collections'
+  return {
+    ANSIBLE_FORKS: FORKS,
+    ANSIBLE_SSH_EXTRA_ARGS: SSH_ARGS,
+    ANSIBLE_RETRY_FILES_ENABLED: 'False',
+    ANSIBLE_LOCALHOST_WARNING: 'False',
+    // a host that stands twice in a file is a mistake, not the one that was written last
+    ANSIBLE_DUPLICATE_YAML_DICT_KEY: 'error',
+    ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED: 'True',
+    ...Object.fromEntries(Object.entries(own).filter(([name, value]) => name.startsWith('ANSIBLE_') && value)),
+    ANSIBLE_NOCOLOR: '1',
+    ANSIBLE_COLLECTIONS_PATH: `${work}:${collections ?? fallback}`,
+    ANSIBLE_CALLBACKS_ENABLED: ['baton.fleet.report', own['ANSIBLE_CALLBACKS_ENABLED']].filter(Boolean).join(','),
+    BATON_FLEET_REPORT: report,
+    BATON_FLEET_PARENT: String(process.pid),
+    BATON_FLEET_LOCK_SECONDS: String(lockSeconds),
+  }
+}
+
+/** The first signal asks Ansible to end, the second does not ask. Returns whether there was one. */
+function passSignals(pid: number | undefined): () => boolean {
+  let count = 0
+  const group = pid === undefined ? null : -pid
+  const kill = (signal: NodeJS.Signals) => {
+    try {
+      if (group !== null) process.kill(group, signal)
+    } catch {
+      // it has ended already
+    }
+  }
+  const handle = () => {
+    count++
+    kill(count === 1 ? 'SIGINT' : 'SIGKILL')
+    if (count === 1) setTimeout(() => kill('SIGKILL'), GRACE_MS).unref()
+  }
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, handle)
+  return () => {
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.off(signal, handle)
+    return count > 0
+  }
+}

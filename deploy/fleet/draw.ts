@@ -1,0 +1,108 @@
+// What a person sees of a run: the table of the look, the plan, a line for each host as it ends, one line that is redrawn for
+// the wave. Must hold: nothing is called good here that the report does not call good.
+
+import { createProgress, formatDuration } from '../lib/progress.ts'
+import type { FleetEvent, Plan, Result, Row, Seen } from './events.ts'
+
+const GOOD = new Set(['updated', 'up_to_date', 'rolled_back'])
+
+/** Draws each event; returned is what ends the drawing, whichever way out is taken. */
+export function drawer({ quiet }: { quiet: boolean }): { draw(event: FleetEvent): void; end(good: boolean): void } {
+  const progress = createProgress({ quiet })
+  const seen = new Map<string, Seen>()
+  const print = (lines: readonly string[]) => {
+    if (!quiet) process.stdout.write(lines.map((line) => `${line}\n`).join(''))
+  }
+  let done = 0
+  let hosts = 0
+  const draw = (event: FleetEvent): void => {
+    switch (event.event) {
+      case 'run':
+        return progress.stage('look')
+      case 'seen':
+        seen.set(event.host, event)
+        return progress.detail(`${seen.size} seen`)
+      case 'plan':
+        progress.end(event.stop === null ? 'done' : 'failed', `${seen.size} hosts`)
+        return print([...table(seen, event), ...planLines(event)])
+      case 'wave':
+        if (event.step === 'begin') {
+          ;[done, hosts] = [0, event.hosts.length]
+          return progress.stage(`wave ${event.wave}/${event.of}`, `0 of ${hosts}`)
+        }
+        if (event.step === 'good') return progress.detail(`${hosts} good`)
+        return progress.detail(`${hosts} moved, soaking for ${formatDuration((event.seconds ?? 0) * 1000)}`)
+      case 'start':
+        return
+      case 'host':
+        progress.detail(`${++done} of ${hosts}`)
+        return progress.note(hostLine(event))
+      case 'stop':
+        progress.end('failed')
+        if (event.back.length > 0) progress.stage('back', event.back.join(', '))
+        return
+      case 'back':
+        return progress.note(`${hostLine(event)}, on its way back`)
+      case 'result':
+        progress.end(event.exit === 0 ? 'done' : 'failed')
+        return print(resultLines(event))
+    }
+  }
+  return { draw, end: (good) => progress.end(good ? 'done' : 'failed') }
+}
+
+/** `web7       v1.0.0 to v1.1.0   updated   33.2 s` */
+function hostLine({ host, from, to, outcome, ms, why }: Row): string {
+  const way = from === to || from === null ? (to ?? '') : `${from} to ${to ?? ''}`
+  const parts = [host.padEnd(12), way.padEnd(18), outcome, ms === null || ms === undefined ? '' : formatDuration(ms)]
+  return [...parts, why ?? ''].filter(Boolean).join('  ')
+}
+
+function table(seen: ReadonlyMap<string, Seen>, { waves, first, upToDate, refused, gone }: Plan): string[] {
+  const waveOf = new Map(waves.flatMap((wave, i) => wave.map((host) => [host, String(first + i)] as const)))
+  const reasons = new Map(refused.map(({ host, why }) => [host, why] as const))
+  const rows = [...seen].map(([host, it]) => [
+    host,
+    it.running ?? '-',
+    it.installed ?? '-',
+    it.backup || '-',
+    waveOf.get(host) ?? '-',
+    remark(it, { isThere: upToDate.includes(host), isGone: gone.includes(host), refusal: reasons.get(host) ?? null }),
+  ])
+  const all = [['host', 'runs', 'installed', 'backup', 'wave', ''], ...rows]
+  const widths = [0, 1, 2, 3, 4].map((column) => Math.max(...all.map((row) => (row[column] ?? '').length)))
+  return all.map((row) =>
+    row
+      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+      .join('  ')
+      .trimEnd(),
+  )
+}
+
+function remark(
+  it: Seen,
+  { isThere, isGone, refusal }: { isThere: boolean; isGone: boolean; refusal: string | null },
+): string {
+  if (isGone) return `cannot be reached: ${it.why ?? ''}`
+  if (refusal !== null) return `left out: ${refusal}`
+  if (it.inFlight)
+    return `somebody is at it: ${it.inFlight.kind} from ${it.inFlight.from} since ${it.inFlight.startedAt}`
+  if (it.unproven) return `${it.unproven.tag} has yet to prove itself`
+  return [isThere ? 'is there already' : '', it.route === 'container' ? 'container' : ''].filter(Boolean).join(', ')
+}
+
+function planLines({ waves, first, release, rollback, stop }: Plan): string[] {
+  if (stop !== null) return []
+  const of = first + waves.length - 1
+  const what = rollback ? `back${release === '' ? ' to each backup' : ` to ${release}`}` : `to ${release}`
+  return waves.map((wave, i) => `wave ${first + i} of ${of} ${what}: ${wave.join(', ')}`)
+}
+
+function resultLines({ outcome, counts, hosts, why, release, exit }: Result): string[] {
+  const bad = hosts.filter((row) => !GOOD.has(row.outcome) && row.outcome !== 'untouched')
+  const count = Object.entries(counts).map(([name, number]) => `${number} ${name.replaceAll('_', ' ')}`)
+  const sum = `${outcome}${release === '' ? '' : ` ${release}`}: ${count.join(', ') || 'no host'}`
+  return exit === 0 && bad.length === 0
+    ? [sum]
+    : [...bad.map(hostLine), sum, ...(why === null ? [] : [`stopped: ${why}`])]
+}

@@ -1,0 +1,103 @@
+// What the report of a fleet says: one JSON object a line, written by plugins/callback/report.py as results arrive, and read
+// here as the file grows. The same lines are what `--json` prints.
+
+import { open } from 'node:fs/promises'
+
+/** How it stands with a host. `taken_back`: it was moved and is back; `stuck`: it was to go back and did not. */
+export interface Row {
+  host: string
+  wave: number | null
+  from: string | null
+  to: string | null
+  /** what it runs at the end, where that is known */
+  now?: string | null
+  outcome: string
+  ms: number | null
+  why: string | null
+  exit: number
+}
+
+export interface Seen {
+  event: 'seen'
+  host: string
+  running: string | null
+  installed: string | null
+  backup: string | null
+  from: string | null
+  to: string | null
+  route: string
+  inFlight: { kind: string; from: string; to: string | null; startedAt: string } | null
+  unproven: { tag: string } | null
+  refused: { why: string; exit: number } | null
+  outcome?: 'gone'
+  why?: string
+}
+
+export interface Plan {
+  event: 'plan'
+  release: string
+  rollback: boolean
+  /** number of the first of `waves`; more than 1 where a run is resumed */
+  first: number
+  waves: string[][]
+  upToDate: string[]
+  refused: { host: string; why: string; exit: number }[]
+  gone: string[]
+  stop: { why: string; exit: number } | null
+}
+
+export interface Result {
+  event: 'result'
+  outcome: 'updated' | 'rolled_back' | 'up_to_date' | 'planned' | 'stopped' | 'refused'
+  release: string
+  exit: number
+  why: string | null
+  counts: Record<string, number>
+  hosts: Row[]
+}
+
+export type FleetEvent =
+  | { event: 'run'; resumed: boolean; options: Record<string, unknown> }
+  | Seen
+  | Plan
+  | { event: 'wave'; wave: number; of: number; step: 'begin' | 'soak' | 'good'; hosts: string[]; seconds?: number }
+  | { event: 'start'; host: string; wave: number }
+  | ({ event: 'host' | 'back' } & Row)
+  | { event: 'stop'; why: string; exit: number; wave: number; hosts: string[]; back: string[]; onFailure: string }
+  | Result
+
+/** Objects from a text that may end in the middle of a line; `rest` is that end. */
+export function readLines(text: string): { events: FleetEvent[]; rest: string } {
+  const lines = text.split('\n')
+  const rest = lines.pop() ?? ''
+  const events = lines.flatMap((line) => {
+    try {
+      return [JSON.parse(line) as FleetEvent]
+    } catch {
+      return [] // cut off by the death of who wrote it
+    }
+  })
+  return { events, rest }
+}
+
+/** Reads on where it stopped the last time. */
+export function follow(path: string, offset: number): () => Promise<FleetEvent[]> {
+  let at = offset
+  let kept = Buffer.alloc(0)
+  return async () => {
+    const file = await open(path, 'r').catch(() => null)
+    if (file === null) return []
+    try {
+      const { size } = await file.stat()
+      if (size <= at) return []
+      const { buffer, bytesRead } = await file.read(Buffer.alloc(size - at), 0, size - at, at)
+      at += bytesRead
+      const text = Buffer.concat([kept, buffer.subarray(0, bytesRead)])
+      const end = text.lastIndexOf(0x0a) + 1
+      kept = Buffer.from(text.subarray(end))
+      return readLines(text.subarray(0, end).toString()).events
+    } finally {
+      await file.close()
+    }
+  }
+}
