@@ -58,17 +58,28 @@ function hostLine({ host, from, to, outcome, ms, why }: Row): string {
   return [...parts, why ?? ''].filter(Boolean).join('  ')
 }
 
-function table(seen: ReadonlyMap<string, Seen>, { waves, first, upToDate, refused, gone }: Plan): string[] {
+function table(seen: ReadonlyMap<string, Seen>, { hosts, waves, first, upToDate, refused, gone }: Plan): string[] {
   const waveOf = new Map(waves.flatMap((wave, i) => wave.map((host) => [host, String(first + i)] as const)))
   const reasons = new Map(refused.map(({ host, why }) => [host, why] as const))
-  const rows = [...seen].map(([host, it]) => [
-    host,
-    it.running ?? '-',
-    it.installed ?? '-',
-    it.backup || '-',
-    waveOf.get(host) ?? '-',
-    remark(it, { isThere: upToDate.includes(host), isGone: gone.includes(host), refusal: reasons.get(host) ?? null }),
-  ])
+  const rows = hosts.flatMap((host) => {
+    const it = seen.get(host)
+    return it === undefined
+      ? []
+      : [
+          [
+            host,
+            it.running ?? '-',
+            it.installed ?? '-',
+            it.backup || '-',
+            waveOf.get(host) ?? '-',
+            remark(it, {
+              isThere: upToDate.includes(host),
+              isGone: gone.includes(host),
+              refusal: reasons.get(host) ?? null,
+            }),
+          ],
+        ]
+  })
   const all = [['host', 'runs', 'installed', 'backup', 'wave', ''], ...rows]
   const widths = [0, 1, 2, 3, 4].map((column) => Math.max(...all.map((row) => (row[column] ?? '').length)))
   return all.map((row) =>
@@ -98,11 +109,10 @@ function planLines({ waves, first, release, rollback, stop }: Plan): string[] {
   return waves.map((wave, i) => `wave ${first + i} of ${of} ${what}: ${wave.join(', ')}`)
 }
 
-function resultLines({ outcome, counts, hosts, why, release, exit }: Result): string[] {
+/** Why it stopped is said with the error. */
+function resultLines({ outcome, counts, hosts, release }: Result): string[] {
   const bad = hosts.filter((row) => !GOOD.has(row.outcome) && row.outcome !== 'untouched')
   const count = Object.entries(counts).map(([name, number]) => `${number} ${name.replaceAll('_', ' ')}`)
   const sum = `${outcome}${release === '' ? '' : ` ${release}`}: ${count.join(', ') || 'no host'}`
-  return exit === 0 && bad.length === 0
-    ? [sum]
-    : [...bad.map(hostLine), sum, ...(why === null ? [] : [`stopped: ${why}`])]
+  return [...bad.map(hostLine), sum]
 }

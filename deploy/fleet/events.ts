@@ -37,6 +37,8 @@ export interface Plan {
   event: 'plan'
   release: string
   rollback: boolean
+  /** all, in the order of the inventory */
+  hosts: string[]
   /** number of the first of `waves`; more than 1 where a run is resumed */
   first: number
   waves: string[][]

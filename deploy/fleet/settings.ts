@@ -44,7 +44,7 @@ export function variablesOf(given: Given, ansibleFlags: readonly string[]): Vari
   if (given.release === undefined && !given.rollback) throw usage('expected --release or --rollback')
   const { release = '' } = given
   if (release !== '' && release !== 'latest' && !isTag(release)) {
-    const got = JSON.stringify(release.slice(0, 40))
+    const got = quote(String(release))
     throw new BatonError('invalid_tag', `expected \`latest\` or a tag of the form vX.Y.Z, got ${got}`)
   }
   if (release === 'latest' && given.rollback) throw usage('a rollback goes to a tag, or with none to each backup')
@@ -55,8 +55,8 @@ export function variablesOf(given: Given, ansibleFlags: readonly string[]): Vari
     fleet_release: release,
     fleet_rollback: given.rollback,
     fleet_waves: wavesOf(given.waves ?? '1,10%,50%,100%'),
-    fleet_command: given.service,
-    fleet_hosts: given.limit === undefined ? 'all' : `all:&${given.limit.replaceAll(',', ':&')}`,
+    fleet_service: given.service,
+    fleet_hosts: given.limit ?? 'all',
     fleet_check: given.check,
   }
 }
@@ -93,12 +93,12 @@ export async function resumedFrom(path: string, given: Given): Promise<Variables
   const run = events[last] as Extract<FleetEvent, { event: 'run' }> | undefined
   if (run === undefined) throw new BatonError('refused', `${path} is not the report of a fleet`)
   const result = events.slice(last).findLast((event) => event.event === 'result')
-  if (result !== undefined) {
+  if (result !== undefined && result.outcome !== 'refused') {
     throw new BatonError('refused', `that run has ended (${result.outcome}): there is nothing to go on with`, {
       hint: 'start a new one',
     })
   }
-  return { ...(run.options as Variables), ...changesOf(given), fleet_resume_from: path }
+  return { ...(run.options as unknown as Variables), ...changesOf(given), fleet_resume_from: path }
 }
 
 /** Seconds from `90`, `30s`, `5m`, `1h`. */

@@ -50,11 +50,20 @@ let count = 0
 /** names of hosts that are on */
 const on = new Set<string>()
 
-export async function bootHost(): Promise<Host> {
+export interface BootOptions {
+  /** name of a network namespace to be in; default one of its own, with nothing but loopback */
+  netns?: string
+  /** a script that furnishes its disk before it is switched on, and its environment */
+  prepare?: string
+  env?: Readonly<Record<string, string>>
+}
+
+export async function bootHost({ netns, prepare, env = {} }: BootOptions = {}): Promise<Host> {
   const name = `h${process.pid}x${++count}`
   if (count === 1) leaveNone()
   on.add(name)
-  await script(['boot', name])
+  const furnishing = prepare === undefined ? {} : { HOST_PREPARE: prepare }
+  await script(['boot', name, ...(netns === undefined ? [] : [netns])], { ...env, ...furnishing })
   const host = hostNamed(name)
   try {
     await script(['wait', name])
@@ -129,9 +138,10 @@ function hostNamed(name: string): Host {
   }
 }
 
-function script(args: string[]): Promise<string> {
+function script(args: string[], env: Readonly<Record<string, string>> = {}): Promise<string> {
   return new Promise((resolve, reject) => {
-    execFile(SCRIPT, args, { maxBuffer: OUTPUT_MAX_BYTES, timeout: 60_000 }, (error, stdout, stderr) => {
+    const options = { maxBuffer: OUTPUT_MAX_BYTES, timeout: 60_000, env: { ...process.env, ...env } }
+    execFile(SCRIPT, args, options, (error, stdout, stderr) => {
       if (error === null) resolve(stdout)
       else reject(new Error(`systemd-host ${args.join(' ')}: ${stderr || error.message}`))
     })

@@ -1,4 +1,4 @@
-# The words of plugins/module_utils/plan.py as filters, for the playbook. Each takes the run and gives the run.
+# What plugins/module_utils/ decides (plan, judge, end) as filters, for the playbook. Each takes the run and gives the run.
 # Must never break: what a host has said may hold `{{ … }}`; all of it is marked unsafe, so that nobody ever expands it.
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from ansible.errors import AnsibleFilterError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.unsafe_proxy import wrap_var
 from ansible_collections.baton.fleet.plugins.module_utils import earlier as past
-from ansible_collections.baton.fleet.plugins.module_utils import plan as story
+from ansible_collections.baton.fleet.plugins.module_utils import end, judge
+from ansible_collections.baton.fleet.plugins.module_utils import plan as before
 
 
 def _registered(hostvars, hosts, name, key):
@@ -19,9 +20,14 @@ def _registered(hostvars, hosts, name, key):
         got = hostvars[host].get(name) or {}
         answers[host] = None if got.get("unreachable") else got.get(key)
         # it could not even be asked: a variable of this host is wrong
-        if key == "seen" and got.get("failed"):
-            answers[host] = {"refused": {"why": str(got.get("msg", "it could not be asked"))[:300], "exit": 2}}
+        if got.get("failed") and key not in got and not got.get("unreachable"):
+            why = str(got.get("msg", "it could not be asked"))[:300]
+            answers[host] = {"refused": {"why": why, "exit": 2}} if key == "seen" else _failure(why)
     return answers
+
+
+def _failure(why):
+    return {"outcome": "failed", "why": why, "exit": 1, "running": None, "busy": False}
 
 
 def _safely(function):
@@ -35,13 +41,13 @@ def _safely(function):
 
 
 def latest(hosts, hostvars):
-    return story.latest_of(_registered(hostvars, hosts, "fleet_seen", "seen"))
+    return before.latest_of(_registered(hostvars, hosts, "fleet_seen", "seen"))
 
 
 def plan(hosts, hostvars, options, earlier=None):
     named = _registered(hostvars, hosts, "fleet_named", "seen")
     seen = _registered(hostvars, hosts, "fleet_seen", "seen")
-    return story.plan({host: named[host] or seen[host] for host in hosts}, _checked(options), earlier)
+    return before.plan({host: named[host] or seen[host] for host in hosts}, _checked(options), earlier)
 
 
 def _checked(options):
@@ -54,11 +60,11 @@ def _checked(options):
 
 
 def begin(run, hosts):
-    return story.begin(run, list(hosts))
+    return judge.begin(run, list(hosts))
 
 
 def judge_moves(run, hostvars):
-    return story.judge_moves(run, _registered(hostvars, run["batch"], "fleet_moved", "moved"))
+    return judge.judge_moves(run, _registered(hostvars, run["batch"], "fleet_moved", "moved"))
 
 
 def judge_soak(run, hostvars, gated=None):
@@ -68,15 +74,15 @@ def judge_soak(run, hostvars, gated=None):
         gate = {"rc": gated["rc"], "said": " · ".join(line for line in said[-3:] if line)[:300]}
     elif gated and gated.get("failed"):
         gate = {"rc": 124, "said": str(gated.get("msg", ""))[:300]}
-    return story.judge_soak(run, _registered(hostvars, run["batch"], "fleet_still", "still"), gate)
+    return judge.judge_soak(run, _registered(hostvars, run["batch"], "fleet_still", "still"), gate)
 
 
 def found_again(run, hostvars):
-    return story.found_again(run, _registered(hostvars, story.lost(run), "fleet_again", "still"))
+    return end.found_again(run, _registered(hostvars, end.lost(run), "fleet_again", "still"))
 
 
 def ended(run, hostvars):
-    return story.ended(run, _registered(hostvars, run["back"], "fleet_back", "moved"))
+    return end.ended(run, _registered(hostvars, run["back"], "fleet_back", "moved"))
 
 
 def earlier(path):
@@ -86,6 +92,6 @@ def earlier(path):
 
 class FilterModule:
     def filters(self):
-        plain = (story.in_the_way, story.resolved, story.lost, story.back_to)
+        plain = (judge.in_the_way, judge.resolved, end.lost, end.back_to)
         words = (latest, plan, begin, judge_moves, judge_soak, found_again, ended, earlier, *plain)
         return {word.__name__: _safely(word) for word in words}

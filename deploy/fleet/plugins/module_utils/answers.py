@@ -22,9 +22,9 @@ class Call:
 
     @property
     def busy(self):
-        """Somebody is at it, or what runs has yet to prove itself."""
+        """Somebody is at it, or what runs has yet to prove itself. A service that is down is at nothing."""
         last = self.last or {}
-        return in_flight(last) is not None or bool(last.get("unproven"))
+        return self.exit == 0 and (in_flight(last) is not None or bool(last.get("unproven")))
 
     @property
     def why(self):

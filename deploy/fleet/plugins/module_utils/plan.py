@@ -1,11 +1,11 @@
-# What is decided about a fleet, as pure functions: who takes part, in which wave, whether a wave was good, who goes back, and
-# how it all ended. `run` is the one state of it, a dictionary that goes from step to step; `run["events"]` is what the report
-# is told at this step. Must never break: nothing is decided from silence; what is not known is called unknown.
+# What is decided before anything is done, as pure functions: who takes part, in which wave, and whether anything is in the way.
+# `run` is the one state of it all, a dictionary that goes from step to step; `run["events"]` is what the report is told at this
+# step. Must never break: nothing is decided from silence; what is not known is called unknown.
 
 from __future__ import annotations
 
-GOOD = ("updated", "up_to_date", "rolled_back")
-EXIT = {"usage": 2, "network": 4, "verification": 5, "locked": 6, "refused": 7, "reverted": 8, "down": 9}
+from ansible_collections.baton.fleet.plugins.module_utils.words import EXIT, GOOD, names, stop
+
 WAVES_MAX = 100
 
 
@@ -60,9 +60,9 @@ def plan(seen, options, earlier=None):
     refused = [host for host, row in rows.items() if row["outcome"] == "refused"]
     run["waves"] = _waves(rows, options["waves"], earlier)
     run["stop"] = _objection(rows, seen, gone, refused, run["waves"], options)
-    stopped = earlier.get("stop")
-    if stopped and not run["stop"]:
-        run["stop"], run["back"] = {**stopped, "wave": earlier.get("wave")}, [it for it in earlier["back"] if it in rows]
+    on_its_way_back = earlier.get("stop")
+    if on_its_way_back:
+        run["stop"], run["back"] = {**on_its_way_back, "wave": earlier.get("wave")}, [it for it in earlier["back"] if it in rows]
     run["order"] = [host for wave in run["waves"] for host in wave]
     run["sizes"] = [len(wave) for wave in run["waves"]] or [1]
     run["wave"] = max([0, *(number - 1 for number in _numbers(rows, run["waves"]))]) if earlier else 0
@@ -72,6 +72,7 @@ def plan(seen, options, earlier=None):
             "event": "plan",
             "release": run["release"],
             "rollback": run["rollback"],
+            "hosts": list(rows),
             "first": run["wave"] + 1,
             "waves": run["waves"],
             "upToDate": [host for host, row in rows.items() if row["outcome"] == "up_to_date"],
@@ -166,30 +167,32 @@ def _numbers(rows, waves):
 def _objection(rows, seen, gone, refused, waves, options):
     """Why nothing may be changed, or None. The worst first: what is a mistake of the operator, then what is missing."""
     if not rows:
-        return _stop("the inventory names no host", EXIT["usage"])
+        return stop("the inventory names no host", EXIT["usage"])
     twins = _twins(seen)
     if twins:
-        return _stop(f"{' and '.join(twins)} are the same host: its service has one and the same instance", EXIT["usage"])
+        return stop(f"{' and '.join(twins)} are the same host: its service has one and the same instance", EXIT["usage"])
     if len(gone) > options["tolerate_gone"]:
-        tell = f"cannot be reached: {_names(gone)} (`--tolerate-gone {len(gone)}` goes on without)"
-        return _stop(tell, EXIT["network"])
+        tell = f"cannot be reached: {names(gone)} (`--tolerate-gone {len(gone)}` goes on without)"
+        return stop(tell, EXIT["network"])
     if len(refused) > options["tolerate_bad"]:
         first = rows[refused[0]]
-        tell = f"{_names(refused)} cannot take part: {first['why']} (`--tolerate-bad {len(refused)}` goes on without)"
-        return _stop(tell, first["exit"])
+        tell = f"{names(refused)} cannot take part: {first['why']} (`--tolerate-bad {len(refused)}` goes on without)"
+        return stop(tell, first["exit"])
     offered = {}
     for host, it in seen.items():
         if it and it.get("sha256") and rows[host]["outcome"] is None:
             offered.setdefault((it["route"], it["platform"], rows[host]["to"]), {}).setdefault(it["sha256"], []).append(host)
     for (_, platform, to), sums in offered.items():
         if len(sums) > 1:
-            said = "; ".join(f"{sha[:12]}… on {_names(hosts)}" for sha, hosts in sums.items())
-            return _stop(f"not every host would take the same {to} for {platform}: {said}", EXIT["verification"])
+            said = "; ".join(f"{sha[:12]}… on {names(hosts)}" for sha, hosts in sums.items())
+            return stop(f"not every host would take the same {to} for {platform}: {said}", EXIT["verification"])
     tags = {row["to"] for row in rows.values() if row["outcome"] is None}
+    if not options["rollback"] and tags == {""}:
+        return stop("no host could tell what the latest release is", EXIT["network"])
     if not options["rollback"] and len(tags) > 1:
-        return _stop(f"expected one release for all, got {', '.join(sorted(tags))}", EXIT["verification"])
+        return stop(f"expected one release for all, got {', '.join(sorted(tags))}", EXIT["verification"])
     if not waves and not any(row["outcome"] in GOOD for row in rows.values()):
-        return _stop("no host is left that could take part", EXIT["network"] if gone else EXIT["refused"])
+        return stop("no host is left that could take part", EXIT["network"] if gone else EXIT["refused"])
     return None
 
 
@@ -200,211 +203,3 @@ def _twins(seen):
         if instance and first.setdefault(instance, host) != host:
             return [first[instance], host]
     return []
-
-
-def in_the_way(run):
-    """Why no wave may begin; empty where one may."""
-    if run["stop"]:
-        return run["stop"]["why"]
-    if run["options"]["check"]:
-        return "a check changes nothing"
-    return "" if run["waves"] else "nobody is left to move"
-
-
-def resolved(run):
-    """On a resume: those whose outcome is known already."""
-    return {host: row for host, row in run["hosts"].items() if row.get("resolved")}
-
-
-def begin(run, hosts):
-    """A wave begins. Nothing is asked of a host before this is in the report."""
-    run = {**run, "wave": run["wave"] + 1, "batch": [host for host in hosts if host in run["order"]]}
-    event = {"event": "wave", "wave": run["wave"], "of": run["of"], "step": "begin", "hosts": run["batch"]}
-    return {**run, "events": [event]}
-
-
-def judge_moves(run, results):
-    """After every host of the wave had its turn. `results`: {outcome, from, to, ms, why, exit} of a host; None: vanished."""
-    rows, hosts = dict(run["hosts"]), run["batch"]
-    for host in hosts:
-        got = results.get(host)
-        if rows[host].get("resolved"):
-            continue
-        if got is None:
-            rows[host] = {**rows[host], "outcome": "gone", "why": "it vanished in the middle of it", "exit": EXIT["network"]}
-            continue
-        kept = {key: got.get(key) for key in ("outcome", "why", "ms", "exit")}
-        # where somebody else's operation came first, it went from somewhere else than was seen
-        came_from = got.get("from") if got["outcome"] != "up_to_date" and got.get("from") else rows[host]["from"]
-        rows[host] = {**rows[host], **kept, "from": came_from}
-    run = {**run, "hosts": rows}
-    run["bad"] = {**run["bad"], **{host: rows[host]["why"] for host in hosts if _is_bad(rows[host])}}
-    run["gone"] = run["gone"] + [host for host in hosts if rows[host]["outcome"] == "gone" and host not in run["gone"]]
-    return _verdict(run, hosts, "soak")
-
-
-def judge_soak(run, still, gate):
-    """After the soak: does each still run what it should, and does the gate agree. `gate`: {rc, said} or None."""
-    rows, hosts = dict(run["hosts"]), run["batch"]
-    for host in hosts:
-        row, now = rows[host], still.get(host)
-        if row["outcome"] not in GOOD:
-            continue
-        if now is None:
-            rows[host] = {**row, "outcome": "gone", "why": "it vanished in the soak", "exit": EXIT["network"]}
-        elif now["running"] != row["to"] or now["busy"]:
-            why = now["why"] or (f"{row['to']} has not proved itself" if now["busy"] else f"it runs {now['running'] or 'nothing'}")
-            outcome = "reverted" if now["running"] and now["running"] == row["from"] else "down" if not now["running"] else "unknown"
-            rows[host] = {**row, "outcome": outcome, "why": f"after the soak: {why}", "exit": EXIT["reverted"]}
-    run = {**run, "hosts": rows}
-    run["bad"] = {**run["bad"], **{host: rows[host]["why"] for host in hosts if _is_bad(rows[host])}}
-    run["gone"] = run["gone"] + [host for host in hosts if rows[host]["outcome"] == "gone" and host not in run["gone"]]
-    if gate and gate["rc"] != 0:
-        why = f"the gate said no (it ended with {gate['rc']}): {gate['said'] or 'it said nothing'}"
-        return _stopped(run, hosts, _stop(why, EXIT["reverted"]))
-    return _verdict(run, hosts, "good")
-
-
-def _verdict(run, hosts, step):
-    options, rows = run["options"], run["hosts"]
-    bad, gone = list(run["bad"]), run["gone"]
-    good = [host for host in hosts if rows[host]["outcome"] in GOOD]
-    worst = rows[bad[0]] if bad else None
-    if len(bad) > options["tolerate_bad"]:
-        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-        return _stopped(run, hosts, _stop(f"{bad[0]}{more} {worst['outcome']}: {worst['why']}", worst["exit"] or 1))
-    if len(gone) > options["tolerate_gone"]:
-        return _stopped(run, hosts, _stop(f"vanished in the middle: {_names(gone)}", EXIT["network"]))
-    if not good:
-        exit_code = worst["exit"] if worst else EXIT["network"]
-        return _stopped(run, hosts, _stop("not one host of the wave is good: it proves nothing", exit_code or 1))
-    event = {"event": "wave", "wave": run["wave"], "of": run["of"], "step": step, "hosts": hosts}
-    if step == "soak":
-        return {**run, "events": [{**event, "seconds": options["soak"]}]}
-    return {**run, "good": run["wave"], "events": [event]}
-
-
-def _stopped(run, hosts, stop):
-    """Nothing goes on after this. Who goes back is decided here, and in the report before it is done."""
-    policy = run["options"]["on_failure"]
-    rows = run["hosts"]
-    reach = list(rows) if policy == "fleet" else list(hosts) if policy == "wave" else []
-    back = [host for host in reach if _is_touched(rows[host])]
-    stop = {**stop, "wave": run["wave"]}
-    event = {"event": "stop", **stop, "hosts": list(hosts), "back": back, "onFailure": policy}
-    return {**run, "stop": stop, "back": back, "events": [event]}
-
-
-def _is_bad(row):
-    return row["outcome"] in ("reverted", "failed", "busy", "down", "unknown")
-
-
-def _is_touched(row):
-    """It was asked to move, and may not be what it was. Going back names a tag, so it does no harm where it is back already."""
-    if row["wave"] is None or row["from"] is None or row["from"] == row["to"]:
-        return False
-    return row["outcome"] in ("updated", "up_to_date", "rolled_back", "reverted", "down", "unknown", "gone")
-
-
-def lost(run):
-    """Who vanished and has to be asked again at the end."""
-    return [host for host, row in run["hosts"].items() if row["outcome"] in ("gone", "unknown") and row["wave"] is not None]
-
-
-def back_to(run):
-    """Where each goes back to."""
-    return {host: run["hosts"][host]["from"] for host in run["back"]}
-
-
-def found_again(run, still):
-    """What those who had vanished say now. Who is still silent stays unknown."""
-    rows, events = dict(run["hosts"]), []
-    for host in lost(run):
-        row, now = rows[host], still.get(host)
-        if now is None or now["running"] is None:
-            why = f"{row['why']}; asked again at the end: {(now or {}).get('why') or 'no answer'}"
-            rows[host] = {**row, "outcome": "unknown", "why": why, "exit": EXIT["network"]}
-        elif now["running"] == row["to"] and not now["busy"]:
-            rows[host] = {**row, "outcome": "rolled_back" if run["rollback"] else "updated", "exit": 0}
-        elif now["running"] == row["from"]:
-            last = now.get("lastOperation") or {}
-            ours = last.get("to") == row["to"] and last.get("outcome") == "reverted"
-            rows[host] = {**row, "outcome": "reverted" if ours else "failed", "exit": EXIT["reverted"] if ours else EXIT["network"]}
-        else:
-            rows[host] = {**row, "outcome": "unknown", "why": f"{row['why']}; it runs {now['running']}"}
-        events.append({"event": "host", "host": host, **_public(rows[host]), "again": True})
-    return {**run, "hosts": rows, "events": events}
-
-
-def ended(run, results):
-    """The last word. `results`: of those that were to go back; None where it could not be reached."""
-    rows = dict(run["hosts"])
-    for host in run["back"]:
-        row, got = rows[host], results.get(host)
-        if got is None:
-            why = f"it was to go back to {row['from']} and cannot be reached"
-            rows[host] = {**row, "outcome": "unknown", "why": why, "exit": EXIT["network"]}
-        elif got["outcome"] == "up_to_date":
-            outcome = row["outcome"] if row["outcome"] in ("reverted", "failed") else "taken_back"
-            rows[host] = {**row, "outcome": outcome, "now": row["from"]}
-        elif got["outcome"] in GOOD:
-            rows[host] = {**row, "outcome": "taken_back", "now": row["from"]}
-        else:
-            rows[host] = {**row, "outcome": "down" if got["outcome"] == "down" else "stuck", "why": f"going back: {got['why']}", "exit": EXIT["down"]}
-    for host, row in rows.items():
-        if row["outcome"] is None:
-            rows[host] = {**row, "outcome": "untouched", "now": row["from"]}
-        elif row["outcome"] in ("reverted", "failed", "busy"):
-            rows[host] = {**row, "now": row["from"]}
-        elif row["outcome"] in GOOD:
-            rows[host] = {**row, "now": row["to"]}
-    counts = {}
-    for row in rows.values():
-        counts[row["outcome"]] = counts.get(row["outcome"], 0) + 1
-    stop = run["stop"]
-    result = {
-        "event": "result",
-        "outcome": _outcome(run, stop, rows),
-        "release": run["release"],
-        "exit": _exit(stop, rows),
-        "why": stop and stop["why"],
-        "counts": counts,
-        "hosts": [{"host": host, **_public(row)} for host, row in rows.items()],
-    }
-    return {**run, "hosts": rows, "result": result, "events": [result]}
-
-
-def _outcome(run, stop, rows):
-    if stop:
-        touched = any(row["wave"] is not None and row["outcome"] not in ("untouched", "gone", "refused") for row in rows.values())
-        return "stopped" if touched or run["good"] else "refused"
-    if run["options"]["check"]:
-        return "planned"
-    moved = any(row["outcome"] in ("updated", "rolled_back") for row in rows.values())
-    return ("rolled_back" if run["rollback"] else "updated") if moved else "up_to_date"
-
-
-def _exit(stop, rows):
-    outcomes = {row["outcome"] for row in rows.values()}
-    if stop is None:
-        return 0
-    if outcomes & {"down", "stuck"}:
-        return EXIT["down"]
-    if "unknown" in outcomes:
-        return EXIT["network"]
-    if outcomes & {"reverted", "taken_back", "updated", "rolled_back"}:
-        return EXIT["reverted"] if stop["exit"] in (1, EXIT["reverted"], EXIT["down"]) else stop["exit"]
-    return stop["exit"]
-
-
-def _stop(why, code):
-    return {"why": why, "exit": code}
-
-
-def _public(row):
-    return {key: row.get(key) for key in ("wave", "from", "to", "now", "outcome", "ms", "why", "exit")}
-
-
-def _names(hosts, most=8):
-    more = f" and {len(hosts) - most} more" if len(hosts) > most else ""
-    return ", ".join(hosts[:most]) + more

@@ -1,0 +1,97 @@
+# How it all ended, as pure functions: what those say who had vanished, who is back, and the one exit code of it.
+# Must never break: what cannot be known is said, not guessed; 0 only where nothing was stopped.
+
+from __future__ import annotations
+
+from ansible_collections.baton.fleet.plugins.module_utils.words import EXIT, GOOD, public
+
+
+def lost(run):
+    """Who vanished and has to be asked again at the end."""
+    return [host for host, row in run.get("hosts", {}).items() if row["outcome"] in ("gone", "unknown") and row["wave"] is not None]
+
+
+def back_to(run):
+    """Where each goes back to."""
+    return {host: run["hosts"][host]["from"] for host in run["back"]}
+
+
+def found_again(run, still):
+    """What those who had vanished say now. Who is still silent stays unknown."""
+    rows, events = dict(run["hosts"]), []
+    for host in lost(run):
+        row, now = rows[host], still.get(host)
+        if now is None or now["running"] is None:
+            why = f"{row['why']}; asked again at the end: {(now or {}).get('why') or 'no answer'}"
+            rows[host] = {**row, "outcome": "unknown", "why": why, "exit": EXIT["network"]}
+        elif now["running"] == row["to"] and not now["busy"]:
+            rows[host] = {**row, "outcome": "rolled_back" if run["rollback"] else "updated", "exit": 0}
+        elif now["running"] == row["from"]:
+            last = now.get("lastOperation") or {}
+            ours = last.get("to") == row["to"] and last.get("outcome") == "reverted"
+            rows[host] = {**row, "outcome": "reverted" if ours else "failed", "exit": EXIT["reverted"] if ours else EXIT["network"]}
+        else:
+            rows[host] = {**row, "outcome": "unknown", "why": f"{row['why']}; it runs {now['running']}"}
+        events.append({"event": "host", "host": host, **public(rows[host]), "again": True})
+    return {**run, "hosts": rows, "events": events}
+
+
+def ended(run, results):
+    """The last word. `results`: of those that were to go back; None where it could not be reached."""
+    rows = dict(run["hosts"])
+    for host in run["back"]:
+        row, got = rows[host], results.get(host)
+        if got is None:
+            why = f"it was to go back to {row['from']} and cannot be reached"
+            rows[host] = {**row, "outcome": "unknown", "why": why, "exit": EXIT["network"]}
+        elif got["outcome"] == "up_to_date":
+            outcome = row["outcome"] if row["outcome"] in ("reverted", "failed") else "taken_back"
+            rows[host] = {**row, "outcome": outcome, "now": row["from"]}
+        elif got["outcome"] in GOOD:
+            rows[host] = {**row, "outcome": "taken_back", "now": row["from"]}
+        else:
+            rows[host] = {**row, "outcome": "down" if got["outcome"] == "down" else "stuck", "why": f"going back: {got['why']}", "exit": EXIT["down"]}
+    for host, row in rows.items():
+        if row["outcome"] is None:
+            rows[host] = {**row, "outcome": "untouched", "now": row["from"]}
+        elif row["outcome"] in ("reverted", "failed", "busy"):
+            rows[host] = {**row, "now": row["from"]}
+        elif row["outcome"] in GOOD:
+            rows[host] = {**row, "now": row["to"]}
+    counts = {}
+    for row in rows.values():
+        counts[row["outcome"]] = counts.get(row["outcome"], 0) + 1
+    because = run["stop"]
+    result = {
+        "event": "result",
+        "outcome": _outcome(run, because, rows),
+        "release": run["release"],
+        "exit": _exit(because, rows),
+        "why": because and because["why"],
+        "counts": counts,
+        "hosts": [{"host": host, **public(row)} for host, row in rows.items()],
+    }
+    return {**run, "hosts": rows, "result": result, "events": [result]}
+
+
+def _outcome(run, because, rows):
+    if because:
+        touched = any(row["wave"] is not None and row["outcome"] not in ("untouched", "gone", "refused") for row in rows.values())
+        return "stopped" if touched or run["good"] else "refused"
+    if run["options"]["check"]:
+        return "planned"
+    moved = any(row["outcome"] in ("updated", "rolled_back") for row in rows.values())
+    return ("rolled_back" if run["rollback"] else "updated") if moved else "up_to_date"
+
+
+def _exit(because, rows):
+    outcomes = {row["outcome"] for row in rows.values()}
+    if because is None:
+        return 0
+    if outcomes & {"down", "stuck"}:
+        return EXIT["down"]
+    if "unknown" in outcomes:
+        return EXIT["network"]
+    if outcomes & {"reverted", "taken_back", "updated", "rolled_back"}:
+        return EXIT["reverted"] if because["exit"] in (1, EXIT["reverted"], EXIT["down"]) else because["exit"]
+    return because["exit"]

@@ -1,0 +1,19 @@
+# The words that a run is told in: what is good, which exit code says what, and how a host's row is shown. Pure.
+
+from __future__ import annotations
+
+GOOD = ("updated", "up_to_date", "rolled_back")
+EXIT = {"usage": 2, "network": 4, "verification": 5, "locked": 6, "refused": 7, "reverted": 8, "down": 9}
+
+
+def stop(why, code):
+    return {"why": why, "exit": code}
+
+
+def public(row):
+    return {key: row.get(key) for key in ("wave", "from", "to", "now", "outcome", "ms", "why", "exit")}
+
+
+def names(hosts, most=8):
+    more = f" and {len(hosts) - most} more" if len(hosts) > most else ""
+    return ", ".join(hosts[:most]) + more

@@ -1,0 +1,228 @@
+// @deadlineMs 420000
+// What is decided about a fleet: the real deploy-fleet.sh, Ansible and playbook, on hosts of which only the answers are there.
+// What happens on real hosts is in fleet-hosts.test.ts; the controller that dies at each step in fleet-resume.test.ts.
+
+import { existsSync } from 'node:fs'
+import { readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { FleetEvent } from '../deploy/fleet/events.ts'
+import { equal, is, match, not } from './assert.ts'
+import { makeStubFleet, type Moved, noAnsible } from './lab/stub-fleet.ts'
+import { suite } from './suite.ts'
+
+const test = suite('fleet', { skip: noAnsible, timeoutMs: 150_000 })
+
+const TO = ['--release', 'v1.1.0', '--soak', '0'] as const
+
+test('moves in waves, the canary first, and the report is what was said', async () => {
+  await using fleet = await makeStubFleet(5)
+  const moved = await fleet.move(...TO, '--waves', '1,50%,100%')
+  is(moved.code, 0, moved.stderr)
+  equal(wavesOf(moved), [['h1'], ['h2', 'h3'], ['h4', 'h5']])
+  equal(new Set(await fleet.running()), new Set(['v1.1.0']))
+  for (const name of fleet.names) equal(await fleet.done(name), ['upgrade v1.1.0'])
+  equal(
+    moved.result?.hosts.map(({ host, wave, from, to, now, outcome }) => [host, wave, from, to, now, outcome]),
+    fleet.names.map((name, i) => [name, [1, 2, 2, 3, 3][i], 'v1.0.0', 'v1.1.0', 'v1.1.0', 'updated']),
+  )
+  equal(await fleet.events(), moved.events)
+  // nobody of a wave is asked before the wave before was good
+  const order = moved.events.flatMap((event) =>
+    event.event === 'wave' && event.step !== 'soak'
+      ? [`${event.step} ${event.wave}`]
+      : event.event === 'start'
+        ? [event.host]
+        : [],
+  )
+  equal(order, ['begin 1', 'h1', 'good 1', 'begin 2', 'h2', 'h3', 'good 2', 'begin 3', 'h4', 'h5', 'good 3'])
+  const again = await fleet.move(...TO)
+  equal([again.code, again.result?.outcome, again.result?.counts], [0, 'up_to_date', { up_to_date: 5 }])
+})
+
+test('a check ends with the plan, and changes nothing', async () => {
+  await using fleet = await makeStubFleet(4)
+  const { code, result, events } = await fleet.move(...TO, '--check')
+  equal([code, result?.outcome], [0, 'planned'])
+  const plan = events.find((event) => event.event === 'plan')
+  equal(plan?.event === 'plan' && plan.waves, [['h1'], ['h2'], ['h3', 'h4']])
+  for (const name of fleet.names) equal(await fleet.done(name), [])
+})
+
+test('`latest` is one tag for all; who remembers it as bad is left out, or stops everything', async () => {
+  await using fleet = await makeStubFleet(3)
+  await fleet.set('h1', 'latest', '"v1.0.5"')
+  await fleet.set('h3', 'latest', '"v1.0.0"')
+  await fleet.set('h3', 'bad', '[{"tag":"v1.1.0","reason":"it died here","at":"2026-01-01T00:00:00Z"}]')
+  const stopped = await fleet.move('--release', 'latest', '--soak', '0')
+  is(stopped.code, 7, stopped.stderr)
+  match(stopped.stderr, 'h3 cannot take part: it has v1.1.0 in its memory as bad: it died here')
+  equal(await fleet.running(), ['v1.0.0', 'v1.0.0', 'v1.0.0'])
+  const { code, rows } = await fleet.move('--release', 'latest', '--soak', '0', '--tolerate-bad', '1')
+  equal([code, rows['h3']?.outcome], [0, 'refused'])
+  equal(await fleet.running(), ['v1.1.0', 'v1.1.0', 'v1.0.0'])
+  // who names it means it
+  is((await fleet.move(...TO)).code, 0)
+  equal(await fleet.running(), ['v1.1.0', 'v1.1.0', 'v1.1.0'])
+})
+
+test('what the look finds stops the run before anything is changed', async () => {
+  await using fleet = await makeStubFleet(5)
+  await fleet.set('h1', 'down', '9')
+  const finding = { check: 'space', level: 'failure', message: 'expected 200 MB free, got 3 MB' }
+  await fleet.set('h2', 'findings', JSON.stringify([finding]))
+  const refusal = { event: 'error', message: 'v1.1.0 has no asset for linux-riscv64', exit: 4 }
+  await fleet.set('h3', 'refusal', JSON.stringify(refusal))
+  const refused = await fleet.move(...TO)
+  equal([refused.code, refused.result?.outcome], [9, 'refused'], refused.stderr)
+  match(
+    refused.stderr,
+    'h1, h2, h3 cannot take part: the service is down (failed) (`--tolerate-bad 3` goes on without)',
+  )
+  const plan = refused.events.find((event) => event.event === 'plan')
+  equal(plan?.event === 'plan' && plan.refused, [
+    { host: 'h1', why: 'the service is down (failed)', exit: 9 },
+    { host: 'h2', why: 'space: expected 200 MB free, got 3 MB', exit: 7 },
+    { host: 'h3', why: 'v1.1.0 has no asset for linux-riscv64', exit: 4 },
+  ])
+  await fleet.set('h5', 'sum', 'def')
+  const differing = await fleet.move(...TO, '--limit', 'h4,h5')
+  is(differing.code, 5)
+  match(differing.stderr, /not every host would take the same v1\.1\.0 for Linux .*: abc… on h4; def… on h5/)
+  await fleet.set('h4', 'instance', 'x')
+  await fleet.set('h5', 'instance', 'x')
+  const twins = await fleet.move(...TO, '--limit', 'h4,h5')
+  is(twins.code, 2)
+  match(twins.stderr, 'h4 and h5 are the same host')
+  for (const name of fleet.names) equal(await fleet.done(name), [])
+})
+
+test('a canary that reverts stops it, and nobody else was asked', async () => {
+  await using fleet = await makeStubFleet(4)
+  await fleet.set('h1', 'ends', 'reverted')
+  const { code, rows, stderr } = await fleet.move(...TO)
+  is(code, 8)
+  match(stderr, 'h1 reverted: it died in probation')
+  equal(
+    fleet.names.map((name) => rows[name]?.outcome),
+    ['reverted', 'untouched', 'untouched', 'untouched'],
+  )
+  for (const name of ['h2', 'h3', 'h4']) equal(await fleet.done(name), [])
+})
+
+test('a release that is bad from the fourth host on: who goes back is as it was said', async () => {
+  for (const [policy, running] of [
+    ['wave', 'v1.1.0 v1.0.0 v1.0.0 v1.0.0 v1.0.0'],
+    ['none', 'v1.1.0 v1.1.0 v1.1.0 v1.0.0 v1.0.0'],
+  ] as const) {
+    await using fleet = await makeStubFleet(5)
+    await fleet.set('h4', 'ends', 'reverted')
+    const { code, rows } = await fleet.move(...TO, '--waves', '1,3,100%', '--on-failure', policy)
+    is(code, 8, policy)
+    is((await fleet.running()).join(' '), running, policy)
+    equal([rows['h4']?.outcome, rows['h5']?.outcome], ['reverted', 'untouched'], policy)
+    is(rows['h3']?.outcome, policy === 'none' ? 'updated' : 'taken_back', policy)
+  }
+})
+
+test('the gate has the last word on a wave, and is told what it is about', async () => {
+  await using fleet = await makeStubFleet(4)
+  const seen = join(fleet.folder, 'gate')
+  const gate = `echo "$BATON_RELEASE $BATON_WAVE/$BATON_WAVES $BATON_HOSTS" >> ${seen}; echo 'errors 7 %'; test $BATON_WAVE = 1`
+  const { code, stderr, rows } = await fleet.move(...TO, '--waves', '1,2,100%', '--gate', gate, '--on-failure', 'fleet')
+  is(code, 8)
+  match(stderr, 'the gate said no (it ended with 1): errors 7 %')
+  equal((await readFile(seen, 'utf8')).trim().split('\n'), ['v1.1.0 1/3 h1', 'v1.1.0 2/3 h2 h3'])
+  equal(await fleet.running(), ['v1.0.0', 'v1.0.0', 'v1.0.0', 'v1.0.0'])
+  for (const name of ['h1', 'h2', 'h3']) equal(await fleet.done(name), ['upgrade v1.1.0', 'rollback v1.0.0'])
+  is(rows['h4']?.outcome, 'untouched')
+})
+
+test('bad hosts are tolerated up to a number; a wave without a good one proves nothing', async () => {
+  await using fleet = await makeStubFleet(4)
+  await fleet.set('h3', 'ends', 'busy')
+  const { code, rows } = await fleet.move(...TO, '--waves', '1,100%', '--tolerate-bad', '1')
+  equal([code, rows['h3']?.outcome, rows['h4']?.outcome], [0, 'busy', 'updated'])
+  const alone = await fleet.move(...TO, '--tolerate-bad', '3')
+  is(alone.code, 6)
+  match(alone.stderr, 'not one host of the wave is good')
+})
+
+test('a host that does not come back is said to be down, with 9', async () => {
+  await using fleet = await makeStubFleet(3)
+  await fleet.set('h2', 'ends', 'down')
+  await fleet.set('h2', 'ends-back', 'down')
+  const { code, rows } = await fleet.move(...TO, '--waves', '100%')
+  is(code, 9)
+  equal([rows['h1']?.outcome, rows['h2']?.outcome], ['taken_back', 'down'])
+})
+
+test('a rollback goes to each backup, never forward, and to a tag where one is named', async () => {
+  await using fleet = await makeStubFleet(3)
+  is((await fleet.move(...TO)).code, 0)
+  await fleet.set('h3', 'running', 'v1.0.0\n')
+  await fleet.set('h3', 'backup', 'v1.1.0\n')
+  const back = await fleet.move('--rollback', '--soak', '0', '--waves', '100%')
+  equal([back.code, back.result?.counts], [0, { rolled_back: 2, up_to_date: 1 }], back.stderr)
+  equal(await fleet.running(), ['v1.0.0', 'v1.0.0', 'v1.0.0'])
+  const again = await fleet.move('--rollback', '--soak', '0', '--waves', '100%')
+  equal([again.code, again.result?.outcome], [0, 'up_to_date'])
+  const forward = await fleet.move('--rollback', '--release', 'v1.1.0', '--soak', '0', '--waves', '100%')
+  equal([forward.code, await fleet.running()], [0, ['v1.1.0', 'v1.1.0', 'v1.1.0']])
+})
+
+test("a host in the middle of somebody else's operation goes back to what that one went from", async () => {
+  await using fleet = await makeStubFleet(1)
+  const operation = { id: 'x', kind: 'update', from: 'v1.0.0', to: 'v1.0.5', startedAt: 'y', finishedAt: null }
+  await fleet.set('h1', 'running', 'v1.0.5\n')
+  await fleet.set('h1', 'operation', JSON.stringify(operation))
+  const { events } = await fleet.move(...TO, '--check')
+  const seen = events.find((event) => event.event === 'seen')
+  equal(seen?.event === 'seen' && [seen.from, seen.running, seen.inFlight?.to], ['v1.0.0', 'v1.0.5', 'v1.0.5'])
+})
+
+test('what a host says is never expanded on the controller', async () => {
+  await using fleet = await makeStubFleet(1)
+  const made = join(fleet.folder, 'made')
+  await fleet.set('h1', 'ends', 'reverted')
+  await fleet.set('h1', 'message', `{{ lookup('pipe', 'touch ${made}') }}`)
+  const { code, rows } = await fleet.move(...TO)
+  is(code, 8)
+  match(rows['h1']?.why ?? '', 'lookup(')
+  is(existsSync(made), false)
+})
+
+test('hooks stand around each host: one that fails keeps it from being touched, the one after runs always', async () => {
+  await using fleet = await makeStubFleet(3)
+  const log = join(fleet.folder, 'hooks')
+  const hook = `echo "$BATON_WHEN $BATON_HOST" >> ${log}; test $BATON_HOST$BATON_WHEN != h2before`
+  const args = ['--waves', '1', '--before-host', hook, '--after-host', `echo "after $BATON_HOST" >> ${log}`]
+  const { code, rows } = await fleet.move(...TO, ...args)
+  equal([code, rows['h1']?.outcome, rows['h2']?.outcome, rows['h3']?.outcome], [7, 'updated', 'failed', 'untouched'])
+  match(rows['h2']?.why ?? '', 'the hook before the host ended with 1')
+  equal((await readFile(log, 'utf8')).trim().split('\n'), ['before h1', 'after h1', 'before h2', 'after h2'])
+  equal(await fleet.done('h2'), [])
+})
+
+test('a host twice in a file, no host at all, no inventory, no Ansible: each is said', async () => {
+  await using fleet = await makeStubFleet(1)
+  const twice = join(fleet.folder, 'twice.yml')
+  await writeFile(twice, 'all:\n  hosts:\n    h1: {ansible_connection: local}\n    h1: {ansible_connection: local}\n')
+  const doubled = await fleet.move(...TO, '-i', twice)
+  not.equal(doubled.code, 0)
+  match(doubled.stderr, /duplicate dict key \(h1\)/i)
+  is((await fleet.move(...TO, '--limit', 'nobody')).code, 2)
+  const none = await fleet.move(...TO, '-i', '/nonexistent/hosts.yml')
+  is(none.code, 2)
+  match(none.stderr, 'expected an inventory at /nonexistent/hosts.yml')
+  is((await fleet.move('--release', '1.1.0')).code, 2)
+  is((await fleet.move(...TO, '--waves', '0')).code, 2)
+  is((await fleet.move(...TO, '--on-failure', 'some')).code, 2)
+  is((await fleet.move(...TO, '--resume')).code, 2)
+})
+
+function wavesOf({ events }: Moved): string[][] {
+  const begun = (event: FleetEvent) => (event.event === 'wave' && event.step === 'begin' ? [event.hosts] : [])
+  return events.flatMap(begun)
+}
+
+test.run()

@@ -1,0 +1,167 @@
+// A machine room whose hosts have a managed install each, from one feed, and the controller that moves them: the way an operator
+// has it, with a playbook that installs and deploy/deploy-fleet.sh.
+
+import { spawn, type ChildProcess } from 'node:child_process'
+import { readFile, rm, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Result, Row } from '../../deploy/fleet/events.ts'
+import { readLines, type FleetEvent } from '../../deploy/fleet/events.ts'
+import { PROJECT } from '../../deploy/build/bundle.ts'
+import type { Status } from '../../agent/words.ts'
+import { publishTo, releases, type ReleaseSpec } from '../fixtures/releases.ts'
+import type { LoadOptions, Totals } from './load.ts'
+import { SERVICE } from './managed.ts'
+import { bootRoom, inTurns, type Room, type RoomHost } from './network.ts'
+import type { Ran } from './systemd.ts'
+
+export interface Moved extends Ran {
+  result: Result | null
+  events: FleetEvent[]
+  /** of the result, by host */
+  rows: Record<string, Row>
+}
+
+export interface Fleet extends AsyncDisposable {
+  room: Room
+  hosts: RoomHost[]
+  /** the folder that all hosts have as their feed */
+  feed: string
+  inventory: string
+  /** writes another inventory: its variables for each host, in the order of names; returns its path */
+  inventoryOf(names: Record<string, Record<string, unknown>>): Promise<string>
+  /** deploy-fleet.sh with this inventory and a report of its own */
+  move(report: string, ...args: string[]): Promise<Moved>
+  /** the same, to be interrupted */
+  start(report: string, ...args: string[]): { child: ChildProcess; done: Promise<Moved> }
+  /** what the report says so far */
+  events(report: string): Promise<FleetEvent[]>
+  reportPath(report: string): string
+  status(host: RoomHost): Promise<Status | null>
+  /** tags that run, in the order of the hosts; null where nobody answers */
+  running(): Promise<(string | null)[]>
+  ask(host: RoomHost, method: 'GET' | 'POST', target: string, body?: unknown): Promise<Ran>
+  load(options: Omit<LoadOptions, 'mode' | 'clients'> & Partial<LoadOptions>): { stop(): Promise<Totals> }
+}
+
+const PORT = 8080
+/** where a host finds the releases: a folder that is mounted there */
+export const FEED = '/srv/feed'
+/** without what a machine of many users needs: the hosts of the lab are made anew each time */
+export const ANSIBLE = { ANSIBLE_HOST_KEY_CHECKING: 'False', ANSIBLE_TIMEOUT: '5' }
+
+/** Every host has v1.0.0, with a probation of `probationMs`. */
+export async function bootFleet(count: number, specs: readonly ReleaseSpec[], probationMs = 2000): Promise<Fleet> {
+  const room = await bootRoom(count)
+  // not below the room's folder in /tmp: a host has a /tmp of its own
+  const feed = join(PROJECT, '.cache', 'host-feeds', `${process.pid}-fleet`)
+  const off = async () => {
+    await room[Symbol.asyncDispose]()
+    await rm(feed, { recursive: true, force: true })
+  }
+  try {
+    await publishTo(feed, await releases(specs))
+    await inTurns(room.hosts, (host) => install(host, feed, probationMs))
+    const fleet = fleetOf(room, feed, off)
+    fleet.inventory = await fleet.inventoryOf(
+      Object.fromEntries(room.hosts.map(({ address }, i) => [`h${i + 1}`, { ansible_host: address }])),
+    )
+    return fleet
+  } catch (error) {
+    await off()
+    throw error
+  }
+}
+
+async function install(host: RoomHost, feed: string, probationMs: number): Promise<void> {
+  const edit = `sed -i 's/"listen"/"update":{"probationMs":${probationMs}},"listen"/' /etc/${SERVICE}/config.json`
+  const lines = [
+    `mkdir -p ${FEED} && mount --bind ${feed} ${FEED}`,
+    `sh ${FEED}/v1.0.0/install.sh --feed ${FEED} --listen 0.0.0.0:${PORT} --no-start -y`,
+    edit,
+    `${SERVICE} start`,
+  ]
+  await host.ok('sh', '-ec', lines.join('\n'))
+}
+
+function fleetOf(room: Room, feed: string, off: () => Promise<void>): Fleet {
+  const script = join(PROJECT, 'deploy/deploy-fleet.sh')
+  const reportPath = (report: string) => join(room.folder, `${report}.jsonl`)
+  const events = async (report: string) => readLines(await readFile(reportPath(report), 'utf8').catch(() => '')).events
+  const start: Fleet['start'] = (report, ...args) => {
+    const named = args.includes('--resume') ? [] : ['--inventory', fleet.inventory]
+    const command = [script, ...named, '--report', reportPath(report), '--json', ...args]
+    const child = spawn('nsenter', [...room.prefix.slice(1), ...command], {
+      env: { ...process.env, ...ANSIBLE },
+      stdio: ['ignore', 'pipe', 'pipe'],
+      detached: true,
+    })
+    const output = { stdout: '', stderr: '' }
+    for (const stream of ['stdout', 'stderr'] as const) {
+      child[stream].setEncoding('utf8').on('data', (text: string) => (output[stream] += text))
+    }
+    const done = new Promise<Moved>((resolve, reject) => {
+      child.on('error', reject)
+      child.on('close', (code) => {
+        const said = readLines(`${output.stdout}\n`).events
+        const result = said.findLast((event): event is Result => event.event === 'result') ?? null
+        const rows = Object.fromEntries((result?.hosts ?? []).map((row) => [row.host, row]))
+        resolve({ code: code ?? 255, ...output, events: said, result, rows })
+      })
+    })
+    return { child, done }
+  }
+  const ask: Fleet['ask'] = async (host, method, target, body) => {
+    const config = JSON.parse(await host.ok('cat', `/etc/${SERVICE}/config.json`)) as {
+      dashboard: { password: string }
+    }
+    const header = `Authorization: Bearer ${config.dashboard.password}`
+    const data = body === undefined ? [] : ['-H', 'content-type: application/json', '-d', JSON.stringify(body)]
+    const path = `http://${host.address}:${PORT}/admin/update${target}`
+    return await room.run(['curl', '-sS', '--max-time', '3', '-X', method, '-H', header, ...data, path])
+  }
+  const status: Fleet['status'] = async (host) => {
+    const { code, stdout } = await ask(host, 'GET', '/status')
+    return code === 0 ? (JSON.parse(stdout) as Status) : null
+  }
+  const fleet: Fleet = {
+    room,
+    hosts: room.hosts,
+    feed,
+    inventory: '',
+    async inventoryOf(names) {
+      const path = join(
+        room.folder,
+        `hosts-${Object.keys(names).length}-${Math.random().toString(36).slice(2, 8)}.json`,
+      )
+      const vars = { ansible_user: 'root', ansible_ssh_private_key_file: room.key }
+      await writeFile(path, JSON.stringify({ all: { vars, children: { [SERVICE]: { hosts: names } } } }))
+      return path
+    },
+    move: (report, ...args) => start(report, ...args).done,
+    start,
+    events,
+    reportPath,
+    status,
+    running: () =>
+      Promise.all(room.hosts.map(async (host) => (await status(host).catch(() => null))?.instance.version ?? null)),
+    ask,
+    load(options) {
+      const settings = { mode: 'fresh', clients: 8, port: PORT, thinkMs: 5, ...options }
+      const program = join(PROJECT, 'test/lab/load.ts')
+      const command = [process.execPath, ...process.execArgv, program, '--json', JSON.stringify(settings)]
+      const child = spawn('nsenter', [...room.prefix.slice(1), ...command], { stdio: ['pipe', 'pipe', 'inherit'] })
+      let text = ''
+      child.stdout.setEncoding('utf8').on('data', (chunk: string) => (text += chunk))
+      const ended = new Promise<void>((resolve) => child.once('close', () => resolve()))
+      return {
+        async stop() {
+          child.stdin.end()
+          await ended
+          return JSON.parse(text) as Totals
+        },
+      }
+    },
+    [Symbol.asyncDispose]: off,
+  }
+  return fleet
+}

@@ -1,0 +1,102 @@
+// Hosts of which only the answers are there, in folders of this machine, and the real deploy-fleet.sh, the real Ansible and the
+// real playbook that move them: for what is decided about a fleet, and for how fast the controller is.
+
+import { spawn, type ChildProcess } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type FleetEvent, readLines, type Result, type Row } from '../../deploy/fleet/events.ts'
+
+export interface Moved {
+  code: number
+  stdout: string
+  stderr: string
+  result: Result | null
+  events: FleetEvent[]
+  rows: Record<string, Row>
+}
+
+export interface StubFleet extends AsyncDisposable {
+  folder: string
+  report: string
+  inventory: string
+  names: string[]
+  /** sets what a host answers: a file of test/fixtures/stub-host.sh */
+  set(host: string, file: string, text: string): Promise<void>
+  get(host: string, file: string): Promise<string>
+  /** what was done on a host: `upgrade v1.1.0` */
+  done(host: string): Promise<string[]>
+  running(): Promise<string[]>
+  start(...args: string[]): { child: ChildProcess; done: Promise<Moved> }
+  move(...args: string[]): Promise<Moved>
+  /** what the report says so far */
+  events(): Promise<FleetEvent[]>
+}
+
+const PROJECT = join(import.meta.dirname, '../..')
+const STUB = join(PROJECT, 'test/fixtures/stub-host.sh')
+const SCRIPT = join(PROJECT, 'deploy/deploy-fleet.sh')
+
+/** Why there can be none here, or null. */
+export const noAnsible: string | null = existsSync('/usr/bin/ansible-playbook') ? null : 'needs Ansible'
+
+export async function makeStubFleet(count: number, extra: Record<string, unknown> = {}): Promise<StubFleet> {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-stubs-'))
+  const names = Array.from({ length: count }, (_, i) => `h${i + 1}`)
+  const inventory = join(folder, 'hosts.json')
+  const report = join(folder, 'report.jsonl')
+  const hosts: Record<string, Record<string, unknown>> = {}
+  for (const name of names) {
+    await mkdir(join(folder, name))
+    await copyFile(STUB, join(folder, name, 'beacon'))
+    await writeFile(join(folder, name, 'running'), 'v1.0.0\n')
+    hosts[name] = { fleet_command: join(folder, name, 'beacon') }
+  }
+  await writeFile(inventory, JSON.stringify({ all: { vars: { ansible_connection: 'local', ...extra }, hosts } }))
+  const text = (host: string, file: string) => readFile(join(folder, host, file), 'utf8').catch(() => '')
+  const start: StubFleet['start'] = (...args) => {
+    const named = args.includes('--resume') || args.includes('-i') ? [] : ['-i', inventory]
+    const child = spawn(SCRIPT, [...named, '--report', report, '--json', ...args], {
+      cwd: folder,
+      stdio: ['ignore', 'pipe', 'pipe'],
+      detached: true,
+    })
+    return { child, done: outcomeOf(child) }
+  }
+  return {
+    folder,
+    report,
+    inventory,
+    names,
+    set: (host, file, value) => writeFile(join(folder, host, file), value),
+    get: async (host, file) => (await text(host, file)).trim(),
+    done: async (host) =>
+      (await text(host, 'log'))
+        .split('\n')
+        .filter(Boolean)
+        .map((line) => `${line.split(' ', 1)[0] ?? ''} ${/v\d\S+/.exec(line)?.[0] ?? ''}`),
+    running: () => Promise.all(names.map(async (name) => (await text(name, 'running')).trim())),
+    start,
+    move: (...args) => start(...args).done,
+    events: async () => readLines(await readFile(report, 'utf8').catch(() => '')).events,
+    [Symbol.asyncDispose]: () => rm(folder, { recursive: true, force: true, maxRetries: 5 }),
+  }
+}
+
+/** What a run has said with `--json`, when it has ended. */
+export function outcomeOf(child: ChildProcess): Promise<Moved> {
+  const output = { stdout: '', stderr: '' }
+  for (const stream of ['stdout', 'stderr'] as const) {
+    child[stream]?.setEncoding('utf8').on('data', (text: string) => (output[stream] += text))
+  }
+  return new Promise((resolve, reject) => {
+    child.on('error', reject)
+    child.on('close', (code) => {
+      const { events } = readLines(`${output.stdout}\n`)
+      const result = events.findLast((event): event is Result => event.event === 'result') ?? null
+      const rows = Object.fromEntries((result?.hosts ?? []).map((row) => [row.host, row]))
+      resolve({ code: code ?? 255, ...output, result, events, rows })
+    })
+  })
+}
