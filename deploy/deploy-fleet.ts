@@ -6,7 +6,7 @@ import { readFile, stat } from 'node:fs/promises'
 import { resolve } from 'node:path'
 import { asBatonError, BatonError, EXIT, MEANINGS } from '../agent/words.ts'
 import { BUILD } from '../agent/service/build.ts'
-import { type Ended, findAnsible, runPlaybook } from './fleet/ansible.ts'
+import { type Ended, expectNewEnough, findAnsible, runPlaybook } from './fleet/ansible.ts'
 import { drawer } from './fleet/draw.ts'
 import type { FleetEvent } from './fleet/events.ts'
 import { resumedFrom, type Variables, variablesOf } from './fleet/settings.ts'
@@ -81,7 +81,10 @@ async function move(
     { report, log, lockSeconds },
     said,
   ).finally(() => drawn?.end(false))
-  if (ended.result === null) throw await explained(ended, { report, log })
+  if (ended.result === null) {
+    if (!ended.interrupted) await expectNewEnough(program)
+    throw await explained(ended, { report, log })
+  }
   if (ended.result.why !== null) process.stderr.write(`error: ${ended.result.why}\n`)
   return ended.result.exit
 }

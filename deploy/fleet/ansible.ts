@@ -27,18 +27,24 @@ const GRACE_MS = 15_000
 /** a link that is dead is noticed within a quarter of a minute, not when TCP gives up */
 const SSH_ARGS = '-o ServerAliveInterval=3 -o ServerAliveCountMax=3'
 
-/** Throws unsupported_host where there is no Ansible, or too old a one. */
+const HINT = 'install it on this machine: `apt install ansible`, or `pipx install ansible-core`; the hosts need nothing'
+
+/** Throws unsupported_host where there is no Ansible. */
 export async function findAnsible(): Promise<string> {
-  const hint =
-    'install it on this machine: `apt install ansible`, or `pipx install ansible-core`; the hosts need nothing'
   const path = await findProgram(PROGRAM)
-  if (path === null) throw new BatonError('unsupported_host', `expected ${PROGRAM} on PATH, found none`, { hint })
-  const { stdout } = await run([path, '--version'], { timeoutMs: 60_000 })
+  if (path !== null) return path
+  throw new BatonError('unsupported_host', `expected ${PROGRAM} on PATH, found none`, { hint: HINT })
+}
+
+/** Throws unsupported_host where it is too old: asked only where a run has failed, as it takes as long as a small run. */
+export async function expectNewEnough(program: string): Promise<void> {
+  const { stdout } = await run([program, '--version'], { timeoutMs: 60_000 })
   const [, major = '0', minor = '0'] = /\bcore (\d+)\.(\d+)/.exec(stdout) ?? []
-  const newer = Number(major) - OLDEST[0] || Number(minor) - OLDEST[1]
-  if (newer >= 0) return path
+  if ((Number(major) - OLDEST[0] || Number(minor) - OLDEST[1]) >= 0) return
   const got = stdout.split('\n', 1)[0] ?? ''
-  throw new BatonError('unsupported_host', `expected ansible-core ${OLDEST.join('.')} or newer, got ${got}`, { hint })
+  throw new BatonError('unsupported_host', `expected ansible-core ${OLDEST.join('.')} or newer, got ${got}`, {
+    hint: HINT,
+  })
 }
 
 /** Runs the playbook to its end. `said` gets every line of the report as it is written. */

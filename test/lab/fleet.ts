@@ -4,22 +4,15 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { Result, Row } from '../../deploy/fleet/events.ts'
 import { readLines, type FleetEvent } from '../../deploy/fleet/events.ts'
-import { PROJECT } from '../../deploy/build/bundle.ts'
+import { PROJECT } from '../../deploy/build/place.ts'
 import type { Status } from '../../agent/words.ts'
 import { publishTo, releases, type ReleaseSpec } from '../fixtures/releases.ts'
 import type { LoadOptions, Totals } from './load.ts'
 import { SERVICE } from './managed.ts'
+import { type Moved, outcomeOf } from './stub-fleet.ts'
 import { bootRoom, inTurns, type Room, type RoomHost } from './network.ts'
 import type { Ran } from './systemd.ts'
-
-export interface Moved extends Ran {
-  result: Result | null
-  events: FleetEvent[]
-  /** of the result, by host */
-  rows: Record<string, Row>
-}
 
 export interface Fleet extends AsyncDisposable {
   room: Room
@@ -40,6 +33,8 @@ export interface Fleet extends AsyncDisposable {
   /** tags that run, in the order of the hosts; null where nobody answers */
   running(): Promise<(string | null)[]>
   ask(host: RoomHost, method: 'GET' | 'POST', target: string, body?: unknown): Promise<Ran>
+  /** a program where the switch is, ended with its scope */
+  background(command: readonly string[]): AsyncDisposable
   load(options: Omit<LoadOptions, 'mode' | 'clients'> & Partial<LoadOptions>): { stop(): Promise<Totals> }
 }
 
@@ -95,20 +90,7 @@ function fleetOf(room: Room, feed: string, off: () => Promise<void>): Fleet {
       stdio: ['ignore', 'pipe', 'pipe'],
       detached: true,
     })
-    const output = { stdout: '', stderr: '' }
-    for (const stream of ['stdout', 'stderr'] as const) {
-      child[stream].setEncoding('utf8').on('data', (text: string) => (output[stream] += text))
-    }
-    const done = new Promise<Moved>((resolve, reject) => {
-      child.on('error', reject)
-      child.on('close', (code) => {
-        const said = readLines(`${output.stdout}\n`).events
-        const result = said.findLast((event): event is Result => event.event === 'result') ?? null
-        const rows = Object.fromEntries((result?.hosts ?? []).map((row) => [row.host, row]))
-        resolve({ code: code ?? 255, ...output, events: said, result, rows })
-      })
-    })
-    return { child, done }
+    return { child, done: outcomeOf(child) }
   }
   const ask: Fleet['ask'] = async (host, method, target, body) => {
     const config = JSON.parse(await host.ok('cat', `/etc/${SERVICE}/config.json`)) as {
@@ -145,6 +127,17 @@ function fleetOf(room: Room, feed: string, off: () => Promise<void>): Fleet {
     running: () =>
       Promise.all(room.hosts.map(async (host) => (await status(host).catch(() => null))?.instance.version ?? null)),
     ask,
+    background(command) {
+      const child = spawn('nsenter', [...room.prefix.slice(1), ...command], { stdio: 'ignore' })
+      const ended = new Promise<void>((resolve) => child.once('close', () => resolve()))
+      child.once('error', () => {})
+      return {
+        async [Symbol.asyncDispose]() {
+          child.kill('SIGKILL')
+          await ended
+        },
+      }
+    },
     load(options) {
       const settings = { mode: 'fresh', clients: 8, port: PORT, thinkMs: 5, ...options }
       const program = join(PROJECT, 'test/lab/load.ts')
