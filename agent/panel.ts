@@ -3,9 +3,11 @@
 
 import { createHash } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { gzipSync } from 'node:zlib'
-import { MEANINGS } from './errors.ts'
-import { ASSET_NAMES, ASSETS, webAssets, type AssetName } from './web/assets.ts'
+import { promisify } from 'node:util'
+import { brotliCompress, gzip } from 'node:zlib'
+import { BatonError } from './errors.ts'
+import { problemOf } from './routes.ts'
+import { typeOf, webAssets } from './web/assets.ts'
 
 /** Answers the request where it is for the panel; false where it is for somebody else. */
 export type Panel = (req: IncomingMessage, res: ServerResponse) => boolean
@@ -35,15 +37,21 @@ const HEADERS = {
   vary: 'accept-encoding',
 }
 
-interface Representation {
-  body: Buffer
-  etag: string
-}
+/** Browsers take brotli over https and from this machine, which is where a token should travel; gzip is for the rest. */
+type Encoding = 'br' | 'gzip' | 'identity'
 
 interface File {
   type: string
-  plain: Representation
-  gzip: Representation
+  hash: string
+  body: Buffer
+  /** made when it is first asked for, beside what the service is doing */
+  packed: Map<Encoding, Promise<Buffer>>
+}
+
+const PACK = {
+  br: promisify(brotliCompress),
+  gzip: async (body: Buffer) => await promisify(gzip)(body, { level: 9 }),
+  identity: async (body: Buffer) => body,
 }
 
 /** `basePath` is the prefix of `/web/settings.html`, '' for none. */
@@ -58,63 +66,59 @@ export function makePanel({ basePath }: { basePath: string }): Panel {
     const file = files.get(name)
     if (file === undefined) return false
     if (req.method !== 'GET' && req.method !== 'HEAD') refuse(req, res)
-    else send(req, res, file)
+    else send(req, res, file).catch(() => void res.destroy())
     return true
   }
 }
 
-function send(req: IncomingMessage, res: ServerResponse, { type, plain, gzip }: File): void {
-  const { body, etag } = acceptsGzip(req.headers['accept-encoding']) ? gzip : plain
-  for (const [header, value] of Object.entries(HEADERS)) res.setHeader(header, value)
-  res.setHeader('etag', etag)
+async function send(req: IncomingMessage, res: ServerResponse, { type, hash, body, packed }: File): Promise<void> {
+  const encoding = encodingFor(req.headers['accept-encoding'] ?? '')
+  const etag = encoding === 'identity' ? `"${hash}"` : `"${hash}-${encoding}"`
+  for (const [header, value] of Object.entries({ ...HEADERS, etag })) res.setHeader(header, value)
   if (matches(req.headers['if-none-match'], etag)) {
     res.writeHead(304).end()
     return
   }
-  if (body === gzip.body) res.setHeader('content-encoding', 'gzip')
-  res.writeHead(200, { 'content-type': type, 'content-length': body.length })
-  res.end(req.method === 'HEAD' ? undefined : body)
+  const sent = packed.get(encoding) ?? PACK[encoding](body)
+  packed.set(encoding, sent)
+  const bytes = await sent
+  if (encoding !== 'identity') res.setHeader('content-encoding', encoding)
+  res.writeHead(200, { 'content-type': type, 'content-length': bytes.length })
+  res.end(req.method === 'HEAD' ? undefined : bytes)
 }
 
 function refuse(req: IncomingMessage, res: ServerResponse): void {
-  const { status, title } = MEANINGS.method_not_allowed
-  const detail = `expected GET or HEAD, got ${req.method}`
-  const body = JSON.stringify({ type: 'about:blank', title, status, detail, code: 'method_not_allowed' })
+  const problem = problemOf(new BatonError('method_not_allowed', `expected GET or HEAD, got ${req.method}`))
+  const body = JSON.stringify(problem.body)
   for (const [header, value] of Object.entries(HEADERS)) res.setHeader(header, value)
-  res.writeHead(status, {
-    allow: 'GET, HEAD',
-    'content-type': 'application/problem+json',
-    'content-length': body.length,
-  })
+  res.writeHead(problem.status, { allow: 'GET, HEAD', 'content-length': body.length, ...problem.headers })
   res.end(body)
 }
 
 /** The page learns the hash of the whole panel, which is also its ETag: so it can tell whether another version serves another page. */
 function readFiles(): Map<string, File> {
-  const texts = webAssets()
-  const whole = hashOf(ASSET_NAMES.map((name) => `${name}\n${texts[name]}`).join('\n'))
-  return new Map(ASSET_NAMES.map((name) => [name, fileOf(name, texts[name], whole)]))
+  const texts = Object.entries(webAssets())
+  const whole = hashOf(texts.map(([name, text]) => `${name}\n${text}`).join('\n'))
+  return new Map(texts.map(([name, text]) => [name, fileOf(name, text, whole)]))
 }
 
-function fileOf(name: AssetName, text: string, whole: string): File {
+function fileOf(name: string, text: string, whole: string): File {
   const isPage = name === 'settings.html'
   const body = Buffer.from(isPage ? text.replace('content="ASSETS"', `content="${whole}"`) : text)
-  const hash = isPage ? whole : hashOf(text)
-  return {
-    type: ASSETS[name],
-    plain: { body, etag: `"${hash}"` },
-    gzip: { body: gzipSync(body, { level: 9 }), etag: `"${hash}-gzip"` },
-  }
+  return { type: typeOf(name), hash: isPage ? whole : hashOf(text), body, packed: new Map() }
 }
 
 function hashOf(text: string): string {
   return createHash('sha256').update(text).digest('hex').slice(0, 24)
 }
 
-function acceptsGzip(header: string | string[] | undefined): boolean {
-  return String(header ?? '')
-    .split(',')
-    .some((one) => /^\s*(gzip|\*)\s*(;\s*q=(?!0(\.0*)?\s*$).*)?$/i.test(one))
+function encodingFor(header: string): Encoding {
+  const accepted = header.split(',').flatMap((one) => {
+    const [, name] = /^\s*([a-z*]+)\s*(?:;\s*q=(?!0(?:\.0*)?\s*$).*)?$/i.exec(one) ?? []
+    return name === undefined ? [] : [name.toLowerCase()]
+  })
+  if (accepted.includes('br')) return 'br'
+  return accepted.includes('gzip') || accepted.includes('*') ? 'gzip' : 'identity'
 }
 
 function matches(header: string | undefined, etag: string): boolean {

@@ -1,30 +1,42 @@
-// What the panel is made of, as text. From source it is read from this folder; in an executable, which has no folder, the
-// bundler has put it in the place of `__BATON_WEB__` (JSON of `readAssets()`, as one string).
+// What the panel is made of, as text. From source it is read from this folder, one module a file; in an executable, which has
+// no folder, the bundler has put it in the place of `__BATON_WEB__` (JSON, as one string), with the modules made one.
 
-import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { readdirSync, readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { extname, join } from 'node:path'
 
-export const ASSETS = {
-  'settings.html': 'text/html; charset=utf-8',
-  'settings.css': 'text/css; charset=utf-8',
-  'settings.js': 'text/javascript; charset=utf-8',
-  'settings.follow.js': 'text/javascript; charset=utf-8',
-  'settings.words.js': 'text/javascript; charset=utf-8',
-  'settings.svg': 'image/svg+xml',
-} as const
+/** Path below `/web/` -> text. `settings.html` is the page. */
+export type Assets = Readonly<Record<string, string>>
 
-export type AssetName = keyof typeof ASSETS
-export const ASSET_NAMES = Object.keys(ASSETS) as AssetName[]
+const TYPES: Record<string, string> = {
+  '.html': 'text/html; charset=utf-8',
+  '.css': 'text/css; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.svg': 'image/svg+xml',
+}
+
+export const PAGE = ['settings.html', 'settings.css', 'settings.js', 'settings.svg']
 
 declare const __BATON_WEB__: string | undefined
 
-/** Name -> text, from the folder of this file or from `folder`. For the bundler, and for running from source. */
-export function readAssets(folder: string = import.meta.dirname): Record<AssetName, string> {
-  const texts = ASSET_NAMES.map((name) => [name, readFileSync(join(folder, name), 'utf8')])
-  return Object.fromEntries(texts) as Record<AssetName, string>
+export function typeOf(name: string): string {
+  return TYPES[extname(name)] ?? 'application/octet-stream'
 }
 
-/** Name -> text, wherever this process runs from. */
-export function webAssets(): Record<AssetName, string> {
-  return typeof __BATON_WEB__ === 'undefined' ? readAssets() : (JSON.parse(__BATON_WEB__) as Record<AssetName, string>)
+/** From the folder of this file or from `folder`. */
+export function readAssets(folder: string = import.meta.dirname): Assets {
+  const parts = readdirSync(join(folder, 'settings')).filter((name) => /\.(js|css)$/.test(name))
+  const names = [...PAGE, ...parts.map((name) => `settings/${name}`)]
+  const texts = names.map((name) => [name, readFileSync(join(folder, name), 'utf8')])
+  return { ...Object.fromEntries(texts), 'settings/marked.js': markedText() }
+}
+
+/** The package's own module under our name: a browser that runs the page from source cannot look into `node_modules`. */
+function markedText(): string {
+  return readFileSync(createRequire(import.meta.url).resolve('marked'), 'utf8')
+}
+
+/** Wherever this process runs from. */
+export function webAssets(): Assets {
+  return typeof __BATON_WEB__ === 'undefined' ? readAssets() : (JSON.parse(__BATON_WEB__) as Assets)
 }

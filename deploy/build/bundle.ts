@@ -6,9 +6,10 @@
 import type { BuildOptions, Plugin } from 'esbuild'
 import { basename, dirname, join } from 'node:path'
 import type * as Esbuild from 'esbuild'
+import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { BatonError } from '../../agent/words.ts'
-import { readAssets } from '../../agent/install.ts'
+import { type Assets, PAGE, readAssets, webAssets } from '../../agent/install.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
 
 /** Of the author's own project where this is the installed package: only these kinds of release need it. */
@@ -63,6 +64,57 @@ export async function bundle(options: BundleOptions): Promise<Uint8Array> {
   })
 }
 
+let panel: Promise<Assets> | null = null
+
+/** The panel as an executable serves it: the page, one script, one stylesheet, an icon. The same for every executable. */
+export async function panelAssets(): Promise<Assets> {
+  return await (panel ??= IS_PACKAGED ? Promise.resolve(webAssets()) : bundlePanel())
+}
+
+async function bundlePanel(): Promise<Assets> {
+  const { build } = await loadEsbuild(PROJECT)
+  const web = join(PROJECT, 'agent', 'web')
+  const { outputFiles } = await build({
+    absWorkingDir: PROJECT,
+    entryPoints: [join(web, 'settings.js'), join(web, 'settings.css')],
+    outdir: web,
+    bundle: true,
+    write: false,
+    minify: true,
+    format: 'esm',
+    target: 'es2024',
+    charset: 'utf8',
+    legalComments: 'eof',
+    logLevel: 'silent',
+    plugins: [fromItsSources('marked', 'Lexer')],
+  })
+  const made = Object.fromEntries(outputFiles.map(({ path, text }) => [basename(path), text]))
+  const asTheyAre = readAssets()
+  return Object.fromEntries(PAGE.map((name) => [name, made[name] ?? asTheyAre[name] ?? '']))
+}
+
+/**
+ * What a package publishes may be one minified file that cannot be shaken, of which we need one class. The sources are in its
+ * source map: this takes only what that class needs from there (12 kB compressed of marked's 15).
+ */
+function fromItsSources(name: string, wanted: string): Plugin {
+  const path = createRequire(import.meta.url).resolve(name)
+  const map = JSON.parse(readFileSync(`${path}.map`, 'utf8')) as { sources: string[]; sourcesContent: string[] }
+  const texts = new Map(map.sources.map((source, at) => [basename(source), map.sourcesContent[at] ?? '']))
+  return {
+    name: 'from-its-sources',
+    setup(bundling) {
+      bundling.onResolve({ filter: new RegExp(`^${name}$`) }, () => ({ path: 'index.ts', namespace: name }))
+      bundling.onResolve({ filter: /./, namespace: name }, ({ path }) => ({ path: basename(path), namespace: name }))
+      bundling.onLoad({ filter: /./, namespace: name }, ({ path }) => ({
+        contents:
+          path === 'index.ts' ? `export { _${wanted} as ${wanted} } from './${wanted}.ts'` : (texts.get(path) ?? ''),
+        loader: 'ts',
+      }))
+    },
+  }
+}
+
 async function compile(
   { entry, define, minify = true, external = [], folder = PROJECT }: BundleOptions,
   more: BuildOptions,
@@ -83,7 +135,7 @@ async function compile(
     define: {
       ...Object.fromEntries(Object.entries(define).map(([name, value]) => [name, JSON.stringify(value)])),
       // the panel's files travel inside: one string, of JSON
-      __BATON_WEB__: JSON.stringify(JSON.stringify(readAssets())),
+      __BATON_WEB__: JSON.stringify(JSON.stringify(await panelAssets())),
       // CommonJS has none. No module of a bundle is the program that was started, whatever its path is compared with.
       'import.meta.url': '"file:///bundle/main.cjs"',
       'import.meta.main': 'false',

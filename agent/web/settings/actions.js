@@ -1,0 +1,118 @@
+// What an operator can do: update, roll back, cancel. Each but the last asks first, and says what is particular this time.
+// Must never break: what was agreed to is what is sent.
+
+import { call } from './endpoints.js'
+import { begin } from './follow.js'
+import { memory } from './memory.js'
+import { offerOf, particulars } from './offer.js'
+import { make, put, putCode, ui } from './page.js'
+import { followNow, poll, settle, take } from './polling.js'
+import { render } from './render.js'
+import { state } from './state.js'
+import { ago, problemText, t, withoutStop } from './words.js'
+
+async function start(kind, tag, typed = false) {
+  state.starting = true
+  state.notice = ''
+  const before = state.status.instance.id
+  render()
+  const answer = kind === 'update' ? await call('POST', '', { tag }) : await call('POST', '/rollback')
+  state.starting = false
+  state.starts += 1
+  if (answer.kind === 'ok') {
+    state.tagTyped = typed ? tag : null
+    memory.set('typed', state.tagTyped)
+    followNow(begin(answer.body, before, tag ?? state.status.backup))
+    state.status = { ...state.status, state: 'in_flight', operation: answer.body }
+    settle()
+    ui.tag.value = ''
+  } else {
+    refused(answer)
+  }
+  render()
+  void poll()
+}
+
+/** @param {import('./endpoints.js').Answer} answer */
+function refused(answer) {
+  if (answer.kind === 'down') state.notice = t('notice.lost')
+  else if (answer.status === 401 || answer.status === 501) take(answer)
+  else state.notice = answer.code === 'update_in_flight' ? t('notice.taken') : problemText(answer)
+}
+
+/** Needs no question: before the swap nothing has changed, and after it the service refuses. */
+export async function cancel() {
+  const { operation } = state.status
+  if (operation === null) return
+  state.cancelling = operation.id
+  state.notice = ''
+  render()
+  const answer = await call('POST', '/cancel')
+  if (answer.kind !== 'ok') {
+    state.cancelling = null
+    refused(answer)
+  }
+  render()
+  void poll()
+}
+
+/** Asks in a dialog, and acts on a yes. The focus comes back by itself. */
+function ask(title, text, points, yes, act) {
+  put(ui.confirmTitle, title)
+  put(ui.confirmText, text)
+  ui.confirmPoints.replaceChildren(...points.map(pointItem))
+  ui.confirmPoints.hidden = points.length === 0
+  put(ui.yes, yes)
+  agreed = act
+  ui.confirm.showModal()
+  ui.yes.focus()
+}
+
+function pointItem({ kind, at, why, ...vars }) {
+  const item = make('li', kind === 'bad' || kind === 'downgrade' ? 'alarm' : '')
+  putCode(item, t(`point.${kind}`, { ...vars, time: ago(at), why: withoutStop(why ?? '') }))
+  return item
+}
+
+let agreed = () => {}
+
+/** `to` is sent along, also where it is the latest: what was agreed to is what is done. */
+function askUpdate(to, typed = false) {
+  const from = state.status.instance.version
+  const points = particulars(to, state.status, state.report)
+  const act = () => start('update', to, typed)
+  ask(t('ask.update', { to }), t('ask.update.text', { from, to }), points, t('update.to', { to }), act)
+}
+
+export function askRollback() {
+  const [from, to] = [state.status.instance.version, state.status.backup]
+  const points = particulars(to, state.status, state.report)
+  const act = () => start('rollback', null)
+  const yes = offerOf(state.status, state.report).kind === 'return' ? 'return.to' : 'rollback.to'
+  ask(t(`ask.${yes}`, { to }), t('ask.rollback.text', { from, to }), points, t(yes, { to }), act)
+}
+
+/** The button of the offer: the newest release, from the feed or, where it is the backup, from the disk. */
+export function askOffered() {
+  const { kind, tag } = offerOf(state.status, state.report)
+  if (kind === 'return') askRollback()
+  else if (tag !== null) askUpdate(tag)
+}
+
+export function askAgain() {
+  const { failed } = offerOf(state.status, state.report)
+  if (failed !== null) askUpdate(failed.tag)
+}
+
+export function askNamed(tag) {
+  state.tagProblem = /^v(0|[1-9]\d{0,8})(\.(0|[1-9]\d{0,8})){2}$/.test(tag) ? '' : t('other.bad')
+  render()
+  if (state.tagProblem === '') askUpdate(tag, true)
+  else ui.tag.focus()
+}
+
+ui.no.addEventListener('click', () => ui.confirm.close())
+ui.yes.addEventListener('click', () => {
+  ui.confirm.close()
+  agreed()
+})

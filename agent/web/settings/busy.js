@@ -1,0 +1,114 @@
+// An operation under way: its stages, the bar, who serves meanwhile, and the button that stops it.
+
+import { announce, enable, icon, make, put, show, ui } from './page.js'
+import { isSilent, sinceMs, state } from './state.js'
+import { bytes, clock, duration, language, now, remaining, t } from './words.js'
+
+const STAGES = { update: ['check', 'download', 'verify', 'swap', 'restart'], rollback: ['swap', 'restart'] }
+/** up to and including this stage nothing has changed, and an operation can be stopped */
+const LAST_TO_CANCEL = 'verify'
+
+export function renderBusy(status) {
+  const { phase } = state
+  if (phase === null) return
+  const { operation } = phase
+  const { id, kind, from, stage, startedAt } = operation
+  const to = operation.to ?? phase.expected
+  const title = phaseTitle(operation)
+  put(ui.busyTitle, title)
+  put(ui.elapsed, clock(now() - Date.parse(startedAt)))
+  renderStages(kind, stage)
+  const proving = phase.phase === 'probation' ? probationOf(status, to) : null
+  const loading = stage === 'download' && operation.progress?.totalBytes > 0 ? operation.progress : null
+  renderBar(loading === null ? proving : { value: loading.bytes, max: loading.totalBytes })
+  put(ui.detail, detailOf(status, operation, to, proving))
+  put(ui.serving, servingOf(phase.phase, from, to))
+  renderCancel(operation)
+  const stages = { running: t(`stage.${stage}`), probation: t('live.probation', { to }) }
+  announce(
+    t('live.stage', { title, stage: stages[phase.phase] ?? ui.detail.textContent }),
+    `${id} ${stage} ${phase.phase}`,
+  )
+}
+
+/** The probation as the service tells it, in milliseconds; null where it does not. */
+function probationOf({ unproven }, to) {
+  if (!unproven || unproven.tag !== to) return null
+  const max = Date.parse(unproven.until) - Date.parse(unproven.since)
+  const value = Math.min(max, Math.max(0, now() - Date.parse(unproven.since)))
+  return max > 0 ? { value, max } : null
+}
+
+/** Undetermined where nobody knows how much there is. */
+function renderBar(figures) {
+  if (figures === null) return ui.progress.removeAttribute('value')
+  ui.progress.max = figures.max
+  ui.progress.value = figures.value
+}
+
+function detailOf({ instance }, { kind, stage, progress }, to, proving) {
+  const { phase } = state.phase
+  if (phase === 'unconfirmed') {
+    const same = instance.id === state.follow.instanceId
+    return t(same ? 'detail.same' : 'detail.unconfirmed', { version: instance.version, to })
+  }
+  if (phase === 'probation') {
+    if (proving === null) return t('detail.probation', { to, time: duration(Math.max(1000, sinceMs('probation'))) })
+    const [passed, whole] = [proving.value, proving.max].map((ms) => Math.round(ms / 1000))
+    return t('detail.proving', { to, passed, whole: t('s', { n: whole }) })
+  }
+  if (stage === 'download') return progress?.totalBytes > 0 ? downloadOf(progress) : ''
+  if (stage === 'swap' && kind === 'rollback') return t('detail.swap.rollback')
+  return t(`detail.${stage}`, { to: to ?? t('latest') })
+}
+
+function downloadOf(progress) {
+  const { speed } = state
+  return [
+    t('detail.download', {
+      bytes: bytes(progress.bytes, progress.totalBytes, false),
+      total: bytes(progress.totalBytes),
+    }),
+    speed?.bytesPerSecond ? t('detail.speed', { speed: bytes(speed.bytesPerSecond) }) : '',
+    speed?.secondsLeft ? t('detail.left', { time: remaining(speed.secondsLeft * 1000) }) : '',
+  ]
+    .filter((part) => part !== '')
+    .join('  ·  ')
+}
+
+function servingOf(phase, from, to) {
+  if (phase === 'unconfirmed') return ''
+  if (phase === 'probation') return t('serving.new', { from, to })
+  return t(to === null ? 'serving.old.unknown' : 'serving.old', { from, to })
+}
+
+function renderCancel({ id, kind, stage, outcome }) {
+  const stages = STAGES[kind]
+  const early = stages.indexOf(stage) <= stages.indexOf(LAST_TO_CANCEL)
+  show(ui.cancel, early && outcome === null)
+  put(ui.cancel, t(state.cancelling === id ? 'stopping' : 'stop'))
+  enable(ui.cancel, state.cancelling !== id && !isSilent())
+}
+
+function renderStages(kind, stage) {
+  const stages = STAGES[kind]
+  const at = stages.indexOf(stage)
+  const key = `${language} ${kind} ${stage}`
+  if (ui.stages.dataset.key === key) return
+  ui.stages.dataset.key = key
+  ui.stages.replaceChildren(
+    ...stages.map((one, index) => {
+      const where = index < at ? 'done' : index === at ? 'now' : 'next'
+      const said = make('span', 'unseen', ` (${t(`stage.${where}`)})`)
+      const item = make('li', where, icon('done'), t(`stage.${one}`), said)
+      if (where === 'now') item.setAttribute('aria-current', 'step')
+      return item
+    }),
+  )
+}
+
+export function phaseTitle({ kind, from, to }) {
+  const known = to ?? state.phase?.expected ?? null
+  const key = kind === 'update' ? ['busy.latest', 'busy.update'] : ['busy.rollback.unknown', 'busy.rollback']
+  return t(key[known === null ? 0 : 1], { from, to: known })
+}

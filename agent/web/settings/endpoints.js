@@ -1,0 +1,55 @@
+// Asks the service. Must never break: the token is in a header and nowhere else; every request has an end.
+
+import { POLL } from './follow.js'
+import { state } from './state.js'
+import { setClock } from './words.js'
+
+/** @typedef {{ kind: 'ok' | 'problem' | 'down', status?: number, code?: string, body?: any, retryMs?: number }} Answer */
+
+/** what was answered last, so that an idle service need not say it again */
+let last = { token: null, etag: null, body: null }
+
+/** @returns {Promise<Answer>} */
+export async function askStatus(abort) {
+  const { token } = state
+  const known = last.token === token ? last.etag : null
+  const answer = await call('GET', '/status', undefined, { abort, known })
+  if (answer.status === 304) return { kind: 'ok', status: 304, body: last.body }
+  if (answer.kind === 'ok') last = { token, etag: answer.etag, body: answer.body }
+  return answer
+}
+
+/**
+ * @param {string} method
+ * @param {string} path
+ * @param {object} [body]
+ * @param {{ abort?: AbortSignal, known?: string | null }} [more]
+ * @returns {Promise<Answer & { etag?: string | null }>}
+ */
+export async function call(method, path, body, more = {}) {
+  const { abort, known = null } = more
+  const limit = AbortSignal.timeout(method === 'GET' ? POLL.timeoutMs : 60000)
+  // a header is bytes: letters beyond ASCII go as UTF-8
+  const headers = { authorization: `Bearer ${String.fromCharCode(...new TextEncoder().encode(state.token))}` }
+  if (body !== undefined) headers['content-type'] = 'application/json'
+  if (known !== null) headers['if-none-match'] = known
+  try {
+    const response = await fetch(`../admin/update${path}`, {
+      method,
+      headers,
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      cache: 'no-store',
+      redirect: 'error',
+      signal: abort === undefined ? limit : AbortSignal.any([limit, abort]),
+    })
+    const { status } = response
+    setClock(response.headers.get('date'))
+    if (status === 304 && known !== null) return { kind: 'ok', status }
+    const value = await response.json()
+    if (response.ok) return { kind: 'ok', body: value, etag: response.headers.get('etag') }
+    const seconds = Number(value.retryAfterSeconds ?? response.headers.get('retry-after') ?? 30)
+    return { kind: 'problem', status, code: value.code, body: value, retryMs: (seconds || 30) * 1000 }
+  } catch {
+    return { kind: 'down' }
+  }
+}

@@ -1,0 +1,147 @@
+// Release notes: Markdown as elements made one by one. Whoever writes a feed writes these.
+// Must never break: nothing in them becomes markup, runs, is loaded or is followed without a click; a text that is made to
+// keep a parser busy is shown as it stands.
+
+import { Lexer } from './marked.js'
+import { make, put, show, ui } from './page.js'
+import { ago, language, t } from './words.js'
+
+/** for the emphasis and the links of all notes together; what comes after it is plain text */
+const INLINE_MS = 100
+const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00a0' }
+
+/** Of the release that is offered and of those that are skipped on the way; null shows none. */
+export function renderNotes(report, running) {
+  const { release = null, between = [] } = report ?? {}
+  const all = (release === null ? [] : [release, ...between]).filter(({ notes, url }) => notes.trim() !== '' || url)
+  show(ui.notes, all.length > 0)
+  const [title, vars] =
+    between.length === 0 ? ['notes.title', { to: release?.tag }] : ['notes.since', { from: running }]
+  put(ui.notesTitle, all.length > 0 ? t(title, vars) : '')
+  const key = JSON.stringify([language, all])
+  if (ui.notesText.dataset.key === key) return
+  ui.notesText.dataset.key = key
+  const deadline = performance.now() + INLINE_MS
+  ui.notesText.replaceChildren(...all.map((one) => notesOf(one, deadline)))
+}
+
+function notesOf({ tag, notes, url, publishedAt }, deadline) {
+  const date = publishedAt ? make('span', 'soft', t('latest.published', { time: ago(publishedAt) })) : ''
+  const page = url ? link(url, [t('notes.page')]) : ''
+  const head = make('div', 'bar', make('h3', '', tag), make('span', '', date, ' ', page))
+  return make('section', '', head, ...blocksOf(notes, deadline))
+}
+
+export function blocksOf(text, deadline) {
+  try {
+    const lexer = new Lexer({ gfm: true })
+    const tokens = lexer.blockTokens(text.replaceAll(/\r\n?/g, '\n'), lexer.tokens)
+    for (const { src, tokens } of lexer.inlineQueue) {
+      if (performance.now() < deadline) lexer.inlineTokens(src, tokens)
+      else tokens.push({ type: 'text', raw: src, text: src })
+    }
+    const top = Math.min(6, ...tokens.map((token) => (token.type === 'heading' ? token.depth : 6)))
+    let level = 3
+    return tokens.map((token) => {
+      if (token.type === 'heading') level = Math.min(level + 1, 6, 4 + token.depth - top)
+      return block(token, level)
+    })
+  } catch {
+    // nested a thousand deep
+    return [make('pre', 'plain', text)]
+  }
+}
+
+/** `level` of a heading: the outline has no gaps, whatever was written. */
+function block(token, level) {
+  switch (token.type) {
+    case 'space':
+    case 'def':
+      return ''
+    case 'heading':
+      return make(`h${level}`, '', ...inlines(token))
+    case 'paragraph':
+      return make('p', '', ...inlines(token))
+    case 'text':
+      return token.tokens ? make('span', '', ...inlines(token)) : decoded(token.text)
+    case 'code':
+      return make('pre', '', make('code', '', token.text))
+    case 'blockquote':
+      return make('blockquote', '', ...token.tokens.map((one) => block(one, 6)))
+    case 'list':
+      return list(token)
+    case 'table':
+      return table(token)
+    case 'hr':
+      return make('hr', '')
+    default:
+      return make('p', '', token.raw)
+  }
+}
+
+function list({ ordered, start, items }) {
+  const element = make(ordered ? 'ol' : 'ul', '', ...items.map(listItem))
+  if (ordered && start > 1) element.start = start
+  return element
+}
+
+function listItem({ task, checked, tokens }) {
+  const mark = task ? (checked ? '☑ ' : '☐ ') : ''
+  const parts = tokens.filter(({ type }) => type !== 'checkbox')
+  return make('li', '', mark, ...parts.map((one) => block(one, 6)))
+}
+
+function table({ header, rows }) {
+  const row = (name, cells) => make('tr', '', ...cells.map((cell) => make(name, '', ...inlines(cell))))
+  return make(
+    'table',
+    '',
+    make('thead', '', row('th', header)),
+    make('tbody', '', ...rows.map((one) => row('td', one))),
+  )
+}
+
+function inlines({ tokens, text = '' }) {
+  return tokens ? tokens.map(inline) : [decoded(text)]
+}
+
+function inline(token) {
+  switch (token.type) {
+    case 'strong':
+    case 'em':
+    case 'del':
+      return make(token.type, '', ...inlines(token))
+    case 'codespan':
+      return make('code', '', token.text)
+    case 'br':
+      return make('br', '')
+    case 'link':
+      return link(token.href, inlines(token))
+    case 'image':
+      return link(token.href, [decoded(token.text || token.href)])
+    case 'text':
+    case 'escape':
+      return token.tokens ? make('span', '', ...inlines(token)) : decoded(token.text)
+    default:
+      return token.raw
+  }
+}
+
+/** Only where it leads to the web: anything else is its words. Images are links, so that no one learns who reads this. */
+function link(href, children) {
+  if (!URL.canParse(href) || !/^https?:$/.test(new URL(href).protocol)) return make('span', '', ...children)
+  const element = make('a', '', ...children)
+  element.href = href
+  element.rel = 'noopener noreferrer nofollow'
+  element.target = '_blank'
+  return element
+}
+
+/** marked leaves them to HTML, which is not made here. */
+function decoded(text) {
+  return text.replaceAll(/&(?:#(\d{1,7})|#x([\da-f]{1,6})|(\w{2,4}));/gi, (whole, decimal, hex, name) => {
+    if (name) return ENTITIES[name] ?? whole
+    const code = decimal ? Number(decimal) : Number.parseInt(hex, 16)
+    return code > 0 && code <= 0x10ffff ? String.fromCodePoint(code) : '\ufffd'
+  })
+}

@@ -1,0 +1,61 @@
+// What can be done from here, as pure functions: what is installed, what is offered, what a step would mean. No page, no clock.
+// Must never break: nothing is offered on the word of a check that is older than the last change.
+
+/** Negative where `a` is older. Both are tags. */
+export function compareTags(a, b) {
+  const [left, right] = [a, b].map((tag) => tag.slice(1).split('.').map(Number))
+  return left[0] - right[0] || left[1] - right[1] || left[2] - right[2]
+}
+
+/** Whether the last check is older than the last change: what it offers may be what is running by now. */
+export function isOld(report, { instance, operation }) {
+  if (report === null) return false
+  return report.running !== instance.version || report.checkedAt < (operation?.finishedAt ?? '')
+}
+
+/** The tag on the disk. The last check tells, or, where that is older than a swap, the journal. */
+export function installedOf(status, report) {
+  const { operation } = status
+  if (operation?.outcome === null && operation.stage === 'restart') return operation.to
+  if (!isOld(report, status)) return report?.installed ?? null
+  const { outcome = null, from, to } = operation ?? {}
+  if (outcome === 'updated' || outcome === 'rolled_back') return to
+  return outcome === 'reverted' ? from : report.installed
+}
+
+/**
+ * What the last check amounts to:
+ * `kind` `update` (to `tag`), `return` (the same, but `tag` is the backup: nothing to download), `current`, `unknown`;
+ * `failed` the newest release that is newer than all that is offered and failed here, or null.
+ */
+export function offerOf(status, report) {
+  if (report === null || isOld(report, status)) return { kind: 'unknown', tag: null, failed: null }
+  const { latest, running, updateAvailable, skipped = [] } = report
+  const best = latest !== null && compareTags(latest, running) > 0 ? latest : running
+  const failed = skipped.find(({ tag }) => compareTags(tag, best) > 0) ?? null
+  if (updateAvailable && latest !== null)
+    return { kind: status.backup === latest ? 'return' : 'update', tag: latest, failed }
+  return { kind: latest === null || failed !== null ? 'unknown' : 'current', tag: null, failed }
+}
+
+/** What is particular about going from `status` to `to`, in the order in which it matters. */
+export function particulars(to, status, report) {
+  const from = status.instance.version
+  const points = []
+  const bad = (report?.skipped ?? []).find(({ tag }) => tag === to)
+  const last = status.history.find((one) => one.to === to && ['reverted', 'failed'].includes(one.outcome))
+  if (bad) points.push({ kind: 'bad', why: bad.why, at: bad.at })
+  else if (last?.outcome === 'reverted')
+    points.push({ kind: 'bad', why: last.error?.message ?? '', at: last.finishedAt })
+  if (compareTags(to, from) < 0) points.push({ kind: 'downgrade' })
+  if (compareTags(to, from) === 0) points.push({ kind: 'same' })
+  const [before, after] = [
+    report?.state?.schema ?? null,
+    report?.latest === to ? (report.release?.schema ?? null) : null,
+  ]
+  if (before !== null && after !== null)
+    points.push({ kind: before === after ? 'schema.same' : 'schema', before, after })
+  if (report?.state) points.push({ kind: 'snapshot', database: report.state.database })
+  if (report?.trust?.signed === false && status.backup !== to) points.push({ kind: 'unsigned' })
+  return points
+}

@@ -1,0 +1,91 @@
+// How an operation ended: what the page has seen, then the reason, then the figures.
+// Must never break: a success is claimed only where the new process has answered (follow.js).
+
+import { memory } from './memory.js'
+import { announce, icon, make, put, putCode, show, ui } from './page.js'
+import { state } from './state.js'
+import { ago, because, duration, language, moment, now, sentences, t, withoutStop } from './words.js'
+
+const ICONS = { updated: 'done', rolled_back: 'done', up_to_date: 'same', cancelled: 'same', reverted: 'back' }
+const KINDS = { updated: '', rolled_back: '', up_to_date: 'plain', cancelled: 'plain' }
+const HISTORY_SHORT = 4
+const OUTCOME_SHOWN_MS = 60 * 60 * 1000
+
+export function renderOutcome(status, busy) {
+  const told = busy ? null : outcomeOf(status)
+  show(ui.outcome, told !== null)
+  if (told === null) return
+  const { operation, outcome, followed } = told
+  const { id, kind, from, to, error, stage } = operation
+  const vars = { from, to: to ?? '', version: status.instance.version, stage: t(`stage.${stage}`) }
+  put(
+    ui.outcomeTitle,
+    t(outcome === 'failed' && kind === 'rollback' ? 'outcome.failed.rollback' : `outcome.${outcome}`, vars),
+  )
+  const kept = succeeded(outcome) && status.backup === from ? t('text.kept', { from }) : ''
+  put(ui.outcomeText, sentences(t(textKey(status, told), vars), kept, ...handoverOf(operation)))
+  putCode(ui.outcomeReason, error === null || outcome === 'cancelled' ? '' : because(error))
+  ui.outcome.className = KINDS[outcome] ?? 'bad'
+  ui.outcomeIcon.setAttribute('href', `#i-${ICONS[outcome] ?? 'fail'}`)
+  if (followed) announce(ui.outcomeTitle.textContent, `${id} ${outcome}`)
+}
+
+const succeeded = (outcome) => outcome === 'updated' || outcome === 'rolled_back'
+
+/** What is to be shown as the end, null for nothing: dismissed, long ago, or true once and true no more. */
+function outcomeOf({ operation, instance }) {
+  if (!operation?.outcome || memory.get('dismissed') === operation.id) return null
+  const followed = state.follow?.id === operation.id
+  const recent = operation.finishedAt && now() - Date.parse(operation.finishedAt) < OUTCOME_SHOWN_MS
+  if (!followed && !recent) return null
+  const seen = instance.version === operation.to && (!followed || state.phase?.phase === 'done')
+  if (!succeeded(operation.outcome) || seen) return { operation, outcome: operation.outcome, followed }
+  return followed && !state.follow.done ? { operation, outcome: 'unconfirmed', followed } : null
+}
+
+function textKey({ instance }, { operation, outcome, followed }) {
+  if (outcome === 'reverted' && operation.kind === 'rollback') return 'text.reverted.rollback'
+  const unbroken = followed && instance.id === state.follow.instanceId
+  return outcome === 'failed' && !unbroken ? 'text.failed.other' : `text.${outcome}`
+}
+
+/** What became of the connections. Where nothing was handed over, nothing is said. */
+function handoverOf({ handover, outcome }) {
+  if (handover === null) return []
+  const { moved, carried = 0, takenBack = 0, cut, switchMs } = handover
+  const done = succeeded(outcome)
+  if (!done && moved + takenBack + cut === 0) return []
+  return [
+    done ? t('handover.ms', { ms: duration(switchMs) }) : '',
+    t(carried > 0 ? 'handover.carried' : 'handover.moved', { moved, carried, cut }),
+    takenBack > 0 ? t('handover.back', { takenBack }) : '',
+  ]
+}
+
+export function renderHistory({ history }) {
+  const key = [language, state.allHistory, history[0]?.id, history.length, Math.floor(now() / 60000)].join()
+  if (ui.past.dataset.key === key) return
+  ui.past.dataset.key = key
+  show(ui.pastNone, history.length === 0)
+  show(ui.more, history.length > HISTORY_SHORT && !state.allHistory)
+  put(ui.more, t('history.more', { count: history.length }))
+  ui.history.replaceChildren(...history.slice(0, state.allHistory ? Infinity : HISTORY_SHORT).map(historyItem))
+}
+
+function historyItem(operation) {
+  const { kind, from, to, outcome, error, startedAt, finishedAt } = operation
+  const time = make('time', '', ago(startedAt))
+  time.dateTime = startedAt
+  time.title = moment(startedAt)
+  const label = outcome === 'reverted' || outcome === 'failed' ? `history.${outcome}.${kind}` : `history.${outcome}`
+  const versions = to === null || to === from ? from : `${from} → ${to}`
+  const what = make('span', '', make('b', '', t(label)), ' ', make('span', 'tags', versions))
+  const more = [
+    error === null || outcome === 'cancelled' ? '' : because(error),
+    finishedAt === null ? '' : t('took', { time: duration(Date.parse(finishedAt) - Date.parse(startedAt)) }),
+    ...handoverOf(operation).slice(1).map(withoutStop),
+  ].filter((part) => part !== '')
+  const reason = make('p', 'reason')
+  putCode(reason, more.join(' · '))
+  return make('li', KINDS[outcome] ?? 'bad', icon(ICONS[outcome] ?? 'fail', 'icon'), what, time, reason)
+}

@@ -1,0 +1,76 @@
+// The page's elements, and the few ways in which text gets into them.
+// Must never break: what comes from the service becomes text nodes and elements made here, never markup.
+
+/**
+ * every element that has an id, by its id
+ * @type {Record<string, any>}
+ */
+export const ui = Object.fromEntries([...document.querySelectorAll('[id]')].map((element) => [element.id, element]))
+
+export function put(element, text) {
+  if (element.textContent !== text) element.textContent = text
+}
+
+/** Text in which `backticks` become code. */
+export function putCode(element, text) {
+  if (element.dataset.text === text) return
+  element.dataset.text = text
+  element.replaceChildren(...text.split('`').map((part, index) => (index % 2 === 1 ? make('code', '', part) : part)))
+}
+
+/** Shows the text, or nothing at all where it is empty. */
+export function tell(element, text) {
+  putCode(element, text)
+  show(element, text !== '')
+}
+
+export function show(element, shown) {
+  element.hidden = !shown
+}
+
+/** A button that cannot be used now keeps the focus and says so. */
+export function enable(button, enabled) {
+  button.setAttribute('aria-disabled', String(!enabled))
+}
+
+export function onUse(button, act) {
+  button.addEventListener('click', () => {
+    if (button.getAttribute('aria-disabled') !== 'true') act()
+  })
+}
+
+export function make(name, className, ...children) {
+  const element = document.createElement(name)
+  if (className !== '') element.className = className
+  element.append(...children)
+  return element
+}
+
+export function icon(name, className = '') {
+  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg')
+  if (className !== '') svg.setAttribute('class', className)
+  svg.setAttribute('viewBox', '0 0 16 16')
+  svg.setAttribute('aria-hidden', 'true')
+  const use = document.createElementNS('http://www.w3.org/2000/svg', 'use')
+  use.setAttribute('href', `#i-${name}`)
+  svg.append(use)
+  return svg
+}
+
+let announced = ''
+
+/** Says it to a screen reader, once for each key. */
+export function announce(text, key = text) {
+  if (key === announced) return
+  announced = key
+  ui.live.textContent = text
+}
+
+/** What held the focus may be gone: the next best thing takes it, never the top of the page. */
+export function keepFocus(focused) {
+  if (focused === null || focused === document.body || focused.closest('[hidden]') === null) return
+  const next = [ui.busyTitle, ui.outcomeTitle, ui.cardTitle, ui.unmanagedTitle, ui.token].find(
+    (one) => one.closest('[hidden]') === null,
+  )
+  next?.focus()
+}

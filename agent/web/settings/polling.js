@@ -1,0 +1,190 @@
+// Keeps asking, and makes what is answered the state. What an answer means is judged in follow.js.
+// Must never break: a poll never stops for good; only a page that nobody sees asks for nothing.
+
+import { askStatus, call } from './endpoints.js'
+import { POLL, delayOf, join, judge, measure } from './follow.js'
+import { memory } from './memory.js'
+import { announce, ui } from './page.js'
+import { render } from './render.js'
+import { isBusy, state } from './state.js'
+import { duration, problemText, t } from './words.js'
+
+/** of the one field: its tag is no good, and nothing was begun */
+const MISTYPED = ['release_not_found', 'release_unusable', 'not_signed', 'withdrawn', 'invalid_tag']
+
+let timer = 0
+let polling = null
+let lastPollAt = performance.now()
+
+export async function poll() {
+  if (polling !== null || state.token === null || isHidden()) return
+  clearTimeout(timer)
+  polling = { abort: new AbortController(), at: performance.now() }
+  const { token, starts } = state
+  const answer = await askStatus(polling.abort.signal)
+  polling = null
+  // asked before something was started, or with another token: what it says is old
+  if (token !== state.token || starts !== state.starts) {
+    void poll()
+    return
+  }
+  const gap = performance.now() - lastPollAt
+  lastPollAt = performance.now()
+  if (answer.kind === 'down' || !understood(answer)) {
+    state.failures += 1
+    state.failingMs += Math.min(gap, POLL.gapMaxMs)
+  } else {
+    if (state.failingMs > 5000) announce(t('live.back'))
+    state.failures = 0
+    state.failingMs = 0
+    take(answer)
+  }
+  render()
+  plan()
+}
+
+/**
+ * Anything else comes from somebody between us and the service. 429 is ours, but no reason to forget a good token.
+ * @param {import('./endpoints.js').Answer} answer
+ */
+function understood({ kind, status }) {
+  return kind === 'ok' || [401, 403, 501].includes(status) || (status === 429 && state.status === null)
+}
+
+function plan() {
+  clearTimeout(timer)
+  if (state.token === null || isHidden()) return
+  const { failures, failingMs, status, unmanaged } = state
+  const managed = status !== null && unmanaged === null
+  timer = setTimeout(poll, delayOf({ failures, failingMs, busy: isBusy(), managed }))
+}
+
+const isHidden = () => document.visibilityState === 'hidden'
+
+/** Somebody looks, or the network is back: ask now. A request that hangs since before the sleep is given up. */
+export function wake() {
+  if (isHidden()) {
+    clearTimeout(timer)
+    return
+  }
+  if (polling !== null && performance.now() - polling.at > 3000) polling.abort.abort()
+  if (state.failures > 1) state.failures = 1
+  lastPollAt = performance.now()
+  void poll()
+}
+
+/** What the service has said becomes the state. */
+export function take(answer) {
+  if (answer.kind === 'problem') {
+    if (answer.status === 401) return askToken(state.status === null ? 'gate.wrong' : 'gate.again')
+    if (answer.status === 429) return askToken('gate.slow', { time: duration(answer.retryMs) })
+    state.closed = answer.code === 'no_password'
+    state.unmanaged = answer.status === 501 ? answer.body : null
+    return
+  }
+  const before = state.status
+  const status = answer.body
+  state.status = status
+  state.unmanaged = null
+  state.closed = false
+  const { operation, instance } = status
+  if (operation !== null && operation.outcome === null && operation.id !== state.follow?.id) followNow(join(status))
+  settle()
+  const busy = isBusy()
+  const another = before?.instance.id !== instance.id
+  if (before === null || (!busy && (another || state.wasBusy))) void check(true)
+  if (!busy && state.assetsOf !== instance.id) void reloadOnce()
+  state.wasBusy = busy
+}
+
+export function askToken(why, vars = {}) {
+  memory.set('token', null)
+  Object.assign(state, { token: null, gate: why, gateVars: vars, unmanaged: null, closed: false })
+  clearTimeout(timer)
+}
+
+/** Judges the followed operation anew, and says so where it moved. */
+export function settle() {
+  const { status, follow } = state
+  if (status === null || follow === null) return
+  const judged = judge(follow, status)
+  if (follow.done && judged.phase === 'unconfirmed') judged.phase = 'done'
+  // in the first half of a probation both processes answer, each on the connections that it has
+  const before = state.phase
+  if (before?.phase === 'probation' && judged.phase === 'running' && judged.operation.stage === 'restart') {
+    judged.phase = 'probation'
+  }
+  const at = performance.now()
+  if (before?.phase !== judged.phase) state.since = { [judged.phase]: at }
+  if (judged.phase === 'gone') return followNow(null)
+  const done = judged.phase === 'done'
+  if (judged.expected !== follow.expected || done !== (follow.done ?? false)) {
+    state.follow = { ...follow, expected: judged.expected, done }
+    memory.set('follow', state.follow)
+  }
+  state.phase = judged
+  const { operation } = judged
+  if (done) backToField(operation)
+  const loading = operation.stage === 'download' && operation.progress !== null && operation.outcome === null
+  state.speed = loading ? measure(state.samples, operation.progress, at) : null
+  state.samples = state.speed?.samples ?? []
+}
+
+/** A tag that was typed and is none of the feed's is a mistake in the field, not a failed update. */
+function backToField({ id, to, outcome, error }) {
+  const typed = state.tagTyped
+  if (typed === null) return
+  state.tagTyped = null
+  memory.set('typed', null)
+  if (outcome !== 'failed' || to !== typed || !MISTYPED.includes(error?.code)) return
+  memory.set('dismissed', id)
+  state.tagProblem = t(error.code === 'release_not_found' ? 'other.missing' : `error.${error.code}`, { tag: typed })
+  ui.other.open = true
+  ui.tag.value = typed
+  setTimeout(() => ui.tag.focus())
+}
+
+export function followNow(follow) {
+  state.follow = follow
+  state.phase = null
+  state.since = {}
+  memory.set('follow', follow)
+}
+
+export async function check(quietly) {
+  if (state.checking || state.status === null) return
+  state.checking = true
+  render()
+  const answer = await call('POST', '/check')
+  state.checking = false
+  if (answer.kind === 'ok') {
+    state.report = answer.body
+    const { latest, updateAvailable } = answer.body
+    if (!quietly && latest !== null) announce(updateAvailable ? t('live.found', { to: latest }) : t('live.current'))
+  } else if (answer.kind === 'problem') {
+    if (answer.status === 401 || answer.status === 501) take(answer)
+    else state.notice = problemText(answer)
+  }
+  render()
+}
+
+/** A new version may bring a new page. At most once a version, and only where the page itself is another one. */
+async function reloadOnce() {
+  const { id, version } = state.status.instance
+  const own = document.querySelector('meta[name=assets]').getAttribute('content')
+  const before = memory.get('reloaded') ?? []
+  if (before.includes(version) || ui.confirm.open || ui.tag.value !== '') return
+  try {
+    const response = await fetch('settings.html', { method: 'HEAD', cache: 'no-store' })
+    await response.text()
+    const tag = response.headers.get('etag')
+    if (!response.ok || tag === null || isBusy() || state.status.instance.id !== id) return
+    state.assetsOf = id
+    if (tag.includes(own)) return
+    memory.set('reloaded', [...before, version])
+    memory.set('focus', document.activeElement?.id ?? '')
+    location.reload()
+  } catch {
+    // the next poll tries again
+  }
+}

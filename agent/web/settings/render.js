@@ -1,0 +1,55 @@
+// The state becomes the page. Nothing else writes into it but what a click does to what it has clicked.
+
+import { POLL } from './follow.js'
+import { phaseTitle, renderBusy } from './busy.js'
+import { renderGate } from './gate.js'
+import { renderHistory, renderOutcome } from './outcome.js'
+import { announce, keepFocus, put, show, tell, ui } from './page.js'
+import { isBusy, isSilent, state } from './state.js'
+import { renderUnmanaged } from './unmanaged.js'
+import { renderActions, renderVersions } from './versions.js'
+import { duration, t } from './words.js'
+
+export function render() {
+  const focused = document.activeElement
+  const { status, token, unmanaged, closed, failures } = state
+  const gate = token === null || closed
+  show(ui.gate, gate)
+  show(ui.leave, token !== null)
+  show(ui.waiting, !gate && unmanaged === null && status === null)
+  show(ui.unmanaged, !gate && unmanaged !== null)
+  show(ui.card, !gate && unmanaged === null && status !== null)
+  renderGate()
+  renderSilence()
+  if (unmanaged !== null) renderUnmanaged(unmanaged)
+  if (status !== null && !gate) renderCard(status)
+  const named = status !== null && !gate && unmanaged === null && failures === 0
+  const { version, pid, id } = status?.instance ?? {}
+  put(ui.instance, named ? t('instance', { version, pid, id: id.slice(0, 8) }) : '')
+  keepFocus(focused)
+}
+
+function renderSilence() {
+  const { failingMs } = state
+  const key = failingMs >= POLL.silentAfterMs ? 'silence.long' : isBusy() ? 'silence.busy' : 'silence.short'
+  const silence = isSilent() ? t(key, { time: duration(failingMs) }) : ''
+  put(ui.waitingText, silence || t('waiting'))
+  tell(ui.silence, silence)
+  if (silence !== '') announce(silence, key)
+}
+
+function renderCard(status) {
+  const { report, phase } = state
+  const busy = isBusy()
+  renderVersions(status, report)
+  show(ui.busy, busy)
+  show(ui.actions, !busy)
+  show(ui.backup, false)
+  tell(ui.notice, state.notice)
+  if (busy) renderBusy(status)
+  else renderActions(status, report)
+  renderOutcome(status, busy)
+  renderHistory(status)
+  const title = busy && phase !== null ? phaseTitle(phase.operation) : t('settings')
+  document.title = `${title} · ${location.host}`
+}

@@ -1,0 +1,33 @@
+// An install that cannot update itself: why, which versions there are, and the command that does it, ready to be copied.
+
+import { announce, put, putCode, show, tell, ui } from './page.js'
+import { ifAny, sentences, t } from './words.js'
+
+/** `problem`: the body of the 501. */
+export function renderUnmanaged(problem) {
+  const { reason, detail = '', route = '', command = '', running, latest } = problem
+  const why = ifAny(`reason.${reason}`)
+  put(ui.unmanagedLead, sentences(t('unmanaged.lead'), why))
+  // where it names a file it says more than our sentence
+  putCode(ui.unmanagedReason, why === '' || detail.includes('/') ? detail : '')
+  show(ui.unmanagedVersions, running !== undefined)
+  put(ui.unmanagedRunning, running ?? '')
+  put(ui.unmanagedLatest, latest ?? '–')
+  putCode(ui.unmanagedRoute, ifAny(`route.${reason}`) || route)
+  tell(ui.unmanagedCommand, command)
+  show(ui.copy, command !== '')
+  show(ui.unmanagedWay, route !== '' || command !== '')
+}
+
+/** The clipboard is for pages over https; elsewhere the selection is copied, as it always was. */
+export async function copyCommand() {
+  getSelection().selectAllChildren(ui.unmanagedCommand)
+  try {
+    await navigator.clipboard.writeText(ui.unmanagedCommand.textContent)
+  } catch {
+    if (!document.execCommand('copy')) return
+  }
+  put(ui.copy, t('copied'))
+  announce(t('copied'))
+  setTimeout(() => put(ui.copy, t('copy')), 3000)
+}

@@ -1,0 +1,109 @@
+// What the page says, in the language that was chosen: words, sizes, times.
+
+import { en } from './en.js'
+import { memory } from './memory.js'
+import { ui, put } from './page.js'
+import { zh } from './zh.js'
+
+export const WORDS = { en, zh }
+
+const STOP = /[.。]$/
+
+export let language = known(memory.choice()) ?? preferred(navigator.languages)
+
+/** The first of ours among the browser's languages; Chinese for whoever reads it at all, for that is rare enough to mean it. */
+function preferred(languages) {
+  return languages.some((one) => /^zh\b/i.test(one)) ? (languages.map(short).find(known) ?? 'en') : 'en'
+}
+
+function short(tag) {
+  return tag.slice(0, 2).toLowerCase()
+}
+
+function known(name) {
+  return name in WORDS ? name : null
+}
+
+export const otherLanguage = () => (language === 'en' ? 'zh' : 'en')
+
+export function speak(next) {
+  language = next
+  const other = otherLanguage()
+  document.documentElement.lang = codeOf(language)
+  put(ui.language, WORDS[other].language)
+  ui.language.lang = codeOf(other)
+  for (const element of document.querySelectorAll('[data-t]')) put(element, t(element.getAttribute('data-t')))
+}
+
+const codeOf = (name) => (name === 'zh' ? 'zh-CN' : 'en')
+
+export function t(key, vars = {}) {
+  return (WORDS[language][key] ?? key).replace(/\{(\w+)\}/g, (_, name) => String(vars[name] ?? ''))
+}
+
+/** The words for the key, '' where there are none. */
+export const ifAny = (key, vars = {}) => (key in WORDS[language] ? t(key, vars) : '')
+
+export const sentences = (...all) => all.filter((one) => one !== '').join(language === 'zh' ? '' : ' ')
+
+export const withoutStop = (text) => text.replace(STOP, '')
+
+const errorText = (code) => t(`error.${code}` in WORDS[language] ? `error.${code}` : 'error.unexpected')
+
+/** Our sentence for the code, then the service's own words. */
+export const because = ({ code, message }) =>
+  [withoutStop(errorText(code)), message].filter(Boolean).join(language === 'zh' ? '：' : ': ')
+
+/**
+ * Of a problem document: our sentence, what it says in detail, and what to do.
+ * @param {import('./endpoints.js').Answer} answer
+ */
+export const problemText = ({ code, body }) => [errorText(code), body.detail, body.hint].filter(Boolean).join(' ')
+
+/** `unit` false leaves the unit away; `scale` decides which one it is. */
+export function bytes(count, scale = count, unit = true) {
+  const [size, name] = scale >= 1e9 ? [1e9, 'GB'] : scale >= 1e6 ? [1e6, 'MB'] : [1e3, 'kB']
+  const digits = { minimumFractionDigits: 1, maximumFractionDigits: 1 }
+  const value = new Intl.NumberFormat(language, digits).format(count / size)
+  return unit ? `${value} ${name}` : value
+}
+
+export function duration(ms) {
+  return ms < 1000 ? t('ms', { n: Math.max(0, Math.round(ms)) }) : remaining(ms)
+}
+
+/** Whole seconds, at least one: what is still to come is not known to the millisecond. */
+export function remaining(ms) {
+  const seconds = Math.max(1, Math.round(ms / 1000))
+  if (seconds < 60) return t('s', { n: seconds })
+  const minutes = t('min', { n: Math.floor(seconds / 60) })
+  return seconds % 60 === 0 ? minutes : `${minutes} ${t('s', { n: seconds % 60 })}`
+}
+
+export const clock = (ms) =>
+  `${Math.max(0, Math.floor(ms / 60000))}:${String(Math.max(0, Math.floor(ms / 1000) % 60)).padStart(2, '0')}`
+
+export const day = (iso) => new Intl.DateTimeFormat(language, { dateStyle: 'medium' }).format(new Date(iso))
+
+export const moment = (iso) =>
+  new Intl.DateTimeFormat(language, { dateStyle: 'medium', timeStyle: 'medium' }).format(new Date(iso))
+
+export function ago(iso) {
+  const seconds = (now() - Date.parse(iso ?? '')) / 1000
+  if (Number.isNaN(seconds)) return ''
+  if (seconds < 45) return t('now')
+  /** @type {[Intl.RelativeTimeFormatUnit, number]} */
+  const [unit, size] = seconds < 3600 ? ['minute', 60] : seconds < 86400 ? ['hour', 3600] : ['day', 86400]
+  if (unit === 'day' && seconds > 30 * size) return day(iso)
+  return new Intl.RelativeTimeFormat(language, { numeric: 'auto' }).format(-Math.round(seconds / size), unit)
+}
+
+/** How far this machine's clock is behind the service's. */
+let skewMs = 0
+export const now = () => Date.now() + skewMs
+
+/** `date`: the header of an answer that has just come. */
+export function setClock(date) {
+  const ms = Date.parse(date ?? '') - Date.now()
+  skewMs = Math.abs(ms) > 3000 ? ms : 0
+}
