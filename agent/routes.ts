@@ -1,6 +1,7 @@
 // The four endpoints (contract 1). Order of refusals: 429, 403, 401, 404, 405, 501, 400. Nothing here decides about an
 // update; it reads the request, asks the updater, and writes the answer.
 
+import { createHash } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { asBatonError, BatonError, MEANINGS } from './errors.ts'
 import type { Guard } from './auth.ts'
@@ -115,12 +116,17 @@ function send(request: IncomingMessage, response: ServerResponse, { status, body
   // What is left of the body is read and thrown away (server.requestTimeout bounds it): closing on a client that still
   // sends would reset the connection, and the client would never see this answer.
   if (!request.complete) request.resume()
+  const common = { 'Cache-Control': 'no-store', 'X-Content-Type-Options': 'nosniff', ...headers }
+  if (status === 200 && request.method !== 'POST') {
+    const etag = `"${createHash('sha256').update(text).digest('hex').slice(0, 24)}"`
+    response.setHeader('ETag', etag)
+    // who looks on while nothing happens is not told the same each time
+    if (request.headers['if-none-match'] === etag) return void response.writeHead(304, common).end()
+  }
   response.writeHead(status, {
     'Content-Type': 'application/json',
     'Content-Length': Buffer.byteLength(text),
-    'Cache-Control': 'no-store',
-    'X-Content-Type-Options': 'nosniff',
-    ...headers,
+    ...common,
   })
   response.end(request.method === 'HEAD' ? undefined : text)
 }

@@ -31,6 +31,8 @@ const OPERATION: Operation = {
   handover: null,
 }
 
+const INSTANCE = { id: 'i', pid: 42, version: 'v1.0.0', startedAt: '2026-11-21T08:00:00Z' }
+
 const test = suite('routes')
 
 interface Served extends AsyncDisposable {
@@ -184,6 +186,33 @@ test('nothing is asked of the updater before the token, the path, the method and
   is((await service.ask('GET', '/admin/update')).status, 405)
   is((await service.ask('POST', '/admin/update', '{')).status, 501)
   equal(service.asked, [])
+})
+
+test('a status that would be the same is a 304, and only for a GET that has the right token', async () => {
+  const status = {
+    state: 'idle',
+    operation: null,
+    instance: INSTANCE,
+    backup: null,
+    unproven: null,
+    history: [],
+  } as const
+  const now = { ...status, history: [] as Operation[] }
+  await using service = await served({ status: async () => now, check: () => Promise.reject(new Error('unused')) })
+  const asked = async (etag: string, token = TOKEN) =>
+    await fetch(`http://127.0.0.1:${service.port}/admin/update/status`, {
+      headers: { authorization: `Bearer ${token}`, 'if-none-match': etag },
+    })
+  const first = await asked('"x"')
+  const etag = first.headers.get('etag') ?? ''
+  is(first.status, 200)
+  const again = await asked(etag)
+  is(again.status, 304)
+  is(await again.text(), '')
+  is(again.headers.get('cache-control'), 'no-store')
+  is((await asked(etag, 'wrong')).status, 401)
+  now.history.push(OPERATION)
+  is((await asked(etag)).status, 200)
 })
 
 test('a client that leaves in the middle of its body harms nobody', async () => {

@@ -9,6 +9,7 @@ import { type Answer, apiDocument, conforms, faultsOf, type Json, documentedAt }
 type Fields = Record<string, Json>
 
 const JSON_HEADERS = { 'Content-Type': 'application/json; charset=utf-8', 'Cache-Control': 'no-store' }
+const STATUS_HEADERS = { ...JSON_HEADERS, ETag: '"5f"' }
 const PROBLEM_HEADERS = { 'content-type': 'application/problem+json', 'cache-control': 'no-store' }
 
 const OPERATION: Fields = {
@@ -35,7 +36,7 @@ const status = (fields: Fields): Answer => ({
   method: 'GET',
   path: '/admin/update/status',
   status: 200,
-  headers: JSON_HEADERS,
+  headers: STATUS_HEADERS,
   body: { ...STATUS, ...fields },
 })
 
@@ -115,11 +116,11 @@ test('accepts what is documented', () => {
   conforms(refused('method_not_allowed', { method: 'PUT', path: '/admin/update/status' }, { allow: 'GET, HEAD' }))
   conforms(refused('not_found', { path: '/admin/update/nothing' }))
   conforms({ ...status({}), method: 'HEAD', body: '' })
-  conforms({ ...status({}), headers: new Headers(JSON_HEADERS) })
+  conforms({ ...status({}), headers: new Headers(STATUS_HEADERS) })
 })
 
 const wrong: [promise: string, answer: Answer, message: RegExp][] = [
-  ['a status that is not documented', { ...status({}), status: 204 }, /answered 204: expected one of 200, 401/],
+  ['a status that is not documented', { ...status({}), status: 204 }, /answered 204: expected one of 200, 304, 401/],
   ['a 500', refused('unexpected'), /answered 500: expected one of/],
   ['a missing member', { ...status({}), body: { state: 'idle' } }, /required property 'instance'/],
   ['an unknown member', status({ secret: 'x' }), /additional properties \("secret"\)/],
