@@ -24,7 +24,8 @@ interface Import {
 
 const files = walk(ROOT)
 const sources = files.filter(({ path }) => path.endsWith('.ts'))
-const imports = sources.flatMap(importsOf)
+const pages = files.filter(({ path }) => path.startsWith('agent/web/') && path.endsWith('.js'))
+const imports = [...sources, ...pages].flatMap(importsOf)
 const own = imports.filter(({ specifier }) => specifier.startsWith('.'))
 const packages = imports.filter(({ specifier }) => !/^(\.|node:)|\$/.test(specifier)) // `$`: in the text of a program
 
@@ -95,10 +96,11 @@ test('the words and the story are pure: they import each other, and `update.ts` 
   none(imports, ({ from, target, typeOnly }) => pure(from) && !words.has(target) && !typeOnly)
 })
 
-test('agent/ uses three packages, each in one file that is loaded when a feed is first asked', () => {
+test('agent/ uses four packages, each in one file: three are loaded when a feed is first asked, one is in the page', () => {
   const inAgent = packages.filter(({ from }) => inside('agent', from))
   equal(unique(inAgent.map(({ from, target }) => `${target} in ${from}`)), [
     '@tufjs/canonical-json in agent/trust/tuf.ts',
+    'marked in agent/web/settings/marked.js',
     'tuf-js in agent/trust/tuf.ts',
     'undici in agent/feed/http.ts',
   ])

@@ -1,6 +1,6 @@
-// `npm run screenshots`: every state of the panel, light, dark, on a phone and in Chinese, into .cache/screenshots/, and the
-// ones that the documentation shows into docs/images/. A real service with real releases goes through all of them, but for the one that it cannot be in and managed too: unmanaged.
-//   npm run screenshots -- [--out DIR] [part of a name…]
+// `npm run screenshots`: every state of the panel into .cache/screenshots/, and the ones that the documentation shows into
+// docs/images/. Those come from a real service with real releases; the others, on every screen, from the scripted one.
+//   npm run screenshots -- [--out DIR] [--states | --real] [part of a name…]
 
 import { copyFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
@@ -9,8 +9,10 @@ import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { releases } from './fixtures/releases.ts'
 import {
+  type Browser,
   type BrowserContextOptions,
   comesTrue,
+  LARGE_TEXT,
   launch,
   NO_BROWSER,
   openPage,
@@ -18,6 +20,7 @@ import {
   signIn,
 } from './panel/browser.ts'
 import { installService, type Service, TOKEN } from './panel/service.ts'
+import { STATES } from './panel/states.ts'
 import { NOTES, serveStub, TOKEN as STUB_TOKEN } from './panel/stub.ts'
 
 const ROOT = join(import.meta.dirname, '..')
@@ -42,6 +45,16 @@ const LOOKS = {
   chinese: { colorScheme: 'dark', viewport: { width: 840, height: 480 }, deviceScaleFactor: 1.5, locale: 'zh-CN' },
 } as const satisfies Record<string, BrowserContextOptions>
 
+/** what each state is looked at on */
+const SCREENS = {
+  '320-light': { colorScheme: 'light', viewport: { width: 320, height: 640 } },
+  '320-large-text': { colorScheme: 'dark', viewport: { width: 320, height: 640 } },
+  '390-dark': { colorScheme: 'dark', viewport: { width: 390, height: 800 } },
+  '390-light': { colorScheme: 'light', viewport: { width: 390, height: 800 } },
+  '1280-light': { colorScheme: 'light', viewport: { width: 1280, height: 800 } },
+  '1280-dark': { colorScheme: 'dark', viewport: { width: 1280, height: 800 } },
+} as const satisfies Record<string, BrowserContextOptions>
+
 /** The one font that looks the same everywhere, where it is installed (Debian: fonts-inter, fonts-jetbrains-mono). */
 const FONTS = `<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig>
 <include ignore_missing="yes">/etc/fonts/fonts.conf</include>
@@ -57,7 +70,11 @@ interface Tab {
 }
 
 const { values, positionals } = parseArgs({
-  options: { out: { type: 'string', default: join(ROOT, '.cache', 'screenshots') } },
+  options: {
+    out: { type: 'string', default: join(ROOT, '.cache', 'screenshots') },
+    states: { type: 'boolean', default: false },
+    real: { type: 'boolean', default: false },
+  },
   allowPositionals: true,
 })
 
@@ -68,16 +85,44 @@ async function main(): Promise<void> {
   const fonts = join(work, 'fonts.conf')
   await writeFile(fonts, FONTS)
   const browser = await launch({ FONTCONFIG_FILE: fonts }, [`--host-resolver-rules=MAP ${HOST} 127.0.0.1`])
-  const tabs = await Promise.all(
-    Object.entries(LOOKS).map(async ([look, options]) => ({ look, page: (await openPage(browser, options)).page })),
-  )
   try {
-    await managed(tabs)
-    await unmanaged(tabs)
+    if (!values.real) await everyState(browser)
+    if (!values.states) await everyLook(browser)
   } finally {
     await browser.close()
     await rm(work, { recursive: true, force: true })
   }
+}
+
+/** From the scripted service: each state, on each screen. */
+async function everyState(browser: Browser): Promise<void> {
+  for (const [screen, options] of Object.entries(SCREENS)) {
+    for (const { name, reach } of STATES) {
+      const file = `${name}-${screen}.png`
+      if (positionals.length > 0 && !positionals.some((part) => file.includes(part))) continue
+      const stub = await serveStub()
+      await using watched = await openPage(browser, options)
+      const { page } = watched
+      if (screen.endsWith('large-text')) await page.addInitScript(LARGE_TEXT)
+      await reach(page, stub)
+      await page.mouse.move(0, 0)
+      await page.screenshot({
+        path: join(values.out, file),
+        fullPage: !name.startsWith('confirm'),
+        animations: 'disabled',
+      })
+      await stub.close()
+      process.stdout.write(`${file}\n`)
+    }
+  }
+}
+
+async function everyLook(browser: Browser): Promise<void> {
+  const tabs = await Promise.all(
+    Object.entries(LOOKS).map(async ([look, options]) => ({ look, page: (await openPage(browser, options)).page })),
+  )
+  await managed(tabs)
+  await unmanaged(tabs)
 }
 
 async function managed(tabs: readonly Tab[]): Promise<void> {

@@ -15,7 +15,7 @@ export interface World {
   status: Status
   report: VersionReport
   /** 501 with these, null for a managed install */
-  unmanaged: { detail: string; reason: string; route: string } | null
+  unmanaged: ({ detail: string; reason: string; route: string } & Record<string, string | null>) | null
   /** true: every connection is reset */
   down: boolean
   /** what `POST /admin/update` and `…/rollback` do beside answering 202 */
@@ -57,7 +57,14 @@ export async function serveStub({
       if (world.status.backup === null) throw new BatonError('no_backup', 'there is no backup executable')
       return begin('rollback', world.status.backup)
     },
-    cancel: () => Promise.reject(new BatonError('too_late', 'there is no operation to cancel')),
+    /** the test moves it on */
+    cancel: async () => {
+      const { operation: running } = world.status
+      if (running === null || ['swap', 'restart'].includes(running.stage)) {
+        throw new BatonError('too_late', 'there is no operation to cancel')
+      }
+      return running
+    },
     check: async () => ({ ...world.report, running: world.status.instance.version, checkedAt: secondsAgo(0) }),
     status: async () => world.status,
     assertManaged() {

@@ -69,8 +69,17 @@ test('update and rollback, clicked through: each is believed only when the new i
   const last = await settled(page, service, 'Rolled back to v1.0.0')
   assert.is(last.instance.version, 'v1.0.0')
   assert.is.not(last.instance.id, mid.instance.id)
-  await shown(page, '#rollback', 'Roll back to v1.1.0')
-  assert.equal(await page.locator('#history b').allTextContents(), ['Rolled back', 'Updated'])
+  // what is offered is what is kept: once, and without a download
+  await shown(page, '#update', 'Return to v1.1.0')
+  assert.is(await page.isVisible('#backup'), false)
+  const before = service.feed.requests.length
+  await click(page, '#update')
+  await settled(page, service, 'Returned to v1.1.0')
+  assert.equal(
+    service.feed.requests.slice(before).filter(({ path }) => /beacon-/.test(path)),
+    [],
+  )
+  assert.equal(await page.locator('#history b').allTextContents(), ['Returned', 'Rolled back', 'Updated'])
   assert.equal(watched.abortedPolls, [])
   assertQuiet(watched)
 })

@@ -69,7 +69,7 @@ function ask(title, text, points, yes, act) {
 }
 
 function pointItem({ kind, at, why, ...vars }) {
-  const item = make('li', kind === 'bad' || kind === 'downgrade' ? 'alarm' : '')
+  const item = make('li', /^(bad|downgrade)/.test(kind) ? 'alarm' : '')
   putCode(item, t(`point.${kind}`, { ...vars, time: ago(at), why: withoutStop(why ?? '') }))
   return item
 }

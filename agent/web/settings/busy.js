@@ -1,5 +1,6 @@
 // An operation under way: its stages, the bar, who serves meanwhile, and the button that stops it.
 
+import { compareTags } from './offer.js'
 import { announce, enable, icon, make, put, show, ui } from './page.js'
 import { isSilent, sinceMs, state } from './state.js'
 import { bytes, clock, duration, language, now, remaining, t } from './words.js'
@@ -109,6 +110,7 @@ function renderStages(kind, stage) {
 
 export function phaseTitle({ kind, from, to }) {
   const known = to ?? state.phase?.expected ?? null
-  const key = kind === 'update' ? ['busy.latest', 'busy.update'] : ['busy.rollback.unknown', 'busy.rollback']
-  return t(key[known === null ? 0 : 1], { from, to: known })
+  if (kind === 'update') return t(known === null ? 'busy.latest' : 'busy.update', { from, to: known })
+  if (known === null) return t('busy.rollback.unknown', { from })
+  return t(compareTags(known, from) > 0 ? 'busy.return' : 'busy.rollback', { from, to: known })
 }

@@ -44,8 +44,9 @@ export async function call(method, path, body, more = {}) {
     })
     const { status } = response
     setClock(response.headers.get('date'))
+    const text = await response.text()
     if (status === 304 && known !== null) return { kind: 'ok', status }
-    const value = await response.json()
+    const value = JSON.parse(text)
     if (response.ok) return { kind: 'ok', body: value, etag: response.headers.get('etag') }
     const seconds = Number(value.retryAfterSeconds ?? response.headers.get('retry-after') ?? 30)
     return { kind: 'problem', status, code: value.code, body: value, retryMs: (seconds || 30) * 1000 }

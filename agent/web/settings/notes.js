@@ -6,8 +6,9 @@ import { Lexer } from './marked.js'
 import { make, put, show, ui } from './page.js'
 import { ago, language, t } from './words.js'
 
-/** for the emphasis and the links of all notes together; what comes after it is plain text */
-const INLINE_MS = 100
+/** for the emphasis and the links of all notes together, and of one paragraph; what is beyond is plain text */
+const INLINE_MS = 500
+const RUN_MAX_CHARS = 2000
 const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00a0' }
 
 /** Of the release that is offered and of those that are skipped on the way; null shows none. */
@@ -37,7 +38,7 @@ export function blocksOf(text, deadline) {
     const lexer = new Lexer({ gfm: true })
     const tokens = lexer.blockTokens(text.replaceAll(/\r\n?/g, '\n'), lexer.tokens)
     for (const { src, tokens } of lexer.inlineQueue) {
-      if (performance.now() < deadline) lexer.inlineTokens(src, tokens)
+      if (src.length <= RUN_MAX_CHARS && performance.now() < deadline) lexer.inlineTokens(src, tokens)
       else tokens.push({ type: 'text', raw: src, text: src })
     }
     const top = Math.min(6, ...tokens.map((token) => (token.type === 'heading' ? token.depth : 6)))

@@ -44,9 +44,8 @@ export function particulars(to, status, report) {
   const points = []
   const bad = (report?.skipped ?? []).find(({ tag }) => tag === to)
   const last = status.history.find((one) => one.to === to && ['reverted', 'failed'].includes(one.outcome))
-  if (bad) points.push({ kind: 'bad', why: bad.why, at: bad.at })
-  else if (last?.outcome === 'reverted')
-    points.push({ kind: 'bad', why: last.error?.message ?? '', at: last.finishedAt })
+  if (bad) points.push(badPoint(bad.why, bad.at))
+  else if (last?.outcome === 'reverted') points.push(badPoint(last.error?.message ?? '', last.finishedAt))
   if (compareTags(to, from) < 0) points.push({ kind: 'downgrade' })
   if (compareTags(to, from) === 0) points.push({ kind: 'same' })
   const [before, after] = [
@@ -59,3 +58,5 @@ export function particulars(to, status, report) {
   if (report?.trust?.signed === false && status.backup !== to) points.push({ kind: 'unsigned' })
   return points
 }
+
+const badPoint = (why, at) => ({ kind: why === '' ? 'bad' : 'bad.why', why, at })

@@ -2,6 +2,7 @@
 // Must never break: a success is claimed only where the new process has answered (follow.js).
 
 import { memory } from './memory.js'
+import { compareTags } from './offer.js'
 import { announce, icon, make, put, putCode, show, ui } from './page.js'
 import { state } from './state.js'
 import { ago, because, duration, language, moment, now, sentences, t, withoutStop } from './words.js'
@@ -16,12 +17,9 @@ export function renderOutcome(status, busy) {
   show(ui.outcome, told !== null)
   if (told === null) return
   const { operation, outcome, followed } = told
-  const { id, kind, from, to, error, stage } = operation
+  const { id, from, to, error, stage } = operation
   const vars = { from, to: to ?? '', version: status.instance.version, stage: t(`stage.${stage}`) }
-  put(
-    ui.outcomeTitle,
-    t(outcome === 'failed' && kind === 'rollback' ? 'outcome.failed.rollback' : `outcome.${outcome}`, vars),
-  )
+  put(ui.outcomeTitle, t(titleKey(operation, outcome), vars))
   const kept = succeeded(outcome) && status.backup === from ? t('text.kept', { from }) : ''
   put(ui.outcomeText, sentences(t(textKey(status, told), vars), kept, ...handoverOf(operation)))
   putCode(ui.outcomeReason, error === null || outcome === 'cancelled' ? '' : because(error))
@@ -29,6 +27,14 @@ export function renderOutcome(status, busy) {
   ui.outcomeIcon.setAttribute('href', `#i-${ICONS[outcome] ?? 'fail'}`)
   if (followed) announce(ui.outcomeTitle.textContent, `${id} ${outcome}`)
 }
+
+function titleKey(operation, outcome) {
+  if (outcome === 'failed' && operation.kind === 'rollback') return 'outcome.failed.rollback'
+  return outcome === 'rolled_back' && isForward(operation) ? 'outcome.returned' : `outcome.${outcome}`
+}
+
+/** A rollback leads to the backup, and after a rollback that is the newer one. */
+const isForward = ({ from, to }) => to !== null && compareTags(to, from) > 0
 
 const succeeded = (outcome) => outcome === 'updated' || outcome === 'rolled_back'
 
@@ -77,7 +83,12 @@ function historyItem(operation) {
   const time = make('time', '', ago(startedAt))
   time.dateTime = startedAt
   time.title = moment(startedAt)
-  const label = outcome === 'reverted' || outcome === 'failed' ? `history.${outcome}.${kind}` : `history.${outcome}`
+  const endings = {
+    reverted: `reverted.${kind}`,
+    failed: `failed.${kind}`,
+    rolled_back: isForward(operation) ? 'returned' : 'rolled_back',
+  }
+  const label = `history.${endings[outcome] ?? outcome}`
   const versions = to === null || to === from ? from : `${from} → ${to}`
   const what = make('span', '', make('b', '', t(label)), ' ', make('span', 'tags', versions))
   const more = [

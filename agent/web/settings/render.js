@@ -46,9 +46,9 @@ function renderCard(status) {
   show(ui.actions, !busy)
   show(ui.backup, false)
   tell(ui.notice, state.notice)
+  renderOutcome(status, busy)
   if (busy) renderBusy(status)
   else renderActions(status, report)
-  renderOutcome(status, busy)
   renderHistory(status)
   const title = busy && phase !== null ? phaseTitle(phase.operation) : t('settings')
   document.title = `${title} · ${location.host}`

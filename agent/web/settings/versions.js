@@ -2,9 +2,9 @@
 
 import { renderNotes } from './notes.js'
 import { installedOf, offerOf } from './offer.js'
-import { enable, put, show, tell, ui } from './page.js'
+import { enable, put, putCode, show, tell, ui } from './page.js'
 import { isBusy, isSilent, state } from './state.js'
-import { ago, because, bytes, day, sentences, t, withoutStop } from './words.js'
+import { ago, because, bytes, day, sentences, t } from './words.js'
 
 export function renderVersions(status, report) {
   const { instance } = status
@@ -54,7 +54,7 @@ export function renderActions(status, report) {
   renderFailed(failed, offered)
   tell(ui.problem, report?.problem ? because(report.problem) : '')
   renderNotes(offered ? report : null, instance.version)
-  renderTrust(report?.trust ?? status.trust)
+  renderTrust(report?.trust ?? status.trust, instance.version)
   put(ui.tagProblem, state.tagProblem)
   ui.tag.setAttribute('aria-invalid', String(state.tagProblem !== ''))
   // where the backup is what is offered, it is offered once
@@ -75,18 +75,23 @@ function renderFailed(failed, offered) {
   show(ui.failed, failed !== null)
   if (failed === null) return
   const { tag, at, why } = failed
-  tell(ui.failedText, t('failed.here', { tag, time: at ? ago(at) : '', why: withoutStop(why) }))
+  put(ui.failedText, t('failed.here', { tag, time: at ? ago(at) : '' }))
+  // right after it happened the outcome says why
+  putCode(ui.failedWhy, ui.outcome.hidden ? why : '')
   put(ui.again, t('failed.again', { tag }))
   ui.again.classList.toggle('primary', !offered)
 }
 
-function renderTrust(trust) {
+/** Whether releases are signed, and what is wrong with the signatures; before that, what was withdrawn and runs here. */
+function renderTrust(trust, running) {
   const ends = (trust?.metadata ?? []).map(({ expiresAt }) => expiresAt).toSorted()[0]
-  const warning = trust?.warning ?? ''
+  const withdrawn = (trust?.withdrawn ?? []).find(({ tag }) => tag === running)
+  const warning =
+    withdrawn === undefined ? (trust?.warning ?? '') : t('trust.withdrawn', { tag: running, why: withdrawn.why })
   const text = () => {
-    if (trust === undefined || trust === null) return ''
+    if (!trust || warning !== '') return warning
     if (!trust.signed) return t('trust.none')
-    return warning || (ends === undefined ? t('trust.signed') : t('trust.until', { time: day(ends) }))
+    return ends === undefined ? t('trust.signed') : t('trust.until', { time: day(ends) })
   }
   tell(ui.trust, text())
   ui.trust.classList.toggle('alarm', warning !== '')

@@ -1,0 +1,284 @@
+// What the page shows and what can be done with it, on a scripted service: the token, the offer, the way back, cancelling,
+// release notes, the history, languages, the keyboard alone, the live region.
+
+import { setTimeout as sleep } from 'node:timers/promises'
+import * as assert from '../assert.ts'
+import { suite } from '../suite.ts'
+import { type Browser, comesTrue, launch, NO_BROWSER, openPage, signIn } from './browser.ts'
+import { assertQuiet, finish, served, shown, startUpdate, textOf } from './scripted.ts'
+import { MARKDOWN, STATES } from './states.ts'
+import { instance, operation, report, secondsAgo, TOKEN } from './stub.ts'
+
+const test = suite('panel, the card', { timeoutMs: 120_000, skip: NO_BROWSER })
+
+let browser: Browser
+test.before(async () => void (browser = await launch()))
+test.after(async () => await browser.close())
+
+test('too many failed attempts: it says how long to wait', async () => {
+  await using stub = await served()
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await page.goto(`${stub.url}/web/settings.html`)
+  for (let i = 0; i < 30; i++)
+    await fetch(`${stub.url}/admin/update/status`, { headers: { authorization: 'Bearer no' } })
+  await page.fill('#token', TOKEN)
+  await page.click('#enter')
+  await comesTrue(
+    page,
+    `/^Too many failed attempts. Try again in \\d+ s/.test(document.getElementById('gateProblem').textContent)`,
+  )
+  assertQuiet(watched)
+})
+
+test('no password is set: it says what to do instead of asking for one', async () => {
+  await using stub = await served({ password: null })
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await page.goto(`${stub.url}/web/settings.html`)
+  await page.fill('#token', 'anything')
+  await page.click('#enter')
+  await comesTrue(page, `document.getElementById('gateText').textContent.startsWith('No token is set')`)
+  assert.is(await page.isVisible('#token'), false)
+  assertQuiet(watched)
+})
+
+test('installed and running differ: it says which one takes over at the next restart', async () => {
+  await using stub = await served()
+  stub.world.report = report({ installed: 'v1.1.0' })
+  await using watched = await openPage(browser)
+  await signIn(watched.page, stub.url, TOKEN)
+  await shown(
+    watched.page,
+    '#mismatch',
+    'v1.1.0 is installed, v1.0.0 is running. The installed one takes over at the next restart.',
+  )
+  assertQuiet(watched)
+})
+
+test('by keyboard alone: token, update, cancel, update, dismiss; the focus is never lost', async () => {
+  await using stub = await served()
+  await using watched = await openPage(browser)
+  const { page } = watched
+  const focus = async () => await page.evaluate<string>('document.activeElement.id')
+  await page.goto(`${stub.url}/web/settings.html`)
+  await comesTrue(page, `document.activeElement.id === 'token'`)
+  await page.keyboard.type(TOKEN)
+  await page.keyboard.press('Enter')
+  await page.waitForSelector('#update:visible')
+  assert.is(await focus(), 'cardTitle')
+  const order: string[] = []
+  for (let i = 0; i < 12 && (await focus()) !== 'update'; i++) {
+    await page.keyboard.press('Tab')
+    order.push(await focus())
+  }
+  assert.equal(order, ['check', 'update'])
+  await page.keyboard.press('Enter')
+  assert.is(await focus(), 'yes')
+  await page.keyboard.press('Escape')
+  assert.is(await focus(), 'update', 'a dialog gives the focus back')
+  assert.is(await page.isVisible('#busy'), false)
+  await page.keyboard.press('Enter')
+  await page.keyboard.press('Enter')
+  await page.waitForSelector('#busy:not([hidden])')
+  assert.is(await focus(), 'busyTitle', 'the button is gone, the title of what it started has the focus')
+  const running = stub.world.status.operation
+  if (running === null) throw new Error('nothing was started')
+  finish(stub, running, 'reverted')
+  await page.waitForSelector('#outcome:not([hidden])')
+  assert.is(await focus(), 'outcomeTitle')
+  await page.keyboard.press('Tab')
+  assert.is(await focus(), 'dismiss')
+  await page.keyboard.press('Space')
+  await page.waitForSelector('#outcome', { state: 'hidden' })
+  assert.is(await focus(), 'cardTitle')
+  assertQuiet(watched)
+})
+
+test('the live region tells each stage once, and the end; never the bytes', async () => {
+  await using stub = await served()
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await signIn(page, stub.url, TOKEN)
+  await page.waitForSelector('#update:visible')
+  await page.evaluate(`{
+    window.said = []
+    new MutationObserver(() => said.push(live.textContent)).observe(live, { childList: true, characterData: true, subtree: true })
+  }`)
+  const running = await startUpdate(page, stub)
+  running.stage = 'download'
+  for (let bytes = 1; bytes < 4; bytes++) {
+    running.progress = { bytes: bytes * 1e6, totalBytes: 30e6 }
+    await sleep(1100)
+  }
+  running.progress = null
+  running.stage = 'restart'
+  stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(0)) }
+  await sleep(3200)
+  finish(stub, running, 'updated')
+  await page.waitForSelector('#outcome:not([hidden])')
+  assert.equal(await page.evaluate('said'), [
+    'Updating v1.0.0 to v1.1.0: Check',
+    'Updating v1.0.0 to v1.1.0: Download',
+    'Updating v1.0.0 to v1.1.0: v1.1.0 is serving, on probation',
+    'Updated to v1.1.0',
+  ])
+  assertQuiet(watched)
+})
+
+test('the browser chooses the language, the button changes it, and the choice is kept', async () => {
+  await using stub = await served()
+  await using watched = await openPage(browser, { locale: 'zh-CN' })
+  const { page } = watched
+  await signIn(page, stub.url, TOKEN)
+  await shown(page, '#cardTitle', '版本更新')
+  assert.is(await page.getAttribute('html', 'lang'), 'zh-CN')
+  await page.click('#language')
+  await shown(page, '#cardTitle', 'Version update')
+  assert.is(await page.getAttribute('html', 'lang'), 'en')
+  await page.reload()
+  await shown(page, '#cardTitle', 'Version update')
+  assertQuiet(watched)
+})
+
+test('a history of fifty: four of them, then all; the reasons are there', async () => {
+  await using stub = await served()
+  stub.world.status.history = Array.from({ length: 50 }, (_, i) =>
+    operation('update', {
+      outcome: 'failed',
+      startedAt: secondsAgo(i * 7000 + 60),
+      finishedAt: secondsAgo(i * 7000),
+      error: { code: 'download_failed', message: `reason ${i}` },
+    }),
+  )
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await signIn(page, stub.url, TOKEN)
+  assert.is(await page.locator('#history li').count(), 4)
+  assert.match(
+    await textOf(page, '#history li:first-child'),
+    /Update failed.*v1\.0\.0 → v1\.1\.0.*The download failed: reason 0 · took 1 min/,
+  )
+  await page.click('#more')
+  assert.is(await page.locator('#history li').count(), 50)
+  assert.is(await page.evaluate('document.activeElement.id'), 'pastTitle')
+  assertQuiet(watched)
+})
+
+test('what failed here is newer and is not offered by itself: it says so, why, and tries again when it is asked to', async () => {
+  await using stub = await served()
+  stub.world.report = report({
+    latest: 'v1.0.0',
+    updateAvailable: false,
+    skipped: [{ tag: 'v1.2.0', sha256: null, why: 'v1.2.0 failed in probation: it died', at: secondsAgo(7200) }],
+  })
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await signIn(page, stub.url, TOKEN)
+  await shown(page, '#latest', 'v1.2.0')
+  await shown(page, '#latestNote', 'failed here')
+  await shown(page, '#failedText', 'v1.2.0 is newer, but failed here 2 hours ago.')
+  await shown(page, '#failedWhy', 'v1.2.0 failed in probation: it died')
+  assert.not.match(await page.innerText('main'), /newest release|up to date/)
+  await page.click('#again')
+  await shown(page, '#confirmPoints', 'It failed here 2 hours ago: v1.2.0 failed in probation: it died.')
+  await page.click('#yes')
+  await shown(page, '#busyTitle', 'Updating v1.0.0 to v1.2.0')
+  assertQuiet(watched)
+})
+
+test('an update can be cancelled before the swap, by keyboard too, and the end is told; after it there is no button', async () => {
+  await using stub = await served()
+  await using watched = await openPage(browser)
+  const { page } = watched
+  const asked: string[] = []
+  page.on('request', (request) => request.url().endsWith('/cancel') && asked.push(request.method()))
+  await signIn(page, stub.url, TOKEN)
+  const running = await startUpdate(page, stub)
+  running.stage = 'download'
+  await page.waitForSelector('#cancel:visible')
+  await page.focus('#cancel')
+  await page.keyboard.press('Enter')
+  await comesTrue(page, `cancel.textContent === 'Cancelling …' || !cancel.checkVisibility()`)
+  finish(stub, running, 'cancelled')
+  await shown(page, '#outcomeTitle', 'Cancelled')
+  await shown(page, '#outcomeText', 'Nothing has changed, v1.0.0 was serving all the time.')
+  assert.equal(asked, ['POST'])
+  assert.is(await page.evaluate('document.activeElement.id'), 'outcomeTitle')
+  const next = await startUpdate(page, stub)
+  next.stage = 'swap'
+  await page.waitForSelector('#cancel', { state: 'hidden' })
+  assertQuiet(watched)
+})
+
+test('in a container: both versions, and the whole command, to be copied', async () => {
+  await using stub = await served()
+  await using watched = await openPage(browser)
+  const { page, context } = watched
+  await context.grantPermissions(['clipboard-read', 'clipboard-write'])
+  const container = STATES.find(({ name }) => name === 'container')
+  await container?.reach(page, stub)
+  await shown(page, '#unmanagedRunning', 'v1.0.0')
+  await shown(page, '#unmanagedLatest', 'v1.1.0')
+  await shown(page, '#unmanagedRoute', 'Pull the new image, then recreate the container.')
+  for (let i = 0; i < 8 && (await page.evaluate('document.activeElement.id')) !== 'copy'; i++)
+    await page.keyboard.press('Tab')
+  await page.keyboard.press('Enter')
+  await shown(page, '#copy', 'Copied')
+  assert.is(await page.evaluate('navigator.clipboard.readText()'), stub.world.unmanaged?.['command'])
+  assertQuiet(watched)
+})
+
+test('release notes are Markdown: headings without a gap, lists, tables, code, links that leave by a click only', async () => {
+  await using stub = await served()
+  stub.world.report = report({
+    release: {
+      tag: 'v1.1.0',
+      notes: `${MARKDOWN}\n[js](javascript:alert(1)) ![x](https://example.org/x.png)\n\n<b>raw</b> &amp; &#x27;`,
+      publishedAt: null,
+      sizeBytes: 1,
+    },
+  })
+  await using watched = await openPage(browser)
+  const { page } = watched
+  const requests: string[] = []
+  page.on('request', (request) => requests.push(new URL(request.url()).host))
+  await signIn(page, stub.url, TOKEN)
+  await page.click('#notesTitle')
+  const names = await page.evaluate<string[]>(
+    `[...new Set([...notesText.querySelectorAll('*')].map((e) => e.localName))].sort()`,
+  )
+  for (const name of ['a', 'blockquote', 'code', 'em', 'h3', 'h4', 'h5', 'li', 'pre', 'strong', 'table', 'ul']) {
+    assert.ok(names.includes(name), name)
+  }
+  assert.equal(await page.evaluate(`[...notesText.querySelectorAll('a')].map((e) => [e.textContent, e.href, e.rel])`), [
+    ['the guide', 'https://example.org/guide', 'noopener noreferrer nofollow'],
+    ['x', 'https://example.org/x.png', 'noopener noreferrer nofollow'],
+  ])
+  const text = await textOf(page, '#notesText')
+  for (const part of ['snake_case_names stay whole', "<b>raw</b> & '", 'js', '☑ ']) assert.ok(text.includes(part), part)
+  assert.equal(
+    requests.filter((host) => !stub.url.includes(host)),
+    [],
+  )
+  assertQuiet(watched)
+})
+
+test('notes that are made to keep a parser busy cost a moment, and are shown as they stand', async () => {
+  await using stub = await served()
+  await using watched = await openPage(browser)
+  const { page } = watched
+  for (const part of ['*a_', '>', '> - ', '1. ', '[', '![', '`', '**a*_', '|a\n|-\n', '<a ', 'x\n']) {
+    const notes = part.repeat(64 * 1024).slice(0, 64 * 1024)
+    stub.world.report = report({ release: { tag: 'v1.1.0', notes, publishedAt: null, sizeBytes: 1 } })
+    await page.goto('about:blank')
+    await signIn(page, stub.url, TOKEN).catch(() => {})
+    await page.waitForSelector('#check[aria-disabled=false]')
+    await page.click('#notesTitle')
+    assert.ok((await textOf(page, '#notesText')).length > 100, part)
+    await page.click('#leave')
+  }
+  assertQuiet(watched)
+})
+
+test.run()

@@ -1,0 +1,313 @@
+// Every state that the page can be in, each reached on the scripted service: what axe, the narrow screen and the pictures go through.
+
+import type { Status, VersionReport } from '../../agent/state.ts'
+import { comesTrue, type Page } from './browser.ts'
+import { idle, instance, operation, report, secondsAgo, type Stub, TOKEN } from './stub.ts'
+
+export interface State {
+  name: string
+  reach: (page: Page, stub: Stub) => Promise<void>
+}
+
+const COMMAND =
+  'docker run --rm -v /var/run/docker.sock:/var/run/docker.sock registry.example.org/team/beacon:deploy deploy --container 3f2a9c81d0b4 --release latest'
+
+const RUNNING = operation('update', { stage: 'restart', startedAt: secondsAgo(20) })
+const FAILED = {
+  tag: 'v1.2.0',
+  sha256: 'ab'.repeat(32),
+  why: 'v1.2.0 failed in probation: it exited with code 1',
+  at: secondsAgo(7200),
+}
+const HISTORY = (['reverted', 'cancelled', 'failed', 'rolled_back', 'updated'] as const).map((outcome, at) =>
+  operation('update', {
+    kind: outcome === 'rolled_back' ? 'rollback' : 'update',
+    outcome,
+    startedAt: secondsAgo(7200 * (at + 1) + 40),
+    finishedAt: secondsAgo(7200 * (at + 1)),
+    error:
+      outcome === 'failed'
+        ? {
+            code: 'download_failed',
+            message: 'asking https://releases.example.org/v1.1.0/beacon-linux-x64.zst: expected 200, got 503',
+          }
+        : null,
+    handover: outcome === 'updated' ? { moved: 128, carried: 12, takenBack: 0, cut: 0, switchMs: 214 } : null,
+  }),
+)
+
+/** Signs in to a service of which this is known. */
+async function enter(
+  page: Page,
+  stub: Stub,
+  status: Partial<Status> = {},
+  some: Partial<VersionReport> = {},
+): Promise<void> {
+  stub.world.status = { ...idle(), history: HISTORY, ...status }
+  stub.world.report = report(some)
+  await page.goto(`${stub.url}/web/settings.html`)
+  await page.fill('#token', TOKEN)
+  await page.click('#enter')
+  await page.waitForSelector('#card:not([hidden])')
+  await page.waitForSelector('#check[aria-disabled=false], #busy:not([hidden])')
+}
+
+const busy = (some: Parameters<typeof operation>[1], more: Partial<Status> = {}): Partial<Status> => ({
+  state: 'in_flight',
+  operation: operation('update', { startedAt: secondsAgo(14), ...some }),
+  ...more,
+})
+
+const ended = (some: Parameters<typeof operation>[1], more: Partial<Status> = {}): Partial<Status> => ({
+  operation: operation('update', { startedAt: secondsAgo(90), finishedAt: secondsAgo(20), stage: 'restart', ...some }),
+  ...more,
+})
+
+const opened = async (page: Page) => {
+  await page.click('#notesTitle')
+  await page.waitForSelector('#notesText h3')
+}
+
+export const STATES: readonly State[] = [
+  { name: 'token', reach: async (page, stub) => void (await page.goto(`${stub.url}/web/settings.html`)) },
+  {
+    name: 'token-wrong',
+    async reach(page, stub) {
+      await page.goto(`${stub.url}/web/settings.html`)
+      await page.fill('#token', 'wrong')
+      await page.click('#enter')
+      await page.waitForSelector('#gateProblem:not(:empty)')
+    },
+  },
+  {
+    name: 'offer',
+    async reach(page, stub) {
+      await enter(page, stub, { backup: 'v0.9.0' })
+      await opened(page)
+    },
+  },
+  {
+    name: 'offer-several',
+    async reach(page, stub) {
+      const between = ['v1.2.1', 'v1.2.0'].map((tag) => ({
+        tag,
+        notes: `## Fixes\n\n- one more of the things that ${tag} is about\n`,
+        publishedAt: secondsAgo(86_400 * 20),
+        url: `https://example.org/releases/${tag}`,
+      }))
+      const latest = { tag: 'v1.3.0', notes: MARKDOWN, publishedAt: secondsAgo(86_400), sizeBytes: 30_412_288 }
+      const release = { ...latest, url: 'https://example.org/releases/v1.3.0', schema: 5 }
+      await enter(page, stub, { backup: 'v0.9.0' }, { latest: 'v1.3.0', release, between } as Partial<VersionReport>)
+      await opened(page)
+    },
+  },
+  { name: 'return', reach: async (page, stub) => await enter(page, stub, { backup: 'v1.1.0' }) },
+  {
+    name: 'current',
+    reach: async (page, stub) => await enter(page, stub, {}, { latest: 'v1.0.0', updateAvailable: false, skipped: [] }),
+  },
+  {
+    name: 'failed-here',
+    async reach(page, stub) {
+      await enter(page, stub, { backup: 'v0.9.0' }, { latest: 'v1.0.0', updateAvailable: false, skipped: [FAILED] })
+    },
+  },
+  {
+    name: 'failed-here-offer',
+    reach: async (page, stub) => await enter(page, stub, {}, { skipped: [FAILED] }),
+  },
+  {
+    name: 'signed',
+    async reach(page, stub) {
+      const metadata = [
+        { role: 'timestamp', version: 7, expiresAt: new Date(Date.now() + 86_400_000 * 20).toISOString() },
+      ]
+      await enter(page, stub, {}, {
+        trust: { signed: true, metadata, withdrawn: [], warning: null },
+      } as Partial<VersionReport>)
+    },
+  },
+  {
+    name: 'not-signed',
+    async reach(page, stub) {
+      await enter(
+        page,
+        stub,
+        {},
+        {
+          trust: { signed: false, metadata: [], withdrawn: [], warning: null },
+        },
+      )
+    },
+  },
+  {
+    name: 'mismatch',
+    reach: async (page, stub) => await enter(page, stub, {}, { installed: 'v1.1.0' }),
+  },
+  {
+    name: 'field-error',
+    async reach(page, stub) {
+      await enter(page, stub)
+      await page.click('#other summary')
+      await page.fill('#tag', '1.2')
+      await page.press('#tag', 'Enter')
+      await page.waitForSelector('#tagProblem:not(:empty)')
+    },
+  },
+  {
+    name: 'confirm',
+    async reach(page, stub) {
+      await enter(page, stub)
+      await page.click('#update')
+    },
+  },
+  {
+    name: 'confirm-particular',
+    async reach(page, stub) {
+      const skipped = [{ ...FAILED, tag: 'v0.8.0' }]
+      const more = {
+        trust: { signed: false, metadata: [], withdrawn: [], warning: null },
+        state: { database: 'beacon.db', schema: 4 },
+      }
+      await enter(page, stub, { backup: 'v0.9.0' }, { skipped, ...more })
+      await page.click('#other summary')
+      await page.fill('#tag', 'v0.8.0')
+      await page.press('#tag', 'Enter')
+      await page.waitForSelector('#confirmPoints li')
+    },
+  },
+  { name: 'check', reach: async (page, stub) => await enter(page, stub, busy({ stage: 'check', to: null })) },
+  {
+    name: 'download',
+    async reach(page, stub) {
+      await enter(page, stub, busy({ stage: 'download', progress: { bytes: 12_000_000, totalBytes: 30_412_288 } }))
+      const { operation: running } = stub.world.status
+      if (running !== null) {
+        for (let bytes = 13e6; bytes < 16e6; bytes += 1e6) {
+          running.progress = { bytes, totalBytes: 30_412_288 }
+          await comesTrue(page, `progress.value === ${bytes}`)
+        }
+      }
+    },
+  },
+  {
+    name: 'cancelling',
+    async reach(page, stub) {
+      await page.route('**/admin/update/cancel', () => {}) // not answered yet
+      await enter(page, stub, busy({ stage: 'verify' }))
+      await page.click('#cancel')
+      await page.waitForSelector('#cancel[aria-disabled=true]')
+    },
+  },
+  {
+    name: 'cancelled',
+    reach: async (page, stub) => await enter(page, stub, ended({ outcome: 'cancelled', stage: 'download' })),
+  },
+  {
+    name: 'probation',
+    async reach(page, stub) {
+      const unproven = { tag: 'v1.1.0', since: secondsAgo(11), until: secondsAgo(-19) }
+      const fresh = instance('v1.1.0', secondsAgo(12))
+      await enter(page, stub, busy({ ...RUNNING, outcome: null }, { unproven, instance: fresh, backup: 'v1.0.0' }))
+      await page.waitForSelector('#progress[value]')
+    },
+  },
+  {
+    name: 'updated',
+    async reach(page, stub) {
+      const handover = { moved: 128, carried: 12, takenBack: 0, cut: 0, switchMs: 214 }
+      const more = { instance: instance('v1.1.0', secondsAgo(60)), backup: 'v1.0.0' }
+      const now = { installed: 'v1.1.0', running: 'v1.1.0', updateAvailable: false }
+      await enter(page, stub, ended({ outcome: 'updated', handover }, more), now)
+    },
+  },
+  {
+    name: 'reverted',
+    async reach(page, stub) {
+      const handover = { moved: 40, carried: 6, takenBack: 38, cut: 2, switchMs: 214 }
+      const error = { code: 'probation_failed', message: FAILED.why } as const
+      const none = { latest: 'v1.0.0', updateAvailable: false, skipped: [FAILED] }
+      await enter(page, stub, ended({ to: 'v1.2.0', outcome: 'reverted', error, handover }), none)
+    },
+  },
+  {
+    name: 'failed',
+    async reach(page, stub) {
+      const error = {
+        code: 'verify_failed',
+        message: `sha256 of \`beacon-linux-x64.zst\`: expected ${'ab12'.repeat(16)}, got ${'cd34'.repeat(16)}`,
+      } as const
+      await enter(page, stub, ended({ outcome: 'failed', stage: 'verify', error }))
+    },
+  },
+  {
+    name: 'feed-down',
+    async reach(page, stub) {
+      const message = 'asking https://releases.example.org/beacon/releases.json: connect ECONNREFUSED 203.0.113.7:443'
+      const none = { latest: null, updateAvailable: false, release: null }
+      await enter(page, stub, { backup: 'v0.9.0' }, { ...none, problem: { code: 'check_failed', message } })
+    },
+  },
+  {
+    name: 'silence',
+    async reach(page, stub) {
+      await enter(page, stub, busy({ stage: 'download', progress: { bytes: 12_000_000, totalBytes: 30_412_288 } }))
+      stub.world.down = true
+      await page.waitForSelector('#silence:not([hidden])')
+    },
+  },
+  {
+    name: 'unmanaged',
+    async reach(page, stub) {
+      await unmanaged(page, stub, {
+        detail: 'there is no receipt beside /home/odd/downloads/beacon-linux-x64: this executable was put here by hand',
+        reason: 'no_receipt',
+        route: 'download the new release asset, replace the executable, restart the process',
+      })
+    },
+  },
+  {
+    name: 'container',
+    async reach(page, stub) {
+      await unmanaged(page, stub, {
+        detail: 'this is a container; its image is what gets updated',
+        reason: 'container',
+        route: 'pull the new image, then recreate the container',
+        command: COMMAND,
+        running: 'v1.0.0',
+        latest: 'v1.1.0',
+      })
+    },
+  },
+]
+
+async function unmanaged(page: Page, stub: Stub, members: NonNullable<Stub['world']['unmanaged']>): Promise<void> {
+  stub.world.unmanaged = members
+  await page.goto(`${stub.url}/web/settings.html`)
+  await page.fill('#token', TOKEN)
+  await page.click('#enter')
+  await page.waitForSelector('#unmanaged:not([hidden])')
+}
+
+export const MARKDOWN = `# What is new
+
+Faster completions, and a *quota history* that **no longer forgets**. See [the guide](https://example.org/guide), or
+\`beacon --help\`.
+
+### Fixes
+
+- Detached completions are cached for a week (was: a day)
+  - also those of other tokens
+- The quota history keeps its rows in \`quota_history\`, and snake_case_names stay whole
+- [x] \`GET /healthz\` answers while the database is being snapshotted
+
+| setting | was | is |
+|---|---|---|
+| \`cacheDays\` | 1 | 7 |
+
+\`\`\`
+beacon upgrade --release v1.3.0
+\`\`\`
+
+> Rolling back to v1.0.x keeps every row.
+`
