@@ -1,34 +1,40 @@
-// Who may ask. A bearer token, compared in constant time; an address that keeps failing is slowed down. The token is never
-// kept, logged or put into an error.
+// Who may ask. A bearer token, compared in constant time; an address that keeps failing is slowed down, but never the right
+// token. The token is never kept, logged or put into an error.
 
 import { createHash, timingSafeEqual } from 'node:crypto'
+import type { IncomingMessage } from 'node:http'
+import { clientAddresses, type TrustedProxy } from './client-address.ts'
 import { BatonError } from './errors.ts'
 
+/** a shorter password is warned of */
+export const PASSWORD_USUAL_MIN = 16
 /** Failures that an address may make at once, and how fast they are forgotten. */
 export const FAILURES_AT_ONCE = 20
 export const FAILURE_FORGOTTEN_MS = 3000
 const ADDRESSES_MAX = 10_000
 const TOKEN_MAX_BYTES = 4096
 
-/** Passes, or throws too_many_failures, no_password or unauthorized, in this order. */
-export type Guard = (authorization: string | undefined, address: string) => void
+/** What of a request decides. */
+export type Asking = Pick<IncomingMessage, 'headers'> & { socket: { remoteAddress?: string | undefined } }
 
-export function makeGuard(password: string | null, now: () => number = Date.now): Guard {
+/** Passes, or throws no_password, unauthorized or too_many_failures. */
+export type Guard = (request: Asking) => void
+
+export interface GuardOptions {
+  /** null: nobody passes */
+  password: string | null
+  /** null: the address of the connection is the client's */
+  trustedProxy?: TrustedProxy | null
+  now?: () => number
+}
+
+export function makeGuard({ password, trustedProxy = null, now = Date.now }: GuardOptions): Guard {
   const expected = password === null ? null : digest(password)
+  const addressOf = clientAddresses(trustedProxy)
   /** address -> when it will have been forgiven everything */
   const debts = new Map<string, number>()
 
-  return (authorization, address) => {
-    const at = now()
-    const forgiven = debts.get(address) ?? at
-    const waitMs = forgiven - at - (FAILURES_AT_ONCE - 1) * FAILURE_FORGOTTEN_MS
-    if (waitMs > 0) {
-      const retryAfterSeconds = Math.ceil(waitMs / 1000)
-      throw new BatonError('too_many_failures', `too many failed attempts from this address`, {
-        hint: `try again in ${retryAfterSeconds} s`,
-        members: { retryAfterSeconds },
-      })
-    }
+  return (request) => {
     if (expected === null) {
       throw new BatonError(
         'no_password',
@@ -38,7 +44,18 @@ export function makeGuard(password: string | null, now: () => number = Date.now)
         },
       )
     }
-    if (isBearer(authorization, expected)) return void debts.delete(address)
+    // The token first: whoever shares an address with somebody who guesses, behind a proxy or on this host, gets through.
+    if (isBearer(request.headers.authorization, expected)) return
+    const [address, at] = [addressOf(request), now()]
+    const forgiven = debts.get(address) ?? at
+    const waitMs = forgiven - at - (FAILURES_AT_ONCE - 1) * FAILURE_FORGOTTEN_MS
+    if (waitMs > 0) {
+      const retryAfterSeconds = Math.ceil(waitMs / 1000)
+      throw new BatonError('too_many_failures', `too many failed attempts from this address`, {
+        hint: `try again in ${retryAfterSeconds} s`,
+        members: { retryAfterSeconds },
+      })
+    }
     if (!debts.has(address) && debts.size >= ADDRESSES_MAX) forgetOldest(debts)
     debts.set(address, Math.max(forgiven, at) + FAILURE_FORGOTTEN_MS)
     throw new BatonError(

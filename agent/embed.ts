@@ -4,7 +4,7 @@
 
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { makeGuard } from './auth.ts'
+import { makeGuard, PASSWORD_USUAL_MIN } from './auth.ts'
 import type { ListenerSpec } from './handover/listeners.ts'
 import { readInheritance } from './handover/successor.ts'
 import { makeLife, type Serving } from './life.ts'
@@ -48,6 +48,12 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   })
   const executable = settings.executable === undefined ? ownExecutable() : settings.executable
   const management = await decideManagement(service, executable, process.env)
+  if (settings.password !== null && settings.password.length < PASSWORD_USUAL_MIN) {
+    log({
+      event: 'warning',
+      message: `the password has fewer than ${PASSWORD_USUAL_MIN} characters; who guesses it can replace this service`,
+    })
+  }
   if (!management.managed) log({ event: 'unmanaged', reason: management.reason })
   const install = management.managed
     ? await openOwnInstall(settings, management.executable, management.receipt.feed)
@@ -59,7 +65,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     install === null || !management.managed
       ? unmanagedUpdater(management as Extract<typeof management, { managed: false }>)
       : makeUpdater({ install, settings, instance, serving, life })
-  const routes = makeRoutes(basePath, makeGuard(settings.password), updater, log)
+  const routes = makeRoutes(basePath, makeGuard(settings), updater, log)
   const panel = makePanel({ basePath })
   return {
     instance,

@@ -6,7 +6,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { promisify } from 'node:util'
 import { brotliCompress, gzip } from 'node:zlib'
 import { BatonError } from './errors.ts'
-import { problemOf } from './routes.ts'
+import { pathOf, problemOf, send as answerWith } from './http.ts'
 import { typeOf, webAssets } from './web/assets.ts'
 
 /** Answers the request where it is for the panel; false where it is for somebody else. */
@@ -59,7 +59,7 @@ export function makePanel({ basePath }: { basePath: string }): Panel {
   const prefix = `${basePath.replace(/\/+$/, '')}/web/`
   let files: Map<string, File> | null = null
   return (req, res) => {
-    const path = (req.url ?? '').replace(/[?#].*$/s, '')
+    const path = pathOf(req)
     if (!path.startsWith(prefix)) return false
     const name = path.slice(prefix.length)
     files ??= readFiles() // once, and only in a process that is asked for them
@@ -88,11 +88,11 @@ async function send(req: IncomingMessage, res: ServerResponse, { type, hash, bod
 }
 
 function refuse(req: IncomingMessage, res: ServerResponse): void {
-  const problem = problemOf(new BatonError('method_not_allowed', `expected GET or HEAD, got ${req.method}`))
-  const body = JSON.stringify(problem.body)
   for (const [header, value] of Object.entries(HEADERS)) res.setHeader(header, value)
-  res.writeHead(problem.status, { allow: 'GET, HEAD', 'content-length': body.length, ...problem.headers })
-  res.end(body)
+  const { status, body, headers } = problemOf(
+    new BatonError('method_not_allowed', `expected GET or HEAD, got ${req.method}`),
+  )
+  answerWith(req, res, { status, body, headers: { ...headers, Allow: 'GET, HEAD' } })
 }
 
 /** The page learns the hash of the whole panel, which is also its ETag: so it can tell whether another version serves another page. */

@@ -1,7 +1,8 @@
 // What an author gives to `embed()`, checked once, every fault at once, and frozen. Units and bounds are in the names.
 
 import { homedir } from 'node:os'
-import { isAbsolute, join } from 'node:path'
+import { dirname, isAbsolute, join } from 'node:path'
+import { type TrustedProxy, trustedProxyFault } from './client-address.ts'
 import { BatonError } from './errors.ts'
 import { type Log, logToStdout } from './log.ts'
 import { ownRelease } from './own-release.ts'
@@ -43,6 +44,8 @@ export interface EmbedOptions {
   healthPath?: string | null
   /** absolute path of the executable; default: this process's, where it is a release of ours, else unmanaged */
   executable?: string | null
+  /** who may name the client's address, for the throttle of wrong passwords; default nobody */
+  trustedProxy?: TrustedProxy | null
   /** prefix of every path of the agent, such as `/tools`; default none */
   basePath?: string
   /** the root that the feed is signed by; default: what the release says, or null: not signed */
@@ -64,6 +67,7 @@ export interface Settings {
   readonly database: string | null
   readonly healthPath: string | null
   readonly executable: string | null | undefined
+  readonly trustedProxy: TrustedProxy | null
   readonly basePath: string
   readonly trust: Anchor | null
   readonly update: Readonly<Required<UpdateSettings>>
@@ -111,6 +115,9 @@ export function readSettings(options: EmbedOptions = {}): Settings {
     basePath === '' || /^(\/[A-Za-z0-9._~-]+)+$/.test(basePath),
     `\`basePath\`: expected / and a name, got ${show(basePath)}`,
   )
+  const trustedProxy = options.trustedProxy ?? null
+  const proxyFault = trustedProxy === null ? null : trustedProxyFault(trustedProxy)
+  expect(proxyFault === null, `\`trustedProxy\`: ${proxyFault}`)
   const update = {} as Required<UpdateSettings>
   for (const [key, [lowest, highest, normal]] of Object.entries(UPDATE_BOUNDS) as [
     keyof UpdateSettings,
@@ -133,6 +140,7 @@ export function readSettings(options: EmbedOptions = {}): Settings {
     database,
     healthPath,
     executable: options.executable,
+    trustedProxy,
     basePath,
     trust: options.trust === undefined ? ownRelease().trust : options.trust,
     update: Object.freeze(update),
@@ -163,7 +171,7 @@ function withDefaults(options: EmbedOptions): Pick<Settings, Defaulted> {
   }
 }
 
-/** Contract 3, for a process that no installer has started. */
+/** Where the installer puts it, for a process that no installer has started. */
 function defaultStateDirectory(service: string): string {
   const { STATE_DIRECTORY, XDG_STATE_HOME } = process.env
   const systemd = STATE_DIRECTORY?.split(':')[0] // set by systemd for `StateDirectory=`
@@ -175,4 +183,17 @@ function defaultStateDirectory(service: string): string {
 
 function show(value: unknown): string {
   return (JSON.stringify(value) ?? String(value)).slice(0, 80)
+}
+
+/** `sun_path` of unix(7) and of Darwin, without the zero at its end */
+const SOCKET_PATH_MAX_BYTES = process.platform === 'linux' ? 107 : 103
+/** a socket is bound under a name of its own in the same folder, and then renamed */
+export const SOCKET_NAME_BYTES = 7
+
+/** Why nothing can listen at `path`, or null. */
+export function socketPathFault(path: string): string | null {
+  if (path.includes('\0')) return 'expected a path without a NUL'
+  const bytes = Math.max(Buffer.byteLength(path), Buffer.byteLength(dirname(path)) + 1 + SOCKET_NAME_BYTES)
+  if (bytes <= SOCKET_PATH_MAX_BYTES) return null
+  return `expected a socket path of at most ${SOCKET_PATH_MAX_BYTES} bytes, in a folder of at most ${SOCKET_PATH_MAX_BYTES - 1 - SOCKET_NAME_BYTES}, got ${Buffer.byteLength(path)}`
 }

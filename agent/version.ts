@@ -16,6 +16,8 @@ export interface RunOptions {
   timeoutMs?: number
   /** the executable is to make itself ready to start, on the way: what unpacks itself does it then, others know nothing of it */
   prepare?: boolean
+  /** ends it, and the promise rejects with its reason */
+  signal?: AbortSignal | undefined
 }
 
 export const VERSION_TIMEOUT_MS = 10_000
@@ -36,7 +38,7 @@ export async function runVersion(path: string, options: RunOptions = {}): Promis
   await rightFormat(path)
   const variables = environment(depth + 1, options.prepare === true)
   const timeoutMs = options.timeoutMs ?? (options.prepare === true ? PREPARE_TIMEOUT_MS : VERSION_TIMEOUT_MS)
-  const ended = await runPatiently(path, variables, timeoutMs)
+  const ended = await runPatiently(path, variables, timeoutMs, options.signal)
   if (ended.signal !== null) throw failed(path, `it was ended by ${ended.signal}${ended.said}`, 'is the file damaged?')
   if (ended.code !== 0) throw failed(path, `expected exit code 0, got ${ended.code}${ended.said}`)
   const [, service, tag] = /^([a-z][a-z0-9-]*) (v[0-9.]+)\r?\n$/.exec(ended.output) ?? []
@@ -78,10 +80,15 @@ interface Ended {
   said: string
 }
 
-async function runPatiently(path: string, variables: NodeJS.ProcessEnv, timeoutMs: number): Promise<Ended> {
+async function runPatiently(
+  path: string,
+  variables: NodeJS.ProcessEnv,
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+): Promise<Ended> {
   for (let tries = 1; ; tries++) {
     try {
-      return await run(path, variables, timeoutMs)
+      return await run(path, variables, timeoutMs, signal)
     } catch (error) {
       if (error instanceof BatonError) throw error
       const code = error instanceof Error && 'code' in error ? error.code : null
@@ -95,7 +102,12 @@ async function runPatiently(path: string, variables: NodeJS.ProcessEnv, timeoutM
   }
 }
 
-function run(path: string, variables: NodeJS.ProcessEnv, timeoutMs: number): Promise<Ended> {
+function run(
+  path: string,
+  variables: NodeJS.ProcessEnv,
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+): Promise<Ended> {
   return new Promise((resolve, reject) => {
     const child = spawn(path, ['--version'], {
       cwd: '/',
@@ -109,6 +121,12 @@ function run(path: string, variables: NodeJS.ProcessEnv, timeoutMs: number): Pro
       end(child)
       reject(failed(path, `expected an answer to \`--version\` within ${timeoutMs / 1000} s, got none`))
     }, timeoutMs)
+    const cancel = () => {
+      end(child)
+      reject(signal?.reason as Error)
+    }
+    signal?.addEventListener('abort', cancel, { once: true })
+    child.once('close', () => signal?.removeEventListener('abort', cancel))
     child.stdout.setEncoding('utf8').on('data', (text: string) => {
       output += text
       if (output.length <= OUTPUT_MAX_BYTES) return

@@ -5,7 +5,9 @@ import { spawn } from 'node:child_process'
 import { existsSync, readdirSync } from 'node:fs'
 import { mkdir, open, readFile, rm, writeFile } from 'node:fs/promises'
 import { METHODS } from 'node:http'
+import { connect } from 'node:net'
 import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
 import { BODY_MAX_BYTES } from '../agent/routes.ts'
 import type { Status } from '../agent/state.ts'
 import { equal, is, match, ok } from './assert.ts'
@@ -22,6 +24,7 @@ const ENDPOINTS = [
   ['POST', '/admin/update/check'],
   ['GET', '/admin/update/status'],
   ['POST', '/admin/update/rollback'],
+  ['POST', '/admin/update/cancel'],
 ] as const
 const POSTS = ENDPOINTS.filter(([method]) => method === 'POST').map(([, path]) => path)
 /** every token that is tried and not right begins with it */
@@ -265,15 +268,14 @@ test('an address that keeps failing is slowed down, alone, and forgiven', async 
     Array.from({ length: 20 }, () => 401),
   )
   ok(statuses.includes(429), statuses.join(' '))
-  const refused = await attempt()
+  const refused = await attempt(`Bearer ${WRONG}`)
   if (refused.status === 429) {
     const seconds = Number(refused.headers['retry-after'])
     ok(seconds >= 1 && seconds <= 3, `Retry-After: ${refused.headers['retry-after']}`)
   }
   is((await send({ method: 'GET', path })).status, 200, 'another address')
-  await until('the address to be forgiven', async () => (await attempt()).status === 200, 10_000)
-  // a right token wipes the slate
-  for (let i = 0; i < 20; i++) is((await attempt(`Bearer ${WRONG}`)).status, 401)
+  for (let i = 0; i < 20; i++) is((await attempt()).status, 200, 'the right token is never slowed down')
+  await until('the address to be forgiven', async () => (await attempt(`Bearer ${WRONG}`)).status === 401, 10_000)
 })
 
 test('below a base path everything is as documented, and above it there is nothing', async () => {
@@ -326,6 +328,46 @@ test('without a password every endpoint is closed with 403', async () => {
       }
     }
     is((await ask(closed.port ?? 0, 'GET', '/version', null)).status, 200)
+  }
+})
+
+test('a target that is a whole address is understood, and two Host headers are refused', async () => {
+  const client = await rawClient(home.port ?? 0)
+  const authorization = `Bearer ${home.password}`
+  try {
+    const path = `http://somewhere.test:${home.port}/admin/update/status`
+    const whole = await exchanged(client, { method: 'GET', path, authorization })
+    is(whole.status, 200)
+    conforms({ method: 'GET', path: '/admin/update/status', ...whole, body: whole.body.toString() })
+  } finally {
+    client.close()
+  }
+  for (const path of ['/admin/update/status', '/healthz', '/admin/update/nothing']) {
+    const answer = await answerTo(
+      `GET ${path} HTTP/1.1\r\nHost: one.test\r\nHost: two.test\r\nAuthorization: ${authorization}\r\nConnection: close\r\n\r\n`,
+    )
+    match(answer, /^HTTP\/1\.1 400 /, path)
+    match(answer, '"code":"invalid_request"')
+  }
+})
+
+test('an install that is not managed and has no password answers 501 at once; with one, 401 comes first', async () => {
+  for (const [password, token, status] of [
+    [null, null, 501],
+    [null, 'guess', 501],
+    ['correct-horse-battery-staple', null, 401],
+    ['correct-horse-battery-staple', 'guess', 401],
+    ['correct-horse-battery-staple', 'correct-horse-battery-staple', 501],
+  ] as const) {
+    await using other = await install({ release: await release, password })
+    await rm(other.receiptPath)
+    await other.start()
+    for (const [method, path] of ENDPOINTS) {
+      const answer = await ask(other.port ?? 0, method, path, token)
+      conforms({ method, path, ...answer })
+      is(answer.status, status, `${method} ${path}`)
+      if (status === 501) ok((answer.body as { route: string }).route !== '', 'expected the route to take')
+    }
   }
 })
 
@@ -405,6 +447,13 @@ test('nothing secret is in what the service has said', async () => {
 })
 
 test.run()
+
+/** What comes back for these very bytes, until the connection is closed. */
+async function answerTo(bytes: string): Promise<string> {
+  const socket = connect(home.port ?? 0, '127.0.0.1')
+  socket.end(bytes)
+  return await text(socket)
+}
 
 async function unmanaged(
   why: string,

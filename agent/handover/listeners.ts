@@ -6,9 +6,11 @@ import { closeSync } from 'node:fs'
 import { chmod, rename, rm } from 'node:fs/promises'
 import { type IncomingMessage, Server as HttpServer } from 'node:http'
 import { BoundSocket, type AddressInfo, connect, isIP, type Server, type Socket } from 'node:net'
+import { dirname, join } from 'node:path'
 import { lookup } from 'node:dns/promises'
 import { randomBytes } from 'node:crypto'
 import { BatonError, reasonOf } from '../errors.ts'
+import { socketPathFault } from '../settings.ts'
 import { duplicate, keepFromChildren } from './descriptors.ts'
 import { belowTls, closeListenerOnly } from './internals.ts'
 
@@ -19,7 +21,7 @@ export interface ListenerSpec {
   host?: string
   /** TCP: 0 for any */
   port?: number
-  /** unix socket instead of TCP; at most 100 bytes */
+  /** unix socket instead of TCP; see `socketPathFault` for how long it may be */
   path?: string
   /** permissions of the unix socket, default 0660 */
   mode?: number
@@ -69,6 +71,8 @@ export function makeListener(spec: ListenerSpec): Listener {
   const { server } = spec
   if (server.listening)
     throw new BatonError('invalid_settings', `expected a server that is not listening, got one on ${keyOf(spec)}`)
+  const fault = spec.path === undefined ? null : socketPathFault(spec.path)
+  if (fault !== null) throw new BatonError('invalid_settings', fault)
   const listener: Listener = {
     key: keyOf(spec),
     server,
@@ -151,12 +155,10 @@ async function bindPort(listener: Listener, spec: ListenerSpec): Promise<void> {
 }
 
 async function bindPath(listener: Listener, spec: ListenerSpec, path: string): Promise<void> {
-  if (Buffer.byteLength(path) > 90)
-    throw new Error(`expected a socket path of at most 90 bytes, got ${Buffer.byteLength(path)}`)
   if (await answers(path)) throw new Error('another process is listening there')
   // libuv unlinks the name it has bound when it closes. So it binds another name, which is then renamed: the name that
   // clients use belongs to no process and survives each of them.
-  const temporary = `${path}.${randomBytes(3).toString('hex')}`
+  const temporary = join(dirname(path), `.${randomBytes(3).toString('hex')}`)
   // `path` is in Node 26.10 and not yet in its types
   const bound = new BoundSocket({ path: temporary } as ConstructorParameters<typeof BoundSocket>[0])
   listener.spare = duplicate(bound.fd())

@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { isAbsolute, join, resolve } from 'node:path'
 import { BatonError, reasonOf } from '../words.ts'
-import { UPDATE_BOUNDS, type UpdateSettings } from '../index.ts'
+import { socketPathFault, type TrustedProxy, UPDATE_BOUNDS, type UpdateSettings } from '../index.ts'
 
 /** Where to listen; `tls` makes it https. A path is a unix socket. */
 export type Listener = ({ host: string; port: number } | { path: string }) & {
@@ -18,6 +18,8 @@ export interface Settings {
   configPath: string | null
   /** the admin bearer token; null turns the update endpoints off */
   password: string | null
+  /** who may name a client's address; the agent checks it */
+  trustedProxy: TrustedProxy | null
   /** prefix of the agent's routes: '' or '/something' */
   basePath: string
   listeners: readonly Listener[]
@@ -29,8 +31,6 @@ export interface Settings {
 
 export const CONFIG_MAX_BYTES = 256 * 1024
 const LISTENERS_MAX = 16
-/** sun_path is 108 bytes on Linux and 104 on macOS, with the terminating zero */
-const SOCKET_PATH_MAX_BYTES = 103
 const PASSWORD_MAX = 1024
 
 export type Environment = Readonly<Record<string, string | undefined>>
@@ -81,11 +81,12 @@ export function parseSettings(text: string, context: Context): Readonly<Settings
     ['dashboard', 'basePath', 'listen', 'stateDirectory', 'feed', 'update'],
     faults,
   )
-  const dashboard = known(fields['dashboard'] ?? {}, '`dashboard`', ['password'], faults)
+  const dashboard = known(fields['dashboard'] ?? {}, '`dashboard`', ['password', 'trustedProxy'], faults)
   const stateDirectory = directoryFrom(fields['stateDirectory'], context, faults)
   const settings: Settings = {
     configPath: context.configPath,
     password: passwordFrom(dashboard['password'], faults),
+    trustedProxy: (dashboard['trustedProxy'] ?? null) as TrustedProxy | null,
     basePath: basePathFrom(fields['basePath'], faults),
     listeners: listenersFrom(fields['listen'], faults),
     stateDirectory,
@@ -192,13 +193,9 @@ function listenerFrom(value: unknown, name: string, faults: string[]): Listener 
       faults.push(`expected either \`path\` or \`host\` and \`port\` in ${name}, got both`)
     }
     const path = fields['path']
-    if (
-      typeof path !== 'string' ||
-      path === '' ||
-      Buffer.byteLength(path) > SOCKET_PATH_MAX_BYTES ||
-      path.includes('\0')
-    ) {
-      faults.push(`expected 1 to ${SOCKET_PATH_MAX_BYTES} bytes in \`path\` of ${name}, got ${shown(path)}`)
+    const fault = typeof path === 'string' && path !== '' ? socketPathFault(resolve(path)) : 'expected a path'
+    if (typeof path !== 'string' || fault !== null) {
+      faults.push(`${fault} in \`path\` of ${name}: ${shown(path)}`)
       return null
     }
     return { path: resolve(path), tls }

@@ -3,6 +3,7 @@
 // but the one answer that makes a token.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { assertOneHost, pathOf, problemOf, readBody as receive, send as answerWith } from '../index.ts'
 import { BatonError, MEANINGS, reasonOf } from '../words.ts'
 import type { Build } from './build.ts'
 import type { Store } from './store.ts'
@@ -29,7 +30,9 @@ export function createHandler(store: Store, build: Build, log: (line: string) =>
   const context: Context = { store, build, streams }
 
   async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const [path = '/', search = ''] = (request.url ?? '/').split(/\?(.*)/s)
+    assertOneHost(request)
+    const path = pathOf(request)
+    const [, search = ''] = (request.url ?? '').split(/\?(.*)/s)
     const route = findRoute(path)
     if (route === null) throw new BatonError('not_found', 'there is nothing at this path')
     const act = route.methods[request.method === 'HEAD' ? 'GET' : (request.method ?? '')]
@@ -52,7 +55,7 @@ export function createHandler(store: Store, build: Build, log: (line: string) =>
             `${request.method ?? ''} ${(request.url ?? '').split('?')[0] ?? ''}: ${reasonOf(problem.cause ?? problem)}`,
           )
         }
-        sendProblem(response, problem)
+        refuse(request, response, problem)
       })
     },
     drain() {
@@ -190,12 +193,8 @@ function stream(call: Call): void {
   response.on('close', () => finish(null))
 }
 
-async function readBody({ request, response }: Call, keys: string[]): Promise<Record<string, unknown>> {
+async function readBody({ request }: Call, keys: string[]): Promise<Record<string, unknown>> {
   const body = await receive(request, BODY_MAX_BYTES)
-  if (body === null) {
-    response.setHeader('connection', 'close') // the rest of the body is not waited for
-    throw new BatonError('body_too_large', `expected a body of at most ${BODY_MAX_BYTES} bytes`)
-  }
   let value: unknown
   try {
     value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(body))
@@ -213,27 +212,6 @@ async function readBody({ request, response }: Call, keys: string[]): Promise<Re
     )
   }
   return value as Record<string, unknown>
-}
-
-/** The body, or null where it is larger than `max`. Not `for await`: leaving that early destroys the connection unanswered. */
-function receive(request: IncomingMessage, max: number): Promise<Buffer | null> {
-  return new Promise((resolve, reject) => {
-    if (Number(request.headers['content-length'] ?? 0) > max) {
-      request.resume()
-      resolve(null)
-      return
-    }
-    const chunks: Buffer[] = []
-    let bytes = 0
-    request.on('data', (chunk: Buffer) => {
-      bytes += chunk.length
-      if (bytes <= max) chunks.push(chunk)
-      else resolve(null)
-    })
-    request.on('end', () => resolve(Buffer.concat(chunks)))
-    request.on('error', reject)
-    request.on('close', () => reject(new BatonError('invalid_request', 'the body ended early')))
-  })
 }
 
 function text(body: Record<string, unknown>, name: string, max: number): string {
@@ -264,16 +242,11 @@ function sendJson(response: ServerResponse, status: number, value: unknown): voi
   send(response, status, 'application/json', `${JSON.stringify(value)}\n`)
 }
 
-function sendProblem(response: ServerResponse, error: BatonError): void {
-  if (response.headersSent) {
-    response.destroy()
-    return
-  }
-  const { status, title } = MEANINGS[error.code]
+function refuse(request: IncomingMessage, response: ServerResponse, error: BatonError): void {
+  if (response.headersSent) return void response.destroy()
   // what went wrong inside is for the log, not for a client
-  const detail = error.code === 'unexpected' ? 'the log of the service says more' : error.message
-  const problem = { type: `urn:baton:problem:${error.code}`, title, status, code: error.code, detail }
-  send(response, status, 'application/problem+json', `${JSON.stringify(problem)}\n`)
+  const told = error.code === 'unexpected' ? new BatonError('unexpected', 'the log of the service says more') : error
+  answerWith(request, response, problemOf(told))
 }
 
 function send(response: ServerResponse, status: number, type: string, body: string): void {

@@ -35,13 +35,14 @@ export async function main(
   const { build, openStore, executable, log } = { ...PARTS, ...parts }
   const settings = readSettings(build.service, argv, environment)
   const database = join(settings.stateDirectory, `${build.service}.db`)
-  const { password, feed, stateDirectory, basePath, update } = settings
+  const { password, trustedProxy, feed, stateDirectory, basePath, update } = settings
   const store = openStore(database)
   const app = createHandler(store, build, log)
 
   const agent = await embed({
     ...build,
     password,
+    trustedProxy,
     feed,
     stateDirectory,
     basePath,

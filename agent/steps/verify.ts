@@ -18,7 +18,7 @@ export interface VerifyOptions {
 }
 
 export function makeVerify({ service, disk, timeoutMs }: VerifyOptions): Steps['verify'] {
-  return async (candidate, { asset, tag }) => {
+  return async (candidate, { asset, tag }, signal) => {
     try {
       if (candidate.assetSha256 !== asset.sha256)
         throw different(`\`${asset.name}\``, asset.sha256, candidate.assetSha256)
@@ -34,8 +34,9 @@ export function makeVerify({ service, disk, timeoutMs }: VerifyOptions): Steps['
         if (sha256 !== asset.executable.sha256) throw different('the executable', asset.executable.sha256, sha256)
       }
       await disk.chmod(candidate.path, 0o755)
-      await expectTag(candidate.path, service, tag, timeoutMs === undefined ? {} : { timeoutMs })
-      await expectTag(candidate.path, service, tag, { prepare: true }) // nothing is left to unpack at the switch
+      signal?.throwIfAborted()
+      await expectTag(candidate.path, service, tag, { ...(timeoutMs === undefined ? {} : { timeoutMs }), signal })
+      await expectTag(candidate.path, service, tag, { prepare: true, signal }) // nothing is left to unpack at the switch
     } catch (error) {
       throw within(error, 'verify_failed', `verifying ${tag}`)
     }

@@ -66,7 +66,7 @@ async function served(updater: Partial<Updater> = {}, basePath = ''): Promise<Se
     assertManaged: () => {},
     ...updater,
   }
-  const routes = makeRoutes(basePath, makeGuard(TOKEN), all, (event) => void events.push(event))
+  const routes = makeRoutes(basePath, makeGuard({ password: TOKEN }), all, (event) => void events.push(event))
   const server: Server = createServer((incoming, response) => {
     if (routes(incoming, response)) return
     others.push(incoming.url ?? '')

@@ -54,7 +54,7 @@ export function conformance(api: Node): (answer: Answer) => void {
       if (!documented.includes(String(answer.status))) fail(`expected one of ${documented.join(', ')}`)
       pointer = ['paths', path, operation, 'responses', String(answer.status)]
     } else {
-      const expected = item ? ['401', '403', '405', '429', '501'] : ['401', '403', '404', '429', '501']
+      const expected = item ? ['400', '401', '403', '405', '429', '501'] : ['400', '401', '403', '404', '429', '501']
       const name = expected.includes(String(answer.status)) ? refusals.get(String(answer.status)) : undefined
       if (name === undefined)
         fail(`expected one of ${expected.join(', ')}: ${item ? 'the method' : 'the path'} is not documented`)
@@ -195,6 +195,7 @@ function lineOf({ instancePath, message, params }: ErrorObject): string {
 /** The response that stands for each refusal where no operation matches. */
 function sharedRefusals(api: Node): Map<string, string> {
   const byStatus: [string, string][] = [
+    ['400', 'InvalidRequest'],
     ['401', 'Unauthorized'],
     ['403', 'NoPassword'],
     ['404', 'NotFound'],

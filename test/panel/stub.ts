@@ -74,7 +74,7 @@ export async function serveStub({
     },
   }
   const panel = makePanel({ basePath })
-  const routes = makeRoutes(basePath, makeGuard(password), updater, () => {})
+  const routes = makeRoutes(basePath, makeGuard({ password }), updater, () => {})
   const sockets = new Set<Socket>()
   const server = createServer((req, res) => {
     if (world.down) {

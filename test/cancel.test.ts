@@ -1,0 +1,92 @@
+// Cancelling: until the swap, and then nothing has changed; from the swap on it is too late.
+
+import { existsSync, readdirSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Operation, Status } from '../agent/state.ts'
+import { equal, is, match } from './assert.ts'
+import { processesBelow, sha256Of, until } from './fixtures/evidence.ts'
+import { type Install, install } from './fixtures/install.ts'
+import { publishTo, scriptRelease, type TestRelease } from './fixtures/releases.ts'
+import { conforms } from './lab/openapi.ts'
+import { type Faults, releaseServer } from './lab/release-server.ts'
+import { suite } from './suite.ts'
+
+const built = Promise.all(['v1.0.0', 'v1.1.0'].map((tag) => scriptRelease(tag)))
+const test = suite('cancel', { timeoutMs: 60_000 })
+
+test('an update that is cancelled while it downloads has changed nothing, and the next one goes through', async () => {
+  await using world = await withFeed({ turns: [{ stallAfter: 20_000 }] })
+  const { home } = world
+  const before = await statusOf(home)
+  const [file, beside] = [await sha256Of(home.executable), readdirSync(join(home.home, 'opt'))]
+  is((await home.api('POST', '/admin/update')).status, 202)
+  await until('some bytes', async () => ((await statusOf(home)).operation?.bytes ?? 0) > 0)
+  const answer = await home.api('POST', '/admin/update/cancel')
+  conforms({ method: 'POST', path: '/admin/update/cancel', ...answer })
+  is(answer.status, 200, JSON.stringify(answer.body))
+  const cancelled = answer.body as Operation
+  equal([cancelled.outcome, cancelled.error?.code, cancelled.stage], ['cancelled', 'cancelled', 'download'])
+  const after = await statusOf(home)
+  equal(after.instance, before.instance)
+  equal([after.state, after.operation?.outcome, after.history.length], ['idle', 'cancelled', 1])
+  is(await sha256Of(home.executable), file)
+  equal(readdirSync(join(home.home, 'opt')), beside)
+  is((await home.api('POST', '/admin/update')).status, 202, 'it is not a bad release for that')
+  is((await home.settled()).outcome, 'updated')
+})
+
+test('cancelling takes effect while the feed says nothing at all', async () => {
+  await using world = await withFeed({ silent: true })
+  const { home } = world
+  is((await home.api('POST', '/admin/update')).status, 202)
+  const { status, body } = await home.api('POST', '/admin/update/cancel')
+  is(status, 200)
+  equal([(body as Operation).outcome, (body as Operation).stage], ['cancelled', 'check'])
+})
+
+test('from the swap on it is too late, and where nothing is in flight', async () => {
+  await using world = await withFeed({})
+  const { home } = world
+  const refused = async (why: RegExp) => {
+    const answer = await home.api('POST', '/admin/update/cancel')
+    conforms({ method: 'POST', path: '/admin/update/cancel', ...answer })
+    equal([answer.status, (answer.body as { code: string }).code], [409, 'too_late'])
+    match((answer.body as { detail: string }).detail, why)
+  }
+  await refused(/there is no operation/)
+  is((await home.api('POST', '/admin/update')).status, 202)
+  await until('its restart', async () => (await statusOf(home)).operation?.stage === 'restart')
+  await refused(/is in the restart stage/)
+  await until('the new process', async () => (await statusOf(home)).instance.version === 'v1.1.0')
+  const { unproven } = await until('its probation', async () => {
+    const status = await statusOf(home)
+    return status.unproven !== null && status
+  })
+  equal([unproven?.tag, Date.parse(unproven?.until ?? '') - Date.parse(unproven?.since ?? '')], ['v1.1.0', 1000])
+  is((await home.settled()).outcome, 'updated')
+  await refused(/has ended: updated/)
+  is((await statusOf(home)).unproven, null)
+  await until('one process', () => processesBelow(home.home).length === 1)
+  is(existsSync(home.backup), true)
+})
+
+test.run()
+
+async function statusOf(home: Install): Promise<Status> {
+  return (await home.api('GET', '/admin/update/status')).body as Status
+}
+
+/** v1.0.0 runs; v1.1.0 is in a feed that has these faults. */
+async function withFeed(faults: Faults): Promise<AsyncDisposable & { home: Install }> {
+  await using stack = new AsyncDisposableStack()
+  const list = await built
+  const folder = await mkdtemp(join(tmpdir(), 'baton-cancel-'))
+  stack.defer(() => rm(folder, { recursive: true, force: true }))
+  const server = stack.use(await releaseServer({ dir: await publishTo(folder, list), ...faults }))
+  const home = stack.use(await install({ release: list[0] as TestRelease, feed: server.staticUrl }))
+  await home.start()
+  const kept = stack.move()
+  return { home, [Symbol.asyncDispose]: () => kept.disposeAsync() }
+}
