@@ -2,7 +2,20 @@
 // process before and after each one (`witness`). What a file looks like after a power cut is said at each caller.
 // Must hold: a file appears under its final name whole and flushed, or not at all.
 
-import { constants, type FileHandle, chown, link, lstat, mkdir, open, rename, rm, stat } from 'node:fs/promises'
+import {
+  constants,
+  type FileHandle,
+  chown,
+  copyFile,
+  link,
+  lstat,
+  mkdir,
+  open,
+  rename,
+  rm,
+  stat,
+  statfs,
+} from 'node:fs/promises'
 import { randomBytes } from 'node:crypto'
 import { basename, dirname, join } from 'node:path'
 
@@ -19,6 +32,8 @@ export interface Disk {
   /** fsync of a file that something else has written */
   flushPath(path: string): Promise<void>
   chmod(path: string, mode: number): Promise<void>
+  /** The content of `from` into a new file at `path`, flushed; shares the blocks where the file system can. */
+  copy(from: string, path: string, mode: number): Promise<void>
   /** A second name for the same file; fails where `to` exists. */
   link(from: string, to: string): Promise<void>
   /** Atomic; replaces `to`. */
@@ -79,6 +94,11 @@ export function makeDisk(witness: Witness = () => {}): Disk {
           await file.close()
         }
       }),
+    async copy(from, path, mode) {
+      await (await disk.create(path, mode)).close()
+      await copyFile(from, path, constants.COPYFILE_FICLONE)
+      await disk.flushPath(path)
+    },
     link: (from, to) => around('link', to, () => link(from, to)),
     rename: (from, to) => around('rename', to, () => rename(from, to)),
     remove: (path) => around('remove', path, () => rm(path, { force: true })),
@@ -137,6 +157,22 @@ export async function exists(path: string): Promise<boolean> {
   } catch {
     return false
   }
+}
+
+/** Left free on every disk that we write to: a service must never be refused a write because of us. */
+export const ROOM_BYTES = 32 * 1024 * 1024
+
+/** Bytes that may be written in `directory` until only the service's room is left; negative where it is not there now. */
+export async function roomIn(directory: string): Promise<number> {
+  const { bavail, bsize } = await statfs(directory)
+  return bavail * bsize - ROOM_BYTES
+}
+
+/** The text of a file of ours; null where it has more than `maxBytes`: then it is not read, nor ours. */
+export async function readSmall(path: string, maxBytes: number): Promise<string | null> {
+  await using file = await open(path)
+  const { size } = await file.stat()
+  return size > maxBytes ? null : await file.readFile('utf8')
 }
 
 /** Hidden, in the same directory, recognised by `isLeftover`. */

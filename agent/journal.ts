@@ -2,11 +2,11 @@
 // it is acted on, so that whichever process serves answers the same. One file, replaced whole: after a power cut it is
 // the state before or after a change, never a torn one. Only the holder of the lock writes.
 
-import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { Disk } from './disk.ts'
+import { type Disk, readSmall } from './disk.ts'
 import { BatonError, reasonOf } from './errors.ts'
 import { badEntry, type BadRelease, HISTORY_MAX, NO_HANDOVER, type Operation, type Probation } from './state.ts'
+import { isObject, parsedJson } from './trust/untrusted.ts'
 
 export interface JournalState {
   format: 1
@@ -38,14 +38,14 @@ export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: 
   let last: Promise<unknown> = Promise.resolve()
 
   const read = async (): Promise<JournalState> => {
-    let text: string
+    let text: string | null
     try {
-      text = await readFile(path, 'utf8')
+      text = await readSmall(path, JOURNAL_MAX_BYTES)
     } catch (error) {
       if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return structuredClone(EMPTY)
       throw new BatonError('unexpected', `reading the journal ${path}: ${reasonOf(error)}`, { cause: error })
     }
-    const state = parse(text)
+    const state = text === null ? null : parse(text)
     if (state !== null) return state
     // Not ours to delete: somebody may want to look at it. The next change writes a fresh one.
     warn(`the journal ${path} cannot be read; it starts afresh and the old one is kept as journal.json.damaged`)
@@ -112,21 +112,16 @@ function without(bad: BadRelease[], tag: string, sha256: string | null): BadRele
 }
 
 function parse(text: string): JournalState | null {
-  if (text.length > JOURNAL_MAX_BYTES) return null
-  try {
-    const value: unknown = JSON.parse(text)
-    if (typeof value !== 'object' || value === null) return null
-    const state = value as Partial<JournalState>
-    const whole =
-      state.format === 1 &&
-      Array.isArray(state.history) &&
-      Array.isArray(state.bad) &&
-      state.operation !== undefined &&
-      state.probation !== undefined
-    return whole ? filledIn(state as JournalState) : null
-  } catch {
-    return null
-  }
+  const value = parsedJson(text)
+  if (!isObject(value)) return null
+  const state = value as Partial<JournalState>
+  const whole =
+    state.format === 1 &&
+    Array.isArray(state.history) &&
+    Array.isArray(state.bad) &&
+    state.operation !== undefined &&
+    state.probation !== undefined
+  return whole ? filledIn(state as JournalState) : null
 }
 
 const UNKNOWN_SUM = { sha256: null }

@@ -2,12 +2,12 @@
 // SQLite transaction on a file of its own: the kernel frees it when its holder dies, so there is no stale lock to break.
 // `lock.json` beside it only says who holds it since when; it is never what decides.
 
-import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Disk, exists } from './disk.ts'
+import { type Disk, exists, readSmall } from './disk.ts'
 import { BatonError, type ErrorCode, reasonOf } from './errors.ts'
 import { updateDirectory } from './journal.ts'
+import { isObject, parsedJson } from './trust/untrusted.ts'
 
 export interface Holder {
   pid: number
@@ -16,6 +16,8 @@ export interface Holder {
   /** ISO 8601, UTC */
   since: string
 }
+
+const HOLDER_MAX_BYTES = 4096
 
 export interface Lock extends AsyncDisposable {
   release(): Promise<void>
@@ -93,7 +95,8 @@ async function tryLock(disk: Disk, stateDirectory: string, who: string): Promise
 
 export async function readHolder(stateDirectory: string): Promise<Holder | null> {
   try {
-    return JSON.parse(await readFile(holderPath(stateDirectory), 'utf8')) as Holder
+    const holder = parsedJson((await readSmall(holderPath(stateDirectory), HOLDER_MAX_BYTES)) ?? '')
+    return isObject(holder) ? (holder as unknown as Holder) : null
   } catch {
     return null
   }

@@ -1,5 +1,6 @@
 // The real steps of one operation on one install. Must hold: each says on the disk that it begins before it does.
 
+import { reasonOf } from './errors.ts'
 import type { JournalState } from './journal.ts'
 import type { ManagedInstall, Placed } from './managed-install.ts'
 import { badEntry, type Operation, type Probation, type Progress, type Stage } from './state.ts'
@@ -116,8 +117,15 @@ function makeSwapOf(install: ManagedInstall, operation: Operation, place: (to: s
     disk,
     places,
     runningImage: install.runningImage,
-    snapshot: async () => {
-      if (database !== null) await snapshot(disk, database, stateDirectory, install.current)
+    async snapshot() {
+      if (database === null) return
+      try {
+        await snapshot(disk, database, stateDirectory, install.current)
+      } catch (cause) {
+        if (operation.kind === 'update') throw cause
+        // who goes back has a reason, a full disk among them
+        install.log({ event: 'warning', message: `rolling back without a snapshot: ${reasonOf(cause)}` })
+      }
     },
     backupTag: () => installedTag(places.backup),
     async enterProbation(to) {

@@ -10,7 +10,7 @@ import { makeDisk } from '../agent/disk.ts'
 import { BatonError } from '../agent/errors.ts'
 import type { OpenFeed } from '../agent/feed/open.ts'
 import type { Release } from '../agent/release.ts'
-import type { Progress } from '../agent/state.ts'
+import { cancellation, type Progress } from '../agent/state.ts'
 import { makeDownload } from '../agent/steps/download.ts'
 import type { DownloadOptions } from '../agent/steps/download.ts'
 import type { Candidate } from '../agent/update.ts'
@@ -351,6 +351,26 @@ test('checks the space before the first byte', async () => {
   Object.assign(it.release.asset.executable ?? {}, { sizeBytes: bavail * bsize + MIB })
   assert.match(await it.failure(), /^download_failed .*expected \d+ MiB free in `.*`, got \d+ MiB$/)
   assert.is(it.server.requests.length, 0)
+})
+
+test('an asset that trickles just fast enough is given up by its size and the least pace, not after a day', async () => {
+  await using it = await lab({ byteEveryMs: 20 })
+  assert.match(await it.failure({ deadlineMs: 300, stallMs: 60_000 }), /expected the whole asset within 1 s/)
+})
+
+test('is cancelled at once, in the middle of a silence too, and leaves nothing', async () => {
+  await using it = await lab({ stallAfter: 5000 })
+  const cancel = new AbortController()
+  const step = makeDownload({
+    feed: it.feed,
+    disk: makeDisk(),
+    partialPath: join(it.directory, '.beacon.partial'),
+    stallMs: 60_000,
+    onProgress: () => {},
+    onReceived: () => cancel.abort(cancellation('a test')),
+  })
+  await assert.rejects(step(it.release, cancel.signal), assert.withCode('cancelled'))
+  assert.equal(await readdir(it.directory), ['beacon'])
 })
 
 // ---- all of it at once -------------------------------------------------------------------------------------------

@@ -286,7 +286,18 @@ test('below a base path everything is as documented, and above it there is nothi
     const { status, headers, body } = await based.api(method, path)
     conforms({ method, path: `/my/beacon${path}`, status, headers, body })
     if (status === 202) is(headers['location'], '/my/beacon/admin/update/status')
-    is(status, path === '/admin/update' ? 202 : path.endsWith('rollback') ? (status === 409 ? 409 : 404) : 200)
+    is(
+      status,
+      path === '/admin/update'
+        ? 202
+        : path.endsWith('rollback')
+          ? status === 409
+            ? 409
+            : 404
+          : status === 409
+            ? 409
+            : 200,
+    )
     is((await ask(based.port ?? 0, method, path, based.password)).status, 404, `${path} without the base path`)
     is((await ask(based.port ?? 0, method, `/my${path}`, based.password)).status, 404)
   }

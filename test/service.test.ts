@@ -4,6 +4,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdir, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import type { AddressInfo } from 'node:net'
 import { createServer, request } from 'node:http'
 import { request as secureRequest } from 'node:https'
 import { connect } from 'node:net'
@@ -425,6 +426,44 @@ requests('shares one flush of the disk among many writes', async () => {
   ok(answers.every(({ status }) => status === 201))
   is((await service.call('GET', '/api/counts').then(({ body }) => body as { logs: number })).logs, 200)
 })
+
+requests(
+  'somebody who has the database locked keeps nobody waiting but the writers, and those for a bounded time',
+  async () => {
+    await using home = await temporary()
+    const opened = openStore(home.database)
+    const other = new DatabaseSync(home.database)
+    const handler = createHandler(opened, BUILD, () => {})
+    const locked = createServer((incoming, response) => handler.handle(incoming, response))
+    await new Promise<void>((resolve) => locked.listen(0, '127.0.0.1', resolve))
+    const { port } = locked.address() as AddressInfo
+    try {
+      other.exec('begin immediate')
+      const late = ask(port, 'POST', '/api/logs', null, '{"message":"x"}')
+      for (const path of ['/healthz', '/api/logs', '/version']) is((await ask(port, 'GET', path, null)).status, 200)
+      const soon = ask(port, 'POST', '/api/logs', null, '{"message":"x"}')
+      let over = false
+      void late.then(() => (over = true))
+      is((await ask(port, 'GET', '/healthz', null)).status, 200)
+      is(over, false, 'all of these were answered while a write waited for the lock')
+      const { status, body } = await late
+      equal([status, (body as { code: string }).code], [503, 'service_down'])
+      is((await soon).status, 503)
+      other.exec('commit')
+      is((await ask(port, 'POST', '/api/logs', null, '{"message":"x"}')).status, 201)
+      other.exec('begin immediate')
+      const patient = ask(port, 'POST', '/api/logs', null, '{"message":"y"}')
+      is((await ask(port, 'GET', '/healthz', null)).status, 200)
+      other.exec('commit')
+      is((await patient).status, 201)
+    } finally {
+      other.close()
+      locked.closeAllConnections()
+      locked.close()
+      await opened.close()
+    }
+  },
+)
 
 requests.run()
 

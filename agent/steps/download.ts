@@ -3,7 +3,6 @@
 // Power cut or kill: a `.partial` is left, which nobody ever runs; the next start or the next download replaces it.
 
 import { createHash } from 'node:crypto'
-import { statfs } from 'node:fs/promises'
 import type { FileHandle } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { PassThrough } from 'node:stream'
@@ -11,7 +10,7 @@ import type { Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import zlib from 'node:zlib' // not by name: a Node without zstd loads this file too
-import type { Disk } from '../disk.ts'
+import { type Disk, ROOM_BYTES, roomIn } from '../disk.ts'
 import { BatonError, reasonOf } from '../errors.ts'
 import { EXECUTABLE_MAX_BYTES } from '../trust/release-texts.ts'
 import type { Asset, Bytes, Feed } from '../release.ts'
@@ -29,6 +28,8 @@ export interface DownloadOptions {
   onProgress: (progress: Progress) => void
   /** told of every piece that came over the wire, those that came twice included */
   onReceived?: (bytes: number) => void
+  /** for the whole asset, however often it goes on; default by its size and the least pace */
+  deadlineMs?: number
   /** before the first reconnect; doubles with each until RECONNECT_MAX_MS */
   reconnectMs?: number
 }
@@ -41,8 +42,11 @@ const RECONNECTS_MAX = 100
 const RECONNECT_MS = 250
 const RECONNECT_MAX_MS = 8_000
 const PROGRESS_EVERY_MS = 100
-/** beyond the executable itself: directory entries, the journal */
-const SPARE_BYTES = 8 * 1024 * 1024
+/** the whole asset must have come after this long at the latest: in its size at the least pace, and some patience */
+const PACE_LEAST_BYTES_PER_S = 16 * 1024
+const PATIENCE_MS = 600_000
+/** how often, in bytes written, the disk is asked for what is left on it */
+const ROOM_EVERY_BYTES = 8 * 1024 * 1024
 /** where no release.json tells: executables of Node compress to a fifth */
 const USUAL_GROWTH = 6
 
@@ -77,7 +81,13 @@ export function makeDownload(options: DownloadOptions): Steps['download'] {
 /** The asset's bytes through the decompressor into `file`. The sha256 of what came over the wire. */
 async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, signal: AbortSignal): Promise<string> {
   const hash = createHash('sha256')
-  const wire = received(asset, hash, options, signal)
+  const wholeMs = options.deadlineMs ?? PATIENCE_MS + (asset.sizeBytes / PACE_LEAST_BYTES_PER_S) * 1000
+  const late = new AbortController()
+  const message = `expected the whole asset within ${Math.ceil(wholeMs / 1000)} s`
+  const timer = setTimeout(() => late.abort(new BatonError('download_failed', message)), wholeMs)
+  const wire = received(asset, hash, options, AbortSignal.any([signal, late.signal]))
+  const directory = dirname(options.partialPath)
+  let lookedAt = 0
   const bound = asset.executable?.sizeBytes ?? EXECUTABLE_MAX_BYTES
   let unpacked = 0
   let fault: Error | null = null // ours or the wire's; what else goes wrong in the pipeline is the decompressor's
@@ -87,6 +97,10 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, 
         for await (const chunk of chunks) {
           unpacked += chunk.length
           if (unpacked > bound) throw new BatonError('download_failed', `expected ${bound} bytes unpacked, got more`)
+          if (unpacked - lookedAt >= ROOM_EVERY_BYTES) {
+            lookedAt = unpacked
+            if ((await roomIn(directory)) < chunk.length) throw noRoom(directory, unpacked)
+          }
           await writeWhole(file, chunk)
         }
       } catch (error) {
@@ -102,6 +116,7 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, 
     if (sha256 !== asset.sha256) return sha256
     throw new BatonError('download_failed', `it does not unpack: ${reasonOf(error)}`, { cause: error })
   } finally {
+    clearTimeout(timer)
     await wire.return()
   }
   return hash.digest('hex')
@@ -175,7 +190,7 @@ async function* received(
     } finally {
       abort.abort() // lets go of the connection, whichever way we leave
     }
-    await sleep(wait, undefined, { signal })
+    await sleep(wait, undefined, { signal }).catch(() => signal.throwIfAborted())
     wait = Math.min(wait * 2, RECONNECT_MAX_MS)
   }
 }
@@ -186,6 +201,8 @@ function watched(stallMs: number, signal: AbortSignal): { next<T>(source: Promis
   let since: number | null = null
   return {
     async next(source, bytes) {
+      source.catch(() => {}) // it is aborted when we have given it up
+      signal.throwIfAborted()
       since ??= bytes
       if (bytes - since >= PACE_MIN_BYTES) [waited, since] = [0, bytes]
       const came = bytes - since
@@ -200,7 +217,6 @@ function watched(stallMs: number, signal: AbortSignal): { next<T>(source: Promis
         const message = `stalled: expected at least ${PACE_MIN_BYTES} bytes in ${stallMs / 1000} s, got ${came}`
         timer = setTimeout(() => reject(new Error(message)), Math.max(1, stallMs - waited))
       })
-      source.catch(() => {}) // it is aborted when we have given it up
       try {
         return await Promise.race([source, stalled, cancelled])
       } finally {
@@ -240,11 +256,15 @@ async function writeWhole(file: FileHandle, chunk: Uint8Array): Promise<void> {
 }
 
 async function needSpace(asset: Asset, directory: string): Promise<void> {
-  const { bavail, bsize } = await statfs(directory)
-  const needed = (asset.executable?.sizeBytes ?? asset.sizeBytes * USUAL_GROWTH) + SPARE_BYTES
-  if (bavail * bsize >= needed) return
-  const message = `expected ${mebibytes(needed)} free in \`${directory}\`, got ${mebibytes(bavail * bsize)}`
+  const [room, needed] = [await roomIn(directory), asset.executable?.sizeBytes ?? asset.sizeBytes * USUAL_GROWTH]
+  if (room >= needed) return
+  const message = `expected ${mebibytes(needed + ROOM_BYTES)} free in \`${directory}\`, got ${mebibytes(room + ROOM_BYTES)}`
   throw new BatonError('download_failed', message, { hint: 'free some space on its disk' })
+}
+
+function noRoom(directory: string, unpacked: number): BatonError {
+  const message = `expected ${mebibytes(ROOM_BYTES)} to stay free in \`${directory}\` for the service, after ${mebibytes(unpacked)} unpacked`
+  return new BatonError('download_failed', message, { hint: 'free some space on its disk' })
 }
 
 function wrongSize(expected: number, got: number | null): BatonError {

@@ -2,9 +2,9 @@
 // database in WAL mode with an open writer a plain copy kept 1 of 5,001 rows and still passed integrity_check.
 // Power cut: the temporary name is cleared at the next start; a snapshot appears under its name whole or not at all.
 
-import { readdir, stat, statfs } from 'node:fs/promises'
+import { readdir, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
-import { type Disk, temporaryName } from '../disk.ts'
+import { type Disk, ROOM_BYTES, roomIn, temporaryName } from '../disk.ts'
 import { BatonError, reasonOf } from '../errors.ts'
 import { updateDirectory } from '../journal.ts'
 
@@ -25,14 +25,12 @@ export async function snapshot(
   if (size === null) return null
   const directory = snapshotDirectory(stateDirectory)
   await disk.makeDirectory(directory, 0o700)
-  const { bavail, bsize } = await statfs(directory)
-  if (bavail * bsize < size * 1.1) {
+  const [room, needed] = [await roomIn(directory), Math.ceil(size * 1.1)]
+  if (room < needed) {
     throw new BatonError(
       'swap_failed',
-      `expected ${Math.ceil(size * 1.1)} bytes free for a snapshot of ${database}, found ${bavail * bsize}`,
-      {
-        hint: `free some space on the disk of ${directory}`,
-      },
+      `expected ${needed + ROOM_BYTES} bytes free for a snapshot of ${database} beside the service, found ${room + ROOM_BYTES}`,
+      { hint: `free some space on the disk of ${directory}` },
     )
   }
   const stamp = new Date()

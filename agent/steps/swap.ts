@@ -12,7 +12,7 @@
 //
 // Must hold: the path of the executable names a whole, runnable executable at every moment.
 
-import { constants, copyFile, stat } from 'node:fs/promises'
+import { stat } from 'node:fs/promises'
 import { type Disk, exists, temporaryName } from '../disk.ts'
 import { BatonError, reasonOf } from '../errors.ts'
 import type { Places } from '../places.ts'
@@ -147,10 +147,7 @@ async function sameFile(one: string, other: string): Promise<boolean> {
 
 async function copyOver(disk: Disk, from: string, path: string): Promise<void> {
   const temporary = temporaryName(path)
-  const file = await disk.create(temporary, 0o755)
-  await file.close()
-  await copyFile(from, temporary, constants.COPYFILE_FICLONE)
-  await disk.flushPath(temporary)
+  await disk.copy(from, temporary, 0o755)
   await disk.rename(temporary, path)
 }
 

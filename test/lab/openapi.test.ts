@@ -120,7 +120,11 @@ test('accepts what is documented', () => {
 })
 
 const wrong: [promise: string, answer: Answer, message: RegExp][] = [
-  ['a status that is not documented', { ...status({}), status: 204 }, /answered 204: expected one of 200, 304, 400, 401/],
+  [
+    'a status that is not documented',
+    { ...status({}), status: 204 },
+    /answered 204: expected one of 200, 304, 400, 401/,
+  ],
   ['a 500', refused('unexpected'), /answered 500: expected one of/],
   ['a missing member', { ...status({}), body: { state: 'idle' } }, /required property 'instance'/],
   ['an unknown member', status({ secret: 'x' }), /additional properties \("secret"\)/],
