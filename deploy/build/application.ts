@@ -50,7 +50,7 @@ export async function buildApplication(options: ApplicationOptions): Promise<Pub
 
   progress.stage('check', `${project.service} ${tag}`)
   await checkVersion(executable, `${project.service} ${tag}`)
-  if (options.check) progress.end('done', await tryOut(project, executable, work.path))
+  if (options.check) progress.end('done', await tryOut(project, executable))
 
   const { healthPath, port, kind, service, schema } = project
   return await publishRelease({ ...options, executable, service, schema, about: { kind, healthPath, port } })

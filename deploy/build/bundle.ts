@@ -13,7 +13,9 @@ import { type Assets, PAGE, readAssets, webAssets } from '../../agent/install.ts
 import { IS_PACKAGED, PROJECT } from './place.ts'
 
 /** Of the author's own project where this is the installed package: only these kinds of release need it. */
-async function loadEsbuild(folder: string): Promise<typeof Esbuild> {
+export type { BuildOptions, Plugin }
+
+export async function loadEsbuild(folder: string): Promise<typeof Esbuild> {
   if (!IS_PACKAGED) return await import('esbuild')
   try {
     return createRequire(join(folder, 'package.json'))('esbuild') as typeof Esbuild

@@ -10,7 +10,7 @@ import type { ArchiveFile } from './archive.ts'
 import type { Project } from './project.ts'
 
 /** never, in no folder: a developer's own */
-const NEVER = ['.git', '.hg', '.svn', '.DS_Store', '.npmrc', '.yarnrc', '.cache', '.idea', '.vscode', '.env']
+const NEVER = ['.git', '.hg', '.svn', '.DS_Store', '.npmrc', '.yarnrc', '.cache', '.idea', '.vscode', '.env', '.baton']
 /** of node_modules: what installers leave for themselves */
 const NOT_OF_PACKAGES = ['.bin', '.cache', '.package-lock.json', '.modules.yaml', '.yarn-state.yml', '.yarn-integrity']
 

@@ -4,7 +4,8 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import { mkdir, writeFile } from 'node:fs/promises'
+import { constants, copyFile, mkdir, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -13,15 +14,23 @@ import { statusOf } from '../lib/http.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { provideNode } from './node.ts'
 import type { Project } from './project.ts'
+import { temporaryDirectory } from './temporary.ts'
 
 const START_MS = 60_000
 const STOP_MS = 10_000
 const SAID_MAX_CHARS = 2000
 
 /** What a person reads. Throws BatonError verify_failed with what the application said. */
-export async function tryOut(project: Project, executable: string, work: string): Promise<string> {
-  const [state, config] = [join(work, 'state'), join(work, 'config.json')]
-  await mkdir(state, { recursive: true })
+export async function tryOut(project: Project, built: string): Promise<string> {
+  // not below the project: a package that was forgotten would be found in its node_modules
+  await using work = await temporaryDirectory(join(tmpdir(), 'baton-build'))
+  const [executable, state, config] = ['service', 'state', 'config.json'].map((name) => join(work.path, name)) as [
+    string,
+    string,
+    string,
+  ]
+  await copyFile(built, executable, constants.COPYFILE_FICLONE)
+  await mkdir(state)
   const port = await freePort()
   const password = randomBytes(16).toString('hex')
   const settings = { dashboard: { password }, listen: { host: '127.0.0.1', port }, stateDirectory: state }

@@ -1,0 +1,353 @@
+#!/usr/bin/env node
+// The command `baton` of an author: init, dev, build, publish, image, deploy, doctor. This file reads the arguments and says what
+// happened; the work is in build/. Must hold: it starts on every Node that the package supports; what needs Node 26 is run by one.
+
+import { spawn } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
+import { dirname, join, resolve } from 'node:path'
+import { createInterface } from 'node:readline/promises'
+import { fileURLToPath } from 'node:url'
+import { asBatonError, BatonError, isTag, MEANINGS, reasonOf } from '../agent/words.ts'
+import { detect } from './build/detect.ts'
+import { formatPatch, type InitPlan, patched, planInit } from './build/init.ts'
+import { COMPRESSIONS } from './build/pack.ts'
+import { IS_PACKAGED } from './build/place.ts'
+import { isRightMajor, NODE_MAJOR, provideNode } from './build/node.ts'
+import { type Project, readProject, RELEASES_FOLDER } from './build/project.ts'
+import { removeTemporaries } from './build/temporary.ts'
+import { asksForHelp, type Command, type Flags, OUTPUT_FLAGS, parseFlags, SCRIPT_FLAGS, usageOf } from './lib/flags.ts'
+import { createProgress, formatBytes } from './lib/progress.ts'
+
+type Values = Record<string, unknown>
+
+interface Word extends Command {
+  /** run by Node 26 */
+  heavy: boolean
+  act(values: Values): Promise<void>
+}
+
+const FOLDER = {
+  folder: { type: 'string', valueHint: 'dir', default: '.', description: 'the application' },
+} as const satisfies Flags
+const TAG = { tag: { type: 'string', valueHint: 'vX.Y.Z', description: 'the release' } } as const satisfies Flags
+const OUT = {
+  out: { type: 'string', valueHint: 'dir', description: `where release folders are (${RELEASES_FOLDER}/)` },
+} as const satisfies Flags
+
+const BUILD = {
+  ...FOLDER,
+  ...TAG,
+  ...OUT,
+  kind: {
+    type: 'string',
+    valueHint: 'kind',
+    description: 'app, bundle or script, instead of what the configuration says',
+  },
+  feed: { type: 'string', valueHint: 'feed', description: 'where installs look for the next release' },
+  notes: { type: 'string', valueHint: 'text|file', description: 'release notes' },
+  compress: { type: 'string', valueHint: 'effort', default: 'normal', description: COMPRESSIONS.join(', ') },
+  make: { type: 'boolean', default: true, description: 'run `build` first', negativeDescription: 'do not run `build`' },
+  check: { type: 'boolean', default: true, description: 'start it once', negativeDescription: 'do not start it' },
+  force: { type: 'boolean', default: false, description: 'replace a different release of the same tag' },
+  ...SCRIPT_FLAGS,
+} as const satisfies Flags
+
+const YES = { yes: { type: 'boolean', alias: 'y', default: false, description: 'do not ask' } } as const satisfies Flags
+
+const WORDS: readonly Word[] = [
+  {
+    name: 'init',
+    description: 'look at the application, write its configuration and the one line that embeds the agent',
+    args: { ...FOLDER, ...YES, ...SCRIPT_FLAGS },
+    heavy: false,
+    act: init,
+  },
+  {
+    name: 'dev',
+    description: 'run the application from source, managed, and switch it to every `baton publish --dev`',
+    args: {
+      ...FOLDER,
+      port: { type: 'string', valueHint: 'port', default: '8080', description: 'where it listens' },
+      ...OUTPUT_FLAGS,
+    },
+    heavy: true,
+    act: async (values) => (await import('./build/dev.ts')).dev(await projectOf(values), Number(values['port'])),
+  },
+  { name: 'build', description: 'make a release', args: BUILD, heavy: true, act: build },
+  {
+    name: 'publish',
+    description: 'bring a release to where installs find it',
+    args: {
+      ...FOLDER,
+      ...TAG,
+      ...OUT,
+      to: { type: 'string', valueHint: 'target', description: '/folder, user@host:/folder or github:owner/name' },
+      dev: { type: 'boolean', default: false, description: 'build from source and switch what `baton dev` runs' },
+      ...OUTPUT_FLAGS,
+    },
+    heavy: true,
+    act: publish,
+  },
+  {
+    name: 'doctor',
+    description: 'say what would fail, before it does',
+    args: { ...FOLDER, ...OUTPUT_FLAGS },
+    heavy: true,
+    act: async (values) => {
+      const { examine } = await import('./build/examine.ts')
+      const findings = await examine(folderOf(values))
+      if (values['json'] === true) print({ findings })
+      else
+        for (const { level, message, hint } of findings)
+          say(`${level.padEnd(5)} ${message}${hint === null ? '' : `\n      ${hint}`}`)
+      if (findings.some(({ level }) => level === 'bad')) process.exitCode = 7
+    },
+  },
+]
+
+/** Scripts of their own, with their own flags. */
+const SCRIPTS: Record<
+  string,
+  { description: string; file(argv: readonly string[]): { name: string; rest: readonly string[] } }
+> = {
+  image: {
+    description: 'make and push the container image of a release',
+    file: (argv) => ({ name: 'image', rest: argv }),
+  },
+  deploy: {
+    description: 'deploy a release: `deploy systemd …`, `deploy container …`, `deploy fleet …`',
+    file([where = '', ...rest]) {
+      if (['systemd', 'container', 'fleet'].includes(where)) return { name: `deploy-${where}`, rest }
+      throw new BatonError(
+        'invalid_request',
+        `expected systemd, container or fleet after \`deploy\`, got ${JSON.stringify(where)}`,
+      )
+    },
+  },
+  trust: { description: 'sign what is published', file: (argv) => ({ name: 'trust', rest: argv }) },
+}
+
+const TREE: Command = {
+  name: 'baton',
+  description: 'makes a Node service that updates itself while it serves',
+  args: {},
+}
+
+async function main(argv: readonly string[]): Promise<number> {
+  const [first = '', ...rest] = argv
+  try {
+    const script = Object.hasOwn(SCRIPTS, first) ? SCRIPTS[first] : undefined
+    if (script !== undefined) {
+      const { name, rest: own } = script.file(rest)
+      return await runScript(name, own)
+    }
+    const word = WORDS.find(({ name }) => name === first)
+    if (first === '' || first === 'help' || asksForHelp(argv)) {
+      const others = Object.entries(SCRIPTS).map(([name, { description }]) => ({ name, description, args: {} }))
+      process.stdout.write(
+        await (word === undefined ? usageOf(TREE, undefined, [...WORDS, ...others]) : usageOf(word, TREE)),
+      )
+      return first === '' ? 2 : 0
+    }
+    if (word === undefined) {
+      const known = [...WORDS.map(({ name }) => name), ...Object.keys(SCRIPTS)].join(', ')
+      throw new BatonError(
+        'invalid_request',
+        `expected a command (${known}), got ${JSON.stringify(first.slice(0, 40))}`,
+      )
+    }
+    const values = parseFlags(rest, word) as Values
+    if (word.heavy && !isRightMajor()) return await runUnderNode(fileURLToPath(import.meta.url), argv)
+    await word.act(values)
+    return Number(process.exitCode ?? 0)
+  } catch (cause) {
+    return failed(cause, argv.includes('--json'))
+  }
+}
+
+async function init(values: Values): Promise<void> {
+  const folder = folderOf(values)
+  if (!existsSync(join(folder, 'package.json')))
+    throw new BatonError('invalid_request', `expected package.json in ${folder}, found none`, {
+      hint: '`npm init` makes one',
+    })
+  const found = detect(folder)
+  const whole = planInit(found)
+  const plan: InitPlan = { ...whole, files: whole.files.filter(({ path }) => !existsSync(join(folder, path))) }
+  const source = plan.patch === null ? null : await readFile(join(folder, plan.patch.path), 'utf8')
+  const embedded = plan.patch === null || source === null ? null : patched(source, plan.patch)
+  if (values['json'] === true)
+    print({ found, files: plan.files, patch: embedded === null ? null : plan.patch, notes: plan.notes })
+  else show(found, plan, embedded !== null)
+  if (plan.files.length === 0 && embedded === null) return say('nothing to do: it is set up already')
+  if (values['dry-run'] === true) return
+  if (values['yes'] !== true && !(await agreed('write this?'))) return
+  for (const { path, content } of plan.files) {
+    await mkdir(dirname(join(folder, path)), { recursive: true })
+    await writeFile(join(folder, path), content, { flag: 'wx' })
+  }
+  if (plan.patch !== null && embedded !== null) await writeFile(join(folder, plan.patch.path), embedded)
+  say(`\nnext: npx baton build --tag v0.1.0`)
+}
+
+function show(found: ReturnType<typeof detect>, plan: InitPlan, isNew: boolean): void {
+  const of = (text: string | null) => text ?? 'not found'
+  say(`${found.service}: ${found.framework}${found.typescript ? ', TypeScript' : ''}, ${found.packageManager}`)
+  say(`  entry ${of(found.entry)} · health ${of(found.healthPath)} · database ${of(found.database)}\n`)
+  for (const { path, content } of plan.files)
+    say(
+      `+ ${path}\n${content
+        .split('\n')
+        .slice(0, 12)
+        .map((line) => `  ${line}`)
+        .join('\n')
+        .trimEnd()}`,
+    )
+  if (plan.patch !== null && isNew) say(`\n${formatPatch(plan.patch)}`)
+  for (const note of plan.notes) say(`note: ${note}`)
+}
+
+async function build(values: Values): Promise<void> {
+  const project = await projectOf(values)
+  const kind = values['kind']
+  if (kind !== undefined && kind !== 'app' && kind !== 'bundle' && kind !== 'script')
+    throw new BatonError('invalid_request', `expected app, bundle or script in --kind, got ${JSON.stringify(kind)}`)
+  const { publicationTime, readNotes } = await import('./build/publication.ts')
+  const effort = COMPRESSIONS.find((one) => one === values['compress'])
+  if (effort === undefined)
+    throw new BatonError(
+      'invalid_request',
+      `expected ${COMPRESSIONS.join(', ')} in --compress, got ${JSON.stringify(values['compress'])}`,
+    )
+  const options = {
+    project: { ...project, kind: kind ?? project.kind },
+    tag: tagOf(values),
+    out: outOf(values, project),
+    feed: typeof values['feed'] === 'string' ? values['feed'] : (project.feed ?? folderFeed(project)),
+    notes: await readNotes(typeof values['notes'] === 'string' ? values['notes'] : ''),
+    effort,
+    publishedAt: await publicationTime(project.folder, process.env),
+    force: values['force'] === true,
+    make: values['make'] === true,
+    check: values['check'] === true,
+  }
+  if (values['dry-run'] === true) return print(options)
+  const { buildApplication } = await import('./build/application.ts')
+  const progress = createProgress({ quiet: values['quiet'] === true || values['json'] === true })
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    process.once(signal, () => {
+      removeTemporaries()
+      process.exit(signal === 'SIGINT' ? 130 : 143)
+    })
+  }
+  try {
+    const release = await buildApplication({ ...options, progress })
+    if (values['json'] === true) return print(release)
+    for (const { name, sizeBytes } of release.files) say(`  ${name.padEnd(32)} ${formatBytes(sizeBytes).padStart(9)}`)
+    say(`\nnext: npx baton publish --tag ${release.tag} --to <folder, user@host:/folder or github:owner/name>`)
+  } catch (error) {
+    progress.end('failed')
+    throw error
+  }
+}
+
+/** An author who publishes into a folder of this host has named the feed by that. */
+function folderFeed({ publish }: Project): string | null {
+  return publish !== null && (publish.startsWith('/') || publish.startsWith('github:')) ? publish : null
+}
+
+async function publish(values: Values): Promise<void> {
+  const project = await projectOf(values)
+  if (values['dev'] === true) return await (await import('./build/dev.ts')).publishDev(project)
+  const to = typeof values['to'] === 'string' ? values['to'] : project.publish
+  if (to === null)
+    throw new BatonError('invalid_request', 'expected a target in --to, or `publish` in baton.config.json')
+  const { send } = await import('./build/send.ts')
+  const progress = createProgress({ quiet: values['quiet'] === true || values['json'] === true })
+  try {
+    const target = /^(\/|github:|[^/]+:)/.test(to) ? to : resolve(project.folder, to)
+    const where = await send({
+      from: outOf(values, project),
+      tag: tagOf(values),
+      service: project.service,
+      to: target,
+      progress,
+    })
+    if (values['json'] === true) print({ tag: tagOf(values), where })
+  } catch (error) {
+    progress.end('failed')
+    throw error
+  }
+}
+
+// ---- parts
+
+function folderOf(values: Values): string {
+  const { folder } = values
+  return resolve(typeof folder === 'string' ? folder : '.')
+}
+
+async function projectOf(values: Values): Promise<Project> {
+  return await readProject(folderOf(values))
+}
+
+function outOf(values: Values, project: Project): string {
+  return typeof values['out'] === 'string' ? resolve(values['out']) : join(project.folder, RELEASES_FOLDER)
+}
+
+function tagOf(values: Values): string {
+  const tag = values['tag']
+  if (isTag(tag)) return tag
+  throw new BatonError(
+    'invalid_request',
+    `expected a tag of the form vX.Y.Z in --tag, got ${JSON.stringify(tag ?? null)}`,
+  )
+}
+
+async function agreed(question: string): Promise<boolean> {
+  if (!process.stdin.isTTY) throw new BatonError('refused', 'there is nobody to ask', { hint: '`--yes` asks nothing' })
+  const lines = createInterface({ input: process.stdin, output: process.stderr })
+  const answer = await lines.question(`\n${question} [Y/n] `)
+  lines.close()
+  return /^(y|yes)?$/i.test(answer.trim())
+}
+
+/** A script of ours that reads its own arguments, beside this file. */
+async function runScript(name: string, argv: readonly string[]): Promise<number> {
+  const file = fileURLToPath(new URL(IS_PACKAGED ? `./${name}.js` : `./${name}.ts`, import.meta.url))
+  if (!existsSync(file)) throw new BatonError('unsupported_host', `\`${name}\` is not part of this package`)
+  return await runUnderNode(file, argv)
+}
+
+async function runUnderNode(file: string, argv: readonly string[]): Promise<number> {
+  const node = isRightMajor() ? process.execPath : await provideNode()
+  const loader = file.endsWith('.ts') ? ['--import', 'tsx'] : []
+  const child = spawn(node, ['--disable-warning=ExperimentalWarning', ...loader, file, ...argv], { stdio: 'inherit' })
+  return await new Promise((done, fail) => {
+    child.once('error', (cause) =>
+      fail(new BatonError('unsupported_host', `running Node ${NODE_MAJOR}: ${cause.message}`, { cause })),
+    )
+    child.once('exit', (code) => done(code ?? 1))
+  })
+}
+
+function failed(cause: unknown, json: boolean): number {
+  const error = asBatonError(cause, 'unexpected', 'baton')
+  const why = error.cause === undefined || error.cause === cause ? '' : `: ${reasonOf(error.cause)}`
+  const message = `${error.message}${error.message.endsWith(why) ? '' : why}`
+  const { exit } = MEANINGS[error.code]
+  if (json) print({ event: 'error', code: error.code, message, hint: error.hint, exit })
+  else process.stderr.write(`error: ${message}\n${error.hint === null ? '' : `hint: ${error.hint}\n`}`)
+  return exit
+}
+
+function say(line: string): void {
+  process.stderr.write(`${line}\n`)
+}
+
+function print(value: unknown): void {
+  process.stdout.write(`${JSON.stringify(value)}\n`)
+}
+
+process.exitCode = await main(process.argv.slice(2))

@@ -1,0 +1,153 @@
+// Looks at an application and guesses what `baton.config.json` has to say. Reads, and changes nothing.
+// Must hold: what could not be found out is null, and asked for or said; nothing is made up.
+
+import { existsSync, readFileSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { serviceName } from '../../agent/words.ts'
+
+export type Framework = 'next' | 'nest' | 'fastify' | 'express' | 'hono' | 'http'
+
+export interface Found {
+  service: string
+  framework: Framework
+  packageManager: 'npm' | 'pnpm' | 'yarn' | 'bun'
+  typescript: boolean
+  isModule: boolean
+  /** what runs, from the folder; null where it was not found */
+  entry: string | null
+  /** where the line of embedding goes: the entry, or the source that it is compiled from; null where there is none to edit */
+  source: string | null
+  /** packages with compiled addons */
+  natives: string[]
+  healthPath: string | null
+  database: string | null
+  /** script of package.json that makes what runs */
+  build: string | null
+  /** `owner/name` of the git remote */
+  github: string | null
+}
+
+interface Manifest {
+  name?: string
+  type?: string
+  main?: string
+  scripts?: Record<string, string>
+  dependencies?: Record<string, string>
+  devDependencies?: Record<string, string>
+}
+
+const SOURCE_MAX_BYTES = 1024 * 1024
+const USUAL = ['server', 'app', 'index', 'main'].flatMap((name) =>
+  ['', 'src/', 'dist/'].flatMap((folder) =>
+    ['.js', '.mjs', '.cjs', '.ts', '.mts'].map((end) => `${folder}${name}${end}`),
+  ),
+)
+
+export function detect(folder: string): Found {
+  const manifest = readJson(join(folder, 'package.json')) as Manifest
+  const packages = { ...manifest.devDependencies, ...manifest.dependencies }
+  const framework = frameworkOf(Object.keys(packages))
+  const typescript = existsSync(join(folder, 'tsconfig.json'))
+  const entry = framework === 'next' ? 'baton.server.cjs' : entryOf(folder, manifest, framework)
+  const source = framework === 'next' || entry === null ? null : sourceOf(folder, entry)
+  const texts = source === null ? '' : textsBeside(folder, source)
+  return {
+    service: serviceName(manifest.name ?? 'service'),
+    framework,
+    packageManager: managerOf(folder),
+    typescript,
+    isModule: manifest.type === 'module',
+    entry,
+    source,
+    natives: nativesOf(folder, Object.keys(manifest.dependencies ?? {})),
+    healthPath:
+      /['"`](\/(?:api\/)?(?:healthz?|livez|readyz|health-?check|_health|up|ping))['"`]/.exec(texts)?.[1] ?? null,
+    database: /['"`/]([\w-]+\.(?:db|sqlite3?))['"`]/.exec(texts)?.[1] ?? null,
+    build: buildOf(folder, manifest, framework, entry),
+    github: githubOf(folder),
+  }
+}
+
+function frameworkOf(packages: string[]): Framework {
+  const has = (name: string) => packages.includes(name)
+  if (has('next')) return 'next'
+  if (has('@nestjs/core')) return 'nest'
+  if (has('fastify')) return 'fastify'
+  if (has('hono')) return 'hono'
+  return has('express') ? 'express' : 'http'
+}
+
+/** What `npm start` runs, else `main`, else a usual name. */
+function entryOf(folder: string, { scripts = {}, main }: Manifest, framework: Framework): string | null {
+  if (framework === 'nest') return 'dist/main.js'
+  const commands = [scripts['start:prod'], scripts['start']].filter((one) => one !== undefined)
+  for (const command of commands) {
+    const named = /\bnode\s+(?:--?[\w=./-]+\s+)*((?:\.\/)?[\w./@-]+)/.exec(command)?.[1]?.replace(/^\.\//, '')
+    const file = [named, `${named}.js`, `${named}/index.js`].find(
+      (one) => one !== undefined && /\.[cm]?[jt]s$/.test(one),
+    )
+    if (file !== undefined && (existsSync(join(folder, file)) || sourceOf(folder, file) !== null)) return file
+  }
+  if (main !== undefined && existsSync(join(folder, main))) return main.replace(/^\.\//, '')
+  return USUAL.find((path) => existsSync(join(folder, path))) ?? null
+}
+
+/** The file itself, or the TypeScript in src/ that dist/ or build/ is compiled from. */
+function sourceOf(folder: string, entry: string): string | null {
+  const bare = entry.replace(/^(dist|build|out|lib)\//, '').replace(/\.[cm]?js$/, '')
+  const guesses = /^(dist|build|out)\//.test(entry)
+    ? [`src/${bare}.ts`, `src/${bare}.mts`, `${bare}.ts`, `src/${bare}.js`]
+    : [entry]
+  return guesses.find((path) => existsSync(join(folder, path))) ?? null
+}
+
+function buildOf(
+  folder: string,
+  { scripts = {} }: Manifest,
+  framework: Framework,
+  entry: string | null,
+): string | null {
+  if (scripts['build'] === undefined) return framework === 'next' ? 'npx next build' : null
+  const needed = framework === 'next' || framework === 'nest' || (entry !== null && /^(dist|build|out)\//.test(entry))
+  return needed ? `${managerOf(folder)} run build` : null
+}
+
+function managerOf(folder: string): Found['packageManager'] {
+  const locks = { 'pnpm-lock.yaml': 'pnpm', 'yarn.lock': 'yarn', 'bun.lock': 'bun', 'bun.lockb': 'bun' } as const
+  for (const [lock, manager] of Object.entries(locks)) if (existsSync(join(folder, lock))) return manager
+  return 'npm'
+}
+
+function nativesOf(folder: string, names: string[]): string[] {
+  const marks = ['binding.gyp', 'prebuilds', 'build/Release']
+  return names.filter((name) => marks.some((mark) => existsSync(join(folder, 'node_modules', name, mark))))
+}
+
+function githubOf(folder: string): string | null {
+  const config = readText(join(folder, '.git', 'config'))
+  return /url\s*=\s*\S*github\.com[:/]([\w.-]+\/[\w.-]+?)(?:\.git)?\s*$/m.exec(config)?.[1] ?? null
+}
+
+/** The source and its neighbours: routes often have files of their own. */
+function textsBeside(folder: string, source: string): string {
+  const directory = source.includes('/') ? source.slice(0, source.lastIndexOf('/')) : '.'
+  const names = readdirSync(join(folder, directory), { recursive: directory !== '.', encoding: 'utf8' })
+  const files = names.filter((name) => /\.[cm]?[jt]s$/.test(name) && !name.includes('node_modules')).slice(0, 200)
+  return [readText(join(folder, source)), ...files.map((name) => readText(join(folder, directory, name)))].join('\n')
+}
+
+function readText(path: string): string {
+  try {
+    return readFileSync(path, 'utf8').slice(0, SOURCE_MAX_BYTES)
+  } catch {
+    return ''
+  }
+}
+
+function readJson(path: string): unknown {
+  try {
+    return JSON.parse(readText(path)) as unknown
+  } catch {
+    return {}
+  }
+}

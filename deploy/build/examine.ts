@@ -1,0 +1,95 @@
+// `baton doctor`: what would make a build or a release fail, looked at one by one. Changes nothing.
+
+import { existsSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { BatonError, reasonOf } from '../../agent/words.ts'
+import { findProgram } from '../lib/shell.ts'
+import { detect } from './detect.ts'
+import { filesOf } from './files.ts'
+import { PACKAGE } from './init.ts'
+import { provideNode } from './node.ts'
+import { type Project, readProject } from './project.ts'
+import { commitOf } from './publication.ts'
+
+export interface AuthorFinding {
+  check: string
+  level: 'good' | 'warn' | 'bad'
+  message: string
+  hint: string | null
+}
+
+type Check = (project: Project) => Promise<[AuthorFinding['level'], string, string?]>
+
+const CHECKS: Record<string, Check> = {
+  node: async () => ['good', `Node 26 for the executable: ${await provideNode()}`],
+  async files(project) {
+    if (project.kind !== 'app') return ['good', `kind ${project.kind} packs ${project.entry}`]
+    const files = await filesOf(project)
+    const hasEntry = files.some(({ path }) => path === project.entry)
+    return hasEntry
+      ? ['good', `${files.length} files go into the release`]
+      : [
+          'bad',
+          `the entry ${project.entry} is not among the files of the release`,
+          'run `build`, or mend `entry` and `include`',
+        ]
+  },
+  async agent({ folder }) {
+    const { source } = detect(folder)
+    const path = existsSync(join(folder, 'baton.server.cjs')) ? 'baton.server.cjs' : source
+    const text = path === null ? '' : await readFile(join(folder, path), 'utf8')
+    return text.includes(`${PACKAGE}/`)
+      ? ['good', `${path ?? ''} embeds the agent`]
+      : [
+          'warn',
+          'the entry does not import the agent',
+          '`baton init` adds the line; without it the service is installed, but never updates itself',
+        ]
+  },
+  health: async ({ healthPath }) =>
+    healthPath === null
+      ? ['warn', 'no `healthPath`: a release proves that it runs, not that it is well', 'name a route that answers 2xx']
+      : ['good', `health at ${healthPath}`],
+  feed: async ({ feed, publish }) =>
+    feed === null && publish === null
+      ? ['warn', 'no `feed`: installs will not know where to look', 'name a URL, a folder or github:owner/name']
+      : ['good', `installs look at ${feed ?? publish ?? ''}`],
+  async commit({ folder }) {
+    const commit = await commitOf(folder)
+    return commit === null
+      ? ['warn', 'no commit: the release has no date, and cannot be made again byte for byte', '`git init` and commit']
+      : ['good', `commit ${commit.slice(0, 12)}`]
+  },
+  async publish({ publish }) {
+    if (publish === null) return ['good', 'no `publish`: the target is named with --to']
+    const program = publish.startsWith('github:') ? 'gh' : /^[^/]+:/.test(publish) ? 'rsync' : null
+    if (program === null || (await findProgram(program)) !== null) return ['good', `publishes to ${publish}`]
+    return ['bad', `expected \`${program}\` on PATH for ${publish}, found none`, 'install it']
+  },
+}
+
+export async function examine(folder: string): Promise<AuthorFinding[]> {
+  let project: Project
+  try {
+    project = await readProject(folder)
+  } catch (error) {
+    return [findingOf('config', error)]
+  }
+  const findings: AuthorFinding[] = [
+    { check: 'config', level: 'good', message: `${project.service}, kind ${project.kind}`, hint: null },
+  ]
+  for (const [check, look] of Object.entries(CHECKS)) {
+    try {
+      const [level, message, hint = null] = await look(project)
+      findings.push({ check, level, message, hint })
+    } catch (error) {
+      findings.push(findingOf(check, error))
+    }
+  }
+  return findings
+}
+
+function findingOf(check: string, error: unknown): AuthorFinding {
+  return { check, level: 'bad', message: reasonOf(error), hint: error instanceof BatonError ? error.hint : null }
+}

@@ -1,0 +1,137 @@
+// `baton init`: what an application needs to become a service that updates itself, as a plan that is shown before anything is
+// written. Pure: what was found in, files and lines out. Must hold: run again it changes nothing, and no file of the author's is
+// replaced; their entry gets one line.
+
+import type { Found } from './detect.ts'
+
+export interface Written {
+  path: string
+  content: string
+}
+
+/** The one line that goes on top of a source file. */
+export interface Patch {
+  path: string
+  line: string
+}
+
+export interface InitPlan {
+  files: Written[]
+  patch: Patch | null
+  /** what a person has to look at */
+  notes: string[]
+}
+
+export const PACKAGE = 'baton-kit'
+
+export function planInit(found: Found): InitPlan {
+  const notes: string[] = []
+  const files: Written[] = [
+    { path: 'baton.config.json', content: `${JSON.stringify(configOf(found), null, 2)}\n` },
+    { path: '.github/workflows/release.yml', content: workflow(found) },
+  ]
+  if (found.framework === 'next') {
+    files.push({ path: 'baton.server.cjs', content: NEXT_SERVER })
+    notes.push('next.config must say `output: "standalone"`')
+  }
+  if (found.entry === null) notes.push('which file starts the application? say it in `entry` of baton.config.json')
+  if (found.healthPath === null)
+    notes.push('no health route was found: `healthPath` makes a release prove that it is well, not only that it runs')
+  if (found.natives.length > 0)
+    notes.push(`native addons (${found.natives.join(', ')}): build on each platform that you release for`)
+  if (found.github === null)
+    notes.push('`feed` says where installs look for releases: a URL, a folder or github:owner/name')
+  return { files, patch: patchOf(found), notes }
+}
+
+function configOf(found: Found): Record<string, unknown> {
+  const isNext = found.framework === 'next'
+  return {
+    $schema: `./node_modules/${PACKAGE}/config.schema.json`,
+    service: found.service,
+    entry: found.entry ?? 'server.js',
+    ...(found.build === null ? {} : { build: found.build }),
+    ...(isNext
+      ? {
+          include: {
+            '': '.next/standalone',
+            '.next/static': '.next/static',
+            public: 'public',
+            'baton.server.cjs': 'baton.server.cjs',
+            [`node_modules/${PACKAGE}`]: `node_modules/${PACKAGE}`,
+          },
+          environment: {
+            PORT: '{port}',
+            HOSTNAME: '{host}',
+            STATE_DIRECTORY: '{stateDirectory}',
+            NODE_ENV: 'production',
+          },
+        }
+      : {}),
+    ...(found.healthPath === null ? {} : { healthPath: found.healthPath }),
+    ...(found.database === null ? {} : { database: found.database }),
+    ...(found.github === null ? {} : { feed: `github:${found.github}` }),
+  }
+}
+
+function patchOf({ source, isModule }: Found): Patch | null {
+  if (source === null) return null
+  const asImport = isModule || /\.(mjs|ts|mts)$/.test(source)
+  const isModuleFile = asImport && !source.endsWith('.cjs')
+  return { path: source, line: isModuleFile ? `import '${PACKAGE}/auto'` : `require('${PACKAGE}/auto')` }
+}
+
+/** The source with the line as its first statement; null where it is there already. */
+export function patched(text: string, { line }: Patch): string | null {
+  if (new RegExp(String.raw`['"]${PACKAGE}(/\w+)?['"]`).test(text)) return null
+  const head =
+    /^(#!.*\n)?((?:\s*(?:\/\/.*|\/\*[\s\S]*?\*\/)\s*\n)*)(\s*['"]use strict['"];?\s*\n)?/.exec(text)?.[0] ?? ''
+  return `${head}${line}\n${text.slice(head.length)}`
+}
+
+/** What a person is shown. */
+export function formatPatch({ path, line }: Patch): string {
+  return `--- ${path}\n+++ ${path}\n+${line}\n`
+}
+
+/** Next.js listens by itself, in a server of its own; it only has to find the agent there. */
+const NEXT_SERVER = `// Starts the standalone server of Next.js with the agent in front of it.
+require('${PACKAGE}/auto')
+require('./server.js')
+`
+
+const WORKFLOW_INSTALL = {
+  npm: 'npm ci',
+  pnpm: 'corepack enable && pnpm install --frozen-lockfile',
+  yarn: 'corepack enable && yarn install --immutable',
+  bun: 'bun install --frozen-lockfile',
+} as const satisfies Record<Found['packageManager'], string>
+
+function workflow({ packageManager }: Found): string {
+  return `# Publishes a release from a tag \`vX.Y.Z\`: a draft until every asset is there, so no service ever sees half of one.
+name: release
+
+on:
+  push:
+    tags: ['v[0-9]+.[0-9]+.[0-9]+']
+
+permissions: {}
+
+jobs:
+  release:
+    runs-on: ubuntu-22.04 # an old glibc runs on newer ones, not the other way round
+    permissions:
+      contents: write # the release
+    timeout-minutes: 30
+    env:
+      GH_TOKEN: \${{ github.token }}
+      TAG: \${{ github.ref_name }}
+    steps:
+      - uses: actions/checkout@11bd71901bbe5b1630ceea73d27597364c9af683 # v4.2.2
+        with:
+          persist-credentials: false
+      - run: ${WORKFLOW_INSTALL[packageManager]}
+      - run: npx baton build --tag "$TAG" --compress best
+      - run: npx baton publish --tag "$TAG" --to "github:$GITHUB_REPOSITORY"
+`
+}

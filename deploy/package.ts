@@ -1,0 +1,151 @@
+// Makes what `npm pack` packs: lib/ with compiled ES modules and CommonJS, their types, the command, and the scripts that travel
+// in every release. Run by `prepack`. Must hold: nothing in it imports a package, and everything loads on Node 20: what that has
+// not got of Node's own modules is `undefined` there, and is missed only where it is used.
+
+import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { readAssets } from '../agent/install.ts'
+import { bundleOurScript } from './build/application.ts'
+import { type BuildOptions, loadEsbuild, type Plugin } from './build/bundle.ts'
+import { nodePackages } from './build/node.ts'
+import { PROJECT } from './build/place.ts'
+import { run } from './lib/shell.ts'
+
+const LIB = join(PROJECT, 'lib')
+const PUBLIC = {
+  index: 'agent/index.ts',
+  release: 'agent/adapters/release.ts',
+  auto: 'agent/adapters/auto.ts',
+  express: 'agent/adapters/express.ts',
+  fastify: 'agent/adapters/fastify.ts',
+  hono: 'agent/adapters/hono.ts',
+}
+const COMMANDS = {
+  baton: 'deploy/baton.ts',
+  image: 'deploy/image.ts',
+  trust: 'deploy/trust.ts',
+  'deploy-systemd': 'deploy/deploy-systemd.ts',
+  'deploy-container': 'deploy/deploy-container.ts',
+}
+
+/** A named import of what an older Node has not got would fail before the first line; a member of the module is undefined. */
+const builtins: Plugin = {
+  name: 'builtins',
+  setup(bundling) {
+    bundling.onResolve({ filter: /^node:/ }, ({ path }) => ({ path, namespace: 'builtin' }))
+    bundling.onLoad({ filter: /./, namespace: 'builtin' }, ({ path }) => ({
+      contents: `module.exports = process.getBuiltinModule(${JSON.stringify(path)}) ?? {}`,
+      loader: 'js',
+    }))
+  },
+}
+
+/** CommonJS is not split by esbuild: the one large part that few need is split off by hand. */
+const undiciApart: Plugin = {
+  name: 'undici-apart',
+  setup(bundling) {
+    bundling.onResolve({ filter: /^undici$/ }, ({ kind }) =>
+      kind === 'entry-point' ? null : { path: './undici.js', external: true },
+    )
+  },
+}
+
+const SHARED: BuildOptions = {
+  bundle: true,
+  platform: 'node',
+  target: 'node20',
+  absWorkingDir: PROJECT,
+  plugins: [builtins],
+  external: ['esbuild'],
+  legalComments: 'eof',
+  logLevel: 'warning',
+  define: {
+    __BATON_WEB__: JSON.stringify(JSON.stringify(readAssets())),
+    __BATON_PACKAGED__: 'true',
+    __BATON_NODES__: JSON.stringify(nodePackages()),
+  },
+}
+
+const { build } = await loadEsbuild(PROJECT)
+await rm(LIB, { recursive: true, force: true })
+await build({
+  ...SHARED,
+  entryPoints: entries({ ...PUBLIC, ...COMMANDS }),
+  outdir: join(LIB, 'esm'),
+  format: 'esm',
+  splitting: true,
+  chunkNames: 'part-[hash]',
+  banner: {
+    js: "import { createRequire as __createRequire } from 'node:module'; const require = __createRequire(import.meta.url);",
+  },
+})
+await build({
+  ...SHARED,
+  entryPoints: entries(PUBLIC),
+  outdir: join(LIB, 'cjs'),
+  format: 'cjs',
+  plugins: [undiciApart, builtins],
+  define: {
+    ...SHARED.define,
+    'import.meta.url': '__filename',
+    'import.meta.dirname': '__dirname',
+    'import.meta.main': 'false',
+  },
+})
+await build({ ...SHARED, entryPoints: ['undici'], outfile: join(LIB, 'cjs', 'undici.js'), format: 'cjs' })
+await writeFile(join(LIB, 'cjs', 'package.json'), '{ "type": "commonjs" }\n')
+
+// what travels in releases
+await mkdir(join(LIB, 'first'), { recursive: true })
+for (const name of ['app', 'operator'] as const)
+  await writeFile(join(LIB, 'first', `${name}.cjs`), await bundleOurScript(name))
+await build({
+  ...SHARED,
+  plugins: [],
+  entryPoints: { bundle: 'deploy/build/first/bundle.ts' },
+  outdir: join(LIB, 'first'),
+  format: 'esm',
+  target: 'node26',
+})
+
+await writeTypes()
+
+function entries(names: Record<string, string>): { in: string; out: string }[] {
+  return Object.entries(names).map(([out, path]) => ({ in: path, out }))
+}
+
+/** One tree of declarations, twice: a file's own folder says whether it is a module. */
+async function writeTypes(): Promise<void> {
+  const config = join(PROJECT, '.cache', 'types.tsconfig.json')
+  await mkdir(join(PROJECT, '.cache'), { recursive: true })
+  await writeFile(
+    config,
+    JSON.stringify({
+      extends: '../tsconfig.json',
+      compilerOptions: {
+        noEmit: false,
+        declaration: true,
+        emitDeclarationOnly: true,
+        outDir: join(LIB, 'types'),
+        rootDir: PROJECT,
+      },
+      include: [],
+      files: Object.values(PUBLIC).map((path) => join(PROJECT, path)),
+    }),
+  )
+  await run([join(PROJECT, 'node_modules', '.bin', 'tsc'), '-p', config])
+  const types = join(LIB, 'types', 'agent')
+  for (const path of await readdir(types, { recursive: true })) {
+    if (!path.endsWith('.d.ts')) continue
+    const text = await readFile(join(types, path), 'utf8')
+    await writeFile(join(types, path), text.replaceAll(/(from\s+|import\()(['"])(\.[^'"]+)\.ts\2/g, '$1$2$3.js$2'))
+  }
+  for (const format of ['esm', 'cjs']) {
+    await cp(types, join(LIB, format, 'types'), { recursive: true })
+    for (const [name, path] of Object.entries(PUBLIC)) {
+      const from = `./types/${path.replace(/^agent\//, '').replace(/\.ts$/, '.js')}`
+      await writeFile(join(LIB, format, `${name}.d.ts`), `export * from '${from}'\n`)
+    }
+  }
+  await rm(join(LIB, 'types'), { recursive: true })
+}

@@ -1,0 +1,85 @@
+// `npm run pack:check`: the package as it is packed, judged by publint and are-the-types-wrong, and imported on the Node that runs
+// npm and on Node 26, as a module and by require. Must hold: what is judged is the packed file, never the folder.
+
+import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/core'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { publint } from 'publint'
+import { formatMessage } from 'publint/utils'
+import { provideNode } from '../../deploy/build/node.ts'
+import { PROJECT } from '../../deploy/build/place.ts'
+import { run } from '../../deploy/lib/shell.ts'
+
+export interface PackReport {
+  file: string
+  sizeBytes: number
+  /** each a sentence; empty where the package is good */
+  faults: string[]
+  /** `<version of Node> <import|require> <name>`, of everything that was imported */
+  imported: string[]
+}
+
+/** Packs into `folder`. */
+export async function packInto(folder: string): Promise<string> {
+  await run(['npm', 'run', '--silent', 'prepack'], { cwd: PROJECT })
+  const { stdout } = await run(['npm', 'pack', '--silent', '--pack-destination', folder], { cwd: PROJECT })
+  return join(folder, stdout.trim().split('\n').at(-1) ?? '')
+}
+
+export async function checkPack(folder: string): Promise<PackReport> {
+  const file = await packInto(folder)
+  const packed = await readFile(file)
+  const faults: string[] = []
+  const { messages, pkg } = await publint({ pack: { tarball: new Uint8Array(packed).buffer }, strict: true })
+  for (const message of messages) faults.push(`publint: ${formatMessage(message, pkg) ?? message.code}`)
+  const analysis = await checkPackage(createPackageFromTarballData(new Uint8Array(packed)))
+  if (!analysis.types) faults.push('are-the-types-wrong: the package has no types')
+  else {
+    // the command resolves names as Node does; `node10` has no `exports`, and no Node that is supported is one
+    for (const problem of analysis.problems) {
+      const node10 = 'resolutionKind' in problem && problem.resolutionKind === 'node10'
+      if (!node10) faults.push(`are-the-types-wrong: ${JSON.stringify(problem).slice(0, 300)}`)
+    }
+  }
+  const imported = await importAll(file, join(folder, 'app'), faults)
+  return { file, sizeBytes: packed.length, faults, imported }
+}
+
+async function importAll(file: string, folder: string, faults: string[]): Promise<string[]> {
+  await run(['mkdir', '-p', folder])
+  await writeFile(join(folder, 'package.json'), '{ "name": "app", "private": true }\n')
+  await run(['npm', 'install', '--no-audit', '--no-fund', '--offline', file], { cwd: folder })
+  const { exports } = JSON.parse(await readFile(join(PROJECT, 'package.json'), 'utf8')) as { exports: object }
+  const names = Object.keys(exports).filter((name) => !name.endsWith('.json'))
+  const host = (await run(['sh', '-c', 'command -v node'])).stdout.trim()
+  const imported: string[] = []
+  for (const node of [host, await provideNode()]) {
+    const version = (await run([node, '--version'])).stdout.trim()
+    for (const name of names.map((one) => one.replace(/^\./, 'baton-kit'))) {
+      const forms = { import: `await import('${name}')`, require: `require('${name}')` }
+      for (const [form, text] of Object.entries(forms)) {
+        const program = form === 'import' ? ['--input-type=module', '-e', text] : ['-e', text]
+        const { exitCode, stderr } = await run([node, ...program], { cwd: folder, allowFailure: true })
+        if (exitCode === 0) imported.push(`${version} ${form} ${name}`)
+        else faults.push(`${version}: ${text} ended with ${exitCode}: ${stderr.slice(0, 500)}`)
+      }
+    }
+  }
+  return imported
+}
+
+if (import.meta.main) {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-pack-'))
+  try {
+    const { faults, imported, sizeBytes } = await checkPack(folder)
+    for (const line of imported) process.stdout.write(`good ${line}\n`)
+    for (const fault of faults) process.stdout.write(`bad  ${fault}\n`)
+    process.stdout.write(
+      `${(sizeBytes / 1e6).toFixed(1)} MB packed, ${imported.length} imports, ${faults.length} faults\n`,
+    )
+    process.exitCode = faults.length === 0 ? 0 : 1
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
+}
