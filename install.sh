@@ -7,7 +7,9 @@
 #   curl -fsSL https://…/install.sh | sh                      install (asks on the terminal; -y does not ask)
 #   install.sh [install] [--release TAG|latest] [--feed FEED] [--user|--system] [--prefix DIR] [--state-dir DIR]
 #              [--listen HOST:PORT] [--no-service] [--no-start] [-n|--dry-run] [--json] [-y] [-q] [-v]
-#   install.sh upgrade | rollback [TAG] | status | uninstall | doctor | start | stop
+#   install.sh upgrade | rollback [TAG] | cancel | status | check | uninstall | doctor | start | stop
+#
+# As root it runs and believes nothing that anybody but root can change.
 #
 # FEED: https://host/path/ · http://127.0.0.1:PORT/path/ (plain http to this host only) · /folder · github:OWNER/NAME
 # Exit: 0 done or nothing to do · 1 unexpected · 2 usage · 3 unsupported host · 4 network or release not found ·
@@ -42,14 +44,14 @@ main() {
     *)
       # every other command belongs to an install that is there; only doctor has something to say before there is one
       if find_installed; then exec "$installed" "$@"; fi
-      [ "$command" = doctor ] ||
-        die 7 "expected an install of $service on this host, found none" "run \`install.sh\` to install it"
+      [ "$command" = doctor ] || no_install
       ;;
   esac
   detect_host
-  [ -n "$feed" ] || build_from_clone
+  choose_feed
   [ -n "$feed" ] || die 2 "expected a feed, got none" "name one with \`--feed\`, or run the install.sh of a release"
   check_feed
+  check_target
   make_scratch
   resolve_tag
   say "$service $tag for $os $arch from $feed"
@@ -62,7 +64,7 @@ main() {
 
 usage() {
   cat <<'TEXT'
-install.sh [install|upgrade|rollback [TAG]|status|uninstall|doctor|start|stop] [flags]
+install.sh [install|upgrade|rollback [TAG]|cancel|status|check|uninstall|doctor|start|stop] [flags]
 
   --release TAG|latest   what to install (default: the release this script came with, else latest)
   --feed FEED            https://host/path/, http://127.0.0.1:PORT/path/, /folder, github:OWNER/NAME
@@ -73,6 +75,7 @@ install.sh [install|upgrade|rollback [TAG]|status|uninstall|doctor|start|stop] [
   --run-as USER          user of a system service
   --no-service           without systemd
   --no-start             start nothing
+  --health-url URL       must answer 2xx too before a release counts as good
   -n, --dry-run          print the plan, change nothing
   --json                 one JSON object a line
   -y, --yes              do not ask
@@ -98,7 +101,8 @@ read_arguments() {
       --release=*) release=${1#*=} ;;
       --feed=*) feed=${1#*=} ;;
       --prefix=*) prefix=${1#*=} ;;
-      --release | --feed | --prefix | --state-dir | --listen | --run-as | --confirm | --health-timeout | --lock-timeout)
+      --release | --feed | --prefix | --state-dir | --listen | --run-as | --confirm | --health-url | \
+        --health-timeout | --lock-timeout)
         [ $# -ge 2 ] || die 2 "expected a value after $1"
         case $1 in
           --release) release=$2 ;;
@@ -119,41 +123,96 @@ read_arguments() {
   case $command in
     '') command=install ;;
     install | doctor) explicit_command= ;;
-    upgrade | rollback | status | uninstall | start | stop | help) ;;
-    *) die 2 "expected install, upgrade, rollback, status, uninstall, doctor, start or stop, got $command" ;;
+    upgrade | rollback | cancel | status | check | uninstall | start | stop | help) ;;
+    *)
+      die 2 "expected install, upgrade, rollback, cancel, status, check, uninstall, doctor, start or stop, got $command"
+      ;;
   esac
   release=${release:-${BATON_TAG:-latest}}
   [ "$release" = latest ] || is_tag "$release" || die 2 "expected a tag of the form vX.Y.Z or latest, got $release"
+}
+
+# The receipt that counts: root's own for the whole host, else the one beside the user's executable. For $place, where the
+# executable is.
+find_receipt() {
+  receipt=
+  place=${prefix:-${HOME:-}/.local/share/$service}
+  if for_host; then
+    place=${prefix:-/opt/$service}
+    receipt=/usr/local/lib/$service/receipt.json
+  elif [ -f "$place/receipt.json" ]; then
+    receipt=$place/receipt.json
+  elif [ "$scope" != user ]; then
+    receipt=/usr/local/lib/$service/receipt.json
+  fi
+  [ -n "$receipt" ] && [ -f "$receipt" ] || return 1
+  ! is_root || only_roots "$receipt" || die 7 "expected $receipt to be root's alone" "run it as the user whose install it is"
+}
+
+for_host() {
+  [ "$scope" = system ] || { is_root && [ "$scope" != user ]; }
+}
+
+is_root() {
+  [ "$(id -u)" -eq 0 ]
+}
+
+# Whether nobody but root can change what is at this path: itself, and every folder above it. In a folder such as /tmp
+# everybody may make names, but what is root's there stays.
+only_roots() {
+  part=$(CDPATH='' cd -P -- "$(dirname -- "$1")" 2>/dev/null && pwd -P) || return 1
+  part=${part%/}/$(basename -- "$1")
+  while :; do
+    # shellcheck disable=SC2046 # the words are what is wanted
+    set -- $(ls -ldn -- "$part" 2>/dev/null)
+    [ "${3-}" = 0 ] || return 1
+    case $1 in
+      l*) return 1 ;;
+      d????????[tT]*) ;;
+      ????????w*) return 1 ;;
+      ?????w*) [ "$4" = 0 ] || return 1 ;;
+    esac
+    [ "$part" != / ] || return 0
+    part=$(dirname -- "$part")
+  done
+}
+
+# Flags beat environment beat receipt beat what the script came with; a clone builds what it is asked for.
+choose_feed() {
+  [ -z "$feed" ] || return 0
+  if find_receipt; then
+    feed=$(sed -n 's/^ *"feed": *"\([^"\\]*\)",*$/\1/p' "$receipt" | head -n 1)
+  fi
+  here=$(CDPATH='' cd -- "$(dirname -- "$0")" 2>/dev/null && pwd) || here=
+  if [ -f "$here/deploy/build.ts" ] && [ -f "$here/package.json" ]; then
+    case $feed in '' | "$here/dist") build_from_clone ;; esac
+  fi
   feed=${feed:-$BATON_FEED}
 }
 
-# The executable of an install, or its backup where it does not run any more.
+# What runs the commands of an install: root's own copy for the whole host; for a user the executable, or its backup where
+# it does not run any more.
 find_installed() {
   installed=
-  if [ -n "$prefix" ]; then
-    set -- "$prefix/$service"
-  elif [ "$scope" = system ] || { [ "$(id -u)" -eq 0 ] && [ "$scope" != user ]; }; then
-    set -- "/usr/local/bin/$service" "/opt/$service/$service"
-  elif [ "$scope" = user ]; then
-    set -- "${HOME:-}/.local/bin/$service" "${HOME:-}/.local/share/$service/$service"
-  else
-    set -- "${HOME:-}/.local/bin/$service" "${HOME:-}/.local/share/$service/$service" "/usr/local/bin/$service" \
-      "/opt/$service/$service"
-  fi
-  for candidate in "$@"; do
-    # the command is a link; the backup stands beside what it leads to
-    target=$(readlink "$candidate" 2>/dev/null) || target=$candidate
-    [ -f "$(dirname "$target")/receipt.json" ] || continue
-    for executable in "$target" "$target.backup"; do
-      case $("$executable" --version 2>/dev/null) in
-        "$service v"*)
-          installed=$executable
-          return 0
-          ;;
-      esac
-    done
+  find_receipt || return 1
+  program=$(dirname "$receipt")/$service
+  for executable in "$program" "$program.backup"; do
+    [ -f "$executable" ] || continue
+    ! is_root || only_roots "$executable" || die 7 "expected $executable to be root's alone, it is not run" "run \`install.sh\` to put root's own there"
+    case $("$executable" --version 2>/dev/null) in
+      "$service v"*)
+        installed=$executable
+        return 0
+        ;;
+    esac
   done
   return 1
+}
+
+no_install() {
+  for_host && [ -e "$place/receipt.json" ] &&
+    die 7 "expected a receipt of root's for $service, found one of an earlier install.sh in $place" "run \`install.sh\` once: it takes that install over"
+  die 7 "expected an install of $service on this host, found none" "run \`install.sh\` to install it"
 }
 
 detect_host() {
@@ -189,8 +248,6 @@ detect_host() {
 
 # From a clone it works without any release: it builds one.
 build_from_clone() {
-  here=$(CDPATH='' cd -- "$(dirname -- "$0")" 2>/dev/null && pwd) || return 0
-  [ -f "$here/deploy/build.ts" ] && [ -f "$here/package.json" ] || return 0
   have npm || die 3 "expected npm, to build a release from this clone" "install Node, or name a feed with \`--feed\`"
   if [ ! -d "$here/node_modules" ]; then
     (cd "$here" && npm ci --ignore-scripts >&2) || die 1 "npm ci failed in $here"
@@ -210,12 +267,58 @@ build_from_clone() {
 # https everywhere, but for this very host and for folders.
 check_feed() {
   case $feed in
+    https://*@*) die 2 "expected no credentials in the feed" ;;
     https://?* | github:?*/?* | /* | file:///*) ;;
-    http://127.0.0.1[:/]* | http://localhost[:/]* | http://\[::1\][:/]*) ;;
-    http://*) die 2 "expected https, got $feed" "plain http is for feeds on this very host" ;;
+    http://*) is_loopback "$feed" || die 2 "expected https, got $feed" "plain http is for feeds on this very host" ;;
     *) die 2 "expected a feed such as https://host/path/, /folder or github:OWNER/NAME, got $feed" ;;
   esac
   case $feed in *[!A-Za-z0-9:/@._~%+,=\[\]-]*) die 2 "expected a plain URL or path as the feed, got $feed" ;; esac
+  folder=${feed#file://}
+  case $folder in
+    /*)
+      ! is_root || ! is_the_services "$folder" ||
+        die 7 "expected a feed that the service cannot write, $folder belongs to its user" "root would run what it puts there"
+      ;;
+  esac
+}
+
+# What is between // and @ is a name, not a host.
+is_loopback() {
+  authority=${1#http://}
+  authority=${authority%%[/?#]*}
+  case $authority in
+    127.0.0.1 | localhost | '[::1]') return 0 ;;
+    127.0.0.1:* | localhost:* | '[::1]':*) ;;
+    *) return 1 ;;
+  esac
+  case ${authority##*:} in '' | *[!0-9]*) return 1 ;; esac
+}
+
+is_the_services() {
+  owner=$(id -u "$service" 2>/dev/null) || return 1
+  # shellcheck disable=SC2046 # the words are what is wanted
+  set -- $(ls -ldn -- "$1/." 2>/dev/null)
+  [ "${3-}" = "$owner" ] && [ "$owner" != 0 ]
+}
+
+# Before anything is fetched: the place of the executable can be written, and has room for it.
+check_target() {
+  [ "$command" = install ] || return 0
+  find_receipt || :
+  target=$place
+  [ ! -e "$target/$service" ] || return 0
+  while [ ! -d "$target" ]; do target=$(dirname -- "$target"); done
+  if [ ! -w "$target" ]; then
+    [ "${prefix:-}" != '' ] || is_root || for_host || return 0
+    die 7 "expected to be able to write in $target" "is it read-only? choose another place with \`--prefix\`"
+  fi
+  free=$(free_kilobytes "$target")
+  [ -z "$free" ] || [ "$free" -ge 131072 ] ||
+    die 7 "not enough space: expected 128 MB of free space in $target, found $((free / 1024)) MB" "make room, or choose another place with \`--prefix\`"
+}
+
+free_kilobytes() {
+  df -Pk "$1" 2>/dev/null | sed -n '2s/^[^ ]* *[0-9]* *[0-9]* *\([0-9]*\) .*/\1/p'
 }
 
 make_scratch() {
@@ -224,7 +327,9 @@ make_scratch() {
   trap 'exit 129' HUP
   trap 'exit 130' INT
   trap 'exit 143' TERM
-  free=$(df -Pk "$scratch" 2>/dev/null | sed -n '2s/^[^ ]* *[0-9]* *[0-9]* *\([0-9]*\) .*/\1/p')
+  ! is_root || only_roots "$scratch" ||
+    die 7 "expected a place for temporary files that only root can change, got ${TMPDIR:-/tmp}" "unset TMPDIR"
+  free=$(free_kilobytes "$scratch")
   [ -z "$free" ] || [ "$free" -ge 204800 ] ||
     die 7 "expected 200 MB of free space in $scratch, found $((free / 1024)) MB" "set TMPDIR to a larger place"
 }
@@ -234,12 +339,12 @@ resolve_tag() {
   if [ "$tag" = latest ]; then
     case $feed in
       github:*@*)
-        fetch "$(github_api)/releases/latest" "$scratch/latest.json" || die 4 "cannot read the latest release of $feed"
+        fetch "$(github_api)/releases/latest" "$scratch/latest.json" 4 || die 4 "cannot read the latest release of $feed"
         tag=$(tr -d '\n' <"$scratch/latest.json" | sed -n 's/.*"tag_name" *: *"\([^"]*\)".*/\1/p')
         ;;
       github:*) tag=$(latest_by_redirect "https://github.com/${feed#github:}/releases/latest") ;;
       *)
-        fetch "$(static_base)releases.json" "$scratch/releases.json" || die 4 "cannot read ${feed%/}/releases.json"
+        fetch "$(static_base)releases.json" "$scratch/releases.json" 4 || die 4 "cannot read ${feed%/}/releases.json"
         tag=$(newest_tag <"$scratch/releases.json")
         ;;
     esac
@@ -265,18 +370,18 @@ fetch_executable() {
     darwin-arm64) expected=$BATON_SHA256_DARWIN_ARM64 ;;
   esac
   if [ "$tag" != "$BATON_TAG" ] || [ -z "$expected" ]; then
-    fetch "$(asset_url SHA256SUMS)" "$scratch/SHA256SUMS" || die 4 "cannot read SHA256SUMS of $tag in $feed" "does the release exist?"
+    fetch "$(asset_url SHA256SUMS)" "$scratch/SHA256SUMS" 4 || die 4 "cannot read SHA256SUMS of $tag in $feed" "does the release exist?"
     expected=$(sed -n "s/^\([0-9a-f]\{64\}\)[ ][ *]$asset\$/\1/p" "$scratch/SHA256SUMS")
     case $expected in
       '') die 5 "expected a checksum for $asset in SHA256SUMS of $tag, found none" ;;
       *[!0-9a-f]*) die 5 "expected one checksum for $asset in SHA256SUMS of $tag, found several" ;;
     esac
   fi
-  fetch "$(asset_url "$asset")" "$scratch/$asset" || die 4 "cannot download $asset of $tag from $feed"
+  fetch "$(asset_url "$asset")" "$scratch/$asset" 512 || die 4 "cannot download $asset of $tag from $feed"
   got=$(sha256 "$scratch/$asset")
   [ "$got" = "$expected" ] || die 5 "sha256 of $asset: expected $expected, got $got" "nothing was changed"
   have gzip || die 3 "expected gzip, found none"
-  gzip -dc <"$scratch/$asset" >"$scratch/$service" || die 7 "cannot unpack $asset in $scratch" "is the disk full?"
+  (bound 1024 && gzip -dc <"$scratch/$asset" >"$scratch/$service") || die 7 "cannot unpack $asset in $scratch" "is the disk full?"
   rm -f "$scratch/$asset"
   # the service's own user reads it during an install
   chmod 755 "$scratch" "$scratch/$service"
@@ -310,32 +415,67 @@ github_api() {
 }
 
 github_asset() {
-  [ -f "$scratch/$tag.json" ] || fetch "$(github_api)/releases/tags/$tag" "$scratch/$tag.json" || return 0
+  [ -f "$scratch/$tag.json" ] || fetch "$(github_api)/releases/tags/$tag" "$scratch/$tag.json" 4 || return 0
   tr -d '\n' <"$scratch/$tag.json" | sed 's/"browser_download_url"/\
 &/g' | sed -n 's/^"browser_download_url" *: *"\([^"]*\)".*/\1/p' | grep "/$1\$" | head -n 1
 }
 
-# URL or path, target file. https stays https, redirects included.
+# URL or path, target file, bound in MB. https stays https, redirects included.
 fetch() {
   case $1 in
     '') return 1 ;;
     /*)
-      [ -f "$1" ] && cp "$1" "$2"
+      # a link could lead to what only root may read
+      [ -f "$1" ] && [ ! -L "$1" ] && (bound "$3" && cp "$1" "$2")
       return
       ;;
     https://*) protocols='=https' ;;
-    http://127.0.0.1[:/]* | http://localhost[:/]* | http://\[::1\][:/]*) protocols='=http,https' ;;
-    *) die 2 "expected https, got $1" ;;
+    *)
+      is_loopback "$1" || die 2 "expected https, got $1"
+      protocols='=http,https'
+      ;;
   esac
   if have curl; then
-    curl -fsSL --proto "$protocols" --proto-redir "$protocols" --tlsv1.2 --connect-timeout 20 --speed-limit 1000 \
-      --speed-time 30 --retry 2 -o "$2" "$1"
+    (bound "$3" && exec curl -fsSL --proto "$protocols" --proto-redir "$protocols" --tlsv1.2 --connect-timeout 20 \
+      --max-redirs 10 --max-time 3600 --speed-limit 1000 --speed-time 30 --retry 2 -o "$2" "$1")
   elif have wget; then
-    wget -S -T 30 -O "$2" "$1" 2>"$scratch/wget" || return 1
-    [ "$protocols" != '=https' ] || ! grep -qi '^ *location: *http:' "$scratch/wget" || die 4 "$1 was redirected to plain http"
+    fetch_by_wget "$1" "$2" "$3"
   else
     die 3 "expected curl or wget, found neither"
   fi
+}
+
+# No file that is written grows beyond so many MB: a shell counts in blocks of 512 bytes, bash by itself in 1024.
+bound() {
+  ulimit -f $(($1 * 2048)) 2>/dev/null || :
+}
+
+# wget follows a redirect from https to http: each is looked at before it is followed.
+fetch_by_wget() {
+  address=$1
+  hops=0
+  while [ "$hops" -lt 10 ]; do
+    hops=$((hops + 1))
+    case $address in
+      https://*) ;;
+      *)
+        [ "$protocols" != '=https' ] || die 4 "$1 was redirected to plain http"
+        is_loopback "$address" || die 4 "$1 was redirected to plain http"
+        ;;
+    esac
+    if (bound "$3" && exec wget -S --max-redirect=0 -T 30 -O "$2" "$address" 2>"$scratch/wget"); then return 0; fi
+    next=$(tr -d '\r' <"$scratch/wget" | sed -n 's/^ *[Ll]ocation: *\([^ ]*\).*/\1/p' | tail -n 1)
+    case $next in
+      '') return 1 ;;
+      http://* | https://*) address=$next ;;
+      /*)
+        rest=${address#*://}
+        address=${address%%://*}://${rest%%/*}$next
+        ;;
+      *) address=${address%/*}/$next ;;
+    esac
+  done
+  return 1
 }
 
 # GitHub answers /releases/latest with a redirect to the tag; asking this way costs no API quota.

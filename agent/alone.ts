@@ -4,7 +4,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { reasonOf } from './errors.ts'
 import { type Lock, takeLock } from './lock.ts'
-import { type ManagedInstall, noteTag } from './managed-install.ts'
+import { noteTag } from './installed.ts'
+import type { ManagedInstall } from './managed-install.ts'
 import { recover, settleProbation } from './recovery.ts'
 import type { Probation } from './state.ts'
 

@@ -1,18 +1,30 @@
 // The installer's door: what the command tree and the build need of the agent to install, operate and put right a managed
 // install. A service's author takes `index.ts`; the words of both are in `words.ts`.
 
-export { isLeftover, makeDisk } from './disk.ts'
+export { exists, isLeftover, makeDisk } from './disk.ts'
 export { openFeed } from './feed/open.ts'
+export { openLibc } from './handover/ffi.ts'
+export { noteTag, type Placed, tagInPlace } from './installed.ts'
 export { makeJournal } from './journal.ts'
 export { type Lock, takeLock } from './lock.ts'
 export type { LogEvent } from './log.ts'
-export { type InstallOptions, type ManagedInstall, noteTag, openInstall, type Placed } from './managed-install.ts'
+export { type InstallOptions, type ManagedInstall, openInstall } from './managed-install.ts'
 export { begin, type OperationRequest, type Restart } from './operation.ts'
 export { placesOf } from './places.ts'
 export { isAlive, startTimeOf } from './process.ts'
-export { readReceipt, type Receipt, receiptPath, writeReceipt } from './receipt.ts'
+export {
+  readReceiptBeside,
+  readSystemReceipt,
+  type Receipt,
+  receiptFor,
+  receiptPath,
+  SYSTEM_DIRECTORY,
+  systemReceiptPath,
+  writeReceipt,
+} from './receipt.ts'
 export { rescue } from './rescue.ts'
 export { UPDATE_BOUNDS } from './settings.ts'
+export { noBackup } from './steps/swap.ts'
 export { sha256OfFile } from './steps/verify.ts'
 export { installedTag } from './version.ts'
 export { type Assets, PAGE, readAssets, webAssets } from './web/assets.ts'

@@ -3,15 +3,12 @@
 
 import { stat } from 'node:fs/promises'
 import { type Disk, makeDisk } from './disk.ts'
-import { reasonOf } from './errors.ts'
 import { type OpenFeed, openFeed } from './feed/open.ts'
 import { type Journal, makeJournal } from './journal.ts'
 import type { Log } from './log.ts'
 import { isSingleExecutable } from './own-start.ts'
 import { type Places, placesOf } from './places.ts'
-import { readReceipt, writeReceipt } from './receipt.ts'
 import { type Settings, UPDATE_BOUNDS } from './settings.ts'
-import { sha256OfFile } from './steps/verify.ts'
 
 export interface ManagedInstall {
   readonly service: string
@@ -88,26 +85,4 @@ export async function openOwnInstall(
   }
   const { stallMs } = settings.update
   return openInstall({ service, executable, current: tag, stateDirectory, database, feed, stallMs, log, runningImage })
-}
-
-/** What was put in place last. */
-export interface Placed {
-  tag: string
-  /** of the executable, hex; null where nobody has told: it is read then, which takes its time */
-  sha256: string | null
-}
-
-/**
- * The receipt tells what was put in place last; it is for people and installers, never what decides, so nothing fails here
- * and nobody needs to hold the lock.
- */
-export async function noteTag(install: ManagedInstall, { tag, sha256 }: Placed): Promise<void> {
-  const { disk, places, log } = install
-  try {
-    const receipt = await readReceipt(places.executable)
-    if (receipt === null || receipt.tag === tag) return
-    await writeReceipt(disk, { ...receipt, tag, sha256: sha256 ?? (await sha256OfFile(places.executable)) })
-  } catch (cause) {
-    log({ event: 'warning', message: `noting ${tag} in the receipt: ${reasonOf(cause)}` })
-  }
 }

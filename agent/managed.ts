@@ -1,9 +1,9 @@
-// Managed or not: only a receipt that names this very executable makes a managed install. Everything else is told which
-// route to take instead (501).
+// Managed or not: only a receipt that names this very executable makes a managed install: root's for a service of the whole host,
+// the user's own for a service of one user. Everything else is told which route to take instead (501).
 
 import { access } from 'node:fs/promises'
 import { reasonOf } from './errors.ts'
-import { names, readReceipt, type Receipt } from './receipt.ts'
+import { names, receiptFor, type Receipt } from './receipt.ts'
 
 export type Unmanaged = 'windows' | 'container' | 'source' | 'no_receipt' | 'foreign_receipt'
 
@@ -37,7 +37,7 @@ export async function decideManagement(
   if (executable === null) return refuse('source', 'this process runs from source, not from an executable')
   let receipt: Receipt | null
   try {
-    receipt = await readReceipt(executable)
+    receipt = await receiptFor(service, executable)
   } catch (cause) {
     // a damaged receipt must not keep the service from serving
     return refuse('foreign_receipt', reasonOf(cause))

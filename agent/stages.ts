@@ -2,7 +2,8 @@
 
 import { reasonOf } from './errors.ts'
 import type { JournalState } from './journal.ts'
-import type { ManagedInstall, Placed } from './managed-install.ts'
+import type { Placed } from './installed.ts'
+import type { ManagedInstall } from './managed-install.ts'
 import { badEntry, type Operation, type Probation, type Progress, type Stage } from './state.ts'
 import { makeCheck } from './steps/check.ts'
 import { makeDownload } from './steps/download.ts'

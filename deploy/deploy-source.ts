@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { asBatonError, BatonError, EXIT, MEANINGS, parseTag, reasonOf } from '../agent/words.ts'
 import { BUILD } from '../agent/service/build.ts'
 import { type Deployment, deployHere, findInstalled } from './host/deploy.ts'
-import { describe, type Step } from './host/plan/plan.ts'
+import { describe, type Step } from './host/plan/step.ts'
 import { makeReport, type Report } from './host/report.ts'
 import { run } from './lib/shell.ts'
 import {
@@ -41,6 +41,11 @@ const COMMAND = {
     },
     'build-only': { type: 'boolean', default: false, description: 'build and verify, deploy nothing' },
     listen: { type: 'string', valueHint: 'host:port', description: 'for a first install: where the service listens' },
+    service: {
+      type: 'boolean',
+      description: 'for a first install: with a systemd service',
+      negativeDescription: 'for a first install: without systemd',
+    },
     ...WAITING_FLAGS,
     'lock-timeout': { ...WAITING_FLAGS['lock-timeout'], default: '60' },
     ...SCRIPT_FLAGS,
@@ -60,16 +65,18 @@ interface Build {
 }
 
 async function main(argv: readonly string[]): Promise<number> {
-  let report = makeReport({ json: argv.includes('--json'), quiet: false, verbose: false })
+  const about = { command: 'deploy', service: BUILD.service }
+  let report = makeReport({ json: argv.includes('--json'), quiet: false, verbose: false, about })
   try {
     if (asksForHelp(argv)) {
       process.stdout.write(await usageOf(COMMAND))
       return EXIT.done
     }
     const values = parseFlags(argv, COMMAND)
-    report = makeReport({ json: values.json, quiet: values.quiet, verbose: false })
+    report = makeReport({ json: values.json, quiet: values.quiet, verbose: false, about })
     if (values.ref === undefined) throw usage('expected --ref')
     const tag = parseTag(values.ref)
+    for (const flag of ['health-timeout', 'lock-timeout'] as const) secondsOf(`--${flag}`, values[flag])
     const dryRun = values['dry-run']
     const deployment: Deployment = {
       service: BUILD.service,
@@ -77,12 +84,13 @@ async function main(argv: readonly string[]): Promise<number> {
       rollback: false,
       feed: DIST,
       healthUrl: values['health-url'] ?? null,
-      healthTimeoutMs: secondsOf('--health-timeout', values['health-timeout']),
-      lockTimeoutMs: secondsOf('--lock-timeout', values['lock-timeout']),
-      installFlags: values.listen === undefined ? [] : ['--listen', values.listen],
+      healthTimeout: values['health-timeout'],
+      lockTimeout: values['lock-timeout'],
+      installFlags: [
+        ...(values.listen === undefined ? [] : ['--listen', values.listen]),
+        ...(values.service === false ? ['--no-service'] : []),
+      ],
       dryRun,
-      json: values.json,
-      who: 'deploy-source.sh',
     }
     const receipt = values['build-only'] ? null : await findInstalled(BUILD.service)
     if (receipt !== null && receipt.feed !== DIST) {

@@ -15,5 +15,5 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
     return await backup(BUILD, rest, process.env)
   }
   const { runCommand } = await import('./host/tree.ts')
-  return await runCommand([...argv])
+  return await runCommand(argv, BUILD)
 }

@@ -16,12 +16,17 @@ import {
   parseListen,
   parseRelease,
 } from '../deploy/host/place/choices.ts'
-import { accessFrom } from '../deploy/host/service/client.ts'
-import { judgeUnit, mountOf, parseMounts } from '../deploy/host/doctor/doctor.ts'
+import { accessFrom } from '../deploy/host/service/configuration.ts'
+import { mountOf, parseMounts } from '../deploy/host/doctor/mounts.ts'
+import { judgeUnit } from '../deploy/host/doctor/unit.ts'
 import { type Layout, layoutOf } from '../deploy/host/place/layout.ts'
-import { describe, type Facts, foundAs, planInstall, planUninstall, type Request } from '../deploy/host/plan/plan.ts'
+import { choicesIn } from '../deploy/host/place/earlier.ts'
+import { type Facts, foundAs, type Request } from '../deploy/host/plan/found.ts'
+import { planInstall } from '../deploy/host/plan/install.ts'
+import { describe } from '../deploy/host/plan/step.ts'
+import { planUninstall } from '../deploy/host/plan/uninstall.ts'
 import { rescueUnit, serviceUnit } from '../deploy/host/place/unit.ts'
-import { rotate } from '../deploy/host/supervisor/supervise.ts'
+import { rotate } from '../deploy/host/supervisor/run-files.ts'
 import { runCommand } from '../deploy/host/tree.ts'
 
 const test = suite('install: plan')
@@ -46,7 +51,11 @@ const FACTS: Facts = {
   configExists: false,
   receipt: null,
   executable: 'absent',
+  installed: null,
+  earlier: [],
   command: 'absent',
+  program: 'absent',
+  programTag: null,
   unit: 'absent',
   rescueUnit: 'absent',
   enabled: false,
@@ -150,8 +159,9 @@ test('the plan of a first install, in order', () => {
     'take the lock in /var/lib/beacon',
     'write /etc/beacon/config.json (0600) with a random dashboard.password',
     'put the executable at /opt/beacon/beacon (sha256 abababababab…)',
-    'write the receipt /opt/beacon/receipt.json (v1.1.0)',
-    'link /usr/local/bin/beacon to /opt/beacon/beacon',
+    "put root's own copy of v1.1.0 at /usr/local/lib/beacon/beacon",
+    'write the receipt /usr/local/lib/beacon/receipt.json',
+    'link /usr/local/bin/beacon to /usr/local/lib/beacon/beacon',
     'write /etc/systemd/system/beacon.service',
     'write /etc/systemd/system/beacon-rescue.service',
     'run systemctl daemon-reload',
@@ -162,12 +172,12 @@ test('the plan of a first install, in order', () => {
 })
 
 test('a re-run with nothing new has an empty plan; a newer executable is an update; an older one needs to be named', () => {
-  const settled: Partial<Facts> = { ...SETTLED, receipt: receipt('v1.1.0') }
+  const settled: Partial<Facts> = { ...SETTLED, receipt: receipt() }
   equal(planInstall(request({ facts: settled })), [])
-  const newer = planInstall(request({ facts: { ...settled, receipt: receipt('v1.0.0') } }))
-  equal(newer.map(describe), ['update beacon to v1.1.0: check, download, verify, swap, restart'])
-  equal(planInstall(request({ facts: { ...settled, receipt: receipt('v1.2.0') } })), [])
-  const older = planInstall(request({ facts: { ...settled, receipt: receipt('v1.2.0') }, explicit: true }))
+  const newer = planInstall(request({ facts: { ...settled, installed: 'v1.0.0' } }))
+  equal(newer.map(describe), ['update beacon from v1.0.0 to v1.1.0: check, download, verify, swap, restart'])
+  equal(planInstall(request({ facts: { ...settled, installed: 'v1.2.0' } })), [])
+  const older = planInstall(request({ facts: { ...settled, installed: 'v1.2.0' }, explicit: true }))
   equal(
     older.map((step) => step.do),
     ['update'],
@@ -175,11 +185,38 @@ test('a re-run with nothing new has an empty plan; a newer executable is an upda
 })
 
 test('a re-run keeps in the receipt what was chosen before', () => {
-  const before = receipt('v1.1.0', { options: { listen: '127.0.0.1:9', 'created-user': true } })
+  const before = receipt({ options: { listen: '127.0.0.1:9', 'created-user': true } })
   const steps = planInstall(request({ facts: { ...SETTLED, receipt: before }, flags: { feed: 'https://other/' } }))
   const written = steps.find((step) => step.do === 'write-receipt')
   equal(written?.receipt.options, { listen: '127.0.0.1:9', 'created-user': true, feed: 'https://other/' })
   is(written?.receipt.installedAt, before.installedAt)
+})
+
+test("an earlier install is taken over by what root's own unit says; its receipt goes, and decides nothing", () => {
+  const unit = serviceUnit(
+    layoutOf('beacon', { ...DEFAULTS, prefix: '/srv/app', 'state-dir': '/srv/state', 'run-as': 'bea' }, ROOT),
+  )
+  equal(choicesIn(unit, 'beacon'), { prefix: '/srv/app', 'state-dir': '/srv/state', 'run-as': 'bea' })
+  equal(choicesIn(serviceUnit(layoutOf('beacon', DEFAULTS, ROOT)), 'beacon'), {})
+  equal(choicesIn(unit.replace('# Written', '# Edited'), 'beacon'), {})
+  const facts = { ...SETTLED, command: 'ours', program: 'absent', programTag: null } as const
+  const steps = planInstall(request({ facts: { ...facts, earlier: ['/opt/beacon/receipt.json'] } }))
+  equal(steps.map(describe), [
+    'take the lock in /var/lib/beacon',
+    "put root's own copy of v1.1.0 at /usr/local/lib/beacon/beacon",
+    'write the receipt /usr/local/lib/beacon/receipt.json',
+    'remove /opt/beacon/receipt.json',
+    'link /usr/local/bin/beacon to /usr/local/lib/beacon/beacon',
+  ])
+})
+
+test("root's own copy of the command is renewed by a newer one, never by an older one that nobody named", () => {
+  const facts: Partial<Facts> = { ...SETTLED, receipt: receipt(), program: 'ours' }
+  const dos = (programTag: string, explicit = false) =>
+    planInstall(request({ facts: { ...facts, programTag }, explicit })).map(({ do: what }) => what)
+  equal(dos('v1.0.0'), ['lock', 'place-program'])
+  equal(dos('v1.2.0'), [])
+  equal(dos('v1.2.0', true), ['lock', 'place-program'])
 })
 
 test('what is not ours is refused before anything is changed', () => {
@@ -187,10 +224,12 @@ test('what is not ours is refused before anything is changed', () => {
     ['found a file that no receipt tells about', { executable: 'foreign' }, {}],
     ['/usr/local/bin/beacon', { command: 'foreign' }, {}],
     ['beacon.service', { unit: 'foreign' }, {}],
-    ['installed for the user beacon', { ...SETTLED, receipt: receipt('v1.1.0') }, { 'run-as': 'other' }],
-    ['does not move it', { ...SETTLED, receipt: receipt('v1.1.0') }, { 'state-dir': '/elsewhere' }],
-    ['with a systemd service', { ...SETTLED, receipt: receipt('v1.1.0') }, { service: false }],
-    ['one of lantern', { ...SETTLED, receipt: receipt('v1.1.0', { service: 'lantern' }) }, {}],
+    ['installed for the user beacon', { ...SETTLED, receipt: receipt() }, { 'run-as': 'other' }],
+    ['does not move it', { ...SETTLED, receipt: receipt() }, { 'state-dir': '/elsewhere' }],
+    ['an install does not move it', { ...SETTLED, receipt: receipt() }, { prefix: '/srv/beacon' }],
+    ['/usr/local/lib/beacon/beacon', { program: 'foreign' }, {}],
+    ['with a systemd service', { ...SETTLED, receipt: receipt() }, { service: false }],
+    ['one of lantern', { ...SETTLED, receipt: receipt({ service: 'lantern' }) }, {}],
   ]
   for (const [message, facts, flags] of refusals)
     match(throws(() => planInstall(request({ facts, flags })), withCode('refused')).message, message)
@@ -204,17 +243,20 @@ test('an uninstall names neither the state, nor the configuration, nor what the 
     unit: 'same',
     rescueUnit: 'ours',
     command: 'same',
-    ours: [layout.executable, '/opt/beacon/receipt.json'],
+    program: 'same',
+    ours: [layout.executable],
   } as const
-  const steps = planUninstall(layout, receipt('v1.1.0'), { ...facts, ours: [...facts.ours] }, false)
+  const steps = planUninstall(layout, receipt(), { ...facts, ours: [...facts.ours] }, false)
   const removed = steps.flatMap((step) => ('path' in step && step.do !== 'lock' ? [step.path] : []))
   equal(removed, [
     '/etc/systemd/system/beacon.service',
     '/etc/systemd/system/beacon-rescue.service',
-    '/usr/local/bin/beacon',
     '/opt/beacon/beacon',
-    '/opt/beacon/receipt.json',
     '/opt/beacon',
+    '/usr/local/bin/beacon',
+    '/usr/local/lib/beacon/beacon',
+    '/usr/local/lib/beacon/receipt.json',
+    '/usr/local/lib/beacon',
   ])
   is(
     steps.some((step) => step.do === 'purge'),
@@ -288,8 +330,7 @@ test('doctor reads a unit as systemd does: the deepest rule about a path wins', 
     ReadWritePaths: '/opt/beacon',
     StateDirectory: 'beacon',
   }
-  const levels = (unit: Record<string, string>) =>
-    judgeUnit({ ...good, ...unit }, receipt('v1.0.0')).map(({ level }) => level)
+  const levels = (unit: Record<string, string>) => judgeUnit({ ...good, ...unit }, receipt()).map(({ level }) => level)
   equal(levels({}), ['ok'])
   equal(levels({ ReadWritePaths: '' }), ['failure'])
   equal(levels({ ReadWritePaths: '', ProtectSystem: 'full' }), ['ok'])
@@ -358,11 +399,11 @@ test('every wrong use of the command line ends with 2 and changes nothing', asyn
     ['status', '-y'],
   ]
   for (const argv of wrong) {
-    const { code, stderr } = await quietly(() => runCommand(argv))
+    const { code, stderr } = await quietly(() => runCommand(argv, { service: 'beacon', tag: 'v1.1.0' }))
     is(code, 2, `${argv.join(' ')}: ${stderr}`)
     match(stderr, /^error: /)
   }
-  is((await quietly(() => runCommand(['install', '--help']))).code, 0)
+  is((await quietly(() => runCommand(['install', '--help'], { service: 'beacon', tag: 'v1.1.0' }))).code, 0)
 })
 
 const SETTLED: Partial<Facts> = {
@@ -372,6 +413,9 @@ const SETTLED: Partial<Facts> = {
   configDirectoryExists: true,
   configExists: true,
   executable: 'installed',
+  installed: 'v1.1.0',
+  program: 'same',
+  programTag: 'v1.1.0',
   command: 'same',
   unit: 'same',
   rescueUnit: 'same',
@@ -389,13 +433,11 @@ function request({
   return { layout, chosen, facts: { ...FACTS, ...facts }, own: OWN, explicit }
 }
 
-function receipt(tag: string, more: Partial<Receipt> = {}): Receipt {
+function receipt(more: Partial<Receipt> = {}): Receipt {
   return {
     format: 1,
     service: 'beacon',
     executable: '/opt/beacon/beacon',
-    tag,
-    sha256: OWN.sha256,
     scope: 'system',
     supervisor: 'systemd',
     user: 'beacon',

@@ -1,17 +1,18 @@
-// A deployment to this very host, without asking: install or upgrade, look at its health, and go back where it is not good.
+// A deployment to this very host, without asking. All that is done here is to ask: install.sh for a first install, the install's own
+// command for everything after it, with `--json`; what they say is passed on.
 // Must never break: 0 only where the release asked for answers; 8 where the previous one is back; 9 where nothing is.
 
 import { spawn } from 'node:child_process'
+import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { Receipt } from '../../agent/install.ts'
-import { BatonError, type ErrorCode, EXIT, type Operation, reasonOf, type Status } from '../../agent/words.ts'
-import { connect, readAccess, waitForInstance } from './service/client.ts'
-import { candidatesFor, findReceipt, personOf } from './plan/facts.ts'
-import { statusOf } from '../lib/http.ts'
-import { operate } from './service/operate.ts'
-import { describe, type Step } from './plan/plan.ts'
+import { createInterface } from 'node:readline'
+import { readReceiptBeside, readSystemReceipt, type Receipt, SYSTEM_DIRECTORY } from '../../agent/install.ts'
+import { BatonError, type ErrorCode, EXIT, MEANINGS, type Stage, STAGES } from '../../agent/words.ts'
+import { defaultsFrom, personOf } from './commands/context.ts'
+import { isRoot } from './place/identity.ts'
+import { layoutOf, layoutOfReceipt } from './place/layout.ts'
 import type { Report } from './report.ts'
-import { supervisorFor } from './supervisor/supervisor.ts'
+import { askUntilWell } from './service/health.ts'
 
 export interface Deployment {
   service: string
@@ -21,144 +22,138 @@ export interface Deployment {
   /** for a first install; null: what install.sh takes by itself */
   feed: string | null
   healthUrl: string | null
-  healthTimeoutMs: number
-  lockTimeoutMs: number
+  /** seconds, as they were typed */
+  healthTimeout: string
+  lockTimeout: string
   /** handed to install.sh for a first install */
   installFlags: readonly string[]
   dryRun: boolean
-  json: boolean
-  who: string
 }
 
-export interface Deployed {
-  outcome: Operation['outcome'] | 'installed' | 'planned'
+/** The last line of a command with `--json`. */
+export interface Ended {
+  outcome: string | null
+  would?: string
   from: string | null
   to: string | null
+  operationId: string | null
 }
+
+type Line = Record<string, unknown>
 
 const INSTALLER = join(import.meta.dirname, '../../install.sh')
-const HEALTH_POLL_MS = 250
-/** the plainest code of each exit code of install.sh */
-const CODE_OF_EXIT: ReadonlyMap<number, ErrorCode> = new Map([
-  [EXIT.usage, 'invalid_request'],
-  [EXIT.unsupportedHost, 'unsupported_host'],
-  [EXIT.network, 'check_failed'],
-  [EXIT.verification, 'verify_failed'],
-  [EXIT.locked, 'locked'],
-  [EXIT.refused, 'refused'],
-  [EXIT.reverted, 'probation_failed'],
-  [EXIT.down, 'service_down'],
-])
 
+/** The receipt of the install that a deployment is about: root's for root, else one's own, else the host's. */
 export async function findInstalled(service: string): Promise<Receipt | null> {
-  return await findReceipt(service, candidatesFor(service, null, null, personOf(process.env), null))
+  const system = await readSystemReceipt(service)
+  if (isRoot()) return system
+  const person = personOf(process.env)
+  const { executable } = layoutOf(service, { ...defaultsFrom(process.env), scope: 'user' }, person)
+  return (await readReceiptBeside(executable)) ?? system
 }
 
-/** Pure. An install is carried out by install.sh, which prints its own plan. */
-function planDeployment(
-  { service, release, rollback, healthUrl }: Deployment,
-  { installed, starts }: { installed: boolean; starts: boolean },
-): Step[] {
-  if (!installed)
-    return [
-      { do: 'run', command: ['install.sh', 'install', '-y', ...(release === null ? [] : ['--release', release])] },
-    ]
-  const step: Step = rollback ? { do: 'rollback', service } : { do: 'update', service, to: release }
-  const gate: Step[] = healthUrl === null ? [] : [{ do: 'run', command: ['GET', healthUrl] }]
-  const start: Step[] = starts ? [{ do: 'start', service }] : []
-  return [step, ...start, { do: 'wait-healthy', service, tag: release ?? 'of the new release' }, ...gate]
+/** The service that is installed for this host, where there is exactly one; else `otherwise`. */
+export async function theServiceHere(otherwise: string): Promise<string> {
+  const names = await readdir(SYSTEM_DIRECTORY).catch(() => [])
+  const receipts = await Promise.all(names.map((name) => readSystemReceipt(name).catch(() => null)))
+  const found = receipts.filter((receipt) => receipt !== null)
+  return found.length === 1 ? (found[0]?.service ?? otherwise) : otherwise
 }
 
-export async function deployHere(deployment: Deployment, report: Report): Promise<Deployed> {
-  const receipt = await findInstalled(deployment.service)
-  // a deployment ends with a service that runs, also where its release is in place already and it was stopped
-  const starts =
-    receipt !== null && receipt.options['start'] !== false && !(await supervisorFor(receipt).state()).active
-  const steps = planDeployment(deployment, { installed: receipt !== null, starts })
+export async function deployHere(deployment: Deployment, report: Report): Promise<Ended> {
+  const { service, rollback, release, dryRun } = deployment
+  const receipt = await findInstalled(service)
   if (receipt === null) {
-    if (deployment.rollback) throw new BatonError('refused', `expected an install of ${deployment.service}, found none`)
-    report.note(steps.map(describe).join('\n'))
-    await runInstaller(deployment)
-    const after = await findInstalled(deployment.service)
-    if (deployment.dryRun) return { outcome: 'planned', from: null, to: deployment.release }
-    if (after === null) throw new BatonError('unexpected', 'install.sh ended well and left no install')
-    await gate(after, after.tag, null, deployment)
-    return { outcome: 'installed', from: null, to: after.tag }
+    if (rollback) throw new BatonError('refused', `expected an install of ${service}, found none`)
+    return await firstInstall(deployment, report)
   }
-  report.plan(steps)
-  if (deployment.dryRun) return { outcome: 'planned', from: receipt.tag, to: deployment.release }
-  return await moveOn(receipt, deployment, starts, report)
+  const layout = layoutOfReceipt(receipt, personOf(process.env))
+  const command = [layout.program, `--${receipt.scope}`]
+  const word = rollback ? ['rollback'] : ['upgrade', '--release', release ?? 'latest']
+  const ended = await runCommand(command, [...word, ...flagsOf(deployment)], report)
+  if (dryRun || ended.outcome !== 'up_to_date' || receipt.options['start'] === false) return ended
+  // a deployment ends with a service that runs, also where its release is in place already and it was stopped
+  await runCommand(command, ['start', '--health-timeout', deployment.healthTimeout], report)
+  return ended
 }
 
-async function moveOn(receipt: Receipt, deployment: Deployment, starts: boolean, report: Report): Promise<Deployed> {
-  const { lockTimeoutMs, healthTimeoutMs, who, release, rollback } = deployment
-  const client = connect(await readAccess(receipt.configPath))
-  const before = await client.status()
-  const { operation } = await operate(
-    receipt,
-    { kind: rollback ? 'rollback' : 'update', tag: release, who, lockTimeoutMs, healthTimeoutMs },
-    report,
-  )
-  const { outcome, from, to } = operation
-  try {
-    if (starts) await supervisorFor(receipt).start() // where it was up to date; an update has started it
-    const target = to ?? from
-    await gate(receipt, target, outcome === 'up_to_date' ? null : before, deployment)
-  } catch (cause) {
-    if (outcome === 'up_to_date') throw new BatonError('service_down', reasonOf(cause), { cause })
-    await goBack(receipt, deployment, from, reasonOf(cause), report)
-  }
-  return { outcome, from, to }
-}
-
-/** The gate that the service itself could not know of: an address that the operator names, and another process than before. */
-async function gate(
-  receipt: Receipt,
-  tag: string,
-  before: Status | null,
-  { healthUrl, healthTimeoutMs }: Deployment,
-): Promise<void> {
-  const client = connect(await readAccess(receipt.configPath))
-  if (receipt.options['start'] === false) return
-  await waitForInstance(client, { tag, notInstance: before?.instance.id ?? null, timeoutMs: healthTimeoutMs })
-  if (healthUrl === null) return
-  const deadline = Date.now() + healthTimeoutMs
-  for (;;) {
-    const said = await statusOf(healthUrl, 5000).then(String, reasonOf)
-    if (/^2\d\d$/.test(said)) return
-    if (Date.now() > deadline) throw new BatonError('probation_failed', `expected 2xx from ${healthUrl}, got ${said}`)
-    await new Promise((resolve) => setTimeout(resolve, HEALTH_POLL_MS))
-  }
-}
-
-async function goBack(
-  receipt: Receipt,
-  deployment: Deployment,
-  from: string,
-  reason: string,
-  report: Report,
-): Promise<never> {
-  const { lockTimeoutMs, healthTimeoutMs, who } = deployment
-  report.note(`going back to ${from}: ${reason}`)
-  try {
-    await operate(receipt, { kind: 'rollback', tag: null, who, lockTimeoutMs, healthTimeoutMs }, report)
-  } catch (cause) {
-    throw new BatonError('service_down', `${reason}; going back to ${from} failed too: ${reasonOf(cause)}`, { cause })
-  }
-  throw new BatonError('probation_failed', `${reason}; ${from} is running again`)
-}
-
-async function runInstaller({ release, feed, dryRun, json, installFlags }: Deployment): Promise<void> {
-  const flags = ['install', '-y', ...(release === null ? ['--release', 'latest'] : ['--release', release])]
-  if (feed !== null) flags.push('--feed', feed)
+async function firstInstall(deployment: Deployment, report: Report): Promise<Ended> {
+  const { release, feed, dryRun, installFlags, healthUrl, healthTimeout } = deployment
+  const flags = ['install', '-y', '--release', release ?? 'latest', ...(feed === null ? [] : ['--feed', feed])]
   if (dryRun) flags.push('--dry-run')
-  if (json) flags.push('--json')
-  const child = spawn('/bin/sh', [INSTALLER, ...flags, ...installFlags], { stdio: ['ignore', 'inherit', 'inherit'] })
-  const code = await new Promise<number>((resolve, reject) => {
+  const ended = await runJson(['/bin/sh', INSTALLER, ...flags, ...installFlags, '--json'], report)
+  if (!dryRun && healthUrl !== null) {
+    await askUntilWell(healthUrl, Number(healthTimeout) * 1000).catch((cause: unknown) => {
+      throw new BatonError('service_down', cause instanceof Error ? cause.message : String(cause), { cause })
+    })
+  }
+  return ended
+}
+
+function flagsOf({ healthUrl, healthTimeout, lockTimeout, dryRun }: Deployment): string[] {
+  return [
+    ...(healthUrl === null ? [] : ['--health-url', healthUrl]),
+    '--health-timeout',
+    healthTimeout,
+    '--lock-timeout',
+    lockTimeout,
+    ...(dryRun ? ['--dry-run'] : []),
+  ]
+}
+
+async function runCommand([program = '', scope = '']: string[], args: string[], report: Report): Promise<Ended> {
+  const [word = '', ...rest] = args
+  return await runJson([program, word, scope, ...rest, '--json'], report)
+}
+
+/** Passes on what the command says, and resolves to its result. Throws its error. */
+async function runJson([file = '', ...args]: string[], report: Report): Promise<Ended> {
+  const child = spawn(file, args, { stdio: ['ignore', 'pipe', 'pipe'] })
+  let [said, last]: [string, Line | null] = ['', null]
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (said = `${said}${text}`.slice(-2000)))
+  const ended = new Promise<number>((resolve, reject) => {
     child.once('error', reject)
-    child.once('exit', (exit) => resolve(exit ?? EXIT.unexpected))
+    child.once('close', (code) => resolve(code ?? EXIT.unexpected))
   })
-  if (code === 0) return
-  // it has said what is wrong; only its exit code goes on
-  throw new BatonError(CODE_OF_EXIT.get(code) ?? 'unexpected', `install.sh ended with ${code}`)
+  for await (const line of createInterface({ input: child.stdout })) {
+    const event = lineFrom(line)
+    if (event['event'] === 'result' || event['event'] === 'error') last = event
+    else passOn(event, report)
+  }
+  const code = await ended
+  if (last?.['event'] === 'result' && code === EXIT.done) return last as unknown as Ended
+  throw errorFrom(last, code, said.trim())
+}
+
+function passOn(event: Line, report: Report): void {
+  const { event: kind, stage, bytes, totalBytes, message, steps } = event
+  if (kind === 'plan' && Array.isArray(steps)) report.told(steps as { text: string }[])
+  if (kind === 'stage' && isStage(stage)) report.stage(stage)
+  if (kind === 'progress') report.bytes(Number(bytes), Number(totalBytes))
+  if (kind === 'note') report.note(String(message))
+}
+
+function isStage(stage: unknown): stage is Stage | 'start' | 'health' {
+  return [...STAGES, 'start', 'health'].includes(String(stage))
+}
+
+function errorFrom(last: Line | null, code: number, said: string): BatonError {
+  const known = last?.['code']
+  const plainest = Object.entries(MEANINGS).find(([, { exit }]) => exit === code)?.[0] ?? 'unexpected'
+  const name = (typeof known === 'string' && Object.hasOwn(MEANINGS, known) ? known : plainest) as ErrorCode
+  const message = typeof last?.['message'] === 'string' ? last['message'] : said || `it ended with ${code}`
+  const { hint, outcome = null, from = null, to = null, operationId = null } = last ?? {}
+  return new BatonError(name, message.replace(/^error: /, ''), {
+    ...(typeof hint === 'string' ? { hint } : {}),
+    members: { outcome, from, to, operationId } as Record<string, string | null>,
+  })
+}
+
+function lineFrom(line: string): Line {
+  try {
+    const value: unknown = JSON.parse(line)
+    return typeof value === 'object' && value !== null ? (value as Line) : {}
+  } catch {
+    return {}
+  }
 }

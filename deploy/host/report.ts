@@ -2,37 +2,43 @@
 // line on stdout (`--json`) and nothing else there. Must hold: an error is never followed by a success.
 
 import { type BatonError, MEANINGS, type Stage } from '../../agent/words.ts'
-import { describe, type Step } from './plan/plan.ts'
+import { describe, type Step } from './plan/step.ts'
 import { createProgress, type Progress } from '../lib/progress.ts'
 
 export interface Report {
   plan(steps: readonly Step[]): void
+  /** a plan that somebody else has put into words */
+  told(steps: readonly { text: string }[]): void
   step(step: Step): void
   stage(stage: Stage | 'start' | 'health'): void
   bytes(done: number, total: number): void
   note(line: string): void
   /** one object with everything, and the lines that a person gets instead */
   result(object: Record<string, unknown>, lines: readonly string[]): void
-  failed(error: BatonError): void
+  /** `end`: how far it came, for programs */
+  failed(error: BatonError, end?: Record<string, unknown>): void
 }
 
 export interface ReportOptions {
   json: boolean
   quiet: boolean
   verbose: boolean
+  /** members of what a program reads last */
+  about: Record<string, unknown>
 }
 
-export function makeReport({ json, quiet, verbose }: ReportOptions): Report {
-  return json ? jsonReport() : textReport(quiet, verbose)
+export function makeReport({ json, quiet, verbose, about }: ReportOptions): Report {
+  return json ? jsonReport(about) : textReport(quiet, verbose)
 }
 
-function jsonReport(): Report {
+function jsonReport(about: Record<string, unknown>): Report {
   const print = (object: Record<string, unknown>) => void process.stdout.write(`${JSON.stringify(object)}\n`)
   let index = 0
   let lastBytes = 0
   return {
     plan: (steps) =>
       print({ event: 'plan', steps: steps.map((step) => ({ ...publicOf(step), text: describe(step) })) }),
+    told: (steps) => print({ event: 'plan', steps }),
     step: (step) => print({ event: 'step', index: index++, ...publicOf(step), text: describe(step) }),
     stage: (stage) => print({ event: 'stage', stage }),
     bytes(done, total) {
@@ -42,9 +48,9 @@ function jsonReport(): Report {
       print({ event: 'progress', bytes: done, totalBytes: total })
     },
     note: (message) => print({ event: 'note', message }),
-    result: (object) => print({ event: 'result', ...object }),
-    failed({ code, message, hint }) {
-      print({ event: 'error', code, message, hint, exit: MEANINGS[code].exit })
+    result: (object) => print({ event: 'result', ...about, ...object }),
+    failed({ code, message, hint }, end = {}) {
+      print({ event: 'error', ...about, code, message, hint, ...end, exit: MEANINGS[code].exit })
       process.stderr.write(`error: ${message}\n${hint === null ? '' : `hint: ${hint}\n`}`)
     },
   }
@@ -52,14 +58,15 @@ function jsonReport(): Report {
 
 function textReport(quiet: boolean, verbose: boolean): Report {
   const progress: Progress = createProgress({ quiet })
+  const numbered = (lines: readonly string[]) => {
+    if (quiet) return
+    const width = String(lines.length).length
+    for (const [i, line] of lines.entries()) process.stdout.write(`${String(i + 1).padStart(width + 2)}  ${line}\n`)
+    if (lines.length === 0) process.stdout.write('nothing to do\n')
+  }
   return {
-    plan(steps) {
-      if (quiet) return
-      const width = String(steps.length).length
-      for (const [i, step] of steps.entries())
-        process.stdout.write(`${String(i + 1).padStart(width + 2)}  ${describe(step)}\n`)
-      if (steps.length === 0) process.stdout.write('nothing to do\n')
-    },
+    plan: (steps) => numbered(steps.map(describe)),
+    told: (steps) => numbered(steps.map(({ text }) => text)),
     // an update draws its own stages
     step: (step) => void (step.do === 'update' || step.do === 'rollback' || progress.stage(describe(step))),
     stage: (stage) => progress.stage(stage),

@@ -2,7 +2,6 @@
 // clone. Must hold: every way out has an exit code of the table in agent/errors.ts; nothing is thrown.
 
 import { asBatonError, EXIT, MEANINGS } from '../../agent/words.ts'
-import { BUILD } from '../../agent/service/build.ts'
 import {
   asksForHelp,
   type Command,
@@ -15,7 +14,16 @@ import {
   usageOf,
   WAITING_FLAGS,
 } from '../lib/flags.ts'
-import * as commands from './commands/commands.ts'
+import { work } from './boundary/worker.ts'
+import { WORKER } from './boundary/drop.ts'
+import type { Context } from './commands/context.ts'
+import { endOf } from './commands/deeds.ts'
+import { doctor } from './commands/doctor.ts'
+import { install } from './commands/install.ts'
+import { cancel, rollback, upgrade } from './commands/move.ts'
+import { rescueHere, start, stop, superviseHere } from './commands/running.ts'
+import { status } from './commands/status.ts'
+import { uninstall } from './commands/uninstall.ts'
 import { checked } from './place/choices.ts'
 import { makeReport, type Report } from './report.ts'
 
@@ -50,13 +58,13 @@ const INSTALL = {
 type Values = Record<string, unknown>
 
 interface Word extends Command {
-  act(context: commands.Context, values: Values, argv: readonly string[]): Promise<number>
+  act(context: Context, values: Values, argv: readonly string[]): Promise<number>
 }
 
-const TREE: Command = {
-  name: BUILD.service,
-  description: `installs and keeps up to date: ${BUILD.service} ${BUILD.tag}`,
-  args: {},
+/** What the program is that the commands are inside of. */
+export interface Build {
+  service: string
+  tag: string
 }
 
 const WORDS: readonly Word[] = [
@@ -64,25 +72,40 @@ const WORDS: readonly Word[] = [
     name: 'install',
     description: 'install on this host, or change an install',
     args: INSTALL,
-    act: (context, _values, argv) => commands.install(context, argv),
+    act: (context, _values, argv) => install(context, argv),
   },
   {
     name: 'upgrade',
     description: 'move to a newer release',
     args: { ...ACTING, ...RELEASE },
-    act: (context) => commands.upgrade(context),
+    act: (context) => upgrade(context),
   },
   {
     name: 'rollback',
     description: 'bring the backup executable back, or a release by its tag',
     args: { ...ACTING, tag: { type: 'positional', required: false, description: 'a release, such as v1.0.0' } },
-    act: (context, { tag }) => commands.rollback(context, typeof tag === 'string' ? tag : null),
+    act: (context, { tag }) => rollback(context, typeof tag === 'string' ? tag : null),
+  },
+  {
+    name: 'cancel',
+    description: 'end the operation in flight, before its swap',
+    args: LOOKING,
+    act: (context) => cancel(context),
   },
   {
     name: 'status',
     description: 'what is installed and running',
+    args: {
+      ...LOOKING,
+      check: { type: 'boolean', default: false, description: 'ask the feed for the latest release too' },
+    },
+    act: (context, { check }) => status(context, check === true),
+  },
+  {
+    name: 'check',
+    description: 'ask the feed what there is, and change nothing',
     args: LOOKING,
-    act: (context) => commands.status(context),
+    act: (context) => status(context, true),
   },
   {
     name: 'uninstall',
@@ -92,7 +115,7 @@ const WORDS: readonly Word[] = [
       purge: { type: 'boolean', description: 'remove the state and the configuration too' },
       confirm: { type: 'string', valueHint: 'service', description: 'the name that --purge asks for' },
     },
-    act: (context) => commands.uninstall(context),
+    act: (context) => uninstall(context),
   },
   {
     name: 'doctor',
@@ -104,19 +127,19 @@ const WORDS: readonly Word[] = [
       'state-dir': INSTALL['state-dir'],
       'run-as': INSTALL['run-as'],
     },
-    act: (context) => commands.doctor(context),
+    act: (context) => doctor(context),
   },
   {
     name: 'start',
     description: 'start the service',
     args: { ...ACTING, supervise: { type: 'boolean', description: 'stay, as its supervisor' } },
-    act: (context, { supervise }) => (supervise === true ? commands.superviseHere() : commands.start(context)),
+    act: (context, { supervise }) => (supervise === true ? superviseHere(context) : start(context)),
   },
   {
     name: 'stop',
     description: 'let the service drain and stop',
     args: ACTING,
-    act: (context) => commands.stop(context),
+    act: (context) => stop(context),
   },
   {
     name: 'rescue',
@@ -126,36 +149,49 @@ const WORDS: readonly Word[] = [
       'given-up': { type: 'boolean', description: 'nobody starts it again: one failure is enough' },
     },
     hidden: true,
-    act: (context, values) => commands.rescueHere(context, values['given-up'] === true),
+    act: (context, values) => rescueHere(context, values['given-up'] === true),
+  },
+  {
+    name: WORKER,
+    description: 'the end of a command that root has started: it is the user of the service',
+    args: {},
+    hidden: true,
+    act: () => work(),
   },
 ]
 
 /** Runs one command and returns its exit code; never throws. */
-export async function runCommand(argv: readonly string[]): Promise<number> {
+export async function runCommand(argv: readonly string[], build: Build): Promise<number> {
   const [first = '', ...rest] = argv
   const word = WORDS.find(({ name }) => name === first)
+  const tree: Command = {
+    name: build.service,
+    description: `installs and keeps up to date: ${build.service} ${build.tag}`,
+    args: {},
+  }
   if (first === '' || first === 'help' || asksForHelp(argv)) {
-    process.stdout.write(word === undefined ? await usageOf(TREE, undefined, WORDS) : await usageOf(word, TREE))
+    process.stdout.write(word === undefined ? await usageOf(tree, undefined, WORDS) : await usageOf(word, tree))
     return EXIT.done
   }
-  let report: Report = makeReport({ json: argv.includes('--json'), quiet: false, verbose: false })
+  const about = { command: first, service: build.service }
+  let report: Report = makeReport({ json: argv.includes('--json'), quiet: false, verbose: false, about })
   try {
     if (word === undefined) {
       const names = WORDS.filter(({ hidden }) => hidden !== true).map(({ name }) => name)
       throw usage(`expected a command (${names.join(', ')}), got ${JSON.stringify(first.slice(0, 40))}`)
     }
     const values: Values = parseFlags(rest, word)
-    const context = contextFrom(values)
+    const context = contextFrom(values, build, about)
     report = context.report
     return await word.act(context, values, rest)
   } catch (cause) {
     const error = asBatonError(cause, 'unexpected', first)
-    report.failed(error)
+    report.failed(error, endOf(error))
     return MEANINGS[error.code].exit
   }
 }
 
-function contextFrom(values: Values): commands.Context {
+function contextFrom(values: Values, build: Build, about: { command: string; service: string }): Context {
   const text = (key: string) => (typeof values[key] === 'string' ? values[key] : undefined)
   const flag = (key: string) => (typeof values[key] === 'boolean' ? values[key] : undefined)
   if (values['system'] === true && values['user'] === true) throw usage('expected `--system` or `--user`, got both')
@@ -170,13 +206,13 @@ function contextFrom(values: Values): commands.Context {
     start: flag('start'),
   })
   return {
-    service: BUILD.service,
-    tag: BUILD.tag,
+    ...build,
     environment: process.env,
     report: makeReport({
       json: values['json'] === true,
       quiet: values['quiet'] === true,
       verbose: values['verbose'] === true,
+      about,
     }),
     flags: {
       said,
@@ -185,6 +221,7 @@ function contextFrom(values: Values): commands.Context {
       yes: values['yes'] === true,
       confirm: text('confirm') ?? null,
       purge: values['purge'] === true,
+      check: values['check'] === true,
       healthUrl: text('health-url') ?? null,
       lockTimeoutMs: secondsOf('--lock-timeout', text('lock-timeout') ?? '0'),
       healthTimeoutMs: secondsOf('--health-timeout', text('health-timeout') ?? '60'),

@@ -1,8 +1,8 @@
 // How every command line reads its arguments and says what they are: the one importer of citty. Must hold: what a command
 // line does not know ends as a usage error (exit code 2); nothing is guessed.
 
-import { type ArgsDef, defineCommand, type ParsedArgs, parseArgs, renderUsage } from 'citty'
 import { BatonError, EXITS } from '../../agent/words.ts'
+import { type ArgsDef, defineCommand, type ParsedArgs, parseArgs, renderUsage } from 'citty'
 
 export type Flags = ArgsDef
 export type Values<T extends Flags> = ParsedArgs<T>

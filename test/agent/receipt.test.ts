@@ -1,11 +1,11 @@
 // The receipt: what makes an executable a managed install, and what does not.
 
-import { mkdtemp, readdir, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { chown, mkdtemp, readdir, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { makeDisk } from '../../agent/disk.ts'
 import { decideManagement } from '../../agent/managed.ts'
-import { names, parseReceipt, type Receipt, readReceipt, receiptPath, writeReceipt } from '../../agent/receipt.ts'
+import { names, parseReceipt, readReceiptBeside, type Receipt, receiptPath, writeReceipt } from '../../agent/receipt.ts'
 import { equal, is, match, ok, throws, withCode } from '../assert.ts'
 import { suite } from '../suite.ts'
 
@@ -25,8 +25,6 @@ function receiptOf(executable: string): Receipt {
     format: 1,
     service: 'beacon',
     executable,
-    tag: 'v1.0.0',
-    sha256: 'a'.repeat(64),
     scope: 'user',
     supervisor: 'none',
     user: 'somebody',
@@ -42,9 +40,9 @@ const test = suite('receipt')
 
 test('is read as it was written, beside its executable, for everybody to read', async () => {
   await inFolder(async (executable, receipt, folder) => {
-    is(await readReceipt(executable), null)
+    is(await readReceiptBeside(executable), null)
     await writeReceipt(makeDisk(), receipt)
-    equal(await readReceipt(executable), receipt)
+    equal(await readReceiptBeside(executable), receipt)
     is((await stat(receiptPath(executable))).mode & 0o777, 0o644)
     equal((await readdir(folder)).toSorted(), ['beacon', 'receipt.json'])
   })
@@ -55,7 +53,7 @@ test('one that lacks anything, or has it of a wrong type, is refused with what i
   equal(parseReceipt(JSON.stringify(good), 'x'), good)
   for (const key of Object.keys(good)) {
     for (const value of [undefined, null, 7, [], '']) {
-      if (value === '' && !['executable', 'tag', 'scope', 'supervisor'].includes(key)) continue
+      if (value === '' && !['executable', 'scope', 'supervisor'].includes(key)) continue
       if (key === 'options' && Array.isArray(value)) continue
       const text = JSON.stringify({ ...good, [key]: value })
       const { message } = throws(() => parseReceipt(text, '/opt/receipt.json'), withCode('refused'))
@@ -107,12 +105,21 @@ managed('with a receipt that names this very executable, and only then', async (
     is(await why(), 'foreign_receipt')
     await writeFile(receiptPath(executable), JSON.stringify({ ...receipt, executable: '/opt/beacon/beacon' }))
     is(await why(), 'foreign_receipt')
+    // for the whole host root's own receipt decides, wherever another one lies
+    await writeFile(receiptPath(executable), JSON.stringify({ ...receipt, scope: 'system' }))
+    is(await why(), 'foreign_receipt')
+    await writeFile(receiptPath(executable), JSON.stringify(receipt))
+    is(await why(), 'managed')
+    if (process.getuid?.() !== 0) return
+    // the word of somebody else about our executable
+    await chown(receiptPath(executable), 12_345, 12_345)
+    is(await why(), 'foreign_receipt')
   })
 })
 
 managed('a receipt that cannot be used keeps updates off, not the service', async () => {
   await inFolder(async (executable, receipt) => {
-    for (const text of ['', '{"format":2}', JSON.stringify({ ...receipt, tag: 'latest' })]) {
+    for (const text of ['', '{"format":2}', JSON.stringify({ ...receipt, scope: 'galaxy' })]) {
       await writeFile(receiptPath(executable), text)
       const management = await decideManagement('beacon', executable, {}, 'linux')
       ok(!management.managed)

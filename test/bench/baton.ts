@@ -151,8 +151,6 @@ export async function install(place: Place, releases: Releases, options: Install
     format: 1,
     service: DEFAULT_SERVICE,
     executable,
-    tag: v100.tag,
-    sha256: await sha256(v100.executable),
     scope: 'user',
     supervisor: 'none',
     user: 'bench',
@@ -183,18 +181,6 @@ export async function install(place: Place, releases: Releases, options: Install
     [Symbol.asyncDispose]: () => end(installed.pid, 'SIGKILL'),
   }
   return installed
-}
-
-const sums = new Map<string, string>()
-
-async function sha256(path: string): Promise<string> {
-  const known = sums.get(path)
-  if (known !== undefined) return known
-  const hash = createHash('sha256')
-  for await (const chunk of createReadStream(path)) hash.update(chunk as Buffer)
-  const sum = hash.digest('hex')
-  sums.set(path, sum)
-  return sum
 }
 
 export interface Client {

@@ -60,8 +60,6 @@ export async function installService(options: InstallOptions): Promise<Service> 
     format: 1,
     service: 'beacon',
     executable,
-    tag: first.tag,
-    sha256: first.sha256,
     scope: 'user',
     supervisor: 'none',
     user: 'test',

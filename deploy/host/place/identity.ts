@@ -1,6 +1,4 @@
-// Users: who runs this, who runs the service, and how root does something as somebody else.
-// Must never break: what root makes in the service user's directories ends up theirs, and no link that they planted there
-// leads root elsewhere.
+// Users: who runs this, and who runs the service.
 
 import { readFile } from 'node:fs/promises'
 import { userInfo } from 'node:os'
@@ -46,43 +44,4 @@ export async function idOf(user: string): Promise<Identity> {
   const identity = await findId(user)
   if (identity === null) throw new BatonError('refused', `expected a user ${user} on this host, found none`)
   return identity
-}
-
-/** As root: does `work` with the rights of `user`, and takes root's back. As anybody else: just does it. */
-export async function asUser<T>(user: string | Identity, work: () => Promise<T>): Promise<T> {
-  const { getgroups, getegid, setgroups, setegid, seteuid } = process
-  if (!isRoot() || !getgroups || !getegid || !setgroups || !setegid || !seteuid) return await work()
-  const { uid, gid } = typeof user === 'string' ? await idOf(user) : user
-  if (uid === 0) return await work()
-  const before = { groups: getgroups(), gid: getegid() }
-  setgroups([gid])
-  setegid(gid)
-  seteuid(uid)
-  try {
-    return await work()
-  } finally {
-    becomeRootAgain(before)
-  }
-}
-
-/** Within `asUser`: what only root may do, such as asking systemd. */
-export async function asRoot<T>(work: () => Promise<T>): Promise<T> {
-  const { getgroups, getegid, geteuid, setegid, setgroups, seteuid } = process
-  if (process.getuid?.() !== 0 || isRoot()) return await work()
-  if (!getgroups || !getegid || !geteuid || !setegid || !setgroups || !seteuid) return await work()
-  const before = { groups: getgroups(), gid: getegid(), uid: geteuid() }
-  becomeRootAgain({ groups: [0], gid: 0 })
-  try {
-    return await work()
-  } finally {
-    setgroups(before.groups)
-    setegid(before.gid)
-    seteuid(before.uid)
-  }
-}
-
-function becomeRootAgain({ groups, gid }: { groups: number[]; gid: number }): void {
-  process.seteuid?.(0)
-  process.setegid?.(gid)
-  process.setgroups?.(groups)
 }

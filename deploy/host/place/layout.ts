@@ -1,6 +1,7 @@
 // Where everything lives: contract 3 as a pure function. One place for every path that the installer touches.
 
-import { isAbsolute, join } from 'node:path'
+import { dirname, isAbsolute, join } from 'node:path'
+import { type Receipt, receiptPath, SYSTEM_DIRECTORY, systemReceiptPath } from '../../../agent/install.ts'
 import { BatonError } from '../../../agent/words.ts'
 import type { Choices, Environment, Scope } from './choices.ts'
 
@@ -11,8 +12,12 @@ export interface Layout {
   directory: string
   executable: string
   backup: string
-  /** the command: a link to the executable */
+  /** the command: a link to `program` */
   command: string
+  /** what the command runs: for the whole host a copy that only root can change, else the executable itself */
+  program: string
+  /** the receipt: root's own for the whole host, else beside the executable */
+  receipt: string
   configDirectory: string
   configPath: string
   stateDirectory: string
@@ -48,6 +53,8 @@ export function layoutOf(service: string, choices: Choices, person: Person): Lay
     executable,
     backup: `${executable}.backup`,
     command: join(at.commands, service),
+    program: choices.scope === 'system' ? join(SYSTEM_DIRECTORY, service, service) : executable,
+    receipt: choices.scope === 'system' ? systemReceiptPath(service) : receiptPath(executable),
     configDirectory: at.configDirectory,
     configPath: join(at.configDirectory, 'config.json'),
     stateDirectory,
@@ -96,4 +103,20 @@ function userPlaces(service: string, { home, environment }: Person) {
     units: join(config, 'systemd/user'),
     environmentFile: join(config, service, 'environment'),
   }
+}
+
+/** The layout that a receipt tells of, whatever today's flags and environment are. */
+export function layoutOfReceipt(receipt: Receipt, person: Person): Layout {
+  const { service, scope, executable, stateDirectory, configPath, user } = receipt
+  const choices: Choices = {
+    scope,
+    prefix: dirname(executable),
+    'state-dir': stateDirectory,
+    feed: receipt.feed,
+    listen: '',
+    'run-as': scope === 'system' ? user : null,
+    service: receipt.supervisor !== 'none',
+    start: true,
+  }
+  return { ...layoutOf(service, choices, person), configPath, configDirectory: dirname(configPath), user }
 }

@@ -1,41 +1,40 @@
-// Carries out the steps of a plan, one function a step. Until `start` a failure takes back what was done before it, so
-// that an install that cannot be completed leaves the host as it was.
-// Must never break: no step is carried out that the plan does not show.
+// Carries out the steps of a plan, one function a step. Until `start` a failure takes back what was done before it, so that an
+// install that cannot be completed leaves the host as it was.
+// Must never break: no step is carried out that the plan does not show; root touches only what only root can change, and asks the
+// service's side for the rest.
 
 import { randomBytes } from 'node:crypto'
-import {
-  chmod,
-  chown,
-  copyFile,
-  lstat,
-  mkdir,
-  open,
-  readFile,
-  rename,
-  rm,
-  rmdir,
-  symlink,
-  readdir,
-} from 'node:fs/promises'
+import { constants } from 'node:fs'
+import { chmod, chown, copyFile, lstat, mkdir, open, readdir, readFile, rename, rm, symlink } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-import { type Lock, makeDisk, receiptPath, takeLock, writeReceipt } from '../../../agent/install.ts'
+import { makeDisk, writeReceipt } from '../../../agent/install.ts'
 import { asBatonError, BatonError, reasonOf } from '../../../agent/words.ts'
-import { asUser, findId, type Identity, idOf, isRoot } from '../place/identity.ts'
-import { describe, type Step } from './plan.ts'
-import { findProgram, run } from '../../lib/shell.ts'
+import { run } from '../../lib/shell.ts'
+import { idOf, isRoot } from '../place/identity.ts'
+import { assertTrusted, trustIn } from '../place/trusted.ts'
+import { removeDirectory } from '../service/survey.ts'
+import type { Side } from '../service/side.ts'
+import { createUser, removeUser } from './user.ts'
+import { describe, type Step } from './step.ts'
 
+/** What carries the steps out that are not files. */
 export interface Carrier {
   who: string
   /** called before each step with what it is */
   say(step: Step): void
+  /** the service's side; the user of the service must be there */
+  side(): Promise<Side>
   start(): Promise<void>
   stop(): Promise<void>
   update(to: string | null): Promise<void>
-  rollback(): Promise<void>
+  rollback(to: string | null): Promise<void>
   waitHealthy(tag: string): Promise<void>
+  /** what could not be removed */
+  left(paths: readonly string[]): void
 }
 
-type Undo = () => Promise<void>
+type Undo = () => Promise<unknown>
+type Of<Do extends Step['do']> = Extract<Step, { do: Do }>
 
 /** from here on nothing is taken back: what happened is for a person to look at */
 const POINT_OF_NO_RETURN: readonly Step['do'][] = [
@@ -47,106 +46,99 @@ const POINT_OF_NO_RETURN: readonly Step['do'][] = [
   'remove',
   'purge',
 ]
+/** the service takes the lock itself when it is asked, and while it starts */
+const TAKE_THE_LOCK: readonly Step['do'][] = ['start', 'update', 'rollback', 'purge']
 
 export async function carryOut(steps: readonly Step[], carrier: Carrier): Promise<void> {
   const undo: Undo[] = []
-  const locks: Lock[] = []
-  let final = false
+  let [final, locked] = [false, false]
+  const unlock = async () => {
+    if (locked) await (await carrier.side()).unlock().catch(() => {})
+    locked = false
+  }
   try {
     for (const step of steps) {
-      final ||= POINT_OF_NO_RETURN.includes(step.do)
-      // the service takes the lock itself when it is asked, and while it starts
-      if (['start', 'update', 'rollback'].includes(step.do)) await releaseAll(locks)
+      // an earlier installer's receipt is removed in the middle of an install, and written again if it fails
+      final ||= POINT_OF_NO_RETURN.includes(step.do) && !(step.do === 'remove' && step.path.endsWith('receipt.json'))
+      if (TAKE_THE_LOCK.includes(step.do)) await unlock()
       carrier.say(step)
-      undo.push(await carryOutOne(step, carrier, locks))
+      undo.push(await carryOutOne(step, carrier))
+      locked ||= step.do === 'lock'
     }
   } catch (cause) {
-    await releaseAll(locks)
-    if (!final) {
-      for (const back of undo.toReversed()) await back().catch(() => {})
-    }
+    await unlock()
+    if (!final) for (const back of undo.toReversed()) await back().catch(() => {})
     throw cause
   } finally {
-    await releaseAll(locks)
+    await unlock()
   }
 }
 
-async function carryOutOne(step: Step, carrier: Carrier, locks: Lock[]): Promise<Undo> {
+type Act<Do extends Step['do']> = (step: Of<Do>, carrier: Carrier) => Promise<Undo>
+
+const nothing = async (): Promise<Undo> => async () => {}
+
+/** One function a step. */
+const ACTS: { readonly [Do in Step['do']]: Act<Do> } = {
+  'create-user': ({ user, home }) => createUser(user, home),
+  'remove-user': ({ user }) => removeUser(user).then(nothing),
+  'make-directory': makeDirectory,
+  lock: async ({ path }, { side, who }) => await (await side()).lock({ stateDirectory: path, who }).then(nothing),
+  'write-config': writeConfig,
+  'place-executable': placeExecutable,
+  'place-program': placeProgram,
+  'write-receipt': writeOurReceipt,
+  'write-file': writeUnit,
+  link: ({ path, target }) => link(path, target),
+  remove: async ({ path, of }, { side }) =>
+    await (of === 'service' ? (await side()).remove([path]) : rm(path, { force: true })).then(nothing),
+  'remove-directory': async ({ path, of }, carrier) =>
+    await (of === 'service' ? (await carrier.side()).removeDirectory(path) : removeFromItsParent(path, carrier)).then(
+      nothing,
+    ),
+  purge: async ({ path, of }, { side, left }) => {
+    left(of === 'service' ? await (await side()).empty(path) : await removeTree(path))
+    return await nothing()
+  },
+  run: runProgram,
+  start: (_step, carrier) => carrier.start().then(nothing),
+  stop: (_step, carrier) => carrier.stop().then(nothing),
+  update: ({ to }, carrier) => carrier.update(to).then(nothing),
+  rollback: ({ to }, carrier) => carrier.rollback(to).then(nothing),
+  'wait-healthy': ({ tag }, carrier) => carrier.waitHealthy(tag).then(nothing),
+}
+
+async function carryOutOne(step: Step, carrier: Carrier): Promise<Undo> {
   try {
-    switch (step.do) {
-      case 'create-user':
-        return await createUser(step.user, step.home)
-      case 'make-directory':
-        return await makeDirectory(step)
-      case 'lock': {
-        const holder = await ownerOf(step.path)
-        locks.push(await asUser(holder, () => takeLock(makeDisk(), step.path, carrier.who)))
-        return nothing
-      }
-      case 'write-config': {
-        const dashboard = { password: randomBytes(24).toString('base64url') }
-        await writeAs(step.owner, step.path, `${JSON.stringify({ dashboard, ...step.config }, null, 2)}\n`, 0o600)
-        return () => rm(step.path, { force: true })
-      }
-      case 'place-executable':
-        return await placeExecutable(step)
-      case 'write-receipt': {
-        const before = await readFile(step.path, 'utf8').catch(() => null)
-        await inDirectoryOf(step.path, () => writeReceipt(makeDisk(), step.receipt))
-        const path = receiptPath(step.receipt.executable)
-        return () => (before === null ? rm(path, { force: true }) : writeAs(step.owner, path, before, 0o644))
-      }
-      case 'write-file': {
-        const before = await readFile(step.path, 'utf8').catch(() => null)
-        await mkdir(dirname(step.path), { recursive: true })
-        await writeAs(null, step.path, step.content, 0o644)
-        return () => (before === null ? rm(step.path, { force: true }) : writeAs(null, step.path, before, 0o644))
-      }
-      case 'link':
-        return await link(step.path, step.target)
-      case 'remove':
-        await rm(step.path, { force: true })
-        return nothing
-      case 'remove-directory':
-        await rmdir(step.path).catch((error: NodeJS.ErrnoException) => {
-          // not empty, a mount, or in a place that is not ours to change: it stays
-          if (!['ENOENT', 'ENOTEMPTY', 'EEXIST', 'EACCES', 'EPERM', 'EBUSY', 'EROFS'].includes(error.code ?? ''))
-            throw error
-        })
-        return nothing
-      case 'purge':
-        await releaseAll(locks)
-        await rm(step.path, { recursive: true, force: true })
-        return nothing
-      case 'remove-user':
-        await run(['userdel', step.user], { allowFailure: true })
-        return nothing
-      case 'run':
-        await run(step.command, { timeoutMs: 60_000 })
-        return step.command.includes('enable')
-          ? () => run(step.command.map((word) => (word === 'enable' ? 'disable' : word))).then(nothing)
-          : nothing
-      case 'start':
-        await carrier.start()
-        return nothing
-      case 'stop':
-        await carrier.stop()
-        return nothing
-      case 'update':
-        await carrier.update(step.to)
-        return nothing
-      case 'rollback':
-        await carrier.rollback()
-        return nothing
-      case 'wait-healthy':
-        await carrier.waitHealthy(step.tag)
-        return nothing
-      default:
-        return step satisfies never
-    }
+    return await (ACTS[step.do] as Act<Step['do']>)(step, carrier)
   } catch (cause) {
     throw withDoing(cause, step)
   }
+}
+
+async function runProgram({ command }: Of<'run'>): Promise<Undo> {
+  await run(command, { timeoutMs: 60_000 })
+  if (!command.includes('enable')) return await nothing()
+  return () => run(command.map((word) => (word === 'enable' ? 'disable' : word)))
+}
+
+async function writeConfig({ owner, path, config }: Of<'write-config'>): Promise<Undo> {
+  const dashboard = { password: randomBytes(24).toString('base64url') }
+  await writeAs(owner, path, `${JSON.stringify({ dashboard, ...config }, null, 2)}\n`, 0o600)
+  return () => rm(path, { force: true })
+}
+
+async function placeExecutable({ path, stateDirectory, tag }: Of<'place-executable'>, carrier: Carrier): Promise<Undo> {
+  const side = await carrier.side()
+  await side.place({ path, stateDirectory, tag })
+  return () => side.remove([path])
+}
+
+async function writeUnit({ path, content }: Of<'write-file'>): Promise<Undo> {
+  const before = await readFile(path, 'utf8').catch(() => null)
+  await mkdir(dirname(path), { recursive: true })
+  await writeAs(null, path, content, 0o644)
+  return () => (before === null ? rm(path, { force: true }) : writeAs(null, path, before, 0o644))
 }
 
 /** A full or read-only disk and missing rights are refusals: nothing has changed. */
@@ -159,82 +151,66 @@ function withDoing(cause: unknown, step: Step): BatonError {
   return asBatonError(cause, 'unexpected', doing)
 }
 
-async function createUser(user: string, home: string): Promise<Undo> {
-  if ((await findId(user)) !== null) return nothing
-  if ((await findProgram('useradd')) !== null) {
-    await run([
-      'useradd',
-      '--system',
-      '--user-group',
-      '--home-dir',
-      home,
-      '--no-create-home',
-      '--shell',
-      '/usr/sbin/nologin',
-      user,
-    ])
-  } else if ((await findProgram('adduser')) !== null) {
-    await run(['addgroup', '-S', user], { allowFailure: true })
-    await run(['adduser', '-S', '-D', '-H', '-h', home, '-s', '/sbin/nologin', '-G', user, user])
-  } else {
-    throw new BatonError('unsupported_host', 'expected `useradd` or `adduser`, found neither', {
-      hint: 'create the user by hand and name it with `--run-as`',
+/** Where only root decides, root makes it and gives it away; elsewhere the service's user makes its own. */
+async function makeDirectory(step: Of<'make-directory'>, carrier: Carrier): Promise<Undo> {
+  const { path, mode, owner, group } = step
+  if (owner === null) return await makeOwn(path, mode)
+  const trust = await trustIn(path)
+  if (!trust.trusted) {
+    const side = await carrier.side()
+    const made = await side.makeDirectory({ path, mode })
+    return made ? () => side.removeDirectory(path) : await nothing()
+  }
+  const first = await mkdir(path, { recursive: true, mode: 0o755 })
+  // a directory of root's may be given away while there is nothing in it that could be somebody's
+  if (first === undefined && owner !== 'root' && (await readdir(path)).length > 0) {
+    const hint = `\`chown -R ${owner}: ${path}\` gives it to ${owner}, or choose another place`
+    throw new BatonError('refused', `expected ${path} to be empty or ${owner}'s own, found root's files in it`, {
+      hint,
     })
   }
-  return async () => {
-    await run([(await findProgram('userdel')) === null ? 'deluser' : 'userdel', user], { allowFailure: true })
-  }
+  if (first !== undefined) await chmod(path, mode)
+  await chown(path, (await idOf(owner)).uid, (await idOf(group ?? owner)).gid)
+  return first === undefined ? await nothing() : () => rm(first, { recursive: true, force: true })
 }
 
-async function makeDirectory({ path, mode, owner, group }: Extract<Step, { do: 'make-directory' }>): Promise<Undo> {
+async function makeOwn(path: string, mode: number): Promise<Undo> {
   const first = await mkdir(path, { recursive: true, mode })
   const found = await lstat(path)
   if (!found.isDirectory()) throw new BatonError('refused', `expected a directory at ${path}, found another file`)
-  if (owner !== null) {
-    const { uid } = await idOf(owner)
-    const { gid } = await idOf(group ?? owner)
-    // what is there already may belong to nobody but the service or root: taking over a third person's would be a theft
-    if (first === undefined && found.uid !== uid && found.uid !== 0) {
-      throw new BatonError('refused', `expected ${path} to belong to ${owner}, it belongs to user id ${found.uid}`)
-    }
-    if (first === undefined && found.uid === 0 && found.uid !== uid) await giveEmpty(path)
-    await chown(path, uid, gid)
-  }
   if (first !== undefined) await chmod(path, mode)
-  return first === undefined ? nothing : () => rm(first, { recursive: true, force: true })
+  return first === undefined ? await nothing() : () => rm(first, { recursive: true, force: true })
 }
 
-/** A directory of root's may be given away while there is nothing in it that could be somebody's. */
-async function giveEmpty(path: string): Promise<void> {
-  if ((await readdir(path)).length === 0) return
-  throw new BatonError('refused', `expected ${path} to be empty or the service's own, found root's files in it`, {
-    hint: `give it to the service's user with chown -R, or choose another place`,
-  })
-}
-
-async function placeExecutable({ from, path, owner }: Extract<Step, { do: 'place-executable' }>): Promise<Undo> {
-  const temporary = join(dirname(path), `.${basename(path)}.partial`)
+/** Root's own copy of this very program, which was verified before it was run. */
+async function placeProgram({ from, path }: Of<'place-program'>): Promise<Undo> {
+  const directory = dirname(path)
+  await assertTrusted(directory, "root's own folder", `nobody but root may write in ${directory}`)
+  const fresh = await mkdir(directory, { recursive: true, mode: 0o755 })
+  const temporary = join(directory, `.${basename(path)}.new`)
   await rm(temporary, { force: true })
+  await copyFile(from, temporary, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE)
+  const file = await open(temporary, constants.O_RDWR | constants.O_NOFOLLOW)
   try {
-    await copyFile(from, temporary)
-    const file = await open(temporary, 'r+')
-    try {
-      if (owner !== null) {
-        const { uid, gid } = await idOf(owner)
-        await file.chown(uid, gid)
-      }
-      await file.chmod(0o755)
-      await file.sync()
-    } finally {
-      await file.close()
-    }
-    await rename(temporary, path)
-  } catch (error) {
-    await rm(temporary, { force: true })
-    throw error
+    await file.chmod(0o755)
+    await file.sync()
+  } finally {
+    await file.close()
   }
-  await makeDisk().flushDirectory(dirname(path))
-  return () => rm(path, { force: true })
+  await rename(temporary, path)
+  await makeDisk().flushDirectory(directory)
+  // a newer command is as good for the install that stays; without one, nothing of it stays
+  return async () => void (fresh === undefined || (await rm(fresh, { recursive: true, force: true })))
+}
+
+async function writeOurReceipt({ path, receipt }: Of<'write-receipt'>): Promise<Undo> {
+  if (receipt.scope === 'system') {
+    await assertTrusted(dirname(path), "root's own folder", `nobody but root may write in ${dirname(path)}`)
+    await mkdir(dirname(path), { recursive: true, mode: 0o755 })
+  }
+  const before = await readFile(path, 'utf8').catch(() => null)
+  await writeReceipt(makeDisk(), receipt)
+  return () => (before === null ? rm(path, { force: true }) : writeAs(null, path, before, 0o644))
 }
 
 async function link(path: string, target: string): Promise<Undo> {
@@ -246,15 +222,20 @@ async function link(path: string, target: string): Promise<Undo> {
   return () => rm(path, { force: true })
 }
 
-/** All or nothing, with the rights of `owner` where that is not us. */
-async function writeAs(owner: string | Identity | null, path: string, text: string, mode: number): Promise<void> {
+/** All or nothing, in a folder that is ours, with the rights of `owner` where that is not us. */
+async function writeAs(owner: string | null, path: string, text: string, mode: number): Promise<void> {
   const temporary = join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.tmp`)
-  const file = await open(temporary, 'wx', mode)
+  const file = await open(
+    temporary,
+    constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW,
+    mode,
+  )
   try {
     await file.writeFile(text)
-    const { uid, gid }: Partial<Identity> =
-      owner === null || !isRoot() ? {} : typeof owner === 'string' ? await idOf(owner) : owner
-    if (uid !== undefined && gid !== undefined) await file.chown(uid, gid)
+    if (owner !== null && isRoot()) {
+      const { uid, gid } = await idOf(owner)
+      await file.chown(uid, gid)
+    }
     await file.chmod(mode)
     await file.sync()
   } finally {
@@ -263,17 +244,23 @@ async function writeAs(owner: string | Identity | null, path: string, text: stri
   await rename(temporary, path)
 }
 
-async function inDirectoryOf<T>(path: string, work: () => Promise<T>): Promise<T> {
-  return await asUser(await ownerOf(dirname(path)), work)
+/** Root takes a directory of the service's away where its parent is root's; elsewhere the service's user does. */
+async function removeFromItsParent(path: string, carrier: Carrier): Promise<void> {
+  const parent = await trustIn(dirname(path))
+  if (!isRoot() || parent.trusted) await removeDirectory(path)
+  else await (await carrier.side()).removeDirectory(path)
 }
 
-async function ownerOf(path: string): Promise<Identity> {
-  const { uid, gid } = await lstat(path)
-  return { uid, gid }
+/** As root only through what is root's: what others could change meanwhile stays, and is told. */
+async function removeTree(path: string): Promise<string[]> {
+  const left: string[] = []
+  for (const name of await readdir(path).catch(() => [])) {
+    const inner = join(path, name)
+    const found = await lstat(inner)
+    if (!found.isDirectory()) await rm(inner, { force: true })
+    else if (!isRoot() || (await trustIn(inner)).trusted) left.push(...(await removeTree(inner)))
+    else left.push(`${inner}: it is not root's alone`)
+  }
+  if (left.length === 0) await removeDirectory(path)
+  return left
 }
-
-async function releaseAll(locks: Lock[]): Promise<void> {
-  for (const lock of locks.splice(0)) await lock.release().catch(() => {})
-}
-
-async function nothing(): Promise<void> {}

@@ -1,137 +1,111 @@
-// Looks at the host before anything is changed: what a plan is made from. Reads only.
+// Looks at the host before anything is changed: what a plan is made from. Reads only; what is in the service's places is looked
+// at by the service's side.
 
-import { lstat, readdir, readFile, readlink, realpath, stat } from 'node:fs/promises'
-import { homedir } from 'node:os'
-import { join } from 'node:path'
-import { isLeftover, placesOf, readReceipt, type Receipt, receiptPath } from '../../../agent/install.ts'
-import { layoutOf, type Layout, type Person } from '../place/layout.ts'
-import type { Choices, Environment, Scope } from '../place/choices.ts'
-import { findId, isRoot, ownName } from '../place/identity.ts'
-import { type Facts, foundAs, type Found } from './plan.ts'
+import { lstat, readFile, readlink } from 'node:fs/promises'
+import {
+  exists,
+  installedTag,
+  readReceiptBeside,
+  readSystemReceipt,
+  type Receipt,
+  sha256OfFile,
+} from '../../../agent/install.ts'
+import { BatonError } from '../../../agent/words.ts'
+import type { OpenSide } from '../boundary/open.ts'
+import { supervisorOf } from '../boundary/open.ts'
 import { run } from '../../lib/shell.ts'
-import { type Supervisor, supervisorFor, systemctlFor } from '../supervisor/supervisor.ts'
+import { findId, isRoot } from '../place/identity.ts'
+import type { Layout } from '../place/layout.ts'
+import { assertTrusted, trustIn } from '../place/trusted.ts'
 import { rescueUnit, serviceUnit } from '../place/unit.ts'
+import type { Survey } from '../service/survey.ts'
+import { systemctlFor } from '../supervisor/systemd.ts'
+import { type Facts, foundAs, type Found } from './found.ts'
 
-export function personOf(environment: Environment): Person {
-  return { name: ownName(), home: environment['HOME'] ?? homedir(), environment }
+const NOTHING: Survey = {
+  directory: 'absent',
+  stateDirectory: 'absent',
+  executable: false,
+  installed: null,
+  besideNames: null,
+  ours: [],
 }
 
-/**
- * The install that a command is about: the one this executable belongs to, else the one that the command's link leads to,
- * else the one in the place of contract 3. Null where there is none.
- */
-export async function findReceipt(service: string, candidates: readonly string[]): Promise<Receipt | null> {
-  for (const candidate of candidates) {
-    const executable = await realpath(candidate).catch(() => candidate)
-    const receipt = await readReceipt(executable)
-    if (receipt !== null && receipt.service === service && receipt.executable === executable) return receipt
-  }
-  return null
+/** The receipt that counts for such an install. */
+export async function receiptOf(layout: Layout): Promise<Receipt | null> {
+  if (layout.scope === 'system') return await readSystemReceipt(layout.service)
+  // with HOME of somebody else, root would believe what that user has written
+  if (isRoot() && (await exists(layout.receipt)))
+    await assertTrusted(layout.receipt, 'the receipt', 'run it as the user whose install it is')
+  const receipt = await readReceiptBeside(layout.executable)
+  if (receipt === null || receipt.scope === 'user') return receipt
+  throw new BatonError('refused', `expected a receipt for one user at ${layout.receipt}, found one for the whole host`)
 }
 
-/** Where to look, in order. `scope` null: as root the host's install, else one's own and then the host's. */
-export function candidatesFor(
-  service: string,
-  scope: Scope | null,
-  prefix: string | null,
-  person: Person,
-  own: string | null,
-): string[] {
-  const scopes: Scope[] = scope !== null ? [scope] : isRoot() ? ['system'] : ['user', 'system']
-  const places = scopes.flatMap((one) => {
-    const choices: Choices = {
-      scope: one,
-      prefix,
-      'state-dir': null,
-      feed: '',
-      listen: '',
-      'run-as': null,
-      service: true,
-      start: true,
-    }
-    const layout = layoutOf(service, choices, person)
-    return prefix === null ? [layout.command, layout.executable] : [layout.executable]
-  })
-  return own === null || prefix !== null ? places : [own, ...places]
-}
-
-/** The layout that a receipt tells of, whatever today's flags and environment are. */
-export function layoutOfReceipt(receipt: Receipt, person: Person): Layout {
-  const { service, scope, executable, stateDirectory, configPath, user } = receipt
-  const choices: Choices = {
-    scope,
-    prefix: executable.slice(0, -service.length - 1),
-    'state-dir': stateDirectory,
-    feed: receipt.feed,
-    listen: '',
-    'run-as': scope === 'system' ? user : null,
-    service: receipt.supervisor !== 'none',
-    start: true,
-  }
-  return { ...layoutOf(service, choices, person), configPath, configDirectory: join(configPath, '..'), user }
-}
-
-export async function gatherFacts(layout: Layout, withUnit: boolean): Promise<Facts> {
+/** `side` null where the user of the service is still to be made. */
+export async function gatherFacts(
+  layout: Layout,
+  receipt: Receipt | null,
+  withUnit: boolean,
+  open: OpenSide | null,
+): Promise<Facts> {
   const root = isRoot() && layout.scope === 'system'
-  const identity = await findId(layout.user)
-  const receipt = await readReceipt(layout.executable)
-  const known = receipt !== null && receipt.service === layout.service && receipt.executable === layout.executable
-  const ready = async (path: string) => {
-    const found = await stat(path).catch(() => null)
-    return found !== null && found.isDirectory() && (!root || found.uid === identity?.uid)
-  }
+  const { service, executable, stateDirectory } = layout
+  const found =
+    open === null ? await surveyByRoot(layout) : await open.side.survey({ service, executable, stateDirectory })
+  const isEarlier = found.besideNames === service && layout.scope === 'system'
+  const known = receipt !== null || isEarlier
   return {
     root,
-    userExists: identity !== null,
-    directoryReady: await ready(layout.directory),
-    stateReady: await ready(layout.stateDirectory),
+    userExists: (await findId(layout.user)) !== null,
+    directoryReady: found.directory === 'ours',
+    stateReady: found.stateDirectory === 'ours',
     configDirectoryExists: await exists(layout.configDirectory),
     configExists: await exists(layout.configPath),
     receipt,
-    executable: (await exists(layout.executable)) ? (known ? 'installed' : 'foreign') : 'absent',
+    executable: !found.executable ? 'absent' : known ? 'installed' : 'foreign',
+    installed: found.installed,
+    earlier: isEarlier ? found.ours.filter((path) => path.endsWith('/receipt.json')) : [],
     command: await foundLink(layout),
+    ...(await foundProgram(layout)),
     unit: foundAs(await textAt(layout.unit), serviceUnit(layout)),
     rescueUnit: foundAs(await textAt(layout.rescueUnit), rescueUnit(layout)),
     enabled: withUnit && (await isEnabled(layout)),
-    active: receipt !== null && (await isActive(supervisorFor(receipt))),
-    ours: await oursIn(layout),
+    active: receipt !== null && open !== null && (await supervisorOf(receipt, open.side).state()).active,
+    ours: found.ours,
     now: new Date(),
   }
 }
 
-export async function isActive(supervisor: Supervisor): Promise<boolean> {
-  return (await supervisor.state()).active
+/** Without a user of the service nothing can be the service's; what there is, is root's or a stranger's. */
+async function surveyByRoot({ directory, executable }: Layout): Promise<Survey> {
+  const trust = await trustIn(directory)
+  if (!trust.trusted || trust.found === null) return NOTHING
+  return { ...NOTHING, executable: await exists(executable) }
 }
 
-/** Something at this path, a dangling link included. */
-export async function exists(path: string): Promise<boolean> {
-  return (await lstat(path).catch(() => null)) !== null
-}
-
-async function oursIn({ directory, service, executable }: Layout): Promise<string[]> {
-  const { backup, partial, former, aside } = placesOf(executable)
-  const entries = (await readdir(directory).catch(() => [])).filter(
-    (name) => isLeftover(name) && name.includes(service),
-  )
-  const paths = [
-    partial,
-    former,
-    aside,
-    ...entries.map((name) => join(directory, name)),
-    backup,
-    executable,
-    receiptPath(executable),
-  ]
-  const found = await Promise.all(paths.map(async (path) => ((await exists(path)) ? path : null)))
-  return found.filter((path) => path !== null)
-}
-
-async function foundLink({ command, executable }: Layout): Promise<Found> {
+async function foundLink({ command, program, executable }: Layout): Promise<Found> {
   const target = await readlink(command).catch(() => null)
   if (target === null) return (await exists(command)) ? 'foreign' : 'absent'
-  if (target === executable) return 'same'
-  // a link that leads nowhere is what an uninstall by hand leaves behind
-  return (await exists(target)) ? 'foreign' : 'ours'
+  if (target === program) return 'same'
+  // an earlier installer linked to the executable; a link that leads nowhere is what an uninstall by hand leaves behind
+  return target === executable || !(await exists(target)) ? 'ours' : 'foreign'
+}
+
+/** Root's own copy of the command. It is run to say its tag only where nobody but root could have put it there. */
+async function foundProgram({ program, executable }: Layout): Promise<Pick<Facts, 'program' | 'programTag'>> {
+  if (program === executable) return { program: 'same', programTag: null }
+  const trust = await trustIn(program)
+  if (trust.trusted && trust.found === null) return { program: 'absent', programTag: null }
+  if (!trust.trusted || trust.found?.isFile() !== true) return { program: 'foreign', programTag: null }
+  const programTag = await installedTag(program).catch(() => null)
+  const same = program === process.execPath || (await isCopyOf(program, process.execPath))
+  return { program: same ? 'same' : 'ours', programTag }
+}
+
+async function isCopyOf(one: string, other: string): Promise<boolean> {
+  const [{ size: first }, { size: second }] = await Promise.all([lstat(one), lstat(other)])
+  return first === second && (await sha256OfFile(one)) === (await sha256OfFile(other))
 }
 
 async function isEnabled({ scope, service }: Layout): Promise<boolean> {

@@ -1,7 +1,7 @@
 // The running service, as seen from a shell: asks it through its own endpoints, with the token from its configuration.
 // Must never break: an answer counts as success only when it comes from another process with the version asked for.
 
-import { readFile } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import {
   BatonError,
   type ErrorCode,
@@ -12,7 +12,8 @@ import {
   type Status,
   type VersionReport,
 } from '../../../agent/words.ts'
-import { call, type Address, type Answer } from '../../lib/http.ts'
+import { call, type Answer } from '../../lib/http.ts'
+import type { Access } from './configuration.ts'
 
 export interface Client {
   /** null where nobody answers */
@@ -20,18 +21,15 @@ export interface Client {
   check(): Promise<VersionReport>
   update(tag: string | null): Promise<Operation>
   rollback(): Promise<Operation>
-}
-
-/** What of the configuration file a shell needs. */
-export interface Access {
-  address: Address
-  basePath: string
-  token: string | null
+  /** The operation in flight, which is going to end as cancelled. Throws too_late after the swap. */
+  cancel(): Promise<Operation>
 }
 
 export interface Watcher {
   stage(stage: Stage): void
   bytes(done: number, total: number): void
+  /** each answer, from whichever process */
+  status?(status: Status): void
 }
 
 const POLL_MS = 200
@@ -39,39 +37,6 @@ const POLL_MS = 200
 const SILENCE_MS = 90_000
 /** how long after the end of an operation the other process may take to answer */
 const SETTLE_MS = 15_000
-
-/** Reads the service's configuration file. Throws BatonError where it cannot be read or understood. */
-export async function readAccess(configPath: string): Promise<Access> {
-  let value: unknown
-  try {
-    value = JSON.parse(await readFile(configPath, 'utf8'))
-  } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'EACCES') {
-      throw new BatonError('refused', `reading the configuration ${configPath}: ${reasonOf(error)}`, {
-        cause: error,
-        hint: 'run it as root, or as the user that installed the service',
-      })
-    }
-    // the parser quotes the text, and the text holds the password
-    const reason = error instanceof SyntaxError ? 'expected JSON' : reasonOf(error)
-    throw new BatonError('invalid_settings', `reading the configuration ${configPath}: ${reason}`)
-  }
-  return accessFrom(value)
-}
-
-/** Pure. The first listener that needs no certificate, else the first. */
-export function accessFrom(value: unknown): Access {
-  const config = recordOf(value)
-  const listen = config['listen'] ?? { host: '127.0.0.1', port: 8080 }
-  const listeners = (Array.isArray(listen) ? listen : [listen]).map(addressFrom)
-  const { password } = recordOf(config['dashboard'])
-  const basePath = config['basePath']
-  return {
-    address: listeners.find(({ tls }) => !tls) ?? listeners[0] ?? addressFrom({}),
-    basePath: typeof basePath === 'string' && basePath !== '/' ? basePath : '',
-    token: typeof password === 'string' && password !== '' ? password : null,
-  }
-}
 
 export function connect({ address, basePath, token }: Access): Client {
   const ask = (target: string, method: 'GET' | 'POST', body?: unknown, timeoutMs = 10_000) =>
@@ -94,6 +59,7 @@ export function connect({ address, basePath, token }: Access): Client {
     check: async () => expected(await ask('/check', 'POST', undefined, 60_000), 200) as VersionReport,
     update: async (tag) => operationIn(expected(await ask('', 'POST', tag === null ? {} : { tag }), 202)),
     rollback: async () => operationIn(expected(await ask('/rollback', 'POST'), 202)),
+    cancel: async () => operationIn(expected(await ask('/cancel', 'POST'), 200)),
   }
 }
 
@@ -104,7 +70,10 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
   for (;;) {
     const status = await client.status()
     const operation = status === null ? null : operationWith(status, id)
-    if (status !== null) lastAnswer = Date.now()
+    if (status !== null) {
+      lastAnswer = Date.now()
+      watcher.status?.(status)
+    }
     if (status !== null && operation === null) {
       throw new BatonError('interrupted', `the service no longer knows operation ${id}`)
     }
@@ -171,19 +140,6 @@ function expected(answer: Answer, status: number): unknown {
   )
 }
 
-function addressFrom(value: unknown): Address {
-  const { host, port, path, tls } = recordOf(value)
-  const secure = typeof tls === 'object' && tls !== null
-  if (typeof path === 'string') return { path, tls: secure }
-  const name = typeof host === 'string' ? host : '127.0.0.1'
-  const everywhere: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' }
-  return { host: everywhere[name] ?? name, port: Number(port ?? 8080), tls: secure }
-}
-
 function recordOf(value: unknown): Record<string, unknown> {
   return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {}
-}
-
-function sleep(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms))
 }

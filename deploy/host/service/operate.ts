@@ -3,113 +3,204 @@
 // Must never break: success is said only when a new process answers with the version asked for; what was reverted ends
 // with 8, and a service that is down ends with 9.
 
-import { readFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import {
-  begin,
+  exists,
   installedTag,
-  type LogEvent,
-  type ManagedInstall,
-  noteTag,
-  openFeed,
-  openInstall,
+  makeDisk,
+  makeJournal,
+  placesOf,
   type Receipt,
-  type Restart,
+  tagInPlace,
 } from '../../../agent/install.ts'
 import {
+  badEntry,
   BatonError,
-  type ErrorCode,
   type Kind,
   MEANINGS,
   type Operation,
   reasonOf,
+  reportOf,
   type Status,
 } from '../../../agent/words.ts'
-import { connect, follow, readAccess, waitForInstance, type Client } from './client.ts'
-import { asRoot, asUser } from '../place/identity.ts'
-import type { Report } from '../report.ts'
-import { supervisorFor, type Supervisor } from '../supervisor/supervisor.ts'
+import { type Client, connect, follow, waitForInstance } from './client.ts'
+import { readAccess } from './configuration.ts'
+import { askUntilWell, type HealthGate, healthGate } from './health.ts'
+import { carryOutHere } from './offline.ts'
+import type { Outside } from './outside.ts'
+import type { Operate, Operated } from './request.ts'
 
-export interface Operate {
-  kind: Kind
-  /** update: a tag, or null for the latest release */
-  tag: string | null
-  /** for the lock: `install.sh upgrade` */
-  who: string
-  lockTimeoutMs: number
-  healthTimeoutMs: number
+/** What there is before anything is done. */
+export interface Standing {
+  current: string
+  backup: string | null
 }
 
-export interface Operated {
-  operation: Operation
-  /** whether the running service did it, or this process */
-  by: 'service' | 'command'
-}
-
-/** how long a process must go on answering before a start counts as good */
-const STABLE_MS = 1500
-
-/** Carries the operation out and returns it with outcome updated, rolled_back or up_to_date. Everything else is thrown. */
-export async function operate(receipt: Receipt, request: Operate, report: Report): Promise<Operated> {
-  const supervisor = supervisorFor(receipt)
+/** Carries the operation out. Throws where it could not begin: locked, refused, nobody answers any more. */
+export async function operate(receipt: Receipt, request: Operate, outside: Outside): Promise<Operated> {
   const client = connect(await readAccess(receipt.configPath))
   // looked at again after every wait: whoever held the lock may have started the service, or stopped it
-  const operated = await withPatience<Operated>(request.lockTimeoutMs, report, async () => {
+  const operation = await withPatience(request.lockTimeoutMs, outside, async () => {
     const status = await client.status()
-    return status !== null
-      ? { by: 'service', operation: await askService(client, status, request, report) }
-      : { by: 'command', operation: await carryOutHere(receipt, supervisor, client, request, report) }
+    const standing = await standingOf(receipt, status)
+    const act = whatToDo(request, standing)
+    if (act === null) return { from: standing.current, to: request.tag }
+    await tellOfBad(receipt, act.tag, outside)
+    const work = { ...request, ...act }
+    return status === null
+      ? await carryOutHere(receipt, client, work, outside)
+      : await askService(receipt, client, status, work, outside)
   })
-  const { operation } = operated
-  if (operation.outcome === 'updated' || operation.outcome === 'rolled_back' || operation.outcome === 'up_to_date')
-    return operated
-  throw failureOf(operation)
+  return 'id' in operation
+    ? operatedFrom(operation)
+    : { ...operation, outcome: 'up_to_date', report: null, error: null }
 }
 
-/** Reverted is always 8: whatever the reason was, the previous version is running. */
-function failureOf({ outcome, error, to, from }: Operation): BatonError {
+/** Pure. A rollback to a tag is a rollback only where the backup is that tag; null where it is in place already. */
+export function whatToDo(
+  { kind, tag }: Pick<Operate, 'kind' | 'tag'>,
+  { current, backup }: Standing,
+): { kind: Kind; tag: string | null } | null {
+  if (kind === 'update' || tag === null) return { kind, tag }
+  if (tag === current) return null
+  return tag === backup ? { kind: 'rollback', tag: null } : { kind: 'update', tag }
+}
+
+export async function standingOf(receipt: Receipt, status: Status | null): Promise<Standing> {
+  if (status !== null) return { current: status.instance.version, backup: status.backup }
+  const { backup } = placesOf(receipt.executable)
+  const [current, saved] = await Promise.all([
+    tagInPlace(receipt.stateDirectory, receipt.executable),
+    (await exists(backup)) ? installedTag(backup).catch(() => null) : null,
+  ])
+  return { current, backup: saved }
+}
+
+/** Somebody who names a release that failed here should know that it did. */
+export async function tellOfBad(receipt: Receipt, tag: string | null, outside: Outside): Promise<void> {
+  if (tag === null) return
+  const { bad } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
+  const entry = badEntry(bad, tag, null)
+  if (entry !== null)
+    outside.note(`${tag} has failed here before, at ${entry.at}: ${entry.reason}; named, it is tried again`)
+}
+
+/** Reverted is always told with a code of exit 8: whatever the reason was, the previous version is running. */
+function operatedFrom(operation: Operation): Operated {
+  const { outcome, error, to, from } = operation
+  const report = reportOf(operation)
+  if (outcome === 'updated' || outcome === 'rolled_back' || outcome === 'up_to_date')
+    return { outcome, from, to, report, error: null }
   const message = error?.message ?? `the operation ended as ${outcome ?? 'nothing'}`
-  if (outcome === 'reverted') {
-    const code: ErrorCode = error !== null && MEANINGS[error.code].exit === 8 ? error.code : 'restart_failed'
-    return new BatonError(code, `${to ?? 'the release'} failed, ${from} is running again: ${message}`)
-  }
-  return new BatonError(error?.code ?? 'unexpected', message)
+  if (outcome !== 'reverted')
+    return {
+      outcome: outcome ?? 'failed',
+      from,
+      to,
+      report,
+      error: { code: error?.code ?? 'unexpected', message, hint: null },
+    }
+  const code = error !== null && MEANINGS[error.code].exit === 8 ? error.code : 'restart_failed'
+  const told = `${to ?? 'the release'} failed, ${from} is running again: ${message}`
+  return { outcome, from, to, report, error: { code, message: told, hint: null } }
 }
 
 // ---- the running service
 
-async function askService(client: Client, before: Status, request: Operate, report: Report): Promise<Operation> {
+async function askService(
+  receipt: Receipt,
+  client: Client,
+  before: Status,
+  request: Operate,
+  outside: Outside,
+): Promise<Operation> {
+  const operation = await askOnce(client, before, request, outside)
+  if (request.healthUrl === null || operation.outcome === 'reverted' || operation.outcome === 'failed') return operation
+  if (operation.outcome === 'up_to_date') {
+    await askUntilWell(request.healthUrl, request.healthTimeoutMs).catch((cause: unknown) => {
+      throw new BatonError('service_down', reasonOf(cause), { cause })
+    })
+    return operation
+  }
+  const fault = await operation.gate?.fault()
+  return fault === null || fault === undefined
+    ? operation
+    : await goBack(receipt, client, operation, fault, request, outside)
+}
+
+async function askOnce(
+  client: Client,
+  before: Status,
+  request: Operate,
+  outside: Outside,
+): Promise<Operation & { gate?: HealthGate }> {
   let started: Operation
   try {
     started = request.kind === 'update' ? await client.update(request.tag) : await client.rollback()
   } catch (cause) {
     throw await explained(cause, client)
   }
-  const operation = await follow(client, started.id, report)
+  const gate = request.healthUrl === null ? null : healthGate(request.healthUrl, request.healthTimeoutMs)
+  const operation = await follow(client, started.id, {
+    ...outside,
+    // from the moment the new process answers, which is when its probation begins
+    status: ({ instance }) => void (instance.id !== before.instance.id && gate?.begin()),
+  })
   if (operation.to !== null && (operation.outcome === 'updated' || operation.outcome === 'rolled_back')) {
-    report.stage('health')
+    outside.stage('health')
     await waitForInstance(client, {
       tag: operation.to,
       notInstance: before.instance.id,
       timeoutMs: request.healthTimeoutMs,
     })
   }
-  return operation
+  return gate === null ? operation : { ...operation, gate }
 }
 
-/** 409 says that there is an operation; who began it when is in the status. */
+/** The release proved itself to the service, but not to the address that the operator names: back, with a handover. */
+async function goBack(
+  receipt: Receipt,
+  client: Client,
+  { gate: _, ...operation }: Operation & { gate?: HealthGate },
+  fault: string,
+  request: Operate,
+  outside: Outside,
+): Promise<Operation> {
+  outside.note(`going back to ${operation.from}: ${fault}`)
+  try {
+    const status = await client.status()
+    if (status === null) throw new BatonError('service_down', 'nobody answers')
+    await askOnce(client, status, { ...request, kind: 'rollback', tag: null, healthUrl: null }, outside)
+  } catch (cause) {
+    throw new BatonError('service_down', `${fault}; going back to ${operation.from} failed too: ${reasonOf(cause)}`, {
+      cause,
+      hint: `\`${outside.supervisor(receipt).logCommand}\` says why`,
+    })
+  }
+  return { ...operation, outcome: 'reverted', error: { code: 'probation_failed', message: fault } }
+}
+
+/** 409 says that there is an operation; which one it is, to where, since when, is in the status. */
 async function explained(cause: unknown, client: Client): Promise<unknown> {
-  if (!(cause instanceof BatonError) || cause.code !== 'update_in_flight' || /since/.test(cause.message)) return cause
-  const operation = (await client.status().catch(() => null))?.operation
-  if (!operation) return cause
+  if (!(cause instanceof BatonError) || cause.code !== 'update_in_flight') return cause
+  const operation = (await client.status().catch(() => null))?.operation ?? null
+  return operation === null ? cause : inFlight(operation)
+}
+
+export function inFlight({ id, kind, from, to, stage, startedAt }: Operation): BatonError {
+  const target = to ?? (kind === 'update' ? 'the latest release' : 'the backup executable')
   return new BatonError(
     'update_in_flight',
-    `the service is at it: ${operation.kind} ${operation.id} since ${operation.startedAt}`,
+    `the service is at it: ${kind} from ${from} to ${target}, in the ${stage} stage, since ${startedAt} (operation ${id})`,
+    {
+      hint: '`status` shows it, `cancel` ends it before the swap, `--lock-timeout` waits for it',
+      members: { operationId: id, kind, from, to, stage, heldSince: startedAt },
+    },
   )
 }
 
 /** Tries again while somebody else holds the lock: only what takes it ends with 6, and it has changed nothing then. */
-async function withPatience<T>(timeoutMs: number, report: Report, work: () => Promise<T>): Promise<T> {
+async function withPatience<T>(timeoutMs: number, outside: Outside, work: () => Promise<T>): Promise<T> {
   const deadline = Date.now() + timeoutMs
   for (let told = false; ; told = true) {
     try {
@@ -117,150 +208,8 @@ async function withPatience<T>(timeoutMs: number, report: Report, work: () => Pr
     } catch (cause) {
       const held = cause instanceof BatonError && MEANINGS[cause.code].exit === 6
       if (!held || Date.now() > deadline) throw cause
-      if (!told) report.note(`waiting: ${cause.message}`)
+      if (!told) outside.note(`waiting: ${cause.message}`)
       await sleep(500)
     }
   }
-}
-
-// ---- nothing runs
-
-async function carryOutHere(
-  receipt: Receipt,
-  supervisor: Supervisor,
-  client: Client,
-  request: Operate,
-  report: Report,
-): Promise<Operation> {
-  const starts = receipt.options['start'] !== false
-  return await asUser(receipt.user, async () => {
-    const { service } = receipt
-    await using feed = openFeed(await feedOf(receipt), { service, stateDirectory: receipt.stateDirectory })
-    const install = await installOf(receipt, readByRoot(feed), report)
-    const restart: Restart = async (to) => {
-      if (!starts) return { open: true } // proves itself when somebody starts it
-      try {
-        await startAndGate(receipt, supervisor, client, to, request.healthTimeoutMs, report)
-      } catch (cause) {
-        await asRoot(() => supervisor.stop()).catch(() => {})
-        throw cause
-      }
-      return {}
-    }
-    const { who, kind, tag } = request
-    // under the lock: whoever held it a moment ago may have changed what is installed, and may be starting it
-    const prepare = async () => {
-      await asRoot(() => makeWay(receipt, supervisor, client))
-      install.current = await installedOf(receipt)
-    }
-    const running = await begin(install, { kind, tag, who, refusal: 'locked', prepare }, restart)
-    const timer = setInterval(() => {
-      const { progress } = running.operation
-      if (progress !== null && running.operation.stage === 'download') report.bytes(progress.bytes, progress.totalBytes)
-    }, 100)
-    const result = await running.done.finally(() => clearInterval(timer))
-    const operation: Operation = { ...running.operation, outcome: running.operation.outcome ?? result.outcome }
-    if (operation.outcome === 'reverted' && starts)
-      await startAgain(receipt, supervisor, client, operation, request, report)
-    if (result.placed !== null) await noteTag(install, result.placed)
-    return operation
-  })
-}
-
-/** A service that dies and is started again must not be in the way; one that runs is to do the work itself. */
-async function makeWay({ service }: Receipt, supervisor: Supervisor, client: Client): Promise<void> {
-  const state = await supervisor.state()
-  if (!state.active) return
-  if ((await client.status()) !== null) {
-    throw new BatonError('locked', `${service} has been started meanwhile`, {
-      hint: 'try again: it does the work itself',
-    })
-  }
-  if (state.word === 'active') {
-    throw new BatonError('refused', `${service} is running (${supervisor.description}) but does not answer`, {
-      hint: `stop it first, then try again; \`${supervisor.logCommand}\` may say why`,
-    })
-  }
-  await supervisor.stop()
-}
-
-/** The old executable is back: it must run, or the service is down. */
-async function startAgain(
-  receipt: Receipt,
-  supervisor: Supervisor,
-  client: Client,
-  operation: Operation,
-  request: Operate,
-  report: Report,
-): Promise<void> {
-  try {
-    await startAndGate(receipt, supervisor, client, operation.from, request.healthTimeoutMs, report)
-  } catch (cause) {
-    throw new BatonError(
-      'service_down',
-      `${operation.to ?? ''} failed, and ${operation.from} does not start either: ${reasonOf(cause)}`,
-      {
-        cause,
-        hint: `\`${supervisor.logCommand}\` says why`,
-      },
-    )
-  }
-}
-
-/** Version and instance, and it must go on: a service that dies a second after its start is not a good one. */
-export async function startAndGate(
-  receipt: Receipt,
-  supervisor: Supervisor,
-  client: Client,
-  tag: string,
-  timeoutMs: number,
-  report: Report,
-): Promise<Status> {
-  report.stage('start')
-  await asRoot(() => supervisor.start())
-  report.stage('health')
-  const first = await waitForInstance(client, { tag, timeoutMs })
-  await sleep(STABLE_MS)
-  const second = await waitForInstance(client, { tag, timeoutMs: 5000 })
-  if (second.instance.id === first.instance.id) return second
-  throw new BatonError('service_down', `${receipt.service} ${tag} answered, and has ended since`)
-}
-
-/** A folder in somebody's home is shown to the service by its unit; here only root may read it. Reading is all that is done. */
-function readByRoot(feed: ManagedInstall['feed']): ManagedInstall['feed'] {
-  return {
-    ...feed,
-    latest: (...args) => asRoot(() => feed.latest(...args)),
-    byTag: (...args) => asRoot(() => feed.byTag(...args)),
-    bytes: (...args) => asRoot(() => feed.bytes(...args)),
-  }
-}
-
-async function installOf(receipt: Receipt, feed: ManagedInstall['feed'], report: Report): Promise<ManagedInstall> {
-  const { service, executable, stateDirectory } = receipt
-  const log = (event: LogEvent) => {
-    if (event.event === 'operation') report.stage(event.stage)
-    if (event.event === 'warning') report.note(`warning: ${event.message}`)
-  }
-  const [current, database] = [await installedOf(receipt), join(stateDirectory, `${service}.db`)]
-  return openInstall({ service, executable, current, stateDirectory, database, feed, log })
-}
-
-async function installedOf({ executable, tag }: Receipt): Promise<string> {
-  return await installedTag(executable).catch(() => tag)
-}
-
-/** The configuration's, where the operator has put one there; else the receipt's. */
-export async function feedOf(receipt: Receipt): Promise<string> {
-  try {
-    const { feed } = JSON.parse(await readFile(receipt.configPath, 'utf8')) as { feed?: unknown }
-    if (typeof feed === 'string' && feed !== '') return feed
-  } catch {
-    // `readAccess` has complained already
-  }
-  return receipt.feed
-}
-
-function sleep(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms))
 }

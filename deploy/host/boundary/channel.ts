@@ -1,0 +1,150 @@
+// Two processes that ask each other, one JSON object a line. The one may be root's and the other may belong to somebody who
+// means it ill. Must hold: a line is bounded, an answer is data and never code, and on root's side no text keeps a control
+// character, which a terminal would obey.
+
+import type { Readable, Writable } from 'node:stream'
+import { asBatonError, BatonError, type ErrorCode, MEANINGS } from '../../../agent/words.ts'
+
+export type Handlers = Readonly<Record<string, (parameter: unknown) => unknown>>
+
+export interface Channel {
+  /** Asks the other side. Throws what it threw; service_down where it has gone. */
+  call(name: string, parameter: unknown): Promise<unknown>
+  /** Tells the other side something that needs no answer. */
+  tell(name: string, parameter: unknown): void
+  /** resolves when the other side has gone */
+  readonly closed: Promise<void>
+}
+
+interface Ask {
+  ask: string
+  id: number
+  with: unknown
+}
+interface Answer {
+  to: number
+  value?: unknown
+  error?: {
+    code: string
+    message: string
+    hint: string | null
+    members: Record<string, string | number | boolean | null>
+  }
+}
+
+export const LINE_MAX_BYTES = 4 * 1024 * 1024
+const DEPTH_MAX = 12
+
+interface Waiting {
+  resolve(value: unknown): void
+  reject(error: unknown): void
+}
+
+/** `clean` is for root's side. */
+export function makeChannel(
+  input: Readable,
+  output: Writable,
+  handlers: Handlers,
+  { clean }: { clean: boolean },
+): Channel {
+  const waiting = new Map<number, Waiting>()
+  let last = 0
+  let gone: Error | null = null
+  const send = (message: Ask | Answer | { tell: string; with: unknown }) => {
+    if (gone === null) output.write(`${JSON.stringify(message)}\n`)
+  }
+  const receive = async (line: string): Promise<void> => {
+    const value = objectFrom(line)
+    const message = clean ? (cleaned(value) as typeof value) : value
+    if (typeof message['tell'] === 'string') return void (await handlerOf(handlers, message['tell'])(message['with']))
+    if (typeof message['ask'] === 'string' && typeof message['id'] === 'number') {
+      const { ask, id } = message as unknown as Ask
+      try {
+        send({ to: id, value: (await handlerOf(handlers, ask)(message['with'])) ?? null })
+      } catch (cause) {
+        const { code, message: text, hint, members } = asBatonError(cause, 'unexpected', ask)
+        send({ to: id, error: { code, message: text, hint, members } })
+      }
+      return
+    }
+    const { to, value: answer, error } = message as unknown as Answer
+    const asked = waiting.get(to)
+    waiting.delete(to)
+    if (error === undefined) asked?.resolve(answer)
+    else asked?.reject(errorFrom(error))
+  }
+  const closed = new Promise<void>((resolve) => {
+    const end = (cause: Error) => {
+      if (gone !== null) return
+      gone = cause
+      for (const { reject } of waiting.values()) reject(cause)
+      waiting.clear()
+      resolve()
+    }
+    const broken = (cause?: unknown) =>
+      end(new BatonError('unexpected', 'the other side of the command has ended', { cause }))
+    output.on('error', broken)
+    lines(input, (line) => void receive(line).catch(broken)).then(() => broken(), broken)
+  })
+  return {
+    closed,
+    call(name, parameter) {
+      if (gone !== null) return Promise.reject(gone)
+      const id = ++last
+      return new Promise((resolve, reject) => {
+        waiting.set(id, { resolve, reject })
+        send({ ask: name, id, with: parameter })
+      })
+    },
+    tell: (name, parameter) => send({ tell: name, with: parameter }),
+  }
+}
+
+/** Without what a terminal would obey: control characters, new lines among them, and what turns the direction of text. */
+export function cleaned(value: unknown, depth = 0): unknown {
+  if (depth > DEPTH_MAX) return null
+  if (typeof value === 'string') {
+    return value.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, '?')
+  }
+  if (Array.isArray(value)) return value.map((one) => cleaned(one, depth + 1))
+  if (typeof value !== 'object' || value === null) return value
+  return Object.fromEntries(Object.entries(value).map(([key, one]) => [cleaned(key), cleaned(one, depth + 1)]))
+}
+
+async function lines(input: Readable, each: (line: string) => void): Promise<void> {
+  let parts: Buffer[] = []
+  let size = 0
+  for await (const chunk of input as AsyncIterable<Buffer>) {
+    for (let rest = chunk; rest.length > 0;) {
+      const end = rest.indexOf(0x0a)
+      const part = end === -1 ? rest : rest.subarray(0, end)
+      size += part.length
+      if (size > LINE_MAX_BYTES)
+        throw new BatonError('unexpected', `expected a line of at most ${LINE_MAX_BYTES} bytes`)
+      parts.push(part)
+      if (end === -1) break
+      each(Buffer.concat(parts).toString('utf8'))
+      ;[parts, size, rest] = [[], 0, rest.subarray(end + 1)]
+    }
+  }
+}
+
+function objectFrom(line: string): Record<string, unknown> {
+  const value: unknown = JSON.parse(line)
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>
+  throw new BatonError('unexpected', 'expected an object from the other side of the command')
+}
+
+function handlerOf(handlers: Handlers, name: string): (parameter: unknown) => unknown {
+  const handler = Object.hasOwn(handlers, name) ? handlers[name] : undefined
+  if (handler !== undefined) return handler
+  throw new BatonError('unexpected', `there is nothing called ${JSON.stringify(name.slice(0, 40))} on this side`)
+}
+
+function errorFrom({ code, message, hint, members }: NonNullable<Answer['error']>): BatonError {
+  const known = Object.hasOwn(MEANINGS, code) ? (code as ErrorCode) : 'unexpected'
+  return new BatonError(known, message, {
+    ...(typeof hint === 'string' ? { hint } : {}),
+    members: typeof members === 'object' && members !== null ? members : {},
+  })
+}

@@ -1,0 +1,73 @@
+// The environment of the service's own process, for what is to see the world as it does: its certificates, its proxy.
+// Must hold: nothing of root's environment goes along but what is named here.
+
+import { readFile } from 'node:fs/promises'
+import { trustIn } from '../place/trusted.ts'
+import { showUnit } from '../supervisor/systemd.ts'
+import type { Environment } from '../place/choices.ts'
+
+/** what a service without systemd would have got from whoever started it */
+const PASSED = ['LANG', 'TZ', 'NODE_EXTRA_CA_CERTS', 'SSL_CERT_FILE', 'SSL_CERT_DIR']
+const PROXY = /^(https?|no|all)_proxy$/i
+const FILE_MAX_BYTES = 256 * 1024
+
+/** `file`: the operator's environment file, read where only root can write it. */
+export async function serviceEnvironment(
+  service: string,
+  withUnit: boolean,
+  file: string,
+  own: Environment,
+): Promise<Record<string, string>> {
+  const base = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', LANG: 'C.UTF-8' }
+  if (!withUnit) return { ...base, ...passed(service, own), ...parseEnvironmentFile(await trustedText(file)) }
+  const unit = await showUnit('system', `${service}.service`, ['Environment', 'EnvironmentFiles'])
+  const found: Record<string, string> = { ...base, ...parseEnvironment(unit['Environment'] ?? '') }
+  for (const path of environmentFiles(unit['EnvironmentFiles'] ?? '')) {
+    Object.assign(found, parseEnvironmentFile(await trustedText(path)))
+  }
+  return found
+}
+
+/** Pure: systemd's `Environment=` as `systemctl show` prints it: words, quoted where they hold spaces. */
+export function parseEnvironment(text: string): Record<string, string> {
+  const words = text.match(/"(?:[^"\\]|\\.)*"|\S+/g) ?? []
+  return fromPairs(words.map((word) => (word.startsWith('"') ? word.slice(1, -1).replaceAll(/\\(.)/g, '$1') : word)))
+}
+
+/** Pure: `/etc/default/x (ignore_errors=yes)`, one or several. */
+export function environmentFiles(text: string): string[] {
+  return [...text.matchAll(/(\/\S+) \(ignore_errors=\w+\)/g)].map(([, path = '']) => path)
+}
+
+/** Pure: systemd.exec(5), EnvironmentFile=; without its continued lines. */
+export function parseEnvironmentFile(text: string): Record<string, string> {
+  const lines = text.split('\n').map((line) => line.trim())
+  return fromPairs(
+    lines
+      .filter((line) => line !== '' && !/^[#;]/.test(line))
+      .map((line) => line.replace(/^([^=]+)=(["'])(.*)\2$/, '$1=$3')),
+  )
+}
+
+function fromPairs(pairs: readonly string[]): Record<string, string> {
+  const found: Record<string, string> = {}
+  for (const pair of pairs) {
+    const [, name, value] = /^([A-Za-z_]\w*)=(.*)$/s.exec(pair) ?? []
+    if (name !== undefined && value !== undefined) found[name] = value
+  }
+  return found
+}
+
+function passed(service: string, own: Environment): Record<string, string> {
+  const prefix = `${service.toUpperCase().replaceAll(/[^A-Z0-9]/g, '_')}_`
+  const isPassed = (name: string) =>
+    PASSED.includes(name) || PROXY.test(name) || (name.startsWith(prefix) && !name.startsWith(`${prefix}INSTALL_`))
+  const found = Object.entries(own).filter(([name, value]) => value !== undefined && isPassed(name))
+  return Object.fromEntries(found) as Record<string, string>
+}
+
+async function trustedText(path: string): Promise<string> {
+  const trust = await trustIn(path)
+  if (!trust.trusted || trust.found?.isFile() !== true || trust.found.size > FILE_MAX_BYTES) return ''
+  return await readFile(path, 'utf8')
+}

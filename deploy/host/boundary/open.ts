@@ -1,0 +1,80 @@
+// Who does what is to be done in the service's places: this process, where it is the service's user itself; where root runs the
+// command for a service of another user, a process that has become that user for good.
+
+import { isSea } from 'node:sea'
+import type { Receipt } from '../../../agent/install.ts'
+import { BatonError } from '../../../agent/words.ts'
+import type { Environment, Scope } from '../place/choices.ts'
+import { idOf, isRoot } from '../place/identity.ts'
+import { detachedSupervisor, detachedWords } from '../supervisor/detached.ts'
+import { systemdSupervisor } from '../supervisor/systemd.ts'
+import type { Supervisor } from '../supervisor/supervisor.ts'
+import type { Outside } from '../service/outside.ts'
+import { makeSide, type Side } from '../service/side.ts'
+import { serviceEnvironment } from './environment.ts'
+import { openFront } from './front.ts'
+
+/** Whose places. */
+export interface Owner {
+  service: string
+  scope: Scope
+  user: string
+  feed: string
+  withUnit: boolean
+  environmentFile: string
+}
+
+export interface OpenSide extends AsyncDisposable {
+  side: Side
+}
+
+type Told = Pick<Outside, 'stage' | 'bytes' | 'note'>
+
+/** This program, as somebody else starts it again. */
+export function ownProgram(): [string, ...string[]] {
+  const script = process.argv[1]
+  return isSea() || script === undefined ? [process.execPath] : [process.execPath, ...process.execArgv, script]
+}
+
+/** Whether root is to be kept apart from the service. */
+export async function isCrossing({ scope, user }: Pick<Owner, 'scope' | 'user'>): Promise<boolean> {
+  return isRoot() && scope === 'system' && (await idOf(user)).uid !== 0
+}
+
+export async function openSide(owner: Owner, told: Told, environment: Environment): Promise<OpenSide> {
+  const { service, scope, user, feed, withUnit } = owner
+  const unit = withUnit ? systemdSupervisor({ service, scope }) : null
+  if (!(await isCrossing(owner))) {
+    const supervisor = (receipt: Receipt) => unit ?? detachedSupervisor(receipt)
+    const side = makeSide({ ...told, supervisor, feedAt: (setting) => setting }, { path: process.execPath })
+    return { side, [Symbol.asyncDispose]: () => side.unlock() }
+  }
+  const front = await openFront({
+    program: ownProgram(),
+    identity: await idOf(user),
+    environment: await serviceEnvironment(service, withUnit, owner.environmentFile, environment),
+    feed,
+    outside: told,
+    supervisor: unit,
+  })
+  return { side: front.side, [Symbol.asyncDispose]: () => front.close() }
+}
+
+/** What starts and stops the service, for the command itself. */
+export function supervisorOf(receipt: Receipt, side: Side): Supervisor {
+  if (receipt.supervisor !== 'none') return systemdSupervisor(receipt)
+  return {
+    ...detachedWords(receipt),
+    state: () => side.supervisorState(receipt),
+    start: () => side.supervisorStart(receipt),
+    stop: () => side.supervisorStop(receipt),
+  }
+}
+
+/** For code that is only ever the service's own: the rescue, the supervision. */
+export function assertNotRootFor({ user, service }: Receipt, uid: number): void {
+  if (!isRoot() || uid === 0) return
+  throw new BatonError('refused', `expected to run as ${user}, got root`, {
+    hint: `the supervisor of ${service} runs this by itself`,
+  })
+}

@@ -1,0 +1,160 @@
+// What every command has in common: what it was told, how it finds the install that it is about, and how it asks.
+
+import { spawn } from 'node:child_process'
+import { closeSync, openSync, readSync, writeSync } from 'node:fs'
+import { isSea } from 'node:sea'
+import { join } from 'node:path'
+import type { Receipt } from '../../../agent/install.ts'
+import { BatonError, EXIT } from '../../../agent/words.ts'
+import { type OpenSide, openSide } from '../boundary/open.ts'
+import { type Choices, type Environment, fromEnvironment, type Said, type Scope } from '../place/choices.ts'
+import { isRoot, ownName } from '../place/identity.ts'
+import { type Layout, layoutOf, layoutOfReceipt, type Person } from '../place/layout.ts'
+import { receiptOf } from '../plan/facts.ts'
+import type { Step } from '../plan/step.ts'
+import type { Report } from '../report.ts'
+
+export interface Flags {
+  said: Said
+  release: string | null
+  dryRun: boolean
+  yes: boolean
+  /** name typed in place of an answer, for `uninstall --purge` */
+  confirm: string | null
+  purge: boolean
+  /** ask the feed too */
+  check: boolean
+  healthUrl: string | null
+  lockTimeoutMs: number
+  healthTimeoutMs: number
+}
+
+export interface Context {
+  service: string
+  /** tag of the executable that runs this */
+  tag: string
+  flags: Flags
+  environment: Environment
+  report: Report
+}
+
+/** An install that is there. */
+export interface Located {
+  receipt: Receipt
+  layout: Layout
+}
+
+/** Throws BatonError refused where there is none. */
+export async function locate(context: Context): Promise<Located> {
+  const found = await find(context)
+  if (found !== null) return found
+  const { service } = context
+  const earlier = isRoot() ? ' that root has a receipt of' : ''
+  throw new BatonError('refused', `expected an install of ${service} on this host${earlier}, found none`, {
+    hint: '`install.sh` makes one, or takes an earlier one over',
+  })
+}
+
+/** The install that the flags name; without one root's for root, else one's own and then the host's. */
+export async function find(context: Context): Promise<Located | null> {
+  const { service, flags, environment } = context
+  const { said } = fromEnvironment(service, environment)
+  const scope = flags.said.scope ?? said.scope ?? null
+  const prefix = flags.said.prefix ?? said.prefix ?? null
+  const scopes: Scope[] = scope !== null ? [scope] : isRoot() ? ['system'] : ['user', 'system']
+  const person = personOf(environment)
+  for (const one of scopes) {
+    const choices: Choices = { ...defaultsFrom(environment), scope: one, prefix }
+    const receipt = await receiptOf(layoutOf(service, choices, person))
+    if (receipt === null) continue
+    const layout = layoutOfReceipt(receipt, person)
+    if (prefix === null || layout.directory === prefix) return { receipt, layout }
+  }
+  return null
+}
+
+/** The service's side of an install, for as long as the scope lasts. */
+export async function sideOf({ report, environment }: Context, { receipt, layout }: Located): Promise<OpenSide> {
+  return await openSide(ownerOf(layout, receipt.feed, receipt.supervisor !== 'none'), report, environment)
+}
+
+export function ownerOf(layout: Layout, feed: string, withUnit: boolean) {
+  const { service, scope, user, environmentFile } = layout
+  return { service, scope, user, feed, withUnit, environmentFile }
+}
+
+export function personOf(environment: Environment): Person {
+  return { name: ownName(), home: environment['HOME'] ?? '', environment }
+}
+
+export function defaultsFrom(environment: Environment): Choices {
+  return {
+    scope: isRoot() ? 'system' : 'user',
+    prefix: null,
+    'state-dir': null,
+    feed: environment['BATON_DEFAULT_FEED'] ?? '',
+    listen: '127.0.0.1:8080',
+    'run-as': null,
+    service: true,
+    start: true,
+  }
+}
+
+export function assertRights({ scope }: Layout): void {
+  if (scope !== 'system' || isRoot()) return
+  throw new BatonError('refused', 'expected to run as root for an install of the whole host', { hint: 'use sudo' })
+}
+
+/** Asks whether to go on, unless `-y` has said so. Throws refused. */
+export function confirm({ flags, report }: Context, title: string, steps: readonly Step[], command: string): void {
+  if (flags.yes) return
+  report.note(title)
+  report.plan(steps)
+  const answer = askTerminal('Go on? [y/N] ')
+  if (answer === null)
+    throw new BatonError('refused', `nobody to ask: there is no terminal`, { hint: `\`${command} -y\` does not ask` })
+  if (!/^y(es)?$/i.test(answer)) throw new BatonError('refused', 'not confirmed, nothing was changed')
+}
+
+export function confirmPurge({ service, flags }: Context): void {
+  const typed = flags.confirm ?? askTerminal(`This removes the database of ${service}. Type its name to go on: `)
+  if (typed === service) return
+  throw new BatonError(
+    'refused',
+    typed === null ? 'nobody to ask: there is no terminal' : `expected the name ${service}, nothing was changed`,
+    { hint: `\`uninstall --purge --confirm ${service}\` names it` },
+  )
+}
+
+/** From source there is no executable here: install.sh gets one and comes back with it. */
+export async function handToScript(argv: readonly string[]): Promise<number> {
+  const script = join(import.meta.dirname, '../../../install.sh')
+  const child = spawn('/bin/sh', [script, 'install', ...argv], { stdio: 'inherit' })
+  return await new Promise<number>((resolve, reject) => {
+    child.once('error', reject)
+    child.once('exit', (code) => resolve(code ?? EXIT.unexpected))
+  })
+}
+
+export function isFromSource(): boolean {
+  return !isSea()
+}
+
+/** Under `curl … | sh` the script is on stdin; the person is at /dev/tty. */
+function askTerminal(question: string): string | null {
+  let fd: number
+  try {
+    fd = openSync('/dev/tty', 'r+')
+  } catch {
+    return null
+  }
+  try {
+    writeSync(fd, question)
+    const bytes = Buffer.alloc(256)
+    return bytes.subarray(0, readSync(fd, bytes)).toString().trim()
+  } catch {
+    return null
+  } finally {
+    closeSync(fd)
+  }
+}

@@ -1,0 +1,77 @@
+// Carries out the plan of a command: joins its steps with the service's side, the supervisor, and the report.
+
+import type { Receipt } from '../../../agent/install.ts'
+import { BatonError, type OperationReport, reasonOf } from '../../../agent/words.ts'
+import { type OpenSide, supervisorOf } from '../boundary/open.ts'
+import { type Carrier, carryOut } from '../plan/apply.ts'
+import type { Step } from '../plan/step.ts'
+import type { Operate, Operated } from '../service/request.ts'
+import type { Context } from './context.ts'
+
+export interface Deed {
+  /** for the lock, and messages: `install.sh install` */
+  who: string
+  open(): Promise<OpenSide>
+  receipt(): Promise<Receipt>
+}
+
+/** Carries the steps out; resolves to what an operation among them came to. Throws where it is no success. */
+export async function carryOutSteps(context: Context, steps: readonly Step[], deed: Deed): Promise<Done> {
+  const { report, flags } = context
+  const done: Done = { operated: null, left: [] }
+  const side = async () => (await deed.open()).side
+  const supervisor = async () => supervisorOf(await deed.receipt(), await side())
+  const run = async (request: Pick<Operate, 'kind' | 'tag'>) => {
+    const whole = requestFor(context, deed.who, request)
+    done.operated = await (await side()).operate({ receipt: await deed.receipt(), request: whole })
+    assertGood(done.operated)
+  }
+  const carrier: Carrier = {
+    who: deed.who,
+    say: (step) => report.step(step),
+    side,
+    start: async () => await (await supervisor()).start(),
+    stop: async () => await (await supervisor()).stop(),
+    update: (tag) => run({ kind: 'update', tag }),
+    rollback: (tag) => run({ kind: 'rollback', tag }),
+    left: (paths) => void done.left.push(...paths),
+    async waitHealthy(tag) {
+      const receipt = await deed.receipt()
+      try {
+        await (await side()).waitHealthy({ receipt, tag, timeoutMs: flags.healthTimeoutMs })
+      } catch (cause) {
+        const hint = `\`${(await supervisor()).logCommand}\` says why`
+        throw new BatonError('service_down', reasonOf(cause), { cause, hint })
+      }
+    },
+  }
+  await carryOut(steps, carrier)
+  return done
+}
+
+export interface Done {
+  operated: Operated | null
+  /** what a purge could not remove */
+  left: string[]
+}
+
+export function requestFor({ flags }: Context, who: string, request: Pick<Operate, 'kind' | 'tag'>): Operate {
+  const { lockTimeoutMs, healthTimeoutMs, healthUrl } = flags
+  return { ...request, who, lockTimeoutMs, healthTimeoutMs, healthUrl }
+}
+
+/** Expected endings are values until here; a command ends well or with an error, which says how far it came. */
+export function assertGood({ outcome, from, to, report, error }: Operated): void {
+  if (error === null) return
+  throw new BatonError(error.code, error.message, {
+    ...(error.hint === null ? {} : { hint: error.hint }),
+    members: { outcome, from, to, operationId: report?.id ?? null, operation: JSON.stringify(report) },
+  })
+}
+
+/** The members of an error that a command ends with, for `--json`. */
+export function endOf({ members }: BatonError): Record<string, unknown> {
+  const { outcome = null, from = null, to = null, operationId = null, operation } = members
+  const parsed = typeof operation === 'string' ? (JSON.parse(operation) as OperationReport | null) : null
+  return { outcome, from, to, operationId, operation: parsed }
+}

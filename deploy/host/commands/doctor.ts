@@ -1,0 +1,52 @@
+// `doctor`: what would fail, before it does; before a first install too.
+
+import { stat } from 'node:fs/promises'
+import { EXIT, MEANINGS } from '../../../agent/words.ts'
+import { openSide, supervisorOf } from '../boundary/open.ts'
+import { HOST_CHECKS, runChecks } from '../doctor/doctor.ts'
+import { type Finding, type Subject, warning, worstOf } from '../doctor/finding.ts'
+import { checkGiven } from '../doctor/places.ts'
+import { choose, fromEnvironment } from '../place/choices.ts'
+import { findId, isRoot } from '../place/identity.ts'
+import { layoutOf } from '../place/layout.ts'
+import { type Context, defaultsFrom, find, ownerOf, personOf } from './context.ts'
+
+export async function doctor(context: Context): Promise<number> {
+  const { service, environment, flags, report } = context
+  const { said } = fromEnvironment(service, environment)
+  const located = await find(context)
+  const receipt = located?.receipt ?? null
+  const remembered = receipt === null ? {} : { scope: receipt.scope, feed: receipt.feed }
+  const { choices } = choose(flags.said, said, remembered, defaultsFrom(environment))
+  const layout = located?.layout ?? layoutOf(service, choices, personOf(environment))
+  const withUnit = receipt === null ? choices.service : receipt.supervisor !== 'none'
+  const isRoots = isRoot() && layout.scope === 'system'
+  const { findings: places, given } = isRoots ? await checkGiven(layout) : { findings: [], given: [] }
+  const subject: Subject = {
+    layout,
+    receipt,
+    feed: choices.feed === '' ? null : choices.feed,
+    executableBytes: (await stat(process.execPath)).size,
+    withUnit,
+    given,
+  }
+  const findings: Finding[] = [...places]
+  if (layout.scope === 'system' && (await findId(layout.user)) === null) {
+    findings.push(warning('user', `the user ${layout.user} is not there yet`, '`install` makes it'))
+  } else {
+    await using open = await openSide(ownerOf(layout, choices.feed, withUnit), report, environment)
+    const supervisor = receipt === null ? null : supervisorOf(receipt, open.side)
+    const outside = { ...report, supervisor: () => supervisor as never, feedAt: (setting: string) => setting }
+    findings.push(...(await runChecks(subject, HOST_CHECKS, outside)))
+    findings.push(...(await open.side.examine({ subject, checks: 'all' })))
+  }
+  const worst = worstOf(findings)
+  const exit = worst === null ? EXIT.done : MEANINGS[worst.code].exit
+  report.result({ findings, exit }, findings.flatMap(linesOf))
+  return exit
+}
+
+function linesOf({ level, check, message, hint }: Finding): string[] {
+  const line = `${level.padEnd(8)} ${check.padEnd(14)} ${message}`
+  return hint === null || level === 'ok' ? [line] : [line, `         ${' '.repeat(14)} hint: ${hint}`]
+}

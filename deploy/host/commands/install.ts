@@ -1,0 +1,162 @@
+// `install`: on this host, or a change of an install.
+
+import { stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { type Receipt, sha256OfFile } from '../../../agent/install.ts'
+import { BatonError, EXIT } from '../../../agent/words.ts'
+import { type OpenSide, openSide } from '../boundary/open.ts'
+import { HOST_CHECKS, runChecks } from '../doctor/doctor.ts'
+import { type Subject, worstOf } from '../doctor/finding.ts'
+import { checkMounts } from '../doctor/mounts.ts'
+import { checkGiven } from '../doctor/places.ts'
+import { checkSpace } from '../doctor/space.ts'
+import { type Chosen, choose, fromEnvironment, fromReceipt, parseRelease, type Said } from '../place/choices.ts'
+import { earlierChoices } from '../place/earlier.ts'
+import { findId, isRoot } from '../place/identity.ts'
+import { type Layout, layoutOf } from '../place/layout.ts'
+import { gatherFacts, receiptOf } from '../plan/facts.ts'
+import type { Facts, Own } from '../plan/found.ts'
+import { planInstall } from '../plan/install.ts'
+import type { Step } from '../plan/step.ts'
+import { confirm, type Context, defaultsFrom, find, handToScript, isFromSource, ownerOf, personOf } from './context.ts'
+import { carryOutSteps, type Done } from './deeds.ts'
+
+const WHO = 'install.sh install'
+
+export async function install(context: Context, argv: readonly string[]): Promise<number> {
+  if (isFromSource()) return await handToScript(argv)
+  const { service, flags, report, environment, tag } = context
+  const wanted = parseRelease(flags.release ?? fromEnvironment(service, environment).release)
+  if (wanted !== null && wanted !== tag) {
+    throw new BatonError('refused', `this executable is ${tag}, not ${wanted}`, {
+      hint: '`install.sh --release` fetches the right one',
+    })
+  }
+  const { chosen, layout } = await chooseFor(context)
+  const own: Own = { path: process.execPath, tag, sha256: await sha256OfFile(process.execPath) }
+  const owner = ownerOf(layout, chosen.choices.feed, chosen.choices.service)
+  let side: OpenSide | null = null
+  const open = async () => (side ??= await openSide(owner, report, environment))
+  try {
+    const withUser = layout.scope === 'user' || (await findId(layout.user)) !== null
+    await assertPlace(layout, chosen, await receiptOf(layout), withUser ? open : null)
+    const receipt = await receiptOf(layout)
+    const facts = await gatherFacts(layout, receipt, chosen.choices.service, withUser ? await open() : null)
+    if (receipt === null && chosen.choices.feed === '')
+      throw new BatonError('invalid_settings', 'no feed is named', { hint: 'name one with `--feed`' })
+    const steps = planInstall({ layout, chosen, facts, own, explicit: wanted !== null })
+    const title = `${service} ${tag} for ${layout.scope === 'system' ? 'this host' : layout.user}`
+    if (flags.dryRun) return foretell(context, title, steps, facts, own)
+    if (steps.length === 0) return nothingToDo(context, title, facts)
+    confirm(context, title, steps, WHO)
+    const done = await carryOutSteps(context, steps, { who: WHO, open, receipt: () => receiptAt(layout) })
+    return told(context, { layout, facts, own, chosen, done })
+  } finally {
+    await (side as OpenSide | null)?.[Symbol.asyncDispose]()
+  }
+}
+
+/** Flags beat environment beat receipt beat what an earlier installer's unit says beat defaults. */
+async function chooseFor(context: Context): Promise<{ chosen: Chosen; layout: Layout }> {
+  const { service, flags, environment } = context
+  const { said } = fromEnvironment(service, environment)
+  const existing = (await find({ ...context, flags: { ...flags, said: { ...flags.said } } }))?.receipt ?? null
+  const scope = flags.said.scope ?? said.scope ?? (isRoot() ? 'system' : 'user')
+  const remembered: Said =
+    existing === null
+      ? scope === 'system'
+        ? await earlierChoices(service)
+        : {}
+      : { ...fromReceipt(existing.options), scope: existing.scope, feed: existing.feed }
+  const chosen = choose(flags.said, said, remembered, defaultsFrom(environment))
+  return { chosen, layout: layoutOf(service, chosen.choices, personOf(environment)) }
+}
+
+/** Stops at the first thing that would fail, before anything is changed. */
+async function assertPlace(
+  layout: Layout,
+  chosen: Chosen,
+  receipt: Receipt | null,
+  open: (() => Promise<OpenSide>) | null,
+): Promise<void> {
+  const { feed, service: withUnit } = chosen.choices
+  const { size: executableBytes } = await stat(process.execPath)
+  const subject: Subject = { layout, receipt: null, feed, executableBytes, withUnit, given: [] }
+  const stop = (problem: BatonError | null) => {
+    if (problem !== null) throw problem
+  }
+  const outside = { stage() {}, bytes() {}, note() {}, supervisor: noSupervisor, feedAt: (setting: string) => setting }
+  stop(worstOf(await runChecks(subject, HOST_CHECKS, outside)))
+  const isRoots = isRoot() && layout.scope === 'system'
+  const { findings, given } = isRoots ? await checkGiven(layout) : { findings: [], given: [] }
+  stop(worstOf(findings))
+  const whole: Subject = { ...subject, receipt, given }
+  if (open !== null) stop(worstOf(await (await open()).side.examine({ subject: whole, checks: 'place' })))
+  else stop(worstOf(await runChecks(whole, [checkMounts, checkSpace], outside)))
+}
+
+function noSupervisor(): never {
+  throw new BatonError('unexpected', 'the checks of a place need no supervisor')
+}
+
+function foretell({ report }: Context, title: string, steps: readonly Step[], facts: Facts, own: Own): number {
+  report.note(`${title}, dry run`)
+  report.plan(steps)
+  const update = steps.some(({ do: what }) => what === 'update')
+  const would = steps.length === 0 ? 'up_to_date' : update ? 'updated' : 'installed'
+  const to = update || facts.installed === null ? own.tag : facts.installed
+  const end = { outcome: 'planned', would, from: facts.installed, to, operationId: null, exit: EXIT.done }
+  report.result(end, [])
+  return EXIT.done
+}
+
+function nothingToDo({ report }: Context, title: string, { installed }: Facts): number {
+  const end = {
+    outcome: 'up_to_date',
+    from: installed,
+    to: installed,
+    operationId: null,
+    operation: null,
+    exit: EXIT.done,
+  }
+  report.result(end, [`${title}: nothing to do`])
+  return EXIT.done
+}
+
+function told(
+  { report, service, environment }: Context,
+  { layout, facts, own, chosen, done }: { layout: Layout; facts: Facts; own: Own; chosen: Chosen; done: Done },
+): number {
+  const { operated } = done
+  const fresh = facts.receipt === null
+  const to = operated?.to ?? facts.installed ?? own.tag
+  const running = chosen.choices.start
+  const lines = [`${service} ${to} is ${running ? 'installed and running' : 'installed'}`]
+  if (fresh && !facts.configExists) lines.push(`the password of the panel and the endpoints is in ${layout.configPath}`)
+  if (fresh && !(environment['PATH'] ?? '').split(':').includes(join(layout.command, '..')))
+    lines.push(`the command is ${layout.command}`)
+  report.result(
+    {
+      outcome: operated?.outcome === 'updated' ? 'updated' : 'installed',
+      from: facts.installed,
+      to,
+      tag: to,
+      operationId: operated?.report?.id ?? null,
+      operation: operated?.report ?? null,
+      executable: layout.executable,
+      configPath: layout.configPath,
+      stateDirectory: layout.stateDirectory,
+      command: layout.command,
+      running,
+      exit: EXIT.done,
+    },
+    lines,
+  )
+  return EXIT.done
+}
+
+async function receiptAt(layout: Layout): Promise<Receipt> {
+  const receipt = await receiptOf(layout)
+  if (receipt === null) throw new BatonError('unexpected', `expected a receipt at ${layout.receipt}, found none`)
+  return receipt
+}

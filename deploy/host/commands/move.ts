@@ -1,0 +1,73 @@
+// `upgrade`, `rollback` and `cancel`: to another release, and back; and out of it before anything has changed.
+
+import { BatonError, EXIT, parseTag } from '../../../agent/words.ts'
+import { fromEnvironment, parseRelease } from '../place/choices.ts'
+import type { Foreseen } from '../service/foresee.ts'
+import type { Operate, Operated } from '../service/request.ts'
+import type { Step } from '../plan/step.ts'
+import { type Context, locate, sideOf } from './context.ts'
+import { assertGood, requestFor } from './deeds.ts'
+
+export async function upgrade(context: Context): Promise<number> {
+  const { release } = fromEnvironment(context.service, context.environment)
+  const tag = parseRelease(context.flags.release ?? release)
+  return await move(context, requestFor(context, 'install.sh upgrade', { kind: 'update', tag }))
+}
+
+/** Without a tag the backup executable comes back; with one too, where it is that tag; else that release is fetched. */
+export async function rollback(context: Context, tag: string | null): Promise<number> {
+  const wanted = tag === null ? null : parseTag(tag)
+  return await move(context, requestFor(context, 'install.sh rollback', { kind: 'rollback', tag: wanted }))
+}
+
+export async function cancel(context: Context): Promise<number> {
+  const { service, report } = context
+  const located = await locate(context)
+  await using open = await sideOf(context, located)
+  const done = await open.side.cancel(located.receipt)
+  if (done === null) {
+    const nothing = { outcome: 'up_to_date', from: null, to: null, operationId: null, operation: null, exit: EXIT.done }
+    report.result(nothing, [`${service}: nothing is in flight`])
+    return EXIT.done
+  }
+  const { outcome, from, to, id } = done
+  if (outcome !== 'cancelled') {
+    throw new BatonError('too_late', `expected the operation to be cancelled, it ended as ${outcome ?? 'nothing'}`, {
+      members: { outcome, from, to, operationId: id, operation: JSON.stringify(done) },
+    })
+  }
+  const end = { outcome, from, to, operationId: id, operation: done, exit: EXIT.done }
+  report.result(end, [`${done.kind} from ${from} to ${to ?? 'the latest release'} is cancelled, nothing was changed`])
+  return EXIT.done
+}
+
+async function move(context: Context, request: Operate): Promise<number> {
+  const { service, report, flags } = context
+  const located = await locate(context)
+  const { receipt } = located
+  await using open = await sideOf(context, located)
+  if (flags.dryRun) return foretold(context, await open.side.foresee({ receipt, request }))
+  const operated = await open.side.operate({ receipt, request })
+  assertGood(operated)
+  const { outcome, from, to, report: operation } = operated
+  report.result({ outcome, from, to, operationId: operation?.id ?? null, operation, exit: EXIT.done }, [
+    lineOf(service, operated),
+  ])
+  return EXIT.done
+}
+
+function lineOf(service: string, { outcome, from, to, report }: Operated): string {
+  if (outcome === 'up_to_date') return `${service} ${from} is ${to === null ? 'up to date' : 'in place already'}`
+  const moved =
+    report === null || report.switchMs === null ? '' : `, ${report.moved} connections moved, ${report.cut} cut`
+  return `${service} ${to ?? ''} is in place, it was ${from}${moved}`
+}
+
+function foretold({ service, report }: Context, { would, from, to, sha256 }: Foreseen): number {
+  const steps: Step[] =
+    would === 'up_to_date' ? [] : [{ do: would === 'updated' ? 'update' : 'rollback', service, from, to }]
+  report.note(`${service} ${from}, dry run`)
+  report.plan(steps)
+  report.result({ outcome: 'planned', would, from, to, sha256, operationId: null, exit: EXIT.done }, [])
+  return EXIT.done
+}

@@ -1,0 +1,106 @@
+// `start` and `stop`; and what the supervisor runs by itself as the service's user: `start --supervise`, `rescue`.
+
+import { type Receipt, receiptFor, rescue } from '../../../agent/install.ts'
+import { BatonError, EXIT } from '../../../agent/words.ts'
+import { supervisorOf } from '../boundary/open.ts'
+import { idOf, isRoot } from '../place/identity.ts'
+import type { Step } from '../plan/step.ts'
+import { supervise } from '../supervisor/supervise.ts'
+import { type Context, locate, sideOf } from './context.ts'
+import { carryOutSteps } from './deeds.ts'
+
+const NOTHING = { from: null, to: null, operationId: null, operation: null }
+
+export async function start(context: Context): Promise<number> {
+  const { service, report, flags } = context
+  const located = await locate(context)
+  const { receipt } = located
+  await using open = await sideOf(context, located)
+  if ((await supervisorOf(receipt, open.side).state()).active) {
+    report.result({ ...NOTHING, outcome: 'running', exit: EXIT.done }, [`${service} is running`])
+    return EXIT.done
+  }
+  const { executable, stateDirectory } = receipt
+  const tag = (await open.side.survey({ service, executable, stateDirectory })).installed
+  if (tag === null) {
+    const hint = '`rollback` brings the backup executable back, `install.sh` a release'
+    throw new BatonError('service_down', `${executable} does not run`, { hint })
+  }
+  const steps: Step[] = [
+    { do: 'start', service },
+    { do: 'wait-healthy', service, tag },
+  ]
+  if (flags.dryRun) return foretold(context, steps)
+  await carryOutSteps(context, steps, {
+    who: 'install.sh start',
+    open: async () => open,
+    receipt: async () => receipt,
+  })
+  report.result({ ...NOTHING, outcome: 'running', to: tag, tag, exit: EXIT.done }, [`${service} ${tag} is running`])
+  return EXIT.done
+}
+
+export async function stop(context: Context): Promise<number> {
+  const { service, report, flags } = context
+  const located = await locate(context)
+  const steps: Step[] = [{ do: 'stop', service }]
+  if (flags.dryRun) return foretold(context, steps)
+  await using open = await sideOf(context, located)
+  await carryOutSteps(context, steps, {
+    who: 'install.sh stop',
+    open: async () => open,
+    receipt: async () => located.receipt,
+  })
+  report.result({ ...NOTHING, outcome: 'stopped', exit: EXIT.done }, [`${service} is stopped`])
+  return EXIT.done
+}
+
+/** Without systemd: stays, as the service's supervisor. */
+export async function superviseHere({ service }: Context): Promise<number> {
+  return await supervise(await ownReceipt(service))
+}
+
+/** For `ExecStopPost=`, `OnFailure=` and our own supervision. 0 only where the backup executable was put back. */
+export async function rescueHere({ environment, report, service }: Context, givenUp: boolean): Promise<number> {
+  const receipt = await ownReceipt(service)
+  // systemd.exec(5): what ExecStopPost= is told about the end of the service
+  const result = environment['SERVICE_RESULT'] ?? 'failure'
+  const failed = result !== 'success'
+  const reason = givenUp
+    ? 'given up'
+    : [result, environment['EXIT_CODE'], environment['EXIT_STATUS']].filter(Boolean).join(' ')
+  let did = await rescue(receipt, { failed, reason })
+  // nobody is going to start it again, so there is no second failure to wait for
+  if (did.did === 'counted' && givenUp) did = await rescue(receipt, { failed, reason })
+  if (did.did === 'reverted') {
+    report.result({ ...did, exit: EXIT.done }, [`${did.from} failed, ${did.to} is back`])
+    return EXIT.done
+  }
+  const line =
+    did.did === 'counted'
+      ? `${receipt.service} failed in probation, ${did.failures} of 2`
+      : `nothing to rescue: ${did.why}`
+  // nothing on probation is the usual case, and no news
+  report.result({ ...did, exit: EXIT.refused }, did.did === 'nothing' ? [] : [line])
+  return EXIT.refused
+}
+
+/** Of the executable that runs this, or of the one that it is the backup of. Throws not_managed, and refused for root. */
+async function ownReceipt(service: string): Promise<Receipt> {
+  const executable = process.execPath.replace(/\.backup$/, '')
+  const receipt = await receiptFor(service, executable)
+  if (receipt === null) throw new BatonError('not_managed', `there is no receipt that names ${executable}`)
+  if (isRoot() && (await idOf(receipt.user)).uid !== 0) {
+    throw new BatonError('refused', `expected to run as ${receipt.user}, got root`, {
+      hint: 'the supervisor of the service runs this by itself',
+    })
+  }
+  return receipt
+}
+
+function foretold({ report, service }: Context, steps: readonly Step[]): number {
+  report.note(`${service}, dry run`)
+  report.plan(steps)
+  report.result({ ...NOTHING, outcome: 'planned', exit: EXIT.done }, [])
+  return EXIT.done
+}

@@ -1,0 +1,87 @@
+// `status`: what is installed and running. `check`: what the feed has beside it.
+
+import { EXIT, type Operation, type OperationReport, reportOf } from '../../../agent/words.ts'
+import { installedTag } from '../../../agent/install.ts'
+import { supervisorOf } from '../boundary/open.ts'
+import type { Supervisor, SupervisorState } from '../supervisor/supervisor.ts'
+import type { Look, Offer } from '../service/look.ts'
+import { type Context, locate, sideOf } from './context.ts'
+
+/** Asks the feed only where `check` says so: it may cost quota, and a status is asked often. */
+export async function status(context: Context, check: boolean): Promise<number> {
+  const { service, report } = context
+  const located = await locate(context)
+  const { receipt, layout } = located
+  await using open = await sideOf(context, located)
+  const supervisor = supervisorOf(receipt, open.side)
+  const [state, look] = await Promise.all([supervisor.state(), open.side.look({ receipt, check })])
+  // root's own copy is root's to run; for a user the command is the executable
+  const commandTag =
+    layout.program === layout.executable ? look.installed : await installedTag(layout.program).catch(() => null)
+  const { offer, operation, unproven, ...rest } = look
+  const exit = look.running === null && receipt.options['start'] !== false ? EXIT.down : EXIT.done
+  const object = {
+    scope: receipt.scope,
+    user: receipt.user,
+    commandTag,
+    ...rest,
+    unproven,
+    operation: operation === null ? null : reportOf(operation, unproven),
+    supervisor: { description: supervisor.description, ...state },
+    ...(offer ?? { latest: null, updateAvailable: null, skipped: [], problem: null }),
+    executable: receipt.executable,
+    stateDirectory: receipt.stateDirectory,
+    configPath: receipt.configPath,
+    exit,
+  }
+  const lines = linesOf({ service, look, supervisor, state, commandTag, stateDirectory: receipt.stateDirectory })
+  report.result(object, [...lines, ...(offer === null ? [] : offerLines(offer))])
+  return exit
+}
+
+interface Shown {
+  service: string
+  look: Look
+  supervisor: Supervisor
+  state: SupervisorState
+  commandTag: string | null
+  stateDirectory: string
+}
+
+function linesOf({ service, look, supervisor, state, commandTag, stateDirectory }: Shown): string[] {
+  const { instance, installed, backup, unproven, operation, running } = look
+  const first =
+    instance === null
+      ? `${service} does not answer (${supervisor.description}: ${state.word})`
+      : `${service} ${running ?? ''} is running, pid ${instance.pid}, since ${instance.startedAt} (${supervisor.description})`
+  return [
+    first,
+    ...(unproven === null ? [] : [`unproven   ${unproven.tag}, until ${unproven.until} at the earliest`]),
+    `installed  ${installed ?? 'does not run'}`,
+    `backup     ${backup ?? 'none'}`,
+    ...(commandTag === null || commandTag === installed ? [] : [`command    ${commandTag}, \`install.sh\` renews it`]),
+    `state      ${stateDirectory}`,
+    ...(operation === null ? [] : [`last       ${lastLine(operation)}`]),
+  ]
+}
+
+function offerLines({ latest, updateAvailable, skipped, problem }: Offer): string[] {
+  return [
+    `latest     ${latest ?? `unknown: ${problem ?? 'the feed has no release'}`}${updateAvailable ? ', `upgrade` installs it' : ''}`,
+    ...skipped.map(({ tag, why, at }) => `skipped    ${tag}: ${why} (${at}); naming it tries it again`),
+  ]
+}
+
+function lastLine({
+  kind,
+  from,
+  to,
+  outcome,
+  finishedAt,
+  stage,
+  error,
+}: Operation | (OperationReport & Operation)): string {
+  const what = `${kind} ${from} to ${to ?? 'the latest release'}`
+  if (outcome === null) return `${what}: in the ${stage} stage`
+  return `${what}: ${outcome}${finishedAt === null ? '' : ` at ${finishedAt}`}${error === null ? '' : ` (${error.message})`}`
+}

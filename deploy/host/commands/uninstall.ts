@@ -1,0 +1,49 @@
+// `uninstall`: stops the service and removes what the installer made. What is somebody's stays, and is listed.
+
+import { findId } from '../place/identity.ts'
+import { EXIT } from '../../../agent/words.ts'
+import { exists } from '../../../agent/install.ts'
+import type { Layout } from '../place/layout.ts'
+import { gatherFacts } from '../plan/facts.ts'
+import { planUninstall } from '../plan/uninstall.ts'
+import { assertRights, confirm, confirmPurge, type Context, locate, sideOf } from './context.ts'
+import { carryOutSteps } from './deeds.ts'
+
+const WHO = 'install.sh uninstall'
+
+export async function uninstall(context: Context): Promise<number> {
+  const { service, flags, report } = context
+  const located = await locate(context)
+  const { receipt, layout } = located
+  assertRights(layout)
+  await using open = await sideOf(context, located)
+  const facts = await gatherFacts(layout, receipt, receipt.supervisor !== 'none', open)
+  const steps = planUninstall(layout, receipt, facts, flags.purge)
+  const title = `${service} ${facts.installed ?? ''} in ${layout.directory} is removed`
+  const end = { from: facts.installed, to: null, operationId: null, operation: null, exit: EXIT.done }
+  if (flags.dryRun) {
+    report.note(`${title}, dry run`)
+    report.plan(steps)
+    report.result({ outcome: 'planned', would: 'uninstalled', ...end }, [])
+    return EXIT.done
+  }
+  if (flags.purge) confirmPurge(context)
+  confirm(context, title, steps, WHO)
+  const deed = { who: WHO, open: async () => open, receipt: async () => receipt }
+  const { left } = await carryOutSteps(context, steps, deed)
+  const kept = [...(await keptOf(layout)), ...left]
+  report.result({ outcome: 'uninstalled', kept, ...end }, [
+    `${service} is uninstalled`,
+    ...kept.map((what) => `kept: ${what}`),
+  ])
+  return EXIT.done
+}
+
+/** Everything that is still here and was part of it. */
+async function keptOf(layout: Layout): Promise<string[]> {
+  const { stateDirectory, configDirectory, environmentFile, dropIns, directory, scope, user } = layout
+  const paths = [stateDirectory, configDirectory, environmentFile, dropIns, directory]
+  const there = await Promise.all(paths.map(async (path) => ((await exists(path)) ? path : null)))
+  const found = there.filter((path) => path !== null)
+  return scope === 'system' && user !== 'root' && (await findId(user)) !== null ? [...found, `user ${user}`] : found
+}

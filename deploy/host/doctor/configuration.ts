@@ -1,0 +1,67 @@
+// Whether the configuration can be read, keeps its secret, and its port is free.
+
+import { stat } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { readAccess } from '../service/configuration.ts'
+import type { Outside } from '../service/outside.ts'
+import { failure, type Finding, ok, type Subject, warning } from './finding.ts'
+
+/** a shorter one can be guessed */
+const PASSWORD_MIN = 16
+
+export async function checkConfiguration({ receipt }: Subject, outside: Outside): Promise<Finding[]> {
+  if (receipt === null) return []
+  const { address, token } = await readAccess(receipt.configPath)
+  const findings: Finding[] = []
+  const { mode } = await stat(receipt.configPath)
+  if ((mode & 0o077) !== 0) {
+    findings.push(
+      warning(
+        'configuration',
+        `${receipt.configPath} holds the password and others can read it`,
+        `chmod 600 ${receipt.configPath}`,
+      ),
+    )
+  }
+  if (token === null) {
+    findings.push(
+      failure(
+        'configuration',
+        `no dashboard.password is set in ${receipt.configPath}: the update endpoints are closed`,
+        'set one and restart the service',
+      ),
+    )
+  }
+  if (token !== null && token.length < PASSWORD_MIN) {
+    findings.push(
+      warning(
+        'configuration',
+        `dashboard.password has fewer than ${PASSWORD_MIN} characters: it can be guessed`,
+        'choose a longer one and restart the service',
+      ),
+    )
+  }
+  if (
+    'port' in address &&
+    !(await outside.supervisor(receipt).state()).active &&
+    !(await isFree(address.host, address.port))
+  ) {
+    findings.push(
+      failure(
+        'port',
+        `the service does not run, and something else listens on ${address.host}:${address.port}`,
+        `end it, or change \`listen\` in ${receipt.configPath}`,
+      ),
+    )
+  }
+  return findings.length > 0 ? findings : [ok('configuration', receipt.configPath)]
+}
+
+async function isFree(host: string, port: number): Promise<boolean> {
+  if (port === 0) return true
+  return await new Promise((resolve) => {
+    const server = createServer()
+    server.once('error', (error: NodeJS.ErrnoException) => resolve(error.code !== 'EADDRINUSE'))
+    server.listen({ host, port }, () => server.close(() => resolve(true)))
+  })
+}

@@ -1,0 +1,29 @@
+// Whether the database is whole. Opening one in WAL mode may make files beside it: the service's user does it.
+
+import { stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { reasonOf } from '../../../agent/words.ts'
+import { failure, type Finding, ok, type Subject } from './finding.ts'
+
+export async function checkDatabase({ receipt }: Subject): Promise<Finding[]> {
+  if (receipt === null) return []
+  const path = join(receipt.stateDirectory, `${receipt.service}.db`)
+  if ((await stat(path).catch(() => null)) === null) return [ok('database', `${path} is not there yet`)]
+  const hint = `restore a snapshot from ${join(receipt.stateDirectory, 'update/snapshots')}`
+  const { DatabaseSync } = await import('node:sqlite')
+  try {
+    const database = new DatabaseSync(path, { readOnly: true })
+    try {
+      database.exec('PRAGMA busy_timeout = 5000')
+      const rows = database.prepare('PRAGMA integrity_check(5)').all() as { integrity_check: string }[]
+      const said = rows.map((row) => row.integrity_check).join('; ')
+      return said === 'ok'
+        ? [ok('database', path)]
+        : [failure('database', `${path} is damaged: ${said.slice(0, 300)}`, hint)]
+    } finally {
+      database.close()
+    }
+  } catch (cause) {
+    return [failure('database', `${path} cannot be read: ${reasonOf(cause)}`, hint)]
+  }
+}

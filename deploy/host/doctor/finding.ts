@@ -1,0 +1,54 @@
+// What a check has found. Pure.
+
+import type { Receipt } from '../../../agent/install.ts'
+import { BatonError, type ErrorCode } from '../../../agent/words.ts'
+import type { Layout } from '../place/layout.ts'
+
+export type Level = 'ok' | 'warning' | 'failure'
+
+export interface Finding {
+  check: string
+  level: Level
+  message: string
+  hint: string | null
+  /** gives a failure its exit code */
+  code: ErrorCode
+}
+
+/** The install that is looked at, or the one that is going to be made. */
+export interface Subject {
+  layout: Layout
+  /** null before a first install */
+  receipt: Receipt | null
+  /** null: none was named yet */
+  feed: string | null
+  /** bytes of the executable that is going to be put in place */
+  executableBytes: number
+  withUnit: boolean
+  /** directories that root is going to make, or to give to the service: nobody need be able to write there yet */
+  given: readonly string[]
+}
+
+export function ok(check: string, message: string): Finding {
+  return { check, level: 'ok', message, hint: null, code: 'unexpected' }
+}
+
+export function warning(check: string, message: string, hint: string | null = null): Finding {
+  return { check, level: 'warning', message, hint, code: 'unexpected' }
+}
+
+export function failure(
+  check: string,
+  message: string,
+  hint: string | null = null,
+  code: ErrorCode = 'refused',
+): Finding {
+  return { check, level: 'failure', message, hint, code }
+}
+
+/** The first failure as an error, or null. */
+export function worstOf(findings: readonly Finding[]): BatonError | null {
+  const worst = findings.find(({ level }) => level === 'failure')
+  if (worst === undefined) return null
+  return new BatonError(worst.code, worst.message, worst.hint === null ? {} : { hint: worst.hint })
+}

@@ -1,0 +1,78 @@
+// What the mounts forbid: noexec, and an executable that is a mount of its own.
+
+import { lstat, readFile } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import { failure, type Finding, ok, type Subject } from './finding.ts'
+
+export interface Mount {
+  path: string
+  options: string[]
+}
+
+/** noexec, and an executable that is a mount of its own: nothing can be renamed over that. */
+export async function checkMounts({ layout }: Subject): Promise<Finding[]> {
+  if (process.platform !== 'linux') return []
+  const mounts = parseMounts(await readFile('/proc/self/mountinfo', 'utf8'))
+  const directory = await nearestExisting(layout.directory)
+  const mount = mountOf(mounts, directory)
+  const findings: Finding[] = []
+  if (mount?.options.includes('noexec')) {
+    findings.push(
+      failure(
+        'mount',
+        `${mount.path} is mounted noexec: nothing in ${layout.directory} would run`,
+        'choose another place with `--prefix`',
+      ),
+    )
+  }
+  if (mounts.some(({ path }) => path === layout.executable)) {
+    findings.push(
+      failure(
+        'mount',
+        `${layout.executable} is a mount of its own: nothing can be renamed over it`,
+        'mount its directory instead',
+      ),
+    )
+  }
+  // device numbers do not tell: on an overlay a file and its directory differ
+  if ((await lstat(layout.executable).catch(() => null))?.isSymbolicLink()) {
+    findings.push(
+      failure(
+        'mount',
+        `${layout.executable} is a link, it may lead to another file system`,
+        'put the file itself there',
+      ),
+    )
+  }
+  return findings.length > 0 ? findings : [ok('mount', `${mount?.path ?? '/'} allows programs`)]
+}
+
+/** proc(5), mountinfo: field 5 is the mount point, 6 its options. */
+export function parseMounts(text: string): Mount[] {
+  const lines = text
+    .split('\n')
+    .filter(Boolean)
+    .map((line) => line.split(' '))
+  return lines.map((fields) => ({
+    path: (fields[4] ?? '').replaceAll(/\\([0-7]{3})/g, (_all, code: string) =>
+      String.fromCharCode(Number.parseInt(code, 8)),
+    ),
+    options: (fields[5] ?? '').split(','),
+  }))
+}
+
+/** The last one mounted on the deepest path counts. */
+export function mountOf(mounts: readonly Mount[], path: string): Mount | null {
+  let best: Mount | null = null
+  for (const mount of mounts) {
+    const holds = mount.path === '/' || path === mount.path || path.startsWith(`${mount.path}/`)
+    if (holds && mount.path.length >= (best?.path.length ?? 0)) best = mount
+  }
+  return best
+}
+
+export async function nearestExisting(path: string): Promise<string> {
+  let current = path
+  while (current !== '/' && (await lstat(current).catch(() => null)) === null) current = dirname(current)
+  return current
+}

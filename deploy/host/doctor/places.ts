@@ -1,0 +1,62 @@
+// Whether the service's user can write where it must, seen with that user's eyes.
+
+import { lstat, readdir } from 'node:fs/promises'
+import type { Layout } from '../place/layout.ts'
+import { trustIn } from '../place/trusted.ts'
+import { whyNotWritable } from '../service/survey.ts'
+import { failure, type Finding, ok, type Subject } from './finding.ts'
+import { nearestExisting } from './mounts.ts'
+
+const ELSEWHERE = 'choose another place with `--prefix` or `--state-dir`'
+
+export async function checkDirectories({ layout, given }: Subject): Promise<Finding[]> {
+  const findings: Finding[] = []
+  for (const [check, path] of [
+    ['directory', layout.directory],
+    ['state', layout.stateDirectory],
+  ] as const) {
+    if (given.includes(path)) continue
+    const existing = await nearestExisting(path)
+    const found = await lstat(existing)
+    if (!found.isDirectory() && !found.isSymbolicLink()) {
+      findings.push(failure(check, `expected a directory at ${existing}, found another file`))
+      continue
+    }
+    const reason = await whyNotWritable(existing)
+    if (reason === null) findings.push(ok(check, path))
+    else findings.push(judge(check, existing, found.uid, reason, layout.user))
+  }
+  return findings
+}
+
+function judge(check: string, path: string, uid: number, reason: string, user: string): Finding {
+  if (reason.includes('EROFS')) return failure(check, `${path} is on a read-only file system`, ELSEWHERE)
+  const give = uid === 0 ? `\`chown -R ${user}: ${path}\` gives it to ${user}, or ` : ''
+  return failure(
+    check,
+    `expected ${user} to be able to write in ${path}, which belongs to user id ${uid}`,
+    `${give}${ELSEWHERE}`,
+  )
+}
+
+/**
+ * By root, before anything else: what root will make or give to the service, and what it could give only by taking it from
+ * somebody. `given` is filled in.
+ */
+export async function checkGiven(layout: Layout): Promise<{ findings: Finding[]; given: string[] }> {
+  const findings: Finding[] = []
+  const given: string[] = []
+  for (const [check, path] of [
+    ['directory', layout.directory],
+    ['state', layout.stateDirectory],
+  ] as const) {
+    const trust = await trustIn(path)
+    if (!trust.trusted) continue // the service's already, or for its user to make
+    const isFull = trust.found?.isDirectory() === true && (await readdir(path)).length > 0
+    if (isFull) {
+      const hint = `\`chown -R ${layout.user}: ${path}\` gives it to ${layout.user}, or ${ELSEWHERE}`
+      findings.push(failure(check, `expected ${path} to be empty or ${layout.user}'s, found root's files in it`, hint))
+    } else given.push(path)
+  }
+  return { findings, given }
+}

@@ -1,0 +1,31 @@
+// What an earlier installer has chosen for the whole host, read from the unit that root wrote then. Its receipt lay beside the
+// executable, where the service's user can write what it likes: nothing of that is believed.
+
+import { readFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import type { Said } from './choices.ts'
+import { trustIn } from './trusted.ts'
+import { MARK } from './unit.ts'
+
+export async function earlierChoices(service: string): Promise<Said> {
+  const path = join('/etc/systemd/system', `${service}.service`)
+  const trust = await trustIn(path)
+  if (!trust.trusted || trust.found?.isFile() !== true) return {}
+  return choicesIn(await readFile(path, 'utf8'), service)
+}
+
+/** Pure. Empty where the unit is not ours. */
+export function choicesIn(unit: string, service: string): Said {
+  if (!unit.startsWith(MARK)) return {}
+  const value = (name: string) => new RegExp(`^${name}=(.*)$`, 'm').exec(unit)?.[1]
+  const executable = /^(\/\S+) serve --config \/\S+$/.exec(value('ExecStart') ?? '')?.[1]
+  const stateDirectory = value('WorkingDirectory')
+  const user = value('User')
+  return {
+    ...(executable === undefined || dirname(executable) === `/opt/${service}` ? {} : { prefix: dirname(executable) }),
+    ...(stateDirectory === undefined || stateDirectory === `/var/lib/${service}`
+      ? {}
+      : { 'state-dir': stateDirectory }),
+    ...(user === undefined || user === service ? {} : { 'run-as': user }),
+  }
+}

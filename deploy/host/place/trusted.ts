@@ -1,0 +1,73 @@
+// Which paths only root can decide about. Must hold: root opens, runs, changes and removes nothing at a path that is not.
+// Each part is looked at from the top: above the first part that somebody else can change nothing can change under us.
+
+import { lstat, readlink } from 'node:fs/promises'
+import type { Stats } from 'node:fs'
+import { BatonError } from '../../../agent/words.ts'
+
+export type Trust =
+  | { trusted: true; /** what is there, null for nothing */ found: Stats | null }
+  | { trusted: false; /** the first part that somebody else decides about */ at: string; uid: number }
+
+const LINKS_MAX = 40
+const OTHERS_WRITE = 0o002
+const GROUP_WRITES = 0o020
+const STICKY = 0o1000
+
+/** What is at `path`, and whether only root could have put it there and can change it. Follows root's own links. */
+export async function trustIn(path: string): Promise<Trust> {
+  const parts = path.split('/').filter(Boolean)
+  let at = '/'
+  let found: Stats = await lstat('/')
+  let links = 0
+  if (isOthers(found)) return { trusted: false, at, uid: found.uid }
+  for (let part = parts.shift(); part !== undefined; part = parts.shift()) {
+    const next = at === '/' ? `/${part}` : `${at}/${part}`
+    const child = await lstat(next).catch((error: NodeJS.ErrnoException) => {
+      if (error.code === 'ENOENT' || error.code === 'ENOTDIR') return null
+      throw error
+    })
+    // in a folder such as /tmp everybody may make new names; what is root's there stays
+    if (child === null) return isShared(found) ? { trusted: false, at, uid: found.uid } : { trusted: true, found: null }
+    if (child.isSymbolicLink()) {
+      if (child.uid !== 0 || ++links > LINKS_MAX) return { trusted: false, at: next, uid: child.uid }
+      const target = await readlink(next)
+      parts.unshift(...target.split('/').filter((one) => one !== '' && one !== '.'))
+      if (target.startsWith('/')) [at, found] = ['/', await lstat('/')]
+      continue
+    }
+    if (part === '..') {
+      at = next.split('/').slice(0, -2).join('/') || '/'
+      found = await lstat(at)
+      continue
+    }
+    if (isOthers(child) || (isShared(child) && !child.isDirectory()))
+      return { trusted: false, at: next, uid: child.uid }
+    ;[at, found] = [next, child]
+  }
+  return { trusted: true, found }
+}
+
+/** Throws BatonError refused where somebody other than root decides what is at `path`. */
+export async function assertTrusted(path: string, what: string, hint: string): Promise<void> {
+  const trust = await trustIn(path)
+  if (trust.trusted) return
+  throw new BatonError(
+    'refused',
+    `expected ${what} at a place that only root can change, got ${path}: user id ${trust.uid} can change ${trust.at}`,
+    { hint },
+  )
+}
+
+function isOthers({ uid, mode }: Stats): boolean {
+  return uid !== 0 || (isWritable({ mode }) && (mode & STICKY) === 0)
+}
+
+/** A folder of root's in which others may make names, but not touch root's. */
+function isShared(found: Stats): boolean {
+  return isWritable(found)
+}
+
+function isWritable({ mode, gid }: { mode: number; gid?: number }): boolean {
+  return (mode & OTHERS_WRITE) !== 0 || ((mode & GROUP_WRITES) !== 0 && gid !== 0)
+}

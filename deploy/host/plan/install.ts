@@ -1,0 +1,132 @@
+// The steps of an install or a re-install. Pure: facts in, steps out; empty where there is nothing to do.
+
+import type { Receipt } from '../../../agent/install.ts'
+import { compareTags } from '../../../agent/words.ts'
+import { parseListen } from '../place/choices.ts'
+import { rescueUnit, serviceUnit } from '../place/unit.ts'
+import type { Found, Request } from './found.ts'
+import { refuseForeign } from './refuse.ts'
+import type { Step } from './step.ts'
+
+/** Throws BatonError refused. */
+export function planInstall(request: Request): Step[] {
+  refuseForeign(request)
+  const executable = executableStep(request)
+  const steps = [
+    ...placeSteps(request),
+    ...(executable?.do === 'place-executable' ? [executable] : []),
+    ...commandSteps(request),
+    ...unitSteps(request),
+    ...runSteps(request, executable),
+  ]
+  // the lock goes between the directories, which it needs, and everything that could collide
+  const place = steps.findLastIndex(({ do: what }) => what === 'make-directory' || what === 'create-user') + 1
+  if (steps.length > 0 && executable?.do !== 'update')
+    steps.splice(place, 0, { do: 'lock', path: request.layout.stateDirectory })
+  return steps
+}
+
+/** The user, the directories and the configuration. */
+function placeSteps({ layout, chosen, facts }: Request): Step[] {
+  const owner = facts.root ? layout.user : null
+  const steps: Step[] = []
+  const directory = (path: string, mode: number, of: string | null) =>
+    void steps.push({ do: 'make-directory', path, mode, owner: of, group: owner })
+  if (facts.root && !facts.userExists) steps.push({ do: 'create-user', user: layout.user, home: layout.stateDirectory })
+  if (!facts.directoryReady) directory(layout.directory, 0o755, owner)
+  if (!facts.stateReady) directory(layout.stateDirectory, 0o750, owner)
+  if (!facts.configDirectoryExists)
+    directory(layout.configDirectory, layout.scope === 'system' ? 0o750 : 0o700, facts.root ? 'root' : null)
+  if (!facts.configExists) {
+    const { host, port } = parseListen(chosen.choices.listen)
+    // the feed stays in the receipt, where a later `install --feed` can change it: the configuration is the operator's
+    const config = { listen: { host, port }, stateDirectory: layout.stateDirectory }
+    steps.push({ do: 'write-config', path: layout.configPath, owner, config })
+  }
+  return steps
+}
+
+/** The receipt, and what the command runs. */
+function commandSteps(request: Request): Step[] {
+  const { layout, facts, own, explicit } = request
+  const steps: Step[] = []
+  const renews = explicit || facts.programTag === null || compareTags(own.tag, facts.programTag) >= 0
+  if (layout.program !== layout.executable && facts.program !== 'same' && renews)
+    steps.push({ do: 'place-program', from: own.path, path: layout.program, tag: own.tag, sha256: own.sha256 })
+  const receipt = receiptFor(request)
+  if (receipt !== null) steps.push({ do: 'write-receipt', path: layout.receipt, receipt })
+  // what an earlier installer has left beside the executable decides nothing any more
+  for (const path of facts.receipt === null ? facts.earlier : []) steps.push({ do: 'remove', path, of: 'service' })
+  if (facts.command !== 'same') steps.push({ do: 'link', path: layout.command, target: layout.program })
+  return steps
+}
+
+function unitSteps({ layout, chosen, facts }: Request): Step[] {
+  if (!chosen.choices.service) return []
+  const systemctl = layout.scope === 'system' ? ['systemctl'] : ['systemctl', '--user']
+  const units: [Found, string, string][] = [
+    [facts.unit, layout.unit, serviceUnit(layout)],
+    [facts.rescueUnit, layout.rescueUnit, rescueUnit(layout)],
+  ]
+  const changed = units.filter(([found]) => found !== 'same')
+  const steps: Step[] = changed.map(([, path, content]) => ({ do: 'write-file', path, content }))
+  if (changed.length > 0) steps.push({ do: 'run', command: [...systemctl, 'daemon-reload'] })
+  if (!facts.enabled) steps.push({ do: 'run', command: [...systemctl, 'enable', `${layout.service}.service`] })
+  return steps
+}
+
+function runSteps({ layout, chosen, facts, own }: Request, executable: Step | null): Step[] {
+  const { service } = layout
+  if (executable?.do === 'update') return [executable]
+  if (!chosen.choices.start || facts.active) return []
+  const tag = executable === null ? (facts.installed ?? own.tag) : own.tag
+  return [
+    { do: 'start', service },
+    { do: 'wait-healthy', service, tag },
+  ]
+}
+
+function executableStep({
+  layout,
+  facts,
+  own,
+  explicit,
+}: Request): Extract<Step, { do: 'place-executable' | 'update' }> | null {
+  const { executable: path, stateDirectory, service } = layout
+  const { installed } = facts
+  if (facts.executable === 'absent' || installed === null)
+    return { do: 'place-executable', path, stateDirectory, tag: own.tag, sha256: own.sha256 }
+  if (installed === own.tag) return null
+  if (!explicit && compareTags(own.tag, installed) < 0) return null
+  return { do: 'update', service, to: own.tag, from: installed }
+}
+
+/** Null where the one on the disk says it already. */
+function receiptFor({ layout, chosen, facts }: Request): Receipt | null {
+  const old = facts.receipt
+  const options: Receipt['options'] = { ...old?.options, ...chosen.remembered }
+  if (facts.root && !facts.userExists) options['created-user'] = true
+  const supervisor = !chosen.choices.service ? 'none' : layout.scope === 'system' ? 'systemd' : 'systemd-user'
+  const receipt: Receipt = {
+    format: 1,
+    service: layout.service,
+    executable: layout.executable,
+    scope: layout.scope,
+    supervisor,
+    user: layout.user,
+    stateDirectory: layout.stateDirectory,
+    configPath: layout.configPath,
+    feed: chosen.choices.feed,
+    installedAt: old?.installedAt ?? facts.now.toISOString(),
+    options,
+  }
+  return old !== null && JSON.stringify(sorted(old)) === JSON.stringify(sorted(receipt)) ? null : receipt
+}
+
+function sorted(value: object): unknown {
+  return JSON.parse(JSON.stringify(value), (_key, inner: unknown) =>
+    typeof inner === 'object' && inner !== null && !Array.isArray(inner)
+      ? Object.fromEntries(Object.entries(inner).toSorted(([a], [b]) => (a < b ? -1 : 1)))
+      : inner,
+  )
+}

@@ -1,0 +1,66 @@
+// What an install does not touch: what is somebody else's, and choices that an install cannot change afterwards. Pure.
+
+import { BatonError } from '../../../agent/words.ts'
+import type { Found, Request } from './found.ts'
+
+const ELSEWHERE = 'choose another place with `--prefix`'
+
+/** Throws BatonError refused. */
+export function refuseForeign(request: Request): void {
+  refuseOtherInstall(request)
+  const { layout, chosen, facts } = request
+  if (facts.receipt === null && facts.executable === 'foreign') {
+    throw refused(
+      `expected nothing at ${layout.executable}, found a file that no receipt tells about`,
+      `move it away, or ${ELSEWHERE}`,
+    )
+  }
+  const places: [Found, string][] = [
+    [facts.command, layout.command],
+    [facts.program, layout.program],
+    [chosen.choices.service ? facts.unit : 'absent', layout.unit],
+    [chosen.choices.service ? facts.rescueUnit : 'absent', layout.rescueUnit],
+  ]
+  for (const [found, path] of places) {
+    if (found === 'foreign')
+      throw refused(`expected nothing or our own file at ${path}, found another one`, 'move it away')
+  }
+}
+
+function refuseOtherInstall({ layout, chosen, facts: { receipt } }: Request): void {
+  if (receipt === null) return
+  const { service } = layout
+  if (receipt.service !== service)
+    throw refused(
+      `expected an install of ${service} in ${layout.directory}, found one of ${receipt.service}`,
+      ELSEWHERE,
+    )
+  if (receipt.executable !== layout.executable) {
+    throw refused(
+      `${service} is installed at ${receipt.executable}; an install does not move it to ${layout.executable}`,
+      'uninstall first, the state is kept, then install it there',
+    )
+  }
+  if (receipt.user !== layout.user) {
+    throw refused(
+      `${service} in ${layout.directory} was installed for the user ${receipt.user}, not for ${layout.user}`,
+      `${ELSEWHERE}, or uninstall it as that user`,
+    )
+  }
+  if (receipt.stateDirectory !== layout.stateDirectory) {
+    throw refused(
+      `the state directory of ${service} is ${receipt.stateDirectory}; an install does not move it to ${layout.stateDirectory}`,
+      'stop the service, uninstall, move the directory and install again with `--state-dir`',
+    )
+  }
+  if ((receipt.supervisor === 'none') === chosen.choices.service) {
+    throw refused(
+      `${service} was installed ${receipt.supervisor === 'none' ? 'without' : 'with'} a systemd service`,
+      'uninstall first, the state is kept, then install it the other way',
+    )
+  }
+}
+
+function refused(message: string, hint: string): BatonError {
+  return new BatonError('refused', message, { hint })
+}

@@ -1,0 +1,87 @@
+// What a command is going to do, as data. `--dry-run` prints it, `apply.ts` carries it out: there is no other way to change a
+// host, so the two cannot differ. Pure. No step holds a secret.
+
+import type { Receipt } from '../../../agent/install.ts'
+import { formatCommand } from '../../lib/shell.ts'
+
+export type Step =
+  | { do: 'create-user'; user: string; home: string }
+  /** `owner` null: whoever runs the command */
+  | { do: 'make-directory'; path: string; mode: number; owner: string | null; group: string | null }
+  | { do: 'lock'; path: string }
+  /** with a `dashboard.password` made at random while it is carried out */
+  | { do: 'write-config'; path: string; owner: string | null; config: Record<string, unknown> }
+  /** in the service's place, as the service's user */
+  | { do: 'place-executable'; path: string; stateDirectory: string; tag: string; sha256: string }
+  /** root's own copy, which is what the command runs */
+  | { do: 'place-program'; from: string; path: string; tag: string; sha256: string }
+  | { do: 'write-receipt'; path: string; receipt: Receipt }
+  | { do: 'write-file'; path: string; content: string }
+  | { do: 'link'; path: string; target: string }
+  /** `of` the service: in its places, as its user; of root: where only root writes, or one's own */
+  | { do: 'remove'; path: string; of: 'service' | 'root' }
+  /** only where it is empty */
+  | { do: 'remove-directory'; path: string; of: 'service' | 'root' }
+  /** everything in it; only ever after the service's name was typed */
+  | { do: 'purge'; path: string; of: 'service' | 'root' }
+  | { do: 'remove-user'; user: string }
+  | { do: 'run'; command: string[] }
+  | { do: 'start'; service: string }
+  | { do: 'stop'; service: string }
+  | { do: 'update'; service: string; to: string | null; from?: string }
+  | { do: 'rollback'; service: string; to: string | null; from?: string }
+  | { do: 'wait-healthy'; service: string; tag: string }
+
+/** What a person reads, one line a step. */
+export function describe(step: Step): string {
+  switch (step.do) {
+    case 'create-user':
+      return `create the system user ${step.user}`
+    case 'make-directory':
+      return `make the directory ${step.path} (${octal(step.mode)}${step.owner === null ? '' : `, ${step.owner}`})`
+    case 'lock':
+      return `take the lock in ${step.path}`
+    case 'write-config':
+      return `write ${step.path} (0600) with a random dashboard.password`
+    case 'place-executable':
+      return `put the executable at ${step.path} (sha256 ${step.sha256.slice(0, 12)}…)`
+    case 'place-program':
+      return `put root's own copy of ${step.tag} at ${step.path}`
+    case 'write-receipt':
+      return `write the receipt ${step.path}`
+    case 'write-file':
+      return `write ${step.path}`
+    case 'link':
+      return `link ${step.path} to ${step.target}`
+    case 'remove':
+      return `remove ${step.path}`
+    case 'remove-directory':
+      return `remove the directory ${step.path} if it is empty`
+    case 'purge':
+      return `remove ${step.path} and everything in it`
+    case 'remove-user':
+      return `remove the system user ${step.user}`
+    case 'run':
+      return `run ${formatCommand(step.command)}`
+    case 'start':
+      return `start ${step.service}`
+    case 'stop':
+      return `stop ${step.service}`
+    case 'update':
+      return `update ${step.service}${from(step.from)} to ${step.to ?? 'the latest release'}: check, download, verify, swap, restart`
+    case 'rollback':
+      return `roll ${step.service} back${from(step.from)} to ${step.to ?? 'its backup executable'}, without a download: swap, restart`
+    case 'wait-healthy':
+      return `wait until ${step.service} ${step.tag} answers`
+    default:
+      return step satisfies never
+  }
+}
+
+function from(tag: string | undefined): string {
+  return tag === undefined ? '' : ` from ${tag}`
+}
+
+function octal(mode: number): string {
+  return mode.toString(8).padStart(4, '0')
+}

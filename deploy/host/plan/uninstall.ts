@@ -1,0 +1,47 @@
+// The steps of an uninstall: stops and removes what the installer made. The state directory, the configuration, drop-ins and the
+// environment file stay. Pure.
+
+import { dirname } from 'node:path'
+import type { Receipt } from '../../../agent/install.ts'
+import type { Layout } from '../place/layout.ts'
+import { type Facts, isOurs } from './found.ts'
+import type { Step } from './step.ts'
+
+export function planUninstall(
+  layout: Layout,
+  receipt: Receipt,
+  facts: Pick<Facts, 'active' | 'enabled' | 'unit' | 'rescueUnit' | 'command' | 'program' | 'ours'>,
+  purge: boolean,
+): Step[] {
+  const { service } = layout
+  const systemctl = layout.scope === 'system' ? ['systemctl'] : ['systemctl', '--user']
+  const steps: Step[] = [{ do: 'lock', path: layout.stateDirectory }]
+  if (facts.active) steps.push({ do: 'stop', service })
+  if (facts.enabled) steps.push({ do: 'run', command: [...systemctl, 'disable', `${service}.service`] })
+  if (isOurs(facts.unit)) steps.push({ do: 'remove', path: layout.unit, of: 'root' })
+  if (isOurs(facts.rescueUnit)) steps.push({ do: 'remove', path: layout.rescueUnit, of: 'root' })
+  if (isOurs(facts.unit) || isOurs(facts.rescueUnit))
+    steps.push({ do: 'run', command: [...systemctl, 'daemon-reload'] })
+  for (const path of facts.ours) steps.push({ do: 'remove', path, of: 'service' })
+  if (purge) steps.push({ do: 'purge', path: layout.stateDirectory, of: 'service' })
+  // a directory goes from its parent: who made the one may take it away
+  steps.push({ do: 'remove-directory', path: layout.directory, of: 'root' })
+  if (purge) {
+    steps.push(
+      { do: 'remove-directory', path: layout.stateDirectory, of: 'root' },
+      { do: 'purge', path: layout.configDirectory, of: 'root' },
+    )
+  }
+  if (isOurs(facts.command)) steps.push({ do: 'remove', path: layout.command, of: 'root' })
+  // last of all: until here another try finds the install
+  if (layout.program !== layout.executable) {
+    if (isOurs(facts.program)) steps.push({ do: 'remove', path: layout.program, of: 'root' })
+    steps.push(
+      { do: 'remove', path: layout.receipt, of: 'root' },
+      { do: 'remove-directory', path: dirname(layout.receipt), of: 'root' },
+    )
+  }
+  if (purge && layout.scope === 'system' && receipt.options['created-user'] === true)
+    steps.push({ do: 'remove-user', user: receipt.user })
+  return steps
+}

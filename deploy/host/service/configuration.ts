@@ -1,0 +1,71 @@
+// The service's configuration file, as far as a command needs it. It belongs to the service, which can write what it likes into
+// it: only a process of the service's user reads it.
+
+import { readFile } from 'node:fs/promises'
+import type { Receipt } from '../../../agent/install.ts'
+import { BatonError, reasonOf } from '../../../agent/words.ts'
+import type { Address } from '../../lib/http.ts'
+
+/** What of the configuration file a shell needs. */
+export interface Access {
+  address: Address
+  basePath: string
+  token: string | null
+}
+
+/** Reads the service's configuration file. Throws BatonError where it cannot be read or understood. */
+export async function readAccess(configPath: string): Promise<Access> {
+  let value: unknown
+  try {
+    value = JSON.parse(await readFile(configPath, 'utf8'))
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'EACCES') {
+      throw new BatonError('refused', `reading the configuration ${configPath}: ${reasonOf(error)}`, {
+        cause: error,
+        hint: 'run it as root, or as the user that installed the service',
+      })
+    }
+    // the parser quotes the text, and the text holds the password
+    const reason = error instanceof SyntaxError ? 'expected JSON' : reasonOf(error)
+    throw new BatonError('invalid_settings', `reading the configuration ${configPath}: ${reason}`)
+  }
+  return accessFrom(value)
+}
+
+/** Pure. The first listener that needs no certificate, else the first. */
+export function accessFrom(value: unknown): Access {
+  const config = recordOf(value)
+  const listen = config['listen'] ?? { host: '127.0.0.1', port: 8080 }
+  const listeners = (Array.isArray(listen) ? listen : [listen]).map(addressFrom)
+  const { password } = recordOf(config['dashboard'])
+  const basePath = config['basePath']
+  return {
+    address: listeners.find(({ tls }) => !tls) ?? listeners[0] ?? addressFrom({}),
+    basePath: typeof basePath === 'string' && basePath !== '/' ? basePath : '',
+    token: typeof password === 'string' && password !== '' ? password : null,
+  }
+}
+
+/** The configuration's, where the operator has put one there; else the receipt's. */
+export async function feedOf(receipt: Pick<Receipt, 'configPath' | 'feed'>): Promise<string> {
+  try {
+    const { feed } = recordOf(JSON.parse(await readFile(receipt.configPath, 'utf8')))
+    if (typeof feed === 'string' && feed !== '') return feed
+  } catch {
+    // `readAccess` complains
+  }
+  return receipt.feed
+}
+
+function addressFrom(value: unknown): Address {
+  const { host, port, path, tls } = recordOf(value)
+  const secure = typeof tls === 'object' && tls !== null
+  if (typeof path === 'string') return { path, tls: secure }
+  const name = typeof host === 'string' ? host : '127.0.0.1'
+  const everywhere: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' }
+  return { host: everywhere[name] ?? name, port: Number(port ?? 8080), tls: secure }
+}
+
+function recordOf(value: unknown): Record<string, unknown> {
+  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {}
+}

@@ -1,0 +1,92 @@
+// What there is: installed, running, on probation, in flight; and, where somebody asks for it, what the feed has.
+// Reads only.
+
+import { installedTag, makeDisk, makeJournal, openFeed, type Receipt } from '../../../agent/install.ts'
+import {
+  asBatonError,
+  badEntry,
+  type BadRelease,
+  compareTags,
+  type Skipped,
+  type Status,
+} from '../../../agent/words.ts'
+import { type Client, connect } from './client.ts'
+import { feedOf, readAccess } from './configuration.ts'
+import type { Outside } from './outside.ts'
+
+export interface Look {
+  installed: string | null
+  running: string | null
+  backup: string | null
+  state: Status['state'] | null
+  operation: Status['operation']
+  instance: Status['instance'] | null
+  unproven: Status['unproven']
+  /** releases that failed here */
+  bad: BadRelease[]
+  feed: string
+  /** null where the feed was not asked */
+  offer: Offer | null
+}
+
+export interface Offer {
+  latest: string | null
+  updateAvailable: boolean
+  skipped: Skipped[]
+  /** why `latest` is not known */
+  problem: string | null
+}
+
+/** Asks the feed only where `check` says so. */
+export async function look(receipt: Receipt, check: boolean, outside: Outside): Promise<Look> {
+  const client = connect(await readAccess(receipt.configPath))
+  const [status, installed, feed] = await Promise.all([
+    client.status(),
+    installedTag(receipt.executable).catch(() => null),
+    feedOf(receipt),
+  ])
+  const { bad, operation } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
+  const saved = await installedTag(`${receipt.executable}.backup`).catch(() => null)
+  const running = status?.instance.version ?? null
+  return {
+    installed,
+    running,
+    backup: status?.backup ?? saved,
+    state: status?.state ?? null,
+    operation: status === null ? operation : status.operation,
+    instance: status?.instance ?? null,
+    unproven: status?.unproven ?? null,
+    bad,
+    feed,
+    offer: check ? await offerOf(receipt, client, running ?? installed, bad, outside) : null,
+  }
+}
+
+async function offerOf(
+  receipt: Receipt,
+  client: Client,
+  current: string | null,
+  bad: readonly BadRelease[],
+  outside: Outside,
+): Promise<Offer> {
+  const said = await client.check().catch(() => null)
+  if (said !== null) {
+    const { latest, updateAvailable, skipped, problem } = said
+    return { latest, updateAvailable, skipped, problem: problem?.message ?? null }
+  }
+  const skipped: Skipped[] = []
+  try {
+    await using feed = openFeed(outside.feedAt(await feedOf(receipt)), { service: receipt.service, stateDirectory: null })
+    const release = await feed.latest(({ tag, asset }) => {
+      const entry = badEntry(bad, tag, asset.sha256)
+      if (entry !== null) skipped.push({ tag, sha256: asset.sha256, why: entry.reason, at: entry.at })
+      return entry !== null
+    })
+    const latest = release?.tag ?? null
+    const updateAvailable = latest !== null && (current === null || compareTags(latest, current) > 0)
+    return { latest, updateAvailable, skipped, problem: latest === null ? 'the feed has no release' : null }
+  } catch (cause) {
+    const { message } = asBatonError(cause, 'check_failed', 'asking the feed')
+    return { latest: null, updateAvailable: false, skipped, problem: message }
+  }
+}

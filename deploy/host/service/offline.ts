@@ -1,0 +1,150 @@
+// The operation where nothing runs: the same story as in the agent, with a restart step that starts the service and waits until
+// it answers. Runs as the service's user; starting and stopping is asked of whoever may.
+
+import { setTimeout as sleep } from 'node:timers/promises'
+import { join } from 'node:path'
+import {
+  begin,
+  type LogEvent,
+  type ManagedInstall,
+  noteTag,
+  openFeed,
+  openInstall,
+  type Receipt,
+  type Restart,
+  tagInPlace,
+} from '../../../agent/install.ts'
+import { BatonError, cancellation, type Operation, reasonOf, type Status } from '../../../agent/words.ts'
+import type { Supervisor } from '../supervisor/supervisor.ts'
+import { type Client, waitForInstance } from './client.ts'
+import { feedOf } from './configuration.ts'
+import { askUntilWell } from './health.ts'
+import type { Outside } from './outside.ts'
+import type { Operate } from './request.ts'
+
+/** how long a process must go on answering before a start counts as good */
+const STABLE_MS = 1500
+const DRAW_MS = 100
+
+export async function carryOutHere(
+  receipt: Receipt,
+  client: Client,
+  request: Operate,
+  outside: Outside,
+): Promise<Operation> {
+  const starts = receipt.options['start'] !== false
+  const supervisor = outside.supervisor(receipt)
+  const { service } = receipt
+  await using feed = openFeed(outside.feedAt(await feedOf(receipt)), { service, stateDirectory: receipt.stateDirectory })
+  const install = await installOf(receipt, feed, outside)
+  const restart: Restart = async (to) => {
+    if (!starts) return { open: true } // proves itself when somebody starts it
+    try {
+      await start(supervisor, outside)
+      await waitUntilStable(receipt, client, to, request.healthTimeoutMs, outside)
+      if (request.healthUrl !== null) await askUntilWell(request.healthUrl, request.healthTimeoutMs)
+    } catch (cause) {
+      await supervisor.stop().catch(() => {})
+      throw cause
+    }
+    return {}
+  }
+  const { who, kind, tag } = request
+  // under the lock: whoever held it a moment ago may have changed what is installed, and may be starting it
+  const prepare = async () => {
+    await makeWay(receipt, supervisor, client)
+    install.current = await tagInPlace(receipt.stateDirectory, receipt.executable)
+  }
+  const running = await begin(install, { kind, tag, who, refusal: 'locked', prepare }, restart)
+  const cancel = () => void running.cancel(cancellation('a signal'))
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, cancel)
+  const timer = setInterval(() => {
+    const { progress } = running.operation
+    if (progress !== null && running.operation.stage === 'download') outside.bytes(progress.bytes, progress.totalBytes)
+  }, DRAW_MS)
+  const result = await running.done.finally(() => {
+    clearInterval(timer)
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.off(signal, cancel)
+  })
+  const operation: Operation = { ...running.operation, outcome: running.operation.outcome ?? result.outcome }
+  if (operation.outcome === 'reverted' && starts) await startAgain(receipt, client, operation, request, outside)
+  if (result.placed !== null) await noteTag(install, result.placed)
+  return operation
+}
+
+/** Version and instance, and it must go on: a service that dies a second after its start is not a good one. */
+export async function waitUntilStable(
+  receipt: Receipt,
+  client: Client,
+  tag: string,
+  timeoutMs: number,
+  outside: Outside,
+): Promise<Status> {
+  outside.stage('health')
+  const first = await waitForInstance(client, { tag, timeoutMs })
+  await sleep(STABLE_MS)
+  const second = await waitForInstance(client, { tag, timeoutMs: 5000 })
+  if (second.instance.id === first.instance.id) return second
+  throw new BatonError('service_down', `${receipt.service} ${tag} answered, and has ended since`)
+}
+
+async function start(supervisor: Supervisor, outside: Outside): Promise<void> {
+  outside.stage('start')
+  await supervisor.start()
+}
+
+/** A service that dies and is started again must not be in the way; one that runs is to do the work itself. */
+async function makeWay({ service }: Receipt, supervisor: Supervisor, client: Client): Promise<void> {
+  const state = await supervisor.state()
+  if (!state.active) return
+  if ((await client.status()) !== null) {
+    throw new BatonError('locked', `${service} has been started meanwhile`, {
+      hint: 'try again: it does the work itself',
+    })
+  }
+  if (state.word === 'active') {
+    throw new BatonError('refused', `${service} is running (${supervisor.description}) but does not answer`, {
+      hint: `stop it first, then try again; \`${supervisor.logCommand}\` may say why`,
+    })
+  }
+  await supervisor.stop()
+}
+
+/** The old executable is back: it must run, or the service is down. */
+async function startAgain(
+  receipt: Receipt,
+  client: Client,
+  operation: Operation,
+  request: Operate,
+  outside: Outside,
+): Promise<void> {
+  const supervisor = outside.supervisor(receipt)
+  try {
+    await start(supervisor, outside)
+    await waitUntilStable(receipt, client, operation.from, request.healthTimeoutMs, outside)
+  } catch (cause) {
+    throw new BatonError(
+      'service_down',
+      `${operation.to ?? ''} failed, and ${operation.from} does not start either: ${reasonOf(cause)}`,
+      { cause, hint: `\`${supervisor.logCommand}\` says why` },
+    )
+  }
+}
+
+async function installOf(receipt: Receipt, feed: ManagedInstall['feed'], outside: Outside): Promise<ManagedInstall> {
+  const { service, executable, stateDirectory } = receipt
+  const log = (event: LogEvent) => {
+    if (event.event === 'operation') outside.stage(event.stage)
+    if (event.event === 'warning') outside.note(`warning: ${event.message}`)
+  }
+  const current = await tagInPlace(stateDirectory, executable)
+  return openInstall({
+    service,
+    executable,
+    current,
+    stateDirectory,
+    database: join(stateDirectory, `${service}.db`),
+    feed,
+    log,
+  })
+}

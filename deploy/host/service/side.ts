@@ -1,0 +1,107 @@
+// All that is done in the service's places and with its rights, under one name each. Root asks for it by a process that has
+// become the service's user (`boundary/`); everybody else does it themselves. Parameters and results are plain data.
+// Must hold: nothing here is root's. What is asked of outside is in `outside.ts`.
+
+import { type Lock, makeDisk, type Receipt, takeLock } from '../../../agent/install.ts'
+import { BatonError, type OperationReport } from '../../../agent/words.ts'
+import { examine, type Checks } from '../doctor/doctor.ts'
+import type { Finding, Subject } from '../doctor/finding.ts'
+import { detachedSupervisor } from '../supervisor/detached.ts'
+import type { SupervisorState } from '../supervisor/supervisor.ts'
+import { cancel } from './cancel.ts'
+import { connect } from './client.ts'
+import { readAccess } from './configuration.ts'
+import { type Foreseen, foresee } from './foresee.ts'
+import { look, type Look } from './look.ts'
+import { operate } from './operate.ts'
+import { waitUntilStable } from './offline.ts'
+import type { Outside } from './outside.ts'
+import type { Operate, Operated } from './request.ts'
+import * as places from './survey.ts'
+
+export interface Side {
+  survey(at: places.Places): Promise<places.Survey>
+  /** true where it made it */
+  makeDirectory(at: { path: string; mode: number }): Promise<boolean>
+  /** held until `unlock`, or until this side ends */
+  lock(at: { stateDirectory: string; who: string }): Promise<void>
+  unlock(): Promise<void>
+  /** puts the program that runs this there */
+  place(at: { path: string; stateDirectory: string; tag: string }): Promise<void>
+  remove(paths: readonly string[]): Promise<void>
+  /** what could not be removed */
+  empty(path: string): Promise<string[]>
+  removeDirectory(path: string): Promise<void>
+  operate(what: { receipt: Receipt; request: Operate }): Promise<Operated>
+  foresee(what: { receipt: Receipt; request: Operate }): Promise<Foreseen>
+  look(what: { receipt: Receipt; check: boolean }): Promise<Look>
+  cancel(receipt: Receipt): Promise<OperationReport | null>
+  waitHealthy(what: { receipt: Receipt; tag: string; timeoutMs: number }): Promise<void>
+  examine(what: { subject: Subject; checks: Checks }): Promise<Finding[]>
+  /** without systemd */
+  supervisorState(receipt: Receipt): Promise<SupervisorState>
+  supervisorStart(receipt: Receipt): Promise<void>
+  supervisorStop(receipt: Receipt): Promise<void>
+}
+
+export function makeSide(outside: Outside, own: { path: string }): Side {
+  let held: Lock | null = null
+  const inner: Outside = {
+    ...outside,
+    supervisor: (receipt) =>
+      receipt.supervisor === 'none' ? detachedSupervisor(receipt) : outside.supervisor(receipt),
+  }
+  const detached = (receipt: Receipt) => {
+    if (receipt.supervisor === 'none') return detachedSupervisor(receipt)
+    throw new BatonError('unexpected', `expected an install without systemd, got ${receipt.supervisor}`)
+  }
+  return {
+    survey: places.survey,
+    makeDirectory: ({ path, mode }) => places.makeOwnDirectory(path, mode),
+    async lock({ stateDirectory, who }) {
+      held = await takeLock(makeDisk(), stateDirectory, who)
+    },
+    async unlock() {
+      const lock = held
+      held = null
+      await lock?.release()
+    },
+    place: ({ path, stateDirectory, tag }) => places.placeExecutable(own.path, path, stateDirectory, tag),
+    remove: places.removeAll,
+    empty: places.empty,
+    removeDirectory: places.removeDirectory,
+    operate: ({ receipt, request }) => operate(receipt, request, inner),
+    foresee: ({ receipt, request }) => foresee(receipt, request, inner),
+    look: ({ receipt, check }) => look(receipt, check, inner),
+    cancel: (receipt) => cancel(receipt, inner),
+    async waitHealthy({ receipt, tag, timeoutMs }) {
+      const quiet = { ...inner, stage: () => {} }
+      await waitUntilStable(receipt, connect(await readAccess(receipt.configPath)), tag, timeoutMs, quiet)
+    },
+    examine: ({ subject, checks }) => examine(subject, checks, inner),
+    supervisorState: (receipt) => detached(receipt).state(),
+    supervisorStart: (receipt) => detached(receipt).start(),
+    supervisorStop: (receipt) => detached(receipt).stop(),
+  }
+}
+
+/** Every name of a side, for what passes them on. */
+export const SIDE_NAMES = Object.keys({
+  survey: 0,
+  makeDirectory: 0,
+  lock: 0,
+  unlock: 0,
+  place: 0,
+  remove: 0,
+  empty: 0,
+  removeDirectory: 0,
+  operate: 0,
+  foresee: 0,
+  look: 0,
+  cancel: 0,
+  waitHealthy: 0,
+  examine: 0,
+  supervisorState: 0,
+  supervisorStart: 0,
+  supervisorStop: 0,
+} satisfies Record<keyof Side, 0>) as (keyof Side)[]

@@ -1,0 +1,148 @@
+// What stands in the service's places, seen by the service's user; and the few changes that an installer makes there.
+// Must never break: nothing is opened through a link, nothing is written over, and what is removed is named.
+
+import { constants } from 'node:fs'
+import { access, copyFile, lstat, mkdir, open, readdir, rename, rm, rmdir } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
+import {
+  installedTag,
+  isLeftover,
+  makeDisk,
+  noteTag,
+  placesOf,
+  readReceiptBeside,
+  receiptPath,
+} from '../../../agent/install.ts'
+import { BatonError, reasonOf } from '../../../agent/words.ts'
+
+export interface Survey {
+  /** whether each directory is there and ours */
+  directory: Place
+  stateDirectory: Place
+  executable: boolean
+  /** tag of the executable; null where it does not run */
+  installed: string | null
+  /** service that a receipt beside the executable names: an install of an earlier installer, or of a user */
+  besideNames: string | null
+  /** our files in the directory of the executable, the receipt last */
+  ours: string[]
+}
+
+export type Place = 'absent' | 'ours' | 'foreign'
+
+export interface Places {
+  service: string
+  executable: string
+  stateDirectory: string
+}
+
+export async function survey({ service, executable, stateDirectory }: Places): Promise<Survey> {
+  const found = await exists(executable)
+  const beside = await readReceiptBeside(executable).catch(() => null)
+  return {
+    directory: await placeAt(dirname(executable)),
+    stateDirectory: await placeAt(stateDirectory),
+    executable: found,
+    installed: found ? await installedTag(executable).catch(() => null) : null,
+    besideNames: beside?.service ?? null,
+    ours: await oursBeside(service, executable),
+  }
+}
+
+/** Something at this path, a dangling link included. */
+export async function exists(path: string): Promise<boolean> {
+  return (await lstat(path).catch(() => null)) !== null
+}
+
+/** True where it made it, with its parents; false where it was there and is ours. */
+export async function makeOwnDirectory(path: string, mode: number): Promise<boolean> {
+  const place = await placeAt(path)
+  if (place === 'ours') return false
+  if (place === 'foreign') {
+    throw new BatonError(
+      'refused',
+      `expected a directory of ${process.getuid?.() ?? 'ours'} at ${path}, found another's`,
+      {
+        hint: 'give it to the user of the service, or choose another place',
+      },
+    )
+  }
+  await mkdir(dirname(path), { recursive: true })
+  await mkdir(path, { mode })
+  return true
+}
+
+/** Puts the program that runs this into `path`, all or nothing, and notes what it is. */
+export async function placeExecutable(from: string, path: string, stateDirectory: string, tag: string): Promise<void> {
+  const disk = makeDisk()
+  const { partial } = placesOf(path)
+  await rm(partial, { force: true })
+  try {
+    await copyFile(from, partial, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE)
+    const file = await open(partial, constants.O_RDWR | constants.O_NOFOLLOW)
+    try {
+      await file.chmod(0o755)
+      await file.sync()
+    } finally {
+      await file.close()
+    }
+    await rename(partial, path)
+  } catch (error) {
+    await rm(partial, { force: true })
+    throw error
+  }
+  await disk.flushDirectory(dirname(path))
+  const log = () => {}
+  await noteTag({ disk, places: placesOf(path), stateDirectory, log }, { tag, sha256: null })
+}
+
+/** Removes these names, and nothing behind them. */
+export async function removeAll(paths: readonly string[]): Promise<void> {
+  for (const path of paths) await rm(path, { force: true, recursive: basename(path).startsWith('.') })
+}
+
+/** Removes everything in a directory of ours; gives what could not be removed. */
+export async function empty(path: string): Promise<string[]> {
+  const names = await readdir(path).catch(() => [])
+  const left: string[] = []
+  for (const name of names) {
+    await rm(join(path, name), { recursive: true, force: true }).catch((cause: unknown) => {
+      left.push(`${join(path, name)}: ${reasonOf(cause)}`)
+    })
+  }
+  return left
+}
+
+/** Only where it is empty, and ours to remove. */
+export async function removeDirectory(path: string): Promise<void> {
+  await rmdir(path).catch((error: NodeJS.ErrnoException) => {
+    // not empty, a mount, or in a place that is not ours to change: it stays
+    if (!['ENOENT', 'ENOTEMPTY', 'EEXIST', 'EACCES', 'EPERM', 'EBUSY', 'EROFS'].includes(error.code ?? '')) throw error
+  })
+}
+
+/** Null where we can write in it, else why not. */
+export async function whyNotWritable(path: string): Promise<string | null> {
+  return await access(path, constants.W_OK | constants.X_OK).then(() => null, reasonOf)
+}
+
+async function placeAt(path: string): Promise<Place> {
+  const found = await lstat(path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT' || error.code === 'ENOTDIR') return null
+    throw error
+  })
+  if (found === null) return 'absent'
+  const isOurs = found.uid === process.getuid?.() || (await whyNotWritable(path)) === null
+  return found.isDirectory() && isOurs ? 'ours' : 'foreign'
+}
+
+async function oursBeside(service: string, executable: string): Promise<string[]> {
+  const { directory, backup, partial, former, aside } = placesOf(executable)
+  const names = await readdir(directory).catch(() => [])
+  const leftovers = names.filter((name) => isLeftover(name) && name.includes(service))
+  const paths = [partial, former, aside, ...leftovers.map((name) => join(directory, name))]
+  // what a release of kind `app` was unpacked into stands beside it, under the name of the service
+  paths.push(join(directory, `.${service}`), backup, executable, receiptPath(executable))
+  const found = await Promise.all(paths.map(async (path) => ((await exists(path)) ? path : null)))
+  return found.filter((path) => path !== null)
+}

@@ -1,0 +1,75 @@
+// The processes of a service without systemd, by what the kernel says of them. Must hold: whoever asks is the service's user,
+// so the kernel refuses to signal what is somebody else's, whatever a pid file or a command line says.
+
+import { readdir, readFile, readlink, stat } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { type Receipt, startTimeOf } from '../../../agent/install.ts'
+import { run } from '../../lib/shell.ts'
+
+/** how long the service may take to drain */
+export const STOP_MS = 60_000
+const LOOK_MS = 50
+
+/**
+ * Ids of the living processes of this very service: same executable, same configuration, same user, and in our own
+ * namespaces: a container on this host has its own service at the same path. Oldest first.
+ */
+export async function servicePids(receipt: Pick<Receipt, 'executable' | 'configPath'>): Promise<number[]> {
+  const wanted = [receipt.executable, 'serve', '--config', receipt.configPath].join('\0')
+  if (process.platform !== 'linux') return await pidsFromPs(wanted.replaceAll('\0', ' '))
+  const uid = process.getuid?.() ?? 0
+  const own = await namespacesOf('self')
+  const found: { pid: number; startTime: number }[] = []
+  for (const name of await readdir('/proc')) {
+    if (!/^[0-9]+$/.test(name)) continue
+    const pid = Number(name)
+    const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
+    if (command !== `${wanted}\0` && !command.startsWith(`${wanted}\0`)) continue
+    const owner = await stat(`/proc/${pid}`).catch(() => null)
+    const startTime = startTimeOf(pid) // null for a zombie
+    if (owner?.uid !== uid || startTime === null || (await namespacesOf(name)) !== own) continue
+    found.push({ pid, startTime: Number(startTime) })
+  }
+  return found.toSorted((a, b) => a.startTime - b.startTime).map(({ pid }) => pid)
+}
+
+/** Asks the processes to end, the newest one first, as `KillMode=mixed` would; then ends what is left. */
+export async function endService(receipt: Pick<Receipt, 'executable' | 'configPath'>): Promise<void> {
+  for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
+    const pids = await servicePids(receipt)
+    if (pids.length === 0) return
+    for (const pid of pids.toReversed()) endOne(pid, signal)
+    await until(async () => (await servicePids(receipt)).length === 0, STOP_MS)
+  }
+}
+
+/** Nothing happens where it has gone. */
+export function endOne(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal)
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error && error.code === 'ESRCH')) throw error
+  }
+}
+
+export async function until(done: () => boolean | Promise<boolean>, timeoutMs: number): Promise<void> {
+  const deadline = Date.now() + timeoutMs
+  while (!(await done()) && Date.now() < deadline) await sleep(LOOK_MS)
+}
+
+/** Process ids and paths mean something within them only. */
+async function namespacesOf(pid: string): Promise<string> {
+  const links = ['pid', 'mnt'].map((kind) => readlink(`/proc/${pid}/ns/${kind}`).catch(() => 'hidden'))
+  return (await Promise.all(links)).join(' ')
+}
+
+async function pidsFromPs(wanted: string): Promise<number[]> {
+  const { stdout } = await run(['ps', '-axo', 'pid=,uid=,command='], { allowFailure: true })
+  const uid = String(process.getuid?.() ?? 0)
+  return stdout
+    .split('\n')
+    .map((line) => /^\s*(\d+)\s+(\d+)\s+(.*)$/.exec(line))
+    .filter((match) => match?.[2] === uid && (match[3] === wanted || match[3]?.startsWith(`${wanted} `)))
+    .map((match) => Number(match?.[1]))
+    .toSorted((a, b) => a - b)
+}

@@ -1,0 +1,52 @@
+// What a service without systemd keeps beside its state: who runs (a pid file, as JSON) and its log.
+// Must hold: they are the service's own files; only its user reads or writes them.
+
+import { copyFile, readFile, rename, stat, truncate, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Receipt } from '../../../agent/install.ts'
+
+export interface Process {
+  pid: number
+  /** clock ticks since boot; null on hosts without /proc */
+  startTime: string | null
+}
+
+export interface PidFile {
+  supervisor: Process
+  service: Process | null
+  restarts: number
+}
+
+const LOG_MAX_BYTES = 10 * 1024 * 1024
+const LOGS_KEPT = 3
+
+export function runFilesOf({ service, stateDirectory }: Pick<Receipt, 'service' | 'stateDirectory'>) {
+  const directory = join(stateDirectory, 'run')
+  return { directory, pidFile: join(directory, `${service}.pid`), log: join(directory, `${service}.log`) }
+}
+
+export async function readPidFile(path: string): Promise<PidFile | null> {
+  try {
+    return JSON.parse(await readFile(path, 'utf8')) as PidFile
+  } catch {
+    return null
+  }
+}
+
+export async function writePidFile(path: string, file: PidFile): Promise<void> {
+  await writeFile(`${path}.new`, `${JSON.stringify(file)}\n`, { mode: 0o600 })
+  await rename(`${path}.new`, path)
+}
+
+/** Keeps the log and three older ones. The service appends, so it goes on in the emptied file. */
+export async function rotate(log: string, maxBytes = LOG_MAX_BYTES, kept = LOGS_KEPT): Promise<boolean> {
+  const size = await stat(log).then(
+    (found) => found.size,
+    () => 0,
+  )
+  if (size < maxBytes) return false
+  for (let n = kept - 1; n >= 1; n--) await rename(`${log}.${n}`, `${log}.${n + 1}`).catch(() => {})
+  await copyFile(log, `${log}.1`)
+  await truncate(log)
+  return true
+}

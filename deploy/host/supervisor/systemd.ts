@@ -1,0 +1,94 @@
+// systemd as the supervisor. Its unit is root's own (or the user's); nothing here reads a place of the service.
+
+import type { Receipt } from '../../../agent/install.ts'
+import { BatonError } from '../../../agent/words.ts'
+import { run } from '../../lib/shell.ts'
+import type { Supervisor } from './supervisor.ts'
+
+const START_TIMEOUT_MS = 120_000
+const SHOW_TIMEOUT_MS = 15_000
+
+export function systemctlFor(scope: 'system' | 'user'): string[] {
+  return scope === 'system' ? ['systemctl'] : ['systemctl', '--user']
+}
+
+/** True where this systemd manager can be talked to. */
+export async function hasSystemd(scope: 'system' | 'user'): Promise<boolean> {
+  if (process.platform !== 'linux') return false
+  try {
+    const { stdout } = await run([...systemctlFor(scope), 'is-system-running'], {
+      allowFailure: true,
+      timeoutMs: SHOW_TIMEOUT_MS,
+    })
+    return ['running', 'degraded', 'starting', 'initializing', 'maintenance'].includes(stdout.trim())
+  } catch {
+    return false
+  }
+}
+
+/** Properties of a unit by their names; a unit that is not there has some too. */
+export async function showUnit(
+  scope: 'system' | 'user',
+  unit: string,
+  names: readonly string[],
+): Promise<Record<string, string>> {
+  const properties = names.map((name) => `--property=${name}`)
+  const { stdout } = await run([...systemctlFor(scope), 'show', ...properties, unit], {
+    allowFailure: true,
+    timeoutMs: SHOW_TIMEOUT_MS,
+  })
+  return parseShow(stdout)
+}
+
+/** Pure: the output of `systemctl show`. */
+export function parseShow(text: string): Record<string, string> {
+  const pairs = text.split('\n').filter((line) => line.includes('='))
+  return Object.fromEntries(pairs.map((line) => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)]))
+}
+
+/** Pure: what messages say of it. */
+export function systemdWords({
+  service,
+  scope,
+}: Pick<Receipt, 'service' | 'scope'>): Pick<Supervisor, 'description' | 'logCommand'> {
+  const unit = `${service}.service`
+  return {
+    description: `${scope === 'system' ? 'systemd' : 'systemd --user'} (${unit})`,
+    logCommand: `journalctl ${scope === 'system' ? '' : '--user '}-u ${unit}`,
+  }
+}
+
+export function systemdSupervisor(receipt: Pick<Receipt, 'service' | 'scope'>): Supervisor {
+  const { service, scope } = receipt
+  const systemctl = systemctlFor(scope)
+  const unit = `${service}.service`
+  const words = systemdWords(receipt)
+  return {
+    ...words,
+    async state() {
+      const shown = await showUnit(scope, unit, ['ActiveState', 'SubState', 'MainPID', 'NRestarts'])
+      const word = shown['ActiveState'] ?? 'unknown'
+      const pid = Number(shown['MainPID'] ?? 0)
+      return {
+        active: word === 'active' || word === 'activating' || word === 'reloading',
+        word: shown['SubState'] === 'auto-restart' ? 'auto-restart' : word,
+        mainPid: pid > 0 ? pid : null,
+        restarts: shown['NRestarts'] === undefined ? null : Number(shown['NRestarts']),
+      }
+    },
+    async start() {
+      await run([...systemctl, 'reset-failed', unit], { allowFailure: true })
+      const { exitCode, stderr } = await run([...systemctl, 'start', unit], {
+        allowFailure: true,
+        timeoutMs: START_TIMEOUT_MS,
+      })
+      if (exitCode === 0) return
+      throw new BatonError('service_down', `starting ${unit}: ${stderr.trim().split('\n')[0] ?? ''}`, {
+        hint: `\`${words.logCommand} -n 50\` says why`,
+      })
+    },
+    async stop() {
+      await run([...systemctl, 'stop', unit], { timeoutMs: START_TIMEOUT_MS })
+    },
+  }
+}
