@@ -71,7 +71,9 @@ test('the service runs as its own user in a sandbox of at most 2.0, and everythi
     '%n %U %a',
     '/opt/beacon',
     EXECUTABLE,
-    '/opt/beacon/receipt.json',
+    '/usr/local/lib/beacon',
+    '/usr/local/lib/beacon/beacon',
+    '/usr/local/lib/beacon/receipt.json',
     '/etc/beacon',
     '/etc/beacon/config.json',
     '/var/lib/beacon',
@@ -81,7 +83,9 @@ test('the service runs as its own user in a sandbox of at most 2.0, and everythi
   equal(owners.trim().split('\n'), [
     '/opt/beacon beacon 755',
     `${EXECUTABLE} beacon 755`,
-    '/opt/beacon/receipt.json beacon 644',
+    '/usr/local/lib/beacon root 755',
+    '/usr/local/lib/beacon/beacon root 755',
+    '/usr/local/lib/beacon/receipt.json root 644',
     '/etc/beacon root 750',
     '/etc/beacon/config.json beacon 600',
     '/var/lib/beacon beacon 750',
@@ -138,7 +142,7 @@ test('two shells at once: one works, the other ends with 6 and says who is at it
   await eventually('an operation in flight', async () => (await host.status()).state === 'in_flight')
   const second = await host.cli('upgrade', '--release', 'v1.2.0')
   is(second.code, 6, second.stderr)
-  match(second.stderr, /(held by the service|update) .*since 20\d\d-/)
+  match(second.stderr, /update from v1\.1\.0 to v1\.2\.0, in the \w+ stage, since 20\d\d-/)
   is((await first).code, 0)
 })
 
@@ -202,11 +206,15 @@ test('a re-run changes nothing: not the unit, not the drop-in, not the environme
   const files = [
     '/etc/systemd/system/beacon.service',
     '/etc/beacon/config.json',
-    '/opt/beacon/receipt.json',
+    '/usr/local/lib/beacon/receipt.json',
     DROP_IN,
     ENVIRONMENT,
   ]
   const sums = async () => await host.ok('sha256sum', ...files)
+  // the first one renews root's own copy of the command, and knows the feed from root's receipt
+  const renewed = await host.run(['sh', '/srv/feed/v1.1.0/install.sh', '-y'])
+  is(renewed.code, 0, renewed.stderr)
+  match(await host.ok('beacon', '--version'), 'v1.1.0')
   const [before, pid] = [await sums(), await host.show('MainPID')]
   const { code, stdout, stderr } = await host.run(['sh', '/srv/feed/v1.1.0/install.sh', '-y'], {
     env: { BEACON_INSTALL_FEED: host.feed },
@@ -260,8 +268,13 @@ test('uninstall keeps the state and what the operator wrote; a reinstall elsewhe
   const { code, stderr } = await host.cli('uninstall', '-y')
   is(code, 0, stderr)
   equal(
-    (await host.run(['sh', '-c', 'ls -d /opt/beacon /usr/local/bin/beacon /etc/systemd/system/beacon*.service']))
-      .stdout,
+    (
+      await host.run([
+        'sh',
+        '-c',
+        'ls -d /opt/beacon /usr/local/bin/beacon /usr/local/lib/beacon /etc/systemd/system/beacon*.service',
+      ])
+    ).stdout,
     '',
   )
   is(await host.ok('sha256sum', DROP_IN, ENVIRONMENT), mine)
@@ -275,7 +288,7 @@ test('uninstall keeps the state and what the operator wrote; a reinstall elsewhe
   const rerun = await host.installer('v1.2.0', 'install', '-y')
   is(rerun.code, 0, rerun.stderr)
   is((await host.status()).instance.version, 'v1.2.0')
-  is((await host.ok('readlink', '/usr/local/bin/beacon')).trim(), '/srv/apps/beacon/beacon')
+  is((await host.ok('readlink', '/usr/local/bin/beacon')).trim(), '/usr/local/lib/beacon/beacon')
 })
 
 test('a purge needs the name of the service, -y is not enough', async () => {

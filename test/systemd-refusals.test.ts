@@ -165,7 +165,7 @@ test('a checksum that is not the one of the release ends an upgrade with 5, and 
   const { code, stderr } = await host.cli('upgrade', '--release', 'v1.1.0')
   is(code, 5, stderr)
   is(await host.ok('sha256sum', '/opt/beacon/beacon'), before)
-  equal((await host.ok('ls', '-A', '/opt/beacon')).trim().split('\n'), ['beacon', 'receipt.json'])
+  equal((await host.ok('ls', '-A', '/opt/beacon')).trim().split('\n'), ['beacon'])
   is((await host.status()).instance.version, 'v1.0.0')
   is((await host.cli('uninstall', '--purge', '--confirm', 'beacon', '-y')).code, 0)
 })
@@ -243,7 +243,7 @@ test('from a clone in the home of root, without any release: it builds one, and 
   const { code, stderr } = await host.run(['sh', '/root/clone/install.sh', '-y'])
   is(code, 0, stderr)
   const tag = (await host.status()).instance.version
-  match((await host.cli('status')).stdout, `latest     ${tag}`)
+  match((await host.cli('check')).stdout, `latest     ${tag}`)
   is((await host.cli('doctor')).code, 0)
   is((await host.cli('stop')).code, 0)
   match((await host.cli('upgrade')).stdout, 'is up to date')
@@ -258,7 +258,7 @@ async function nothingChanged(): Promise<void> {
   const { stdout } = await host.run([
     'sh',
     '-c',
-    'ls -d /etc/beacon /var/lib/beacon /opt/beacon/receipt.json; id beacon 2>/dev/null',
+    'ls -d /etc/beacon /var/lib/beacon /opt/beacon/receipt.json /usr/local/lib/beacon; id beacon 2>/dev/null',
   ])
   is(stdout, '')
 }

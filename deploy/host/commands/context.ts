@@ -3,8 +3,8 @@
 import { spawn } from 'node:child_process'
 import { closeSync, openSync, readSync, writeSync } from 'node:fs'
 import { isSea } from 'node:sea'
-import { join } from 'node:path'
-import type { Receipt } from '../../../agent/install.ts'
+import { basename, dirname, join } from 'node:path'
+import { type Receipt, SYSTEM_DIRECTORY } from '../../../agent/install.ts'
 import { BatonError, EXIT } from '../../../agent/words.ts'
 import { type OpenSide, openSide } from '../boundary/open.ts'
 import { type Choices, type Environment, fromEnvironment, type Said, type Scope } from '../place/choices.ts'
@@ -63,14 +63,24 @@ export async function find(context: Context): Promise<Located | null> {
   const prefix = flags.said.prefix ?? said.prefix ?? null
   const scopes: Scope[] = scope !== null ? [scope] : isRoot() ? ['system'] : ['user', 'system']
   const person = personOf(environment)
-  for (const one of scopes) {
-    const choices: Choices = { ...defaultsFrom(environment), scope: one, prefix }
+  const places: [Scope, string | null][] = scopes.map((one) => [one, prefix])
+  const own = prefix === null && scopes.includes('user') ? ownDirectory(service) : null
+  if (own !== null) places.unshift(['user', own])
+  for (const [one, folder] of places) {
+    const choices: Choices = { ...defaultsFrom(environment), scope: one, prefix: folder }
     const receipt = await receiptOf(layoutOf(service, choices, person))
     if (receipt === null) continue
     const layout = layoutOfReceipt(receipt, person)
     if (prefix === null || layout.directory === prefix) return { receipt, layout }
   }
   return null
+}
+
+/** Where this very program may be a user's install, in whatever place: its executable, or the backup of it. */
+function ownDirectory(service: string): string | null {
+  const directory = dirname(process.execPath)
+  const name = basename(process.execPath).replace(/\.backup$/, '')
+  return isSea() && name === service && directory !== join(SYSTEM_DIRECTORY, service) ? directory : null
 }
 
 /** The service's side of an install, for as long as the scope lasts. */

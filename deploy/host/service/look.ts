@@ -76,7 +76,10 @@ async function offerOf(
   }
   const skipped: Skipped[] = []
   try {
-    await using feed = openFeed(outside.feedAt(await feedOf(receipt)), { service: receipt.service, stateDirectory: null })
+    await using feed = openFeed(outside.feedAt(await feedOf(receipt)), {
+      service: receipt.service,
+      stateDirectory: null,
+    })
     const release = await feed.latest(({ tag, asset }) => {
       const entry = badEntry(bad, tag, asset.sha256)
       if (entry !== null) skipped.push({ tag, sha256: asset.sha256, why: entry.reason, at: entry.at })

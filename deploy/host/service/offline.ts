@@ -35,7 +35,10 @@ export async function carryOutHere(
   const starts = receipt.options['start'] !== false
   const supervisor = outside.supervisor(receipt)
   const { service } = receipt
-  await using feed = openFeed(outside.feedAt(await feedOf(receipt)), { service, stateDirectory: receipt.stateDirectory })
+  await using feed = openFeed(outside.feedAt(await feedOf(receipt)), {
+    service,
+    stateDirectory: receipt.stateDirectory,
+  })
   const install = await installOf(receipt, feed, outside)
   const restart: Restart = async (to) => {
     if (!starts) return { open: true } // proves itself when somebody starts it
