@@ -2,6 +2,7 @@
 // install. A service's author takes `index.ts`; the words of both are in `words.ts`.
 
 export { exists, isLeftover, makeDisk } from './disk.ts'
+export { ownContainerId } from './container.ts'
 export { openFeed } from './feed/open.ts'
 export { openLibc } from './handover/ffi.ts'
 export { noteTag, type Placed, tagInPlace } from './installed.ts'

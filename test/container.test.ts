@@ -9,15 +9,17 @@ import { suite } from './suite.ts'
 import { equal, match, rejects, throws, withCode } from './assert.ts'
 import { parseSettings } from '../deploy/deploy-container.ts'
 import { publicUrl } from '../deploy/image.ts'
-import { imageIn, variablesIn, withVariable } from '../deploy/container/compose.ts'
+import { imageIn, variablesIn } from '../deploy/container/compose.ts'
+import { withVariable } from '../deploy/container/environment-file.ts'
+import { containerIdIn } from '../agent/container.ts'
 import { compare, unexplained } from '../deploy/container/difference.ts'
-import { credentialsFor } from '../deploy/container/credentials.ts'
-import { connectEngine, negotiate } from '../deploy/container/engine.ts'
+import { credentialsFor } from '../deploy/container/engine/credentials.ts'
+import { connectEngine, type EngineTraits, negotiate } from '../deploy/container/engine/engine.ts'
 import type { ContainerInspection, ImageInspection } from '../deploy/container/inspection.ts'
 import { type Origin, type Site, unfinishedAt } from '../deploy/container/job.ts'
 import { digestIn, fullRepository, ORIGIN_LABEL, parseReference } from '../deploy/container/reference.ts'
-import { candidateSockets } from '../deploy/container/socket.ts'
-import { type EngineTraits, specify } from '../deploy/container/specification.ts'
+import { candidateSockets } from '../deploy/container/engine/socket.ts'
+import { specify } from '../deploy/container/specification.ts'
 
 const test = suite('container, pure')
 const DIGEST = `sha256:${'a'.repeat(64)}`
@@ -158,7 +160,15 @@ test('tells from names and labels where an interrupted deployment was left', () 
   const old = inspection({ Id: 'old' })
   const origin = { format: 1, name: 'app', predecessor: 'old' } as Origin
   const fresh = inspection({ Id: 'new', Config: { Image: 'b', Labels: { [ORIGIN_LABEL]: JSON.stringify(origin) } } })
-  const none: Site = { main: null, successor: null, predecessor: null, reverting: null, previous: null, failed: null }
+  const none: Site = {
+    main: null,
+    successor: null,
+    predecessor: null,
+    reverting: null,
+    previous: null,
+    failed: null,
+    switcher: null,
+  }
   const at = (site: Partial<Site>) => unfinishedAt({ ...none, ...site })?.at ?? null
   equal(at({ main: old }), null)
   equal(at({ main: old, successor: fresh }), 'prepared')
@@ -189,13 +199,10 @@ test('an error inside a pull that was answered with 200 is an error, and so is a
   try {
     equal(client.apiVersion, '1.43')
     await rejects(
-      client.pull('refused', 'v1.0.0', null, () => {}),
+      client.pull('refused', 'v1.0.0', null, { progress: () => {} }),
       /pulling refused:v1\.0\.0: no space left/,
     )
-    await rejects(
-      client.pull('cut', 'v1.0.0', null, () => {}),
-      withCode('download_failed'),
-    )
+    await rejects(client.pull('cut', 'v1.0.0', null, { progress: () => {} }), withCode('download_failed'))
   } finally {
     client.close()
   }
@@ -217,8 +224,12 @@ test('reads the arguments, and refuses what it cannot do', () => {
   equal(parseSettings(['--container', 'app', '--rollback'])?.release, null)
   equal(parseSettings(['--help']), null)
   throws(() => parseSettings(['--container', 'app']), /--release or --rollback/)
-  throws(() => parseSettings(['--container', 'app', '--release', 'latest', '--rollback']), /--release or --rollback/)
-  throws(() => parseSettings(['--release', 'latest']), /--container/)
+  throws(() => parseSettings(['--release', 'latest', '--rollback']), withCode('invalid_tag'))
+  throws(() => parseSettings(['--release', 'latest', '--status']), /--release, --rollback and --status/)
+  throws(() => parseSettings(['--release', 'latest', '--digest', 'sha256:12']), /--digest/)
+  equal(parseSettings(['--release', 'latest'])?.container, null)
+  const back = parseSettings(['--rollback', '--release', 'v1.0.0'])
+  equal([back?.release, back?.backTo], [null, 'v1.0.0'])
   throws(() => parseSettings(['--container', 'app', '--release', '1.2.3']), withCode('invalid_tag'))
   throws(
     () => parseSettings(['--container', 'app', '--release', 'latest', '--probation', '-1']),
@@ -258,6 +269,18 @@ test('gives the registry what `docker login` wrote, and nothing to another', asy
   }
 })
 
+test('tells the id of the own container from what the engine mounts there, else from the host name', () => {
+  const id = 'a'.repeat(64)
+  const line = `600 590 8:1 /var/lib/docker/containers/${id}/hostname /etc/hostname rw,relatime - ext4 /dev/sda1 rw`
+  equal(containerIdIn(`1 2 0:1 / / rw\n${line}`, 'beacon'), id)
+  const podman = `/containers/storage/overlay-containers/${id}/userdata/resolv.conf /etc/resolv.conf rw`
+  equal(containerIdIn(podman, 'beacon'), id)
+  equal(
+    [containerIdIn('1 2 0:1 / / rw', 'abcabcabcabc'), containerIdIn('1 2 0:1 / / rw', 'beacon')],
+    ['abcabcabcabc', null],
+  )
+})
+
 test('puts no password of a remote into a label', () => {
   equal(publicUrl('https://user:token@git.example/a/b.git'), 'https://git.example/a/b.git')
   equal([publicUrl('git@git.example:a/b'), publicUrl('')], ['', ''])
@@ -290,7 +313,7 @@ function specifyOn(traits: Partial<EngineTraits>, container: ContainerInspection
   const engine: EngineTraits = { kind: 'docker', apiVersion: '1.41', hostName: 'host', ...traits }
   return specify(
     { container, image: imageInspection({}), inherited: new Map() },
-    { reference: 'beacon:v2', origin: '{}', engine },
+    { reference: 'beacon:v2', labels: {}, engine },
   )
 }
 

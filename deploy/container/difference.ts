@@ -3,7 +3,7 @@
 
 import type { ContainerInspection, Endpoint, Fields, ImageConfig, ImageInspection } from './inspection.ts'
 import { isEmpty, isSame, shortId } from './inspection.ts'
-import { ORIGIN_LABEL } from './reference.ts'
+import { COMPOSE_LABELS, ORIGIN_LABEL } from './reference.ts'
 
 /**
  * `image`: the old image's value gave way to the new image's. `identity`: follows from being another container.
@@ -25,6 +25,8 @@ export interface Pair {
   newImage: ImageInspection
 }
 
+/** labels that this route itself sets */
+const OURS = new Set<string>([ORIGIN_LABEL, ...COMPOSE_LABELS])
 const MAPS = ['Labels', 'ExposedPorts', 'Volumes'] as const
 const ENDPOINT_FIELDS = ['IPAMConfig', 'Links', 'DriverOpts', 'GwPriority'] as const
 const MOUNT_FIELDS = ['Type', 'Name', 'Source', 'Driver', 'RW', 'Propagation'] as const
@@ -86,7 +88,7 @@ function compareMap(path: string, was: unknown, is: unknown, old: unknown, fresh
   ]
   const found: Difference[] = []
   for (const key of new Set([...Object.keys(before), ...Object.keys(after)])) {
-    if (key === ORIGIN_LABEL || (key in before === key in after && isSame(before[key], after[key]))) continue
+    if (OURS.has(key) || (key in before === key in after && isSame(before[key], after[key]))) continue
     const fromOld = key in before ? key in oldImage && isSame(before[key], oldImage[key]) : !(key in oldImage)
     const fromNew = key in after ? key in newImage && isSame(after[key], newImage[key]) : !(key in newImage)
     const because = fromOld && fromNew ? 'image' : 'unexplained'

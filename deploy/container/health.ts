@@ -1,53 +1,89 @@
-// Whether a container is what is wanted: healthy, of the expected version, and still so at the end of its probation.
+// Whether a container is what is wanted: well, of the expected version, and still so at the end of its probation.
+// It is asked here and now, by the very check that the container has: the engine's own tick may be half a minute away.
 // Must hold: an engine that was restarted is not held against the container; a container that was restarted is.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError, isTag, reasonOf } from '../../agent/words.ts'
-import type { Engine } from './engine.ts'
+import type { Engine } from './engine/engine.ts'
 import type { ContainerInspection } from './inspection.ts'
 import type { Job, Origin } from './job.ts'
 import { ensureRunning } from './moves.ts'
+import { refuseStopped, type Limits, type Tools } from './request.ts'
 
 const POLL_MS = 100
+/** in probation the check is run this often, and believed the third time that it fails */
+const CHECK_MS = 2000
+const CHECK_RETRY_MS = 500
+const FAILURES_MAX = 3
+const CHECK_TIMEOUT_MS = 30_000
+
+/** What a health check said. */
+export interface Verdict {
+  well: boolean
+  said: string
+}
+
+/** `answers`: whether it answers over its network, for a container without a health check; null where that cannot be asked. */
+export type Answers = (() => Promise<boolean>) | null
 
 /**
- * Waits until the successor, started after `epoch`, says that it is healthy; for one without a health check until it runs.
- * Returns the engine's epoch in which that was seen. Throws BatonError restart_failed.
+ * Waits until the successor passes its health check; `again` puts the two as they should be after the engine was away.
+ * Throws BatonError restart_failed, interrupted.
  */
-export async function becomesHealthy(job: Job, timeoutMs: number, epoch: number, engine: Engine): Promise<number> {
-  const deadline = Date.now() + timeoutMs
-  for (;;) {
+export async function becomesHealthy(
+  job: Job,
+  { healthTimeoutMs }: Limits,
+  { engine, stop }: Pick<Tools, 'engine' | 'stop'>,
+  { answers, again }: { answers: Answers; again: () => Promise<void> },
+): Promise<void> {
+  const deadline = Date.now() + healthTimeoutMs
+  let said = ''
+  for (let epoch = engine.epoch(); ; await sleep(POLL_MS)) {
+    refuseStopped(stop)
     const container = await engine.container(job.successor)
     if (epoch !== engine.epoch()) {
       epoch = engine.epoch()
-      await ensureRunning(job.successor, engine)
+      await again()
       continue
     }
-    if (judge(container, job) === 'good') return epoch
-    if (Date.now() > deadline) {
-      throw new BatonError('restart_failed', `not healthy after ${timeoutMs} ms${lastOutput(container)}`)
-    }
-    await sleep(POLL_MS)
+    refuseUnlike(container, job)
+    const verdict = await check(container, answers, engine)
+    if (verdict.well && epoch === engine.epoch()) return refuseVersion(verdict, job.origin)
+    said = verdict.said || said
+    if (container.State.Health?.Status === 'unhealthy') return fail(`the new container is unhealthy${quoted(said)}`)
+    if (Date.now() > deadline) return fail(`not healthy after ${healthTimeoutMs} ms${quoted(said)}`)
   }
 }
 
-/** Throws BatonError probation_failed where it does not stay so for `probationMs`. */
+/** Throws BatonError probation_failed where it does not stay so for `probationMs`; interrupted. */
 export async function standsProbation(
   job: Job,
-  probationMs: number,
-  healthTimeoutMs: number,
-  epoch: number,
-  engine: Engine,
+  limits: Limits,
+  tools: Pick<Tools, 'engine' | 'stop'>,
+  asked: { answers: Answers; again: () => Promise<void> },
 ): Promise<void> {
+  const { engine, stop } = tools
+  let checkAt = Date.now() + Math.min(CHECK_MS, limits.probationMs)
+  let failures = 0
   try {
-    for (let since = Date.now(); Date.now() - since < probationMs;) {
-      await sleep(Math.min(POLL_MS, probationMs))
+    for (let epoch = engine.epoch(), since = Date.now(); Date.now() - since < limits.probationMs;) {
+      await sleep(Math.min(POLL_MS, limits.probationMs))
+      refuseStopped(stop)
       const container = await engine.container(job.successor)
-      if (epoch === engine.epoch()) judge(container, job)
-      else {
-        epoch = await becomesHealthy(job, healthTimeoutMs, epoch, engine)
+      if (epoch !== engine.epoch()) {
+        epoch = engine.epoch()
+        await asked.again()
+        await becomesHealthy(job, limits, tools, asked)
         since = Date.now()
+        continue
       }
+      refuseUnlike(container, job)
+      if (container.State.Health?.Status === 'unhealthy') fail('the new container is unhealthy')
+      if (Date.now() < checkAt) continue
+      const { well, said } = await check(container, asked.answers, engine)
+      failures = well ? 0 : failures + 1
+      if (failures === FAILURES_MAX && epoch === engine.epoch()) fail(`its health check fails${quoted(said)}`)
+      checkAt = Date.now() + (well ? CHECK_MS : CHECK_RETRY_MS)
     }
   } catch (cause) {
     if (!(cause instanceof BatonError && cause.code === 'restart_failed')) throw cause
@@ -55,9 +91,18 @@ export async function standsProbation(
   }
 }
 
-/** The old container after it was put back: healthy, where it was healthy before. Throws BatonError undo_failed. */
-export async function standsAgain(id: string, origin: Origin, timeoutMs: number, engine: Engine): Promise<void> {
-  const deadline = Date.now() + timeoutMs
+/**
+ * The old container after it was put back: well, where it was well before. Gives back whether it is. Throws BatonError
+ * undo_failed.
+ */
+export async function standsAgain(
+  id: string,
+  origin: Origin,
+  { healthTimeoutMs }: Limits,
+  answers: Answers,
+  engine: Engine,
+): Promise<boolean> {
+  const deadline = Date.now() + healthTimeoutMs
   for (let epoch = engine.epoch(); ; await sleep(POLL_MS)) {
     const container = await engine.container(id)
     if (epoch !== engine.epoch()) {
@@ -65,19 +110,41 @@ export async function standsAgain(id: string, origin: Origin, timeoutMs: number,
       await ensureRunning(id, engine)
       continue
     }
-    const { Running: running = false, Status: status = 'gone', Health: health } = container?.State ?? {}
-    if (running && (!origin.healthy || health?.Status === 'healthy')) return
+    const { Running: running = false, Status: status = 'gone' } = container?.State ?? {}
+    const { well, said } = await check(container, answers, engine)
+    if (well) return true
+    if (!origin.healthy && (running || status === 'restarting')) return false
     if (!running || Date.now() > deadline) {
-      throw new BatonError('undo_failed', `the old container is ${running ? (health?.Status ?? status) : status}`)
+      throw new BatonError('undo_failed', `the old container is ${running ? `not healthy${quoted(said)}` : status}`)
     }
   }
 }
 
-/** Throws BatonError restart_failed where the successor cannot be what is wanted any more. */
-function judge(container: ContainerInspection | null, { image, origin }: Job): 'good' | 'starting' {
-  const fail = (message: string): never => {
-    throw new BatonError('restart_failed', message)
+/** Its own health check, run now; without one whether it answers; without that whether it runs. */
+export async function check(container: ContainerInspection | null, answers: Answers, engine: Engine): Promise<Verdict> {
+  if (container === null) return { well: false, said: '' }
+  const { State: state, Config: config } = container
+  if (!state.Running || state.Status === 'restarting') return { well: false, said: state.Error ?? '' }
+  const command = checkCommand(container)
+  if (command === null) return { well: answers === null || (await answers()), said: '' }
+  const timeoutMs = (config.Healthcheck?.Timeout ?? 0) / 1e6 || CHECK_TIMEOUT_MS
+  try {
+    const { exitCode, output } = await engine.exec(container.Id, command, timeoutMs)
+    return { well: exitCode === 0, said: output.trim() }
+  } catch (error) {
+    return { well: false, said: reasonOf(error) } // it has just ended, or the check does not come to an end
   }
+}
+
+function checkCommand({ Config }: ContainerInspection): string[] | null {
+  const [kind, ...rest] = Config.Healthcheck?.Test ?? []
+  if (kind === 'CMD') return rest
+  const shell = (Config['Shell'] as string[] | undefined) ?? ['/bin/sh', '-c']
+  return kind === 'CMD-SHELL' ? [...shell, rest.join(' ')] : null
+}
+
+/** Throws BatonError restart_failed where the successor cannot be what is wanted any more. */
+function refuseUnlike(container: ContainerInspection | null, { image }: Job): asserts container is ContainerInspection {
   if (container === null) return fail('the new container is gone')
   const { State: state } = container
   if (container.Image !== image) fail(`expected image ${image}, got ${container.Image}`)
@@ -89,25 +156,18 @@ function judge(container: ContainerInspection | null, { image, origin }: Job): '
     const why = `${state.OOMKilled === true ? ', out of memory' : ''}${state.Error ? `: ${state.Error}` : ''}`
     fail(`the new container ended with ${state.ExitCode}${why}`)
   }
-  const health = state.Health?.Status ?? ''
-  // without a health check, running is all that is known: Docker says nothing or `none`, podman says ''
-  if (health === '' || health === 'none') return state.Running ? 'good' : 'starting'
-  if (health === 'unhealthy') fail(`the new container is unhealthy${lastOutput(container)}`)
-  if (health !== 'healthy') return 'starting'
-  const told = reportedVersion(container)
-  if (told !== null && origin.version !== null && told !== origin.version) {
-    fail(`expected version ${origin.version}, got ${told}`)
-  }
-  return 'good'
 }
 
 /** A health check may print the version that answered it, such as `beacon v1.2.3`. */
-function reportedVersion(container: ContainerInspection): string | null {
-  const output = container.State.Health?.Log?.findLast(({ ExitCode }) => ExitCode === 0)?.Output ?? ''
-  return output.split(/\s+/).find((word) => isTag(word)) ?? null
+function refuseVersion({ said }: Verdict, { version }: Origin): void {
+  const told = said.split(/\s+/).find((word) => isTag(word)) ?? null
+  if (told !== null && version !== null && told !== version) fail(`expected version ${version}, got ${told}`)
 }
 
-function lastOutput(container: ContainerInspection | null): string {
-  const output = container?.State.Health?.Log?.at(-1)?.Output.trim() ?? ''
-  return output === '' ? '' : `: ${output.slice(0, 200)}`
+function fail(message: string): never {
+  throw new BatonError('restart_failed', message)
+}
+
+function quoted(said: string): string {
+  return said === '' ? '' : `: ${said.slice(0, 200)}`
 }

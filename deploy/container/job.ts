@@ -26,8 +26,14 @@ export interface Origin {
   /** version that ran before, null where its image does not tell */
   from: string | null
   restart: RestartPolicy
-  /** whether it said that it was healthy; then it must say so again when it is put back */
+  /** whether it passed its health check; then it must pass it again when it is put back */
   healthy: boolean
+  /** copy of the database from before the switch, inside the container */
+  snapshot: string | null
+  /** where compose takes the release from, so that its file says what runs; null without compose, or with a tag in the file itself */
+  compose: { environmentFile: string; variable: string; value: string } | null
+  /** whether it is compose's: then nothing is kept beside it that compose would take for its own */
+  ofCompose: boolean
 }
 
 export interface Job {
@@ -46,6 +52,7 @@ export interface Site {
   reverting: ContainerInspection | null
   previous: ContainerInspection | null
   failed: ContainerInspection | null
+  switcher: ContainerInspection | null
 }
 
 /**
@@ -57,7 +64,7 @@ export type Unfinished = { at: 'prepared' | 'renaming' | 'switching' | 'revertin
 export function parseOrigin(container: ContainerInspection): Origin | null {
   try {
     const origin = JSON.parse(labelsOf(container)[ORIGIN_LABEL] ?? '') as Origin
-    return origin.format === 1 ? origin : null
+    return origin.format === 1 ? origin : null // another format is of a newer one of this program
   } catch {
     return null
   }
@@ -82,7 +89,7 @@ export function unfinishedAt(site: Site): Unfinished | null {
   return null
 }
 
-/** The inspection of an old container as it was before its restart policy was taken away. */
+/** The inspection as it is with the restart policy that the service has: until the commit, the new container has none. */
 export function asItWas(container: ContainerInspection, origin: Origin): ContainerInspection {
   return { ...container, HostConfig: { ...container.HostConfig, RestartPolicy: origin.restart } }
 }

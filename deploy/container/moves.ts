@@ -3,10 +3,11 @@
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError } from '../../agent/words.ts'
-import { type Engine, isUnreachable } from './engine.ts'
+import { type Engine, isUnreachable } from './engine/engine.ts'
 import type { RestartPolicy } from './inspection.ts'
+import { setVariable } from './environment-file.ts'
 import { asItWas, type Job } from './job.ts'
-import { namesFor } from './reference.ts'
+import { namesFor, ORIGIN_LABEL } from './reference.ts'
 import { type Specification, specify } from './specification.ts'
 import { imageOf, inheritedVolumes, nameNow } from './survey.ts'
 
@@ -54,7 +55,8 @@ export async function discard({ successor }: Job, engine: Engine): Promise<void>
 
 /**
  * Moves the name from the old one to the new one, then stops the old one and starts the new one: between the two is only what
- * must be. Restart policy first: an engine that restarts now must not start the old one again.
+ * must be. The old one keeps its restart policy and the new one gets none before the commit: whatever an engine starts by
+ * itself after a power cut, it starts one of the two, never both.
  */
 export async function switchTo({ origin, predecessor, successor }: Job, engine: Engine): Promise<void> {
   const old = await engine.container(predecessor)
@@ -65,21 +67,25 @@ export async function switchTo({ origin, predecessor, successor }: Job, engine: 
       () => engine.stop(predecessor, typeof old?.Config.StopTimeout === 'number' ? old.Config.StopTimeout : null),
     )
   if (old !== null) {
-    await setRestartPolicy(predecessor, { Name: 'no' }, engine)
     if (old.State.Status === 'restarting') await stop() // 20.10 cannot rename one that is between two restarts
     await rename(predecessor, namesFor(origin.name).predecessor, engine)
   }
   await rename(successor, origin.name, engine)
-  await setRestartPolicy(successor, origin.restart, engine) // an interrupted way back may have taken it
   await stop()
   await ensureRunning(successor, engine)
 }
 
-export async function commit({ origin, predecessor }: Job, engine: Engine): Promise<void> {
+/** From the first line on the new one is what an engine starts by itself. */
+export async function commit({ origin, predecessor, successor }: Job, engine: Engine): Promise<void> {
+  const old = await engine.container(predecessor) // null: somebody pruned it; its image has a tag
+  if (old !== null) await setRestartPolicy(predecessor, { Name: 'no' }, engine)
+  await setRestartPolicy(successor, origin.restart, engine)
+  await ensureRunning(successor, engine) // an engine that was restarted between the two lines has started none
+  if (origin.compose !== null) await setVariable(origin.compose)
+  if (origin.ofCompose) return old === null ? undefined : await again(engine, () => engine.remove(predecessor))
   const { previous } = namesFor(origin.name)
   await makeRoom(previous, predecessor, engine)
-  if ((await engine.container(predecessor)) === null) return // somebody pruned it; its image has a tag
-  await rename(predecessor, previous, engine)
+  if (old !== null) await rename(predecessor, previous, engine)
 }
 
 /** Takes the ports and the name from a successor that failed. Stopped first: 20.10 cannot rename one that is between two restarts. */
@@ -101,7 +107,7 @@ export async function standAside({ origin, successor }: Job, engine: Engine): Pr
 export async function keepFailed({ origin, successor }: Job, engine: Engine): Promise<void> {
   const container = await engine.container(successor)
   if (container === null) return
-  if (container.State.Status === 'created') return await engine.remove(successor)
+  if (container.State.Status === 'created' || origin.ofCompose) return await engine.remove(successor)
   const { failed } = namesFor(origin.name)
   await makeRoom(failed, successor, engine)
   await rename(successor, failed, engine)
@@ -128,7 +134,7 @@ async function remake(job: Job, engine: Engine): Promise<string> {
   const image = await imageOf(failed, engine)
   const container = asItWas(failed, origin)
   const source = { container, image, inherited: await inheritedVolumes(container, engine) }
-  const specification = specify(source, { reference: origin.image, origin: '', engine })
+  const specification = specify(source, { reference: origin.image, labels: { [ORIGIN_LABEL]: '' }, engine })
   return await createBeside(origin.name, specification, engine)
 }
 

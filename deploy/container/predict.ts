@@ -3,7 +3,8 @@
 
 import type { ContainerInspection, Endpoint, Fields, ImageInspection, Mount } from './inspection.ts'
 import { isEmpty, isSame } from './inspection.ts'
-import type { EngineTraits, Specification } from './specification.ts'
+import type { EngineTraits } from './engine/engine.ts'
+import type { Specification } from './specification.ts'
 
 const FROM_IMAGE = ['User', 'WorkingDir', 'StopSignal', 'Shell', 'OnBuild', 'ArgsEscaped'] as const
 

@@ -57,12 +57,14 @@ export function namesFor(name: string) {
     reverting: `${name}-baton-reverting`,
     /** the new one that failed, for its logs */
     failed: `${name}-baton-failed`,
+    /** the one that does the switch, and its log until the next deployment */
+    switcher: `${name}-baton-switch`,
   }
 }
 
 /** Whether `name` is one that `namesFor` gave. */
 export function isKept(name: string): boolean {
-  return /-baton-(successor|predecessor|previous|reverting|failed)$/.test(name)
+  return /-baton-(successor|predecessor|previous|reverting|failed|switch)$/.test(name)
 }
 
 /** A tag keeps an image from `docker image prune`. */
@@ -72,6 +74,19 @@ export function rollbackTag(name: string): string {
 
 /** On the successor: JSON of `Origin`, all that is needed to finish or to undo the work. */
 export const ORIGIN_LABEL = 'baton.recreated-from'
-/** In the image: the directory that must be on a volume. */
-export const STATE_LABEL = 'baton.state-directory'
-export const VERSION_LABEL = 'org.opencontainers.image.version'
+/** What compose says of the image that it made a container from: it changes with the image, and only this route changes it. */
+export const COMPOSE_LABELS = ['com.docker.compose.config-hash', 'com.docker.compose.image'] as const
+
+/** What an image says of itself, so that no service has to be known here. */
+export const IMAGE_LABELS = {
+  /** name of the service */
+  service: 'baton.service',
+  /** the directory that must be on a volume */
+  state: 'baton.state-directory',
+  /** port inside, and a path that answers below 500 while the service is well */
+  port: 'baton.port',
+  healthPath: 'baton.health-path',
+  /** JSON array: a command that copies the database to a file of its own choice and prints its path */
+  snapshot: 'baton.snapshot',
+  version: 'org.opencontainers.image.version',
+} as const

@@ -4,7 +4,7 @@
 import { BatonError } from '../../agent/words.ts'
 import type { ContainerInspection, ImageInspection } from './inspection.ts'
 import { labelsOf, nameOf } from './inspection.ts'
-import { isKept, STATE_LABEL } from './reference.ts'
+import { isKept, IMAGE_LABELS } from './reference.ts'
 
 /** Throws BatonError refused. `others` are all other containers; `changes` the paths changed in the container's own layer. */
 export function refuseUnfit(
@@ -50,7 +50,7 @@ export function refuseUnfit(
       `remove ${sharing.join(', ')} first and create it anew afterwards`,
     )
   }
-  const state = labelsOf(image)[STATE_LABEL]
+  const state = labelsOf(image)[IMAGE_LABELS.state]
   const lost = state === undefined ? undefined : changes.find((path) => path.startsWith(`${state}/`))
   if (lost !== undefined) {
     refuse(

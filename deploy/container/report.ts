@@ -1,6 +1,7 @@
 // What a deployment has to say: one typed union, and one formatter for people. `--json` prints the events as they are.
+// Must hold: the last line is `result`, or `error` with the code; its `exit` is what the process ends with.
 
-import { type BatonError, MEANINGS, type Outcome } from '../../agent/words.ts'
+import { BatonError, type ErrorCode, EXIT, MEANINGS, type Outcome } from '../../agent/words.ts'
 import { formatBytes, formatDuration } from '../lib/progress.ts'
 import { formatDifference, type Difference } from './difference.ts'
 
@@ -9,6 +10,7 @@ export const STEPS = [
   'resolve',
   'pull',
   'verify',
+  'snapshot',
   'create',
   'compare',
   'keep',
@@ -44,36 +46,68 @@ export type DeployEvent =
   | { event: 'note'; message: string }
   | { event: 'warning'; message: string }
   | { event: 'log'; line: string }
-  | ResultEvent
+  | EndEvent
 
-export interface ResultEvent {
-  event: 'result'
-  container: string
-  outcome: Outcome
+/** How it ended; for `planned`, what `would` be done; for `status`, nothing was asked for. */
+export interface Ended {
+  outcome: Outcome | 'planned' | 'status'
   from: string | null
   to: string | null
-  /** milliseconds between the stop of the old container and the health of the one that serves now; null where nothing was stopped */
+  would: 'updated' | 'up_to_date' | 'rolled_back' | null
+  /** id and digest of the image that runs now; of a plan: that would */
+  image: string | null
+  digest: string | null
+  /** milliseconds in which the service gave no answer, added up; null where that was not measured */
   downMs: number | null
-  code: BatonError['code'] | null
+  /** what was asked and how often; or why nothing was */
+  downMeasured: string | null
+  /** copy of the database from before the switch, as a path inside the container */
+  snapshot: string | null
+  /** whether what runs now passes its health check; null where that was not asked */
+  healthy: boolean | null
+  error: BatonError | null
+}
+
+export interface EndEvent extends Omit<Ended, 'error'> {
+  event: 'result' | 'error'
+  container: string
+  code: ErrorCode | null
   message: string | null
-  exitCode: number
+  hint: string | null
+  exit: number
 }
 
 /** May be slow: the work waits for it. */
 export type Report = (event: DeployEvent) => void | Promise<void>
 
-export interface Ended {
-  outcome: Outcome
-  from: string | null
-  to: string | null
-  downMs: number | null
-  error: BatonError | null
+const NOTHING: Omit<Ended, 'outcome'> = {
+  from: null,
+  to: null,
+  would: null,
+  image: null,
+  digest: null,
+  downMs: null,
+  downMeasured: null,
+  snapshot: null,
+  healthy: null,
+  error: null,
 }
 
-export function resultEvent(container: string, { error, ...ended }: Ended): ResultEvent {
-  const code = error?.code ?? null
-  const exitCode = ended.outcome === 'reverted' ? 8 : code === null ? 0 : MEANINGS[code].exit
-  return { event: 'result', container, ...ended, code, message: error?.message ?? null, exitCode }
+export function ended(outcome: Ended['outcome'], known: Partial<Ended> = {}): Ended {
+  return { ...NOTHING, ...known, outcome }
+}
+
+export function endEvent(container: string, { error, ...rest }: Ended): EndEvent {
+  const { code = null, message = null, hint = null } = error ?? {}
+  const isBad = rest.outcome === 'reverted' || rest.outcome === 'failed'
+  const exit = rest.outcome === 'reverted' ? EXIT.reverted : code === null ? EXIT.done : MEANINGS[code].exit
+  return { event: isBad ? 'error' : 'result', container, ...rest, code, message, hint, exit }
+}
+
+/** What another process of this program has printed as its last line. */
+export function endedOf({ event: _, container: __, exit: ___, code, message, hint, ...rest }: EndEvent): Ended {
+  const details = hint === null ? {} : { hint }
+  return { ...rest, error: code === null ? null : new BatonError(code, message ?? '', details) }
 }
 
 /** Lines for a person. Steps and bytes are drawn by progress.ts. */
@@ -99,18 +133,39 @@ export function formatDeployEvent(event: DeployEvent): string[] {
       return [`warning: ${event.message}`]
     case 'log':
       return [`  | ${event.line}`]
-    case 'result': {
-      const gap = event.downMs === null ? '' : `, ${formatDuration(event.downMs)} without service`
-      return [`${event.outcome.replaceAll('_', ' ')}: ${event.container} runs ${runsNow(event)}${gap}`]
-    }
+    case 'result':
+    case 'error':
+      return formatEnd(event)
     default:
       return event satisfies never
   }
 }
 
-function runsNow({ outcome, from, to }: ResultEvent): string {
-  if (outcome === 'failed') return 'nothing'
-  return (outcome === 'reverted' ? from : to) ?? 'what it ran before'
+function formatEnd(event: EndEvent): string[] {
+  const { outcome, container, downMs, downMeasured, snapshot, healthy } = event
+  const told = outcome.replaceAll('_', ' ')
+  if (outcome === 'planned')
+    return [`${told}: ${container} would be ${event.would?.replaceAll('_', ' ')}, nothing has changed`]
+  if (outcome === 'status') {
+    const backup = event.from === null ? '' : `; before it ran ${event.from}`
+    return [
+      `${container} runs ${event.to ?? 'an image that does not tell its version'}, ${healthy ? 'healthy' : 'not healthy'}${backup}`,
+    ]
+  }
+  if (outcome === 'failed')
+    return [
+      `${told}: ${container} ${event.code === 'undo_failed' || event.code === 'service_down' ? 'is down' : 'is as it was'}`,
+    ]
+  const version = (outcome === 'reverted' ? event.from : event.to) ?? 'what it ran before'
+  const state = outcome === 'reverted' && healthy === false ? ' again, which was not healthy before either' : ''
+  const gap = downMs === null ? '' : `, ${formatDuration(downMs)} without an answer`
+  return [
+    `${told}: ${container} runs ${version}${state}${gap}`,
+    ...(downMeasured === null
+      ? []
+      : [`  ${downMs === null ? 'not measured how long it was away: ' : 'asked: '}${downMeasured}`]),
+    ...(snapshot === null ? [] : [`  the database as it was before: ${snapshot} in the container`]),
+  ]
 }
 
 function formatVersion({ reference, image, digest, version }: Version): string {

@@ -15,6 +15,7 @@ import type {
   Mount,
 } from './inspection.ts'
 import { isEmpty, isSame, shortId } from './inspection.ts'
+import { atLeast, type EngineTraits } from './engine/engine.ts'
 import { ORIGIN_LABEL } from './reference.ts'
 
 export interface Source {
@@ -27,17 +28,9 @@ export interface Source {
 export interface Target {
   /** what the new container's `Config.Image` says */
   reference: string
-  /** JSON for the label that makes the work resumable */
-  origin: string
+  /** the label that makes the work resumable, and compose's of the image */
+  labels: Record<string, string>
   engine: EngineTraits
-}
-
-export interface EngineTraits {
-  kind: 'docker' | 'podman'
-  /** such as `1.41` */
-  apiVersion: string
-  /** the engine's own host name, which a container in the host's UTS namespace shows as its own */
-  hostName: string
 }
 
 export interface Specification {
@@ -100,7 +93,7 @@ export function primaryNetwork(mode: string, networks: Record<string, Endpoint>)
   return byName ?? byId ?? wanted[0] ?? null
 }
 
-function configFor({ container, image }: Source, { origin, engine }: Target): Fields {
+function configFor({ container, image }: Source, { labels, engine }: Target): Fields {
   const { Config: config, HostConfig: host } = container
   const old: ImageConfig = image.Config ?? {}
   const result: Fields = {}
@@ -113,7 +106,7 @@ function configFor({ container, image }: Source, { origin, engine }: Target): Fi
   Object.assign(result, commandFor(config, old))
   const healthcheck = healthcheckFor(config.Healthcheck ?? null, old.Healthcheck ?? null)
   if (healthcheck !== null) result['Healthcheck'] = healthcheck
-  result['Labels'] = { ...withoutPairs(config.Labels, old.Labels), [ORIGIN_LABEL]: origin }
+  result['Labels'] = { ...withoutPairs(config.Labels, old.Labels), ...labels }
   const volumes = withoutKeys(config.Volumes, old.Volumes)
   if (!isEmpty(volumes)) result['Volumes'] = volumes
   // a published port stays exposed, also where the old image exposed it and the new one does not
@@ -241,12 +234,6 @@ function forPodman(host: HostConfig): HostConfig {
     host['Ulimits'] = ulimits.map((ulimit) => ({ ...ulimit, Name: ulimit.Name.replace(/^RLIMIT_/, '').toLowerCase() }))
   }
   return host
-}
-
-export function atLeast(version: string, least: string): boolean {
-  const [a = 0, b = 0] = version.split('.').map(Number)
-  const [c = 0, d = 0] = least.split('.').map(Number)
-  return a > c || (a === c && b >= d)
 }
 
 function withoutPairs(all: Record<string, string> | null | undefined, old: Record<string, string> | null | undefined) {

@@ -2,13 +2,15 @@
 // Reads only.
 
 import { BatonError } from '../../agent/words.ts'
-import type { Engine } from './engine.ts'
+import type { Engine } from './engine/engine.ts'
 import type { ContainerInspection, ImageInspection } from './inspection.ts'
 import { nameOf } from './inspection.ts'
 import type { Site } from './job.ts'
-import { isKept, namesFor } from './reference.ts'
+import { IMAGE_LABELS, isKept, namesFor } from './reference.ts'
 
-export async function resolveName(wanted: string, engine: Engine): Promise<string> {
+/** `wanted`: name, id, `label=KEY=VALUE`; null: the only container of a service that this program is made for. Throws refused. */
+export async function resolveName(wanted: string | null, engine: Engine): Promise<string> {
+  if (wanted === null) return await onlyName(engine)
   const label = /^label=(.+)$/.exec(wanted)?.[1]
   if (label !== undefined) {
     const all = await Promise.all((await engine.containers(label)).map((id) => nameNow(id, engine)))
@@ -30,27 +32,45 @@ export async function resolveName(wanted: string, engine: Engine): Promise<strin
   return name
 }
 
+async function onlyName(engine: Engine): Promise<string> {
+  const ids = await engine.containers(IMAGE_LABELS.service)
+  const names = (await Promise.all(ids.map((id) => nameNow(id, engine)))).filter(
+    (name) => name !== null && !isKept(name),
+  )
+  const [only] = names
+  if (names.length === 1 && typeof only === 'string') return only
+  const got = names.length === 0 ? 'there is none' : `there are ${names.length}: ${names.join(', ')}`
+  throw new BatonError(
+    'invalid_request',
+    `expected --container, or exactly one container of a service to take; ${got}`,
+    {
+      hint: 'list them with `docker ps`',
+    },
+  )
+}
+
 export async function survey(name: string, engine: Engine): Promise<Site> {
   const names = namesFor(name)
   const byName = async (wanted: string) => {
     const container = await engine.container(wanted)
     return container !== null && nameOf(container) === wanted ? container : null // not by the start of an id
   }
-  const [main, successor, predecessor, reverting, previous, failed] = await Promise.all(
-    [name, names.successor, names.predecessor, names.reverting, names.previous, names.failed].map(byName),
-  )
+  const { successor, predecessor, reverting, previous, failed, switcher } = names
+  const found = await Promise.all([name, successor, predecessor, reverting, previous, failed, switcher].map(byName))
+  const at = (i: number) => found[i] ?? null
   return {
-    main: main ?? null,
-    successor: successor ?? null,
-    predecessor: predecessor ?? null,
-    reverting: reverting ?? null,
-    previous: previous ?? null,
-    failed: failed ?? null,
+    main: at(0),
+    successor: at(1),
+    predecessor: at(2),
+    reverting: at(3),
+    previous: at(4),
+    failed: at(5),
+    switcher: at(6),
   }
 }
 
 /** Changed files, without the folders above them and without what is mounted or made by the engine itself. */
-export function ownChanges(paths: readonly string[], { Mounts }: ContainerInspection): string[] {
+export function ownChanges(paths: readonly string[], { Mounts, HostConfig }: ContainerInspection): string[] {
   const engines = [
     '/etc/hosts',
     '/etc/hostname',
@@ -62,6 +82,7 @@ export function ownChanges(paths: readonly string[], { Mounts }: ContainerInspec
     '/run',
     '/tmp',
     '/.dockerenv',
+    ...(HostConfig['Init'] === true ? ['/sbin/docker-init'] : []),
   ]
   const covered = [...engines, ...Mounts.map(({ Destination }) => Destination)]
   const isCovered = (path: string) => covered.some((place) => path === place || path.startsWith(`${place}/`))

@@ -2,12 +2,13 @@
 // Must hold: what was resolved, what is verified and what is run is the same digest; a rollback never goes by a tag.
 
 import { BatonError, isTag } from '../../agent/words.ts'
-import type { Engine, Platform } from './engine.ts'
+import type { Engine, OnProgress, Platform } from './engine/engine.ts'
 import type { ContainerInspection, ImageInspection } from './inspection.ts'
 import { labelsOf, nameOf } from './inspection.ts'
 import { parseOrigin } from './job.ts'
-import { digestIn, parseReference, rollbackTag, VERSION_LABEL } from './reference.ts'
-import type { Tools } from './recreate.ts'
+import { digestIn, IMAGE_LABELS, parseReference, rollbackTag } from './reference.ts'
+import type { Report } from './report.ts'
+import { type Request, step, type Tools } from './request.ts'
 
 export interface Pulled {
   image: ImageInspection
@@ -25,90 +26,101 @@ export interface Pulled {
 export async function resolveRelease(
   container: ContainerInspection,
   oldImage: ImageInspection,
-  release: string,
-  wantedRepository: string | null,
-  { engine, report, credentials }: Pick<Tools, 'engine' | 'report' | 'credentials'>,
+  request: Request,
+  tools: Tools,
 ): Promise<Pulled> {
-  const repository = wantedRepository ?? repositoryOf(container, oldImage)
+  const { engine, report, credentials, stop } = tools
+  const release = request.release ?? 'latest'
+  const repository = request.repository ?? repositoryOf(container, oldImage)
   const reference = `${repository}:${release}`
   const header = await credentials(repository)
-  await report({ event: 'step', step: 'resolve', detail: reference })
-  let digest: string | null = null
-  if (engine.kind === 'docker') {
+  await step(tools, 'resolve', reference)
+  let { digest } = request // where somebody who is believed says it, the registry is not asked what the tag means
+  if (digest === null && engine.kind === 'docker') {
     const found = await engine.distribution(reference, header)
     digest = found.digest
     refuseArchitecture(reference, found.platforms, engine, oldImage)
   }
   const pinned = digest === null ? reference : `${repository}@${digest}`
-  await report({ event: 'step', step: 'pull', detail: pinned })
+  await step(tools, 'pull', pinned)
   // podman's compatible API cannot ask a registry for a digest: there the tag is pulled and the digest read afterwards
   if (digest === null || (await engine.image(pinned)) === null) {
-    await engine.pull(repository, digest ?? release, header, (doneBytes, totalBytes) => {
-      void report({ event: 'progress', step: 'pull', doneBytes, totalBytes })
-    })
+    await engine.pull(repository, digest ?? release, header, { progress: showing(report), signal: stop })
   }
   const image = await engine.image(pinned)
   if (image === null) throw new BatonError('download_failed', `${pinned} was pulled, but is not here`)
   digest ??= digestIn(image.RepoDigests ?? [], repository)
-  await report({ event: 'step', step: 'verify', detail: 'architecture and version of the image' })
+  await step(tools, 'verify', 'architecture and version of the image')
   refuseArchitecture(reference, [{ architecture: image.Architecture, os: image.Os }], engine, oldImage)
   const said = versionOf(image)
   if (release !== 'latest' && said !== null && said !== release) {
     throw new BatonError('verify_failed', `expected ${reference} to be version ${release}, its label says ${said}`)
   }
-  return {
-    image,
-    reference,
-    repository,
-    digest,
-    version: said ?? (isTag(release) ? release : null),
-    tag: { repository, tag: release },
-  }
+  const version = said ?? (isTag(release) ? release : null)
+  return { image, reference, repository, digest, version, tag: { repository, tag: release } }
 }
 
-/** The image that the last deployment left: by its id, else by its digest. Throws refused, download_failed. */
+/**
+ * The image that ran before the last deployment: by its id, else by its digest. `backTo`: the release that it must be; where that
+ * one runs already, it is the one. Throws no_backup, download_failed.
+ */
 export async function resolveRollback(
   container: ContainerInspection,
-  { engine, report, credentials }: Pick<Tools, 'engine' | 'report' | 'credentials'>,
+  backTo: string | null,
+  tools: Tools,
 ): Promise<Pulled> {
+  const { engine, report, credentials, stop } = tools
+  const present = backTo === null ? null : await engine.image(container.Image)
+  if (present !== null && versionOf(present) === backTo) {
+    return {
+      image: present,
+      reference: container.Config.Image,
+      repository: null,
+      digest: null,
+      version: backTo,
+      tag: null,
+    }
+  }
   const origin = parseOrigin(container)
   if (origin === null) {
+    const message = `\`${nameOf(container)}\` was made by hand or by compose since the last deployment, so nothing says what ran before it`
+    throw new BatonError('no_backup', message, { hint: 'name the release with --release' })
+  }
+  if (backTo !== null && origin.from !== backTo) {
     throw new BatonError(
       'no_backup',
-      `\`${nameOf(container)}\` was not deployed by this command, so nothing says what ran before`,
+      `expected ${backTo} to be what ran before, it was ${origin.from ?? origin.reference}`,
       {
-        hint: 'name the release with --release',
+        hint: `deploy it with \`--release ${backTo}\` without --rollback`,
       },
     )
   }
-  const parsed = parseReference(origin.reference)
-  const repository = parsed?.repository ?? null
-  await report({
-    event: 'step',
-    step: 'resolve',
-    detail: `${origin.from ?? origin.reference} (${origin.image.slice(0, 19)})`,
-  })
+  const repository = parseReference(origin.reference)?.repository ?? null
+  await step(tools, 'resolve', `${origin.from ?? origin.reference} (${origin.image.slice(0, 19)})`)
   let image = await engine.image(origin.image)
   if (image === null && repository !== null && origin.digest !== null) {
-    await report({ event: 'step', step: 'pull', detail: `${repository}@${origin.digest}` })
-    await engine.pull(repository, origin.digest, await credentials(repository), (doneBytes, totalBytes) => {
-      void report({ event: 'progress', step: 'pull', doneBytes, totalBytes })
+    await step(tools, 'pull', `${repository}@${origin.digest}`)
+    await engine.pull(repository, origin.digest, await credentials(repository), {
+      progress: showing(report),
+      signal: stop,
     })
     image = await engine.image(`${repository}@${origin.digest}`)
   }
   if (image === null || image.Id !== origin.image) {
-    throw new BatonError(
-      'no_backup',
-      `the image that ran before (${origin.image}) is no longer here, and its registry does not have it`,
-    )
+    const message = `the image that ran before (${origin.image}) is no longer here, and its registry does not have it`
+    throw new BatonError('no_backup', message)
   }
   const reference = await nameForId(origin.reference, repository, origin.digest, image, engine)
   return { image, reference, repository, digest: origin.digest, version: origin.from, tag: null }
 }
 
+function showing(report: Report): OnProgress {
+  return (doneBytes, totalBytes) => void report({ event: 'progress', step: 'pull', doneBytes, totalBytes })
+}
+
 /** Version in the image's label, as a tag; null where it has none. */
 export function versionOf(image: ImageInspection): string | null {
-  const label = labelsOf(image)[VERSION_LABEL]
+  const label = labelsOf(image)[IMAGE_LABELS.version]
   if (label === undefined) return null
   return [label, `v${label}`].find((text) => isTag(text)) ?? null
 }

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { deploy } from '../../deploy/deploy-container.ts'
 import { buildImage } from '../../deploy/image.ts'
-import { connectEngine } from '../../deploy/container/engine.ts'
+import { connectEngine } from '../../deploy/container/engine/engine.ts'
 import { createProgress } from '../../deploy/lib/progress.ts'
 import { run as command } from '../../deploy/lib/shell.ts'
 import { publishTo, releases } from '../fixtures/releases.ts'
@@ -120,13 +120,21 @@ async function measure(file: string, rounds: number): Promise<void> {
     )
   }
   const client = await connectEngine(engine.socketPath)
-  const request = { container: 'baton', repository: null, healthTimeoutMs: 60_000, probationMs: 0, dryRun: false }
+  const request = {
+    container: 'baton',
+    backTo: null,
+    digest: null,
+    repository: null,
+    healthTimeoutMs: 60_000,
+    probationMs: 0,
+    dryRun: false,
+  }
   const ways: { name: string; port: number; begin: () => Promise<unknown>; to: (tag: string) => Promise<unknown> }[] = [
     {
       name: '`deploy-container.sh`',
       port: baton,
       begin: () => start('baton', baton, 'v1.0.0'),
-      to: (release) => deploy({ ...request, release }, client, () => {}),
+      to: (release) => deploy({ ...request, release }, { engine: client, report: () => {} }),
     },
     { name: '`docker-compose up -d` (1.29)', port: compose, begin: () => up('v1.0.0'), to: up },
     {

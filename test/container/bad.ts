@@ -82,7 +82,7 @@ for (const [release, what, message] of FAILING) {
     const ended = await deployIn(engine, { container: name, release, probationMs: 15_000 })
     equal([ended.outcome, ended.error?.code === 'undo_failed' ? ended.error.message : ''], ['reverted', ''])
     match(ended.error?.message ?? '', message)
-    equal((ended.events.at(-1) as { exitCode?: number }).exitCode, 8)
+    equal((ended.events.at(-1) as { exit?: number }).exit, 8)
     await serves(name, before)
     equal((await names(name)).includes(`${name}-baton-predecessor`), false)
     if (release === 'v1.2.1') {

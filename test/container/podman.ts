@@ -4,7 +4,7 @@
 import { suite } from '../suite.ts'
 import { equal, match, ok, rejects, withCode } from '../assert.ts'
 import { type Inspection, labReason, publish, type Registry, startPodman, startRegistry } from '../lab/docker.ts'
-import { connectEngine } from '../../deploy/container/engine.ts'
+import { connectEngine } from '../../deploy/container/engine/engine.ts'
 import { deployIn, probeImage, publishGood } from './probe.ts'
 
 const lab = labReason() === null ? { registry: await startRegistry() } : null

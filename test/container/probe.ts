@@ -1,8 +1,8 @@
 // A tiny image that serves its version, in releases that are good or bad in one way each; and one deployment of a container.
 
 import { deploy } from '../../deploy/deploy-container.ts'
-import { connectEngine, type Engine } from '../../deploy/container/engine.ts'
-import type { Request } from '../../deploy/container/recreate.ts'
+import { connectEngine, type Engine } from '../../deploy/container/engine/engine.ts'
+import type { Request } from '../../deploy/container/request.ts'
 import type { DeployEvent, Ended } from '../../deploy/container/report.ts'
 import { type ImageOptions, type LabEngine, publish } from '../lab/docker.ts'
 
@@ -51,7 +51,9 @@ export interface Deployed extends Ended {
 }
 
 export const QUICK: Omit<Request, 'container' | 'release'> = {
+  backTo: null,
   repository: null,
+  digest: null,
   healthTimeoutMs: 20_000,
   probationMs: 300,
   dryRun: false,
@@ -66,7 +68,8 @@ export async function deployIn(
   const client = await connectEngine(engine.socketPath)
   const events: DeployEvent[] = []
   try {
-    const ended = await deploy({ ...QUICK, ...request }, around(client), (event) => void events.push(event))
+    const given = { engine: around(client), report: (event: DeployEvent) => void events.push(event) }
+    const ended = await deploy({ ...QUICK, ...request }, given)
     return { ...ended, events }
   } finally {
     client.close()

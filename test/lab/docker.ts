@@ -5,7 +5,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { constants } from 'node:fs'
-import { access, cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
+import { access, cp, mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { type IncomingMessage, request as httpRequest } from 'node:http'
 import type { Socket } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -82,6 +82,8 @@ export interface LabEngine {
   restart(): Promise<void>
   stop(): Promise<void>
   start(): Promise<void>
+  /** a power cut: the engine and all that it runs are killed at once */
+  crash(): Promise<void>
 }
 
 // oxlint-disable-next-line typescript/no-explicit-any -- what the engine answers is read freely by tests
@@ -144,6 +146,23 @@ export async function startEngine(options: EngineOptions = {}): Promise<LabEngin
       await ended
       daemon = null
     },
+    async crash() {
+      const own = daemon
+      if (own === null || own.pid === undefined) return
+      own.ref()
+      const ended = new Promise((resolve) => own.once('exit', resolve))
+      const all = await below(own.pid)
+      for (const pid of [own.pid, ...all]) kill(pid)
+      await ended
+      // what the engine cannot see any more: shims whose parent is process 1, and what they run
+      for (let left = await inFolder(folder); left.length > 0; left = await inFolder(folder)) {
+        for (const pid of left) for (const one of [pid, ...(await below(pid))]) kill(one)
+        await sleep(20)
+      }
+      await rm(join(folder, 'pid'), { force: true })
+      await rm(join(folder, 'exec', 'containerd', 'containerd.pid'), { force: true })
+      daemon = null
+    },
     async start() {
       const own = spawn('dockerd', args, { stdio: ['ignore', 'pipe', 'pipe'] })
       own.unref()
@@ -165,8 +184,37 @@ export async function startEngine(options: EngineOptions = {}): Promise<LabEngin
   return engine
 }
 
+/** All processes below one. */
+async function below(pid: number): Promise<number[]> {
+  const text = await readFile(`/proc/${pid}/task/${pid}/children`, 'utf8').catch(() => '')
+  const own = text.trim().split(' ').filter(Boolean).map(Number)
+  return [...own, ...(await Promise.all(own.map(below))).flat()]
+}
+
+/** Processes that name this folder in their arguments, but not this one. */
+async function inFolder(folder: string): Promise<number[]> {
+  const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name)).map(Number)
+  const named = await Promise.all(
+    pids.map(async (pid) => {
+      const text = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
+      return text.startsWith('/usr/bin/containerd-shim') && text.includes(folder) ? pid : 0
+    }),
+  )
+  return named.filter((pid) => pid > 1)
+}
+
+function kill(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL')
+  } catch {
+    // it has ended
+  }
+}
+
 /** podman's service on a socket of its own, for the same `docker` command line; null where there is no podman. */
-export async function startPodman(registryHost: string): Promise<Omit<LabEngine, 'restart' | 'start'> | null> {
+export async function startPodman(
+  registryHost: string,
+): Promise<Omit<LabEngine, 'restart' | 'start' | 'crash'> | null> {
   const podman = await where('podman')
   if (podman === null) return null
   const folder = join(labFolder(), 'podman')

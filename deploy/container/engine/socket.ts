@@ -2,7 +2,7 @@
 
 import { access } from 'node:fs/promises'
 import { constants } from 'node:fs'
-import { BatonError } from '../../agent/words.ts'
+import { BatonError } from '../../../agent/words.ts'
 
 export type EngineChoice = 'docker' | 'podman' | 'auto'
 

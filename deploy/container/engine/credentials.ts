@@ -4,8 +4,8 @@
 import { readFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
-import { run } from '../lib/shell.ts'
-import { registryOf } from './reference.ts'
+import { run } from '../../lib/shell.ts'
+import { registryOf } from '../reference.ts'
 
 interface DockerConfig {
   auths?: Record<string, { auth?: string; identitytoken?: string }>

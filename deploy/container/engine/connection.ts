@@ -1,0 +1,179 @@
+// The wire to the engine: HTTP on its unix socket, questions that are asked again, and whether the engine was away meanwhile.
+// Must hold: an answer that is not a success throws with what the engine said; a lost connection is told apart from that,
+// so that the caller can look again when the engine is back (`isUnreachable`).
+
+import { type ClientRequest, type IncomingMessage, request as httpRequest } from 'node:http'
+import type { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { BatonError, reasonOf } from '../../../agent/words.ts'
+
+export interface CallOptions {
+  body?: unknown
+  /** instead of `body`: a tar */
+  upload?: Readable
+  credentials?: string | null
+  /** this status is answered with null */
+  absent?: number
+  timeoutMs?: number
+  signal?: AbortSignal
+}
+
+export interface Connection {
+  /** The whole answer as JSON, null where there is none. A lost connection may have done the act or not. */
+  call(method: string, path: string, options?: CallOptions): Promise<unknown>
+  /** A question: asked again when the engine is back. */
+  ask(path: string, options?: CallOptions): Promise<unknown>
+  /** The answer as it comes. Throws where its status is no success. */
+  open(method: string, path: string, options?: CallOptions): Promise<IncomingMessage>
+  /** Goes up each time contact is lost: whoever was running before may not be running after. */
+  epoch(): number
+  /** Resolves when the engine answers again. Throws BatonError service_down after `timeoutMs`. */
+  awake(timeoutMs?: number): Promise<void>
+  close(): void
+}
+
+const AWAKE_TIMEOUT_MS = 60_000
+const ANSWER_TIMEOUT_MS = 60_000
+const REQUEST_LOST = new Set(['ECONNREFUSED', 'ECONNRESET', 'ENOENT', 'EPIPE', 'ERR_STREAM_PREMATURE_CLOSE'])
+
+/** `prefix`: `/v1.41` */
+export function openConnection(socketPath: string, prefix: string): Connection {
+  const events = watchEvents(socketPath, prefix)
+
+  const open = async (method: string, path: string, options: CallOptions = {}): Promise<IncomingMessage> => {
+    events.watch()
+    const response = await send(socketPath, method, `${prefix}${path}`, options)
+    const status = response.statusCode ?? 0
+    if (status < 200 || status > 399) throw refusal(method, path, status, await textOf(response))
+    return response
+  }
+  const call = async (method: string, path: string, options: CallOptions = {}): Promise<unknown> => {
+    try {
+      const text = await textOf(await open(method, path, options))
+      return text.trim() === '' ? null : JSON.parse(text) // podman ends an empty answer with a line end
+    } catch (error) {
+      if (options.absent !== undefined && statusOf(error) === options.absent) return null
+      throw error
+    }
+  }
+  const awake = async (timeoutMs = AWAKE_TIMEOUT_MS): Promise<void> => {
+    for (const deadline = Date.now() + timeoutMs; ; await sleep(100)) {
+      try {
+        const response = await send(socketPath, 'GET', '/_ping', { timeoutMs: 2000 })
+        await textOf(response)
+        if (response.statusCode === 200) return
+      } catch (cause) {
+        if (Date.now() <= deadline) continue
+        const message = `the engine at ${socketPath} does not answer: ${reasonOf(cause)}`
+        throw new BatonError('service_down', message, { cause })
+      }
+    }
+  }
+  const ask = async (path: string, options: CallOptions = {}): Promise<unknown> => {
+    for (const deadline = Date.now() + AWAKE_TIMEOUT_MS; ; await awake()) {
+      try {
+        return await call('GET', path, options)
+      } catch (error) {
+        const passing = isUnreachable(error) || statusOf(error) === 503
+        if (!passing || Date.now() > deadline) throw error
+      }
+    }
+  }
+  return { call, ask, open, awake, epoch: events.epoch, close: events.close }
+}
+
+/** Whether the engine went away rather than refused. */
+export function isUnreachable(error: unknown): boolean {
+  for (let at: unknown = error; at instanceof Error; at = at.cause) {
+    if ('code' in at && typeof at.code === 'string' && REQUEST_LOST.has(at.code)) return true
+  }
+  return false
+}
+
+/** Status of the engine's refusal, 0 where it is none. */
+export function statusOf(error: unknown): number {
+  return error instanceof BatonError ? Number(error.members['status'] ?? 0) : 0
+}
+
+/** The answer of an engine whose version is not known yet. */
+export async function rawJson(socketPath: string, path: string): Promise<unknown> {
+  const response = await send(socketPath, 'GET', path, { timeoutMs: 10_000 })
+  const text = await textOf(response)
+  if (response.statusCode !== 200) throw new Error(`GET ${path}: ${response.statusCode}: ${text.slice(0, 200)}`)
+  return JSON.parse(text)
+}
+
+export async function bytesOf(response: IncomingMessage): Promise<Buffer> {
+  const chunks: Buffer[] = []
+  for await (const chunk of response) chunks.push(chunk as Buffer)
+  return Buffer.concat(chunks)
+}
+
+/** An open stream of events that ends only when the engine does: the one sign of a restart between two requests. */
+function watchEvents(socketPath: string, prefix: string) {
+  let epoch = 0
+  let stream: ClientRequest | null = null
+  const watch = (): void => {
+    if (stream !== null) return
+    const filters = encodeURIComponent(JSON.stringify({ type: ['daemon'] }))
+    const own = httpRequest({ socketPath, path: `${prefix}/events?filters=${filters}`, agent: false })
+    stream = own
+    const lost = (): void => {
+      if (stream !== own) return
+      stream = null
+      epoch++
+    }
+    own.on('socket', (socket) => socket.unref())
+    own.on('response', (response) => response.resume().on('close', lost).on('error', lost))
+    own.on('error', lost)
+    own.end()
+  }
+  const close = (): void => {
+    const own = stream
+    stream = null
+    own?.destroy()
+  }
+  return { watch, close, epoch: () => epoch }
+}
+
+function send(socketPath: string, method: string, path: string, options: CallOptions): Promise<IncomingMessage> {
+  const body = options.body === undefined ? null : JSON.stringify(options.body)
+  const timeout = options.timeoutMs ?? ANSWER_TIMEOUT_MS
+  return new Promise((resolve, reject) => {
+    const request = httpRequest({
+      socketPath,
+      method,
+      path,
+      agent: false,
+      timeout,
+      headers: {
+        host: 'engine',
+        ...(body === null ? {} : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) }),
+        ...(options.upload === undefined ? {} : { 'content-type': 'application/x-tar' }),
+        ...(options.credentials ? { 'x-registry-auth': options.credentials } : {}),
+      },
+      ...(options.signal === undefined ? {} : { signal: options.signal }),
+    })
+    request.on('timeout', () => request.destroy(new Error(`the engine is silent for ${timeout} ms: ${method} ${path}`)))
+    request.on('error', reject)
+    request.on('response', resolve)
+    if (options.upload === undefined) request.end(body ?? undefined)
+    else pipeline(options.upload, request).catch(reject)
+  })
+}
+
+async function textOf(response: IncomingMessage): Promise<string> {
+  return (await bytesOf(response)).toString()
+}
+
+function refusal(method: string, path: string, status: number, text: string): BatonError {
+  let message = text.trim()
+  try {
+    message = String((JSON.parse(text) as { message: unknown }).message)
+  } catch {
+    // not JSON: as it is
+  }
+  const said = `the engine answered ${status} to ${method} ${path.split('?')[0]}: ${message.slice(0, 500)}`
+  return new BatonError('unexpected', said, { members: { status } })
+}

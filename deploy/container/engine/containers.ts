@@ -1,0 +1,115 @@
+// The engine's calls about containers.
+
+import { createInterface } from 'node:readline'
+import type { ContainerInspection, CreateBody, Endpoint, RestartPolicy } from '../inspection.ts'
+import { bytesOf, type Connection } from './connection.ts'
+
+export interface ContainerCalls {
+  /** Container by name or id, null where there is none. */
+  container(nameOrId: string): Promise<ContainerInspection | null>
+  /** Ids of all containers, running or not; `label` is `key` or `key=value`. */
+  containers(label?: string): Promise<string[]>
+  create(name: string, body: CreateBody): Promise<string>
+  connect(network: string, container: string, endpoint: Endpoint): Promise<void>
+  disconnect(network: string, container: string): Promise<void>
+  start(container: string): Promise<void>
+  /** Waits for as long as the container's own stop timeout says. */
+  stop(container: string, timeoutSeconds: number | null): Promise<void>
+  signal(container: string, signal: 'SIGINT'): Promise<void>
+  rename(container: string, name: string): Promise<void>
+  setRestartPolicy(container: string, policy: RestartPolicy): Promise<void>
+  /** Never with its named volumes. `force`: also one that runs. */
+  remove(container: string, force?: boolean): Promise<void>
+  /** Last lines of stdout and stderr. */
+  logs(container: string, lines: number): Promise<string[]>
+  /** All lines of a container with a terminal, from its first on; ends when it does. */
+  follow(container: string): AsyncIterable<string>
+  /** Paths changed in the container's own layer. */
+  changes(container: string): Promise<string[]>
+  /** Runs a command in the container; what it said, and with what it ended. Throws where it could not be started. */
+  exec(container: string, command: readonly string[], timeoutMs: number): Promise<{ exitCode: number; output: string }>
+}
+
+const STOP_DEFAULT_SECONDS = 10
+const SILENT_MS = 24 * 3600_000
+
+export function containerCalls(connection: Connection, kind: 'docker' | 'podman'): ContainerCalls {
+  const { call, ask, open } = connection
+  const act = async (id: string, what: string, options: Parameters<typeof call>[2] = {}): Promise<void> =>
+    void (await call('POST', `/containers/${id}/${what}`, options))
+  return {
+    container: async (name) =>
+      (await ask(`/containers/${encodeURIComponent(name)}/json`, { absent: 404 })) as ContainerInspection | null,
+    async containers(label) {
+      const filters = label === undefined ? '' : `&filters=${encodeURIComponent(JSON.stringify({ label: [label] }))}`
+      const list = (await ask(`/containers/json?all=1${filters}`)) as { Id: string }[]
+      return list.map(({ Id }) => Id)
+    },
+    async create(name, body) {
+      const path = `/containers/create?name=${encodeURIComponent(name)}`
+      return ((await call('POST', path, { body })) as { Id: string }).Id
+    },
+    connect: async (network, Container, EndpointConfig) =>
+      void (await call('POST', `/networks/${encodeURIComponent(network)}/connect`, {
+        body: { Container, EndpointConfig },
+      })),
+    disconnect: async (network, Container) =>
+      void (await call('POST', `/networks/${encodeURIComponent(network)}/disconnect`, {
+        body: { Container, Force: true },
+      })),
+    start: async (id) => await act(id, 'start'),
+    async stop(id, timeoutSeconds) {
+      const timeoutMs = ((timeoutSeconds ?? STOP_DEFAULT_SECONDS) + 60) * 1000
+      await act(id, `stop${timeoutSeconds === null ? '' : `?t=${timeoutSeconds}`}`, { timeoutMs })
+    },
+    signal: async (id, signal) => await act(id, `kill?signal=${signal}`),
+    rename: async (id, name) => await act(id, `rename?name=${encodeURIComponent(name)}`),
+    // podman before 5 has no such call; it does not start a container again that was stopped, whatever the policy
+    setRestartPolicy: async (id, RestartPolicy) =>
+      await act(id, 'update', { body: { RestartPolicy }, ...(kind === 'podman' ? { absent: 404 } : {}) }),
+    remove: async (id, force = false) =>
+      void (await call('DELETE', `/containers/${id}${force ? '?force=1&v=1' : ''}`, { absent: 404 })),
+    logs: async (id, lines) => await lastLines(connection, id, lines),
+    async *follow(id) {
+      const response = await open('GET', `/containers/${id}/logs?follow=1&stdout=1&stderr=1`, { timeoutMs: SILENT_MS })
+      yield* createInterface({ input: response, crlfDelay: Infinity })
+    },
+    async changes(id) {
+      const list = (await ask(`/containers/${id}/changes`, { absent: 404 })) as { Path: string }[] | null
+      return (list ?? []).map(({ Path }) => Path)
+    },
+    exec: async (id, command, timeoutMs) => await exec(connection, id, command, timeoutMs),
+  }
+}
+
+async function exec({ call, open }: Connection, id: string, command: readonly string[], timeoutMs: number) {
+  const body = { Cmd: command, AttachStdout: true, AttachStderr: true }
+  const { Id } = (await call('POST', `/containers/${id}/exec`, { body })) as { Id: string }
+  const signal = AbortSignal.timeout(timeoutMs)
+  const response = await open('POST', `/exec/${Id}/start`, { body: { Detach: false, Tty: false }, signal })
+  const output = plainLog(await bytesOf(response))
+  const { ExitCode: exitCode } = (await call('GET', `/exec/${Id}/json`)) as { ExitCode: number | null }
+  return { exitCode: exitCode ?? -1, output }
+}
+
+async function lastLines({ open }: Connection, id: string, lines: number): Promise<string[]> {
+  const response = await open('GET', `/containers/${id}/logs?stdout=1&stderr=1&tail=${lines}`).catch(() => null)
+  if (response === null) return [] // another log driver, or gone: there is nothing to show
+  return plainLog(await bytesOf(response))
+    .split('\n')
+    .filter((line) => line !== '')
+    .slice(-lines)
+}
+
+/** Without a terminal, stdout and stderr come in frames of eight bytes and what they announce. */
+function plainLog(bytes: Buffer): string {
+  const framed = bytes.length >= 8 && (bytes[0] ?? 9) <= 2 && bytes[1] === 0 && bytes[2] === 0 && bytes[3] === 0
+  if (!framed) return bytes.toString()
+  const parts: Buffer[] = []
+  for (let at = 0; at + 8 <= bytes.length;) {
+    const length = bytes.readUInt32BE(at + 4)
+    parts.push(bytes.subarray(at + 8, at + 8 + length))
+    at += 8 + length
+  }
+  return Buffer.concat(parts).toString()
+}

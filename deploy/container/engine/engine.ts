@@ -1,0 +1,86 @@
+// The client of the Engine API on its unix socket: Docker, and podman's compatible one. Only the calls that this route needs.
+// Why not a package: docs/decisions/0006-engine-client.md
+
+import { BatonError, reasonOf } from '../../../agent/words.ts'
+import type { Fields } from '../inspection.ts'
+import { type Connection, openConnection, rawJson } from './connection.ts'
+import { type ContainerCalls, containerCalls } from './containers.ts'
+import { type ImageCalls, imageCalls } from './images.ts'
+
+export { isUnreachable } from './connection.ts'
+export type { OnProgress, Platform } from './images.ts'
+
+export interface EngineTraits {
+  kind: 'docker' | 'podman'
+  /** such as `1.41` */
+  apiVersion: string
+  /** the engine's own host name, which a container in the host's UTS namespace shows as its own */
+  hostName: string
+}
+
+export interface Engine
+  extends EngineTraits, ContainerCalls, ImageCalls, Pick<Connection, 'epoch' | 'awake' | 'close'> {
+  readonly socketPath: string
+  /** such as `20.10.24` */
+  readonly version: string
+  /** as images name it: `amd64`, `arm64` */
+  readonly architecture: string
+}
+
+/** What was tried: 20.10 from Debian says 1.41; nothing newer than 1.52 has been read about. */
+export const API_OLDEST = '1.41'
+export const API_NEWEST = '1.52'
+
+/** Connects and agrees on a version of the API. Throws BatonError unsupported_host. */
+export async function connectEngine(socketPath: string): Promise<Engine> {
+  const first = await rawJson(socketPath, '/version').catch((cause: unknown) => {
+    throw new BatonError('unsupported_host', `asking the engine at ${socketPath}: ${reasonOf(cause)}`, {
+      cause,
+      hint: 'start Docker, or podman with `systemctl start podman.socket`, and run this as somebody who may use its socket',
+    })
+  })
+  const said = first as {
+    Version: string
+    ApiVersion: string
+    MinAPIVersion?: string
+    Arch: string
+    Os: string
+    Components?: Fields[]
+  }
+  const apiVersion = negotiate(said.ApiVersion, said.MinAPIVersion ?? said.ApiVersion)
+  if (said.Os !== 'linux')
+    throw new BatonError('unsupported_host', `expected an engine of linux containers, got ${said.Os}`)
+  const kind = (said.Components ?? []).some(({ Name }) => /podman/i.test(String(Name))) ? 'podman' : 'docker'
+  const info = (await rawJson(socketPath, `/v${apiVersion}/info`)) as { Name?: string }
+  const connection = openConnection(socketPath, `/v${apiVersion}`)
+  const { epoch, awake, close } = connection
+  return {
+    kind,
+    apiVersion,
+    hostName: info.Name ?? '',
+    socketPath,
+    version: said.Version,
+    architecture: said.Arch,
+    epoch,
+    awake,
+    close,
+    ...containerCalls(connection, kind),
+    ...imageCalls(connection),
+  }
+}
+
+/** The newest version that both sides know. Throws BatonError unsupported_host where there is none. */
+export function negotiate(newest: string, oldest: string): string {
+  const common = atLeast(newest, API_NEWEST) ? API_NEWEST : newest
+  if (atLeast(common, API_OLDEST) && atLeast(common, oldest)) return common
+  throw new BatonError(
+    'unsupported_host',
+    `expected an engine that speaks some API version from ${API_OLDEST} to ${API_NEWEST}, got ${oldest} to ${newest}`,
+  )
+}
+
+export function atLeast(version: string, least: string): boolean {
+  const [a = 0, b = 0] = version.split('.').map(Number)
+  const [c = 0, d = 0] = least.split('.').map(Number)
+  return a > c || (a === c && b >= d)
+}

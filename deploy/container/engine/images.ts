@@ -1,0 +1,115 @@
+// The engine's calls about images and registries.
+
+import { createInterface } from 'node:readline'
+import type { IncomingMessage } from 'node:http'
+import type { Readable } from 'node:stream'
+import { BatonError, reasonOf } from '../../../agent/words.ts'
+import type { ImageInspection } from '../inspection.ts'
+import { type Connection, statusOf } from './connection.ts'
+
+export interface Platform {
+  architecture: string
+  os: string
+}
+
+export type OnProgress = (doneBytes: number, totalBytes: number) => void
+
+export interface ImageCalls {
+  image(reference: string): Promise<ImageInspection | null>
+  /** What the registry says about a tag, asked through the engine. Throws release_not_found, check_failed. */
+  distribution(reference: string, credentials: string | null): Promise<{ digest: string; platforms: Platform[] }>
+  /** Pulls `repository` by tag or digest. Throws BatonError download_failed, also for an error inside a 200 stream. */
+  pull(repository: string, tagOrDigest: string, credentials: string | null, on: OnPull): Promise<void>
+  tag(image: string, repository: string, tag: string): Promise<void>
+  untag(reference: string): Promise<void>
+  /** Makes an image of one layer from a tar of files. */
+  importImage(repository: string, tag: string, tar: Readable): Promise<void>
+}
+
+export interface OnPull {
+  progress: OnProgress
+  /** leaves the pull */
+  signal?: AbortSignal
+}
+
+const PULL_IDLE_MS = 5 * 60_000
+const IMPORT_MS = 5 * 60_000
+
+export function imageCalls({ call, ask, open }: Connection): ImageCalls {
+  const query = (fields: Record<string, string>) => new URLSearchParams(fields).toString()
+  return {
+    image: async (reference) => (await ask(`/images/${reference}/json`, { absent: 404 })) as ImageInspection | null,
+    async distribution(reference, credentials) {
+      try {
+        const answer = (await ask(`/distribution/${reference}/json`, { credentials })) as {
+          Descriptor: { digest: string }
+          Platforms?: Platform[] | null
+        }
+        return { digest: answer.Descriptor.digest, platforms: answer.Platforms ?? [] }
+      } catch (cause) {
+        throw registryError(cause, reference)
+      }
+    },
+    async pull(repository, tagOrDigest, credentials, { progress, signal }) {
+      const doing = `pulling ${repository}${tagOrDigest.includes(':') ? '@' : ':'}${tagOrDigest}`
+      const options = { credentials, timeoutMs: PULL_IDLE_MS, ...(signal === undefined ? {} : { signal }) }
+      try {
+        const path = `/images/create?${query({ fromImage: repository, tag: tagOrDigest })}`
+        await followPull(await open('POST', path, options), progress)
+      } catch (cause) {
+        if (statusOf(cause) === 404) throw registryError(cause, `${repository}:${tagOrDigest}`)
+        throw new BatonError('download_failed', `${doing}: ${reasonOf(cause)}`, { cause })
+      }
+    },
+    tag: async (image, repository, tag) =>
+      void (await call('POST', `/images/${image}/tag?${query({ repo: repository, tag })}`)),
+    untag: async (reference) => void (await call('DELETE', `/images/${reference}?noprune=1`, { absent: 404 })),
+    async importImage(repository, tag, upload) {
+      const path = `/images/create?${query({ fromSrc: '-', repo: repository, tag })}`
+      await followPull(await open('POST', path, { upload, timeoutMs: IMPORT_MS }), () => {})
+    },
+  }
+}
+
+function registryError(cause: unknown, reference: string): BatonError {
+  const said = reasonOf(cause)
+  const status = statusOf(cause)
+  if (status === 401 || status === 403 || /unauthorized|denied|no basic auth/i.test(said)) {
+    return new BatonError('check_failed', `the registry refuses ${reference}: ${said}`, {
+      cause,
+      hint: 'run `docker login` first',
+    })
+  }
+  if (status === 404 || /manifest unknown|not found/i.test(said)) {
+    return new BatonError('release_not_found', `there is no image ${reference}: ${said}`, { cause })
+  }
+  return new BatonError('check_failed', `asking the registry for ${reference}: ${said}`, { cause })
+}
+
+interface PullMessage {
+  id?: string
+  status?: string
+  error?: string
+  errorDetail?: { message?: string }
+  progressDetail?: { current?: number; total?: number }
+}
+
+/** Reads the stream to its end; an error in it, or an end that is not one, throws. */
+async function followPull(response: IncomingMessage, onProgress: OnProgress): Promise<void> {
+  const layers = new Map<string, { current: number; total: number }>()
+  for await (const line of createInterface({ input: response, crlfDelay: Infinity })) {
+    if (line.trim() === '') continue
+    const message = JSON.parse(line) as PullMessage
+    const wrong = message.errorDetail?.message ?? message.error
+    if (wrong !== undefined) throw new Error(wrong)
+    const { current = 0, total = 0 } = message.progressDetail ?? {}
+    if (message.id === undefined || message.status !== 'Downloading' || total <= 0) continue
+    layers.set(message.id, { current, total })
+    const sums = [...layers.values()].reduce((sum, one) => ({
+      current: sum.current + one.current,
+      total: sum.total + one.total,
+    }))
+    onProgress(sums.current, sums.total)
+  }
+  if (!response.complete) throw new Error('the engine closed the connection in the middle of the pull')
+}

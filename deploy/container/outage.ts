@@ -1,0 +1,134 @@
+// How long the service gives no answer, as a client beside it sees it: it is asked over its own network, before, through and
+// after the switch. Must hold: where nothing can be asked, no time is told.
+
+import { connect } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { request as httpRequest } from 'node:http'
+import type { Engine } from './engine/engine.ts'
+import { type ContainerInspection, labelsOf } from './inspection.ts'
+import { IMAGE_LABELS } from './reference.ts'
+
+export interface OutageWatch {
+  /** whether the container that should answer now does; null where nothing can be asked */
+  answers: (() => Promise<boolean>) | null
+  /** From now on it is this container that should answer. */
+  follow(id: string): Promise<void>
+  end(): Promise<{ downMs: number | null; downMeasured: string | null }>
+}
+
+interface Asked {
+  port: number
+  /** null: that a connection is accepted is all that can be asked */
+  path: string | null
+}
+
+const FAST_MS = 10
+const SLOW_MS = 250
+/** asked often for this long after something has changed */
+const FAST_FOR_MS = 2000
+const ANSWER_MS = 1000
+const PORTS_MAX = 4
+
+/** `container`: the one that serves now. */
+export async function watchOutage(container: ContainerInspection | null, engine: Engine): Promise<OutageWatch> {
+  const nothing = (why: string): OutageWatch => ({
+    answers: null,
+    follow: async () => {},
+    end: async () => ({ downMs: null, downMeasured: why }),
+  })
+  if (container === null || !container.State.Running) return nothing('it was away before this began')
+  let address = await addressOf(container, engine)
+  if (address === null) return nothing('it has no network')
+  const asked = await whatAnswers(container, address)
+  if (asked === null) return nothing(`no port of it answers at ${address}`)
+
+  let [lastAnswerAt, changedAt, downMs, isDown, isEnded] = [performance.now(), performance.now(), 0, false, false]
+  let moved = new AbortController()
+  const watching = (async () => {
+    while (!isEnded) {
+      const isGood = address !== null && (await answers(address, asked, moved.signal))
+      const now = performance.now()
+      if (isGood) {
+        if (isDown) downMs += now - lastAnswerAt
+        ;[lastAnswerAt, isDown] = [now, false]
+      } else [isDown, changedAt] = [true, now]
+      await sleep(now - changedAt < FAST_FOR_MS ? FAST_MS : SLOW_MS)
+    }
+  })()
+  return {
+    answers: async () => address !== null && (await answers(address, asked, AbortSignal.timeout(ANSWER_MS))),
+    async follow(id) {
+      const now = await engine.container(id)
+      address = now === null ? null : await addressOf(now, engine)
+      changedAt = performance.now()
+      moved.abort()
+      moved = new AbortController()
+    },
+    async end() {
+      isEnded = true
+      moved.abort()
+      await watching
+      if (isDown) downMs += performance.now() - lastAnswerAt
+      const what =
+        asked.path === null ? `a connection to port ${asked.port}` : `GET ${asked.path} on port ${asked.port}`
+      return { downMs: Math.round(downMs), downMeasured: `${what} every ${FAST_MS} ms, from its own network` }
+    },
+  }
+}
+
+async function addressOf(container: ContainerInspection, engine: Engine): Promise<string | null> {
+  const { NetworkMode: mode } = container.HostConfig
+  if (mode === 'host') return '127.0.0.1'
+  const lender = /^container:(.+)$/.exec(mode)?.[1]
+  const owner = lender === undefined ? container : await engine.container(lender)
+  const addresses = Object.values(owner?.NetworkSettings.Networks ?? {}).map(({ IPAddress }) => IPAddress)
+  return addresses.find((address) => address !== undefined && address !== '') ?? null
+}
+
+/** Finds out what can be asked while it still serves: HTTP where some port speaks it, else a connection. */
+async function whatAnswers(container: ContainerInspection, address: string): Promise<Asked | null> {
+  const path = labelsOf(container)[IMAGE_LABELS.healthPath] ?? '/'
+  const ports = portsOf(container).slice(0, PORTS_MAX)
+  for (const how of [path, null]) {
+    for (const port of ports) {
+      if (await answers(address, { port, path: how }, AbortSignal.timeout(ANSWER_MS))) return { port, path: how }
+    }
+  }
+  return null
+}
+
+/** What the image says; then published ports; then exposed ones. */
+function portsOf({ Config, HostConfig, ...container }: ContainerInspection): number[] {
+  const tcp = (ports: object | null | undefined) =>
+    Object.keys(ports ?? {}).flatMap((port) => (port.endsWith('/tcp') ? [Number.parseInt(port, 10)] : []))
+  const said = Number(labelsOf({ ...container, Config })[IMAGE_LABELS.port] ?? '')
+  return [...new Set([...(said > 0 ? [said] : []), ...tcp(HostConfig.PortBindings), ...tcp(Config.ExposedPorts)])]
+}
+
+async function answers(host: string, { port, path }: Asked, signal: AbortSignal): Promise<boolean> {
+  return await new Promise((resolve) => {
+    const timer = setTimeout(() => settle(false), ANSWER_MS)
+    const end = path === null ? connecting() : asking(path)
+    signal.addEventListener('abort', leave, { once: true })
+    function leave(): void {
+      settle(false)
+    }
+    function settle(isGood: boolean): void {
+      clearTimeout(timer)
+      signal.removeEventListener('abort', leave)
+      end()
+      resolve(isGood)
+    }
+    function connecting(): () => void {
+      const socket = connect({ host, port }, () => settle(true)).on('error', () => settle(false))
+      return () => socket.destroy()
+    }
+    function asking(target: string): () => void {
+      const request = httpRequest({ host, port, path: target, agent: false }, (response) => {
+        response.resume()
+        settle((response.statusCode ?? 500) < 500)
+      }).on('error', () => settle(false))
+      return () => request.destroy()
+    }
+  })
+}

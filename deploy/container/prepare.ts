@@ -1,0 +1,213 @@
+// Everything of a deployment that comes before the old container is touched: what is asked for, what would be lost, a successor
+// that is proved to equal it. Must hold: on every way out that is not success there is nothing left of it.
+
+import { BatonError } from '../../agent/words.ts'
+import { formatDuration } from '../lib/progress.ts'
+import { type Composed, composeFor, composeProjectOf, refuseScaled } from './compose.ts'
+import { compare, type Difference, formatDifference, unexplained } from './difference.ts'
+import { check } from './health.ts'
+import { type ContainerInspection, type ImageInspection, nameOf } from './inspection.ts'
+import { asItWas, type Job, type Origin, type Site } from './job.ts'
+import * as move from './moves.ts'
+import { predict } from './predict.ts'
+import { digestIn, namesFor, ORIGIN_LABEL, parseReference, rollbackTag } from './reference.ts'
+import { refuseUnfit } from './refusal.ts'
+import type { DeployEvent, Report } from './report.ts'
+import { type Request, step, type Tools } from './request.ts'
+import { snapshotCommand, takeSnapshot } from './snapshot.ts'
+import { type Source, type Specification, specify } from './specification.ts'
+import { imageOf, inheritedVolumes, otherContainers, ownChanges } from './survey.ts'
+import { type Pulled, resolveRelease, resolveRollback, versionOf } from './target.ts'
+
+export interface Prepared {
+  container: ContainerInspection
+  oldImage: ImageInspection
+  target: Pulled
+  origin: Origin
+  source: Source
+  composed: Composed | null
+  snapshot: string[] | null
+}
+
+/** What would be done. Pulls the image; changes no container. */
+export async function plan(
+  container: ContainerInspection,
+  site: Site,
+  request: Request,
+  tools: Tools,
+): Promise<Prepared> {
+  const { engine } = tools
+  const oldImage = await imageOf(container, engine)
+  await refuse(container, oldImage, tools)
+  const found = await (request.release === null
+    ? resolveRollback(container, request.backTo, tools)
+    : resolveRelease(container, oldImage, request, tools))
+  const isSame = found.image.Id === container.Image
+  const composed = isSame ? null : await composeFor(container, found, request, tools)
+  const target = composed?.target ?? found
+  if (request.release === 'latest' && site.failed?.Image === target.image.Id) {
+    const where = `see \`docker logs ${nameOf(site.failed)}\``
+    throw new BatonError('refused', `${target.version ?? 'this image'} has failed here before (${where})`, {
+      hint: 'name its tag with --release to try it again',
+    })
+  }
+  const origin = originOf(container, oldImage, target, request)
+  origin.compose = composed?.variable ?? null
+  const source = { container, image: oldImage, inherited: await inheritedVolumes(container, engine) }
+  return { container, oldImage, target, origin, source, composed, snapshot: snapshotCommand(oldImage) }
+}
+
+export function planEvent(
+  { container, oldImage, target, origin, source, composed, snapshot }: Prepared,
+  request: Request,
+  { engine }: Tools,
+): DeployEvent {
+  const specification = specify(source, { reference: target.reference, labels: labelled(origin), engine })
+  const after = predict(container, specification, target.image, engine.kind)
+  const differences: Difference[] = compare({ before: container, after, oldImage, newImage: target.image })
+  const project = composeProjectOf(container)
+  return {
+    event: 'plan',
+    container: nameOf(container),
+    engine: `${engine.kind} ${engine.version}, API ${engine.apiVersion}${project === null ? '' : `, compose project ${project.name}`}`,
+    from: { reference: container.Config.Image, image: container.Image, digest: origin.digest, version: origin.from },
+    to: { reference: target.reference, image: target.image.Id, digest: target.digest, version: target.version },
+    plan: planLines(origin, { target, composed, snapshot }, request),
+    differences,
+  }
+}
+
+/** Makes the successor, beside the old container that still serves. */
+export async function prepare(
+  { container, oldImage, target, origin, source, composed, snapshot }: Prepared,
+  tools: Tools,
+): Promise<Job> {
+  const { engine, report } = tools
+  origin.healthy = (await check(container, null, engine)).well
+  if (snapshot !== null) {
+    await step(tools, 'snapshot', snapshot.join(' '))
+    origin.snapshot = await takeSnapshot(container, snapshot, engine)
+  }
+  const { successor: name } = namesFor(origin.name)
+  await step(tools, 'create', `${name} from ${target.reference}`)
+  const { tag } = target
+  if (tag !== null) await move.again(engine, () => engine.tag(target.image.Id, tag.repository, tag.tag))
+  const labels = { ...(await composed?.labels()), ...labelled(origin) }
+  const specification = specify(source, { reference: target.reference, labels, engine })
+  const successor = await move.createBeside(name, withoutRestart(specification, engine.kind), engine)
+  const job: Job = { origin, predecessor: container.Id, successor, image: target.image.Id }
+  try {
+    await step(tools, 'compare', 'the inspections of the two containers')
+    await provesSame(job, container, oldImage, target.image, tools)
+    await step(tools, 'keep', `${origin.repository}:${rollbackTag(origin.name)}`)
+    await move.again(engine, () => engine.tag(container.Image, origin.repository, rollbackTag(origin.name)))
+    if (origin.restart.Name === 'no' || origin.restart.Name === '') {
+      const message = 'its restart policy is `no`: an engine that is restarted leaves it stopped, before and after this'
+      await report({ event: 'note', message })
+    }
+    return job
+  } catch (error) {
+    await move.discard(job, engine)
+    throw error
+  }
+}
+
+/** Before the commit no engine may start it by itself. podman before 5 cannot set a policy later on. */
+function withoutRestart(specification: Specification, kind: 'docker' | 'podman'): Specification {
+  if (kind === 'podman') return specification
+  const { body } = specification
+  return { ...specification, body: { ...body, HostConfig: { ...body.HostConfig, RestartPolicy: { Name: 'no' } } } }
+}
+
+/** Throws BatonError verify_failed where the successor lacks something that a person set, or runs another image. */
+async function provesSame(
+  job: Job,
+  before: ContainerInspection,
+  oldImage: ImageInspection,
+  newImage: ImageInspection,
+  { engine, report }: Tools,
+) {
+  const after = await engine.container(job.successor)
+  if (after === null) throw new BatonError('verify_failed', 'the new container is gone')
+  if (after.Image !== job.image) {
+    const got = `got ${after.Image}: the tag was moved meanwhile`
+    throw new BatonError('verify_failed', `expected the new container to run ${job.image}, ${got}`)
+  }
+  const lost = unexplained(compare({ before, after: asItWas(after, job.origin), oldImage, newImage }))
+  if (lost.length === 0) return
+  for (const difference of lost) await report({ event: 'warning', message: formatDifference(difference) })
+  const paths = lost.map(({ path }) => path).join(', ')
+  throw new BatonError('verify_failed', `the new container would not equal the old one: ${paths}`, {
+    hint: 'nothing has changed; recreate it by hand, and report this',
+  })
+}
+
+async function refuse(
+  container: ContainerInspection,
+  image: ImageInspection,
+  { engine, report }: Tools,
+): Promise<void> {
+  await refuseScaled(container, engine)
+  const others = await otherContainers(container.Id, engine)
+  const changes = ownChanges(await engine.changes(container.Id), container)
+  refuseUnfit(container, image, others, changes)
+  await warnOfChanges(changes, report)
+}
+
+async function warnOfChanges(changes: readonly string[], report: Report): Promise<void> {
+  if (changes.length === 0) return
+  const shown = changes.slice(0, 5).join(', ')
+  const more = changes.length > 5 ? ` and ${changes.length - 5} more` : ''
+  const message = `not on a volume, and so not carried: ${shown}${more} (they stay in the old container)`
+  await report({ event: 'warning', message })
+}
+
+function originOf(container: ContainerInspection, image: ImageInspection, target: Pulled, request: Request): Origin {
+  const repository = parseReference(container.Config.Image)?.repository ?? target.repository ?? 'baton'
+  return {
+    format: 1,
+    name: nameOf(container),
+    kind: request.release === null ? 'rollback' : 'update',
+    release: request.release ?? 'rollback',
+    version: target.version,
+    predecessor: container.Id,
+    image: container.Image,
+    digest: digestIn(image.RepoDigests ?? [], repository),
+    reference: container.Config.Image,
+    repository,
+    from: versionOf(image),
+    restart: container.HostConfig.RestartPolicy ?? { Name: 'no' },
+    healthy: container.State.Health?.Status === 'healthy',
+    snapshot: null,
+    compose: null,
+    ofCompose: composeProjectOf(container) !== null,
+  }
+}
+
+function labelled(origin: Origin): Record<string, string> {
+  return { [ORIGIN_LABEL]: JSON.stringify(origin) }
+}
+
+function planLines(
+  origin: Origin,
+  { target, composed, snapshot }: Pick<Prepared, 'target' | 'composed' | 'snapshot'>,
+  request: Request,
+): string[] {
+  const names = namesFor(origin.name)
+  const says = origin.version === null ? '' : ` and says ${origin.version}`
+  const probation = request.probationMs > 0 ? `, then ${formatDuration(request.probationMs)} of probation` : ''
+  const kept = origin.ofCompose
+    ? `remove ${names.predecessor}, as compose does`
+    : `rename ${names.predecessor} ${names.previous}, and remove what had that name`
+  return [
+    snapshot === null
+      ? 'no copy of the database: the image names no command for it'
+      : `copy the database: ${snapshot.join(' ')}`,
+    `create ${names.successor} from ${target.reference}, and compare the two inspections`,
+    `tag the present image ${origin.repository}:${rollbackTag(origin.name)}, so that a prune leaves it`,
+    `in the container ${names.switcher}, which the engine starts again if it is cut: rename ${origin.name} ${names.predecessor} and ${names.successor} ${origin.name}; stop the old one, start the new one`,
+    `wait until it is healthy${says} (at most ${formatDuration(request.healthTimeoutMs)})${probation}; on any failure put the old one back`,
+    ...(composed === null ? [] : [composed.doing]),
+    kept,
+  ]
+}

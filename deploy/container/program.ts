@@ -1,0 +1,102 @@
+// This very program in an image, for the container that does the switch: the image of this container where it runs in one, else one
+// that is made of this program's own file, its libraries and its sources. Nothing is fetched, and no foreign image ever gets
+// the engine's socket.
+
+import { spawn } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { once } from 'node:events'
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, symlink } from 'node:fs/promises'
+import { isSea } from 'node:sea'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { BatonError } from '../../agent/words.ts'
+import { ownContainerId } from '../../agent/install.ts'
+import { run } from '../lib/shell.ts'
+import type { Engine } from './engine/engine.ts'
+import type { Program } from './request.ts'
+
+const REPOSITORY = 'baton-switch'
+const ROOT = join(import.meta.dirname, '../..')
+const NODE_FLAGS = ['--disable-warning=ExperimentalWarning']
+
+/** Throws BatonError unsupported_host where this program cannot run in a container of this engine. */
+export async function ownProgram(engine: Engine): Promise<Program> {
+  const id = await ownContainerId()
+  const self = id === null ? null : await engine.container(id)
+  if (self !== null) {
+    const mounted = self.Mounts.find(({ Destination }) => samePath(Destination, engine.socketPath))
+    const entrypoint = isSea()
+      ? [process.execPath, 'deploy']
+      : [process.execPath, ...NODE_FLAGS, ...process.argv.slice(1, 2)]
+    return { image: self.Image, entrypoint, socket: mounted?.Source ?? engine.socketPath }
+  }
+  if (process.platform !== 'linux' || engine.kind !== 'docker')
+    throw new BatonError(
+      'unsupported_host',
+      `a container for the switch needs Docker on Linux, this is ${engine.kind} on ${process.platform}`,
+    )
+  const files = await ownFiles()
+  const tag = await fingerprint(Object.values(files))
+  const reference = `${REPOSITORY}:${tag}`
+  if ((await engine.image(reference)) === null) await importFiles(files, tag, engine)
+  const entrypoint = isSea()
+    ? ['/baton/program', 'deploy']
+    : ['/baton/program', ...NODE_FLAGS, '/baton/deploy/deploy-container.ts']
+  return { image: reference, entrypoint, socket: engine.socketPath }
+}
+
+/** `/var/run` is a link to `/run`. */
+function samePath(left: string, right: string): boolean {
+  return left.replace(/^\/var\/run\//, '/run/') === right.replace(/^\/var\/run\//, '/run/')
+}
+
+/** Path in the image -> path here. */
+async function ownFiles(): Promise<Record<string, string>> {
+  const files: Record<string, string> = { 'baton/program': process.execPath }
+  const { stdout } = await run(['ldd', process.execPath])
+  for (const [, path = ''] of stdout.matchAll(/(\/\S+) \(0x/g)) files[path.slice(1)] = path
+  if (isSea()) return files
+  for (const name of ['agent', 'deploy', 'package.json']) files[`baton/${name}`] = join(ROOT, name)
+  const { dependencies } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8')) as {
+    dependencies: Record<string, string>
+  }
+  for (const name of Object.keys(dependencies)) {
+    const folder = join(ROOT, 'node_modules', name)
+    if (await stat(folder).catch(() => null)) files[`baton/node_modules/${name}`] = folder
+  }
+  return files
+}
+
+/** Changes when one of the files does. */
+async function fingerprint(paths: readonly string[]): Promise<string> {
+  const hash = createHash('sha256')
+  for (const path of paths.toSorted()) {
+    const found = await stat(path)
+    const inside = found.isDirectory() ? await readdir(path, { recursive: true }) : ['']
+    for (const name of inside.toSorted()) {
+      const { size, mtimeMs } = await stat(join(path, name))
+      hash.update(`${join(path, name)}\0${size}\0${mtimeMs}\n`)
+    }
+  }
+  return hash.digest('hex').slice(0, 16)
+}
+
+async function importFiles(files: Readonly<Record<string, string>>, tag: string, engine: Engine): Promise<void> {
+  const stage = await mkdtemp(join(tmpdir(), 'baton-switch-'))
+  try {
+    for (const [to, from] of Object.entries(files)) {
+      await mkdir(dirname(join(stage, to)), { recursive: true })
+      await symlink(from, join(stage, to))
+    }
+    const flags = ['--dereference', '--sort=name', '--owner=0', '--group=0', '--numeric-owner']
+    const tar = spawn('tar', ['-C', stage, ...flags, '-cf', '-', '.'], { stdio: ['ignore', 'pipe', 'ignore'] })
+    const ends = once(tar, 'close')
+    await engine.importImage(REPOSITORY, tag, tar.stdout)
+    const [code] = (await ends) as [number]
+    if (code === 0) return
+    await engine.untag(`${REPOSITORY}:${tag}`)
+    throw new BatonError('unexpected', `packing this program for the switcher: tar ended with ${code}`)
+  } finally {
+    await rm(stage, { recursive: true, force: true })
+  }
+}

@@ -1,0 +1,40 @@
+// A copy of the database before a new version opens it, made by the old version itself: its image says how (`baton.snapshot`).
+
+import { BatonError, reasonOf } from '../../agent/words.ts'
+import type { Engine } from './engine/engine.ts'
+import { type ContainerInspection, type ImageInspection, labelsOf } from './inspection.ts'
+import { IMAGE_LABELS } from './reference.ts'
+
+const SNAPSHOT_MS = 15 * 60_000
+
+/** The command, null where the image names none. Throws BatonError refused where it cannot be read. */
+export function snapshotCommand(image: ImageInspection): string[] | null {
+  const label = labelsOf(image)[IMAGE_LABELS.snapshot]
+  if (label === undefined || label === '') return null
+  try {
+    const command: unknown = JSON.parse(label)
+    if (Array.isArray(command) && command.length > 0 && command.every((word) => typeof word === 'string'))
+      return command
+  } catch {
+    // said below
+  }
+  throw new BatonError(
+    'refused',
+    `expected a JSON array of words in the image's label ${IMAGE_LABELS.snapshot}, got ${label.slice(0, 80)}`,
+  )
+}
+
+/** Path of the copy inside the container; null where there is no database yet. Throws BatonError swap_failed; nothing has changed then. */
+export async function takeSnapshot(
+  { Id }: ContainerInspection,
+  command: readonly string[],
+  engine: Engine,
+): Promise<string | null> {
+  try {
+    const { exitCode, output } = await engine.exec(Id, command, SNAPSHOT_MS)
+    if (exitCode === 0) return output.trim().split('\n').at(-1) || null
+    throw new Error(`\`${command.join(' ')}\` ended with ${exitCode}: ${output.trim().slice(0, 500)}`)
+  } catch (cause) {
+    throw new BatonError('swap_failed', `copying the database before the switch: ${reasonOf(cause)}`, { cause })
+  }
+}

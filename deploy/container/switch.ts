@@ -1,0 +1,152 @@
+// The part of a deployment in which the old container is touched, from a successor that is ready to one of the two that has
+// proved itself. Whoever does it may be killed anywhere: names and one label say where it stands, and `finish` goes on from
+// there. Must hold: every way out that is not success puts the old container back.
+
+import { asBatonError, BatonError, reasonOf } from '../../agent/words.ts'
+import { formatDuration } from '../lib/progress.ts'
+import { type Engine, isUnreachable } from './engine/engine.ts'
+import { becomesHealthy, standsAgain, standsProbation } from './health.ts'
+import { nameOf } from './inspection.ts'
+import { type Job, type Origin, parseOrigin, unfinishedAt } from './job.ts'
+import * as move from './moves.ts'
+import { type OutageWatch, watchOutage } from './outage.ts'
+import { namesFor, rollbackTag } from './reference.ts'
+import { type Ended, ended } from './report.ts'
+import { type Limits, step, type Tools } from './request.ts'
+import { survey } from './survey.ts'
+
+/** what is shown of the log of a successor that failed */
+const LOG_LINES = 20
+
+export type Switching = Pick<Tools, 'engine' | 'report' | 'stop'>
+
+export async function switchOver(job: Job, limits: Limits, tools: Switching): Promise<Ended> {
+  const { engine, report } = tools
+  const { origin } = job
+  const to = origin.version ?? origin.release
+  const outage = await watchOutage(await engine.container(job.predecessor), engine)
+  const again = async (): Promise<void> => {
+    await move.switchTo(job, engine)
+    await outage.follow(job.successor)
+  }
+  try {
+    await step(
+      tools,
+      'switch',
+      `the old container is ${namesFor(origin.name).predecessor} until the new one has proved itself`,
+    )
+    await again()
+    await step(tools, 'health', `at most ${formatDuration(limits.healthTimeoutMs)}`)
+    const asked = { answers: outage.answers, again }
+    await becomesHealthy(job, limits, tools, asked)
+    if (limits.probationMs > 0) {
+      await step(tools, 'probation', formatDuration(limits.probationMs))
+      await standsProbation(job, limits, tools, asked)
+    }
+  } catch (cause) {
+    const error = asBatonError(cause, 'restart_failed', `switching to ${to}`)
+    return isAway(cause) ? await gaveUp(job, cause, outage) : await goBack(job, error, limits, { tools, outage })
+  }
+  const kept = origin.ofCompose
+    ? 'compose keeps no old container, its image has a tag'
+    : `the old container is kept as ${namesFor(origin.name).previous}`
+  await report({ event: 'step', step: 'commit', detail: kept })
+  try {
+    await move.commit(job, engine)
+  } catch (cause) {
+    // the new one serves and has proved itself; what is left is its restart policy and a name
+    await report({ event: 'warning', message: `committing: ${reasonOf(cause)}; run it again to finish` })
+  }
+  return ended(origin.kind === 'rollback' ? 'rolled_back' : 'updated', {
+    ...facts(job),
+    to,
+    healthy: true,
+    ...(await outage.end()),
+  })
+}
+
+/** Puts the old container back. The successor is kept, stopped, for its logs. */
+export async function revert(job: Job, cause: BatonError, limits: Limits, tools: Switching): Promise<Ended> {
+  const outage = await watchOutage(await tools.engine.container(job.origin.name), tools.engine)
+  return await goBack(job, cause, limits, { tools, outage })
+}
+
+async function goBack(
+  job: Job,
+  cause: BatonError,
+  limits: Limits,
+  { tools, outage }: { tools: Switching; outage: OutageWatch },
+): Promise<Ended> {
+  const { engine, report } = tools
+  const { origin } = job
+  try {
+    await report({ event: 'step', step: 'revert', detail: cause.message })
+    for (const line of await engine.logs(job.successor, LOG_LINES)) await report({ event: 'log', line })
+    await move.standAside(job, engine)
+    const predecessor = await move.putBack(job, engine)
+    await outage.follow(predecessor)
+    const healthy = await standsAgain(predecessor, origin, limits, outage.answers, engine)
+    await retag(predecessor, origin, engine)
+    await move.keepFailed(job, engine)
+    const { image } = origin
+    return ended('reverted', { ...facts(job), image, healthy, error: cause, ...(await outage.end()) })
+  } catch (second) {
+    if (isAway(second)) return await gaveUp(job, second, outage)
+    const message = `${cause.message}; putting the old container back failed too: ${reasonOf(second)}`
+    const hint = `run this again, or by hand: \`docker stop ${origin.name}\`, \`docker start ${job.predecessor.slice(0, 12)}\``
+    const error = new BatonError('undo_failed', message, { cause: second, hint })
+    return ended('failed', { ...facts(job), error, ...(await outage.end()) })
+  }
+}
+
+/** Goes on where somebody was killed, for the successor that he made; also where nothing was left to do. */
+export async function finish(
+  name: string,
+  { successor, undo }: { successor: string; undo: boolean },
+  limits: Limits,
+  tools: Switching,
+): Promise<Ended> {
+  const { engine } = tools
+  const unfinished = unfinishedAt(await survey(name, engine))
+  if (unfinished === null || unfinished.job.successor !== successor) return await asItEnded(name, successor, engine)
+  const { at, job } = unfinished
+  if (!undo && at !== 'reverting') return await switchOver(job, limits, tools)
+  return await revert(job, new BatonError('interrupted', 'it was asked to go back'), limits, tools)
+}
+
+async function asItEnded(name: string, successor: string, engine: Engine): Promise<Ended> {
+  const container = await engine.container(successor)
+  const origin = container === null ? null : parseOrigin(container)
+  if (container !== null && origin !== null && nameOf(container) === name) {
+    const job = { origin, predecessor: origin.predecessor, successor, image: container.Image }
+    await move.commit(job, engine)
+    const outcome = origin.kind === 'rollback' ? 'rolled_back' : 'updated'
+    return ended(outcome, { ...facts(job), to: origin.version ?? origin.release, healthy: true })
+  }
+  const error = new BatonError('interrupted', 'the new container is not there any more, the old one was put back')
+  return ended('reverted', { from: origin?.from ?? null, to: origin?.version ?? origin?.release ?? null, error })
+}
+
+/** The tag that keeps an image names again what it named before this job, where that is known. */
+async function retag(predecessor: string, origin: Origin, engine: Engine): Promise<void> {
+  const container = await engine.container(predecessor)
+  const earlier = container === null ? null : parseOrigin(container)
+  if (earlier === null || (await engine.image(earlier.image)) === null) return
+  await move.again(engine, () => engine.tag(earlier.image, earlier.repository, rollbackTag(origin.name)))
+}
+
+function facts({ origin, image }: Job): Partial<Ended> {
+  return { from: origin.from, to: origin.version ?? origin.release, image, snapshot: origin.snapshot }
+}
+
+/** Whether the engine itself does not answer, so that nothing can be put back either. */
+function isAway(error: unknown): boolean {
+  return isUnreachable(error) || (error instanceof BatonError && error.code === 'service_down')
+}
+
+async function gaveUp(job: Job, cause: unknown, outage: OutageWatch): Promise<Ended> {
+  const message = `the engine went away while \`${job.origin.name}\` was being replaced: ${reasonOf(cause)}`
+  const hint = 'run the same command again when the engine is back: it finishes the work, or undoes it with --rollback'
+  const error = new BatonError('service_down', message, { cause, hint })
+  return ended('failed', { ...facts(job), error, ...(await outage.end()) })
+}

@@ -1,0 +1,161 @@
+// The switch itself is done by a small container with a restart policy, made of this very program: whoever is killed, and
+// whenever the power fails, the engine starts it again, and it finishes the switch or undoes it. The command only watches.
+// Must hold: it is told what to do by its arguments and by the names and the label of the two containers, and by nothing else;
+// there is at most one per service, since a name can be given once.
+
+import { setTimeout as sleep } from 'node:timers/promises'
+import { BatonError } from '../../agent/words.ts'
+import { type Engine, isUnreachable } from './engine/engine.ts'
+import type { ContainerInspection, CreateBody } from './inspection.ts'
+import type { Job } from './job.ts'
+import { again } from './moves.ts'
+import { namesFor } from './reference.ts'
+import { type DeployEvent, type EndEvent, type Ended, endedOf } from './report.ts'
+import { type Limits, type Program, refuseStopped, type Tools } from './request.ts'
+import { dirname } from 'node:path'
+
+/** How often it may be started again without a word before it is given up. */
+const SILENT_STARTS_MAX = 5
+const SOCKET = '/run/baton-engine.sock'
+
+/** Makes the switcher and does not start it; null where this program cannot be put into a container. */
+export async function makeSwitcher(
+  job: Job,
+  { undo, limits }: { undo: boolean; limits: Limits },
+  tools: Pick<Tools, 'engine' | 'report'>,
+  program: Program,
+): Promise<string> {
+  const { engine } = tools
+  const { origin } = job
+  const name = namesFor(origin.name).switcher
+  const old = await engine.container(name)
+  if (old !== null) await engine.remove(old.Id, true)
+  const network = await networkOf(job, engine)
+  const { healthTimeoutMs, probationMs } = limits
+  const flags = {
+    container: origin.name,
+    successor: job.successor,
+    'health-timeout': healthTimeoutMs / 1000,
+    probation: probationMs / 1000,
+  }
+  const args = Object.entries(flags).map(([flag, value]) => `--${flag}=${value}`)
+  const body = bodyOf(job, program, network, [undo ? '--undo' : '--finish', '--json', ...args])
+  return await again(engine, () => engine.create(name, body))
+}
+
+/** Throws BatonError locked where one is at work. */
+export function refuseBusy(switcher: ContainerInspection | null, name: string): void {
+  if (switcher === null || !(switcher.State.Running || switcher.State.Status === 'restarting')) return
+  throw new BatonError('locked', `another deployment of \`${name}\` is under way since ${switcher.State.StartedAt}`, {
+    hint: `watch it with \`docker logs -f ${namesFor(name).switcher}\``,
+  })
+}
+
+/** Starts it and passes on what it says, to its last line. A stop is passed on to it: it goes back. */
+export async function followSwitcher(id: string, name: string, tools: Tools): Promise<Ended> {
+  const { engine, report, stop } = tools
+  refuseStopped(stop)
+  await again(engine, () => engine.start(id))
+  const undo = (): void => {
+    void engine.signal(id, 'SIGINT').catch(() => {}) // it has ended, or the engine is away: its last line says
+    void report({ event: 'note', message: `stopped by ${String(stop.reason)}: going back to the old container` })
+  }
+  stop.addEventListener('abort', undo, { once: true })
+  if (stop.aborted) undo()
+  try {
+    const end = await lastLine(id, name, tools)
+    const isDone = end.code !== 'undo_failed' && end.code !== 'service_down' // then it goes on trying
+    if (isDone) await engine.remove(id, true).catch(() => {})
+    const message = end.code === 'interrupted' && stop.aborted ? `stopped by ${String(stop.reason)}` : end.message
+    return endedOf({ ...end, message })
+  } finally {
+    stop.removeEventListener('abort', undo)
+  }
+}
+
+async function lastLine(id: string, name: string, { engine, report }: Tools): Promise<EndEvent> {
+  const said: string[] = []
+  for (let [seen, silent] = [0, 0]; ; silent++) {
+    let line = 0
+    try {
+      for await (const text of engine.follow(id)) {
+        if (line++ < seen) continue
+        ;[seen, silent] = [line, 0]
+        said.push(text)
+        const event = parse(text)
+        if (event === null) continue
+        if (event.event === 'result' || event.event === 'error') return event
+        await report(event)
+      }
+    } catch (error) {
+      if (!isUnreachable(error)) throw error
+      await engine.awake()
+    }
+    const now = await engine.container(id)
+    const isOver = now === null || (!now.State.Running && now.State.Status === 'exited' && !isKeptUp(now))
+    if (isOver || silent === SILENT_STARTS_MAX) {
+      const last = said.slice(-3).join(' · ').slice(0, 500)
+      throw new BatonError(
+        'service_down',
+        `the switcher \`${namesFor(name).switcher}\` ended without a result: ${last}`,
+        {
+          hint: `look at \`docker logs ${namesFor(name).switcher}\`, then run the same command again`,
+        },
+      )
+    }
+    await sleep(200)
+  }
+}
+
+/** Called by the switcher itself when its work is done: an engine that restarts must not start it again. */
+export async function retire(name: string, engine: Engine): Promise<void> {
+  const switcher = await engine.container(namesFor(name).switcher)
+  if (switcher !== null) await again(engine, () => engine.setRestartPolicy(switcher.Id, { Name: 'no' }))
+}
+
+function isKeptUp({ HostConfig }: ContainerInspection): boolean {
+  return HostConfig.RestartPolicy?.Name === 'always'
+}
+
+/** The network of the service, so that it can be asked whether it answers; none where there is none to join. */
+async function networkOf({ predecessor, origin }: Job, engine: Engine): Promise<string> {
+  const container = (await engine.container(predecessor)) ?? (await engine.container(origin.name))
+  const mode = container?.HostConfig.NetworkMode ?? 'none'
+  if (/^(host|none|container:.*)$/.test(mode)) return mode
+  return Object.keys(container?.NetworkSettings.Networks ?? {})[0] ?? 'none'
+}
+
+function bodyOf({ origin }: Job, program: Program, network: string, args: string[]): CreateBody {
+  const folder = origin.compose === null ? null : dirname(origin.compose.environmentFile)
+  return {
+    Image: program.image,
+    Entrypoint: program.entrypoint,
+    Cmd: args,
+    User: '0:0',
+    Tty: true, // plain lines in its log
+    Env: [`DOCKER_HOST=unix://${SOCKET}`, 'HOME=/', 'NO_COLOR=1'],
+    Labels: { 'baton.switch-of': origin.name },
+    Healthcheck: { Test: ['NONE'] },
+    StopSignal: 'SIGTERM',
+    HostConfig: {
+      NetworkMode: network,
+      Binds: [`${program.socket}:${SOCKET}`, ...(folder === null ? [] : [`${folder}:${folder}`])],
+      RestartPolicy: { Name: 'always' },
+      LogConfig: { Type: 'json-file', Config: { 'max-size': '4m', 'max-file': '1' } },
+      ReadonlyRootfs: true,
+      CapDrop: ['ALL'],
+      // the socket's folder, and a .env that is somebody's own
+      CapAdd: folder === null ? ['DAC_OVERRIDE'] : ['DAC_OVERRIDE', 'CHOWN', 'FOWNER'],
+      SecurityOpt: ['no-new-privileges', 'label=disable'],
+      UsernsMode: 'host',
+    },
+  }
+}
+
+function parse(text: string): DeployEvent | null {
+  try {
+    return JSON.parse(text) as DeployEvent
+  } catch {
+    return null // not of ours, such as a warning of the runtime
+  }
+}

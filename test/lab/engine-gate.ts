@@ -1,0 +1,72 @@
+// Stands between a deployment and the engine, on a socket of its own: holds whoever does the switch before a chosen change of the
+// engine, so that the power can fail right there. What is held is never sent on: its sender must be gone before `close`.
+
+import { createServer, type IncomingMessage, request as httpRequest, type ServerResponse } from 'node:http'
+import { rm } from 'node:fs/promises'
+import type { Socket } from 'node:net'
+
+export interface EngineGate {
+  socketPath: string
+  /** the changes of the switch that came this far, as `rename`, `stop`, … */
+  readonly changes: readonly string[]
+  /** resolves when the change is there and held */
+  held: Promise<void>
+  /** From now on nothing is held. */
+  open(): void
+  close(): Promise<void>
+}
+
+/** Changes are counted from the start of the container that does the switch; `holdAt` from 1, 0 holds none. */
+export async function engineGate(engineSocket: string, socketPath: string, holdAt: number): Promise<EngineGate> {
+  const changes: string[] = []
+  const { promise: held, resolve } = Promise.withResolvers<void>()
+  let isSwitching = false
+  let isOpen = false
+  const sockets = new Set<Socket>()
+  const isChange = ({ method = '', url = '' }: IncomingMessage): boolean =>
+    method === 'DELETE' ||
+    (method === 'POST' && /\/(start|stop|rename|update|tag|create)(\?|$)/.test(url) && !/\/exec\//.test(url))
+
+  const pass = (request: IncomingMessage, response: ServerResponse): void => {
+    const { method, url, headers } = request
+    const onward = httpRequest({ socketPath: engineSocket, method, path: url, headers, agent: false }, (answer) => {
+      response.writeHead(answer.statusCode ?? 502, answer.headers)
+      answer.on('error', () => response.destroy())
+      answer.on('close', () => answer.complete || response.destroy())
+      answer.pipe(response)
+      response.flushHeaders()
+    })
+    onward.on('error', () => response.destroy())
+    response.on('close', () => onward.destroy())
+    request.pipe(onward)
+  }
+  let starts = 0
+  const server = createServer((request, response) => {
+    const { url = '' } = request
+    if (isChange(request)) {
+      // the deployment itself starts one container: the one that does the switch
+      if (!isSwitching && /\/start$/.test(url) && ++starts === 1) isSwitching = true
+      else if (isSwitching && !isOpen) {
+        changes.push(/\/(\w+)(?:\?.*)?$/.exec(url)?.[1] ?? '')
+        if (changes.length === holdAt) return resolve() // never answered
+      }
+    }
+    pass(request, response)
+  })
+  server.on('connection', (socket) => {
+    sockets.add(socket)
+    socket.on('close', () => sockets.delete(socket))
+  })
+  await new Promise<void>((done) => server.listen(socketPath, done))
+  return {
+    socketPath,
+    changes,
+    held,
+    open: () => void (isOpen = true),
+    async close() {
+      for (const socket of sockets) socket.destroy()
+      await new Promise((done) => server.close(done))
+      await rm(socketPath, { force: true })
+    },
+  }
+}
