@@ -9,6 +9,14 @@ export async function ownContainerId(): Promise<string | null> {
   return containerIdIn(mounts, hostname())
 }
 
+/** The whole command that updates this container, to be run on its host. `id` null: where it cannot be told. Pure. */
+export function updateCommand(id: string | null, environment: Readonly<Record<string, string | undefined>>): string {
+  const image = environment['BATON_DEPLOY_IMAGE'] ?? ''
+  const socket = '/var/run/docker.sock'
+  const program = image === '' ? 'deploy-container.sh' : `docker run --rm -v ${socket}:${socket} ${image} deploy`
+  return `${program}${id === null ? '' : ` --container ${id.slice(0, 12)}`} --release latest`
+}
+
 /** The engine mounts a container's own `hostname` and `resolv.conf` from a folder that has its id for a name. Pure. */
 export function containerIdIn(mountinfo: string, host: string): string | null {
   const mounted = /\/(?:containers|overlay-containers)\/([0-9a-f]{64})\/\S*(?:hostname|resolv\.conf) \/etc\//.exec(

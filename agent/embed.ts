@@ -63,7 +63,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   const life = makeLife(settings, serving)
   const updater =
     install === null || !management.managed
-      ? unmanagedUpdater(management as Extract<typeof management, { managed: false }>)
+      ? unmanagedUpdater(management as Extract<typeof management, { managed: false }>, tag)
       : makeUpdater({ install, settings, instance, serving, life })
   const routes = makeRoutes(basePath, makeGuard(settings), updater, log)
   const panel = makePanel({ basePath })

@@ -26,6 +26,7 @@ export {
 export { rescue } from './rescue.ts'
 export { UPDATE_BOUNDS } from './settings.ts'
 export { noBackup } from './steps/swap.ts'
+export { snapshot } from './steps/snapshot.ts'
 export { sha256OfFile } from './steps/verify.ts'
 export { installedTag } from './version.ts'
 export { type Assets, PAGE, readAssets, webAssets } from './web/assets.ts'

@@ -2,6 +2,7 @@
 // the user's own for a service of one user. Everything else is told which route to take instead (501).
 
 import { access } from 'node:fs/promises'
+import { ownContainerId, updateCommand } from './container.ts'
 import { reasonOf } from './errors.ts'
 import { names, receiptFor, type Receipt } from './receipt.ts'
 
@@ -9,12 +10,11 @@ export type Unmanaged = 'windows' | 'container' | 'source' | 'no_receipt' | 'for
 
 export type Management =
   | { managed: true; receipt: Receipt; executable: string }
-  | { managed: false; why: Unmanaged; reason: string; route: string }
+  | { managed: false; why: Unmanaged; reason: string; route: string; command: string | null }
 
 const ROUTES: Record<Unmanaged, string> = {
   windows: 'download the new release asset, replace the executable, restart the process (docs/guides/manual-binary.md)',
-  container:
-    'pull the new image, then recreate the container: `deploy-container.sh --release latest` (docs/guides/container.md)',
+  container: 'pull the new image, then recreate the container, from its host (docs/guides/container.md)',
   source: 'pull the source, rebuild and restart: `deploy-source.sh --ref <tag>` (docs/guides/from-source.md)',
   no_receipt:
     'download the new release asset, replace the executable, restart the process, or run `install.sh` for a managed install (docs/guides/manual-binary.md)',
@@ -29,7 +29,10 @@ export async function decideManagement(
   environment: Readonly<Record<string, string | undefined>>,
   platform: NodeJS.Platform = process.platform,
 ): Promise<Management> {
-  const refuse = (why: Unmanaged, reason: string): Management => ({ managed: false, why, reason, route: ROUTES[why] })
+  const refuse = async (why: Unmanaged, reason: string): Promise<Management> => {
+    const command = why === 'container' ? updateCommand(await ownContainerId(), environment) : null
+    return { managed: false, why, reason, route: ROUTES[why], command }
+  }
   if (platform === 'win32') return refuse('windows', 'on Windows a running executable cannot be replaced')
   // The image says so itself; a host that happens to be a container may still be a managed install, by its receipt.
   if (environment['BATON_CONTAINER'] === '1')

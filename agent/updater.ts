@@ -35,10 +35,11 @@ export interface Updater {
 }
 
 /** For what is not a managed install: every method throws not_managed, with the route to take. */
-export function unmanagedUpdater(management: Extract<Management, { managed: false }>): Updater {
-  const { why, reason, route } = management
+export function unmanagedUpdater(management: Extract<Management, { managed: false }>, running: string): Updater {
+  const { why, reason, route, command } = management
   const refuse = (): never => {
-    throw new BatonError('not_managed', reason, { hint: route, members: { reason: why, route } })
+    const hint = command === null ? route : `${route}: \`${command}\``
+    throw new BatonError('not_managed', reason, { hint, members: { reason: why, route, command, running } })
   }
   const refuseLater = () => Promise.resolve().then(refuse)
   return {

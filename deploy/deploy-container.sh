@@ -1,5 +1,6 @@
 #!/bin/sh
-# Deploys a release of a container: deploy/deploy-container.ts, with this repository's own Node where it has one.
+# Deploys a release of a container: deploy/deploy-container.ts.
 set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
-PATH="$here/../node_modules/.bin:$PATH" exec node --disable-warning=ExperimentalWarning "$here/deploy-container.ts" "$@"
+. "$here/lib/node.sh"
+run_here deploy-container.ts "$@"

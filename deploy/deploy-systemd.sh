@@ -1,5 +1,6 @@
 #!/bin/sh
-# Deploys a release to this host without asking: deploy/deploy-systemd.ts, with this repository's own Node where it has one.
+# Deploys a release to this host without asking: deploy/deploy-systemd.ts.
 set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
-PATH="$here/../node_modules/.bin:$PATH" exec node --disable-warning=ExperimentalWarning "$here/deploy-systemd.ts" "$@"
+. "$here/lib/node.sh"
+run_here deploy-systemd.ts "$@"

@@ -1,5 +1,6 @@
 // Builds and pushes the container image of a release: `npm run image -- --tag v1.2.0 --repository registry.example/beacon --push`.
-// dist/<tag> -> verified and unpacked context -> build -> run it once -> tags vX.Y.Z and latest -> push.
+// dist/<tag> -> verified and unpacked context -> build -> run it once -> tags vX.Y.Z and latest -> push; and beside it the image
+// that updates containers of the service, vX.Y.Z-deploy and deploy.
 // Must hold: what is in the image is what the release's checksums say; `latest` never goes back to an older release.
 
 import { createHash } from 'node:crypto'
@@ -7,11 +8,11 @@ import { createReadStream, createWriteStream } from 'node:fs'
 import { chmod, copyFile, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { pipeline } from 'node:stream/promises'
-import { parseArgs } from 'node:util'
 import { createGunzip, createZstdDecompress } from 'node:zlib'
 import {
   asBatonError,
   BatonError,
+  EXIT,
   compareTags,
   isTag,
   MEANINGS,
@@ -20,6 +21,7 @@ import {
 } from '../agent/words.ts'
 import { variableName } from '../agent/service/config.ts'
 import { PROJECT } from './build/place.ts'
+import { asksForHelp, type Command, parseFlags, usageOf } from './lib/flags.ts'
 import { createProgress, type Progress } from './lib/progress.ts'
 import { temporaryDirectory } from './build/temporary.ts'
 import { findProgram, run } from './lib/shell.ts'
@@ -53,31 +55,32 @@ export async function buildImage(options: ImageOptions): Promise<string[]> {
   await using context = await temporaryDirectory(options.dist)
   await fillContext(folder, manifest, options.arch, context.path)
 
-  progress.stage('build', `${repository}:${tag}`)
   const environment = options.environment ?? {}
-  const command = buildCommand(docker, { ...options, service: manifest.service }, context.path)
-  await run(command, { env: environment })
-
-  progress.stage('check', 'running it once')
-  const said = await run(
-    [docker, 'run', '--rm', '--network', 'none', '--read-only', `${repository}:${tag}`, '--version'],
-    { env: environment },
-  )
-  const expected = `${manifest.service} ${tag}`
-  if (said.stdout.trim() !== expected)
-    throw new BatonError('verify_failed', `expected the image to say \`${expected}\`, got \`${said.stdout.trim()}\``)
-
-  const tags = [tag, ...((await isNewest(tag, options.dist)) ? ['latest'] : [])]
-  for (const name of tags.slice(1))
-    await run([docker, 'tag', `${repository}:${tag}`, `${repository}:${name}`], { env: environment })
-  if (options.push) {
-    for (const name of tags) {
-      progress.stage('push', `${repository}:${name}`)
-      await run([docker, 'push', `${repository}:${name}`], { env: environment })
-    }
+  const isLatest = await isNewest(tag, options.dist)
+  const images = [
+    { target: 'deploy', tags: [`${tag}-deploy`, ...(isLatest ? ['deploy'] : [])] },
+    { target: 'service', tags: [tag, ...(isLatest ? ['latest'] : [])] }, // last: who sees the release finds its tool
+  ]
+  for (const { target, tags } of images) {
+    const reference = `${repository}:${tags[0]}`
+    progress.stage('build', reference)
+    await run(buildCommand(docker, { ...options, manifest, target, reference }, context.path), { env: environment })
+    progress.stage('check', 'running it once')
+    const once = [docker, 'run', '--rm', '--network', 'none', '--read-only', reference, '--version']
+    const said = (await run(once, { env: environment })).stdout.trim()
+    const expected = `${manifest.service} ${tag}`
+    if (said !== expected)
+      throw new BatonError('verify_failed', `expected the image to say \`${expected}\`, got \`${said}\``)
+    for (const name of tags.slice(1))
+      await run([docker, 'tag', reference, `${repository}:${name}`], { env: environment })
   }
-  progress.end('done', tags.map((name) => `${repository}:${name}`).join(', '))
-  return tags
+  const names = images.flatMap(({ tags }) => tags)
+  for (const name of options.push ? names : []) {
+    progress.stage('push', `${repository}:${name}`)
+    await run([docker, 'push', `${repository}:${name}`], { env: environment })
+  }
+  progress.end('done', names.map((name) => `${repository}:${name}`).join(', '))
+  return names
 }
 
 /** Without a name and a password; '' where it is not a web address. */
@@ -87,18 +90,32 @@ export function publicUrl(text: string): string {
   return origin + pathname
 }
 
+interface Built extends ImageOptions {
+  manifest: Pick<ReleaseManifest, 'service' | 'healthPath' | 'port'>
+  target: string
+  reference: string
+}
+
 /** Pure. */
-export function buildCommand(docker: string, options: ImageOptions & { service: string }, context: string): string[] {
+export function buildCommand(docker: string, options: Built, context: string): string[] {
+  const { manifest, target, reference } = options
   const values = {
-    SERVICE: options.service,
-    CONFIG_VARIABLE: variableName(options.service),
+    SERVICE: manifest.service,
+    CONFIG_VARIABLE: variableName(manifest.service),
     TAG: options.tag,
+    PORT: portOf(manifest),
+    HEALTH_PATH: manifest.healthPath ?? '/healthz',
+    DEPLOY_IMAGE: `${options.repository}:deploy`,
     REVISION: options.revision,
     SOURCE: options.source,
     ...(options.base === null ? {} : { BASE: options.base }),
   }
   const args = Object.entries(values).flatMap(([key, value]) => ['--build-arg', `${key}=${value}`])
-  return [docker, 'build', '--quiet', ...args, '--tag', `${options.repository}:${options.tag}`, context]
+  return [docker, 'build', '--quiet', ...args, '--target', target, '--tag', reference, context]
+}
+
+function portOf({ port }: Pick<ReleaseManifest, 'port'>): number {
+  return port ?? 8080
 }
 
 async function fillContext(folder: string, manifest: ReleaseManifest, arch: string, context: string): Promise<void> {
@@ -122,7 +139,7 @@ async function fillContext(folder: string, manifest: ReleaseManifest, arch: stri
   await mkdir(join(context, 'state'))
   await writeFile(
     join(context, 'etc', 'config.json'),
-    `${JSON.stringify({ listen: { host: '0.0.0.0', port: 8080 } }, null, 2)}\n`,
+    `${JSON.stringify({ listen: { host: '0.0.0.0', port: portOf(manifest) } }, null, 2)}\n`,
   )
   await copyFile(join(PROJECT, 'container', 'Dockerfile'), join(context, 'Dockerfile'))
 }
@@ -161,35 +178,31 @@ async function findDocker(): Promise<string> {
 
 // ---- the command line
 
-const USAGE = `usage: npm run image -- --tag vX.Y.Z --repository REGISTRY/NAME [options]
-
-  --tag TAG            release to make an image of; \`npm run build\` makes the release
-  --repository NAME    without a tag, such as registry.example/beacon
-  --push               push vX.Y.Z, and latest where no release in dist is newer
-  --dist DIR           where release folders are (dist)
-  --base IMAGE         base image, with glibc and libstdc++
-  --arch ARCH          x64 or arm64 (this machine's)
-`
+const COMMAND = {
+  name: 'npm run image --',
+  description: 'makes the images of a release: the service, and beside it `deploy`, which updates its containers',
+  args: {
+    tag: { type: 'string', valueHint: 'vX.Y.Z', required: true, description: 'the release; `npm run build` makes it' },
+    repository: { type: 'string', valueHint: 'name', required: true, description: 'such as registry.example/beacon' },
+    push: {
+      type: 'boolean',
+      default: false,
+      description: 'also `latest` and `deploy`, unless dist has a newer release',
+    },
+    dist: { type: 'string', valueHint: 'dir', default: 'dist', description: 'where release folders are' },
+    base: { type: 'string', valueHint: 'image', description: 'base image, with glibc and libstdc++' },
+    arch: { type: 'string', valueHint: 'x64|arm64', default: process.arch, description: 'of the executable' },
+  },
+} as const satisfies Command
 
 async function main(argv: string[]): Promise<number> {
   const progress = createProgress()
   try {
-    const { values } = parseArgs({
-      args: argv,
-      options: {
-        tag: { type: 'string' },
-        repository: { type: 'string' },
-        push: { type: 'boolean', default: false },
-        dist: { type: 'string', default: 'dist' },
-        base: { type: 'string' },
-        arch: { type: 'string', default: process.arch },
-        help: { type: 'boolean', short: 'h', default: false },
-      },
-    })
-    if (values.help || !values.tag || !values.repository) {
-      process.stderr.write(USAGE)
-      return values.help ? 0 : 2
+    if (asksForHelp(argv)) {
+      process.stdout.write(await usageOf(COMMAND))
+      return EXIT.done
     }
+    const values = parseFlags(argv, COMMAND)
     const git = async (...args: string[]) =>
       (await run(['git', ...args], { cwd: PROJECT, allowFailure: true })).stdout.trim()
     await buildImage({
@@ -203,7 +216,7 @@ async function main(argv: string[]): Promise<number> {
       source: publicUrl(await git('config', '--get', 'remote.origin.url')),
       progress,
     })
-    return 0
+    return EXIT.done
   } catch (cause) {
     const error = asBatonError(cause, 'unexpected', 'making the image')
     progress.end('failed')

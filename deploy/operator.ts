@@ -10,9 +10,17 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
     const { healthcheck } = await import('../agent/service/healthcheck.ts')
     return await healthcheck(BUILD, rest, process.env)
   }
+  if (first === 'backup' && rest[0] === '--snapshot') {
+    const { snapshotHere } = await import('./container/snapshot-here.ts')
+    return await snapshotHere(process.env)
+  }
   if (first === 'backup') {
     const { backup } = await import('../agent/service/backup.ts')
     return await backup(BUILD, rest, process.env)
+  }
+  if (first === 'deploy') {
+    const { main } = await import('./container/command.ts')
+    return await main(rest)
   }
   const { runCommand } = await import('./host/tree.ts')
   return await runCommand(argv, BUILD)

@@ -44,7 +44,7 @@ export async function composeFor(
   const project = composeProjectOf(container)
   if (project === null) return null
   const compose = await findCompose(project, tools.engine)
-  const setting = await findSetting(project, compose)
+  const [setting, hash] = await Promise.all([findSetting(project, compose), hashOf(project, compose, {})])
   const { repository } = setting
   const tag =
     request.release === null && setting.kind === 'variable'
@@ -70,7 +70,7 @@ export async function composeFor(
       : null
   const own = labelsOf(container)
   const [hashLabel, imageLabel] = COMPOSE_LABELS
-  const isAsInFile = (await hashOf(project, compose, {})) === own[hashLabel]
+  const isAsInFile = hash === own[hashLabel]
   if (!isAsInFile) {
     const message = `the compose project was changed since \`${nameOf(container)}\` was made: only the image is changed now, the next \`up\` does the rest`
     await tools.report({ event: 'warning', message })

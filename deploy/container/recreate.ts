@@ -16,13 +16,13 @@ import { revert, switchOver } from './switch.ts'
 import { versionOf } from './target.ts'
 
 /** One deployment of the container `name`, top to bottom. Throws only where nothing has changed. */
-export async function recreate(name: string, request: Request, tools: Tools): Promise<Ended> {
+export async function recreate(name: string, request: Request, tools: Tools, isSettled = false): Promise<Ended> {
   const site = await survey(name, tools.engine)
   refuseBusy(site.switcher, name)
   const unfinished = unfinishedAt(site)
-  if (unfinished !== null) {
+  if (unfinished !== null && !isSettled) {
     const end = await settle(unfinished, request, tools)
-    return end ?? (await recreate(name, request, tools)) // undone: from the beginning
+    return end ?? (await recreate(name, request, tools, true)) // undone: from the beginning
   }
   const stray = site.successor ?? site.predecessor ?? site.reverting
   if (stray !== null) {

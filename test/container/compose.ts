@@ -18,7 +18,7 @@ import {
 import { deployIn, healthy, probeImage, publishGood } from './probe.ts'
 
 const skip = labReason()
-const test = suite('container of compose', { timeoutMs: 90_000, skip })
+const test = suite('container of compose', { timeoutMs: 180_000, skip })
 const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
 const engine = lab?.engine as LabEngine
 const registry = lab?.registry as Registry
@@ -34,7 +34,7 @@ test.before(async () => {
 })
 
 test('sets the variable in .env, keeps the data, and goes back with --rollback', async () => {
-  const { name, environment } = await project(
+  const { name, environment, compose } = await project(
     'variable',
     '${BEACON_TAG:-latest}',
     'OTHER=1\nBEACON_TAG=v1.0.0\n# end\n',
@@ -52,14 +52,19 @@ test('sets the variable in .env, keeps the data, and goes back with --rollback',
   equal(await readFile(environment, 'utf8'), 'OTHER=1\nBEACON_TAG=v1.1.0\n# end\n')
   equal((await stat(environment)).mode & 0o777, 0o600)
   await runs(name, 'v1.1.0')
-  equal((await deployIn(engine, { container: name, release: 'v1.1.0' })).outcome, 'up_to_date')
+  const { Id } = await engine.inspect(name)
+  await compose('up', '-d')
+  equal((await engine.inspect(name)).Id, Id, 'compose takes it for its own, and has nothing to do')
 
   await engine.docker('image', 'prune', '--force')
   const back = await deployIn(engine, { container: name, release: null })
   equal([back.outcome, back.to], ['rolled_back', 'v1.0.0'])
   equal(await readFile(environment, 'utf8'), 'OTHER=1\nBEACON_TAG=v1.0.0\n# end\n')
   await runs(name, 'v1.0.0')
-  equal((await deployIn(engine, { container: name, release: null })).to, 'v1.1.0')
+  await writeFile(environment, 'BEACON_TAG=v1.1.0\n')
+  await compose('up', '-d')
+  const moved = await rejects(deployIn(engine, { container: name, release: null }), withCode('no_backup'))
+  match(moved.message, /made by hand or by compose since the last deployment/)
 })
 
 test('puts the old release back when the new one fails', async () => {
@@ -82,24 +87,25 @@ test('a file that names `latest` itself is followed; any other tag is refused, w
   await runs(name, 'v1.0.0')
 })
 
-test('cut short before compose is run, and before the commit: a second run finishes it', async () => {
-  const { name } = await project('cut', '${BEACON_TAG:-latest}', 'BEACON_TAG=v1.0.0\n')
-  let total = 0
-  await deployIn(engine, { container: name, release: 'v1.1.0' }, (client) => witnessed(client, (n) => void (total = n)))
-  for (const n of [total - 2, total - 1]) {
-    await deployIn(engine, { container: name, release: 'v1.0.0' })
-    let cut = false
-    const stopped = deployIn(engine, { container: name, release: 'v1.1.0' }, (client) =>
-      witnessed(client, (i) => {
-        cut ||= i === n
-        if (cut) throw new Error('cut short') // and nothing after it is done either
-      }),
-    )
-    await stopped.catch(() => null)
-    const ended = await deployIn(engine, { container: name, release: 'v1.1.0' })
-    ok(['updated', 'up_to_date'].includes(ended.outcome), `${n}: ${ended.outcome} ${ended.error?.message ?? ''}`)
-    await runs(name, 'v1.1.0')
-  }
+test('cut short after the old one was stopped: a second run finishes it, and only then the file says so', async () => {
+  const { name, environment } = await project('cut', '${BEACON_TAG:-latest}', 'BEACON_TAG=v1.0.0\n')
+  let isCut = false
+  const stopped = await deployIn(engine, { container: name, release: 'v1.1.0' }, (client) =>
+    witnessed(client, (_, change) => {
+      isCut ||= change === 'start'
+      if (isCut) throw new Error('cut short') // and nothing after it is done either
+    }),
+  )
+  equal(stopped.error?.code, 'undo_failed')
+  equal(await readFile(environment, 'utf8'), 'BEACON_TAG=v1.0.0\n')
+  equal((await deployIn(engine, { container: name, release: 'v1.1.0' })).outcome, 'updated')
+  await runs(name, 'v1.1.0')
+  equal(await readFile(environment, 'utf8'), 'BEACON_TAG=v1.1.0\n')
+  equal(
+    await engine.docker('ps', '-aq', '--filter', `name=${name}-baton`),
+    '',
+    'nothing that compose would take for its own',
+  )
 })
 
 test('refuses a service that is scaled', async () => {

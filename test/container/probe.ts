@@ -1,6 +1,6 @@
 // A tiny image that serves its version, in releases that are good or bad in one way each; and one deployment of a container.
 
-import { deploy } from '../../deploy/deploy-container.ts'
+import { deploy } from '../../deploy/container/command.ts'
 import { connectEngine, type Engine } from '../../deploy/container/engine/engine.ts'
 import type { Request } from '../../deploy/container/request.ts'
 import type { DeployEvent, Ended } from '../../deploy/container/report.ts'

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { suite } from '../suite.ts'
 import { equal, match, ok } from '../assert.ts'
+import type { EndEvent } from '../../deploy/container/report.ts'
 import { buildImage } from '../../deploy/image.ts'
 import { createProgress } from '../../deploy/lib/progress.ts'
 import { run } from '../../deploy/lib/shell.ts'
@@ -27,6 +28,7 @@ const engine = lab?.engine as LabEngine
 const registry = lab?.registry as Registry
 /** the first check comes after one interval, and the tests have no time */
 const SOON = ['--health-interval', '300ms']
+const TOOL = 'docker run --rm -v /var/run/docker.sock:/var/run/docker.sock'
 const ROOT = join(import.meta.dirname, '../..')
 let repository = ''
 let base = ''
@@ -36,7 +38,8 @@ test.before(async () => {
   repository = `${registry.host}/beacon`
   base = await publishBase(registry.host)
   dist = await publishTo(join(labFolder(), 'dist'), await releases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }]))
-  for (const tag of ['v1.0.0', 'v1.1.0']) equal(await image(tag), tag === 'v1.1.0' ? [tag, 'latest'] : [tag])
+  for (const tag of ['v1.0.0', 'v1.1.0'])
+    equal(await image(tag), tag === 'v1.1.0' ? [`${tag}-deploy`, 'deploy', tag, 'latest'] : [`${tag}-deploy`, tag])
 })
 
 test('is small in rights: a number for a user, a read-only root, no capability, and stops at once with 0', async () => {
@@ -72,7 +75,7 @@ test('is small in rights: a number for a user, a read-only root, no capability, 
   await engine.docker('rm', 'strict')
 })
 
-test('answers 501 to every update request and names the container route', async () => {
+test('answers 501 to every update request with a command that works as it is printed', async () => {
   const folder = await mkdtemp(join(labFolder(), 'config-'))
   await run(['chmod', '755', folder])
   const config = { dashboard: { password: 'correct-horse' }, listen: { host: '0.0.0.0', port: 8080 } }
@@ -90,6 +93,7 @@ test('answers 501 to every update request and names the container route', async 
     `${repository}:v1.0.0`,
   )
   await healthy(engine, 'asked')
+  let body: Record<string, string> = {}
   for (const [method, path] of [
     ['POST', '/admin/update'],
     ['POST', '/admin/update/check'],
@@ -101,9 +105,19 @@ test('answers 501 to every update request and names the container route', async 
       headers: { authorization: 'Bearer correct-horse' },
     })
     equal(answer.status, 501)
-    match(await answer.text(), /pull the new (published )?(container )?image|deploy-container/i)
+    body = (await answer.json()) as Record<string, string>
   }
-  await engine.docker('rm', '-f', 'asked')
+  const { Id } = await engine.inspect('asked')
+  equal([body['code'], body['reason'], body['running']], ['not_managed', 'container', 'v1.0.0'])
+  equal(body['command'], `${TOOL} ${repository}:deploy deploy --container ${Id.slice(0, 12)} --release latest`)
+  equal((await deployed('deploy --status --json')).container, 'asked', 'the only container of a service is taken')
+  // as it is printed, but for where this lab has its engine; and without half a minute of probation
+  const { outcome, container } = await deployed(
+    `${(body['command'] ?? '').split(':deploy ')[1]} --probation 0.5 --json`,
+  )
+  equal([outcome, container], ['updated', 'asked'])
+  equal(await (await fetch('http://127.0.0.1:8090/')).text(), 'beacon v1.1.0\n')
+  await engine.docker('rm', '-f', 'asked', 'asked-baton-previous')
 })
 
 for (const [what, options] of [
@@ -128,9 +142,19 @@ for (const [what, options] of [
     const [{ Source: place }] = (await engine.inspect(name)).Mounts
     const writer = writeRows('http://127.0.0.1:8091')
     await writer.reach(50)
-    const updated = await deployIn(engine, { container: name, release: 'latest', probationMs: 1000 })
+    const updated =
+      name === 'named'
+        ? await deployed(`deploy --container named --release latest --probation 1 --json`)
+        : await deployIn(engine, { container: name, release: 'latest', probationMs: 1000 })
     equal([updated.outcome, updated.from, updated.to], ['updated', 'v1.0.0', 'v1.1.0'])
     ok((updated.downMs ?? 0) > 0)
+    match(updated.downMeasured ?? '', /^GET \/healthz on port 8080 every 10 ms/)
+    const copy = new DatabaseSync((updated.snapshot ?? '').replace('/var/lib/beacon', place), { readOnly: true })
+    equal(copy.prepare('pragma integrity_check').get()?.['integrity_check'], 'ok')
+    ok(Number(copy.prepare('select count(*) as rows from logs').get()?.['rows']) >= 50)
+    copy.close()
+    // what the clients have seen, to be read beside it
+    process.stdout.write(`  ${name}: said ${updated.downMs} ms, writers saw ${Math.round(writer.longestMs())} ms\n`)
     equal(await (await fetch('http://127.0.0.1:8091/')).text(), 'beacon v1.1.0\n')
     await writer.reach(writer.count() + 50)
     equal((await deployIn(engine, { container: name, release: null, probationMs: 500 })).outcome, 'rolled_back')
@@ -168,6 +192,7 @@ test('the guide: every command of docs/guides/container.md does what the page sa
   const script = blocks
     .join('\n')
     .replaceAll('registry.example/beacon', `${registry.host}/guide`)
+    .replaceAll('/var/run/docker.sock:', `${engine.socketPath}:`)
     .replaceAll('npm run image --', `npm run -s image -- --dist '${dist}' --base ${base}`)
   // `-e`: the first command that fails ends it; `pipefail`, so that a pipe hides none
   const { exitCode, stderr } = await run(['bash', '-euxo', 'pipefail', '-c', script], {
@@ -187,6 +212,13 @@ test.after(async () => {
 })
 
 test.run()
+
+/** The last line of the image that updates containers, run with the engine's socket. */
+async function deployed(words: string): Promise<EndEvent> {
+  const socket = `${engine.socketPath}:/var/run/docker.sock`
+  const said = await engine.docker('run', '--rm', '-v', socket, `${repository}:deploy`, ...words.split(' '))
+  return JSON.parse(said.split('\n').at(-1) ?? '') as EndEvent
+}
 
 async function image(tag: string): Promise<string[]> {
   const progress = createProgress({ quiet: true })
@@ -209,6 +241,7 @@ async function image(tag: string): Promise<string[]> {
 function writeRows(address: string) {
   const acknowledged: string[] = []
   let going = true
+  let [lastAt, longestMs] = [performance.now(), 0]
   const done = (async () => {
     for (let n = 0; going; n++) {
       const message = `row ${n} ${Math.random()}`
@@ -217,13 +250,19 @@ function writeRows(address: string) {
         body: JSON.stringify({ message }),
         headers: { 'content-type': 'application/json' },
       }).catch(() => null)
-      if (answer?.status === 201) acknowledged.push(message)
+      if (answer?.status === 201) {
+        acknowledged.push(message)
+        longestMs = Math.max(longestMs, performance.now() - lastAt)
+        lastAt = performance.now()
+      }
       await answer?.arrayBuffer().catch(() => null)
       await new Promise((resolve) => setTimeout(resolve, answer === null ? 20 : 2))
     }
   })()
   return {
     count: () => acknowledged.length,
+    /** between two rows that were acknowledged */
+    longestMs: () => longestMs,
     async reach(count: number) {
       for (const deadline = Date.now() + 30_000; acknowledged.length < count;) {
         if (Date.now() > deadline) throw new Error(`expected ${count} rows, got ${acknowledged.length}`)

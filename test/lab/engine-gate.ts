@@ -45,7 +45,7 @@ export async function engineGate(engineSocket: string, socketPath: string, holdA
     const { url = '' } = request
     if (isChange(request)) {
       // the deployment itself starts one container: the one that does the switch
-      if (!isSwitching && /\/start$/.test(url) && ++starts === 1) isSwitching = true
+      if (!isSwitching && url.endsWith('/start') && ++starts === 1) isSwitching = true
       else if (isSwitching && !isOpen) {
         changes.push(/\/(\w+)(?:\?.*)?$/.exec(url)?.[1] ?? '')
         if (changes.length === holdAt) return resolve() // never answered

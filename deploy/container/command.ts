@@ -1,0 +1,242 @@
+// The command line of the container route: `deploy-container.sh`, and the word `deploy` of an executable. This file reads the arguments, hears signals and draws; the work is in recreate.ts.
+
+import { asBatonError, BatonError, EXIT, isTag } from '../../agent/words.ts'
+import { connectEngine } from './engine/engine.ts'
+import { credentialsFor } from './engine/credentials.ts'
+import { type EngineChoice, findSocket } from './engine/socket.ts'
+import { lockContainer } from './lock.ts'
+import { ownProgram } from './program.ts'
+import { recreate, status } from './recreate.ts'
+import type { Request, Tools } from './request.ts'
+import { type DeployEvent, type Ended, ended, endEvent, formatDeployEvent, type Report } from './report.ts'
+import { resolveName } from './survey.ts'
+import { finish } from './switch.ts'
+import { retire } from './switcher.ts'
+import { asksForHelp, type Command, parseFlags, SCRIPT_FLAGS, secondsOf, usage, usageOf } from '../lib/flags.ts'
+import { createProgress } from '../lib/progress.ts'
+
+const SECONDS = { type: 'string', valueHint: 'seconds' } as const
+const COMMAND = {
+  name: 'deploy-container.sh',
+  description: 'deploys a release of a container, and goes back by itself where it is not good',
+  args: {
+    container: {
+      type: 'string',
+      valueHint: 'name',
+      description: 'name or id of the container, or label=KEY=VALUE (the only one of a service)',
+    },
+    release: { type: 'string', valueHint: 'tag|latest', description: 'release to deploy' },
+    rollback: {
+      type: 'boolean',
+      default: false,
+      description: 'back to the image that ran before; with --release: only if it is that one',
+    },
+    status: { type: 'boolean', default: false, description: 'what runs, what ran before, whether it is well' },
+    image: {
+      type: 'string',
+      valueHint: 'repository',
+      description: "where the release is (the container's own repository)",
+    },
+    digest: { type: 'string', valueHint: 'sha256:…', description: 'the image must be this one, whatever its tag says' },
+    engine: {
+      type: 'string',
+      valueHint: 'docker|podman|auto',
+      default: 'auto',
+      description: 'auto: DOCKER_HOST, then Docker, then podman',
+    },
+    'health-timeout': { ...SECONDS, default: '60', description: 'how long it may take to become healthy' },
+    probation: { ...SECONDS, default: '30', description: 'how long it must stay so before the old one is let go' },
+    ...SCRIPT_FLAGS,
+  },
+} as const satisfies Command
+
+/** What only the container is told that does the switch (switcher.ts). */
+const INNER = {
+  ...COMMAND,
+  args: {
+    ...COMMAND.args,
+    finish: { type: 'boolean', default: false },
+    undo: { type: 'boolean', default: false },
+    successor: { type: 'string' },
+  },
+} as const satisfies Command
+
+type Act = 'deploy' | 'status' | 'finish' | 'undo'
+
+export interface Settings extends Omit<Request, 'container'> {
+  container: string | null
+  act: Act
+  successor: string
+  engine: EngineChoice
+  json: boolean
+  quiet: boolean
+}
+
+/** Throws BatonError invalid_request, invalid_tag. Null where help is asked for. */
+export function parseSettings(argv: readonly string[]): Settings | null {
+  if (asksForHelp(argv)) return null
+  const values = parseFlags(argv, INNER)
+  const { release = null, rollback, engine, digest = null } = values
+  const acts = (['status', 'finish', 'undo'] as const).filter((act) => values[act])
+  const act: Act = acts[0] ?? 'deploy'
+  if (acts.length > 1 || (act !== 'deploy' && (rollback || release !== null)))
+    throw usage('expected one of --release, --rollback and --status')
+  if (act === 'deploy' && release === null && !rollback) throw usage('expected --release or --rollback')
+  if (release !== null && (rollback || release !== 'latest') && !isTag(release)) {
+    const expected = rollback ? 'a tag' : '`latest` or a tag'
+    const got = JSON.stringify(String(release).slice(0, 40))
+    throw new BatonError('invalid_tag', `expected ${expected} of the form vX.Y.Z, got ${got}`)
+  }
+  if (engine !== 'docker' && engine !== 'podman' && engine !== 'auto')
+    throw usage(`expected docker, podman or auto in --engine, got \`${engine}\``)
+  if (digest !== null && !/^sha256:[0-9a-f]{64}$/.test(digest))
+    throw usage(`expected sha256: and 64 hexadecimal digits in --digest, got ${JSON.stringify(digest.slice(0, 80))}`)
+  return {
+    act,
+    successor: values.successor ?? '',
+    container: values.container ?? null,
+    release: rollback ? null : release,
+    backTo: rollback ? release : null,
+    repository: values.image ?? null,
+    digest,
+    engine,
+    healthTimeoutMs: secondsOf('--health-timeout', values['health-timeout']),
+    probationMs: secondsOf('--probation', values.probation),
+    dryRun: values['dry-run'],
+    json: values.json,
+    quiet: values.quiet,
+  }
+}
+
+export type Given = Pick<Tools, 'engine' | 'report'> & Partial<Pick<Tools, 'stop' | 'program'>>
+
+/** One deployment under its lock. Events go to `report`; the last one is how it ended. */
+export async function deploy(
+  request: Omit<Request, 'container'> & { container: string | null },
+  given: Given,
+): Promise<Ended> {
+  const { engine, report } = given
+  const name = await resolveName(request.container, engine)
+  await using _ = await lockContainer(engine.socketPath, name)
+  const end = await recreate(name, { ...request, container: name }, toolsOf(given))
+  await report(endEvent(name, end))
+  return end
+}
+
+export async function main(argv: readonly string[]): Promise<number> {
+  let settings: Settings | null = null
+  try {
+    settings = parseSettings(argv)
+    if (settings === null) {
+      process.stdout.write(await usageOf(COMMAND))
+      return EXIT.done
+    }
+    const { act, container } = settings
+    const engine = await connectEngine(await findSocket(settings.engine, process.env))
+    const report = reporter(settings)
+    const stop = hearSignals(settings, report)
+    try {
+      const given: Given = { engine, report, stop, program: () => ownProgram(engine) }
+      const end =
+        act === 'deploy'
+          ? await deploy(settings, given)
+          : act === 'status'
+            ? await tell(settings, given)
+            : await doSwitch(settings, given)
+      if (end.error !== null) explain(end.error)
+      return endEvent(container ?? '', end).exit
+    } finally {
+      engine.close()
+    }
+  } catch (cause) {
+    const error = asBatonError(cause, 'unexpected', 'deploying')
+    const event = endEvent(settings?.container ?? '', ended('failed', { error }))
+    if (settings?.json) process.stdout.write(`${JSON.stringify(event)}\n`)
+    explain(error)
+    return event.exit
+  }
+}
+
+async function tell(settings: Settings, given: Given): Promise<Ended> {
+  const name = await resolveName(settings.container, given.engine)
+  const end = await status(name, toolsOf(given))
+  await given.report(endEvent(name, end))
+  return end
+}
+
+/** This process is the one that does the switch. Its last line is read by whoever follows its log, and says that it need not be started again. */
+async function doSwitch(settings: Settings, given: Given): Promise<Ended> {
+  const { act, container, successor } = settings
+  const name = container ?? ''
+  const end = await finish(name, { successor, undo: act === 'undo' }, settings, toolsOf(given))
+  const isDone = end.error?.code !== 'service_down' && end.error?.code !== 'undo_failed'
+  if (isDone) await retire(name, given.engine)
+  await given.report(endEvent(name, end))
+  return end
+}
+
+function toolsOf({ engine, report, stop, program }: Given): Tools {
+  const credentials: Tools['credentials'] = (repository) => credentialsFor(repository, process.env)
+  return { engine, report, credentials, stop: stop ?? new AbortController().signal, program: program ?? null }
+}
+
+/**
+ * SIGINT and SIGTERM undo what is under way. A terminal that is closed (SIGHUP) undoes it before the switch; from there on it is
+ * finished. Whoever does the switch is asked by SIGINT to
+ * go back; the engine that shuts down says SIGTERM, and starts it again later.
+ */
+function hearSignals({ act }: Settings, report: Report): AbortSignal {
+  const controller = new AbortController()
+  let stoppedAt = 0
+  for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {}) // a terminal that is gone
+  const isSwitcher = act === 'finish' || act === 'undo'
+  const leave = (signal: string): void => {
+    process.stderr.write(
+      `left by a second ${signal}: run the command again, it finishes what is under way or undoes it\n`,
+    )
+    process.exit(EXIT.unexpected)
+  }
+  process.on('SIGHUP', () => {
+    if (isSwitcher) return
+    if (!switching.has(report)) return controller.abort('SIGHUP')
+    process.stderr.write('the terminal is gone: the switch is finished without it\n')
+  })
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    process.on(signal, () => {
+      if (isSwitcher && signal === 'SIGTERM') process.exit(EXIT.unexpected)
+      if (stoppedAt > 0 && Date.now() - stoppedAt > 1000) leave(signal)
+      stoppedAt ||= Date.now()
+      controller.abort(signal)
+    })
+  }
+  return controller.signal
+}
+
+/** reports that have seen the switch begin */
+const switching = new WeakSet<Report>()
+
+/** JSON to stdout; or the plan to stdout and what is under way to stderr. */
+function reporter({ json, quiet, dryRun }: Settings): Report {
+  const progress = createProgress({ quiet: quiet || json })
+  const report: Report = (event: DeployEvent): void => {
+    if (event.event === 'step' && event.step === 'switch') switching.add(report)
+    if (json) return void process.stdout.write(`${JSON.stringify(event)}\n`)
+    if (event.event === 'step') return progress.stage(event.step, event.detail)
+    if (event.event === 'progress') return progress.bytes(event.doneBytes, event.totalBytes)
+    if (event.event === 'plan' && !dryRun) return
+    if (event.event === 'result' || event.event === 'error') progress.end(event.event === 'error' ? 'failed' : 'done')
+    const isAnswer = event.event === 'plan' || (event.event === 'result' && event.outcome === 'status')
+    if (quiet && !isAnswer) return
+    for (const line of formatDeployEvent(event)) {
+      if (isAnswer) process.stdout.write(`${line}\n`)
+      else progress.note(line)
+    }
+    if (event.event === 'plan') progress.end('done')
+  }
+  return report
+}
+
+function explain(error: BatonError): void {
+  process.stderr.write(`error: ${error.message}\n`)
+  if (error.hint !== null) process.stderr.write(`hint: ${error.hint}\n`)
+}
