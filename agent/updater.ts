@@ -38,8 +38,7 @@ export interface Updater {
 export function unmanagedUpdater(management: Extract<Management, { managed: false }>, running: string): Updater {
   const { why, reason, route, command } = management
   const refuse = (): never => {
-    const hint = command === null ? route : `${route}: \`${command}\``
-    throw new BatonError('not_managed', reason, { hint, members: { reason: why, route, command, running } })
+    throw new BatonError('not_managed', reason, { hint: route, members: { reason: why, route, command, running } })
   }
   const refuseLater = () => Promise.resolve().then(refuse)
   return {

@@ -9,7 +9,7 @@ import { labReason, type LabEngine, publish, type Registry, startEngine, startRe
 import { deployIn, healthy, probeImage, publishGood } from './probe.ts'
 
 const skip = labReason()
-const test = suite('container that goes wrong', { timeoutMs: 60_000, skip })
+const test = suite('container that goes wrong', { timeoutMs: 180_000, skip })
 const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
 const engine = lab?.engine as LabEngine
 const registry = lab?.registry as Registry

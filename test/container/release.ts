@@ -22,7 +22,7 @@ import {
 import { deployIn, healthy } from './probe.ts'
 
 const skip = labReason()
-const test = suite('container image', { timeoutMs: 180_000, skip })
+const test = suite('container image', { timeoutMs: 300_000, skip })
 const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
 const engine = lab?.engine as LabEngine
 const registry = lab?.registry as Registry
