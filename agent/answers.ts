@@ -1,7 +1,9 @@
 // What the service says about itself: its status and its versions. Reads the journal, the files and the feed; changes nothing.
 
+import { basename } from 'node:path'
 import { asBatonError } from './errors.ts'
 import { exists } from './disk.ts'
+import { notesOf } from './feed/between.ts'
 import type { ManagedInstall } from './managed-install.ts'
 import type { Running } from './operation.ts'
 import { compareTags } from './release.ts'
@@ -17,6 +19,8 @@ export async function versionReport(install: ManagedInstall, instance: Instance)
     latest: null,
     updateAvailable: false,
     release: null,
+    between: [],
+    state: await stateOf(install.database),
     skipped: [],
     trust: await install.feed.trust(),
     checkedAt: new Date().toISOString(),
@@ -34,12 +38,9 @@ export async function versionReport(install: ManagedInstall, instance: Instance)
     if (release !== null) {
       report.latest = release.tag
       report.updateAvailable = compareTags(release.tag, instance.version) > 0
-      report.release = {
-        tag: release.tag,
-        notes: release.notes,
-        publishedAt: release.publishedAt,
-        sizeBytes: release.asset.sizeBytes,
-      }
+      const { schema, asset } = release
+      report.release = { ...notesOf(release), sizeBytes: asset.sizeBytes, schema }
+      if (report.updateAvailable) report.between = await between(install, instance.version, release.tag)
     }
   } catch (cause) {
     const error = asBatonError(cause, 'check_failed', 'asking the feed')
@@ -47,6 +48,28 @@ export async function versionReport(install: ManagedInstall, instance: Instance)
   }
   report.trust = await install.feed.trust() // as it is now that it has been asked
   return report
+}
+
+/** What people want to read besides; a feed that does not tell it spoils no check. */
+async function between(install: ManagedInstall, after: string, before: string): Promise<VersionReport['between']> {
+  return await install.feed.notes({ after, before }).catch(() => [])
+}
+
+/** What a snapshot would be made of. The number is read beside whoever writes; null where this Node or file does not tell. */
+async function stateOf(database: string | null): Promise<VersionReport['state']> {
+  if (database === null || !(await exists(database))) return null
+  return { database: basename(database), schema: await schemaOf(database).catch(() => null) }
+}
+
+async function schemaOf(database: string): Promise<number | null> {
+  const { DatabaseSync } = await import('node:sqlite')
+  const open = new DatabaseSync(database, { readOnly: true })
+  try {
+    const row = open.prepare('PRAGMA user_version').get()
+    return typeof row?.['user_version'] === 'number' ? row['user_version'] : null
+  } finally {
+    open.close()
+  }
 }
 
 /** `running`: the operation that this very process carries out, or did last. */

@@ -2,7 +2,7 @@
 // Whether a release may be used is decided in `trust/`.
 
 import { BatonError } from './errors.ts'
-import type { TrustReport } from './state.ts'
+import type { ReleaseNotes, TrustReport } from './state.ts'
 
 /** `vX.Y.Z`, no leading zeros, each number at most nine digits. */
 export type Tag = string
@@ -19,11 +19,7 @@ export interface Asset {
 }
 
 /** A release that can be installed on this machine: everything that the later stages need is here. */
-export interface Release {
-  tag: Tag
-  notes: string
-  /** ISO 8601 or null where the feed does not tell */
-  publishedAt: string | null
+export interface Release extends ReleaseNotes {
   /** the whole executable: what every release has */
   asset: Asset
   /** other ways to the same executable, such as a patch; none of them is needed. No feed fills it in yet */
@@ -46,6 +42,8 @@ export interface Feed {
    * Null where the feed has none. Throws BatonError check_failed, rate_limited.
    */
   latest(skip: Skip, signal?: AbortSignal): Promise<Release | null>
+  /** Notes of what is newer than `after` and older than `before`, newest first, at most ten. Throws as `latest` does. */
+  notes(range: { after: Tag; before: Tag }, signal?: AbortSignal): Promise<ReleaseNotes[]>
   /** What is known of the feed's signatures; asks nobody. */
   trust(): Promise<TrustReport>
   /** The release by its tag. Throws release_not_found, release_unusable (and says exactly why), check_failed, rate_limited. */
@@ -108,6 +106,8 @@ export interface Listing {
   prerelease: boolean
   notes: string
   publishedAt: string | null
+  /** see ReleaseNotes */
+  url: string | null
   /** in the order of the feed */
   files: ListedFile[]
 }

@@ -195,13 +195,28 @@ export interface Status {
   history: Operation[]
 }
 
+/** What a release says of itself to people. */
+export interface ReleaseNotes {
+  tag: string
+  /** Markdown of whoever publishes */
+  notes: string
+  /** ISO 8601 or null where the feed does not tell */
+  publishedAt: string | null
+  /** the page of the release, https; null where the feed has none */
+  url: string | null
+}
+
 /** Body of `POST /admin/update/check`. */
 export interface VersionReport {
   installed: string | null
   running: string
   latest: string | null
   updateAvailable: boolean
-  release: { tag: string; notes: string; publishedAt: string | null; sizeBytes: number } | null
+  release: (ReleaseNotes & { sizeBytes: number; schema: number | null }) | null
+  /** what an update to `latest` would pass over, newest first, at most ten */
+  between: ReleaseNotes[]
+  /** the database that a snapshot is made of, and its schema number (`PRAGMA user_version`); null where there is none */
+  state: { database: string; schema: number | null } | null
   /** newer than `running`, and passed over because they failed here; newest first */
   skipped: Skipped[]
   trust: TrustReport

@@ -83,6 +83,19 @@ for (const kind of ['github', 'web', 'folder'] as const) {
     assert.is((await it.feed.byTag('v1.2.0')).tag, 'v1.2.0')
   })
 
+  test(`${kind}: the notes of what an update passes over are told, newest first, and nothing of what is not published`, async () => {
+    await using it = await lab(kind, ['v1.0.0', 'v1.1.0', 'v1.2.0', 'v1.3.0', 'v1.4.0'], { prereleases: ['v1.2.0'] })
+    const between = await it.feed.notes({ after: 'v1.0.0', before: 'v1.4.0' })
+    // a folder has no flags but those of its releases.json
+    const tags = kind === 'folder' ? ['v1.3.0', 'v1.2.0', 'v1.1.0'] : ['v1.3.0', 'v1.1.0']
+    assert.equal(
+      between.map(({ tag, notes }) => [tag, notes]),
+      tags.map((tag) => [tag, `What is new in ${tag}`]),
+    )
+    assert.ok(between.every(({ url }) => (kind === 'github' ? url?.includes('/releases/tag/') : url === null)))
+    assert.equal(await it.feed.notes({ after: 'v1.3.0', before: 'v1.4.0' }), [])
+  })
+
   test(`${kind}: a feed that answers an older release as latest takes nobody back`, async () => {
     await using it = await lab(kind, ['v1.0.0', 'v0.9.0'])
     const check = makeCheck({ feed: it.feed, current: () => 'v1.1.0', skip: NONE })

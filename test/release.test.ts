@@ -65,6 +65,7 @@ function release(change: {
     prerelease: false,
     notes: '',
     publishedAt: null,
+    url: null,
     files,
     ...change.listing,
   }
@@ -84,6 +85,7 @@ test('takes the zstd asset with everything that the later stages need', () => {
       tag: 'v1.1.0',
       notes: 'better',
       publishedAt: '2026-11-01T12:00:00Z',
+      url: null,
       schema: 3,
       asset: {
         name: 'beacon-linux-x64.zst',

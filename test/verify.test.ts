@@ -55,6 +55,7 @@ async function lab(): Promise<Lab> {
       tag: 'v1.1.0',
       notes: '',
       publishedAt: null,
+      url: null,
       schema: null,
       asset,
       others: [],

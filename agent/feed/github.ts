@@ -11,6 +11,7 @@ import { trustReport } from '../trust/signed.ts'
 import { assess, listingOf, ruledOut, unusable } from '../trust/verdict.ts'
 import type { Verdict } from '../trust/verdict.ts'
 import type { Http } from './http.ts'
+import { notesBetween } from './between.ts'
 import { newestUsable } from './newest.ts'
 import type { OnPassedOver } from './newest.ts'
 
@@ -164,6 +165,10 @@ export function makeGithubFeed(options: GithubOptions): Feed {
         throw error
       }
     },
+    async notes(range, signal) {
+      const { listings } = await ask(`${releases}?per_page=${PER_PAGE}`, signal)
+      return await notesBetween(listings, range, async (listing) => ({ release: listing }))
+    },
     bytes: (asset, from, validator, signal) => http.bytes(asset.url, from, validator, signal),
   }
 }
@@ -179,13 +184,14 @@ function parseReleases(value: unknown, authorized: boolean): Listing[] {
 /** GitHub's `release` schema, the members that matter; null where it is no release of ours, such as `nightly`. */
 export function parseRelease(value: unknown, authorized: boolean): Listing | null {
   if (!isObject(value) || !isTag(value['tag_name'])) return null
-  const { tag_name: tag, body, draft, prerelease, published_at: publishedAt, assets } = value
+  const { tag_name: tag, body, draft, prerelease, published_at: publishedAt, html_url: page, assets } = value
   return {
     tag,
     draft: draft !== false,
     prerelease: prerelease !== false,
     notes: typeof body === 'string' ? body.slice(0, NOTES_MAX_CHARS) : '',
     publishedAt: isTime(publishedAt) ? publishedAt : null,
+    url: typeof page === 'string' && page.length < 500 && /^https?:\/\/[^\s]+$/.test(page) ? page : null,
     files: (Array.isArray(assets) ? (assets as unknown[]) : []).flatMap((asset) => parseFile(asset, authorized) ?? []),
   }
 }

@@ -15,6 +15,7 @@ import { releasesOf, trustReport } from '../trust/signed.ts'
 import type { SignedRelease } from '../trust/signed.ts'
 import { assessSigned, unusable } from '../trust/verdict.ts'
 import type { Verdict } from '../trust/verdict.ts'
+import { notesBetween } from './between.ts'
 import { newestUsable } from './newest.ts'
 import type { OnPassedOver } from './newest.ts'
 import type { Source } from './source.ts'
@@ -73,12 +74,14 @@ export function makeSignedFeed(options: SignedOptions): Feed {
     return new BatonError('not_signed', `${description} has a release ${tag} that nobody has signed`, { hint })
   }
 
+  const list = async (signal: AbortSignal | undefined) =>
+    (await refresh(signal)).map((signed) => ({ ...signed, draft: false, prerelease: false }))
+
   return {
     description,
     trust: async () => trustReport(await store.read(), new Date()),
     async latest(skip, signal) {
-      const listed = (await refresh(signal)).map((signed) => ({ ...signed, draft: false, prerelease: false }))
-      return await newestUsable(listed, skip, (signed) => judge(signed, signal), onPassedOver)
+      return await newestUsable(await list(signal), skip, (signed) => judge(signed, signal), onPassedOver)
     },
     async byTag(value, signal) {
       const tag = parseTag(value)
@@ -90,6 +93,9 @@ export function makeSignedFeed(options: SignedOptions): Feed {
       const verdict = await judge(signed, signal)
       if ('why' in verdict) throw unusable(tag, verdict.why)
       return verdict.release
+    },
+    async notes(range, signal) {
+      return await notesBetween(await list(signal), range, (signed) => judge(signed, signal))
     },
     bytes: (asset, from, validator, signal) => source.bytes(asset.url, from, validator, signal),
   }

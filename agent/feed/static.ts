@@ -11,6 +11,7 @@ import { isObject, parsedJson, quoted } from '../trust/untrusted.ts'
 import { trustReport } from '../trust/signed.ts'
 import { assess, listingOf, unusable } from '../trust/verdict.ts'
 import type { Verdict } from '../trust/verdict.ts'
+import { notesBetween } from './between.ts'
 import { newestUsable } from './newest.ts'
 import type { OnPassedOver } from './newest.ts'
 import type { Source } from './source.ts'
@@ -63,6 +64,9 @@ export function makeStaticFeed({ description, source, target, onPassedOver }: St
       const verdict = await judge(listed, signal)
       if ('why' in verdict) throw unusable(tag, verdict.why)
       return verdict.release
+    },
+    async notes(range, signal) {
+      return await notesBetween(await list(signal), range, (listed) => judge(listed, signal))
     },
     bytes: (asset, from, validator, signal) => source.bytes(asset.url, from, validator, signal),
   }

@@ -82,6 +82,7 @@ export function assess(listing: Listing, texts: ReleaseTexts, target: Target): V
         tag: listing.tag,
         notes: (listing.notes || (announced?.notes ?? '')).slice(0, NOTES_MAX_CHARS),
         publishedAt: announced?.publishedAt ?? listing.publishedAt,
+        url: listing.url,
         asset: { name, url: file.url, sizeBytes, sha256, compression, executable: entry?.executable ?? null },
         others: [],
         schema: announced?.schema ?? null,
@@ -114,7 +115,7 @@ export function assessSigned(
   const sums = [{ name: MANIFEST_NAME, sha256 }, ...assets].map((file) => `${file.sha256}  ${file.name}\n`).join('')
   const files = [SUMS_NAME, MANIFEST_NAME].map((name): ListedFile => ({ name, url: '', sizeBytes: null, sha256: null }))
   for (const { name, sizeBytes, sha256 } of assets) files.push({ name, url: urlOf(name), sizeBytes, sha256 })
-  const listing: Listing = { tag, draft: false, prerelease: false, notes: '', publishedAt: null, files }
+  const listing: Listing = { tag, draft: false, prerelease: false, notes: '', publishedAt: null, url: null, files }
   const verdict = assess(listing, { sums, manifest: text }, target)
   return 'why' in verdict ? verdict : { release: { ...verdict.release, image } }
 }
@@ -133,7 +134,7 @@ export function listingOf(
     ...(manifest === null || 'why' in manifest ? [] : manifest.manifest.assets.map(({ name }) => name)),
   ])
   const files = [...named].map((name) => ({ name, url: urlOf(name), sizeBytes: null, sha256: null }))
-  return { tag, draft, prerelease, notes: '', publishedAt: null, files }
+  return { tag, draft, prerelease, notes: '', publishedAt: null, url: null, files }
 }
 
 /** Newest version first, whatever the order of the feed; each tag once. */

@@ -15,6 +15,7 @@ const NEW = {
   tag: 'v1.1.0',
   notes: '',
   publishedAt: null,
+  url: null,
   schema: null,
   asset: { name: 'x', url: 'x', sizeBytes: 1, sha256: '', compression: 'zstd', executable: null },
   others: [],

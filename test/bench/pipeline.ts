@@ -24,6 +24,7 @@ void (async () => {
     tag: 'v1.0.0',
     notes: '',
     publishedAt: null,
+    url: null,
     schema: null,
     asset,
     others: [],

@@ -30,7 +30,16 @@ const OPERATION: Fields = {
 }
 const ENDED: Fields = { ...OPERATION, to: 'v1.1.0', stage: 'restart', finishedAt: '2026-11-21T09:00:09Z' }
 const INSTANCE: Fields = { id: 'i', pid: 42, version: 'v1.0.0', startedAt: '2026-11-21T08:00:00Z' }
-const STATUS: Fields = { state: 'idle', operation: null, instance: INSTANCE, backup: null, unproven: null, history: [] }
+const TRUST: Fields = { signed: false, metadata: [], withdrawn: [], warning: null }
+const STATUS: Fields = {
+  state: 'idle',
+  operation: null,
+  instance: INSTANCE,
+  backup: null,
+  unproven: null,
+  trust: TRUST,
+  history: [],
+}
 
 const status = (fields: Fields): Answer => ({
   method: 'GET',

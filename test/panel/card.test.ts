@@ -181,7 +181,7 @@ test('what failed here is newer and is not offered by itself: it says so, why, a
   await shown(page, '#failedWhy', 'v1.2.0 failed in probation: it died')
   assert.not.match(await page.innerText('main'), /newest release|up to date/)
   await page.click('#again')
-  await shown(page, '#confirmPoints', 'It failed here 2 hours ago: v1.2.0 failed in probation: it died.')
+  await shown(page, '#confirmPoints li', 'It failed here 2 hours ago: v1.2.0 failed in probation: it died.')
   await page.click('#yes')
   await shown(page, '#busyTitle', 'Updating v1.0.0 to v1.2.0')
   assertQuiet(watched)
@@ -236,6 +236,8 @@ test('release notes are Markdown: headings without a gap, lists, tables, code, l
       tag: 'v1.1.0',
       notes: `${MARKDOWN}\n[js](javascript:alert(1)) ![x](https://example.org/x.png)\n\n<b>raw</b> &amp; &#x27;`,
       publishedAt: null,
+      url: null,
+      schema: null,
       sizeBytes: 1,
     },
   })
@@ -268,9 +270,11 @@ test('notes that are made to keep a parser busy cost a moment, and are shown as 
   await using stub = await served()
   await using watched = await openPage(browser)
   const { page } = watched
-  for (const part of ['*a_', '>', '> - ', '1. ', '[', '![', '`', '**a*_', '|a\n|-\n', '<a ', 'x\n']) {
+  for (const part of ['*a_', '>', '> - ', '1. ', '[', '![', '`a ', '**a*_', '|a\n|-\n', '<a ', 'x\n']) {
     const notes = part.repeat(64 * 1024).slice(0, 64 * 1024)
-    stub.world.report = report({ release: { tag: 'v1.1.0', notes, publishedAt: null, sizeBytes: 1 } })
+    stub.world.report = report({
+      release: { tag: 'v1.1.0', notes, publishedAt: null, url: null, schema: null, sizeBytes: 1 },
+    })
     await page.goto('about:blank')
     await signIn(page, stub.url, TOKEN).catch(() => {})
     await page.waitForSelector('#check[aria-disabled=false]')

@@ -97,7 +97,7 @@ export const STATES: readonly State[] = [
       }))
       const latest = { tag: 'v1.3.0', notes: MARKDOWN, publishedAt: secondsAgo(86_400), sizeBytes: 30_412_288 }
       const release = { ...latest, url: 'https://example.org/releases/v1.3.0', schema: 5 }
-      await enter(page, stub, { backup: 'v0.9.0' }, { latest: 'v1.3.0', release, between } as Partial<VersionReport>)
+      await enter(page, stub, { backup: 'v0.9.0' }, { latest: 'v1.3.0', release, between })
       await opened(page)
     },
   },
