@@ -4,9 +4,10 @@
 import { access } from 'node:fs/promises'
 import { ownContainerId, updateCommand } from './container.ts'
 import { reasonOf } from './errors.ts'
+import { missingParts } from './handover/internals.ts'
 import { names, receiptFor, type Receipt } from './receipt.ts'
 
-export type Unmanaged = 'windows' | 'container' | 'source' | 'no_receipt' | 'foreign_receipt'
+export type Unmanaged = 'windows' | 'container' | 'source' | 'no_receipt' | 'foreign_receipt' | 'node'
 
 export type Management =
   | { managed: true; receipt: Receipt; executable: string }
@@ -20,6 +21,7 @@ const ROUTES: Record<Unmanaged, string> = {
     'download the new release asset, replace the executable, restart the process, or run `install.sh` for a managed install (docs/guides/manual-binary.md)',
   foreign_receipt:
     'update the executable that the receipt names, or run `install.sh` to make this one a managed install',
+  node: 'replace the executable by one that is built on Node 26.1 or later, and restart (docs/guides/manual-binary.md)',
 }
 
 /** `executable`: absolute path of the running executable, or null where the service runs from source. */
@@ -28,6 +30,7 @@ export async function decideManagement(
   executable: string | null,
   environment: Readonly<Record<string, string | undefined>>,
   platform: NodeJS.Platform = process.platform,
+  missing: readonly string[] = missingParts(),
 ): Promise<Management> {
   const refuse = async (why: Unmanaged, reason: string): Promise<Management> => {
     const command = why === 'container' ? updateCommand(await ownContainerId(), environment) : null
@@ -56,6 +59,9 @@ export async function decideManagement(
   if (!(await names(receipt, executable))) {
     return refuse('foreign_receipt', `the receipt names ${receipt.executable}, this is ${executable}`)
   }
+  // A revert without them would leave nobody to serve: no second-best handover.
+  if (missing.length > 0)
+    return refuse('node', `Node ${process.version} cannot hand over, it lacks ${missing.join(', ')}`)
   return { managed: true, receipt, executable }
 }
 

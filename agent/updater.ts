@@ -38,7 +38,8 @@ export interface Updater {
 export function unmanagedUpdater(management: Extract<Management, { managed: false }>, running: string): Updater {
   const { why, reason, route, command } = management
   const refuse = (): never => {
-    throw new BatonError('not_managed', reason, { hint: route, members: { reason: why, route, command, running } })
+    const code = why === 'node' ? 'node_unsupported' : 'not_managed'
+    throw new BatonError(code, reason, { hint: route, members: { reason: why, route, command, running } })
   }
   const refuseLater = () => Promise.resolve().then(refuse)
   return {

@@ -5,7 +5,7 @@
 import { closeSync } from 'node:fs'
 import { chmod, rename, rm } from 'node:fs/promises'
 import { type IncomingMessage, Server as HttpServer } from 'node:http'
-import { BoundSocket, type AddressInfo, connect, isIP, type Server, type Socket } from 'node:net'
+import net, { type AddressInfo, connect, isIP, type Server, type Socket } from 'node:net'
 import { dirname, join } from 'node:path'
 import { lookup } from 'node:dns/promises'
 import { randomBytes } from 'node:crypto'
@@ -61,6 +61,9 @@ export interface InheritedListener {
 }
 
 const BACKLOG = 4096
+
+/** An older Node serves all the same; nothing is handed over then, and the install counts as unmanaged. */
+const canHandOver = 'BoundSocket' in net
 
 export function keyOf(spec: ListenerSpec): string {
   return spec.path === undefined ? `${spec.host ?? '127.0.0.1'}:${spec.port ?? 0}` : spec.path
@@ -147,8 +150,13 @@ export function closeListener(listener: Listener): void {
 async function bindPort(listener: Listener, spec: ListenerSpec): Promise<void> {
   const host = spec.host ?? '127.0.0.1'
   const address = isIP(host) === 0 ? (await lookup(host)).address : host
+  if (!canHandOver) {
+    await listening(listener.server, () => listener.server.listen(spec.port ?? 0, address, listener.backlog))
+    listener.address = addressOf(listener)
+    return
+  }
   // SO_REUSEPORT so that a process started from outside can share the port while this one drains; the handover inherits.
-  const bound = new BoundSocket({ host: address, port: spec.port ?? 0, reusePort: process.platform === 'linux' })
+  const bound = new net.BoundSocket({ host: address, port: spec.port ?? 0, reusePort: process.platform === 'linux' })
   listener.spare = duplicate(bound.fd())
   await listening(listener.server, () => listener.server.listen(bound, listener.backlog))
   listener.address = addressOf(listener)
@@ -159,10 +167,14 @@ async function bindPath(listener: Listener, spec: ListenerSpec, path: string): P
   // libuv unlinks the name it has bound when it closes. So it binds another name, which is then renamed: the name that
   // clients use belongs to no process and survives each of them.
   const temporary = join(dirname(path), `.${randomBytes(3).toString('hex')}`)
-  // `path` is in Node 26.10 and not yet in its types
-  const bound = new BoundSocket({ path: temporary } as ConstructorParameters<typeof BoundSocket>[0])
-  listener.spare = duplicate(bound.fd())
-  await listening(listener.server, () => listener.server.listen(bound, listener.backlog))
+  if (canHandOver) {
+    // `path` is in Node 26.10 and not yet in its types
+    const bound = new net.BoundSocket({ path: temporary } as ConstructorParameters<typeof net.BoundSocket>[0])
+    listener.spare = duplicate(bound.fd())
+    await listening(listener.server, () => listener.server.listen(bound, listener.backlog))
+  } else {
+    await listening(listener.server, () => listener.server.listen(temporary, listener.backlog))
+  }
   await chmod(temporary, spec.mode ?? 0o660)
   await rename(temporary, path)
 }

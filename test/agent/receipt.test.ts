@@ -101,6 +101,8 @@ managed('with a receipt that names this very executable, and only then', async (
     const link = join(folder, 'link')
     await symlink(executable, link)
     is(await why(link), 'managed')
+    const old = await decideManagement('beacon', executable, {}, 'linux', ['node:ffi'])
+    ok(!old.managed && old.why === 'node', 'a Node that cannot hand over makes no managed install')
     await writeReceipt(makeDisk(), { ...receipt, service: 'lighthouse' })
     is(await why(), 'foreign_receipt')
     await writeFile(receiptPath(executable), JSON.stringify({ ...receipt, executable: '/opt/beacon/beacon' }))
