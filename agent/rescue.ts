@@ -1,4 +1,4 @@
-// The last resort (contract 5, step 7): both processes have died, a supervisor starts the service again and again, and the
+// The last resort: both processes have died, a supervisor starts the service again and again, and the
 // release on probation cannot even say why. The *backup* executable, known to work, runs this after each failed stop of the
 // service: the second failure of a release on probation puts the backup back. It needs nothing from the new executable.
 

@@ -138,7 +138,7 @@ async function main(): Promise<void> {
   const operations: Operation[] = []
   for (const { title, path, body, outcome } of STORY) {
     say(`\n${title}`)
-    const lostBefore = lostSoFar()
+    const lostBefore = await lostSoFar()
     const operation = await watched(service, path, body)
     operations.push(operation)
     if (operation.outcome !== outcome) {
@@ -146,7 +146,7 @@ async function main(): Promise<void> {
         `expected the outcome ${outcome}, got ${operation.outcome ?? 'none'}: ${operation.error?.message ?? ''}`,
       )
     }
-    lostIn.set(outcome, (lostIn.get(outcome) ?? 0) + lostSoFar() - lostBefore)
+    lostIn.set(outcome, (lostIn.get(outcome) ?? 0) + (await lostSoFar()) - lostBefore)
   }
   const totals = await Promise.all(loads.map((load) => load.stop()))
   const summary = summarise(totals, operations, service, fdsBefore, await descriptors(service))
@@ -212,7 +212,12 @@ async function watched(service: Service, path: string, body: unknown): Promise<O
   const deadline = Date.now() + OPERATION_MS
   let stage = ''
   while (Date.now() < deadline) {
-    const { operation, instance } = (await service.call('GET', '/admin/update/status')).body as Status
+    const answer = await service.call('GET', '/admin/update/status').catch(() => null)
+    if (answer === null) {
+      await sleep(40) // this very question met a release that was dying
+      continue
+    }
+    const { operation, instance } = answer.body as Status
     if (operation === null || operation.id !== id) throw new Error('the status tells of another operation')
     const { bytes, totalBytes } = operation.progress ?? { bytes: 0, totalBytes: 0 }
     if (stage === 'download' && totalBytes > 0) progress.bytes(bytes, totalBytes)
@@ -289,7 +294,9 @@ function draw(summary: Summary): void {
   for (const [what, value] of lines) say(`  ${what.padEnd(42)} ${value}`)
 }
 
-function lostSoFar(): number {
+/** Exact at this moment: what the loads push by themselves is up to 100 ms old. */
+async function lostSoFar(): Promise<number> {
+  await Promise.all(loads.map((load) => load.mark(null)))
   return loads.reduce((all, load) => all + load.snapshot().lost, 0)
 }
 

@@ -107,7 +107,7 @@ test('what could not stand in a unit, a URL or a command line is refused', () =>
     throws(() => parseRelease(tag), withCode('invalid_tag'))
 })
 
-test('contract 3: every path, for the host and for a user', () => {
+test('every path, for the host and for a user', () => {
   const system = layoutOf('beacon', DEFAULTS, ROOT)
   equal(
     [

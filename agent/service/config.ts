@@ -114,7 +114,7 @@ function configArgument(argv: readonly string[]): string | null {
   return path
 }
 
-/** Contract 3: /etc for root, the XDG directory for everybody else. */
+/** Where the installer puts it: /etc for root, the XDG directory for everybody else. */
 function defaultConfigPath(service: string, environment: Environment): string {
   if (process.getuid?.() === 0) return join('/etc', service, 'config.json')
   return join(absolute(environment['XDG_CONFIG_HOME']) ?? join(homedir(), '.config'), service, 'config.json')

@@ -1,5 +1,5 @@
 // May this release be used? Either the release with all that the later stages need, or exactly why not. Pure; fuzzed.
-// Contract 4: a missing checksum is a failure, never a warning. Where two sources say different things, neither is believed.
+// A missing checksum is a failure, never a warning. Where two sources say different things, neither is believed.
 
 import { BatonError } from '../errors.ts'
 import {

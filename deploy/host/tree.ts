@@ -1,4 +1,4 @@
-// The command tree of a managed install: contract 2. `deploy/executable.ts` starts it inside the executable, `install.ts` from a
+// The command tree of a managed install. `deploy/executable.ts` starts it inside the executable, `install.ts` from a
 // clone. Must hold: every way out has an exit code of the table in agent/errors.ts; nothing is thrown.
 
 import { asBatonError, EXIT, MEANINGS } from '../../agent/words.ts'

@@ -247,6 +247,7 @@ function serveOrders(send: (report: Report, sent?: () => void) => void): void {
       send({ kind: 'started' })
     } else if (order.kind === 'mark') {
       void load?.mark(order.slice)
+      if (load !== null) send({ kind: 'totals', totals: load.snapshot() }) // a mark is exact: not the last push
       send({ kind: 'marked' })
     } else void load?.stop()
   })

@@ -1,4 +1,4 @@
-// What an operator chooses, and from where: flags beat environment beat receipt beat defaults (contract 2). Pure.
+// What an operator chooses, and from where: flags beat environment beat receipt beat defaults. Pure.
 // Must never break: a re-run with fewer flags changes nothing that was chosen before.
 
 import { isAbsolute, resolve } from 'node:path'
@@ -9,7 +9,7 @@ export type Scope = 'system' | 'user'
 /** What may be chosen. A key is also a flag (`--state-dir`), a variable (`BEACON_INSTALL_STATE_DIR`) and a key in the receipt. */
 export interface Choices {
   scope: Scope
-  /** directory of the executable; null: the place of contract 3 */
+  /** directory of the executable; null: where the layout has it */
   prefix: string | null
   'state-dir': string | null
   feed: string

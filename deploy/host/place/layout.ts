@@ -1,4 +1,4 @@
-// Where everything lives: contract 3 as a pure function. One place for every path that the installer touches.
+// Where everything lives: a pure function. One place for every path that the installer touches.
 
 import { dirname, isAbsolute, join } from 'node:path'
 import { type Receipt, receiptPath, SYSTEM_DIRECTORY, systemReceiptPath } from '../../../agent/install.ts'
