@@ -1,4 +1,4 @@
-// @alone @deadlineMs 900000
+// @alone @deadlineMs 1800000
 // A fleet of eight real systemd hosts with sshd and without Python, moved by the real deploy-fleet.sh: what happens to it, one
 // after another. The same on twenty hosts, with real probations, is `npm run soak -- --fleet`.
 
@@ -10,10 +10,16 @@ import { noHosts } from './lab/systemd.ts'
 import * as scenarios from './fleet/scenarios.ts'
 import { suite } from './suite.ts'
 
-const test = suite('fleet: hosts', { skip: noHosts ?? netnsProblem() ?? noAnsible, timeoutMs: 300_000 })
+const test = suite('fleet: hosts', { skip: noHosts ?? netnsProblem() ?? noAnsible, timeoutMs: 600_000 })
 
 const HOSTS = 8
-const WAY: scenarios.Way = { waves: '1,3,100%', soak: '1', dies: 'dies-after-1s' }
+const WAY: scenarios.Way = {
+  waves: '1,3,100%',
+  soak: '1',
+  dies: 'dies-after-1s',
+  sickens: 'unhealthy-after-6s',
+  longSoak: '8',
+}
 
 let fleet: Fleet
 
@@ -52,7 +58,7 @@ test('a host that loses its network in the middle is found again, and taken back
   await scenarios.vanishesInTheMiddle(fleet, WAY)
 })
 test('a release that is not well after its probation: Prometheus stops it in the second wave, all are back', async () => {
-  await scenarios.prometheusSaysNo(fleet)
+  await scenarios.prometheusSaysNo(fleet, WAY)
 })
 test('behind HAProxy nothing is lost, with hooks that drain and without', async () => {
   await scenarios.behindHaproxy(fleet, true)

@@ -1,4 +1,4 @@
-// @deadlineMs 540000
+// @deadlineMs 1800000
 // The controller goes in the middle: Ctrl-C, or `kill -9` of deploy-fleet.sh, of Ansible, of both, at each step of a run. Then
 // `--resume` ends as if nothing had been, and no host was updated twice. Real Ansible, hosts of which only the answers are there.
 // BATON_FLEET_KILLS=all does each of them at each step; else they take turns.

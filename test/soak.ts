@@ -1,5 +1,6 @@
 // `npm run soak -- [--switches 200] [--probation 300] [--json]`: real executables replaced there and back under load, in a
 // network namespace of its own where the host allows it, so that the kernel's own counters tell of every lost connection.
+// `npm run soak -- --fleet [--hosts 20]`: what may happen to a fleet of real hosts, with real probations.
 // Exit code 1 where a promise was broken.
 
 import { fileURLToPath } from 'node:url'
@@ -11,6 +12,8 @@ const { values } = parseArgs({
   options: {
     switches: { type: 'string', default: '200' },
     probation: { type: 'string', default: '300' },
+    fleet: { type: 'boolean', default: false },
+    hosts: { type: 'string', default: '20' },
     json: { type: 'boolean', default: false },
     help: { type: 'boolean', short: 'h', default: false },
   },
@@ -19,9 +22,16 @@ const switches = wholeNumber('--switches', values.switches, 1, 100_000)
 const probationMs = wholeNumber('--probation', values.probation, 0, 60_000)
 if (values.help) {
   process.stdout.write(
-    `usage: npm run soak -- [--switches 200] [--probation 300] [--json]   (${fileURLToPath(import.meta.url)})\n`,
+    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20]   (${fileURLToPath(import.meta.url)})\n`,
   )
   process.exit(0)
+}
+
+if (values.fleet) {
+  const { soakFleet } = await import('./soak/fleet.ts')
+  process.exit(
+    await soakFleet(wholeNumber('--hosts', values.hosts, 8, 40), (line) => process.stdout.write(`${line}\n`)),
+  )
 }
 
 const report = await soak({ subject: 'baton', switches, probationMs, echo: !values.json })

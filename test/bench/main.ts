@@ -1,4 +1,4 @@
-// `npm run bench [-- handover|update|overhead|container …] [--json] [--long] [--only peer,peer] [--no-docs]`
+// `npm run bench [-- handover|update|overhead|container|fleet …] [--json] [--long] [--only peer,peer] [--no-docs]`
 // Measures, prints a table (with `--json` one JSON object last), and writes docs/performance.md with its charts.
 
 import { existsSync } from 'node:fs'
@@ -9,6 +9,7 @@ import { parseArgs } from 'node:util'
 import { inNetns, netnsProblem } from '../lab/netns.ts'
 import { PROJECT } from '../../deploy/build/place.ts'
 import { baton } from './baton.ts'
+import { run as fleet } from './fleet.ts'
 import { run as handover } from './handover.ts'
 import type { HandoverResult } from './handover.ts'
 import { describeMachine } from './machine.ts'
@@ -22,7 +23,7 @@ import { CACHE, setUp } from './setup.ts'
 import { run as update } from './update.ts'
 import type { UpdateResult } from './update.ts'
 
-const PARTS = ['handover', 'update', 'overhead', 'container'] as const
+const PARTS = ['handover', 'update', 'overhead', 'container', 'fleet'] as const
 type Part = (typeof PARTS)[number]
 const INSIDE = '--inside'
 const MEASURED = join(CACHE, 'measured.json')
@@ -43,11 +44,11 @@ async function main(argv: string[]): Promise<number> {
     return 2
   }
   const { parts, json, long, only, docs } = parsed
-  await setUp(say) // out here, where there is a network
+  if (parts.some((part) => part !== 'fleet')) await setUp(say) // out here, where there is a network
   const machine = await describeMachine()
   const command = `npm run bench -- ${[...parts, ...(long ? ['--long'] : [])].join(' ')}`
   const about = { machine, command }
-  const order: Order = { parts: parts.filter((part) => part !== 'container'), long, only }
+  const order: Order = { parts: parts.filter((part) => part !== 'container' && part !== 'fleet'), long, only }
   const problem = netnsProblem()
   if (problem !== null) say(`no network namespace (${problem}): the kernel's counters are left out`)
   const measured = problem === null ? await measureIsolated(order) : await measure(order, false)
@@ -57,6 +58,10 @@ async function main(argv: string[]): Promise<number> {
   if (parts.includes('container')) {
     const result = await container(long, say)
     if (result !== null) results.container = { ...about, result }
+  }
+  if (parts.includes('fleet')) {
+    const result = await fleet({ say })
+    if (result !== null) results.fleet = { ...about, result }
   }
   await rm(join(CACHE, 'run'), { recursive: true, force: true })
 

@@ -16,12 +16,26 @@ export interface ContainerResult {
   markdown: string
 }
 
+export interface Wave {
+  hosts: number
+  seconds: number
+  /** times what one host takes */
+  ratio: number
+}
+
+export interface FleetResult {
+  delaySeconds: number
+  waves: Wave[]
+  markdown: string
+}
+
 /** What docs/performance.json keeps: a run of one part leaves the others as they were. */
 export interface Results {
   handover?: Section<HandoverResult>
   update?: Section<UpdateResult>
   overhead?: Section<OverheadResult>
   container?: Section<ContainerResult>
+  fleet?: Section<FleetResult>
 }
 
 export interface Goal {

@@ -27,6 +27,9 @@ export interface Way {
   waves: string
   /** the fault of a release that dies in probation */
   dies: Fault
+  /** one that passes the probation and is not well from then on, and a soak that is long enough to see it */
+  sickens: Fault
+  longSoak: string
 }
 
 /** Every host from v1.0.0 to v1.1.0 in waves, with load on four of them. */
@@ -255,10 +258,10 @@ ${servers.join('\n')}
 }
 
 /** A release that passes its probation and is not well from then on: a real Prometheus says so in the second wave. */
-export async function prometheusSaysNo(fleet: Fleet): Promise<void> {
+export async function prometheusSaysNo(fleet: Fleet, { sickens, longSoak }: Way): Promise<void> {
   const { room } = fleet
   const names = fleet.hosts.slice(0, 3)
-  for (const host of names.slice(1)) await setFault(host, 'unhealthy-after-6s')
+  for (const host of names.slice(1)) await setFault(host, sickens)
   const targets = names.map(({ address }) => `http://${address}:8080/healthz`)
   const relabel = [
     { source_labels: ['__address__'], target_label: '__param_target' },
@@ -297,7 +300,18 @@ export async function prometheusSaysNo(fleet: Fleet): Promise<void> {
     `${join(PROJECT, 'deploy/fleet/gates/prometheus.py')} --url http://127.0.0.1:9090 --query '${query}' --wait 20`
   const ready = ['curl', '-fsS', 'http://127.0.0.1:9090/-/ready']
   await eventually('Prometheus', async () => (await room.run(ready)).code === 0, 60_000)
-  const args = ['--release', 'v1.2.0', '--limit', 'h1,h2,h3', '--waves', '1,2', '--soak', '8', '--on-failure', 'fleet']
+  const args = [
+    '--release',
+    'v1.2.0',
+    '--limit',
+    'h1,h2,h3',
+    '--waves',
+    '1,2',
+    '--soak',
+    longSoak,
+    '--on-failure',
+    'fleet',
+  ]
   const { code, rows, stderr, events } = await fleet.move(
     'prometheus',
     ...args,

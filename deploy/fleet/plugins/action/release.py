@@ -118,9 +118,14 @@ class ActionModule(ActionBase):
 
     def _verbs_to_look(self):
         if self.route == "container":
-            return [f"deploy --container {self.container} --release {self.to or 'latest'} --dry-run --json"]
-        verbs = ["status --json", "doctor --json"]
+            latest = f"deploy --container {self.container} --release latest --dry-run --json"
+            return [self._status(), *([latest] if self.to == "latest" else [])]
+        verbs = [self._status(), "doctor --json"]
         return verbs if self.rollback else [*verbs, "status --check --json"]
+
+    def _status(self):
+        """Asks no feed and no registry."""
+        return "status --json" if self.route == "host" else f"deploy --container {self.container} --status --json"
 
     def _dry_run(self):
         verb = "rollback" if self.rollback else "upgrade"
@@ -145,12 +150,21 @@ class ActionModule(ActionBase):
         if refusal:
             return self._outcome(event, {"outcome": "failed", "why": refusal, "exit": 7, "ms": _since(began)})
         try:
-            done = moved(self.call(verb), self.to)
+            done = self._moved(verb)
         finally:
             refusal = self._hook("after", self.after_host)
         if refusal and done["outcome"] in ("updated", "rolled_back", "up_to_date"):
             done.update(outcome="failed", why=f"{done['outcome']}, but {refusal}", exit=1)
         return self._outcome(event, {**done, "ms": _since(began)})
+
+    def _moved(self, verb):
+        """A managed install waits for its lock by itself; the container tool answers at once that somebody is at it."""
+        deadline = time.monotonic() + self.lock_timeout
+        while True:
+            done = moved(self.call(verb), self.to)
+            if done["outcome"] != "busy" or self.route == "host" or time.monotonic() > deadline:
+                return done
+            time.sleep(POLL_SECONDS)
 
     def _outcome(self, event, done):
         good = done["outcome"] in ("updated", "rolled_back", "up_to_date")
@@ -164,8 +178,7 @@ class ActionModule(ActionBase):
         reach = time.monotonic() + self.again_timeout
         while True:
             try:
-                verb = "status --json" if self.route == "host" else self._verbs_to_look()[0]
-                calls = self.call(verb)
+                calls = self.call(self._status())
             except AnsibleConnectionFailure:
                 if time.monotonic() > reach:
                     raise

@@ -64,21 +64,23 @@ def _take(call, line):
 
 
 def in_flight(status):
-    """The operation in somebody's hands, or None."""
+    """The operation in somebody's hands, or None. Of a container only that there is one is known."""
+    if status.get("inFlight"):
+        return {"kind": status["inFlight"], "from": status.get("running")}
     operation = status.get("operation") or None
     return operation if operation and operation.get("finishedAt") is None else None
 
 
 def looked(calls, route):
     """What a look has found: words of `status --json`, and `refused` where this host cannot take part."""
-    status = next((call for call in calls if call.verb == "status --json"), calls[0])
+    status = calls[0]
     check = next((call for call in calls if call.verb == "status --check --json"), None)
     doctor = next((call for call in calls if call.verb.startswith("doctor")), None)
-    dry = next((call for call in calls if "--dry-run" in call.verb), None)
-    now = status.last or {}
+    dry = next((call for call in reversed(calls) if "--dry-run" in call.verb), None)
+    now, offered = status.last or {}, (check.last or {}) if check else {}
     operation = in_flight(now)
-    running = now.get("running") if route == "host" else now.get("from")
-    bad = now.get("bad") or (check.last or {}).get("skipped") if check else now.get("bad")
+    running = now.get("running")
+    bad = now.get("bad") or offered.get("skipped")
     planned = (dry.last or {}) if dry else {}
     return {
         "route": route,
@@ -92,7 +94,7 @@ def looked(calls, route):
         "inFlight": operation and {key: operation.get(key) for key in ("id", "kind", "from", "to", "startedAt")},
         "lastOperation": _brief(now.get("operation")),
         "unproven": now.get("unproven"),
-        "latest": ((check.last or {}).get("latest") if check else None) or planned.get("to"),
+        "latest": offered.get("latest") or (planned.get("to") if route == "container" else None),
         "bad": [{"tag": it.get("tag"), "why": it.get("why") or it.get("reason")} for it in bad or []],
         "sha256": planned.get("sha256") or planned.get("digest"),
         "would": planned.get("would"),
@@ -111,6 +113,8 @@ def _refusal(status, doctor, dry):
     if status.exit != 0 or status.last is None:
         why = status.why if (status.last or {}).get("event") == "error" or status.last is None else _down(status.last)
         return {"why": why, "exit": status.exit if 0 < status.exit < 10 else 1}
+    if status.last.get("healthy") is False:
+        return {"why": "the container is not healthy", "exit": 9}
     for finding in ((doctor.last or {}).get("findings") or []) if doctor else []:
         if finding.get("level") == "failure":
             return {"why": f"{finding.get('check')}: {finding.get('message')}", "exit": doctor.exit or 7}
@@ -150,7 +154,7 @@ def settled(status):
     """What runs now, after nobody is at it any more."""
     now = status.last or {}
     return {
-        "running": now.get("running", now.get("from")) if status.exit in (0, 9) else None,
+        "running": now.get("running") if status.exit in (0, 9) and now.get("healthy") is not False else None,
         "busy": status.busy,
         "lastOperation": _brief(now.get("operation")),
         "exit": status.exit,

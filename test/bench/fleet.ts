@@ -1,0 +1,52 @@
+// Whether the controller is the limit of a fleet: one wave of 1, of 20 and of 200 hosts, each of which takes as long as a real one
+// does and nothing else. The real deploy-fleet.sh, Ansible, playbook and callback; the hosts are stubs on this machine.
+
+import { ratio, type FleetResult, type Wave } from './results.ts'
+import { makeStubFleet, noAnsible } from '../lab/stub-fleet.ts'
+
+/** a download, a start, and a probation of 30 s */
+const DELAY_SECONDS = 40
+const SIZES = [1, 20, 200] as const
+
+/** Null where there is no Ansible; `say` has told so. */
+export async function run({ say }: { say: (line: string) => void }): Promise<FleetResult | null> {
+  if (noAnsible !== null) {
+    say(`fleet: ${noAnsible}`)
+    return null
+  }
+  const waves: Wave[] = []
+  for (const hosts of SIZES) {
+    say(`fleet: a wave of ${hosts}, each ${DELAY_SECONDS} s`)
+    waves.push(await measure(hosts))
+  }
+  const one = waves[0]?.seconds ?? 1
+  const result = {
+    delaySeconds: DELAY_SECONDS,
+    waves: waves.map((wave) => ({ ...wave, ratio: ratio(wave.seconds, one) })),
+  }
+  return { ...result, markdown: markdownOf(result) }
+}
+
+async function measure(hosts: number): Promise<Wave> {
+  await using fleet = await makeStubFleet(hosts)
+  for (const host of fleet.names) await fleet.set(host, 'delay', String(DELAY_SECONDS))
+  const begin = performance.now()
+  const { code, result, stderr } = await fleet.move('--release', 'v1.1.0', '--waves', '100%', '--soak', '0')
+  const seconds = (performance.now() - begin) / 1000
+  if (code !== 0 || result?.counts['updated'] !== hosts)
+    throw new Error(`the wave of ${hosts} ended with ${code}: ${stderr}`)
+  return { hosts, seconds: Math.round(seconds * 10) / 10, ratio: 1 }
+}
+
+function markdownOf({ waves, delaySeconds }: Omit<FleetResult, 'markdown'>): string {
+  const rows = waves.map(
+    ({ hosts, seconds, ratio: times }) => `| ${hosts} | ${seconds.toFixed(1)} s | ${times.toFixed(2)} |`,
+  )
+  return [
+    `One wave, from the start of \`deploy-fleet.sh\` to its end: look, plan, move, judge. Each host takes ${delaySeconds} s, as a real one does with a probation of 30 s; nothing else of it is there, so what is measured is the controller.`,
+    '',
+    '| hosts in the wave | time | times one host |',
+    '|---|---|---|',
+    ...rows,
+  ].join('\n')
+}

@@ -1,0 +1,61 @@
+// What may happen to a fleet, on many real systemd hosts, with the probation that operators have: every scenario once, and the
+// controller killed in each way at each step. Ends with 0 where every promise was kept.
+
+import { spawn } from 'node:child_process'
+import { reasonOf } from '../../agent/words.ts'
+import * as scenarios from '../fleet/scenarios.ts'
+import { bootFleet } from '../lab/fleet.ts'
+
+const PROBATION_MS = 30_000
+const WAY: scenarios.Way = {
+  waves: '1,5,100%',
+  soak: '5',
+  dies: 'dies-after-20s',
+  sickens: 'unhealthy-after-45s',
+  longSoak: '25',
+}
+
+export async function soakFleet(hosts: number, say: (line: string) => void): Promise<number> {
+  let broken = 0
+  const step = async (promise: string, work: () => Promise<string | void>): Promise<void> => {
+    const begin = performance.now()
+    const time = () => `${((performance.now() - begin) / 1000).toFixed(0)} s`
+    try {
+      const said = await work()
+      say(`kept    ${promise} (${time()})${said === undefined ? '' : `: ${said}`}`)
+    } catch (error) {
+      broken++
+      say(`broken  ${promise} (${time()}): ${reasonOf(error).slice(0, 2000)}`)
+    }
+  }
+  const begin = performance.now()
+  await using fleet = await bootFleet(hosts, scenarios.RELEASES, PROBATION_MS)
+  say(`${hosts} hosts with v1.0.0, up in ${((performance.now() - begin) / 1000).toFixed(0)} s`)
+  await step('what is wrong with a host is seen before anything is changed', () => scenarios.lookFindsThem(fleet))
+  await step('a release that dies after 20 s reverts on the canary, nobody else is asked', () =>
+    scenarios.canaryReverts(fleet, WAY),
+  )
+  await step('in waves with load on four hosts', () => scenarios.movesUnderLoad(fleet, WAY))
+  await step('all go back from their own backup, without a feed', () => scenarios.goesBack(fleet))
+  await step('good on three hosts and bad from the fourth on', () => scenarios.badFromTheFourth(fleet, WAY))
+  await step('a host vanishes in the middle', () => scenarios.vanishesInTheMiddle(fleet, WAY))
+  await step('passes its probation, fails the gate of Prometheus in wave 2', () =>
+    scenarios.prometheusSaysNo(fleet, WAY),
+  )
+  await step('HAProxy with hooks', () => scenarios.behindHaproxy(fleet, true))
+  await step('HAProxy without hooks', () => scenarios.behindHaproxy(fleet, false))
+  await step('killed in the second wave, and resumed', () => scenarios.killedAndResumed(fleet, WAY))
+  await step('the controller killed in each way at each step', () => everyKill())
+  return broken === 0 ? 0 : 1
+}
+
+function everyKill(): Promise<void> {
+  const child = spawn('npx', ['tsx', 'test/run.ts', 'fleet-resume'], {
+    stdio: ['ignore', 'inherit', 'inherit'],
+    env: { ...process.env, BATON_FLEET_KILLS: 'all' },
+  })
+  return new Promise((resolve, reject) => {
+    child.once('error', reject)
+    child.once('exit', (code) => (code === 0 ? resolve() : reject(new Error(`it ended with ${code}`))))
+  })
+}
