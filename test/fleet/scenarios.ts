@@ -34,6 +34,7 @@ export interface Way {
 
 /** Every host from v1.0.0 to v1.1.0 in waves, with load on four of them. */
 export async function movesUnderLoad(fleet: Fleet, { soak, waves }: Way): Promise<string> {
+  const before = await updatesTo(fleet, 'v1.1.0')
   const loads = fleet.hosts.slice(0, 4).map(({ address }) => fleet.load({ host: address }))
   const moved = await fleet.move('load', '--release', 'v1.1.0', '--waves', waves, '--soak', soak)
   const totals = await Promise.all(loads.map((load) => load.stop()))
@@ -44,7 +45,10 @@ export async function movesUnderLoad(fleet: Fleet, { soak, waves }: Way): Promis
     ok(total.ok > 100, JSON.stringify(total))
     equal([total.lost, total.closed], [0, 0], JSON.stringify(total.errors))
   }
-  for (const host of fleet.hosts) is(await updatesOf(fleet, host, 'v1.1.0'), 1)
+  equal(
+    await updatesTo(fleet, 'v1.1.0'),
+    before.map((count) => count + 1),
+  )
   const times = Object.values(moved.rows)
     .flatMap(({ ms }) => (ms === null ? [] : [ms / 1000]))
     .toSorted((a, b) => a - b)
@@ -66,6 +70,7 @@ export async function goesBack(fleet: Fleet): Promise<void> {
 
 /** A release that dies in probation: the canary reverts by itself, nobody else is asked. */
 export async function canaryReverts(fleet: Fleet, { dies, waves, soak }: Way): Promise<void> {
+  const before = await updatesTo(fleet, 'v1.2.0')
   for (const host of fleet.hosts) await setFault(host, dies)
   const { code, rows, stderr, events } = await fleet.move(
     'canary',
@@ -81,7 +86,7 @@ export async function canaryReverts(fleet: Fleet, { dies, waves, soak }: Way): P
   equal([rows['h1']?.outcome, rows['h1']?.now], ['reverted', 'v1.0.0'])
   is(events.filter(({ event }) => event === 'start').length, 1)
   all(await fleet.running(), 'v1.0.0')
-  for (const host of fleet.hosts.slice(1)) is(await updatesOf(fleet, host, 'v1.2.0'), 0)
+  equal(await updatesTo(fleet, 'v1.2.0'), before)
 }
 
 /** Good on three hosts and bad from the fourth on: the wave is taken back, or what the operator says. */
@@ -117,6 +122,7 @@ export async function lookFindsThem(fleet: Fleet): Promise<void> {
     RoomHost,
     ...RoomHost[],
   ]
+  const before = await updatesTo(fleet, 'v1.1.0')
   const config = `/etc/${SERVICE}/config.json`
   const password = await wrong.ok('cat', config)
   await fleet.room.unplug(unplugged)
@@ -163,7 +169,7 @@ export async function lookFindsThem(fleet: Fleet): Promise<void> {
     plan.waves.flat(),
     rest.map((_, i) => `h${7 + i}`),
   )
-  for (const host of fleet.hosts) is(await updatesOf(fleet, host, 'v1.1.0'), 0)
+  equal(await updatesTo(fleet, 'v1.1.0'), before)
 }
 
 /** Somebody else's update comes first on one host; then a host loses its network in the middle, and comes back. */
@@ -172,11 +178,7 @@ export async function vanishesInTheMiddle(fleet: Fleet, { soak }: Way): Promise<
   is((await fleet.ask(first, 'POST', '', { tag: 'v1.2.0' })).code, 0)
   const args = ['--release', 'v1.1.0', '--limit', 'h1,h2,h3', '--waves', '1,2', '--soak', soak, '--on-failure', 'fleet']
   const { done } = fleet.start('vanish', ...args)
-  await eventually(
-    'h3 at it',
-    async () => (await fleet.status(third).catch(() => null))?.operation?.stage === 'restart',
-    240_000,
-  )
+  await eventually('h3 at it', () => isAtIt(fleet, third), 240_000)
   await fleet.room.unplug(third)
   await eventually(
     'Ansible noticing',
@@ -200,15 +202,19 @@ export async function vanishesInTheMiddle(fleet: Fleet, { soak }: Way): Promise<
 
 /** The controller is killed while real hosts are at it; they finish by themselves, and it goes on. */
 export async function killedAndResumed(fleet: Fleet, { soak, waves }: Way): Promise<void> {
+  const before = await updatesTo(fleet, 'v1.1.0')
   const { child, done } = fleet.start('killed', '--release', 'v1.1.0', '--waves', waves, '--soak', soak)
-  const second = (it: { event: string; wave?: number | null }) => it.event === 'start' && it.wave === 2
-  await eventually('the second wave', async () => (await fleet.events('killed')).some(second), 300_000)
+  const [, second] = fleet.hosts as [RoomHost, RoomHost, ...RoomHost[]]
+  await eventually('the second wave at it', () => isAtIt(fleet, second), 300_000)
   process.kill(-(child.pid ?? 0), 'SIGKILL')
   await done
   const resumed = await fleet.move('killed', '--resume')
   is(resumed.code, 0, resumed.stderr)
   all(await fleet.running(), 'v1.1.0')
-  for (const host of fleet.hosts) is(await updatesOf(fleet, host, 'v1.1.0'), 1, host.name)
+  equal(
+    await updatesTo(fleet, 'v1.1.0'),
+    before.map((count) => count + 1),
+  )
 }
 
 /** HAProxy in front of four hosts, with hooks that drain and without: nobody behind it loses anything. */
@@ -335,6 +341,12 @@ export async function setFault(host: RoomHost, fault: Fault | null): Promise<voi
   await host.ok('sh', '-c', fault === null ? `rm -f ${HOST_FAULT}` : `echo ${fault} > ${HOST_FAULT}`)
 }
 
+/** Its new process is there, and on probation. */
+async function isAtIt(fleet: Fleet, host: RoomHost): Promise<boolean> {
+  const status = await fleet.status(host).catch(() => null)
+  return status?.state === 'in_flight' && status.operation?.stage === 'restart'
+}
+
 async function mountFeed(host: RoomHost, folder: string): Promise<void> {
   await host.ok('mount', '--bind', folder, FEED)
 }
@@ -378,12 +390,16 @@ async function foreignFeed(feed: string): Promise<string> {
   return folder
 }
 
-/** How many operations of the host's own history have moved it to the tag. */
-async function updatesOf(fleet: Fleet, host: RoomHost, tag: string): Promise<number> {
-  const status = await fleet.status(host)
-  if (status === null) throw new Error(`${host.name} does not answer`)
-  return status.history.filter(({ kind, to, outcome }) => kind === 'update' && to === tag && outcome === 'updated')
-    .length
+/** How many operations of its own history have moved each host to the tag. */
+async function updatesTo(fleet: Fleet, tag: string): Promise<number[]> {
+  return await Promise.all(
+    fleet.hosts.map(async (host) => {
+      const status = await fleet.status(host)
+      if (status === null) throw new Error(`${host.name} does not answer`)
+      return status.history.filter(({ kind, to, outcome }) => kind === 'update' && to === tag && outcome === 'updated')
+        .length
+    }),
+  )
 }
 
 function all(tags: (string | null)[], tag: string): void {

@@ -113,6 +113,8 @@ def _refusal(status, doctor, dry):
     if status.exit != 0 or status.last is None:
         why = status.why if (status.last or {}).get("event") == "error" or status.last is None else _down(status.last)
         return {"why": why, "exit": status.exit if 0 < status.exit < 10 else 1}
+    if not status.last.get("running") and not in_flight(status.last):
+        return {"why": _down(status.last), "exit": 9}
     if status.last.get("healthy") is False:
         return {"why": "the container is not healthy", "exit": 9}
     for finding in ((doctor.last or {}).get("findings") or []) if doctor else []:

@@ -1,0 +1,90 @@
+// @deadlineMs 420000
+// The collection by itself: clean for the linters of Ansible, installed as its README says, and the README's own playbooks move
+// hosts of which only the answers are there. No deploy-fleet.sh takes part.
+
+import { execFile } from 'node:child_process'
+import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { readLines } from '../deploy/fleet/events.ts'
+import { equal, is, match, ok } from './assert.ts'
+import { makeStubFleet, noAnsible, type StubFleet } from './lab/stub-fleet.ts'
+import { suite } from './suite.ts'
+
+const test = suite('fleet: collection', { skip: noAnsible, timeoutMs: 200_000 })
+
+const PROJECT = join(import.meta.dirname, '..')
+const COLLECTION = join(PROJECT, 'deploy/fleet')
+const exec = promisify(execFile)
+
+test('yamllint, ansible-lint and shellcheck have nothing to say', async () => {
+  await using fleet = await makeStubFleet(1)
+  const place = join(fleet.folder, 'ansible_collections', 'baton')
+  await mkdir(place, { recursive: true })
+  await symlink(COLLECTION, join(place, 'fleet'))
+  const cwd = join(place, 'fleet')
+  await said(exec('yamllint', ['--strict', '.'], { cwd }))
+  const env = { ...process.env, ANSIBLE_COLLECTIONS_PATH: fleet.folder }
+  const files = ['playbooks/waves.yml', 'roles/release']
+  const lint = await said(
+    exec('ansible-lint', ['--offline', '--nocolor', '--profile', 'production', ...files], { cwd, env }),
+  )
+  match(lint, /0 failure\(s\), 0 warning\(s\) on \d\d files/)
+  await said(exec('shellcheck', ['plugins/modules/release.sh'], { cwd }))
+})
+
+test('the playbooks of the README move hosts; what goes wrong on the canary stops the rest', async () => {
+  const readme = await readFile(join(COLLECTION, 'README.md'), 'utf8')
+  const [whole = '', role = ''] = Array.from(readme.matchAll(/```yaml\n([\s\S]*?)```/g), ([, text = '']) => text)
+  const [settings = ''] = Array.from(readme.matchAll(/```ini\n([\s\S]*?)```/g), ([, text = '']) => text)
+  const [install = ''] = Array.from(readme.matchAll(/```sh\n([\s\S]*?)```/g), ([, text = '']) => text.trim())
+  match(install, /^ansible-galaxy collection install deploy\/fleet$/)
+  await using fleet = await makeStubFleet(3)
+  await said(exec('sh', ['-c', `${install} -p ${fleet.folder}/collections`], { cwd: PROJECT }))
+  await writeFile(
+    join(fleet.folder, 'ansible.cfg'),
+    settings.replace('[defaults]', '[defaults]\ncollections_path = collections'),
+  )
+
+  const first = await play(fleet, whole.replaceAll(/fleet_soak: \d+/g, 'fleet_soak: 0'))
+  is(first.code, 0, first.stdout)
+  equal(await fleet.running(), ['v1.1.0', 'v1.1.0', 'v1.1.0'])
+  const { events } = readLines(await readFile(join(fleet.folder, 'fleet.jsonl'), 'utf8'))
+  const last = events.at(-1)
+  ok(last?.event === 'result' && last.exit === 0)
+
+  const second = role
+    .replaceAll(/fleet_soak: \d+/g, 'fleet_soak: 0')
+    .replace('hosts: web', 'hosts: all')
+    .replace('v1.1.0', 'v1.2.0')
+  await fleet.set('h1', 'ends', 'reverted')
+  const stopped = await play(fleet, second)
+  is(stopped.code, 2)
+  match(stopped.stdout, 'h1 reverted: it died in probation')
+  equal(await fleet.done('h2'), ['upgrade v1.1.0'])
+  await fleet.set('h1', 'ends', 'good')
+  is((await play(fleet, second)).code, 0)
+  equal(await fleet.running(), ['v1.2.0', 'v1.2.0', 'v1.2.0'])
+})
+
+async function play(fleet: StubFleet, text: string): Promise<{ code: number; stdout: string }> {
+  await writeFile(join(fleet.folder, 'book.yml'), text)
+  const ran = exec('ansible-playbook', ['-i', 'hosts.json', 'book.yml'], { cwd: fleet.folder })
+  return await ran.then(
+    ({ stdout }) => ({ code: 0, stdout }),
+    (error: { code: number; stdout: string; stderr: string }) => ({
+      code: error.code,
+      stdout: error.stdout + error.stderr,
+    }),
+  )
+}
+
+/** What it has said; fails with that where it failed. */
+async function said(running: Promise<{ stdout: string; stderr: string }>): Promise<string> {
+  const { stdout, stderr } = await running.catch((error: Error & { stdout: string; stderr: string }) => {
+    throw new Error(`${error.message}\n${error.stdout}\n${error.stderr}`)
+  })
+  return stdout + stderr
+}
+
+test.run()
