@@ -97,7 +97,7 @@ function remark(
   if (isGone) return `cannot be reached: ${it.why ?? ''}`
   if (refusal !== null) return `left out: ${refusal}`
   if (it.inFlight)
-    return `somebody is at it: ${it.inFlight.kind} from ${it.inFlight.from} since ${it.inFlight.startedAt}`
+    return `somebody is at it: ${it.inFlight.kind} from ${it.inFlight.from} to ${it.inFlight.to ?? 'another release'}`
   if (it.unproven) return `${it.unproven.tag} has yet to prove itself`
   return [isThere ? 'is there already' : '', it.route === 'container' ? 'container' : ''].filter(Boolean).join(', ')
 }

@@ -26,7 +26,7 @@ export interface Seen {
   from: string | null
   to: string | null
   route: string
-  inFlight: { kind: string; from: string; to: string | null; startedAt: string } | null
+  inFlight: { kind: string; from: string; to: string | null } | null
   unproven: { tag: string } | null
   refused: { why: string; exit: number } | null
   outcome?: 'gone'

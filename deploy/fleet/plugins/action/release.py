@@ -121,7 +121,7 @@ class ActionModule(ActionBase):
             latest = f"deploy --container {self.container} --release latest --dry-run --json"
             return [self._status(), *([latest] if self.to == "latest" else [])]
         verbs = [self._status(), "doctor --json"]
-        return verbs if self.rollback else [*verbs, "status --check --json"]
+        return verbs if self.rollback or self.to != "latest" else [*verbs, "status --check --json"]
 
     def _status(self):
         """Asks no feed and no registry."""

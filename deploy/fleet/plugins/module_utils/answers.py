@@ -68,7 +68,7 @@ def in_flight(status):
     if status.get("inFlight"):
         return {"kind": status["inFlight"], "from": status.get("running")}
     operation = status.get("operation") or None
-    return operation if operation and operation.get("finishedAt") is None else None
+    return operation if operation and operation.get("outcome") is None else None
 
 
 def looked(calls, route):
@@ -91,7 +91,7 @@ def looked(calls, route):
         "instance": (now.get("instance") or {}).get("id"),
         # while somebody is at it, it is what that operation goes from that this host can go back to
         "from": operation["from"] if operation else running,
-        "inFlight": operation and {key: operation.get(key) for key in ("id", "kind", "from", "to", "startedAt")},
+        "inFlight": operation and {key: operation.get(key) for key in ("id", "kind", "from", "to")},
         "lastOperation": _brief(now.get("operation")),
         "unproven": now.get("unproven"),
         "latest": offered.get("latest") or (planned.get("to") if route == "container" else None),

@@ -1,0 +1,7 @@
+// @deadlineMs 420000
+// Runs test/container/fleet.ts inside the container lab.
+
+import { join } from 'node:path'
+import { inLab } from './lab/docker.ts'
+
+await inLab(join(import.meta.dirname, 'container/fleet.ts'))
