@@ -48,10 +48,12 @@ class ActionModule(ActionBase):
         self.route = args.pop("route", "host") or "host"
         if self.route not in ("host", "container"):
             raise AnsibleActionFail(f"route: expected host or container, got {self.route!r}")
-        named = {key: args.pop(key, "") for key in ("container", "image")}
+        named = {key: args.pop(key, "") for key in ("container", "image", "socket")}
+        self.probation = self._seconds(args, "probation", 30)
         if self.route == "container":
             self.container = self._word(named, "container", self.command, COMMAND)
             self.image = self._word(named, "image", "", IMAGE)
+            self.socket = self._word(named, "socket", "/var/run/docker.sock", COMMAND)
         self.rollback = boolean(args.pop("rollback", False))
         self.lock_timeout = self._seconds(args, "lock_timeout", 600)
         self.health_timeout = self._seconds(args, "health_timeout", 60)
@@ -104,8 +106,7 @@ class ActionModule(ActionBase):
         """Each verb is one call on the host, in one connection."""
         command = self.command
         if self.route == "container":
-            socket = "/var/run/docker.sock"
-            command = f"docker run --rm -v {socket}:{socket} {self.image}"
+            command = f"docker run --rm -v {self.socket}:/var/run/docker.sock {self.image}"
         with open(SCRIPT, encoding="utf-8") as file:
             script = file.read()
         words = ["sh", "-s", "--", command, *verbs]
@@ -138,7 +139,7 @@ class ActionModule(ActionBase):
         if self.route == "container":
             way = ["--rollback"] if verb == "rollback" else []
             words = ["deploy", "--container", self.container, *way, "--release", self.to]
-            words += ["--health-timeout", str(self.health_timeout)]
+            words += ["--health-timeout", str(self.health_timeout), "--probation", str(self.probation)]
         else:
             words = [verb, self.to] if verb == "rollback" else [verb, "--release", self.to]
             words += ["--lock-timeout", str(self.lock_timeout), "--health-timeout", str(self.health_timeout)]
