@@ -1,0 +1,298 @@
+// What becomes of connections of every kind when their process stops accepting: each moves, ends, or is cut and counted. The
+// other side is a real process. The whole handover is in test/listeners.test.ts and test/switches.test.ts.
+
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createServer, type RequestListener } from 'node:http'
+import { connect as connectHttp2, createServer as createHttp2Server } from 'node:http2'
+import { createServer as createTlsServer } from 'node:https'
+import { type AddressInfo, connect, type Server, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { connect as connectTls, type TLSSocket } from 'node:tls'
+import { fileURLToPath } from 'node:url'
+import { channelToChild } from '../../agent/handover/channel.ts'
+import { closeIdle, type Destination, drain } from '../../agent/handover/connections.ts'
+import { closerOf } from '../../agent/handover/internals.ts'
+import { bind, closeListener, type Listener, makeListener, stopAccepting } from '../../agent/handover/listeners.ts'
+import { TO_PREDECESSOR, type ToPredecessor, type ToSuccessor } from '../../agent/handover/messages.ts'
+import { takeTickets, ticketsOf } from '../../agent/handover/tickets.ts'
+import { equal, is, match, ok } from '../assert.ts'
+import { until } from '../fixtures/evidence.ts'
+import { makeCertificate } from '../lab/certificate.ts'
+import { suite } from '../suite.ts'
+
+const test = suite('connections', { timeoutMs: 60_000 })
+const FOR_EVER = new AbortController().signal
+const LONG = { drainMs: 20_000, drainMaxMs: 20_000 }
+
+test('a connection moves when its response ends, before its next request: clients that ask at once are not cut', async () => {
+  await using other = await adopter()
+  await using here = await serving((_request, response) => void setTimeout(() => response.end('here'), 200))
+  const clients = await Promise.all(Array.from({ length: 24 }, () => here.client()))
+  const asked = clients.map(async (client) => {
+    const answers: string[] = []
+    while (answers.at(-1) !== 'adopted /') answers.push(await client.ask('/'))
+    return answers
+  })
+  await until('all of them busy', () => here.asked() >= 24)
+  stopAccepting(here.listener)
+  // each is in its first or second response; none may begin a third here
+  const drained = await drain([here.listener], other, { drainMs: 450, drainMaxMs: 450 }, FOR_EVER)
+  equal(drained, { moved: 24, cut: 0 })
+  for (const answers of await Promise.all(asked))
+    ok(answers.length <= 3, `expected it to move at once: ${answers.join()}`)
+  for (const client of clients) client.close()
+})
+
+test('a connection that waits keeps its idle time, and no 408: it is answered long after, or closed when that time is over', async () => {
+  await using other = await adopter()
+  await using patient = await serving((_request, response) => response.end('here'), { keepAliveTimeout: 620_000 })
+  await using strict = await serving((_request, response) => response.end('here'), { keepAliveTimeout: 1500 })
+  const [one, two] = [await patient.client(), await strict.client()]
+  is(await one.ask('/'), 'here')
+  is(await two.ask('/'), 'here')
+  const since = performance.now()
+  equal(await drain([patient.listener, strict.listener], other, LONG, FOR_EVER), { moved: 2, cut: 0 })
+  await one.quiet(1000)
+  is(await one.ask('/'), 'adopted /', 'headers were due after 300 ms')
+  is(await two.closed(), '', 'closed without a word')
+  ok(performance.now() - since > 1000, 'not before its idle time was over')
+  one.close()
+})
+
+test('a new connection that has not sent a byte moves as a new one', async () => {
+  await using other = await adopter()
+  await using here = await serving((_request, response) => response.end('here'))
+  const silent = await here.client()
+  const asking = await here.client()
+  await until('both accepted', () => here.listener.sockets.size === 2)
+  equal(await drain([here.listener], other, LONG, FOR_EVER), { moved: 2, cut: 0 })
+  is(await asking.ask('/'), 'adopted /')
+  match(await silent.closed(), /^HTTP\/1\.1 408/)
+})
+
+test('connections go by the key of their listener: what the other side does not have is drained here', async () => {
+  await using other = await adopter()
+  await using kept = await serving((_request, response) => response.end('kept'))
+  await using dropped = await serving((_request, response) => response.end('dropped'))
+  const [one, two] = [await kept.client(), await dropped.client()]
+  await one.ask('/')
+  await two.ask('/')
+  const given: string[] = []
+  const some: Destination = {
+    has: (key) => key === kept.listener.key,
+    give: (key, socket, idleMs) => {
+      given.push(key)
+      return other.give(key, socket, idleMs)
+    },
+  }
+  const draining = drain([dropped.listener, kept.listener], some, LONG, FOR_EVER)
+  is(await two.ask('/'), 'dropped', 'it is answered by the server that it was connected to')
+  is(await two.closed(), '')
+  equal(await draining, { moved: 1, cut: 0 })
+  equal(given, [kept.listener.key])
+  is(await one.ask('/'), 'adopted /')
+  one.close()
+})
+
+test('at the deadline a silent response is cut and counted, one that moves bytes may take twice its age, and no longer than allowed', async () => {
+  await using other = await adopter()
+  await using here = await serving((request, response) => {
+    if (request.url === '/silent') return
+    const parts = request.url === '/endless' ? Infinity : 30
+    let sent = 0
+    const timer = setInterval(() => {
+      response.write('x')
+      if (++sent === parts) response.end()
+      if (sent === parts || response.destroyed) clearInterval(timer)
+    }, 50)
+  })
+  const [silent, moving, endless] = [await here.client(), await here.client(), await here.client()]
+  const answers = [silent.ask('/silent'), moving.ask('/moving'), endless.ask('/endless')].map((it) =>
+    it.catch(() => 'cut'),
+  )
+  await until('all of them busy', () => here.asked() === 3)
+  const drained = await drain([here.listener], other, { drainMs: 1000, drainMaxMs: 4000 }, FOR_EVER)
+  equal(await Promise.all(answers), ['cut', 'x'.repeat(30), 'cut'])
+  equal(drained, { moved: 1, cut: 2 })
+  for (const client of [silent, moving, endless]) client.close()
+})
+
+test('of what stops for good, connections that wait are closed, and those that were adopted too', async () => {
+  await using here = await serving((_request, response) => response.end('here'))
+  const client = await here.client()
+  is(await client.ask('/'), 'here')
+  closeIdle(here.listener)
+  is(await client.closed(), '')
+})
+
+test('an HTTP/2 client may still begin a stream while the first GOAWAY is on its way', async () => {
+  const server = createHttp2Server((request, response) => response.end(`answered ${request.url}`))
+  const listener = makeListener({ server, port: 0 })
+  await bind(listener, { server, port: 0 })
+  const client = connectHttp2(`http://${listener.address}`)
+  const settled = once(client, 'remoteSettings')
+  const lastIds: number[] = []
+  client.on('goaway', (_code: number, lastId: number) => lastIds.push(lastId))
+  const closed = once(client, 'close')
+  await settled
+  stopAccepting(listener)
+  // the two cross: the stream is begun in the moment in which the client is told to go
+  const late = streamOn(client.request({ ':path': '/late' }))
+  const draining = drain([listener], NOBODY, LONG, FOR_EVER)
+  is(await late, 'answered /late')
+  equal(await draining, { moved: 0, cut: 0 })
+  await closed
+  is(lastIds[0], 2 ** 31 - 1)
+  closeListener(listener)
+})
+
+test('a TLS client resumes in the successor the session that it began here', async () => {
+  const certificate = makeCertificate()
+  const [old, next] = [createTlsServer(certificate), createTlsServer(certificate)].map((server) => {
+    server.on('request', (_request, response) => response.end('x'))
+    return { ...makeListener({ server, port: 0 }), key: 'tls' }
+  }) as [Listener, Listener]
+  for (const listener of [old, next]) await bind(listener, { server: listener.server, port: 0 })
+  const first = await secure(old)
+  const session = await new Promise<Buffer>((resolve) => first.once('session', resolve))
+  is((await secure(next, session)).isSessionReused(), false, 'not without the keys')
+  for (const { keys } of ticketsOf([old])) takeTickets(next, keys)
+  is((await secure(next, session)).isSessionReused(), true)
+  for (const listener of [old, next]) {
+    closeListener(listener)
+    for (const socket of listener.sockets) socket.destroy()
+  }
+})
+
+test.run()
+
+/** has no listener that anything could be given to */
+const NOBODY: Destination = { has: () => false, give: () => Promise.reject(new Error('it has no such listener')) }
+
+/** The process of test/fixtures/adopter.ts, which takes connections of any key. */
+async function adopter(): Promise<Destination & AsyncDisposable> {
+  const program = fileURLToPath(new URL('../fixtures/adopter.ts', import.meta.url))
+  const child = spawn(process.execPath, [...process.execArgv, program], {
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+  })
+  const down = channelToChild<ToSuccessor, ToPredecessor>(child, TO_PREDECESSOR)
+  const acknowledged = new Map<number, () => void>()
+  const ready = Promise.withResolvers<void>()
+  down.hear((message) => {
+    if (message.type === 'ready') ready.resolve()
+    if (message.type === 'adopted') acknowledged.get(message.id)?.()
+  })
+  await ready.promise
+  let last = 0
+  return {
+    has: () => true,
+    async give(listener, socket, idleMs) {
+      const id = ++last
+      const close = closerOf(socket)
+      const adopted = new Promise<boolean>((resolve) => acknowledged.set(id, () => resolve(true)))
+      const isSent = await down.give({ type: 'connection', listener, id, idleMs }, socket)
+      if (!isSent) close()
+      return isSent && (await adopted)
+    },
+    async [Symbol.asyncDispose]() {
+      const gone = once(child, 'exit')
+      child.kill('SIGKILL')
+      await gone
+    },
+  }
+}
+
+interface Here extends AsyncDisposable {
+  listener: Listener
+  /** requests so far */
+  asked(): number
+  client(): Promise<Client>
+}
+
+async function serving(answer: RequestListener, options: { keepAliveTimeout?: number } = {}): Promise<Here> {
+  const server = createServer({ keepAliveTimeout: 30_000, ...options, keepAliveTimeoutBuffer: 0 } as object, answer)
+  const listener = makeListener({ server, port: 0 })
+  await bind(listener, { server, port: 0 })
+  const { port } = server.address() as AddressInfo
+  listener.key = `127.0.0.1:${port}`
+  let asked = 0
+  server.on('request', () => asked++)
+  return {
+    listener,
+    asked: () => asked,
+    client: () => clientOf(port),
+    [Symbol.asyncDispose]: () => {
+      closeListener(listener)
+      server.closeAllConnections()
+      return Promise.resolve()
+    },
+  }
+}
+
+interface Client {
+  /** the body of the answer; rejects where there is none */
+  ask(path: string): Promise<string>
+  /** fails where something comes within this time */
+  quiet(ms: number): Promise<void>
+  /** all that comes until the server closes */
+  closed(): Promise<string>
+  close(): void
+}
+
+/** One connection of its own, and no second try. */
+async function clientOf(port: number): Promise<Client> {
+  const socket: Socket = connect(port, '127.0.0.1')
+  socket.setNoDelay(true)
+  await once(socket, 'connect')
+  let text = ''
+  let isClosed = false
+  socket.setEncoding('latin1').on('data', (part: string) => (text += part))
+  socket.on('error', () => {}).on('close', () => (isClosed = true))
+  return {
+    async ask(path) {
+      text = ''
+      socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`)
+      return await until(
+        `an answer to ${path}`,
+        () => bodyOf(text) ?? (isClosed ? Promise.reject(new Error('cut')) : null),
+      )
+    },
+    async quiet(ms) {
+      text = ''
+      await sleep(ms)
+      equal({ text, isClosed }, { text: '', isClosed: false })
+    },
+    async closed() {
+      text = ''
+      await until('the server to close', () => isClosed)
+      return text
+    },
+    close: () => socket.destroy(),
+  }
+}
+
+function bodyOf(text: string): string | null {
+  const [head = '', ...rest] = text.split('\r\n\r\n')
+  const body = rest.join('\r\n\r\n')
+  if (/chunked/i.test(head)) {
+    if (!text.endsWith('0\r\n\r\n')) return null
+    return body.replaceAll(/[0-9a-f]+\r\n|\r\n/g, '')
+  }
+  const length = Number(/content-length: (\d+)/i.exec(head)?.[1] ?? Number.NaN)
+  return body.length === length ? body : null
+}
+
+async function streamOn(stream: NodeJS.ReadableStream): Promise<string> {
+  let text = ''
+  for await (const part of stream) text += String(part)
+  return text
+}
+
+async function secure(listener: Listener, session?: Buffer): Promise<TLSSocket> {
+  const { port } = (listener.server as Server).address() as AddressInfo
+  const socket = connectTls({ port, host: '127.0.0.1', rejectUnauthorized: false, ...(session && { session }) })
+  await once(socket, 'secureConnect')
+  socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
+  return socket
+}
