@@ -3,6 +3,7 @@
 import { closeSync } from 'node:fs'
 
 import { proveAlone, recoverUnderLock } from './alone.ts'
+import { couldUpdate as couldUpdateOf } from './could-update.ts'
 import { EXIT, reasonOf } from './errors.ts'
 import { heldSockets } from './handover/door.ts'
 import { missingParts } from './handover/internals.ts'
@@ -16,6 +17,8 @@ import type { Settings } from './settings.ts'
 
 /** how long a predecessor that is gone may still seem to hold the lock */
 const LETTING_GO_MS = 10_000
+
+const UNMANAGED = { problem: 'it is not a managed install', feed: false }
 
 export interface ServeOptions {
   settings: Settings
@@ -57,8 +60,9 @@ async function serveFirst(specs: ListenerSpec[], options: ServeOptions): Promise
 async function serveNext(specs: ListenerSpec[], inheritance: Inheritance, options: ServeOptions): Promise<void> {
   const { settings, install, serving, life } = options
   const { service, tag, log } = settings
+  const couldUpdate = () => (install === null ? Promise.resolve(UNMANAGED) : couldUpdateOf(install))
   try {
-    serving.side = await takeOver({ inheritance, listeners: serving.listeners, specs, service, tag, log })
+    serving.side = await takeOver({ inheritance, listeners: serving.listeners, specs, service, tag, log, couldUpdate })
   } catch (cause) {
     log({ event: 'warning', message: `taking over: ${reasonOf(cause)}` })
     await life.leave(EXIT.unexpected)

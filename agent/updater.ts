@@ -3,6 +3,7 @@
 
 import { statusOf, versionReport } from './answers.ts'
 import { beginProbation } from './alone.ts'
+import { couldUpdate } from './could-update.ts'
 import { BatonError, EXIT } from './errors.ts'
 import { startWith } from './handover/door.ts'
 import { handOver } from './handover/predecessor.ts'
@@ -133,6 +134,7 @@ async function handOverTo(
     note: async () => {
       await install.journal.change((state) => void (state.operation = structuredClone(operation)))
     },
+    couldUpdate: () => couldUpdate(install),
     leaving: life.leaving,
     close,
   })

@@ -35,6 +35,8 @@ interface Case {
   phase: Phase
   /** what the operation must say */
   reason: RegExp
+  /** where it is not that of the phase */
+  code?: ErrorCode
   update?: Record<string, number>
   /** whether somebody tries it once more, by its name */
   isNamed?: boolean
@@ -55,6 +57,10 @@ const CASES: Case[] = [
   { ...script('exits-in-probation', 'probation', /exited with code 3/), isNamed: true },
   script('hangs-in-probation', 'probation', /no sign of life|no answer from/),
   script('answers-nothing-in-probation', 'probation', /no answer from \S+ within \d+ ms/),
+  {
+    ...script('cannot-update-further', 'probation', /could not be updated again: it is not a managed install/),
+    code: 'cannot_update_further',
+  },
   script('unhealthy-in-probation', 'probation', /expected status 2xx from \/healthz, got 503/),
   script('not-executable', 'verify', /no executable of this platform/),
   script('other-platform', 'verify', /the interpreter or the loader that it names is not on this host/),
@@ -80,7 +86,7 @@ for (const [index, { title, phase }] of CASES.entries()) {
 
 test.run()
 
-async function conduct({ release, phase, reason, update, isNamed, arrange }: Case): Promise<void> {
+async function conduct({ release, phase, reason, update, isNamed, arrange, ...special }: Case): Promise<void> {
   const [before, old, good] = await common
   const bad = await release()
   await using home = await install({ release: old, update: { probationMs: 2000, ...update } })
@@ -95,7 +101,7 @@ async function conduct({ release, phase, reason, update, isNamed, arrange }: Cas
   // the latest
   const operation = await operate(home)
   for (const load of loads) await load.mark('after')
-  const { outcome, code } = ENDINGS[phase]
+  const { outcome, code } = { ...ENDINGS[phase], ...special }
   is(operation.outcome, outcome, operation.error?.message ?? 'no error')
   is(operation.to, BAD_TAG)
   is(operation.error?.code, code)

@@ -12,6 +12,9 @@ import { ALIVE_EVERY_MS, type Life, lifeOf } from './life.ts'
 import type { Listener } from './listeners.ts'
 import { type Inheritance, INHERITANCE, TO_PREDECESSOR, type ToPredecessor, type ToSuccessor } from './messages.ts'
 
+/** for what a process has said last to be read */
+const LAST_WORDS_MS = 200
+
 export interface Command {
   file: string
   args: string[]
@@ -101,7 +104,12 @@ function follow(child: ChildProcess, channel: Channel<ToSuccessor, ToPredecessor
     gone,
     isAlive: lives,
     async isStopping() {
-      if (!lives()) await Promise.race([channel.closed, sleep(1000, undefined, { ref: false })])
+      if (!lives()) {
+        await gone
+        // Only who was told to stop ends well. A timer that keeps this process: Node never says that the channel is closed
+        // where the last socket that was given was not acknowledged.
+        if (child.exitCode === 0) await Promise.race([channel.closed, sleep(LAST_WORDS_MS)])
+      }
       return came.has('stopping')
     },
     tell: (message) => channel.tell(message),

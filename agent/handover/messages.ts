@@ -31,6 +31,14 @@ export interface Tickets {
   keys: string
 }
 
+/** Whether a process could make the next update. */
+export interface Ability {
+  /** what stands in its way on this host, null where nothing does */
+  problem: string | null
+  /** whether the feed answers it */
+  feed: boolean
+}
+
 export type ToSuccessor =
   | { type: 'accept'; tickets: Tickets[] }
   /** with one end of a pair of sockets: a request of the predecessor's own will come on it */
@@ -38,6 +46,8 @@ export type ToSuccessor =
   /** with a client's connection. `idleMs`: what is left of its idle time, 0 for ever; null where it has never sent a byte */
   | { type: 'connection'; listener: string; id: number; idleMs: number | null }
   | { type: 'alive' }
+  /** could it be updated again? */
+  | { type: 'prove' }
   | { type: 'commit' }
 
 export type ToPredecessor =
@@ -48,10 +58,18 @@ export type ToPredecessor =
   | { type: 'adopted'; id: number }
   | { type: 'failed'; message: string }
   | { type: 'stopping' }
+  | ({ type: 'proved' } & Ability)
   /** from now on the successor answers for the operation: it ends it as soon as the predecessor is gone */
   | { type: 'committed' }
 
-export const TO_SUCCESSOR = ['accept', 'ask', 'connection', 'alive', 'commit'] as const satisfies ToSuccessor['type'][]
+export const TO_SUCCESSOR = [
+  'accept',
+  'ask',
+  'connection',
+  'alive',
+  'prove',
+  'commit',
+] as const satisfies ToSuccessor['type'][]
 export const TO_PREDECESSOR = [
   'hello',
   'ready',
@@ -59,5 +77,6 @@ export const TO_PREDECESSOR = [
   'adopted',
   'failed',
   'stopping',
+  'proved',
   'committed',
 ] as const satisfies ToPredecessor['type'][]

@@ -17,6 +17,7 @@ import type { HandoverReport } from '../state.ts'
 import { type Command, rejected, spawnSuccessor, type Successor } from './child.ts'
 import { drain } from './connections.ts'
 import { watch } from './life.ts'
+import type { Ability } from './messages.ts'
 import { listenAgain, type Listener, stopAccepting } from './listeners.ts'
 import { privateServer } from './private.ts'
 import { probe, type ProbeOptions, type Verdict } from './probe.ts'
@@ -47,6 +48,8 @@ export interface HandoverOptions {
   report: HandoverReport
   /** writes down what the report says, so that the successor finds it */
   note(): Promise<void>
+  /** whether this process could make the next update: what it cannot do itself it does not ask for */
+  couldUpdate(): Promise<Ability>
   /** a person or a supervisor wants this very process to end */
   leaving: AbortSignal
   /** the author's last hook, within its bound; afterwards this process cannot serve any more */
@@ -57,6 +60,8 @@ export interface HandoverOptions {
 const BOTH_ILL_ROUNDS = 12
 const FAILURES_ALLOWED = 2
 const LOOK_MOST_MS = 1000
+/** a feed may be slow */
+const PROVE_MS = 60_000
 
 /**
  * Never resolves where all goes well: this process ends. Resolves where the successor, already serving, was told to stop: the
@@ -99,6 +104,7 @@ export async function handOver(options: HandoverOptions): Promise<'stopped'> {
     // a process that has closed its state cannot serve; the caller starts another one, for which connections wait
     if (!isClosed) for (const listener of listeners) await listenAgain(listener)
     await here.draining?.catch(() => {})
+    if (cause instanceof BatonError && cause.code === 'cannot_update_further') throw cause
     throw failure('probation_failed', `${tag} failed in probation: ${reason}`, cause)
   }
 }
@@ -156,10 +162,27 @@ async function stand(
 ): Promise<void> {
   // New connections first: a release that dies at once takes none of the clients with it that are still here. Then all of
   // them, while there is still time to take them back: a release must prove itself under the whole load.
-  await observe(successor, options, own, options.probationMs / 2)
+  await observe(successor, options, own, options.probationMs / 2, provesItself(successor, options))
   const draining = move(successor, options, signal)
   began(draining)
   await observe(successor, options, own, options.probationMs / 2, draining)
+}
+
+/**
+ * A release that serves well but could not be updated any more is a trap, so it says that it could. Rejects with
+ * cannot_update_further where this process, asked the same, can.
+ */
+async function provesItself(successor: Successor, { couldUpdate, tag }: HandoverOptions): Promise<void> {
+  await successor.tell({ type: 'prove' })
+  const late = sleep(PROVE_MS, undefined, { ref: false }).then(() => rejected(`it did not say whether it could update`))
+  const next = await Promise.race([successor.heard('proved'), late])
+  if (next.problem === null && next.feed) return
+  const own = await couldUpdate()
+  const why = own.problem === null ? next.problem : null
+  if (why !== null) throw new BatonError('cannot_update_further', `${tag} could not be updated again: ${why}`)
+  if (!next.feed && own.feed) {
+    throw new BatonError('cannot_update_further', `${tag} could not be updated again: the feed does not answer it`)
+  }
 }
 
 /** Gives the connections that are still here to the successor, or lets them end. */

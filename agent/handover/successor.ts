@@ -11,7 +11,14 @@ import { keepFromChildren } from './descriptors.ts'
 import { adopt } from './internals.ts'
 import { ALIVE_EVERY_MS, type Life, lifeOf, watch } from './life.ts'
 import { bind, inherit, type InheritedListener, type Listener, type ListenerSpec } from './listeners.ts'
-import { type Inheritance, INHERITANCE, TO_SUCCESSOR, type ToPredecessor, type ToSuccessor } from './messages.ts'
+import {
+  type Ability,
+  type Inheritance,
+  INHERITANCE,
+  TO_SUCCESSOR,
+  type ToPredecessor,
+  type ToSuccessor,
+} from './messages.ts'
 import { privateServer } from './private.ts'
 import { takeTickets } from './tickets.ts'
 
@@ -25,6 +32,8 @@ export interface SuccessorOptions {
   service: string
   tag: string
   log: Log
+  /** whether this process could make the next update */
+  couldUpdate(): Promise<Ability>
 }
 
 export interface SuccessorSide {
@@ -147,6 +156,8 @@ function receive(
       }
       case 'alive':
         return
+      case 'prove':
+        return void options.couldUpdate().then((able) => up.tell({ type: 'proved', ...able }))
       case 'commit':
         return committed.resolve()
       default:

@@ -6,7 +6,7 @@ import { once } from 'node:events'
 import { createServer, type RequestListener } from 'node:http'
 import { connect as connectHttp2, createServer as createHttp2Server } from 'node:http2'
 import { createServer as createTlsServer } from 'node:https'
-import { type AddressInfo, connect, type Server, type Socket } from 'node:net'
+import { type AddressInfo, connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { connect as connectTls, type TLSSocket } from 'node:tls'
 import { fileURLToPath } from 'node:url'
@@ -290,7 +290,7 @@ async function streamOn(stream: NodeJS.ReadableStream): Promise<string> {
 }
 
 async function secure(listener: Listener, session?: Buffer): Promise<TLSSocket> {
-  const { port } = (listener.server as Server).address() as AddressInfo
+  const { port } = listener.server.address() as AddressInfo
   const socket = connectTls({ port, host: '127.0.0.1', rejectUnauthorized: false, ...(session && { session }) })
   await once(socket, 'secureConnect')
   socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
