@@ -3,10 +3,11 @@
 
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { suite } from './suite.ts'
-import { equal, match, rejects, throws, withCode } from './assert.ts'
+import { equal, match, ok, rejects, throws, withCode } from './assert.ts'
 import { parseSettings } from '../deploy/container/command.ts'
 import { publicUrl } from '../deploy/image.ts'
 import { imageIn, variablesIn } from '../deploy/container/compose.ts'
@@ -14,10 +15,11 @@ import { withVariable } from '../deploy/container/environment-file.ts'
 import { containerIdIn } from '../agent/container.ts'
 import { compare, unexplained } from '../deploy/container/difference.ts'
 import { credentialsFor } from '../deploy/container/engine/credentials.ts'
-import { connectEngine, type EngineTraits, negotiate } from '../deploy/container/engine/engine.ts'
+import { connectEngine, type Engine, type EngineTraits, negotiate } from '../deploy/container/engine/engine.ts'
 import type { ContainerInspection, ImageInspection } from '../deploy/container/inspection.ts'
 import { type Origin, type Site, unfinishedAt } from '../deploy/container/job.ts'
 import { digestIn, fullRepository, ORIGIN_LABEL, parseReference } from '../deploy/container/reference.ts'
+import { watchOutage } from '../deploy/container/outage.ts'
 import { candidateSockets } from '../deploy/container/engine/socket.ts'
 import { specify } from '../deploy/container/specification.ts'
 
@@ -279,6 +281,32 @@ test('tells the id of the own container from what the engine mounts there, else 
     [containerIdIn('1 2 0:1 / / rw', 'abcabcabcabc'), containerIdIn('1 2 0:1 / / rw', 'beacon')],
     ['abcabcabcabc', null],
   )
+})
+
+test('measures how long nobody answered: HTTP where a port speaks it, else a connection, and nothing where none is open', async () => {
+  const server = createServer((_, response) => response.end('well'))
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const { port } = server.address() as AddressInfo
+  const container = (labels: Record<string, string>) =>
+    inspection({
+      Config: { Image: 'beacon:v1.0.0', Labels: labels },
+      HostConfig: { NetworkMode: 'host' },
+      State: { Running: true },
+    })
+  const none = await watchOutage(container({ 'baton.port': '1' }), {} as Engine)
+  match((await none.end()).downMeasured ?? '', /no port of it answers/)
+  const watch = await watchOutage(container({ 'baton.port': `${port}`, 'baton.health-path': '/healthz' }), {} as Engine)
+  server.closeAllConnections()
+  await new Promise((resolve) => server.close(resolve))
+  const answers = watch.answers ?? (async () => null)
+  equal(await answers(), false)
+  await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve))
+  equal(await answers(), true)
+  const { downMs, downMeasured } = await watch.end()
+  equal(downMeasured, `GET /healthz on port ${port} every 10 ms, from its own network`)
+  ok((downMs ?? 0) > 0)
+  server.closeAllConnections()
+  await new Promise((resolve) => server.close(resolve))
 })
 
 test('puts no password of a remote into a label', () => {

@@ -38,6 +38,8 @@ const COMMAND = {
       description: "where the release is (the container's own repository)",
     },
     digest: { type: 'string', valueHint: 'sha256:…', description: 'the image must be this one, whatever its tag says' },
+    feed: { type: 'string', valueHint: 'feed', description: 'signed feed that says which image the release is' },
+    root: { type: 'string', valueHint: 'file', description: 'root.json to believe it by (the one built in)' },
     engine: {
       type: 'string',
       valueHint: 'docker|podman|auto',
@@ -91,6 +93,8 @@ export function parseSettings(argv: readonly string[]): Settings | null {
     throw usage(`expected docker, podman or auto in --engine, got \`${engine}\``)
   if (digest !== null && !/^sha256:[0-9a-f]{64}$/.test(digest))
     throw usage(`expected sha256: and 64 hexadecimal digits in --digest, got ${JSON.stringify(digest.slice(0, 80))}`)
+  if (values.root !== undefined && values.feed === undefined) throw usage('expected --feed with --root')
+  if (digest !== null && values.feed !== undefined) throw usage('expected either --digest or --feed')
   return {
     act,
     successor: values.successor ?? '',
@@ -99,6 +103,7 @@ export function parseSettings(argv: readonly string[]): Settings | null {
     backTo: rollback ? release : null,
     repository: values.image ?? null,
     digest,
+    signedBy: values.feed === undefined ? null : { feed: values.feed, root: values.root ?? null },
     engine,
     healthTimeoutMs: secondsOf('--health-timeout', values['health-timeout']),
     probationMs: secondsOf('--probation', values.probation),

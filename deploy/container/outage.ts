@@ -128,6 +128,7 @@ async function answers(host: string, { port, path }: Asked, signal: AbortSignal)
         response.resume()
         settle((response.statusCode ?? 500) < 500)
       }).on('error', () => settle(false))
+      request.end()
       return () => request.destroy()
     }
   })

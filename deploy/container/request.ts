@@ -15,7 +15,15 @@ export interface Request extends Limits {
   repository: string | null
   /** digest that the release's image must have, where somebody who is believed says so; null: the registry's word counts */
   digest: string | null
+  /** the signed feed that says which image a release is; null: the registry's tags count */
+  signedBy: SignedBy | null
   dryRun: boolean
+}
+
+export interface SignedBy {
+  feed: string
+  /** path of a root.json; null: the one that this program was built with */
+  root: string | null
 }
 
 export interface Limits {

@@ -8,6 +8,7 @@ import { labelsOf, nameOf } from './inspection.ts'
 import { parseOrigin } from './job.ts'
 import { digestIn, IMAGE_LABELS, parseReference, rollbackTag } from './reference.ts'
 import type { Report } from './report.ts'
+import { signedImage } from './signed-image.ts'
 import { type Request, step, type Tools } from './request.ts'
 
 export interface Pulled {
@@ -30,12 +31,16 @@ export async function resolveRelease(
   tools: Tools,
 ): Promise<Pulled> {
   const { engine, report, credentials, stop } = tools
-  const release = request.release ?? 'latest'
-  const repository = request.repository ?? repositoryOf(container, oldImage)
+  const asked = request.release ?? 'latest'
+  const service = labelsOf(oldImage)[IMAGE_LABELS.service] ?? nameOf(container)
+  const signed = request.signedBy === null ? null : await signedImage(request.signedBy, service, asked)
+  const release = signed?.tag ?? asked
+  const repository = request.repository ?? signed?.repository ?? repositoryOf(container, oldImage)
   const reference = `${repository}:${release}`
   const header = await credentials(repository)
   await step(tools, 'resolve', reference)
-  let { digest } = request // where somebody who is believed says it, the registry is not asked what the tag means
+  // where somebody who is believed says it, the registry is not asked what the tag means
+  let digest = signed?.digest ?? request.digest
   if (digest === null && engine.kind === 'docker') {
     const found = await engine.distribution(reference, header)
     digest = found.digest

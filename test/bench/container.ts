@@ -124,6 +124,7 @@ async function measure(file: string, rounds: number): Promise<void> {
     container: 'baton',
     backTo: null,
     digest: null,
+    signedBy: null,
     repository: null,
     healthTimeoutMs: 60_000,
     probationMs: 0,

@@ -2,10 +2,21 @@
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { createServer, request as httpRequest } from 'node:http'
 import { suite } from '../suite.ts'
 import { equal, match, ok, rejects, withCode } from '../assert.ts'
-import { labReason, type LabEngine, publish, type Registry, startEngine, startRegistry } from '../lab/docker.ts'
+import { makeSignedDist, targetsOf } from '../lab/signed-dist.ts'
+import {
+  labFolder,
+  labReason,
+  type LabEngine,
+  publish,
+  type Registry,
+  startEngine,
+  startRegistry,
+} from '../lab/docker.ts'
 import { deployIn, healthy, probeImage, publishGood } from './probe.ts'
 
 const skip = labReason()
@@ -138,6 +149,33 @@ for (const [release, what, code, message] of UNTOUCHED) {
     await engine.docker('rm', '-f', name)
   })
 }
+
+test('from a signed feed the image is the one that is signed, whatever its tag says now', async () => {
+  const labels = (version: string) => ({ 'org.opencontainers.image.version': version, 'baton.service': 'beacon' })
+  const repository = `${registry.host}/signed`
+  const image = (version: string, env: string[]) => probeImage(version, { Labels: labels(version), Env: env })
+  await publish(registry.host, 'signed', ['v1.0.0'], image('v1.0.0', []))
+  const digest = await publish(registry.host, 'signed', ['v1.1.0', 'latest'], image('v1.1.0', []))
+  await publish(registry.host, 'signed', ['v1.1.0', 'latest'], image('v1.1.0', ['TAKEN=over']))
+  await using feed = await makeSignedDist(['v1.0.0', 'v1.1.0'])
+  const targets = await targetsOf(feed.dist.dir, 'beacon', { 'v1.1.0': { image: { repository, digest } } })
+  await feed.publish({ targets })
+  const root = join(labFolder(), 'root.json')
+  await writeFile(root, feed.anchor.root)
+  const signedBy = { feed: feed.dist.dir, root }
+
+  await engine.docker('run', '-d', '--name', 'signed', `${repository}:v1.0.0`)
+  await healthy(engine, 'signed')
+  await rejects(deployIn(engine, { container: 'signed', release: 'v1.0.0', signedBy }), withCode('not_signed'))
+  await rejects(
+    deployIn(engine, { container: 'signed', release: 'v1.1.0', signedBy: { ...signedBy, root: null } }),
+    withCode('not_signed'),
+  )
+  const updated = await deployIn(engine, { container: 'signed', release: 'latest', signedBy })
+  equal([updated.outcome, updated.to, updated.digest], ['updated', 'v1.1.0', digest])
+  equal((await engine.inspect('signed')).Config.Env.includes('TAKEN=over'), false)
+  await engine.docker('rm', '-f', ...(await names('signed')))
+})
 
 test('changes nothing when the registry is down', async () => {
   const other = await startRegistry(5001)

@@ -54,6 +54,7 @@ export const QUICK: Omit<Request, 'container' | 'release'> = {
   backTo: null,
   repository: null,
   digest: null,
+  signedBy: null,
   healthTimeoutMs: 20_000,
   probationMs: 300,
   dryRun: false,
