@@ -43,7 +43,8 @@ test('sums up good files, and says so in its last line', async () => {
 })
 
 test('shows the output of a file that fails, and counts what was skipped', async () => {
-  const bad = `${SUITE} test('bad', () => { throw new Error('the reason') }); test.skip('left'); test.run()`
+  const bad = `${SUITE} test('bad', () => { throw new Error('the reason') }); test.run()
+    const b = suite('b', { skip: 'left' }); b('left', () => {}); b.run()`
   const { code, output } = await run({ good: GOOD, bad })
   is(lastLine(output), '1 passed, 1 failed, 1 skipped')
   match(output, /\| .*the reason/)

@@ -1,6 +1,7 @@
 // The guard around uvu. uvu runs the tests and draws them; this file decides whether they passed.
 // Must never break: what is registered is accounted for. uvu 0.5.6 exits 0 after a throwing `before` or `after.each`, after
-// `throw 'text'` and after a forgotten `.run()` (its issues 60, 80 and 191); here each of these fails the file.
+// `throw 'text'` and after a forgotten `.run()` (its issues 60, 80 and 191); here each of these fails the file. So uvu gets
+// tests only: hooks are run here, and what they throw is the failure of a test.
 //
 //   const test = suite('feed', { timeoutMs: 60_000 })
 //   test('skips a release without our asset', async () => { … })
@@ -9,12 +10,8 @@
 import { appendFileSync, writeSync } from 'node:fs'
 import { inspect } from 'node:util'
 
-/** Handed to every test; `signal` aborts when the deadline has passed. */
-export interface Context {
-  signal: AbortSignal
-}
-
-export type Body = (context: Context) => unknown
+/** `signal` aborts when the deadline has passed. */
+export type Body = (context: { signal: AbortSignal }) => unknown
 
 export interface SuiteOptions {
   /** deadline of each test and each hook, in milliseconds */
@@ -23,21 +20,13 @@ export interface SuiteOptions {
   skip?: string | null
 }
 
-export interface TestOptions {
-  timeoutMs?: number
-}
-
-export interface Hook {
-  (body: Body): void
-  each(body: Body): void
-}
-
 export interface Suite {
-  (title: string, body: Body, options?: TestOptions): void
-  only(title: string, body: Body, options?: TestOptions): void
-  skip(title: string, body?: Body, options?: TestOptions): void
-  before: Hook
-  after: Hook
+  /** `timeoutMs`: where this one needs another deadline */
+  (title: string, body: Body, options?: { timeoutMs?: number }): void
+  /** Before the first test; where it fails, each test does. */
+  before(body: Body): void
+  /** After the last test; where it fails, it counts as one. */
+  after(body: Body): void
   run(): void
 }
 
@@ -51,14 +40,11 @@ export const TIMEOUT_MS = 30_000
 /** how long sockets, timers and processes may outlive the last test */
 const LINGER_MS = 10_000
 
-type Result = 'passed' | 'failed' | 'skipped'
-
 interface Account {
   name: string
   running: boolean
   /** every title in; null until it is out */
-  results: Map<string, Result | null>
-  errors: Error[]
+  results: Map<string, 'passed' | 'failed' | 'skipped' | null>
 }
 
 const accounts: Account[] = []
@@ -76,84 +62,51 @@ let finishedRuns = 0
 
 export function suite(name: string, { timeoutMs = TIMEOUT_MS, skip = null }: SuiteOptions = {}): Suite {
   const inner = uvu.suite(name)
-  const account: Account = { name, running: false, results: new Map(), errors: [] }
-  const beforeEach: Body[] = []
-  const afterEach: Body[] = []
-  let only: Set<string> | null = null
+  const account: Account = { name, running: false, results: new Map() }
+  const hooks: { before: Body[]; after: Body[] } = { before: [], after: [] }
+  let ready: Promise<void> | null = null
   accounts.push(account)
 
-  const enter = (title: string): void => {
+  const beReady = (): Promise<void> =>
+    (ready ??= (async () => {
+      for (const hook of hooks.before) await bounded(hook, timeoutMs, 'before')
+    })())
+
+  const register = (title: string, body: () => Promise<void>): void => {
+    account.results.set(title, null)
+    inner(title, async () => {
+      report({ event: 'started', title: `${name}: ${title}` })
+      const startedAt = performance.now()
+      const failure = await body().then(() => null, toError)
+      leave(account, title, failure === null ? 'passed' : 'failed', performance.now() - startedAt)
+      if (failure !== null) throw failure
+    })
+  }
+
+  const test = (title: string, body: Body, options: { timeoutMs?: number } = {}): void => {
     if (account.running) throw new Error(`suite \`${name}\`: \`${title}\` is registered after \`.run()\``)
     if (account.results.has(title)) throw new Error(`suite \`${name}\`: two tests are called \`${title}\``)
-    account.results.set(title, null)
+    if (skip !== null) return leave(account, title, 'skipped', 0)
+    register(title, async () => {
+      await beReady()
+      await bounded(body, options.timeoutMs ?? timeoutMs, title)
+    })
   }
-
-  const guarded = (title: string, body: Body, deadlineMs: number) => async () => {
-    report({ event: 'started', title: `${name}: ${title}` })
-    const startedAt = performance.now()
-    let result: Result = 'failed'
-    try {
-      for (const hook of beforeEach) {
-        const failure = await failureOf(hook, timeoutMs, `before each \`${title}\``)
-        if (failure) throw failure
-      }
-      const failures = [await failureOf(body, deadlineMs, title)]
-      for (const hook of afterEach) failures.push(await failureOf(hook, timeoutMs, `after each \`${title}\``))
-      const [first, ...others] = failures.filter((failure) => failure !== null)
-      for (const other of others) say(inspect(other))
-      if (first) throw first
-      result = 'passed'
-    } catch (error) {
-      account.errors.push(toError(error))
-      throw error
-    } finally {
-      leave(account, title, result, performance.now() - startedAt)
-    }
-  }
-
-  const hooked = (kind: 'before' | 'after', body: Body) => async () => {
-    const failure = await failureOf(body, timeoutMs, kind)
-    if (failure === null) return
-    fail(account, kind, inspect(failure))
-    if (kind === 'before') throw failure // no test runs; each stays unaccounted for, and fails
-  }
-
-  const test = (title: string, body: Body, options: TestOptions = {}): void => {
-    if (skip !== null) return test.skip(title)
-    enter(title)
-    inner(title, guarded(title, body, options.timeoutMs ?? timeoutMs))
-  }
-  test.only = (title: string, body: Body, options: TestOptions = {}): void => {
-    if (skip !== null) return test.skip(title)
-    enter(title)
-    only = (only ?? new Set()).add(title)
-    inner.only(title, guarded(title, body, options.timeoutMs ?? timeoutMs))
-  }
-  test.skip = (title: string): void => {
-    enter(title)
-    leave(account, title, 'skipped', 0)
-  }
-  test.before = Object.assign((body: Body) => inner.before(skip === null ? hooked('before', body) : nothing), {
-    each: (body: Body) => void beforeEach.push(body),
-  })
-  test.after = Object.assign((body: Body) => inner.after(skip === null ? hooked('after', body) : nothing), {
-    each: (body: Body) => void afterEach.push(body),
-  })
+  test.before = (body: Body) => void hooks.before.push(body)
+  test.after = (body: Body) => void hooks.after.push(body)
   test.run = (): void => {
     if (account.running) throw new Error(`suite \`${name}\`: \`.run()\` is called twice`)
+    if (skip === null)
+      hooks.after.forEach((hook, at) => register(`after ${at + 1}`, () => bounded(hook, timeoutMs, 'after')))
     account.running = true
-    for (const title of account.results.keys()) {
-      if (only !== null && !only.has(title) && account.results.get(title) === null) leave(account, title, 'skipped', 0)
-    }
     inner.run()
     const run = queue.pop()
     turn = turn.then(async () => {
       const [errors] = (await run?.()) ?? ['uvu gave no runner']
       if (errors !== true) process.stdout.write(`\n${errors}\n`)
-      else for (const error of account.errors) say(inspect(error)) // uvu could not draw them
       if (skip !== null) process.stdout.write(`  skipped: ${skip}\n`)
       finishedRuns++
-      if (finishedRuns === accounts.length) endSoon()
+      if (finishedRuns === accounts.length) endSoon(account)
     })
   }
   return test
@@ -161,43 +114,38 @@ export function suite(name: string, { timeoutMs = TIMEOUT_MS, skip = null }: Sui
 
 process.on('exit', (code) => {
   for (const account of accounts) {
-    const { name, running, results } = account
-    if (!running) fail(account, '.run()', `suite \`${name}\`: \`.run()\` is never called`)
-    if (results.size === 0) fail(account, 'no tests', `suite \`${name}\` has no tests`)
-    for (const [title, result] of results) {
-      if (result === null) fail(account, title, `suite \`${name}\`: \`${title}\` never ended`)
+    const told = `suite \`${account.name}\``
+    if (!account.running) fail(account, '.run()', `${told}: \`.run()\` is never called`)
+    if (account.results.size === 0) fail(account, 'no tests', `${told} has no tests`)
+    for (const [title, result] of account.results) {
+      if (result === null) fail(account, title, `${told}: \`${title}\` never ended`)
       if (result === 'skipped' && neverSkip)
-        fail(account, title, `suite \`${name}\`: \`${title}\` is skipped, here nothing may be`)
+        fail(account, title, `${told}: \`${title}\` is skipped, here nothing may be`)
     }
   }
-  const all = accounts.flatMap(({ results }) => [...results.values()])
   if (accounts.length === 0) say('this file has no suite')
   report({ event: 'finished' })
+  const all = accounts.flatMap(({ results }) => [...results.values()])
   if (accounts.length === 0 || all.includes('failed')) process.exitCode = code || 1
 })
 
-/** Runs the body and waits; what it throws, or that its deadline has passed, as an Error that uvu can draw. */
-async function failureOf(body: Body, timeoutMs: number, title: string): Promise<Error | null> {
+/** Runs the body, and waits no longer than its deadline. */
+async function bounded(body: Body, timeoutMs: number, title: string): Promise<void> {
   const abort = new AbortController()
-  let timer: NodeJS.Timeout | undefined
-  const deadline = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => {
-      const error = new Error(`\`${title}\` is not done after ${timeoutMs} ms`)
-      reject(error)
-      abort.abort(error)
-    }, timeoutMs)
-  })
+  const deadline = Promise.withResolvers<never>()
+  const timer = setTimeout(() => {
+    const error = new Error(`\`${title}\` is not done after ${timeoutMs} ms`)
+    deadline.reject(error)
+    abort.abort(error)
+  }, timeoutMs)
   try {
-    await Promise.race([(async () => await body({ signal: abort.signal }))(), deadline])
-    return null
-  } catch (thrown) {
-    return toError(thrown)
+    await Promise.race([(async () => await body({ signal: abort.signal }))(), deadline.promise])
   } finally {
     clearTimeout(timer)
   }
 }
 
-function leave(account: Account, title: string, result: Result, ms: number): void {
+function leave(account: Account, title: string, result: 'passed' | 'failed' | 'skipped', ms: number): void {
   account.results.set(title, result)
   report({ event: result, title: `${account.name}: ${title}`, ms: Math.round(ms) })
 }
@@ -211,21 +159,17 @@ function fail(account: Account, title: string, message: string): void {
 function toError(thrown: unknown): Error {
   if (!(thrown instanceof Error)) return new Error(`thrown, but not an Error: ${inspect(thrown)}`)
   const details = 'details' in thrown ? thrown.details : undefined
-  const drawable =
-    typeof thrown.stack === 'string' &&
-    typeof thrown.name === 'string' &&
-    (details === undefined || details === false || typeof details === 'string')
-  if (!drawable) return new Error(inspect(thrown), { cause: thrown })
+  const odd = [thrown.stack, thrown.name, details || ''].some((part) => typeof part !== 'string')
+  if (odd) return new Error(inspect(thrown), { cause: thrown })
   if (thrown.cause !== undefined) say(`cause: ${inspect(thrown.cause)}`)
   return thrown
 }
 
 /** A test that leaves something open would keep the process: name it, and fail. */
-function endSoon(): void {
-  const account = accounts.at(-1)
+function endSoon(account: Account): void {
   setTimeout(() => {
     const open = process.getActiveResourcesInfo().filter((kind) => kind !== 'TTYWrap' && kind !== 'PipeWrap')
-    if (account) fail(account, 'end', `still open ${LINGER_MS} ms after the last test: ${open.join(', ') || 'a pipe'}`)
+    fail(account, 'end', `still open ${LINGER_MS} ms after the last test: ${open.join(', ') || 'a pipe'}`)
     process.exit(1)
   }, LINGER_MS).unref()
 }
@@ -237,5 +181,3 @@ function report(entry: Report): void {
 function say(message: string): void {
   writeSync(2, `${message}\n`)
 }
-
-function nothing(): void {}
