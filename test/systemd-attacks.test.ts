@@ -1,0 +1,300 @@
+// @deadlineMs 1500000
+// Who has taken over a service must not become root through the commands that root runs about it. Each attack is raced: the
+// service's user changes its own places in a loop while root runs command after command. BATON_ATTACK_MS: how long each goes on
+// (3 s here, 60 s by `npm run soak -- --attacks`).
+
+import { readFile } from 'node:fs/promises'
+import { equal, is, match, ok } from './assert.ts'
+import { bootWithReleases, EXECUTABLE, type FeedHost, put } from './lab/managed.ts'
+import { eventually, noHosts } from './lab/systemd.ts'
+import { faultsIn } from './lab/strace.ts'
+import { suite } from './suite.ts'
+
+const ATTACK_MS = Number(process.env['BATON_ATTACK_MS'] ?? 3000)
+const test = suite('systemd: attacks', { skip: noHosts, timeoutMs: 240_000 + 3 * ATTACK_MS })
+const ROOT_PROGRAM = '/usr/local/lib/beacon/beacon'
+
+/** What an attacker wants root to run: says who ran it, and tries every way back to root. */
+const EVIL = `#!/bin/sh
+id -u >> /srv/ran/by 2>/dev/null
+perl -e '$< = 0; $> = 0; exit($> == 0 ? 0 : 1)' && echo effective >> /srv/ran/root
+perl -e 'require "syscall.ph"' 2>/dev/null
+perl -e 'exit(syscall(117, 0, 0, 0) == 0 ? 0 : 1)' && echo setresuid >> /srv/ran/root
+[ "$(id -u)" != 0 ] || echo uid >> /srv/ran/root
+[ ! -r /root/secret ] || echo read >> /srv/ran/root
+printf 'beacon v1.0.0\\n'
+`
+
+let host: FeedHost
+
+test.before(async () => {
+  host = await bootWithReleases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }])
+  await host.install()
+  await host.ok(
+    'sh',
+    '-c',
+    'mkdir -m 1777 /srv/ran; echo only-root-may-read-this > /root/secret; chmod 600 /root/secret',
+  )
+  await put(host, '/srv/evil', EVIL)
+  await host.ok('chmod', '755', '/srv/evil')
+})
+test.after(async () => await host.off())
+
+test("root's own command and receipt stand where the service's user can change nothing", async () => {
+  for (const path of ['/usr/local/lib/beacon', ROOT_PROGRAM, '/usr/local/lib/beacon/receipt.json', '/usr/local/bin']) {
+    is((await host.run(['test', '-w', path], { user: 'beacon' })).code, 1, path)
+  }
+  is((await host.ok('readlink', '/usr/local/bin/beacon')).trim(), ROOT_PROGRAM)
+})
+
+test("strace over every command as root: nothing in the service's places is touched by a process that is root", async () => {
+  const commands = [
+    ['beacon', 'status', '--check'],
+    ['beacon', 'doctor'],
+    ['beacon', 'upgrade', '-n'],
+    ['beacon', 'upgrade', '--release', 'v1.1.0'],
+    ['beacon', 'stop'],
+    ['beacon', 'rollback'],
+    ['beacon', 'cancel'],
+    ['sh', '/srv/feed/v1.1.0/install.sh', '-y'],
+    ['sh', '/srv/feed/v1.1.0/install.sh', 'status'],
+    ['beacon', 'uninstall', '-y'],
+    ['sh', '/srv/feed/v1.0.0/install.sh', '-y', '--feed', '/srv/feed'],
+    ['beacon', 'uninstall', '--purge', '--confirm', 'beacon', '-y'],
+  ]
+  for (const command of commands) {
+    const { code, stderr } = await host.run([...TRACED, ...command])
+    equal([command, code], [command, 0], stderr)
+    equal([command, await faults()], [command, []])
+  }
+  await host.install()
+})
+
+test('the check of a trace is a check: a root that opens a file of the service is told', async () => {
+  await host.run([...TRACED, 'cat', '/var/lib/beacon/update/installed.json'])
+  ok((await faults()).length > 0)
+  await host.run([...TRACED, '/opt/beacon/beacon', '--version'])
+  ok((await faults()).some((fault) => fault.includes('execve')))
+})
+
+test('an executable of the attacker is never run by root, and who runs it has no way back', async () => {
+  await race(
+    `cp /srv/evil /opt/beacon/.x; mv /opt/beacon/.x ${EXECUTABLE}; cp /srv/evil /opt/beacon/.y; mv /opt/beacon/.y ${EXECUTABLE}.backup`,
+    [
+      ['beacon', 'status'],
+      ['beacon', 'doctor'],
+      ['beacon', 'upgrade', '-n'],
+      ['sh', '/srv/feed/v1.0.0/install.sh', 'status'],
+    ],
+  )
+  match(await host.ok('cat', '/srv/ran/by'), /^\d+\n/) // it was run, by somebody
+  await nobodyBecameRoot()
+  await renew()
+})
+
+test('a planted `.partial` leads no write of root anywhere', async () => {
+  await host.ok('sh', '-c', 'echo mine > /root/victim')
+  is((await host.cli('stop')).code, 0)
+  await race(
+    'ln -sf /root/victim /opt/beacon/.beacon.partial; rm -f /opt/beacon/.beacon.partial; ln -s /root/victim /opt/beacon/.beacon.partial',
+    [
+      ['beacon', 'upgrade', '--release', 'v1.1.0', '--health-timeout', '5'],
+      ['beacon', 'stop'],
+      ['beacon', 'rollback', '--health-timeout', '5'],
+      ['beacon', 'stop'],
+    ],
+  )
+  is(await host.ok('cat', '/root/victim'), 'mine\n')
+  equal((await host.ok('stat', '-c', '%U %a', '/root/victim')).trim(), 'root 644')
+  await nobodyBecameRoot()
+})
+
+test('a forged receipt gives root neither another user, nor another state directory to purge', async () => {
+  await host.ok('sh', '-c', 'mkdir -p /root/precious && echo mine > /root/precious/file')
+  const { stateDirectory: _, ...real } = JSON.parse(await host.ok('cat', '/usr/local/lib/beacon/receipt.json')) as {
+    stateDirectory: string
+  }
+  const forged = JSON.stringify({ ...real, user: 'root', tag: 'v1.0.0', sha256: '', stateDirectory: '/root/precious' })
+  await put(host, '/srv/forged', forged)
+  await race(
+    `cp /srv/forged /opt/beacon/.r; mv /opt/beacon/.r /opt/beacon/receipt.json; cp /srv/evil /opt/beacon/.x; mv /opt/beacon/.x ${EXECUTABLE}`,
+    [
+      ['beacon', 'upgrade'],
+      ['beacon', 'status'],
+    ],
+  )
+  await nobodyBecameRoot()
+  is((await host.cli('uninstall', '--purge', '--confirm', 'beacon', '-y')).code, 0)
+  is(await host.ok('cat', '/root/precious/file'), 'mine\n')
+  await host.install()
+})
+
+test('a link in a feed that the service names shows nothing that only root may read', async () => {
+  const said = await race(
+    `mkdir -p /var/lib/beacon/feed/v9.0.0; ln -sf /root/secret /var/lib/beacon/feed/v9.0.0/SHA256SUMS; ln -sf /root/secret /var/lib/beacon/feed/releases.json`,
+    [
+      ['beacon', 'check'],
+      ['beacon', 'doctor'],
+      ['beacon', 'upgrade', '-n'],
+      ['beacon', 'stop'],
+      ['beacon', 'upgrade'],
+    ],
+    `sed -i 's#"stateDirectory"#"feed": "/var/lib/beacon/feed", "stateDirectory"#' /etc/beacon/config.json`,
+  )
+  ok(!said.includes('only-root-may-read-this'), said.slice(-500))
+  ok(!(await host.ok('journalctl', '--no-pager')).includes('only-root-may-read-this'))
+})
+
+test('what root shows of the service holds nothing that a terminal obeys', async () => {
+  const journal = {
+    format: 1,
+    operation: null,
+    history: [],
+    probation: null,
+    bad: [{ tag: 'v1.1.0', sha256: null, at: 'x', reason: '\u001B[2J\u009B31m\u202Eroot#' }],
+  }
+  await host.ok('systemctl', 'start', 'beacon')
+  await host.ok(
+    'runuser',
+    '-u',
+    'beacon',
+    '--',
+    'sh',
+    '-c',
+    `printf '%s' '${JSON.stringify(journal)}' > /var/lib/beacon/update/journal.json`,
+  )
+  await host.ok('sed', '-i', 's#"feed": "/var/lib/beacon/feed", ##', '/etc/beacon/config.json')
+  const { stderr, stdout } = await host.cli('upgrade', '-n', '--release', 'v1.1.0')
+  match(stderr, 'v1.1.0 has failed here before')
+  // oxlint-disable-next-line no-control-regex -- it is what is looked for
+  is(/[\u0000-\u0008\u000B-\u001F\u007F-\u009F\u202E]/.test(stderr + stdout), false, JSON.stringify(stderr))
+})
+
+test('directories are made and given away by root only where nobody can put a link meanwhile', async () => {
+  is((await host.cli('uninstall', '--purge', '--confirm', 'beacon', '-y')).code, 0)
+  await host.ok('sh', '-c', 'useradd --create-home eve; mkdir -p /root/target; echo mine > /root/target/file')
+  await race(
+    'rm -rf /home/eve/app /home/eve/state; ln -s /root/target /home/eve/app; ln -s /root/target /home/eve/state; rm -f /home/eve/app /home/eve/state; mkdir /home/eve/app /home/eve/state',
+    [
+      [
+        'sh',
+        '/srv/feed/v1.0.0/install.sh',
+        '-y',
+        '--feed',
+        '/srv/feed',
+        '--run-as',
+        'eve',
+        '--prefix',
+        '/home/eve/app',
+        '--state-dir',
+        '/home/eve/state',
+        '--no-start',
+      ],
+      ['beacon', 'uninstall', '--purge', '--confirm', 'beacon', '-y'],
+    ],
+    null,
+    'eve',
+  )
+  equal((await host.ok('stat', '-c', '%n %U', '/root/target', '/root/target/file')).trim().split('\n'), [
+    '/root/target root',
+    '/root/target/file root',
+  ])
+  is((await host.ok('ls', '-A', '/root/target')).trim(), 'file')
+  await host.run([
+    'sh',
+    '-c',
+    'rm -rf /usr/local/lib/beacon /usr/local/bin/beacon /etc/beacon /etc/systemd/system/beacon*',
+  ])
+})
+
+test('root ends no process that a pid file or a command line names', async () => {
+  const installed = await host.installer('v1.0.0', 'install', '-y', '--no-service')
+  is(installed.code, 0, installed.stderr)
+  await host.ok('sh', '-c', 'setsid sleep 1000 >/dev/null 2>&1 </dev/null & echo $! > /srv/victim.pid')
+  // the same command line and the same user, in another pid namespace, as in a container
+  await put(host, '/srv/elsewhere/serve', 'sleep 1000;')
+  const namesake = `cd /srv/elsewhere && exec perl -e 'exec {"/usr/bin/perl"} "/opt/beacon/beacon", "serve", "--config", "/etc/beacon/config.json"'`
+  await host.ok(
+    'sh',
+    '-c',
+    `unshare --pid --fork setpriv --reuid beacon --clear-groups sh -c '${namesake.replaceAll("'", String.raw`'\''`)}' >/dev/null 2>&1 </dev/null & echo`,
+  )
+  const others = async () =>
+    (await host.run(['pgrep', '-f', '^/opt/beacon/beacon serve'])).stdout.trim().split('\n').length
+  await eventually('the namesake', async () => (await others()) >= 2)
+  const pid = (await host.ok('cat', '/srv/victim.pid')).trim()
+  const startTime = (await readFile(await host.path(`/proc/${pid}/stat`), 'utf8')).split(') ')[1]?.split(' ')[19]
+  const forged = JSON.stringify({ supervisor: { pid: Number(pid), startTime }, service: null, restarts: 0 })
+  await put(host, '/srv/forged.pid', forged)
+  await race('cp /srv/forged.pid /var/lib/beacon/run/p; mv /var/lib/beacon/run/p /var/lib/beacon/run/beacon.pid', [
+    ['beacon', 'stop'],
+    ['beacon', 'status'],
+  ])
+  is((await host.run(['kill', '-0', pid])).code, 0, "root's process is alive")
+  ok((await others()) >= 1, 'the namesake is alive')
+  await nobodyBecameRoot()
+})
+
+const TRACED = [
+  'strace',
+  '-f',
+  '-y',
+  '-s',
+  '300',
+  '-o',
+  '/srv/trace',
+  '-e',
+  'trace=execve,open,openat,openat2,creat,truncate,unlink,unlinkat,rename,renameat,renameat2,link,linkat,symlink,symlinkat,mkdir,mkdirat,rmdir,chmod,fchmod,fchmodat,chown,fchown,lchown,fchownat,mknod,mknodat,setxattr,kill,tkill,tgkill,pidfd_send_signal,setuid,setresuid,setreuid,clone,clone3,fork,vfork',
+]
+
+async function faults(): Promise<string[]> {
+  return faultsIn(await readFile(await host.path('/srv/trace'), 'utf8'), {
+    inside: ['/opt/beacon', '/var/lib/beacon'],
+    files: ['/etc/beacon/config.json'],
+  })
+}
+
+/** The service's user does `change` in a loop while root runs `commands` over and over, for as long as an attack takes. */
+async function race(
+  change: string,
+  commands: string[][],
+  before: string | null = null,
+  user = 'beacon',
+): Promise<string> {
+  if (before !== null) await host.ok('sh', '-c', before)
+  await host.ok('rm', '-f', '/srv/stop')
+  const attacker = host.run(['sh', '-c', `while [ ! -e /srv/stop ]; do ${change}; done 2>/dev/null`], {
+    user,
+    timeoutMs: 200_000 + 3 * ATTACK_MS,
+  })
+  let said = ''
+  const deadline = Date.now() + ATTACK_MS
+  do {
+    for (const command of commands) {
+      const { stdout, stderr } = await host.run(command)
+      said += stdout + stderr
+    }
+  } while (Date.now() < deadline)
+  await host.ok('touch', '/srv/stop')
+  await attacker
+  return said
+}
+
+async function nobodyBecameRoot(): Promise<void> {
+  is((await host.run(['cat', '/srv/ran/root'])).stdout, '')
+}
+
+/** The attacker is gone: what is in place is the service again. */
+async function renew(): Promise<void> {
+  await host.ok('systemctl', 'stop', 'beacon')
+  await host.ok(
+    'sh',
+    '-c',
+    `cp ${ROOT_PROGRAM} /opt/beacon/x && chown beacon: /opt/beacon/x && mv /opt/beacon/x ${EXECUTABLE}`,
+  )
+  await host.ok('rm', '-f', `${EXECUTABLE}.backup`)
+  await host.ok('systemctl', 'reset-failed', 'beacon')
+  is((await host.cli('start')).code, 0)
+}
+
+test.run()
