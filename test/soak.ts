@@ -1,8 +1,11 @@
 // `npm run soak -- [--switches 200] [--probation 300] [--json]`: real executables replaced there and back under load, in a
 // network namespace of its own where the host allows it, so that the kernel's own counters tell of every lost connection.
 // `npm run soak -- --fleet [--hosts 20]`: what may happen to a fleet of real hosts, with real probations.
+// `npm run soak -- --attacks`: the attacks on the root boundary, 60 s each.
 // Exit code 1 where a promise was broken.
 
+import { spawnSync } from 'node:child_process'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { faultsOf } from './soak/judge.ts'
@@ -14,6 +17,7 @@ const { values } = parseArgs({
     probation: { type: 'string', default: '300' },
     fleet: { type: 'boolean', default: false },
     hosts: { type: 'string', default: '20' },
+    attacks: { type: 'boolean', default: false },
     json: { type: 'boolean', default: false },
     help: { type: 'boolean', short: 'h', default: false },
   },
@@ -22,7 +26,7 @@ const switches = wholeNumber('--switches', values.switches, 1, 100_000)
 const probationMs = wholeNumber('--probation', values.probation, 0, 60_000)
 if (values.help) {
   process.stdout.write(
-    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20]   (${fileURLToPath(import.meta.url)})\n`,
+    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] | --attacks   (${fileURLToPath(import.meta.url)})\n`,
   )
   process.exit(0)
 }
@@ -32,6 +36,14 @@ if (values.fleet) {
   process.exit(
     await soakFleet(wholeNumber('--hosts', values.hosts, 8, 40), (line) => process.stdout.write(`${line}\n`)),
   )
+}
+
+if (values.attacks) {
+  const { status } = spawnSync('tsx', [join(import.meta.dirname, 'run.ts'), '-v', 'systemd-attacks'], {
+    stdio: 'inherit',
+    env: { ...process.env, BATON_ATTACK_MS: '60000' },
+  })
+  process.exit(status ?? 1)
 }
 
 const report = await soak({ subject: 'baton', switches, probationMs, echo: !values.json })

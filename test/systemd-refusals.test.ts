@@ -184,7 +184,7 @@ test('deploy-systemd.sh installs, upgrades, goes back by itself where the health
   await host.ok('systemctl', 'restart', 'beacon')
   await eventually('an answer', async () => (await host.status()).state === 'idle')
   const dry = await deploy('--release', 'v1.1.0', '--dry-run')
-  match(dry.stdout, 'update beacon to v1.1.0')
+  match(dry.stdout, 'update beacon from v1.0.0 to v1.1.0')
   is((await host.status()).instance.version, 'v1.0.0')
   const bad = await deploy(
     '--release',

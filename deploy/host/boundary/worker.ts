@@ -41,7 +41,10 @@ export async function work(): Promise<number> {
       try {
         return await act(parameter)
       } catch (cause) {
-        const error = asBatonError(cause, 'unexpected', name)
+        // a full or read-only disk and missing rights are refusals
+        const code = cause instanceof Error && 'code' in cause ? String(cause.code) : ''
+        const refused = ['ENOSPC', 'EDQUOT', 'EROFS', 'EACCES', 'EPERM'].includes(code)
+        const error = asBatonError(cause, refused ? 'refused' : 'unexpected', name)
         // nobody but us knows the folder by that name
         if (feedFolder !== null) error.message = error.message.replaceAll(opened, feedFolder)
         throw error

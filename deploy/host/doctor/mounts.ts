@@ -1,7 +1,8 @@
 // What the mounts forbid: noexec, and an executable that is a mount of its own.
 
-import { lstat, readFile } from 'node:fs/promises'
+import { access, constants, lstat, readFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
+import { reasonOf } from '../../../agent/words.ts'
 import { failure, type Finding, ok, type Subject } from './finding.ts'
 
 export interface Mount {
@@ -16,6 +17,13 @@ export async function checkMounts({ layout }: Subject): Promise<Finding[]> {
   const directory = await nearestExisting(layout.directory)
   const mount = mountOf(mounts, directory)
   const findings: Finding[] = []
+  for (const path of [layout.directory, layout.stateDirectory]) {
+    const existing = await nearestExisting(path)
+    const reason = await access(existing, constants.W_OK).then(() => '', reasonOf)
+    if (!reason.includes('EROFS')) continue
+    const hint = 'choose another place with `--prefix` or `--state-dir`'
+    findings.push(failure('mount', `${existing} is on a read-only file system`, hint))
+  }
   if (mount?.options.includes('noexec')) {
     findings.push(
       failure(

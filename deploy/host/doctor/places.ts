@@ -1,6 +1,7 @@
 // Whether the service's user can write where it must, seen with that user's eyes.
 
 import { lstat, readdir } from 'node:fs/promises'
+import { join } from 'node:path'
 import type { Layout } from '../place/layout.ts'
 import { trustIn } from '../place/trusted.ts'
 import { whyNotWritable } from '../service/survey.ts'
@@ -52,10 +53,16 @@ export async function checkGiven(layout: Layout): Promise<{ findings: Finding[];
   ] as const) {
     const trust = await trustIn(path)
     if (!trust.trusted) continue // the service's already, or for its user to make
-    const isFull = trust.found?.isDirectory() === true && (await readdir(path)).length > 0
-    if (isFull) {
+    const [first] = trust.found?.isDirectory() === true ? await readdir(path) : []
+    if (first !== undefined) {
       const hint = `\`chown -R ${layout.user}: ${path}\` gives it to ${layout.user}, or ${ELSEWHERE}`
-      findings.push(failure(check, `expected ${path} to be empty or ${layout.user}'s, found root's files in it`, hint))
+      findings.push(
+        failure(
+          check,
+          `expected ${path} to be empty or ${layout.user}'s, found ${join(path, first)}, which is root's`,
+          hint,
+        ),
+      )
     } else given.push(path)
   }
   return { findings, given }
