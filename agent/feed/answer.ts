@@ -64,7 +64,9 @@ export function nextOf({ url, response }: Reply): string | null {
 
 export async function readBounded({ url, response }: Reply, maxBytes: number, failure: ErrorCode): Promise<Buffer> {
   const tooLong = (): BatonError =>
-    new BatonError(failure, `asking ${shown(url)}: expected at most ${maxBytes} bytes, got more`)
+    new BatonError(failure, `asking ${shown(url)}: expected at most ${maxBytes} bytes, got more`, {
+      members: { maxBytes },
+    })
   if ((lengthOf(response) ?? 0) > maxBytes) {
     discard(response)
     throw tooLong()

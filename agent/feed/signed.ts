@@ -61,7 +61,11 @@ export function makeSignedFeed(options: SignedOptions): Feed {
   const judge = async (signed: SignedRelease, signal: AbortSignal | undefined): Promise<Verdict> => {
     if (signed.withdrawn !== null) return { why: `it was withdrawn: ${signed.withdrawn}` }
     const max = Math.min(signed.sizeBytes, TEXT_MAX_BYTES)
-    const file = await source.file(`${signed.tag}/${MANIFEST_NAME}`, max, signal)
+    const file = await source.file(`${signed.tag}/${MANIFEST_NAME}`, max, signal).catch((error: unknown) => {
+      if (error instanceof BatonError && error.members['maxBytes'] === max) return 'longer' as const
+      throw error
+    })
+    if (file === 'longer') return { why: `its ${MANIFEST_NAME} is longer than the ${max} bytes that are signed` }
     if (file === null) return { why: `it has no ${MANIFEST_NAME}` }
     return assessSigned(signed, file.toString(), target, (name) => source.url(`${signed.tag}/${name}`))
   }

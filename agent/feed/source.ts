@@ -106,7 +106,9 @@ export function folderSource(folder: string): Source {
       if (opened === null) return null
       await using file = opened.file
       if (opened.size > maxBytes) {
-        throw new BatonError('check_failed', `\`${full}\`: expected at most ${maxBytes} bytes, got ${opened.size}`)
+        throw new BatonError('check_failed', `\`${full}\`: expected at most ${maxBytes} bytes, got ${opened.size}`, {
+          members: { maxBytes },
+        })
       }
       const content = Buffer.alloc(opened.size)
       const { bytesRead } = await file.read(content, 0, opened.size, 0) // it may be written to meanwhile: no more than this

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { METADATA_FOLDER, type Role, ROLES, SERVICE_MEMBER, SIGNED_AT } from '../../agent/publish.ts'
 import { BatonError, isTag, parseTag } from '../../agent/words.ts'
 import { begin, type Change, DAYS, daysOf, newTargets, signRoot, signTargets, type Signers } from './change.ts'
+import { randomBytes } from 'node:crypto'
 import { type KeyFile, makeKey, nextName, readKeys, type Signer, unlock, writeKey } from './keys.ts'
 import type { Passphrases } from './passphrase.ts'
 import { type Days, readRepository, type Repository } from './repository.ts'
@@ -17,6 +18,10 @@ export interface Context {
   /** key files as a secret of CI has them; '' for none */
   keyText: string
   passphrases: Passphrases
+  environment: NodeJS.ProcessEnv
+  cwd: string
+  /** of scrypt, for new keys */
+  work: number
   offlineDays: number | null
   now: Date
   /** one line for whoever reads */
@@ -42,12 +47,13 @@ export async function init(context: Context, { service, rootKeys, rootThreshold,
   if (there.length > 0) {
     throw new BatonError('refused', `${folder}: it is signed already`, { hint: 'a new root is made by `trust rotate`' })
   }
-  const [keys = defaultKeys(service, process.env)] = context.keyFolders
+  const [keys = defaultKeys(service, context.environment)] = context.keyFolders
   const passphrase = await context.passphrases.choose()
+  const salt = randomBytes(16)
   const make = async (role: Role, count: number): Promise<Signer[]> => {
     const made: Signer[] = []
     for (let at = 1; at <= count; at++) {
-      const { file, signer } = makeKey(`${role}-${at}`, passphrase)
+      const { file, signer } = makeKey(`${role}-${at}`, passphrase, salt, context.work)
       context.say(`made ${await writeKey(keys, file)}`)
       made.push(signer)
     }
@@ -115,13 +121,14 @@ export async function rotate(
   const before = root.roles[role].keyids
   const gone = lost.length === 0 ? before : before.filter((id) => lost.some((one) => isNamed(one, id, files)))
   if (gone.length === 0) throw new BatonError('refused', `none of ${lost.join(', ')} is a key of ${role}`)
-  const [keys = defaultKeys(String(root[SERVICE_MEMBER]), process.env)] = context.keyFolders
+  const [keys = defaultKeys(String(root[SERVICE_MEMBER]), context.environment)] = context.keyFolders
   // asked for now: a wrong passphrase must not leave new keys behind
   await change.signers('root', root)
   const passphrase = await context.passphrases.choose()
+  const salt = randomBytes(16)
   const fresh: Signer[] = []
   for (const _ of gone) {
-    const { file, signer } = makeKey(nextName(role, files), passphrase)
+    const { file, signer } = makeKey(nextName(role, files), passphrase, salt, context.work)
     files.push(file)
     fresh.push(signer)
     context.say(`made ${await writeKey(keys, file)}`)
@@ -199,7 +206,9 @@ async function changeOf(context: Context): Promise<Change> {
 
 async function keyFilesOf(context: Context, root: Repository['root']): Promise<KeyFile[]> {
   const folders =
-    context.keyFolders.length > 0 ? context.keyFolders : [defaultKeys(String(root[SERVICE_MEMBER]), process.env)]
+    context.keyFolders.length > 0
+      ? context.keyFolders
+      : [defaultKeys(String(root[SERVICE_MEMBER]), context.environment)]
   return await readKeys(folders, context.keyText)
 }
 

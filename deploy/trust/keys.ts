@@ -30,8 +30,8 @@ export interface Signer {
   sign(message: Buffer): string
 }
 
-/** 128 MiB and some tenths of a second for each guess */
-const COST = { N: 2 ** 17, r: 8, p: 1 } as const
+/** of scrypt: 128 MiB and some tenths of a second for each guess */
+export const WORK = 2 ** 17
 const FILE_MAX_BYTES = 4 * 1024
 
 /** A new key pair, in memory only. */
@@ -40,20 +40,25 @@ export function makeSigner(): Signer & { secret: KeyObject } {
   return { ...signerOf(privateKey), secret: privateKey }
 }
 
-/** A new key pair, locked. */
-export function makeKey(name: string, passphrase: string): { file: KeyFile; signer: Signer } {
+/** A new key pair, locked. Keys of one passphrase may share the salt: then it is derived once for all of them. */
+export function makeKey(
+  name: string,
+  passphrase: string,
+  salt: Buffer,
+  work = WORK,
+): { file: KeyFile; signer: Signer } {
+  const scrypt = { N: work, r: 8, p: 1 }
   const { secret: privateKey, ...signer } = makeSigner()
   const { keyid } = signer
-  const salt = randomBytes(16)
   const iv = randomBytes(12)
-  const cipher = createCipheriv('aes-256-gcm', derive(passphrase, salt, COST), iv).setAAD(Buffer.from(keyid))
+  const cipher = createCipheriv('aes-256-gcm', derive(passphrase, salt, scrypt), iv).setAAD(Buffer.from(keyid))
   const secret = Buffer.concat([cipher.update(privateKey.export({ format: 'der', type: 'pkcs8' })), cipher.final()])
   const file: KeyFile = {
     format: 1,
     name,
     keyid,
     public: signer.key.keyval.public,
-    scrypt: { ...COST, salt: salt.toString('hex') },
+    scrypt: { ...scrypt, salt: salt.toString('hex') },
     iv: iv.toString('hex'),
     tag: cipher.getAuthTag().toString('hex'),
     secret: secret.toString('hex'),
@@ -142,6 +147,12 @@ function signerOf(privateKey: KeyObject): Signer {
   }
 }
 
+let last: { of: string; secret: Buffer } | null = null
+
 function derive(passphrase: string, salt: Buffer, { N, r, p }: { N: number; r: number; p: number }): Buffer {
-  return scryptSync(passphrase.normalize('NFKC'), salt, 32, { N, r, p, maxmem: 256 * N * r })
+  const of = JSON.stringify([passphrase, salt.toString('hex'), N, r, p])
+  if (last?.of !== of) {
+    last = { of, secret: scryptSync(passphrase.normalize('NFKC'), salt, 32, { N, r, p, maxmem: 256 * N * r }) }
+  }
+  return last.secret
 }

@@ -7,11 +7,32 @@ import { METADATA_FOLDER, type Role, ROLES } from '../../agent/publish.ts'
 import { asBatonError, BatonError, EXIT, MEANINGS } from '../../agent/words.ts'
 import { asksForHelp, type Command, type Flags, OUTPUT_FLAGS, parseFlags, usage, usageOf } from '../lib/flags.ts'
 import * as commands from './commands.ts'
+import { openHub } from './github.ts'
+import { WORK } from './keys.ts'
 import { passphrases } from './passphrase.ts'
 import { type Days, versionsOf } from './repository.ts'
 import { type Verified, verifyFeed } from './verify.ts'
 
 type Values = Record<string, unknown>
+
+/** What a run reads and writes besides files. */
+export interface Io {
+  environment: NodeJS.ProcessEnv
+  /** what relative paths are relative to */
+  cwd: string
+  write(text: string): void
+  complain(text: string): void
+  /** of scrypt, for new keys; a test has no time for guessing to be slow */
+  work: number
+}
+
+const PROCESS: Io = {
+  environment: process.env,
+  cwd: process.cwd(),
+  write: (text) => void process.stdout.write(text),
+  complain: (text) => void process.stderr.write(text),
+  work: WORK,
+}
 
 interface Word extends Command {
   act(context: commands.Context, values: Values): Promise<unknown>
@@ -131,6 +152,23 @@ const WORDS: readonly Word[] = [
     },
   },
   {
+    name: 'pull',
+    description: 'fetch the metadata of a feed on GitHub into the folder',
+    args: { feed: { type: 'positional', description: 'github:owner/name' }, ...OUTPUT_FLAGS, ...FEED },
+    async act({ feed, environment, say }, values) {
+      const names = await openHub(String(values['feed']), environment).pull(feed)
+      say(names.length === 0 ? 'there was nothing to fetch' : `fetched ${names.join(', ')}`)
+    },
+  },
+  {
+    name: 'push',
+    description: 'publish the metadata of the folder on GitHub, timestamp.json last',
+    args: { feed: { type: 'positional', description: 'github:owner/name' }, ...OUTPUT_FLAGS, ...FEED },
+    async act({ feed, environment, say }, values) {
+      say(`published ${(await openHub(String(values['feed']), environment).push(feed)).join(', ')}`)
+    },
+  },
+  {
     name: 'verify',
     description: 'say what a host would, and when what expires',
     args: {
@@ -145,11 +183,11 @@ const WORDS: readonly Word[] = [
       os: { type: 'string', valueHint: 'os', default: process.platform, description: 'of the hosts' },
       arch: { type: 'string', valueHint: 'arch', default: process.arch, description: 'of the hosts' },
     },
-    async act({ feed }, values) {
-      const root = typeof values['root'] === 'string' ? resolve(values['root']) : await oldestRoot(feed)
+    async act({ feed, environment, cwd }, values) {
+      const root = typeof values['root'] === 'string' ? resolve(cwd, values['root']) : await oldestRoot(feed)
       const named = typeof values['feed'] === 'string' ? values['feed'] : feed
       const platform = { os: String(values['os']), arch: String(values['arch']) }
-      return await verifyFeed(named, root, platform, process.env)
+      return await verifyFeed(named, root, platform, environment)
     },
   },
   {
@@ -161,11 +199,11 @@ const WORDS: readonly Word[] = [
 ]
 
 /** Runs one word and returns its exit code; never throws. */
-export async function runTrust(argv: readonly string[]): Promise<number> {
+export async function runTrust(argv: readonly string[], io: Io = PROCESS): Promise<number> {
   const [first = '', ...rest] = argv
   const word = WORDS.find(({ name }) => name === first)
   if (first === '' || first === 'help' || asksForHelp(argv)) {
-    process.stdout.write(word === undefined ? await usageOf(TREE, undefined, WORDS) : await usageOf(word, TREE))
+    io.write(word === undefined ? await usageOf(TREE, undefined, WORDS) : await usageOf(word, TREE))
     return EXIT.done
   }
   const json = argv.includes('--json')
@@ -178,12 +216,12 @@ export async function runTrust(argv: readonly string[]): Promise<number> {
     const lines: string[] = []
     const say = (line: string): void => {
       lines.push(line)
-      if (!json && values['quiet'] !== true) process.stdout.write(`${line}\n`)
+      if (!json && values['quiet'] !== true) io.write(`${line}\n`)
     }
-    const result = await word.act(contextFrom(values, say), values)
-    if (json) process.stdout.write(`${JSON.stringify(result ?? { said: lines })}\n`)
-    else if (first === 'verify') tell(result as Verified)
-    else if (first === 'show') tellShown(result as commands.Shown)
+    const result = await word.act(contextFrom(values, io, say), values)
+    if (json) io.write(`${JSON.stringify(result ?? { said: lines })}\n`)
+    else if (first === 'verify') io.write(told(result as Verified))
+    else if (first === 'show') io.write(toldShown(result as commands.Shown))
     return first === 'verify' ? (result as Verified).exit : EXIT.done
   } catch (cause) {
     const error = asBatonError(cause, 'unexpected', `trust ${first}`)
@@ -191,27 +229,30 @@ export async function runTrust(argv: readonly string[]): Promise<number> {
       process.stdout.write(
         `${JSON.stringify({ error: { code: error.code, message: error.message, hint: error.hint } })}\n`,
       )
-    process.stderr.write(`error: ${error.message}\n${error.hint === null ? '' : `hint: ${error.hint}\n`}`)
+    io.complain(`error: ${error.message}\n${error.hint === null ? '' : `hint: ${error.hint}\n`}`)
     return MEANINGS[error.code].exit
   }
 }
 
-function contextFrom(values: Values, say: (line: string) => void): commands.Context {
+function contextFrom(values: Values, { environment, cwd, work }: Io, say: (line: string) => void): commands.Context {
   const { folder, dir, keys } = values
   const path = values['passphrase-file']
   const offline = values['offline-days']
   return {
-    feed: resolve(typeof folder === 'string' ? folder : String(dir)),
-    keyFolders: typeof keys === 'string' ? keys.split(delimiter).map((one) => resolve(one)) : [],
-    keyText: process.env['BATON_TRUST_KEYS'] ?? '',
-    passphrases: passphrases(typeof path === 'string' ? resolve(path) : null, process.env),
+    feed: resolve(cwd, typeof folder === 'string' ? folder : String(dir)),
+    keyFolders: typeof keys === 'string' ? keys.split(delimiter).map((one) => resolve(cwd, one)) : [],
+    keyText: environment['BATON_TRUST_KEYS'] ?? '',
+    environment,
+    passphrases: passphrases(typeof path === 'string' ? resolve(cwd, path) : null, environment),
+    cwd,
+    work,
     offlineDays: offline === undefined ? null : countOf('--offline-days', offline, 3650),
     now: new Date(),
     say,
   }
 }
 
-function tell({ feed, root, latest, image, trust, passedOver, problem }: Verified): void {
+function told({ feed, root, latest, image, trust, passedOver, problem }: Verified): string {
   const lines = [
     `${feed}, as a host of ${root.service} sees it that was built with root ${root.version}:`,
     ...trust.metadata.map(
@@ -224,15 +265,13 @@ function tell({ feed, root, latest, image, trust, passedOver, problem }: Verifie
     problem === null ? null : `refused: ${problem.message} (${problem.code})`,
     problem?.hint === undefined || problem.hint === null ? null : `hint: ${problem.hint}`,
   ]
-  process.stdout.write(
-    lines
-      .filter((line) => line !== null)
-      .map((line) => `${line}\n`)
-      .join(''),
-  )
+  return lines
+    .filter((line) => line !== null)
+    .map((line) => `${line}\n`)
+    .join('')
 }
 
-function tellShown({ service, roles, releases }: commands.Shown): void {
+function toldShown({ service, roles, releases }: commands.Shown): string {
   const lines = [`${service}:`]
   for (const { role, version, expiresAt, threshold, keys } of roles) {
     lines.push(
@@ -242,7 +281,7 @@ function tellShown({ service, roles, releases }: commands.Shown): void {
   for (const { tag, withdrawn, image } of releases) {
     lines.push(`  ${tag}${withdrawn === null ? '' : `, withdrawn: ${withdrawn}`}${image === null ? '' : `, ${image}`}`)
   }
-  process.stdout.write(lines.map((line) => `${line}\n`).join(''))
+  return lines.map((line) => `${line}\n`).join('')
 }
 
 async function oldestRoot(feed: string): Promise<string> {

@@ -4,7 +4,7 @@
 
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
-import { readdir, readFile, stat } from 'node:fs/promises'
+import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer as createHttpServer } from 'node:http'
 import type { IncomingHttpHeaders, IncomingMessage, RequestListener, ServerResponse } from 'node:http'
 import { createServer as createHttpsServer } from 'node:https'
@@ -91,6 +91,8 @@ export interface ReleaseServerOptions extends Faults {
   quota?: number
   /** a private repository: 404 for whoever does not send it */
   token?: string
+  /** whoever sends it may write to the release `verified`: create it, upload and delete its assets */
+  writeToken?: string
   /** base of another server that the assets are redirected to, as GitHub does; default this one */
   objectsUrl?: string
 }
@@ -138,10 +140,13 @@ interface State {
   cutsMade: number
   answers: number
   sums: Map<string, { key: string; sha256: string }>
+  /** of assets that come and go: as GitHub's, never used again */
+  ids: Map<string, number>
 }
 
 export async function releaseServer(options: ReleaseServerOptions): Promise<ReleaseServer> {
-  const { dir: _dir, repo, port, tls, bytesPerSecond, quota, token: _token, objectsUrl: _objects, ...faults } = options
+  const { dir: _dir, repo, port, tls, bytesPerSecond, quota, token: _token, ...rest } = options
+  const { objectsUrl: _objects, writeToken: _write, ...faults } = rest
   const state: State = {
     options,
     faults,
@@ -152,6 +157,7 @@ export async function releaseServer(options: ReleaseServerOptions): Promise<Rele
     cutsMade: 0,
     answers: 0,
     sums: new Map(),
+    ids: new Map(),
   }
   const requests: Seen[] = []
   const listener: RequestListener = (request, response) => {
@@ -206,6 +212,9 @@ async function answer(state: State, request: IncomingMessage, response: ServerRe
   if (state.faults.silent) return
   if (state.faults.redirectLoop) {
     return redirect(response, url.searchParams.has('ring') ? url.pathname : `${url.pathname}?ring=1`)
+  }
+  if (state.options.writeToken !== undefined && (request.method === 'POST' || request.method === 'DELETE')) {
+    return await answerWrite(state, request, response, path, url)
   }
   if (request.method !== 'GET' && request.method !== 'HEAD') return sendText(response, 405, 'GET only\n')
   if (path.startsWith('/api/v3/')) return await answerApi(state, request, response, path.slice(7), url)
@@ -280,6 +289,44 @@ async function answerApi(
       : sendJson(response, 404, { message: 'Not Found' })
   }
   sendJson(response, 404, { message: 'Not Found' })
+}
+
+/** What a publisher of trust metadata does: create their release, upload an asset (422 where the name is taken), delete one. */
+async function answerWrite(
+  state: State,
+  request: IncomingMessage,
+  response: ServerResponse,
+  path: string,
+  url: URL,
+): Promise<void> {
+  const body = Buffer.concat(await Array.fromAsync(request as AsyncIterable<Buffer>))
+  if (request.headers.authorization !== `Bearer ${state.options.writeToken}`) return sendJson(response, 401, {})
+  const releases = `/api/v3/repos/${state.owner}/releases`
+  const folder = join(state.options.dir, METADATA)
+  const release = async (): Promise<unknown> => {
+    const found = (await releasesOf(state)).find(({ tag_name: tag }) => tag === METADATA)
+    return found === undefined ? null : withoutPath(found)
+  }
+  if (request.method === 'POST' && path === releases) {
+    const { tag_name: tag, prerelease } = lenient(body.toString())
+    if (tag !== METADATA || prerelease !== true) return sendJson(response, 422, { message: 'Validation Failed' })
+    await mkdir(folder)
+    return sendJson(response, 201, await release())
+  }
+  if (request.method === 'POST' && path.startsWith('/api/uploads/')) {
+    const name = url.searchParams.get('name') ?? ''
+    const there = await readdir(folder).catch(() => [])
+    if ((there as string[]).includes(name) || !/^[\w.]+\.json$/.test(name))
+      return sendJson(response, 422, { message: 'already_exists' })
+    await writeFile(join(folder, name), body)
+    return sendJson(response, 201, { name, state: 'uploaded' })
+  }
+  const id = Number(path.slice(releases.length + 8))
+  const name = [...state.ids].find(([, one]) => one === id)?.[0]
+  if (request.method !== 'DELETE' || name === undefined) return sendJson(response, 404, { message: 'Not Found' })
+  state.ids.delete(name)
+  await rm(join(folder, name), { force: true })
+  response.writeHead(204).end()
 }
 
 /** github.com itself: the redirect to the latest release, and downloads by convention. */
@@ -474,7 +521,7 @@ async function releasesOf(state: State): Promise<Listed[]> {
       if (isHidden(faults, name)) continue
       const file = join(options.dir, tag, name)
       const real = names.includes(name)
-      const id = index * 1000 + at
+      const id = tag === METADATA ? idOf(state, name) : index * 1000 + at
       const sums = name === 'SHA256SUMS' ? await sumsOf(state, file) : null
       const sha256 = sums !== null ? sha256OfText(sums) : real ? await sha256Of(state, file) : '0'.repeat(64)
       assets.push({
@@ -493,6 +540,7 @@ async function releasesOf(state: State): Promise<Listed[]> {
       id: index,
       url: `${state.url}/api/v3/repos/${state.owner}/releases/${index}`,
       html_url: `${state.url}/${state.owner}/releases/tag/${tag}`,
+      upload_url: `${state.url}/api/uploads/repos/${state.owner}/releases/${index}/assets{?name,label}`,
       tag_name: tag,
       name: tag,
       body: typeof notes === 'string' ? notes : '',
@@ -504,6 +552,13 @@ async function releasesOf(state: State): Promise<Listed[]> {
     })
   }
   return releases
+}
+
+function idOf(state: State, name: string): number {
+  const id =
+    state.ids.get(name) ?? 1_000_000 + Math.max(0, ...[...state.ids.values()].map((one) => one - 1_000_000)) + 1
+  state.ids.set(name, id)
+  return id
 }
 
 function isHidden(faults: Faults, name: string): boolean {

@@ -1,0 +1,152 @@
+// The metadata of a feed on GitHub: assets of one prerelease that is never the latest, by the REST API at any base URL.
+// Must hold: what timestamp.json refers to is there before it is replaced; the token is sent to the API and its upload host only,
+// and is in no message.
+
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { METADATA_FOLDER, parseFeedSetting } from '../../agent/publish.ts'
+import { BatonError } from '../../agent/words.ts'
+import { versionsOf } from './repository.ts'
+
+interface Asset {
+  id: number
+  name: string
+  url: string
+}
+
+interface Holder {
+  id: number
+  upload_url: string
+  assets: Asset[]
+}
+
+const TIMESTAMP = 'timestamp.json'
+const TIMEOUT_MS = 60_000
+const FILE_MAX_BYTES = 4 * 1024 * 1024
+const NAME = /^(timestamp|[1-9]\d{0,9}\.(root|snapshot|targets))\.json$/
+/** old snapshots and targets that stay, for readers in the middle of their work */
+const KEPT = 8
+
+export interface Hub {
+  /** Fetches the metadata into `<feed>/verified/`. */
+  pull(feed: string): Promise<string[]>
+  /** Uploads what is new, timestamp.json last, and removes what nobody asks for any more. */
+  push(feed: string): Promise<string[]>
+}
+
+/** `setting` as hosts have it: `github:owner/name[@api]`. */
+export function openHub(setting: string, environment: NodeJS.ProcessEnv): Hub {
+  const parsed = parseFeedSetting(setting)
+  if (parsed.kind !== 'github') {
+    throw new BatonError('invalid_request', `expected \`github:owner/name\`, got ${setting}`, {
+      hint: 'a folder is published by copying it, `verified/timestamp.json` last: rsync -a does',
+    })
+  }
+  const { api, repository } = parsed
+  const names =
+    api === 'https://api.github.com' ? ['GH_TOKEN', 'GITHUB_TOKEN'] : ['GH_ENTERPRISE_TOKEN', 'GITHUB_ENTERPRISE_TOKEN']
+  const token = names.map((name) => environment[name]?.trim()).find((text) => text) ?? null
+  const releases = `${api}/repos/${repository}/releases`
+
+  const ask = async (method: string, url: string, body: Buffer | string | null = null): Promise<Response> => {
+    const { host, pathname, origin } = new URL(url)
+    const isOurs = origin === new URL(api).origin || host === `uploads.${new URL(api).host.replace(/^api\./, '')}`
+    const type = Buffer.isBuffer(body) ? 'application/octet-stream' : 'application/json'
+    const answer = await fetch(url, {
+      method,
+      headers: {
+        accept: 'application/vnd.github+json',
+        'user-agent': 'baton',
+        ...(body === null ? {} : { 'content-type': type }),
+        ...(token !== null && isOurs ? { authorization: `Bearer ${token}` } : {}),
+      },
+      ...(body === null ? {} : { body: Buffer.isBuffer(body) ? new Uint8Array(body) : body }),
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    }).catch((cause: unknown) => {
+      throw new BatonError('check_failed', `${method} \`${host}${pathname}\``, { cause })
+    })
+    if (answer.ok || answer.status === 404) return answer
+    const hint =
+      answer.status === 401 || answer.status === 403 ? { hint: `is ${names.join(' or ')} set, and may it write?` } : {}
+    throw new BatonError(
+      'check_failed',
+      `${method} \`${host}${pathname}\`: expected success, got ${answer.status}`,
+      hint,
+    )
+  }
+
+  const holder = async (): Promise<Holder | null> => {
+    const answer = await ask('GET', `${releases}/tags/${METADATA_FOLDER}`)
+    return answer.status === 404 ? null : ((await answer.json()) as Holder)
+  }
+
+  const created = async (): Promise<Holder> => {
+    const body = {
+      tag_name: METADATA_FOLDER,
+      name: 'trust metadata',
+      body: 'What hosts verify releases with. Not a release.',
+      prerelease: true,
+      make_latest: 'false',
+    }
+    const answer = await ask('POST', releases, JSON.stringify(body))
+    if (answer.status === 404)
+      throw new BatonError('release_not_found', `there is no repository ${repository}, or no right to write to it`)
+    return (await answer.json()) as Holder
+  }
+
+  return {
+    async pull(feed) {
+      const assets = (await holder())?.assets ?? []
+      const folder = join(feed, METADATA_FOLDER)
+      await mkdir(folder, { recursive: true })
+      const there = new Set(await readdir(folder))
+      const pulled: string[] = []
+      for (const { name, url } of assets) {
+        if (!NAME.test(name) || (there.has(name) && name !== TIMESTAMP)) continue
+        await writeFile(join(folder, name), await download(url, name, token, api))
+        pulled.push(name)
+      }
+      return pulled
+    },
+    async push(feed) {
+      const { upload_url: template, assets } = (await holder()) ?? (await created())
+      const upload = template.replace(/\{.*\}$/, '')
+      const folder = join(feed, METADATA_FOLDER)
+      const names = (await readdir(folder)).filter((name) => NAME.test(name))
+      const known = new Set(assets.map(({ name }) => name))
+      const fresh = names.filter((name) => name !== TIMESTAMP && !known.has(name))
+      for (const name of fresh) await ask('POST', `${upload}?name=${name}`, await readFile(join(folder, name)))
+      const before = assets.find(({ name }) => name === TIMESTAMP)
+      if (before !== undefined) await ask('DELETE', before.url)
+      await ask('POST', `${upload}?name=${TIMESTAMP}`, await readFile(join(folder, TIMESTAMP)))
+      for (const role of ['snapshot', 'targets'] as const) {
+        const kept = versionsOf(role, [...known, ...fresh])
+          .toSorted((a, b) => b - a)
+          .slice(0, KEPT)
+        const old = assets.filter(({ name }) => versionsOf(role, [name]).some((version) => !kept.includes(version)))
+        for (const { url } of old) await ask('DELETE', url)
+      }
+      return [...fresh, TIMESTAMP]
+    },
+  }
+}
+
+/** The API redirects to where the bytes are, and that host must not see the token: `fetch` drops it when the origin changes. */
+async function download(url: string, name: string, token: string | null, api: string): Promise<Buffer> {
+  if (new URL(url).origin !== new URL(api).origin)
+    throw new BatonError('check_failed', `${name}: expected an address of the API`)
+  const answer = await fetch(url, {
+    headers: {
+      accept: 'application/octet-stream',
+      'user-agent': 'baton',
+      ...(token === null ? {} : { authorization: `Bearer ${token}` }),
+    },
+    signal: AbortSignal.timeout(TIMEOUT_MS),
+  })
+  const bytes = Buffer.from(await answer.arrayBuffer())
+  if (answer.ok && bytes.length <= FILE_MAX_BYTES) return bytes
+  throw new BatonError(
+    'check_failed',
+    `fetching ${name}: expected 200 and at most ${FILE_MAX_BYTES} bytes, got ${answer.status}`,
+  )
+}

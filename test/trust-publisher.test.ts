@@ -1,0 +1,302 @@
+// The publisher: what it writes is what hosts accept; what it must not do it refuses, with nothing written; and the guide's own
+// commands for each day that a maintainer may have.
+
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { runTrust } from '../deploy/trust/main.ts'
+import { makeKey, unlock } from '../deploy/trust/keys.ts'
+import { publish, readRepository } from '../deploy/trust/repository.ts'
+import * as assert from './assert.ts'
+import { makeDist } from './lab/dist.ts'
+import { labFeed } from './lab/feed.ts'
+import { releaseServer } from './lab/release-server.ts'
+import { suite } from './suite.ts'
+
+const test = suite('trust, the publisher')
+
+const PASSPHRASE = 'correct horse battery staple'
+
+interface Maintainer extends AsyncDisposable {
+  home: string
+  dist: string
+  add(tag: string): Promise<unknown>
+  /** Runs `trust WORD…` as on a command line; what it wrote, and `exit N` where it is not 0. */
+  run(line: string, environment?: NodeJS.ProcessEnv): Promise<string>
+  /** What a host says that was built with this root. */
+  host(root: string, state?: string): Promise<string>
+}
+
+async function maintainer(tags: string[] = []): Promise<Maintainer> {
+  const dist = await makeDist(tags)
+  const home = await mkdtemp(join(tmpdir(), 'baton-maintainer-'))
+  return {
+    home,
+    dist: dist.dir,
+    add: (tag) => dist.add(tag),
+    async run(line, environment = {}) {
+      let said = ''
+      const write = (text: string): void => void (said += text)
+      const exit = await runTrust(words(line), {
+        environment: {
+          HOME: home,
+          XDG_CONFIG_HOME: join(home, '.config'),
+          BATON_TRUST_PASSPHRASE: PASSPHRASE,
+          ...environment,
+        },
+        cwd: join(dist.dir, '..'),
+        write,
+        complain: write,
+        work: 2 ** 10,
+      })
+      return exit === 0 ? said : `${said}exit ${exit}`
+    },
+    async host(root, state) {
+      await using feed = labFeed(dist.dir, { trust: { root, builtAt: null }, stateDirectory: state ?? null })
+      try {
+        return (await feed.latest(() => false))?.tag ?? 'none'
+      } catch (error) {
+        return (error as { code: string }).code
+      }
+    },
+    async [Symbol.asyncDispose]() {
+      await dist[Symbol.asyncDispose]()
+      await rm(home, { recursive: true, force: true })
+    },
+  }
+}
+
+/** As a shell would, with double quotes. */
+function words(line: string): string[] {
+  return [...line.matchAll(/"([^"]*)"|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain ?? '')
+}
+
+const rootOf = (it: Maintainer, version = 1): Promise<string> =>
+  readFile(join(it.dist, 'verified', `${version}.root.json`), 'utf8')
+
+test('init, sign, verify: from no keys to a host that finds the latest', async () => {
+  await using it = await maintainer(['v1.0.0', 'v1.1.0'])
+  const made = await it.run(`init --service beacon --dir ${it.dist}`)
+  assert.match(made, /made .*root-1\.json\n.*root-2\.json\n.*root-3\.json\n.*targets-1\.json\n/)
+  const keys = join(it.home, '.config', 'baton', 'keys', 'beacon')
+  assert.is((await readdir(keys)).length, 6)
+  for (const name of await readdir(keys)) assert.is((await stat(join(keys, name))).mode & 0o777, 0o600)
+  assert.is(await it.host(await rootOf(it)), 'none')
+  assert.match(await it.run(`sign ${it.dist}`), /^signed v1\.[01]\.0, v1\.[01]\.0\n$/)
+  assert.is(await it.host(await rootOf(it)), 'v1.1.0')
+  const said = await it.run(`verify --dir ${it.dist}`)
+  assert.match(said, /root {7}version 1, expires 20\d\d-/)
+  assert.match(said, /latest {5}v1\.1\.0/)
+  assert.match(await it.run(`show --dir ${it.dist}`), /root {7}version 1, expires .*, 2 of 3: [0-9a-f]{12} \(root-1\)/)
+})
+
+test('nothing that is secret is said or written in the clear', async () => {
+  await using it = await maintainer(['v1.0.0'])
+  const said = [await it.run(`init --service beacon --dir ${it.dist}`), await it.run(`sign ${it.dist}`)].join('')
+  assert.not.match(said, new RegExp(PASSPHRASE))
+  const keys = join(it.home, '.config', 'baton', 'keys', 'beacon')
+  for (const name of await readdir(keys)) {
+    const text = await readFile(join(keys, name), 'utf8')
+    assert.not.match(text, /PRIVATE KEY/)
+    assert.not.match(text, new RegExp(PASSPHRASE))
+    // PKCS 8 of Ed25519 begins so, whatever the key
+    assert.not.match(text, /302e020100300506032b6570/)
+  }
+  const wrong = await it.run(`refresh ${it.dist}`, { BATON_TRUST_PASSPHRASE: 'not the one' })
+  assert.match(wrong, /^error: the key `(snapshot|timestamp)-1` .* does not open with this passphrase\nexit 7$/)
+})
+
+test('a key opens with its passphrase and with no other, and not where its file was changed', () => {
+  const { file, signer } = makeKey('root-1', PASSPHRASE, Buffer.alloc(16, 1), 2 ** 10)
+  assert.is(unlock(file, PASSPHRASE).keyid, signer.keyid)
+  const other = makeKey('root-2', PASSPHRASE, Buffer.alloc(16, 1), 2 ** 10).file
+  for (const bad of [
+    { ...file, keyid: other.keyid },
+    { ...file, secret: other.secret },
+    { ...file, tag: other.tag },
+  ]) {
+    assert.throws(() => unlock(bad, PASSPHRASE), /does not open/)
+  }
+  assert.throws(() => unlock(file, 'another one'), /does not open/)
+})
+
+test('refused with nothing written: too few keys, no keys, a release that is not what its release.json says', async () => {
+  await using it = await maintainer(['v1.0.0'])
+  assert.match(await it.run(`sign ${it.dist}`), /there is no root, this feed is not signed\nhint: .*init.*\nexit 7$/)
+  await it.run(`init --service beacon --dir ${it.dist}`)
+  const before = (await readdir(join(it.dist, 'verified'))).toSorted()
+  assert.match(await it.run(`init --service beacon --dir ${it.dist}`), /it is signed already/)
+  const away = join(it.home, 'away')
+  await mkdir(away)
+  assert.match(await it.run(`sign ${it.dist} --keys ${away}`), /targets needs 1 more keys, got 0\nhint: .*\nexit 5$/)
+  const name = `beacon-${process.platform}-${process.arch}.zst`
+  const bytes = await readFile(join(it.dist, 'v1.0.0', name))
+  await writeFile(join(it.dist, 'v1.0.0', name), Buffer.from(bytes).fill(0, 4, 5))
+  assert.match(await it.run(`sign ${it.dist}`), /v1\.0\.0 is not signed: sha256 of beacon-.*\nexit 5$/)
+  assert.equal((await readdir(join(it.dist, 'verified'))).toSorted(), before)
+})
+
+test('a release that was signed and has changed is signed again only when that is said', async () => {
+  await using it = await maintainer(['v1.0.0'])
+  await it.run(`init --service beacon --dir ${it.dist}`)
+  await it.run(`sign ${it.dist}`)
+  const path = join(it.dist, 'v1.0.0', 'release.json')
+  await writeFile(path, (await readFile(path, 'utf8')).replace('What is new', 'What was new'))
+  assert.match(
+    await it.run(`sign ${it.dist}`),
+    /v1\.0\.0 was signed with another release\.json\nhint: .*--again\nexit 7$/,
+  )
+  assert.is(await it.host(await rootOf(it)), 'release_unusable')
+  assert.match(await it.run(`sign ${it.dist} --again`), /signed v1\.0\.0/)
+  assert.is(await it.host(await rootOf(it)), 'v1.0.0')
+})
+
+test('withdraw and its undo; the reason reaches the host', async () => {
+  await using it = await maintainer(['v1.0.0', 'v1.1.0'])
+  await it.run(`init --service beacon --dir ${it.dist}`)
+  await it.run(`sign ${it.dist}`)
+  await it.run(`withdraw v1.1.0 --why "eats data" --dir ${it.dist}`)
+  assert.is(await it.host(await rootOf(it)), 'v1.0.0')
+  assert.match(await it.run(`verify --dir ${it.dist}`), /withdrawn v1\.1\.0: eats data/)
+  await it.run(`withdraw v1.1.0 --undo --dir ${it.dist}`)
+  assert.is(await it.host(await rootOf(it)), 'v1.1.0')
+  assert.match(await it.run(`withdraw v9.9.9 --why "never was" --dir ${it.dist}`), /exit 4$/)
+})
+
+test('keys from the environment, as CI has them: snapshot and timestamp are enough for a refresh', async () => {
+  await using it = await maintainer(['v1.0.0'])
+  await it.run(`init --service beacon --dir ${it.dist}`)
+  await it.run(`sign ${it.dist}`)
+  const keys = join(it.home, '.config', 'baton', 'keys', 'beacon')
+  const secret = (
+    await Promise.all(['snapshot-1', 'timestamp-1'].map((one) => readFile(join(keys, `${one}.json`), 'utf8')))
+  ).join('')
+  const nowhere = join(it.home, 'nowhere')
+  const said = await it.run(`refresh ${it.dist} --keys ${nowhere}`, { BATON_TRUST_KEYS: secret })
+  assert.is(said, 'signed snapshot and timestamp\n')
+  assert.is(await it.host(await rootOf(it)), 'v1.0.0')
+})
+
+test('for hosts without a network: what is signed holds as long as is said', async () => {
+  await using it = await maintainer(['v1.0.0'])
+  await it.run(`init --service beacon --dir ${it.dist}`)
+  await it.run(`sign ${it.dist} --offline-days 400`)
+  const { timestamp, snapshot, targets } = await readRepository(it.dist)
+  for (const { expires } of [timestamp, snapshot, targets])
+    assert.ok(Date.parse(expires) > Date.now() + 399 * 86_400_000)
+})
+
+test('every moment of publishing is whole for a reader: timestamp.json comes last', async () => {
+  await using it = await maintainer(['v1.0.0'])
+  await it.run(`init --service beacon --dir ${it.dist}`)
+  await it.run(`sign ${it.dist}`)
+  const root = await rootOf(it)
+  const folder = join(it.dist, 'verified')
+  const before = new Map<string, Buffer>()
+  for (const name of await readdir(folder)) before.set(name, await readFile(join(folder, name)))
+  await it.add('v1.1.0')
+  await it.run(`sign ${it.dist}`)
+  const fresh = (await readdir(folder)).filter((name) => !before.has(name)).toSorted()
+  const timestamp = await readFile(join(folder, 'timestamp.json'))
+  const all = new Map<string, Buffer>()
+  for (const name of fresh) all.set(name, await readFile(join(folder, name)))
+  await rm(folder, { recursive: true })
+  await publish(
+    folder,
+    [...before].map(([name, bytes]) => ({ name, bytes })),
+  )
+  // in the order of a plain copy: by name
+  for (const [name, bytes] of all) {
+    await publish(folder, [{ name, bytes }])
+    assert.is(await it.host(root), 'v1.0.0')
+  }
+  await publish(folder, [{ name: 'timestamp.json', bytes: timestamp }])
+  assert.is(await it.host(root), 'v1.1.0')
+  assert.ok(['v1.0.0', 'v999.9.9', 'verified'].toSorted().at(-1) === 'verified') // and the folder is the last of all
+})
+
+test('old files go, and those that a reader may still ask for stay', async () => {
+  await using it = await maintainer(['v1.0.0'])
+  await it.run(`init --service beacon --dir ${it.dist}`)
+  await it.run(`sign ${it.dist}`)
+  for (let turn = 0; turn < 10; turn++) await it.run(`refresh ${it.dist}`)
+  const names = await readdir(join(it.dist, 'verified'))
+  assert.is(names.filter((name) => name.endsWith('.snapshot.json')).length, 8)
+  assert.is(await it.host(await rootOf(it)), 'v1.0.0')
+})
+
+test('GitHub: pushed and pulled through the API, timestamp.json replaced last; hosts follow', async () => {
+  await using it = await maintainer(['v1.0.0'])
+  await it.run(`init --service beacon --dir ${it.dist}`)
+  await it.run(`sign ${it.dist}`)
+  const root = await rootOf(it)
+  await using hub = await makeDist(['v1.0.0'])
+  await using server = await releaseServer({ dir: hub.dir, writeToken: 'sesame', quota: 0, token: 'sesame' })
+  const environment = { GH_ENTERPRISE_TOKEN: 'sesame' }
+  assert.match(
+    await it.run(`push ${server.feed} --dir ${it.dist}`, environment),
+    /published .*1\.root\.json.*, timestamp\.json\n$/,
+  )
+  await using feed = labFeed(server.feed, { trust: { root, builtAt: null }, environment })
+  assert.is((await feed.latest(() => false))?.tag, 'v1.0.0')
+  await it.run(`withdraw v1.0.0 --why "eats data" --dir ${it.dist}`)
+  server.requests.length = 0
+  await it.run(`push ${server.feed} --dir ${it.dist}`, environment)
+  const writes = server.requests
+    .filter(({ method }) => method !== 'GET')
+    .map(({ method, path }) => `${method} ${path.split(/[?/]/).at(-1)}`)
+  assert.equal(
+    writes.map((line) => line.replace(/\d+/, 'N')),
+    ['POST name=N.snapshot.json', 'POST name=N.targets.json', 'DELETE N', 'POST name=timestamp.json'],
+  )
+  await assert.rejects(() => feed.byTag('v1.0.0'), assert.withCode('withdrawn'))
+  const other = join(it.home, 'pulled')
+  assert.match(await it.run(`pull ${server.feed} --dir ${other}`, environment), /^fetched /)
+  assert.equal(
+    (await readdir(join(other, 'verified'))).toSorted(),
+    (await readdir(join(it.dist, 'verified'))).toSorted(),
+  )
+  assert.match(await it.run(`push ${server.feed} --dir ${it.dist}`, { GH_ENTERPRISE_TOKEN: 'wrong' }), /exit 4$/)
+  const [latest] = (await (
+    await fetch(`${server.apiUrl}/repos/acme/beacon/releases`, { headers: { authorization: 'Bearer sesame' } })
+  ).json()) as { tag_name: string; prerelease: boolean }[]
+  assert.is(latest?.tag_name, 'v1.0.0')
+})
+
+test('GitHub: a host that asks in the moment between deleting and uploading waits', async () => {
+  await using it = await maintainer(['v1.0.0'])
+  await it.run(`init --service beacon --dir ${it.dist}`)
+  await it.run(`sign ${it.dist}`)
+  const root = await rootOf(it)
+  await using server = await releaseServer({ dir: it.dist })
+  const timestamp = await readFile(join(it.dist, 'verified', 'timestamp.json'))
+  await rm(join(it.dist, 'verified', 'timestamp.json'))
+  await using feed = labFeed(server.feed, { trust: { root, builtAt: null }, patienceMs: 20_000 })
+  const asking = feed.latest(() => false)
+  await until(() => server.requests.some(({ path, status }) => path.endsWith('timestamp.json') && status === 404))
+  await writeFile(join(it.dist, 'verified', 'timestamp.json'), timestamp)
+  assert.is((await asking)?.tag, 'v1.0.0')
+})
+
+test('a wrong command line ends with 2, and says what there is', async () => {
+  await using it = await maintainer()
+  for (const line of ['', 'help']) assert.match(await it.run(line), /init[\s\S]*rotate[\s\S]*verify/)
+  for (const line of [
+    'bless',
+    'rotate all',
+    'withdraw v1.0.0',
+    'sign --image nginx:latest',
+    'init --service x --root-keys 1',
+  ])
+    assert.match(await it.run(line), /exit 2$/)
+})
+
+test.run()
+
+async function until(holds: () => boolean): Promise<void> {
+  const deadline = Date.now() + 15_000
+  while (!holds()) {
+    if (Date.now() > deadline) throw new Error('it did not happen in time')
+    await new Promise((resolve) => setTimeout(resolve, 10))
+  }
+}
