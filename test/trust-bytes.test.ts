@@ -1,7 +1,6 @@
 // Any single byte of any file of the metadata changed, cut or repeated: never accepted, never a crash; and what a host knows is
 // on its disk as it was or as it is, wherever it is killed.
 
-import fc from 'fast-check'
 import { mkdir, readFile, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { makeDisk } from '../agent/disk.ts'
@@ -12,6 +11,7 @@ import { refreshMetadata } from '../agent/trust/refresh.ts'
 import { canonicalize } from '../agent/trust/tuf.ts'
 import { makeSigner } from '../deploy/trust/keys.ts'
 import * as assert from './assert.ts'
+import { fc, fuzz } from './lab/fuzz.ts'
 import { makeSignedDist, stateFolder } from './lab/signed-dist.ts'
 import { suite } from './suite.ts'
 
@@ -82,12 +82,12 @@ test('the whole check refuses a mutated file with a code, and keeps what it knew
     change: fc.constantFrom<Change>('changed', 'cut', 'repeated'),
     by: fc.integer({ min: 1, max: 255 }),
   })
-  const property = fc.asyncProperty(cases, async ({ name, at, change, by }) => {
+  const property = async ({ name, at, change, by }: { name: string; at: number; change: Change; by: number }) => {
     const bytes = files.get(name) ?? Buffer.alloc(0)
     const code = await run(new Map(files).set(name, mutated(bytes, at % bytes.length, change, by)))
     assert.match(code, /^(metadata_|signature_|threshold_|root_)/)
-  })
-  await fc.assert(property, { numRuns: 80 })
+  }
+  await fuzz(cases, property, { runs: 80 })
 })
 
 test('a feed of any bytes at all is refused with a code', async () => {
@@ -96,13 +96,13 @@ test('a feed of any bytes at all is refused with a code', async () => {
     fc.uint8Array({ maxLength: 2_000 }),
     fc.json().map((text) => Buffer.from(text)),
   )
-  const property = fc.asyncProperty(anything, anything, async (first, second) => {
+  const property = async ([first, second]: [Uint8Array, Uint8Array]) => {
     const store = knownStore(makeDisk(), null, root)
     const read = async (name: string): Promise<Buffer> => Buffer.from(name.endsWith('root.json') ? first : second)
     const asking = refreshMetadata({ anchor: { root, builtAt: null }, service: 'beacon', store, read })
     await assert.rejects(() => asking, assert.withCode('metadata_invalid'))
-  })
-  await fc.assert(property, { numRuns: 100 })
+  }
+  await fuzz(fc.tuple(anything, anything), property, { runs: 100 })
 })
 
 test('killed before and after each change of the disk, a host knows what it knew or what it had learned', async () => {
