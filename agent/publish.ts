@@ -3,7 +3,7 @@
 export { openFeedWith } from './feed/open.ts'
 export { parseFeedSetting } from './feed/setting.ts'
 export { METADATA_FOLDER } from './feed/signed.ts'
-export { faultsOfRoot, SERVICE_MEMBER } from './trust/anchor.ts'
+export { type Anchor, faultsOfRoot, SERVICE_MEMBER } from './trust/anchor.ts'
 export { formFault, type Key, keyIdOf, type Role, ROLES, type SignedRoot } from './trust/form.ts'
 export { parseManifest } from './trust/release-texts.ts'
 export { releasesOf, SIGNED_AT } from './trust/signed.ts'

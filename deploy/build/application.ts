@@ -16,6 +16,7 @@ import { IS_PACKAGED, PROJECT } from './place.ts'
 import type { Project } from './project.ts'
 import { commitOf } from './publication.ts'
 import { type PublishedRelease, type PublishOptions, publishRelease } from './publish.ts'
+import { readRoot } from './root.ts'
 import { showBase } from './release.ts'
 import { checkVersion, injectBundle } from './sea.ts'
 import { temporaryDirectory } from './temporary.ts'
@@ -44,7 +45,9 @@ export async function buildApplication(options: ApplicationOptions): Promise<Pub
   if (options.make && project.build !== null) await make(project, progress)
   await using work = await temporaryDirectory(options.out)
   const executable = join(work.path, project.service)
-  const words = wordsOf(project, tag, await commitOf(project.folder))
+  const root = project.root === null ? null : join(project.folder, project.root)
+  const trust = await readRoot(root, project.service, options.publishedAt)
+  const words = wordsOf(project, tag, await commitOf(project.folder), trust)
   if (project.kind === 'app') await writeApp(project, words, executable, progress)
   else await writeBundle(options, words, executable)
 
@@ -65,9 +68,9 @@ async function make({ build, folder }: Project, progress: Progress): Promise<voi
   }
 }
 
-function wordsOf(project: Project, tag: string, commit: string | null): Words {
+function wordsOf(project: Project, tag: string, commit: string | null, trust: Words['trust']): Words {
   const { service, kind, healthPath, database, servers, environment, args } = project
-  return { service, tag, commit, kind, healthPath, database, servers, environment, args, trust: null }
+  return { service, tag, commit, kind, healthPath, database, servers, environment, args, trust }
 }
 
 async function writeApp(project: Project, words: Words, to: string, progress: Progress): Promise<void> {

@@ -29,6 +29,8 @@ export interface Project {
   database: string | null
   servers: number
   feed: string | null
+  /** path of the root.json that the feed is signed by, below the folder of the project */
+  root: string | null
   /** `/folder`, `user@host:/folder` or `github:owner/name` */
   publish: string | null
   /** image name without a tag */
@@ -134,6 +136,7 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
   },
   servers: number(1, 16, 1),
   feed: textOr(null),
+  root: textOr(null),
   publish: textOr(null),
   image: textOr(null),
   schema: (value, name, faults) =>

@@ -3,18 +3,22 @@
 
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
+import type { Anchor } from '../../agent/publish.ts'
 import { parseTag } from '../../agent/words.ts'
 import { formatBytes, type Progress } from '../lib/progress.ts'
 import { type Base, prepareBase } from './base.ts'
 import { bundle } from './bundle.ts'
 import { PROJECT } from './place.ts'
 import { type PublishedRelease, type PublishOptions, publishRelease } from './publish.ts'
+import { readRoot } from './root.ts'
 import { checkVersion, injectBundle } from './sea.ts'
 import { temporaryDirectory } from './temporary.ts'
 
 export interface BuildOptions extends Omit<PublishOptions, 'executable'> {
   /** absolute path of the module that is the executable's main */
   entry: string
+  /** path of the root.json that its feed is signed by; null or absent: not signed */
+  root?: string | null
 }
 
 export interface BuiltRelease extends PublishedRelease {
@@ -29,8 +33,11 @@ export async function buildRelease(options: BuildOptions): Promise<BuiltRelease>
   const { tag, service, progress } = options
   parseTag(tag)
 
+  const trust = await readRoot(options.root ?? null, service, options.publishedAt)
+  if (trust === null) progress.note('not signed: built without a root, so its feed is believed as it is')
+
   progress.stage('bundle')
-  const script = await bundle({ entry: options.entry, define: definitions(service, tag) })
+  const script = await bundle({ entry: options.entry, define: definitions(service, tag, trust) })
   progress.end('done', formatBytes(script.length))
 
   const base = await showBase(progress)
@@ -48,8 +55,8 @@ export async function buildRelease(options: BuildOptions): Promise<BuiltRelease>
   return { ...published, node: base.version, stripped: base.stripped }
 }
 
-export function definitions(service: string, tag: string): Record<string, string> {
-  return { __BATON_SERVICE__: service, __BATON_TAG__: tag }
+export function definitions(service: string, tag: string, trust: Anchor | null = null): Record<string, string> {
+  return { __BATON_SERVICE__: service, __BATON_TAG__: tag, __BATON_TRUST__: JSON.stringify(trust) }
 }
 
 export async function showBase(progress: Progress): Promise<Base> {

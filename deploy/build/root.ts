@@ -1,0 +1,24 @@
+// The root that a release is built with, and that its hosts then believe a feed by. Must hold: a release that no host could update
+// from is not built.
+
+import { readFile } from 'node:fs/promises'
+import type { Anchor } from '../../agent/publish.ts'
+import { BatonError } from '../../agent/words.ts'
+
+/** `path` null: not signed. Throws BatonError verify_failed, naming every fault. */
+export async function readRoot(
+  path: string | null,
+  service: string,
+  publishedAt: string | null,
+): Promise<Anchor | null> {
+  if (path === null) return null
+  const root = await readFile(path, 'utf8').catch((cause: unknown) => {
+    const hint = '`trust init` makes one, in `verified/` of the feed'
+    throw new BatonError('invalid_settings', `reading the root ${path}`, { cause, hint })
+  })
+  const { faultsOfRoot } = await import('../../agent/publish.ts')
+  const faults = await faultsOfRoot(root, service, new Date())
+  if (faults.length === 0) return { root: root.trimEnd(), builtAt: publishedAt }
+  const hint = 'the newest root of the feed is what a build takes; `trust show` says until when it holds'
+  throw new BatonError('verify_failed', `the root ${path}: ${faults.join('; ')}`, { hint })
+}
