@@ -1,7 +1,7 @@
 // The pure parts of the container route: references, the version of the API, what is carried on engines that the lab does not
 // have (newer Docker, podman), compose files, arguments. The engine itself is in the other container tests.
 
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { copyFile, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -10,6 +10,7 @@ import { suite } from './suite.ts'
 import { equal, match, ok, rejects, throws, withCode } from './assert.ts'
 import { parseSettings } from '../deploy/container/command.ts'
 import { publicUrl } from '../deploy/image.ts'
+import { run } from '../deploy/lib/shell.ts'
 import { imageIn, variablesIn } from '../deploy/container/compose.ts'
 import { withVariable } from '../deploy/container/environment-file.ts'
 import { containerIdIn } from '../agent/container.ts'
@@ -307,6 +308,33 @@ test('measures how long nobody answered: HTTP where a port speaks it, else a con
   ok((downMs ?? 0) > 0)
   server.closeAllConnections()
   await new Promise((resolve) => server.close(resolve))
+})
+
+test('a deploy script that cannot run says in one line what to do', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-scripts-'))
+  try {
+    const scripts = join(import.meta.dirname, '../deploy')
+    await mkdir(join(folder, 'deploy/lib'), { recursive: true })
+    await mkdir(join(folder, 'bin'))
+    for (const name of ['deploy-container.sh', 'deploy-systemd.sh', 'lib/node.sh'])
+      await copyFile(join(scripts, name), join(folder, 'deploy', name))
+    const { stdout: dirname } = await run(['sh', '-c', 'command -v dirname'])
+    await symlink(dirname.trim(), join(folder, 'bin/dirname'))
+    const said = async (name: string) => {
+      const options = { env: { PATH: join(folder, 'bin') }, allowFailure: true }
+      const { exitCode, stderr } = await run(['/bin/sh', join(folder, 'deploy', name), '--help'], options)
+      return `${exitCode} ${stderr}`
+    }
+    for (const name of ['deploy-container.sh', 'deploy-systemd.sh'])
+      match(await said(name), /^3 error: expected the packages of this checkout in .*npm ci --ignore-scripts\)\n$/)
+    await mkdir(join(folder, 'node_modules/zx'), { recursive: true })
+    match(
+      await said('deploy-container.sh'),
+      /^3 error: expected Node 24 or newer, got none; run: .*, which brings one\n$/,
+    )
+  } finally {
+    await rm(folder, { recursive: true })
+  }
 })
 
 test('puts no password of a remote into a label', () => {

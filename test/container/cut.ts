@@ -20,7 +20,7 @@ import { type Killed, witnessed } from '../fixtures/deploy-container.ts'
 import { deployIn, healthy, probeImage, publishGood, QUICK } from './probe.ts'
 
 const skip = labReason()
-const test = suite('container cut short', { timeoutMs: 240_000, skip })
+const test = suite('container cut short', { timeoutMs: 300_000, skip })
 const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
 const engine = lab?.engine as LabEngine
 const registry = lab?.registry as Registry
@@ -282,8 +282,8 @@ async function killed(name: string, release: string, killBefore: number): Promis
 }
 
 async function until(what: string, isSo: () => Promise<boolean>): Promise<void> {
-  for (const deadline = Date.now() + 60_000; !(await isSo());) {
-    if (Date.now() > deadline) throw new Error(`${what}: not after a minute; ${await engine.docker('ps', '-a')}`)
+  for (const deadline = Date.now() + 120_000; !(await isSo());) {
+    if (Date.now() > deadline) throw new Error(`${what}: not after two minutes; ${await engine.docker('ps', '-a')}`)
     await new Promise((resolve) => setTimeout(resolve, 50))
   }
 }

@@ -55,7 +55,7 @@ export const QUICK: Omit<Request, 'container' | 'release'> = {
   repository: null,
   digest: null,
   signedBy: null,
-  healthTimeoutMs: 20_000,
+  healthTimeoutMs: 60_000,
   probationMs: 300,
   dryRun: false,
 }
@@ -78,7 +78,7 @@ export async function deployIn(
 }
 
 /** Resolves when the container is healthy. */
-export async function healthy(engine: LabEngine, name: string, timeoutMs = 20_000): Promise<void> {
+export async function healthy(engine: LabEngine, name: string, timeoutMs = 60_000): Promise<void> {
   for (const deadline = Date.now() + timeoutMs; ;) {
     const { Running, Status, Health } = (await engine.inspect(name)).State
     if (Running && (Health === undefined || Health.Status === 'healthy')) return
