@@ -53,13 +53,47 @@ export interface Disk {
 }
 
 export function makeDisk(witness: Witness = () => {}): Disk {
+  const single = makeChanges(witness)
+  const write = async (path: string, text: string, mode: number, isFlushed: boolean): Promise<void> => {
+    const temporary = temporaryName(path)
+    const file = await single.create(temporary, mode)
+    try {
+      await file.writeFile(text)
+      if (isFlushed) await single.flush(file, temporary)
+    } finally {
+      await file.close()
+    }
+    await single.rename(temporary, path)
+    if (isFlushed) await single.flushDirectory(dirname(path))
+  }
+  return {
+    ...single,
+    writeWhole: (path, text, mode) => write(path, text, mode, true),
+    writeNote: (path, text, mode) => write(path, text, mode, false),
+    async copy(from, path, mode) {
+      await (await single.create(path, mode)).close()
+      await copyFile(from, path, constants.COPYFILE_FICLONE)
+      await single.flushPath(path)
+    },
+    async linkOver(from, path) {
+      const temporary = temporaryName(path)
+      await single.link(from, temporary)
+      await single.rename(temporary, path)
+      // rename(2) of two names of one file does nothing and leaves both
+      await single.remove(temporary)
+    },
+  }
+}
+
+/** One change each, seen by the witness before and after it. */
+function makeChanges(witness: Witness): Omit<Disk, 'copy' | 'writeWhole' | 'writeNote' | 'linkOver'> {
   const around = async <T>(change: Change, path: string, act: () => Promise<T>): Promise<T> => {
     witness('before', change, path)
     const result = await act()
     witness('after', change, path)
     return result
   }
-  const disk: Disk = {
+  return {
     create: (path, mode) =>
       around('create', path, async () => {
         // O_NOFOLLOW: a link planted under a predictable name must not lead a write elsewhere
@@ -94,11 +128,6 @@ export function makeDisk(witness: Witness = () => {}): Disk {
           await file.close()
         }
       }),
-    async copy(from, path, mode) {
-      await (await disk.create(path, mode)).close()
-      await copyFile(from, path, constants.COPYFILE_FICLONE)
-      await disk.flushPath(path)
-    },
     link: (from, to) => around('link', to, () => link(from, to)),
     rename: (from, to) => around('rename', to, () => rename(from, to)),
     remove: (path) => around('remove', path, () => rm(path, { force: true })),
@@ -116,37 +145,7 @@ export function makeDisk(witness: Witness = () => {}): Disk {
         const first = await mkdir(path, { recursive: true, mode })
         if (first !== undefined) await giveToOwnerOf(dirname(first), (uid, gid) => chown(path, uid, gid))
       }),
-    async writeWhole(path, text, mode) {
-      const temporary = temporaryName(path)
-      const file = await disk.create(temporary, mode)
-      try {
-        await file.writeFile(text)
-        await disk.flush(file, temporary)
-      } finally {
-        await file.close()
-      }
-      await disk.rename(temporary, path)
-      await disk.flushDirectory(dirname(path))
-    },
-    async writeNote(path, text, mode) {
-      const temporary = temporaryName(path)
-      const file = await disk.create(temporary, mode)
-      try {
-        await file.writeFile(text)
-      } finally {
-        await file.close()
-      }
-      await disk.rename(temporary, path)
-    },
-    async linkOver(from, path) {
-      const temporary = temporaryName(path)
-      await disk.link(from, temporary)
-      await disk.rename(temporary, path)
-      // rename(2) of two names of one file does nothing and leaves both
-      await disk.remove(temporary)
-    },
   }
-  return disk
 }
 
 /** Whether there is something of that name, be it a link that leads nowhere. */

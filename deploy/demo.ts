@@ -159,7 +159,7 @@ async function main(): Promise<void> {
     await new Promise(() => setInterval(() => {}, 1 << 30))
   }
   progress.stage('stop')
-  await run(service.command, ['stop'], service.environment)
+  await run(service.command, ['stop', '--user'], service.environment)
   progress.end('done')
 }
 
@@ -190,7 +190,7 @@ async function installed(release: TestRelease, feed: string, port: number): Prom
     JSON.stringify({ ...config, update: { probationMs: PROBATION_MS, drainMs: 5000 } }, null, 2),
   )
   const command = join(home, '.local', 'bin', SERVICE)
-  await run(command, ['start', '-q'], environment)
+  await run(command, ['start', '--user', '-q'], environment)
   const token = config.dashboard.password
   return {
     url: `http://127.0.0.1:${port}`,

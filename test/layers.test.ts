@@ -109,6 +109,31 @@ test('what is compiled when a feed is first asked imports nothing of ours: it wo
   none(own, ({ from }) => from === 'agent/trust/tuf.ts')
 })
 
+test('every file that the map names is there', () => {
+  const map = readFileSync(join(ROOT, 'docs/architecture.md'), 'utf8')
+  const named = [...map.matchAll(/`([\w./-]+\.ts)`/g)].map(([, name]) => name ?? '')
+  equal(named.length > 30, true)
+  equal(
+    unique(named).filter((name) => !sources.some(({ path }) => path === name || path.endsWith(`/${name}`))),
+    [],
+  )
+})
+
+test('what changes the disk in agent/ is disk.ts', () => {
+  // the reference service is an application; a socket's name is made where it is listened on
+  const others = new Set(['agent/disk.ts', 'agent/handover/listeners.ts', 'agent/trust/refresh.ts'])
+  const changing =
+    /\b(appendFile|chmod|chown|copyFile|cp|link|mkdir|mkdtemp|rename|rm|rmdir|symlink|truncate|unlink|utimes|writeFile)(Sync)?\b/
+  const offends = ({ path, text }: Source): boolean =>
+    inside('agent', path) &&
+    !inside('agent/service', path) &&
+    !others.has(path) &&
+    [...text.matchAll(/^import (?!type)\{([^}]*)\} from 'node:fs(?:\/promises)?'/gm)].some(([, names]) =>
+      changing.test(names ?? ''),
+    )
+  equal(paths(sources.filter(offends)), [])
+})
+
 test('each package has one importer', () => {
   const names = unique(packages.map(({ specifier }) => specifier))
   const crowded = names

@@ -145,34 +145,7 @@ function minimumReader(database: DatabaseSync): number {
 }
 
 function storeOn(database: DatabaseSync, schema: number, now: () => Date): Store {
-  const insertToken = database.prepare('insert into tokens (id, name, secret_sha256, created_at) values (?, ?, ?, ?)')
-  const insertLog = database.prepare('insert into logs (level, message, created_at) values (?, ?, ?)')
-  const insertQuota = database.prepare('insert into quota (token_id, used, created_at) values (?, ?, ?)')
-  const upsertCompletion = database.prepare(
-    `insert into completions (key, content, created_at, expires_at) values (?, ?, ?, ?)
-     on conflict (key) do update set content = excluded.content, created_at = excluded.created_at, expires_at = excluded.expires_at`,
-  )
-  const expireCompletions = database.prepare('delete from completions where expires_at <= ?')
-  const selectTokens = database.prepare(
-    'select id, name, created_at as createdAt from tokens order by created_at desc, id limit ?',
-  )
-  const selectLogs = database.prepare(
-    'select id, level, message, created_at as createdAt from logs where id < ? order by id desc limit ?',
-  )
-  const quotaColumns = 'select id, token_id as tokenId, used, created_at as createdAt from quota'
-  const selectQuota = database.prepare(`${quotaColumns} order by id desc limit ?`)
-  const selectQuotaOf = database.prepare(`${quotaColumns} where token_id = ? order by id desc limit ?`)
-  const completionColumns = 'select key, content, created_at as createdAt, expires_at as expiresAt from completions'
-  const selectCompletions = database.prepare(
-    `${completionColumns} where expires_at > ? order by created_at desc, key limit ?`,
-  )
-  const selectCompletion = database.prepare(`${completionColumns} where key = ? and expires_at > ?`)
-  const selectCounts = database.prepare(
-    `select (select count(*) from tokens) as tokens, (select count(*) from logs) as logs,
-            (select count(*) from quota) as quota, (select count(*) from completions) as completions`,
-  )
-  const checkRead = database.prepare('select count(*) as tables from sqlite_schema')
-
+  const prepared = prepareAll(database)
   const { write, close } = makeWriteQueue(database)
   const rows = <T>(statement: StatementSync, ...values: (string | number)[]): T[] =>
     statement.all(...values) as unknown as T[]
@@ -183,52 +156,86 @@ function storeOn(database: DatabaseSync, schema: number, now: () => Date): Store
       const [id, secret, createdAt] = [randomUUID(), randomBytes(32).toString('base64url'), now().toISOString()]
       const digest = createHash('sha256').update(secret).digest()
       return write(() => {
-        insertToken.run(id, name, digest, createdAt)
+        prepared.insertToken.run(id, name, digest, createdAt)
         return { id, name, createdAt, secret }
       })
     },
-    tokens: (limit) => rows<Token>(selectTokens, limit),
+    tokens: (limit) => rows<Token>(prepared.selectTokens, limit),
     addLog(level, message) {
       const createdAt = now().toISOString()
       return write(() => ({
-        id: Number(insertLog.run(level, message, createdAt).lastInsertRowid),
+        id: Number(prepared.insertLog.run(level, message, createdAt).lastInsertRowid),
         level,
         message,
         createdAt,
       }))
     },
-    logs: (limit, before) => rows<LogRow>(selectLogs, before ?? Number.MAX_SAFE_INTEGER, limit),
+    logs: (limit, before) => rows<LogRow>(prepared.selectLogs, before ?? Number.MAX_SAFE_INTEGER, limit),
     addQuota(tokenId, used) {
       const createdAt = now().toISOString()
       return write(() => ({
-        id: Number(insertQuota.run(tokenId, used, createdAt).lastInsertRowid),
+        id: Number(prepared.insertQuota.run(tokenId, used, createdAt).lastInsertRowid),
         tokenId,
         used,
         createdAt,
       }))
     },
     quota: (limit, tokenId) =>
-      tokenId === null ? rows<QuotaRow>(selectQuota, limit) : rows<QuotaRow>(selectQuotaOf, tokenId, limit),
+      tokenId === null
+        ? rows<QuotaRow>(prepared.selectQuota, limit)
+        : rows<QuotaRow>(prepared.selectQuotaOf, tokenId, limit),
     putCompletion(key, content, ttlSeconds) {
       const at = now()
       const createdAt = at.toISOString()
       const expiresAt = new Date(at.getTime() + ttlSeconds * 1000).toISOString()
       return write(() => {
-        expireCompletions.run(createdAt)
-        upsertCompletion.run(key, content, createdAt, expiresAt)
+        prepared.expireCompletions.run(createdAt)
+        prepared.upsertCompletion.run(key, content, createdAt, expiresAt)
         return { key, content, createdAt, expiresAt }
       })
     },
-    completions: (limit) => rows<Completion>(selectCompletions, now().toISOString(), limit),
-    completion: (key) => rows<Completion>(selectCompletion, key, now().toISOString())[0] ?? null,
-    counts: () => selectCounts.get() as unknown as Counts,
+    completions: (limit) => rows<Completion>(prepared.selectCompletions, now().toISOString(), limit),
+    completion: (key) => rows<Completion>(prepared.selectCompletion, key, now().toISOString())[0] ?? null,
+    counts: () => prepared.selectCounts.get() as unknown as Counts,
     check() {
-      checkRead.get()
+      prepared.checkRead.get()
     },
     async close() {
       if (!database.isOpen) return
       close()
       database.close()
     },
+  }
+}
+
+function prepareAll(database: DatabaseSync) {
+  const quotaColumns = 'select id, token_id as tokenId, used, created_at as createdAt from quota'
+  const completionColumns = 'select key, content, created_at as createdAt, expires_at as expiresAt from completions'
+  return {
+    insertToken: database.prepare('insert into tokens (id, name, secret_sha256, created_at) values (?, ?, ?, ?)'),
+    insertLog: database.prepare('insert into logs (level, message, created_at) values (?, ?, ?)'),
+    insertQuota: database.prepare('insert into quota (token_id, used, created_at) values (?, ?, ?)'),
+    upsertCompletion: database.prepare(
+      `insert into completions (key, content, created_at, expires_at) values (?, ?, ?, ?)
+     on conflict (key) do update set content = excluded.content, created_at = excluded.created_at, expires_at = excluded.expires_at`,
+    ),
+    expireCompletions: database.prepare('delete from completions where expires_at <= ?'),
+    selectTokens: database.prepare(
+      'select id, name, created_at as createdAt from tokens order by created_at desc, id limit ?',
+    ),
+    selectLogs: database.prepare(
+      'select id, level, message, created_at as createdAt from logs where id < ? order by id desc limit ?',
+    ),
+    selectQuota: database.prepare(`${quotaColumns} order by id desc limit ?`),
+    selectQuotaOf: database.prepare(`${quotaColumns} where token_id = ? order by id desc limit ?`),
+    selectCompletions: database.prepare(
+      `${completionColumns} where expires_at > ? order by created_at desc, key limit ?`,
+    ),
+    selectCompletion: database.prepare(`${completionColumns} where key = ? and expires_at > ?`),
+    selectCounts: database.prepare(
+      `select (select count(*) from tokens) as tokens, (select count(*) from logs) as logs,
+            (select count(*) from quota) as quota, (select count(*) from completions) as completions`,
+    ),
+    checkRead: database.prepare('select count(*) as tables from sqlite_schema'),
   }
 }
