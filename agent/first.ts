@@ -1,5 +1,6 @@
-// The door for the first code of a release, which must load next to nothing: three words and a note.
+// The door for the first code of a release, which must load next to nothing: three words, a note and an order.
 
+export { copyIfOrdered } from './copy-database.ts'
 export { INHERITANCE } from './handover/messages.ts'
 export { type OwnRelease, ownRelease } from './own-release.ts'
 export { type InstallConfiguration, noteStart } from './own-start.ts'

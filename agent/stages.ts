@@ -121,7 +121,7 @@ function makeSwapOf(install: ManagedInstall, operation: Operation, place: (to: s
     async snapshot() {
       if (database === null) return
       try {
-        await snapshot(disk, database, stateDirectory, install.current)
+        await snapshot(disk, database, stateDirectory, install.current, places.executable)
       } catch (cause) {
         if (operation.kind === 'update') throw cause
         // who goes back has a reason, a full disk among them

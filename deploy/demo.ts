@@ -287,7 +287,6 @@ function draw(summary: Summary): void {
     ['switches, reverts', `${summary.switches}, ${summary.reverts}`],
     ['until the successor accepts', summary.switchMs.map((ms) => `${ms} ms`).join(', ')],
     [`rows in ${SERVICE}.db, of those acknowledged`, `${summary.rowsFound} of ${summary.rowsAcknowledged}`],
-    // SQLite closes the descriptor of a snapshot's source only with the database: one more in a process that stayed
     ['file descriptors, before and after', `${summary.fdsBefore}, ${summary.fdsAfter}`],
   ]
   say()

@@ -4,6 +4,7 @@
 
 import { readdir, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
+import { copyHere, copyOutside } from '../copy-database.ts'
 import { type Disk, ROOM_BYTES, roomIn, temporaryName } from '../disk.ts'
 import { BatonError, reasonOf } from '../errors.ts'
 import { updateDirectory } from '../journal.ts'
@@ -14,12 +15,16 @@ export function snapshotDirectory(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'snapshots')
 }
 
-/** Path of the new snapshot, or null where there is no database yet. Throws swap_failed where it cannot be made. */
+/**
+ * `executable`: of a release of ours, which makes the copy in a process of its own; null: this process does.
+ * Path of the new snapshot, or null where there is no database yet. Throws swap_failed where it cannot be made.
+ */
 export async function snapshot(
   disk: Disk,
   database: string,
   stateDirectory: string,
   from: string,
+  executable: string | null = null,
 ): Promise<string | null> {
   const size = await sizeOf(database)
   if (size === null) return null
@@ -39,17 +44,10 @@ export async function snapshot(
     .replace(/\.\d+Z$/, 'Z')
   const path = join(directory, `${basename(database)}.${from}.${stamp}`)
   const temporary = temporaryName(path)
-  const { backup, DatabaseSync } = await import('node:sqlite')
   try {
     await (await disk.create(temporary, 0o600)).close() // so that it has the right mode and owner from the first byte
-    const source = new DatabaseSync(database, { readOnly: true })
-    try {
-      source.exec('PRAGMA busy_timeout = 5000')
-      // all pages in one step, off the main thread: in steps, a busy writer would make it start over and over
-      await backup(source, temporary, { rate: 0x7fff_ffff })
-    } finally {
-      source.close()
-    }
+    const isDone = executable !== null && (await copyOutside(executable, database, temporary))
+    if (!isDone) await copyHere(database, temporary)
     await disk.flushPath(temporary)
     await disk.rename(temporary, path)
     await disk.flushDirectory(directory)
