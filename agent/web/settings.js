@@ -5,7 +5,7 @@
 import { askAgain, askNamed, askOffered, askRollback, cancel } from './settings/actions.js'
 import { memory } from './settings/memory.js'
 import { announce, onUse, put, ui } from './settings/page.js'
-import { askToken, check, followNow, poll, wake } from './settings/polling.js'
+import { askToken, check, followNow, look, poll, wake } from './settings/polling.js'
 import { render } from './settings/render.js'
 import { state } from './settings/state.js'
 import { copyCommand } from './settings/unmanaged.js'
@@ -82,6 +82,7 @@ put(ui.host, location.host + location.pathname.replace(/\/web\/.*$/, ''))
 speakAndShow(language)
 if (state.token === null) {
   ui.token.focus()
+  void look()
 } else {
   void poll().then(() => {
     const focus = memory.get('focus')

@@ -36,8 +36,6 @@ test('no password is set: it says what to do instead of asking for one', async (
   await using watched = await openPage(browser)
   const { page } = watched
   await page.goto(`${stub.url}/web/settings.html`)
-  await page.fill('#token', 'anything')
-  await page.click('#enter')
   await comesTrue(page, `document.getElementById('gateText').textContent.startsWith('No token is set')`)
   assert.is(await page.isVisible('#token'), false)
   assertQuiet(watched)
@@ -208,6 +206,25 @@ test('an update can be cancelled before the swap, by keyboard too, and the end i
   const next = await startUpdate(page, stub)
   next.stage = 'swap'
   await page.waitForSelector('#cancel', { state: 'hidden' })
+  assertQuiet(watched)
+})
+
+test('what has no password and is not managed asks for none: it says which way to take', async () => {
+  await using stub = await served({ password: null })
+  stub.world.unmanaged = {
+    detail: 'put there by hand',
+    reason: 'no_receipt',
+    route: 'run it',
+    command: null,
+    running: 'v1.0.0',
+  }
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await page.goto(`${stub.url}/web/settings.html`)
+  await page.waitForSelector('#unmanaged:not([hidden])')
+  assert.is(await page.isVisible('#gate'), false)
+  assert.is(await page.isVisible('#copy'), false)
+  await shown(page, '#unmanagedRunning', 'v1.0.0')
   assertQuiet(watched)
 })
 

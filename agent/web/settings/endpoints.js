@@ -30,7 +30,8 @@ export async function call(method, path, body, more = {}) {
   const { abort, known = null } = more
   const limit = AbortSignal.timeout(method === 'GET' ? POLL.timeoutMs : 60000)
   // a header is bytes: letters beyond ASCII go as UTF-8
-  const headers = { authorization: `Bearer ${String.fromCharCode(...new TextEncoder().encode(state.token))}` }
+  const token = state.token === null ? '' : String.fromCharCode(...new TextEncoder().encode(state.token))
+  const headers = token === '' ? {} : { authorization: `Bearer ${token}` }
   if (body !== undefined) headers['content-type'] = 'application/json'
   if (known !== null) headers['if-none-match'] = known
   try {

@@ -151,6 +151,14 @@ export function followNow(follow) {
   memory.set('follow', follow)
 }
 
+/** Before a token is asked for: a service that has none has nothing that it would open, and says what to do instead. */
+export async function look() {
+  const answer = await call('GET', '/status')
+  if (state.token !== null || answer.kind !== 'problem' || ![403, 501].includes(answer.status)) return
+  take(answer)
+  render()
+}
+
 export async function check(quietly) {
   if (state.checking || state.status === null) return
   state.checking = true

@@ -13,7 +13,7 @@ import { duration, t } from './words.js'
 export function render() {
   const focused = document.activeElement
   const { status, token, unmanaged, closed, failures } = state
-  const gate = token === null || closed
+  const gate = (token === null && unmanaged === null) || closed
   show(ui.gate, gate)
   show(ui.leave, token !== null)
   show(ui.waiting, !gate && unmanaged === null && status === null)

@@ -5,14 +5,16 @@ import { ifAny, sentences, t } from './words.js'
 
 /** `problem`: the body of the 501. */
 export function renderUnmanaged(problem) {
-  const { reason, detail = '', route = '', command = '', running, latest } = problem
+  const { reason, running, latest } = problem
+  const [detail, route, command] = [problem.detail ?? '', problem.route ?? '', problem.command ?? '']
   const why = ifAny(`reason.${reason}`)
   put(ui.unmanagedLead, sentences(t('unmanaged.lead'), why))
   // where it names a file it says more than our sentence
   putCode(ui.unmanagedReason, why === '' || detail.includes('/') ? detail : '')
   show(ui.unmanagedVersions, running !== undefined)
   put(ui.unmanagedRunning, running ?? '')
-  put(ui.unmanagedLatest, latest ?? '–')
+  put(ui.unmanagedLatest, latest ?? '')
+  show(ui.unmanagedLatest.parentElement.parentElement, Boolean(latest))
   putCode(ui.unmanagedRoute, ifAny(`route.${reason}`) || route)
   tell(ui.unmanagedCommand, command)
   show(ui.copy, command !== '')
