@@ -39,7 +39,7 @@ if (values.fleet) {
 }
 
 if (values.attacks) {
-  const { status } = spawnSync('tsx', [join(import.meta.dirname, 'run.ts'), '-v', 'systemd-attacks'], {
+  const { status } = spawnSync('tsx', [join(import.meta.dirname, 'soak/attacks.ts')], {
     stdio: 'inherit',
     env: { ...process.env, BATON_ATTACK_MS: '60000' },
   })

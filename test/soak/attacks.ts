@@ -1,14 +1,13 @@
-// @deadlineMs 1500000
 // Who has taken over a service must not become root through the commands that root runs about it. Each attack is raced: the
 // service's user changes its own places in a loop while root runs command after command. BATON_ATTACK_MS: how long each goes on
-// (3 s here, 60 s by `npm run soak -- --attacks`).
+// (3 s; 60 s by `npm run soak -- --attacks`).
 
 import { readFile } from 'node:fs/promises'
-import { equal, is, match, ok } from './assert.ts'
-import { bootWithReleases, EXECUTABLE, type FeedHost, put } from './lab/managed.ts'
-import { eventually, noHosts } from './lab/systemd.ts'
-import { faultsIn } from './lab/strace.ts'
-import { suite } from './suite.ts'
+import { equal, is, match, ok } from '../assert.ts'
+import { bootWithReleases, EXECUTABLE, type FeedHost, put } from '../lab/managed.ts'
+import { eventually, noHosts } from '../lab/systemd.ts'
+import { faultsIn } from '../lab/strace.ts'
+import { suite } from '../suite.ts'
 
 const ATTACK_MS = Number(process.env['BATON_ATTACK_MS'] ?? 3000)
 const test = suite('systemd: attacks', { skip: noHosts, timeoutMs: 240_000 + 3 * ATTACK_MS })
