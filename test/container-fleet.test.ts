@@ -1,4 +1,4 @@
-// @deadlineMs 420000
+// @deadlineMs 900000
 // Runs test/container/fleet.ts inside the container lab.
 
 import { join } from 'node:path'

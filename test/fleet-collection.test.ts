@@ -1,4 +1,4 @@
-// @deadlineMs 420000
+// @deadlineMs 900000
 // The collection by itself: clean for the linters of Ansible, installed as its README says, and the README's own playbooks move
 // hosts of which only the answers are there. No deploy-fleet.sh takes part.
 

@@ -1,10 +1,12 @@
-// @deadlineMs 420000
+// @deadlineMs 900000
 // What is decided about a fleet: the real deploy-fleet.sh, Ansible and playbook, on hosts of which only the answers are there.
 // What happens on real hosts is in fleet-hosts.test.ts; the controller that dies at each step in fleet-resume.test.ts.
 
+import { execFile } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 import type { FleetEvent } from '../deploy/fleet/events.ts'
 import { equal, is, match, not } from './assert.ts'
 import { makeStubFleet, type Moved, noAnsible } from './lab/stub-fleet.ts'
@@ -12,6 +14,8 @@ import { suite } from './suite.ts'
 
 const test = suite('fleet', { skip: noAnsible, timeoutMs: 150_000 })
 
+const SCRIPT = join(import.meta.dirname, '../deploy/deploy-fleet.sh')
+const exec = promisify(execFile)
 const TO = ['--release', 'v1.1.0', '--soak', '0'] as const
 
 test('moves in waves, the canary first, and the report is what was said', async () => {
@@ -218,6 +222,31 @@ test('a host twice in a file, no host at all, no inventory, no Ansible: each is 
   is((await fleet.move(...TO, '--waves', '0')).code, 2)
   is((await fleet.move(...TO, '--on-failure', 'some')).code, 2)
   is((await fleet.move(...TO, '--resume')).code, 2)
+})
+
+test('the commands of the guide are understood as they stand, with the inventory that it shows', async () => {
+  const guide = await readFile(join(import.meta.dirname, '../docs/guides/fleet.md'), 'utf8')
+  const [inventory = ''] = Array.from(guide.matchAll(/```yaml\n([\s\S]*?)```/g), ([, text = '']) => text)
+  const blocks = Array.from(guide.matchAll(/```sh\n([\s\S]*?)```/g), ([, text = '']) => text)
+  const commands = blocks.filter((block) => /^deploy\/deploy-fleet\.sh/m.test(block) && !block.includes('--resume'))
+  equal(commands.length, 4)
+  await using fleet = await makeStubFleet(3)
+  const stubs = ['web1', 'web2', 'web3'].map(
+    (name, i) =>
+      [
+        `        ${name}: {ansible_host: 10.0.0.1${i + 1}}`,
+        `        ${name}: {fleet_command: ${fleet.folder}/h${i + 1}/beacon}`,
+      ] as const,
+  )
+  const local = stubs.reduce((text, [shown, stub]) => text.replace(shown, stub), inventory)
+  equal(local.match(/fleet_command/g)?.length, 3)
+  await writeFile(join(fleet.folder, 'hosts.yml'), local.replace('ansible_user: root', 'ansible_connection: local'))
+  for (const command of commands) {
+    const line = command.replaceAll('\\\n', ' ').replace('deploy/deploy-fleet.sh', `${SCRIPT} --report r.jsonl --check`)
+    const { stdout } = await exec('sh', ['-ec', line], { cwd: fleet.folder })
+    match(stdout, /web1 +v1\.0\.0 +v1\.0\.0/)
+    match(stdout, /^planned v1\.1\.0: 3 untouched$/m)
+  }
 })
 
 function wavesOf({ events }: Moved): string[][] {
