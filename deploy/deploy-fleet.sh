@@ -1,5 +1,6 @@
 #!/bin/sh
-# Moves a fleet of hosts to a release, in waves: deploy/deploy-fleet.ts, with this repository's own Node where it has one.
+# Moves a fleet of hosts to a release, in waves: deploy/deploy-fleet.ts.
 set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
-PATH="$here/../node_modules/.bin:$PATH" exec node --disable-warning=ExperimentalWarning "$here/deploy-fleet.ts" "$@"
+. "$here/lib/node.sh"
+run_here deploy-fleet.ts "$@"

@@ -24,7 +24,7 @@ test('yamllint, ansible-lint and shellcheck have nothing to say', async () => {
   await symlink(COLLECTION, join(place, 'fleet'))
   const cwd = join(place, 'fleet')
   await said(exec('yamllint', ['--strict', '.'], { cwd }))
-  const env = { ...process.env, ANSIBLE_COLLECTIONS_PATH: fleet.folder }
+  const env = { ...process.env, ANSIBLE_COLLECTIONS_PATH: fleet.folder, PYTHONDONTWRITEBYTECODE: '1' }
   const files = ['playbooks/waves.yml', 'roles/release']
   const lint = await said(
     exec('ansible-lint', ['--offline', '--nocolor', '--profile', 'production', ...files], { cwd, env }),

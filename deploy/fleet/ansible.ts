@@ -120,6 +120,8 @@ function environment(work: string, report: string, lockSeconds: number): Record<
     ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED: 'True',
     ...Object.fromEntries(Object.entries(own).filter(([name, value]) => name.startsWith('ANSIBLE_') && value)),
     ANSIBLE_NOCOLOR: '1',
+    // our plugins are in this repository: nothing is to be written there
+    PYTHONDONTWRITEBYTECODE: '1',
     ANSIBLE_COLLECTIONS_PATH: `${work}:${collections ?? fallback}`,
     ANSIBLE_CALLBACKS_ENABLED: ['baton.fleet.report', own['ANSIBLE_CALLBACKS_ENABLED']].filter(Boolean).join(','),
     BATON_FLEET_REPORT: report,

@@ -4,6 +4,8 @@
 import { createProgress, formatDuration } from '../lib/progress.ts'
 import type { FleetEvent, Plan, Result, Row, Seen } from './events.ts'
 
+/** outcomes after which somebody has to look at a host */
+const LEFT = ['down', 'stuck', 'unknown']
 const GOOD = new Set(['updated', 'up_to_date', 'rolled_back'])
 
 /** Draws each event; returned is what ends the drawing, whichever way out is taken. */
@@ -38,13 +40,14 @@ export function drawer({ quiet }: { quiet: boolean }): { draw(event: FleetEvent)
         progress.detail(`${++done} of ${hosts}`)
         return progress.note(hostLine(event))
       case 'stop':
-        progress.end('failed')
+        progress.end('failed', event.why)
         if (event.back.length > 0) progress.stage('back', event.back.join(', '))
         return
       case 'back':
         return progress.note(`${hostLine(event)}, on its way back`)
       case 'result':
-        progress.end(event.exit === 0 ? 'done' : 'failed')
+        // what is drawn now is a wave that was good, or the way back
+        progress.end(LEFT.some((outcome) => (event.counts[outcome] ?? 0) > 0) ? 'failed' : 'done')
         return print(resultLines(event))
     }
   }

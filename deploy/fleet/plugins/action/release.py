@@ -14,6 +14,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.baton.fleet.plugins.module_utils.answers import Call, looked, moved, parse, settled
+from ansible_collections.baton.fleet.plugins.module_utils.words import GOOD
 
 TAG = re.compile(r"^v(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})$")
 COMMAND = re.compile(r"^[A-Za-z0-9_./-]+$")
@@ -152,9 +153,11 @@ class ActionModule(ActionBase):
             return self._outcome(event, {"outcome": "failed", "why": refusal, "exit": 7, "ms": _since(began)})
         try:
             done = self._moved(verb)
+            if event == "back":
+                done = self._back_for_sure(done)
         finally:
             refusal = self._hook("after", self.after_host)
-        if refusal and done["outcome"] in ("updated", "rolled_back", "up_to_date"):
+        if refusal and done["outcome"] in GOOD:
             done.update(outcome="failed", why=f"{done['outcome']}, but {refusal}", exit=1)
         return self._outcome(event, {**done, "ms": _since(began)})
 
@@ -167,8 +170,16 @@ class ActionModule(ActionBase):
                 return done
             time.sleep(POLL_SECONDS)
 
+    def _back_for_sure(self, done):
+        """`up_to_date` is said of what is installed; whether it runs is asked."""
+        now = settled(self.call(self._status())[-1])
+        if done["outcome"] not in GOOD or now["running"] == self.to:
+            return done
+        outcome = "unknown" if now["running"] else "down"
+        return {**done, "outcome": outcome, "why": now["why"] or f"it runs {now['running']}", "exit": 9}
+
     def _outcome(self, event, done):
-        good = done["outcome"] in ("updated", "rolled_back", "up_to_date")
+        good = done["outcome"] in GOOD
         changed = done["outcome"] in ("updated", "rolled_back", "reverted")
         row = {"event": event, **{key: value for key, value in done.items() if key != "started"}}
         answer = {"changed": changed, "failed": not good, "fleet": row, "moved": done}

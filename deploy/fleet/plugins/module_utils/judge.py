@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.baton.fleet.plugins.module_utils.words import EXIT, GOOD, names, stop
+from ansible_collections.baton.fleet.plugins.module_utils.words import BAD, EXIT, GOOD, names, stop
 
 
 def in_the_way(run):
@@ -42,7 +42,7 @@ def judge_moves(run, results):
         came_from = got.get("from") if got["outcome"] != "up_to_date" and got.get("from") else rows[host]["from"]
         rows[host] = {**rows[host], **kept, "from": came_from}
     run = {**run, "hosts": rows}
-    run["bad"] = {**run["bad"], **{host: rows[host]["why"] for host in hosts if _is_bad(rows[host])}}
+    run["bad"] = {**run["bad"], **{host: rows[host]["why"] for host in hosts if rows[host]["outcome"] in BAD}}
     run["gone"] = run["gone"] + [host for host in hosts if rows[host]["outcome"] == "gone" and host not in run["gone"]]
     return _verdict(run, hosts, "soak")
 
@@ -61,7 +61,7 @@ def judge_soak(run, still, gate):
             outcome = "reverted" if now["running"] and now["running"] == row["from"] else "down" if not now["running"] else "unknown"
             rows[host] = {**row, "outcome": outcome, "why": f"after the soak: {why}", "exit": EXIT["reverted"]}
     run = {**run, "hosts": rows}
-    run["bad"] = {**run["bad"], **{host: rows[host]["why"] for host in hosts if _is_bad(rows[host])}}
+    run["bad"] = {**run["bad"], **{host: rows[host]["why"] for host in hosts if rows[host]["outcome"] in BAD}}
     run["gone"] = run["gone"] + [host for host in hosts if rows[host]["outcome"] == "gone" and host not in run["gone"]]
     if gate and gate["rc"] != 0:
         why = f"the gate said no (it ended with {gate['rc']}): {gate['said'] or 'it said nothing'}"
@@ -97,10 +97,6 @@ def _stopped(run, hosts, because):
     because = {**because, "wave": run["wave"]}
     event = {"event": "stop", **because, "hosts": list(hosts), "back": back, "onFailure": policy}
     return {**run, "stop": because, "back": back, "events": [event]}
-
-
-def _is_bad(row):
-    return row["outcome"] in ("reverted", "failed", "busy", "down", "unknown")
 
 
 def _is_touched(row):

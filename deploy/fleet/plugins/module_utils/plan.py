@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.baton.fleet.plugins.module_utils.words import EXIT, GOOD, names, stop
+from ansible_collections.baton.fleet.plugins.module_utils.words import BAD, EXIT, GOOD, names, stop
 
 WAVES_MAX = 100
 
@@ -56,6 +56,8 @@ def plan(seen, options, earlier=None):
     for host, it in seen.items():
         run["hosts"][host] = _row(host, it, options, earlier.get("hosts", {}).get(host))
     rows = run["hosts"]
+    # of a run before, also of its good waves: what is tolerated is tolerated once
+    run["bad"] = {host: row["why"] for host, row in rows.items() if row["outcome"] in BAD}
     gone = [host for host, row in rows.items() if row["outcome"] == "gone"]
     refused = [host for host, row in rows.items() if row["outcome"] == "refused"]
     run["waves"] = _waves(rows, options["waves"], earlier)
