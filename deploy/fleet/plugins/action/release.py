@@ -148,18 +148,21 @@ class ActionModule(ActionBase):
 
     def _between_hooks(self, event, verb):
         began = time.monotonic()
-        refusal = self._hook("before", self.before_host)
-        if refusal:
-            return self._outcome(event, {"outcome": "failed", "why": refusal, "exit": 7, "ms": _since(began)})
         try:
-            done = self._moved(verb)
-            if event == "back":
-                done = self._back_for_sure(done)
+            done = self._behind_hook(event, verb)
         finally:
+            # also where the one before has failed in the middle of its work
             refusal = self._hook("after", self.after_host)
         if refusal and done["outcome"] in GOOD:
             done.update(outcome="failed", why=f"{done['outcome']}, but {refusal}", exit=1)
         return self._outcome(event, {**done, "ms": _since(began)})
+
+    def _behind_hook(self, event, verb):
+        refusal = self._hook("before", self.before_host)
+        if refusal:
+            return {"outcome": "failed", "why": refusal, "exit": 7}
+        done = self._moved(verb)
+        return self._back_for_sure(done) if event == "back" else done
 
     def _moved(self, verb):
         """A managed install waits for its lock by itself; the container tool answers at once that somebody is at it."""
