@@ -11,6 +11,7 @@ import * as assert from './assert.ts'
 import { makeDist } from './lab/dist.ts'
 import { labFeed } from './lab/feed.ts'
 import { releaseServer } from './lab/release-server.ts'
+import { stateFolder } from './lab/signed-dist.ts'
 import { suite } from './suite.ts'
 
 const test = suite('trust, the publisher')
@@ -290,6 +291,39 @@ test('a wrong command line ends with 2, and says what there is', async () => {
   ])
     assert.match(await it.run(line), /exit 2$/)
 })
+
+// ---- the guide: each of its days, by its own commands ----------------------------------------------------------------
+
+/** The `trust` commands of a section of the guide. */
+async function commandsOf(title: string): Promise<string[]> {
+  const guide = await readFile(join(import.meta.dirname, '..', 'docs', 'guides', 'trust.md'), 'utf8')
+  const section = guide.split('\n## ').find((one) => one.startsWith(`${title}\n`)) ?? ''
+  const [, block = ''] = /```sh\n([\s\S]*?)```/.exec(section) ?? []
+  return block.split('\n').flatMap((line) => /^npm run -s trust -- (.*)$/.exec(line)?.[1] ?? [])
+}
+
+for (const [title, expected] of [
+  ['A release is bad', 'v1.0.0'],
+  ['A root key is lost', 'v1.1.0'],
+  ['A root key is stolen', 'v1.1.0'],
+  ['The timestamp or snapshot key is stolen', 'v1.1.0'],
+  ['The key of targets is stolen', 'v1.1.0'],
+  ['Hosts without a network', 'v1.1.0'],
+] as const) {
+  test(`the guide: ${title.toLowerCase()}; hosts of the first root follow`, async () => {
+    await using it = await maintainer(['v1.0.0', 'v1.1.0'])
+    const here = (line: string): string => line.replaceAll(/\bdist\b/g, it.dist)
+    for (const line of await commandsOf('Begin')) assert.not.match(await it.run(here(line)), /exit \d/)
+    const root = await rootOf(it)
+    await using state = await stateFolder()
+    assert.is(await it.host(root, state.path), 'v1.1.0')
+    const lines = await commandsOf(title)
+    assert.ok(lines.length > 0)
+    for (const line of lines) assert.not.match(await it.run(here(line)), /exit \d/)
+    assert.is(await it.host(root, state.path), expected)
+    assert.is(await it.host(root), expected) // and one that was off all the time
+  })
+}
 
 test.run()
 
