@@ -1,13 +1,14 @@
 // Managed or not: only a receipt that names this very executable makes a managed install: root's for a service of the whole host,
 // the user's own for a service of one user. Everything else is told which route to take instead (501).
 
+import cluster from 'node:cluster'
 import { access } from 'node:fs/promises'
 import { ownContainerId, updateCommand } from './container.ts'
 import { reasonOf } from './errors.ts'
 import { missingParts } from './handover/internals.ts'
 import { names, receiptFor, type Receipt } from './receipt.ts'
 
-export type Unmanaged = 'windows' | 'container' | 'source' | 'no_receipt' | 'foreign_receipt' | 'node'
+export type Unmanaged = 'windows' | 'container' | 'source' | 'no_receipt' | 'foreign_receipt' | 'node' | 'cluster'
 
 export type Management =
   | { managed: true; receipt: Receipt; executable: string }
@@ -17,6 +18,7 @@ const ROUTES: Record<Unmanaged, string> = {
   windows: 'download the new release asset, replace the executable, restart the process (docs/guides/manual-binary.md)',
   container: 'pull the new image, then recreate the container, from its host (docs/guides/container.md)',
   source: 'pull the source, rebuild and restart: `deploy-source.sh --ref <tag>` (docs/guides/from-source.md)',
+  cluster: 'restart the service as a whole with the new executable, or serve from one process',
   no_receipt:
     'download the new release asset, replace the executable, restart the process, or run `install.sh` for a managed install (docs/guides/manual-binary.md)',
   foreign_receipt:
@@ -37,6 +39,9 @@ export async function decideManagement(
     return { managed: false, why, reason, route: ROUTES[why], command }
   }
   if (platform === 'win32') return refuse('windows', 'on Windows a running executable cannot be replaced')
+  // a handover is from one process to one; several would each want to be the only one (docs/adopt.md)
+  if (cluster.isWorker || Object.keys(cluster.workers ?? {}).length > 0)
+    return refuse('cluster', 'this service is several processes (node:cluster), which are not handed over')
   // The image says so itself; a host that happens to be a container may still be a managed install, by its receipt.
   if (environment['BATON_CONTAINER'] === '1')
     return refuse('container', 'this is a container; its image is what gets updated')

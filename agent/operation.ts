@@ -14,7 +14,9 @@ import { clearTemporaries, closeInterrupted } from './recovery.ts'
 import { makeStages, type Stages } from './stages.ts'
 import type { Kind, Operation, Stage } from './state.ts'
 import { noBackup } from './steps/swap.ts'
+import { sweepUnpacked } from './steps/sweep.ts'
 import { type Result, rollback, update } from './update.ts'
+import { installedTag } from './version.ts'
 
 /** from the outcome on disk until the lock is free, and how often to look meanwhile */
 const LETTING_GO_MS = 2000
@@ -167,11 +169,12 @@ async function conduct({ install, request, operation, restart, lock, signal }: C
 }
 
 async function writeOutcome(
-  { journal, log }: ManagedInstall,
+  install: ManagedInstall,
   operation: Operation,
   { outcome, to, error }: Result,
   stages: Stages,
 ): Promise<void> {
+  const { journal, log } = install
   if (outcome === 'updated' || outcome === 'rolled_back') await stages.settle()
   const told = error === null ? null : { code: error.code, message: error.message }
   operation.to = to ?? operation.to
@@ -188,4 +191,15 @@ async function writeOutcome(
   operation.finishedAt = state.operation?.finishedAt ?? null
   const [code, message] = [told?.code ?? null, told?.message ?? null]
   log({ event: 'finished', id: operation.id, kind: operation.kind, outcome, to: operation.to, code, message })
+  if (outcome === 'updated' || outcome === 'rolled_back') await sweep(install)
+}
+
+/** Never fails an operation: what is left over takes room, and nothing else. */
+async function sweep({ service, places, log }: ManagedInstall): Promise<void> {
+  try {
+    const tags = [await installedTag(places.executable), await installedTag(places.backup)]
+    await sweepUnpacked(service, places, tags)
+  } catch (cause) {
+    log({ event: 'warning', message: `removing what is unpacked and not needed: ${reasonOf(cause)}` })
+  }
 }

@@ -17,6 +17,8 @@ export interface Found {
   entry: string | null
   /** where the line of embedding goes: the entry, or the source that it is compiled from; null where there is none to edit */
   source: string | null
+  /** whether there is a folder public/, which Next.js leaves out of its standalone one */
+  hasPublic: boolean
   /** packages with compiled addons */
   natives: string[]
   healthPath: string | null
@@ -59,6 +61,7 @@ export function detect(folder: string): Found {
     isModule: manifest.type === 'module',
     entry,
     source,
+    hasPublic: existsSync(join(folder, 'public')),
     natives: nativesOf(folder, Object.keys(manifest.dependencies ?? {})),
     healthPath:
       /['"`](\/(?:api\/)?(?:healthz?|livez|readyz|health-?check|_health|up|ping))['"`]/.exec(texts)?.[1] ?? null,

@@ -56,7 +56,7 @@ function configOf(found: Found): Record<string, unknown> {
           include: {
             '': '.next/standalone',
             '.next/static': '.next/static',
-            public: 'public',
+            ...(found.hasPublic ? { public: 'public' } : {}),
             'baton.server.cjs': 'baton.server.cjs',
             [`node_modules/${PACKAGE}`]: `node_modules/${PACKAGE}`,
           },

@@ -1,0 +1,157 @@
+// One application that a stranger wrote, from an empty folder to a service that updates itself under load, by the packed package and
+// its commands alone: install, `init --yes`, `build`, `publish` to a folder, `install.sh`, update, rollback. Nothing of this
+// repository is used but the packed file; what is measured here is what an adopter gets.
+
+import { cp, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { PROJECT } from '../../deploy/build/place.ts'
+import { run } from '../../deploy/lib/shell.ts'
+import type { Operation, Status } from '../../agent/index.ts'
+import { ask, freePort } from '../fixtures/install.ts'
+import { spawnLoad } from '../lab/load.ts'
+
+export const APPS = ['http', 'express', 'fastify', 'hono', 'nest', 'next'] as const
+export type App = (typeof APPS)[number]
+
+export interface Adopted {
+  app: App
+  /** of building v1.0.0 and of the switch to v1.1.0 */
+  buildMs: number
+  switchMs: number
+  executableBytes: number
+  requests: number
+  lost: number
+  closed: number
+  outcomes: string[]
+  /** unpacked folders left beside the executable after update and rollback */
+  unpacked: number
+  /** `path -> status` of everything that was asked */
+  answers: Record<string, number>
+}
+
+const OPERATION_MS = 180_000
+const PATHS = ['/healthz', '/work', '/hello.txt'] as const
+
+/** `packed` is the file that `npm pack` made. */
+export async function adopt(app: App, packed: string, say: (line: string) => void = () => {}): Promise<Adopted> {
+  const home = await mkdtemp(join(tmpdir(), `baton-app-${app}-`))
+  const folder = join(home, 'app')
+  const environment = {
+    HOME: join(home, 'home'),
+    BATON_CACHE: join(PROJECT, '.cache', 'adopters'),
+    XDG_CACHE_HOME: undefined,
+    XDG_CONFIG_HOME: undefined,
+    XDG_STATE_HOME: undefined,
+    NEXT_TELEMETRY_DISABLED: '1',
+    npm_config_cache: join(PROJECT, '.cache', 'npm'),
+    npm_config_ignore_scripts: 'true',
+  }
+  const at = async (...command: string[]) => {
+    say(`$ ${command.join(' ')}`)
+    return await run(command, { cwd: folder, env: environment })
+  }
+  await mkdir(environment.HOME)
+  let command: string | null = null
+  try {
+    await cp(join(PROJECT, 'test', 'apps', app), folder, { recursive: true })
+    for (const path of await readdir(folder, { recursive: true }))
+      if (path.endsWith('.txt') && path.includes('.ts.'))
+        await rename(join(folder, path), join(folder, path.slice(0, -4)))
+    await at('npm', 'install', '--no-audit', '--no-fund', '--prefer-offline', packed)
+    await at('npx', 'baton', 'init', '--yes')
+    const again = await at('npx', 'baton', 'init', '--yes')
+    if (!again.stderr.includes('nothing to do'))
+      throw new Error(`init twice: expected nothing to do, got ${again.stderr}`)
+
+    const feed = join(home, 'feed')
+    const build = async (tag: string) => {
+      const built = await at('npx', 'baton', 'build', '--tag', tag, '--feed', feed, '--compress', 'fast', '--json')
+      await at('npx', 'baton', 'publish', '--tag', tag, '--to', feed)
+      return JSON.parse(built.stdout) as { service: string; executable: { sizeBytes: number } }
+    }
+    const startedAt = performance.now()
+    const { service, executable } = await build('v1.0.0')
+    const buildMs = Math.round(performance.now() - startedAt)
+
+    const port = await freePort()
+    const install = ['--user', '--no-service', '--no-start', '--listen', `127.0.0.1:${port}`, '-y', '-q']
+    await at('sh', join(feed, 'v1.0.0', 'install.sh'), 'install', ...install)
+    const configPath = join(environment.HOME, '.config', service, 'config.json')
+    const config = JSON.parse(await readFile(configPath, 'utf8')) as { dashboard: { password: string } }
+    await writeFile(configPath, JSON.stringify({ ...config, update: { probationMs: 2000, drainMs: 5000 } }), {
+      mode: 0o600,
+    })
+    command = join(environment.HOME, '.local', 'bin', service)
+    await at(command, 'start', '-q')
+
+    await writeFile(join(folder, 'public', 'new.txt'), 'v1.1.0\n')
+    await build('v1.1.0')
+    const answers = await answersOf(port)
+
+    const common = { port, afterClose: 'end' as const }
+    const loads = [
+      await spawnLoad({ ...common, mode: 'keepalive', clients: 12, path: '/hello.txt', thinkMs: [5, 40] }),
+      await spawnLoad({ ...common, mode: 'keepalive', clients: 4, path: '/work', thinkMs: [20, 80] }),
+      await spawnLoad({ ...common, mode: 'fresh', clients: 4, path: '/healthz', thinkMs: [10, 50] }),
+    ]
+    const { password } = config.dashboard
+    const updated = await operate(port, password, '/admin/update', { tag: 'v1.1.0' })
+    const news = (await ask(port, 'GET', '/new.txt', null)).status
+    const back = await operate(port, password, '/admin/update/rollback')
+    const totals = await Promise.all(loads.map((load) => load.stop()))
+    const sum = (key: 'requests' | 'lost' | 'closed') => totals.reduce((all, total) => all + total[key], 0)
+    const directory = join(environment.HOME, '.local', 'share', service, `.${service}`)
+    const unpacked = (await readdir(directory)).filter((name) => /^[0-9a-f]{16}$/.test(name)).length
+    return {
+      app,
+      buildMs,
+      switchMs: updated.handover?.switchMs ?? -1,
+      executableBytes: executable.sizeBytes,
+      requests: sum('requests'),
+      lost: sum('lost'),
+      closed: sum('closed'),
+      outcomes: [updated, back].map(
+        ({ outcome, error }) => (outcome ?? 'none') + (error === null ? '' : `: ${error.message}`),
+      ),
+      unpacked,
+      answers: { ...answers, '/new.txt': news },
+    }
+  } finally {
+    if (command !== null) await run([command, 'stop', '-q'], { env: environment, allowFailure: true })
+    await rm(home, { recursive: true, force: true })
+  }
+}
+
+async function answersOf(port: number): Promise<Record<string, number>> {
+  const answers: Record<string, number> = {}
+  for (const path of PATHS) answers[path] = (await ask(port, 'GET', path, null)).status
+  return answers
+}
+
+async function operate(port: number, password: string, path: string, body?: unknown): Promise<Operation> {
+  const begun = await ask(port, 'POST', path, password, body)
+  if (begun.status !== 202) throw new Error(`${path}: expected 202, got ${begun.status}: ${JSON.stringify(begun.body)}`)
+  const { id } = begun.body as Operation
+  const deadline = Date.now() + OPERATION_MS
+  while (Date.now() < deadline) {
+    const { operation } = (await ask(port, 'GET', '/admin/update/status', password)).body as Status
+    if (operation?.id === id && operation.outcome !== null) return operation
+    await sleep(100)
+  }
+  throw new Error(`${path}: expected an outcome within ${OPERATION_MS} ms`)
+}
+
+/** What was promised and not kept. */
+export function faultsOf({ app, lost, closed, outcomes, unpacked, answers }: Adopted): string[] {
+  const faults: string[] = []
+  if (lost !== 0 || closed !== 0) faults.push(`${app}: expected lost 0 closed 0, got lost ${lost} closed ${closed}`)
+  if (outcomes.join(', ') !== 'updated, rolled_back')
+    faults.push(`${app}: expected updated, rolled_back, got ${outcomes.join(', ')}`)
+  if (unpacked !== 2)
+    faults.push(`${app}: expected two unpacked folders, the executable's and the backup's, got ${unpacked}`)
+  for (const [path, status] of Object.entries(answers))
+    if (status !== 200) faults.push(`${app}: ${path} answers ${status}`)
+  return faults
+}

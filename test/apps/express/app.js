@@ -1,0 +1,20 @@
+const path = require('node:path')
+const { fork } = require('node:child_process')
+const argon2 = require('argon2')
+const bufferutil = require('bufferutil')
+const express = require('express')
+
+const app = express()
+app.use(express.json())
+app.use(express.static(path.join(__dirname, 'public')))
+app.get('/healthz', (request, response) => response.json({ status: 'ok' }))
+app.get('/work', async (request, response) => {
+  const hash = await argon2.hash('secret', { memoryCost: 1024, timeCost: 2 })
+  const masked = Buffer.from([1, 2, 3, 4])
+  bufferutil.mask(masked, Buffer.from([1, 1, 1, 1]), masked, 0, 4)
+  response.json({ verified: await argon2.verify(hash, 'secret'), masked: [...masked] })
+})
+app.get('/child', (request, response) => {
+  fork(path.join(__dirname, 'child.js')).once('message', (message) => response.json(message))
+})
+app.listen(process.env.PORT ?? 3000, process.env.HOST)

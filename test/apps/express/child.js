@@ -1,0 +1,2 @@
+process.send({ child: true })
+process.disconnect()

@@ -1,0 +1,21 @@
+// `npm run apps [-- NAME…]`: all six applications (or those named), from the packed package. Exit code 1 where a promise was broken.
+
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { packInto } from '../pack/main.ts'
+import { adopt, APPS, faultsOf } from './adopt.ts'
+
+const wanted = process.argv.slice(2)
+const work = await mkdtemp(join(tmpdir(), 'baton-apps-'))
+try {
+  const packed = await packInto(work)
+  for (const app of APPS.filter((name) => wanted.length === 0 || wanted.includes(name))) {
+    const adopted = await adopt(app, packed, (line) => void process.stderr.write(`${app}: ${line}\n`))
+    const faults = faultsOf(adopted)
+    process.stdout.write(`${JSON.stringify({ ...adopted, faults })}\n`)
+    if (faults.length > 0) process.exitCode = 1
+  }
+} finally {
+  await rm(work, { recursive: true, force: true })
+}

@@ -1,0 +1,182 @@
+// Unpacking an application out of its executable: raced, killed, filled up, forbidden and attacked. Must hold everywhere: what starts is
+// whole, and where nothing starts there is a reason.
+
+import { execFileSync, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { chmod, chown, link, mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { buildApplication } from '../deploy/build/application.ts'
+import { parseProject } from '../deploy/build/project.ts'
+import { createProgress } from '../deploy/lib/progress.ts'
+import { run } from '../deploy/lib/shell.ts'
+import { gunzipSync } from 'node:zlib'
+import { equal, is, match, not, ok } from './assert.ts'
+import { suite } from './suite.ts'
+
+const FILES = 300
+const test = suite('unpack', { timeoutMs: 240_000 })
+
+interface Place extends AsyncDisposable {
+  /** directory of the executable */
+  path: string
+  executable: string
+  home: string
+}
+
+let built: Promise<string> | null = null
+
+test('two builds of one application are the same bytes, and `--version` reads nothing of it', async () => {
+  await using one = await temporary()
+  await using other = await temporary()
+  const [a, b] = [await make(one.path), await make(other.path)]
+  is(a.sha256, b.sha256)
+  await using it = await place()
+  is((await run([it.executable, '--version'])).stdout, 'racer v1.0.0\n')
+  equal(await readdir(it.path), ['racer'])
+})
+
+test('sixteen that unpack at once make one folder, whole, and all of them start', async () => {
+  await using it = await place()
+  const said = await Promise.all(Array.from({ length: 16 }, () => run([it.executable], { env: bare(it) })))
+  for (const { stdout } of said) is(stdout, `${FILES} files\n`)
+  equal((await readdir(it.home)).length, 1)
+})
+
+test('killed at any instant of unpacking, the next one starts the whole application', async () => {
+  await using it = await place()
+  for (let i = 0; i < 12; i++) {
+    const child = spawn(it.executable, ['--prepare'], { stdio: 'ignore', env: bare(it) })
+    await sleep(30 + i * 12)
+    child.kill('SIGKILL')
+    await once(child, 'exit')
+    is((await run([it.executable], { env: bare(it) })).stdout, `${FILES} files\n`)
+    const [whole = ''] = (await readdir(it.home)).filter((name) => /^[0-9a-f]{16}$/.test(name))
+    if (i % 2 === 0) await rm(join(it.home, whole), { recursive: true }) // else it is found again
+  }
+})
+
+test('a folder that others may write, a link, one of another user and one without our mark are refused, with the reason', async () => {
+  const id = await idOf()
+  const traps: [RegExp, (it: Place) => Promise<void>][] = [
+    [/can be written by others \(777\)/, async (it) => void (await mkdir(it.home), await chmod(it.home, 0o777))],
+    [/is not a directory/, async (it) => await symlink('/tmp', it.home)],
+    [/has no mark of ours/, async (it) => void (await mkdir(join(it.home, id), { recursive: true }))],
+    [/is not a directory/, async (it) => void (await mkdir(it.home), await symlink('/tmp', join(it.home, id)))],
+    ...(process.getuid?.() === 0
+      ? ([
+          [/belongs to user id 65534/, async (it) => void (await mkdir(it.home), await chown(it.home, 65534, 65534))],
+        ] as [RegExp, (it: Place) => Promise<void>][])
+      : []),
+  ]
+  for (const [why, set] of traps) {
+    await using it = await place()
+    await set(it)
+    const { exitCode, stderr } = await run([it.executable], { env: { ...bare(it), HOME: '/proc' }, allowFailure: true })
+    is(exitCode, 7)
+    match(stderr, why)
+    match(stderr, /^hint: make one of these/m)
+  }
+})
+
+test('where the directory of the executable is not its to write, the state directory is, then the cache', async () => {
+  if (process.getuid?.() !== 0) return
+  await using it = await place()
+  const state = join(it.path, 'state')
+  await mkdir(state)
+  await chown(state, 65534, 65534)
+  await chmod(it.path, 0o755)
+  const asNobody = (env: Record<string, string | undefined>) =>
+    run(['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups', it.executable], { env, allowFailure: true })
+  is((await asNobody({ ...bare(it), HOME: '/nonexistent', STATE_DIRECTORY: state })).stdout, `${FILES} files\n`)
+  ok((await readdir(join(state, '.unpacked'))).length === 1)
+  const nowhere = await asNobody({ ...bare(it), HOME: '/nonexistent' })
+  is(nowhere.exitCode, 7)
+  match(nowhere.stderr, /EACCES/)
+})
+
+test('a full disk and a read-only one end with a reason, and leave nothing that could be started', async () => {
+  if (process.getuid?.() !== 0) return
+  await using it = await place()
+  for (const [options, why] of [
+    ['size=600k', /ENOSPC/],
+    ['ro', /EROFS/],
+  ] as const) {
+    // a mount of its own name space: nobody else sees it, and it goes with the process
+    const script = `mkdir -p "$0" && mount -t tmpfs -o ${options},mode=755 none "$0" && shift 0; HOME=/proc exec "$1"`
+    const said = await run(['unshare', '--mount', 'sh', '-c', script, it.home, it.executable], {
+      env: bare(it),
+      allowFailure: true,
+    })
+    is(said.exitCode, 7, said.stderr)
+    match(said.stderr, why)
+    not(said.stdout.includes('files'))
+  }
+})
+
+test.run()
+
+// ---- parts
+
+async function temporary(): Promise<AsyncDisposable & { path: string }> {
+  const path = await mkdtemp(join(tmpdir(), 'baton-unpack-'))
+  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
+}
+
+/** An application of many files that counts them. */
+async function make(folder: string): Promise<{ sha256: string; directory: string }> {
+  const app = join(folder, 'app')
+  await mkdir(join(app, 'data', 'deep'.repeat(30)), { recursive: true })
+  for (let i = 0; i < FILES; i++)
+    await writeFile(join(app, 'data', i % 2 === 0 ? 'deep'.repeat(30) : '.', `${i}.txt`), String(i).repeat(500))
+  await writeFile(
+    join(app, 'main.cjs'),
+    `const { readdirSync, readFileSync } = require('node:fs'); const { join } = require('node:path')
+     const names = readdirSync(join(__dirname, 'data'), { recursive: true, withFileTypes: true }).filter((e) => e.isFile())
+     const whole = names.filter((e) => readFileSync(join(e.parentPath, e.name), 'utf8') === e.name.slice(0, -4).repeat(500))
+     console.log(whole.length + ' files')`,
+  )
+  const project = parseProject({ service: 'racer', entry: 'main.cjs' }, app)
+  const { executable, directory } = await buildApplication({
+    project,
+    tag: 'v1.0.0',
+    out: join(folder, 'out'),
+    feed: null,
+    notes: '',
+    effort: 'fast',
+    publishedAt: null,
+    force: false,
+    make: false,
+    check: false,
+    progress: createProgress({ quiet: true }),
+  })
+  return { sha256: executable.sha256, directory }
+}
+
+async function buildOnce(): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-unpack-built-'))
+  process.once('exit', () => execFileSync('rm', ['-rf', folder]))
+  const { directory } = await make(folder)
+  const [packed = ''] = (await readdir(directory)).filter((name) => name.endsWith('.gz'))
+  const executable = join(folder, 'racer')
+  await writeFile(executable, gunzipSync(await readFile(join(directory, packed))), { mode: 0o755 })
+  return executable
+}
+
+async function place(): Promise<Place> {
+  const { path, [Symbol.asyncDispose]: dispose } = await temporary()
+  const executable = join(path, 'racer')
+  await link(await (built ??= buildOnce()), executable)
+  return { path, executable, home: join(path, '.racer'), [Symbol.asyncDispose]: dispose }
+}
+
+async function idOf(): Promise<string> {
+  await using it = await place()
+  await run([it.executable, '--prepare'], { env: bare(it) })
+  return (await readdir(it.home))[0] ?? ''
+}
+
+function bare(it: Place): Record<string, string | undefined> {
+  return { HOME: it.path, STATE_DIRECTORY: undefined, XDG_CACHE_HOME: undefined }
+}
