@@ -60,13 +60,31 @@ test('killed at any instant of unpacking, the next one starts the whole applicat
 test('a folder that others may write, a link, one of another user and one without our mark are refused, with the reason', async () => {
   const id = await idOf()
   const traps: [RegExp, (it: Place) => Promise<void>][] = [
-    [/can be written by others \(777\)/, async (it) => void (await mkdir(it.home), await chmod(it.home, 0o777))],
+    [
+      /can be written by others \(777\)/,
+      async (it) => {
+        await mkdir(it.home)
+        await chmod(it.home, 0o777)
+      },
+    ],
     [/is not a directory/, async (it) => await symlink('/tmp', it.home)],
     [/has no mark of ours/, async (it) => void (await mkdir(join(it.home, id), { recursive: true }))],
-    [/is not a directory/, async (it) => void (await mkdir(it.home), await symlink('/tmp', join(it.home, id)))],
+    [
+      /is not a directory/,
+      async (it) => {
+        await mkdir(it.home)
+        await symlink('/tmp', join(it.home, id))
+      },
+    ],
     ...(process.getuid?.() === 0
       ? ([
-          [/belongs to user id 65534/, async (it) => void (await mkdir(it.home), await chown(it.home, 65534, 65534))],
+          [
+            /belongs to user id 65534/,
+            async (it) => {
+              await mkdir(it.home)
+              await chown(it.home, 65534, 65534)
+            },
+          ],
         ] as [RegExp, (it: Place) => Promise<void>][])
       : []),
   ]
