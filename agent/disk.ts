@@ -40,6 +40,8 @@ export interface Disk {
   rename(from: string, to: string): Promise<void>
   /** Nothing happens where there is no such file. */
   remove(path: string): Promise<void>
+  /** a folder with all that is in it; not at one stroke, so rename it to where nobody looks first */
+  removeFolder(path: string): Promise<void>
   /** fsync of a directory: makes the renames and links in it durable */
   flushDirectory(path: string): Promise<void>
   /** With its parents; nothing happens where it exists. Owned by the owner of the nearest existing parent. */
@@ -131,6 +133,7 @@ function makeChanges(witness: Witness): Omit<Disk, 'copy' | 'writeWhole' | 'writ
     link: (from, to) => around('link', to, () => link(from, to)),
     rename: (from, to) => around('rename', to, () => rename(from, to)),
     remove: (path) => around('remove', path, () => rm(path, { force: true })),
+    removeFolder: (path) => around('remove', path, () => rm(path, { recursive: true, force: true })),
     flushDirectory: (path) =>
       around('flush-directory', path, async () => {
         const directory = await open(path, constants.O_RDONLY | constants.O_DIRECTORY)

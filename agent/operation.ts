@@ -195,10 +195,10 @@ async function writeOutcome(
 }
 
 /** Never fails an operation: what is left over takes room, and nothing else. */
-async function sweep({ service, places, log }: ManagedInstall): Promise<void> {
+async function sweep({ disk, service, places, log }: ManagedInstall): Promise<void> {
   try {
     const tags = [await installedTag(places.executable), await installedTag(places.backup)]
-    await sweepUnpacked(service, places, tags)
+    await sweepUnpacked(disk, service, places, tags)
   } catch (cause) {
     log({ event: 'warning', message: `removing what is unpacked and not needed: ${reasonOf(cause)}` })
   }
