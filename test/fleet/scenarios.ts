@@ -201,19 +201,21 @@ export async function vanishesInTheMiddle(fleet: Fleet, { soak }: Way): Promise<
 }
 
 /** The controller is killed while real hosts are at it; they finish by themselves, and it goes on. */
-export async function killedAndResumed(fleet: Fleet, { soak, waves }: Way): Promise<void> {
+export async function killedAndResumed(fleet: Fleet, { soak }: Way, count: number): Promise<void> {
   const before = await updatesTo(fleet, 'v1.1.0')
-  const { child, done } = fleet.start('killed', '--release', 'v1.1.0', '--waves', waves, '--soak', soak)
+  const names = fleet.hosts.slice(0, count).map((_, i) => `h${i + 1}`)
+  const args = ['--release', 'v1.1.0', '--waves', '1,100%', '--soak', soak, '--limit', names.join(',')]
+  const { child, done } = fleet.start('killed', ...args)
   const [, second] = fleet.hosts as [RoomHost, RoomHost, ...RoomHost[]]
   await eventually('the second wave at it', () => isAtIt(fleet, second), 300_000)
   process.kill(-(child.pid ?? 0), 'SIGKILL')
   await done
   const resumed = await fleet.move('killed', '--resume')
   is(resumed.code, 0, resumed.stderr)
-  all(await fleet.running(), 'v1.1.0')
+  all((await fleet.running()).slice(0, count), 'v1.1.0')
   equal(
     await updatesTo(fleet, 'v1.1.0'),
-    before.map((count) => count + 1),
+    before.map((updates, i) => updates + (i < count ? 1 : 0)),
   )
 }
 

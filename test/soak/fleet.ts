@@ -44,7 +44,7 @@ export async function soakFleet(hosts: number, say: (line: string) => void): Pro
   )
   await step('HAProxy with hooks', () => scenarios.behindHaproxy(fleet, true))
   await step('HAProxy without hooks', () => scenarios.behindHaproxy(fleet, false))
-  await step('killed in the second wave, and resumed', () => scenarios.killedAndResumed(fleet, WAY))
+  await step('killed in the second wave, and resumed', () => scenarios.killedAndResumed(fleet, WAY, fleet.hosts.length))
   await step('the controller killed in each way at each step', () => everyKill())
   return broken === 0 ? 0 : 1
 }
