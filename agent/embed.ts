@@ -5,6 +5,7 @@
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { makeGuard, PASSWORD_USUAL_MIN } from './auth.ts'
+import { type Carries, makeCarries } from './handover/carry.ts'
 import type { ListenerSpec } from './handover/listeners.ts'
 import { readInheritance } from './handover/successor.ts'
 import { makeLife, type Serving } from './life.ts'
@@ -18,7 +19,7 @@ import { type EmbedOptions, readSettings } from './settings.ts'
 import type { Instance } from './state.ts'
 import { makeUpdater, unmanagedUpdater } from './updater.ts'
 
-export interface Agent {
+export interface Agent extends Pick<Carries, 'carry' | 'carried'> {
   /** this process, as the status endpoint tells it */
   readonly instance: Instance
   /** Answers a request that is the agent's (`/admin/update…`, `/web/…`) and returns true; else touches nothing and returns false. */
@@ -59,7 +60,8 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     ? await openOwnInstall(settings, management.executable, management.receipt.feed)
     : null
 
-  const serving: Serving = { listeners: [], side: null, handingOver: null, isSettling: inheritance !== null }
+  const carries = makeCarries((message) => log({ event: 'warning', message }))
+  const serving: Serving = { listeners: [], carries, side: null, handingOver: null, isSettling: inheritance !== null }
   const life = makeLife(settings, serving)
   const updater =
     install === null || !management.managed
@@ -70,6 +72,8 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   return {
     instance,
     handle: (request, response) => routes(request, response) || panel(request, response),
+    carry: carries.carry,
+    carried: carries.carried,
     serve: (listeners) => serve(listeners, { settings, install, inheritance, serving, life }),
     stop: life.stop,
   }

@@ -3,6 +3,7 @@
 
 export { type Agent, embed } from './embed.ts'
 export { BatonError, type ErrorCode, EXIT, MEANINGS } from './errors.ts'
+export type { CarryOptions } from './handover/carry.ts'
 export type { ListenerSpec } from './handover/listeners.ts'
 export { assertOneHost, pathOf, problemOf, readBody, send } from './http.ts'
 export { formatEvent, type Log, type LogEvent } from './log.ts'

@@ -5,12 +5,15 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { EXIT, reasonOf } from './errors.ts'
 import { askToClose, closeIdle } from './handover/connections.ts'
 import { closeListener, type Listener } from './handover/listeners.ts'
+import type { Carries } from './handover/carry.ts'
 import type { SuccessorSide } from './handover/successor.ts'
 import type { Settings } from './settings.ts'
 
 /** What this process has only once it serves. */
 export interface Serving {
   listeners: Listener[]
+  /** connections in the middle of something that the author has registered */
+  carries: Carries
   /** what it is to its predecessor; null where it is nobody's successor */
   side: SuccessorSide | null
   /** resolves when a handover to a successor is over and this process lives; null where none is going on */

@@ -23,7 +23,7 @@ export type LogEvent =
       message: string | null
     }
   | { event: 'successor'; pid: number; tag: string; doing: 'spawned' | 'accepting' | 'committed' }
-  | { event: 'drained'; moved: number; cut: number }
+  | { event: 'drained'; moved: number; carried: number; cut: number }
   | { event: 'reverting'; message: string }
   | { event: 'recovered'; message: string }
   | { event: 'stopping'; signal: string }
@@ -52,7 +52,7 @@ export function formatEvent(event: LogEvent): string {
     case 'successor':
       return `successor ${event.tag} (pid ${event.pid}): ${event.doing}`
     case 'drained':
-      return `drained: ${event.moved} connections moved, ${event.cut} cut`
+      return `drained: ${event.moved} connections moved, ${event.carried} of them in the middle of something, ${event.cut} cut`
     case 'reverting':
       return `reverting: ${event.message}`
     case 'recovered':

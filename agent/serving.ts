@@ -62,7 +62,7 @@ async function serveNext(specs: ListenerSpec[], inheritance: Inheritance, option
   const { service, tag, log } = settings
   const couldUpdate = () => (install === null ? Promise.resolve(UNMANAGED) : couldUpdateOf(install))
   try {
-    serving.side = await takeOver({ inheritance, listeners: serving.listeners, specs, service, tag, log, couldUpdate })
+    serving.side = await takeOver({ inheritance, ...serving, specs, service, tag, log, couldUpdate })
   } catch (cause) {
     log({ event: 'warning', message: `taking over: ${reasonOf(cause)}` })
     await life.leave(EXIT.unexpected)

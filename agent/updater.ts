@@ -122,6 +122,7 @@ async function handOverTo(
   await handOver({
     command: ownCommand(install),
     listeners: serving.listeners,
+    carries: serving.carries,
     service: settings.service,
     tag: to,
     operationId: operation.id,

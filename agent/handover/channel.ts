@@ -1,65 +1,122 @@
-// What two processes of one service say to each other, and the sockets that go with it. Nothing here knows how the second
-// process came into the world; today the channel is Node's own between a process and its child.
-// Must hold: what is told arrives in order while both live; what comes before somebody hears it waits.
+// What two processes of one service speak over: two pairs of unix sockets. One is a stream that Node polls and that carries
+// messages, a line of JSON each; the other (`packets.ts`) carries descriptors, and is read when a message says that some have
+// come. Nothing here knows how the second process came into the world: whoever has the other ends is the other process.
+// Must hold: what is told arrives in order while both live; what comes before somebody hears it waits; a descriptor is
+// received or known to be lost.
 
-import type { ChildProcess } from 'node:child_process'
 import type { Socket } from 'node:net'
+import { closeDescriptor, DESCRIPTORS_MAX, type Packets } from './packets.ts'
 
 /** One end. `Said` goes out, `Heard` comes in. */
 export interface Channel<Said, Heard> {
   /** Resolves to false where the other side can be told nothing any more. */
   tell(message: Said): Promise<boolean>
-  /** A message with a socket, which is the other side's as soon as that has it. False where it could not be sent. */
-  give(message: Said, socket: Socket): Promise<boolean>
-  /** Once for each end, and at once: the listener hears every message, also those that came before. */
-  hear(listener: (message: Heard, socket: Socket | null) => void): void
+  /**
+   * A message with descriptors, at most DESCRIPTORS_MAX, which stay the caller's to close. False where they cannot be taken
+   * now, or ever: then nothing was sent.
+   */
+  give(message: Said, descriptors: readonly number[]): boolean
+  /** Once for each end: the listener hears every message, also those that came before. Null: descriptors that did not arrive. */
+  hear(listener: (message: Heard, descriptors: number[] | null) => void): void
   /** resolves when the other side has hung up, or is dead */
   closed: Promise<void>
   hangUp(): void
 }
 
-type End = Pick<ChildProcess, 'send' | 'connected' | 'disconnect'> & {
-  on(event: 'message', heard: (message: unknown, handle: unknown) => void): unknown
-  once(event: 'disconnect', heard: () => void): unknown
+/** of one message; the largest holds the unread part of a WebSocket message */
+const LINE_MAX_BYTES = 24 * 1024 * 1024
+const NEW_LINE = 10
+
+interface Line {
+  body: unknown
+  /** how many descriptors wait in the other socket, and as what they were sent */
+  packet?: number
+  descriptors?: number
 }
 
-/** The channel to a child that was spawned with `ipc`. `types`: what it can say; anything else is the author's. */
-export function channelToChild<Said, Heard>(child: ChildProcess, types: readonly string[]): Channel<Said, Heard> {
-  return channelOn(child, types)
-}
-
-/** The channel to the process that has spawned this one, or null where there is none. */
-export function channelToParent<Said, Heard>(types: readonly string[]): Channel<Said, Heard> | null {
-  return process.send === undefined ? null : channelOn(process as unknown as End, types)
-}
-
-function channelOn<Said, Heard>(end: End, types: readonly string[]): Channel<Said, Heard> {
-  const send = (message: Said, socket?: Socket): Promise<boolean> =>
-    new Promise((resolve) => {
-      if (!end.connected) return resolve(false)
-      end.send({ baton: message }, socket, {}, (error) => resolve(error === null))
+export function channelOver<Said, Heard>(messages: Socket, packets: Packets): Channel<Said, Heard> {
+  let sent = 0
+  let listener: ((message: Heard, descriptors: number[] | null) => void) | null = null
+  const waiting: [Heard, number[] | null][] = []
+  const { promise: closed, resolve } = Promise.withResolvers<void>()
+  messages.on('error', () => {}) // `close` follows
+  messages.once('close', () => {
+    resolve()
+    packets.close()
+  })
+  eachLine(messages, (text) => {
+    const line = parsed(text)
+    if (line === null) return void messages.destroy()
+    const descriptors = line.packet === undefined ? [] : received(packets, line)
+    if (listener === null) waiting.push([line.body as Heard, descriptors])
+    else listener(line.body as Heard, descriptors)
+  })
+  const write = (line: Line): Promise<boolean> =>
+    new Promise((told) => {
+      if (!messages.writable) return told(false)
+      messages.write(`${JSON.stringify(line)}\n`, (error) => told(!error))
     })
   return {
-    tell: (message) => send(message),
-    give: (message, socket) => send(message, socket),
-    hear(listener) {
-      end.on('message', (raw, handle) => {
-        if (isOurs(raw, types)) listener(raw.baton as Heard, (handle as Socket | undefined) ?? null)
-      })
+    closed,
+    tell: (body) => write({ body }),
+    give: (body, descriptors) => {
+      if (descriptors.length > DESCRIPTORS_MAX) throw new RangeError(`expected at most ${DESCRIPTORS_MAX} descriptors`)
+      if (!messages.writable) return false
+      try {
+        if (!packets.send({ text: String(sent + 1), descriptors })) return false
+      } catch {
+        return false // the other end is gone
+      }
+      void write({ body, packet: ++sent, descriptors: descriptors.length })
+      return true
     },
-    closed: new Promise((resolve) => {
-      if (!end.connected) return resolve()
-      end.once('disconnect', () => resolve())
-    }),
-    hangUp() {
-      if (end.connected) end.disconnect()
+    hear: (heard) => {
+      listener = heard
+      for (const [message, descriptors] of waiting.splice(0)) heard(message, descriptors)
     },
+    hangUp: () => void messages.destroy(),
   }
 }
 
-/** The envelope tells our messages from the author's, who may use the same channel. */
-function isOurs(message: unknown, types: readonly string[]): message is { baton: { type: string } } {
-  if (typeof message !== 'object' || message === null || !('baton' in message)) return false
-  const inner = message.baton
-  return typeof inner === 'object' && inner !== null && 'type' in inner && types.includes(String(inner.type))
+/** The descriptors of `line`; null where they did not arrive. Those of an earlier message that nobody asked for are closed. */
+function received(packets: Packets, { packet = 0, descriptors = 0 }: Line): number[] | null {
+  try {
+    for (let one; (one = packets.receive()) !== null;) {
+      const number = Number(one.text)
+      if (number === packet && one.descriptors.length === descriptors) return one.descriptors
+      for (const fd of one.descriptors) closeDescriptor(fd)
+      if (number >= packet) return null
+    }
+  } catch {
+    // torn (no descriptors left here), or the other end is gone
+  }
+  return null
+}
+
+/** Not node:readline, which also ends a line at U+2028, and knows no bound. */
+function eachLine(socket: Socket, heard: (text: string) => void): void {
+  let parts: Buffer[] = []
+  let bytes = 0
+  socket.on('data', (chunk: Buffer) => {
+    let from = 0
+    for (let end; (end = chunk.indexOf(NEW_LINE, from)) >= 0; from = end + 1) {
+      const text = Buffer.concat([...parts, chunk.subarray(from, end)]).toString()
+      parts = []
+      bytes = 0
+      heard(text)
+    }
+    if (from === chunk.length) return
+    parts.push(chunk.subarray(from))
+    bytes += chunk.length - from
+    if (bytes > LINE_MAX_BYTES) socket.destroy()
+  })
+}
+
+function parsed(text: string): Line | null {
+  try {
+    const line = JSON.parse(text) as Line | null
+    return typeof line === 'object' && line !== null && 'body' in line ? line : null
+  } catch {
+    return null
+  }
 }

@@ -6,11 +6,17 @@ import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { reasonOf } from '../errors.ts'
 import { isAlive, startTimeOf } from '../process.ts'
-import { type Channel, channelToChild } from './channel.ts'
-import { closerOf, stopReading } from './internals.ts'
+import type { HandoverReport } from '../state.ts'
+import { type Channel, channelOver } from './channel.ts'
+import { type Giving, makeGiving } from './giving.ts'
+import { descriptorOf, stopReading } from './internals.ts'
 import { ALIVE_EVERY_MS, type Life, lifeOf } from './life.ts'
 import type { Listener } from './listeners.ts'
-import { type Inheritance, INHERITANCE, TO_PREDECESSOR, type ToPredecessor, type ToSuccessor } from './messages.ts'
+import { type Inheritance, INHERITANCE, type ToPredecessor, type ToSuccessor } from './messages.ts'
+import { closeDescriptor, packetPair } from './packets.ts'
+
+/** descriptors of the successor: its ends of the channel, and behind them two for each listening socket */
+const [MESSAGES, PACKETS, FIRST] = [3, 4, 5]
 
 /** for what a process has said last to be read */
 const LAST_WORDS_MS = 200
@@ -35,9 +41,9 @@ export interface Successor {
   /** whether it has the listener of this key */
   has(key: string): boolean
   /** takes one end of a pair of sockets, on which a request will come */
-  takeQuestion(far: Socket): Promise<boolean>
-  /** Resolves to true when it has adopted the connection; else that is closed. */
-  takeConnection(listener: string, socket: Socket, idleMs: number | null): Promise<boolean>
+  takeQuestion(far: Socket): boolean
+  /** how connections are given to it */
+  giving: Giving
   /** Kills it, hung or not, and waits until the kernel has taken it away: nobody else must accept. */
   end(): Promise<void>
 }
@@ -46,38 +52,45 @@ export interface Successor {
 export function spawnSuccessor(
   { file, args }: Command,
   listeners: Listener[],
-  told: Omit<Inheritance, 'listeners' | 'predecessor'>,
+  told: Omit<Inheritance, 'listeners' | 'predecessor' | 'channel'>,
+  report: HandoverReport,
 ): Successor {
+  const [packets, farPackets] = packetPair()
   const descriptors: number[] = []
   const inheritance: Inheritance = {
     ...told,
+    channel: { messages: MESSAGES, packets: PACKETS },
     listeners: listeners.map(({ key, spare }) => {
       if (spare === null) throw new Error(`the listening socket of ${key} has no spare`)
       // twice: one to accept on, and the spare that stays behind when that one is closed
-      const accept = 3 + descriptors.length
+      const accept = FIRST + descriptors.length
       descriptors.push(spare, spare)
       return { key, accept, spare: accept + 1 }
     }),
     predecessor: { pid: process.pid, startTime: startTimeOf(process.pid) },
   }
   const child = spawn(file, args, {
-    stdio: ['ignore', 'inherit', 'inherit', ...descriptors, 'ipc'],
+    stdio: ['ignore', 'inherit', 'inherit', 'pipe', farPackets, ...descriptors],
     env: { ...process.env, [INHERITANCE]: JSON.stringify(inheritance) },
     // its own session: a Ctrl-C meant for the predecessor's terminal group must not kill the successor
     detached: true,
-    serialization: 'json',
   })
-  return follow(child, channelToChild<ToSuccessor, ToPredecessor>(child, TO_PREDECESSOR))
+  closeDescriptor(farPackets)
+  const messages = child.stdio[MESSAGES] as Socket
+  return follow(child, channelOver<ToSuccessor, ToPredecessor>(messages, packets), listeners, report)
 }
 
-function follow(child: ChildProcess, channel: Channel<ToSuccessor, ToPredecessor>): Successor {
+function follow(
+  child: ChildProcess,
+  channel: Channel<ToSuccessor, ToPredecessor>,
+  listeners: readonly Listener[],
+  report: HandoverReport,
+): Successor {
   const pid = child.pid ?? 0
   const startTime = startTimeOf(pid)
   const life = lifeOf(pid)
   const awaited = new Map<string, (message: ToPredecessor) => void>()
   const came = new Map<string, ToPredecessor>()
-  const acknowledgements = new Map<number, (isAdopted: boolean) => void>()
-  let lastId = 0
   let failure: string | null = null
   const gone = new Promise<string>((resolve) => {
     child.on('error', (error) => resolve(`it could not be started: ${reasonOf(error)}`))
@@ -86,13 +99,15 @@ function follow(child: ChildProcess, channel: Channel<ToSuccessor, ToPredecessor
     })
   })
   const alive = setInterval(() => void channel.tell({ type: 'alive' }), ALIVE_EVERY_MS)
-  void gone.then(() => {
-    clearInterval(alive)
-    for (const acknowledge of acknowledgements.values()) acknowledge(false)
-  })
+  void gone.then(() => clearInterval(alive))
+  const has = (key: string) => {
+    const hello = came.get('hello')
+    return hello?.type === 'hello' && hello.listeners.includes(key)
+  }
+  const giving = makeGiving({ has, give: channel.give, tell: channel.tell, gone, listeners, report })
   channel.hear((message) => {
     life.sign()
-    if (message.type === 'adopted') return acknowledgements.get(message.id)?.(true)
+    giving.hear(message)
     if (message.type === 'failed') failure = `it says: ${message.message.slice(0, 2000)}`
     came.set(message.type, message)
     awaited.get(message.type)?.(message)
@@ -121,25 +136,11 @@ function follow(child: ChildProcess, channel: Channel<ToSuccessor, ToPredecessor
       })
       return (await Promise.race([message, gone.then(rejected)])) as Extract<ToPredecessor, { type: T }>
     },
-    has(key) {
-      const hello = came.get('hello')
-      return hello?.type === 'hello' && hello.listeners.includes(key)
-    },
+    has,
+    giving,
     takeQuestion(far) {
       stopReading(far)
-      return channel.give({ type: 'ask' }, far)
-    },
-    async takeConnection(listener, socket, idleMs) {
-      const id = ++lastId
-      const close = closerOf(socket)
-      const { promise: adopted, resolve } = Promise.withResolvers<boolean>()
-      acknowledgements.set(id, resolve)
-      // not awaited: what Node still has in its queue when the successor is killed is neither sent nor refused
-      void channel.give({ type: 'connection', listener, id, idleMs }, socket).then((isSent) => isSent || resolve(false))
-      const isAdopted = await adopted
-      acknowledgements.delete(id)
-      if (!isAdopted) close()
-      return isAdopted
+      return channel.give({ type: 'ask' }, [descriptorOf(far) ?? -1])
     },
     async end() {
       child.kill('SIGKILL')

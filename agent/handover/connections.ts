@@ -7,21 +7,12 @@
 import type { IncomingMessage, Server as HttpServer, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { bytesMoved, detach, idleConnections, responseOf } from './internals.ts'
+import type { Carries, Entry } from './carry.ts'
+import { calmDown, isCalm, wakeUp, whyNever } from './carry.ts'
+import type { Giving } from './giving.ts'
+import { bytesMoved, idleConnections, isQuiet, responseOf } from './internals.ts'
+import { DESCRIPTORS_MAX } from './packets.ts'
 import type { Listener, Session } from './listeners.ts'
-
-/** Where connections go. */
-export interface Destination {
-  /** whether it has the listener of this key; what it lacks is drained here */
-  has(key: string): boolean
-  /** Resolves to false where it could not be given, and then it is closed. `idleMs` as in the message `connection`. */
-  give(key: string, socket: Socket, idleMs: number | null): Promise<boolean>
-}
-
-export interface Drained {
-  moved: number
-  cut: number
-}
 
 export interface DrainLimits {
   /** what has not ended by then, and moves no bytes, is cut */
@@ -30,121 +21,90 @@ export interface DrainLimits {
   drainMaxMs: number
 }
 
-// Node passes one handle at a time, about 1 ms each. While a socket waits for its turn nobody serves it, so only a few are
-// detached at once and the rest go on being served here; but a response that took long would take as long again, and so its
-// connection waits for its turn rather than begin another.
-const AT_ONCE = 4
+// A response that took long would take as long again: its connection moves with it, whatever else is under way.
 const LONG_RESPONSE_MS = 50
 const PAUSE_MS = [1, 2, 5, 10, 20, 50] as const
+/** connections in the middle of something that are made calm at once, and how long each is waited for before the next has its turn */
+const [CARRIED_AT_ONCE, CALM_MS] = [16, 500]
+/** close code of a WebSocket, of IANA's registry */
+const SERVICE_RESTART = 1012
 /** a response without a byte for so long is silent */
 const SILENT_MS = 5000
 /** between the GOAWAY that lets requests under way come in and the one that names the last of them */
 const GOAWAY_MS = 300
 
-/** Moves and drains until nothing is left, the deadline has passed, or `signal` aborts (the successor is gone). */
-export async function drain(
-  listeners: Listener[],
-  to: Destination,
-  limits: DrainLimits,
-  signal: AbortSignal,
-): Promise<Drained> {
-  const drained: Drained = { moved: 0, cut: 0 }
-  const movable = listeners.filter((listener) => listener.movable && to.has(listener.key))
-  const mover = makeMover(to, drained)
+export interface DrainOptions {
+  listeners: readonly Listener[]
+  giving: Giving
+  carries: Carries
+  limits: DrainLimits
+  report: { cut: number }
+  /** aborts when the successor is gone */
+  signal: AbortSignal
+}
+
+/** Moves, carries and drains until nothing is left, the deadline has passed, or `signal` aborts. */
+export async function drain({ listeners, giving, carries, limits, report, signal }: DrainOptions): Promise<void> {
+  const movable = listeners.filter((listener) => listener.movable && giving.has(listener.key))
   const undo = listeners.map((listener) =>
-    movable.includes(listener) ? moveWhenAnswered(listener, mover) : askToClose(listener),
+    movable.includes(listener) ? moveWhenAnswered(listener, giving) : askToClose(listener),
   )
   const overdue = makeDeadline(listeners, limits)
+  const carrier = makeCarrier(movable, giving, carries, report)
   let idleRounds = 0
   try {
     while (!signal.aborted) {
-      const before = drained.moved
-      for (const listener of movable) await moveIdle(listener, mover, signal)
-      if (signal.aborted || (mover.isIdle() && listeners.every(({ sockets }) => sockets.size === 0))) break
+      let given = carrier.look(signal)
+      for (const listener of movable) given += await moveIdle(listener, giving, signal)
+      if (signal.aborted || (giving.isEmpty() && listeners.every(({ sockets }) => sockets.size === 0))) break
       for (const socket of overdue()) {
-        socket.destroy()
-        drained.cut++
+        cut(socket, carries)
+        report.cut++
       }
-      if (drained.moved > before) idleRounds = 0
+      if (given > 0) idleRounds = 0
       await sleep(PAUSE_MS[Math.min(idleRounds++, PAUSE_MS.length - 1)])
     }
   } finally {
+    carrier.stop()
     for (const back of undo) back()
   }
-  return drained
 }
 
-interface Mover {
-  hasRoom(): boolean
-  /** resolves when nothing is on its way */
-  empty(): Promise<void>
-  isIdle(): boolean
-  /** Detaches and sends it, in its turn. Only for one that is idle in this very tick. */
-  move(listener: Listener, socket: Socket): void
+/** A WebSocket is told why it ends; anything else just ends. */
+function cut(socket: Socket, carries: Carries): void {
+  carries.entries().get(socket)?.ws?.close(SERVICE_RESTART, 'service restart')
+  socket.destroySoon()
 }
 
-function makeMover(to: Destination, drained: Drained): Mover {
-  const waiting: (() => Promise<void>)[] = []
-  const onTheirWay = new Set<Promise<void>>()
-  const taken = new WeakSet<Socket>()
-  const next = () => {
-    while (onTheirWay.size < AT_ONCE) {
-      const send = waiting.shift()
-      if (send === undefined) return
-      const sent: Promise<void> = send().finally(() => {
-        onTheirWay.delete(sent)
-        next()
-      })
-      onTheirWay.add(sent)
-    }
+/** Gives all that wait between two requests, some at a time; the rest go on being served here meanwhile. How many. */
+async function moveIdle(listener: Listener, giving: Giving, signal: AbortSignal): Promise<number> {
+  let given = 0
+  const idle = idleConnections(listener.server as HttpServer, listener.sockets).map((socket) => ({
+    socket,
+    bytesRead: socket.bytesRead,
+  }))
+  for (let from = 0; from < idle.length; from += DESCRIPTORS_MAX) {
+    while (!giving.hasRoom() && !signal.aborted) await giving.changed()
+    if (signal.aborted) return given
+    // Chosen a moment ago, and others were sent since: look again in the tick in which they are given.
+    const still = idle
+      .slice(from, from + DESCRIPTORS_MAX)
+      .filter(({ socket, bytesRead }) => socket.bytesRead === bytesRead && isQuiet(socket))
+      .map(({ socket }) => socket)
+    if (still.length > 0 && giving.move(listener, still)) given += still.length
   }
-  return {
-    hasRoom: () => onTheirWay.size < AT_ONCE,
-    isIdle: () => onTheirWay.size === 0,
-    async empty() {
-      while (onTheirWay.size > 0) await Promise.race(onTheirWay)
-    },
-    move(listener, socket) {
-      if (taken.has(socket)) return // Node lists it as idle until it is sent
-      const detached = detach(socket)
-      if (detached === null) return
-      taken.add(socket)
-      listener.sockets.delete(socket)
-      const since = performance.now()
-      waiting.push(async () => {
-        // what it has waited for its turn is gone from its idle time
-        const waited = Math.round(performance.now() - since)
-        const idleMs = detached.idleMs === null || detached.idleMs === 0 ? detached.idleMs : detached.idleMs - waited
-        const given = await to.give(listener.key, socket, idleMs === null || idleMs >= 0 ? idleMs : 1)
-        if (given) drained.moved++
-        else drained.cut++
-      })
-      next()
-    },
-  }
-}
-
-async function moveIdle(listener: Listener, mover: Mover, signal: AbortSignal): Promise<void> {
-  const server = listener.server as HttpServer
-  for (const few of chunks(idleConnections(server, listener.sockets), AT_ONCE)) {
-    await mover.empty()
-    if (signal.aborted) return
-    // Chosen a moment ago, and other chunks were sent since: look again in the tick in which they are detached.
-    const still = new Set(idleConnections(server, few))
-    for (const socket of few) if (still.has(socket)) mover.move(listener, socket)
-  }
-  await mover.empty()
+  return given
 }
 
 /** From now on a connection moves in the tick in which its response is finished. Returns how to take that back. */
-function moveWhenAnswered(listener: Listener, mover: Mover): () => void {
+function moveWhenAnswered(listener: Listener, giving: Giving): () => void {
   const server = listener.server as HttpServer
   let isOn = true
   const follow = (response: ServerResponse, socket: Socket) => {
     response.once('finish', () => {
       const isLong = Date.now() - (listener.busySince.get(socket) ?? 0) >= LONG_RESPONSE_MS
-      if (!isOn || !(isLong || mover.hasRoom())) return
-      if (idleConnections(server, [socket]).includes(socket)) mover.move(listener, socket)
+      if (!isOn || !(isLong || giving.hasRoom())) return
+      if (idleConnections(server, [socket]).includes(socket)) giving.move(listener, [socket])
     })
   }
   const heard = ({ socket }: IncomingMessage, response: ServerResponse) => follow(response, socket)
@@ -159,8 +119,68 @@ function moveWhenAnswered(listener: Listener, mover: Mover): () => void {
   }
 }
 
+interface Carrier {
+  /** Begins to carry what is there, a few at a time; how many were given since it was asked last. */
+  look(signal: AbortSignal): number
+  stop(): void
+}
+
+/** Carries what the author has registered, each as soon as it stands between two messages. */
+function makeCarrier(
+  listeners: readonly Listener[],
+  giving: Giving,
+  carries: Carries,
+  report: { cut: number },
+): Carrier {
+  const busy = new Set<Entry>()
+  let given = 0
+  let isOver = false
+  const attempt = async (listener: Listener, entry: Entry): Promise<void> => {
+    const until = Date.now() + CALM_MS
+    while (!isOver && carries.entries().get(entry.socket) === entry) {
+      if (isCalm(entry) && giving.hasRoom()) {
+        if (!giving.carry(listener, entry)) break
+        given++
+        return
+      }
+      if (Date.now() > until) break
+      if (!isCalm(entry)) calmDown(entry)
+      await sleep(1)
+    }
+    wakeUp(entry)
+  }
+  return {
+    look: (signal) => {
+      for (const entry of carries.entries().values()) {
+        if (busy.size >= CARRIED_AT_ONCE || signal.aborted) break
+        const listener = listeners.find(({ sockets }) => sockets.has(entry.socket))
+        if (busy.has(entry) || listener === undefined) continue
+        busy.add(entry)
+        const isNever = whyNever(entry) !== null
+        if (isNever && entry.ws !== null) cut(entry.socket, carries)
+        void (isNever ? Promise.resolve() : attempt(listener, entry)).then(
+          () => busy.delete(entry),
+          () => {
+            // the author's state is not usable
+            busy.delete(entry)
+            report.cut++
+            cut(entry.socket, carries)
+          },
+        )
+        if (isNever) report.cut += entry.ws === null ? 0 : 1
+      }
+      const since = given
+      given = 0
+      return since
+    },
+    stop: () => {
+      isOver = true
+    },
+  }
+}
+
 /** Which connections are to be cut now. A response that moves bytes is given more time than one that is silent. */
-function makeDeadline(listeners: Listener[], { drainMs, drainMaxMs }: DrainLimits): () => Socket[] {
+function makeDeadline(listeners: readonly Listener[], { drainMs, drainMaxMs }: DrainLimits): () => Socket[] {
   const began = Date.now()
   const last = new Map<Socket, { bytes: number; at: number }>()
   return () => {
@@ -207,8 +227,4 @@ export function askToClose({ server, sessions }: Listener): () => void {
 export function closeIdle({ server, sockets, movable }: Listener): void {
   if (movable) for (const socket of idleConnections(server as HttpServer, sockets)) socket.destroy()
   else if ('closeIdleConnections' in server) (server as HttpServer).closeIdleConnections()
-}
-
-function* chunks<T>(items: T[], size: number): Generator<T[]> {
-  for (let start = 0; start < items.length; start += size) yield items.slice(start, start + size)
 }

@@ -2,7 +2,7 @@
 // 26.10. Where one is missing there are no managed updates: a handover that can do less than all of it would be a second
 // one to prove.
 
-import { Server as HttpServer, type ServerResponse } from 'node:http'
+import { type IncomingMessage, Server as HttpServer, type ServerResponse } from 'node:http'
 import { Server as NetServer, type Socket } from 'node:net'
 import { hasDescriptors } from './descriptors.ts'
 
@@ -13,6 +13,7 @@ interface ConnectionsList {
 
 interface PrivateHandle {
   fd?: number
+  readStart?(): number
   readStop?(): number
   close?(): void
   writeQueueSize?: number
@@ -27,6 +28,7 @@ interface PrivateSocket {
 }
 
 interface PrivateParser {
+  incoming?: unknown
   unconsume?(): void
   execute?(bytes: Buffer): unknown
   /** its callbacks, by the numbers that its class names */
@@ -72,38 +74,45 @@ export function idleConnections(server: HttpServer, all: Iterable<Socket>): Sock
   return idle
 }
 
-/**
- * Takes the socket out of its server, so that it can be sent, and says what is left of its idle time (as in the message
- * `connection`). Null, and nothing done, where Node lacks a part.
- */
-export function detach(socket: Socket): { idleMs: number | null } | null {
-  const inner = socket as unknown as PrivateSocket
-  const { parser, _handle: handle } = inner
-  if (typeof parser?.unconsume !== 'function' || typeof handle?.readStop !== 'function') return null
-  const idleMs = idleTimeLeft(socket)
-  parser.unconsume()
-  handle.readStop()
-  // Its timers belong to the server that it leaves: where it waits for its turn to be sent, they would fire without a server.
-  socket.setTimeout(0)
-  clearTimeout(adopted.get(socket)?.timer)
-  // Without these lines Node keeps a register of sent sockets in the server and asks the successor about it.
-  const server = inner.server
-  if (typeof server?._connections === 'number') server._connections--
-  inner.server = null
-  inner._server = null
-  return { idleMs }
+/** Descriptor of a connected socket, or null. */
+export function descriptorOf(socket: Socket): number | null {
+  const fd = (socket as unknown as PrivateSocket)._handle?.fd
+  return typeof fd === 'number' && fd >= 0 ? fd : null
+}
+
+/** Whether everything written has reached the kernel, and the connection is whole. */
+export function isWritten(socket: Socket): boolean {
+  return (
+    !socket.destroyed &&
+    socket.readable &&
+    socket.writable &&
+    socket.writableLength === 0 &&
+    ((socket as unknown as PrivateSocket)._handle?.writeQueueSize ?? 1) === 0
+  )
+}
+
+/** Whether something was asked behind `request` on the same connection. */
+export function isHalfRead(socket: Socket, request: IncomingMessage): boolean {
+  return (socket as unknown as PrivateSocket).parser?.incoming !== request
+}
+
+/** Takes `stopReading` back. */
+export function readOn(socket: Socket): void {
+  ;(socket as unknown as PrivateSocket)._handle?.readStart?.()
 }
 
 /**
- * How to close a socket that is being sent: Node has taken its handle out of it, and forgets the handle where the receiver
- * dies before it has acknowledged it. To be asked for before it is sent.
+ * Closes this process's hold on a connection that another process has now: neither its response nor anybody else hears of an
+ * end, and none reaches the client.
  */
-export function closerOf(socket: Socket): () => void {
-  const handle = (socket as unknown as PrivateSocket)._handle
-  return () => {
-    socket.destroy()
-    handle?.close?.()
-  }
+export function letGoOf(socket: Socket, response: ServerResponse | null = null): void {
+  stopReading(socket)
+  response?.detachSocket(socket)
+  socket.setTimeout(0)
+  clearTimeout(adopted.get(socket)?.timer)
+  for (const event of ['data', 'end', 'close', 'error', 'drain', 'timeout']) socket.removeAllListeners(event)
+  socket.on('error', () => {})
+  socket.destroy()
 }
 
 interface Adopted {
@@ -115,14 +124,16 @@ interface Adopted {
 /** Adopted between two requests: when they are to be closed where they stay silent. */
 const adopted = new WeakMap<Socket, Adopted>()
 
-/** A socket that Node has made from a descriptor reads at once: what another process is to read would be lost here. */
+/** In this very tick: what comes from now on is for another process. A socket that Node has made from a descriptor reads at once. */
 export function stopReading(socket: Socket): void {
-  ;(socket as unknown as PrivateSocket)._handle?.readStop?.()
+  const { parser, _handle: handle } = socket as unknown as PrivateSocket
+  parser?.unconsume?.()
+  handle?.readStop?.()
 }
 
 /**
  * Gives a received socket to `server` as if it had accepted it. Must run in the tick in which the socket arrived. `idleMs` as
- * in the message `connection`: of a connection that is new to it Node wants the headers at once, which would answer 408 to one
+ * in an IdleConnection: of a connection that is new to it Node wants the headers at once, which would answer 408 to one
  * that only waits between two requests.
  */
 export function adopt(server: NetServer, socket: Socket, idleMs: number | null): void {
@@ -161,7 +172,7 @@ function bringBetweenRequests(parser: PrivateParser): void {
 }
 
 /** What is left of the idle time of a connection between two requests; 0 for ever, null where it has never sent a byte. */
-function idleTimeLeft(socket: Socket): number | null {
+export function idleTimeLeft(socket: Socket): number | null {
   if (socket.bytesRead === 0) {
     const until = adopted.get(socket)?.until
     return until === undefined || until === 0 ? (until ?? null) : Math.max(1, Math.round(until - performance.now()))
@@ -197,17 +208,10 @@ export function belowTls(socket: Socket): Socket | null {
   return (socket as unknown as { _parent?: Socket | null })._parent ?? null
 }
 
-function isQuiet(socket: Socket): boolean {
+/** Whether nothing is on its way on a connection between two requests, but what the parser may have half-read. */
+export function isQuiet(socket: Socket): boolean {
   const inner = socket as unknown as PrivateSocket
-  return (
-    !socket.destroyed &&
-    socket.readable &&
-    socket.writable &&
-    (inner._httpMessage ?? null) === null &&
-    socket.writableLength === 0 &&
-    (inner._handle?.writeQueueSize ?? 1) === 0 &&
-    typeof inner.parser?.unconsume === 'function'
-  )
+  return isWritten(socket) && (inner._httpMessage ?? null) === null && typeof inner.parser?.unconsume === 'function'
 }
 
 function connectionsOf(server: HttpServer): ConnectionsList | null {

@@ -4,6 +4,8 @@ import type { InheritedListener } from './listeners.ts'
 
 /** In the environment of a successor as JSON, under INHERITANCE. Holds no secret. */
 export interface Inheritance {
+  /** descriptors of its ends of the channel */
+  channel: { messages: number; packets: number }
   operationId: string
   listeners: InheritedListener[]
   predecessor: { pid: number; startTime: string | null }
@@ -43,8 +45,11 @@ export type ToSuccessor =
   | { type: 'accept'; tickets: Tickets[] }
   /** with one end of a pair of sockets: a request of the predecessor's own will come on it */
   | { type: 'ask' }
-  /** with a client's connection. `idleMs`: what is left of its idle time, 0 for ever; null where it has never sent a byte */
-  | { type: 'connection'; listener: string; id: number; idleMs: number | null }
+  /** with as many clients' connections between two requests */
+  | { type: 'connections'; listener: string; connections: IdleConnection[] }
+  | CarryMessage
+  /** what the author of the predecessor has sent on a connection that was carried; neither: it has ended its response */
+  | { type: 'late'; id: number; text?: string; base64?: string }
   | { type: 'alive' }
   /** could it be updated again? */
   | { type: 'prove' }
@@ -55,28 +60,39 @@ export type ToPredecessor =
   | { type: 'hello'; listeners: string[] }
   | { type: 'ready' }
   | { type: 'alive' }
-  | { type: 'adopted'; id: number }
+  /** connections that are its own now */
+  | { type: 'adopted'; ids: number[] }
+  /** connections whose descriptors did not arrive */
+  | { type: 'missing'; ids: number[] }
+  /** adopted connections that have ended since: nobody need keep them */
+  | { type: 'ended'; ids: number[] }
+  /** a carried connection goes on; or why it was closed */
+  | { type: 'carried'; id: number; refused: string | null }
   | { type: 'failed'; message: string }
   | { type: 'stopping' }
   | ({ type: 'proved' } & Ability)
   /** from now on the successor answers for the operation: it ends it as soon as the predecessor is gone */
   | { type: 'committed' }
 
-export const TO_SUCCESSOR = [
-  'accept',
-  'ask',
-  'connection',
-  'alive',
-  'prove',
-  'commit',
-] as const satisfies ToSuccessor['type'][]
-export const TO_PREDECESSOR = [
-  'hello',
-  'ready',
-  'alive',
-  'adopted',
-  'failed',
-  'stopping',
-  'proved',
-  'committed',
-] as const satisfies ToPredecessor['type'][]
+/** `idleMs`: what is left of its idle time, 0 for ever; null where it has never sent a byte */
+export interface IdleConnection {
+  id: number
+  idleMs: number | null
+}
+
+/** A connection in the middle of something. Its descriptor has come with the message. */
+export interface CarryMessage {
+  type: 'carry'
+  id: number
+  /** key of the listener that it belongs to */
+  listener: string
+  kind: 'websocket' | 'stream'
+  /** the head of the request that began it */
+  request: string
+  /** base64: what the client has sent since the last whole message */
+  unread: string
+  /** what a handshake agreed on, or how a body is framed */
+  agreement: string
+  /** the author's own; absent where there is none */
+  state?: unknown
+}

@@ -14,6 +14,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError, reasonOf } from '../errors.ts'
 import type { Log } from '../log.ts'
 import type { HandoverReport } from '../state.ts'
+import type { Carries } from './carry.ts'
 import { type Command, rejected, spawnSuccessor, type Successor } from './child.ts'
 import { drain } from './connections.ts'
 import { watch } from './life.ts'
@@ -44,6 +45,8 @@ export interface HandoverOptions {
   onDrain: () => void
   /** called when the successor accepts connections: its probation begins */
   onAccepting?: () => void
+  /** connections in the middle of something that the author has registered */
+  carries: Carries
   /** filled in as the handover goes on, and right in a failed one too */
   report: HandoverReport
   /** writes down what the report says, so that the successor finds it */
@@ -102,7 +105,10 @@ export async function handOver(options: HandoverOptions): Promise<'stopped'> {
     await notifySystemd([`MAINPID=${process.pid}`, `STATUS=reverting from ${tag}`])
     await successor.end()
     // a process that has closed its state cannot serve; the caller starts another one, for which connections wait
-    if (!isClosed) for (const listener of listeners) await listenAgain(listener)
+    if (!isClosed) {
+      for (const listener of listeners) await listenAgain(listener)
+      successor.giving.takeBack()
+    }
     await here.draining?.catch(() => {})
     if (cause instanceof BatonError && cause.code === 'cannot_update_further') throw cause
     throw failure('probation_failed', `${tag} failed in probation: ${reason}`, cause)
@@ -117,7 +123,7 @@ async function introduce(options: HandoverOptions, own: Server): Promise<Success
   try {
     options.leaving.throwIfAborted()
     const patienceMs = probationMs + drainMaxMs + readyMs + 10_000
-    successor = spawnSuccessor(options.command, listeners, { operationId, patienceMs, hangMs })
+    successor = spawnSuccessor(options.command, listeners, { operationId, patienceMs, hangMs }, options.report)
     log({ event: 'successor', pid: successor.pid, tag, doing: 'spawned' })
     const deadline = sleep(readyMs, undefined, { signal: late.signal }).then(() =>
       rejected(`it was not ready within ${readyMs} ms`),
@@ -190,10 +196,10 @@ async function move(successor: Successor, options: HandoverOptions, signal: Abor
   const { listeners, report, log } = options
   for (const listener of listeners) stopAccepting(listener)
   options.onDrain()
-  const to = { has: successor.has, give: successor.takeConnection }
-  const drained = await drain(listeners, to, options, signal)
-  Object.assign(report, drained)
-  log({ event: 'drained', ...drained })
+  const limits = { drainMs: options.drainMs, drainMaxMs: options.drainMaxMs }
+  await drain({ listeners, giving: successor.giving, carries: options.carries, limits, report, signal })
+  const { moved, carried, cut } = report
+  log({ event: 'drained', moved, carried, cut })
 }
 
 /** Passes after `spanMs`, and not before `draining` has, in which the successor lived and answered, and with it well at the end. */

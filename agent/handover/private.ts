@@ -4,7 +4,6 @@
 import { createServer, request, type Server } from 'node:http'
 import type { Socket } from 'node:net'
 import { socketPair } from './descriptors.ts'
-import { closerOf } from './internals.ts'
 import type { Listener } from './listeners.ts'
 import { PROBE_PATH, type ProbeAnswer } from './messages.ts'
 
@@ -30,20 +29,18 @@ export function privateServer(listeners: Listener[], { service, tag }: Omit<Prob
 }
 
 /** One request of the process that takes the far end of a pair. Rejects where it cannot be given, or does not answer in time. */
-export async function ask(give: (far: Socket) => Promise<boolean>, path: string, timeoutMs: number): Promise<Answer> {
+export async function ask(give: (far: Socket) => boolean, path: string, timeoutMs: number): Promise<Answer> {
   const [near, far] = socketPair()
-  const closeFar = closerOf(far)
   const late = AbortSignal.timeout(timeoutMs)
   try {
-    // not awaited: a process that hangs takes no socket either
-    const given = give(far).then((isGiven) => (isGiven ? new Promise<never>(() => {}) : refused()))
-    return await Promise.race([exchange(near, path, late), given])
+    if (!give(far)) throw new Error('it takes no question')
+    return await exchange(near, path, late)
   } catch (cause) {
     if (late.aborted) throw new Error(`no answer from ${path} within ${timeoutMs} ms`, { cause })
     throw cause
   } finally {
     near.destroy()
-    closeFar()
+    far.destroy()
   }
 }
 
@@ -62,8 +59,4 @@ function exchange(near: Socket, path: string, signal: AbortSignal): Promise<Answ
     asked.on('error', reject)
     asked.end()
   })
-}
-
-function refused(): never {
-  throw new Error('the channel to it is closed')
 }

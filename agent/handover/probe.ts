@@ -22,7 +22,7 @@ export interface ProbeOptions {
 export type Verdict = { is: 'well' } | { is: 'ill' | 'both'; why: string }
 
 /** Asks who it is and whether it is healthy; the same of this process where the answer is not good. Never rejects. */
-export async function probe(take: (far: Socket) => Promise<boolean>, options: ProbeOptions): Promise<Verdict> {
+export async function probe(take: (far: Socket) => boolean, options: ProbeOptions): Promise<Verdict> {
   try {
     await examine(take, options)
     return { is: 'well' }
@@ -36,7 +36,7 @@ export async function probe(take: (far: Socket) => Promise<boolean>, options: Pr
   }
 }
 
-async function examine(take: (far: Socket) => Promise<boolean>, options: ProbeOptions): Promise<void> {
+async function examine(take: (far: Socket) => boolean, options: ProbeOptions): Promise<void> {
   const healthy = examineHealth(take, options)
   healthy.catch(() => {}) // who it is comes first
   const who = await ask(take, PROBE_PATH, options.timeoutMs)
@@ -48,18 +48,15 @@ async function examine(take: (far: Socket) => Promise<boolean>, options: ProbeOp
   await healthy
 }
 
-async function examineHealth(
-  take: (far: Socket) => Promise<boolean>,
-  { healthPath, timeoutMs }: ProbeOptions,
-): Promise<void> {
+async function examineHealth(take: (far: Socket) => boolean, { healthPath, timeoutMs }: ProbeOptions): Promise<void> {
   if (healthPath === null) return
   const { status }: Answer = await ask(take, healthPath, timeoutMs)
   if (status < 200 || status > 299) throw new Error(`expected status 2xx from ${healthPath}, got ${status}`)
 }
 
-function askOwn(own: Server): (far: Socket) => Promise<boolean> {
+function askOwn(own: Server): (far: Socket) => boolean {
   return (far) => {
     own.emit('connection', far)
-    return Promise.resolve(true)
+    return true
   }
 }

@@ -3,23 +3,19 @@
 // dies or hangs, at whatever moment, it goes on alone.
 
 import { closeSync } from 'node:fs'
+import { Socket } from 'node:net'
 import { BatonError, reasonOf } from '../errors.ts'
 import type { Log } from '../log.ts'
 import { isAlive } from '../process.ts'
-import { type Channel, channelToParent } from './channel.ts'
+import type { Carries } from './carry.ts'
+import { type Channel, channelOver } from './channel.ts'
 import { keepFromChildren } from './descriptors.ts'
-import { adopt } from './internals.ts'
 import { ALIVE_EVERY_MS, type Life, lifeOf, watch } from './life.ts'
 import { bind, inherit, type InheritedListener, type Listener, type ListenerSpec } from './listeners.ts'
-import {
-  type Ability,
-  type Inheritance,
-  INHERITANCE,
-  TO_SUCCESSOR,
-  type ToPredecessor,
-  type ToSuccessor,
-} from './messages.ts'
+import { type Ability, type Inheritance, INHERITANCE, type ToPredecessor, type ToSuccessor } from './messages.ts'
+import { packetsOn } from './packets.ts'
 import { privateServer } from './private.ts'
+import { makeTaking } from './taking.ts'
 import { takeTickets } from './tickets.ts'
 
 /** How the predecessor left: `committed` by its word, or `orphaned`: it died or had to be ended before it could say so. */
@@ -31,6 +27,7 @@ export interface SuccessorOptions {
   specs: ListenerSpec[]
   service: string
   tag: string
+  carries: Carries
   log: Log
   /** whether this process could make the next update */
   couldUpdate(): Promise<Ability>
@@ -45,6 +42,17 @@ export interface SuccessorSide {
 
 type Upwards = Channel<ToPredecessor, ToSuccessor>
 
+function openChannel({ channel: { messages, packets } }: Inheritance): Upwards {
+  try {
+    return channelOver(new Socket({ fd: messages, readable: true, writable: true }), packetsOn(packets))
+  } catch (cause) {
+    throw new BatonError('unexpected', `${INHERITANCE} is set but there is no channel to a predecessor`, {
+      cause,
+      hint: `unset ${INHERITANCE}: only a predecessor sets it`,
+    })
+  }
+}
+
 const PREDECESSOR_EXIT_MS = 10_000
 
 /** What this process inherits, or null where it is the first of its service. Takes it out of the environment. */
@@ -52,12 +60,8 @@ export function readInheritance(): Inheritance | null {
   const text = process.env[INHERITANCE]
   if (text === undefined) return null
   delete process.env[INHERITANCE]
-  if (process.send === undefined) {
-    throw new BatonError('unexpected', `${INHERITANCE} is set but there is no channel to a predecessor`, {
-      hint: `unset ${INHERITANCE}: only a predecessor sets it`,
-    })
-  }
   const inheritance = JSON.parse(text) as Inheritance
+  for (const fd of Object.values(inheritance.channel)) keepFromChildren(fd)
   for (const { accept, spare } of inheritance.listeners) {
     keepFromChildren(accept)
     keepFromChildren(spare)
@@ -67,8 +71,7 @@ export function readInheritance(): Inheritance | null {
 
 /** Resolves when this process accepts connections. Rejects where it cannot; the predecessor is told and the caller exits. */
 export async function takeOver(options: SuccessorOptions): Promise<SuccessorSide> {
-  const up: Upwards | null = channelToParent(TO_SUCCESSOR)
-  if (up === null) throw new BatonError('unexpected', 'there is no channel to a predecessor')
+  const up = openChannel(options.inheritance)
   try {
     return await introduceOneself(up, options)
   } catch (cause) {
@@ -138,22 +141,25 @@ function receive(
 ): { accepted: Promise<void>; committed: Promise<void> } {
   const byKey = new Map(options.listeners.map((listener) => [listener.key, listener]))
   const own = privateServer(options.listeners, options)
+  const taking = makeTaking(options.listeners, options.carries, up.tell)
   const accepted = Promise.withResolvers<void>()
   const committed = Promise.withResolvers<void>()
-  up.hear((message, socket) => {
+  up.hear((message, descriptors) => {
     life.sign()
     switch (message.type) {
       case 'accept':
         for (const { listener, keys } of message.tickets) takeTickets(byKey.get(listener), keys)
         return accepted.resolve()
-      case 'ask':
-        return void (socket !== null && own.emit('connection', socket))
-      case 'connection': {
-        // the socket is missing where its client hung up on the way
-        const listener = byKey.get(message.listener)
-        if (socket !== null && listener !== undefined) adopt(listener.server, socket, message.idleMs)
-        return void up.tell({ type: 'adopted', id: message.id })
+      case 'ask': {
+        const [fd] = descriptors ?? []
+        return void (fd !== undefined && own.emit('connection', new Socket({ fd, readable: true, writable: true })))
       }
+      case 'connections':
+        return taking.connections(message, descriptors)
+      case 'carry':
+        return taking.carry(message, descriptors)
+      case 'late':
+        return taking.late(message)
       case 'alive':
         return
       case 'prove':

@@ -6,6 +6,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { assertOneHost, pathOf, problemOf, readBody as receive, send as answerWith } from '../index.ts'
 import { BatonError, MEANINGS, reasonOf } from '../words.ts'
 import type { Build } from './build.ts'
+import type { Live } from './live.ts'
 import type { Store } from './store.ts'
 
 export const BODY_MAX_BYTES = 256 * 1024
@@ -25,9 +26,15 @@ export interface Handler {
   drain(): void
 }
 
-export function createHandler(store: Store, build: Build, log: (line: string) => void): Handler {
+/** `live`: the tail of the logs; null leaves it out. */
+export function createHandler(
+  store: Store,
+  build: Build,
+  log: (line: string) => void,
+  live: Live | null = null,
+): Handler {
   const streams = new Set<() => void>()
-  const context: Context = { store, build, streams }
+  const context: Context = { store, build, streams, live }
 
   async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     assertOneHost(request)
@@ -68,6 +75,7 @@ interface Context {
   store: Store
   build: Build
   streams: Set<() => void>
+  live: Live | null
 }
 
 interface Call extends Context {
@@ -109,6 +117,12 @@ const ROUTES: Record<string, Record<string, Act>> = {
         throw new BatonError('invalid_request', 'expected debug, info, warning or error in `level`')
       }
       sendJson(call.response, 201, await call.store.addLog(level, text(body, 'message', MESSAGE_MAX)))
+    },
+  },
+  '/api/logs/events': {
+    GET: (call) => {
+      if (call.live === null) throw new BatonError('not_found', 'there is nothing at this path')
+      call.live.events(call.request, call.response, numberOf(call, 'after', 0, Number.MAX_SAFE_INTEGER))
     },
   },
   '/api/quota': {

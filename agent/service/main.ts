@@ -1,14 +1,16 @@
 // The reference service: a small HTTP service that embeds the agent. Copy this file to embed it in yours.
 
 import { readFileSync } from 'node:fs'
-import { createServer, type RequestListener, type Server } from 'node:http'
+import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
 import { join } from 'node:path'
 import { embed } from '../index.ts'
 import { BUILD } from './build.ts'
 import { type Environment, type Listener, readSettings } from './config.ts'
 import { createHandler } from './handler.ts'
+import { createLive, type Live } from './live.ts'
 import { openStore } from './store.ts'
+import { createTail } from './tail.ts'
 
 /** What `main` is made of; the fixtures of the tests replace a part to break the service on purpose. */
 export interface Parts {
@@ -37,7 +39,9 @@ export async function main(
   const database = join(settings.stateDirectory, `${build.service}.db`)
   const { password, trustedProxy, feed, stateDirectory, basePath, update } = settings
   const store = openStore(database)
-  const app = createHandler(store, build, log)
+  const tail = createTail(store)
+  const live = createLive(store, tail, () => agent)
+  const app = createHandler(store, build, log, live)
 
   const agent = await embed({
     ...build,
@@ -51,19 +55,30 @@ export async function main(
     healthPath: '/healthz',
     ...(executable === null ? {} : { executable }),
     onDrain: () => app.drain(),
-    onStop: () => store.close(),
+    onStop: async () => {
+      tail.stop()
+      await store.close()
+    },
   })
   const answer: RequestListener = (request, response) => {
     if (!agent.handle(request, response)) app.handle(request, response)
   }
   await agent.serve(
-    settings.listeners.map((listener) => ({ server: serverFor(listener, answer), ...addressOf(listener) })),
+    settings.listeners.map((listener) => ({ server: serverFor(listener, answer, live), ...addressOf(listener) })),
   )
 }
 
-function serverFor({ tls }: Listener, answer: RequestListener): Server {
-  if (tls === null) return createServer(answer)
-  return createSecureServer({ key: readFileSync(tls.key), cert: readFileSync(tls.cert) }, answer)
+function serverFor({ tls }: Listener, answer: RequestListener, live: Live): Server {
+  // what asks for anything else than a WebSocket is answered as if it had not asked
+  const options = {
+    shouldUpgradeCallback: ({ headers }: IncomingMessage) => /^websocket$/i.test(headers.upgrade ?? ''),
+  }
+  const server =
+    tls === null
+      ? createServer(options, answer)
+      : createSecureServer({ ...options, key: readFileSync(tls.key), cert: readFileSync(tls.cert) }, answer)
+  server.on('upgrade', live.upgrade)
+  return server
 }
 
 function addressOf(listener: Listener): { host: string; port: number } | { path: string } {

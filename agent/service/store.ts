@@ -53,6 +53,8 @@ export interface Store {
   tokens(limit: number): Token[]
   addLog(level: string, message: string): Promise<LogRow>
   logs(limit: number, before: number | null): LogRow[]
+  /** oldest first, those with a larger id */
+  logsAfter(id: number, limit: number): LogRow[]
   addQuota(tokenId: string, used: number): Promise<QuotaRow>
   quota(limit: number, tokenId: string | null): QuotaRow[]
   putCompletion(key: string, content: string, ttlSeconds: number): Promise<Completion>
@@ -171,6 +173,7 @@ function storeOn(database: DatabaseSync, schema: number, now: () => Date): Store
       }))
     },
     logs: (limit, before) => rows<LogRow>(prepared.selectLogs, before ?? Number.MAX_SAFE_INTEGER, limit),
+    logsAfter: (id, limit) => rows<LogRow>(prepared.selectLogsAfter, id, limit),
     addQuota(tokenId, used) {
       const createdAt = now().toISOString()
       return write(() => ({
@@ -225,6 +228,9 @@ function prepareAll(database: DatabaseSync) {
     ),
     selectLogs: database.prepare(
       'select id, level, message, created_at as createdAt from logs where id < ? order by id desc limit ?',
+    ),
+    selectLogsAfter: database.prepare(
+      'select id, level, message, created_at as createdAt from logs where id > ? order by id limit ?',
     ),
     selectQuota: database.prepare(`${quotaColumns} order by id desc limit ?`),
     selectQuotaOf: database.prepare(`${quotaColumns} where token_id = ? order by id desc limit ?`),

@@ -10,19 +10,21 @@ import { type AddressInfo, connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { connect as connectTls, type TLSSocket } from 'node:tls'
 import { fileURLToPath } from 'node:url'
-import { channelToChild } from '../../agent/handover/channel.ts'
-import { closeIdle, type Destination, drain } from '../../agent/handover/connections.ts'
-import { closerOf } from '../../agent/handover/internals.ts'
+import { makeCarries } from '../../agent/handover/carry.ts'
+import { type Channel, channelOver } from '../../agent/handover/channel.ts'
+import { closeIdle, drain, type DrainLimits } from '../../agent/handover/connections.ts'
+import { type Giving, makeGiving } from '../../agent/handover/giving.ts'
 import { bind, closeListener, type Listener, makeListener, stopAccepting } from '../../agent/handover/listeners.ts'
-import { TO_PREDECESSOR, type ToPredecessor, type ToSuccessor } from '../../agent/handover/messages.ts'
+import type { ToPredecessor, ToSuccessor } from '../../agent/handover/messages.ts'
+import { closeDescriptor, packetPair } from '../../agent/handover/packets.ts'
 import { takeTickets, ticketsOf } from '../../agent/handover/tickets.ts'
+import { NO_HANDOVER } from '../../agent/state.ts'
 import { equal, is, match, ok } from '../assert.ts'
 import { until } from '../fixtures/evidence.ts'
 import { makeCertificate } from '../lab/certificate.ts'
 import { suite } from '../suite.ts'
 
 const test = suite('connections', { timeoutMs: 60_000 })
-const FOR_EVER = new AbortController().signal
 const LONG = { drainMs: 20_000, drainMaxMs: 20_000 }
 
 test('a connection moves when its response ends, before its next request: clients that ask at once are not cut', async () => {
@@ -37,7 +39,7 @@ test('a connection moves when its response ends, before its next request: client
   await until('all of them busy', () => here.asked() >= 24)
   stopAccepting(here.listener)
   // each is in its first or second response; none may begin a third here
-  const drained = await drain([here.listener], other, { drainMs: 450, drainMaxMs: 450 }, FOR_EVER)
+  const drained = await other.drain([here.listener], { drainMs: 450, drainMaxMs: 450 })
   equal(drained, { moved: 24, cut: 0 })
   for (const answers of await Promise.all(asked))
     ok(answers.length <= 3, `expected it to move at once: ${answers.join()}`)
@@ -52,7 +54,7 @@ test('a connection that waits keeps its idle time, and no 408: it is answered lo
   is(await one.ask('/'), 'here')
   is(await two.ask('/'), 'here')
   const since = performance.now()
-  equal(await drain([patient.listener, strict.listener], other, LONG, FOR_EVER), { moved: 2, cut: 0 })
+  equal(await other.drain([patient.listener, strict.listener]), { moved: 2, cut: 0 })
   await one.quiet(1000)
   is(await one.ask('/'), 'adopted /', 'headers were due after 300 ms')
   is(await two.closed(), '', 'closed without a word')
@@ -66,7 +68,7 @@ test('a new connection that has not sent a byte moves as a new one', async () =>
   const silent = await here.client()
   const asking = await here.client()
   await until('both accepted', () => here.listener.sockets.size === 2)
-  equal(await drain([here.listener], other, LONG, FOR_EVER), { moved: 2, cut: 0 })
+  equal(await other.drain([here.listener]), { moved: 2, cut: 0 })
   is(await asking.ask('/'), 'adopted /')
   match(await silent.closed(), /^HTTP\/1\.1 408/)
 })
@@ -78,19 +80,10 @@ test('connections go by the key of their listener: what the other side does not 
   const [one, two] = [await kept.client(), await dropped.client()]
   await one.ask('/')
   await two.ask('/')
-  const given: string[] = []
-  const some: Destination = {
-    has: (key) => key === kept.listener.key,
-    give: (key, socket, idleMs) => {
-      given.push(key)
-      return other.give(key, socket, idleMs)
-    },
-  }
-  const draining = drain([dropped.listener, kept.listener], some, LONG, FOR_EVER)
+  const draining = other.drain([dropped.listener, kept.listener], LONG, (key) => key === kept.listener.key)
   is(await two.ask('/'), 'dropped', 'it is answered by the server that it was connected to')
   is(await two.closed(), '')
   equal(await draining, { moved: 1, cut: 0 })
-  equal(given, [kept.listener.key])
   is(await one.ask('/'), 'adopted /')
   one.close()
 })
@@ -112,7 +105,7 @@ test('at the deadline a silent response is cut and counted, one that moves bytes
     it.catch(() => 'cut'),
   )
   await until('all of them busy', () => here.asked() === 3)
-  const drained = await drain([here.listener], other, { drainMs: 1000, drainMaxMs: 4000 }, FOR_EVER)
+  const drained = await other.drain([here.listener], { drainMs: 1000, drainMaxMs: 4000 })
   equal(await Promise.all(answers), ['cut', 'x'.repeat(30), 'cut'])
   equal(drained, { moved: 1, cut: 2 })
   for (const client of [silent, moving, endless]) client.close()
@@ -139,7 +132,7 @@ test('an HTTP/2 client may still begin a stream while the first GOAWAY is on its
   stopAccepting(listener)
   // the two cross: the stream is begun in the moment in which the client is told to go
   const late = streamOn(client.request({ ':path': '/late' }))
-  const draining = drain([listener], NOBODY, LONG, FOR_EVER)
+  const draining = drainTo(null, [listener], LONG, () => false)
   is(await late, 'answered /late')
   equal(await draining, { moved: 0, cut: 0 })
   await closed
@@ -167,40 +160,63 @@ test('a TLS client resumes in the successor the session that it began here', asy
 
 test.run()
 
-/** has no listener that anything could be given to */
-const NOBODY: Destination = { has: () => false, give: () => Promise.reject(new Error('it has no such listener')) }
+interface Adopter extends AsyncDisposable {
+  /** Drains to it what it has; what became of the connections. */
+  drain(
+    listeners: Listener[],
+    limits?: DrainLimits,
+    has?: (key: string) => boolean,
+  ): Promise<{ moved: number; cut: number }>
+}
 
 /** The process of test/fixtures/adopter.ts, which takes connections of any key. */
-async function adopter(): Promise<Destination & AsyncDisposable> {
+async function adopter(): Promise<Adopter> {
   const program = fileURLToPath(new URL('../fixtures/adopter.ts', import.meta.url))
+  const [packets, far] = packetPair()
   const child = spawn(process.execPath, [...process.execArgv, program], {
-    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+    stdio: ['ignore', 'inherit', 'inherit', 'pipe', far],
   })
-  const down = channelToChild<ToSuccessor, ToPredecessor>(child, TO_PREDECESSOR)
-  const acknowledged = new Map<number, () => void>()
-  const ready = Promise.withResolvers<void>()
-  down.hear((message) => {
-    if (message.type === 'ready') ready.resolve()
-    if (message.type === 'adopted') acknowledged.get(message.id)?.()
-  })
-  await ready.promise
-  let last = 0
+  closeDescriptor(far)
+  const down = channelOver<ToSuccessor, ToPredecessor>(child.stdio[3] as Socket, packets)
+  await new Promise<void>((resolve) => down.hear(({ type }) => type === 'ready' && resolve()))
+  const ours = new Set<Listener>()
+  let giving: Giving | null = null
   return {
-    has: () => true,
-    async give(listener, socket, idleMs) {
-      const id = ++last
-      const close = closerOf(socket)
-      const adopted = new Promise<boolean>((resolve) => acknowledged.set(id, () => resolve(true)))
-      const isSent = await down.give({ type: 'connection', listener, id, idleMs }, socket)
-      if (!isSent) close()
-      return isSent && (await adopted)
+    drain: (listeners, limits = LONG, has = () => true) => {
+      for (const listener of listeners) ours.add(listener)
+      return drainTo(down, listeners, limits, has, (made) => (giving = made))
     },
     async [Symbol.asyncDispose]() {
       const gone = once(child, 'exit')
       child.kill('SIGKILL')
       await gone
+      giving?.takeBack()
+      for (const { sockets } of ours) for (const socket of sockets) socket.destroy()
     },
   }
+}
+
+async function drainTo(
+  channel: Channel<ToSuccessor, ToPredecessor> | null,
+  listeners: Listener[],
+  limits: DrainLimits,
+  has: (key: string) => boolean,
+  made: (giving: Giving) => void = () => {},
+): Promise<{ moved: number; cut: number }> {
+  const report = { ...NO_HANDOVER }
+  const giving = makeGiving({
+    has,
+    give: (message, descriptors) => channel?.give(message, descriptors) ?? false,
+    tell: (message) => channel?.tell(message),
+    gone: new Promise(() => {}),
+    listeners,
+    report,
+  })
+  made(giving)
+  channel?.hear(giving.hear)
+  const { signal } = new AbortController()
+  await drain({ listeners, giving, carries: makeCarries(() => {}), limits, report, signal })
+  return { moved: report.moved, cut: report.cut }
 }
 
 interface Here extends AsyncDisposable {

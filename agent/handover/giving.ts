@@ -1,0 +1,174 @@
+// Gives connections to the successor, and knows what became of each: moved between two requests, carried in the middle of
+// something, lost on the way, or taken back from a successor that is dead.
+// Must hold: a connection is given in one tick, whole, or stays; each is counted once.
+
+import { Socket } from 'node:net'
+import type { HandoverReport } from '../state.ts'
+import { type Entry, handOn } from './carry.ts'
+import { adopt, descriptorOf, idleTimeLeft, readOn, stopReading } from './internals.ts'
+import { type About, type Kept, makeKept } from './kept.ts'
+import type { Listener } from './listeners.ts'
+import type { ToPredecessor, ToSuccessor } from './messages.ts'
+
+export interface Giving {
+  /** whether the successor has the listener of this key */
+  has(key: string): boolean
+  /** whether the successor keeps up */
+  hasRoom(): boolean
+  /** whether every connection that was given has been answered for */
+  isEmpty(): boolean
+  /** resolves when an answer has come, or never will */
+  changed(): Promise<void>
+  /** Moves connections that wait between two requests in this very tick, at most DESCRIPTORS_MAX. False: not now. */
+  move(listener: Listener, sockets: readonly Socket[]): boolean
+  /** Carries one that is calm in this very tick. False: not now. Throws where it can never be. */
+  carry(listener: Listener, entry: Entry): boolean
+  hear(message: ToPredecessor): void
+  /** The successor is dead. What it never touched is served here again; the rest is closed, and counted. */
+  takeBack(): void
+}
+
+export interface GivingOptions {
+  has(key: string): boolean
+  give(message: ToSuccessor, descriptors: readonly number[]): boolean
+  tell(message: ToSuccessor): unknown
+  /** resolves when the successor is gone */
+  gone: Promise<unknown>
+  listeners: readonly Listener[]
+  /** counted here */
+  report: HandoverReport
+}
+
+/** messages with descriptors that may be under way: one is adopted while the next is read */
+const AT_ONCE = 4
+
+/** What was given, and has not been heard of for the last time. */
+interface Books {
+  kept: Kept
+  /** by the first id of each message that has not been answered */
+  underWay: Set<number>
+  /** in the middle of something, and alive in the successor */
+  carried: Set<number>
+  changed(): void
+}
+
+export function makeGiving(options: GivingOptions): Giving {
+  const { has, give, tell, gone, report } = options
+  let lastId = 0
+  let waiting = Promise.withResolvers<void>()
+  const books: Books = {
+    kept: makeKept(),
+    underWay: new Set(),
+    carried: new Set(),
+    changed: () => {
+      waiting.resolve()
+      waiting = Promise.withResolvers<void>()
+    },
+  }
+  const { kept, underWay, carried } = books
+  void gone.then(() => {
+    underWay.clear()
+    books.changed()
+  })
+
+  return {
+    has,
+    hasRoom: () => underWay.size < AT_ONCE,
+    isEmpty: () => underWay.size === 0,
+    changed: () => (underWay.size === 0 ? Promise.resolve() : waiting.promise),
+    move: ({ key, sockets: all }, sockets) => {
+      const given = sockets.flatMap((socket) => {
+        const fd = descriptorOf(socket)
+        return fd === null ? [] : [{ socket, fd, id: ++lastId, idleMs: idleTimeLeft(socket) }]
+      })
+      const [first] = given
+      if (first === undefined) return false
+      for (const { socket, id, fd, idleMs } of given) {
+        stopReading(socket)
+        kept.keep(id, fd, { listener: key, idleMs })
+      }
+      const connections = given.map(({ id, idleMs }) => ({ id, idleMs }))
+      const fds = given.map(({ fd }) => fd)
+      const isGiven = give({ type: 'connections', listener: key, connections }, fds)
+      if (isGiven) underWay.add(first.id)
+      for (const { socket, id } of given) {
+        if (isGiven) {
+          all.delete(socket)
+          socket.destroy() // this process's hold on it; the successor has its own
+        } else {
+          kept.release(id)
+          readOn(socket)
+        }
+      }
+      return isGiven
+    },
+    carry: ({ key, sockets }, entry) => {
+      const id = ++lastId
+      const forward = (data: string | Buffer | null) => {
+        const what =
+          data === null ? {} : typeof data === 'string' ? { text: data } : { base64: data.toString('base64') }
+        tell({ type: 'late', id, ...what })
+      }
+      if (!handOn(entry, give, { id, listener: key }, forward)) return false
+      sockets.delete(entry.socket)
+      underWay.add(id)
+      return true
+    },
+    hear: (message) => hear(message, books, options),
+    takeBack: () => {
+      const { untouched, touched } = kept.takeBack()
+      report.cut += touched + carried.size
+      report.takenBack += untouched.length
+      for (const one of untouched) serveAgain(one, options)
+    },
+  }
+}
+
+/** What is not about connections is heard elsewhere. */
+function hear(message: ToPredecessor, { kept, underWay, carried, changed }: Books, options: GivingOptions): void {
+  const { report } = options
+  const answered = (ids: readonly number[]) => {
+    underWay.delete(ids[0] ?? 0)
+    changed()
+  }
+  switch (message.type) {
+    case 'adopted':
+      report.moved += message.ids.length
+      return answered(message.ids)
+    case 'missing':
+      // it has no descriptors left: they are still here, and try again or end at the deadline
+      for (const id of message.ids) serveAgain(kept.take(id), options)
+      return answered(message.ids)
+    case 'carried':
+      if (message.refused === null) {
+        report.moved++
+        report.carried++
+        carried.add(message.id)
+      } else report.cut++
+      return answered([message.id])
+    case 'ended':
+      for (const id of message.ids) {
+        kept.release(id)
+        carried.delete(id)
+      }
+      return
+    case 'alive':
+    case 'committed':
+    case 'failed':
+    case 'hello':
+    case 'proved':
+    case 'ready':
+    case 'stopping':
+      return
+    default:
+      return message satisfies never
+  }
+}
+
+function serveAgain(one: (About & { fd: number }) | null, { listeners }: GivingOptions): void {
+  if (one === null) return
+  const listener = listeners.find(({ key }) => key === one.listener)
+  const socket = new Socket({ fd: one.fd, readable: true, writable: true })
+  if (listener === undefined) socket.destroy()
+  else adopt(listener.server, socket, one.idleMs)
+}

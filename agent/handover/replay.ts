@@ -1,0 +1,110 @@
+// The successor's half of carrying: the request that began a connection is read once more by this process's own server, the
+// author's own handler runs, and the head of the answer, which the client has had long ago, is swallowed.
+// Must hold: not one byte of this process reaches the client before both sides have agreed on the same; where they have not, a
+// WebSocket is told 1012 and a stream ends short, which its client notices.
+
+import { Socket } from 'node:net'
+import type { Server } from 'node:net'
+import type { Carries } from './carry.ts'
+import { adopt } from './internals.ts'
+import type { CarryMessage } from './messages.ts'
+import { agreementIn } from './websocket.ts'
+
+/** how long an author's handler may take to answer what it is asked again */
+const ANSWER_MS = 10_000
+const HEAD_MAX_BYTES = 64 * 1024
+/** a close frame with 1012, service restart (RFC 6455, 5.5.1; IANA's registry) */
+const SERVICE_RESTART = Buffer.from([0x88, 2, 1012 >> 8, 1012 & 255])
+const END_OF_HEAD = Buffer.from('\r\n\r\n')
+
+export interface Replay {
+  /** null when it goes on; or why it was closed */
+  answer: Promise<string | null>
+  closed: Promise<void>
+}
+
+/** Goes on with a connection. */
+export function replay(server: Server, fd: number, message: CarryMessage, carries: Carries): Replay {
+  const socket = new Socket({ fd, readable: true, writable: true })
+  const { promise, resolve } = Promise.withResolvers<string | null>()
+  const refuse = (why: string) => {
+    clearTimeout(timer)
+    resolve(why)
+    if (message.kind === 'stream') socket.destroy()
+    else socket.end(SERVICE_RESTART)
+  }
+  const timer = setTimeout(() => {
+    stopSwallowing()
+    refuse(`its handler did not answer within ${ANSWER_MS / 1000} s`)
+  }, ANSWER_MS)
+  const stopSwallowing = swallowHead(socket, (head) => {
+    const why = disagreement(message, head)
+    if (why !== null) return refuse(why)
+    clearTimeout(timer)
+    resolve(null)
+  })
+  const closed = new Promise<void>((resolveClosed) => {
+    socket.once('close', () => {
+      clearTimeout(timer)
+      resolve('it was closed')
+      resolveClosed()
+    })
+  })
+  socket.on('error', () => {}) // a client that hangs up now is no fault of the service's
+  carries.expect(socket, message)
+  adopt(server, socket, null)
+  socket.unshift(Buffer.concat([Buffer.from(message.request, 'latin1'), Buffer.from(message.unread, 'base64')]))
+  return { answer: promise, closed }
+}
+
+function disagreement({ kind, agreement }: CarryMessage, head: string): string | null {
+  const status = /^HTTP\/1\.[01] (\d+)/.exec(head)?.[1] ?? 'nothing'
+  if (kind === 'stream') {
+    const framing = framingIn(head)
+    if (!status.startsWith('2')) return `its handler answered ${status}`
+    return framing === agreement ? null : `expected a body of ${agreement}, got one of ${framing}`
+  }
+  if (status !== '101') return `its handler answered ${status}`
+  return agreementIn(head) === agreement ? null : 'another protocol or extension was agreed on'
+}
+
+function framingIn(head: string): string {
+  const length = /^content-length:\s*(\d+)/im.exec(head)?.[1]
+  if (length !== undefined) return `${length} bytes`
+  return /^transfer-encoding:.*chunked/im.test(head) ? 'chunked' : 'until closed'
+}
+
+/** Keeps what is written until the head is whole and gives that to `heard`; what comes behind it is written. Returns the end of it. */
+function swallowHead(socket: Socket, heard: (head: string) => void): () => void {
+  let kept = Buffer.alloc(0)
+  let isOver = false
+  const stop = () => {
+    isOver = true
+    for (const own of ['write', 'end'] as const) delete (socket as { write?: unknown; end?: unknown })[own]
+  }
+  const write = (data: string | Uint8Array, ...rest: unknown[]): boolean => {
+    const encoding = typeof rest[0] === 'string' ? (rest[0] as BufferEncoding) : 'utf8'
+    const written = rest.findLast((value) => typeof value === 'function') as
+      | ((error?: Error | null) => void)
+      | undefined
+    kept = Buffer.concat([kept, typeof data === 'string' ? Buffer.from(data, encoding) : data])
+    const end = kept.indexOf(END_OF_HEAD)
+    if (written !== undefined) process.nextTick(written)
+    if (end < 0 && kept.length < HEAD_MAX_BYTES) return true
+    stop()
+    heard(kept.toString('latin1', 0, end < 0 ? kept.length : end))
+    const behind = kept.subarray(end + END_OF_HEAD.length)
+    return end < 0 || socket.destroyed || socket.writableEnded || behind.length === 0 || socket.write(behind)
+  }
+  const end = (data?: unknown, ...rest: unknown[]): Socket => {
+    if (typeof data === 'string' || data instanceof Uint8Array) write(data, ...rest)
+    if (!isOver) {
+      stop()
+      heard('')
+    }
+    return socket.end()
+  }
+  socket.write = write
+  socket.end = end
+  return stop
+}

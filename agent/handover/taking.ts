@@ -1,0 +1,67 @@
+// Takes connections from the predecessor: those between two requests, and those in the middle of something. The other half of
+// `giving.ts`. Must hold: every connection is answered for, and the predecessor hears of the end of each, since it keeps a
+// descriptor of its own.
+
+import { Socket } from 'node:net'
+import type { Carries } from './carry.ts'
+import { adopt } from './internals.ts'
+import type { Listener } from './listeners.ts'
+import type { ToPredecessor, ToSuccessor } from './messages.ts'
+import { closeDescriptor } from './packets.ts'
+import { replay } from './replay.ts'
+
+export interface Taking {
+  connections(message: Extract<ToSuccessor, { type: 'connections' }>, descriptors: number[] | null): void
+  carry(message: Extract<ToSuccessor, { type: 'carry' }>, descriptors: number[] | null): void
+  late(message: Extract<ToSuccessor, { type: 'late' }>): void
+}
+
+export function makeTaking(
+  listeners: readonly Listener[],
+  carries: Carries,
+  tell: (message: ToPredecessor) => unknown,
+): Taking {
+  const byKey = new Map(listeners.map((listener) => [listener.key, listener]))
+  let ended: number[] = []
+  const end = (id: number) => {
+    if (ended.length === 0) {
+      setImmediate(() => {
+        tell({ type: 'ended', ids: ended })
+        ended = []
+      })
+    }
+    ended.push(id)
+  }
+
+  return {
+    connections: ({ listener: key, connections }, descriptors) => {
+      const ids = connections.map(({ id }) => id)
+      const listener = byKey.get(key)
+      if (descriptors === null || listener === undefined) {
+        for (const fd of descriptors ?? []) closeDescriptor(fd)
+        return void tell({ type: 'missing', ids })
+      }
+      for (const [at, { id, idleMs }] of connections.entries()) {
+        const socket = new Socket({ fd: descriptors[at] ?? -1, readable: true, writable: true })
+        socket.once('close', () => end(id))
+        adopt(listener.server, socket, idleMs)
+      }
+      tell({ type: 'adopted', ids })
+    },
+    carry: (message, descriptors) => {
+      const { id } = message
+      const [fd] = descriptors ?? []
+      const listener = byKey.get(message.listener)
+      if (fd === undefined || listener === undefined) {
+        if (fd !== undefined) closeDescriptor(fd)
+        return void tell({ type: 'carried', id, refused: 'its descriptor did not arrive' })
+      }
+      const { answer, closed } = replay(listener.server, fd, message, carries)
+      void answer.then((refused) => tell({ type: 'carried', id, refused }))
+      void closed.then(() => end(id))
+    },
+    late: ({ id, text, base64 }) => {
+      carries.late(id, base64 === undefined ? (text ?? null) : Buffer.from(base64, 'base64'))
+    },
+  }
+}

@@ -1,0 +1,86 @@
+// The live tail of the logs for clients: a WebSocket at /api/logs/live, which also takes new ones, and server-sent events at
+// /api/logs/events. Both go on in the next process at a switch: their state is the place in the log, and nothing else.
+
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Duplex } from 'node:stream'
+import { type WebSocket, WebSocketServer } from 'ws'
+import { BatonError, reasonOf } from '../words.ts'
+import type { Agent } from '../index.ts'
+import type { LogRow, Store } from './store.ts'
+import { FOLLOWERS_MAX, type Place, type Tail } from './tail.ts'
+
+export const LIVE_PATH = '/api/logs/live'
+const MESSAGE_MAX_BYTES = 8192
+/** of what a slow reader has not taken; who is further behind is told to come again */
+const WAITING_MAX_BYTES = 1024 * 1024
+const [TRY_AGAIN_LATER, UNSUPPORTED] = [1013, 1003]
+
+export interface Live {
+  /** Answers an upgrade; what is not for `LIVE_PATH` is refused. */
+  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void
+  /** Streams rows as server-sent events, from `?after=` or Last-Event-ID or now. */
+  events(request: IncomingMessage, response: ServerResponse, after: number | null): void
+}
+
+export function createLive(store: Store, tail: Tail, carrying: () => Pick<Agent, 'carry' | 'carried'>): Live {
+  const wss = new WebSocketServer({ noServer: true, clientTracking: false, maxPayload: MESSAGE_MAX_BYTES })
+  let followers = 0
+
+  /** One follower, its place carried where it came from another process. */
+  const begin = (request: IncomingMessage, after: number | null, push: (rows: LogRow[]) => void) => {
+    const place = (carrying().carried(request) as Place | undefined) ?? { after: after ?? tail.newest() }
+    const unfollow = tail.follow(place, push)
+    followers++
+    let isOver = false
+    const leave = () => {
+      if (isOver) return
+      isOver = true
+      followers--
+      unfollow()
+    }
+    return { place, leave }
+  }
+
+  return {
+    upgrade: (request, socket, head) => {
+      const [path, search] = (request.url ?? '').split(/\?(.*)/s)
+      if (path !== LIVE_PATH || followers >= FOLLOWERS_MAX) {
+        const status = path === LIVE_PATH ? '503 Service Unavailable' : '404 Not Found'
+        socket.end(`HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`)
+        return
+      }
+      wss.handleUpgrade(request, socket, head, (ws: WebSocket) => {
+        const { place, leave } = begin(request, numberIn(new URLSearchParams(search).get('after')), (rows) => {
+          if (ws.bufferedAmount > WAITING_MAX_BYTES) return ws.close(TRY_AGAIN_LATER, 'too slow')
+          for (const row of rows) ws.send(JSON.stringify(row))
+        })
+        carrying().carry(request, { ws, state: () => (leave(), place) })
+        ws.on('close', leave)
+        ws.on('error', leave)
+        ws.on('message', (data: Buffer, isBinary: boolean) => {
+          if (isBinary) return ws.close(UNSUPPORTED, 'expected text')
+          store.addLog('info', data.toString()).then(tail.stored, (cause: unknown) => {
+            ws.send(JSON.stringify({ error: reasonOf(cause) }))
+          })
+        })
+      })
+    },
+    events: (request, response, after) => {
+      if (followers >= FOLLOWERS_MAX)
+        throw new BatonError('service_down', `${FOLLOWERS_MAX} followers are here already`)
+      response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' })
+      response.flushHeaders()
+      const since = after ?? numberIn(request.headers['last-event-id'])
+      const { place, leave } = begin(request, since, (rows) => {
+        if (response.writableLength > WAITING_MAX_BYTES) return response.destroy()
+        response.write(rows.map((row) => `id: ${row.id}\ndata: ${JSON.stringify(row)}\n\n`).join(''))
+      })
+      carrying().carry(request, { response, state: () => (leave(), place) })
+      response.on('close', leave)
+    },
+  }
+}
+
+function numberIn(text: string | string[] | null | undefined): number | null {
+  return typeof text === 'string' && /^[0-9]{1,15}$/.test(text) ? Number(text) : null
+}

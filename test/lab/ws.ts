@@ -1,0 +1,3 @@
+// The one importer of `ws` among the tests.
+
+export { WebSocket, WebSocketServer } from 'ws'
