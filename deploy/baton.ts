@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// The command `baton` of an author: init, dev, build, publish, image, deploy, doctor. This file reads the arguments and says what
+// The command `baton` of an author: init, build, publish, image, deploy, doctor. This file reads the arguments and says what
 // happened; the work is in build/. Must hold: it starts on every Node that the package supports; what needs Node 26 is run by one.
 
 import { spawn } from 'node:child_process'
@@ -63,17 +63,6 @@ const WORDS: readonly Word[] = [
     heavy: false,
     act: init,
   },
-  {
-    name: 'dev',
-    description: 'run the application from source, managed, and switch it to every `baton publish --dev`',
-    args: {
-      ...FOLDER,
-      port: { type: 'string', valueHint: 'port', default: '8080', description: 'where it listens' },
-      ...OUTPUT_FLAGS,
-    },
-    heavy: true,
-    act: async (values) => (await import('./build/dev.ts')).dev(await projectOf(values), Number(values['port'])),
-  },
   { name: 'build', description: 'make a release', args: BUILD, heavy: true, act: build },
   {
     name: 'publish',
@@ -83,7 +72,6 @@ const WORDS: readonly Word[] = [
       ...TAG,
       ...OUT,
       to: { type: 'string', valueHint: 'target', description: '/folder, user@host:/folder or github:owner/name' },
-      dev: { type: 'boolean', default: false, description: 'build from source and switch what `baton dev` runs' },
       ...OUTPUT_FLAGS,
     },
     heavy: true,
@@ -259,7 +247,6 @@ function folderFeed({ publish }: Project): string | null {
 
 async function publish(values: Values): Promise<void> {
   const project = await projectOf(values)
-  if (values['dev'] === true) return await (await import('./build/dev.ts')).publishDev(project)
   const to = typeof values['to'] === 'string' ? values['to'] : project.publish
   if (to === null)
     throw new BatonError('invalid_request', 'expected a target in --to, or `publish` in baton.config.json')

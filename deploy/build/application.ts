@@ -29,8 +29,6 @@ export interface ApplicationOptions extends Omit<PublishOptions, 'executable' | 
   make: boolean
   /** start the application once and ask it */
   check: boolean
-  /** the packages stay where they are: the release runs on this machine only */
-  dev?: boolean
 }
 
 const MAKE_MS = 30 * 60_000
@@ -113,7 +111,6 @@ async function writeBundle(options: ApplicationOptions, words: Words, to: string
       beginBundle(() => require(${JSON.stringify(entry)}), () => ${JSON.stringify(operator)})`,
     define: isScript ? { __BATON_RELEASE__: JSON.stringify(words) } : {},
     banner: isScript ? SCRIPT_HEAD.trimEnd() : '',
-    packagesOf: options.dev === true ? project.folder : null,
   })
   progress.end('done', formatBytes(script.length))
   if (isScript) return await writeFile(to, script, { mode: 0o755 })

@@ -41,8 +41,6 @@ export interface BundleOptions {
   folder?: string
   /** it is compiled by hand (`node:vm`), and a script that is has no dynamic import */
   byHand?: boolean
-  /** packages are not bundled but loaded from this folder's node_modules when the script runs; null bundles them */
-  packagesOf?: string | null
   /** a text that is the entry, as if it stood in `folder`; `entry` is its name in messages */
   text?: string
 }
@@ -60,7 +58,7 @@ export async function bundle(options: BundleOptions): Promise<Uint8Array> {
     ...(options.text === undefined
       ? { entryPoints: [options.entry] }
       : { stdin: { contents: options.text, resolveDir: options.folder ?? PROJECT, loader: 'ts' } }),
-    plugins: [asTexts(options, lazy), ...(options.packagesOf ? [fromFolder(options.packagesOf)] : [])],
+    plugins: [asTexts(options, lazy)],
     ...(options.byHand === true ? { supported: { 'dynamic-import': false } } : {}),
     ...(banner === '' ? {} : { banner: { js: banner } }),
   })
@@ -153,22 +151,6 @@ async function compile(
   const [output] = outputFiles ?? []
   if (output === undefined) throw new BatonError('unexpected', `bundling ${entry}: there is no output`)
   return output.contents
-}
-
-/** Every package is required from `folder` when the script runs: for releases that never leave this machine. */
-function fromFolder(folder: string): Plugin {
-  return {
-    name: 'from-folder',
-    setup(bundling) {
-      bundling.onResolve({ filter: /^[^./]/ }, ({ path, namespace }) =>
-        path.startsWith('node:') || namespace === 'of-folder' ? null : { path, namespace: 'of-folder' },
-      )
-      bundling.onLoad({ filter: /./, namespace: 'of-folder' }, ({ path }) => ({
-        contents: `module.exports = require('node:module').createRequire(${JSON.stringify(join(folder, 'package.json'))})(${JSON.stringify(path)})`,
-        loader: 'js',
-      }))
-    },
-  }
 }
 
 /** Makes of each dynamic import of one of `names` a script of its own, inside the script as a text. */
