@@ -84,7 +84,7 @@ export async function adopt(app: App, packed: string, say: (line: string) => voi
       mode: 0o600,
     })
     command = join(environment.HOME, '.local', 'bin', service)
-    await at(command, 'start', '-q')
+    await at(command, 'start', '--user', '-q')
 
     await writeFile(join(folder, 'public', 'new.txt'), 'v1.1.0\n')
     await build('v1.1.0')
@@ -119,7 +119,7 @@ export async function adopt(app: App, packed: string, say: (line: string) => voi
       answers: { ...answers, '/new.txt': news },
     }
   } finally {
-    if (command !== null) await run([command, 'stop', '-q'], { env: environment, allowFailure: true })
+    if (command !== null) await run([command, 'stop', '--user', '-q'], { env: environment, allowFailure: true })
     await rm(home, { recursive: true, force: true })
   }
 }
