@@ -59,6 +59,8 @@ def _take(call, line):
     except ValueError:
         return
     if isinstance(value, dict):
+        if value.get("outcome") == "status":  # the container tool's words for what runs and what ran before
+            value = {"running": value.get("to"), "backup": value.get("from"), **value}
         call.last = value
         call.lines.append(value)
 
