@@ -11,9 +11,10 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
-import type { Operation, Status, VersionReport } from '../agent/words.ts'
+import { NO_HANDOVER, type Operation, type Status, type VersionReport } from '../agent/words.ts'
 import { ask, freePort } from '../test/fixtures/install.ts'
 import { publishTo, releases, type TestRelease } from '../test/fixtures/releases.ts'
+import { type Followed, type Followers, type FollowersReport, startFollowers } from '../test/lab/followers.ts'
 import { type Load, spawnLoad, type Totals } from '../test/lab/load.ts'
 import { releaseServer } from '../test/lab/release-server.ts'
 import { descriptorsOf } from '../test/soak/subject.ts'
@@ -35,12 +36,19 @@ interface Summary {
   fdsBefore: number
   fdsAfter: number
   switchMs: number[]
+  /** over the healthy switches: what was carried */
+  websockets: Followed
+  streams: Followed
+  /** what the dying release took with it: those that were its own by then */
+  closedWithTheBroken: number
 }
 
 const SERVICE = 'beacon'
 const PROBATION_MS = 4000
 const DOWNLOAD_BYTES_PER_SECOND = 16 * 1024 * 1024
 const OPERATION_MS = 120_000
+/** WebSockets, and as many streams, that follow the log; each WebSocket writes to it this often */
+const [FOLLOWERS, MESSAGE_EVERY_MS] = [32, 500]
 
 const STORY = [
   { title: 'update to v1.1.0', path: '/admin/update', body: { tag: 'v1.1.0' }, outcome: 'updated' },
@@ -128,7 +136,16 @@ async function main(): Promise<void> {
   const common = { host: '127.0.0.1', port, path: '/version', keepAcknowledgedIds: true, write }
   loads.push(await spawnLoad({ ...common, mode: 'fresh', clients: 16, thinkMs: [10, 50] }))
   loads.push(await spawnLoad({ ...common, mode: 'keepalive', clients: 64, thinkMs: [10, 100] }))
-  progress.end('done', '16 clients open a connection a request, 64 keep theirs; none of them retries')
+  const followers = await startFollowers({
+    port,
+    websockets: FOLLOWERS,
+    streams: FOLLOWERS,
+    everyMs: MESSAGE_EVERY_MS,
+  })
+  progress.end(
+    'done',
+    `16 clients open a connection a request, 64 keep theirs; ${FOLLOWERS} WebSockets and ${FOLLOWERS} streams follow the log; none of them retries`,
+  )
 
   const report = (await service.call('POST', '/admin/update/check')).body as VersionReport
   say(
@@ -136,9 +153,11 @@ async function main(): Promise<void> {
   )
 
   const operations: Operation[] = []
+  let healthy = followers.report()
   for (const { title, path, body, outcome } of STORY) {
     say(`\n${title}`)
     const lostBefore = await lostSoFar()
+    if (outcome === 'reverted') healthy = await settled(followers)
     const operation = await watched(service, path, body)
     operations.push(operation)
     if (operation.outcome !== outcome) {
@@ -149,7 +168,11 @@ async function main(): Promise<void> {
     lostIn.set(outcome, (lostIn.get(outcome) ?? 0) + (await lostSoFar()) - lostBefore)
   }
   const totals = await Promise.all(loads.map((load) => load.stop()))
-  const summary = summarise(totals, operations, service, fdsBefore, await descriptors(service))
+  const left = followers.report()
+  await followers.stop()
+  const closed = (report: FollowersReport) => report.websockets.closed + report.streams.closed
+  const followed = { ...healthy, closedWithTheBroken: closed(left) - closed(healthy) }
+  const summary = { ...summarise(totals, operations, service, fdsBefore, await descriptors(service)), ...followed }
   if (values.json) process.stdout.write(`${JSON.stringify(summary)}\n`)
   else draw(summary)
   if (!values.once) {
@@ -229,14 +252,14 @@ async function watched(service: Service, path: string, body: unknown): Promise<O
       await sleep(40)
       continue
     }
-    const { moved, cut, switchMs } = operation.handover ?? { moved: 0, cut: 0, switchMs: 0 }
+    const { moved, carried, cut, switchMs } = operation.handover ?? NO_HANDOVER
     if (operation.outcome === 'reverted') {
       progress.end('failed', operation.error?.message ?? '')
       say(`  ${instance.version} serves again, by itself; v1.2.0 is remembered as bad`)
     } else {
       progress.end(
         'done',
-        `${operation.from} -> ${operation.to ?? ''}: accepting after ${switchMs} ms, ${moved} connections moved, ${cut} cut`,
+        `${operation.from} -> ${operation.to ?? ''}: accepting after ${switchMs} ms, ${moved} connections moved, ${carried} of them in the middle of something, ${cut} cut`,
       )
     }
     return operation
@@ -250,7 +273,7 @@ function summarise(
   service: Service,
   fdsBefore: number,
   fdsAfter: number,
-): Summary {
+): Omit<Summary, keyof FollowersReport | 'closedWithTheBroken'> {
   const database = new DatabaseSync(service.database, { readOnly: true })
   const rows = new Set(
     database
@@ -284,6 +307,15 @@ function draw(summary: Summary): void {
       summary.lost === 0 ? 0 : `${summary.lost}, ${summary.lostWithTheBroken} of them when v1.2.0 died answering them`,
     ],
     ['connections closed by the server', summary.closed],
+    ...(['websockets', 'streams'] as const).map((kind): [string, string] => {
+      const { clients, messages, lost, doubled, reordered, closed } = summary[kind]
+      const name = kind === 'websockets' ? 'WebSockets' : 'streams'
+      return [
+        `${clients} ${name}: messages`,
+        `${messages}, lost ${lost}, doubled ${doubled}, late ${reordered}, closed ${closed}`,
+      ]
+    }),
+    ['  and closed when v1.2.0 died', summary.closedWithTheBroken],
     ['switches, reverts', `${summary.switches}, ${summary.reverts}`],
     ['until the successor accepts', summary.switchMs.map((ms) => `${ms} ms`).join(', ')],
     [`rows in ${SERVICE}.db, of those acknowledged`, `${summary.rowsFound} of ${summary.rowsAcknowledged}`],
@@ -291,6 +323,16 @@ function draw(summary: Summary): void {
   ]
   say()
   for (const [what, value] of lines) say(`  ${what.padEnd(42)} ${value}`)
+}
+
+/** What the followers have seen when all that was sent until now has come back to everybody. */
+async function settled(followers: Followers): Promise<FollowersReport> {
+  const deadline = Date.now() + 5000
+  for (;;) {
+    const report = followers.report()
+    if ((report.websockets.lost === 0 && report.streams.lost === 0) || Date.now() > deadline) return report
+    await sleep(20)
+  }
 }
 
 /** Exact at this moment: what the loads push by themselves is up to 100 ms old. */
