@@ -28,6 +28,7 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
   }
   const carrier: Carrier = {
     who: deed.who,
+    leaveSide: async () => await (await deed.open())[Symbol.asyncDispose](),
     say: (step) => report.step(step),
     side,
     start: async () => await (await supervisor()).start(),

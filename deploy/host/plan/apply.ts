@@ -24,6 +24,8 @@ export interface Carrier {
   say(step: Step): void
   /** the service's side; the user of the service must be there */
   side(): Promise<Side>
+  /** nothing is asked of the service's side any more: no process of its user may be left */
+  leaveSide(): Promise<void>
   start(): Promise<void>
   stop(): Promise<void>
   update(to: string | null): Promise<void>
@@ -81,7 +83,11 @@ const nothing = async (): Promise<Undo> => async () => {}
 /** One function a step. */
 const ACTS: { readonly [Do in Step['do']]: Act<Do> } = {
   'create-user': ({ user, home }) => createUser(user, home),
-  'remove-user': ({ user }) => removeUser(user).then(nothing),
+  // userdel(8) refuses while a process of the user lives
+  'remove-user': async ({ user }, { leaveSide }) => {
+    await leaveSide()
+    return await removeUser(user).then(nothing)
+  },
   'make-directory': makeDirectory,
   lock: async ({ path }, { side, who }) => await (await side()).lock({ stateDirectory: path, who }).then(nothing),
   'write-config': writeConfig,
