@@ -4,6 +4,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { EXIT, reasonOf } from './errors.ts'
 import { askToClose, closeIdle } from './handover/connections.ts'
+import { shutDoor } from './handover/door.ts'
 import { closeListener, type Listener } from './handover/listeners.ts'
 import type { Carries } from './handover/carry.ts'
 import type { SuccessorSide } from './handover/successor.ts'
@@ -65,6 +66,7 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     leaving.abort(reason)
     // where a successor serves already, this process ends in the handover, when its connections have been given to it
     await serving.handingOver
+    await shutDoor(serving.listeners)
     // a predecessor on its way out has handed everything over: its successor goes on
     for (const listener of serving.listeners) closeListener(listener)
     onDrain()

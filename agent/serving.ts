@@ -1,11 +1,9 @@
 // The start of serving: as the first process of a service, or as the successor of one that is handing over.
 
-import { closeSync } from 'node:fs'
-
 import { proveAlone, recoverUnderLock } from './alone.ts'
 import { couldUpdate as couldUpdateOf } from './could-update.ts'
 import { EXIT, reasonOf } from './errors.ts'
-import { heldSockets } from './handover/door.ts'
+import { storeSockets, heldSockets, letGo } from './handover/door.ts'
 import { missingParts } from './handover/internals.ts'
 import { bind, type Listener, type ListenerSpec, makeListener } from './handover/listeners.ts'
 import type { Inheritance } from './handover/messages.ts'
@@ -39,6 +37,7 @@ export async function serve(specs: ListenerSpec[], options: ServeOptions): Promi
   life.heedSignals()
   if (inheritance === null) await serveFirst(specs, options)
   else await serveNext(specs, inheritance, options)
+  storeSockets(serving.listeners)
   log({
     event: 'serving',
     tag,
@@ -89,5 +88,5 @@ async function bindAll(listeners: Listener[], specs: ListenerSpec[]): Promise<vo
     if (spec !== undefined) await bind(listener, spec, held.get(listener.key) ?? null)
     held.delete(listener.key)
   }
-  for (const fd of held.values()) closeSync(fd)
+  for (const [key, fd] of held) await letGo(key, fd)
 }

@@ -2,11 +2,13 @@
 // another one in its place. Connections wait in their queue meanwhile, and nobody is refused. They come back as sd_listen_fds(3)
 // says: LISTEN_FDS of them from descriptor 3 on, with their names in LISTEN_FDNAMES, meant for the process LISTEN_PID.
 
-import { spawn } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
 import { closeSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
 import { keepFromChildren } from './descriptors.ts'
 import type { Command } from './child.ts'
 import type { Listener } from './listeners.ts'
+import { notifySystemd, notifyWith } from './systemd.ts'
 
 const FIRST = 3
 const NAME_MAX = 255
@@ -26,6 +28,44 @@ export function heldSockets(environment: NodeJS.ProcessEnv = process.env): Map<s
     else held.set(key, FIRST + i)
   }
   return held
+}
+
+/** Gives the listening sockets to the manager, which holds them from now on whatever becomes of this process. */
+export function storeSockets(listeners: Listener[]): void {
+  for (const { key, spare } of listeners) {
+    if (spare !== null) notifyWith(['FDSTORE=1', `FDNAME=${nameOf(key)}`], spare)
+  }
+}
+
+/** A socket that was held for a listener which this release does not have. */
+export async function letGo(key: string, fd: number): Promise<void> {
+  await notifySystemd(['FDSTOREREMOVE=1', `FDNAME=${nameOf(key)}`])
+  closeSync(fd)
+}
+
+/**
+ * Before a stop: the manager lets go of the sockets, so that nobody waits for a service that was stopped on purpose. Not where
+ * it starts it again: then connections wait in the queue until it is back.
+ */
+export async function shutDoor(listeners: Listener[]): Promise<void> {
+  if ((process.env['NOTIFY_SOCKET'] ?? '') === '' || (await isRestarting())) return
+  for (const { key } of listeners) await notifySystemd(['FDSTOREREMOVE=1', `FDNAME=${nameOf(key)}`])
+}
+
+/** Whether this process is asked to end by `systemctl restart`: the manager's job for its unit says so. */
+async function isRestarting(): Promise<boolean> {
+  const unit = /([^/]+\.service)\s*$/.exec(await readFile('/proc/self/cgroup', 'utf8').catch(() => ''))?.[1]
+  if (unit === undefined) return false
+  const scope = process.env['MANAGERPID'] === undefined ? [] : ['--user']
+  const jobs = await new Promise<string>((resolve) => {
+    execFile('systemctl', [...scope, 'list-jobs', '--plain', '--no-legend'], { timeout: 2000 }, (_error, stdout) =>
+      resolve(stdout),
+    )
+  })
+  return jobs.split('\n').some((line) => {
+    const [, name, type] = line.trim().split(/\s+/)
+    return name === unit && type === 'restart'
+  })
 }
 
 /** Starts `command` with the sockets of `listeners`, as a manager that holds them would. Resolves to its pid. */
