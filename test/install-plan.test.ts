@@ -298,6 +298,7 @@ Restart=always
 RestartSec=500ms
 SyslogIdentifier=beacon
 LimitNOFILE=65536
+FileDescriptorStoreMax=64
 StateDirectory=beacon
 StateDirectoryMode=0750
 ReadWritePaths=/opt/beacon

@@ -79,6 +79,7 @@ Restart=always
 RestartSec=500ms
 SyslogIdentifier=${service}
 LimitNOFILE=65536
+FileDescriptorStoreMax=64
 ${sandbox(layout)}
 
 [Install]
