@@ -4,7 +4,7 @@
 // Must hold: whichever way out is taken, Ctrl-C included, no process and no file of it is left.
 
 import { type ChildProcess, spawn } from 'node:child_process'
-import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { readFile, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -12,6 +12,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import { NO_HANDOVER, type Operation, type Status, type VersionReport } from '../agent/words.ts'
+import { processesBelow } from '../test/fixtures/evidence.ts'
 import { ask, freePort } from '../test/fixtures/install.ts'
 import { publishTo, releases, type TestRelease } from '../test/fixtures/releases.ts'
 import { type Followed, type Followers, type FollowersReport, startFollowers } from '../test/lab/followers.ts'
@@ -85,7 +86,7 @@ const loads: Load[] = []
 
 // whichever way out
 process.once('exit', () => {
-  for (const pid of processesOf(home)) kill(pid)
+  for (const pid of processesBelow(home)) kill(pid)
   rmSync(home, { recursive: true, force: true })
 })
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
@@ -125,27 +126,7 @@ async function main(): Promise<void> {
   progress.end('done', `v1.0.0, managed, by its install.sh; ${service.url} serves`)
 
   const fdsBefore = await descriptors(service)
-  progress.stage('load')
-  const write = {
-    every: 25,
-    method: 'POST',
-    path: '/api/logs',
-    body: '{"message":"{id}"}',
-    headers: { 'content-type': 'application/json' },
-  }
-  const common = { host: '127.0.0.1', port, path: '/version', keepAcknowledgedIds: true, write }
-  loads.push(await spawnLoad({ ...common, mode: 'fresh', clients: 16, thinkMs: [10, 50] }))
-  loads.push(await spawnLoad({ ...common, mode: 'keepalive', clients: 64, thinkMs: [10, 100] }))
-  const followers = await startFollowers({
-    port,
-    websockets: FOLLOWERS,
-    streams: FOLLOWERS,
-    everyMs: MESSAGE_EVERY_MS,
-  })
-  progress.end(
-    'done',
-    `16 clients open a connection a request, 64 keep theirs; ${FOLLOWERS} WebSockets and ${FOLLOWERS} streams follow the log; none of them retries`,
-  )
+  const followers = await putLoadOn(port)
 
   const report = (await service.call('POST', '/admin/update/check')).body as VersionReport
   say(
@@ -184,6 +165,32 @@ async function main(): Promise<void> {
   progress.stage('stop')
   await run(service.command, ['stop', '--user'], service.environment)
   progress.end('done')
+}
+
+/** Requests of every kind, each counted; what follows the log is returned. */
+async function putLoadOn(port: number): Promise<Followers> {
+  progress.stage('load')
+  const write = {
+    every: 25,
+    method: 'POST',
+    path: '/api/logs',
+    body: '{"message":"{id}"}',
+    headers: { 'content-type': 'application/json' },
+  }
+  const common = { host: '127.0.0.1', port, path: '/version', keepAcknowledgedIds: true, write }
+  loads.push(await spawnLoad({ ...common, mode: 'fresh', clients: 16, thinkMs: [10, 50] }))
+  loads.push(await spawnLoad({ ...common, mode: 'keepalive', clients: 64, thinkMs: [10, 100] }))
+  const followers = await startFollowers({
+    port,
+    websockets: FOLLOWERS,
+    streams: FOLLOWERS,
+    everyMs: MESSAGE_EVERY_MS,
+  })
+  progress.end(
+    'done',
+    `16 clients open a connection a request, 64 keep theirs; ${FOLLOWERS} WebSockets and ${FOLLOWERS} streams follow the log; none of them retries`,
+  )
+  return followers
 }
 
 interface Service {
@@ -350,31 +357,6 @@ async function descriptors(service: Service): Promise<number> {
     await sleep(10)
   }
   return fewest
-}
-
-/** Processes that run an executable or name a file in `folder`. */
-function processesOf(folder: string): number[] {
-  return readdirSync('/proc')
-    .filter((name) => /^[0-9]+$/.test(name) && Number(name) !== process.pid)
-    .filter((pid) => {
-      try {
-        return (
-          readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(folder) ||
-          targetOf(`/proc/${pid}/exe`).startsWith(folder)
-        )
-      } catch {
-        return false
-      }
-    })
-    .map(Number)
-}
-
-function targetOf(link: string): string {
-  try {
-    return readlinkSync(link)
-  } catch {
-    return ''
-  }
 }
 
 function kill(pid: number): void {

@@ -47,80 +47,12 @@ interface Kept {
 }
 
 export function makeGithubFeed(options: GithubOptions): Feed {
-  const { description, api, web, repository, target, http, authorized, minAgeMs, onPassedOver } = options
+  const { description, api, repository, target, http, authorized, onPassedOver } = options
   const releases = `${api}/repos/${repository}/releases`
-  const kept = new Map<string, Kept>()
-
-  const ask = async (url: string, signal: AbortSignal | undefined): Promise<Kept> => {
-    const known = kept.get(url)
-    if (known && performance.now() - known.at < minAgeMs) return known
-    const request = { url, maxBytes: LIST_MAX_BYTES, accept: ACCEPT, failure: 'check_failed', signal } as const
-    const answer = await http.json({ ...request, known: known?.etag ?? null })
-    const { etag, next } = answer ?? known ?? { etag: null, next: null }
-    const listings = answer === null ? (known?.listings ?? []) : parseReleases(answer.value, authorized)
-    const fresh = { listings, etag, next, at: performance.now() }
-    kept.delete(url)
-    kept.set(url, fresh)
-    for (const oldest of kept.keys()) if (kept.size > KEPT_MAX) kept.delete(oldest)
-    return fresh
-  }
-
-  const text = async (url: string, signal: AbortSignal | undefined): Promise<string | null> => {
-    const accept = 'application/octet-stream'
-    try {
-      const answer = await http.file({ url, maxBytes: TEXT_MAX_BYTES, accept, failure: 'check_failed', signal })
-      return answer?.content.toString() ?? null
-    } catch (error) {
-      if (error instanceof BatonError && error.code === 'release_not_found') return null
-      throw error
-    }
-  }
-
-  const judge = async (listing: Listing, signal: AbortSignal | undefined): Promise<Verdict> => {
-    const out = ruledOut(listing, target)
-    if (out !== null) return { why: out }
-    const different: string[] = []
-    const texts = await readReleaseTexts(async (name) => {
-      const file = listing.files.find((entry) => entry.name === name)
-      if (file === undefined) return null
-      const got = await text(file.url, signal)
-      if (got !== null && file.sha256 !== null && file.sha256 !== sha256Of(got)) different.push(name)
-      return got
-    })
-    if (different.length > 0) return { why: `${different[0]} is not what the digest of the feed says` }
-    return 'why' in texts ? texts : assess(listing, texts, target)
-  }
-
-  /** Without the API. `wanted` null: the latest. Throws `limited`, the reason why the API was no use, where this is none either. */
-  const byConvention = async (
-    wanted: Tag | null,
-    skip: Skip,
-    limited: BatonError,
-    signal: AbortSignal | undefined,
-  ): Promise<Release> => {
-    const latestUrl = `${web}/${repository}/releases/latest`
-    const giveUp = (why: string): never => {
-      const { hint, members } = limited
-      const message = `${limited.message}; ${latestUrl} does not help: ${why}`
-      throw new BatonError('rate_limited', message, { cause: limited, members, ...(hint === null ? {} : { hint }) })
-    }
-    try {
-      const location = await http.location({ url: latestUrl, failure: 'check_failed', signal })
-      const tag = tagOfLocation(location)
-      if (tag === null) return giveUp('it names no release')
-      // it leads to a release that is neither a draft nor a prerelease; of any other tag we could not tell
-      if (wanted !== null && tag !== wanted) return giveUp(`it names ${tag}`)
-      const urlOf = (name: string): string => `${web}/${repository}/releases/download/${tag}/${name}`
-      const texts = await readReleaseTexts((name) => text(urlOf(name), signal))
-      if ('why' in texts) return giveUp(`${tag} cannot be used: ${texts.why}`)
-      const verdict = assess(listingOf({ tag, draft: false, prerelease: false }, texts, urlOf), texts, target)
-      if ('why' in verdict) return giveUp(`${tag} cannot be used: ${verdict.why}`)
-      return skip(verdict.release) ? giveUp(`it names ${tag}, which failed here before`) : verdict.release
-    } catch (error) {
-      if (error instanceof BatonError && error.cause === limited) throw error
-      return giveUp(reasonOf(error))
-    }
-  }
+  const ask = makeAsk(options)
+  const text = makeText(http)
+  const judge = (listing: Listing, signal: AbortSignal | undefined) => judgeWith(text, listing, target, signal)
+  const byConvention = makeByConvention(options, text)
 
   return {
     description,
@@ -170,6 +102,93 @@ export function makeGithubFeed(options: GithubOptions): Feed {
       return await notesBetween(listings, range, async (listing) => ({ release: listing }))
     },
     bytes: (asset, from, validator, signal) => http.bytes(asset.url, from, validator, signal),
+  }
+}
+
+type Text = (url: string, signal: AbortSignal | undefined) => Promise<string | null>
+
+/** Lists of releases, each asked for again only when it may have changed. */
+function makeAsk({ http, authorized, minAgeMs }: GithubOptions): (url: string, signal?: AbortSignal) => Promise<Kept> {
+  const kept = new Map<string, Kept>()
+  return async (url, signal) => {
+    const known = kept.get(url)
+    if (known && performance.now() - known.at < minAgeMs) return known
+    const request = { url, maxBytes: LIST_MAX_BYTES, accept: ACCEPT, failure: 'check_failed', signal } as const
+    const answer = await http.json({ ...request, known: known?.etag ?? null })
+    const { etag, next } = answer ?? known ?? { etag: null, next: null }
+    const listings = answer === null ? (known?.listings ?? []) : parseReleases(answer.value, authorized)
+    const fresh = { listings, etag, next, at: performance.now() }
+    kept.delete(url)
+    kept.set(url, fresh)
+    for (const oldest of kept.keys()) if (kept.size > KEPT_MAX) kept.delete(oldest)
+    return fresh
+  }
+}
+
+/** A small file as text; null where there is none. */
+function makeText(http: Http): Text {
+  return async (url, signal) => {
+    const accept = 'application/octet-stream'
+    try {
+      const answer = await http.file({ url, maxBytes: TEXT_MAX_BYTES, accept, failure: 'check_failed', signal })
+      return answer?.content.toString() ?? null
+    } catch (error) {
+      if (error instanceof BatonError && error.code === 'release_not_found') return null
+      throw error
+    }
+  }
+}
+
+async function judgeWith(
+  text: Text,
+  listing: Listing,
+  target: GithubOptions['target'],
+  signal: AbortSignal | undefined,
+): Promise<Verdict> {
+  const out = ruledOut(listing, target)
+  if (out !== null) return { why: out }
+  const different: string[] = []
+  const texts = await readReleaseTexts(async (name) => {
+    const file = listing.files.find((entry) => entry.name === name)
+    if (file === undefined) return null
+    const got = await text(file.url, signal)
+    if (got !== null && file.sha256 !== null && file.sha256 !== sha256Of(got)) different.push(name)
+    return got
+  })
+  if (different.length > 0) return { why: `${different[0]} is not what the digest of the feed says` }
+  return 'why' in texts ? texts : assess(listing, texts, target)
+}
+
+/** Without the API. `wanted` null: the latest. Throws `limited`, the reason why the API was no use, where this is none either. */
+function makeByConvention({ web, repository, target, http }: GithubOptions, text: Text) {
+  return async (
+    wanted: Tag | null,
+    skip: Skip,
+    limited: BatonError,
+    signal: AbortSignal | undefined,
+  ): Promise<Release> => {
+    const latestUrl = `${web}/${repository}/releases/latest`
+    const giveUp = (why: string): never => {
+      const { hint, members } = limited
+      const message = `${limited.message}; ${latestUrl} does not help: ${why}`
+      throw new BatonError('rate_limited', message, { cause: limited, members, ...(hint === null ? {} : { hint }) })
+    }
+    try {
+      const location = await http.location({ url: latestUrl, failure: 'check_failed', signal })
+      const tag = tagOfLocation(location)
+      if (tag === null) return giveUp('it names no release')
+      // it leads to a release that is neither a draft nor a prerelease; of any other tag we could not tell
+      if (wanted !== null && tag !== wanted) return giveUp(`it names ${tag}`)
+      const urlOf = (name: string): string => `${web}/${repository}/releases/download/${tag}/${name}`
+      const texts = await readReleaseTexts((name) => text(urlOf(name), signal))
+      if ('why' in texts) return giveUp(`${tag} cannot be used: ${texts.why}`)
+      const verdict = assess(listingOf({ tag, draft: false, prerelease: false }, texts, urlOf), texts, target)
+      if ('why' in verdict) return giveUp(`${tag} cannot be used: ${verdict.why}`)
+      return skip(verdict.release) ? giveUp(`it names ${tag}, which failed here before`) : verdict.release
+    } catch (error) {
+      if (error instanceof BatonError && error.cause === limited) throw error
+      return giveUp(reasonOf(error))
+    }
   }
 }
 

@@ -66,39 +66,7 @@ const CONNECT_TIMEOUT_MS = 10_000
 export function openHttp(options: HttpOptions): Http {
   const timeoutMs = options.timeoutMs ?? TIMEOUT_MS
   const near = neighbourhoodOf(options.homes)
-  let dispatchers: Promise<Dispatchers> | null = null
-
-  /** One request, redirects followed by hand. Throws BatonError `failure` where the way is wrong, else what undici throws. */
-  const send = async (
-    start: string,
-    headers: Record<string, string>,
-    failure: ErrorCode,
-    signal: AbortSignal,
-    follow = REDIRECTS_MAX,
-  ): Promise<Reply> => {
-    dispatchers ??= openDispatchers(options, near, timeoutMs)
-    const { request, direct, proxied } = await dispatchers
-    const seen = new Set<string>()
-    let url = parsedUrl(start, failure)
-    for (;;) {
-      near.check(url, failure)
-      seen.add(url.href)
-      const response = await request(url, {
-        dispatcher: isLoopback(url.hostname) ? direct : proxied,
-        headers: { 'user-agent': 'baton', 'accept-encoding': 'identity', ...headers, ...authorization(url, options) },
-        signal,
-      })
-      // an abort before anybody reads the body is an event that nobody hears, and ends the process: nodejs/undici#3353
-      response.body.on('error', () => {})
-      const location = redirectOf(response)
-      if (location === null || follow === 0) return { url, response }
-      discard(response)
-      const from = url
-      url = parsedUrl(location, failure, from)
-      if (seen.has(url.href)) throw new BatonError(failure, `${shown(from)} redirects in a loop`)
-      if (seen.size > follow) throw new BatonError(failure, `${shown(start)} redirects more than ${follow} times`)
-    }
-  }
+  const { send, close } = makeSend(options, near, timeoutMs)
 
   const file: Http['file'] = async ({ url, maxBytes, accept, known = null, failure, signal }) => {
     const headers = {
@@ -150,33 +118,83 @@ export function openHttp(options: HttpOptions): Http {
         from > 0 ? { range: `bytes=${from}-`, ...(validator === null ? {} : { 'if-range': validator }) } : {}
       const accept = 'application/octet-stream'
       const reply = await send(url, { accept, ...range }, 'download_failed', signal)
-      const { response } = reply
-      if (response.statusCode === 200) {
-        return { stream: response.body, from: 0, totalBytes: lengthOf(response), validator: validatorOf(response) }
-      }
-      if (response.statusCode === 206 && from > 0) {
-        const { first, total } = contentRangeOf(reply)
-        if (first !== from) {
-          discard(response)
-          throw new BatonError('download_failed', `${shown(url)}: expected a range from ${from}, got one from ${first}`)
-        }
-        return { stream: response.body, from, totalBytes: total, validator: validatorOf(response) }
-      }
-      if (response.statusCode === 416) {
-        discard(response)
-        throw new BatonError('download_failed', `${shown(url)}: has fewer than the ${from} bytes that it sent before`)
-      }
-      const refusal = await refusalOf(reply, 'download_failed')
-      // a server that has trouble may have got over it; one that refuses will refuse again
-      if (response.statusCode >= 500 || response.statusCode === 408) throw new Error(refusal.message)
-      throw refusal
+      return await bytesOf(reply, from)
     },
-    async close() {
-      const opened = await dispatchers?.catch(() => null) // where it could not be opened there is nothing to close
-      dispatchers = null
-      await Promise.all([opened?.direct.destroy(), opened?.proxied.destroy()])
-    },
+    close,
   }
+}
+
+interface Sender {
+  /** One request, redirects followed by hand. Throws BatonError `failure` where the way is wrong, else what undici throws. */
+  send(
+    start: string,
+    headers: Record<string, string>,
+    failure: ErrorCode,
+    signal: AbortSignal,
+    follow?: number,
+  ): Promise<Reply>
+  close(): Promise<void>
+}
+
+function makeSend(options: HttpOptions, near: Neighbourhood, timeoutMs: number): Sender {
+  let dispatchers: Promise<Dispatchers> | null = null
+
+  const send: Sender['send'] = async (start, headers, failure, signal, follow = REDIRECTS_MAX) => {
+    dispatchers ??= openDispatchers(options, near, timeoutMs)
+    const { request, direct, proxied } = await dispatchers
+    const seen = new Set<string>()
+    let url = parsedUrl(start, failure)
+    for (;;) {
+      near.check(url, failure)
+      seen.add(url.href)
+      const response = await request(url, {
+        dispatcher: isLoopback(url.hostname) ? direct : proxied,
+        headers: { 'user-agent': 'baton', 'accept-encoding': 'identity', ...headers, ...authorization(url, options) },
+        signal,
+      })
+      // an abort before anybody reads the body is an event that nobody hears, and ends the process: nodejs/undici#3353
+      response.body.on('error', () => {})
+      const location = redirectOf(response)
+      if (location === null || follow === 0) return { url, response }
+      discard(response)
+      const from = url
+      url = parsedUrl(location, failure, from)
+      if (seen.has(url.href)) throw new BatonError(failure, `${shown(from)} redirects in a loop`)
+      if (seen.size > follow) throw new BatonError(failure, `${shown(start)} redirects more than ${follow} times`)
+    }
+  }
+  const close = async (): Promise<void> => {
+    const opened = await dispatchers?.catch(() => null) // where it could not be opened there is nothing to close
+    dispatchers = null
+    await Promise.all([opened?.direct.destroy(), opened?.proxied.destroy()])
+  }
+  return { send, close }
+}
+
+async function bytesOf(reply: Reply, from: number): Promise<Bytes> {
+  const { response } = reply
+  if (response.statusCode === 200) {
+    return { stream: response.body, from: 0, totalBytes: lengthOf(response), validator: validatorOf(response) }
+  }
+  if (response.statusCode === 206 && from > 0) {
+    const { first, total } = contentRangeOf(reply)
+    if (first !== from) {
+      discard(response)
+      throw new BatonError(
+        'download_failed',
+        `${shown(reply.url)}: expected a range from ${from}, got one from ${first}`,
+      )
+    }
+    return { stream: response.body, from, totalBytes: total, validator: validatorOf(response) }
+  }
+  if (response.statusCode === 416) {
+    discard(response)
+    throw new BatonError('download_failed', `${shown(reply.url)}: has fewer than the ${from} bytes that it sent before`)
+  }
+  const refusal = await refusalOf(reply, 'download_failed')
+  // a server that has trouble may have got over it; one that refuses will refuse again
+  if (response.statusCode >= 500 || response.statusCode === 408) throw new Error(refusal.message)
+  throw refusal
 }
 
 interface Dispatchers {

@@ -48,33 +48,7 @@ export function openHub(setting: string, environment: NodeJS.ProcessEnv): Hub {
   const token = names.map((name) => environment[name]?.trim()).find((text) => text) ?? null
   const releases = `${api}/repos/${repository}/releases`
 
-  const ask = async (method: string, url: string, body: Buffer | string | null = null): Promise<Response> => {
-    const { host, pathname, origin } = new URL(url)
-    const isOurs = origin === new URL(api).origin || host === `uploads.${new URL(api).host.replace(/^api\./, '')}`
-    const type = Buffer.isBuffer(body) ? 'application/octet-stream' : 'application/json'
-    const answer = await fetch(url, {
-      method,
-      headers: {
-        accept: 'application/vnd.github+json',
-        'user-agent': 'baton',
-        ...(body === null ? {} : { 'content-type': type }),
-        ...(token !== null && isOurs ? { authorization: `Bearer ${token}` } : {}),
-      },
-      ...(body === null ? {} : { body: Buffer.isBuffer(body) ? new Uint8Array(body) : body }),
-      signal: AbortSignal.timeout(TIMEOUT_MS),
-    }).catch((cause: unknown) => {
-      throw new BatonError('check_failed', `${method} \`${host}${pathname}\``, { cause })
-    })
-    if (answer.ok || answer.status === 404) return answer
-    const hint =
-      answer.status === 401 || answer.status === 403 ? { hint: `is ${names.join(' or ')} set, and may it write?` } : {}
-    throw new BatonError(
-      'check_failed',
-      `${method} \`${host}${pathname}\`: expected success, got ${answer.status}`,
-      hint,
-    )
-  }
-
+  const ask = makeAsk(api, token, names)
   const holder = async (): Promise<Holder | null> => {
     const answer = await ask('GET', `${releases}/tags/${METADATA_FOLDER}`)
     return answer.status === 404 ? null : ((await answer.json()) as Holder)
@@ -128,6 +102,35 @@ export function openHub(setting: string, environment: NodeJS.ProcessEnv): Hub {
       }
       return [...fresh, TIMESTAMP]
     },
+  }
+}
+
+function makeAsk(api: string, token: string | null, names: readonly string[]) {
+  return async (method: string, url: string, body: Buffer | string | null = null): Promise<Response> => {
+    const { host, pathname, origin } = new URL(url)
+    const isOurs = origin === new URL(api).origin || host === `uploads.${new URL(api).host.replace(/^api\./, '')}`
+    const type = Buffer.isBuffer(body) ? 'application/octet-stream' : 'application/json'
+    const answer = await fetch(url, {
+      method,
+      headers: {
+        accept: 'application/vnd.github+json',
+        'user-agent': 'baton',
+        ...(body === null ? {} : { 'content-type': type }),
+        ...(token !== null && isOurs ? { authorization: `Bearer ${token}` } : {}),
+      },
+      ...(body === null ? {} : { body: Buffer.isBuffer(body) ? new Uint8Array(body) : body }),
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    }).catch((cause: unknown) => {
+      throw new BatonError('check_failed', `${method} \`${host}${pathname}\``, { cause })
+    })
+    if (answer.ok || answer.status === 404) return answer
+    const hint =
+      answer.status === 401 || answer.status === 403 ? { hint: `is ${names.join(' or ')} set, and may it write?` } : {}
+    throw new BatonError(
+      'check_failed',
+      `${method} \`${host}${pathname}\`: expected success, got ${answer.status}`,
+      hint,
+    )
   }
 }
 
