@@ -2,6 +2,7 @@
 // network namespace of its own where the host allows it, so that the kernel's own counters tell of every lost connection.
 // `npm run soak -- --fleet [--hosts 20]`: what may happen to a fleet of real hosts, with real probations.
 // `npm run soak -- --attacks`: the attacks on the root boundary, 60 s each.
+// `npm run soak -- --container-fleet`: waves over hosts of which some run the container.
 // Exit code 1 where a promise was broken.
 
 import { spawnSync } from 'node:child_process'
@@ -18,6 +19,7 @@ const { values } = parseArgs({
     fleet: { type: 'boolean', default: false },
     hosts: { type: 'string', default: '20' },
     attacks: { type: 'boolean', default: false },
+    'container-fleet': { type: 'boolean', default: false },
     json: { type: 'boolean', default: false },
     help: { type: 'boolean', short: 'h', default: false },
   },
@@ -26,7 +28,7 @@ const switches = wholeNumber('--switches', values.switches, 1, 100_000)
 const probationMs = wholeNumber('--probation', values.probation, 0, 60_000)
 if (values.help) {
   process.stdout.write(
-    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] | --attacks   (${fileURLToPath(import.meta.url)})\n`,
+    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] | --attacks | --container-fleet   (${fileURLToPath(import.meta.url)})\n`,
   )
   process.exit(0)
 }
@@ -38,8 +40,9 @@ if (values.fleet) {
   )
 }
 
-if (values.attacks) {
-  const { status } = spawnSync('tsx', [join(import.meta.dirname, 'soak/attacks.ts')], {
+for (const program of ['attacks', 'container-fleet'] as const) {
+  if (!values[program]) continue
+  const { status } = spawnSync('tsx', [join(import.meta.dirname, 'soak', `${program}.ts`)], {
     stdio: 'inherit',
     env: { ...process.env, BATON_ATTACK_MS: '60000' },
   })

@@ -5,7 +5,7 @@
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { mkdir, mkdtemp, readdir, readFile, rm, stat, symlink } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, rm, stat, symlink } from 'node:fs/promises'
 import { isSea } from 'node:sea'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -17,6 +17,8 @@ import type { Program } from './request.ts'
 
 const REPOSITORY = 'baton-switch'
 const ROOT = join(import.meta.dirname, '../..')
+/** what this program's sources import before they know what is to be done */
+const PACKAGES = ['citty', 'node-fetch-native', 'undici', 'zx']
 const NODE_FLAGS = ['--disable-warning=ExperimentalWarning']
 
 /** Throws BatonError unsupported_host where this program cannot run in a container of this engine. */
@@ -57,13 +59,7 @@ async function ownFiles(): Promise<Record<string, string>> {
   for (const [, path = ''] of stdout.matchAll(/(\/\S+) \(0x/g)) files[path.slice(1)] = path
   if (isSea()) return files
   for (const name of ['agent', 'deploy', 'package.json']) files[`baton/${name}`] = join(ROOT, name)
-  const { dependencies } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8')) as {
-    dependencies: Record<string, string>
-  }
-  for (const name of Object.keys(dependencies)) {
-    const folder = join(ROOT, 'node_modules', name)
-    if (await stat(folder).catch(() => null)) files[`baton/node_modules/${name}`] = folder
-  }
+  for (const name of PACKAGES) files[`baton/node_modules/${name}`] = join(ROOT, 'node_modules', name)
   return files
 }
 

@@ -1,7 +1,0 @@
-// @deadlineMs 900000
-// Runs test/container/fleet.ts inside the container lab.
-
-import { join } from 'node:path'
-import { inLab } from './lab/docker.ts'
-
-await inLab(join(import.meta.dirname, 'container/fleet.ts'))
