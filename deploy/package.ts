@@ -32,11 +32,33 @@ const COMMANDS = {
 const builtins: Plugin = {
   name: 'builtins',
   setup(bundling) {
-    bundling.onResolve({ filter: /^node:/ }, ({ path }) => ({ path, namespace: 'builtin' }))
+    // a dynamic import fails where it is used, and only there; as a part of its own it would have no named exports
+    bundling.onResolve({ filter: /^node:/ }, ({ path, kind }) =>
+      kind === 'dynamic-import' ? { path, external: true } : { path, namespace: 'builtin' },
+    )
     bundling.onLoad({ filter: /./, namespace: 'builtin' }, ({ path }) => ({
       contents: `module.exports = process.getBuiltinModule(${JSON.stringify(path)}) ?? {}`,
       loader: 'js',
     }))
+  },
+}
+
+/** A CommonJS package as a part of its own has a default export and no names: they are written out. */
+const namesOfUndici: Plugin = {
+  name: 'names-of-undici',
+  setup(bundling) {
+    bundling.onResolve({ filter: /^undici$/ }, ({ path, kind }) =>
+      kind === 'dynamic-import' ? { path, namespace: 'named' } : null,
+    )
+    bundling.onLoad({ filter: /./, namespace: 'named' }, async ({ path }) => {
+      const names = Object.keys((await import(path)) as object).filter((name) => /^[A-Za-z]\w*$/.test(name))
+      const exported = names.filter((name) => name !== 'default').join(', ')
+      return {
+        contents: `import all from '${path}'\nexport const { ${exported} } = all`,
+        resolveDir: PROJECT,
+        loader: 'js',
+      }
+    })
   },
 }
 
@@ -73,6 +95,7 @@ await build({
   entryPoints: entries({ ...PUBLIC, ...COMMANDS }),
   outdir: join(LIB, 'esm'),
   format: 'esm',
+  plugins: [namesOfUndici, builtins],
   splitting: true,
   chunkNames: 'part-[hash]',
   banner: {

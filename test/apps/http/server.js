@@ -1,8 +1,8 @@
 import { createServer } from 'node:http'
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
+import { basename } from 'node:path'
 import { Worker } from 'node:worker_threads'
 
-const text = readFileSync(new URL('./public/hello.txt', import.meta.url))
 const worker = new Worker(new URL('./worker.js', import.meta.url))
 const waiting = []
 worker.on('message', (sum) => waiting.shift()?.(sum))
@@ -14,7 +14,8 @@ const added = (a, b) =>
 
 const server = createServer(async (request, response) => {
   if (request.url === '/healthz') return response.end('ok')
-  if (request.url === '/hello.txt') return response.end(text)
+  const file = new URL(`./public/${basename(request.url)}`, import.meta.url)
+  if (request.url.endsWith('.txt') && existsSync(file)) return response.end(readFileSync(file))
   if (request.url === '/work') return response.end(String(await added(1, 2)))
   response.statusCode = 404
   response.end()
