@@ -39,6 +39,8 @@ export interface Life {
 
 /** a Ctrl-C may come twice in one moment, from the terminal and from a parent that passes it on */
 export const SECOND_SIGNAL_MS = 1000
+/** how long the first byte of a connection that was accepted last may be on its way */
+const FIRST_BYTE_MS = 500
 
 export function makeLife(settings: Settings, serving: Serving): Life {
   const { log, onDrain, onStop } = settings
@@ -89,10 +91,11 @@ export function makeLife(settings: Settings, serving: Serving): Life {
 
 /** Requests in flight may finish; connections that wait are told to go. */
 async function finishRequests(listeners: Listener[], drainMs: number): Promise<void> {
-  const deadline = Date.now() + drainMs
+  const began = Date.now()
   for (const listener of listeners) askToClose(listener)
-  while (Date.now() < deadline && listeners.some((listener) => listener.sockets.size > 0)) {
-    for (const listener of listeners) closeIdle(listener)
+  while (Date.now() - began < drainMs && listeners.some((listener) => listener.sockets.size > 0)) {
+    const sparesNew = Date.now() - began < FIRST_BYTE_MS
+    for (const listener of listeners) closeIdle(listener, { sparesNew })
     await sleep(20)
   }
 }

@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Carries, Entry } from './carry.ts'
 import { calmDown, isCalm, wakeUp, whyNever } from './carry.ts'
 import type { Giving } from './giving.ts'
-import { bytesMoved, idleConnections, isQuiet, responseOf } from './internals.ts'
+import { bytesMoved, idleConnections, idleTimeLeft, isQuiet, responseOf } from './internals.ts'
 import { DESCRIPTORS_MAX } from './packets.ts'
 import type { Listener, Session } from './listeners.ts'
 
@@ -223,8 +223,14 @@ export function askToClose({ server, sessions }: Listener): () => void {
   }
 }
 
-/** A process that stops for good has nobody to give them to: what waits between two requests is closed. */
-export function closeIdle({ server, sockets, movable }: Listener): void {
-  if (movable) for (const socket of idleConnections(server as HttpServer, sockets)) socket.destroy()
-  else if ('closeIdleConnections' in server) (server as HttpServer).closeIdleConnections()
+/**
+ * A process that stops for good has nobody to give them to: what waits between two requests is closed. `sparesNew`: not what
+ * has been accepted and has not sent a byte, since its request is on the way.
+ */
+export function closeIdle({ server, sockets, movable }: Listener, { sparesNew = false } = {}): void {
+  if (movable) {
+    for (const socket of idleConnections(server as HttpServer, sockets)) {
+      if (!sparesNew || idleTimeLeft(socket) !== null) socket.destroy()
+    }
+  } else if (!sparesNew && 'closeIdleConnections' in server) (server as HttpServer).closeIdleConnections()
 }
