@@ -1,3 +1,4 @@
+// @later not seen to pass since the switch became a container
 // Runs test/container/release.ts inside the container lab.
 
 import { join } from 'node:path'

@@ -1,4 +1,4 @@
-// @alone @deadlineMs 1800000
+// @alone @deadlineMs 1800000 @later eight hosts and every scenario take more minutes than CI has
 // A fleet of eight real systemd hosts with sshd and without Python, moved by the real deploy-fleet.sh: what happens to it, one
 // after another. The same on twenty hosts, with real probations, is `npm run soak -- --fleet`.
 

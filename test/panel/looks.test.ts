@@ -1,3 +1,4 @@
+// @later a sum without a gap is broken at 320 px, and it takes minutes
 // Every state of the page as it looks: axe, nothing cut off, no word broken; in light and dark, in Chinese, and on the smallest
 // screen with the largest text.
 
