@@ -1,4 +1,3 @@
-// @later not seen to pass since the switch became a container
 // Runs test/container/release.ts inside the container lab.
 
 import { join } from 'node:path'
