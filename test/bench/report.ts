@@ -32,6 +32,7 @@ const COMPARISON = /(?<=<!-- comparison: written by `npm run bench` -->\n).*(?=<
 export function withComparison(readme: string, { handover }: Results): string {
   if (handover === undefined) return readme
   const { peers, switches } = handover.result
+  const isWaitKnown = peers.some(({ waits }) => waitsAt(waits) !== null)
   const rows = peers.map((peer) => {
     const { fresh, keepalive, stream } = peer.loads
     const lost = fresh.lost + keepalive.lost + stream.lost
@@ -40,7 +41,9 @@ export function withComparison(readme: string, { handover }: Results): string {
       peer.title,
       `${lost}`,
       `${keepalive.closed + stream.closed}`,
-      waits === null ? '' : `${waits.switchLongestMs.median} ms (${waits.steadyLongestMs.median})`,
+      ...(isWaitKnown
+        ? [waits === null ? '' : `${waits.switchLongestMs.median} ms (${waits.steadyLongestMs.median})`]
+        : []),
       `${peer.quietSwitchMs} ms`,
     ]
   })
@@ -49,7 +52,7 @@ export function withComparison(readme: string, { handover }: Results): string {
     '',
     'requests lost',
     'connections closed',
-    `longest wait at ${COMPARED_RATE} requests/s (without a switch)`,
+    ...(isWaitKnown ? [`longest wait at ${COMPARED_RATE} requests/s (without a switch)`] : []),
     'new version answers after',
   ]
   const about = `${switches} switches under load, at least ${least.toLocaleString('en')} requests each (\`${handover.command}\`):`
