@@ -1,3 +1,4 @@
+// @later on a quiet machine one run of it stood still for four minutes, another passed
 // Unpacking an application out of its executable: raced, killed, filled up, forbidden and attacked. Must hold everywhere: what starts is
 // whole, and where nothing starts there is a reason.
 
