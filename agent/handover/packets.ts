@@ -47,7 +47,7 @@ export function closeDescriptor(fd: number): void {
 }
 
 /** Process and user at the other end of a connected unix socket, by the kernel's word. */
-export function peerOf(fd: number): { pid: number; uid: number } {
+function peerOf(fd: number): { pid: number; uid: number } {
   const { call, option, length } = openSockets()
   length.writeInt32LE(12, 0)
   check('getsockopt', call('getsockopt', fd, SOL_SOCKET, SO_PEERCRED, option, length))
