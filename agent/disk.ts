@@ -113,22 +113,14 @@ function makeChanges(witness: Witness): Omit<Disk, 'copy' | 'writeWhole' | 'writ
     flush: (file, path) => around('flush', path, () => file.sync()),
     flushPath: (path) =>
       around('flush', path, async () => {
-        const file = await open(path, constants.O_RDWR | constants.O_NOFOLLOW)
-        try {
-          await file.sync()
-        } finally {
-          await file.close()
-        }
+        await using file = await open(path, constants.O_RDWR | constants.O_NOFOLLOW)
+        await file.sync()
       }),
     chmod: (path, mode) =>
       around('chmod', path, async () => {
-        const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW)
-        try {
-          await file.chmod(mode)
-          await file.sync()
-        } finally {
-          await file.close()
-        }
+        await using file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW)
+        await file.chmod(mode)
+        await file.sync()
       }),
     link: (from, to) => around('link', to, () => link(from, to)),
     rename: (from, to) => around('rename', to, () => rename(from, to)),
@@ -136,12 +128,8 @@ function makeChanges(witness: Witness): Omit<Disk, 'copy' | 'writeWhole' | 'writ
     removeFolder: (path) => around('remove', path, () => rm(path, { recursive: true, force: true })),
     flushDirectory: (path) =>
       around('flush-directory', path, async () => {
-        const directory = await open(path, constants.O_RDONLY | constants.O_DIRECTORY)
-        try {
-          await directory.sync()
-        } finally {
-          await directory.close()
-        }
+        await using directory = await open(path, constants.O_RDONLY | constants.O_DIRECTORY)
+        await directory.sync()
       }),
     makeDirectory: (path, mode) =>
       around('make-directory', path, async () => {

@@ -26,25 +26,7 @@ export function makeRoutes(
   log: Log,
 ): (request: IncomingMessage, response: ServerResponse) => boolean {
   const prefix = `${basePath}/admin/update`
-  const accepted = (operation: Operation): Answer => ({
-    status: 202,
-    body: operation,
-    headers: { Location: `${prefix}/status` },
-  })
-  const endpoints = new Map<string, Endpoint>([
-    [
-      '',
-      {
-        method: 'POST',
-        fields: ['tag'],
-        act: async ({ tag }) => accepted(await updater.update(tag === undefined ? null : parseTag(tag))),
-      },
-    ],
-    ['/check', { method: 'POST', fields: [], act: async () => ({ status: 200, body: await updater.check() }) }],
-    ['/status', { method: 'GET', fields: [], act: async () => ({ status: 200, body: await updater.status() }) }],
-    ['/cancel', { method: 'POST', fields: [], act: async () => ({ status: 200, body: await updater.cancel() }) }],
-    ['/rollback', { method: 'POST', fields: [], act: async () => accepted(await updater.rollback()) }],
-  ])
+  const endpoints = makeEndpoints(prefix, updater)
 
   const answer = async (request: IncomingMessage, path: string): Promise<Answer> => {
     assertOneHost(request)
@@ -79,6 +61,28 @@ export function makeRoutes(
       })
     return true
   }
+}
+
+function makeEndpoints(prefix: string, updater: Updater): ReadonlyMap<string, Endpoint> {
+  const accepted = (operation: Operation): Answer => ({
+    status: 202,
+    body: operation,
+    headers: { Location: `${prefix}/status` },
+  })
+  return new Map<string, Endpoint>([
+    [
+      '',
+      {
+        method: 'POST',
+        fields: ['tag'],
+        act: async ({ tag }) => accepted(await updater.update(tag === undefined ? null : parseTag(tag))),
+      },
+    ],
+    ['/check', { method: 'POST', fields: [], act: async () => ({ status: 200, body: await updater.check() }) }],
+    ['/status', { method: 'GET', fields: [], act: async () => ({ status: 200, body: await updater.status() }) }],
+    ['/cancel', { method: 'POST', fields: [], act: async () => ({ status: 200, body: await updater.cancel() }) }],
+    ['/rollback', { method: 'POST', fields: [], act: async () => accepted(await updater.rollback()) }],
+  ])
 }
 
 function refuse(cause: unknown, endpoint: Endpoint | undefined, request: IncomingMessage, log: Log): Answer {

@@ -118,18 +118,7 @@ export function readSettings(options: EmbedOptions = {}): Settings {
   const trustedProxy = options.trustedProxy ?? null
   const proxyFault = trustedProxy === null ? null : trustedProxyFault(trustedProxy)
   expect(proxyFault === null, `\`trustedProxy\`: ${proxyFault}`)
-  const update = {} as Required<UpdateSettings>
-  for (const [key, [lowest, highest, normal]] of Object.entries(UPDATE_BOUNDS) as [
-    keyof UpdateSettings,
-    readonly [number, number, number],
-  ][]) {
-    const value = options.update?.[key] ?? ownStart()?.configuration?.update?.[key] ?? normal
-    expect(
-      Number.isInteger(value) && value >= lowest && value <= highest,
-      `\`update.${key}\`: expected whole milliseconds from ${lowest} to ${highest}, got ${show(value)}`,
-    )
-    update[key] = value
-  }
+  const update = readUpdateSettings(options.update, expect)
   if (faults.length > 0) throw new BatonError('invalid_settings', faults.join('; '))
   return Object.freeze({
     service,
@@ -148,6 +137,24 @@ export function readSettings(options: EmbedOptions = {}): Settings {
     onStop: options.onStop ?? (() => {}),
     log: options.log ?? logToStdout,
   })
+}
+
+function readUpdateSettings(
+  given: UpdateSettings | undefined,
+  expect: (holds: boolean, fault: string) => void,
+): Required<UpdateSettings> {
+  const configured = ownStart()?.configuration?.update
+  const read = (key: keyof UpdateSettings): number => {
+    const [lowest, highest, normal] = UPDATE_BOUNDS[key]
+    const value = given?.[key] ?? configured?.[key] ?? normal
+    expect(
+      Number.isInteger(value) && value >= lowest && value <= highest,
+      `\`update.${key}\`: expected whole milliseconds from ${lowest} to ${highest}, got ${show(value)}`,
+    )
+    return value
+  }
+  const keys = Object.keys(UPDATE_BOUNDS) as (keyof UpdateSettings)[]
+  return Object.fromEntries(keys.map((key) => [key, read(key)])) as Required<UpdateSettings>
 }
 
 type Defaulted = 'service' | 'tag' | 'password' | 'feed' | 'stateDirectory' | 'healthPath' | 'database' | 'basePath'

@@ -31,7 +31,7 @@ export function makeStages(
   operation: Operation,
   restart: (to: string) => Promise<void>,
 ): Stages {
-  const { disk, places, journal, feed } = install
+  const { disk, journal, feed } = install
   const { enter, leave } = makeClock(install, operation)
   let state: JournalState | null = null
   let publishedBad = false
@@ -41,14 +41,7 @@ export function makeStages(
     current: () => install.current,
     skip: ({ tag, asset }) => badEntry(state?.bad ?? [], tag, asset.sha256) !== null,
   })
-  const download = makeDownload({
-    feed,
-    disk,
-    partialPath: places.partial,
-    stallMs: install.stallMs,
-    onProgress: (progress: Progress) => void (operation.progress = progress),
-    onReceived: (bytes) => void (operation.bytes += bytes),
-  })
+  const download = makeDownloadOf(install, operation)
   const verify = makeVerify({ service: install.service, disk })
   const swap = makeSwapOf(install, operation, (to) => (placed ??= { tag: to, sha256: null }))
   const steps: Steps = {
@@ -88,6 +81,17 @@ export function makeStages(
     },
   }
   return { steps, leave, settle: swap.settle, isPublishedBad: () => publishedBad, placed: () => placed }
+}
+
+function makeDownloadOf({ feed, disk, places, stallMs }: ManagedInstall, operation: Operation): Steps['download'] {
+  return makeDownload({
+    feed,
+    disk,
+    partialPath: places.partial,
+    stallMs,
+    onProgress: (progress: Progress) => void (operation.progress = progress),
+    onReceived: (bytes) => void (operation.bytes += bytes),
+  })
 }
 
 /** Enters one stage after the other, and knows how long each took. */

@@ -142,9 +142,8 @@ async function main(): Promise<void> {
     const operation = await watched(service, path, body)
     operations.push(operation)
     if (operation.outcome !== outcome) {
-      throw new Error(
-        `expected the outcome ${outcome}, got ${operation.outcome ?? 'none'}: ${operation.error?.message ?? ''}`,
-      )
+      const got = `${operation.outcome ?? 'none'}: ${operation.error?.message ?? ''}`
+      throw new Error(`expected the outcome ${outcome}, got ${got}`)
     }
     lostIn.set(outcome, (lostIn.get(outcome) ?? 0) + (await lostSoFar()) - lostBefore)
   }

@@ -384,7 +384,7 @@ commands('fail with what they wrote last, and never with a secret', async () => 
   const { message } = await rejects(run(command, { secrets: ['hunter2'] }), /ended with 3: about …$/)
   not(message.includes('hunter2'))
   is((await run(command, { allowFailure: true })).exitCode, 3)
-  await rejects(run(['/nonexistent/program']), 'could not be started')
+  await rejects(run(['/nonexistent/program']), 'not found')
   is((await run(['/nonexistent/program'], { allowFailure: true })).exitCode, 127)
   await rejects(run(['sleep', '10'], { timeoutMs: 200 }), 'SIGTERM')
   is(await findProgram('no-such-program-anywhere'), null)

@@ -1,10 +1,7 @@
 // The one importer of zx; of its core, as the rest is 360 kB of YAML, globs and prompts in every executable.
-// Commands are arrays of arguments, and no shell sees them: zx would hand each to bash, which a small host may not have, so
-// the process is spawned directly, and zx collects the output.
+// Commands are arrays of arguments: zx quotes them for `sh`, which every host has, where its own quoting is bash's.
 // Must hold: no argument is printed that `secrets` names; a failed command throws with what it wrote to stderr.
 
-import { spawn, type SpawnOptions } from 'node:child_process'
-import { getSystemErrorName } from 'node:util'
 import { $ as zx, which } from 'zx/core'
 import { BatonError } from '../../agent/words.ts'
 
@@ -32,27 +29,29 @@ export interface CommandOptions {
 const TIMEOUT_MS = 15 * 60_000
 /** how long a command may take to end after SIGTERM */
 const KILL_MS = 5000
-/** what shells say for a program that is not there */
-const NOT_STARTED = 127
 
 /** Runs `command` and waits for it. Throws BatonError unexpected where it fails or cannot be started. */
 export async function run(command: readonly string[], options: CommandOptions = {}): Promise<CommandResult> {
-  const [program = '', ...own] = command
-  const direct = (_line: string, _args: string[], given: SpawnOptions) =>
-    spawn(program, own, { ...given, shell: false })
   // everything that a ZX_ variable of the environment could set is set here
   const shell = zx({
-    spawn: direct as typeof spawn,
-    quote: quoted,
-    prefix: '',
+    shell: '/bin/sh',
+    // the program takes the shell's place, so that a signal reaches it
+    prefix: 'exec ',
     postfix: '',
-    shell: true,
+    quote: quoted,
     cwd: options.cwd ?? process.cwd(),
     env: Object.fromEntries(
       Object.entries({ ...process.env, ...options.env }).filter(([, value]) => value !== undefined),
     ),
     stdio: [options.input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
     ...(options.input === undefined ? {} : { input: options.input }),
+    timeout: options.timeoutMs ?? TIMEOUT_MS,
+    timeoutSignal: 'SIGTERM',
+    // zx's own looks for more processes to end with ps(1), which a small host may not have
+    kill: async (_pid, signal) => {
+      running.child?.kill(signal)
+      setTimeout(() => running.child?.kill('SIGKILL'), KILL_MS).unref()
+    },
     nothrow: true,
     quiet: true,
     verbose: false,
@@ -64,26 +63,14 @@ export async function run(command: readonly string[], options: CommandOptions = 
     running.stdout.pipe(process.stdout, { end: false })
     running.stderr.pipe(process.stderr, { end: false })
   }
-  // not zx's own deadline: it looks for the processes to end with ps(1), which a small host may not have
-  const deadline = setTimeout(() => {
-    running.child?.kill('SIGTERM')
-    setTimeout(() => running.child?.kill('SIGKILL'), KILL_MS).unref()
-  }, options.timeoutMs ?? TIMEOUT_MS)
-  const { exitCode, signal, stdout, stderr } = await running.finally(() => clearTimeout(deadline))
-  // zx gives the number of the error where the program could not be started
-  const refusal = exitCode !== null && exitCode < 0 ? getSystemErrorName(exitCode) : null
+  const { exitCode, signal, stdout, stderr } = await running
   if (exitCode !== 0 && options.allowFailure !== true) {
-    const ended =
-      refusal !== null
-        ? `could not be started (${refusal})`
-        : signal !== null
-          ? `was ended by ${signal}`
-          : `ended with ${exitCode}`
+    const ended = signal === null ? `ended with ${exitCode}` : `was ended by ${signal}`
     const said = stderr.trim().split('\n').slice(-5).join(' · ').slice(0, 1000)
     const message = `\`${formatCommand(command)}\` ${ended}${said === '' ? '' : `: ${said}`}`
     throw new BatonError('unexpected', hide(message, options.secrets ?? []))
   }
-  return { exitCode: refusal === null ? (exitCode ?? 1) : NOT_STARTED, stdout, stderr }
+  return { exitCode: exitCode ?? 1, stdout, stderr }
 }
 
 /** Absolute path of a program on PATH, or null. */

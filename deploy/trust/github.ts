@@ -27,6 +27,14 @@ const NAME = /^(timestamp|[1-9]\d{0,9}\.(root|snapshot|targets))\.json$/
 /** old snapshots and targets that stay, for readers in the middle of their work */
 const KEPT = 8
 
+const HOLDER = {
+  tag_name: METADATA_FOLDER,
+  name: 'trust metadata',
+  body: 'What hosts verify releases with. Not a release.',
+  prerelease: true,
+  make_latest: 'false',
+}
+
 export interface Hub {
   /** Fetches the metadata into `<feed>/verified/`. */
   pull(feed: string): Promise<string[]>
@@ -55,14 +63,7 @@ export function openHub(setting: string, environment: NodeJS.ProcessEnv): Hub {
   }
 
   const created = async (): Promise<Holder> => {
-    const body = {
-      tag_name: METADATA_FOLDER,
-      name: 'trust metadata',
-      body: 'What hosts verify releases with. Not a release.',
-      prerelease: true,
-      make_latest: 'false',
-    }
-    const answer = await ask('POST', releases, JSON.stringify(body))
+    const answer = await ask('POST', releases, JSON.stringify(HOLDER))
     if (answer.status === 404)
       throw new BatonError('release_not_found', `there is no repository ${repository}, or no right to write to it`)
     return (await answer.json()) as Holder
@@ -93,16 +94,20 @@ export function openHub(setting: string, environment: NodeJS.ProcessEnv): Hub {
       const before = assets.find(({ name }) => name === TIMESTAMP)
       if (before !== undefined) await ask('DELETE', before.url)
       await ask('POST', `${upload}?name=${TIMESTAMP}`, await readFile(join(folder, TIMESTAMP)))
-      for (const role of ['snapshot', 'targets'] as const) {
-        const kept = versionsOf(role, [...known, ...fresh])
-          .toSorted((a, b) => b - a)
-          .slice(0, KEPT)
-        const old = assets.filter(({ name }) => versionsOf(role, [name]).some((version) => !kept.includes(version)))
-        for (const { url } of old) await ask('DELETE', url)
-      }
+      for (const { url } of outdated(assets, [...known, ...fresh])) await ask('DELETE', url)
       return [...fresh, TIMESTAMP]
     },
   }
+}
+
+/** Snapshots and targets behind the newest few. */
+function outdated<T extends { name: string }>(assets: readonly T[], names: readonly string[]): T[] {
+  return (['snapshot', 'targets'] as const).flatMap((role) => {
+    const kept = versionsOf(role, names)
+      .toSorted((a, b) => b - a)
+      .slice(0, KEPT)
+    return assets.filter(({ name }) => versionsOf(role, [name]).some((version) => !kept.includes(version)))
+  })
 }
 
 function makeAsk(api: string, token: string | null, names: readonly string[]) {

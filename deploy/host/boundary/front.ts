@@ -2,6 +2,7 @@
 // it says. Must hold: nothing that comes from there is more than data; the only deeds it can ask for are to start and to stop the
 // one unit that root's receipt names, and to tell its state.
 
+import { once } from 'node:events'
 import { closeSync, constants, openSync } from 'node:fs'
 import { BatonError } from '../../../agent/words.ts'
 import type { Outside } from '../service/outside.ts'
@@ -43,12 +44,8 @@ export async function openFront(options: FrontOptions): Promise<Front> {
   if (feedFd !== null) closeSync(feedFd)
   let said = ''
   child.stderr.setEncoding('utf8').on('data', (text: string) => (said += text.slice(0, STDERR_MAX - said.length)))
-  const started = new Promise<void>((resolve, reject) => {
-    child.once('spawn', resolve)
-    child.once('error', reject)
-  })
   const ended = new Promise<void>((resolve) => void child.once('exit', () => resolve()))
-  await started.catch((cause: unknown) => {
+  await once(child, 'spawn').catch((cause: unknown) => {
     throw new BatonError('refused', `starting ${program[0]} as user id ${identity.uid}`, { cause })
   })
   const ours = (act: (one: Supervisor) => Promise<unknown>) => async () => {
