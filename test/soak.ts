@@ -3,6 +3,7 @@
 // `npm run soak -- --fleet [--hosts 20]`: what may happen to a fleet of real hosts, with real probations.
 // `npm run soak -- --attacks`: the attacks on the root boundary, 60 s each.
 // `npm run soak -- --container-fleet`: waves over hosts of which some run the container.
+// `npm run soak -- --carry [--switches 20] [--clients 500] [--only switches|idle|kills]`: WebSockets, streams and idle connections.
 // Exit code 1 where a promise was broken.
 
 import { spawnSync } from 'node:child_process'
@@ -14,21 +15,24 @@ import { soak } from './soak/start.ts'
 
 const { values } = parseArgs({
   options: {
-    switches: { type: 'string', default: '200' },
+    switches: { type: 'string' },
     probation: { type: 'string', default: '300' },
     fleet: { type: 'boolean', default: false },
     hosts: { type: 'string', default: '20' },
     attacks: { type: 'boolean', default: false },
+    carry: { type: 'boolean', default: false },
+    clients: { type: 'string', default: '500' },
+    only: { type: 'string', default: '' },
     'container-fleet': { type: 'boolean', default: false },
     json: { type: 'boolean', default: false },
     help: { type: 'boolean', short: 'h', default: false },
   },
 })
-const switches = wholeNumber('--switches', values.switches, 1, 100_000)
+const switches = wholeNumber('--switches', values.switches ?? (values.carry ? '20' : '200'), 1, 100_000)
 const probationMs = wholeNumber('--probation', values.probation, 0, 60_000)
 if (values.help) {
   process.stdout.write(
-    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] | --attacks | --container-fleet   (${fileURLToPath(import.meta.url)})\n`,
+    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] | --attacks | --carry [--switches 20] [--clients 500] [--only switches|idle|kills] | --container-fleet   (${fileURLToPath(import.meta.url)})\n`,
   )
   process.exit(0)
 }
@@ -38,6 +42,12 @@ if (values.fleet) {
   process.exit(
     await soakFleet(wholeNumber('--hosts', values.hosts, 8, 40), (line) => process.stdout.write(`${line}\n`)),
   )
+}
+
+if (values.carry) {
+  const { soakCarry } = await import('./soak/carry.ts')
+  const clients = wholeNumber('--clients', values.clients, 1, 2000)
+  process.exit(await soakCarry({ clients, times: switches, json: values.json, only: values.only }))
 }
 
 for (const program of ['attacks', 'container-fleet'] as const) {

@@ -89,7 +89,7 @@ export async function baton(): Promise<Peer> {
     title: 'Baton',
     version: `node ${process.version.slice(1)}`,
     native: false,
-    configuration: `A managed install of the reference service (a Node single executable) with a WebSocket echo added. \`probationMs\` ${PROBATION_MS}, \`drainMs\` the drain deadline. The order is \`POST /admin/update/rollback\`, there and back: everything from the request on counts, the database snapshot and the exchange of the files too. \`onDrain\` closes the WebSockets with 1012, streams are left to finish.`,
+    configuration: `A managed install of the reference service (a Node single executable) with a WebSocket echo added. \`probationMs\` ${PROBATION_MS}, \`drainMs\` the drain deadline. The order is \`POST /admin/update/rollback\`, there and back: everything from the request on counts, the database snapshot and the exchange of the files too. The WebSockets are carried (\`agent.carry\`), streams are left to finish.`,
     // in one folder: like a successor, all but the first find their database
     bare: (place) => install({ ...place, folder: join(place.folder, '..', 'bare') }, releases),
     async open(place) {

@@ -1,6 +1,6 @@
 // What was measured, held against what was aimed at. Pure.
 
-import type { PeerResult } from './handover.ts'
+import type { LoadResult, PeerResult } from './handover.ts'
 import { mib, ratio, type Results, signed } from './results.ts'
 import type { Waits } from './waits.ts'
 
@@ -60,12 +60,15 @@ export function goalsOf({ handover, update, overhead }: Results): Goal[] {
 }
 
 function handoverGoals(own: PeerResult, nginx: PeerResult | null): Goal[] {
-  const { fresh, keepalive } = own.loads
+  const { fresh, keepalive, websocket } = own.loads
+  const each = [fresh, keepalive, websocket]
+  const sum = (of: (load: LoadResult) => number) => each.reduce((all, load) => all + of(load), 0)
+  const [lost, closed] = [sum((load) => load.lost), sum((load) => load.closed)]
   const goals: Goal[] = [
     {
-      goal: 'lost 0 and closed 0, fresh connections and keep-alive clients',
-      got: `lost ${fresh.lost + keepalive.lost}, closed ${keepalive.closed}, of ${fresh.requests + keepalive.requests} requests in ${own.switches} switches`,
-      met: fresh.lost + keepalive.lost + keepalive.closed === 0,
+      goal: 'lost 0 and closed 0, fresh connections, keep-alive clients and WebSockets',
+      got: `lost ${lost}, closed ${closed}, of ${sum((load) => load.requests)} requests and messages in ${own.switches} switches`,
+      met: lost + closed === 0,
     },
   ]
   const asked = (own.waits ?? []).filter(({ rate }) => rate <= RATE_MAX)

@@ -34,13 +34,14 @@ export function withComparison(readme: string, { handover }: Results): string {
   const { peers, switches } = handover.result
   const isWaitKnown = peers.some(({ waits }) => waitsAt(waits) !== null)
   const rows = peers.map((peer) => {
-    const { fresh, keepalive, stream } = peer.loads
+    const { fresh, keepalive, stream, websocket } = peer.loads
     const lost = fresh.lost + keepalive.lost + stream.lost
     const waits = waitsAt(peer.waits)
     return [
       peer.title,
       `${lost}`,
       `${keepalive.closed + stream.closed}`,
+      `${websocket.closed}`,
       ...(isWaitKnown
         ? [waits === null ? '' : `${waits.switchLongestMs.median} ms (${waits.steadyLongestMs.median})`]
         : []),
@@ -52,6 +53,7 @@ export function withComparison(readme: string, { handover }: Results): string {
     '',
     'requests lost',
     'connections closed',
+    'WebSockets closed',
     ...(isWaitKnown ? [`longest wait at ${COMPARED_RATE} requests/s (without a switch)`] : []),
     'new version answers after',
   ]
