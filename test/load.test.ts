@@ -376,8 +376,11 @@ async function goodServer(handler?: RequestListener): Promise<TestServer> {
     if (handler !== undefined) handler(req, res)
     else if (req.url === '/stream') {
       res.write('a')
-      setTimeout(() => res.write('b'), 5)
-      setTimeout(() => res.end('c'), 10)
+      // one after the other: two timers of a late process may fire in either order
+      setTimeout(() => {
+        res.write('b')
+        setTimeout(() => res.end('c'), 5)
+      }, 5)
     } else res.end('ok')
   })
   http.on('upgrade', (req, stream) => {
