@@ -12,7 +12,7 @@ import type { Placed } from './installed.ts'
 import type { ManagedInstall } from './managed-install.ts'
 import { clearTemporaries, closeInterrupted } from './recovery.ts'
 import { makeStages, type Stages } from './stages.ts'
-import type { Kind, Operation, Stage } from './state.ts'
+import { type Kind, newOperation, type Operation, type Stage } from './state.ts'
 import { noBackup } from './steps/swap.ts'
 import { sweepUnpacked } from './steps/sweep.ts'
 import { type Result, rollback, update } from './update.ts'
@@ -73,22 +73,13 @@ export async function begin(install: ManagedInstall, request: OperationRequest, 
     if (state.operation !== null && state.operation.outcome === null)
       await closeInterrupted(install, 'taken over by the next operation')
     await clearTemporaries(install)
-    const operation: Operation = {
+    const operation = newOperation({
       id: randomUUID(),
       kind: request.kind,
       from: install.current,
       to: request.tag,
-      stage: request.kind === 'update' ? 'check' : 'swap',
-      progress: null,
       startedAt: new Date().toISOString(),
-      finishedAt: null,
-      outcome: null,
-      error: null,
-      sha256: null,
-      durations: {},
-      bytes: 0,
-      handover: null,
-    }
+    })
     await journal.change((now) => void (now.operation = structuredClone(operation)))
     install.log({ event: 'operation', id: operation.id, kind: operation.kind, stage: operation.stage })
     const abort = new AbortController()

@@ -61,6 +61,22 @@ export interface Operation {
   handover: HandoverReport | null
 }
 
+/** What is known of an operation as it begins. */
+export function newOperation(known: Pick<Operation, 'id' | 'kind' | 'from' | 'to' | 'startedAt'>): Operation {
+  return {
+    ...known,
+    stage: known.kind === 'update' ? 'check' : 'swap',
+    progress: null,
+    finishedAt: null,
+    outcome: null,
+    error: null,
+    sha256: null,
+    durations: {},
+    bytes: 0,
+    handover: null,
+  }
+}
+
 /**
  * All that an operation did, said once: what a person is told, the panel shows, `--json` prints and a fleet collects.
  * `reportOf` makes it.

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { makeDisk } from '../../agent/disk.ts'
 import { finish, type Journal, type JournalState, makeJournal, markBad } from '../../agent/journal.ts'
-import { badEntry, HISTORY_MAX, type Operation, reportOf } from '../../agent/state.ts'
+import { badEntry, HISTORY_MAX, newOperation, type Operation, reportOf } from '../../agent/state.ts'
 import { equal, is, match, ok, rejects } from '../assert.ts'
 import { suite } from '../suite.ts'
 
@@ -28,22 +28,7 @@ async function inFolder(body: (journal: Journal, folder: string, warnings: strin
 }
 
 function operation(id: string, to: string | null = 'v1.1.0', kind: Operation['kind'] = 'update'): Operation {
-  return {
-    id,
-    kind,
-    from: 'v1.0.0',
-    to,
-    stage: 'restart',
-    progress: null,
-    startedAt: '2026-11-21T09:00:00.000Z',
-    finishedAt: null,
-    outcome: null,
-    error: null,
-    sha256: null,
-    durations: {},
-    bytes: 0,
-    handover: null,
-  }
+  return { ...newOperation({ id, kind, from: 'v1.0.0', to, startedAt: '2026-11-21T09:00:00.000Z' }), stage: 'restart' }
 }
 
 test('is empty where there is none, and reading makes none', async () => {

@@ -8,28 +8,19 @@ import { BatonError, type ErrorCode, MEANINGS } from '../../agent/errors.ts'
 import type { LogEvent } from '../../agent/log.ts'
 import { makeRoutes } from '../../agent/routes.ts'
 import type { Updater } from '../../agent/updater.ts'
-import type { Operation, Status } from '../../agent/state.ts'
+import { newOperation, type Operation, type Status } from '../../agent/state.ts'
 import { equal, is, match, ok } from '../assert.ts'
 import { conforms } from '../lab/openapi.ts'
 import { suite } from '../suite.ts'
 
 const TOKEN = 'secret-token'
-const OPERATION: Operation = {
+const OPERATION = newOperation({
   id: 'an-id',
   kind: 'update',
   from: 'v1.0.0',
   to: null,
-  stage: 'check',
-  progress: null,
   startedAt: '2026-11-21T09:00:00.000Z',
-  finishedAt: null,
-  outcome: null,
-  error: null,
-  sha256: null,
-  durations: {},
-  bytes: 0,
-  handover: null,
-}
+})
 
 const INSTANCE = { id: 'i', pid: 42, version: 'v1.0.0', startedAt: '2026-11-21T08:00:00Z' }
 

@@ -1,7 +1,7 @@
 // The document agrees with the code's words, and the check that holds answers against it refuses wrong ones.
 
 import { EXIT, MEANINGS } from '../../agent/errors.ts'
-import { HISTORY_MAX, OUTCOMES, STAGES } from '../../agent/state.ts'
+import { HISTORY_MAX, newOperation, OUTCOMES, STAGES } from '../../agent/state.ts'
 import { equal, is, throws } from '../assert.ts'
 import { suite } from '../suite.ts'
 import { type Answer, apiDocument, conforms, faultsOf, type Json, documentedAt } from './openapi.ts'
@@ -12,22 +12,8 @@ const JSON_HEADERS = { 'Content-Type': 'application/json; charset=utf-8', 'Cache
 const STATUS_HEADERS = { ...JSON_HEADERS, ETag: '"5f"' }
 const PROBLEM_HEADERS = { 'content-type': 'application/problem+json', 'cache-control': 'no-store' }
 
-const OPERATION: Fields = {
-  id: 'a',
-  kind: 'update',
-  from: 'v1.0.0',
-  to: null,
-  stage: 'check',
-  progress: null,
-  startedAt: '2026-11-21T09:00:00.000Z',
-  finishedAt: null,
-  outcome: null,
-  error: null,
-  sha256: null,
-  durations: {},
-  bytes: 0,
-  handover: null,
-}
+const BEGUN = { id: 'a', kind: 'update', from: 'v1.0.0', to: null, startedAt: '2026-11-21T09:00:00.000Z' } as const
+const OPERATION: Fields = { ...newOperation(BEGUN), error: null, handover: null, progress: null, durations: {} }
 const ENDED: Fields = { ...OPERATION, to: 'v1.1.0', stage: 'restart', finishedAt: '2026-11-21T09:00:09Z' }
 const INSTANCE: Fields = { id: 'i', pid: 42, version: 'v1.0.0', startedAt: '2026-11-21T08:00:00Z' }
 const TRUST: Fields = { signed: false, metadata: [], withdrawn: [], warning: null }

@@ -7,7 +7,14 @@ import { makeGuard } from '../../agent/auth.ts'
 import { BatonError } from '../../agent/errors.ts'
 import { makePanel } from '../../agent/panel.ts'
 import { makeRoutes } from '../../agent/routes.ts'
-import type { Instance, Kind, Operation, Status, VersionReport } from '../../agent/state.ts'
+import {
+  type Instance,
+  type Kind,
+  newOperation,
+  type Operation,
+  type Status,
+  type VersionReport,
+} from '../../agent/state.ts'
 
 export const TOKEN = 'correct horse battery staple'
 
@@ -112,23 +119,8 @@ export function instance(version: string, startedAt = secondsAgo(3 * 86_400)): I
 
 export function operation(kind: Kind, some: Partial<Operation>): Operation {
   counter += 1
-  return {
-    id: `o${counter}`,
-    kind,
-    from: 'v1.0.0',
-    to: 'v1.1.0',
-    stage: kind === 'update' ? 'check' : 'swap',
-    progress: null,
-    startedAt: secondsAgo(0),
-    finishedAt: null,
-    outcome: null,
-    error: null,
-    sha256: null,
-    durations: {},
-    bytes: 0,
-    handover: null,
-    ...some,
-  }
+  const known = { id: `o${counter}`, kind, from: 'v1.0.0', to: 'v1.1.0', startedAt: secondsAgo(0) }
+  return { ...newOperation(known), ...some }
 }
 
 const UNSIGNED = { signed: false, metadata: [], withdrawn: [], warning: null }
