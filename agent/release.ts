@@ -151,6 +151,13 @@ function numbers(tag: Tag): number[] {
   return tag.slice(1).split('.').map(Number)
 }
 
+/** a service's name names its system user too, and 31 characters is what every host lets a user have */
+export const SERVICE_MAX = 31
+
+export function isService(value: unknown): value is string {
+  return typeof value === 'string' && value.length <= SERVICE_MAX && /^[a-z][a-z0-9-]*$/.test(value)
+}
+
 /** What can name a service, from the name of a package: `@shop/Web.App` -> `web-app`. */
 export function serviceName(text: string): string {
   const name = text
@@ -158,7 +165,7 @@ export function serviceName(text: string): string {
     .toLowerCase()
     .replaceAll(/[^a-z0-9]+/g, '-')
     .replaceAll(/^[^a-z]+|-+$/g, '')
-    .slice(0, 31)
+    .slice(0, SERVICE_MAX)
     .replace(/-+$/, '')
   return name === '' ? 'service' : name
 }

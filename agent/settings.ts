@@ -7,7 +7,7 @@ import { BatonError } from './errors.ts'
 import { type Log, logToStdout } from './log.ts'
 import { ownRelease } from './own-release.ts'
 import { ownStart } from './own-start.ts'
-import { isTag } from './release.ts'
+import { isService, isTag, SERVICE_MAX } from './release.ts'
 import type { Anchor } from './trust/anchor.ts'
 
 export interface UpdateSettings {
@@ -92,10 +92,7 @@ export function readSettings(options: EmbedOptions = {}): Settings {
   const faults: string[] = []
   const expect = (holds: boolean, fault: string) => void (holds || faults.push(fault))
   const { service, tag, password, feed, stateDirectory, healthPath, database, basePath } = withDefaults(options)
-  expect(
-    /^[a-z][a-z0-9-]{0,31}$/.test(service),
-    `\`service\`: expected a-z, 0-9 and -, at most 32, got ${show(service)}`,
-  )
+  expect(isService(service), `\`service\`: expected a-z, 0-9 and -, at most ${SERVICE_MAX}, got ${show(service)}`)
   expect(isTag(tag), `\`tag\`: expected the form vX.Y.Z, got ${show(tag)}`)
   expect(password === null || typeof password === 'string', '`password`: expected a string or null')
   expect(

@@ -4,7 +4,7 @@
 import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
-import { asBatonError, BatonError, isTag, MEANINGS, reasonOf } from '../agent/words.ts'
+import { asBatonError, BatonError, isService, isTag, MEANINGS, reasonOf } from '../agent/words.ts'
 import { SCHEMA } from '../agent/service/schema.ts'
 import { COMPRESSIONS } from './build/pack.ts'
 import { PROJECT } from './build/place.ts'
@@ -37,8 +37,6 @@ const COMMAND = {
   },
 } as const satisfies Command
 
-const SERVICE_NAME = /^[a-z][a-z0-9-]{0,30}$/
-
 /** what shells say for a program that was ended by them */
 const SIGNALS = [
   ['SIGINT', 130],
@@ -54,7 +52,7 @@ async function readOptions(argv: readonly string[], environment: NodeJS.ProcessE
   const faults: string[] = []
   if (!isTag(values.tag))
     faults.push(`expected a tag of the form vX.Y.Z in --tag, got ${JSON.stringify(values.tag ?? null)}`)
-  if (!SERVICE_NAME.test(values.service))
+  if (!isService(values.service))
     faults.push(`expected a name such as \`beacon\` in --service, got ${JSON.stringify(values.service)}`)
   if (effort === undefined)
     faults.push(`expected ${COMPRESSIONS.join(', ')} in --compress, got ${JSON.stringify(values.compress)}`)

@@ -3,8 +3,7 @@
 // is refused, with the reason.
 
 import { createHash } from 'node:crypto'
-import { isTag } from '../release.ts'
-import type { ReleaseManifest } from '../release.ts'
+import { isService, isTag, type ReleaseManifest } from '../release.ts'
 import { isCount, isFileName, isObject, isSha256, isSize, isTime, parsedJson, quoted } from './untrusted.ts'
 
 export const SUMS_NAME = 'SHA256SUMS'
@@ -39,10 +38,6 @@ export async function readReleaseTexts(
 /** Of a text in UTF-8, lower-case hex. A text that was not UTF-8 on the wire has another sum than its bytes, and is refused. */
 export function sha256Of(text: string): string {
   return createHash('sha256').update(text).digest('hex')
-}
-
-export function isService(value: unknown): value is string {
-  return typeof value === 'string' && /^[a-z][a-z0-9-]{0,31}$/.test(value)
 }
 
 /** SHA256SUMS as `sha256sum` writes it: each file's lower-case hex by its name. Strict: one odd line and none of it counts. */

@@ -4,7 +4,7 @@
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { isAbsolute, join, normalize } from 'node:path'
-import { BatonError, reasonOf, type ReleaseKind, serviceName } from '../../agent/words.ts'
+import { BatonError, reasonOf, type ReleaseKind, SERVICE_MAX, serviceName } from '../../agent/words.ts'
 
 export interface Project {
   /** absolute path of the application */
@@ -87,7 +87,9 @@ type Read<T> = (value: unknown, name: string, faults: string[]) => T
 const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } = {
   service(value, name, faults) {
     if (typeof value === 'string' && value === serviceName(value)) return value
-    faults.push(`expected a name such as \`shop\` (a-z, 0-9, -, at most 31) in ${name}, got ${shown(value)}`)
+    faults.push(
+      `expected a name such as \`shop\` (a-z, 0-9, -, at most ${SERVICE_MAX}) in ${name}, got ${shown(value)}`,
+    )
     return ''
   },
   kind: oneOf(KINDS, 'app'),
