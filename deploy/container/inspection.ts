@@ -39,16 +39,9 @@ export interface Healthcheck {
   Retries?: number
 }
 
-export interface ContainerConfig extends Fields {
+export interface ContainerConfig extends ImageConfig {
   Image: string
   Hostname?: string
-  Env?: string[] | null
-  Cmd?: string[] | null
-  Entrypoint?: string[] | null
-  Labels?: Record<string, string> | null
-  Volumes?: Fields | null
-  ExposedPorts?: Fields | null
-  Healthcheck?: Healthcheck | null
   StopTimeout?: number
   MacAddress?: string
 }

@@ -30,18 +30,25 @@ export async function call(address: Address, target: string, options: Call = {})
   const headers: Record<string, string> = { accept: 'application/json', connection: 'close' }
   if (token !== null) headers['authorization'] = `Bearer ${token}`
   if (body !== undefined) headers['content-type'] = 'application/json'
-  const text = body === undefined ? undefined : JSON.stringify(body)
-  const signal = AbortSignal.timeout(timeoutMs)
   // fetch knows neither unix sockets nor a certificate that names another host than 127.0.0.1
-  if (address.tls || 'path' in address) return await callDirectly(address, target, { method, headers, text, signal })
-  const response = await fetch(`http://${hostOf(address)}${target}`, {
+  const asked = {
+    ...('path' in address ? { socketPath: address.path } : { host: address.host, port: address.port }),
+    path: target,
     method,
     headers,
-    redirect: 'manual',
-    signal,
-    ...(text === undefined ? {} : { body: text }),
+    signal: AbortSignal.timeout(timeoutMs),
+    // the same host by the same configuration file: there is nobody in between to be told from
+    ...(address.tls ? { rejectUnauthorized: false } : {}),
+  }
+  const response = await new Promise<IncomingMessage>((resolve, reject) => {
+    const request = address.tls ? httpsRequest(asked, resolve) : httpRequest(asked, resolve)
+    request.on('error', reject)
+    request.end(body === undefined ? undefined : JSON.stringify(body))
   })
-  return { status: response.status, body: parsed(bounded(await response.text())) }
+  response.setEncoding('utf8')
+  let answer = ''
+  for await (const chunk of response) answer = bounded(answer + String(chunk))
+  return { status: response.statusCode ?? 0, body: parsed(answer) }
 }
 
 /** The status of a plain GET of any URL: for health URLs that an operator names. */
@@ -56,43 +63,6 @@ export async function dateOf(url: string, timeoutMs: number): Promise<Date | nul
   const response = await fetch(url, { method: 'HEAD', redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) })
   const date = Date.parse(response.headers.get('date') ?? '')
   return Number.isNaN(date) ? null : new Date(date)
-}
-
-function hostOf(address: { host: string; port: number }): string {
-  return `${address.host.includes(':') ? `[${address.host}]` : address.host}:${address.port}`
-}
-
-interface Prepared {
-  method: string
-  headers: Record<string, string>
-  text: string | undefined
-  signal: AbortSignal
-}
-
-async function callDirectly(
-  address: Address,
-  target: string,
-  { method, headers, text, signal }: Prepared,
-): Promise<Answer> {
-  const where = 'path' in address ? { socketPath: address.path } : { host: address.host, port: address.port }
-  // the same host by the same configuration file: there is nobody in between to be told from
-  const options = {
-    ...where,
-    path: target,
-    method,
-    headers,
-    signal,
-    ...(address.tls ? { rejectUnauthorized: false } : {}),
-  }
-  const response = await new Promise<IncomingMessage>((resolve, reject) => {
-    const request = address.tls ? httpsRequest(options, resolve) : httpRequest(options, resolve)
-    request.on('error', reject)
-    request.end(text)
-  })
-  response.setEncoding('utf8')
-  let answer = ''
-  for await (const chunk of response) answer = bounded(answer + String(chunk))
-  return { status: response.statusCode ?? 0, body: parsed(answer) }
 }
 
 function bounded(text: string): string {
