@@ -4,9 +4,8 @@
 
 import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { readAssets } from '../agent/install.ts'
 import { bundleOurScript } from './build/application.ts'
-import { type BuildOptions, loadEsbuild, type Plugin } from './build/bundle.ts'
+import { type BuildOptions, loadEsbuild, panelAssets, type Plugin } from './build/bundle.ts'
 import { nodePackages } from './build/node.ts'
 import { PROJECT } from './build/place.ts'
 import { run } from './lib/shell.ts'
@@ -82,7 +81,7 @@ const SHARED: BuildOptions = {
   legalComments: 'eof',
   logLevel: 'warning',
   define: {
-    __BATON_WEB__: JSON.stringify(JSON.stringify(readAssets())),
+    __BATON_WEB__: JSON.stringify(JSON.stringify(await panelAssets())),
     __BATON_PACKAGED__: 'true',
     __BATON_NODES__: JSON.stringify(nodePackages()),
   },

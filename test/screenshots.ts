@@ -48,6 +48,7 @@ const LOOKS = {
 /** what each state is looked at on */
 const SCREENS = {
   '320-light': { colorScheme: 'light', viewport: { width: 320, height: 640 } },
+  '320-dark': { colorScheme: 'dark', viewport: { width: 320, height: 640 } },
   '320-large-text': { colorScheme: 'dark', viewport: { width: 320, height: 640 } },
   '390-dark': { colorScheme: 'dark', viewport: { width: 390, height: 800 } },
   '390-light': { colorScheme: 'light', viewport: { width: 390, height: 800 } },
@@ -202,7 +203,11 @@ async function unmanaged(tabs: readonly Tab[]): Promise<void> {
   stub.world.unmanaged = {
     detail: 'this is a container; its image is what gets updated',
     reason: 'container',
-    route: 'pull the new image, then recreate the container: `deploy-container.sh --release latest`',
+    route: 'pull the new image, then recreate the container',
+    command:
+      'docker run --rm -v /var/run/docker.sock:/var/run/docker.sock registry.example.org/team/beacon:v1.0.0-deploy deploy --container 3f2a9c81d0b4 --release latest',
+    running: 'v1.0.0',
+    latest: 'v1.1.0',
   }
   await each(tabs, async ({ page }) => await signIn(page, stub.url.replace('127.0.0.1', HOST), STUB_TOKEN))
   await shoot(tabs, 'unmanaged')

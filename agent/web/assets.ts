@@ -1,5 +1,6 @@
 // What the panel is made of, as text. From source it is read from this folder, one module a file; in an executable, which has
-// no folder, the bundler has put it in the place of `__BATON_WEB__` (JSON, as one string), with the modules made one.
+// no folder, the bundler has put it in the place of `__BATON_WEB__` (JSON, as one string), with the modules made one but for
+// those that not everybody needs.
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -16,6 +17,9 @@ const TYPES: Record<string, string> = {
 }
 
 export const PAGE = ['settings.html', 'settings.css', 'settings.js', 'settings.svg']
+
+/** what `settings.js` loads when it is needed: one language, and the parser of release notes */
+export const PAGE_LATER = ['settings/en.js', 'settings/zh.js', 'settings/marked.js']
 
 declare const __BATON_WEB__: string | undefined
 

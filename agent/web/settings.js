@@ -40,7 +40,7 @@ ui.leave.addEventListener('click', () => {
 })
 ui.language.addEventListener('click', () => {
   memory.choose(otherLanguage())
-  speakAndShow(otherLanguage())
+  void speakAndShow(otherLanguage())
 })
 onUse(ui.check, () => {
   state.notice = ''
@@ -72,14 +72,14 @@ document.addEventListener('visibilitychange', wake)
 window.addEventListener('online', wake)
 window.addEventListener('pageshow', wake)
 
-function speakAndShow(next) {
-  speak(next)
+async function speakAndShow(next) {
+  await speak(next)
   announce('')
   render()
 }
 
 put(ui.host, location.host + location.pathname.replace(/\/web\/.*$/, ''))
-speakAndShow(language)
+await speakAndShow(language)
 if (state.token === null) {
   ui.token.focus()
   void look()

@@ -4,12 +4,12 @@
 // line runs, the sooner a successor can take over.
 
 import type { BuildOptions, Plugin } from 'esbuild'
-import { basename, dirname, join } from 'node:path'
+import { basename, dirname, join, relative } from 'node:path'
 import type * as Esbuild from 'esbuild'
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { BatonError } from '../../agent/words.ts'
-import { type Assets, PAGE, readAssets, webAssets } from '../../agent/install.ts'
+import { type Assets, PAGE, PAGE_LATER, readAssets, webAssets } from '../../agent/install.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
 
 /** Of the author's own project where this is the installed package: only these kinds of release need it. */
@@ -66,7 +66,7 @@ export async function bundle(options: BundleOptions): Promise<Uint8Array> {
 
 let panel: Promise<Assets> | null = null
 
-/** The panel as an executable serves it: the page, one script, one stylesheet, an icon. The same for every executable. */
+/** The panel as an executable serves it: the page, one script and what that loads later, one stylesheet, an icon. The same for every executable. */
 export async function panelAssets(): Promise<Assets> {
   return await (panel ??= IS_PACKAGED ? Promise.resolve(webAssets()) : bundlePanel())
 }
@@ -76,7 +76,7 @@ async function bundlePanel(): Promise<Assets> {
   const web = join(PROJECT, 'agent', 'web')
   const { outputFiles } = await build({
     absWorkingDir: PROJECT,
-    entryPoints: [join(web, 'settings.js'), join(web, 'settings.css')],
+    entryPoints: ['settings.js', 'settings.css', ...PAGE_LATER].map((name) => join(web, name)),
     outdir: web,
     bundle: true,
     write: false,
@@ -86,16 +86,27 @@ async function bundlePanel(): Promise<Assets> {
     charset: 'utf8',
     legalComments: 'eof',
     logLevel: 'silent',
-    plugins: [fromItsSources('marked', 'Lexer')],
+    plugins: [fromItsSources('marked', 'Lexer'), loadedLater],
   })
-  const made = Object.fromEntries(outputFiles.map(({ path, text }) => [basename(path), text]))
-  const asTheyAre = readAssets()
-  return Object.fromEntries(PAGE.map((name) => [name, made[name] ?? asTheyAre[name] ?? '']))
+  const made = Object.fromEntries(outputFiles.map(({ path, text }) => [relative(web, path), text]))
+  const { 'settings.html': page = '', ...asTheyAre } = readAssets()
+  made['settings.html'] = page.replaceAll(/<!--[^]*?-->\s*/g, '').replaceAll(/\n\s*/g, '\n')
+  return Object.fromEntries([...PAGE, ...PAGE_LATER].map((name) => [name, made[name] ?? asTheyAre[name] ?? '']))
+}
+
+/** What the page imports dynamically is a file of its own, and stands where it stands from source. */
+const loadedLater: Plugin = {
+  name: 'loaded-later',
+  setup(bundling) {
+    bundling.onResolve({ filter: /^\./ }, ({ path, kind }) =>
+      kind === 'dynamic-import' ? { path: `./settings/${basename(path)}`, external: true } : null,
+    )
+  },
 }
 
 /**
  * What a package publishes may be one minified file that cannot be shaken, of which we need one class. The sources are in its
- * source map: this takes only what that class needs from there (12 kB compressed of marked's 15).
+ * source map: this takes only what that class needs from there, and of that only GitHub's dialect (11 kB compressed of marked's 15).
  */
 function fromItsSources(name: string, wanted: string): Plugin {
   const path = createRequire(import.meta.url).resolve(name)
@@ -108,11 +119,21 @@ function fromItsSources(name: string, wanted: string): Plugin {
       bundling.onResolve({ filter: /./, namespace: name }, ({ path }) => ({ path: basename(path), namespace: name }))
       bundling.onLoad({ filter: /./, namespace: name }, ({ path }) => ({
         contents:
-          path === 'index.ts' ? `export { _${wanted} as ${wanted} } from './${wanted}.ts'` : (texts.get(path) ?? ''),
+          path === 'index.ts'
+            ? `export { _${wanted} as ${wanted} } from './${wanted}.ts'`
+            : oneDialect(texts.get(path) ?? ''),
         loader: 'ts',
       }))
     },
   }
+}
+
+/** Options that are never set here are constants; then nothing asks for the rules of the other dialects. */
+function oneDialect(text: string): string {
+  return text
+    .replaceAll(/this\.options\.(?:pedantic|breaks|extensions|hooks)\b/g, 'undefined')
+    .replaceAll(/^const \w+(?:Pedantic|Breaks)\w*\b[^]*?\n\n/gm, '')
+    .replaceAll(/^ +(?:pedantic|breaks): (?:block|inline)\w+,\n/gm, '')
 }
 
 async function compile(

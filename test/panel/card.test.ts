@@ -131,6 +131,10 @@ test('the browser chooses the language, the button changes it, and the choice is
   await signIn(page, stub.url, TOKEN)
   await shown(page, '#cardTitle', '版本更新')
   assert.is(await page.getAttribute('html', 'lang'), 'zh-CN')
+  await page.route('**/settings/en.js', async (route) => await route.abort())
+  await page.click('#language')
+  await shown(page, '#cardTitle', '版本更新')
+  await page.unroute('**/settings/en.js')
   await page.click('#language')
   await shown(page, '#cardTitle', 'Version update')
   assert.is(await page.getAttribute('html', 'lang'), 'en')
@@ -261,9 +265,14 @@ test('release notes are Markdown: headings without a gap, lists, tables, code, l
   await using watched = await openPage(browser)
   const { page } = watched
   const requests: string[] = []
-  page.on('request', (request) => requests.push(new URL(request.url()).host))
+  page.on('request', (request) => requests.push(request.url()))
   await signIn(page, stub.url, TOKEN)
+  await page.waitForSelector('#notesTitle:visible')
+  const loaded = () => requests.map((url) => /settings\/(?:marked|en|zh)\.js$/.exec(url)?.[0] ?? '').filter(Boolean)
+  assert.equal(loaded(), ['settings/en.js'], 'the other language and the parser are not loaded by an ordinary visit')
   await page.click('#notesTitle')
+  await page.waitForSelector('#notesText h3')
+  assert.equal(loaded(), ['settings/en.js', 'settings/marked.js'])
   const names = await page.evaluate<string[]>(
     `[...new Set([...notesText.querySelectorAll('*')].map((e) => e.localName))].sort()`,
   )
@@ -277,9 +286,27 @@ test('release notes are Markdown: headings without a gap, lists, tables, code, l
   const text = await textOf(page, '#notesText')
   for (const part of ['snake_case_names stay whole', "<b>raw</b> & '", 'js', '☑ ']) assert.ok(text.includes(part), part)
   assert.equal(
-    requests.filter((host) => !stub.url.includes(host)),
+    requests.filter((url) => !url.startsWith(stub.url)),
     [],
   )
+  assertQuiet(watched)
+})
+
+test('release notes are shown as they stand where their parser is not to be had, and properly when it is', async () => {
+  await using stub = await served()
+  stub.world.report = report({
+    release: { tag: 'v1.1.0', notes: '## What', publishedAt: null, url: null, schema: null, sizeBytes: 1 },
+  })
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await signIn(page, stub.url, TOKEN)
+  await page.route('**/settings/marked.js', async (route) => await route.abort())
+  await page.click('#notesTitle')
+  await shown(page, '#notesText pre', '## What')
+  await page.unroute('**/settings/marked.js')
+  await page.click('#notesTitle')
+  await page.click('#notesTitle')
+  await shown(page, '#notesText h4', 'What')
   assertQuiet(watched)
 })
 
@@ -296,7 +323,7 @@ test('notes that are made to keep a parser busy cost a moment, and are shown as 
     await signIn(page, stub.url, TOKEN).catch(() => {})
     await page.waitForSelector('#check[aria-disabled=false]')
     await page.click('#notesTitle')
-    assert.ok((await textOf(page, '#notesText')).length > 100, part)
+    await comesTrue(page, `notesText.textContent.length > 100`)
     await page.click('#leave')
   }
   assertQuiet(watched)

@@ -22,6 +22,8 @@ import { installService, type Service, TOKEN } from './service.ts'
 
 const test = suite('panel, real service', { timeoutMs: 240_000, skip: NO_BROWSER })
 const SETTLE_MS = 60_000
+/** of what comes in */
+const IDLE_MINUTE_MAX_BYTES = 6000
 
 let browser: Browser
 let v100: TestRelease
@@ -288,6 +290,36 @@ test('release notes full of markup and script are text; nothing runs and the pol
     [],
   )
   await sleep(500)
+  assertQuiet(watched)
+})
+
+test('an idle page costs little, and nothing while nobody sees it', async () => {
+  await using service = await installService({ releases: [v100, v110] })
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await page.clock.install()
+  await signIn(page, service.url, TOKEN)
+  await shown(page, '#latest', 'v1.1.0')
+  const client = await page.context().newCDPSession(page)
+  await client.send('Network.enable')
+  const answers: number[] = []
+  client.on('Network.loadingFinished', ({ encodedDataLength }) => void answers.push(encodedDataLength)) // with its headers
+  const minute = async (): Promise<number> => {
+    answers.length = 0
+    for (let passed = 0; passed < 60; passed++) {
+      await page.clock.runFor(1000)
+      await sleep(20)
+    }
+    return answers.reduce((sum, bytes) => sum + bytes, 0)
+  }
+  await minute() // whatever follows upon the sign-in
+  const seen = await minute()
+  process.stdout.write(`    | an idle minute: ${answers.length} answers, ${seen} bytes with their headers\n`)
+  assert.ok(answers.length >= 10 && answers.length <= 13, `${answers.length}`)
+  assert.ok(seen <= IDLE_MINUTE_MAX_BYTES, `${seen}`)
+  await page.evaluate(`Object.defineProperty(document, 'visibilityState', { value: 'hidden' })
+    document.dispatchEvent(new Event('visibilitychange'))`)
+  assert.is(await minute(), 0)
   assertQuiet(watched)
 })
 

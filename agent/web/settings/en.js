@@ -2,7 +2,6 @@
 
 export const en = {
   settings: 'Settings',
-  language: 'English',
   leave: 'Forget token',
   card: 'Version update',
   cancel: 'Cancel',

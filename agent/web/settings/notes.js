@@ -2,13 +2,16 @@
 // Must never break: nothing in them becomes markup, runs, is loaded or is followed without a click; a text that is made to
 // keep a parser busy is shown as it stands.
 
-import { Lexer } from './marked.js'
 import { make, put, show, ui } from './page.js'
 import { ago, language, t } from './words.js'
 
 /** for the emphasis and the links of all notes together, and of one paragraph; what is beyond is plain text */
 const INLINE_MS = 500
 const RUN_MAX_CHARS = 2000
+/** what there is to show, and by what it is told from other notes */
+let wanted = { key: '', all: [] }
+/** loaded when somebody opens the notes: it weighs as much as the rest of the page */
+let Lexer = null
 const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00a0' }
 
 /** Of the release that is offered and of those that are skipped on the way; null shows none. */
@@ -19,11 +22,23 @@ export function renderNotes(report, running) {
   const [title, vars] =
     between.length === 0 ? ['notes.title', { to: release?.tag }] : ['notes.since', { from: running }]
   put(ui.notesTitle, all.length > 0 ? t(title, vars) : '')
-  const key = JSON.stringify([language, all])
+  wanted = { key: JSON.stringify([language, all]), all }
+  void fill()
+}
+
+ui.notes.addEventListener('toggle', fill)
+
+async function fill() {
+  if (!ui.notes.open) return
+  Lexer ??= await import('./marked.js').then(
+    (module) => module.Lexer,
+    () => null, // not to be had now: the text as it stands
+  )
+  const key = `${Lexer !== null} ${wanted.key}`
   if (ui.notesText.dataset.key === key) return
   ui.notesText.dataset.key = key
   const deadline = performance.now() + INLINE_MS
-  ui.notesText.replaceChildren(...all.map((one) => notesOf(one, deadline)))
+  ui.notesText.replaceChildren(...wanted.all.map((one) => notesOf(one, deadline)))
 }
 
 function notesOf({ tag, notes, url, publishedAt }, deadline) {
@@ -48,7 +63,7 @@ export function blocksOf(text, deadline) {
       return block(token, level)
     })
   } catch {
-    // nested a thousand deep
+    // nested a thousand deep, or there is no parser
     return [make('pre', 'plain', text)]
   }
 }

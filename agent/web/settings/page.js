@@ -11,11 +11,23 @@ export function put(element, text) {
   if (element.textContent !== text) element.textContent = text
 }
 
-/** Text in which `backticks` become code. */
+const SUM = /\b([0-9a-f]{32,})\b/
+
+/** Text in which `backticks` and sums become code. */
 export function putCode(element, text) {
   if (element.dataset.text === text) return
   element.dataset.text = text
-  element.replaceChildren(...text.split('`').map((part, index) => (index % 2 === 1 ? make('code', '', part) : part)))
+  const parts = text.split('`').flatMap((part, index) => (index % 2 === 1 ? make('code', '', part) : withSums(part)))
+  element.replaceChildren(...parts)
+}
+
+/** A sum may go on in the next line after each eight digits, and is copied whole. */
+function withSums(text) {
+  return text.split(SUM).map((part, index) => {
+    if (index % 2 === 0) return part
+    const groups = part.match(/.{1,8}/g) ?? []
+    return make('code', 'sum', ...groups.flatMap((group) => [group, make('wbr', '')]))
+  })
 }
 
 /** Shows the text, or nothing at all where it is empty. */

@@ -1,15 +1,17 @@
-// What the page says, in the language that was chosen: words, sizes, times.
+// What the page says, in the language that was chosen: words, sizes, times. Only that language is loaded.
 
-import { en } from './en.js'
 import { memory } from './memory.js'
 import { ui, put } from './page.js'
-import { zh } from './zh.js'
 
-export const WORDS = { en, zh }
+const LANGUAGES = {
+  en: { name: 'English', load: async () => (await import('./en.js')).en },
+  zh: { name: '中文', load: async () => (await import('./zh.js')).zh },
+}
 
 const STOP = /[.。]$/
 
 export let language = known(memory.choice()) ?? preferred(navigator.languages)
+let words = await LANGUAGES[language].load()
 
 /** The first of ours among the browser's languages; Chinese for whoever reads it at all, for that is rare enough to mean it. */
 function preferred(languages) {
@@ -21,16 +23,22 @@ function short(tag) {
 }
 
 function known(name) {
-  return name in WORDS ? name : null
+  return name in LANGUAGES ? name : null
 }
 
 export const otherLanguage = () => (language === 'en' ? 'zh' : 'en')
 
-export function speak(next) {
-  language = next
+/** Stays with the language that is spoken where the other one is not to be had. */
+export async function speak(next) {
+  try {
+    words = await LANGUAGES[next].load()
+    language = next
+  } catch {
+    // the service does not answer: it is asked for again at the next click
+  }
   const other = otherLanguage()
   document.documentElement.lang = codeOf(language)
-  put(ui.language, WORDS[other].language)
+  put(ui.language, LANGUAGES[other].name)
   ui.language.lang = codeOf(other)
   for (const element of document.querySelectorAll('[data-t]')) put(element, t(element.getAttribute('data-t')))
 }
@@ -38,17 +46,17 @@ export function speak(next) {
 const codeOf = (name) => (name === 'zh' ? 'zh-CN' : 'en')
 
 export function t(key, vars = {}) {
-  return (WORDS[language][key] ?? key).replace(/\{(\w+)\}/g, (_, name) => String(vars[name] ?? ''))
+  return (words[key] ?? key).replace(/\{(\w+)\}/g, (_, name) => String(vars[name] ?? ''))
 }
 
 /** The words for the key, '' where there are none. */
-export const ifAny = (key, vars = {}) => (key in WORDS[language] ? t(key, vars) : '')
+export const ifAny = (key, vars = {}) => (key in words ? t(key, vars) : '')
 
 export const sentences = (...all) => all.filter((one) => one !== '').join(language === 'zh' ? '' : ' ')
 
 export const withoutStop = (text) => text.replace(STOP, '')
 
-const errorText = (code) => t(`error.${code}` in WORDS[language] ? `error.${code}` : 'error.unexpected')
+const errorText = (code) => t(`error.${code}` in words ? `error.${code}` : 'error.unexpected')
 
 /** Our sentence for the code, then the service's own words. */
 export const because = ({ code, message }) =>

@@ -3,7 +3,6 @@
 /** @type {typeof import('./en.js').en} */
 export const zh = {
   settings: '设置',
-  language: '中文',
   leave: '清除令牌',
   card: '版本更新',
   cancel: '取消',
