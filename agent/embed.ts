@@ -6,6 +6,7 @@ import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { makeGuard, PASSWORD_USUAL_MIN } from './auth.ts'
 import { type Carries, makeCarries } from './handover/carry.ts'
+import { latestOf } from './latest.ts'
 import type { ListenerSpec } from './handover/listeners.ts'
 import { readInheritance } from './handover/successor.ts'
 import { makeLife, type Serving } from './life.ts'
@@ -65,7 +66,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   const life = makeLife(settings, serving)
   const updater =
     install === null || !management.managed
-      ? unmanagedUpdater(management as Extract<typeof management, { managed: false }>, tag)
+      ? unmanagedUpdater(management as Extract<typeof management, { managed: false }>, tag, latestOf(settings))
       : makeUpdater({ install, settings, instance, serving, life })
   const routes = makeRoutes(basePath, makeGuard(settings), updater, log)
   const panel = makePanel({ basePath })

@@ -36,11 +36,18 @@ export interface Updater {
 }
 
 /** For what is not a managed install: every method throws not_managed, with the route to take. */
-export function unmanagedUpdater(management: Extract<Management, { managed: false }>, running: string): Updater {
+export function unmanagedUpdater(
+  management: Extract<Management, { managed: false }>,
+  running: string,
+  latest: () => string | null,
+): Updater {
   const { why, reason, route, command } = management
   const refuse = (): never => {
     const code = why === 'node' ? 'node_unsupported' : 'not_managed'
-    throw new BatonError(code, reason, { hint: route, members: { reason: why, route, command, running } })
+    throw new BatonError(code, reason, {
+      hint: route,
+      members: { reason: why, route, command, running, latest: latest() },
+    })
   }
   const refuseLater = () => Promise.resolve().then(refuse)
   return {

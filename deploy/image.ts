@@ -36,6 +36,8 @@ export interface ImageOptions {
   /** as Node names it: x64, arm64 */
   arch: string
   push: boolean
+  /** where releases are found, which its panel tells the newest of; null: it tells none */
+  feed?: string | null
   revision: string
   source: string
   progress: Progress
@@ -53,7 +55,7 @@ export async function buildImage(options: ImageOptions): Promise<string[]> {
 
   progress.stage('verify', `${manifest.service} ${tag} for linux/${options.arch}`)
   await using context = await temporaryDirectory(options.dist)
-  await fillContext(folder, manifest, options.arch, context.path)
+  await fillContext(folder, manifest, options, context.path)
 
   const environment = options.environment ?? {}
   const isLatest = await isNewest(tag, options.dist)
@@ -118,7 +120,12 @@ function portOf({ port }: Pick<ReleaseManifest, 'port'>): number {
   return port ?? 8080
 }
 
-async function fillContext(folder: string, manifest: ReleaseManifest, arch: string, context: string): Promise<void> {
+async function fillContext(
+  folder: string,
+  manifest: ReleaseManifest,
+  { arch, feed = null }: Pick<ImageOptions, 'arch' | 'feed'>,
+  context: string,
+): Promise<void> {
   const offers = manifest.assets.filter((asset) => asset.os === 'linux' && asset.arch === arch)
   const asset = offers.find(({ compression }) => compression === 'zstd') ?? offers[0]
   if (asset === undefined) {
@@ -139,7 +146,7 @@ async function fillContext(folder: string, manifest: ReleaseManifest, arch: stri
   await mkdir(join(context, 'state'))
   await writeFile(
     join(context, 'etc', 'config.json'),
-    `${JSON.stringify({ listen: { host: '0.0.0.0', port: portOf(manifest) } }, null, 2)}\n`,
+    `${JSON.stringify({ listen: { host: '0.0.0.0', port: portOf(manifest) }, ...(feed === null ? {} : { feed }) }, null, 2)}\n`,
   )
   await copyFile(join(PROJECT, 'container', 'Dockerfile'), join(context, 'Dockerfile'))
 }
@@ -190,6 +197,7 @@ const COMMAND = {
       description: 'also `latest` and `deploy`, unless dist has a newer release',
     },
     dist: { type: 'string', valueHint: 'dir', default: 'dist', description: 'where release folders are' },
+    feed: { type: 'string', valueHint: 'feed', description: 'where the panel learns which release is the newest' },
     base: { type: 'string', valueHint: 'image', description: 'base image, with glibc and libstdc++' },
     arch: { type: 'string', valueHint: 'x64|arm64', default: process.arch, description: 'of the executable' },
   },
@@ -209,6 +217,7 @@ async function main(argv: string[]): Promise<number> {
       tag: values.tag,
       repository: values.repository,
       push: values.push,
+      feed: values.feed ?? null,
       dist: resolve(values.dist),
       base: values.base ?? null,
       arch: values.arch,
