@@ -147,6 +147,9 @@ find_receipt() {
   fi
   [ -n "$receipt" ] && [ -f "$receipt" ] || return 1
   ! is_root || only_roots "$receipt" || die 7 "expected $receipt to be root's alone" "run it as the user whose install it is"
+  # a script is run by the Node that it was installed with
+  node=$(sed -n 's/^ *"node": *"\([^"\\]*\)",*$/\1/p' "$receipt" | head -n 1)
+  [ -z "$node" ] || export BATON_NODE="${BATON_NODE:-$node}"
 }
 
 for_host() {
@@ -389,7 +392,7 @@ fetch_executable() {
   case $? in
     0) ;;
     126) die 7 "expected to run programs in $scratch" "set TMPDIR to a place that is not mounted noexec" ;;
-    *) die 3 "$asset does not run on this host: $(head -n 1 "$scratch/error")" ;;
+    *) die 3 "$asset does not run on this host: $(sed -n '1{s/^error: //;p;}' "$scratch/error")" ;;
   esac
   [ "$version" = "$service $tag" ] || die 5 "expected $asset to be $service $tag, it says $version" "nothing was changed"
 }

@@ -25,6 +25,7 @@ export {
 } from './receipt.ts'
 export { rescue } from './rescue.ts'
 export { UPDATE_BOUNDS } from './settings.ts'
+export { ownExecutable } from './own-start.ts'
 export { noBackup } from './steps/swap.ts'
 export { snapshot } from './steps/snapshot.ts'
 export { sha256OfFile } from './steps/verify.ts'

@@ -30,6 +30,12 @@ declare const __BATON_RELEASE__: string | undefined
 declare const __BATON_TRUST__: string | undefined
 
 let known: Readonly<OwnRelease> | null = null
+const NOTED = Symbol.for('baton.release')
+
+/** For code that is not of the release itself: the operator's words inside a script, an application that runs from source. */
+export function noteRelease(release: OwnRelease): void {
+  Object.defineProperty(globalThis, NOTED, { value: release, configurable: true })
+}
 
 /** Read once. From source: the name in the nearest package.json of the program that was started, and v0.0.0. */
 export function ownRelease(): Readonly<OwnRelease> {
@@ -38,6 +44,8 @@ export function ownRelease(): Readonly<OwnRelease> {
 
 function readBuilt(): OwnRelease | null {
   if (typeof __BATON_RELEASE__ === 'string') return whole(JSON.parse(__BATON_RELEASE__) as OwnRelease)
+  const noted = (globalThis as { [NOTED]?: OwnRelease })[NOTED]
+  if (noted !== undefined) return whole(noted)
   const sea = process.getBuiltinModule('node:sea') as typeof Sea | undefined
   if (sea === undefined || !sea.isSea()) return null
   try {
@@ -47,9 +55,9 @@ function readBuilt(): OwnRelease | null {
   }
 }
 
-/** A build that knows of no root leaves it out. */
-function whole(release: OwnRelease): OwnRelease {
-  return { ...release, trust: release.trust ?? null }
+/** Only what is the agent's; a build that knows of no root leaves it out. */
+function whole({ service, tag, commit, kind, healthPath, database, servers, trust }: OwnRelease): OwnRelease {
+  return { service, tag, commit, kind, healthPath, database, servers, trust: trust ?? null }
 }
 
 function fromSource(): OwnRelease {

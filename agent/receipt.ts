@@ -20,6 +20,8 @@ export interface Receipt {
   stateDirectory: string
   configPath: string
   feed: string
+  /** absolute path of the Node that runs it, where the executable is a script */
+  node?: string
   /** ISO 8601, UTC */
   installedAt: string
   /** what the operator chose, so that a re-run with fewer flags changes nothing */
@@ -122,6 +124,8 @@ export function parseReceipt(text: string, path: string): Receipt {
   for (const key of ['service', 'executable', 'user', 'stateDirectory', 'configPath', 'feed', 'installedAt']) {
     if (typeof record[key] !== 'string') throw bad(`expected a string in \`${key}\``)
   }
+  const { node = '/' } = record
+  if (typeof node !== 'string' || !isAbsolute(node)) throw bad('expected an absolute path in `node`')
   if (!isAbsolute(String(record['executable']))) throw bad('expected an absolute path in `executable`')
   if (record['scope'] !== 'system' && record['scope'] !== 'user') throw bad('expected system or user in `scope`')
   if (!['systemd', 'systemd-user', 'none'].includes(String(record['supervisor']))) {

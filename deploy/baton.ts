@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// The command `baton` of an author: init, build, publish, image, deploy, doctor. This file reads the arguments and says what
+// The command `baton` of an author: init, dev, build, publish, image, deploy, doctor. This file reads the arguments and says what
 // happened; the work is in build/. Must hold: it starts on every Node that the package supports; what needs Node 26 is run by one.
 
 import { spawn } from 'node:child_process'
@@ -62,6 +62,22 @@ const WORDS: readonly Word[] = [
     args: { ...FOLDER, ...YES, ...SCRIPT_FLAGS },
     heavy: false,
     act: init,
+  },
+  {
+    name: 'dev',
+    description: 'serve from source; what is saved, or published into its feed, it moves to under load',
+    args: {
+      ...FOLDER,
+      port: { type: 'string', valueHint: 'number', description: 'where it listens (default: `port`)' },
+      watch: {
+        type: 'boolean',
+        default: true,
+        description: 'follow files',
+        negativeDescription: 'follow the feed only',
+      },
+    },
+    heavy: true,
+    act: dev,
   },
   { name: 'build', description: 'make a release', args: BUILD, heavy: true, act: build },
   {
@@ -231,6 +247,7 @@ async function build(values: Values): Promise<void> {
   }
   try {
     const release = await buildApplication({ ...options, progress })
+    if (values['out'] === undefined) await writeFile(join(options.out, '.gitignore'), '*\n')
     if (values['json'] === true) return print(release)
     for (const { name, sizeBytes } of release.files) say(`  ${name.padEnd(32)} ${formatBytes(sizeBytes).padStart(9)}`)
     say(`\nnext: npx baton publish --tag ${release.tag} --to <folder, user@host:/folder or github:owner/name>`)
@@ -238,6 +255,17 @@ async function build(values: Values): Promise<void> {
     progress.end('failed')
     throw error
   }
+}
+
+async function dev(values: Values): Promise<void> {
+  const project = await projectOf(values)
+  const port = values['port'] === undefined ? project.port : Number(values['port'])
+  if (!Number.isInteger(port) || port < 1 || port > 65535)
+    throw new BatonError('invalid_request', `expected 1 to 65535 in --port, got ${JSON.stringify(values['port'])}`)
+  const stop = new AbortController()
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => stop.abort())
+  const { develop } = await import('./build/dev.ts')
+  await develop({ project, port, watches: values['watch'] === true, say }, stop.signal)
 }
 
 /** An author who publishes into a folder of this host has named the feed by that. */

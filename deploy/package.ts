@@ -119,7 +119,7 @@ await writeFile(join(LIB, 'cjs', 'package.json'), '{ "type": "commonjs" }\n')
 
 // what travels in releases
 await mkdir(join(LIB, 'first'), { recursive: true })
-for (const name of ['app', 'operator'] as const)
+for (const name of ['app', 'operator', 'source'] as const)
   await writeFile(join(LIB, 'first', `${name}.cjs`), await bundleOurScript(name))
 await build({
   ...SHARED,

@@ -12,6 +12,7 @@ import { archive, type Archive } from './archive.ts'
 import type { Base } from './base.ts'
 import { bundle } from './bundle.ts'
 import { filesOf } from './files.ts'
+import { provideNode } from './node.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
 import type { Project } from './project.ts'
 import { commitOf } from './publication.ts'
@@ -32,15 +33,19 @@ export interface ApplicationOptions extends Omit<PublishOptions, 'executable' | 
 }
 
 const MAKE_MS = 30 * 60_000
-/** `sh` starts it and hands over to Node at once; for Node its first two lines are a comment and a string */
+/**
+ * The first lines of a script: `sh` reads them and hands over to Node at once; for Node they are a comment and a string. An older Node
+ * would fail with an error of syntax; asking costs 40 ms, so only `--version` does, which every install and update begins with.
+ * `require` because a main script named `x.partial` is refused below a package.json that says that files are modules.
+ */
 const SCRIPT_HEAD = `#!/bin/sh
-':' //; exec "\${BATON_NODE:-node}" --disable-warning=ExperimentalWarning -- "$0" "$@"
+':' //; n=\${BATON_NODE-}; [ -x "$n" ] || n=$(command -v node) || { echo "error: expected Node 26 on PATH or in BATON_NODE to run $0, found none" >&2; exit 3; }; [ "\${1-}" != --version ] || case $("$n" --version) in v2[4-9].* | v[3-9][0-9].*) ;; *) echo "error: expected Node 26 to run $0, found $("$n" --version) at $n" >&2; exit 3 ;; esac; exec "$n" --disable-warning=ExperimentalWarning -e 'process.argv[1] = process.getBuiltinModule("fs").realpathSync(process.argv[1]); process.getBuiltinModule("module").createRequire("/")(process.argv[1])' -- "$0" "$@"
 `
 
 export async function buildApplication(options: ApplicationOptions): Promise<PublishedRelease> {
   const { project, tag, progress } = options
   parseTag(tag)
-  if (options.make && project.build !== null) await make(project, progress)
+  if (options.make) await makeFirst(project, progress)
   await using work = await temporaryDirectory(options.out)
   const executable = join(work.path, project.service)
   const root = project.root === null ? null : join(project.folder, project.root)
@@ -50,25 +55,32 @@ export async function buildApplication(options: ApplicationOptions): Promise<Pub
   else await writeBundle(options, words, executable)
 
   progress.stage('check', `${project.service} ${tag}`)
-  await checkVersion(executable, `${project.service} ${tag}`)
+  await checkVersion(executable, `${project.service} ${tag}`, await provideNode())
   if (options.check) progress.end('done', await tryOut(project, executable))
 
   const { healthPath, port, kind, service, schema } = project
   return await publishRelease({ ...options, executable, service, schema, about: { kind, healthPath, port } })
 }
 
-async function make({ build, folder }: Project, progress: Progress): Promise<void> {
-  progress.stage('make', build ?? '')
+/** What the author's `build` makes, where there is one. */
+export async function makeFirst({ build, folder }: Project, progress: Progress): Promise<void> {
+  if (build === null) return
+  progress.stage('make', build)
   try {
-    await run(['/bin/sh', '-c', build ?? ''], { cwd: folder, timeoutMs: MAKE_MS })
+    await run(['/bin/sh', '-c', build], { cwd: folder, timeoutMs: MAKE_MS })
   } catch (cause) {
     throw new BatonError('unexpected', `running \`build\` of the configuration: ${reasonOf(cause)}`, { cause })
   }
 }
 
-function wordsOf(project: Project, tag: string, commit: string | null, trust: Words['trust']): Words {
+export function wordsOf(project: Project, tag: string, commit: string | null, trust: Words['trust']): Words {
   const { service, kind, healthPath, database, servers, environment, args } = project
   return { service, tag, commit, kind, healthPath, database, servers, environment, args, trust }
+}
+
+/** A script as it stands in a file. */
+export function scriptOf(text: string): string {
+  return SCRIPT_HEAD + text
 }
 
 async function writeApp(project: Project, words: Words, to: string, progress: Progress): Promise<void> {
@@ -110,10 +122,9 @@ async function writeBundle(options: ApplicationOptions, words: Words, to: string
     text: `import { beginBundle } from ${JSON.stringify(first)}
       beginBundle(() => require(${JSON.stringify(entry)}), () => ${JSON.stringify(operator)})`,
     define: isScript ? { __BATON_RELEASE__: JSON.stringify(words) } : {},
-    banner: isScript ? SCRIPT_HEAD.trimEnd() : '',
   })
   progress.end('done', formatBytes(script.length))
-  if (isScript) return await writeFile(to, script, { mode: 0o755 })
+  if (isScript) return await writeFile(to, scriptOf(Buffer.from(script).toString()), { mode: 0o755 })
   const base: Base = await showBase(progress)
   progress.stage('inject')
   await injectBundle(base, script, to, { nodeOptions: true, assets: { release: JSON.stringify(words) } })
@@ -125,7 +136,7 @@ async function ourScript(name: 'app' | 'operator'): Promise<Uint8Array> {
   return await bundleOurScript(name)
 }
 
-export async function bundleOurScript(name: 'app' | 'operator'): Promise<Uint8Array> {
-  const entry = join(PROJECT, 'deploy', name === 'app' ? 'build/first/app.ts' : 'operator.ts')
+export async function bundleOurScript(name: 'app' | 'operator' | 'source'): Promise<Uint8Array> {
+  const entry = join(PROJECT, 'deploy', name === 'operator' ? 'operator.ts' : `build/first/${name}.ts`)
   return await bundle({ entry, define: {}, byHand: name === 'operator' })
 }

@@ -59,8 +59,8 @@ export async function bundle(options: BundleOptions): Promise<Uint8Array> {
       ? { entryPoints: [options.entry] }
       : { stdin: { contents: options.text, resolveDir: options.folder ?? PROJECT, loader: 'ts' } }),
     plugins: [asTexts(options, lazy)],
-    ...(options.byHand === true ? { supported: { 'dynamic-import': false } } : {}),
     ...(banner === '' ? {} : { banner: { js: banner } }),
+    ...(options.byHand === true ? { supported: { 'dynamic-import': false } } : {}),
   })
 }
 

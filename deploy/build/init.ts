@@ -83,7 +83,8 @@ function patchOf({ source, isModule }: Found): Patch | null {
 
 /** The source with the line as its first statement; null where it is there already. */
 export function patched(text: string, { line }: Patch): string | null {
-  if (new RegExp(String.raw`['"]${PACKAGE}(/\w+)?['"]`).test(text)) return null
+  // who this is (`/release`) may be asked without being updated
+  if (new RegExp(String.raw`['"]${PACKAGE}(/(?!release)\w+)?['"]`).test(text)) return null
   const head =
     /^(#!.*\n)?((?:\s*(?:\/\/.*|\/\*[\s\S]*?\*\/)\s*\n)*)(\s*['"]use strict['"];?\s*\n)?/.exec(text)?.[0] ?? ''
   return `${head}${line}\n${text.slice(head.length)}`

@@ -50,8 +50,11 @@ export async function injectBundle(
 }
 
 /** Runs the executable and holds what it says against what it must say. */
-export async function checkVersion(executable: string, expected: string): Promise<void> {
-  const { stdout, stderr, exitCode } = await run([executable, '--version'], { allowFailure: true, timeoutMs: 30_000 })
+/** `node`: what runs it, where it is a script. */
+export async function checkVersion(executable: string, expected: string, node?: string): Promise<void> {
+  const env = node === undefined ? {} : { BATON_NODE: node }
+  const command = [executable, '--version']
+  const { stdout, stderr, exitCode } = await run(command, { allowFailure: true, timeoutMs: 30_000, env })
   if (exitCode === 0 && stdout === `${expected}\n`) return
   const got = `${JSON.stringify(stdout.slice(0, 200))} and exit code ${exitCode}`
   throw new BatonError(

@@ -23,7 +23,9 @@ export interface PackReport {
 /** Packs into `folder`. */
 export async function packInto(folder: string): Promise<string> {
   await run(['npm', 'run', '--silent', 'prepack'], { cwd: PROJECT })
-  const { stdout } = await run(['npm', 'pack', '--silent', '--pack-destination', folder], { cwd: PROJECT })
+  const { stdout } = await run(['npm', 'pack', '--ignore-scripts', '--silent', '--pack-destination', folder], {
+    cwd: PROJECT,
+  })
   return join(folder, stdout.trim().split('\n').at(-1) ?? '')
 }
 

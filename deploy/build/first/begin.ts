@@ -3,7 +3,7 @@
 // or unpacks the application; every other word reaches the application untouched.
 
 import { createRequire } from 'node:module'
-import { copyIfOrdered, noteStart } from '../../../agent/first.ts'
+import { copyIfOrdered, noteRelease, noteStart } from '../../../agent/first.ts'
 import { applyConfiguration, readConfiguration } from './configuration.ts'
 import type { BuiltRelease } from './release.ts'
 
@@ -33,10 +33,14 @@ export const OPERATOR_WORDS: readonly string[] = [
   'healthcheck',
   'backup',
   'deploy',
+  'cancel',
+  'check',
+  'as-service', // what root starts as the service's user
 ]
 
 export function begin({ release, executable, operator, prepare, application }: Beginning): void {
   const argv = process.argv.slice(2)
+  noteRelease(release)
   const [first = ''] = argv
   if (first === '--version') {
     if (process.env['BATON_PREPARE'] === '1') prepare()
@@ -45,6 +49,7 @@ export function begin({ release, executable, operator, prepare, application }: B
   } else if (first === '--prepare') {
     process.stdout.write(`${prepare()}\n`)
   } else if (OPERATOR_WORDS.includes(first)) {
+    noteStart({ argv, executable, isChild: false, configuration: null })
     runOperator(operator(), argv)
   } else {
     start({ release, executable, argv, application })

@@ -2,6 +2,7 @@
 // The build writes the main script: `beginBundle(() => require(<entry>), () => <operator's text>)`.
 
 import { getAsset, isSea } from 'node:sea'
+import { realpathSync } from 'node:fs'
 import { begin } from './begin.ts'
 import type { BuiltRelease } from './release.ts'
 
@@ -9,7 +10,8 @@ declare const __BATON_RELEASE__: string
 
 export function beginBundle(application: () => unknown, operator: () => string): void {
   const release = JSON.parse(isSea() ? getAsset('release', 'utf8') : __BATON_RELEASE__) as BuiltRelease
-  const executable = isSea() ? process.execPath : (process.argv[1] ?? '')
+  // the command is a link to the file, and only the file is what a receipt names
+  const executable = isSea() ? process.execPath : realpathSync(process.argv[1] ?? '')
   begin({
     release,
     executable,
@@ -17,6 +19,7 @@ export function beginBundle(application: () => unknown, operator: () => string):
     prepare: () => 'there is nothing to prepare',
     application: (own) => {
       process.argv = [process.execPath, executable, ...own]
+      process.execArgv = [] // `fork` would put ours in front of its script
       void application()
     },
   })

@@ -13,6 +13,7 @@ import type { Outside } from '../service/outside.ts'
 import { makeSide, type Side } from '../service/side.ts'
 import { serviceEnvironment } from './environment.ts'
 import { openFront } from './front.ts'
+import { ownFile, ownNode } from '../place/own.ts'
 
 /** Whose places. */
 export interface Owner {
@@ -46,13 +47,17 @@ export async function openSide(owner: Owner, told: Told, environment: Environmen
   const unit = withUnit ? systemdSupervisor({ service, scope }) : null
   if (!(await isCrossing(owner))) {
     const supervisor = (receipt: Receipt) => unit ?? detachedSupervisor(receipt)
-    const side = makeSide({ ...told, supervisor, feedAt: (setting) => setting }, { path: process.execPath })
+    const side = makeSide({ ...told, supervisor, feedAt: (setting) => setting }, { path: ownFile() })
     return { side, [Symbol.asyncDispose]: () => side.unlock() }
   }
+  const node = ownNode()
   const front = await openFront({
     program: ownProgram(),
     identity: await idOf(user),
-    environment: await serviceEnvironment(service, withUnit, owner.environmentFile, environment),
+    environment: {
+      ...(node === null ? {} : { BATON_NODE: node }),
+      ...(await serviceEnvironment(service, withUnit, owner.environmentFile, environment)),
+    },
     feed,
     outside: told,
     supervisor: unit,

@@ -11,6 +11,7 @@ import { systemdWords } from '../supervisor/systemd.ts'
 import type { Supervisor, SupervisorState } from '../supervisor/supervisor.ts'
 import { type Channel, type Handlers, makeChannel } from './channel.ts'
 import { FEED_FD, stayDropped } from './drop.ts'
+import { ownFile } from '../place/own.ts'
 
 /** What root's process tells first. */
 export interface Hello {
@@ -31,7 +32,7 @@ export async function work(): Promise<number> {
     supervisor: (receipt) => supervisorAcross(receipt, (name) => (channel as Channel).call(name, null)),
     feedAt: (setting) => (setting === feedFolder ? opened : setting),
   }
-  const side = makeSide(outside, { path: process.execPath })
+  const side = makeSide(outside, { path: ownFile() })
   const handlers: Record<string, Handlers[string]> = {
     hello: (told) => void (feedFolder = (told as Hello).feedFolder),
   }

@@ -2,7 +2,6 @@
 
 import { spawn } from 'node:child_process'
 import { closeSync, openSync, readSync, writeSync } from 'node:fs'
-import { isSea } from 'node:sea'
 import { basename, dirname, join } from 'node:path'
 import { type Receipt, SYSTEM_DIRECTORY } from '../../../agent/install.ts'
 import { BatonError, EXIT } from '../../../agent/words.ts'
@@ -10,6 +9,7 @@ import { type OpenSide, openSide } from '../boundary/open.ts'
 import { type Choices, type Environment, fromEnvironment, type Said, type Scope } from '../place/choices.ts'
 import { isRoot, ownName } from '../place/identity.ts'
 import { type Layout, layoutOf, layoutOfReceipt, type Person } from '../place/layout.ts'
+import { isFromSource, ownFile } from '../place/own.ts'
 import { receiptOf } from '../plan/facts.ts'
 import type { Step } from '../plan/step.ts'
 import type { Report } from '../report.ts'
@@ -78,9 +78,9 @@ export async function find(context: Context): Promise<Located | null> {
 
 /** Where this very program may be a user's install, in whatever place: its executable, or the backup of it. */
 function ownDirectory(service: string): string | null {
-  const directory = dirname(process.execPath)
-  const name = basename(process.execPath).replace(/\.backup$/, '')
-  return isSea() && name === service && directory !== join(SYSTEM_DIRECTORY, service) ? directory : null
+  const directory = dirname(ownFile())
+  const name = basename(ownFile()).replace(/\.backup$/, '')
+  return !isFromSource() && name === service && directory !== join(SYSTEM_DIRECTORY, service) ? directory : null
 }
 
 /** The service's side of an install, for as long as the scope lasts. */
@@ -144,10 +144,6 @@ export async function handToScript(argv: readonly string[]): Promise<number> {
     child.once('error', reject)
     child.once('exit', (code) => resolve(code ?? EXIT.unexpected))
   })
-}
-
-export function isFromSource(): boolean {
-  return !isSea()
 }
 
 /** Under `curl … | sh` the script is on stdin; the person is at /dev/tty. */

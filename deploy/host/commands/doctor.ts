@@ -10,6 +10,7 @@ import { choose, fromEnvironment } from '../place/choices.ts'
 import { findId, isRoot } from '../place/identity.ts'
 import { layoutOf } from '../place/layout.ts'
 import { type Context, defaultsFrom, find, ownerOf, personOf } from './context.ts'
+import { ownFile } from '../place/own.ts'
 
 export async function doctor(context: Context): Promise<number> {
   const { service, environment, flags, report } = context
@@ -26,7 +27,7 @@ export async function doctor(context: Context): Promise<number> {
     layout,
     receipt,
     feed: choices.feed === '' ? null : choices.feed,
-    executableBytes: (await stat(process.execPath)).size,
+    executableBytes: (await stat(ownFile())).size,
     withUnit,
     given,
   }

@@ -10,15 +10,24 @@ import { type Subject, worstOf } from '../doctor/finding.ts'
 import { checkMounts } from '../doctor/mounts.ts'
 import { checkGiven } from '../doctor/places.ts'
 import { checkSpace } from '../doctor/space.ts'
-import { type Chosen, choose, fromEnvironment, fromReceipt, parseRelease, type Said } from '../place/choices.ts'
+import {
+  type Chosen,
+  choose,
+  fromEnvironment,
+  fromReceipt,
+  parseRelease,
+  type Said,
+  type Scope,
+} from '../place/choices.ts'
 import { earlierChoices } from '../place/earlier.ts'
 import { findId, isRoot } from '../place/identity.ts'
 import { type Layout, layoutOf } from '../place/layout.ts'
+import { isFromSource, ownFile, ownNode } from '../place/own.ts'
 import { gatherFacts, receiptOf } from '../plan/facts.ts'
 import type { Facts, Own } from '../plan/found.ts'
 import { planInstall } from '../plan/install.ts'
 import type { Step } from '../plan/step.ts'
-import { confirm, type Context, defaultsFrom, find, handToScript, isFromSource, ownerOf, personOf } from './context.ts'
+import { confirm, type Context, defaultsFrom, find, handToScript, ownerOf, personOf } from './context.ts'
 import { carryOutSteps, type Done } from './deeds.ts'
 
 const WHO = 'install.sh install'
@@ -33,7 +42,7 @@ export async function install(context: Context, argv: readonly string[]): Promis
     })
   }
   const { chosen, layout } = await chooseFor(context)
-  const own: Own = { path: process.execPath, tag, sha256: await sha256OfFile(process.execPath) }
+  const own: Own = { path: ownFile(), tag, sha256: await sha256OfFile(ownFile()) }
   const owner = ownerOf(layout, chosen.choices.feed, chosen.choices.service)
   let side: OpenSide | null = null
   const open = async () => (side ??= await openSide(owner, report, environment))
@@ -69,7 +78,29 @@ async function chooseFor(context: Context): Promise<{ chosen: Chosen; layout: La
         : {}
       : { ...fromReceipt(existing.options), scope: existing.scope, feed: existing.feed }
   const chosen = choose(flags.said, said, remembered, defaultsFrom(environment))
-  return { chosen, layout: layoutOf(service, chosen.choices, personOf(environment)) }
+  return { chosen, layout: { ...layoutOf(service, chosen.choices, personOf(environment)), node: nodeFor(scope) } }
+}
+
+/** The Node of a script, judged before anything is changed; null where the executable brings its own. */
+function nodeFor(scope: Scope): string | null {
+  const node = ownNode()
+  if (node === null) return null
+  const refuse = (why: string, hint: string) => new BatonError('unsupported_host', why, { hint })
+  const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
+  if (major < 26 || (major === 26 && minor < 1))
+    throw refuse(
+      `expected Node 26.1 or later to run this script, got ${process.version}`,
+      'BATON_NODE names another one',
+    )
+  if (!/^\/[A-Za-z0-9@._+/-]+$/.test(node))
+    throw refuse(`expected a plain path of Node, got ${node}`, 'BATON_NODE names another one')
+  // the unit hides the homes, and a user of the service could not come there
+  if (scope === 'system' && /^\/(home|root|run\/user)\//.test(node))
+    throw refuse(
+      `expected a Node that a service of the whole host can run, got ${node}`,
+      'install one in /usr/local, say',
+    )
+  return node
 }
 
 /** Stops at the first thing that would fail, before anything is changed. */
@@ -80,7 +111,7 @@ async function assertPlace(
   open: (() => Promise<OpenSide>) | null,
 ): Promise<void> {
   const { feed, service: withUnit } = chosen.choices
-  const { size: executableBytes } = await stat(process.execPath)
+  const { size: executableBytes } = await stat(ownFile())
   const subject: Subject = { layout, receipt: null, feed, executableBytes, withUnit, given: [] }
   const stop = (problem: BatonError | null) => {
     if (problem !== null) throw problem

@@ -8,6 +8,7 @@ import type { Step } from '../plan/step.ts'
 import { supervise } from '../supervisor/supervise.ts'
 import { type Context, locate, sideOf } from './context.ts'
 import { carryOutSteps } from './deeds.ts'
+import { ownFile } from '../place/own.ts'
 
 const NOTHING = { from: null, to: null, operationId: null, operation: null }
 
@@ -87,7 +88,7 @@ export async function rescueHere({ environment, report, service }: Context, give
 
 /** Of the executable that runs this, or of the one that it is the backup of. Throws not_managed, and refused for root. */
 async function ownReceipt(service: string): Promise<Receipt> {
-  const executable = process.execPath.replace(/\.backup$/, '')
+  const executable = ownFile().replace(/\.backup$/, '')
   const receipt = await receiptFor(service, executable)
   if (receipt === null) throw new BatonError('not_managed', `there is no receipt that names ${executable}`)
   if (isRoot() && (await idOf(receipt.user)).uid !== 0) {

@@ -31,6 +31,8 @@ export interface Layout {
   user: string
   /** the feed where it is a folder of this host: the sandbox must let the service read it */
   feedFolder: string | null
+  /** the Node of a script, where it can stand in a unit; else null */
+  node: string | null
   /** pid file and log of a service without systemd */
   runDirectory: string
 }
@@ -65,6 +67,7 @@ export function layoutOf(service: string, choices: Choices, person: Person): Lay
     environmentFile: at.environmentFile,
     user: choices.scope === 'system' ? (choices['run-as'] ?? service) : person.name,
     feedFolder: folderOf(choices.feed),
+    node: null,
     runDirectory: join(stateDirectory, 'run'),
   }
 }
@@ -118,5 +121,6 @@ export function layoutOfReceipt(receipt: Receipt, person: Person): Layout {
     service: receipt.supervisor !== 'none',
     start: true,
   }
-  return { ...layoutOf(service, choices, person), configPath, configDirectory: dirname(configPath), user }
+  const layout = layoutOf(service, choices, person)
+  return { ...layout, configPath, configDirectory: dirname(configPath), user, node: receipt.node ?? null }
 }

@@ -54,7 +54,7 @@ UMask=0077`
  * release on probation back long before the start limit; `OnFailure=` fires only behind it, and is the second net.
  */
 export function serviceUnit(layout: Layout): string {
-  const { service, executable, backup, configPath } = layout
+  const { executable, backup, configPath, service } = layout
   const system = layout.scope === 'system'
   return `${head(layout)}
 [Unit]
@@ -71,7 +71,7 @@ NotifyAccess=all
 ExecStart=${executable} serve --config ${configPath}
 ExecStop=-/bin/sh -c 'kill -TERM $$MAINPID && while kill -0 $$MAINPID; do sleep 0.1; done 2>/dev/null'
 ExecStopPost=-${backup} rescue
-EnvironmentFile=-${layout.environmentFile}
+${nodeOf(layout)}EnvironmentFile=-${layout.environmentFile}
 ${system ? `User=${layout.user}\nGroup=${layout.user}\nWorkingDirectory=${layout.stateDirectory}\n` : ''}KillMode=mixed
 TimeoutStartSec=90
 TimeoutStopSec=60
@@ -102,12 +102,17 @@ ConditionPathExists=${backup}
 
 [Service]
 Type=oneshot
-ExecCondition=${backup} rescue --given-up
+${nodeOf(layout)}ExecCondition=${backup} rescue --given-up
 ExecStart=${systemctl} reset-failed ${service}.service
 ExecStart=${systemctl} --no-block start ${service}.service
 ${system ? `User=${layout.user}\nGroup=${layout.user}\n` : ''}SyslogIdentifier=${service}
 ${sandbox(layout)}
 `
+}
+
+/** A unit's PATH is not the one of whoever installed it. */
+function nodeOf({ node }: Layout): string {
+  return node === null ? '' : `Environment=BATON_NODE=${node}\n`
 }
 
 function head(layout: Layout): string {

@@ -21,6 +21,7 @@ import { rescueUnit, serviceUnit } from '../place/unit.ts'
 import type { Survey } from '../service/survey.ts'
 import { systemctlFor } from '../supervisor/systemd.ts'
 import { type Facts, foundAs, type Found } from './found.ts'
+import { ownFile } from '../place/own.ts'
 
 const NOTHING: Survey = {
   directory: 'absent',
@@ -99,7 +100,7 @@ async function foundProgram({ program, executable }: Layout): Promise<Pick<Facts
   if (trust.trusted && trust.found === null) return { program: 'absent', programTag: null }
   if (!trust.trusted || trust.found?.isFile() !== true) return { program: 'foreign', programTag: null }
   const programTag = await installedTag(program).catch(() => null)
-  const same = program === process.execPath || (await isCopyOf(program, process.execPath))
+  const same = program === ownFile() || (await isCopyOf(program, ownFile()))
   return { program: same ? 'same' : 'ours', programTag }
 }
 

@@ -117,6 +117,7 @@ function receiptFor({ layout, chosen, facts }: Request): Receipt | null {
     stateDirectory: layout.stateDirectory,
     configPath: layout.configPath,
     feed: chosen.choices.feed,
+    ...(layout.node === null ? {} : { node: layout.node }),
     installedAt: old?.installedAt ?? facts.now.toISOString(),
     options,
   }

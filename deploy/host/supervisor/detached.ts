@@ -36,7 +36,12 @@ export function detachedSupervisor(receipt: Receipt): Supervisor {
     async start() {
       if ((await state()).active) return
       await stopSupervision(files.pidFile)
-      const child = spawn(receipt.executable, ['start', '--supervise'], { cwd: '/', detached: true, stdio: 'ignore' })
+      const child = spawn(receipt.executable, ['start', '--supervise'], {
+        cwd: '/',
+        detached: true,
+        stdio: 'ignore',
+        env: environmentFor(receipt),
+      })
       const failed = new Promise<never>((_resolve, reject) => {
         child.once('error', reject)
         child.once('exit', (code) => reject(new Error(`it ended with ${code}`)))
@@ -64,6 +69,11 @@ export function detachedSupervisor(receipt: Receipt): Supervisor {
       await endService(receipt)
     },
   }
+}
+
+/** Of everything of a service that is started: whoever starts it may have another Node on their PATH than who installed it. */
+export function environmentFor({ node }: Pick<Receipt, 'node'>): NodeJS.ProcessEnv {
+  return node === undefined ? process.env : { BATON_NODE: node, ...process.env }
 }
 
 async function stopSupervision(pidFile: string): Promise<void> {

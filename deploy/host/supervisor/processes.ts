@@ -24,7 +24,7 @@ export async function servicePids(receipt: Pick<Receipt, 'executable' | 'configP
     if (!/^[0-9]+$/.test(name)) continue
     const pid = Number(name)
     const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
-    if (command !== `${wanted}\0` && !command.startsWith(`${wanted}\0`)) continue
+    if (!ownWords(command).startsWith(`${wanted}\0`)) continue
     const owner = await stat(`/proc/${pid}`).catch(() => null)
     const startTime = startTimeOf(pid) // null for a zombie
     if (owner?.uid !== uid || startTime === null || (await namespacesOf(name)) !== own) continue
@@ -55,6 +55,12 @@ export function endOne(pid: number, signal: NodeJS.Signals): void {
 export async function until(done: () => boolean | Promise<boolean>, timeoutMs: number): Promise<void> {
   const deadline = Date.now() + timeoutMs
   while (!(await done()) && Date.now() < deadline) await sleep(LOOK_MS)
+}
+
+/** A command line without the Node, and its flags, that runs a script: the first line of a script writes `--` behind them. */
+function ownWords(command: string): string {
+  const end = command.startsWith('/') ? command.indexOf('\0--\0/') : -1
+  return end < 0 ? command : command.slice(end + 4)
 }
 
 /** Process ids and paths mean something within them only. */

@@ -1,0 +1,191 @@
+// `baton dev`: the service from source, as a managed install of its own inside the project. Saving a file makes a release of the kind
+// script in a feed that is a folder; whatever appears there, the running service is moved to it, as on a host.
+// Must hold: everything it makes is below `.baton/dev/`; what it has started it ends, also what an earlier one has left behind.
+
+import { watch } from 'node:fs'
+import { mkdir, open, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { BatonError, compareTags, isTag, type Operation, reasonOf, type Status } from '../../agent/words.ts'
+import { call } from '../lib/http.ts'
+import { createProgress, formatDuration } from '../lib/progress.ts'
+import { run } from '../lib/shell.ts'
+import { releaseFromSource } from './from-source.ts'
+import { type Project, RELEASES_FOLDER } from './project.ts'
+import { RELEASES } from './publish.ts'
+
+export interface DevOptions {
+  project: Project
+  port: number
+  /** make a release whenever a file changes */
+  watches: boolean
+  say(line: string): void
+}
+
+const NOT_WATCHED = /(^|\/)(node_modules|\.[^/]+)(\/|$)/
+const QUIET_MS = 150
+const LOOK_MS = 200
+const QUIET = createProgress({ quiet: true })
+const PROBATION_MS = 1000
+
+/** Resolves when `stop` is aborted and everything has ended. */
+export async function develop(options: DevOptions, stop: AbortSignal): Promise<void> {
+  const { project, say } = options
+  const at = placesOf(project)
+  const command = (...args: string[]) => run([at.executable, ...args, '--user', '-q'], { env: at.environment })
+  await command('stop').catch(() => {}) // of a session that was killed
+  for (const path of [at.feed, at.copies, at.programs, at.home, join(at.state, 'update'), at.log])
+    await rm(path, { recursive: true, force: true })
+  for (const path of [at.feed, at.home, at.state]) await mkdir(path, { recursive: true })
+  await writeFile(join(project.folder, '.baton', '.gitignore'), '*\n')
+
+  const started = performance.now()
+  await release(options, 'v0.0.1')
+  await installInto(options)
+  try {
+    await command('start')
+    const { password } = (await at.config()).dashboard
+    say(`${project.service} v0.0.1 serves at http://127.0.0.1:${options.port} after ${since(started)}`)
+    say(`  panel     http://127.0.0.1:${options.port}/web/settings.html, password ${password}`)
+    say(`  feed      ${at.feed}: what is published there, it moves to`)
+    if (options.watches) say('  watching  save a file, and it moves to what you saved; Ctrl-C ends it')
+    await Promise.all([
+      follow(at.log, stop),
+      moveToWhatIsPublished(options, password, stop),
+      options.watches ? releaseWhatIsSaved(options, stop) : null,
+    ])
+  } finally {
+    await command('stop')
+  }
+}
+
+function placesOf({ folder, service }: Project) {
+  const base = join(folder, '.baton', 'dev')
+  const [home, state, programs] = [join(base, 'home'), join(base, 'state'), join(base, 'bin')]
+  const configPath = join(home, '.config', service, 'config.json')
+  return {
+    home,
+    state,
+    programs,
+    feed: join(base, 'feed'),
+    copies: join(base, 'sources'),
+    executable: join(programs, service),
+    log: join(state, 'run', `${service}.log`),
+    configPath,
+    config: async () => JSON.parse(await readFile(configPath, 'utf8')) as { dashboard: { password: string } },
+    environment: { HOME: home, BATON_NODE: process.execPath, XDG_CONFIG_HOME: undefined, XDG_STATE_HOME: undefined },
+  }
+}
+
+async function release({ project }: DevOptions, tag: string): Promise<void> {
+  const { feed, copies } = placesOf(project)
+  await releaseFromSource({ project, tag, feed, copies, progress: QUIET })
+}
+
+async function installInto({ project, port }: DevOptions): Promise<void> {
+  const at = placesOf(project)
+  const where = ['--prefix', at.programs, '--state-dir', at.state, '--feed', at.feed, '--listen', `127.0.0.1:${port}`]
+  const flags = ['--user', '--no-service', '--no-start', '-y', '-q', ...where]
+  await run(['sh', join(at.feed, 'v0.0.1', 'install.sh'), 'install', ...flags], { env: at.environment })
+  const update = { probationMs: PROBATION_MS }
+  await writeFile(at.configPath, JSON.stringify({ ...(await at.config()), update }), { mode: 0o600 })
+}
+
+/** The log of the service, as it grows. */
+async function follow(path: string, stop: AbortSignal): Promise<void> {
+  await using file = await open(path)
+  for (let position = 0; !stop.aborted; await pause(LOOK_MS, stop)) {
+    const { size } = await file.stat()
+    if (size < position) position = 0
+    const { bytesRead, buffer } = await file.read({ buffer: Buffer.alloc(size - position), position })
+    process.stdout.write(buffer.subarray(0, bytesRead))
+    position += bytesRead
+  }
+}
+
+async function moveToWhatIsPublished(options: DevOptions, password: string, stop: AbortSignal): Promise<void> {
+  let tried = 'v0.0.1'
+  for (; !stop.aborted; await pause(LOOK_MS, stop)) {
+    const newest = await newestIn(placesOf(options.project).feed)
+    if (newest === null || compareTags(newest, tried) <= 0) continue
+    tried = newest
+    const started = performance.now()
+    try {
+      const { outcome, error } = await move(options.port, password, newest, stop)
+      if (outcome === 'updated') options.say(`${newest} serves, ${since(started)} after it was published`)
+      else options.say(`${newest}: ${outcome ?? 'not there yet'}${error === null ? '' : `: ${error.message}`}`)
+    } catch (cause) {
+      if (!stop.aborted) options.say(`${newest}: ${reasonOf(cause)}`)
+    }
+  }
+}
+
+async function newestIn(feed: string): Promise<string | null> {
+  const text = await readFile(join(feed, RELEASES), 'utf8').catch(() => null)
+  if (text === null) return null
+  const { releases } = JSON.parse(text) as { releases: { tag: string }[] }
+  return releases.map(({ tag }) => tag).find(isTag) ?? null
+}
+
+async function move(port: number, token: string, tag: string, stop: AbortSignal): Promise<Operation> {
+  const address = { tls: false, host: '127.0.0.1', port }
+  const begun = await call(address, '/admin/update', { method: 'POST', token, body: { tag } })
+  if (begun.status !== 202)
+    throw new BatonError('refused', `expected 202, got ${begun.status}: ${JSON.stringify(begun.body)}`)
+  const { id } = begun.body as Operation
+  for (;;) {
+    stop.throwIfAborted()
+    const { operation } = (await call(address, '/admin/update/status', { token })).body as Status
+    if (operation?.id === id && operation.outcome !== null) return operation
+    await sleep(50)
+  }
+}
+
+async function releaseWhatIsSaved(options: DevOptions, stop: AbortSignal): Promise<void> {
+  const { project, say } = options
+  let patch = 1
+  let known = await stateOf(project)
+  let changed = false
+  const watcher = watch(project.folder, { recursive: true, signal: stop }, (_event, name) => {
+    if (name !== null && !NOT_WATCHED.test(name)) changed = true
+  })
+  watcher.on('error', (cause) => say(`not watching any more: ${cause.message}`))
+  for (; !stop.aborted; await pause(QUIET_MS, stop)) {
+    if (!changed) continue
+    await pause(QUIET_MS, stop) // an editor writes several files
+    changed = false
+    const now = await stateOf(project)
+    if (now === known) continue
+    known = now
+    try {
+      await release(options, `v0.0.${++patch}`)
+    } catch (cause) {
+      say(`v0.0.${patch}: ${reasonOf(cause)}`)
+    }
+  }
+}
+
+/** Of the author's files. Where `build` makes the entry, its folder changes by building, not by saving. */
+async function stateOf({ folder, build, entry }: Project): Promise<string> {
+  const made = build === null || !entry.includes('/') ? null : entry.split('/')[0]
+  const names = (await readdir(folder, { withFileTypes: true })).filter(
+    ({ name }) => !NOT_WATCHED.test(name) && name !== RELEASES_FOLDER && name !== made,
+  )
+  const found: string[] = []
+  const look = async (path: string): Promise<void> => {
+    const at = await stat(path).catch(() => null)
+    if (at?.isDirectory()) for (const name of await readdir(path)) await look(join(path, name))
+    else if (at !== null && !NOT_WATCHED.test(path.slice(folder.length + 1)))
+      found.push(`${path} ${at.size} ${at.mtimeMs}`)
+  }
+  for (const { name } of names) await look(join(folder, name))
+  return found.join('\n')
+}
+
+async function pause(ms: number, stop: AbortSignal): Promise<void> {
+  await sleep(ms, null, { signal: stop }).catch(() => {})
+}
+
+function since(started: number): string {
+  return formatDuration(performance.now() - started)
+}

@@ -1,0 +1,27 @@
+// The beginning of a release that `baton dev` makes: a script that starts a copy of the sources as they are, by the Node that runs it.
+// The build puts three constants in front of it.
+
+import type Module from 'node:module'
+import { realpathSync } from 'node:fs'
+import { begin } from './begin.ts'
+import type { BuiltRelease } from './release.ts'
+
+declare const __BATON_RELEASE__: string
+declare const __BATON_OPERATOR__: string
+/** absolute path */
+declare const __BATON_ENTRY__: string
+
+const executable = realpathSync(process.argv[1] ?? '')
+
+begin({
+  release: JSON.parse(__BATON_RELEASE__) as BuiltRelease,
+  executable,
+  operator: () => __BATON_OPERATOR__,
+  prepare: () => 'there is nothing to prepare',
+  application: (own) => {
+    process.argv = [process.execPath, __BATON_ENTRY__, ...own]
+    process.execArgv = [] // `fork` would put ours in front of its script
+    const modules = process.getBuiltinModule('node:module') as typeof Module & { runMain(main: string): void }
+    modules.runMain(__BATON_ENTRY__)
+  },
+})

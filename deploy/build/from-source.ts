@@ -1,0 +1,63 @@
+// A release for `baton dev`: the author's files copied beside their packages, and a script that starts them. No executable and no bundle
+// is made, so it takes as long as copying a few files.
+
+import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises'
+import { dirname, join, relative, sep } from 'node:path'
+import { bundleOurScript, makeFirst, scriptOf, wordsOf } from './application.ts'
+import { filesOf } from './files.ts'
+import { IS_PACKAGED, PROJECT } from './place.ts'
+import type { Project } from './project.ts'
+import { publishRelease } from './publish.ts'
+import { temporaryDirectory } from './temporary.ts'
+import type { Progress } from '../lib/progress.ts'
+
+export interface SourceRelease {
+  project: Project
+  tag: string
+  /** folder inside the project, so that its packages are found; a copy of the sources goes into `<copies>/<tag>/` */
+  copies: string
+  /** folder that is the feed */
+  feed: string
+  progress: Progress
+}
+
+export async function releaseFromSource({ project, tag, copies, feed, progress }: SourceRelease): Promise<void> {
+  await makeFirst(project, progress)
+  const copy = join(copies, tag)
+  const modules = join(project.folder, 'node_modules') + sep
+  for (const { path, source } of await filesOf(project)) {
+    if (source.startsWith(modules)) continue // found from the copy as it is from the folder
+    await mkdir(dirname(join(copy, path)), { recursive: true })
+    await copyFile(source, join(copy, path))
+  }
+  await using work = await temporaryDirectory(feed)
+  const executable = join(work.path, project.service)
+  const words = { ...wordsOf({ ...project, kind: 'script' }, tag, null, null) }
+  const constants = {
+    __BATON_RELEASE__: JSON.stringify(words),
+    __BATON_OPERATOR__: (await ourText('operator')).toString(),
+    __BATON_ENTRY__: join(copy, project.entry),
+  }
+  const lines = Object.entries(constants).map(([name, value]) => `const ${name} = ${JSON.stringify(value)}`)
+  await writeFile(executable, scriptOf(`${lines.join('\n')}\n${(await ourText('source')).toString()}`), { mode: 0o755 })
+  const { service, schema, healthPath, port } = project
+  await publishRelease({
+    executable,
+    tag,
+    out: feed,
+    service,
+    feed,
+    notes: `from ${relative(dirname(project.folder), project.folder)}`,
+    effort: 'fast',
+    schema,
+    publishedAt: null,
+    force: true,
+    progress,
+    about: { kind: 'script', healthPath, port },
+  })
+}
+
+async function ourText(name: 'operator' | 'source'): Promise<Buffer> {
+  if (IS_PACKAGED) return await readFile(join(PROJECT, 'lib', 'first', `${name}.cjs`))
+  return Buffer.from(await bundleOurScript(name))
+}
