@@ -1,10 +1,21 @@
-// @later on a quiet machine one run of it stood still for four minutes, another passed
 // Unpacking an application out of its executable: raced, killed, filled up, forbidden and attacked. Must hold everywhere: what starts is
 // whole, and where nothing starts there is a reason.
 
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmod, chown, link, mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
+import {
+  chmod,
+  chown,
+  copyFile,
+  link,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  symlink,
+  writeFile,
+} from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -49,9 +60,10 @@ test('killed at any instant of unpacking, the next one starts the whole applicat
   await using it = await place()
   for (let i = 0; i < 12; i++) {
     const child = spawn(it.executable, ['--prepare'], { stdio: 'ignore', env: bare(it) })
+    const gone = once(child, 'exit') // on a quiet machine it may be done before it is killed
     await sleep(30 + i * 12)
     child.kill('SIGKILL')
-    await once(child, 'exit')
+    await gone
     is((await run([it.executable], { env: bare(it) })).stdout, `${FILES} files\n`)
     const [whole = ''] = (await readdir(it.home)).filter((name) => /^[0-9a-f]{16}$/.test(name))
     if (i % 2 === 0) await rm(join(it.home, whole), { recursive: true }) // else it is found again
@@ -115,12 +127,13 @@ test('where the directory of the executable is not its to write, the state direc
   match(nowhere.stderr, /EACCES/)
 })
 
-test('a full disk and a read-only one end with a reason, and leave nothing that could be started', async () => {
+test('a full disk, a read-only one and one that runs no programs end with a reason, and leave nothing that could be started', async () => {
   if (process.getuid?.() !== 0) return
   await using it = await place()
   for (const [options, why] of [
     ['size=600k', /ENOSPC/],
     ['ro', /EROFS/],
+    ['noexec', /is it mounted noexec/],
   ] as const) {
     // a mount of its own name space: nobody else sees it, and it goes with the process
     const script = `mkdir -p "$0" && mount -t tmpfs -o ${options},mode=755 none "$0" && shift 0; HOME=/proc exec "$1"`
@@ -134,9 +147,39 @@ test('a full disk and a read-only one end with a reason, and leave nothing that 
   }
 })
 
+test('what a security module forbids, whatever the modes say, ends with a reason, and leaves nothing that could be started', async () => {
+  for (const [right, why] of [
+    [LANDLOCK.makeDirectory, /EACCES: permission denied, mkdir/],
+    [LANDLOCK.makeFile, /EACCES: permission denied, open/],
+    [LANDLOCK.remove, /EACCES: permission denied, rename/],
+  ] as const) {
+    await using it = await place()
+    const command = ['python3', '-c', FORBID, String(right), it.executable]
+    const said = await run(command, { env: { ...bare(it), HOME: '/proc' }, allowFailure: true })
+    is(said.exitCode, 7, said.stderr)
+    match(said.stderr, why)
+    not(said.stdout.includes('files'))
+    is((await run([it.executable], { env: bare(it) })).stdout, `${FILES} files\n`)
+  }
+})
+
 test.run()
 
 // ---- parts
+
+/** https://docs.kernel.org/userspace-api/landlock.html: rights that are taken away from a process and its children, root's too */
+const LANDLOCK = { makeDirectory: 1 << 7, makeFile: 1 << 8, remove: 1 << 4 }
+const FORBID = `
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *args):
+    got = libc.syscall(number, *args)
+    if got < 0: sys.exit(os.strerror(ctypes.get_errno()))
+    return got
+rules = call(444, ctypes.byref(ctypes.c_uint64(int(sys.argv[1]))), ctypes.c_size_t(8), ctypes.c_uint32(0))
+call(157, 38, 1, 0, 0, 0) # prctl: no new privileges
+call(446, rules, 0)
+os.execv(sys.argv[2], sys.argv[2:])`
 
 async function temporary(): Promise<AsyncDisposable & { path: string }> {
   const path = await mkdtemp(join(tmpdir(), 'baton-unpack-'))
@@ -149,6 +192,9 @@ async function make(folder: string): Promise<{ sha256: string; directory: string
   await mkdir(join(app, 'data', 'deep'.repeat(30)), { recursive: true })
   for (let i = 0; i < FILES; i++)
     await writeFile(join(app, 'data', i % 2 === 0 ? 'deep'.repeat(30) : '.', `${i}.txt`), String(i).repeat(500))
+  // not an addon, but the kernel has to map it all the same
+  const library = /\/\S*\/libm\.so\.6/.exec(await readFile('/proc/self/maps', 'utf8'))?.[0] ?? ''
+  await copyFile(library, join(app, 'addon.node'))
   await writeFile(
     join(app, 'main.cjs'),
     `const { readdirSync, readFileSync } = require('node:fs'); const { join } = require('node:path')

@@ -118,7 +118,16 @@ function write(home: string, directory: string, release: BuiltRelease, archive: 
     }
     flush(home)
   } finally {
+    discard(partial)
+  }
+}
+
+/** What cannot be removed is nobody's, and must not hide why it was given up. */
+function discard(partial: string): void {
+  try {
     rmSync(partial, { recursive: true, force: true })
+  } catch {
+    return // a later unpacking removes it
   }
 }
 
