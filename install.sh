@@ -9,6 +9,8 @@
 #              [--listen HOST:PORT] [--no-service] [--no-start] [-n|--dry-run] [--json] [-y] [-q] [-v]
 #   install.sh upgrade | rollback [TAG] | cancel | status | check | uninstall | doctor | start | stop
 #
+# The install.sh of a release fetches that release and nothing else, by the sha256 that stands in here: another release, the
+# latest one and the feed's signatures are the business of the executable, once it is verified.
 # As root it runs and believes nothing that anybody but root can change.
 #
 # FEED: https://host/path/ · http://127.0.0.1:PORT/path/ (plain http to this host only) · /folder · github:OWNER/NAME
@@ -53,7 +55,7 @@ main() {
   check_feed
   check_target
   make_scratch
-  resolve_tag
+  if [ -n "$BATON_TAG" ]; then tag=$BATON_TAG; else resolve_tag; fi
   say "$service $tag for $os $arch from $feed"
   fetch_executable
   BATON_DEFAULT_FEED=$feed "$scratch/$service" ${explicit_command:+install} "$@"
@@ -372,7 +374,11 @@ fetch_executable() {
     darwin-x64) expected=$BATON_SHA256_DARWIN_X64 ;;
     darwin-arm64) expected=$BATON_SHA256_DARWIN_ARM64 ;;
   esac
-  if [ "$tag" != "$BATON_TAG" ] || [ -z "$expected" ]; then
+  if [ -n "$BATON_TAG" ]; then
+    [ -n "$expected" ] || die 3 "expected $service $tag for $os $arch, this install.sh knows of none" "it is made for the platforms that its release was built for"
+  else
+    # of a clone: it has no sum of its own, so it is as good as the feed
+    say "warning: this install.sh is of no release, it believes the SHA256SUMS of $feed"
     fetch "$(asset_url SHA256SUMS)" "$scratch/SHA256SUMS" 4 || die 4 "cannot read SHA256SUMS of $tag in $feed" "does the release exist?"
     expected=$(sed -n "s/^\([0-9a-f]\{64\}\)[ ][ *]$asset\$/\1/p" "$scratch/SHA256SUMS")
     case $expected in
@@ -380,7 +386,8 @@ fetch_executable() {
       *[!0-9a-f]*) die 5 "expected one checksum for $asset in SHA256SUMS of $tag, found several" ;;
     esac
   fi
-  fetch "$(asset_url "$asset")" "$scratch/$asset" 512 || die 4 "cannot download $asset of $tag from $feed"
+  fetch "$(asset_url "$asset")" "$scratch/$asset" 512 ||
+    die 4 "cannot download $asset of $tag from $feed" "${BATON_TAG:+does it have $tag still? each release has an install.sh of its own}"
   got=$(sha256 "$scratch/$asset")
   [ "$got" = "$expected" ] || die 5 "sha256 of $asset: expected $expected, got $got" "nothing was changed"
   have gzip || die 3 "expected gzip, found none"
@@ -423,7 +430,7 @@ github_asset() {
 &/g' | sed -n 's/^"browser_download_url" *: *"\([^"]*\)".*/\1/p' | grep "/$1\$" | head -n 1
 }
 
-# URL or path, target file, bound in MB. https stays https, redirects included.
+# URL or path, target file, bound in MB. Redirects are followed by hand: https stays https, plain http stays on this host.
 fetch() {
   case $1 in
     '') return 1 ;;
@@ -432,45 +439,32 @@ fetch() {
       [ -f "$1" ] && [ ! -L "$1" ] && (bound "$3" && cp "$1" "$2")
       return
       ;;
-    https://*) protocols='=https' ;;
-    *)
-      is_loopback "$1" || die 2 "expected https, got $1"
-      protocols='=http,https'
-      ;;
+    https://*) ;;
+    *) is_loopback "$1" || die 2 "expected https, got $1" ;;
   esac
   if have curl; then
-    (bound "$3" && exec curl -fsSL --proto "$protocols" --proto-redir "$protocols" --tlsv1.2 --connect-timeout 20 \
-      --max-redirs 10 --max-time 3600 --speed-limit 1000 --speed-time 30 --retry 2 -o "$2" "$1")
+    get=get_by_curl
   elif have wget; then
-    fetch_by_wget "$1" "$2" "$3"
+    get=get_by_wget
   else
     die 3 "expected curl or wget, found neither"
   fi
-}
-
-# No file that is written grows beyond so many MB: a shell counts in blocks of 512 bytes, bash by itself in 1024.
-bound() {
-  ulimit -f $(($1 * 2048)) 2>/dev/null || :
-}
-
-# wget follows a redirect from https to http: each is looked at before it is followed.
-fetch_by_wget() {
   address=$1
   hops=0
   while [ "$hops" -lt 10 ]; do
     hops=$((hops + 1))
     case $address in
       https://*) ;;
-      *)
-        [ "$protocols" != '=https' ] || die 4 "$1 was redirected to plain http"
-        is_loopback "$address" || die 4 "$1 was redirected to plain http"
+      http://*)
+        case $1 in https://*) die 4 "$1 was redirected to plain http" ;; esac
+        is_loopback "$address" || die 4 "$1 was redirected to plain http on another host"
         ;;
+      *) die 4 "$1 was redirected to what is no address on the web" ;;
     esac
-    if (bound "$3" && exec wget -S --max-redirect=0 -T 30 -O "$2" "$address" 2>"$scratch/wget"); then return 0; fi
-    next=$(tr -d '\r' <"$scratch/wget" | sed -n 's/^ *[Ll]ocation: *\([^ ]*\).*/\1/p' | tail -n 1)
+    next=$($get "$address" "$2" "$3") || return 1
     case $next in
-      '') return 1 ;;
-      http://* | https://*) address=$next ;;
+      '') return 0 ;;
+      *://*) address=$next ;;
       /*)
         rest=${address#*://}
         address=${address%%://*}://${rest%%/*}$next
@@ -479,6 +473,23 @@ fetch_by_wget() {
     esac
   done
   return 1
+}
+
+# No file that is written grows beyond so many MB: a shell counts in blocks of 512 bytes, bash by itself in 1024.
+bound() {
+  ulimit -f $(($1 * 2048)) 2>/dev/null || :
+}
+
+# Each prints where it is redirected to, if it is.
+get_by_curl() {
+  bound "$3"
+  exec curl -fsS --proto '=http,https' --tlsv1.2 --connect-timeout 20 --max-time 3600 --speed-limit 1000 \
+    --speed-time 30 --retry 2 -o "$2" -w '%{redirect_url}' "$1"
+}
+
+get_by_wget() {
+  if (bound "$3" && exec wget -S --max-redirect=0 -T 30 -O "$2" "$1" 2>"$scratch/wget"); then return 0; fi
+  tr -d '\r' <"$scratch/wget" | sed -n 's/^ *[Ll]ocation: *\([^ ]*\).*/\1/p' | tail -n 1 | grep .
 }
 
 # GitHub answers /releases/latest with a redirect to the tag; asking this way costs no API quota.

@@ -28,6 +28,7 @@ export interface OwnRelease {
 declare const __BATON_RELEASE__: string | undefined
 /** of a release whose words are constants */
 declare const __BATON_TRUST__: string | undefined
+declare const __BATON_TAG__: string | undefined
 
 let known: Readonly<OwnRelease> | null = null
 const NOTED = Symbol.for('baton.release')
@@ -71,6 +72,8 @@ function fromSource(): OwnRelease {
     servers: 1,
     trust: typeof __BATON_TRUST__ === 'string' ? (JSON.parse(__BATON_TRUST__) as Anchor | null) : null,
   }
+  // around a release everybody's files may lie: in /tmp, while it is installed
+  if (typeof __BATON_TAG__ === 'string') return release
   const started = process.argv[1]
   for (let folder = dirname(resolve(started ?? '.')); folder !== dirname(folder); folder = dirname(folder)) {
     const own = readJson(join(folder, 'baton.config.json')) ?? {}

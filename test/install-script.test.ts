@@ -2,12 +2,18 @@
 // how it was called. Must hold: whatever goes wrong, nothing that was not verified is run, and nothing is left behind.
 
 import { spawn, spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
 import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
+import { createServer as createHttpServer, type RequestListener, type Server } from 'node:http'
+import { createServer as createHttpsServer } from 'node:https'
+import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
+import { bakeInstaller } from '../deploy/build/publish.ts'
 import { suite } from './suite.ts'
 import { equal, is, match, ok } from './assert.ts'
+import { makeCertificate } from './lab/certificate.ts'
 import { makeDist } from './lab/dist.ts'
 import { releaseServer } from './lab/release-server.ts'
 import { eventually } from './lab/systemd.ts'
@@ -156,6 +162,101 @@ test('the sum that a release has baked into its own install.sh beats what the fe
   match(stderr, `expected ${'c'.repeat(64)}`)
 })
 
+test('the install.sh of a release asks its feed for its own asset and for nothing else, whatever release is named', async () => {
+  await using dist = await sayingDist(['v1.0.0', 'v2.0.0'])
+  await using server = await releaseServer({ dir: dist.dir })
+  for (const flags of [[], ['--release', 'v2.0.0'], ['--release', 'latest']]) {
+    server.requests.length = 0
+    const ran = await installSh([...flags, '-y', '--feed', server.staticUrl], { script: await bakedFor(dist.dir) })
+    equal([ran.code, ran.left], [0, []], ran.stderr)
+    is(
+      ran.stdout,
+      `v1.0.0 ran: install ${[...flags, '-y'].join(' ')} --feed ${server.staticUrl} (${server.staticUrl})\n`,
+    )
+    equal(
+      server.requests.map(({ path }) => path),
+      [`/static/v1.0.0/${ASSET}`],
+    )
+  }
+})
+
+test('a platform that a release was not built for ends with 3, and nothing is asked for', async () => {
+  await using dist = await sayingDist(['v1.0.0'])
+  await using server = await releaseServer({ dir: dist.dir })
+  const script = (await bakedFor(dist.dir)).replaceAll(/^(BATON_SHA256_\w+)=.*$/gm, '$1=')
+  const { code, stderr } = await installSh(['-y', '--feed', server.staticUrl], { script })
+  is(code, 3, stderr)
+  match(stderr, 'this install.sh knows of none')
+  equal(server.requests, [])
+})
+
+test('bounds: what never ends is cut off at its size, by curl and by wget, and nothing is left', async () => {
+  await using dist = await sayingDist(['v1.0.0'])
+  await using server = await releaseServer({ dir: dist.dir })
+  for (const without of ['', 'curl']) {
+    await using path = await pathWithout(without)
+    Object.assign(server.faults, { endlessJson: true })
+    const list = await installSh(['-y', '--feed', server.staticUrl], { path: path.path })
+    equal([list.code, list.stdout, list.left], [4, '', []], list.stderr)
+    server.heal()
+  }
+  // 512 MB of an asset, 1 GB of an executable; a test has less patience
+  const shorter = async () => {
+    const script = await bakedFor(dist.dir)
+    ok(script.includes('"$scratch/$asset" 512') && script.includes('bound 1024'))
+    return script.replace('"$scratch/$asset" 512', '"$scratch/$asset" 8').replace('bound 1024', 'bound 4')
+  }
+  Object.assign(server.faults, { neverEnding: true })
+  const asset = await installSh(['-y', '--feed', server.staticUrl], { script: await shorter() })
+  equal([asset.code, asset.stdout, asset.left], [4, '', []], asset.stderr)
+  await writeFile(join(dist.dir, 'v1.0.0', ASSET), gzipSync(Buffer.alloc(5 * 1024 * 1024)))
+  const bomb = await installSh(['-y', '--feed', dist.dir], { script: await shorter() })
+  equal([bomb.code, bomb.stdout, bomb.left], [7, '', []], bomb.stderr)
+})
+
+test('redirects: from https never to plain http, from this host never to plain http elsewhere, to no other scheme; by both', async () => {
+  const { key, cert } = makeCertificate()
+  await using scratch = await folder()
+  const ca = join(scratch.path, 'ca.pem')
+  await writeFile(ca, cert)
+  const asked: string[] = []
+  await using plain = await answering(createHttpServer, (request, response) => {
+    asked.push(request.url ?? '')
+    response.writeHead(302, { location: 'http://releases.example/x' }).end()
+  })
+  await using secure = await answering(
+    (listener) => createHttpsServer({ key, cert }, listener),
+    (request, response) => {
+      asked.push(`https ${request.url}`)
+      response
+        .writeHead(302, { location: request.url?.includes('file') ? 'file:///etc/hostname' : `${plain.url}x` })
+        .end()
+    },
+  )
+  for (const without of ['', 'curl']) {
+    await using path = await pathWithout(without)
+    for (const [feed, why] of [
+      [secure.url, 'was redirected to plain http'],
+      [`${secure.url}file/`, 'redirected'],
+      [plain.url, 'was redirected to plain http on another host'],
+    ] as const) {
+      asked.length = 0
+      const script = (await bakedFor('')).replace(
+        /^main "\$@"$/m,
+        `export CURL_CA_BUNDLE='${ca}' SSL_CERT_FILE='${ca}'\nmain "$@"`,
+      )
+      const ran = await installSh(['-y', '--feed', feed], {
+        path: path.path,
+        script,
+        files: { '.wgetrc': `ca_certificate = ${ca}\n` },
+      })
+      equal([feed, ran.code, ran.stdout], [feed, 4, ''], ran.stderr)
+      match(ran.stderr, why, `${feed} without ${without}`)
+      is(asked.length, 1, asked.join()) // where it was led to is not asked
+    }
+  }
+})
+
 test('an executable that is another service, another tag or none at all is not run further', async () => {
   const says = (text: string) => `#!/bin/sh\nif [ "$1" = --version ]; then ${text}; fi\necho ran\n`
   for (const [text, code] of [
@@ -190,6 +291,10 @@ test('plain http to anywhere else, and what is no feed at all, is refused before
     'releases',
     'https://x/$(id)',
     'http://localhost@evil.example/',
+    'http://127.0.0.1:x@evil.example/',
+    'http://127.0.0.1:80@evil.example/',
+    'http://[::1]:80@evil.example/',
+    'http://127.0.0.1:/',
   ]) {
     const { code, stderr } = await installSh(['-y', '--feed', feed])
     is(code, 2, `${feed}: ${stderr}`)
@@ -257,6 +362,21 @@ if (isRoot) {
     }
   })
 
+  test('a target that is read-only or too small ends with 7 before anything is asked for', async () => {
+    await using scratch = await folder()
+    const file = join(scratch.path, 'install.sh')
+    await writeFile(file, await bakedFor('http://127.0.0.1:1/')) // a feed that would end with 4
+    for (const [options, message] of [
+      ['ro', 'read-only'],
+      ['size=1m', 'not enough space'],
+    ] as const) {
+      const command = `mount -t tmpfs -o ${options} tmpfs /mnt && exec dash "$0" -y --prefix /mnt/app`
+      const { status, stderr } = spawnSync('unshare', ['-m', 'sh', '-c', command, file], { encoding: 'utf8' })
+      is(status, 7, stderr)
+      match(stderr, message)
+    }
+  })
+
   test('musl is refused with 3, in a root that has nothing but busybox', async () => {
     await using root = await folder()
     await mkdir(join(root.path, 'bin'))
@@ -289,15 +409,43 @@ async function sayingDist(tags: string[], then = 'exit 0') {
   })
 }
 
+/** The install.sh of v1.0.0 as the build makes it: with the sum of what the folder has, or of nothing. */
+async function bakedFor(dir: string): Promise<string> {
+  const asset = !dir.startsWith('/') ? null : await readFile(join(dir, 'v1.0.0', ASSET))
+  return bakeInstaller(await readFile(SCRIPT, 'utf8'), {
+    BATON_SERVICE: 'beacon',
+    BATON_TAG: 'v1.0.0',
+    BATON_FEED: dir.startsWith('http') || dir === '' ? dir || 'https://releases.example/' : dir,
+    [`BATON_SHA256_${process.platform}_${process.arch}`.toUpperCase()]: createHash('sha256')
+      .update(asset ?? '')
+      .digest('hex'),
+  })
+}
+
+async function answering(
+  make: (listener: RequestListener) => Server,
+  listener: RequestListener,
+): Promise<{ url: string } & AsyncDisposable> {
+  const server = make(listener)
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const { port } = server.address() as AddressInfo
+  return {
+    url: `${'setSecureContext' in server ? 'https' : 'http'}://127.0.0.1:${port}/`,
+    [Symbol.asyncDispose]: () => new Promise((resolve) => void server.close(() => resolve())),
+  }
+}
+
 async function installSh(
   args: string[],
   {
     shell = ['dash'],
     path = process.env['PATH'] ?? '',
     script,
-  }: { shell?: string[]; path?: string; script?: string } = {},
+    files = {},
+  }: { shell?: string[]; path?: string; script?: string; files?: Record<string, string> } = {},
 ): Promise<Ran> {
   await using scratch = await folder()
+  for (const [name, text] of Object.entries(files)) await writeFile(join(scratch.path, name), text)
   // not beside the sources: there it would build a release
   await using place = await folder()
   const file = join(place.path, 'install.sh')
@@ -314,7 +462,8 @@ async function installSh(
     child.once('error', reject)
     child.once('close', (exit) => resolve(exit ?? 255))
   })
-  return { code, stdout, stderr, left: await readdir(scratch.path) }
+  const left = (await readdir(scratch.path)).filter((name) => !Object.hasOwn(files, name))
+  return { code, stdout, stderr, left }
 }
 
 /** A PATH with every program of the usual places but one. */

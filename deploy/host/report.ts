@@ -13,6 +13,8 @@ export interface Report {
   stage(stage: Stage | 'start' | 'health'): void
   bytes(done: number, total: number): void
   note(line: string): void
+  /** what goes on is told by another program */
+  leave(): void
   /** one object with everything, and the lines that a person gets instead */
   result(object: Record<string, unknown>, lines: readonly string[]): void
   /** `end`: how far it came, for programs */
@@ -48,6 +50,7 @@ function jsonReport(about: Record<string, unknown>): Report {
       print({ event: 'progress', bytes: done, totalBytes: total })
     },
     note: (message) => print({ event: 'note', message }),
+    leave() {},
     result: (object) => print({ event: 'result', ...about, ...object }),
     failed({ code, message, hint }, end = {}) {
       print({ event: 'error', ...about, code, message, hint, ...end, exit: MEANINGS[code].exit })
@@ -72,6 +75,7 @@ function textReport(quiet: boolean, verbose: boolean): Report {
     stage: (stage) => progress.stage(stage),
     bytes: (done, total) => progress.bytes(done, total),
     note: (line) => void (quiet || progress.note(line)),
+    leave: () => progress.end('done'),
     result(object, lines) {
       progress.end('done')
       if (!quiet) process.stdout.write(lines.map((line) => `${line}\n`).join(''))

@@ -29,19 +29,18 @@ import { planInstall } from '../plan/install.ts'
 import type { Step } from '../plan/step.ts'
 import { confirm, type Context, defaultsFrom, find, handToScript, ownerOf, personOf } from './context.ts'
 import { carryOutSteps, type Done } from './deeds.ts'
+import { installOther } from './other.ts'
 
 const WHO = 'install.sh install'
 
 export async function install(context: Context, argv: readonly string[]): Promise<number> {
   if (isFromSource()) return await handToScript(argv)
   const { service, flags, report, environment, tag } = context
-  const wanted = parseRelease(flags.release ?? fromEnvironment(service, environment).release)
-  if (wanted !== null && wanted !== tag) {
-    throw new BatonError('refused', `this executable is ${tag}, not ${wanted}`, {
-      hint: '`install.sh --release` fetches the right one',
-    })
-  }
+  const asked = flags.release ?? fromEnvironment(service, environment).release
+  const wanted = parseRelease(asked)
   const { chosen, layout } = await chooseFor(context)
+  const other = await installOther(context, chosen.choices.feed, asked, argv)
+  if (other !== null) return other
   const own: Own = { path: ownFile(), tag, sha256: await sha256OfFile(ownFile()) }
   const owner = ownerOf(layout, chosen.choices.feed, chosen.choices.service)
   let side: OpenSide | null = null

@@ -61,11 +61,18 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
     `backup     ${backup ?? 'none'}`,
     ...(commandTag === null || commandTag === installed ? [] : [`command    ${commandTag}, \`install.sh\` renews it`]),
     `state      ${stateDirectory}`,
+    ...trustLines(look.trust),
     ...(operation === null ? [] : [`last       ${lastLine(operation)}`]),
   ]
 }
 
-function offerLines({ latest, updateAvailable, skipped, problem }: Offer): string[] {
+function trustLines({ signed, metadata, warning }: Look['trust']): string[] {
+  if (!signed) return ['feed       not signed: whoever can write to it decides what runs here']
+  const [first] = metadata.map(({ expiresAt }) => expiresAt).toSorted()
+  return [`feed       signed, until ${first ?? 'it was asked'}`, ...(warning === null ? [] : [`warning    ${warning}`])]
+}
+
+function offerLines({ latest, updateAvailable, skipped, problem }: Omit<Offer, 'trust'>): string[] {
   return [
     `latest     ${latest ?? `unknown: ${problem ?? 'the feed has no release'}`}${updateAvailable ? ', `upgrade` installs it' : ''}`,
     ...skipped.map(({ tag, why, at }) => `skipped    ${tag}: ${why} (${at}); naming it tries it again`),

@@ -9,6 +9,7 @@ import {
   compareTags,
   type Skipped,
   type Status,
+  type TrustReport,
 } from '../../../agent/words.ts'
 import { type Client, connect } from './client.ts'
 import { feedOf, readAccess } from './configuration.ts'
@@ -25,6 +26,8 @@ export interface Look {
   /** releases that failed here */
   bad: BadRelease[]
   feed: string
+  /** how far the feed is believed: what the service says, else what this program was built with */
+  trust: TrustReport
   /** null where the feed was not asked */
   offer: Offer | null
 }
@@ -35,6 +38,8 @@ export interface Offer {
   skipped: Skipped[]
   /** why `latest` is not known */
   problem: string | null
+  /** after it was asked */
+  trust: TrustReport
 }
 
 /** Asks the feed only where `check` says so. */
@@ -48,6 +53,7 @@ export async function look(receipt: Receipt, check: boolean, outside: Outside): 
   const { bad, operation } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
   const saved = await installedTag(`${receipt.executable}.backup`).catch(() => null)
   const running = status?.instance.version ?? null
+  const offer = check ? await offerOf(receipt, client, running ?? installed, bad, outside) : null
   return {
     installed,
     running,
@@ -58,7 +64,8 @@ export async function look(receipt: Receipt, check: boolean, outside: Outside): 
     unproven: status?.unproven ?? null,
     bad,
     feed,
-    offer: check ? await offerOf(receipt, client, running ?? installed, bad, outside) : null,
+    trust: offer?.trust ?? status?.trust ?? (await trustOf(receipt, feed, outside)),
+    offer,
   }
 }
 
@@ -71,15 +78,12 @@ async function offerOf(
 ): Promise<Offer> {
   const said = await client.check().catch(() => null)
   if (said !== null) {
-    const { latest, updateAvailable, skipped, problem } = said
-    return { latest, updateAvailable, skipped, problem: problem?.message ?? null }
+    const { latest, updateAvailable, skipped, problem, trust } = said
+    return { latest, updateAvailable, skipped, problem: problem?.message ?? null, trust }
   }
   const skipped: Skipped[] = []
+  await using feed = openFeed(outside.feedAt(await feedOf(receipt)), { service: receipt.service, stateDirectory: null })
   try {
-    await using feed = openFeed(outside.feedAt(await feedOf(receipt)), {
-      service: receipt.service,
-      stateDirectory: null,
-    })
     const release = await feed.latest(({ tag, asset }) => {
       const entry = badEntry(bad, tag, asset.sha256)
       if (entry !== null) skipped.push({ tag, sha256: asset.sha256, why: entry.reason, at: entry.at })
@@ -87,9 +91,16 @@ async function offerOf(
     })
     const latest = release?.tag ?? null
     const updateAvailable = latest !== null && (current === null || compareTags(latest, current) > 0)
-    return { latest, updateAvailable, skipped, problem: latest === null ? 'the feed has no release' : null }
+    const problem = latest === null ? 'the feed has no release' : null
+    return { latest, updateAvailable, skipped, problem, trust: await feed.trust() }
   } catch (cause) {
     const { message } = asBatonError(cause, 'check_failed', 'asking the feed')
-    return { latest: null, updateAvailable: false, skipped, problem: message }
+    return { latest: null, updateAvailable: false, skipped, problem: message, trust: await feed.trust() }
   }
+}
+
+/** Without asking the feed: what this host has seen of it. */
+async function trustOf({ service, stateDirectory }: Receipt, setting: string, outside: Outside): Promise<TrustReport> {
+  await using feed = openFeed(outside.feedAt(setting), { service, stateDirectory })
+  return await feed.trust()
 }

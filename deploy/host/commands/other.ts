@@ -1,0 +1,82 @@
+// An install of another release than the one that runs this: install.sh fetches only what it names by its sum, so that a newer
+// release, or one by its tag, is found, verified and run from here, with the root that this executable was built with.
+// Must hold: the other one is run only once it is verified, from a folder that nobody but who runs this can write in.
+
+import { spawn } from 'node:child_process'
+import { chmod, mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { makeDisk, makeDownload, makeVerify, openFeed, UPDATE_BOUNDS } from '../../../agent/install.ts'
+import { BatonError, compareTags, EXIT, type Release } from '../../../agent/words.ts'
+import { isRoot } from '../place/identity.ts'
+import { assertTrusted } from '../place/trusted.ts'
+import type { Context } from './context.ts'
+
+/** tag that the one before us has found to be the latest: it is not looked for again */
+const FOUND = 'BATON_FOUND_LATEST'
+
+/** Null where this very executable is what was asked for; else the exit code of the other one. `feed`: where it is looked for. */
+export async function installOther(
+  context: Context,
+  feed: string,
+  release: string | null,
+  argv: readonly string[],
+): Promise<number | null> {
+  const { service, tag, environment, report } = context
+  // without a word about it an install is of the release that install.sh came with
+  if (release === null || release === tag || (release === 'latest' && environment[FOUND] === tag)) return null
+  await using open = openFeed(feed, { service, stateDirectory: null })
+  report.stage('check')
+  const found = release === 'latest' ? await open.latest(() => false) : await open.byTag(release)
+  if (found === null) throw new BatonError('release_not_found', `${feed} has no release`)
+  if (release === 'latest' && compareTags(found.tag, tag) <= 0) return null // a mirror that lags takes nobody back
+  await using folder = await ownFolder(service)
+  const path = join(folder.path, service)
+  await fetchTo(path, found, open, context)
+  report.leave()
+  return await run(path, ['install', ...argv], { ...environment, [FOUND]: found.tag, BATON_DEFAULT_FEED: feed })
+}
+
+async function fetchTo(
+  path: string,
+  release: Release,
+  feed: Parameters<typeof makeDownload>[0]['feed'],
+  { service, report }: Context,
+): Promise<void> {
+  const disk = makeDisk()
+  const onProgress = ({ bytes, totalBytes }: { bytes: number; totalBytes: number }) => report.bytes(bytes, totalBytes)
+  const stallMs = UPDATE_BOUNDS.stallMs[2]
+  report.stage('download')
+  const candidate = await makeDownload({ feed, disk, partialPath: path, stallMs, onProgress })(release)
+  report.stage('verify')
+  await makeVerify({ service, disk })(candidate, release)
+}
+
+/** The service's own user reads it during an install, and nobody but us writes in it. */
+async function ownFolder(service: string): Promise<{ path: string } & AsyncDisposable> {
+  const path = await mkdtemp(join(tmpdir(), `${service}-install.`))
+  const off = () => rm(path, { recursive: true, force: true })
+  try {
+    if (isRoot()) await assertTrusted(path, 'a place for temporary files', 'unset TMPDIR')
+    await chmod(path, 0o755)
+  } catch (cause) {
+    await off()
+    throw cause
+  }
+  return { path, [Symbol.asyncDispose]: off }
+}
+
+async function run(path: string, args: readonly string[], env: Readonly<Record<string, string | undefined>>) {
+  const child = spawn(path, args, { stdio: 'inherit', env })
+  // a terminal sends them to both; our own folder goes once it has ended
+  const pass = (signal: NodeJS.Signals) => void child.kill(signal)
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, pass)
+  try {
+    return await new Promise<number>((resolve, reject) => {
+      child.once('error', reject)
+      child.once('exit', (code) => resolve(code ?? EXIT.unexpected))
+    })
+  } finally {
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.off(signal, pass)
+  }
+}
