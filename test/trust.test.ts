@@ -1,7 +1,7 @@
 // What a host believes of a signed feed, and what it refuses: the attack table of The Update Framework, each against a feed that
 // signs as far as the attacker could. Refused means: with its code, nothing on the disk changed, nothing run.
 
-import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { cp, mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -17,6 +17,7 @@ import { type Steps, update } from '../agent/update.ts'
 import { makeSigner } from '../deploy/trust/keys.ts'
 import { sealed } from '../deploy/trust/repository.ts'
 import * as assert from './assert.ts'
+import { script } from './lab/dist.ts'
 import { labFeed, type LabFeedOptions } from './lab/feed.ts'
 import { releaseServer } from './lab/release-server.ts'
 import { FAR, makeSignedDist, PAST, type Signed, type SignedDist, stateFolder, targetsOf } from './lab/signed-dist.ts'
@@ -206,6 +207,19 @@ const ATTACKS: Record<string, Attack> = {
     },
     expected: /^threshold_not_met .*targets\.json is signed by 1 of the 2 keys/,
   },
+  ...Object.fromEntries(
+    (['snapshot', 'timestamp'] as const).map((role): [string, Attack] => [
+      `compromise of one of two keys of ${role}`,
+      {
+        options: { counts: { [role]: 2 }, thresholds: { [role]: 2 } },
+        act: async (it) => {
+          await plant(it)
+          await signedBy(it, { signers: { [role]: it.keys[role].slice(0, 1) } })
+        },
+        expected: new RegExp(`^threshold_not_met .*${role}\\.json is signed by 1 of the 2 keys`),
+      },
+    ]),
+  ),
   'compromise of one of two keys of targets, who signs with another key too': {
     options: { counts: { targets: 2 }, thresholds: { targets: 2 } },
     act: async (it) => {
@@ -363,13 +377,20 @@ const ATTACKS: Record<string, Attack> = {
     },
     expected: /^metadata_invalid .*expected a path vX\.Y\.Z\/name, got "left-pad\.tgz"/,
   },
-  'paths that leave the folder': {
-    act: async (it) => {
-      const targets = await targetsOf(it.dist.dir, 'beacon')
-      await it.publish({ targets: { ...targets, '../../etc/cron.d/x': targets['v1.0.0/release.json'] } })
-    },
-    expected: /^metadata_invalid .*expected a path/,
-  },
+  ...Object.fromEntries(
+    ['../../etc/cron.d/x', 'v1.0.0/..', 'v1.0.0/../x', '/etc/passwd', 'v1.0.0/a\\b', 'v1.0.0/%2e%2e', 'v1.0.0/'].map(
+      (path): [string, Attack] => [
+        `a path that leaves the folder: ${path}`,
+        {
+          act: async (it) => {
+            const targets = await targetsOf(it.dist.dir, 'beacon')
+            await it.publish({ targets: { ...targets, [path]: targets['v1.0.0/release.json'] } })
+          },
+          expected: /^metadata_invalid .*expected a path/,
+        },
+      ],
+    ),
+  ),
   'a path named __proto__': {
     act: async (it) => {
       const targets = await targetsOf(it.dist.dir, 'beacon')
@@ -413,6 +434,33 @@ const ATTACKS: Record<string, Attack> = {
         },
       }),
     expected: /^metadata_invalid .*snapshot\.json: not a file/,
+  },
+  'a role of the root that nobody knows': {
+    act: (it) =>
+      it.publishRoot((root, keys) => {
+        const roles = Object.entries(keys).map(([role, all]) => [
+          role,
+          { keyids: all.map(({ keyid }) => keyid), threshold: 1 },
+        ])
+        root['roles'] = { ...Object.fromEntries(roles), mirrors: { keyids: [], threshold: 1 } }
+      }),
+    expected: /^metadata_invalid .*expected the roles/,
+  },
+  'an unknown scheme of a known key': {
+    act: (it) =>
+      it.publishRoot((root, keys) => {
+        const all = Object.values(keys).flat()
+        const odd = { ...all[0]?.key, scheme: 'none' }
+        root['keys'] = { ...Object.fromEntries(all.map(({ keyid, key }) => [keyid, key])), ['cd'.repeat(32)]: odd }
+      }),
+    expected: /^metadata_invalid .*expected ed25519, got "ed25519" with "none"/,
+  },
+  'consistent snapshots: targets of the snapshot that are not there': {
+    act: async (it) => {
+      await it.publish()
+      await rm(join(it.folder, `${it.versions.targets}.targets.json`))
+    },
+    expected: /^metadata_missing .*targets\.json/,
   },
   'an unknown kind of key': {
     act: (it) =>
@@ -507,7 +555,9 @@ for (const [title, { act, expected, tag, setup, options }] of Object.entries(ATT
     assert.match(await host.update(it.dist.dir, tag === 'v1.0.0' ? 'v1.0.0' : null), /^(up_to_date|v1\.0\.0)$/)
     const before = JSON.parse(await host.known()) as { files: Record<string, string> }
     await act(it)
+    const files = await readdir(host.state, { recursive: true })
     assert.match(await host.update(it.dist.dir, tag ?? null), expected)
+    assert.equal(await readdir(host.state, { recursive: true }), files)
     const after = JSON.parse(await host.known()) as { files: Record<string, string> }
     if (/^metadata_|^signature_|^threshold_/.test(expected.source.slice(1))) {
       assert.equal({ ...after.files, root: '' }, { ...before.files, root: '' })
@@ -524,20 +574,72 @@ test('a host that has seen nothing yet refuses the same: the root is all it need
   assert.match(await host.update(it.dist.dir), /^signature_missing /)
 })
 
-test('malicious mirror: two hosts, one of which gets last week, which says what it has seen and what it is offered', async () => {
+test('malicious mirror: two hosts with a mirror each, one of which serves last week: that host says what it has seen and is offered', async () => {
   await using it = await makeSignedDist(['v1.0.0'])
   const lastWeek = await keep(it, 'timestamp.json')
   await it.dist.add('v1.1.0')
   await it.publish()
+  await using copy = await stateFolder()
+  const mirror = join(copy.path, 'mirror')
+  await cp(it.dist.dir, mirror, { recursive: true })
   await using one = await makeHost(it.anchor)
   await using other = await makeHost(it.anchor)
   assert.is(await one.update(it.dist.dir), 'v1.1.0')
-  assert.is(await other.update(it.dist.dir), 'v1.1.0')
+  assert.is(await other.update(mirror), 'v1.1.0')
   await lastWeek()
-  assert.match(
-    await one.update(it.dist.dir),
-    /^metadata_older checking .*: timestamp\.json: this host has seen version 2, the feed offers 1$/,
-  )
+  const { code, message } = { code: 'metadata_older', message: 'this host has seen version 2, the feed offers 1' }
+  assert.match(await one.update(it.dist.dir), new RegExp(`^${code} checking .*: timestamp\\.json: ${message}$`))
+  assert.is(await other.update(mirror), 'v1.1.0')
+})
+
+test('two checks at once, of which the slower one was told an older state: the newer one is what is known', async () => {
+  await using it = await makeSignedDist(['v1.0.0'])
+  await using host = await makeHost(it.anchor)
+  let release = (): void => {}
+  const held = new Promise<void>((resolve) => (release = resolve))
+  let asked = 0
+  await using server = await listening(async (path, response) => {
+    const bytes = await readFile(join(it.dist.dir, path)).catch(() => null)
+    if (path.endsWith('timestamp.json') && ++asked === 1) await held // has the old one in its hands
+    response.writeHead(bytes === null ? 404 : 200).end(bytes ?? '')
+  })
+  const slow = host.update(server.url)
+  while (asked === 0) await new Promise((resolve) => setTimeout(resolve, 5))
+  await it.dist.add('v1.1.0')
+  await it.publish()
+  assert.is(await host.update(server.url), 'v1.1.0')
+  const known = await host.known()
+  release()
+  await slow
+  assert.is(await host.known(), known)
+})
+
+test('endless data: an asset that never ends is refused, and not a byte more than is signed was written', async () => {
+  await using it = await makeSignedDist(['v1.0.0'])
+  await using host = await makeHost(it.anchor, 'v0.9.0')
+  let before = Buffer.alloc(0)
+  await using server = await listening(async (path, response) => {
+    if (!/\.(zst|gz)$/.test(path)) return serve(it, path, response)
+    response.write(Buffer.concat([before, await readFile(join(it.dist.dir, path))]))
+    const timer = setInterval(() => response.write(Buffer.alloc(64 * 1024)), 1)
+    response.on('close', () => clearInterval(timer))
+  })
+  const partial = join(host.state, 'bin', '.beacon.partial')
+  const sizes: Promise<number>[] = []
+  const look = () =>
+    stat(partial)
+      .then(({ size }) => size)
+      .catch(() => 0)
+  const timer = setInterval(() => void sizes.push(look()), 1)
+  try {
+    assert.match(await host.update(server.url), /^download_failed .*expected \d+ bytes, got more/)
+    before = Buffer.alloc(1)
+    assert.match(await host.update(server.url), /^(download|verify)_failed /)
+  } finally {
+    clearInterval(timer)
+  }
+  const most = Math.max(0, ...(await Promise.all(sizes)))
+  assert.ok(most <= Buffer.byteLength(script('beacon', 'v1.0.0')), `${most} bytes`)
 })
 
 for (const [role, name] of [
@@ -571,18 +673,21 @@ for (const [role, name] of [
   })
 }
 
-test('slow retrieval: a file that trickles is given up after the deadline', async () => {
-  await using it = await makeSignedDist(['v1.0.0'])
-  await using host = await makeHost(it.anchor)
-  await using server = await listening((path, response) => {
-    if (!path.endsWith('timestamp.json')) return serve(it, path, response)
-    const timer = setInterval(() => response.write(' '), 50)
-    response.on('close', () => clearInterval(timer))
+for (const name of ['2.root.json', 'timestamp.json', '2.snapshot.json', '2.targets.json', 'release.json']) {
+  test(`slow retrieval: a ${name} that trickles is given up after the deadline`, async () => {
+    await using it = await makeSignedDist(['v1.0.0'])
+    await using host = await makeHost(it.anchor)
+    await it.publish()
+    await using server = await listening((path, response) => {
+      if (!path.endsWith(name)) return serve(it, path, response)
+      const timer = setInterval(() => response.write(' '), 50)
+      response.on('close', () => clearInterval(timer))
+    })
+    await using feed = host.feed(server.url, { timeoutMs: 300 })
+    const error = await assert.rejects(() => feed.latest(() => false), assert.withCode('check_failed'))
+    assert.match(error.message, /expected an answer within 0\.3 s/)
   })
-  await using feed = host.feed(server.url, { timeoutMs: 300 })
-  const error = await assert.rejects(() => feed.latest(() => false), assert.withCode('check_failed'))
-  assert.match(error.message, /expected an answer within 0\.3 s/)
-})
+}
 
 test('a timestamp that is just being replaced is waited for', async () => {
   await using it = await makeSignedDist(['v1.0.0', 'v1.1.0'])

@@ -63,8 +63,7 @@ export function knownStore(disk: Disk, stateDirectory: string | null, anchor: st
     },
     async write(known) {
       const before = await readDisk()
-      const isSameDescent = before?.chain.includes(known.chain[0] ?? '') === true
-      if (isSameDescent && versionOf(before?.files.root) > versionOf(known.files.root)) return // another process was faster
+      if (before !== null && isNewer(before, known)) return // another check was faster
       if (path === null || directory === null) {
         memory = known
         return
@@ -74,6 +73,13 @@ export function knownStore(disk: Disk, stateDirectory: string | null, anchor: st
       await disk.writeWhole(path, text, 0o600)
     },
   }
+}
+
+/** Under a newer root the versions of the other files may begin again: that is how stolen keys are recovered from. */
+function isNewer(before: Known, after: Known): boolean {
+  if (!before.chain.includes(after.chain[0] ?? '')) return false
+  const [had, has] = [versionOf(before.files.root), versionOf(after.files.root)]
+  return had > has || (had === has && versionOf(before.files.timestamp) > versionOf(after.files.timestamp))
 }
 
 /** Null where it is not ours, or damaged: the compiled root is what is left then. */
