@@ -172,6 +172,8 @@ test('what root shows of the service holds nothing that a terminal obeys', async
 test('directories are made and given away by root only where nobody can put a link meanwhile', async () => {
   is((await host.cli('uninstall', '--purge', '--confirm', 'beacon', '-y')).code, 0)
   await host.ok('sh', '-c', 'useradd --create-home eve; mkdir -p /root/target; echo mine > /root/target/file')
+  // install.sh unpacks below /tmp: whoever opens one of these waits for ever
+  await host.run(['mkfifo', '/tmp/package.json', '/tmp/baton.config.json'], { user: 'eve' })
   await race(
     'rm -rf /home/eve/app /home/eve/state; ln -s /root/target /home/eve/app; ln -s /root/target /home/eve/state; rm -f /home/eve/app /home/eve/state; mkdir /home/eve/app /home/eve/state',
     [
@@ -194,6 +196,7 @@ test('directories are made and given away by root only where nobody can put a li
     null,
     'eve',
   )
+  is((await host.run(['rm', '/tmp/package.json', '/tmp/baton.config.json'])).code, 0)
   equal((await host.ok('stat', '-c', '%n %U', '/root/target', '/root/target/file')).trim().split('\n'), [
     '/root/target root',
     '/root/target/file root',
