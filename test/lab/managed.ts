@@ -20,8 +20,8 @@ export interface FeedHost extends Host {
   deploy(...args: string[]): Promise<Ran>
   /** an endpoint below /admin/update, asked as the panel asks; `body` null sends none */
   ask(method: 'GET' | 'POST', target: string, body?: unknown): Promise<{ status: number; body: string }>
-  /** installs v1.0.0, shortens the probation and starts it */
-  install(update?: Record<string, number>): Promise<void>
+  /** installs v1.0.0 (or `tag`), shortens the probation and starts it */
+  install(update?: Record<string, number>, tag?: string): Promise<void>
   status(): Promise<Status>
   /** properties of the unit */
   show(...names: string[]): Promise<Record<string, string>>
@@ -38,13 +38,19 @@ let count = 0
 
 /** The releases are on the host's disk under /srv/feed before it is switched on. */
 export async function bootWithReleases(specs: readonly ReleaseSpec[]): Promise<FeedHost> {
+  return await bootWithFeed(async (folder) => void (await publishTo(folder, await releases(specs))))
+}
+
+/** The same, with a feed that `fill` makes: a folder of this machine, which the host sees as /srv/feed. */
+export async function bootWithFeed(fill: (folder: string) => Promise<void>): Promise<FeedHost> {
   const feeds = join(PROJECT, '.cache', 'host-feeds')
   // what a test that was killed has left
   for (const name of await readdir(feeds).catch(() => [])) {
     if (!existsSync(`/proc/${name.split('-')[0] ?? ''}`)) await rm(join(feeds, name), { recursive: true, force: true })
   }
   const folder = join(feeds, `${process.pid}-${++count}`)
-  await publishTo(folder, await releases(specs))
+  await mkdir(folder, { recursive: true })
+  await fill(folder)
   const host = await bootHost()
   const mountFeed = async () => {
     await host.ok('mkdir', '-p', FEED)
@@ -82,11 +88,11 @@ export async function bootWithReleases(specs: readonly ReleaseSpec[]): Promise<F
     cli,
     installer,
     deploy: (...args) => host.run([join(PROJECT, 'deploy/deploy-systemd.sh'), ...args]),
-    async install(update = { probationMs: 1000 }) {
-      const installed = await installer('v1.0.0', 'install', '-y', '--no-start')
+    async install(update = { probationMs: 1000 }, tag = 'v1.0.0') {
+      const installed = await installer(tag, 'install', '-y', '--no-start')
       if (installed.code !== 0) throw new Error(`install: ${installed.stderr}`)
       await setUpdate(host, update)
-      const started = await installer('v1.0.0', 'install', '-y', '--start')
+      const started = await installer(tag, 'install', '-y', '--start')
       if (started.code !== 0) throw new Error(`install --start: ${started.stderr}`)
     },
     ask,
