@@ -26,8 +26,8 @@ const LONG_RESPONSE_MS = 50
 const PAUSE_MS = [1, 2, 5, 10, 20, 50] as const
 /** connections in the middle of something that are made calm at once, and how long each is waited for before the next has its turn */
 const [CARRIED_AT_ONCE, CALM_MS] = [16, 500]
-/** close code of a WebSocket, of IANA's registry */
-const SERVICE_RESTART = 1012
+/** close code of a WebSocket, of IANA's registry, and how long a client may take to end what is cut */
+const [SERVICE_RESTART, CLOSING_MS] = [1012, 1000]
 /** a response without a byte for so long is silent */
 const SILENT_MS = 5000
 /** between the GOAWAY that lets requests under way come in and the one that names the last of them */
@@ -57,10 +57,7 @@ export async function drain({ listeners, giving, carries, limits, report, signal
       let given = carrier.look(signal)
       for (const listener of movable) given += await moveIdle(listener, giving, signal)
       if (signal.aborted || (giving.isEmpty() && listeners.every(({ sockets }) => sockets.size === 0))) break
-      for (const socket of overdue()) {
-        cut(socket, carries)
-        report.cut++
-      }
+      for (const socket of overdue()) cut(socket, carries, report)
       if (given > 0) idleRounds = 0
       await sleep(PAUSE_MS[Math.min(idleRounds++, PAUSE_MS.length - 1)])
     }
@@ -70,10 +67,23 @@ export async function drain({ listeners, giving, carries, limits, report, signal
   }
 }
 
-/** A WebSocket is told why it ends; anything else just ends. */
-function cut(socket: Socket, carries: Carries): void {
-  carries.entries().get(socket)?.ws?.close(SERVICE_RESTART, 'service restart')
-  socket.destroySoon()
+/** what has been told to end: counted once, and waited for */
+const ending = new WeakSet<Socket>()
+
+/**
+ * A WebSocket is told why it ends, and is read until its client agrees: what is closed with bytes unread is reset, and then the
+ * client never sees the reason. Anything else just ends.
+ */
+function cut(socket: Socket, carries: Carries, report: { cut: number }): void {
+  if (ending.has(socket)) return
+  ending.add(socket)
+  report.cut++
+  setTimeout(() => socket.destroy(), CLOSING_MS).unref() // a client that does not read, or does not agree
+  const entry = carries.entries().get(socket)
+  if (entry?.ws?.readyState !== 1) return socket.destroySoon()
+  entry.forget()
+  entry.ws.resume()
+  entry.ws.close(SERVICE_RESTART, 'service restart')
 }
 
 /** Gives all that wait between two requests, some at a time; the rest go on being served here meanwhile. How many. */
@@ -155,19 +165,19 @@ function makeCarrier(
         if (busy.size >= CARRIED_AT_ONCE || signal.aborted) break
         const listener = listeners.find(({ sockets }) => sockets.has(entry.socket))
         if (busy.has(entry) || listener === undefined) continue
+        if (whyNever(entry) !== null) {
+          if (entry.ws !== null) cut(entry.socket, carries, report)
+          continue
+        }
         busy.add(entry)
-        const isNever = whyNever(entry) !== null
-        if (isNever && entry.ws !== null) cut(entry.socket, carries)
-        void (isNever ? Promise.resolve() : attempt(listener, entry)).then(
+        void attempt(listener, entry).then(
           () => busy.delete(entry),
           () => {
             // the author's state is not usable
             busy.delete(entry)
-            report.cut++
-            cut(entry.socket, carries)
+            cut(entry.socket, carries, report)
           },
         )
-        if (isNever) report.cut += entry.ws === null ? 0 : 1
       }
       const since = given
       given = 0

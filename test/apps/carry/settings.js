@@ -1,0 +1,22 @@
+// What each of these applications is told by the test. An installed one needs none of it.
+
+const { PASSWORD, FEED, STATE, PORT } = process.env
+
+export const port = Number(PORT)
+/** the build's: another one in each release */
+export const tag = __BATON_TAG__
+export const settings = {
+  service: 'beacon',
+  tag,
+  executable: process.argv[1],
+  password: PASSWORD,
+  feed: FEED,
+  stateDirectory: STATE,
+  healthPath: '/healthz',
+  update: { probationMs: 800, drainMs: 10_000, hangMs: 5000, readyMs: 20_000 },
+}
+
+if (process.argv[2] === '--version') {
+  process.stdout.write(`beacon ${tag}\n`)
+  process.exit(0)
+}

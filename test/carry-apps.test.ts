@@ -1,0 +1,157 @@
+// WebSockets and streams of applications as their authors write them (test/apps/carry): plain `ws`, Express with `ws`,
+// @fastify/websocket, Hono's node-ws. Each goes through an update and a rollback; the packages are those that npm brings.
+
+import { cp, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { get, type IncomingMessage } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Operation } from '../agent/state.ts'
+import { PROJECT } from '../deploy/build/place.ts'
+import { run } from '../deploy/lib/shell.ts'
+import { equal, is, match } from './assert.ts'
+import { type Install, install } from './fixtures/install.ts'
+import { programRelease, publishTo } from './fixtures/releases.ts'
+import { WebSocket } from './lab/ws.ts'
+import { suite } from './suite.ts'
+
+const test = suite('carry apps', { timeoutMs: 180_000 })
+const CLIENTS = 6
+
+let folder = ''
+test.before(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'baton-carry-apps-'))
+  await cp(join(PROJECT, 'test', 'apps', 'carry'), folder, { recursive: true })
+  const command = ['npm', 'install', '--no-audit', '--no-fund', '--prefer-offline', '--ignore-scripts']
+  await run(command, { cwd: folder, env: { npm_config_cache: join(PROJECT, '.cache', 'npm') } })
+  // the agent as it stands here, by the names that the package gives it
+  const kit = join(folder, 'node_modules', 'baton-kit')
+  await mkdir(kit)
+  const doors = { './agent': 'agent/index.ts', './fastify': 'agent/adapters/fastify.ts' }
+  const exports = Object.fromEntries(Object.keys(doors).map((name) => [name, `${name}.ts`]))
+  await writeFile(join(kit, 'package.json'), JSON.stringify({ name: 'baton-kit', type: 'module', exports }))
+  for (const [name, path] of Object.entries(doors))
+    await writeFile(join(kit, `${name}.ts`), `export * from '${join(PROJECT, path)}'\n`)
+})
+test.after(() => rm(folder, { recursive: true, force: true }))
+
+for (const [app, title] of [
+  ['plain', 'ws'],
+  ['express', 'Express with ws'],
+  ['fastify', '@fastify/websocket'],
+  ['hono', 'Hono’s node-ws'],
+] as const) {
+  test(`${title}: WebSockets go through an update and a rollback with their state, and not a message is lost`, async () => {
+    await using place = await started(app)
+    const clients = await Promise.all(Array.from({ length: CLIENTS }, () => talker(place.port, '/ws')))
+    for (const [path, tag] of [
+      ['/admin/update', 'v1.1.0'],
+      ['/admin/update/rollback', 'v1.0.0'],
+    ] as const) {
+      const { handover, error } = await operate(place.home, path)
+      is(error, null)
+      is(handover?.carried, CLIENTS, JSON.stringify(handover))
+      is(handover?.cut, 0)
+      for (const client of clients) match(await client.next(), new RegExp(`\\|v1\\.0\\.0\\|${tag}$`))
+    }
+    for (const client of clients) {
+      const { sent, heard, isClosed } = await client.stop()
+      is(isClosed, false)
+      equal(
+        heard.map((text) => text.split('|').slice(0, 3).join('|')),
+        Array.from({ length: sent }, (_, at) => `${at}|${at + 1}|v1.0.0`),
+      )
+    }
+  })
+}
+
+test('Express: a stream of events goes through an update without a gap', async () => {
+  await using place = await started('express')
+  let text = ''
+  const asked = get({ port: place.port, path: '/events', agent: false }, (response) => {
+    response.setEncoding('utf8').on('data', (part: string) => (text += part))
+    response.on('error', () => {})
+  })
+  const { handover } = await operate(place.home, '/admin/update')
+  is(handover?.carried, 1, JSON.stringify(handover))
+  await until(() => text.includes('|v1.1.0'))
+  asked.destroy()
+  const numbers = [...text.matchAll(/data: (\d+)\|/g)].map(([, number]) => Number(number))
+  equal(
+    numbers,
+    Array.from(numbers, (_, at) => at),
+  )
+})
+
+test('deflate: without context takeover it is carried, compressed as before; with it, it ends with 1012 and is counted', async () => {
+  await using place = await started('plain')
+  const forgetful = await talker(place.port, '/ws/forgetful', true)
+  const takeover = await talker(place.port, '/ws/takeover', true)
+  match(forgetful.extensions, /^permessage-deflate; server_no_context_takeover; client_no_context_takeover$/)
+  is(takeover.extensions, 'permessage-deflate')
+  const { handover } = await operate(place.home, '/admin/update')
+  equal([handover?.carried, handover?.cut], [1, 1])
+  is(await takeover.closed, 1012)
+  match(await forgetful.next(), /\|v1\.0\.0\|v1\.1\.0$/)
+  match(await place.home.output(), /cannot be carried over a switch: it compresses with a context/)
+  const { sent, heard, isClosed } = await forgetful.stop()
+  is(isClosed, false)
+  is(heard.length, sent)
+  await takeover.stop()
+})
+
+test.run()
+
+async function started(app: string): Promise<AsyncDisposable & { home: Install; port: number }> {
+  const entry = join(folder, `${app}.js`)
+  const [from, to] = await Promise.all([programRelease('v1.0.0', entry), programRelease('v1.1.0', entry)])
+  const feed = await publishTo(await mkdtemp(join(folder, 'feed-')), [to])
+  const home = await install({ release: from, feed })
+  const port = home.port ?? 0
+  await home.start({ PASSWORD: home.password ?? '', FEED: feed, STATE: home.stateDirectory, PORT: String(port) })
+  return { home, port, [Symbol.asyncDispose]: () => home[Symbol.asyncDispose]() }
+}
+
+async function operate(home: Install, path: string): Promise<Operation> {
+  is((await home.api('POST', path)).status, 202)
+  return await home.settled()
+}
+
+/** Sends a number every 10 ms; each is to be answered once, in order. */
+async function talker(port: number, path: string, perMessageDeflate = false) {
+  const ws = new WebSocket(`ws://127.0.0.1:${port}${path}`, { perMessageDeflate })
+  const heard: string[] = []
+  let [sent, isClosed, extensions] = [0, false, '']
+  ws.once('upgrade', ({ headers }: IncomingMessage) => (extensions = headers['sec-websocket-extensions'] ?? ''))
+  const closed = new Promise<number>((resolve) => ws.once('close', resolve))
+  void closed.then(() => (isClosed = true))
+  ws.on('message', (data: Buffer) => heard.push(data.toString()))
+  await new Promise((resolve, reject) => ws.once('open', resolve).once('error', reject))
+  const timer = setInterval(() => ws.readyState === WebSocket.OPEN && ws.send(String(sent++)), 10)
+  return {
+    closed,
+    /** as they were agreed on */
+    extensions,
+    /** an answer that was not there when this was asked for, and was asked for after */
+    next: async () => {
+      const count = sent
+      await until(() => heard.length > count)
+      return heard.at(-1) ?? ''
+    },
+    stop: async () => {
+      clearInterval(timer)
+      await until(() => heard.length === sent || isClosed)
+      const said = { sent, heard, isClosed }
+      ws.terminate()
+      return said
+    },
+  }
+}
+
+async function until(holds: () => boolean): Promise<void> {
+  const deadline = Date.now() + 20_000
+  while (!holds()) {
+    if (Date.now() > deadline) throw new Error(`waited in vain: ${holds.toString()}`)
+    await sleep(5)
+  }
+}
