@@ -68,16 +68,16 @@ function linesOf(report: Report): string[] {
   const { websockets, streams, hops } = report.counting
   const counts = ({ lost, doubled, reordered, foreign, closed }: typeof websockets) =>
     [lost, doubled, reordered, foreign, closed].join(', ')
-  const rate = (count: number) => `${count} (${Math.round(count / report.seconds)}/s)`
+  const { messagesOut, messagesIn, events } = report.perSecond
   const sorted = report.switchMs.toSorted((a, b) => a - b)
   const rows: [string, string][] = [
     ['switches', `${report.times} in ${Math.round(report.seconds)} s`],
     [
       'WebSockets, messages out, messages in',
-      `${websockets.clients}, ${rate(websockets.messages)}, ${rate(websockets.sent)}`,
+      `${websockets.clients}, ${websockets.messages} (${messagesOut}/s), ${websockets.sent} (${messagesIn}/s)`,
     ],
     ['lost, doubled, reordered, foreign, closed', counts(websockets)],
-    ['streams, events', `${streams.clients}, ${rate(streams.messages)}`],
+    ['streams, events', `${streams.clients}, ${streams.messages} (${events}/s)`],
     ['lost, doubled, reordered, foreign, closed', counts(streams)],
     ['longest gap of a WebSocket, of a stream', `${websockets.longestGapMs} ms, ${streams.longestGapMs} ms`],
     ['switches that each ledger came through', hops.join(' to ')],

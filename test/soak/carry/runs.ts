@@ -28,6 +28,8 @@ export interface SwitchesReport {
   what: 'switches'
   times: number
   seconds: number
+  /** over all of them */
+  perSecond: { messagesOut: number; messagesIn: number; events: number }
   counting: CountingReport
   /** of each switch */
   carried: number[]
@@ -134,6 +136,7 @@ async function switches(order: Wanted['switches'], isolated: boolean): Promise<S
   }
   await using counting = await spawnRemote<Counting>(COUNTING, options, other?.prefix)
   const since = performance.now()
+  const first = await counting.report()
   const ended: Operation[] = []
   const switchMs: number[] = []
   for (let at = 0; at < times; at++) {
@@ -144,10 +147,16 @@ async function switches(order: Wanted['switches'], isolated: boolean): Promise<S
     await sleep(200)
   }
   const seconds = (performance.now() - since) / 1000
+  const last = await counting.report()
   const counted = await counting.settle()
   return {
     what: 'switches',
     times,
+    perSecond: {
+      messagesOut: Math.round((last.websockets.messages - first.websockets.messages) / seconds),
+      messagesIn: Math.round((last.websockets.sent - first.websockets.sent) / seconds),
+      events: Math.round((last.streams.messages - first.streams.messages) / seconds),
+    },
     seconds,
     counting: counted,
     carried: ended.map(({ handover }) => handover?.carried ?? 0),
