@@ -5,6 +5,7 @@
 import { join } from 'node:path'
 import { type Disk, readSmall } from './disk.ts'
 import { BatonError, reasonOf } from './errors.ts'
+import { withReserve } from './reserve.ts'
 import { badEntry, type BadRelease, HISTORY_MAX, NO_HANDOVER, type Operation, type Probation } from './state.ts'
 import { isObject, parsedJson } from './trust/untrusted.ts'
 
@@ -59,7 +60,7 @@ export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: 
     state.history.splice(HISTORY_MAX)
     state.bad.splice(0, Math.max(0, state.bad.length - BAD_MAX))
     await disk.makeDirectory(directory, 0o700)
-    await disk.writeWhole(path, `${JSON.stringify(state, null, 2)}\n`, 0o600)
+    await withReserve(disk, directory, () => disk.writeWhole(path, `${JSON.stringify(state, null, 2)}\n`, 0o600))
     return state
   }
 

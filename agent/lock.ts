@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Disk, exists, readSmall } from './disk.ts'
 import { BatonError, type ErrorCode, reasonOf } from './errors.ts'
 import { updateDirectory } from './journal.ts'
+import { isFull } from './reserve.ts'
 import { isObject, parsedJson } from './trust/untrusted.ts'
 
 export interface Holder {
@@ -73,7 +74,10 @@ async function tryLock(disk: Disk, stateDirectory: string, who: string): Promise
   try {
     database.exec('PRAGMA busy_timeout = 0; PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE')
     const holder: Holder = { pid: process.pid, who, since: new Date().toISOString() }
-    await disk.writeNote(holderPath(stateDirectory), `${JSON.stringify(holder)}\n`, 0o600)
+    // it only tells: a full disk keeps nobody from going back
+    await disk.writeNote(holderPath(stateDirectory), `${JSON.stringify(holder)}\n`, 0o600).catch((error: unknown) => {
+      if (!isFull(error)) throw error
+    })
   } catch (error) {
     database.close()
     if (isBusy(error)) return null

@@ -6,11 +6,12 @@ import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { exists } from './disk.ts'
 import { asBatonError, type BatonError, type ErrorCode, reasonOf } from './errors.ts'
-import { finish, markBad } from './journal.ts'
+import { finish, markBad, updateDirectory } from './journal.ts'
 import { type Lock, takeLock } from './lock.ts'
 import type { Placed } from './installed.ts'
 import type { ManagedInstall } from './managed-install.ts'
 import { clearTemporaries, closeInterrupted } from './recovery.ts'
+import { keepReserve } from './reserve.ts'
 import { makeStages, type Stages } from './stages.ts'
 import { type Kind, newOperation, type Operation, type Stage } from './state.ts'
 import { noBackup } from './steps/swap.ts'
@@ -73,6 +74,7 @@ export async function begin(install: ManagedInstall, request: OperationRequest, 
     if (state.operation !== null && state.operation.outcome === null)
       await closeInterrupted(install, 'taken over by the next operation')
     await clearTemporaries(install)
+    await keepReserve(install.disk, updateDirectory(install.stateDirectory))
     const operation = newOperation({
       id: randomUUID(),
       kind: request.kind,

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { isLeftover } from './disk.ts'
 import { finish, updateDirectory } from './journal.ts'
 import type { ManagedInstall } from './managed-install.ts'
+import { keepReserve } from './reserve.ts'
 import type { Operation, Probation } from './state.ts'
 import { clearLeftovers, finishExchange } from './steps/swap.ts'
 
@@ -16,6 +17,7 @@ import { clearLeftovers, finishExchange } from './steps/swap.ts'
 export async function recover(install: ManagedInstall): Promise<Probation | null> {
   const { operation, probation } = await install.journal.read()
   await clearTemporaries(install)
+  await keepReserve(install.disk, updateDirectory(install.stateDirectory))
   await finishExchange(install.disk, install.places)
   if (operation !== null && operation.outcome === null) {
     if (probation !== null && probation.to === install.current) return probation

@@ -1,0 +1,44 @@
+// Room that is kept for going back: a file that is nothing but its size, given up when the disk is full. An operation has to be
+// written down before it is acted on, and a full disk is a reason to roll back, not to be stuck with what filled it.
+
+import { randomBytes } from 'node:crypto'
+import { join } from 'node:path'
+import { type Disk, exists, roomIn } from './disk.ts'
+
+const RESERVE_BYTES = 512 * 1024
+
+function reservePath(directory: string): string {
+  return join(directory, 'reserve')
+}
+
+/** Makes it where there is none and the disk has room for it. `directory`: of the journal. Never throws: it only helps. */
+export async function keepReserve(disk: Disk, directory: string): Promise<void> {
+  const path = reservePath(directory)
+  try {
+    if ((await exists(path)) || (await roomIn(directory)) < RESERVE_BYTES) return
+    const file = await disk.create(path, 0o600)
+    try {
+      await file.writeFile(randomBytes(RESERVE_BYTES)) // a file system that compresses keeps no room for zeros
+      await disk.flush(file, path)
+    } finally {
+      await file.close()
+    }
+  } catch {
+    await disk.remove(path).catch(() => {})
+  }
+}
+
+/** `write`, and once more without the reserve where the disk is full. */
+export async function withReserve(disk: Disk, directory: string, write: () => Promise<void>): Promise<void> {
+  try {
+    await write()
+  } catch (cause) {
+    if (!isFull(cause)) throw cause
+    await disk.remove(reservePath(directory))
+    await write()
+  }
+}
+
+export function isFull(cause: unknown): boolean {
+  return cause instanceof Error && 'code' in cause && (cause.code === 'ENOSPC' || cause.code === 'EDQUOT')
+}

@@ -1,0 +1,125 @@
+// A disk that is full, a real one: in the middle of a download, and when somebody wants to go back because of it.
+
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, readdirSync, rmdirSync, statfsSync } from 'node:fs'
+import { open, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Operation, Status } from '../agent/state.ts'
+import { equal, is, match, ok } from './assert.ts'
+import { sha256Of, until } from './fixtures/evidence.ts'
+import { type Install, install } from './fixtures/install.ts'
+import { publishTo, scriptRelease } from './fixtures/releases.ts'
+import { releaseServer } from './lab/release-server.ts'
+import { suite } from './suite.ts'
+
+const noMounts = process.getuid?.() === 0 && process.platform === 'linux' ? null : 'needs root, to mount a small disk'
+const test = suite('full disk', { skip: noMounts, timeoutMs: 60_000 })
+const built = noMounts === null ? Promise.all(['v1.0.0', 'v1.1.0'].map((tag) => scriptRelease(tag))) : null
+
+test('full in the middle of a download: failed, nothing changed, what was fetched goes; with room the next one goes through', async () => {
+  await using world = await onSmallDisk({ stallAfter: 20_000 })
+  const { home, disk } = world
+  const file = await sha256Of(home.executable)
+  const beside = readdirSync(join(home.home, 'opt'))
+  is((await home.api('POST', '/admin/update')).status, 202)
+  await until('some bytes', async () => ((await statusOf(home)).operation?.bytes ?? 0) > 0)
+  await disk.fill()
+  world.goOn()
+  const failed = await home.settled()
+  equal([failed.outcome, failed.error?.code, failed.stage], ['failed', 'download_failed', 'download'])
+  match(failed.error?.message ?? '', /space|room|full|ENOSPC/)
+  equal([await sha256Of(home.executable), readdirSync(join(home.home, 'opt'))], [file, beside])
+  is((await home.api('GET', '/healthz')).status, 200)
+  await disk.free()
+  is((await home.api('POST', '/admin/update')).status, 202)
+  is((await home.settled()).outcome, 'updated')
+})
+
+test('full to the last byte a rollback goes through, is in the journal, and the next update works again', async () => {
+  await using world = await onSmallDisk({})
+  const { home, disk } = world
+  is((await home.api('POST', '/admin/update')).status, 202)
+  is((await home.settled()).outcome, 'updated')
+  await disk.fill()
+  is((await home.api('POST', '/admin/update/rollback')).status, 202)
+  const back = await home.settled()
+  equal([back.outcome, back.error], ['rolled_back', null])
+  is((await statusOf(home)).instance.version, 'v1.0.0')
+  await disk.free()
+  is((await home.api('POST', '/admin/update', { tag: 'v1.1.0' })).status, 202)
+  is((await home.settled()).outcome, 'updated')
+  ok(readdirSync(join(home.stateDirectory, 'update')).includes('reserve'), 'there is room to go back again')
+})
+
+test.run()
+
+async function onSmallDisk(faults: object) {
+  const [v100, v110] = (await built) ?? []
+  if (v100 === undefined || v110 === undefined) throw new Error('expected two releases')
+  const folder = mkdtempSync(join(tmpdir(), 'baton-full-'))
+  const feed = mkdtempSync(join(tmpdir(), 'baton-feed-'))
+  mount(folder)
+  await publishTo(feed, [v100, v110])
+  const server = await releaseServer({ dir: feed, turns: [faults] })
+  const home = await install({
+    release: v100,
+    feed: server.staticUrl,
+    home: join(folder, 'home'),
+    update: { stallMs: 1000 },
+  })
+  await home.start()
+  return {
+    home,
+    disk: smallDisk(folder),
+    /** the server gives up the stalled connection by itself: the next one has no fault */
+    goOn: () => server.heal(),
+    async [Symbol.asyncDispose]() {
+      await home[Symbol.asyncDispose]()
+      await server.close()
+      unmount(folder)
+      await rm(feed, { recursive: true })
+    },
+  }
+}
+
+function smallDisk(folder: string) {
+  const path = join(folder, 'filler')
+  return {
+    async fill() {
+      await using file = await open(path, 'w')
+      for (const size of [1024 * 1024, 4096, 1]) {
+        const piece = Buffer.alloc(size)
+        while (
+          await file.write(piece).then(
+            ({ bytesWritten }) => bytesWritten === size,
+            () => false,
+          )
+        );
+      }
+      is(statfsSync(folder).bavail, 0)
+    },
+    free: () => rm(path),
+  }
+}
+
+const mounted = new Set<string>()
+
+function mount(folder: string): void {
+  if (mounted.size === 0) {
+    process.on('exit', () => mounted.forEach(unmount))
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => process.exit(1))
+  }
+  is(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=96m', 'tmpfs', folder]).status, 0)
+  mounted.add(folder)
+}
+
+function unmount(folder: string): void {
+  spawnSync('umount', ['--lazy', folder])
+  mounted.delete(folder)
+  rmdirSync(folder)
+}
+
+async function statusOf(home: Install): Promise<Status> {
+  return (await home.api('GET', '/admin/update/status')).body as Status & { operation: Operation | null }
+}
