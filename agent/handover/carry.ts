@@ -6,7 +6,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { BatonError, reasonOf } from '../errors.ts'
-import { descriptorOf, isHalfRead, isWritten, letGoOf, readOn, stopReading } from './internals.ts'
+import { descriptorOf, isHalfRead, isWritten, letGoOf, stopReading } from './internals.ts'
 import type { CarryMessage } from './messages.ts'
 import {
   agreementOf,
@@ -150,37 +150,28 @@ export function wakeUp({ ws }: Entry): void {
 
 /**
  * Gives a calm connection to the successor, in one tick: nothing of it is read here any more, and the author's sends go to
- * `forward`. False where the successor cannot take it; throws where the author's state is not usable: both times it is still here.
+ * `forward`. False where the successor cannot take it: then the author was not asked for anything. Throws where the author's
+ * state is not usable: it is still here, but its author may think that it has left.
  */
 export function handOn(
   entry: Entry,
-  give: (message: CarryMessage, descriptors: number[]) => boolean,
+  give: (message: () => CarryMessage, descriptors: number[]) => boolean,
   { id, listener }: { id: number; listener: string },
   forward: (data: string | Buffer | null) => void,
 ): boolean {
   const { kind, socket, request, ws, response } = entry
   const fd = descriptorOf(socket)
   if (fd === null) return false
-  const state = stateOf(entry.state)
-  stopReading(socket)
-  const unread = ws === null ? Buffer.alloc(0) : unreadOf(ws, socket) // from here on only the successor can read on
-  if (unread.length > UNREAD_MAX_BYTES) throw new Error(`expected at most ${UNREAD_MAX_BYTES} unread bytes`)
-  const agreement = ws === null ? framingOf(response) : agreementOf(ws)
-  const message: CarryMessage = {
-    type: 'carry',
-    id,
-    listener,
-    kind,
-    request: headOf(request),
-    unread: unread.toString('base64'),
-    agreement,
-    state,
+  const messageOf = (): CarryMessage => {
+    const state = stateOf(entry.state)
+    stopReading(socket)
+    const unread = ws === null ? Buffer.alloc(0) : unreadOf(ws, socket) // from here on only the successor can read on
+    if (unread.length > UNREAD_MAX_BYTES) throw new Error(`expected at most ${UNREAD_MAX_BYTES} unread bytes`)
+    const agreement = ws === null ? framingOf(response) : agreementOf(ws)
+    const head = headOf(request)
+    return { type: 'carry', id, listener, kind, request: head, unread: unread.toString('base64'), agreement, state }
   }
-  if (!give(message, [fd])) {
-    if (unread.length > 0) throw new Error('the successor takes no more, and a part of a message is read')
-    readOn(socket)
-    return false
-  }
+  if (!give(messageOf, [fd])) return false
   entry.forget()
   if (ws !== null) letGo(ws, (data, isBinary) => forward(isBinary ? asBuffer(data) : String(data)))
   if (response !== null) divert(response, forward)

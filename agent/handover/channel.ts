@@ -13,9 +13,10 @@ export interface Channel<Said, Heard> {
   tell(message: Said): Promise<boolean>
   /**
    * A message with descriptors, at most DESCRIPTORS_MAX, which stay the caller's to close. False where they cannot be taken
-   * now, or ever: then nothing was sent.
+   * now, or ever: then nothing was sent. What makes the message is called once the descriptors are on their way, and not
+   * otherwise; where it throws they are taken back.
    */
-  give(message: Said, descriptors: readonly number[]): boolean
+  give(message: Said | (() => Said), descriptors: readonly number[]): boolean
   /** Once for each end: the listener hears every message, also those that came before. Null: descriptors that did not arrive. */
   hear(listener: (message: Heard, descriptors: number[] | null) => void): void
   /** resolves when the other side has hung up, or is dead */
@@ -28,7 +29,8 @@ const LINE_MAX_BYTES = 24 * 1024 * 1024
 const NEW_LINE = 10
 
 interface Line {
-  body: unknown
+  /** absent where there is nothing to say of the descriptors: they are to be closed */
+  body?: unknown
   /** how many descriptors wait in the other socket, and as what they were sent */
   packet?: number
   descriptors?: number
@@ -48,7 +50,9 @@ export function channelOver<Said, Heard>(messages: Socket, packets: Packets): Ch
     const line = parsed(text)
     if (line === null) return void messages.destroy()
     const descriptors = line.packet === undefined ? [] : received(packets, line)
-    if (listener === null) waiting.push([line.body as Heard, descriptors])
+    if (line.body === undefined) {
+      for (const fd of descriptors ?? []) closeDescriptor(fd)
+    } else if (listener === null) waiting.push([line.body as Heard, descriptors])
     else listener(line.body as Heard, descriptors)
   })
   const write = (line: Line): Promise<boolean> =>
@@ -59,7 +63,7 @@ export function channelOver<Said, Heard>(messages: Socket, packets: Packets): Ch
   return {
     closed,
     tell: (body) => write({ body }),
-    give: (body, descriptors) => {
+    give: (message, descriptors) => {
       if (descriptors.length > DESCRIPTORS_MAX) throw new RangeError(`expected at most ${DESCRIPTORS_MAX} descriptors`)
       if (!messages.writable) return false
       try {
@@ -67,7 +71,13 @@ export function channelOver<Said, Heard>(messages: Socket, packets: Packets): Ch
       } catch {
         return false // the other end is gone
       }
-      void write({ body, packet: ++sent, descriptors: descriptors.length })
+      const line = { packet: ++sent, descriptors: descriptors.length }
+      try {
+        void write({ body: typeof message === 'function' ? (message as () => Said)() : message, ...line })
+      } catch (cause) {
+        void write(line)
+        throw cause
+      }
       return true
     },
     hear: (heard) => {
@@ -115,7 +125,7 @@ function eachLine(socket: Socket, heard: (text: string) => void): void {
 function parsed(text: string): Line | null {
   try {
     const line = JSON.parse(text) as Line | null
-    return typeof line === 'object' && line !== null && 'body' in line ? line : null
+    return typeof line === 'object' && line !== null && ('body' in line || 'packet' in line) ? line : null
   } catch {
     return null
   }

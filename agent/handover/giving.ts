@@ -30,7 +30,8 @@ export interface Giving {
 
 export interface GivingOptions {
   has(key: string): boolean
-  give(message: ToSuccessor, descriptors: readonly number[]): boolean
+  /** of a channel */
+  give(message: ToSuccessor | (() => ToSuccessor), descriptors: readonly number[]): boolean
   tell(message: ToSuccessor): unknown
   /** resolves when the successor is gone */
   gone: Promise<unknown>

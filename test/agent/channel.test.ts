@@ -97,6 +97,30 @@ test('a queue that is full takes no descriptor, and says so', async () => {
   await close()
 })
 
+test('who makes a message is asked when its descriptors are on their way; where that fails they are closed over there', async () => {
+  const { here, there, close } = twoEnds()
+  await using file = await open(import.meta.filename)
+  const heard = heardBy(there, 1)
+  const before = (await readdir('/proc/self/fd')).length
+  throws(() => {
+    here.give(() => {
+      throw new Error('no state')
+    }, [file.fd, file.fd])
+  }, 'no state')
+  ok(here.give(() => ({ at: 1 }), [file.fd]))
+  const [one] = await heard
+  equal(one?.message, { at: 1 })
+  is((await readdir('/proc/self/fd')).length, before + 1)
+  for (const fd of one?.descriptors ?? []) closeDescriptor(fd)
+  await close()
+  let isAsked = false
+  is(
+    here.give(() => ((isAsked = true), {}), [file.fd]),
+    false,
+  )
+  is(isAsked, false)
+})
+
 test('another user at the other end is refused', () => {
   if (process.getuid?.() !== 0) return // nobody else can be had
   const [packets, far] = packetPair()
