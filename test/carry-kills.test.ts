@@ -86,7 +86,7 @@ async function round(dieAt: PairOrder['dieAt']): Promise<{ ended: string; fates:
   })
   const dead = new Promise<'dead'>((resolve) => child.once('exit', () => resolve('dead')))
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
-  const said = async () => JSON.parse(String((await lines.next()).value ?? 'null')) as PairSaid | null
+  const said = async () => JSON.parse((await lines.next()).value ?? 'null') as PairSaid | null
   const first = await said()
   if (first?.is !== 'serving') throw new Error(`expected it to serve, got ${JSON.stringify(first)}`)
   const { port, successor } = first
