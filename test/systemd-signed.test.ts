@@ -2,11 +2,10 @@
 // A signed feed from end to end on a real host: executables built with `npm run build -- --root`, metadata by `npm run trust`,
 // installed by install.sh, updated over a folder and over GitHub's API; and the way there from an executable without a root.
 
-import { execFile, spawn } from 'node:child_process'
+import { execFile } from 'node:child_process'
 import { mkdir, mkdtemp, readdir, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createInterface } from 'node:readline'
 import { promisify } from 'node:util'
 import { PROJECT } from '../deploy/build/place.ts'
 import { equal, is, match, not } from './assert.ts'
@@ -19,14 +18,11 @@ const test = suite('systemd: signed', { skip: noHosts, timeoutMs: 240_000 })
 
 const TSX = join(PROJECT, 'node_modules/.bin/tsx')
 let host: FeedHost
-/** the feed as this machine sees it */
-let folder = ''
 let home = ''
 
 test.before(async () => {
   home = await mkdtemp(join(tmpdir(), 'baton-signed-'))
   host = await bootWithFeed(async (made) => {
-    folder = made
     await publishTo(made, await releases([{ tag: 'v0.9.0' }])) // built without a root
     await trust('init', '--service', 'beacon', '--dir', made)
     for (const tag of ['v1.0.0', 'v1.1.0']) {
@@ -116,8 +112,8 @@ test("where nothing runs root's own command holds to the same signatures", async
 })
 
 test("over GitHub's API: pushed, installed, updated; what is withdrawn there is not offered any more", async () => {
-  await using hub = await serving()
-  await trustThere('push', hub.feed, '--dir', folder)
+  await using hub = await host.serve({ dir: await hubFolder(), writeToken: 'sesame' })
+  await trustThere('push', hub.feed, '--dir', host.folder)
   const install = (...args: string[]) =>
     host.run(['sh', '/srv/feed/v1.0.0/install.sh', '-y', '--feed', hub.feed, ...args])
   const first = await install()
@@ -126,8 +122,8 @@ test("over GitHub's API: pushed, installed, updated; what is withdrawn there is 
   is((await host.status()).instance.version, 'v1.1.0')
   is((await host.cli('rollback')).code, 0)
 
-  await trust('withdraw', 'v1.1.0', '--why', 'loses rows', '--dir', folder)
-  await trustThere('push', hub.feed, '--dir', folder)
+  await trust('withdraw', 'v1.1.0', '--why', 'loses rows', '--dir', host.folder)
+  await trustThere('push', hub.feed, '--dir', host.folder)
   const { stdout } = await host.cli('upgrade', '--release', 'v1.1.0', '--json')
   equal(eventsIn(stdout).at(-1)?.['code'], 'withdrawn')
   match((await host.cli('check')).stdout, /^latest +v1\.0\.0$/m)
@@ -142,27 +138,13 @@ async function covered(name: string, by: string): Promise<AsyncDisposable> {
   return { [Symbol.asyncDispose]: async () => void (await host.ok('umount', `/srv/feed/${name}`)) }
 }
 
-/** A release server in the host's own network. */
-async function serving(): Promise<{ feed: string } & AsyncDisposable> {
+/** What a repository on GitHub has before anything is signed. */
+async function hubFolder(): Promise<string> {
   const hub = join(home, 'hub')
-  const tags = (await readdir(folder)).filter((name) => /^v\d/.test(name))
+  const tags = (await readdir(host.folder)).filter((name) => /^v\d/.test(name))
   await mkdir(hub)
-  await promisify(execFile)('cp', ['-a', ...[...tags, 'releases.json'].map((name) => join(folder, name)), hub])
-  const [command = '', ...args] = await host.network()
-  const program = join(PROJECT, 'test/fixtures/serve-releases.ts')
-  const child = spawn(command, [...args, TSX, program, hub, 'sesame'], { stdio: ['pipe', 'pipe', 'inherit'] })
-  const ended = new Promise((resolve) => child.once('exit', resolve))
-  for await (const line of createInterface({ input: child.stdout })) {
-    const { feed } = JSON.parse(line) as { feed: string }
-    return {
-      feed,
-      async [Symbol.asyncDispose]() {
-        child.stdin.end()
-        await ended
-      },
-    }
-  }
-  throw new Error('the release server did not come up')
+  await promisify(execFile)('cp', ['-a', ...[...tags, 'releases.json'].map((name) => join(host.folder, name)), hub])
+  return hub
 }
 
 const trust = (...args: string[]) => script('deploy/trust.ts', ...args)

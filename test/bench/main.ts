@@ -1,4 +1,4 @@
-// `npm run bench [-- handover|update|overhead|container|fleet …] [--json] [--long] [--only peer,peer] [--no-docs]`
+// `npm run bench [-- handover|update|overhead|trust|container|fleet …] [--json] [--long] [--only peer,peer] [--no-docs]`
 // Measures, prints a table (with `--json` one JSON object last), and writes docs/performance.md with its charts.
 
 import { existsSync } from 'node:fs'
@@ -20,10 +20,13 @@ import { writeDocs } from './report.ts'
 import type { ContainerResult, Results } from './results.ts'
 import { table } from './table.ts'
 import { CACHE, setUp } from './setup.ts'
+import { run as trust } from './trust.ts'
 import { run as update } from './update.ts'
 import type { UpdateResult } from './update.ts'
 
-const PARTS = ['handover', 'update', 'overhead', 'container', 'fleet'] as const
+const PARTS = ['handover', 'update', 'overhead', 'trust', 'container', 'fleet'] as const
+/** those that need no other program, and no network of their own */
+const OUTSIDE: readonly Part[] = ['trust', 'container', 'fleet']
 type Part = (typeof PARTS)[number]
 const INSIDE = '--inside'
 const MEASURED = join(CACHE, 'measured.json')
@@ -44,17 +47,18 @@ async function main(argv: string[]): Promise<number> {
     return 2
   }
   const { parts, json, long, only, docs } = parsed
-  if (parts.some((part) => part !== 'fleet')) await setUp(say) // out here, where there is a network
+  if (parts.some((part) => part !== 'fleet' && part !== 'trust')) await setUp(say) // out here, where there is a network
   const machine = await describeMachine()
   const command = `npm run bench -- ${[...parts, ...(long ? ['--long'] : [])].join(' ')}`
   const about = { machine, command }
-  const order: Order = { parts: parts.filter((part) => part !== 'container' && part !== 'fleet'), long, only }
+  const order: Order = { parts: parts.filter((part) => !OUTSIDE.includes(part)), long, only }
   const problem = netnsProblem()
   if (problem !== null) say(`no network namespace (${problem}): the kernel's counters are left out`)
   const measured = problem === null ? await measureIsolated(order) : await measure(order, false)
   const results: Results = Object.fromEntries(
     Object.entries(measured).map(([part, result]) => [part, { ...about, result: result as never }]),
   )
+  if (parts.includes('trust')) results.trust = { ...about, result: await trust({ say }) }
   if (parts.includes('container')) {
     const result = await container(long, say)
     if (result !== null) results.container = { ...about, result }

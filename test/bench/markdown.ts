@@ -11,7 +11,7 @@ export function markdown(results: Results, goals: Goal[]): string {
   const parts = [
     '# Performance',
     '<!-- Written by `npm run bench`; the numbers are in performance.json. Do not edit. -->',
-    'Every number here comes from one command, side by side, in one run, on one machine: `npm run bench`, or one part of it with `npm run bench -- handover|update|overhead|container|fleet` (`--long` for at least a million requests a peer, `--json` for one JSON object last). Peers that are not on the machine are fetched into `.cache/bench`; nothing is installed, everything listens on loopback, every process is ended.',
+    'Every number here comes from one command, side by side, in one run, on one machine: `npm run bench`, or one part of it with `npm run bench -- handover|update|overhead|trust|container|fleet` (`--long` for at least a million requests a peer, `--json` for one JSON object last). Peers that are not on the machine are fetched into `.cache/bench`; nothing is installed, everything listens on loopback, every process is ended.',
     '## Goals',
     markdownTable([
       ['', 'goal', 'measured'],
@@ -19,10 +19,11 @@ export function markdown(results: Results, goals: Goal[]): string {
     ]),
     ...goals.filter(({ met }) => !met).flatMap(({ goal }) => WHY_MISSED.get(goal) ?? []),
   ]
-  const { handover, update, overhead, container, fleet } = results
+  const { handover, update, overhead, trust, container, fleet } = results
   if (handover !== undefined) parts.push(...handoverMarkdown(handover))
   if (update !== undefined) parts.push(...updateMarkdown(update))
   if (overhead !== undefined) parts.push(...overheadMarkdown(overhead))
+  if (trust !== undefined) parts.push('## Signed feeds', trust.result.markdown, provenance(trust))
   if (container !== undefined) parts.push('## Container', container.result.markdown, provenance(container))
   if (fleet !== undefined) parts.push('## Fleet', fleet.result.markdown, provenance(fleet))
   return `${parts.join('\n\n')}\n`

@@ -3,6 +3,7 @@
 import type { HandoverResult } from './handover.ts'
 import type { Machine } from './machine.ts'
 import type { OverheadResult } from './overhead.ts'
+import type { TrustResult } from './trust.ts'
 import type { UpdateResult } from './update.ts'
 
 export interface Section<T> {
@@ -34,6 +35,7 @@ export interface Results {
   handover?: Section<HandoverResult>
   update?: Section<UpdateResult>
   overhead?: Section<OverheadResult>
+  trust?: Section<TrustResult>
   container?: Section<ContainerResult>
   fleet?: Section<FleetResult>
 }

@@ -18,6 +18,7 @@ export function table(results: Results, goals: Goal[]): string {
   }
   if (update !== undefined) lines.push('', 'update', ...grid(updateRows(update.result)))
   if (overhead !== undefined) lines.push('', 'overhead', ...grid(overheadRows(overhead.result)))
+  if (results.trust !== undefined) lines.push('', 'trust', results.trust.result.markdown)
   if (results.container !== undefined) lines.push('', 'container', results.container.result.markdown)
   if (results.fleet !== undefined) lines.push('', 'fleet', results.fleet.result.markdown)
   lines.push('', 'goals', ...goals.map(({ goal, got, met }) => `  ${met ? 'met   ' : 'MISSED'}  ${goal}: ${got}`))

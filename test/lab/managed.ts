@@ -1,17 +1,24 @@
 // A systemd host with a feed of real releases in it, and the service installed the way an operator would. For the tests of
 // the installer and of whatever needs a managed install under systemd.
 
+import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { createInterface } from 'node:readline'
 import { PROJECT } from '../../deploy/build/place.ts'
 import type { Status } from '../../agent/state.ts'
 import { publishTo, releases, type ReleaseSpec } from '../fixtures/releases.ts'
+import type { Served, Serving } from '../fixtures/serve-releases.ts'
 import { bootHost, type Host, type Ran } from './systemd.ts'
 
 export interface FeedHost extends Host {
   /** the feed setting, a folder inside the host */
   feed: string
+  /** the same folder on this machine; the host need not see what changes in it once it is on */
+  folder: string
+  /** a release server in the host's own network */
+  serve(options: Serving): Promise<Served & AsyncDisposable>
   /** `beacon …` as root */
   cli(...args: string[]): Promise<Ran>
   /** install.sh of a release, with this feed */
@@ -85,6 +92,8 @@ export async function bootWithFeed(fill: (folder: string) => Promise<void>): Pro
   return {
     ...host,
     feed: FEED,
+    folder,
+    serve: (options) => serveOn(host, options),
     cli,
     installer,
     deploy: (...args) => host.run([join(PROJECT, 'deploy/deploy-systemd.sh'), ...args]),
@@ -119,6 +128,23 @@ export async function bootWithFeed(fill: (folder: string) => Promise<void>): Pro
     off,
     [Symbol.asyncDispose]: off,
   }
+}
+
+async function serveOn(host: Host, options: Serving): Promise<Served & AsyncDisposable> {
+  const [command = '', ...args] = await host.network()
+  const program = [join(PROJECT, 'node_modules/.bin/tsx'), join(PROJECT, 'test/fixtures/serve-releases.ts')]
+  const child = spawn(command, [...args, ...program, JSON.stringify(options)], { stdio: ['pipe', 'pipe', 'inherit'] })
+  const ended = new Promise((resolve) => child.once('exit', resolve))
+  for await (const line of createInterface({ input: child.stdout })) {
+    return {
+      ...(JSON.parse(line) as Served),
+      async [Symbol.asyncDispose]() {
+        child.stdin.end()
+        await ended
+      },
+    }
+  }
+  throw new Error('the release server did not come up')
 }
 
 /** What a command with `--json` has said, an object a line. */

@@ -265,20 +265,27 @@ async function race(
 ): Promise<string> {
   if (before !== null) await host.ok('sh', '-c', before)
   await host.ok('rm', '-f', '/srv/stop')
-  const attacker = host.run(['sh', '-c', `while [ ! -e /srv/stop ]; do ${change}; done 2>/dev/null`], {
-    user,
-    timeoutMs: 200_000 + 3 * ATTACK_MS,
-  })
+  const attacker = host.run(
+    ['sh', '-c', `n=0; while [ ! -e /srv/stop ]; do ${change}; n=$((n + 1)); done 2>/dev/null; echo $n`],
+    {
+      user,
+      timeoutMs: 200_000 + 3 * ATTACK_MS,
+    },
+  )
   let said = ''
-  const deadline = Date.now() + ATTACK_MS
+  let ran = 0
+  const startedAt = Date.now()
   do {
     for (const command of commands) {
+      ran++
       const { stdout, stderr } = await host.run(command)
       said += stdout + stderr
     }
-  } while (Date.now() < deadline)
+  } while (Date.now() < startedAt + ATTACK_MS)
+  const seconds = Math.round((Date.now() - startedAt) / 1000)
   await host.ok('touch', '/srv/stop')
-  await attacker
+  const rounds = (await attacker).stdout.trim()
+  process.stdout.write(`  ${ran} commands of root against ${rounds} rounds of the attacker in ${seconds} s\n`)
   return said
 }
 
