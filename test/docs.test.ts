@@ -2,7 +2,7 @@
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
-import { equal, is, match } from './assert.ts'
+import { equal, is, match, ok } from './assert.ts'
 import { withComparison } from './bench/report.ts'
 import type { Results } from './bench/results.ts'
 import { suite } from './suite.ts'
@@ -59,6 +59,16 @@ test('the comparison in the README is what the bench has measured', () => {
   const measured = JSON.parse(readFileSync(join(ROOT, 'docs/performance.json'), 'utf8')) as Results
   match(readme, /^\| Baton \| 0 \| 0 \|/m)
   is(withComparison(readme, measured), readme)
+})
+
+test('every promise of SECURITY.md names a test that is there', () => {
+  const rows = Array.from(readFileSync(join(ROOT, 'SECURITY.md'), 'utf8').matchAll(/\| `(test\/[^`]+)`: (.+) \|$/gm))
+  ok(rows.length > 30)
+  const lacking = rows.filter(([, file = '', title = '']) => !readFileSync(join(ROOT, file), 'utf8').includes(title))
+  equal(
+    lacking.map(([row]) => row),
+    [],
+  )
 })
 
 test('every decision has its context, decision and consequences, and is in the index', () => {

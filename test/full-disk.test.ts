@@ -1,7 +1,7 @@
 // A disk that is full, a real one: in the middle of a download, and when somebody wants to go back because of it.
 
 import { spawnSync } from 'node:child_process'
-import { mkdtempSync, readdirSync, rmdirSync, statfsSync } from 'node:fs'
+import { mkdtempSync, readdirSync, rmdirSync, statfsSync, statSync } from 'node:fs'
 import { open, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -34,6 +34,17 @@ test('full in the middle of a download: failed, nothing changed, what was fetche
   await disk.free()
   is((await home.api('POST', '/admin/update')).status, 202)
   is((await home.settled()).outcome, 'updated')
+})
+
+test('a snapshot is for its owner only', async () => {
+  await using world = await onSmallDisk({})
+  const { home } = world
+  is((await home.api('POST', '/admin/update')).status, 202)
+  is((await home.settled()).outcome, 'updated')
+  const folder = join(home.stateDirectory, 'update', 'snapshots')
+  const names = readdirSync(folder)
+  equal([names.length, statSync(folder).mode & 0o777], [1, 0o700])
+  is(statSync(join(folder, names[0] ?? '')).mode & 0o777, 0o600)
 })
 
 test('full to the last byte a rollback goes through, is in the journal, and the next update works again', async () => {

@@ -1,5 +1,6 @@
 // Who may ask, and how fast.
 
+import { readFile } from 'node:fs/promises'
 import { FAILURE_FORGOTTEN_MS, FAILURES_AT_ONCE, makeGuard } from '../../agent/auth.ts'
 import type { BatonError } from '../../agent/errors.ts'
 import { is, not, ok, throws, withCode } from '../assert.ts'
@@ -55,6 +56,15 @@ test('refuses everything else, and never shows what it was', () => {
     const told = JSON.stringify([error.message, error.hint, error.members])
     ok(!told.includes(PASSWORD) && !told.includes('5000'), `${i}: ${told}`)
   }
+})
+
+test('compares sums of one length, by timingSafeEqual and by nothing else', async () => {
+  const source = await readFile(new URL('../../agent/auth.ts', import.meta.url), 'utf8')
+  const comparing = /function isBearer[\s\S]*?\n}\n/.exec(source)?.[0] ?? ''
+  // a header that is none of ours, and the length of what was sent, are no secret
+  const others = comparing.match(/===|!==|==|\.equals\(|compare\(|includes\(expected/g)
+  is(others?.join(' '), '=== ===')
+  ok(/\[timingSafeEqual\(asText, expected\), timingSafeEqual\(asBytes, expected\)\]/.test(comparing))
 })
 
 test('takes a password that is not ASCII as bytes of UTF-8, as a header carries it', () => {
