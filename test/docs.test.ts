@@ -71,6 +71,32 @@ test('every promise of SECURITY.md names a test that is there', () => {
   )
 })
 
+test('workflows: every action is pinned by its commit, secrets reach programs by the environment only, every word of `trust` is one', async () => {
+  const { runTrust } = await import('../deploy/trust/main.ts')
+  const folder = join(ROOT, '.github/workflows')
+  const texts = readdirSync(folder).map((name) => readFileSync(join(folder, name), 'utf8'))
+  const uses = texts.flatMap((text) => Array.from(text.matchAll(/uses: (.+)$/gm), ([, what = '']) => what))
+  ok(uses.length > 10)
+  equal(
+    uses.filter((what) => !/^[\w-]+\/[\w-]+@[0-9a-f]{40} # v\d/.test(what)),
+    [],
+  )
+  const scripts = texts.flatMap((text) =>
+    Array.from(text.matchAll(/run: (?:\|\n((?: {10,}.*\n)+)|(.+))/g), ([all]) => all),
+  )
+  equal(
+    scripts.filter((script) => /\$\{\{ *(secrets|github\.token)/.test(script)),
+    [],
+  )
+  const words = new Set(texts.flatMap((text) => Array.from(text.matchAll(/trust -- (\w+)/g), ([, word = '']) => word)))
+  ok(words.size >= 5)
+  for (const word of words) {
+    let said = ''
+    const write = (text: string) => void (said += text)
+    is(await runTrust([word, '--help'], { environment: {}, cwd: ROOT, write, complain: write, work: 2 ** 10 }), 0, said)
+  }
+})
+
 test('every decision has its context, decision and consequences, and is in the index', () => {
   const index = readFileSync(join(ROOT, 'docs/README.md'), 'utf8')
   const lacking = markdown

@@ -1,0 +1,196 @@
+// @deadlineMs 480000 @later it was not seen to pass yet
+// What an operator sees, on a real host, when things are not as they should be: a certificate authority of one's own, dry runs, a
+// download that is cancelled, a probation that goes on, an install of an earlier install.sh.
+
+import { suite } from './suite.ts'
+import { equal, is, match, not, ok } from './assert.ts'
+import { bootWithReleases, eventsIn, EXECUTABLE, type FeedHost, put, setUpdate } from './lab/managed.ts'
+import { eventually, noHosts } from './lab/systemd.ts'
+
+const test = suite('systemd: an operator', { skip: noHosts, timeoutMs: 180_000 })
+const DROP_IN = '/etc/systemd/system/beacon.service.d/ca.conf'
+
+let host: FeedHost
+
+test.before(async () => {
+  host = await bootWithReleases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }])
+})
+test.after(async () => await host.off())
+
+test("a state directory that is root's is said before anything is made, and the hint works", async () => {
+  await host.ok('sh', '-c', 'mkdir /var/lib/beacon && echo old > /var/lib/beacon/file')
+  const refused = await host.installer('v1.0.0', '-y')
+  is(refused.code, 7, refused.stderr)
+  match(refused.stderr, "expected /var/lib/beacon to be empty or beacon's, found /var/lib/beacon/file, which is root's")
+  const [, command] = /hint: `(chown -R beacon: \/var\/lib\/beacon)`/.exec(refused.stderr) ?? []
+  equal([command, (await host.run(['ls', '/opt/beacon'])).code === 0], ['chown -R beacon: /var/lib/beacon', false])
+  await host.ok('useradd', '--system', 'beacon')
+  await host.ok('sh', '-c', command ?? '')
+  await host.install()
+})
+
+test('a password nobody has chosen, which only the service reads', async () => {
+  const { dashboard } = JSON.parse(await host.ok('cat', '/etc/beacon/config.json')) as {
+    dashboard: { password: string }
+  }
+  match(dashboard.password, /^[\w-]{32,}$/)
+  ok(new Set(dashboard.password).size > 10, 'it looks random')
+  is((await host.ok('stat', '-c', '%U %a', '/etc/beacon/config.json')).trim(), 'beacon 600')
+})
+
+test('a dry run ends with the code that the command would have, and changes nothing', async () => {
+  const before = await host.ok(
+    'find',
+    '/opt/beacon',
+    '/var/lib/beacon',
+    '/usr/local',
+    '/etc/beacon',
+    '-newer',
+    EXECUTABLE,
+  )
+  const plan = async (...args: string[]) => {
+    const { code, stdout } = await host.cli(...args, '-n', '--json')
+    const { would, from, to, code: why } = eventsIn(stdout).at(-1) ?? {}
+    return [code, would ?? why, from ?? null, to ?? null]
+  }
+  equal(await plan('upgrade'), [0, 'updated', 'v1.0.0', 'v1.1.0'])
+  equal(await plan('upgrade', '--release', 'v1.0.0'), [0, 'up_to_date', 'v1.0.0', 'v1.0.0'])
+  equal((await plan('upgrade', '--release', 'v9.9.9')).slice(0, 2), [4, 'release_not_found'])
+  equal((await plan('rollback')).slice(0, 2), [7, 'no_backup'])
+  equal(await plan('rollback', 'v1.1.0'), [0, 'updated', 'v1.0.0', 'v1.1.0'])
+  is(await host.ok('find', '/opt/beacon', '/var/lib/beacon', '/usr/local', '/etc/beacon', '-newer', EXECUTABLE), before)
+})
+
+test('doctor, check and a dry run ask with the environment of the service: a private CA that it trusts is trusted', async () => {
+  await using hub = await host.serve({ dir: host.folder, secure: true })
+  await put(host, '/etc/ssl/private-ca.pem', hub.ca ?? '')
+  await put(host, DROP_IN, '[Service]\nEnvironment=NODE_EXTRA_CA_CERTS=/etc/ssl/private-ca.pem\n')
+  await host.ok('systemctl', 'daemon-reload')
+  const env = { CURL_CA_BUNDLE: '/etc/ssl/private-ca.pem' } // of install.sh, which is root's
+  const moved = await host.run(['sh', '/srv/feed/v1.0.0/install.sh', '-y', '--feed', hub.staticUrl], { env })
+  is(moved.code, 0, moved.stderr)
+  await host.ok('systemctl', 'restart', 'beacon')
+  await eventually('the service', async () => (await host.status()).instance.version === 'v1.0.0')
+
+  const doctor = await host.cli('doctor')
+  is(doctor.code, 0, doctor.stdout)
+  match(doctor.stdout, /^ok +feed +https:\/\/127\.0\.0\.1:\d+\/static\/ has v1\.1\.0$/m)
+  match((await host.cli('check')).stdout, /^latest +v1\.1\.0/m)
+  is((await host.cli('upgrade', '-n')).code, 0)
+
+  await host.ok('rm', DROP_IN)
+  await host.ok('systemctl', 'daemon-reload')
+  const without = await host.cli('doctor')
+  is(without.code, 4, without.stdout)
+  match(without.stdout, /^failure +feed .*certificate/m)
+  is((await host.run(['sh', '/srv/feed/v1.0.0/install.sh', '-y', '--feed', host.feed])).code, 0)
+  await host.ok('systemctl', 'restart', 'beacon')
+})
+
+test('cancelled from another shell in the middle of its download: nothing is changed, both shells say so, and it can be done again', async () => {
+  await using hub = await host.serve({ dir: host.folder, bytesPerSecond: 2_000_000 })
+  is(
+    (await host.run(['sh', '/srv/feed/v1.0.0/install.sh', '-y'], { env: { BEACON_INSTALL_FEED: hub.staticUrl } })).code,
+    0,
+  )
+  await host.ok('systemctl', 'restart', 'beacon')
+  const sum = await host.ok('sha256sum', EXECUTABLE)
+  const upgrade = host.cli('upgrade', '--json')
+  await eventually('some bytes', async () => ((await host.status()).operation?.progress?.bytes ?? 0) > 0)
+  const id = (await host.status()).operation?.id
+
+  const second = await host.cli('upgrade', '--json')
+  is(second.code, 6)
+  match(second.stderr, /the service is at it: update from v1\.0\.0 to v1\.1\.0, in the download stage, since 20/)
+  equal(eventsIn(second.stdout).at(-1)?.['operationId'] ?? null, id)
+
+  const cancelled = await host.cli('cancel', '--json')
+  is(cancelled.code, 0, cancelled.stderr)
+  const { outcome, from, to, operationId } = eventsIn(cancelled.stdout).at(-1) ?? {}
+  equal([outcome, from, to, operationId], ['cancelled', 'v1.0.0', 'v1.1.0', id])
+  const first = await upgrade
+  is(first.code, 7, first.stdout)
+  equal(eventsIn(first.stdout).at(-1)?.['outcome'], 'cancelled')
+  is(await host.ok('sha256sum', EXECUTABLE), sum)
+  equal((await host.ok('ls', '-A', '/opt/beacon')).trim().split('\n'), ['beacon'])
+  match((await host.cli('cancel')).stdout, 'nothing is in flight')
+  is((await host.run(['sh', '/srv/feed/v1.0.0/install.sh', '-y', '--feed', host.feed])).code, 0)
+  await host.ok('systemctl', 'restart', 'beacon')
+})
+
+test('during a probation the status says that the release is unproven, and until when; the end carries from, to, outcome and id', async () => {
+  await setUpdate(host, { probationMs: 6000 })
+  await host.ok('systemctl', 'restart', 'beacon')
+  const upgrade = host.cli('upgrade', '--json')
+  await eventually('the probation', async () => (await host.status()).unproven !== null)
+  match((await host.cli('status')).stdout, /^unproven +v1\.1\.0, until 20\d\d-/m)
+  const { stdout, code } = await upgrade
+  is(code, 0, stdout)
+  const { outcome, from, to, operationId } = eventsIn(stdout).at(-1) ?? {}
+  equal([outcome, from, to, operationId], ['updated', 'v1.0.0', 'v1.1.0', (await host.status()).operation?.id])
+  not.match((await host.cli('status')).stdout, /^unproven/m)
+})
+
+test('a status asks no feed; `rollback TAG` from the backup fetches nothing, and the second one does nothing', async () => {
+  await host.ok('mount', '-t', 'tmpfs', 'tmpfs', host.feed) // whoever asks it now is told so
+  const { code, stdout } = await host.cli('status', '--json')
+  const { latest, problem } = eventsIn(stdout).at(-1) ?? {}
+  equal([code, latest, problem], [0, null, null])
+  equal((await host.cli('status')).stderr, '', 'no warning with each status')
+  is((await host.cli('rollback', 'v1.0.0')).code, 0)
+  is((await host.status()).instance.version, 'v1.0.0')
+  const again = await host.cli('rollback', 'v1.0.0')
+  is(again.code, 0, again.stderr)
+  match(again.stdout, 'beacon v1.0.0 is in place already')
+  is((await host.status()).backup, 'v1.1.0')
+  await host.ok('umount', host.feed)
+})
+
+test('the journal has no line that means nothing', async () => {
+  const journal = await host.ok('journalctl', '-u', 'beacon', '-u', 'beacon-rescue', '-o', 'cat', '--no-pager')
+  for (const line of ['missing, skipping', 'Usage', 'nothing to rescue', 'No such file']) not.match(journal, line)
+})
+
+test("an install of an earlier install.sh is taken over by root's own unit; a forged receipt beside the executable decides nothing", async () => {
+  await host.sql('create table kept (word)')
+  await host.sql(`insert into kept values ('here')`)
+  await makeEarlier()
+  const status = await host.run(['sh', '/srv/feed/v1.1.0/install.sh', 'status'])
+  is(status.code, 7)
+  match(status.stderr, /of an earlier install\.sh in \/opt\/beacon\nhint: .*takes that install over/)
+
+  const taken = await host.run(['sh', '/srv/feed/v1.1.0/install.sh', '-y', '--feed', host.feed])
+  is(taken.code, 0, taken.stderr)
+  const receipt = JSON.parse(await host.ok('cat', '/usr/local/lib/beacon/receipt.json')) as Record<string, unknown>
+  equal([receipt['user'], receipt['stateDirectory']], ['beacon', '/var/lib/beacon'])
+  is((await host.run(['ls', '/opt/beacon/receipt.json'])).code, 2)
+  is((await host.ok('readlink', '/usr/local/bin/beacon')).trim(), '/usr/local/lib/beacon/beacon')
+  is((await host.sql('select word from kept')).trim(), 'here')
+  is((await host.status()).instance.version, 'v1.1.0')
+  const { User } = await host.show('User')
+  is(User, 'beacon')
+  is((await host.cli('rollback')).code, 0)
+  is((await host.cli('doctor')).code, 0)
+})
+
+test('uninstall lists what it keeps: the state, the configuration, the user', async () => {
+  const { code, stdout } = await host.cli('uninstall', '-y')
+  is(code, 0)
+  for (const what of ['/var/lib/beacon', '/etc/beacon', 'user beacon']) match(stdout, `kept: ${what}\n`)
+  ok((await host.ok('ls', '/var/lib/beacon')).includes('beacon.db'))
+})
+
+test.run()
+
+/** Receipt and command as they were before root had its own, and a receipt that the service's user has forged since. */
+async function makeEarlier(): Promise<void> {
+  const receipt = JSON.parse(await host.ok('cat', '/usr/local/lib/beacon/receipt.json')) as object
+  await put(
+    host,
+    '/opt/beacon/receipt.json',
+    JSON.stringify({ ...receipt, user: 'root', stateDirectory: '/root', tag: 'v1.0.0' }),
+  )
+  await host.ok('chown', 'beacon:', '/opt/beacon/receipt.json')
+  await host.ok('rm', '-r', '/usr/local/lib/beacon')
+  await host.ok('ln', '-sfn', EXECUTABLE, '/usr/local/bin/beacon')
+}
