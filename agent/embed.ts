@@ -6,9 +6,10 @@ import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { makeGuard, PASSWORD_USUAL_MIN } from './auth.ts'
 import { type Carries, makeCarries } from './handover/carry.ts'
-import { latestOf } from './latest.ts'
+import { openDoor } from './handover/door.ts'
 import type { ListenerSpec } from './handover/listeners.ts'
 import { readInheritance } from './handover/successor.ts'
+import { latestOf } from './latest.ts'
 import { makeLife, type Serving } from './life.ts'
 import { decideManagement } from './managed.ts'
 import { openOwnInstall } from './managed-install.ts'
@@ -42,6 +43,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   const settings = readSettings(options)
   const { log, service, tag, basePath } = settings
   const inheritance = readInheritance()
+  const door = openDoor((message) => log({ event: 'warning', message }))
   const instance: Instance = Object.freeze({
     id: randomUUID(),
     pid: process.pid,
@@ -75,7 +77,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     handle: (request, response) => routes(request, response) || panel(request, response),
     carry: carries.carry,
     carried: carries.carried,
-    serve: (listeners) => serve(listeners, { settings, install, inheritance, serving, life }),
+    serve: (listeners) => serve(listeners, { settings, install, inheritance, door, serving, life }),
     stop: life.stop,
   }
 }

@@ -3,7 +3,7 @@
 import { proveAlone, recoverUnderLock } from './alone.ts'
 import { couldUpdate as couldUpdateOf } from './could-update.ts'
 import { EXIT, reasonOf } from './errors.ts'
-import { storeSockets, heldSockets, letGo } from './handover/door.ts'
+import { type Door, letGo, storeSockets } from './handover/door.ts'
 import { missingParts } from './handover/internals.ts'
 import { bind, type Listener, type ListenerSpec, makeListener } from './handover/listeners.ts'
 import type { Inheritance } from './handover/messages.ts'
@@ -24,6 +24,8 @@ export interface ServeOptions {
   install: ManagedInstall | null
   /** null where this process is the first of its service */
   inheritance: Inheritance | null
+  /** what was held for this process while it did not serve */
+  door: Door
   /** filled in */
   serving: Serving
   life: Life
@@ -37,7 +39,7 @@ export async function serve(specs: ListenerSpec[], options: ServeOptions): Promi
   life.heedSignals()
   if (inheritance === null) await serveFirst(specs, options)
   else await serveNext(specs, inheritance, options)
-  storeSockets(serving.listeners)
+  void storeSockets(serving.listeners)
   log({
     event: 'serving',
     tag,
@@ -48,9 +50,9 @@ export async function serve(specs: ListenerSpec[], options: ServeOptions): Promi
 }
 
 async function serveFirst(specs: ListenerSpec[], options: ServeOptions): Promise<void> {
-  const { settings, install, serving, life } = options
+  const { settings, install, serving, life, door } = options
   const open = install === null ? null : await recoverUnderLock(install)
-  await bindAll(serving.listeners, specs)
+  await bindAll(serving.listeners, specs, door.take())
   await notifySystemd([`MAINPID=${process.pid}`, 'READY=1', `STATUS=serving ${settings.tag}`])
   if (install === null || open === null) return
   void proveAlone(install, open, settings.update.probationMs, life.isStopping)
@@ -81,8 +83,7 @@ async function serveNext(specs: ListenerSpec[], inheritance: Inheritance, option
   })
 }
 
-async function bindAll(listeners: Listener[], specs: ListenerSpec[]): Promise<void> {
-  const held = heldSockets()
+async function bindAll(listeners: Listener[], specs: ListenerSpec[], held: Map<string, number>): Promise<void> {
   for (const [index, listener] of listeners.entries()) {
     const spec = specs[index]
     if (spec !== undefined) await bind(listener, spec, held.get(listener.key) ?? null)

@@ -5,7 +5,7 @@ import { statusOf, versionReport } from './answers.ts'
 import { beginProbation } from './alone.ts'
 import { couldUpdate } from './could-update.ts'
 import { BatonError, EXIT } from './errors.ts'
-import { startWith } from './handover/door.ts'
+import { spares, startWith } from './handover/door.ts'
 import { handOver } from './handover/predecessor.ts'
 import { notifySystemd } from './handover/systemd.ts'
 import type { Life, Serving } from './life.ts'
@@ -150,7 +150,7 @@ async function handOverTo(
 
 /** The successor died when this process had closed its state: the previous executable is back in its place, and starts. */
 async function startAnew({ install, serving }: UpdaterOptions): Promise<void> {
-  const pid = await startWith(ownCommand(install), serving.listeners)
+  const pid = await startWith(ownCommand(install), spares(serving.listeners))
   await notifySystemd([`MAINPID=${pid}`, 'STATUS=starting again'])
 }
 

@@ -5,6 +5,7 @@
 import { execFile, spawn } from 'node:child_process'
 import { closeSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { keepFromChildren } from './descriptors.ts'
 import type { Command } from './child.ts'
 import type { Listener } from './listeners.ts'
@@ -12,6 +13,8 @@ import { notifySystemd, notifyWith } from './systemd.ts'
 
 const FIRST = 3
 const NAME_MAX = 255
+export const WAITING_MAX_MS = 30_000
+const [STORE_TRIES, STORE_EVERY_MS] = [100, 20]
 /** tells the process that will be, and no other, that the descriptors are meant for it */
 const FOR_ITSELF = 'LISTEN_PID=$$; export LISTEN_PID; exec "$0" "$@"'
 
@@ -30,10 +33,39 @@ export function heldSockets(environment: NodeJS.ProcessEnv = process.env): Map<s
   return held
 }
 
+export interface Door {
+  /** sockets by the key of their listener; the caller's from now on */
+  take(): Map<string, number>
+}
+
+/**
+ * What is held for this process until it serves, at most `patienceMs`: connections wait in the queue of a socket, and a start
+ * that takes longer refuses them. `take` gives it to the caller, once.
+ */
+export function openDoor(warn: (message: string) => void, patienceMs = WAITING_MAX_MS): Door {
+  let held = heldSockets()
+  const take = () => {
+    const taken = held
+    held = new Map()
+    clearTimeout(timer)
+    return taken
+  }
+  const shut = () => {
+    warn(`it does not serve after ${patienceMs} ms: connections that wait are refused`)
+    for (const [key, fd] of take()) void letGo(key, fd)
+  }
+  const timer = held.size === 0 ? undefined : setTimeout(shut, patienceMs).unref()
+  return { take }
+}
+
 /** Gives the listening sockets to the manager, which holds them from now on whatever becomes of this process. */
-export function storeSockets(listeners: Listener[]): void {
-  for (const { key, spare } of listeners) {
-    if (spare !== null) notifyWith(['FDSTORE=1', `FDNAME=${nameOf(key)}`], spare)
+export async function storeSockets(listeners: readonly Listener[]): Promise<void> {
+  if ((process.env['NOTIFY_SOCKET'] ?? '') === '') return
+  for (const listener of listeners) {
+    const isStored = () =>
+      listener.spare === null || notifyWith(['FDSTORE=1', `FDNAME=${nameOf(listener.key)}`], listener.spare)
+    // a few messages are taken at once
+    for (let tries = 0; !isStored() && tries < STORE_TRIES; tries++) await sleep(STORE_EVERY_MS)
   }
 }
 
@@ -68,13 +100,29 @@ async function isRestarting(): Promise<boolean> {
   })
 }
 
-/** Starts `command` with the sockets of `listeners`, as a manager that holds them would. Resolves to its pid. */
-export async function startWith({ file, args }: Command, listeners: Listener[]): Promise<number> {
-  const held = listeners.flatMap(({ key, spare }) => (spare === null ? [] : [{ name: nameOf(key), spare }]))
+/** A listening socket that is held for a process that will be. */
+export interface HeldSocket {
+  name: string
+  fd: number
+}
+
+export function spares(listeners: readonly Listener[]): HeldSocket[] {
+  return listeners.flatMap(({ key, spare }) => (spare === null ? [] : [{ name: nameOf(key), fd: spare }]))
+}
+
+/** Starts `command` with these sockets, as a manager that holds them would. `output`: descriptor of its log. Resolves to its pid. */
+export async function startWith(
+  { file, args }: Command,
+  held: readonly HeldSocket[],
+  { cwd, output, notify }: { cwd?: string; output?: number; notify?: string } = {},
+): Promise<number> {
+  const said = output ?? 'inherit'
   const child = spawn('/bin/sh', ['-c', FOR_ITSELF, file, ...args], {
-    stdio: ['ignore', 'inherit', 'inherit', ...held.map(({ spare }) => spare)],
+    ...(cwd === undefined ? {} : { cwd }),
+    stdio: ['ignore', said, said, ...held.map(({ fd }) => fd)],
     env: {
       ...process.env,
+      ...(notify === undefined ? {} : { NOTIFY_SOCKET: notify }),
       LISTEN_FDS: String(held.length),
       LISTEN_FDNAMES: held.map(({ name }) => name).join(':'),
     },

@@ -23,7 +23,9 @@ export const DESCRIPTORS_MAX = 32
 /** of a packet's text; well below the smallest send buffer that a kernel gives */
 export const TEXT_MAX_BYTES = 64 * 1024
 
-const [AF_UNIX, SOCK_SEQPACKET, SOCK_NONBLOCK, SOCK_CLOEXEC] = [1, 5, 0o4000, 0o2000000]
+const [AF_UNIX, SOCK_DGRAM, SOCK_SEQPACKET, SOCK_NONBLOCK, SOCK_CLOEXEC] = [1, 2, 5, 0o4000, 0o2000000]
+/** struct sockaddr_un */
+const ADDRESS_MAX = 110
 const [MSG_CTRUNC, MSG_TRUNC, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_CMSG_CLOEXEC] = [0x8, 0x20, 0x40, 0x4000, 0x40000000]
 const [SOL_SOCKET, SCM_RIGHTS, SO_PEERCRED] = [1, 1, 17]
 const [EAGAIN, EINTR, EMFILE, ENFILE] = [11, 4, 24, 23]
@@ -72,10 +74,30 @@ export function markOf(fd: number): string | null {
 
 /** The end that this process has as `fd`. Throws where another user has the other one. */
 export function packetsOn(fd: number): Packets {
-  const { call, text, control, head, prepare } = openSockets()
-  let isOpen = true
   const [{ uid }, own] = [peerOf(fd), process.geteuid?.() ?? 0]
   if (uid !== own) throw new Error(`expected a process of user ${own} at the other end, got one of ${uid}`)
+  return open(fd)
+}
+
+/** What is sent to the socket `path`, which must not exist yet, by whoever may write there. Throws where there can be none. */
+export function letterbox(path: string): Packets {
+  const { call } = openSockets()
+  const fd = check('socket', call('socket', AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0))
+  const address = Buffer.from(`\0\0${path}\0`)
+  address.writeUInt16LE(AF_UNIX)
+  try {
+    if (address.length > ADDRESS_MAX) throw new Error(`expected a path of at most ${ADDRESS_MAX - 3} bytes`)
+    check('bind', call('bind', fd, address, address.length))
+    return open(fd)
+  } catch (cause) {
+    call('close', fd)
+    throw cause
+  }
+}
+
+function open(fd: number): Packets {
+  const { call, text, control, head, prepare } = openSockets()
+  let isOpen = true
   return {
     send: (packet) => {
       if (packet.descriptors.length > DESCRIPTORS_MAX)
@@ -138,6 +160,8 @@ function openSockets(): Sockets {
   if (process.platform !== 'linux' || !['x64', 'arm64'].includes(process.arch)) throw new Error('only on 64-bit Linux')
   const int = 'i32'
   const functions: Functions = openLibc({
+    socket: { arguments: [int, int, int], return: int },
+    bind: { arguments: [int, 'buffer', int], return: int },
     socketpair: { arguments: [int, int, int, 'buffer'], return: int },
     sendmsg: { arguments: [int, 'buffer', int], return: 'i64' },
     recvmsg: { arguments: [int, 'buffer', int], return: 'i64' },

@@ -37,7 +37,9 @@ function loadSender(): Send | null {
   return sender
 }
 
-const [AF_UNIX, SOCK_DGRAM, SOCK_CLOEXEC, MSG_NOSIGNAL] = [1, 2, 0o2000000, 0x4000]
+const [AF_UNIX, SOCK_DGRAM, SOCK_CLOEXEC] = [1, 2, 0o2000000]
+/** a manager that does not read must not stop the service */
+const [MSG_DONTWAIT, MSG_NOSIGNAL] = [0x40, 0x4000]
 const [SOL_SOCKET, SCM_RIGHTS] = [1, 1]
 
 /** One datagram over AF_UNIX through node:ffi; node:dgram has no unix sockets. */
@@ -55,7 +57,7 @@ function makeSender(): Send {
     try {
       const body = Buffer.from(text)
       const { head, parts } = messageOf(path, body, descriptor)
-      return Number(sendmsg(fd, head, MSG_NOSIGNAL)) === body.length && parts.length > 0
+      return Number(sendmsg(fd, head, MSG_DONTWAIT | MSG_NOSIGNAL)) === body.length && parts.length > 0
     } finally {
       close(fd)
     }

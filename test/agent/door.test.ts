@@ -1,31 +1,70 @@
 // Sockets that are held while no process lives: who is started with them answers what has waited in their queue. With a real
 // service manager it is in test/systemd-door.test.ts.
 
+import { mkdtemp, rm } from 'node:fs/promises'
 import { createServer } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { heldSockets, nameOf, startWith } from '../../agent/handover/door.ts'
-import { bind, closeListener, makeListener, stopAccepting } from '../../agent/handover/listeners.ts'
-import { equal, is, match, ok } from '../assert.ts'
+import { heldSockets, nameOf, spares, startWith } from '../../agent/handover/door.ts'
+import { openKeeper } from '../../agent/handover/keeper.ts'
+import { bind, closeListener, type Listener, makeListener, stopAccepting } from '../../agent/handover/listeners.ts'
+import { isAlive } from '../../agent/process.ts'
+import { equal, is, match, ok, rejects } from '../assert.ts'
+import { until } from '../fixtures/evidence.ts'
 import { ask } from '../fixtures/install.ts'
 import { suite } from '../suite.ts'
 
 const test = suite('door', { timeoutMs: 60_000 })
 const PROGRAM = fileURLToPath(new URL('../fixtures/held.ts', import.meta.url))
 
+const command = (...args: string[]) => ({ file: process.execPath, args: [...process.execArgv, PROGRAM, ...args] })
+
 test('what waits in the queue while nobody accepts is answered by the process that is started with the sockets', async () => {
-  const server = createServer((_request, response) => response.end('first'))
-  const listener = makeListener({ server, port: 0 })
-  await bind(listener, { server, port: 0 })
-  const port = Number(listener.address.split(':')[1])
-  stopAccepting(listener)
+  const { listener, port } = await silent()
   const waiting = ask(port, 'GET', '/', null)
-  const pid = await startWith({ file: process.execPath, args: [...process.execArgv, PROGRAM] }, [listener])
+  const pid = await startWith(command(), spares([listener]))
   ok(pid > 0)
   closeListener(listener)
   const { body } = await waiting
   const expected = { key: listener.key, held: 1, again: 0, left: [] }
   equal(JSON.parse(body as string), expected, 'found once, and nothing of it is left for children')
   equal(JSON.parse((await ask(port, 'GET', '/end', null)).body as string), expected)
+})
+
+test('a supervision that keeps the sockets gives them to one process after the other; when it lets go clients are refused', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-door-'))
+  using keeper = openKeeper(join(folder, 'notify'))
+  const { listener, port } = await silent()
+  const first = await startWith(command(), spares([listener]), { notify: keeper.path })
+  await until('its socket', () => keeper.held().length === 1)
+  is(keeper.isReady(), true)
+  is(keeper.isReady(), false, 'said once')
+  closeListener(listener)
+  is((await ask(port, 'GET', '/', null)).status, 200)
+  await killed(first)
+  const waiting = ask(port, 'GET', '/', null)
+  const second = await startWith(command(), keeper.held(), { notify: keeper.path })
+  is((await waiting).status, 200, 'it waited for the next process')
+  await until('its word', () => keeper.isReady())
+  equal(
+    keeper.held().map(({ name }) => name),
+    [nameOf(listener.key)],
+  )
+  await killed(second)
+  keeper.letGo()
+  await rejects(ask(port, 'GET', '/', null), /ECONNREFUSED/)
+  await rm(folder, { recursive: true })
+})
+
+test('a start that takes too long refuses those who wait', async () => {
+  const { listener, port } = await silent()
+  const waiting = ask(port, 'GET', '/', null)
+  const pid = await startWith(command('300'), spares([listener]))
+  closeListener(listener)
+  await rejects(waiting, /ECONNRESET|socket hang up/)
+  await rejects(ask(port, 'GET', '/', null), /ECONNREFUSED/)
+  await killed(pid)
 })
 
 test('sockets that are meant for another process are not taken, nor those without a name of ours', () => {
@@ -39,3 +78,17 @@ test('a name is what systemd takes: visible ASCII without a colon', () => {
 })
 
 test.run()
+
+/** A listener whose connections wait. */
+async function silent(): Promise<{ listener: Listener; port: number }> {
+  const server = createServer()
+  const listener = makeListener({ server, port: 0 })
+  await bind(listener, { server, port: 0 })
+  stopAccepting(listener)
+  return { listener, port: Number(listener.address.split(':')[1]) }
+}
+
+async function killed(pid: number): Promise<void> {
+  process.kill(pid, 'SIGKILL')
+  await until('it to be gone', () => !isAlive(pid, null))
+}

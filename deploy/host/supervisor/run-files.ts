@@ -22,7 +22,13 @@ const LOGS_KEPT = 3
 
 export function runFilesOf({ service, stateDirectory }: Pick<Receipt, 'service' | 'stateDirectory'>) {
   const directory = join(stateDirectory, 'run')
-  return { directory, pidFile: join(directory, `${service}.pid`), log: join(directory, `${service}.log`) }
+  return {
+    directory,
+    pidFile: join(directory, `${service}.pid`),
+    log: join(directory, `${service}.log`),
+    /** where the service leaves its listening sockets, as with systemd */
+    notify: join(directory, 'notify'),
+  }
 }
 
 export async function readPidFile(path: string): Promise<PidFile | null> {

@@ -1,5 +1,6 @@
 // Supervision for a host without systemd: a detached process that starts the service, writes down who runs, keeps its log
-// small, and starts it again (with the backup executable's rescue in between) when it has died.
+// small, and starts it again (with the backup executable's rescue in between) when it has died. Meanwhile it holds the listening
+// sockets, so that clients wait for the next process and nobody is refused; for WAITING_MAX_MS, and not behind a stop.
 // Must never break: the supervision is not needed by what it supervises. It may die at any time; the service writes its log
 // by itself and goes on, and `stop`, `status` and `upgrade` find the service by its command line.
 
@@ -7,8 +8,16 @@ import { spawn } from 'node:child_process'
 import { closeSync, openSync } from 'node:fs'
 import { mkdir, rm, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { isAlive, type Receipt, startTimeOf } from '../../../agent/install.ts'
-import { endService, servicePids } from './processes.ts'
+import {
+  isAlive,
+  type Keeper,
+  openKeeper,
+  type Receipt,
+  startTimeOf,
+  startWith,
+  WAITING_MAX_MS,
+} from '../../../agent/install.ts'
+import { endOne, endService, servicePids } from './processes.ts'
 import { type Process, rotate, runFilesOf, writePidFile } from './run-files.ts'
 
 const LOOK_MS = 200
@@ -16,9 +25,11 @@ const LOOK_MS = 200
 const BURST = 6
 const BURST_MS = 120_000
 const AGAIN_MS = 500
+/** how often what the service has sent is read: a few messages wait */
+const READ_MS = 50
 
-/** Runs as the service's user until it is told to stop or gives up. Returns its exit code. */
-export async function supervise(receipt: Receipt): Promise<number> {
+/** Runs as the service's user until it is told to stop or gives up, at the `burst`th death in a while. Returns its exit code. */
+export async function supervise(receipt: Receipt, burst = BURST): Promise<number> {
   const files = runFilesOf(receipt)
   await mkdir(files.directory, { recursive: true, mode: 0o700 })
   const stop = new AbortController()
@@ -26,20 +37,22 @@ export async function supervise(receipt: Receipt): Promise<number> {
   process.on('SIGHUP', () => {})
   const deaths: number[] = []
   const note = (line: string) => writeFile(files.log, `baton: ${line}\n`, { flag: 'a', mode: 0o600 })
+  using keeper = await keeperAt(files.notify, note)
   try {
     for (let restarts = 0; ; restarts++) {
-      await live(receipt, restarts, stop.signal)
+      await live(receipt, restarts, keeper, stop.signal)
       if (stop.signal.aborted) break
       await note('the service has ended')
       await rescueWithBackup(receipt, files.log)
       const now = Date.now()
       deaths.push(now)
-      if (deaths.filter((at) => now - at < BURST_MS).length >= BURST) {
-        await note(`it has ended ${BURST} times in ${BURST_MS / 1000} seconds: giving up`)
+      if (deaths.filter((at) => now - at < BURST_MS).length >= burst) {
+        await note(`it has ended ${burst} times in ${BURST_MS / 1000} seconds: giving up`)
         return 9
       }
       await sleep(AGAIN_MS)
     }
+    keeper?.letGo() // a stop on purpose refuses at once
     await endService(receipt)
     return 0
   } finally {
@@ -47,16 +60,36 @@ export async function supervise(receipt: Receipt): Promise<number> {
   }
 }
 
+async function keeperAt(path: string, note: (line: string) => Promise<void>): Promise<Keeper | null> {
+  try {
+    return openKeeper(path)
+  } catch (cause) {
+    await note(`nobody is to hold the listening sockets over a crash: ${cause instanceof Error ? cause.message : 'no'}`)
+    return null
+  }
+}
+
 /** Starts the service and resolves when no process of it is left, over all its handovers, or when it is to stop. */
-async function live(receipt: Receipt, restarts: number, stop: AbortSignal): Promise<void> {
+async function live(receipt: Receipt, restarts: number, keeper: Keeper | null, stop: AbortSignal): Promise<void> {
   const files = runFilesOf(receipt)
   const supervisor = { pid: process.pid, startTime: startTimeOf(process.pid) }
-  let known = [await startService(receipt, files.log)]
+  keeper?.isReady() // of the one before
+  let known = [await startService(receipt, files.log, keeper)]
   await writePidFile(files.pidFile, { supervisor, service: known[0] ?? null, restarts })
+  const late = performance.now() + WAITING_MAX_MS
+  let isWaiting = (keeper?.held().length ?? 0) > 0
   for (;;) {
-    await sleep(LOOK_MS)
+    for (let waited = 0; waited < LOOK_MS; waited += READ_MS) {
+      await sleep(READ_MS)
+      if (keeper?.isReady() === true) isWaiting = false
+    }
     await rotate(files.log)
     if (stop.aborted) return
+    if (isWaiting && performance.now() > late) {
+      isWaiting = false
+      keeper?.letGo()
+      for (const { pid } of known) if (pid > 0) endOne(pid, 'SIGKILL') // it has them too
+    }
     if (known.some(({ pid, startTime }) => isAlive(pid, startTime))) continue
     known = (await servicePids(receipt)).map((pid) => ({ pid, startTime: startTimeOf(pid) })) // a handover
     if (known.length === 0) return
@@ -64,23 +97,17 @@ async function live(receipt: Receipt, restarts: number, stop: AbortSignal): Prom
   }
 }
 
-async function startService(receipt: Receipt, log: string): Promise<Process> {
-  const fd = openSync(log, 'a', 0o600)
+async function startService(receipt: Receipt, log: string, keeper: Keeper | null): Promise<Process> {
+  const output = openSync(log, 'a', 0o600)
   try {
-    const child = spawn(receipt.executable, ['serve', '--config', receipt.configPath], {
-      cwd: receipt.stateDirectory,
-      detached: true,
-      stdio: ['ignore', fd, fd],
-    })
-    await new Promise<void>((resolve) => {
-      child.once('spawn', resolve)
-      child.once('error', () => resolve()) // counts as a death
-    })
-    child.unref()
-    const pid = child.pid ?? 0
-    return { pid, startTime: pid === 0 ? '' : startTimeOf(pid) }
+    const command = { file: receipt.executable, args: ['serve', '--config', receipt.configPath] }
+    const notify = keeper === null ? {} : { notify: keeper.path }
+    const pid = await startWith(command, keeper?.held() ?? [], { cwd: receipt.stateDirectory, output, ...notify })
+    return { pid, startTime: startTimeOf(pid) }
+  } catch {
+    return { pid: 0, startTime: '' } // counts as a death
   } finally {
-    closeSync(fd)
+    closeSync(output)
   }
 }
 
