@@ -9,6 +9,7 @@ import { adopt, descriptorOf, idleTimeLeft, readOn, stopReading } from './intern
 import { type About, type Kept, makeKept } from './kept.ts'
 import type { Listener } from './listeners.ts'
 import type { ToPredecessor, ToSuccessor } from './messages.ts'
+import { took } from './steps.ts'
 
 export interface Giving {
   /** whether the successor has the listener of this key */
@@ -91,7 +92,10 @@ export function makeGiving(options: GivingOptions): Giving {
       const connections = given.map(({ id, idleMs }) => ({ id, idleMs }))
       const fds = given.map(({ fd }) => fd)
       const isGiven = give({ type: 'connections', listener: key, connections }, fds)
-      if (isGiven) underWay.add(first.id)
+      if (isGiven) {
+        underWay.add(first.id)
+        took('gave')
+      }
       for (const { socket, id } of given) {
         if (isGiven) {
           all.delete(socket)

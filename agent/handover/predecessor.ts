@@ -22,6 +22,7 @@ import type { Ability } from './messages.ts'
 import { listenAgain, type Listener, stopAccepting } from './listeners.ts'
 import { privateServer } from './private.ts'
 import { probe, type ProbeOptions, type Verdict } from './probe.ts'
+import { took } from './steps.ts'
 import { notifySystemd } from './systemd.ts'
 import { ticketsOf } from './tickets.ts'
 
@@ -84,7 +85,9 @@ export async function handOver(options: HandoverOptions): Promise<'stopped'> {
   let isClosed = false
   try {
     await notifySystemd([`MAINPID=${successor.pid}`, `STATUS=handed over to ${tag}, on probation`])
+    took('claimed')
     for (const listener of listeners) if (successor.has(listener.key)) stopAccepting(listener)
+    took('let go')
     options.onAccepting?.()
     const stood = stand(successor, options, own, (draining) => (here.draining = draining), abandon.signal)
     if ((await Promise.race([stood, aborted(options.leaving)])) === 'leaving') {
@@ -101,13 +104,18 @@ export async function handOver(options: HandoverOptions): Promise<'stopped'> {
     if (await successor.isStopping()) return 'stopped'
     const reason = await whyOf(cause, successor)
     log({ event: 'reverting', message: reason })
+    took('reverting')
     // first the main pid: a unit whose main process is gone, with this one not claiming it, ends and is not restarted
     await notifySystemd([`MAINPID=${process.pid}`, `STATUS=reverting from ${tag}`])
+    took('reclaimed')
     await successor.end()
+    took('ended')
     // a process that has closed its state cannot serve; the caller starts another one, for which connections wait
     if (!isClosed) {
       for (const listener of listeners) await listenAgain(listener)
+      took('listening again')
       successor.giving.takeBack()
+      took('took back')
     }
     await here.draining?.catch(() => {})
     if (cause instanceof BatonError && cause.code === 'cannot_update_further') throw cause
@@ -125,14 +133,17 @@ async function introduce(options: HandoverOptions, own: Server): Promise<Success
     const patienceMs = probationMs + drainMaxMs + readyMs + 10_000
     successor = spawnSuccessor(options.command, listeners, { operationId, patienceMs, hangMs }, options.report)
     log({ event: 'successor', pid: successor.pid, tag, doing: 'spawned' })
-    const deadline = sleep(readyMs, undefined, { signal: late.signal }).then(() =>
-      rejected(`it was not ready within ${readyMs} ms`),
-    )
+    took('spawned')
+    const health: { bothIll: string | null } = { bothIll: null }
+    const deadline = sleep(readyMs, undefined, { signal: late.signal }).then(() => {
+      if (health.bothIll !== null) throw blameless(`neither it nor this process is healthy: ${health.bothIll}`)
+      rejected(`it was not ready within ${readyMs} ms`)
+    })
     deadline.catch(() => {})
     const stopped = aborted(options.leaving).then(() => {
       throw blameless('this process was told to stop')
     })
-    await Promise.race([becomeReady(successor, options, own), deadline, stopped])
+    await Promise.race([becomeReady(successor, options, own, health), deadline, stopped])
     log({ event: 'successor', pid: successor.pid, tag, doing: 'accepting' })
     return successor
   } catch (cause) {
@@ -144,18 +155,29 @@ async function introduce(options: HandoverOptions, own: Server): Promise<Success
   }
 }
 
-async function becomeReady(successor: Successor, options: HandoverOptions, own: Server): Promise<void> {
+/** `health.bothIll`: why nothing can be said about it at this moment. */
+async function becomeReady(
+  successor: Successor,
+  options: HandoverOptions,
+  own: Server,
+  health: { bothIll: string | null },
+): Promise<void> {
   await successor.heard('hello')
+  took('greeted')
   const asking = probeOptions(options, own)
   for (;;) {
     const verdict = await probe(successor.takeQuestion, asking)
     if (verdict.is === 'well') break
     if (verdict.is === 'ill') throw new Error(verdict.why)
-    sayBothIll(options, verdict)
+    if (health.bothIll === null) sayBothIll(options, verdict)
+    health.bothIll = verdict.why
     await sleep(Math.min(options.hangMs, LOOK_MOST_MS))
   }
+  took('probed')
   await successor.tell({ type: 'accept', tickets: ticketsOf(options.listeners) })
+  took('allowed')
   await successor.heard('ready')
+  took('ready')
 }
 
 /** The probation: new connections only, then all of them. Passes when it is over and nothing is left here. */
@@ -169,9 +191,11 @@ async function stand(
   // New connections first: a release that dies at once takes none of the clients with it that are still here. Then all of
   // them, while there is still time to take them back: a release must prove itself under the whole load.
   await observe(successor, options, own, options.probationMs / 2, provesItself(successor, options))
+  took('half')
   const draining = move(successor, options, signal)
   began(draining)
   await observe(successor, options, own, options.probationMs / 2, draining)
+  took('stood')
 }
 
 /**
@@ -180,6 +204,7 @@ async function stand(
  */
 async function provesItself(successor: Successor, { couldUpdate, tag }: HandoverOptions): Promise<void> {
   await successor.tell({ type: 'prove' })
+  took('asked to prove')
   const late = sleep(PROVE_MS, undefined, { ref: false }).then(() => rejected(`it did not say whether it could update`))
   const next = await Promise.race([successor.heard('proved'), late])
   if (next.problem === null && next.feed) return
@@ -200,6 +225,7 @@ async function move(successor: Successor, options: HandoverOptions, signal: Abor
   await drain({ listeners, giving: successor.giving, carries: options.carries, limits, report, signal })
   const { moved, carried, cut } = report
   log({ event: 'drained', moved, carried, cut })
+  took('drained')
 }
 
 /** Passes after `spanMs`, and not before `draining` has, in which the successor lived and answered, and with it well at the end. */
@@ -239,15 +265,19 @@ async function observe(
 /** The successor is told that it is alone, and has said that it knows: from here on it answers for the operation. */
 async function commit(successor: Successor, options: HandoverOptions): Promise<void> {
   await options.note()
+  took('noted')
   await successor.tell({ type: 'commit' })
+  took('told to commit')
   using hung = watch(successor.life, options.hangMs)
   await Promise.race([successor.heard('committed'), hung.rejects])
   options.log({ event: 'successor', pid: successor.pid, tag: options.tag, doing: 'committed' })
+  took('committed')
 }
 
 /** Ends this process, unless the successor is dead in the very last moment. */
 async function leave(successor: Successor, options: HandoverOptions): Promise<never> {
   await Promise.race([options.close(), successor.gone.then(rejected)])
+  took('closed')
   if (!successor.isAlive()) rejected('it died as this process was leaving')
   return process.exit(0)
 }

@@ -15,6 +15,7 @@ import { bind, inherit, type InheritedListener, type Listener, type ListenerSpec
 import { type Ability, type Inheritance, INHERITANCE, type ToPredecessor, type ToSuccessor } from './messages.ts'
 import { packetsOn } from './packets.ts'
 import { privateServer } from './private.ts'
+import { took } from './steps.ts'
 import { makeTaking } from './taking.ts'
 import { takeTickets } from './tickets.ts'
 
@@ -72,6 +73,7 @@ export function readInheritance(): Inheritance | null {
 /** Resolves when this process accepts connections. Rejects where it cannot; the predecessor is told and the caller exits. */
 export async function takeOver(options: SuccessorOptions): Promise<SuccessorSide> {
   const up = openChannel(options.inheritance)
+  took('born')
   try {
     return await introduceOneself(up, options)
   } catch (cause) {
@@ -95,23 +97,30 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
 
   // what is not inherited is bound before the predecessor is told anything: it may fail
   const inherited = await sortOut(options)
+  took('bound')
   await up.tell({ type: 'hello', listeners: listeners.map(({ key }) => key) })
+  took('said hello')
   const alive = setInterval(() => void up.tell({ type: 'alive' }), ALIVE_EVERY_MS)
   // A predecessor that dies now leaves nobody to serve: the sockets are here, so go on alone.
   await Promise.race([heard.accepted, alone])
   for (const [listener, own] of inherited) await inherit(listener, own)
+  took('accepting')
   await up.tell({ type: 'ready' })
+  took('said ready')
 
   const ended = Promise.race([heard.committed.then(() => true), alone.then(() => false)]).then(
     async (isCommitted): Promise<Ending> => {
       if (isCommitted) {
+        took('heard commit')
         await up.tell({ type: 'committed' })
+        took('said committed')
         await Promise.race([up.closed, deadline(PREDECESSOR_EXIT_MS).passes])
         if (isAlive(predecessor.pid, predecessor.startTime)) await seeOff(predecessor, log)
       } else await seeOff(predecessor, log)
       clearInterval(alive)
       hung[Symbol.dispose]()
       stuck[Symbol.dispose]()
+      took('alone')
       return isCommitted ? 'committed' : 'orphaned'
     },
   )
@@ -163,7 +172,10 @@ function receive(
       case 'alive':
         return
       case 'prove':
-        return void options.couldUpdate().then((able) => up.tell({ type: 'proved', ...able }))
+        return void options
+          .couldUpdate()
+          .then((able) => up.tell({ type: 'proved', ...able }))
+          .then(() => took('said proved'))
       case 'commit':
         return committed.resolve()
       default:

@@ -9,6 +9,7 @@ import type { Listener } from './listeners.ts'
 import type { ToPredecessor, ToSuccessor } from './messages.ts'
 import { closeDescriptor } from './packets.ts'
 import { replay } from './replay.ts'
+import { took } from './steps.ts'
 
 export interface Taking {
   connections(message: Extract<ToSuccessor, { type: 'connections' }>, descriptors: number[] | null): void
@@ -47,6 +48,7 @@ export function makeTaking(
         adopt(listener.server, socket, idleMs)
       }
       tell({ type: 'adopted', ids })
+      took('adopted')
     },
     carry: (message, descriptors) => {
       const { id } = message
