@@ -1,9 +1,11 @@
 // `npm run soak -- [--switches 200] [--probation 300] [--json]`: real executables replaced there and back under load, in a
 // network namespace of its own where the host allows it, so that the kernel's own counters tell of every lost connection.
 // `npm run soak -- --fleet [--hosts 20]`: what may happen to a fleet of real hosts, with real probations.
+// `npm run soak -- --faults 100`: either process, and both, are killed, stopped and told to stop, at each step of a handover and
+// at so many random instants. `npm run soak -- --clients [--switches 34]`: switches under clients of every kind.
 // `npm run soak -- --attacks`: the attacks on the root boundary, 60 s each.
 // `npm run soak -- --container-fleet`: waves over hosts of which some run the container.
-// `npm run soak -- --carry [--switches 20] [--clients 500] [--only switches|idle|kills]`: WebSockets, streams and idle connections.
+// `npm run soak -- --carry [--switches 20] [--followers 500] [--only switches|idle|kills]`: WebSockets, streams and idle connections.
 // Exit code 1 where a promise was broken.
 
 import { spawnSync } from 'node:child_process'
@@ -21,18 +23,22 @@ const { values } = parseArgs({
     hosts: { type: 'string', default: '20' },
     attacks: { type: 'boolean', default: false },
     carry: { type: 'boolean', default: false },
-    clients: { type: 'string', default: '500' },
+    followers: { type: 'string', default: '500' },
     only: { type: 'string', default: '' },
+    faults: { type: 'string' },
+    ground: { type: 'string', default: 'alone,supervised,systemd' },
+    clients: { type: 'boolean', default: false },
     'container-fleet': { type: 'boolean', default: false },
     json: { type: 'boolean', default: false },
     help: { type: 'boolean', short: 'h', default: false },
   },
 })
-const switches = wholeNumber('--switches', values.switches ?? (values.carry ? '20' : '200'), 1, 100_000)
+const usual = values.carry ? '20' : values.clients ? '34' : '200'
+const switches = wholeNumber('--switches', values.switches ?? usual, 1, 100_000)
 const probationMs = wholeNumber('--probation', values.probation, 0, 60_000)
 if (values.help) {
   process.stdout.write(
-    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] | --attacks | --carry [--switches 20] [--clients 500] [--only switches|idle|kills] | --container-fleet   (${fileURLToPath(import.meta.url)})\n`,
+    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] | --faults 100 [--ground alone,supervised,systemd] | --clients [--switches 34] | --attacks | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --container-fleet   (${fileURLToPath(import.meta.url)})\n`,
   )
   process.exit(0)
 }
@@ -46,8 +52,26 @@ if (values.fleet) {
 
 if (values.carry) {
   const { soakCarry } = await import('./soak/carry.ts')
-  const clients = wholeNumber('--clients', values.clients, 1, 2000)
+  const clients = wholeNumber('--followers', values.followers, 1, 2000)
   process.exit(await soakCarry({ clients, times: switches, json: values.json, only: values.only }))
+}
+
+if (values.faults !== undefined) {
+  const { soakFaults } = await import('./soak/faults/soak.ts')
+  const count = wholeNumber('--faults', values.faults, 1, 1000)
+  process.exit(await soakFaults(count, values.ground.split(','), values.json))
+}
+
+if (values.clients) {
+  const { brokenIn, LONG, markdownOf, soakClients } = await import('./soak/clients.ts')
+  const report = await soakClients({ ...LONG, switches }, !values.json)
+  const broken = brokenIn(report)
+  process.stdout.write(
+    values.json
+      ? `${JSON.stringify({ ...report, broken })}\n`
+      : `${markdownOf(report)}\n\nbroken promises: ${broken.length}\n${broken.join('\n')}\n`,
+  )
+  process.exit(broken.length === 0 ? 0 : 1)
 }
 
 for (const program of ['attacks', 'container-fleet'] as const) {

@@ -1,4 +1,4 @@
-// `npm run soak -- --carry [--clients 500] [--switches 20]`: what is in the middle of something, and what only waits, over
+// `npm run soak -- --carry [--followers 500] [--switches 20]`: what is in the middle of something, and what only waits, over
 // many switches and many deaths. CI has a short form of each part (test/carry-soak.test.ts).
 
 import { carryFaultsOf } from './carry/judge.ts'

@@ -1,0 +1,203 @@
+// One fault in one switch: the service is told to switch, a process of it is hit, and when all is quiet again everything must
+// agree. Must hold: nothing is judged before the service has settled, and whatever is broken is said in words.
+
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Step } from '../../../agent/handover/steps.ts'
+import type { Operation, Status } from '../../../agent/state.ts'
+import type { StepFault } from '../../fixtures/at-steps.ts'
+import { until } from '../../fixtures/evidence.ts'
+import { type Evidence, type Ground, HANG_MS, TAGS } from './ground.ts'
+
+export type Side = 'predecessor' | 'successor' | 'both'
+
+/** What is done to whom, and when: at steps, or at an instant as a share (0 to 1) of the time that a switch takes. */
+export interface Plan {
+  side: Side
+  signal: StepFault['signal']
+  at: Step[] | number
+}
+
+export interface Trial {
+  plan: Plan
+  outcome: Operation['outcome']
+  /** milliseconds from the fault to the end of the first request that began after it; null where nobody was left to answer */
+  backMs: number | null
+  /** every process was hit: a person or a supervisor had to start it again */
+  isNobodyLeft: boolean
+  /** broken promises, in words */
+  faults: string[]
+}
+
+const ASK_EVERY_MS = 10
+/** of a successor whose predecessor may have left, or has: the operation is its own */
+const LAST_STEPS: Step[] = ['said committed', 'alone']
+const BACK_WITHIN_MS = 60_000
+/** what is stopped is let go on after so long */
+const STOPPED_MS = 3 * HANG_MS
+
+/** Switches to the other tag, with this fault. `spanMs`: how long a switch takes. Null where the fault came too late. */
+export async function conduct(ground: Ground, plan: Plan, spanMs: number, descriptors: number): Promise<Trial | null> {
+  const before = await settledStatus(ground)
+  const [predecessor = 0] = ground.pids()
+  const from = before.instance.version
+  const to = TAGS.find((tag) => tag !== from) ?? ''
+  await ground.arm(typeof plan.at === 'number' ? [] : plan.at.map((step) => ({ step, signal: plan.signal })))
+  const told = performance.now()
+  const answer = await ground.api('POST', '/admin/update', { tag: to })
+  if (answer.status !== 202) throw new Error(`expected 202, got ${answer.status}: ${JSON.stringify(answer.body)}`)
+  const { id } = answer.body as Operation
+  const hit =
+    typeof plan.at === 'number'
+      ? await hitAt(ground, plan, predecessor, { told, spanMs, share: plan.at })
+      : await hitAtSteps(ground, plan.at)
+  if (hit === null) {
+    await settledStatus(ground)
+    return null
+  }
+  const back = firstAnswer(ground)
+  back.catch(() => {}) // heard below
+  if (plan.signal === 'SIGSTOP') void letGoOn(ground)
+  const isNobodyLeft = await isEmptied(ground, plan)
+  if (isNobodyLeft) await ground.revive()
+  const backMs = Math.round((await back) - hit.at)
+  const status = await settledStatus(ground)
+  const evidence = await quietEvidence(ground, ground.pids()[0] ?? 0)
+  await ground.arm([])
+  const faults = judge({ from, to, id, status, evidence, descriptors })
+  if (isNobodyLeft && !hit.mayEndAll) faults.push('one process was hit, and the other one left')
+  const isStarted = isNobodyLeft && !ground.isSupervised
+  return { plan, outcome: status.operation?.outcome ?? null, backMs: isStarted ? null : backMs, isNobodyLeft, faults }
+}
+
+interface Hit {
+  at: number
+  /** nobody who was not hit, or who was not told to stop, need be there afterwards */
+  mayEndAll: boolean
+}
+
+interface Instant {
+  told: number
+  spanMs: number
+  share: number
+}
+
+async function hitAt(
+  ground: Ground,
+  { side, signal }: Plan,
+  predecessor: number,
+  { told, spanMs, share }: Instant,
+): Promise<Hit | null> {
+  if (side !== 'predecessor') await until('the successor', () => ground.pids().length > 1)
+  const leftMs = Math.max(0, spanMs - (performance.now() - told))
+  await sleep(leftMs * share)
+  const living = ground.pids()
+  const hit = living.filter((pid) => side === 'both' || (pid === predecessor) === (side === 'predecessor'))
+  if (hit.length === 0) return null
+  const at = performance.now()
+  for (const pid of hit) ground.hit(pid, signal)
+  return { at, mayEndAll: hit.length === living.length || signal === 'SIGTERM' }
+}
+
+/** The processes hit themselves; this waits until it has happened. */
+async function hitAtSteps(ground: Ground, steps: Step[]): Promise<Hit> {
+  await until('the steps', async () => (await ground.armed()) === 0, 30_000)
+  return { at: performance.now(), mayEndAll: steps.length > 1 || steps.some((step) => LAST_STEPS.includes(step)) }
+}
+
+/** Whether no process is left, or will be: where one is told to stop the other may end with it. */
+async function isEmptied(ground: Ground, { signal }: Plan): Promise<boolean> {
+  const graceMs = { SIGKILL: 300, SIGSTOP: 0, SIGTERM: 5000 }[signal]
+  for (const over = performance.now() + graceMs; performance.now() < over; await sleep(20)) {
+    if (ground.pids().length === 0) return true
+    if (signal === 'SIGTERM' && (await isIdle(ground))) return false
+  }
+  return false
+}
+
+async function isIdle(ground: Ground): Promise<boolean> {
+  const answer = await ground.api('GET', '/admin/update/status').catch(() => null)
+  return answer !== null && answer.status === 200 && (answer.body as Status).state === 'idle'
+}
+
+async function letGoOn(ground: Ground): Promise<void> {
+  await sleep(STOPPED_MS)
+  for (const pid of ground.pids()) ground.hit(pid, 'SIGCONT')
+}
+
+/** When the first request that began from now on was answered; many at once, since one may wait in a process that is stopped. */
+async function firstAnswer(ground: Ground): Promise<number> {
+  const first = Promise.withResolvers<number>()
+  const over = performance.now() + BACK_WITHIN_MS
+  let isOver = false
+  void first.promise.then(() => (isOver = true))
+  while (!isOver) {
+    if (performance.now() > over) throw new Error(`expected an answer within ${BACK_WITHIN_MS} ms`)
+    ground.answers().then(
+      () => first.resolve(performance.now()),
+      () => {},
+    )
+    await Promise.race([sleep(ASK_EVERY_MS), first.promise])
+  }
+  return await first.promise
+}
+
+export async function settledStatus(ground: Ground): Promise<Status> {
+  return await until(
+    'the operation to end',
+    async () => {
+      const answer = await ground.api('GET', '/admin/update/status').catch(() => null)
+      if (answer === null || answer.status !== 200) return null
+      const status = answer.body as Status
+      return status.state === 'idle' && ground.pids().length === 1 && status
+    },
+    60_000,
+  )
+}
+
+/** The journal is written before the last file is removed: what is there when nothing changes any more. */
+async function quietEvidence(ground: Ground, pid: number): Promise<Evidence> {
+  let evidence = await ground.evidence(pid)
+  for (const over = Date.now() + 3000; Date.now() < over && !isQuiet(evidence);) {
+    await sleep(100)
+    evidence = await ground.evidence(pid)
+  }
+  return evidence
+}
+
+function isQuiet({ leftovers, processes }: Evidence): boolean {
+  return leftovers.length === 0 && processes === 1
+}
+
+interface Case {
+  from: string
+  to: string
+  id: string
+  status: Status
+  evidence: Evidence
+  /** of the serving process in a quiet moment before all faults */
+  descriptors: number
+}
+
+function judge({ from, to, id, status, evidence, descriptors }: Case): string[] {
+  const faults: string[] = []
+  const is = (what: string, got: unknown, expected: unknown) => {
+    if (JSON.stringify(got) !== JSON.stringify(expected))
+      faults.push(`${what}: expected ${JSON.stringify(expected)}, got ${JSON.stringify(got)}`)
+  }
+  const { operation, instance } = status
+  const outcome = operation?.outcome ?? null
+  is('operation id', operation?.id, id)
+  const expected = outcome === 'updated' ? to : from
+  if (!['updated', 'reverted', 'failed'].includes(String(outcome))) faults.push(`outcome: got ${outcome}`)
+  is(`running after ${outcome}`, instance.version, expected)
+  is('executable', evidence.executable, expected)
+  is('backup', evidence.backup, expected === to ? from : to)
+  is('what is left over', evidence.leftovers, [])
+  is('probation', evidence.journal.probation, null)
+  is('newest in the history', evidence.journal.history[0]?.id, id)
+  is('processes', evidence.processes, 1)
+  is('integrity_check', evidence.integrity, 'ok')
+  if (evidence.descriptors > descriptors)
+    faults.push(`descriptors: expected at most ${descriptors}, got ${evidence.descriptors}`)
+  return faults
+}
