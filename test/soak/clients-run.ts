@@ -5,13 +5,9 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { DEFAULT_SERVICE, definitions } from '../../deploy/build/release.ts'
-import { prepareBase } from '../../deploy/build/base.ts'
-import { bundle } from '../../deploy/build/bundle.ts'
-import { PROJECT } from '../../deploy/build/place.ts'
 import type { Operation, Status } from '../../agent/state.ts'
 import { ask, freePort, install } from '../fixtures/install.ts'
-import { scriptRelease } from '../fixtures/releases.ts'
+import { programRelease, unpack } from '../fixtures/releases.ts'
 import { makeCertificate } from '../lab/certificate.ts'
 import { spawnClients } from '../lab/clients.ts'
 import { startFollowers } from '../lab/followers.ts'
@@ -19,6 +15,7 @@ import { counters, moved, neighbour } from '../lab/netns.ts'
 import { withDatabase } from './faults/ground.ts'
 import type { ClientsSoak, ClientsSoakReport } from './clients.ts'
 
+const PROGRAM = join(import.meta.dirname, '../fixtures/every-client.ts')
 const soak = JSON.parse(process.argv[2] ?? '') as ClientsSoak
 const began = performance.now()
 await using clients = soak.isIsolated ? await neighbour() : null
@@ -31,13 +28,13 @@ const [socketPath, tls, http2] = ['plain.sock', 'tls.sock', 'http2.sock'].map((n
 ]
 const pair = await writePair()
 const listen = [{ host: '0.0.0.0', port }, { path: socketPath }, { path: tls, tls: pair }, { path: http2, tls: pair }]
+const [old, next] = [await programRelease('v1.0.0', PROGRAM), await programRelease('v1.1.0', PROGRAM)]
 await using home = await install({
-  release: await scriptRelease('v1.0.0'), // for its name; what runs is written over it
+  release: old,
   listen,
   update: { probationMs: soak.probationMs, drainMs: 30_000, hangMs: 5000 },
 })
-await writeService('v1.0.0', home.executable)
-await writeService('v1.1.0', home.backup)
+await unpack(next, home.backup)
 await home.start()
 const status = async () => (await ask(port, 'GET', '/admin/update/status', home.password)).body as Status
 
@@ -94,15 +91,6 @@ async function settled(id: string): Promise<Operation> {
     if (state === 'idle' && operation?.id === id) return operation
   }
   throw new Error(`the switch did not end: ${await home.output()}`)
-}
-
-/** The service as one script that says with its first line which Node runs it. */
-async function writeService(tag: string, path: string): Promise<void> {
-  const base = await prepareBase()
-  const banner = `#!${base.node} --disable-warning=ExperimentalWarning`
-  const entry = join(PROJECT, 'test/fixtures/every-client.ts')
-  const script = await bundle({ entry, define: definitions(DEFAULT_SERVICE, tag), banner, minify: false })
-  await writeFile(path, script, { mode: 0o755 })
 }
 
 async function writePair(): Promise<{ key: string; cert: string }> {
