@@ -27,6 +27,7 @@ export {
 } from './receipt.ts'
 export { rescue } from './rescue.ts'
 export { UPDATE_BOUNDS } from './settings.ts'
+export { ownDatabase } from './own-release.ts'
 export { ownExecutable } from './own-start.ts'
 export { makeDownload } from './steps/download.ts'
 export { noBackup } from './steps/swap.ts'

@@ -43,6 +43,12 @@ export function ownRelease(): Readonly<OwnRelease> {
   return (known ??= Object.freeze(readBuilt() ?? fromSource()))
 }
 
+/** Path of the database inside the state directory; null for none. A program that was built without a release's words has `<service>.db`. */
+export function ownDatabase(service: string): string | null {
+  const { kind, database } = ownRelease()
+  return kind === 'source' ? `${service}.db` : database
+}
+
 function readBuilt(): OwnRelease | null {
   if (typeof __BATON_RELEASE__ === 'string') return whole(JSON.parse(__BATON_RELEASE__) as OwnRelease)
   const noted = (globalThis as { [NOTED]?: OwnRelease })[NOTED]

@@ -106,7 +106,7 @@ export function buildCommand(docker: string, options: Built, context: string): s
     CONFIG_VARIABLE: variableName(manifest.service),
     TAG: options.tag,
     PORT: portOf(manifest),
-    HEALTH_PATH: manifest.healthPath ?? '/healthz',
+    HEALTH_PATH: manifest.healthPath === undefined ? '/healthz' : (manifest.healthPath ?? '/'),
     DEPLOY_IMAGE: `${options.repository}:deploy`,
     REVISION: options.revision,
     SOURCE: options.source,

@@ -7,6 +7,7 @@ import { join, resolve } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { pipeline } from 'node:stream/promises'
 import { BatonError, MEANINGS, reasonOf } from '../words.ts'
+import { ownDatabase } from '../first.ts'
 import type { Build } from './build.ts'
 import { type Environment, readSettings } from './config.ts'
 
@@ -19,7 +20,13 @@ export async function backup(build: Build, argv: readonly string[], environment:
       })
     }
     const { stateDirectory } = readSettings(build.service, rest, environment)
-    const database = join(stateDirectory, `${build.service}.db`)
+    const name = ownDatabase(build.service)
+    if (name === null) {
+      throw new BatonError('refused', `${build.service} ${build.tag} names no database`, {
+        hint: '`database` in baton.config.json names one',
+      })
+    }
+    const database = join(stateDirectory, name)
     const path = target === '-' ? join(stateDirectory, `.backup-${process.pid}.db`) : resolve(target)
     try {
       copyDatabase(database, path)

@@ -16,7 +16,10 @@ export async function healthcheck(build: Build, argv: readonly string[], environ
     const [listener] = readSettings(build.service, argv, environment).listeners
     if (listener === undefined) throw new BatonError('invalid_settings', 'nothing is listened on')
     const { status, body } = await get(listener)
-    if (status < 200 || status > 299)
+    // an application without a health route is asked for `/`, and is well where it answers at all
+    const { kind, healthPath } = ownRelease()
+    const most = kind !== 'source' && healthPath === null ? 499 : 299
+    if (status < 200 || status > most)
       throw new BatonError('service_down', `expected 200, got ${status}: ${body.slice(0, 200)}`)
     const { service, tag } = asBuild(body) ?? build // who answered, where it says so
     process.stdout.write(`${service} ${tag}\n`)
@@ -29,7 +32,7 @@ export async function healthcheck(build: Build, argv: readonly string[], environ
 
 function get(listener: Listener): Promise<{ status: number; body: string }> {
   const options: RequestOptions = {
-    path: ownRelease().healthPath ?? '/healthz',
+    path: ownRelease().healthPath ?? (ownRelease().kind === 'source' ? '/healthz' : '/'),
     agent: false,
     timeout: TIMEOUT_MS,
     // to itself; the certificate is for the name that others use

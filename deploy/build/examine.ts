@@ -63,7 +63,7 @@ const CHECKS: Record<string, Check> = {
   },
   async publish({ publish }) {
     if (publish === null) return ['good', 'no `publish`: the target is named with --to']
-    const program = publish.startsWith('github:') ? 'gh' : /^[^/]+:/.test(publish) ? 'rsync' : null
+    const program = !publish.startsWith('github:') && /^[^/]+:/.test(publish) ? 'rsync' : null
     if (program === null || (await findProgram(program)) !== null) return ['good', `publishes to ${publish}`]
     return ['bad', `expected \`${program}\` on PATH for ${publish}, found none`, 'install it']
   },

@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { BatonError, compareTags, isTag } from '../../agent/words.ts'
 import type { Progress } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
+import { publishToGitHub } from './github.ts'
 import { RELEASES, updateReleases } from './publish.ts'
 
 export interface SendOptions {
@@ -18,6 +19,8 @@ export interface SendOptions {
   /** `/folder`, `user@host:/folder` or `github:owner/name` */
   to: string
   progress: Progress
+  /** for the token of GitHub; default: this process's */
+  environment?: NodeJS.ProcessEnv
 }
 
 const SIGNED = 'verified'
@@ -31,7 +34,7 @@ export async function send(options: SendOptions): Promise<string> {
     })
   }
   const { to } = options
-  if (to.startsWith('github:')) return await toGitHub(options, to.slice('github:'.length))
+  if (to.startsWith('github:')) return await publishToGitHub({ ...options, folder: join(options.from, options.tag) })
   if (/^[^/]+:/.test(to)) return await toHost(options)
   return await toFolder(options, sums)
 }
@@ -68,8 +71,8 @@ async function toHost({ from, tag, to, progress }: SendOptions): Promise<string>
   const work = await mkdtemp(join(tmpdir(), 'baton-publish-'))
   try {
     progress.stage('publish', `${base}/${tag}`)
-    await run(['rsync', '-a', '--ignore-missing-args', `${base}/${RELEASES}`, `${base}/${tag}/SHA256SUMS`, `${work}/`])
-    const there = await readFile(join(work, 'SHA256SUMS'), 'utf8').catch(() => null)
+    await fetchWhatIsThere(base, tag, work)
+    const there = await readFile(join(work, tag, 'SHA256SUMS'), 'utf8').catch(() => null)
     if (there !== null && there !== (await readFile(join(from, tag, 'SHA256SUMS'), 'utf8')))
       throw different(`${base}/${tag}`, tag)
     await run(['rsync', '-a', '--mkpath', '--chmod=D755,F644', `${join(from, tag)}/`, `${base}/${tag}/`])
@@ -82,6 +85,19 @@ async function toHost({ from, tag, to, progress }: SendOptions): Promise<string>
   } finally {
     await rm(work, { recursive: true, force: true })
   }
+}
+
+/** The list, and the sums of `tag`. */
+async function fetchWhatIsThere(base: string, tag: string, to: string): Promise<void> {
+  const wanted = [RELEASES, `${tag}/`, `${tag}/SHA256SUMS`].map((path) => `--include=/${path}`)
+  const command = ['rsync', '-a', ...wanted, '--exclude=*', `${base}/`, `${to}/`]
+  const { exitCode, stderr } = await run(command, { allowFailure: true })
+  // a feed that is published for the first time has no folder yet
+  if (exitCode === 0 || (exitCode === 23 && /No such file or directory/.test(stderr))) return
+  throw new BatonError(
+    'check_failed',
+    `reading ${base} with rsync: ended with ${exitCode}: ${stderr.trim().slice(0, 500)}`,
+  )
 }
 
 interface List {
@@ -99,28 +115,6 @@ export function merged({ releases }: List, tag: string): List {
   const others = releases.filter((release) => isTag(release.tag) && release.tag !== tag)
   const own = releases.find((release) => release.tag === tag) ?? { tag, draft: false, prerelease: false }
   return { format: 1, releases: [own, ...others].toSorted((a, b) => compareTags(b.tag, a.tag)) }
-}
-
-/** A draft until every asset is there. */
-async function toGitHub({ from, tag, progress }: SendOptions, repository: string): Promise<string> {
-  const gh = ['gh', '--repo', repository, 'release']
-  const folder = join(from, tag)
-  progress.stage('draft', `${repository} ${tag}`)
-  const exists = await run([...gh.slice(0, 1), 'release', 'view', tag, '--repo', repository], { allowFailure: true })
-  const { notes } = JSON.parse(await readFile(join(folder, 'release.json'), 'utf8')) as { notes: string }
-  const repo = ['--repo', repository]
-  if (exists.exitCode !== 0)
-    await run(['gh', 'release', 'create', tag, ...repo, '--draft', '--title', tag, '--notes-file', '-'], {
-      input: notes,
-    })
-  progress.stage('upload')
-  const sums = await readFile(join(folder, 'SHA256SUMS'), 'utf8')
-  const names = sums.split('\n').flatMap((line) => (line === '' ? [] : [line.slice(66)]))
-  await run(['gh', 'release', 'upload', tag, ...repo, ...[...names, 'SHA256SUMS'].map((name) => join(folder, name))])
-  progress.stage('publish')
-  await run(['gh', 'release', 'edit', tag, ...repo, '--draft=false'])
-  progress.end('done', `${repository} ${tag}`)
-  return `https://github.com/${repository}/releases/tag/${tag}`
 }
 
 function different(where: string, tag: string): BatonError {

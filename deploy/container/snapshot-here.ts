@@ -1,8 +1,8 @@
 // `<executable> backup --snapshot`: the other side of snapshot.ts, inside the container whose image names it. A copy in the state
-// directory, as before every update of a managed install; prints its path, or nothing where there is no database yet.
+// directory, as before every update of a managed install; prints its path, or nothing where there is no database (yet).
 
 import { join } from 'node:path'
-import { makeDisk, snapshot } from '../../agent/install.ts'
+import { makeDisk, ownDatabase, snapshot } from '../../agent/install.ts'
 import { BUILD } from '../../agent/service/build.ts'
 import { readSettings } from '../../agent/service/config.ts'
 import { asBatonError, EXIT, MEANINGS } from '../../agent/words.ts'
@@ -10,7 +10,9 @@ import { asBatonError, EXIT, MEANINGS } from '../../agent/words.ts'
 export async function snapshotHere(environment: NodeJS.ProcessEnv): Promise<number> {
   try {
     const { stateDirectory } = readSettings(BUILD.service, [], environment)
-    const path = await snapshot(makeDisk(), join(stateDirectory, `${BUILD.service}.db`), stateDirectory, BUILD.tag)
+    const database = ownDatabase(BUILD.service)
+    if (database === null) return EXIT.done
+    const path = await snapshot(makeDisk(), join(stateDirectory, database), stateDirectory, BUILD.tag)
     if (path !== null) process.stdout.write(`${path}\n`)
     return EXIT.done
   } catch (cause) {

@@ -6,6 +6,7 @@ import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { METADATA_FOLDER, parseFeedSetting } from '../../agent/publish.ts'
 import { BatonError } from '../../agent/words.ts'
+import { openGitHub } from '../lib/github.ts'
 import { versionsOf } from './repository.ts'
 
 interface Asset {
@@ -51,12 +52,8 @@ export function openHub(setting: string, environment: NodeJS.ProcessEnv): Hub {
     })
   }
   const { api, repository } = parsed
-  const names =
-    api === 'https://api.github.com' ? ['GH_TOKEN', 'GITHUB_TOKEN'] : ['GH_ENTERPRISE_TOKEN', 'GITHUB_ENTERPRISE_TOKEN']
-  const token = names.map((name) => environment[name]?.trim()).find((text) => text) ?? null
   const releases = `${api}/repos/${repository}/releases`
-
-  const ask = makeAsk(api, token, names)
+  const { ask, token } = openGitHub(api, environment)
   const holder = async (): Promise<Holder | null> => {
     const answer = await ask('GET', `${releases}/tags/${METADATA_FOLDER}`)
     return answer.status === 404 ? null : ((await answer.json()) as Holder)
@@ -108,35 +105,6 @@ function outdated<T extends { name: string }>(assets: readonly T[], names: reado
       .slice(0, KEPT)
     return assets.filter(({ name }) => versionsOf(role, [name]).some((version) => !kept.includes(version)))
   })
-}
-
-function makeAsk(api: string, token: string | null, names: readonly string[]) {
-  return async (method: string, url: string, body: Buffer | string | null = null): Promise<Response> => {
-    const { host, pathname, origin } = new URL(url)
-    const isOurs = origin === new URL(api).origin || host === `uploads.${new URL(api).host.replace(/^api\./, '')}`
-    const type = Buffer.isBuffer(body) ? 'application/octet-stream' : 'application/json'
-    const answer = await fetch(url, {
-      method,
-      headers: {
-        accept: 'application/vnd.github+json',
-        'user-agent': 'baton',
-        ...(body === null ? {} : { 'content-type': type }),
-        ...(token !== null && isOurs ? { authorization: `Bearer ${token}` } : {}),
-      },
-      ...(body === null ? {} : { body: Buffer.isBuffer(body) ? new Uint8Array(body) : body }),
-      signal: AbortSignal.timeout(TIMEOUT_MS),
-    }).catch((cause: unknown) => {
-      throw new BatonError('check_failed', `${method} \`${host}${pathname}\``, { cause })
-    })
-    if (answer.ok || answer.status === 404) return answer
-    const hint =
-      answer.status === 401 || answer.status === 403 ? { hint: `is ${names.join(' or ')} set, and may it write?` } : {}
-    throw new BatonError(
-      'check_failed',
-      `${method} \`${host}${pathname}\`: expected success, got ${answer.status}`,
-      hint,
-    )
-  }
 }
 
 /** The API redirects to where the bytes are, and that host must not see the token: `fetch` drops it when the origin changes. */

@@ -10,32 +10,39 @@ import { PROJECT } from '../../deploy/build/place.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import type { Operation, Status } from '../../agent/index.ts'
 import { ask, freePort } from '../fixtures/install.ts'
+import { runInLab } from '../lab/docker.ts'
 import { spawnLoad } from '../lab/load.ts'
+import { PATHS, type Place, type PLACES } from './places.ts'
+import { onSystemd } from './systemd.ts'
 
 export const APPS = ['http', 'express', 'fastify', 'hono', 'nest', 'next'] as const
 export type App = (typeof APPS)[number]
 
-export interface Adopted {
+export interface Adopted extends Place {
   app: App
   /** of building v1.0.0 and of the switch to v1.1.0 */
   buildMs: number
   switchMs: number
   executableBytes: number
-  requests: number
-  lost: number
-  closed: number
-  outcomes: string[]
   /** unpacked folders left beside the executable after update and rollback */
   unpacked: number
-  /** `path -> status` of everything that was asked */
-  answers: Record<string, number>
+  /** a host with systemd, a container; where they were asked for */
+  places: Partial<Record<(typeof PLACES)[number], Place>>
 }
 
 const OPERATION_MS = 180_000
-const PATHS = ['/healthz', '/work', '/hello.txt'] as const
+
+export interface AdoptOptions {
+  say?: (line: string) => void
+  places?: readonly (typeof PLACES)[number][]
+}
 
 /** `packed` is the file that `npm pack` made. */
-export async function adopt(app: App, packed: string, say: (line: string) => void = () => {}): Promise<Adopted> {
+export async function adopt(
+  app: App,
+  packed: string,
+  { say = () => {}, places = [] }: AdoptOptions = {},
+): Promise<Adopted> {
   const home = await mkdtemp(join(tmpdir(), `baton-app-${app}-`))
   const folder = join(home, 'app')
   const environment = {
@@ -104,6 +111,11 @@ export async function adopt(app: App, packed: string, say: (line: string) => voi
     const sum = (key: 'requests' | 'lost' | 'closed') => totals.reduce((all, total) => all + total[key], 0)
     const directory = join(environment.HOME, '.local', 'share', service, `.${service}`)
     const unpacked = (await readdir(directory)).filter((name) => /^[0-9a-f]{16}$/.test(name)).length
+    const elsewhere: Adopted['places'] = {}
+    for (const place of places) {
+      say(place)
+      elsewhere[place] = await (place === 'systemd' ? onSystemd(service, feed) : inContainer(folder, service, home))
+    }
     return {
       app,
       buildMs,
@@ -116,12 +128,21 @@ export async function adopt(app: App, packed: string, say: (line: string) => voi
         ({ outcome, error }) => (outcome ?? 'none') + (error === null ? '' : `: ${error.message}`),
       ),
       unpacked,
+      places: elsewhere,
       answers: { ...answers, '/new.txt': news },
     }
   } finally {
     if (command !== null) await run([command, 'stop', '--user', '-q'], { env: environment, allowFailure: true })
     await rm(home, { recursive: true, force: true })
   }
+}
+
+/** In the lab of a real engine, which is another process. */
+async function inContainer(folder: string, service: string, home: string): Promise<Place> {
+  const file = join(home, 'image.json')
+  const code = await runInLab(join(import.meta.dirname, 'image.ts'), { args: [folder, service, file] })
+  if (code !== 0) throw new Error(`the image: ended with ${code}`)
+  return JSON.parse(await readFile(file, 'utf8')) as Place
 }
 
 async function answersOf(port: number): Promise<Record<string, number>> {
@@ -144,13 +165,19 @@ async function operate(port: number, password: string, path: string, body?: unkn
 }
 
 /** What was promised and not kept. */
-export function faultsOf({ app, lost, closed, outcomes, unpacked, answers }: Adopted): string[] {
+export function faultsOf({ app, unpacked, places, ...here }: Adopted): string[] {
+  const faults = faultsAt(app, here)
+  for (const [place, seen] of Object.entries(places)) faults.push(...faultsAt(`${app}, ${place}`, seen))
+  if (unpacked !== 2)
+    faults.push(`${app}: expected two unpacked folders, the executable's and the backup's, got ${unpacked}`)
+  return faults
+}
+
+function faultsAt(app: string, { lost, closed, outcomes, answers }: Place): string[] {
   const faults: string[] = []
   if (lost !== 0 || closed !== 0) faults.push(`${app}: expected lost 0 closed 0, got lost ${lost} closed ${closed}`)
   if (outcomes.join(', ') !== 'updated, rolled_back')
     faults.push(`${app}: expected updated, rolled_back, got ${outcomes.join(', ')}`)
-  if (unpacked !== 2)
-    faults.push(`${app}: expected two unpacked folders, the executable's and the backup's, got ${unpacked}`)
   for (const [path, status] of Object.entries(answers))
     if (status !== 200) faults.push(`${app}: ${path} answers ${status}`)
   return faults

@@ -91,7 +91,7 @@ export interface ReleaseServerOptions extends Faults {
   quota?: number
   /** a private repository: 404 for whoever does not send it */
   token?: string
-  /** whoever sends it may write to the release `verified`: create it, upload and delete its assets */
+  /** whoever sends it may write: create `verified` or a draft, upload and delete their assets, publish a draft */
   writeToken?: string
   /** base of another server that the assets are redirected to, as GitHub does; default this one */
   objectsUrl?: string
@@ -213,7 +213,7 @@ async function answer(state: State, request: IncomingMessage, response: ServerRe
   if (state.faults.redirectLoop) {
     return redirect(response, url.searchParams.has('ring') ? url.pathname : `${url.pathname}?ring=1`)
   }
-  if (state.options.writeToken !== undefined && (request.method === 'POST' || request.method === 'DELETE')) {
+  if (state.options.writeToken !== undefined && ['POST', 'PATCH', 'DELETE'].includes(request.method ?? '')) {
     return await answerWrite(state, request, response, path, url)
   }
   if (request.method !== 'GET' && request.method !== 'HEAD') return sendText(response, 405, 'GET only\n')
@@ -283,7 +283,9 @@ async function answerApi(
   }
   if (path.startsWith(`${prefix}/tags/`)) {
     const tag = path.slice(prefix.length + 6)
-    const release = listed.find((entry) => entry.tag_name === tag)
+    // a draft is seen in the list only, by who may write
+    const isSeen = (entry: Listed) => state.options.writeToken === undefined || !entry.draft
+    const release = listed.find((entry) => entry.tag_name === tag && isSeen(entry))
     return release
       ? sendTagged(request, response, withoutPath(release))
       : sendJson(response, 404, { message: 'Not Found' })
@@ -291,7 +293,7 @@ async function answerApi(
   sendJson(response, 404, { message: 'Not Found' })
 }
 
-/** What a publisher of trust metadata does: create their release, upload an asset (422 where the name is taken), delete one. */
+/** What a publisher does: create a release, upload an asset (422 where the name is taken), delete one, publish a draft. */
 async function answerWrite(
   state: State,
   request: IncomingMessage,
@@ -302,31 +304,48 @@ async function answerWrite(
   const body = Buffer.concat(await Array.fromAsync(request as AsyncIterable<Buffer>))
   if (request.headers.authorization !== `Bearer ${state.options.writeToken}`) return sendJson(response, 401, {})
   const releases = `/api/v3/repos/${state.owner}/releases`
-  const folder = join(state.options.dir, METADATA)
-  const release = async (): Promise<unknown> => {
-    const found = (await releasesOf(state)).find(({ tag_name: tag }) => tag === METADATA)
+  const listed = await releasesOf(state)
+  const release = async (wanted: string): Promise<unknown> => {
+    const found = (await releasesOf(state)).find(({ tag_name: tag }) => tag === wanted)
     return found === undefined ? null : withoutPath(found)
   }
   if (request.method === 'POST' && path === releases) {
-    const { tag_name: tag, prerelease } = lenient(body.toString())
-    if (tag !== METADATA || prerelease !== true) return sendJson(response, 422, { message: 'Validation Failed' })
-    await mkdir(folder)
-    return sendJson(response, 201, await release())
+    const { tag_name: tag, prerelease, draft } = lenient(body.toString())
+    const isGood = tag === METADATA ? prerelease === true : TAG.test(String(tag)) && draft === true
+    if (!isGood) return sendJson(response, 422, { message: 'Validation Failed' })
+    await mkdir(join(state.options.dir, String(tag)))
+    if (tag !== METADATA) await flag(state.options.dir, String(tag), true)
+    return sendJson(response, 201, await release(String(tag)))
   }
   if (request.method === 'POST' && path.startsWith('/api/uploads/')) {
+    const [, index] = /\/releases\/(\d+)\/assets$/.exec(path) ?? []
+    const tag = listed.find(({ id }) => id === Number(index))?.tag_name ?? METADATA
     const name = url.searchParams.get('name') ?? ''
-    const there = await readdir(folder).catch(() => [])
-    if ((there as string[]).includes(name) || !/^[\w.]+\.json$/.test(name))
+    const there = await readdir(join(state.options.dir, tag)).catch(() => [])
+    if ((there as string[]).includes(name) || !/^[\w.-]+$/.test(name))
       return sendJson(response, 422, { message: 'already_exists' })
-    await writeFile(join(folder, name), body)
+    await writeFile(join(state.options.dir, tag, name), body)
     return sendJson(response, 201, { name, state: 'uploaded' })
   }
+  const whole = listed.find(({ id }) => path === `${releases}/${String(id)}`)
+  if (request.method === 'PATCH' && whole !== undefined) {
+    await flag(state.options.dir, whole.tag_name, lenient(body.toString())['draft'] === true)
+    return sendJson(response, 200, await release(whole.tag_name))
+  }
   const id = Number(path.slice(releases.length + 8))
-  const name = [...state.ids].find(([, one]) => one === id)?.[0]
-  if (request.method !== 'DELETE' || name === undefined) return sendJson(response, 404, { message: 'Not Found' })
-  state.ids.delete(name)
-  await rm(join(folder, name), { force: true })
+  const asset = listed.flatMap(({ assets }) => assets).find((one) => one.id === id)
+  if (request.method !== 'DELETE' || asset === undefined) return sendJson(response, 404, { message: 'Not Found' })
+  state.ids.delete(String(asset['name']))
+  await rm(join(state.options.dir, asset.path), { force: true })
   response.writeHead(204).end()
+}
+
+/** Marks a release in releases.json as a draft, or as none. */
+async function flag(dir: string, tag: string, draft: boolean): Promise<void> {
+  const flags = await flagsOf(dir)
+  flags.set(tag, { draft, prerelease: false })
+  const releases = [...flags].map(([name, marks]) => ({ tag: name, ...marks }))
+  await writeFile(join(dir, 'releases.json'), JSON.stringify({ format: 1, releases }))
 }
 
 /** github.com itself: the redirect to the latest release, and downloads by convention. */

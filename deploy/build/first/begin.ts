@@ -62,13 +62,21 @@ function start({
   argv,
   application,
 }: Pick<Beginning, 'release' | 'executable' | 'application'> & { argv: string[] }) {
-  // the exact words of a unit, of our supervisor and of the image; everybody else's `serve` is the application's
-  const byInstaller = argv[0] === 'serve' && argv[1] === '--config' && argv[2] !== undefined
-  const configuration = byInstaller ? readConfiguration(argv[2] ?? '') : null
+  const path = configurationOf(release, argv)
+  const configuration = path === null ? null : readConfiguration(path)
   noteStart({ argv, executable, isChild: false, configuration })
-  if (configuration !== null) applyConfiguration(configuration, release, argv[2] ?? '')
-  const own = byInstaller ? [...release.args, ...argv.slice(3)] : argv[0] === '--' ? argv.slice(1) : argv
+  if (configuration !== null) applyConfiguration(configuration, release, path ?? '')
+  const own = path !== null ? [...release.args, ...argv.slice(3)] : argv[0] === '--' ? argv.slice(1) : argv
   application(own)
+}
+
+/** The exact words of a unit, of our supervisor and of the image; everybody else's `serve` is the application's. */
+function configurationOf({ service }: BuiltRelease, [word, flag, path]: string[]): string | null {
+  if (word !== 'serve') return null
+  if (flag === '--config' && path !== undefined) return path
+  const variable = `${service.toUpperCase().replaceAll(/[^A-Z0-9]/g, '_')}_CONFIG`
+  const isImage = flag === undefined && process.env['BATON_CONTAINER'] === '1'
+  return isImage ? (process.env[variable] ?? null) : null
 }
 
 /** Compiled by hand: nothing of it is looked at in a process that serves. */

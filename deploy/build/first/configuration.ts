@@ -54,7 +54,8 @@ function faultsOf(value: unknown): string[] {
 }
 
 export function applyConfiguration(configuration: InstallConfiguration, release: BuiltRelease, path: string): void {
-  const { listen = {}, dashboard = {}, stateDirectory = '', feed = '', basePath = '' } = configuration
+  const { STATE_DIRECTORY = '' } = process.env // systemd's, or an image's
+  const { listen = {}, dashboard = {}, stateDirectory = STATE_DIRECTORY, feed = '', basePath = '' } = configuration
   const values: Record<string, string> = {
     host: listen.host ?? '127.0.0.1',
     port: String(listen.port ?? DEFAULT_PORT),

@@ -2,6 +2,7 @@
 
 import { stat, statfs } from 'node:fs/promises'
 import { join } from 'node:path'
+import { ownDatabase } from '../../../agent/install.ts'
 import { formatBytes } from '../../lib/progress.ts'
 import { failure, type Finding, ok, type Subject } from './finding.ts'
 import { nearestExisting } from './mounts.ts'
@@ -10,7 +11,7 @@ import { nearestExisting } from './mounts.ts'
 const ASSET_SHARE = 0.5
 
 export async function checkSpace({ layout, executableBytes, receipt }: Subject): Promise<Finding[]> {
-  const database = await stat(join(layout.stateDirectory, `${layout.service}.db`)).catch(() => null)
+  const database = await stat(join(layout.stateDirectory, ownDatabase(layout.service) ?? '')).catch(() => null)
   const needs = new Map<number, { path: string; bytes: number; for: string[] }>()
   const need = async (path: string, bytes: number, what: string) => {
     const existing = await nearestExisting(path)

@@ -10,6 +10,7 @@ import {
   noteTag,
   openFeed,
   openInstall,
+  ownDatabase,
   type Receipt,
   type Restart,
   tagInPlace,
@@ -141,12 +142,13 @@ async function installOf(receipt: Receipt, feed: ManagedInstall['feed'], outside
     if (event.event === 'warning') outside.note(`warning: ${event.message}`)
   }
   const current = await tagInPlace(stateDirectory, executable)
+  const database = ownDatabase(service)
   return openInstall({
     service,
     executable,
     current,
     stateDirectory,
-    database: join(stateDirectory, `${service}.db`),
+    database: database === null ? null : join(stateDirectory, database),
     feed,
     log,
   })
