@@ -812,6 +812,22 @@ test('a release is withdrawn: the next lower one is the latest, and it is said w
   assert.equal((await feed.trust()).withdrawn, [{ tag: 'v1.2.0', why: 'eats data' }])
 })
 
+test('notes are those that were signed, and an address that nobody has signed is not shown', async () => {
+  await using it = await makeSignedDist(['v1.0.0', 'v1.1.0', 'v1.2.0'])
+  await using server = await releaseServer({ dir: it.dist.dir })
+  await using host = await makeHost(it.anchor)
+  for (const setting of [it.dist.dir, server.staticUrl, server.feed]) {
+    await using feed = host.feed(setting)
+    const release = (await feed.latest(() => false)) ?? (assert.unreachable() as never)
+    assert.equal([release.notes, release.url], ['What is new in v1.2.0', null])
+    const between = await feed.notes({ after: 'v1.0.0', before: 'v1.2.0' })
+    assert.equal(
+      between.map(({ tag, notes, url }) => [tag, notes, url]),
+      [['v1.1.0', 'What is new in v1.1.0', null]],
+    )
+  }
+})
+
 test('the image of a release is the one that was signed', async () => {
   const image = { repository: 'ghcr.io/acme/beacon', digest: `sha256:${'ab'.repeat(32)}` }
   await using it = await makeSignedDist(['v1.1.0'])

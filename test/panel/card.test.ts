@@ -54,6 +54,25 @@ test('installed and running differ: it says which one takes over at the next res
   assertQuiet(watched)
 })
 
+test('whether releases are signed, until when, and what is wrong with it', async () => {
+  const signed = { role: 'timestamp' as const, version: 7, expiresAt: '2098-11-22T12:00:00Z' }
+  for (const [trust, text] of [
+    [{ signed: false, metadata: [] }, 'Not signed: releases are checked against their sums only.'],
+    [
+      { signed: true, metadata: [signed], warning: 'timestamp.json expires in 3 days' },
+      'timestamp.json expires in 3 days',
+    ],
+    [{ signed: true, metadata: [] }, 'Signed releases only.'],
+  ] as const) {
+    await using stub = await served()
+    stub.world.report = report({ trust: { withdrawn: [], warning: null, ...trust, metadata: [...trust.metadata] } })
+    await using watched = await openPage(browser)
+    await signIn(watched.page, stub.url, TOKEN)
+    await shown(watched.page, '#trust', text)
+    assertQuiet(watched)
+  }
+})
+
 test('by keyboard alone: token, update, cancel, update, dismiss; the focus is never lost', async () => {
   await using stub = await served()
   await using watched = await openPage(browser)
