@@ -25,7 +25,7 @@ export type Change = 'create' | 'flush' | 'chmod' | 'link' | 'rename' | 'remove'
 export type Witness = (moment: 'before' | 'after', change: Change, path: string) => void
 
 export interface Disk {
-  /** Opens `path` for writing, empty, replacing what was there under that name. Owned by the owner of its directory. */
+  /** Opens a new file at `path` for writing; fails with EEXIST where there is anything. Owned by the owner of its directory. */
   create(path: string, mode: number): Promise<FileHandle>
   /** fsync of an open file */
   flush(file: FileHandle, path: string): Promise<void>
@@ -98,8 +98,8 @@ function makeChanges(witness: Witness): Omit<Disk, 'copy' | 'writeWhole' | 'writ
   return {
     create: (path, mode) =>
       around('create', path, async () => {
-        // O_NOFOLLOW: a link planted under a predictable name must not lead a write elsewhere
-        const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_TRUNC | constants.O_NOFOLLOW
+        // O_EXCL: what is planted under a predictable name, a link or somebody else's file, must not lead a write elsewhere
+        const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
         const file = await open(path, flags, mode)
         try {
           await file.chmod(mode)

@@ -66,7 +66,12 @@ async function tryLock(disk: Disk, stateDirectory: string, who: string): Promise
   try {
     await disk.makeDirectory(updateDirectory(stateDirectory), 0o700)
     // made through `disk` once so that it is owned by the owner of its directory even when root comes first
-    if (!(await exists(path))) await (await disk.create(path, 0o600)).close()
+    if (!(await exists(path))) {
+      const made = await disk.create(path, 0o600).catch((error: unknown) => {
+        if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error // somebody else was faster
+      })
+      await made?.close()
+    }
     database = new DatabaseSync(path)
   } catch (error) {
     throw unwritable(path, error)
