@@ -1,0 +1,47 @@
+// GitHub's REST API at any base URL, for what publishes. Must hold: the token is sent to the API and its upload host only, and is in
+// no message.
+
+import { BatonError } from '../../agent/words.ts'
+
+export interface GitHub {
+  token: string | null
+  /** Every answer but 404 that is no success is an error; `body`: a text is JSON, bytes are an asset. */
+  ask(method: string, url: string, body?: Uint8Array | string | null): Promise<Response>
+}
+
+const TIMEOUT_MS = 60_000
+/** of an asset, which may go up by a slow line */
+const UPLOAD_MS = 30 * 60_000
+
+export function openGitHub(api: string, environment: NodeJS.ProcessEnv): GitHub {
+  const names =
+    api === 'https://api.github.com' ? ['GH_TOKEN', 'GITHUB_TOKEN'] : ['GH_ENTERPRISE_TOKEN', 'GITHUB_ENTERPRISE_TOKEN']
+  const token = names.map((name) => environment[name]?.trim()).find((text) => text) ?? null
+  const ask: GitHub['ask'] = async (method, url, body = null) => {
+    const { host, pathname, origin } = new URL(url)
+    const isOurs = origin === new URL(api).origin || host === `uploads.${new URL(api).host.replace(/^api\./, '')}`
+    const isAsset = body !== null && typeof body !== 'string'
+    const answer = await fetch(url, {
+      method,
+      headers: {
+        accept: 'application/vnd.github+json',
+        'user-agent': 'baton',
+        ...(body === null ? {} : { 'content-type': isAsset ? 'application/octet-stream' : 'application/json' }),
+        ...(token !== null && isOurs ? { authorization: `Bearer ${token}` } : {}),
+      },
+      ...(body === null ? {} : { body: isAsset ? new Uint8Array(body) : body }),
+      signal: AbortSignal.timeout(isAsset ? UPLOAD_MS : TIMEOUT_MS),
+    }).catch((cause: unknown) => {
+      throw new BatonError('check_failed', `${method} \`${host}${pathname}\``, { cause })
+    })
+    if (answer.ok || answer.status === 404) return answer
+    const hint =
+      answer.status === 401 || answer.status === 403 ? { hint: `is ${names.join(' or ')} set, and may it write?` } : {}
+    throw new BatonError(
+      'check_failed',
+      `${method} \`${host}${pathname}\`: expected success, got ${answer.status}`,
+      hint,
+    )
+  }
+  return { token, ask }
+}
