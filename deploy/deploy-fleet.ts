@@ -105,7 +105,8 @@ async function explained(
     })
   }
   const text = await readFile(log, 'utf8').catch(() => '')
-  if (/no hosts matched|Could not match supplied host pattern|provided hosts list is empty/.test(text))
+  // plays that come later have no hosts where there is nothing for them to do
+  if (/^PLAY \[Look\] \**\s+skipping: no hosts matched|provided hosts list is empty/m.test(text))
     return new BatonError('invalid_request', 'the inventory has no such host', {
       hint: `all that Ansible said is in ${log}`,
     })

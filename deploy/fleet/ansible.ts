@@ -2,8 +2,8 @@
 // operator's own Ansible settings is overwritten; no variable is put into the arguments of a process.
 
 import { spawn } from 'node:child_process'
-import { open, mkdir, mkdtemp, rm, stat, symlink, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { open, mkdir, mkdtemp, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { homedir, tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { BatonError } from '../../agent/words.ts'
 import { findProgram, run } from '../lib/shell.ts'
@@ -21,11 +21,23 @@ export interface Ended {
 const PROGRAM = 'ansible-playbook'
 const OLDEST = [2, 14] as const
 const POLL_MS = 100
-const FORKS = '200'
 /** from the first signal to the last */
 const GRACE_MS = 15_000
-/** a link that is dead is noticed within a quarter of a minute, not when TCP gives up */
-const SSH_ARGS = '-o ServerAliveInterval=3 -o ServerAliveCountMax=3'
+/** What Ansible is told where the operator has not said it, in the environment or in ansible.cfg: [variable, key there, value]. */
+const SETTINGS = [
+  ['ANSIBLE_FORKS', 'forks', '200'],
+  // a link that is dead is noticed within a quarter of a minute, not when TCP gives up
+  ['ANSIBLE_SSH_EXTRA_ARGS', 'ssh_extra_args', '-o ServerAliveInterval=3 -o ServerAliveCountMax=3'],
+  ['ANSIBLE_RETRY_FILES_ENABLED', 'retry_files_enabled', 'False'],
+  ['ANSIBLE_LOCALHOST_WARNING', 'localhost_warning', 'False'],
+  // a host that stands twice in a file is a mistake, not the one that was written last
+  ['ANSIBLE_DUPLICATE_YAML_DICT_KEY', 'duplicate_dict_key', 'error'],
+  ['ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED', 'any_unparsed_is_failed', 'True'],
+  // group_vars and host_vars are read once, with the inventory, not anew for each host at each step; facts are not gathered
+  ['ANSIBLE_RUN_VARS_PLUGINS', 'run_vars_plugins', 'start'],
+  ['ANSIBLE_PRECEDENCE', 'precedence', 'all_inventory,groups_inventory'],
+  ['ANSIBLE_INJECT_FACT_VARS', 'inject_facts_as_vars', 'False'],
+] as const
 
 const HINT = 'install it on this machine: `apt install ansible`, or `pipx install ansible-core`; the hosts need nothing'
 
@@ -69,7 +81,7 @@ export async function runPlaybook(
     const args = ['baton.fleet.waves', '--inventory', variables.fleet_inventory, '--extra-vars', `@${vars}`]
     await using output = await open(log, 'w', 0o600)
     const child = spawn(program, [...args, ...variables.fleet_ansible_flags], {
-      env: { ...process.env, ...environment(work, report, lockSeconds) },
+      env: { ...process.env, ...(await environment(work, report, lockSeconds)) },
       stdio: ['inherit', output.fd, output.fd],
       // a process group of its own: Ctrl-C is passed on by us, once
       detached: true,
@@ -106,28 +118,39 @@ export async function runPlaybook(
 }
 
 /** Ours where the operator has not said anything. */
-function environment(work: string, report: string, lockSeconds: number): Record<string, string> {
+async function environment(work: string, report: string, lockSeconds: number): Promise<Record<string, string>> {
   const own = process.env
-  const collections = own['ANSIBLE_COLLECTIONS_PATH'] ?? own['ANSIBLE_COLLECTIONS_PATHS']
+  const said = await configuration()
+  const collections = own['ANSIBLE_COLLECTIONS_PATH'] ?? own['ANSIBLE_COLLECTIONS_PATHS'] ?? said('collections_paths?')
   const fallback = '~/.ansible/collections:/usr/share/ansible/collections'
+  const callbacks = own['ANSIBLE_CALLBACKS_ENABLED'] ?? said('callbacks_enabled')
+  const unsaid = SETTINGS.filter(([name, key]) => !own[name] && said(key) === null)
   return {
-    ANSIBLE_FORKS: FORKS,
-    ANSIBLE_SSH_EXTRA_ARGS: SSH_ARGS,
-    ANSIBLE_RETRY_FILES_ENABLED: 'False',
-    ANSIBLE_LOCALHOST_WARNING: 'False',
-    // a host that stands twice in a file is a mistake, not the one that was written last
-    ANSIBLE_DUPLICATE_YAML_DICT_KEY: 'error',
-    ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED: 'True',
-    ...Object.fromEntries(Object.entries(own).filter(([name, value]) => name.startsWith('ANSIBLE_') && value)),
+    ...Object.fromEntries(unsaid.map(([name, , value]) => [name, value])),
     ANSIBLE_NOCOLOR: '1',
     // our plugins are in this repository: nothing is to be written there
     PYTHONDONTWRITEBYTECODE: '1',
     ANSIBLE_COLLECTIONS_PATH: `${work}:${collections ?? fallback}`,
-    ANSIBLE_CALLBACKS_ENABLED: ['baton.fleet.report', own['ANSIBLE_CALLBACKS_ENABLED']].filter(Boolean).join(','),
+    ANSIBLE_CALLBACKS_ENABLED: ['baton.fleet.report', callbacks].filter(Boolean).join(','),
     BATON_FLEET_REPORT: report,
     BATON_FLEET_PARENT: String(process.pid),
     BATON_FLEET_LOCK_SECONDS: String(lockSeconds),
   }
+}
+
+/** What a key is in the ansible.cfg that Ansible will take (the first of these places that there is), or null. */
+async function configuration(): Promise<(key: string) => string | null> {
+  const places = [
+    process.env['ANSIBLE_CONFIG'],
+    'ansible.cfg',
+    join(homedir(), '.ansible.cfg'),
+    '/etc/ansible/ansible.cfg',
+  ]
+  for (const place of places.filter((path) => path !== undefined)) {
+    const text = await readFile(place, 'utf8').catch(() => null)
+    if (text !== null) return (key) => new RegExp(`^${key}[ \\t]*[=:][ \\t]*(.*)$`, 'm').exec(text)?.[1]?.trim() ?? null
+  }
+  return () => null
 }
 
 /** The first signal asks Ansible to end, the second does not ask. Returns whether there was one. */

@@ -44,7 +44,7 @@ export function drawer({ quiet }: { quiet: boolean }): { draw(event: FleetEvent)
         if (event.back.length > 0) progress.stage('back', event.back.join(', '))
         return
       case 'back':
-        return progress.note(`${hostLine(event)}, on its way back`)
+        return progress.note(hostLine(GOOD.has(event.outcome) ? { ...event, outcome: 'is back' } : event))
       case 'result':
         // what is drawn now is a wave that was good, or the way back
         progress.end(LEFT.some((outcome) => (event.counts[outcome] ?? 0) > 0) ? 'failed' : 'done')
@@ -57,7 +57,12 @@ export function drawer({ quiet }: { quiet: boolean }): { draw(event: FleetEvent)
 /** `web7       v1.0.0 to v1.1.0   updated   33.2 s` */
 function hostLine({ host, from, to, outcome, ms, why }: Row): string {
   const way = from === to || from === null ? (to ?? '') : `${from} to ${to ?? ''}`
-  const parts = [host.padEnd(12), way.padEnd(18), outcome, ms === null || ms === undefined ? '' : formatDuration(ms)]
+  const parts = [
+    host.padEnd(12),
+    way.padEnd(18),
+    outcome.replaceAll('_', ' '),
+    ms === null || ms === undefined ? '' : formatDuration(ms),
+  ]
   return [...parts, why ?? ''].filter(Boolean).join('  ')
 }
 

@@ -1,5 +1,7 @@
 # What is asked of one host: to look, to move, to settle, to go back. Runs on the controller; on the host runs
 # plugins/modules/release.sh and nothing else. A host that cannot be reached is Ansible's to say (UNREACHABLE).
+# What a task does not say is read from the role's variables here, and whose turn it is from what the run has decided: a template
+# in a task is compiled anew for every host, and twelve of them took longer than all else that the controller does for one.
 # Must never break: `move` and `back` name the tag, so that asking twice is the same as asking once.
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ IMAGE = re.compile(r"^[a-z0-9][A-Za-z0-9_./:@-]{0,254}$")
 SECONDS_MAX = 86400
 POLL_SECONDS = 1
 HOOK_SECONDS = 600
+CONTAINER_ONLY = ("container", "image", "engine_socket", "container_probation")
 SCRIPT = os.path.join(os.path.dirname(__file__), "..", "modules", "release.sh")
 
 
@@ -30,58 +33,73 @@ class ActionModule(ActionBase):
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
+        self.vars = task_vars or {}
+        self.host = self.vars.get("inventory_hostname", "?")
+        self.address = self.vars.get("ansible_host", self.host)
         args = dict(self._task.args)
         do = args.pop("do", None)
-        acts = {"look": self.look, "move": self.move, "settle": self.settle, "back": self.back}
+        acts = {act.__name__: act for act in (self.look, self.name, self.move, self.settle, self.again, self.back)}
         if do not in acts:
             raise AnsibleActionFail(f"do: expected one of {', '.join(acts)}, got {do!r}")
-        self.host = (task_vars or {}).get("inventory_hostname", "?")
-        self.address = (task_vars or {}).get("ansible_host", self.host)
-        self.read(args)
+        turn = {} if "to" in args else self._turn(do)
+        if turn is None:
+            return {**result, "changed": False, "skipped": True, "skip_reason": "it is not its turn"}
+        self.read({**turn, **args})
         result.update(acts[do]())
         return result
+
+    def _turn(self, do):
+        """`{to, known}` that the run has decided for this host; None where it has none. Empty where there is no run."""
+        run = self.vars["hostvars"].raw_get("localhost")
+        in_wave = do in ("move", "settle")
+        turns = run.get("fleet_turn_move" if in_wave else f"fleet_turn_{do}")
+        if turns is None:
+            return {}
+        return None if in_wave and run.get("fleet_stop") else turns.get(self.host)
 
     def read(self, args):
         self.to = str(args.pop("to", "") or "")
         if self.to not in ("", "latest") and not TAG.match(self.to):
             raise AnsibleActionFail(f"to: expected `latest` or a tag of the form vX.Y.Z, got {self.to[:40]!r}")
+        self.known = args.pop("known", None) or None
         self.command = self._word(args, "command", "beacon", COMMAND)
-        self.route = args.pop("route", "host") or "host"
+        self.route = self._said(args, "route", "host") or "host"
         if self.route not in ("host", "container"):
             raise AnsibleActionFail(f"route: expected host or container, got {self.route!r}")
-        named = {key: args.pop(key, "") for key in ("container", "image", "socket")}
-        self.probation = self._seconds(args, "probation", 30)
         if self.route == "container":
-            self.container = self._word(named, "container", self.command, COMMAND)
-            self.image = self._word(named, "image", "", IMAGE)
-            self.socket = self._word(named, "socket", "/var/run/docker.sock", COMMAND)
-        self.rollback = boolean(args.pop("rollback", False))
+            self.container = self._word(args, "container", self.command, COMMAND)
+            self.image = self._word(args, "image", "", IMAGE)
+            self.socket = self._word(args, "engine_socket", "/var/run/docker.sock", COMMAND)
+            self.probation = self._seconds(args, "container_probation", 30)
+        self.rollback = boolean(self._said(args, "rollback", False))
         self.lock_timeout = self._seconds(args, "lock_timeout", 600)
         self.health_timeout = self._seconds(args, "health_timeout", 60)
-        self.again_timeout = self._seconds(args, "again_timeout", 0)
-        self.before_host = args.pop("before_host", "") or ""
-        self.after_host = args.pop("after_host", "") or ""
-        self.known = args.pop("known", None) or None
-        if args:
-            raise AnsibleActionFail(f"there is no argument {sorted(args)[0]!r} here")
+        self.again_timeout = self._seconds(args, "again_timeout", 30)
+        self.before_host = self._said(args, "before_host", "") or ""
+        self.after_host = self._said(args, "after_host", "") or ""
+        unknown = sorted(set(args) - set(CONTAINER_ONLY))
+        if unknown:
+            raise AnsibleActionFail(f"there is no argument {unknown[0]!r} here")
 
     # ---- what is asked
 
     def look(self):
         """What runs, what it would take, and what would be in the way. Changes nothing."""
         if self.known and self.known.get("started"):
-            self._until_idle(self.lock_timeout)
+            self._until_idle()
             self.to = self.known.get("to") or self.to
         calls = self.call(*self._verbs_to_look())
         seen = looked(calls, self.route)
-        if not seen["refused"] and self.rollback and self.to in ("", "latest"):
-            self.to = seen["backup"] or ""
-        if not seen["refused"] and self.to not in ("", "latest"):
+        if not seen["refused"] and self.rollback and self.to in ("", "latest") and seen["backup"]:
+            self.to = seen["backup"]
             seen = looked(calls + self.call(self._dry_run()), self.route)
         if self.rollback and not self.to and not seen["refused"]:
             seen["refused"] = {"why": "there is no backup executable to go back to", "exit": 7}
-        seen["to"] = None if self.to in ("", "latest") else self.to
-        return {"changed": False, "fleet": {"event": "seen", **seen}, "seen": seen}
+        return self._seen(seen)
+
+    def name(self):
+        """What it would take for the tag that `latest` is, of a host that was looked at already."""
+        return self._seen(looked(self.call(self._status(), self._dry_run()), self.route))
 
     def move(self):
         if self.known and self.known.get("outcome"):
@@ -92,14 +110,16 @@ class ActionModule(ActionBase):
 
     def back(self):
         """To the tag from before, from the host's own backup executable."""
-        if self.again_timeout:
-            self._until_idle(self.lock_timeout)
+        self._until_idle(self.again_timeout)
         return self._between_hooks("back", self._verb("rollback"))
 
     def settle(self):
-        """Waits until nobody is at it and what runs has proved itself. `again_timeout`: how long to try to reach the host."""
-        status = self._until_idle(self.lock_timeout)
-        return {"changed": False, "fleet": None, "still": settled(status)}
+        """Waits until nobody is at it and what runs has proved itself."""
+        return {"changed": False, "fleet": None, "still": settled(self._until_idle())}
+
+    def again(self):
+        """The same of a host that has vanished: it may take its time to be there."""
+        return {"changed": False, "fleet": None, "still": settled(self._until_idle(self.again_timeout))}
 
     # ---- how
 
@@ -118,12 +138,20 @@ class ActionModule(ActionBase):
         answer = self._low_level_execute_command(line, in_data=data)
         return parse(answer["stdout"], answer["stderr"], answer["rc"], verbs)
 
+    def _seen(self, seen):
+        seen["to"] = None if self.to in ("", "latest") else self.to
+        return {"changed": False, "fleet": {"event": "seen", **seen}, "seen": seen}
+
     def _verbs_to_look(self):
-        if self.route == "container":
-            latest = f"deploy --container {self.container} --release latest --dry-run --json"
-            return [self._status(), *([latest] if self.to == "latest" else [])]
-        verbs = [self._status(), "doctor --json"]
-        return verbs if self.rollback or self.to != "latest" else [*verbs, "status --check --json"]
+        """What a host would take is asked in the same connection where it is known already what it is to take."""
+        verbs = [self._status(), *(["doctor --json"] if self.route == "host" else [])]
+        if TAG.match(self.to):
+            return [*verbs, self._dry_run()]
+        if self.rollback or self.to != "latest":
+            return verbs
+        if self.route == "host":
+            return [*verbs, "status --check --json"]
+        return [*verbs, f"deploy --container {self.container} --release latest --dry-run --json"]
 
     def _status(self):
         """Asks no feed and no registry."""
@@ -188,9 +216,9 @@ class ActionModule(ActionBase):
         answer = {"changed": changed, "failed": not good, "fleet": row, "moved": done}
         return answer if good else {**answer, "msg": f"{done['outcome']}: {done.get('why') or ''}"}
 
-    def _until_idle(self, seconds):
-        deadline = time.monotonic() + seconds
-        reach = time.monotonic() + self.again_timeout
+    def _until_idle(self, reach_seconds=0):
+        deadline = time.monotonic() + self.lock_timeout
+        reach = time.monotonic() + reach_seconds
         while True:
             try:
                 calls = self.call(self._status())
@@ -226,17 +254,21 @@ class ActionModule(ActionBase):
         said = (ran.stderr.strip() or ran.stdout.strip()).splitlines()[-1:] or [""]
         return f"the hook {when} the host ended with {ran.returncode}: {said[0][:200]}"
 
-    @staticmethod
-    def _word(args, name, default, form):
-        value = str(args.pop(name, "") or default)
+    def _said(self, args, name, default):
+        """As the task says it, else as the variable of the role does."""
+        if name in args:
+            return args.pop(name)
+        return self._templar.template(self.vars.get(f"fleet_{name}", default))
+
+    def _word(self, args, name, default, form):
+        value = str(self._said(args, name, "") or default)
         if not form.match(value):
             raise AnsibleActionFail(f"{name}: expected {form.pattern}, got {value[:40]!r}")
         return value
 
-    @staticmethod
-    def _seconds(args, name, default):
+    def _seconds(self, args, name, default):
         try:
-            value = int(args.pop(name, default))
+            value = int(self._said(args, name, default))
         except (TypeError, ValueError):
             value = -1
         if not 0 <= value <= SECONDS_MAX:

@@ -50,6 +50,7 @@ class CallbackModule(CallbackBase):
         super().__init__()
         self.file = None
         self.wave = None
+        self.batch = []
         self.began = False
 
     def set_options(self, task_keys=None, var_options=None, direct=None):
@@ -73,7 +74,7 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_start(self, host, task):
         self._alive()
-        if task.action == ACTION and task.args.get("do") == "move":
+        if task.action == ACTION and task.args.get("do") == "move" and host.get_name() in self.batch:
             self._write({"event": "start", "host": host.get_name(), "wave": self.wave})
 
     def v2_runner_on_ok(self, result):
@@ -86,7 +87,7 @@ class CallbackModule(CallbackBase):
         task = result._task
         if task.action != ACTION:
             return
-        event = {"look": "seen", "move": "host", "back": "back"}.get(task.args.get("do"))
+        event = {"look": "seen", "name": "seen", "move": "host", "back": "back"}.get(task.args.get("do"))
         if event:
             why = str(result._result.get("msg", "")).strip().replace("\n", " ")[:300]
             self._write({"event": event, "host": result._host.get_name(), "wave": self.wave, "outcome": "gone", "why": why})
@@ -98,7 +99,9 @@ class CallbackModule(CallbackBase):
         got = result._result
         for event in (got.get("ansible_facts") or {}).get("fleet_run", {}).get("events", []):
             if event.get("event") == "wave":
-                self.wave = event["wave"]
+                self.wave, self.batch = event["wave"], event["hosts"]
+            elif event.get("event") == "stop":
+                self.batch = []
             self._write(event)
         if result._task.action == ACTION and got.get("fleet"):
             self._write({**got["fleet"], "host": result._host.get_name(), "wave": self.wave})

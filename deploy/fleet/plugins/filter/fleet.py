@@ -17,7 +17,8 @@ def _registered(hostvars, hosts, name, key):
     """What each host has answered; None where it could not be reached, or was not asked."""
     answers = {}
     for host in hosts:
-        got = hostvars[host].get(name) or {}
+        # as it was said: `hostvars[host]` would look for templates in it
+        got = hostvars.raw_get(host).get(name) or {}
         answers[host] = None if got.get("unreachable") else got.get(key)
         # it could not even be asked: a variable of this host is wrong
         if got.get("failed") and key not in got and not got.get("unreachable"):
@@ -40,14 +41,24 @@ def _safely(function):
     return guarded
 
 
+def turns_to_look(hosts, release, earlier):
+    return before.turns_to_look(hosts, release, earlier)
+
+
 def latest(hosts, hostvars):
     return before.latest_of(_registered(hostvars, hosts, "fleet_seen", "seen"))
 
 
+def turns_to_name(hosts, hostvars):
+    return before.turns_to_name(_registered(hostvars, hosts, "fleet_seen", "seen"))
+
+
 def plan(hosts, hostvars, options, earlier=None):
-    named = _registered(hostvars, hosts, "fleet_named", "seen")
     seen = _registered(hostvars, hosts, "fleet_seen", "seen")
-    return before.plan({host: named[host] or seen[host] for host in hosts}, _checked(options), earlier)
+    if options["asked"] == "latest":
+        named = _registered(hostvars, hosts, "fleet_named", "seen")
+        seen = {host: named[host] or seen[host] for host in hosts}
+    return before.plan(seen, _checked(options), earlier)
 
 
 def _checked(options):
@@ -92,6 +103,6 @@ def earlier(path):
 
 class FilterModule:
     def filters(self):
-        plain = (judge.in_the_way, judge.resolved, end.lost, end.back_to)
-        words = (latest, plan, begin, judge_moves, judge_soak, found_again, ended, earlier, *plain)
+        plain = (judge.in_the_way, judge.turns_to_move, end.turns_again, end.turns_back)
+        words = (turns_to_look, latest, turns_to_name, plan, begin, judge_moves, judge_soak, found_again, ended, earlier, *plain)
         return {word.__name__: _safely(word) for word in words}

@@ -11,9 +11,13 @@ def lost(run):
     return [host for host, row in run.get("hosts", {}).items() if row["outcome"] in ("gone", "unknown") and row["wave"] is not None]
 
 
-def back_to(run):
+def turns_again(run):
+    return {host: {} for host in lost(run)}
+
+
+def turns_back(run):
     """Where each goes back to."""
-    return {host: run["hosts"][host]["from"] for host in run["back"]}
+    return {host: {"to": run["hosts"][host]["from"]} for host in run["back"]}
 
 
 def found_again(run, still):

@@ -15,9 +15,10 @@ def in_the_way(run):
     return "" if run["waves"] else "nobody is left to move"
 
 
-def resolved(run):
-    """On a resume: those whose outcome is known already."""
-    return {host: row for host, row in run["hosts"].items() if row.get("resolved")}
+def turns_to_move(run):
+    """Who moves, and to what; on a resume also those whose outcome is known already."""
+    rows = run["hosts"]
+    return {host: {"to": rows[host]["to"], "known": rows[host] if rows[host].get("resolved") else None} for host in run["order"]}
 
 
 def begin(run, hosts):

@@ -27,6 +27,18 @@ def wave_sizes(waves, count):
     return sizes
 
 
+def turns_to_look(hosts, release, earlier):
+    """Every host is asked what it would take; on a resume for the tag that it was, with what was recorded of the host."""
+    known = earlier.get("hosts", {})
+    return {host: {"to": earlier.get("release") or release, "known": known.get(host)} for host in hosts}
+
+
+def turns_to_name(seen):
+    """Who is asked once more now that `latest` is a tag: those who may take part."""
+    tag = latest_of(seen)
+    return {host: {"to": tag} for host, it in seen.items() if it and tag and not it.get("refused")}
+
+
 def latest_of(seen):
     """The one tag that `latest` means for all: the highest that any host is offered. Bad memories are dealt with later."""
     tags = [it["latest"] for it in seen.values() if it and it.get("latest")]
