@@ -4,8 +4,10 @@
 import { ratio, type FleetResult, type Wave } from './results.ts'
 import { makeStubFleet, noAnsible } from '../lab/stub-fleet.ts'
 
-/** a download, a start, and a probation of 30 s */
-const DELAY_SECONDS = 40
+/** What the fastest real host took in `npm run soak -- --fleet`: a download, a start, and a probation of 30 s. */
+const DELAY_SECONDS = 33
+/** each question of a look on a real host: an executable of 100 MB that starts, and asks the service or its feed */
+const ANSWER_SECONDS = 0.3
 const SIZES = [1, 20, 200] as const
 
 /** Null where there is no Ansible; `say` has told so. */
@@ -22,6 +24,7 @@ export async function run({ say }: { say: (line: string) => void }): Promise<Fle
   const one = waves[0]?.seconds ?? 1
   const result = {
     delaySeconds: DELAY_SECONDS,
+    answerSeconds: ANSWER_SECONDS,
     waves: waves.map((wave) => ({ ...wave, ratio: ratio(wave.seconds, one) })),
   }
   return { ...result, markdown: markdownOf(result) }
@@ -29,7 +32,10 @@ export async function run({ say }: { say: (line: string) => void }): Promise<Fle
 
 async function measure(hosts: number): Promise<Wave> {
   await using fleet = await makeStubFleet(hosts)
-  for (const host of fleet.names) await fleet.set(host, 'delay', String(DELAY_SECONDS))
+  for (const host of fleet.names) {
+    await fleet.set(host, 'delay', String(DELAY_SECONDS))
+    await fleet.set(host, 'answers-after', String(ANSWER_SECONDS))
+  }
   const begin = performance.now()
   const { code, result, stderr } = await fleet.move('--release', 'v1.1.0', '--waves', '100%', '--soak', '0')
   const seconds = (performance.now() - begin) / 1000
@@ -38,12 +44,12 @@ async function measure(hosts: number): Promise<Wave> {
   return { hosts, seconds: Math.round(seconds * 10) / 10, ratio: 1 }
 }
 
-function markdownOf({ waves, delaySeconds }: Omit<FleetResult, 'markdown'>): string {
+function markdownOf({ waves, delaySeconds, answerSeconds }: Omit<FleetResult, 'markdown'>): string {
   const rows = waves.map(
     ({ hosts, seconds, ratio: times }) => `| ${hosts} | ${seconds.toFixed(1)} s | ${times.toFixed(2)} |`,
   )
   return [
-    `One wave, from the start of \`deploy-fleet.sh\` to its end: look, plan, move, judge. Each host takes ${delaySeconds} s, as a real one does with a probation of 30 s; nothing else of it is there, so what is measured is the controller.`,
+    `One wave, from the start of \`deploy-fleet.sh\` to its end: look, plan, move, judge. Each host takes ${delaySeconds} s to move, as a real one does with a probation of 30 s, and ${answerSeconds} s for each answer; nothing else of it is there, so what is measured is the controller.`,
     '',
     '| hosts in the wave | time | times one host |',
     '|---|---|---|',

@@ -14,6 +14,11 @@ export interface Goal {
 const RATE_MAX = 2000
 const OVER_NGINX = 1.5
 const OVER_STEADY = 1.25
+/** how long a wave of so many hosts may take, in times of one host */
+const TIMES_ONE_HOST: ReadonlyMap<number, number> = new Map([
+  [20, 1.2],
+  [200, 2],
+])
 const WAIT_GOAL = `up to ${RATE_MAX} requests/s the longest wait of a switch at most ${OVER_NGINX} times nginx's`
 const STEADY_GOAL = `up to ${RATE_MAX} requests/s p99.9 around a switch at most ${OVER_STEADY} times that without one`
 
@@ -28,7 +33,7 @@ export const WHY_MISSED: ReadonlyMap<string, string> = new Map([
   ],
 ])
 
-export function goalsOf({ handover, update, overhead }: Results): Goal[] {
+export function goalsOf({ handover, update, overhead, fleet }: Results): Goal[] {
   const goals: Goal[] = []
   const peers = handover?.result.peers ?? []
   const own = peers.find(({ id }) => id === 'baton')
@@ -55,6 +60,11 @@ export function goalsOf({ handover, update, overhead }: Results): Goal[] {
       got: `${mib(baton.peakKb)} at 1 GiB, ${mib(small.peakKb)} at 128 MiB`,
       met: baton.peakKb / small.peakKb <= 1.15,
     })
+  }
+  for (const { hosts, ratio: times } of fleet?.result.waves ?? []) {
+    const most = TIMES_ONE_HOST.get(hosts)
+    if (most === undefined) continue
+    goals.push({ goal: `a wave of ${hosts} at most ${most} times one host`, got: times.toFixed(2), met: times <= most })
   }
   return goals
 }

@@ -26,6 +26,7 @@ export interface Wave {
 
 export interface FleetResult {
   delaySeconds: number
+  answerSeconds: number
   waves: Wave[]
   markdown: string
 }

@@ -10,8 +10,10 @@ import { equal, is, match, ok } from '../assert.ts'
 import { type Fault, HOST_FAULT } from '../fixtures/faults.ts'
 import type { ReleaseSpec } from '../fixtures/releases.ts'
 import { FEED, type Fleet } from '../lab/fleet.ts'
+import type { Totals } from '../lab/load.ts'
 import { SERVICE } from '../lab/managed.ts'
 import type { RoomHost } from '../lab/network.ts'
+import type { Moved } from '../lab/stub-fleet.ts'
 import { eventually } from '../lab/systemd.ts'
 
 /** All of them, for one feed. v1.2.0 does on each host what `setFault` says. */
@@ -32,83 +34,88 @@ export interface Way {
   longSoak: string
 }
 
-/** Every host from v1.0.0 to v1.1.0 in waves, with load on four of them. */
+/** Some of the hosts, for a scenario that leaves the others alone. */
+export interface Part {
+  hosts: RoomHost[]
+  names: string[]
+  limit: string
+}
+
+export function part(fleet: Fleet, first = 0, count = fleet.hosts.length): Part {
+  const names = fleet.hosts.map((_, i) => `h${i + 1}`).slice(first, first + count)
+  return { hosts: fleet.hosts.slice(first, first + count), names, limit: names.join(',') }
+}
+
+/** Every host from v1.0.0 to v1.1.0 in waves, with load on four of them and on HAProxy before all. */
 export async function movesUnderLoad(fleet: Fleet, { soak, waves }: Way): Promise<string> {
-  const before = await updatesTo(fleet, 'v1.1.0')
-  const loads = fleet.hosts.slice(0, 4).map(({ address }) => fleet.load({ host: address }))
+  const before = await updatesTo(fleet, fleet.hosts, 'v1.1.0')
+  await using proxy = await haproxy(fleet)
+  const loads = [...fleet.hosts.slice(0, 4).map(({ address }) => fleet.load({ host: address })), proxy.load()]
   const moved = await fleet.move('load', '--release', 'v1.1.0', '--waves', waves, '--soak', soak)
   const totals = await Promise.all(loads.map((load) => load.stop()))
-  const ended = `${moved.stderr}\n${JSON.stringify(moved.rows)}`
-  is(moved.code, 0, ended)
+  is(moved.code, 0, `${moved.stderr}\n${JSON.stringify(moved.rows)}`)
   all(await fleet.running(), 'v1.1.0')
   for (const total of totals) {
     ok(total.ok > 100, JSON.stringify(total))
     equal([total.lost, total.closed], [0, 0], JSON.stringify(total.errors))
   }
   equal(
-    await updatesTo(fleet, 'v1.1.0'),
+    await updatesTo(fleet, fleet.hosts, 'v1.1.0'),
     before.map((count) => count + 1),
   )
-  const times = Object.values(moved.rows)
-    .flatMap(({ ms }) => (ms === null ? [] : [ms / 1000]))
-    .toSorted((a, b) => a - b)
-  const middle = times[Math.floor(times.length / 2)] ?? 0
-  const requests = totals.reduce((sum, total) => sum + total.ok, 0)
-  return `${times.length} hosts, each ${times[0]?.toFixed(1)} / ${middle.toFixed(1)} / ${times.at(-1)?.toFixed(1)} s (least, middle, most); ${requests} requests on ${loads.length} hosts, lost 0`
+  return `${timesOf(moved)}; ${requestsOf(totals)} requests on 4 hosts and on HAProxy, lost 0`
 }
 
-/** The whole fleet back, from each host's own backup; none of them asks a feed for bytes. */
-export async function goesBack(fleet: Fleet): Promise<void> {
+/** The whole fleet back, from each host's own backup; none of them asks a feed for bytes, each is drained before its turn. */
+export async function goesBack(fleet: Fleet): Promise<string> {
   // where there is no feed any more there is no download
   for (const host of fleet.hosts) await host.ok('umount', FEED)
-  const moved = await fleet.move('back', '--rollback', '--waves', '100%', '--soak', '0')
+  await using proxy = await haproxy(fleet)
+  const load = proxy.load()
+  const hooks = ['--before-host', proxy.hook, '--after-host', proxy.hook]
+  const moved = await fleet.move('back', '--rollback', '--waves', '50%,100%', '--soak', '0', ...hooks)
+  const total = await load.stop()
   for (const host of fleet.hosts) await mountFeed(host, fleet.feed)
   is(moved.code, 0, moved.stderr)
   equal(moved.result?.counts, { rolled_back: fleet.hosts.length })
   all(await fleet.running(), 'v1.0.0')
+  ok(total.ok > 100, JSON.stringify(total))
+  is(total.lost, 0, JSON.stringify(total.errors))
+  return `${timesOf(moved)}; ${requestsOf([total])} requests on HAProxy with hooks that drain, lost 0`
 }
 
 /** A release that dies in probation: the canary reverts by itself, nobody else is asked. */
 export async function canaryReverts(fleet: Fleet, { dies, waves, soak }: Way): Promise<void> {
-  const before = await updatesTo(fleet, 'v1.2.0')
+  const before = await updatesTo(fleet, fleet.hosts, 'v1.2.0')
   for (const host of fleet.hosts) await setFault(host, dies)
-  const { code, rows, stderr, events } = await fleet.move(
-    'canary',
-    '--release',
-    'v1.2.0',
-    '--waves',
-    waves,
-    '--soak',
-    soak,
-  )
+  const args = ['--release', 'v1.2.0', '--waves', waves, '--soak', soak]
+  const { code, rows, stderr, events } = await fleet.move('canary', ...args)
   for (const host of fleet.hosts) await setFault(host, null)
   is(code, 8, stderr)
   equal([rows['h1']?.outcome, rows['h1']?.now], ['reverted', 'v1.0.0'])
+  is(Object.values(rows).filter(({ outcome }) => outcome === 'untouched').length, fleet.hosts.length - 1)
   is(events.filter(({ event }) => event === 'start').length, 1)
   all(await fleet.running(), 'v1.0.0')
-  equal(await updatesTo(fleet, 'v1.2.0'), before)
+  equal(await updatesTo(fleet, fleet.hosts, 'v1.2.0'), before)
 }
 
 /** Good on three hosts and bad from the fourth on: the wave is taken back, or what the operator says. */
-export async function badFromTheFourth(fleet: Fleet, { dies, soak }: Way): Promise<void> {
-  for (const host of fleet.hosts.slice(3)) await setFault(host, dies)
-  const { code, rows, stderr } = await fleet.move(
-    'fourth',
-    '--release',
-    'v1.2.0',
-    '--waves',
-    '1,3,100%',
-    '--soak',
-    soak,
-  )
-  for (const host of fleet.hosts) await setFault(host, null)
+export async function badFromTheFourth(
+  fleet: Fleet,
+  { dies, soak }: Way,
+  { hosts, names, limit }: Part,
+): Promise<void> {
+  for (const host of hosts.slice(3)) await setFault(host, dies)
+  const args = ['--release', 'v1.2.0', '--limit', limit, '--waves', '1,3,100%', '--soak', soak]
+  const { code, rows, stderr } = await fleet.move('fourth', ...args)
+  for (const host of hosts) await setFault(host, null)
   is(code, 8, stderr)
   equal(
-    ['h1', 'h2', 'h3', 'h4', 'h5'].map((name) => rows[name]?.outcome),
-    ['updated', 'taken_back', 'taken_back', 'reverted', 'untouched'],
+    names.map((name) => rows[name]?.outcome),
+    ['updated', 'taken_back', 'taken_back', 'reverted', ...names.slice(4).map(() => 'untouched')],
   )
-  equal((await fleet.running()).slice(0, 5), ['v1.2.0', 'v1.0.0', 'v1.0.0', 'v1.0.0', 'v1.0.0'])
-  is((await fleet.move('fourth-back', '--rollback', '--limit', 'h1', '--soak', '0')).code, 0)
+  equal(await runningOf(fleet, hosts), ['v1.2.0', ...names.slice(1).map(() => 'v1.0.0')])
+  is((await fleet.move('fourth-back', '--rollback', '--limit', names[0] ?? '', '--soak', '0')).code, 0)
 }
 
 /** Everything that a look finds, each on a host of its own; nothing is changed on any of them. */
@@ -122,9 +129,13 @@ export async function lookFindsThem(fleet: Fleet): Promise<void> {
     RoomHost,
     ...RoomHost[],
   ]
-  const before = await updatesTo(fleet, 'v1.1.0')
+  const before = await updatesTo(fleet, fleet.hosts, 'v1.1.0')
   const config = `/etc/${SERVICE}/config.json`
   const password = await wrong.ok('cat', config)
+  const look = (...args: string[]) => fleet.move('look', '--release', 'v1.1.0', '--check', ...args)
+  const [seventh, eighth] = [rest[0]?.address, rest[1]?.address]
+  const named = { h7: { ansible_host: seventh }, h8: { ansible_host: eighth }, again: { ansible_host: seventh } }
+  const twice = await look('--inventory', await fleet.inventoryOf(named))
   await fleet.room.unplug(unplugged)
   await fleet.room.unplug(alsoGone)
   await stopped.ok(SERVICE, 'stop')
@@ -133,17 +144,8 @@ export async function lookFindsThem(fleet: Fleet): Promise<void> {
   const otherFeed = await foreignFeed(fleet.feed)
   await foreign.ok('umount', FEED)
   await mountFeed(foreign, otherFeed)
-  const nobody = await fleet.move('look', '--release', 'v1.1.0', '--check')
-  const allowed = await fleet.move(
-    'look',
-    '--release',
-    'v1.1.0',
-    '--check',
-    '--tolerate-gone',
-    '2',
-    '--tolerate-bad',
-    '4',
-  )
+  const nobody = await look('--limit', 'h1,h6,h7')
+  const allowed = await look('--tolerate-gone', '2', '--tolerate-bad', '4')
   await fleet.room.plug(unplugged)
   await fleet.room.plug(alsoGone)
   await stopped.ok(SERVICE, 'start')
@@ -153,6 +155,8 @@ export async function lookFindsThem(fleet: Fleet): Promise<void> {
   await mountFeed(foreign, fleet.feed)
   await rm(otherFeed, { recursive: true, force: true })
 
+  is(twice.code, 2, twice.stderr)
+  match(twice.stderr, /h7 and again are the same host/)
   is(nobody.code, 4, nobody.stderr)
   match(nobody.stderr, /cannot be reached: h1, h6/)
   is(allowed.code, 0, allowed.stderr)
@@ -169,16 +173,17 @@ export async function lookFindsThem(fleet: Fleet): Promise<void> {
     plan.waves.flat(),
     rest.map((_, i) => `h${7 + i}`),
   )
-  equal(await updatesTo(fleet, 'v1.1.0'), before)
+  equal(await updatesTo(fleet, fleet.hosts, 'v1.1.0'), before)
 }
 
 /** Somebody else's update comes first on one host; then a host loses its network in the middle, and comes back. */
-export async function vanishesInTheMiddle(fleet: Fleet, { soak }: Way): Promise<void> {
-  const [first, second, third] = fleet.hosts as [RoomHost, RoomHost, RoomHost, ...RoomHost[]]
+export async function vanishesInTheMiddle(fleet: Fleet, { soak }: Way, { hosts, names, limit }: Part): Promise<void> {
+  const [first, , third] = hosts as [RoomHost, RoomHost, RoomHost, ...RoomHost[]]
+  const [one = '', two = '', three = ''] = names
   is((await fleet.ask(first, 'POST', '', { tag: 'v1.2.0' })).code, 0)
-  const args = ['--release', 'v1.1.0', '--limit', 'h1,h2,h3', '--waves', '1,2', '--soak', soak, '--on-failure', 'fleet']
+  const args = ['--release', 'v1.1.0', '--limit', limit, '--waves', '1,2', '--soak', soak, '--on-failure', 'fleet']
   const { done } = fleet.start('vanish', ...args)
-  await eventually('h3 at it', () => isAtIt(fleet, third), 240_000)
+  await eventually(`${three} at it`, () => isAtIt(fleet, third), 240_000)
   await fleet.room.unplug(third)
   await eventually(
     'Ansible noticing',
@@ -188,42 +193,73 @@ export async function vanishesInTheMiddle(fleet: Fleet, { soak }: Way): Promise<
   await fleet.room.plug(third)
   const { code, rows, stderr } = await done
   ok(code === 4 || code === 8, `${code} ${stderr}`)
-  match(stderr, /vanished in the middle: h3/)
-  equal([rows['h2']?.outcome, rows['h3']?.outcome], ['taken_back', 'taken_back'], JSON.stringify(rows))
-  equal(
-    [(await fleet.status(second))?.instance.version, (await fleet.status(third))?.instance.version],
-    ['v1.0.0', 'v1.0.0'],
-  )
-  // h1 was on its way to v1.2.0 when it was looked at: it is as it was before this run, or before that operation
-  ok(['v1.0.0', 'v1.2.0'].includes((await fleet.status(first))?.instance.version ?? ''))
-  const back = await fleet.move('vanish-back', '--rollback', '--release', 'v1.0.0', '--limit', 'h1', '--soak', '0')
+  match(stderr, new RegExp(`vanished in the middle: ${three}`))
+  equal([rows[two]?.outcome, rows[three]?.outcome], ['taken_back', 'taken_back'], JSON.stringify(rows))
+  const [now, ...others] = await runningOf(fleet, hosts)
+  equal(others, ['v1.0.0', 'v1.0.0'])
+  // the first was on its way to v1.2.0 when it was looked at: it is as it was before this run, or before that operation
+  ok(['v1.0.0', 'v1.2.0'].includes(now ?? ''))
+  const back = await fleet.move('vanish-back', '--rollback', '--release', 'v1.0.0', '--limit', one, '--soak', '0')
   is(back.code, 0, back.stderr)
 }
 
 /** The controller is killed while real hosts are at it; they finish by themselves, and it goes on. */
-export async function killedAndResumed(fleet: Fleet, { soak }: Way, count: number): Promise<void> {
-  const before = await updatesTo(fleet, 'v1.1.0')
-  const names = fleet.hosts.slice(0, count).map((_, i) => `h${i + 1}`)
-  const args = ['--release', 'v1.1.0', '--waves', '1,100%', '--soak', soak, '--limit', names.join(',')]
+export async function killedAndResumed(fleet: Fleet, { soak }: Way, { hosts, limit }: Part): Promise<void> {
+  const before = await updatesTo(fleet, hosts, 'v1.1.0')
+  const args = ['--release', 'v1.1.0', '--waves', '1,100%', '--soak', soak, '--limit', limit]
   const { child, done } = fleet.start('killed', ...args)
-  const [, second] = fleet.hosts as [RoomHost, RoomHost, ...RoomHost[]]
+  const [, second] = hosts as [RoomHost, RoomHost, ...RoomHost[]]
   await eventually('the second wave at it', () => isAtIt(fleet, second), 300_000)
   process.kill(-(child.pid ?? 0), 'SIGKILL')
   await done
   const resumed = await fleet.move('killed', '--resume')
   is(resumed.code, 0, resumed.stderr)
-  all((await fleet.running()).slice(0, count), 'v1.1.0')
+  all(await runningOf(fleet, hosts), 'v1.1.0')
   equal(
-    await updatesTo(fleet, 'v1.1.0'),
-    before.map((updates, i) => updates + (i < count ? 1 : 0)),
+    await updatesTo(fleet, hosts, 'v1.1.0'),
+    before.map((updates) => updates + 1),
   )
 }
 
-/** HAProxy in front of four hosts, with hooks that drain and without: nobody behind it loses anything. */
-export async function behindHaproxy(fleet: Fleet, hooks: boolean): Promise<string> {
+/** A release that passes its probation and is not well from then on: a real Prometheus says so in the second wave. */
+export async function prometheusSaysNo(
+  fleet: Fleet,
+  { sickens, longSoak }: Way,
+  { hosts, names, limit }: Part,
+): Promise<void> {
+  for (const host of hosts.slice(1)) await setFault(host, sickens)
+  await using prometheus = await prometheusOf(fleet, hosts)
+  const gate = `${join(PROJECT, 'deploy/fleet/gates/prometheus.py')} --url ${prometheus.url} --query 'min_over_time(probe_success[3s])' --wait 20`
+  const args = ['--release', 'v1.2.0', '--limit', limit, '--waves', '1,2', '--soak', longSoak, '--on-failure', 'fleet']
+  const { code, rows, stderr, events } = await fleet.move('prometheus', ...args, '--gate', gate)
+  for (const host of hosts) await setFault(host, null)
+  is(code, 8, stderr)
+  match(stderr, /the gate said no .*expected at least 1, got .*10\.77\.0\.\d+.* 0/)
+  ok(events.some((event) => event.event === 'wave' && event.wave === 1 && event.step === 'good'))
+  equal(
+    names.map((name) => rows[name]?.outcome),
+    names.map(() => 'taken_back'),
+  )
+  all(await runningOf(fleet, hosts), 'v1.0.0')
+}
+
+// ---- parts
+
+export async function setFault(host: RoomHost, fault: Fault | null): Promise<void> {
+  await host.ok('sh', '-c', fault === null ? `rm -f ${HOST_FAULT}` : `echo ${fault} > ${HOST_FAULT}`)
+}
+
+/** Its new process is there, and on probation. */
+async function isAtIt(fleet: Fleet, host: RoomHost): Promise<boolean> {
+  const status = await fleet.status(host).catch(() => null)
+  return status?.state === 'in_flight' && status.operation?.stage === 'restart'
+}
+
+/** HAProxy before all hosts; `hook` takes one out of it and puts it back. */
+async function haproxy(fleet: Fleet): Promise<AsyncDisposable & { hook: string; load(): ReturnType<Fleet['load']> }> {
   const { room } = fleet
   const socket = join(room.folder, 'haproxy.sock')
-  const servers = fleet.hosts.slice(0, 4).map(({ address }, i) => `  server h${i + 1} ${address}:8080 check inter 500`)
+  const servers = fleet.hosts.map(({ address }, i) => `  server h${i + 1} ${address}:8080 check inter 500`)
   const text = `global
   stats socket ${socket} level admin
 defaults
@@ -240,37 +276,19 @@ ${servers.join('\n')}
 `
   const configuration = join(room.folder, 'haproxy.cfg')
   await writeFile(configuration, text)
-  await using _proxy = fleet.background(['haproxy', '-db', '-q', '-f', configuration])
+  const proxy = fleet.background(['haproxy', '-db', '-q', '-f', configuration])
   const answers = () => room.run(['curl', '-fsS', '-o', '/dev/null', `http://${room.address}:8000/healthz`])
   await eventually('HAProxy', async () => (await answers()).code === 0)
-  const load = fleet.load({ host: room.address, port: 8000, clients: 16 })
-  const hook = `${join(PROJECT, 'deploy/fleet/hooks/haproxy.py')} --socket ${socket} --backend app`
-  const around = hooks ? ['--before-host', hook, '--after-host', hook] : []
-  const way = hooks ? ['--release', 'v1.1.0'] : ['--rollback', '--release', 'v1.0.0']
-  const moved = await fleet.move(
-    `haproxy-${hooks}`,
-    ...way,
-    '--limit',
-    'h1,h2,h3,h4',
-    '--waves',
-    '1,1,2',
-    '--soak',
-    '0',
-    ...around,
-  )
-  const total = await load.stop()
-  is(moved.code, 0, moved.stderr)
-  ok(total.ok > 100)
-  is(total.lost, 0, JSON.stringify(total.errors))
-  return `HAProxy before four hosts, ${hooks ? 'with' : 'without'} hooks: ${total.ok} requests, lost 0`
+  return {
+    hook: `${join(PROJECT, 'deploy/fleet/hooks/haproxy.py')} --socket ${socket} --backend app`,
+    load: () => fleet.load({ host: room.address, port: 8000 }),
+    [Symbol.asyncDispose]: () => proxy[Symbol.asyncDispose](),
+  }
 }
 
-/** A release that passes its probation and is not well from then on: a real Prometheus says so in the second wave. */
-export async function prometheusSaysNo(fleet: Fleet, { sickens, longSoak }: Way): Promise<void> {
+/** Prometheus with its blackbox exporter, which asks the hosts how they are once a second. */
+async function prometheusOf(fleet: Fleet, hosts: readonly RoomHost[]): Promise<AsyncDisposable & { url: string }> {
   const { room } = fleet
-  const names = fleet.hosts.slice(0, 3)
-  for (const host of names.slice(1)) await setFault(host, sickens)
-  const targets = names.map(({ address }) => `http://${address}:8080/healthz`)
   const relabel = [
     { source_labels: ['__address__'], target_label: '__param_target' },
     { source_labels: ['__param_target'], target_label: 'instance' },
@@ -282,71 +300,20 @@ export async function prometheusSaysNo(fleet: Fleet, { sickens, longSoak }: Way)
     scrape_timeout: '1s',
     metrics_path: '/probe',
     params: { module: ['http_2xx'] },
-    static_configs: [{ targets }],
+    static_configs: [{ targets: hosts.map(({ address }) => `http://${address}:8080/healthz`) }],
     relabel_configs: relabel,
   }
   const [configuration, modules] = [join(room.folder, 'prometheus.yml'), join(room.folder, 'blackbox.yml')]
   await writeFile(configuration, JSON.stringify({ scrape_configs: [scrape] }))
   await writeFile(modules, JSON.stringify({ modules: { http_2xx: { prober: 'http', timeout: '1s' } } }))
-  await using _exporter = fleet.background([
-    'prometheus-blackbox-exporter',
-    '--config.file',
-    modules,
-    '--web.listen-address',
-    '127.0.0.1:9115',
-  ])
-  await using _prometheus = fleet.background([
-    'prometheus',
-    '--config.file',
-    configuration,
-    '--storage.tsdb.path',
-    join(room.folder, 'tsdb'),
-    '--web.listen-address',
-    '127.0.0.1:9090',
-  ])
-  const gate = (query: string) =>
-    `${join(PROJECT, 'deploy/fleet/gates/prometheus.py')} --url http://127.0.0.1:9090 --query '${query}' --wait 20`
+  const exporterArgs = ['--config.file', modules, '--web.listen-address', '127.0.0.1:9115']
+  const args = ['--config.file', configuration, '--storage.tsdb.path', join(room.folder, 'tsdb')]
+  const scope = new AsyncDisposableStack()
+  scope.use(fleet.background(['prometheus-blackbox-exporter', ...exporterArgs]))
+  scope.use(fleet.background(['prometheus', ...args, '--web.listen-address', '127.0.0.1:9090']))
   const ready = ['curl', '-fsS', 'http://127.0.0.1:9090/-/ready']
   await eventually('Prometheus', async () => (await room.run(ready)).code === 0, 60_000)
-  const args = [
-    '--release',
-    'v1.2.0',
-    '--limit',
-    'h1,h2,h3',
-    '--waves',
-    '1,2',
-    '--soak',
-    longSoak,
-    '--on-failure',
-    'fleet',
-  ]
-  const { code, rows, stderr, events } = await fleet.move(
-    'prometheus',
-    ...args,
-    '--gate',
-    gate('min_over_time(probe_success[3s])'),
-  )
-  for (const host of fleet.hosts) await setFault(host, null)
-  is(code, 8, stderr)
-  match(stderr, /the gate said no .*expected at least 1, got .*10\.77\.0\.1[23].* 0/)
-  ok(events.some((event) => event.event === 'wave' && event.wave === 1 && event.step === 'good'))
-  equal(
-    ['h1', 'h2', 'h3'].map((name) => rows[name]?.outcome),
-    ['taken_back', 'taken_back', 'taken_back'],
-  )
-  all((await fleet.running()).slice(0, 3), 'v1.0.0')
-}
-
-// ---- parts
-
-export async function setFault(host: RoomHost, fault: Fault | null): Promise<void> {
-  await host.ok('sh', '-c', fault === null ? `rm -f ${HOST_FAULT}` : `echo ${fault} > ${HOST_FAULT}`)
-}
-
-/** Its new process is there, and on probation. */
-async function isAtIt(fleet: Fleet, host: RoomHost): Promise<boolean> {
-  const status = await fleet.status(host).catch(() => null)
-  return status?.state === 'in_flight' && status.operation?.stage === 'restart'
+  return { url: 'http://127.0.0.1:9090', [Symbol.asyncDispose]: () => scope.disposeAsync() }
 }
 
 async function mountFeed(host: RoomHost, folder: string): Promise<void> {
@@ -393,15 +360,31 @@ async function foreignFeed(feed: string): Promise<string> {
 }
 
 /** How many operations of its own history have moved each host to the tag. */
-async function updatesTo(fleet: Fleet, tag: string): Promise<number[]> {
+async function updatesTo(fleet: Fleet, hosts: readonly RoomHost[], tag: string): Promise<number[]> {
   return await Promise.all(
-    fleet.hosts.map(async (host) => {
+    hosts.map(async (host) => {
       const status = await fleet.status(host)
       if (status === null) throw new Error(`${host.name} does not answer`)
       return status.history.filter(({ kind, to, outcome }) => kind === 'update' && to === tag && outcome === 'updated')
         .length
     }),
   )
+}
+
+async function runningOf(fleet: Fleet, hosts: readonly RoomHost[]): Promise<(string | null)[]> {
+  return await Promise.all(hosts.map(async (host) => (await fleet.status(host))?.instance.version ?? null))
+}
+
+function timesOf({ rows }: Moved): string {
+  const times = Object.values(rows)
+    .flatMap(({ ms }) => (ms === null ? [] : [ms / 1000]))
+    .toSorted((a, b) => a - b)
+  const shown = [times[0], times[Math.floor(times.length / 2)], times.at(-1)].map((time) => time?.toFixed(1))
+  return `${times.length} hosts, each ${shown.join(' / ')} s (least, middle, most)`
+}
+
+function requestsOf(totals: readonly Totals[]): number {
+  return totals.reduce((sum, total) => sum + total.ok, 0)
 }
 
 function all(tags: (string | null)[], tag: string): void {

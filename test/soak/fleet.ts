@@ -35,16 +35,24 @@ export async function soakFleet(hosts: number, say: (line: string) => void): Pro
   await step('a release that dies after 20 s reverts on the canary, nobody else is asked', () =>
     scenarios.canaryReverts(fleet, WAY),
   )
-  await step('in waves with load on four hosts', () => scenarios.movesUnderLoad(fleet, WAY))
-  await step('all go back from their own backup, without a feed', () => scenarios.goesBack(fleet))
-  await step('good on three hosts and bad from the fourth on', () => scenarios.badFromTheFourth(fleet, WAY))
-  await step('a host vanishes in the middle', () => scenarios.vanishesInTheMiddle(fleet, WAY))
-  await step('passes its probation, fails the gate of Prometheus in wave 2', () =>
-    scenarios.prometheusSaysNo(fleet, WAY),
+  await step('in waves with load on four hosts and on HAProxy before all: lost 0', () =>
+    scenarios.movesUnderLoad(fleet, WAY),
   )
-  await step('HAProxy with hooks', () => scenarios.behindHaproxy(fleet, true))
-  await step('HAProxy without hooks', () => scenarios.behindHaproxy(fleet, false))
-  await step('killed in the second wave, and resumed', () => scenarios.killedAndResumed(fleet, WAY, fleet.hosts.length))
+  await step('all go back from their own backup, without a feed, drained by hooks: lost 0', () =>
+    scenarios.goesBack(fleet),
+  )
+  await step('good on three hosts and bad from the fourth on', () =>
+    scenarios.badFromTheFourth(fleet, WAY, scenarios.part(fleet)),
+  )
+  await step("a host vanishes in the middle, another is in the middle of somebody's update", () =>
+    scenarios.vanishesInTheMiddle(fleet, WAY, scenarios.part(fleet, 0, 3)),
+  )
+  await step('passes its probation, fails the gate of Prometheus in wave 2', () =>
+    scenarios.prometheusSaysNo(fleet, WAY, scenarios.part(fleet, 0, 3)),
+  )
+  await step('killed in the second wave, and resumed', () =>
+    scenarios.killedAndResumed(fleet, WAY, scenarios.part(fleet)),
+  )
   await step('the controller killed in each way at each step', () => everyKill())
   return broken === 0 ? 0 : 1
 }
