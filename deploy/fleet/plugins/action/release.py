@@ -63,7 +63,7 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"to: expected `latest` or a tag of the form vX.Y.Z, got {self.to[:40]!r}")
         self.known = args.pop("known", None) or None
         self.command = self._word(args, "command", "beacon", COMMAND)
-        self.route = self._said(args, "route", "host") or "host"
+        self.route = self._said(args, "route", self.vars.get("route", "host")) or "host"
         if self.route not in ("host", "container"):
             raise AnsibleActionFail(f"route: expected host or container, got {self.route!r}")
         if self.route == "container":
