@@ -193,6 +193,10 @@ choose_feed() {
     case $feed in '' | "$here/dist") build_from_clone ;; esac
   fi
   feed=${feed:-$BATON_FEED}
+  # of a release that lies in the folder where it was published
+  if [ -z "$feed" ] && [ -n "$BATON_TAG" ] && [ "${here##*/}" = "$BATON_TAG" ] && [ -f "${here%/*}/releases.json" ]; then
+    feed=${here%/*}
+  fi
 }
 
 # What runs the commands of an install: root's own copy for the whole host; for a user the executable, or its backup where

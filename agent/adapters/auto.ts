@@ -1,7 +1,8 @@
 // `import 'baton-kit/auto'` as the first line of an application, and nothing else: every HTTP server that listens from then on is
 // served by the agent. For frameworks that listen by themselves (NestJS, Next.js), and for whoever wants to change one line.
 // How: `net.Server.prototype.listen` is the one way into listening; node:cluster does the same.
-// Must hold: what is not an HTTP server, a worker thread and a child process listen as if we were not here.
+// Must hold: what is not an HTTP server, a worker thread and a child process listen as if we were not here; a process of node:cluster
+// listens as that wants it, and its endpoints say why nothing is updated.
 
 import cluster from 'node:cluster'
 import { type ListenOptions as NetListenOptions, Server } from 'node:net'
@@ -30,6 +31,13 @@ interface State extends Auto {
 
 type Listen = typeof Server.prototype.listen
 
+interface Wanted extends ListenerSpec {
+  /** of `listen()` */
+  args: unknown[]
+}
+
+const { listen } = Server.prototype
+
 /** one for a process, also where the package is loaded as ESM and by require */
 const STATE = Symbol.for('baton.auto')
 const shared = globalThis as { [STATE]?: State }
@@ -52,7 +60,7 @@ function install(): State {
       for (const act of stops) await act()
     },
   }
-  const isChild = !isMainThread || cluster.isWorker || ownStart()?.isChild === true
+  const isChild = !isMainThread || (ownStart()?.isChild === true && !cluster.isWorker)
   if (!isChild) takeListening(hooks, ready)
   return {
     agent,
@@ -64,9 +72,8 @@ function install(): State {
 }
 
 function takeListening(hooks: { onDrain(): void; onStop(): Promise<void> }, ready: (agent: Agent) => void): void {
-  const listen = Server.prototype.listen
   const wanted = ownRelease().servers
-  const specs: ListenerSpec[] = []
+  const specs: Wanted[] = []
   const taken = new WeakSet<Server>()
   Server.prototype.listen = function (this: Server, ...args: unknown[]): Server {
     const where = taken.has(this) || this.listenerCount('request') === 0 ? null : placeOf(args)
@@ -74,18 +81,20 @@ function takeListening(hooks: { onDrain(): void; onStop(): Promise<void> }, read
     taken.add(this)
     const heard = args.at(-1)
     if (typeof heard === 'function') this.once('listening', heard as () => void)
-    specs.push({ server: this, ...where })
+    specs.push({ server: this, args, ...where })
     if (specs.length === wanted) void serve(specs, hooks).then(ready)
     return this
   } as Listen
 }
 
 /** Where a server that has to listen cannot, its own `error` event says so: as it would have without us. */
-async function serve(specs: ListenerSpec[], hooks: { onDrain(): void; onStop(): Promise<void> }): Promise<Agent> {
+async function serve(specs: Wanted[], hooks: { onDrain(): void; onStop(): Promise<void> }): Promise<Agent> {
   try {
     const agent = await embed(hooks)
     for (const { server } of specs) attach(agent, server)
-    await agent.serve(specs)
+    // one of several processes: its endpoints say why they update nothing, and node:cluster listens
+    if (cluster.isWorker) for (const { server, args } of specs) Reflect.apply(listen, server, args)
+    else await agent.serve(specs)
     return agent
   } catch (cause) {
     const [first] = specs

@@ -64,7 +64,8 @@ export function detect(folder: string): Found {
     hasPublic: existsSync(join(folder, 'public')),
     natives: nativesOf(folder, Object.keys(manifest.dependencies ?? {})),
     healthPath:
-      /['"`](\/(?:api\/)?(?:healthz?|livez|readyz|health-?check|_health|up|ping))['"`]/.exec(texts)?.[1] ?? null,
+      /['"`](\/(?:api\/)?(?:healthz?|livez?|readyz?|alive|health-?check|_health|up|ping))['"`]/.exec(texts)?.[1] ??
+      null,
     database: /['"`/]([\w-]+\.(?:db|sqlite3?))['"`]/.exec(texts)?.[1] ?? null,
     build: buildOf(folder, manifest, framework, entry),
     github: githubOf(folder),

@@ -74,7 +74,7 @@ export async function adopt(
 
     const feed = join(home, 'feed')
     const build = async (tag: string) => {
-      const built = await at('npx', 'baton', 'build', '--tag', tag, '--feed', feed, '--compress', 'fast', '--json')
+      const built = await at('npx', 'baton', 'build', '--tag', tag, '--compress', 'fast', '--json')
       await at('npx', 'baton', 'publish', '--tag', tag, '--to', feed)
       return JSON.parse(built.stdout) as { service: string; executable: { sizeBytes: number } }
     }

@@ -1,0 +1,251 @@
+// @deadlineMs 240000
+// What an author's service may look like, and still be kept up to date: several servers, a base path behind a TLS proxy, a body parser in
+// front of the agent, several processes; and `baton dev`. Real installs of the kind script, as `baton dev` makes them.
+
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { appendFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { Agent, type IncomingMessage, request as plainRequest } from 'node:http'
+import { createServer as createSecure, request as secureRequest } from 'node:https'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { releaseFromSource } from '../deploy/build/from-source.ts'
+import { PROJECT } from '../deploy/build/place.ts'
+import { parseProject } from '../deploy/build/project.ts'
+import { createProgress } from '../deploy/lib/progress.ts'
+import { run } from '../deploy/lib/shell.ts'
+import type { Operation, Status } from '../agent/index.ts'
+import { equal, is, match, ok } from './assert.ts'
+import { ask, freePort } from './fixtures/install.ts'
+import { makeCertificate } from './lab/certificate.ts'
+import { spawnLoad } from './lab/load.ts'
+import { eventually } from './lab/systemd.ts'
+import { suite } from './suite.ts'
+
+const test = suite('adopt', { timeoutMs: 120_000 })
+const AUTO = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'\n`
+const HELLO = `response.end(request.url === '/healthz' ? 'ok' : 'hello')`
+
+test('two servers move together, and no client of either notices', async () => {
+  const second = await freePort()
+  const listen = `createServer((request, response) => ${HELLO}).listen`
+  const text = `${AUTO}import { createServer } from 'node:http'
+    ${listen}(Number(process.env.PORT), process.env.HOST)
+    ${listen}(${second}, '127.0.0.1')`
+  await using it = await adopted(text, { servers: 2 })
+  const loads = await Promise.all(
+    [it.port, second].map((port) => spawnLoad({ port, mode: 'keepalive', clients: 4, path: '/', thinkMs: [5, 20] })),
+  )
+  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+  for (const { lost, closed, requests } of await Promise.all(loads.map((load) => load.stop()))) {
+    equal([lost, closed], [0, 0])
+    ok(requests > 20, `${requests} requests`)
+  }
+})
+
+test('on a base path behind a TLS proxy: the panel, the endpoints and their addresses are below it', async () => {
+  const text = `${AUTO}import { createServer } from 'node:http'
+    createServer((request, response) => ${HELLO}).listen(Number(process.env.PORT), process.env.HOST)`
+  await using it = await adopted(text, {}, { basePath: '/shop' })
+  await using proxy = await tlsProxy(it.port)
+  const page = await proxy.fetch('/shop/web/settings.html')
+  is(page.status, 200)
+  is((await proxy.fetch('/web/settings.html')).body, 'hello', 'what is not below it is the application’s')
+  const begun = await proxy.fetch('/shop/admin/update', it.password, { tag: 'v1.1.0' })
+  is(begun.status, 202, begun.body)
+  is(begun.headers['location'], '/shop/admin/update/status')
+  const { id } = JSON.parse(begun.body) as Operation
+  const done = await eventually(
+    'the update',
+    async () => {
+      const { body, status } = await proxy.fetch('/shop/admin/update/status', it.password)
+      is(status, 200)
+      const { operation } = JSON.parse(body) as Status
+      return operation?.id === id && operation.outcome !== null ? operation : null
+    },
+    60_000,
+  )
+  is(done.outcome, 'updated')
+  is((await proxy.fetch('/healthz')).body, 'ok')
+})
+
+test('behind a body parser: what it has read is used, what nobody kept is refused with what to do', async () => {
+  const text = `import { embed } from '${join(PROJECT, 'agent/index.ts')}'
+    import { createServer } from 'node:http'
+    const agent = await embed()
+    const server = createServer(async (request, response) => {
+      let text = ''
+      for await (const chunk of request) text += chunk
+      if (request.headers['x-parse'] !== 'no') request.body = text === '' ? {} : JSON.parse(text)
+      if (!agent.handle(request, response)) ${HELLO}
+    })
+    await agent.serve([{ server, host: process.env.HOST, port: Number(process.env.PORT) }])`
+  await using it = await adopted(text)
+  const url = `http://127.0.0.1:${it.port}/admin/update`
+  const headers = { authorization: `Bearer ${it.password}`, 'content-type': 'application/json', 'x-parse': 'no' }
+  const refused = await fetch(url, { method: 'POST', headers, body: '{"tag":"v1.1.0"}' })
+  is(refused.status, 400)
+  match(await refused.text(), 'let the agent handle the request before any body parser')
+  is((await ask(it.port, 'POST', '/admin/update', it.password, { tag: 'latest' })).status, 400)
+  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+})
+
+test('several processes of one service are served, and not updated: 501 says why', async () => {
+  const text = `${AUTO}import cluster from 'node:cluster'
+    import { createServer } from 'node:http'
+    if (cluster.isPrimary) for (let i = 0; i < 2; i++) cluster.fork()
+    else createServer((request, response) => ${HELLO}).listen(Number(process.env.PORT), process.env.HOST)`
+  await using it = await adopted(text, {}, {}, false)
+  const answer = await ask(it.port, 'POST', '/admin/update', it.password, { tag: 'v1.1.0' })
+  is(answer.status, 501)
+  match(JSON.stringify(answer.body), 'node:cluster')
+  is((await ask(it.port, 'GET', '/healthz', null)).status, 200)
+})
+
+test('`baton dev`: what is saved serves, what cannot start is taken back, and Ctrl-C leaves nothing', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-dev-'))
+  const port = await freePort()
+  const text = (answer: string) => `${AUTO}import { createServer } from 'node:http'
+    createServer((request, response) => response.end('${answer}')).listen(Number(process.env.PORT), process.env.HOST)\n`
+  await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
+  await writeFile(join(folder, 'baton.config.json'), JSON.stringify({ service: 'shop', entry: 'server.js' }))
+  await writeFile(join(folder, 'server.js'), text('one'))
+  const tsx = ['--import', import.meta.resolve('tsx')]
+  const child = spawn(process.execPath, [
+    ...tsx,
+    join(PROJECT, 'deploy/baton.ts'),
+    'dev',
+    '--folder',
+    folder,
+    '--port',
+    String(port),
+  ])
+  const gone = once(child, 'exit')
+  let said = ''
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding('utf8').on('data', (more: string) => (said += more))
+  const heard = (what: string) => eventually(`${what} in ${said}`, async () => said.includes(what), 60_000)
+  const answer = async () => await (await fetch(`http://127.0.0.1:${port}/`)).text()
+  try {
+    await heard('watching')
+    is(await answer(), 'one')
+    await writeFile(join(folder, 'server.js'), text('two'))
+    await heard('v0.0.2 serves')
+    is(await answer(), 'two')
+    await appendFile(join(folder, 'server.js'), 'this is no program')
+    await heard('v0.0.3: reverted')
+    is(await answer(), 'two')
+  } finally {
+    child.kill('SIGINT')
+    await gone
+  }
+  equal(await processesNaming(folder), [])
+  await rm(folder, { recursive: true })
+})
+
+test.run()
+
+// ---- parts
+
+interface Adopted extends AsyncDisposable {
+  port: number
+  password: string
+  operate(path: string, body?: unknown): Promise<Operation>
+}
+
+/** A managed install of a service whose one source is `text`, at v1.0.0, with v1.1.0 in its feed. */
+async function adopted(text: string, config: object = {}, settings: object = {}, waits = true): Promise<Adopted> {
+  const home = await mkdtemp(join(tmpdir(), 'baton-adopt-'))
+  const folder = join(home, 'app')
+  await mkdir(folder)
+  await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
+  await writeFile(join(folder, 'server.js'), text)
+  const project = parseProject({ service: 'shop', entry: 'server.js', healthPath: '/healthz', ...config }, folder)
+  const [feed, copies] = [join(home, 'feed'), join(folder, '.baton')]
+  const progress = createProgress({ quiet: true })
+  for (const tag of ['v1.0.0', 'v1.1.0']) await releaseFromSource({ project, tag, feed, copies, progress })
+  const port = await freePort()
+  const env = { HOME: home, BATON_NODE: process.execPath, XDG_CONFIG_HOME: undefined, XDG_STATE_HOME: undefined }
+  const flags = ['--user', '--no-service', '--no-start', '-y', '-q', '--listen', `127.0.0.1:${port}`]
+  await run(['sh', join(feed, 'v1.0.0', 'install.sh'), 'install', ...flags], { env })
+  const path = join(home, '.config', 'shop', 'config.json')
+  const written = JSON.parse(await readFile(path, 'utf8')) as { dashboard: { password: string } }
+  const update = { probationMs: 500, drainMs: 3000 }
+  await writeFile(path, JSON.stringify({ ...written, ...settings, update }), { mode: 0o600 })
+  const command = join(home, '.local', 'bin', 'shop')
+  // where nothing answers for it, whoever starts it is told so after a while
+  const patience = ['--health-timeout', waits ? '60' : '3']
+  const starting = run([command, 'start', '--user', '-q', ...patience], { env, allowFailure: true })
+  if (waits) is((await starting).exitCode, 0)
+  else await eventually('an answer', async () => (await ask(port, 'GET', '/healthz', null)).status === 200, 30_000)
+  const { password } = written.dashboard
+  return {
+    port,
+    password,
+    async operate(target, body) {
+      const begun = await ask(port, 'POST', target, password, body)
+      is(begun.status, 202, JSON.stringify(begun.body))
+      const { id } = begun.body as Operation
+      const look = async () => {
+        const { operation } = (await ask(port, 'GET', '/admin/update/status', password)).body as Status
+        return operation?.id === id && operation.outcome !== null ? operation : null
+      }
+      return await eventually('the outcome', look, 60_000)
+    },
+    async [Symbol.asyncDispose]() {
+      await run([command, 'stop', '--user', '-q'], { env, allowFailure: true })
+      await starting
+      equal(await processesNaming(home), [])
+      await rm(home, { recursive: true, force: true })
+    },
+  }
+}
+
+/** As nginx in front of it: TLS ends there, and the connections behind are kept. */
+async function tlsProxy(port: number) {
+  const agent = new Agent({ keepAlive: true })
+  const { key, cert } = makeCertificate()
+  const server = createSecure({ key, cert }, (request, response) => {
+    const headers = { ...request.headers, 'x-forwarded-for': '192.0.2.7', 'x-forwarded-proto': 'https' }
+    const options = { host: '127.0.0.1', port, path: request.url, method: request.method, headers, agent }
+    const onward = plainRequest(options, (answer) => {
+      response.writeHead(answer.statusCode ?? 502, answer.headers)
+      answer.pipe(response)
+    })
+    onward.on('error', () => response.writeHead(502).end())
+    request.pipe(onward)
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const own = (server.address() as AddressInfo).port
+  return {
+    async fetch(path: string, token: string | null = null, body: unknown = null) {
+      const headers = {
+        ...(token === null ? {} : { authorization: `Bearer ${token}` }),
+        ...(body === null ? {} : { 'content-type': 'application/json' }),
+      }
+      const options = { host: '127.0.0.1', port: own, path, method: body === null ? 'GET' : 'POST', headers, ca: cert }
+      const asked = secureRequest(options)
+      asked.end(body === null ? undefined : JSON.stringify(body))
+      const [answer] = (await once(asked, 'response')) as [IncomingMessage]
+      let text = ''
+      for await (const chunk of answer) text += String(chunk)
+      return { status: answer.statusCode ?? 0, headers: answer.headers, body: text }
+    },
+    async [Symbol.asyncDispose]() {
+      agent.destroy()
+      server.closeAllConnections()
+      await new Promise((closed) => server.close(closed))
+    },
+  }
+}
+
+/** Of this machine, by what the kernel says they were started with. */
+async function processesNaming(folder: string): Promise<string[]> {
+  const found: string[] = []
+  for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
+    const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
+    if (command.includes(folder)) found.push(command.replaceAll('\0', ' '))
+  }
+  return found
+}
