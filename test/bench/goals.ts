@@ -13,6 +13,7 @@ export interface Goal {
 /** up to this many requests a second a switch must not be felt; beyond, the two processors are what is measured */
 const RATE_MAX = 2000
 const OVER_NGINX = 1.5
+const BULK_MS = 1000
 const OVER_STEADY = 1.25
 /** how long a wave of so many hosts may take, in times of one host */
 const TIMES_ONE_HOST: ReadonlyMap<number, number> = new Map([
@@ -33,11 +34,20 @@ export const WHY_MISSED: ReadonlyMap<string, string> = new Map([
   ],
 ])
 
-export function goalsOf({ handover, update, overhead, fleet }: Results): Goal[] {
+export function goalsOf({ handover, carry, update, overhead, fleet }: Results): Goal[] {
   const goals: Goal[] = []
   const peers = handover?.result.peers ?? []
   const own = peers.find(({ id }) => id === 'baton')
   if (own !== undefined) goals.push(...handoverGoals(own, peers.find(({ id }) => id === 'nginx') ?? null))
+  if (carry !== undefined) {
+    const { clients, routes } = carry.result
+    const { ms, lost, closed } = routes.baton
+    goals.push({
+      goal: `${clients.toLocaleString('en')} idle connections move within ${BULK_MS} ms, none lost or closed`,
+      got: `${ms} ms (Node's IPC: ${routes.ipc.ms} ms), lost ${lost}, closed ${closed}`,
+      met: ms <= BULK_MS && lost + closed === 0,
+    })
+  }
   if (overhead !== undefined) {
     const { ratio: throughput, processorRatio } = overhead.result
     goals.push({

@@ -1,4 +1,4 @@
-// `npm run bench [-- handover|update|overhead|trust|container|fleet …] [--json] [--long] [--only peer,peer] [--no-docs]`
+// `npm run bench [-- handover|carry|update|overhead|trust|container|fleet …] [--json] [--long] [--only peer,peer] [--no-docs]`
 // Measures, prints a table (with `--json` one JSON object last), and writes docs/performance.md with its charts.
 
 import { existsSync } from 'node:fs'
@@ -9,6 +9,8 @@ import { parseArgs } from 'node:util'
 import { inNetns, netnsProblem } from '../lab/netns.ts'
 import { PROJECT } from '../../deploy/build/place.ts'
 import { baton } from './baton.ts'
+import { run as carry } from './carry.ts'
+import type { CarryResult } from './carry.ts'
 import { run as fleet } from './fleet.ts'
 import { run as handover } from './handover.ts'
 import type { HandoverResult } from './handover.ts'
@@ -24,7 +26,7 @@ import { run as trust } from './trust.ts'
 import { run as update } from './update.ts'
 import type { UpdateResult } from './update.ts'
 
-const PARTS = ['handover', 'update', 'overhead', 'trust', 'container', 'fleet'] as const
+const PARTS = ['handover', 'carry', 'update', 'overhead', 'trust', 'container', 'fleet'] as const
 /** those that need no other program, and no network of their own */
 const OUTSIDE: readonly Part[] = ['trust', 'container', 'fleet']
 type Part = (typeof PARTS)[number]
@@ -82,6 +84,7 @@ async function main(argv: string[]): Promise<number> {
 
 interface Measured {
   handover?: HandoverResult
+  carry?: CarryResult
   update?: UpdateResult
   overhead?: OverheadResult
 }
@@ -99,6 +102,7 @@ async function measure({ parts, long, only }: Order, isolated: boolean): Promise
   if (parts.includes('handover')) {
     measured.handover = await handover({ tools, long, only, isolated, say, more: async () => [await baton()] })
   }
+  if (parts.includes('carry')) measured.carry = await carry({ long, say })
   if (parts.includes('update')) measured.update = await update({ tools, long, say })
   if (parts.includes('overhead')) measured.overhead = await overhead({ tools, long, say })
   return measured

@@ -2,7 +2,9 @@
 
 import { type Goal, WHY_MISSED } from './goals.ts'
 import { type HandoverResult, LOADS, type PeerResult } from './handover.ts'
+import type { CarryResult } from './carry.ts'
 import type { OverheadResult } from './overhead.ts'
+import { carryRows } from './table.ts'
 import type { Waits } from './waits.ts'
 import { mb, mib, NAMES, ratio, type Results, type Section } from './results.ts'
 import type { UpdateResult } from './update.ts'
@@ -11,7 +13,7 @@ export function markdown(results: Results, goals: Goal[]): string {
   const parts = [
     '# Performance',
     '<!-- Written by `npm run bench`; the numbers are in performance.json. Do not edit. -->',
-    'Every number here comes from one command, side by side, in one run, on one machine: `npm run bench`, or one part of it with `npm run bench -- handover|update|overhead|trust|container|fleet` (`--long` for at least a million requests a peer, `--json` for one JSON object last). Peers that are not on the machine are fetched into `.cache/bench`; nothing is installed, everything listens on loopback, every process is ended.',
+    'Every number here comes from one command, side by side, in one run, on one machine: `npm run bench`, or one part of it with `npm run bench -- handover|carry|update|overhead|trust|container|fleet` (`--long` for at least a million requests a peer, `--json` for one JSON object last). Peers that are not on the machine are fetched into `.cache/bench`; nothing is installed, everything listens on loopback, every process is ended.',
     '## Goals',
     markdownTable([
       ['', 'goal', 'measured'],
@@ -19,8 +21,9 @@ export function markdown(results: Results, goals: Goal[]): string {
     ]),
     ...goals.filter(({ met }) => !met).flatMap(({ goal }) => WHY_MISSED.get(goal) ?? []),
   ]
-  const { handover, update, overhead, trust, container, fleet } = results
+  const { handover, carry, update, overhead, trust, container, fleet } = results
   if (handover !== undefined) parts.push(...handoverMarkdown(handover))
+  if (carry !== undefined) parts.push(...carryMarkdown(carry))
   if (update !== undefined) parts.push(...updateMarkdown(update))
   if (overhead !== undefined) parts.push(...overheadMarkdown(overhead))
   if (trust !== undefined) parts.push('## Signed feeds', trust.result.markdown, provenance(trust))
@@ -119,6 +122,16 @@ function restartOf(peers: PeerResult[]): string {
   if (own === undefined) return 'a part of it'
   const ms = own.restartMs ?? 0
   return `${ms} ms, ${ratio(ms, own.bareStartMs)} of the bare start`
+}
+
+function carryMarkdown(section: Section<CarryResult>): string[] {
+  const { perSecond, rounds } = section.result
+  return [
+    '## Connections in bulk',
+    `Idle keep-alive connections from one process to another, with ${perSecond} requests a second on them meanwhile; ${rounds} interleaved rounds, medians (\`lost\` and \`closed\`: sums). Both let go of a connection only when the other side has said that it has it.`,
+    markdownTable(carryRows(section.result)),
+    provenance(section),
+  ]
 }
 
 function updateMarkdown(section: Section<UpdateResult>): string[] {

@@ -1,5 +1,6 @@
 // What the bench has measured, as docs/performance.json keeps it, and how its numbers are written.
 
+import type { CarryResult } from './carry.ts'
 import type { HandoverResult } from './handover.ts'
 import type { Machine } from './machine.ts'
 import type { OverheadResult } from './overhead.ts'
@@ -37,6 +38,7 @@ export interface Results {
   update?: Section<UpdateResult>
   overhead?: Section<OverheadResult>
   trust?: Section<TrustResult>
+  carry?: Section<CarryResult>
   container?: Section<ContainerResult>
   fleet?: Section<FleetResult>
 }

@@ -2,13 +2,14 @@
 
 import type { Goal } from './goals.ts'
 import { LOADS, type PeerResult } from './handover.ts'
+import type { CarryResult } from './carry.ts'
 import type { OverheadResult } from './overhead.ts'
 import { mb, mib, type Results } from './results.ts'
 import type { UpdateResult } from './update.ts'
 
 export function table(results: Results, goals: Goal[]): string {
   const lines: string[] = []
-  const { handover, update, overhead } = results
+  const { handover, carry, update, overhead } = results
   if (handover !== undefined) {
     const { peers, missing, failed, switches } = handover.result
     lines.push('', `handover: ${switches} switches under four loads at once`, ...grid(handoverRows(peers)))
@@ -16,6 +17,7 @@ export function table(results: Results, goals: Goal[]): string {
     for (const { title, command } of missing) lines.push(`  missing: ${title}: ${command}`)
     for (const { title, reason } of failed) lines.push(`  failed: ${title}: ${reason}`)
   }
+  if (carry !== undefined) lines.push('', 'carry: idle connections in bulk', ...grid(carryRows(carry.result)))
   if (update !== undefined) lines.push('', 'update', ...grid(updateRows(update.result)))
   if (overhead !== undefined) lines.push('', 'overhead', ...grid(overheadRows(overhead.result)))
   if (results.trust !== undefined) lines.push('', 'trust', results.trust.result.markdown)
@@ -52,6 +54,18 @@ function waitRows(peers: PeerResult[]): string[][] {
           .map(String),
       ),
     ),
+  ]
+}
+
+/** Also of docs/performance.md. */
+export function carryRows({ clients, routes }: CarryResult): string[][] {
+  const titles = { baton: 'Baton, up to 32 descriptors a packet', ipc: 'Node IPC, four at once' }
+  return [
+    [`${clients.toLocaleString('en')} idle connections`, 'ms', 'processor, ms', 'longest wait, ms', 'lost', 'closed'],
+    ...(['baton', 'ipc'] as const).map((route) => {
+      const { ms, processorMs, longestWaitMs, lost, closed } = routes[route]
+      return [titles[route], ...[ms, processorMs, longestWaitMs, lost, closed].map(String)]
+    }),
   ]
 }
 

@@ -20,8 +20,8 @@ export interface IdleReport {
   answers: number
   /** asked and not answered within ANSWER_MS, or closed before the answer */
   lost: number
+  /** longest wait, and how many answers each release gave, since it was asked last */
   longestMs: number
-  /** how many answers each release gave since it was asked last */
   tags: Record<string, number>
 }
 
@@ -75,6 +75,7 @@ export async function startIdle({ host, port, clients, perSecond }: IdleOptions)
   const report = () => {
     const said = { clients, ...counts, tags }
     tags = {}
+    counts.longestMs = 0
     return said
   }
   return {
