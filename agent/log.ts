@@ -25,6 +25,7 @@ export type LogEvent =
   | { event: 'successor'; pid: number; tag: string; doing: 'spawned' | 'accepting' | 'committed' }
   | { event: 'drained'; moved: number; carried: number; cut: number }
   | { event: 'reverting'; message: string }
+  | { event: 'taken_back'; takenBack: number; cut: number }
   | { event: 'recovered'; message: string }
   | { event: 'stopping'; signal: string }
   | { event: 'warning'; message: string }
@@ -55,6 +56,8 @@ export function formatEvent(event: LogEvent): string {
       return `drained: ${event.moved} connections moved, ${event.carried} of them in the middle of something, ${event.cut} cut`
     case 'reverting':
       return `reverting: ${event.message}`
+    case 'taken_back':
+      return `taken back: ${event.takenBack} connections that the successor had not touched, ${event.cut} cut`
     case 'recovered':
       return `recovered: ${event.message}`
     case 'stopping':

@@ -131,7 +131,7 @@ test('HTTP/2 sessions are told to go away: the stream in flight ends well, and n
   })
   const limits = { drainMs: 5000, drainMaxMs: 5000 }
   const { signal } = new AbortController()
-  await drain({ listeners: [listener], giving, carries: makeCarries(() => {}), limits, report, signal })
+  await drain({ listeners: [listener], giving, carries: makeCarries(() => {}), limits, report, signal, warn: () => {} })
   await Promise.all([goneAway, closed])
   assert.equal(report, NO_HANDOVER)
   assert.is(text, 'answered /slow')

@@ -7,6 +7,7 @@
 import type { IncomingMessage, Server as HttpServer, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { reasonOf } from '../errors.ts'
 import type { Carries, Entry } from './carry.ts'
 import { calmDown, isCalm, wakeUp, whyNever } from './carry.ts'
 import type { Giving } from './giving.ts'
@@ -39,25 +40,34 @@ export interface DrainOptions {
   carries: Carries
   limits: DrainLimits
   report: { cut: number }
+  /** why something was not carried; each reason once */
+  warn: (message: string) => void
   /** aborts when the successor is gone */
   signal: AbortSignal
 }
 
 /** Moves, carries and drains until nothing is left, the deadline has passed, or `signal` aborts. */
-export async function drain({ listeners, giving, carries, limits, report, signal }: DrainOptions): Promise<void> {
+export async function drain(options: DrainOptions): Promise<void> {
+  const { listeners, giving, carries, limits, signal } = options
+  const said = new Set<string>()
+  const warn = (why: string) => {
+    if (!said.has(why)) options.warn(`a connection was closed and not carried: ${why}`)
+    said.add(why)
+  }
   const movable = listeners.filter((listener) => listener.movable && giving.has(listener.key))
   const undo = listeners.map((listener) =>
     movable.includes(listener) ? moveWhenAnswered(listener, giving) : askToClose(listener),
   )
   const overdue = makeDeadline(listeners, limits)
-  const carrier = makeCarrier(movable, giving, carries, report)
+  const carrier = makeCarrier(movable, giving, carries, options.report, warn)
   let idleRounds = 0
   try {
     while (!signal.aborted) {
       let given = carrier.look(signal)
+      for (const why of giving.refusals()) warn(why)
       for (const listener of movable) given += await moveIdle(listener, giving, signal)
       if (signal.aborted || (giving.isEmpty() && listeners.every(({ sockets }) => sockets.size === 0))) break
-      for (const socket of overdue()) cut(socket, carries, report)
+      for (const socket of overdue()) cut(socket, carries, options.report)
       if (given > 0) idleRounds = 0
       await sleep(PAUSE_MS[Math.min(idleRounds++, PAUSE_MS.length - 1)])
     }
@@ -141,6 +151,7 @@ function makeCarrier(
   giving: Giving,
   carries: Carries,
   report: { cut: number },
+  warn: (why: string) => void,
 ): Carrier {
   const busy = new Set<Entry>()
   let given = 0
@@ -165,16 +176,20 @@ function makeCarrier(
         if (busy.size >= CARRIED_AT_ONCE || signal.aborted) break
         const listener = listeners.find(({ sockets }) => sockets.has(entry.socket))
         if (busy.has(entry) || listener === undefined) continue
-        if (whyNever(entry) !== null) {
-          if (entry.ws !== null) cut(entry.socket, carries, report)
+        const never = whyNever(entry)
+        if (never !== null) {
+          if (entry.ws === null) continue
+          warn(never)
+          cut(entry.socket, carries, report)
           continue
         }
         busy.add(entry)
         void attempt(listener, entry).then(
           () => busy.delete(entry),
-          () => {
+          (cause: unknown) => {
             // the author's state is not usable
             busy.delete(entry)
+            warn(reasonOf(cause))
             cut(entry.socket, carries, report)
           },
         )

@@ -25,6 +25,8 @@ export interface Giving {
   /** Carries one that is calm in this very tick. False: not now. Throws where it can never be. */
   carry(listener: Listener, entry: Entry): boolean
   hear(message: ToPredecessor): void
+  /** why the successor did not go on with what it was given, since this was asked last */
+  refusals(): string[]
   /** The successor is dead. What it never touched is served here again; the rest is closed, and counted. */
   takeBack(): void
 }
@@ -51,6 +53,7 @@ interface Books {
   underWay: Set<number>
   /** in the middle of something, and alive in the successor */
   carried: Set<number>
+  refused: string[]
   changed(): void
 }
 
@@ -62,6 +65,7 @@ export function makeGiving(options: GivingOptions): Giving {
     kept: makeKept(),
     underWay: new Set(),
     carried: new Set(),
+    refused: [],
     changed: () => {
       waiting.resolve()
       waiting = Promise.withResolvers<void>()
@@ -120,6 +124,7 @@ export function makeGiving(options: GivingOptions): Giving {
       return true
     },
     hear: (message) => hear(message, books, options),
+    refusals: () => books.refused.splice(0),
     takeBack: () => {
       const { untouched, touched } = kept.takeBack()
       report.cut += touched + carried.size
@@ -130,7 +135,11 @@ export function makeGiving(options: GivingOptions): Giving {
 }
 
 /** What is not about connections is heard elsewhere. */
-function hear(message: ToPredecessor, { kept, underWay, carried, changed }: Books, options: GivingOptions): void {
+function hear(
+  message: ToPredecessor,
+  { kept, underWay, carried, refused, changed }: Books,
+  options: GivingOptions,
+): void {
   const { report } = options
   const answered = (ids: readonly number[]) => {
     underWay.delete(ids[0] ?? 0)
@@ -149,7 +158,10 @@ function hear(message: ToPredecessor, { kept, underWay, carried, changed }: Book
         report.moved++
         report.carried++
         carried.add(message.id)
-      } else report.cut++
+      } else {
+        report.cut++
+        refused.push(message.refused)
+      }
       return answered([message.id])
     case 'ended':
       for (const id of message.ids) {

@@ -116,6 +116,7 @@ export async function handOver(options: HandoverOptions): Promise<'stopped'> {
       took('listening again')
       successor.giving.takeBack()
       took('took back')
+      log({ event: 'taken_back', takenBack: report.takenBack, cut: report.cut })
     }
     await here.draining?.catch(() => {})
     if (cause instanceof BatonError && cause.code === 'cannot_update_further') throw cause
@@ -222,7 +223,8 @@ async function move(successor: Successor, options: HandoverOptions, signal: Abor
   for (const listener of listeners) stopAccepting(listener)
   options.onDrain()
   const limits = { drainMs: options.drainMs, drainMaxMs: options.drainMaxMs }
-  await drain({ listeners, giving: successor.giving, carries: options.carries, limits, report, signal })
+  const warn = (message: string) => log({ event: 'warning', message })
+  await drain({ listeners, giving: successor.giving, carries: options.carries, limits, report, signal, warn })
   const { moved, carried, cut } = report
   log({ event: 'drained', moved, carried, cut })
   took('drained')

@@ -215,7 +215,7 @@ async function drainTo(
   made(giving)
   channel?.hear(giving.hear)
   const { signal } = new AbortController()
-  await drain({ listeners, giving, carries: makeCarries(() => {}), limits, report, signal })
+  await drain({ listeners, giving, carries: makeCarries(() => {}), limits, report, signal, warn: () => {} })
   return { moved: report.moved, cut: report.cut }
 }
 
