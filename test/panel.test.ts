@@ -281,6 +281,10 @@ page('every word is there in each language, with the same gaps, and every word t
     for (const key of [`stage.${stage}`, ...(stage === 'download' ? [] : [`detail.${stage}`])])
       assert.ok(key in en, key)
   for (const outcome of OUTCOMES) for (const key of [`outcome.${outcome}`, `text.${outcome}`]) assert.ok(key in en, key)
+  const api = readFileSync(join(PROJECT, 'docs/api/openapi.json'), 'utf8')
+  const reasons = JSON.parse(/"enum": (\["windows",[^\]]*\])/.exec(api)?.[1] ?? '[]') as string[]
+  assert.ok(reasons.length >= 7)
+  for (const reason of reasons) for (const key of [`reason.${reason}`, `route.${reason}`]) assert.ok(key in en, key)
   const ofStages = Object.entries(MEANINGS).filter(([, { status }]) => status >= 500)
   const told = ofStages
     .map(([code]) => code)

@@ -31,9 +31,13 @@ export const en = {
   'reason.source': 'It runs from source, not from an executable.',
   'reason.no_receipt': 'Its executable was put there by hand.',
   'reason.foreign_receipt': 'The receipt beside its executable is about another one.',
+  'reason.node': 'Its Node is too old to hand over.',
+  'reason.cluster': 'It is several processes, which are not handed over.',
   'route.windows': 'Download the new release asset, replace the executable, restart the process.',
   'route.container': 'Pull the new image, then recreate the container.',
   'route.source': 'Pull the source, rebuild and restart: `deploy-source.sh --ref <tag>`.',
+  'route.node': 'Replace the executable by one that is built on Node 26.1 or later, and restart.',
+  'route.cluster': 'Restart the service as a whole with the new executable, or serve from one process.',
   'route.no_receipt':
     'Download the new release asset, replace the executable, restart the process; or run `install.sh` for a managed install.',
   'route.foreign_receipt':

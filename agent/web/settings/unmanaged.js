@@ -1,6 +1,6 @@
 // An install that cannot update itself: why, which versions there are, and the command that does it, ready to be copied.
 
-import { announce, put, putCode, show, tell, ui } from './page.js'
+import { announce, make, put, putCode, show, ui } from './page.js'
 import { ifAny, sentences, t } from './words.js'
 
 /** `problem`: the body of the 501. */
@@ -16,7 +16,10 @@ export function renderUnmanaged(problem) {
   put(ui.unmanagedLatest, latest ?? '')
   show(ui.unmanagedLatest.parentElement.parentElement, Boolean(latest))
   putCode(ui.unmanagedRoute, ifAny(`route.${reason}`) || route)
-  tell(ui.unmanagedCommand, command)
+  show(ui.unmanagedCommand, command !== '')
+  // a line ends between two words, where one can hold the word
+  const words = command.split(' ').flatMap((word, at) => [at > 0 ? ' ' : '', make('span', '', word)])
+  if (ui.unmanagedCommand.textContent !== command) ui.unmanagedCommand.replaceChildren(...words)
   show(ui.copy, command !== '')
   show(ui.unmanagedWay, route !== '' || command !== '')
 }

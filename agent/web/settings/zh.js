@@ -31,9 +31,13 @@ export const zh = {
   'reason.source': '它从源码运行，而不是可执行文件。',
   'reason.no_receipt': '它的可执行文件是手动放置的。',
   'reason.foreign_receipt': '可执行文件旁的收据属于另一个文件。',
+  'reason.node': '它的 Node 版本过旧，无法交接。',
+  'reason.cluster': '它由多个进程组成，无法交接。',
   'route.windows': '下载新的发布文件，替换可执行文件，然后重启进程。',
   'route.container': '拉取新镜像，然后重建容器。',
   'route.source': '拉取源码，重新构建并重启：`deploy-source.sh --ref <tag>`。',
+  'route.node': '换用基于 Node 26.1 或更高版本构建的可执行文件，然后重启。',
+  'route.cluster': '用新的可执行文件整体重启服务，或改为单进程运行。',
   'route.no_receipt': '下载新的发布文件，替换可执行文件并重启进程；或运行 `install.sh` 转为托管安装。',
   'route.foreign_receipt': '更新收据所指的可执行文件，或运行 `install.sh` 将此文件转为托管安装。',
 
