@@ -1,4 +1,3 @@
-// @later not run since the switch became a container
 // Runs test/container/table.ts inside the container lab.
 
 import { join } from 'node:path'

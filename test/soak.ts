@@ -5,6 +5,7 @@
 // at so many random instants. `npm run soak -- --clients [--switches 34]`: switches under clients of every kind.
 // `npm run soak -- --attacks`: the attacks on the root boundary, 60 s each.
 // `npm run soak -- --container-fleet`: waves over hosts of which some run the container.
+// `npm run soak -- --container`: the table of containers and the cuts of a deployment, each case and each step.
 // `npm run soak -- --carry [--switches 20] [--followers 500] [--only switches|idle|kills]`: WebSockets, streams and idle connections.
 // Exit code 1 where a promise was broken.
 
@@ -28,6 +29,7 @@ const { values } = parseArgs({
     faults: { type: 'string' },
     ground: { type: 'string', default: 'alone,supervised,systemd' },
     clients: { type: 'boolean', default: false },
+    container: { type: 'boolean', default: false },
     'container-fleet': { type: 'boolean', default: false },
     json: { type: 'boolean', default: false },
     help: { type: 'boolean', short: 'h', default: false },
@@ -38,7 +40,7 @@ const switches = wholeNumber('--switches', values.switches ?? usual, 1, 100_000)
 const probationMs = wholeNumber('--probation', values.probation, 0, 60_000)
 if (values.help) {
   process.stdout.write(
-    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] | --faults 100 [--ground alone,supervised,systemd] | --clients [--switches 34] | --attacks | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --container-fleet   (${fileURLToPath(import.meta.url)})\n`,
+    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] | --faults 100 [--ground alone,supervised,systemd] | --clients [--switches 34] | --attacks | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --container | --container-fleet   (${fileURLToPath(import.meta.url)})\n`,
   )
   process.exit(0)
 }
@@ -72,6 +74,12 @@ if (values.clients) {
       : `${markdownOf(report)}\n\nbroken promises: ${broken.length}\n${broken.join('\n')}\n`,
   )
   process.exit(broken.length === 0 ? 0 : 1)
+}
+
+if (values.container) {
+  const files = [join(import.meta.dirname, 'run.ts'), '-v', 'container-table', 'container-cut', 'container-stopped']
+  const { status } = spawnSync('tsx', files, { stdio: 'inherit', env: { ...process.env, BATON_TEST_LONG: '1' } })
+  process.exit(status ?? 1)
 }
 
 for (const program of ['attacks', 'container-fleet'] as const) {

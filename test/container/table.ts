@@ -9,6 +9,8 @@ import { deployIn, healthy, publishGood } from './probe.ts'
 
 interface Case {
   title: string
+  /** one of `many at once` too: alone only in the long form */
+  long?: true
   /** of `docker run`, before the image */
   options?: string[]
   /** after the image */
@@ -26,8 +28,53 @@ const HTTPD = ['-p', '8080', '-h', '/']
 const TRUE = ['--health-cmd', 'true', '--health-interval', '200ms']
 const CARRIED = /^HostConfig\.Binds/
 
-const CASES: Case[] = [
+const ALL: Case[] = [
   { title: 'nothing set', differs: CARRIED },
+  {
+    title: 'many at once',
+    options: [
+      '--label',
+      'own=1',
+      '--user',
+      '1000:1000',
+      '--group-add',
+      '2000',
+      '-w',
+      '/data',
+      '--memory',
+      '64m',
+      '--cpus',
+      '0.75',
+      '--pids-limit',
+      '100',
+      '--device',
+      '/dev/null:/dev/void:rw',
+      '--log-opt',
+      'max-size=1m',
+      '--restart',
+      'unless-stopped',
+      '--init',
+      '--stop-timeout',
+      '3',
+      '--hostname',
+      'beacon',
+      '--add-host',
+      'db:10.0.0.9',
+      '--dns',
+      '10.0.0.53',
+      '--ulimit',
+      'nofile=1024:2048',
+      '--shm-size',
+      '8m',
+      '--oom-score-adj',
+      '100',
+      '--health-cmd',
+      'true',
+      '--health-interval',
+      '270ms',
+    ],
+    differs: CARRIED,
+  },
   {
     title: 'variables: its own, one of the image changed, empty, with spaces, = and line ends',
     options: [
@@ -48,6 +95,7 @@ const CASES: Case[] = [
   },
   {
     title: 'labels: its own, and one of the image changed',
+    long: true,
     options: ['--label', 'shape=round', '--label', 'own=1'],
     differs: CARRIED,
   },
@@ -60,6 +108,7 @@ const CASES: Case[] = [
   },
   {
     title: 'an entrypoint without a command',
+    long: true,
     options: ['--entrypoint', '/bin/sh', '--no-healthcheck', '-t'],
     differs: CARRIED,
     check: (_, after) => equal([after.Config.Entrypoint, after.Config.Cmd], [['/bin/sh'], null]),
@@ -73,6 +122,7 @@ const CASES: Case[] = [
   },
   {
     title: 'a health check of its own',
+    long: true,
     options: ['--health-cmd', 'true', '--health-interval', '270ms'],
     differs: CARRIED,
   },
@@ -85,16 +135,17 @@ const CASES: Case[] = [
   },
   {
     title: 'a user and groups',
+    long: true,
     options: ['--user', '1000:1000', '--group-add', '2000', '--group-add', '2001'],
     differs: CARRIED,
   },
-  { title: 'a working directory', options: ['-w', '/data'], differs: CARRIED },
+  { title: 'a working directory', long: true, options: ['-w', '/data'], differs: CARRIED },
   {
     title: 'published ports: fixed, random, udp, exposed by nobody else',
     options: ['-p', '127.0.0.1:18011:8080', '-p', '127.0.0.1::9999', '-p', '18012:5353/udp', '--expose', '6060'],
     differs: CARRIED,
   },
-  { title: 'all ports published', options: ['-P'], differs: CARRIED },
+  { title: 'all ports published', long: true, options: ['-P'], differs: CARRIED },
   {
     title: 'a port published that only the old image exposes',
     options: ['-p', '127.0.0.1:18013:7070'],
@@ -199,6 +250,7 @@ const CASES: Case[] = [
   },
   {
     title: 'limits of memory, processors and processes',
+    long: true,
     options: [
       '--memory',
       '64m',
@@ -236,24 +288,33 @@ const CASES: Case[] = [
   },
   {
     title: 'devices',
+    long: true,
     options: ['--device', '/dev/null:/dev/void:rw', '--device-cgroup-rule', 'c 42:* rmw'],
     differs: CARRIED,
   },
   {
     title: 'log options',
+    long: true,
     options: ['--log-driver', 'json-file', '--log-opt', 'max-size=1m', '--log-opt', 'max-file=2'],
     differs: CARRIED,
   },
-  { title: 'another log driver', options: ['--log-driver', 'local'], differs: CARRIED },
-  { title: 'restart on failure, at most three times', options: ['--restart', 'on-failure:3'], differs: CARRIED },
-  { title: 'restart unless stopped', options: ['--restart', 'unless-stopped'], differs: CARRIED },
+  { title: 'another log driver', long: true, options: ['--log-driver', 'local'], differs: CARRIED },
+  {
+    title: 'restart on failure, at most three times',
+    long: true,
+    options: ['--restart', 'on-failure:3'],
+    differs: CARRIED,
+  },
+  { title: 'restart unless stopped', long: true, options: ['--restart', 'unless-stopped'], differs: CARRIED },
   {
     title: 'an init, a stop signal, a stop timeout',
+    long: true,
     options: ['--init', '--stop-signal', 'SIGTERM', '--stop-timeout', '3'],
     differs: CARRIED,
   },
   {
     title: 'host name, domain, hosts, resolver',
+    long: true,
     options: [
       '--hostname',
       'beacon',
@@ -272,6 +333,7 @@ const CASES: Case[] = [
   },
   {
     title: 'ulimits, sysctls, shared memory',
+    long: true,
     options: [
       '--ulimit',
       'nofile=1024:2048',
@@ -297,9 +359,17 @@ const CASES: Case[] = [
     differs: CARRIED,
     check: (_, after) => equal(after.NetworkSettings.MacAddress, '92:d0:c6:0a:29:33'),
   },
-  { title: 'a name that is not plain', options: ['--oom-score-adj', '100', '--cgroupns', 'host'], differs: CARRIED },
+  {
+    title: 'a name that is not plain',
+    long: true,
+    options: ['--oom-score-adj', '100', '--cgroupns', 'host'],
+    differs: CARRIED,
+  },
 ]
 
+/** the long form, of `npm run soak -- --container`: each case alone */
+const isLong = process.env['BATON_TEST_LONG'] === '1'
+const CASES = ALL.filter(({ long }) => isLong || long !== true)
 const AT_ONCE = 4
 const skip = labReason()
 const test = suite('container table', { timeoutMs: 120_000, skip })
