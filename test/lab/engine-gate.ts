@@ -1,5 +1,5 @@
 // Stands between a deployment and the engine, on a socket of its own: holds whoever does the switch before a chosen change of the
-// engine, so that the power can fail right there. What is held is never sent on: its sender must be gone before `close`.
+// engine, so that the power can fail right there. What is held is sent on by `release` only; else its sender must be gone before `close`.
 
 import { createServer, type IncomingMessage, request as httpRequest, type ServerResponse } from 'node:http'
 import { rm } from 'node:fs/promises'
@@ -11,8 +11,10 @@ export interface EngineGate {
   readonly changes: readonly string[]
   /** resolves when the change is there and held */
   held: Promise<void>
-  /** From now on nothing is held. */
+  /** From now on nothing is held; what is held stays unanswered. */
   open(): void
+  /** Sends on what is held, and holds nothing any more. */
+  release(): void
   close(): Promise<void>
 }
 
@@ -41,6 +43,7 @@ export async function engineGate(engineSocket: string, socketPath: string, holdA
     request.pipe(onward)
   }
   let starts = 0
+  let sendOn = (): void => {}
   const server = createServer((request, response) => {
     const { url = '' } = request
     if (isChange(request)) {
@@ -48,7 +51,10 @@ export async function engineGate(engineSocket: string, socketPath: string, holdA
       if (!isSwitching && url.endsWith('/start') && ++starts === 1) isSwitching = true
       else if (isSwitching && !isOpen) {
         changes.push(/\/(\w+)(?:\?.*)?$/.exec(url)?.[1] ?? '')
-        if (changes.length === holdAt) return resolve() // never answered
+        if (changes.length === holdAt) {
+          sendOn = () => pass(request, response)
+          return resolve()
+        }
       }
     }
     pass(request, response)
@@ -63,6 +69,10 @@ export async function engineGate(engineSocket: string, socketPath: string, holdA
     changes,
     held,
     open: () => void (isOpen = true),
+    release() {
+      isOpen = true
+      sendOn()
+    },
     async close() {
       for (const socket of sockets) socket.destroy()
       await new Promise((done) => server.close(done))

@@ -1,0 +1,7 @@
+// @later not seen whole on a quiet machine
+// Runs test/container/stopped.ts inside the container lab.
+
+import { join } from 'node:path'
+import { inLab } from './lab/docker.ts'
+
+await inLab(join(import.meta.dirname, 'container/stopped.ts'))

@@ -1,0 +1,97 @@
+// A deployment that is stopped by a signal, and one that is killed where no container does the switch: it says whether it went back
+// or finished, and a second run finishes it or undoes it.
+
+import { suite } from '../suite.ts'
+import { equal, match } from '../assert.ts'
+import { labReason, type LabEngine, type Registry, startEngine, startRegistry } from '../lab/docker.ts'
+import { command, cutting, range } from './cutting.ts'
+import { deployIn } from './probe.ts'
+
+const skip = labReason()
+const test = suite('container stopped', { timeoutMs: 300_000, skip })
+const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
+const engine = lab?.engine as LabEngine
+const { prepare, old, gone, runs, leftovers, killed, until, someAtOnce } = cutting(engine, lab?.registry as Registry)
+/** the long form, of `npm run soak -- --container`: every change */
+const isLong = process.env['BATON_TEST_LONG'] === '1'
+/** changes of an update with a second network before the switch: tag, create, connect, tag; and of the switch */
+const BEFORE = 4
+const SWITCH = 7
+
+test.before(prepare)
+
+for (const [signal, when] of [
+  ['SIGINT', 'switch'],
+  ['SIGTERM', 'switch'],
+  ['SIGINT', 'plan'],
+  ['SIGHUP', 'switch'],
+] as const) {
+  const isFinished = signal === 'SIGHUP'
+  test(`${signal} at the ${when}: ${isFinished ? 'finishes' : 'goes back'}, and says so`, async () => {
+    const name = `signal-${signal}-${when}`.toLowerCase()
+    const before = await old(name)
+    const { child, said, ended } = command(engine.socketPath, name, 'v1.1.0', '--probation', isFinished ? '1' : '20')
+    await until(`${when} of ${name}`, async () => said().includes(when === 'plan' ? '"plan"' : '"probation"'))
+    child.kill(signal)
+    const { code, out } = await ended
+    const last = JSON.parse(
+      out
+        .trim()
+        .split('\n')
+        .findLast((line) => line.startsWith('{')) ?? '{}',
+    )
+    if (isFinished) equal([code, last.outcome], [0, 'updated'])
+    else {
+      match(last.message, new RegExp(`stopped by ${signal}|asked to go back`))
+      equal([code, last.outcome], when === 'plan' ? [1, 'failed'] : [8, 'reverted'], out)
+      equal((await engine.inspect(name)).Id, before.Id)
+    }
+    await runs(name, isFinished ? 'v1.1.0' : 'v1.0.0')
+    equal(
+      (await leftovers(name)).filter((left) => !/(previous|failed)$/.test(left)),
+      [],
+    )
+    await gone(name)
+  })
+}
+
+test('without a container for the switch, killed before any change: a second run finishes it', async () => {
+  const points = isLong ? range(1, BEFORE + SWITCH) : [1, 3, BEFORE + 4]
+  await someAtOnce(points, async (n) => {
+    const name = `kill${n}`
+    const before = await old(name)
+    const said = await killed(name, 'v1.1.0', n)
+    equal(said.length, n, `${name}: ${said.join(', ')}`)
+    const ended = await deployIn(engine, { container: name, release: 'v1.1.0' })
+    equal([ended.outcome, ended.error?.message], ['updated', undefined], `${name} at ${said.at(-1)}`)
+    await runs(name, 'v1.1.0')
+    await engine.inspect(before.Id)
+    equal(await leftovers(name), [`${name}-baton-previous`])
+    await gone(name)
+  })
+})
+
+test('without it, killed before some changes of an update: --rollback undoes it', async () => {
+  // up to `create` nothing is there to undo, and it says so
+  await someAtOnce(isLong ? range(3, BEFORE + SWITCH) : [3, BEFORE + 4], async (n) => {
+    const name = `undo${n}`
+    const before = await old(name)
+    const said = await killed(name, 'v1.1.0', n)
+    const ended = await deployIn(engine, { container: name, release: null })
+    equal([ended.outcome, ended.to], ['rolled_back', 'v1.0.0'], `${name} at ${said.at(-1)}`)
+    await runs(name, 'v1.0.0')
+    equal((await engine.inspect(name)).Id, before.Id)
+    equal(
+      (await leftovers(name)).filter((left) => !left.endsWith('-failed')),
+      [],
+    )
+    await gone(name)
+  })
+})
+
+test.after(async () => {
+  await lab?.engine.stop()
+  await lab?.registry.stop()
+})
+
+test.run()
