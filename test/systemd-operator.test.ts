@@ -2,6 +2,7 @@
 // What an operator sees, on a real host, when things are not as they should be: a certificate authority of one's own, dry runs, a
 // download that is cancelled, a probation that goes on, an install of an earlier install.sh.
 
+import { readFile, writeFile } from 'node:fs/promises'
 import { suite } from './suite.ts'
 import { equal, is, match, not, ok } from './assert.ts'
 import { bootWithReleases, eventsIn, EXECUTABLE, type FeedHost, put, setUpdate } from './lab/managed.ts'
@@ -36,6 +37,21 @@ test('a password nobody has chosen, which only the service reads', async () => {
   match(dashboard.password, /^[\w-]{32,}$/)
   ok(new Set(dashboard.password).size > 10, 'it looks random')
   is((await host.ok('stat', '-c', '%U %a', '/etc/beacon/config.json')).trim(), 'beacon 600')
+})
+
+test('a password that can be guessed is warned of, at the start and by doctor', async () => {
+  const path = await host.path('/etc/beacon/config.json')
+  const text = await readFile(path, 'utf8')
+  const config = JSON.parse(text) as { dashboard: { password: string } }
+  await writeFile(path, JSON.stringify({ ...config, dashboard: { password: 'guess me' } }))
+  await host.ok('systemctl', 'restart', 'beacon')
+  match((await host.cli('doctor')).stdout, /^warning +configuration .*fewer than 16 characters/m)
+  match(
+    await host.ok('journalctl', '-u', 'beacon', '-o', 'cat', '--no-pager'),
+    'the password has fewer than 16 characters',
+  )
+  await writeFile(path, text)
+  await host.ok('systemctl', 'restart', 'beacon')
 })
 
 test('a dry run ends with the code that the command would have, and changes nothing', async () => {
