@@ -1,4 +1,4 @@
-// @deadlineMs 600000 @later it was not seen to pass yet
+// @deadlineMs 600000
 // A signed feed from end to end on a real host: executables built with `npm run build -- --root`, metadata by `npm run trust`,
 // installed by install.sh, updated over a folder and over GitHub's API; and the way there from an executable without a root.
 
