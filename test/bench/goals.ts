@@ -38,7 +38,9 @@ export function goalsOf({ handover, carry, update, overhead, fleet }: Results): 
   const goals: Goal[] = []
   const peers = handover?.result.peers ?? []
   const own = peers.find(({ id }) => id === 'baton')
-  if (own !== undefined) goals.push(...handoverGoals(own, peers.find(({ id }) => id === 'nginx') ?? null))
+  const isCarried = handover?.result.carried === true
+  const nginx = peers.find(({ id }) => id === 'nginx') ?? null
+  if (own !== undefined) goals.push(...handoverGoals(own, nginx, isCarried))
   if (carry !== undefined) {
     const { clients, routes } = carry.result
     const { ms, lost, closed } = routes.baton
@@ -79,14 +81,14 @@ export function goalsOf({ handover, carry, update, overhead, fleet }: Results): 
   return goals
 }
 
-function handoverGoals(own: PeerResult, nginx: PeerResult | null): Goal[] {
+function handoverGoals(own: PeerResult, nginx: PeerResult | null, isCarried: boolean): Goal[] {
   const { fresh, keepalive, websocket } = own.loads
-  const each = [fresh, keepalive, websocket]
+  const each = [fresh, keepalive, ...(isCarried ? [websocket] : [])]
   const sum = (of: (load: LoadResult) => number) => each.reduce((all, load) => all + of(load), 0)
   const [lost, closed] = [sum((load) => load.lost), sum((load) => load.closed)]
   const goals: Goal[] = [
     {
-      goal: 'lost 0 and closed 0, fresh connections, keep-alive clients and WebSockets',
+      goal: `lost 0 and closed 0, fresh connections${isCarried ? ', keep-alive clients and WebSockets' : ' and keep-alive clients'}`,
       got: `lost ${lost}, closed ${closed}, of ${sum((load) => load.requests)} requests and messages in ${own.switches} switches`,
       met: lost + closed === 0,
     },

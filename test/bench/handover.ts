@@ -64,6 +64,8 @@ export interface HandoverResult {
   switches: number
   drainMs: number
   clients: Record<string, number>
+  /** Baton's WebSockets were registered to be carried; absent in results from before */
+  carried?: true
 }
 
 export interface HandoverOptions {
@@ -100,6 +102,7 @@ export async function run(options: HandoverOptions): Promise<HandoverResult> {
     switches: scale.switches,
     drainMs: scale.drainMs,
     clients: CLIENTS,
+    carried: true,
   }
   for (const entry of entries) {
     if ('missing' in entry) {

@@ -33,7 +33,7 @@ export function markdown(results: Results, goals: Goal[]): string {
 }
 
 function handoverMarkdown(section: Section<HandoverResult>): string[] {
-  const { peers, missing, failed, switches, drainMs, clients } = section.result
+  const { peers, missing, failed, switches, drainMs, clients, carried = false } = section.result
   const summary = peers.map(
     ({ title, loads, bareStartMs, quietSwitchMs, switchOverBareStart, loadedSwitchMs, kernel }) => [
       title,
@@ -73,7 +73,7 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
       ],
       ...summary,
     ]),
-    `A WebSocket of Baton is carried to the next process, where its author registers it (two lines). Where it is closed, it is with a close frame 1012 (service restart) for the other Node services, and cut at the drain deadline by the proxies. Its *lost* messages crossed that close. "Go" is the moment of the order (for Baton: the request), measured without load, like the bare start: one process of the same executable from spawn to its first answer. For Baton the restart stage alone, without the journal, the snapshot of the database and the exchange of the files, which the others have done before "go", takes ${restartOf(peers)}. *Resets* are what the kernel sent under load (\`TcpOutRsts\` of a network namespace in which nothing else runs), by servers and clients together.`,
+    `${carried ? 'A WebSocket of Baton is carried to the next process, where its author registers it (two lines). ' : ''}Where a WebSocket is closed, it is with a close frame 1012 (service restart) for the Node services, and cut at the drain deadline by the proxies. Its *lost* messages crossed that close. "Go" is the moment of the order (for Baton: the request), measured without load, like the bare start: one process of the same executable from spawn to its first answer. For Baton the restart stage alone, without the journal, the snapshot of the database and the exchange of the files, which the others have done before "go", takes ${restartOf(peers)}. *Resets* are what the kernel sent under load (\`TcpOutRsts\` of a network namespace in which nothing else runs), by servers and clients together.`,
     ...waitsMarkdown(peers),
     '### Waiting, with both processors full',
     'Longest stall: the longest time that one client wanted an answer and had none, lost requests included. Each pair is during the switches / without a switch, ms: clients and servers share the processors, and what the second number says is theirs anyway. For streams both are the gaps between events, which are 100 ms by themselves.',

@@ -31,7 +31,7 @@ const COMPARISON = /(?<=<!-- comparison: written by `npm run bench` -->\n).*(?=<
 /** The README with its table of the handover's result, where there is one. Pure. */
 export function withComparison(readme: string, { handover }: Results): string {
   if (handover === undefined) return readme
-  const { peers, switches } = handover.result
+  const { peers, switches, carried = false } = handover.result
   const isWaitKnown = peers.some(({ waits }) => waitsAt(waits) !== null)
   const rows = peers.map((peer) => {
     const { fresh, keepalive, stream, websocket } = peer.loads
@@ -41,7 +41,7 @@ export function withComparison(readme: string, { handover }: Results): string {
       peer.title,
       `${lost}`,
       `${keepalive.closed + stream.closed}`,
-      `${websocket.closed}`,
+      ...(carried ? [`${websocket.closed}`] : []),
       ...(isWaitKnown
         ? [waits === null ? '' : `${waits.switchLongestMs.median} ms (${waits.steadyLongestMs.median})`]
         : []),
@@ -53,7 +53,7 @@ export function withComparison(readme: string, { handover }: Results): string {
     '',
     'requests lost',
     'connections closed',
-    'WebSockets closed',
+    ...(carried ? ['WebSockets closed'] : []),
     ...(isWaitKnown ? [`longest wait at ${COMPARED_RATE} requests/s (without a switch)`] : []),
     'new version answers after',
   ]
