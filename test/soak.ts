@@ -3,16 +3,18 @@
 // `npm run soak -- --fleet [--hosts 20]`: what may happen to a fleet of real hosts, with real probations.
 // `npm run soak -- --faults 100`: either process, and both, are killed, stopped and told to stop, at each step of a handover and
 // at so many random instants. `npm run soak -- --clients [--switches 34]`: switches under clients of every kind.
+// `npm run soak -- --door`: what a `.socket` unit and the descriptor store do to clients over restarts and crashes.
 // `npm run soak -- --attacks`: the attacks on the root boundary, 60 s each.
 // `npm run soak -- --container-fleet`: waves over hosts of which some run the container.
 // `npm run soak -- --container`: the table of containers and the cuts of a deployment, each case and each step.
 // `npm run soak -- --carry [--switches 20] [--followers 500] [--only switches|idle|kills]`: WebSockets, streams and idle connections.
-// Exit code 1 where a promise was broken.
+// `--docs` with --faults, --clients and --door: the figures go into docs/faults.md. Exit code 1 where a promise was broken.
 
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
+import { writeSection } from './soak/docs.ts'
 import { faultsOf } from './soak/judge.ts'
 import { soak } from './soak/start.ts'
 
@@ -30,8 +32,10 @@ const { values } = parseArgs({
     ground: { type: 'string', default: 'alone,supervised,systemd' },
     clients: { type: 'boolean', default: false },
     container: { type: 'boolean', default: false },
+    door: { type: 'boolean', default: false },
     'container-fleet': { type: 'boolean', default: false },
     json: { type: 'boolean', default: false },
+    docs: { type: 'boolean', default: false },
     help: { type: 'boolean', short: 'h', default: false },
   },
 })
@@ -40,7 +44,7 @@ const switches = wholeNumber('--switches', values.switches ?? usual, 1, 100_000)
 const probationMs = wholeNumber('--probation', values.probation, 0, 60_000)
 if (values.help) {
   process.stdout.write(
-    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] | --faults 100 [--ground alone,supervised,systemd] | --clients [--switches 34] | --attacks | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --container | --container-fleet   (${fileURLToPath(import.meta.url)})\n`,
+    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --container | --container-fleet   (${fileURLToPath(import.meta.url)})\n`,
   )
   process.exit(0)
 }
@@ -61,13 +65,22 @@ if (values.carry) {
 if (values.faults !== undefined) {
   const { soakFaults } = await import('./soak/faults/soak.ts')
   const count = wholeNumber('--faults', values.faults, 1, 1000)
-  process.exit(await soakFaults(count, values.ground.split(','), values.json))
+  process.exit(await soakFaults(count, values.ground.split(','), { isJson: values.json, isWritten: values.docs }))
+}
+
+if (values.door) {
+  const { soakDoor } = await import('./soak/door.ts')
+  const table = await soakDoor()
+  process.stdout.write(`${table}\n`)
+  if (values.docs) await writeSection('door', table)
+  process.exit(0)
 }
 
 if (values.clients) {
   const { brokenIn, LONG, markdownOf, soakClients } = await import('./soak/clients.ts')
   const report = await soakClients({ ...LONG, switches }, !values.json)
   const broken = brokenIn(report)
+  if (values.docs) await writeSection('clients', `${markdownOf(report)}\n\nbroken promises: ${broken.length}`)
   process.stdout.write(
     values.json
       ? `${JSON.stringify({ ...report, broken })}\n`

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { suite } from './suite.ts'
 import { equal, is, match } from './assert.ts'
 import { PROJECT } from '../deploy/build/place.ts'
+import { spawnLoad } from './lab/load.ts'
 import { bootWithReleases, eventsIn, EXECUTABLE, type FeedHost, put, setUpdate } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 
@@ -135,12 +136,24 @@ test('without systemd: upgrade, revert, restart after a death, rollback and stop
   is(upgraded.code, 0, upgraded.stderr)
   is((await host.cli('upgrade', '--release', 'v1.2.0')).code, 8)
   const { pid } = (await host.status()).instance
+  const prefix = await host.network()
+  const load = await spawnLoad(
+    { mode: 'fresh', clients: 4, port: 8080, path: '/version', thinkMs: [5, 20], hangMs: 20_000 },
+    { prefix },
+  )
+  await eventually('load', () => Promise.resolve(load.snapshot().ok > 20))
   await host.ok('kill', '-KILL', String(pid))
   const next = await eventually('a new process', async () => {
     const { instance } = await host.status()
     return instance.pid !== pid && instance
   })
   is(next.version, 'v1.1.0')
+  const { errors } = await load.stop()
+  equal(
+    Object.keys(errors).filter((error) => error.startsWith('connect')),
+    [],
+    'the supervision holds the door: nobody is refused',
+  )
   const rolledBack = await host.cli('rollback')
   is(rolledBack.code, 0, rolledBack.stderr)
   is((await host.cli('stop')).code, 0)

@@ -67,9 +67,9 @@ function lineOf({ signal, side, at }: Plan, ground: GroundName, trials: Trial[])
 /** What took longer than it may on a machine that is quiet, in words. */
 export function lateIn(worlds: readonly World[]): string[] {
   return worlds.flatMap(({ ground, trials }) =>
-    trials.flatMap(({ plan, backMs, isNobodyLeft }) => {
+    trials.flatMap(({ plan, backMs, isNobodyLeft, isSole }) => {
       // who is started again takes as long as a start does; what is stopped altogether goes on when it is let go on
-      if (backMs === null || isNobodyLeft || (plan.signal === 'SIGSTOP' && plan.side === 'both')) return []
+      if (backMs === null || isNobodyLeft || isSole) return []
       const mostMs = BACK_MS + (plan.signal === 'SIGSTOP' ? HANG_MS : 0)
       return backMs > mostMs ? [`${ground}, ${nameOf(plan)}: back after ${backMs} ms`] : []
     }),

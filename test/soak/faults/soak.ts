@@ -3,36 +3,47 @@
 import { type Ground, type GroundName, openGround } from './ground.ts'
 import { lateIn, markdownOf, reportOf } from './report.ts'
 import { atEachStep, atRandom, nameOf, runWorld, type World } from './run.ts'
-import type { Plan, Side } from './trial.ts'
+import type { Plan, Side, Trial } from './trial.ts'
+import { writeSection } from '../docs.ts'
 
 export const SIGNALS = ['SIGKILL', 'SIGSTOP', 'SIGTERM'] as const
 export const SIDES: readonly Side[] = ['predecessor', 'successor', 'both']
 
-/** How many services are hit at once: most of the time of one is waiting. */
-const AT_ONCE = 3
-
-export async function soakFaults(count: number, grounds: readonly string[], isJson: boolean): Promise<number> {
-  const worlds: World[] = []
-  const queue = grounds.flatMap((ground) =>
-    SIGNALS.map((signal) => ({
-      ground: ground as GroundName,
-      plans: [...atEachStep(signal), ...SIDES.flatMap((side) => atRandom(signal, side, count))],
-    })),
-  )
-  const worker = async () => {
-    for (let next = queue.shift(); next !== undefined; next = queue.shift()) {
-      await using ground = await openAny(next.ground)
-      worlds.push(
-        await runWorld(ground, next.plans, ({ plan, faults, backMs }) => say(next.ground, plan, backMs, faults)),
-      )
-    }
+/** Each ground's services, one for each signal, are hit at once: most of the time of one is waiting. */
+export async function soakFaults(
+  count: number,
+  grounds: readonly string[],
+  how: { isJson: boolean; isWritten: boolean },
+): Promise<number> {
+  let isWell = true
+  for (const name of grounds) {
+    const errors: string[] = []
+    const worlds = await Promise.all(SIGNALS.map((signal) => world(name as GroundName, signal, count, errors)))
+    const report = reportOf(worlds)
+    report.broken.push(...errors)
+    const late = lateIn(worlds)
+    const page = `${markdownOf(report)}\n\nlate: ${late.length}\n${late.join('\n')}`.trim()
+    process.stdout.write(how.isJson ? `${JSON.stringify({ ...report, late })}\n` : `${page}\n\n`)
+    if (how.isWritten) await writeSection(`faults ${name}`, page)
+    isWell &&= report.broken.length === 0 && late.length === 0
   }
-  await Promise.all(Array.from({ length: AT_ONCE }, worker))
-  const report = reportOf(worlds)
-  const late = lateIn(worlds)
-  process.stdout.write(isJson ? `${JSON.stringify({ ...report, late })}\n` : `${markdownOf(report)}\n`)
-  if (!isJson && late.length > 0) process.stdout.write(`late:\n${late.join('\n')}\n`)
-  return report.broken.length === 0 && late.length === 0 ? 0 : 1
+  return isWell ? 0 : 1
+}
+
+async function world(name: GroundName, signal: Plan['signal'], count: number, errors: string[]): Promise<World> {
+  const plans = [...atEachStep(signal), ...SIDES.flatMap((side) => atRandom(signal, side, count))]
+  const trials: Trial[] = []
+  const told = (trial: Trial) => {
+    trials.push(trial)
+    say(name, trial.plan, trial.backMs, trial.faults)
+  }
+  try {
+    await using ground = await openAny(name)
+    return await runWorld(ground, plans, told)
+  } catch (cause) {
+    errors.push(`${name}, ${signal}: ended after ${trials.length} of ${plans.length}: ${String(cause)}`)
+    return { ground: name, trials, rowsAcknowledged: 0, rowsMissing: 0, rowsDoubled: 0, refused: 0, spanMs: 0 }
+  }
 }
 
 async function openAny(name: GroundName): Promise<Ground> {

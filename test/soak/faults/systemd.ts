@@ -9,9 +9,9 @@ import { fileURLToPath } from 'node:url'
 import type { JournalState } from '../../../agent/journal.ts'
 import type { StepFault } from '../../fixtures/at-steps.ts'
 import type { Asked, Order } from '../../fixtures/asker.ts'
-import { bootWithReleases, DATABASE, EXECUTABLE, put, SERVICE } from '../../lab/managed.ts'
+import { bootWithReleases, EXECUTABLE, put, SERVICE } from '../../lab/managed.ts'
 import { descriptorsOf } from '../subject.ts'
-import { type Ground, inOrderOfBirth, TAGS, UPDATE, withDatabase } from './ground.ts'
+import { type Ground, inOrderOfBirth, TAGS, UPDATE } from './ground.ts'
 
 const PORT = 8080
 const STATE = `/var/lib/${SERVICE}`
@@ -62,10 +62,9 @@ export async function openSystemdGround(): Promise<Ground> {
         journal: JSON.parse(await readFile(`${root}${STATE}/update/journal.json`, 'utf8')) as JournalState,
         processes: all().length,
         descriptors: descriptorsOf(pid, PORT),
-        integrity: withDatabase(`${root}${DATABASE}`, (rows) => rows('PRAGMA integrity_check').map(String).join()),
+        integrity: (await host.sql('pragma integrity_check')).trim(),
       }),
-      rows: () =>
-        Promise.resolve(withDatabase(`${root}${DATABASE}`, (rows) => rows('SELECT message FROM logs').map(String))),
+      rows: async () => (await host.sql('select message from logs')).trim().split('\n'),
       output: () => host.ok('journalctl', '-u', SERVICE, '-o', 'cat', '--no-pager'),
       async [Symbol.asyncDispose]() {
         asker.close()

@@ -24,6 +24,8 @@ export interface Trial {
   backMs: number | null
   /** every process was hit: a person or a supervisor had to start it again */
   isNobodyLeft: boolean
+  /** all that lived were hit at once */
+  isSole: boolean
   /** broken promises, in words */
   faults: string[]
 }
@@ -32,6 +34,8 @@ const ASK_EVERY_MS = 10
 /** of a successor whose predecessor may have left, or has: the operation is its own */
 const LAST_STEPS: Step[] = ['said committed', 'alone']
 const BACK_WITHIN_MS = 60_000
+/** what leaks stays, what is being cleared away goes */
+const QUIET_MS = 10_000
 /** what is stopped is let go on after so long */
 const STOPPED_MS = 3 * HANG_MS
 
@@ -61,18 +65,27 @@ export async function conduct(ground: Ground, plan: Plan, spanMs: number, descri
   if (isNobodyLeft) await ground.revive()
   const backMs = Math.round((await back) - hit.at)
   const status = await settledStatus(ground)
-  const evidence = await quietEvidence(ground, ground.pids()[0] ?? 0)
+  const evidence = await quietEvidence(ground, descriptors)
   await ground.arm([])
   const faults = judge({ from, to, id, status, evidence, descriptors })
   if (isNobodyLeft && !hit.mayEndAll) faults.push('one process was hit, and the other one left')
   const isStarted = isNobodyLeft && !ground.isSupervised
-  return { plan, outcome: status.operation?.outcome ?? null, backMs: isStarted ? null : backMs, isNobodyLeft, faults }
+  return {
+    plan,
+    outcome: status.operation?.outcome ?? null,
+    backMs: isStarted ? null : backMs,
+    isNobodyLeft,
+    isSole: hit.isSole,
+    faults,
+  }
 }
 
 interface Hit {
   at: number
   /** nobody who was not hit, or who was not told to stop, need be there afterwards */
   mayEndAll: boolean
+  /** all that lived were hit */
+  isSole: boolean
 }
 
 interface Instant {
@@ -95,13 +108,19 @@ async function hitAt(
   if (hit.length === 0) return null
   const at = performance.now()
   for (const pid of hit) ground.hit(pid, signal)
-  return { at, mayEndAll: hit.length === living.length || signal === 'SIGTERM' }
+  const isSole = hit.length === living.length
+  return { at, isSole, mayEndAll: isSole || signal === 'SIGTERM' }
 }
 
 /** The processes hit themselves; this waits until it has happened. */
 async function hitAtSteps(ground: Ground, steps: Step[]): Promise<Hit> {
   await until('the steps', async () => (await ground.armed()) === 0, 30_000)
-  return { at: performance.now(), mayEndAll: steps.length > 1 || steps.some((step) => LAST_STEPS.includes(step)) }
+  const isSole = steps.length > 1 || steps.includes('alone')
+  return {
+    at: performance.now(),
+    isSole,
+    mayEndAll: steps.length > 1 || steps.some((step) => LAST_STEPS.includes(step)),
+  }
 }
 
 /** Whether no process is left, or will be: where one is told to stop the other may end with it. */
@@ -155,17 +174,16 @@ export async function settledStatus(ground: Ground): Promise<Status> {
 }
 
 /** The journal is written before the last file is removed: what is there when nothing changes any more. */
-async function quietEvidence(ground: Ground, pid: number): Promise<Evidence> {
-  let evidence = await ground.evidence(pid)
-  for (const over = Date.now() + 3000; Date.now() < over && !isQuiet(evidence);) {
+async function quietEvidence(ground: Ground, descriptors: number): Promise<Evidence> {
+  const look = async () => await ground.evidence(ground.pids()[0] ?? 0)
+  const isQuiet = (seen: Evidence) =>
+    seen.leftovers.length === 0 && seen.processes === 1 && seen.descriptors <= descriptors
+  let evidence = await look()
+  for (const over = Date.now() + QUIET_MS; Date.now() < over && !isQuiet(evidence);) {
     await sleep(100)
-    evidence = await ground.evidence(pid)
+    evidence = await look()
   }
   return evidence
-}
-
-function isQuiet({ leftovers, processes }: Evidence): boolean {
-  return leftovers.length === 0 && processes === 1
 }
 
 interface Case {
