@@ -55,6 +55,23 @@ test('a handler that does not answer within its time: 1012, counted and said', a
   await sides.close()
 })
 
+test('a `ws` that keeps its state elsewhere: said at once and once, then 1012 and counted', async () => {
+  const sides = await twoSides(({ server, carries }) => {
+    new WebSocketServer({ server }).on('connection', (ws: WebSocket, request: IncomingMessage) => {
+      delete (ws as unknown as { _sender: { _queue?: unknown } })._sender._queue
+      carries.carry(request, { ws })
+    })
+  })
+  const clients = [await connected(sides.port), await connected(sides.port)]
+  equal(sides.warnings, [
+    'a WebSocket cannot be carried over a switch: this version of `ws` keeps its state elsewhere; it will be closed with 1012',
+  ])
+  const { carried, cut } = await sides.drain(LONG)
+  equal([carried, cut], [0, 2])
+  equal(await Promise.all(clients.map(({ closed }) => closed)), [1012, 1012])
+  await sides.close()
+})
+
 test('a client that does not read stays until the deadline; then it is closed and counted, and the others were carried', async () => {
   const sides = await twoSides(({ server, carries }) => {
     new WebSocketServer({ server }).on('connection', (ws: WebSocket, request: IncomingMessage) => {

@@ -10,7 +10,6 @@ import { inNetns, netnsProblem } from '../lab/netns.ts'
 import { PROJECT } from '../../deploy/build/place.ts'
 import { baton } from './baton.ts'
 import { run as carry } from './carry.ts'
-import type { CarryResult } from './carry.ts'
 import { run as fleet } from './fleet.ts'
 import { run as handover } from './handover.ts'
 import type { HandoverResult } from './handover.ts'
@@ -28,7 +27,7 @@ import type { UpdateResult } from './update.ts'
 
 const PARTS = ['handover', 'carry', 'update', 'overhead', 'trust', 'container', 'fleet'] as const
 /** those that need no other program, and no network of their own */
-const OUTSIDE: readonly Part[] = ['trust', 'container', 'fleet']
+const OUTSIDE: readonly Part[] = ['carry', 'trust', 'container', 'fleet']
 type Part = (typeof PARTS)[number]
 const INSIDE = '--inside'
 const MEASURED = join(CACHE, 'measured.json')
@@ -49,7 +48,7 @@ async function main(argv: string[]): Promise<number> {
     return 2
   }
   const { parts, json, long, only, docs } = parsed
-  if (parts.some((part) => part !== 'fleet' && part !== 'trust')) await setUp(say) // out here, where there is a network
+  if (parts.some((part) => part === 'container' || !OUTSIDE.includes(part))) await setUp(say) // out here, where there is a network
   const machine = await describeMachine()
   const command = `npm run bench -- ${[...parts, ...(long ? ['--long'] : [])].join(' ')}`
   const about = { machine, command }
@@ -60,6 +59,7 @@ async function main(argv: string[]): Promise<number> {
   const results: Results = Object.fromEntries(
     Object.entries(measured).map(([part, result]) => [part, { ...about, result: result as never }]),
   )
+  if (parts.includes('carry')) results.carry = { ...about, result: await carry({ long, say }) }
   if (parts.includes('trust')) results.trust = { ...about, result: await trust({ say }) }
   if (parts.includes('container')) {
     const result = await container(long, say)
@@ -84,7 +84,6 @@ async function main(argv: string[]): Promise<number> {
 
 interface Measured {
   handover?: HandoverResult
-  carry?: CarryResult
   update?: UpdateResult
   overhead?: OverheadResult
 }
@@ -102,7 +101,6 @@ async function measure({ parts, long, only }: Order, isolated: boolean): Promise
   if (parts.includes('handover')) {
     measured.handover = await handover({ tools, long, only, isolated, say, more: async () => [await baton()] })
   }
-  if (parts.includes('carry')) measured.carry = await carry({ long, say })
   if (parts.includes('update')) measured.update = await update({ tools, long, say })
   if (parts.includes('overhead')) measured.overhead = await overhead({ tools, long, say })
   return measured
