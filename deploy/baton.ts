@@ -120,12 +120,12 @@ const SCRIPTS: Record<
     file: (argv) => ({ name: 'image', rest: argv }),
   },
   deploy: {
-    description: 'deploy a release: `deploy systemd …`, `deploy container …`, `deploy fleet …`',
+    description: 'deploy a release: `deploy systemd …`, `deploy source …`, `deploy container …`',
     file([where = '', ...rest]) {
-      if (['systemd', 'container', 'fleet'].includes(where)) return { name: `deploy-${where}`, rest }
+      if (['systemd', 'source', 'container'].includes(where)) return { name: `deploy-${where}`, rest }
       throw new BatonError(
         'invalid_request',
-        `expected systemd, container or fleet after \`deploy\`, got ${JSON.stringify(where)}`,
+        `expected systemd, source or container after \`deploy\`, got ${JSON.stringify(where)}`,
       )
     },
   },

@@ -1,13 +1,16 @@
-// The route from source: fetch the tag, build it in a clean worktree, verify what was built, then deploy it to this host
-// like any other release. What is built goes into `dist/` of this clone, which is the feed of the install.
+// The route from source: fetch the tag, build it in a clean worktree, verify what was built, then deploy it to this host like any other
+// release. What is built goes into the clone (`dist/` of this one, `releases/` of an author's), which is the feed of the install.
 
 import { createHash } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { mkdtemp, readFile, rm, symlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
 import { asBatonError, BatonError, EXIT, MEANINGS, parseTag, reasonOf } from '../agent/words.ts'
 import { BUILD } from '../agent/service/build.ts'
+import { detect } from './build/detect.ts'
+import { IS_PACKAGED, PROJECT } from './build/place.ts'
+import { CONFIG, readProject, RELEASES_FOLDER } from './build/project.ts'
 import { type Deployment, deployHere, findInstalled } from './host/deploy.ts'
 import { describe, type Step } from './host/plan/step.ts'
 import { makeReport, type Report } from './host/report.ts'
@@ -28,6 +31,11 @@ const COMMAND = {
   description: 'builds a tag from source and deploys it to this host',
   args: {
     ref: { type: 'string', valueHint: 'tag', description: 'tag to build and deploy, such as v1.1.0' },
+    folder: {
+      type: 'string',
+      valueHint: 'dir',
+      description: 'clone of the service (this one; with `baton` the working directory)',
+    },
     remote: {
       type: 'string',
       valueHint: 'name',
@@ -52,10 +60,54 @@ const COMMAND = {
   },
 } as const satisfies Command
 
-const PROJECT = join(import.meta.dirname, '..')
-const DIST = join(PROJECT, 'dist')
+/** What is built, and how. */
+interface Source {
+  /** of the clone */
+  folder: string
+  service: string
+  /** where releases go, and where the install looks for them */
+  dist: string
+  /** installs the packages that the worktree locks */
+  install: string[]
+  /** builds; the flags of the build follow */
+  build: string[]
+  /** the packages of the clone will do where the worktree locks the same */
+  shares: boolean
+}
 
-interface Build {
+/** A clone of this repository, or of any other that has a baton.config.json. */
+async function sourceAt(given: string | undefined): Promise<Source> {
+  const folder = resolve(given ?? (IS_PACKAGED ? '.' : PROJECT))
+  if (!existsSync(join(folder, CONFIG)) && !IS_PACKAGED && folder === resolve(PROJECT)) {
+    const install = ['npm', 'ci', '--ignore-scripts', '--no-audit', '--no-fund']
+    return {
+      folder,
+      service: BUILD.service,
+      dist: join(folder, 'dist'),
+      install,
+      build: ['npm', 'run', 'build', '--'],
+      shares: true,
+    }
+  }
+  const { service } = await readProject(folder)
+  const { packageManager } = detect(folder)
+  const install = {
+    npm: ['npm', 'ci', '--no-audit', '--no-fund'],
+    pnpm: ['pnpm', 'install', '--frozen-lockfile'],
+    yarn: ['yarn', 'install', '--immutable'],
+    bun: ['bun', 'install', '--frozen-lockfile'],
+  }[packageManager]
+  return {
+    folder,
+    service,
+    dist: join(folder, RELEASES_FOLDER),
+    install,
+    build: ['npx', '--no', 'baton', 'build'],
+    shares: false,
+  }
+}
+
+interface Build extends Source {
   tag: string
   remote: string
   signed: boolean
@@ -73,16 +125,19 @@ async function main(argv: readonly string[]): Promise<number> {
       return EXIT.done
     }
     const values = parseFlags(argv, COMMAND)
+    const source = await sourceAt(values.folder)
+    const { service, dist } = source
+    about.service = service
     report = makeReport({ json: values.json, quiet: values.quiet, verbose: false, about })
     if (values.ref === undefined) throw usage('expected --ref')
     const tag = parseTag(values.ref)
     for (const flag of ['health-timeout', 'lock-timeout'] as const) secondsOf(`--${flag}`, values[flag])
     const dryRun = values['dry-run']
     const deployment: Deployment = {
-      service: BUILD.service,
+      service,
       release: tag,
       rollback: false,
-      feed: DIST,
+      feed: dist,
       healthUrl: values['health-url'] ?? null,
       healthTimeout: values['health-timeout'],
       lockTimeout: values['lock-timeout'],
@@ -92,15 +147,16 @@ async function main(argv: readonly string[]): Promise<number> {
       ],
       dryRun,
     }
-    const receipt = values['build-only'] ? null : await findInstalled(BUILD.service)
-    if (receipt !== null && receipt.feed !== DIST) {
-      throw new BatonError('refused', `the feed of the install is ${receipt.feed}, not ${DIST}`, {
-        hint: `\`install.sh --feed ${DIST}\` and a restart make this clone its feed`,
+    const receipt = values['build-only'] ? null : await findInstalled(service)
+    if (receipt !== null && receipt.feed !== dist) {
+      throw new BatonError('refused', `the feed of the install is ${receipt.feed}, not ${dist}`, {
+        hint: `\`install.sh --feed ${dist}\` and a restart make this clone its feed`,
       })
     }
     const parent = await mkdtemp(join(tmpdir(), 'baton-source-'))
     try {
       const build: Build = {
+        ...source,
         tag,
         remote: values.remote,
         signed: values['verify-signature'],
@@ -108,21 +164,24 @@ async function main(argv: readonly string[]): Promise<number> {
         modules: 'installed',
       }
       if (dryRun) {
-        report.plan([...buildSteps(build), { do: 'update', service: BUILD.service, to: tag }])
+        const update = { do: 'update', service, to: tag } as const
+        report.plan([...buildSteps(build), ...(values['build-only'] ? [] : [update])])
         report.result({ outcome: 'planned', to: tag, exit: EXIT.done }, [])
         return EXIT.done
       }
       await buildRelease(build, report)
     } finally {
-      await run(['git', '-C', PROJECT, 'worktree', 'remove', '--force', join(parent, 'tree')], { allowFailure: true })
+      await run(['git', '-C', source.folder, 'worktree', 'remove', '--force', join(parent, 'tree')], {
+        allowFailure: true,
+      })
       await rm(parent, { recursive: true, force: true })
     }
     if (values['build-only']) {
-      report.result({ outcome: 'built', to: tag, exit: EXIT.done }, [`built ${join(DIST, tag)}`])
+      report.result({ outcome: 'built', to: tag, exit: EXIT.done }, [`built ${join(dist, tag)}`])
       return EXIT.done
     }
     const { outcome, from, to } = await deployHere(deployment, report)
-    report.result({ outcome, from, to, exit: EXIT.done }, [`${BUILD.service}: ${outcome ?? ''} ${to ?? tag}`])
+    report.result({ outcome, from, to, exit: EXIT.done }, [`${service}: ${outcome ?? ''} ${to ?? tag}`])
     return EXIT.done
   } catch (cause) {
     const error = asBatonError(cause, 'unexpected', 'deploying from source')
@@ -132,45 +191,43 @@ async function main(argv: readonly string[]): Promise<number> {
 }
 
 /** Pure: the commands, in order. */
-function buildSteps({ tag, remote, signed, worktree, modules }: Build): Extract<Step, { do: 'run' }>[] {
-  const git = ['git', '-C', PROJECT]
-  const commands: string[][] = []
-  if (remote !== 'none') commands.push([...git, 'fetch', '--quiet', remote, `refs/tags/${tag}:refs/tags/${tag}`])
-  if (signed) commands.push([...git, 'verify-tag', tag])
-  commands.push([...git, 'worktree', 'add', '--quiet', '--detach', worktree, `refs/tags/${tag}`])
-  if (modules === 'installed')
-    commands.push(['npm', '--prefix', worktree, 'ci', '--ignore-scripts', '--no-audit', '--no-fund'])
-  commands.push([
-    'npm',
-    '--prefix',
-    worktree,
-    'run',
-    'build',
-    '--',
-    '--tag',
-    tag,
-    '--out',
-    DIST,
-    '--feed',
-    DIST,
-    '--force',
-    '--compress',
-    'fast',
-    '--quiet',
-  ])
-  return commands.map((command) => ({ do: 'run', command }))
+function buildSteps({
+  folder,
+  dist,
+  install,
+  build,
+  tag,
+  remote,
+  signed,
+  worktree,
+  modules,
+}: Build): Extract<Step, { do: 'run' }>[] {
+  const git = ['git', '-C', folder]
+  const at = (command: string[]) => ({ do: 'run' as const, command, cwd: worktree })
+  const steps: ReturnType<typeof buildSteps> = []
+  const commit = (command: string[]) => void steps.push({ do: 'run', command })
+  if (remote !== 'none') commit([...git, 'fetch', '--quiet', remote, `refs/tags/${tag}:refs/tags/${tag}`])
+  if (signed) commit([...git, 'verify-tag', tag])
+  commit([...git, 'worktree', 'add', '--quiet', '--detach', worktree, `refs/tags/${tag}`])
+  if (modules === 'installed') steps.push(at(install))
+  const flags = ['--tag', tag, '--out', dist, '--feed', dist, '--force', '--compress', 'fast', '--quiet']
+  steps.push(at([...build, ...flags]))
+  return steps
 }
 
 async function buildRelease(build: Build, report: Report): Promise<void> {
   for (const step of buildSteps(build)) {
     // the very packages that the tag locks may be here already
-    if (step.command[3] === 'ci' && (await sharesModules(build.worktree))) {
+    if (step.command[1] === 'ci' && build.shares && (await sharesModules(build.worktree))) {
       await symlink(join(PROJECT, 'node_modules'), join(build.worktree, 'node_modules'))
       continue
     }
     report.step(step)
     try {
-      await run(step.command, { env: { npm_config_update_notifier: 'false' } })
+      await run(step.command, {
+        ...(step.cwd === undefined ? {} : { cwd: step.cwd }),
+        env: { npm_config_update_notifier: 'false' },
+      })
     } catch (cause) {
       const code = step.command.includes('verify-tag')
         ? 'verify_failed'
@@ -180,7 +237,7 @@ async function buildRelease(build: Build, report: Report): Promise<void> {
       throw new BatonError(code, `${describe(step)}: ${reasonOf(cause)}`, { cause })
     }
   }
-  await verify(build.tag)
+  await verify(build)
 }
 
 async function sharesModules(worktree: string): Promise<boolean> {
@@ -192,12 +249,12 @@ async function sharesModules(worktree: string): Promise<boolean> {
 }
 
 /** Every file of the release against its sums: what is deployed is what was built. */
-async function verify(tag: string): Promise<void> {
-  const sums = await readFile(join(DIST, tag, 'SHA256SUMS'), 'utf8')
+async function verify({ dist, tag }: Build): Promise<void> {
+  const sums = await readFile(join(dist, tag, 'SHA256SUMS'), 'utf8')
   for (const line of sums.split('\n').filter(Boolean)) {
     const [expected = '', name = ''] = line.split(/ [ *]/)
     const got = createHash('sha256')
-      .update(await readFile(join(DIST, tag, name)))
+      .update(await readFile(join(dist, tag, name)))
       .digest('hex')
     if (got !== expected) throw new BatonError('verify_failed', `sha256 of ${name}: expected ${expected}, got ${got}`)
   }

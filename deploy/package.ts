@@ -25,6 +25,7 @@ const COMMANDS = {
   trust: 'deploy/trust.ts',
   'deploy-systemd': 'deploy/deploy-systemd.ts',
   'deploy-container': 'deploy/deploy-container.ts',
+  'deploy-source': 'deploy/deploy-source.ts',
 }
 
 /** A named import of what an older Node has not got would fail before the first line; a member of the module is undefined. */

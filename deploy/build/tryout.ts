@@ -23,7 +23,7 @@ const SAID_MAX_CHARS = 2000
 /** What a person reads. Throws BatonError verify_failed with what the application said. */
 export async function tryOut(project: Project, built: string): Promise<string> {
   // not below the project: a package that was forgotten would be found in its node_modules
-  await using work = await temporaryDirectory(join(tmpdir(), 'baton-build'))
+  await using work = await temporaryDirectory(tmpdir())
   const [executable, state, config] = ['service', 'state', 'config.json'].map((name) => join(work.path, name)) as [
     string,
     string,

@@ -3,11 +3,11 @@
 // Must never break: 0 only where the release asked for answers; 8 where the previous one is back; 9 where nothing is.
 
 import { spawn } from 'node:child_process'
-import { readdir } from 'node:fs/promises'
+import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { readReceiptBeside, readSystemReceipt, type Receipt, SYSTEM_DIRECTORY } from '../../agent/install.ts'
-import { BatonError, type ErrorCode, EXIT, MEANINGS, type Stage, STAGES } from '../../agent/words.ts'
+import { BatonError, type ErrorCode, EXIT, MEANINGS, serviceName, type Stage, STAGES } from '../../agent/words.ts'
 import { defaultsFrom, personOf } from './commands/context.ts'
 import { isRoot } from './place/identity.ts'
 import { layoutOf, layoutOfReceipt } from './place/layout.ts'
@@ -78,10 +78,15 @@ export async function deployHere(deployment: Deployment, report: Report): Promis
 }
 
 async function firstInstall(deployment: Deployment, report: Report): Promise<Ended> {
-  const { release, feed, dryRun, installFlags, healthUrl, healthTimeout } = deployment
+  const { service, release, feed, dryRun, installFlags, healthUrl, healthTimeout } = deployment
+  if (serviceName(service) !== service)
+    throw new BatonError('invalid_request', `expected the name of a service, got ${JSON.stringify(service)}`)
   const flags = ['install', '-y', '--release', release ?? 'latest', ...(feed === null ? [] : ['--feed', feed])]
   if (dryRun) flags.push('--dry-run')
-  const ended = await runJson(['/bin/sh', INSTALLER, ...flags, ...installFlags, '--json'], report)
+  // without a feed a clone builds what it is asked for; with one the script is told which service it is for
+  const named = (await readFile(INSTALLER, 'utf8')).replace(/^BATON_SERVICE=$/m, `BATON_SERVICE=${service}`)
+  const [script, text] = feed === null ? [[INSTALLER], null] : [['-s', '--'], named]
+  const ended = await runJson(['/bin/sh', ...script, ...flags, ...installFlags, '--json'], report, text)
   if (!dryRun && healthUrl !== null) {
     await askUntilWell(healthUrl, Number(healthTimeout) * 1000).catch((cause: unknown) => {
       throw new BatonError('service_down', cause instanceof Error ? cause.message : String(cause), { cause })
@@ -107,8 +112,10 @@ async function runCommand([program = '', scope = '']: string[], args: string[], 
 }
 
 /** Passes on what the command says, and resolves to its result. Throws its error. */
-async function runJson([file = '', ...args]: string[], report: Report): Promise<Ended> {
-  const child = spawn(file, args, { stdio: ['ignore', 'pipe', 'pipe'] })
+async function runJson([file = '', ...args]: string[], report: Report, input: string | null = null): Promise<Ended> {
+  const child = spawn(file, args, { stdio: ['pipe', 'pipe', 'pipe'] })
+  child.stdin.on('error', () => {}) // it may end before it has read it
+  child.stdin.end(input ?? '')
   let [said, last]: [string, Line | null] = ['', null]
   child.stderr.setEncoding('utf8').on('data', (text: string) => (said = `${said}${text}`.slice(-2000)))
   const ended = new Promise<number>((resolve, reject) => {

@@ -37,12 +37,19 @@ export interface AdoptOptions {
   places?: readonly (typeof PLACES)[number][]
 }
 
-/** `packed` is the file that `npm pack` made. */
-export async function adopt(
-  app: App,
-  packed: string,
-  { say = () => {}, places = [] }: AdoptOptions = {},
-): Promise<Adopted> {
+export interface Adopter {
+  app: App
+  /** temporary; holds all that is made, and is whoever began it to remove */
+  home: string
+  /** of the application */
+  folder: string
+  environment: Record<string, string | undefined> & { HOME: string }
+  /** runs a command in the folder */
+  at(...command: string[]): ReturnType<typeof run>
+}
+
+/** An empty folder, and who works there. */
+export async function begin(app: App, say: (line: string) => void = () => {}): Promise<Adopter> {
   const home = await mkdtemp(join(tmpdir(), `baton-app-${app}-`))
   const folder = join(home, 'app')
   const environment = {
@@ -60,18 +67,35 @@ export async function adopt(
     return await run(command, { cwd: folder, env: environment })
   }
   await mkdir(environment.HOME)
+  return { app, home, folder, environment, at }
+}
+
+/** Puts the application there, installs the package, and says `init` twice. */
+export async function adoptInto(
+  { app, folder, at }: Pick<Adopter, 'app' | 'folder' | 'at'>,
+  packed: string,
+): Promise<void> {
+  await cp(join(PROJECT, 'test', 'apps', app), folder, { recursive: true })
+  for (const path of await readdir(folder, { recursive: true }))
+    if (path.endsWith('.txt') && path.includes('.ts.'))
+      await rename(join(folder, path), join(folder, path.slice(0, -4)))
+  await at('npm', 'install', '--no-audit', '--no-fund', '--prefer-offline', packed)
+  await at('npx', 'baton', 'init', '--yes')
+  const again = await at('npx', 'baton', 'init', '--yes')
+  if (!again.stderr.includes('nothing to do'))
+    throw new Error(`init twice: expected nothing to do, got ${again.stderr}`)
+}
+
+/** `packed` is the file that `npm pack` made. */
+export async function adopt(
+  app: App,
+  packed: string,
+  { say = () => {}, places = [] }: AdoptOptions = {},
+): Promise<Adopted> {
+  const { home, folder, environment, at } = await begin(app, say)
   let command: string | null = null
   try {
-    await cp(join(PROJECT, 'test', 'apps', app), folder, { recursive: true })
-    for (const path of await readdir(folder, { recursive: true }))
-      if (path.endsWith('.txt') && path.includes('.ts.'))
-        await rename(join(folder, path), join(folder, path.slice(0, -4)))
-    await at('npm', 'install', '--no-audit', '--no-fund', '--prefer-offline', packed)
-    await at('npx', 'baton', 'init', '--yes')
-    const again = await at('npx', 'baton', 'init', '--yes')
-    if (!again.stderr.includes('nothing to do'))
-      throw new Error(`init twice: expected nothing to do, got ${again.stderr}`)
-
+    await adoptInto({ app, folder, at }, packed)
     const feed = join(home, 'feed')
     const build = async (tag: string) => {
       const built = await at('npx', 'baton', 'build', '--tag', tag, '--compress', 'fast', '--json')

@@ -25,7 +25,7 @@ export type Step =
   /** everything in it; only ever after the service's name was typed */
   | { do: 'purge'; path: string; of: 'service' | 'root' }
   | { do: 'remove-user'; user: string }
-  | { do: 'run'; command: string[] }
+  | { do: 'run'; command: string[]; cwd?: string }
   | { do: 'start'; service: string }
   | { do: 'stop'; service: string }
   | { do: 'update'; service: string; to: string | null; from?: string }
@@ -62,7 +62,7 @@ export function describe(step: Step): string {
     case 'remove-user':
       return `remove the system user ${step.user}`
     case 'run':
-      return `run ${formatCommand(step.command)}`
+      return `run ${formatCommand(step.command)}${step.cwd === undefined ? '' : ` in ${step.cwd}`}`
     case 'start':
       return `start ${step.service}`
     case 'stop':

@@ -1,0 +1,108 @@
+// `npm run apps:timings [-- NAME]`: what an adopted application costs, beside plain Node in its folder, and whether two folders that were
+// installed apart give the same bytes. Prints one JSON object. Exit code 1 where a goal is missed (`--no-goals`: never).
+
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { gunzipSync } from 'node:zlib'
+import { provideNode } from '../../deploy/build/node.ts'
+import { run } from '../../deploy/lib/shell.ts'
+import { freePort } from '../fixtures/install.ts'
+import { packInto } from '../pack/main.ts'
+import { adoptInto, type Adopter, type App, APPS, begin } from './adopt.ts'
+
+const STARTS = 11
+const VERSIONS = 21
+const EPOCH = '1767323045'
+/** of the issue that asked for it */
+const GOALS = { startRatio: 1.2, versionMs: 50, buildMs: 60_000 }
+
+const app: App = APPS.find((name) => process.argv.includes(name)) ?? 'fastify'
+const work = await mkdtemp(join(tmpdir(), 'baton-timings-'))
+const adopters: Adopter[] = []
+try {
+  const packed = await packInto(work)
+  const node = await provideNode()
+  const builds: { sha256: string; ms: number }[] = []
+  for (let i = 0; i < 2; i++) {
+    const one = await begin(app)
+    adopters.push(one)
+    await adoptInto(one, packed)
+    if (i === 0) await one.at('npx', 'baton', 'build', '--tag', 'v0.0.1', '--compress', 'fast') // Node is fetched and stripped once
+    builds.push(await build(one))
+  }
+  const [one] = adopters as [Adopter]
+  const executable = await unpacked(one)
+  const entry = (JSON.parse(await readFile(join(one.folder, 'baton.config.json'), 'utf8')) as { entry: string }).entry
+  const state = join(work, 'state')
+  await mkdir(state)
+  await run([executable, '--prepare'], { env: { ...one.environment, STATE_DIRECTORY: state } })
+  const starts: Record<'executable' | 'node', number[]> = { executable: [], node: [] }
+  for (let i = 0; i < STARTS; i++) {
+    starts.executable.push(await startMs([executable], state, one))
+    starts.node.push(await startMs([node, join(one.folder, entry)], one.folder, one))
+  }
+  const versions: number[] = []
+  for (let i = 0; i < VERSIONS; i++) {
+    const from = performance.now()
+    await run([executable, '--version'])
+    versions.push(performance.now() - from)
+  }
+  const figures = {
+    app,
+    buildMs: Math.round(Math.max(...builds.map(({ ms }) => ms))),
+    sameBytes: builds[0]?.sha256 === builds[1]?.sha256,
+    startMs: Math.round(median(starts.executable)),
+    nodeMs: Math.round(median(starts.node)),
+    startRatio: Math.round((median(starts.executable) / median(starts.node)) * 100) / 100,
+    versionMs: Math.round(median(versions)),
+  }
+  process.stdout.write(`${JSON.stringify(figures)}\n`)
+  const { startRatio, versionMs, buildMs } = GOALS
+  const kept = figures.startRatio <= startRatio && figures.versionMs <= versionMs && figures.buildMs <= buildMs
+  if (!figures.sameBytes || (!kept && !process.argv.includes('--no-goals'))) process.exitCode = 1
+} finally {
+  for (const { home } of adopters) await rm(home, { recursive: true, force: true })
+  await rm(work, { recursive: true, force: true })
+}
+
+async function build({ folder, environment }: Adopter): Promise<{ sha256: string; ms: number }> {
+  const from = performance.now()
+  const command = ['npx', 'baton', 'build', '--tag', 'v1.0.0', '--json']
+  const { stdout } = await run(command, { cwd: folder, env: { ...environment, SOURCE_DATE_EPOCH: EPOCH } })
+  const { executable } = JSON.parse(stdout) as { executable: { sha256: string } }
+  return { sha256: executable.sha256, ms: performance.now() - from }
+}
+
+async function unpacked({ folder, home }: Adopter): Promise<string> {
+  const release = join(folder, 'releases', 'v1.0.0')
+  const asset = (await readdir(release)).find((name) => name.endsWith('.gz')) ?? ''
+  const executable = join(home, 'service')
+  await writeFile(executable, gunzipSync(await readFile(join(release, asset))), { mode: 0o755 })
+  return executable
+}
+
+/** From starting it to its first answer. */
+async function startMs([file = '', ...args]: string[], cwd: string, { environment }: Adopter): Promise<number> {
+  const port = await freePort()
+  const own = { PORT: String(port), HOST: '127.0.0.1', NODE_ENV: 'production', STATE_DIRECTORY: cwd }
+  const from = performance.now()
+  const child = spawn(file, args, { cwd, stdio: 'ignore', env: { ...process.env, ...environment, ...own } })
+  const gone = once(child, 'exit')
+  const isWell = () =>
+    fetch(`http://127.0.0.1:${port}/healthz`).then(
+      ({ ok }) => ok,
+      () => false,
+    )
+  while (!(await isWell())) await new Promise((resolve) => setTimeout(resolve, 2))
+  const ms = performance.now() - from
+  child.kill('SIGKILL')
+  await gone
+  return ms
+}
+
+function median(values: readonly number[]): number {
+  return values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? Number.NaN
+}
