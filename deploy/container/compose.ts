@@ -2,10 +2,13 @@
 // truth and the next `up` finds nothing to do. The release is set where the file takes it from: a variable of its `.env`, or the tag
 // that it names itself.
 
-import { readFile, realpath } from 'node:fs/promises'
+import { execFile } from 'node:child_process'
+import { access, readFile, realpath } from 'node:fs/promises'
 import { isAbsolute, join } from 'node:path'
+import { promisify } from 'node:util'
+import { ownContainerId } from '../../agent/install.ts'
 import { BatonError } from '../../agent/words.ts'
-import { findProgram, formatCommand, run } from '../lib/shell.ts'
+import { findProgram, formatCommand } from '../lib/shell.ts'
 import type { Engine } from './engine/engine.ts'
 import { type ContainerInspection, type ImageInspection, labelsOf, nameOf } from './inspection.ts'
 import type { Origin } from './job.ts'
@@ -190,6 +193,7 @@ async function findCompose(project: Project, engine: Engine): Promise<Compose> {
   if (project.files.length === 0)
     throw new BatonError('refused', `the container of \`${project.service}\` does not say where its compose file is`)
   const environment = { DOCKER_HOST: `unix://${engine.socketPath}` }
+  if (!(await isHere(project.files))) throw await notHere(project, `its file ${project.files.join(', ')} is not`)
   const files = project.files.flatMap((file) => ['-f', file])
   const environmentFile = project.environmentFile.endsWith('/.env') ? [] : ['--env-file', project.environmentFile]
   const own = ['-p', project.name, '--project-directory', project.directory, ...files, ...environmentFile]
@@ -197,20 +201,40 @@ async function findCompose(project: Project, engine: Engine): Promise<Compose> {
   return {
     command,
     async ask(args, variables = {}) {
-      const env = { ...environment, ...variables }
-      return (await run([...command, ...args], { env, cwd: project.directory })).stdout
+      const [program = '', ...rest] = [...command, ...args]
+      return await said(program, rest, { ...environment, ...variables }, project.directory)
     },
   }
 }
 
 async function composeProgram(project: Project, env: Record<string, string>): Promise<string[]> {
   if ((await findProgram('docker')) !== null) {
-    const { exitCode } = await run(['docker', 'compose', 'version'], { env, allowFailure: true })
-    if (exitCode === 0) return ['docker', 'compose']
+    const version = await said('docker', ['compose', 'version'], env, '/').catch(() => null)
+    if (version !== null) return ['docker', 'compose']
   }
   if ((await findProgram('docker-compose')) !== null) return ['docker-compose']
-  throw new BatonError('unsupported_host', 'the container belongs to a compose project, and compose is not here', {
-    hint: `run \`deploy-container.sh\` on the host, where \`docker compose\` is; or change the release in ${project.directory} and run \`docker compose up -d ${project.service}\` there`,
+  throw await notHere(project, 'compose is not')
+}
+
+/** Not by a shell: the image that deploys has none. Throws where the program fails, with what it said. */
+async function said(program: string, args: string[], env: Record<string, string>, cwd: string): Promise<string> {
+  return (await promisify(execFile)(program, args, { cwd, env: { ...process.env, ...env } })).stdout
+}
+
+async function isHere(files: readonly string[]): Promise<boolean> {
+  const found = await Promise.allSettled(files.map((file) => access(file)))
+  return found.every(({ status }) => status === 'fulfilled')
+}
+
+/** In a container of this program both can be lent to it; compose 2 is one file. */
+async function notHere({ directory, service }: Project, what: string): Promise<BatonError> {
+  const mounts = `-v ${directory}:${directory} -v /usr/libexec/docker/cli-plugins/docker-compose:/usr/local/bin/docker-compose:ro`
+  const isContainer = (await ownContainerId()) !== null
+  const how = isContainer
+    ? `add \`${mounts}\` to \`docker run\` (the second is where this host has compose)`
+    : 'run `deploy-container.sh` on the host, where `docker compose` is'
+  return new BatonError('unsupported_host', `the container belongs to a compose project, and ${what} here`, {
+    hint: `${how}; or change the release in ${directory} and run \`docker compose up -d ${service}\` there`,
   })
 }
 

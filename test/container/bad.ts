@@ -17,6 +17,7 @@ import {
   startEngine,
   startRegistry,
 } from '../lab/docker.ts'
+import { type DeployEvent, formatDeployEvent } from '../../deploy/container/report.ts'
 import { deployIn, healthy, probeImage, publishGood } from './probe.ts'
 
 const skip = labReason()
@@ -94,6 +95,7 @@ for (const [release, what, message] of FAILING) {
     equal([ended.outcome, ended.error?.code === 'undo_failed' ? ended.error.message : ''], ['reverted', ''])
     match(ended.error?.message ?? '', message)
     equal((ended.events.at(-1) as { exit?: number }).exit, 8)
+    ok((ended.downMs ?? 0) > 0, `how long it was away is told: ${ended.downMs}, ${ended.downMeasured}`)
     await serves(name, before)
     equal((await names(name)).includes(`${name}-baton-predecessor`), false)
     if (release === 'v1.2.1') {
@@ -106,6 +108,24 @@ for (const [release, what, message] of FAILING) {
     await engine.docker('rm', '-f', name)
   })
 }
+
+test('a container that crashes before and after is not said to run', async () => {
+  await publish(
+    registry.host,
+    'beacon',
+    ['v0.9.0'],
+    probeImage('v0.9.0', { Entrypoint: ['/bin/sh', '-c', 'sleep 0.2; exit 3'], Cmd: null }),
+  )
+  await engine.docker('run', '-d', '--name', 'crashing', '--restart', 'always', `${registry.host}/beacon:v0.9.0`)
+  for (let i = 0; i < 400 && (await engine.inspect('crashing')).RestartCount === 0; i++)
+    await new Promise((resolve) => setTimeout(resolve, 20))
+  const ended = await deployIn(engine, { container: 'crashing', release: 'v1.2.1' })
+  equal([ended.outcome, ended.healthy, ended.downMs], ['reverted', false, null])
+  const [line = ''] = formatDeployEvent(ended.events.at(-1) as DeployEvent)
+  match(line, /^reverted: crashing runs v0\.9\.0 again, which was not healthy before either/)
+  equal((await engine.inspect('crashing')).HostConfig.RestartPolicy.Name, 'always')
+  await engine.docker('rm', '-f', ...(await names('crashing')))
+})
 
 test('does not try a `latest` again that has failed here, unless its tag is named', async () => {
   await publish(registry.host, 'fickle', ['v1.0.0'], probeImage('v1.0.0'))
@@ -357,7 +377,7 @@ test('makes the old container anew from its image when it was pruned during the 
 })
 
 test('exits with the code of the outcome and prints one JSON object a line', async () => {
-  const before = await old('told')
+  const before = await old('told', '--init')
   const env = { ...process.env, ...engine.environment }
   const program = new URL(MAIN, import.meta.url).pathname
   const run = async (...args: string[]) => {
@@ -379,6 +399,16 @@ test('exits with the code of the outcome and prints one JSON object a line', asy
     .map((line) => JSON.parse(line) as { event: string; outcome?: string })
   equal([reverted.code, events.at(-1)?.event, events.at(-1)?.outcome], [8, 'error', 'reverted'])
   await serves('told', before)
+  const drawn = await run('--release', 'v1.2.1')
+  match(drawn.err, /^reverted: told runs v1\.0\.0, .* without an answer$/m)
+  equal(
+    drawn.err.split('\n').filter((line) => / 0 ms|docker-init/.test(line)),
+    [],
+  )
+  await serves('told', before)
+  const planned = (await run('--release', 'v1.1.0', '--dry-run', '--json')).out.trim().split('\n').at(-1) ?? ''
+  const { event, outcome, would } = JSON.parse(planned) as { event: string; outcome: string; would: string }
+  equal([event, outcome, would], ['result', 'planned', 'updated'])
   const dry = await run('--release', 'v1.1.0', '--dry-run')
   match(dry.out, /image +Config\.Env\.COLOR: "=red" -> "=green"/)
   equal([dry.code, (await engine.inspect('told')).Id], [0, before.Id])

@@ -28,7 +28,7 @@ const BEFORE = 4
 test.before(prepare)
 
 test('whoever does the switch killed with -9 before any change: it is started again and finishes, by itself', async () => {
-  const points = await heldEverywhere('killed', 'v1.1.0', isLong ? range(1, SWITCH.length) : [2, 4])
+  const points = await heldEverywhere('killed', 'v1.1.0', isLong ? range(1, SWITCH.length) : [4])
   for (const { name, gate } of points) {
     gate.open()
     const { State } = await engine.inspect(`${name}-baton-switch`)
@@ -79,13 +79,13 @@ test('the command killed with -9 in the switch: nobody notices, and a command in
 })
 
 for (const [i, restart] of (['always', 'no'] as const).entries()) {
-  test(`the engine restarted before every ${i === 0 ? 'even' : 'odd'} change, restart policy ${restart}: the update is finished`, async () => {
+  test(`the engine restarted before one change after another (${i === 0 ? 'even' : 'odd'}), restart policy ${restart}: the update is finished`, async () => {
     const name = `engine${i}`
     const before = await old(name, restart)
     const restarts: string[] = []
     const ended = await deployIn(engine, { container: name, release: 'v1.1.0' }, (client) =>
       witnessed(client, async (n, change) => {
-        if (n % 2 !== i || n <= BEFORE) return
+        if (n % 2 !== i || n <= BEFORE || (!isLong && restarts.length === 2)) return
         restarts.push(change)
         await engine.restart()
       }),

@@ -208,6 +208,45 @@ test('what failed here is newer and is not offered by itself: it says so, why, a
   assertQuiet(watched)
 })
 
+test('the question says what is particular: an older release, the snapshot, the schema before and after', async () => {
+  await using stub = await served()
+  const release = { tag: 'v1.1.0', notes: '', publishedAt: null, sizeBytes: 30_412_288, url: null, schema: 5 }
+  stub.world.report = report({ state: { database: 'beacon.db', schema: 4 }, release })
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await signIn(page, stub.url, TOKEN)
+  await page.click('#update')
+  const points = async () => await page.locator('#confirmPoints li').allTextContents()
+  const snapshot = 'A snapshot of beacon.db is made before the swap and kept.'
+  const unsigned = (await points()).at(-1) ?? ''
+  assert.match(unsigned, /signed/)
+  assert.equal(await points(), ['Schema of the state: 4 before, 5 after.', snapshot, unsigned])
+  await page.click('#no')
+  await page.click('#other summary')
+  await page.fill('#tag', 'v0.9.0')
+  await page.press('#tag', 'Enter')
+  const older = 'It is older than what runs now: it may not read all that the newer one has written.'
+  assert.equal(await points(), [older, snapshot, unsigned])
+  assertQuiet(watched)
+})
+
+test('a probation has a bar with an end, says how much of it has passed, and never counts milliseconds', async () => {
+  await using stub = await served()
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await signIn(page, stub.url, TOKEN)
+  const running = await startUpdate(page, stub)
+  running.stage = 'restart'
+  const unproven = { tag: 'v1.1.0', since: secondsAgo(3), until: secondsAgo(-27) }
+  stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(3)), unproven }
+  await comesTrue(page, `/on probation: \\d+ of 30 s\\./.test(detail.textContent)`)
+  assert.ok(await page.evaluate<boolean>('progress.position > 0 && progress.position < 1'))
+  assert.not.match(await page.innerText('main'), /\d ms/)
+  finish(stub, running, 'updated')
+  await shown(page, '#outcomeTitle', 'Updated to v1.1.0')
+  assertQuiet(watched)
+})
+
 test('an update can be cancelled before the swap, by keyboard too, and the end is told; after it there is no button', async () => {
   await using stub = await served()
   await using watched = await openPage(browser)

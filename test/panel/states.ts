@@ -69,7 +69,13 @@ const opened = async (page: Page) => {
 }
 
 export const STATES: readonly State[] = [
-  { name: 'token', reach: async (page, stub) => void (await page.goto(`${stub.url}/web/settings.html`)) },
+  {
+    name: 'token',
+    async reach(page, stub) {
+      await page.goto(`${stub.url}/web/settings.html`)
+      await page.waitForSelector('#gate:not([hidden])')
+    },
+  },
   {
     name: 'token-wrong',
     async reach(page, stub) {

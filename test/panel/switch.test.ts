@@ -23,7 +23,7 @@ import { installService, type Service, TOKEN } from './service.ts'
 const test = suite('panel, real service', { timeoutMs: 240_000, skip: NO_BROWSER })
 const SETTLE_MS = 60_000
 /** of what comes in */
-const IDLE_MINUTE_MAX_BYTES = 6000
+const IDLE_MINUTE_MAX_BYTES = 4000
 
 let browser: Browser
 let v100: TestRelease
@@ -99,6 +99,12 @@ test('a release that dies in probation: the page says that the old version is ba
   await shown(page, '#running', 'v1.0.0')
   await shown(page, '#installed', 'v1.0.0')
   await page.waitForSelector('#update', { state: 'hidden' }) // the bad one is not offered again
+  await shown(page, '#latest', 'v1.2.0')
+  assert.match((await page.textContent('#failedText')) ?? '', /^v1\.2\.0 is newer, but failed here/)
+  assert.not.match(await page.innerText('#actions'), /newest release|up to date/)
+  await page.click('#again')
+  assert.match((await page.textContent('#confirmPoints')) ?? '', /^It failed here .*: v1\.2\.0 failed in probation/)
+  await page.click('#no')
   assert.is(await page.locator('#history b').first().textContent(), 'Update reverted')
   assertQuiet(watched)
 })
