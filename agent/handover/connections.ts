@@ -26,7 +26,7 @@ export interface DrainLimits {
 const LONG_RESPONSE_MS = 50
 const PAUSE_MS = [1, 2, 5, 10, 20, 50] as const
 /** connections in the middle of something that are made calm at once, and how long each is waited for before the next has its turn */
-const [CARRIED_AT_ONCE, CALM_MS] = [16, 500]
+const [CARRIED_AT_ONCE, CALM_MS] = [32, 500]
 /** close code of a WebSocket, of IANA's registry, and how long a client may take to end what is cut */
 const [SERVICE_RESTART, CLOSING_MS] = [1012, 1000]
 /** a response without a byte for so long is silent */

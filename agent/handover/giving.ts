@@ -43,15 +43,15 @@ export interface GivingOptions {
   report: HandoverReport
 }
 
-/** messages with descriptors that may be under way: one is adopted while the next is read */
-const AT_ONCE = 4
+/** messages with descriptors that may be under way: one is adopted while the next is read; of those with only one, more */
+const [AT_ONCE, CARRIED_AT_ONCE] = [4, 32]
 
 /** What was given, and has not been heard of for the last time. */
 interface Books {
   kept: Kept
-  /** by the first id of each message that has not been answered */
-  underWay: Set<number>
-  /** in the middle of something, and alive in the successor */
+  /** by the first id of each message that has not been answered: what part of the room it takes */
+  underWay: Map<number, number>
+  /** in the middle of something, and the successor's */
   carried: Set<number>
   refused: string[]
   changed(): void
@@ -63,7 +63,7 @@ export function makeGiving(options: GivingOptions): Giving {
   let waiting = Promise.withResolvers<void>()
   const books: Books = {
     kept: makeKept(),
-    underWay: new Set(),
+    underWay: new Map(),
     carried: new Set(),
     refused: [],
     changed: () => {
@@ -79,7 +79,7 @@ export function makeGiving(options: GivingOptions): Giving {
 
   return {
     has,
-    hasRoom: () => underWay.size < AT_ONCE,
+    hasRoom: () => underWay.values().reduce((sum, part) => sum + part, 0) < 1,
     isEmpty: () => underWay.size === 0,
     changed: () => (underWay.size === 0 ? Promise.resolve() : waiting.promise),
     move: ({ key, sockets: all }, sockets) => {
@@ -97,7 +97,7 @@ export function makeGiving(options: GivingOptions): Giving {
       const fds = given.map(({ fd }) => fd)
       const isGiven = give({ type: 'connections', listener: key, connections }, fds)
       if (isGiven) {
-        underWay.add(first.id)
+        underWay.set(first.id, 1 / AT_ONCE)
         took('gave')
       }
       for (const { socket, id } of given) {
@@ -120,7 +120,8 @@ export function makeGiving(options: GivingOptions): Giving {
       }
       if (!handOn(entry, give, { id, listener: key }, forward)) return false
       sockets.delete(entry.socket)
-      underWay.add(id)
+      underWay.set(id, 1 / CARRIED_AT_ONCE)
+      carried.add(id)
       return true
     },
     hear: (message) => hear(message, books, options),
@@ -157,8 +158,8 @@ function hear(
       if (message.refused === null) {
         report.moved++
         report.carried++
-        carried.add(message.id)
       } else {
+        carried.delete(message.id)
         report.cut++
         refused.push(message.refused)
       }

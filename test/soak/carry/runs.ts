@@ -95,7 +95,7 @@ async function place(update: Record<string, number> = {}, environment: Record<st
   const [from, to] = await builds()
   if (from === undefined || to === undefined) throw new Error('no releases')
   const folder = await mkdtemp(join(tmpdir(), 'baton-carry-'))
-  const limits = { probationMs: PROBATION_MS, drainMs: 20_000, hangMs: 5000, readyMs: 20_000, ...update }
+  const limits = { probationMs: PROBATION_MS, drainMs: 60_000, hangMs: 5000, readyMs: 20_000, ...update }
   const home = await install({ release: from, host: '0.0.0.0', feed: await publishTo(folder, [to]), update: limits })
   await home.start(environment)
   return {
