@@ -43,7 +43,7 @@ test('a password that can be guessed is warned of, at the start and by doctor', 
   const path = await host.path('/etc/beacon/config.json')
   const text = await readFile(path, 'utf8')
   const config = JSON.parse(text) as { dashboard: { password: string } }
-  await writeFile(path, JSON.stringify({ ...config, dashboard: { password: 'guess me' } }))
+  await writeFile(path, JSON.stringify({ ...config, dashboard: { password: 'guess-me' } }))
   await host.ok('systemctl', 'restart', 'beacon')
   match((await host.cli('doctor')).stdout, /^warning +configuration .*fewer than 16 characters/m)
   match(

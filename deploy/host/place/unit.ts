@@ -51,7 +51,8 @@ UMask=0077`
  * the main process only. `ExecStop=` waits for it: a main process that came by a handover was not started by systemd, and
  * without this systemd would send SIGTERM and, not waiting for what is not its child, SIGKILL at once. `Restart=always`: should the main process end well while nothing follows it, that is a crash too.
  * `ExecStopPost=` runs after every end of the service and before every restart, so the backup executable can take a
- * release on probation back long before the start limit; `OnFailure=` fires only behind it, and is the second net.
+ * release on probation back long before the start limit (by a shell: systemd has a line in the journal for each program that is
+ * not there); `OnFailure=` fires only behind it, and is the second net.
  */
 export function serviceUnit(layout: Layout): string {
   const { executable, backup, configPath, service } = layout
@@ -70,7 +71,7 @@ Type=notify
 NotifyAccess=all
 ExecStart=${executable} serve --config ${configPath}
 ExecStop=-/bin/sh -c 'kill -TERM $$MAINPID && while kill -0 $$MAINPID; do sleep 0.1; done 2>/dev/null'
-ExecStopPost=-${backup} rescue
+ExecStopPost=-/bin/sh -c '[ ! -x ${backup} ] || exec ${backup} rescue'
 ${nodeOf(layout)}EnvironmentFile=-${layout.environmentFile}
 ${system ? `User=${layout.user}\nGroup=${layout.user}\nWorkingDirectory=${layout.stateDirectory}\n` : ''}KillMode=mixed
 TimeoutStartSec=90
