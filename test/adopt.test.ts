@@ -10,6 +10,9 @@ import { createServer as createSecure, request as secureRequest } from 'node:htt
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { OPERATOR_WORDS } from '../deploy/build/first/begin.ts'
+import { patched } from '../deploy/build/init.ts'
+import { COMMAND_WORDS } from '../deploy/host/tree.ts'
 import { releaseFromSource } from '../deploy/build/from-source.ts'
 import { PROJECT } from '../deploy/build/place.ts'
 import { parseProject } from '../deploy/build/project.ts'
@@ -26,6 +29,22 @@ import { suite } from './suite.ts'
 const test = suite('adopt', { timeoutMs: 120_000 })
 const AUTO = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'\n`
 const HELLO = `response.end(request.url === '/healthz' ? 'ok' : 'hello')`
+
+test('every word of the command tree is an operator’s in every release, those that root says too', () => {
+  equal(
+    COMMAND_WORDS.filter((word) => !OPERATOR_WORDS.includes(word)),
+    [],
+  )
+})
+
+test('init puts its line behind what must stay first, once, and also where only `/release` is imported', () => {
+  const patch = { path: 'server.js', line: `import 'baton-kit/auto'` }
+  const source = `#!/usr/bin/env node\n// ours\n'use strict'\nimport { release } from 'baton-kit/release'\n`
+  const once = patched(source, patch)
+  is(once, source.replace(`import {`, `import 'baton-kit/auto'\nimport {`))
+  is(patched(once ?? '', patch), null)
+  is(patched(`import { listen } from 'baton-kit/express'\n`, patch), null)
+})
 
 test('two servers move together, and no client of either notices', async () => {
   const second = await freePort()

@@ -160,6 +160,9 @@ const WORDS: readonly Word[] = [
   },
 ]
 
+/** Every first word that is a command, hidden ones too. */
+export const COMMAND_WORDS: readonly string[] = WORDS.map(({ name }) => name)
+
 /** Runs one command and returns its exit code; never throws. */
 export async function runCommand(argv: readonly string[], build: Build): Promise<number> {
   const [first = '', ...rest] = argv
