@@ -4,7 +4,7 @@
 import { ratio, type FleetResult, type Wave } from './results.ts'
 import { makeStubFleet, noAnsible } from '../lab/stub-fleet.ts'
 
-/** What the fastest real host took in `npm run soak -- --fleet`: a download, a start, and a probation of 30 s. */
+/** What the fastest of twenty real hosts of the lab took: a download, a start, and a probation of 30 s. */
 const DELAY_SECONDS = 33
 /** each question of a look on a real host: an executable of 100 MB that starts, and asks the service or its feed */
 const ANSWER_SECONDS = 0.3
