@@ -23,7 +23,8 @@ export async function resolveName(wanted: string | null, engine: Engine): Promis
     )
   }
   const found = await engine.container(wanted)
-  const name = found === null ? wanted : nameOf(found)
+  // what was found by its name has that name, also where a deployment is just renaming it
+  const name = found !== null && found.Id.startsWith(wanted) ? nameOf(found) : wanted
   if (isKept(name)) {
     throw new BatonError('refused', `\`${name}\` is kept by an earlier deployment`, {
       hint: 'name the container of the service',
