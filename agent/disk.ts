@@ -96,20 +96,23 @@ function makeChanges(witness: Witness): Omit<Disk, 'copy' | 'writeWhole' | 'writ
     return result
   }
   return {
-    create: (path, mode) =>
-      around('create', path, async () => {
-        // O_EXCL: what is planted under a predictable name, a link or somebody else's file, must not lead a write elsewhere
-        const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
-        const file = await open(path, flags, mode)
-        try {
-          await file.chmod(mode)
-          await giveToOwnerOf(dirname(path), (uid, gid) => file.chown(uid, gid))
-          return file
-        } catch (error) {
-          await file.close()
-          throw error
-        }
-      }),
+    create: async (path, mode) => {
+      let file = null as FileHandle | null
+      try {
+        return await around('create', path, async () => {
+          // O_EXCL: what is planted under a predictable name, a link or somebody else's file, must not lead a write elsewhere
+          const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
+          const made = await open(path, flags, mode)
+          file = made
+          await made.chmod(mode)
+          await giveToOwnerOf(dirname(path), (uid, gid) => made.chown(uid, gid))
+          return made
+        })
+      } catch (error) {
+        await file?.close()
+        throw error
+      }
+    },
     flush: (file, path) => around('flush', path, () => file.sync()),
     flushPath: (path) =>
       around('flush', path, async () => {

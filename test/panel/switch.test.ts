@@ -280,6 +280,7 @@ test('release notes full of markup and script are text; nothing runs and the pol
   const { page } = watched
   await signIn(page, service.url, TOKEN)
   await page.click('#notesTitle')
+  await comesTrue(page, `notesText.textContent !== ''`)
   const text = (await page.textContent('#notesText')) ?? ''
   for (const part of ['<script>batonTold', '<img src=x onerror=', '</details>{{constructor', 'svg onload', '<b>']) {
     assert.ok(text.includes(part), part)
