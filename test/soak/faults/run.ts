@@ -39,12 +39,18 @@ export async function runWorld(ground: Ground, plans: Plan[], told: (trial: Tria
   const load = await startLoad(ground)
   const { spanMs, descriptors } = await healthy(ground)
   const trials: Trial[] = []
+  let span = spanMs
   for (const plan of plans) {
     for (let tries = 0; ; tries++) {
       const at = typeof plan.at === 'number' ? plan.at * 0.9 ** tries : plan.at // too late: a little earlier
-      const trial = await conduct(ground, { ...plan, at }, spanMs, descriptors)
-      if (trial === null && tries < 10) continue
-      if (trial === null) throw new Error(`never in time: ${JSON.stringify(plan)}`)
+      const began = performance.now()
+      const trial = await conduct(ground, { ...plan, at }, span, descriptors)
+      if (trial === null) {
+        // a machine that was busy when this was measured is not any more
+        span = Math.min(span, performance.now() - began)
+        if (tries < 10) continue
+        throw new Error(`never in time: ${JSON.stringify(plan)}`)
+      }
       trials.push(trial)
       told(trial)
       break
