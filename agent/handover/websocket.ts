@@ -107,8 +107,19 @@ export function unreadOf(ws: WebSocketLike, socket: Socket): Buffer {
     parts.push(frameStart(receiver, opcode))
   }
   parts.push(...receiver._buffers)
-  for (let more: Buffer | null; (more = socket.read() as Buffer | null) !== null;) parts.push(more)
+  parts.push(...waitingIn(socket))
   return Buffer.concat(parts)
+}
+
+/** Taken out of a paused socket. `read()` emits `data` as well: the author would hear here what the successor's will hear too. */
+function waitingIn(socket: Socket): Buffer[] {
+  if (socket.readableLength === 0) return []
+  const heard = socket.listeners('data') as ((data: Buffer) => void)[]
+  socket.removeAllListeners('data')
+  const waiting: Buffer[] = []
+  for (let more: Buffer | null; (more = socket.read() as Buffer | null) !== null;) waiting.push(more)
+  for (const listener of heard) socket.on('data', listener)
+  return waiting
 }
 
 /** From now on the author's sends go to `forward`, and whatever else the author does to this object reaches nobody. */

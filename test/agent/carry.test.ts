@@ -3,7 +3,7 @@
 // a message can be cut is in carry-cuts.test.ts.
 
 import type { IncomingMessage } from 'node:http'
-import { connect } from 'node:net'
+import { connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { equal, match, ok } from '../assert.ts'
 import { echo, twoSides, until } from '../fixtures/two-sides.ts'
@@ -29,6 +29,35 @@ test('a WebSocket goes on in the successor, with its state, and its client hears
   client.close(1000, 'done')
   const code = await new Promise((resolve) => client.once('close', resolve))
   equal(code, 1000)
+  await sides.close()
+})
+
+test('a message that waits in a socket which is not read is heard once, in the successor', async () => {
+  const held: Socket[] = []
+  const sides = await twoSides(({ server, carries }, name) => {
+    const wss = new WebSocketServer({ server })
+    wss.on('connection', (ws: WebSocket, request: IncomingMessage) => {
+      if (name === 'old') held.push(request.socket)
+      ws.on('message', (data: Buffer) => {
+        ws.send(`${data.toString()}|${name}`)
+        if (data.toString() === 'hold') ws.pause()
+      })
+      carries.carry(request, { ws })
+    })
+  })
+  const client = new WebSocket(`ws://127.0.0.1:${sides.port}/`)
+  const heard: string[] = []
+  client.on('message', (data: Buffer) => heard.push(data.toString()))
+  await new Promise((resolve) => client.once('open', resolve))
+  client.send('hold')
+  await until(() => heard.length === 1)
+  client.send('waits')
+  await until(() => (held[0]?.readableLength ?? 0) > 0)
+  equal(sides.carry(), 1)
+  client.send('after')
+  await until(() => heard.includes('after|new'))
+  equal(heard, ['hold|old', 'waits|new', 'after|new'])
+  client.terminate()
   await sides.close()
 })
 
