@@ -1,7 +1,7 @@
 // @alone @deadlineMs 420000
-// Either process of a handover, and both, are killed, stopped and told to stop: at each of its steps, and at ten instants. The
-// service answers again, and executable, backup, journal and running version agree; no acknowledged row is missing, none is there
-// twice, nothing is left over. The long form is `npm run soak -- --faults 100`.
+// Either process of a handover, and both, are killed: at each of its steps, and at ten instants. The service answers again, and
+// executable, backup, journal and running version agree; no acknowledged row is missing, none is there twice, nothing is left
+// over. The long form, which stops them and tells them to stop as well, is `npm run soak -- --faults 100`.
 
 import { equal, is, ok } from './assert.ts'
 import { openGround } from './soak/faults/ground.ts'
@@ -13,9 +13,6 @@ import { suite } from './suite.ts'
 const INSTANTS = 10
 const steps = atEachStep('SIGKILL')
 const kills = SIDES.flatMap((side) => atRandom('SIGKILL', side, INSTANTS))
-/** `count` instants, the sides in turn */
-const inTurn = (signal: Plan['signal']) =>
-  atRandom(signal, 'both', INSTANTS).map((plan, at): Plan => ({ ...plan, side: SIDES[at % 3] ?? 'both' }))
 const half = <T>(list: T[], which: 0 | 1) => list.filter((_, at) => at % 2 === which)
 
 const test = suite('faults', { timeoutMs: 400_000 })
@@ -29,10 +26,6 @@ const worlds = {
     half(kills, 0),
   ),
   'the same under a supervision: nobody is refused': run('supervised', half(kills, 1)),
-  'a process that is stopped, or told to stop, at any instant': run('alone', [
-    ...inTurn('SIGSTOP'),
-    ...inTurn('SIGTERM'),
-  ]),
 }
 
 for (const [title, [plans, world]] of Object.entries(worlds)) {
