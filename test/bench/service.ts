@@ -1,14 +1,14 @@
 // What the bench runs as Baton: the reference service with a WebSocket echo, embedding the agent as any author would. Its
 // streams are short, so on a drain they are left to finish; the WebSockets are carried.
 
-import { createServer, type IncomingMessage } from 'node:http'
+import { createServer } from 'node:http'
 import { join } from 'node:path'
 import { embed } from '../../agent/index.ts'
 import { BUILD } from '../../agent/service/build.ts'
 import { readSettings } from '../../agent/service/config.ts'
 import { createHandler } from '../../agent/service/handler.ts'
 import { openStore } from '../../agent/service/store.ts'
-import { type WebSocket, WebSocketServer } from '../lab/ws.ts'
+import { addEcho } from './echo.ts'
 
 const argv = process.argv.slice(2)
 if (argv[0] === '--version') process.stdout.write(`${BUILD.service} ${BUILD.tag}\n`)
@@ -23,11 +23,7 @@ async function serve(): Promise<void> {
   const server = createServer((request, response) => {
     if (!agent.handle(request, response)) app.handle(request, response)
   })
-  new WebSocketServer({ server }).on('connection', (ws: WebSocket, request: IncomingMessage) => {
-    agent.carry(request, { ws })
-    ws.on('error', () => ws.terminate())
-    ws.on('message', (data: Buffer, isBinary: boolean) => ws.send(data, { binary: isBinary }))
-  })
+  addEcho(server, (request, ws) => agent.carry(request, { ws }))
   const agent = await embed({
     ...BUILD,
     password,

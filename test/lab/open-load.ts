@@ -145,7 +145,7 @@ function run({ port, host = '127.0.0.1', path = '/', rate, connections }: OpenLo
   }
   const next = (): void => {
     while (waiting.length > 0) {
-      const connection = free.pop()
+      const connection = free.shift() // in turns: one that nobody uses ends by its keep-alive timeout, which is not the switch's doing
       if (connection === undefined) return
       const request = waiting.shift()
       if (request === undefined) return
