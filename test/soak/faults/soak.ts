@@ -41,7 +41,11 @@ async function world(name: GroundName, signal: Plan['signal'], count: number, er
     await using ground = await openAny(name)
     return await runWorld(ground, plans, told)
   } catch (cause) {
-    errors.push(`${name}, ${signal}: ended after ${trials.length} of ${plans.length}: ${String(cause)}`)
+    const next = plans[trials.length]
+    errors.push(
+      `${name}, ${next === undefined ? signal : nameOf(next)}: it ended there, ${trials.length} of ${plans.length} done: ${String(cause)}`,
+    )
+    process.stderr.write(`${errors.at(-1)}\n`)
     return { ground: name, trials, rowsAcknowledged: 0, rowsMissing: 0, rowsDoubled: 0, refused: 0, spanMs: 0 }
   }
 }

@@ -1,6 +1,7 @@
 // One fault in one switch: the service is told to switch, a process of it is hit, and when all is quiet again everything must
 // agree. Must hold: nothing is judged before the service has settled, and whatever is broken is said in words.
 
+import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Step } from '../../../agent/handover/steps.ts'
 import type { Operation, Status } from '../../../agent/state.ts'
@@ -36,6 +37,7 @@ const LAST_STEPS: Step[] = ['said committed', 'alone']
 const BACK_WITHIN_MS = 60_000
 /** what leaks stays, what is being cleared away goes */
 const QUIET_MS = 10_000
+const SETTLED_WITHIN_MS = 60_000
 /** what is stopped is let go on after so long */
 const STOPPED_MS = 3 * HANG_MS
 
@@ -53,7 +55,7 @@ export async function conduct(ground: Ground, plan: Plan, spanMs: number, descri
   const hit =
     typeof plan.at === 'number'
       ? await hitAt(ground, plan, predecessor, { told, spanMs, share: plan.at })
-      : await hitAtSteps(ground, plan.at)
+      : await hitAtSteps(ground, plan.at, plan.signal)
   if (hit === null) {
     await settledStatus(ground)
     return null
@@ -61,7 +63,7 @@ export async function conduct(ground: Ground, plan: Plan, spanMs: number, descri
   const back = firstAnswer(ground)
   back.catch(() => {}) // heard below
   if (plan.signal === 'SIGSTOP') void letGoOn(ground)
-  const isNobodyLeft = await isEmptied(ground, plan)
+  const isNobodyLeft = await isEmptied(ground, plan, predecessor)
   if (isNobodyLeft) await ground.revive()
   const backMs = Math.round((await back) - hit.at)
   const status = await settledStatus(ground)
@@ -113,29 +115,32 @@ async function hitAt(
 }
 
 /** The processes hit themselves; this waits until it has happened. */
-async function hitAtSteps(ground: Ground, steps: Step[]): Promise<Hit> {
+async function hitAtSteps(ground: Ground, steps: Step[], signal: Plan['signal']): Promise<Hit> {
   await until('the steps', async () => (await ground.armed()) === 0, 30_000)
   const isSole = steps.length > 1 || steps.includes('alone')
   return {
     at: performance.now(),
     isSole,
-    mayEndAll: steps.length > 1 || steps.some((step) => LAST_STEPS.includes(step)),
+    mayEndAll: signal === 'SIGTERM' || steps.length > 1 || steps.some((step) => LAST_STEPS.includes(step)),
   }
 }
 
-/** Whether no process is left, or will be: where one is told to stop the other may end with it. */
-async function isEmptied(ground: Ground, { signal }: Plan): Promise<boolean> {
-  const graceMs = { SIGKILL: 300, SIGSTOP: 0, SIGTERM: 5000 }[signal]
+/**
+ * Whether no process is left, or will be: where one is told to stop the other may end with it. What was told to stop still
+ * answers for a while; only who was not, and has nothing left to do, says that somebody stays.
+ */
+async function isEmptied(ground: Ground, { signal, side }: Plan, predecessor: number): Promise<boolean> {
+  const wasHit = (pid: number) => side === 'both' || (pid === predecessor) === (side === 'predecessor')
+  const graceMs = { SIGKILL: 300, SIGSTOP: 0, SIGTERM: 10_000 }[signal]
   for (const over = performance.now() + graceMs; performance.now() < over; await sleep(20)) {
     if (ground.pids().length === 0) return true
-    if (signal === 'SIGTERM' && (await isIdle(ground))) return false
+    if (signal !== 'SIGTERM') continue
+    const answer = await ground.api('GET', '/admin/update/status').catch(() => null)
+    if (answer?.status !== 200) continue
+    const { state, instance } = answer.body as Status
+    if (state === 'idle' && !wasHit(instance.pid)) return false
   }
   return false
-}
-
-async function isIdle(ground: Ground): Promise<boolean> {
-  const answer = await ground.api('GET', '/admin/update/status').catch(() => null)
-  return answer !== null && answer.status === 200 && (answer.body as Status).state === 'idle'
 }
 
 async function letGoOn(ground: Ground): Promise<void> {
@@ -161,16 +166,35 @@ async function firstAnswer(ground: Ground): Promise<number> {
 }
 
 export async function settledStatus(ground: Ground): Promise<Status> {
-  return await until(
-    'the operation to end',
-    async () => {
-      const answer = await ground.api('GET', '/admin/update/status').catch(() => null)
-      if (answer === null || answer.status !== 200) return null
-      const status = answer.body as Status
-      return status.state === 'idle' && ground.pids().length === 1 && status
-    },
-    60_000,
-  )
+  let said: unknown = null
+  try {
+    return await until(
+      'the operation to end',
+      async () => {
+        const answer = await ground
+          .api('GET', '/admin/update/status')
+          .catch((cause: unknown) => ({ status: 0, body: String(cause) }))
+        said = answer.body
+        if (answer.status !== 200) return null
+        const status = answer.body as Status
+        return status.state === 'idle' && ground.pids().length === 1 && status
+      },
+      SETTLED_WITHIN_MS,
+    )
+  } catch (cause) {
+    const processes = ground.pids().map((pid) => `${pid} ${stateOf(pid)}`)
+    const output = (await ground.output()).split('\n').slice(-40).join('\n')
+    throw new Error(`processes ${processes.join(', ')}; status ${JSON.stringify(said)}\n${output}`, { cause })
+  }
+}
+
+/** As the kernel tells it: `S (sleeping)`, `T (stopped)`. */
+function stateOf(pid: number): string {
+  try {
+    return /^State:\s*(.+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? ''
+  } catch {
+    return 'gone'
+  }
 }
 
 /** The journal is written before the last file is removed: what is there when nothing changes any more. */
