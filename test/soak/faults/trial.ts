@@ -63,7 +63,9 @@ export async function conduct(ground: Ground, plan: Plan, spanMs: number, descri
   const back = firstAnswer(ground)
   back.catch(() => {}) // heard below
   if (plan.signal === 'SIGSTOP') void letGoOn(ground)
-  const isNobodyLeft = await isEmptied(ground, plan, predecessor)
+  const wasHit = (pid: number) => plan.side === 'both' || (pid === predecessor) === (plan.side === 'predecessor')
+  const isNobodyLeft = await isEmptied(ground, plan.signal, wasHit)
+  const othersLeft = ground.pids().every(wasHit)
   if (isNobodyLeft) await ground.revive()
   const backMs = Math.round((await back) - hit.at)
   const status = await settledStatus(ground)
@@ -77,7 +79,8 @@ export async function conduct(ground: Ground, plan: Plan, spanMs: number, descri
     outcome: status.operation?.outcome ?? null,
     backMs: isStarted ? null : backMs,
     isNobodyLeft,
-    isSole: hit.isSole,
+    // the other one had heard that the operation is over, and was leaving
+    isSole: hit.isSole || (othersLeft && status.operation?.outcome === 'updated'),
     faults,
   }
 }
@@ -129,9 +132,8 @@ async function hitAtSteps(ground: Ground, steps: Step[], signal: Plan['signal'])
  * Whether no process is left, or will be: where one is told to stop the other may end with it. What was told to stop still
  * answers for a while; only who was not, and has nothing left to do, says that somebody stays.
  */
-async function isEmptied(ground: Ground, { signal, side }: Plan, predecessor: number): Promise<boolean> {
-  const wasHit = (pid: number) => side === 'both' || (pid === predecessor) === (side === 'predecessor')
-  const graceMs = { SIGKILL: 300, SIGSTOP: 0, SIGTERM: 10_000 }[signal]
+async function isEmptied(ground: Ground, signal: Plan['signal'], wasHit: (pid: number) => boolean): Promise<boolean> {
+  const graceMs = { SIGKILL: 300, SIGSTOP: 300, SIGTERM: 10_000 }[signal]
   for (const over = performance.now() + graceMs; performance.now() < over; await sleep(20)) {
     if (ground.pids().length === 0) return true
     if (signal !== 'SIGTERM') continue
