@@ -152,8 +152,7 @@ async function main(): Promise<void> {
   await followers.stop()
   const closed = (report: FollowersReport) => report.websockets.closed + report.streams.closed
   const followed = { ...healthy, closedWithTheBroken: closed(left) - closed(healthy) }
-  const fdsAfter = await descriptors(service, fdsBefore)
-  const summary = { ...summarise(totals, operations, service, fdsBefore, fdsAfter), ...followed }
+  const summary = { ...(await summarise(totals, operations, service, fdsBefore)), ...followed }
   if (values.json) process.stdout.write(`${JSON.stringify(summary)}\n`)
   else draw(summary)
   if (!values.once) {
@@ -274,13 +273,12 @@ async function watched(service: Service, path: string, body: unknown): Promise<O
   throw new Error(`the operation did not end within ${OPERATION_MS} ms`)
 }
 
-function summarise(
+async function summarise(
   totals: Totals[],
   operations: Operation[],
   service: Service,
   fdsBefore: number,
-  fdsAfter: number,
-): Omit<Summary, keyof FollowersReport | 'closedWithTheBroken'> {
+): Promise<Omit<Summary, keyof FollowersReport | 'closedWithTheBroken'>> {
   const database = new DatabaseSync(service.database, { readOnly: true })
   const rows = new Set(
     database
@@ -301,7 +299,7 @@ function summarise(
     rowsAcknowledged: acknowledged.length,
     rowsFound: acknowledged.filter((id) => rows.has(id)).length,
     fdsBefore,
-    fdsAfter,
+    fdsAfter: await descriptors(service, fdsBefore),
     switchMs: operations.filter(({ outcome }) => outcome !== 'reverted').map(({ handover }) => handover?.switchMs ?? 0),
   }
 }
