@@ -15,7 +15,8 @@ import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import type { Report } from './suite.ts'
 
-const AT_ONCE = 2
+/** most of the time of most files is waiting: one more than the processors of the smallest machine */
+const AT_ONCE = 3
 const FILE_DEADLINE_MS = 600_000
 /** from SIGTERM to SIGKILL, and how long the children of a finished file may take to go */
 const GRACE_MS = 5_000
