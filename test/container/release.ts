@@ -1,7 +1,8 @@
 // The real image: built by container/Dockerfile from real releases, run as the guide says, upgraded and rolled back under load.
 
+import { existsSync } from 'node:fs'
 import { mkdtemp, readFile, symlink, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { suite } from '../suite.ts'
 import { equal, match, ok } from '../assert.ts'
@@ -68,6 +69,10 @@ test('is small in rights: a number for a user, a read-only root, no capability, 
     ['/var/lib/beacon'],
   )
   equal(State.Health.Log.at(-1).Output, 'beacon v1.0.0\n')
+  // as it comes it has no password, and asks for none that would lead to nothing
+  const { NetworkSettings } = await engine.inspect('strict')
+  const refused = await fetch(`http://${NetworkSettings.IPAddress}:8080/admin/update/status`)
+  equal([refused.status, ((await refused.json()) as { reason: string }).reason], [501, 'container'])
   const startedAt = performance.now()
   await engine.docker('stop', '--time', '20', 'strict')
   ok(performance.now() - startedAt < 8000)
@@ -78,7 +83,11 @@ test('is small in rights: a number for a user, a read-only root, no capability, 
 test('answers 501 to every update request with a command that works as it is printed', async () => {
   const folder = await mkdtemp(join(labFolder(), 'config-'))
   await run(['chmod', '755', folder])
-  const config = { dashboard: { password: 'correct-horse' }, listen: { host: '0.0.0.0', port: 8080 } }
+  const config = {
+    dashboard: { password: 'correct-horse' },
+    listen: { host: '0.0.0.0', port: 8080 },
+    feed: '/releases',
+  }
   await writeFile(join(folder, 'config.json'), JSON.stringify(config))
   await engine.docker(
     'run',
@@ -90,6 +99,8 @@ test('answers 501 to every update request with a command that works as it is pri
     '8090:8080',
     '-v',
     `${folder}:/etc/beacon:ro`,
+    '-v',
+    `${dist}:/releases:ro`,
     `${repository}:v1.0.0`,
   )
   await healthy(engine, 'asked')
@@ -107,6 +118,15 @@ test('answers 501 to every update request with a command that works as it is pri
     equal(answer.status, 501)
     body = (await answer.json()) as Record<string, string>
   }
+  const status = async () => {
+    const headers = { authorization: 'Bearer correct-horse' }
+    return (await (await fetch('http://127.0.0.1:8090/admin/update/status', { headers })).json()) as typeof body
+  }
+  for (let i = 0; i < 200 && body['latest'] === null; i++) {
+    await new Promise((resolve) => setTimeout(resolve, 50))
+    body = await status()
+  }
+  equal(body['latest'], 'v1.1.0')
   const { Id } = await engine.inspect('asked')
   equal([body['code'], body['reason'], body['running']], ['not_managed', 'container', 'v1.0.0'])
   equal(body['command'], `${TOOL} ${repository}:deploy deploy --container ${Id.slice(0, 12)} --release latest`)
@@ -153,8 +173,9 @@ for (const [what, options] of [
     equal(copy.prepare('pragma integrity_check').get()?.['integrity_check'], 'ok')
     ok(Number(copy.prepare('select count(*) as rows from logs').get()?.['rows']) >= 50)
     copy.close()
-    // what the clients have seen, to be read beside it
-    process.stdout.write(`  ${name}: said ${updated.downMs} ms, writers saw ${Math.round(writer.longestMs())} ms\n`)
+    const [said, saw] = [updated.downMs ?? 0, writer.longestMs()]
+    process.stdout.write(`  ${name}: said ${said} ms, writers saw ${Math.round(saw)} ms\n`)
+    ok(Math.abs(said - saw) < Math.max(300, saw / 2), `said ${said} ms, writers saw ${saw} ms`)
     equal(await (await fetch('http://127.0.0.1:8091/')).text(), 'beacon v1.1.0\n')
     await writer.reach(writer.count() + 50)
     equal((await deployIn(engine, { container: name, release: null, probationMs: 500 })).outcome, 'rolled_back')
@@ -181,6 +202,34 @@ for (const [what, options] of [
     }
   })
 }
+
+test('a container of compose is deployed by the image too, where it is lent the project and compose', async () => {
+  const folder = await mkdtemp(join(labFolder(), 'project-'))
+  const name = `${basename(folder)
+    .toLowerCase()
+    .replaceAll(/[^-_a-z0-9]/g, '')}_beacon_1`
+  const file = `services:\n  beacon:\n    image: ${repository}:\${BEACON_TAG}\n    volumes: ['data:/var/lib/beacon']\nvolumes:\n  data: {}\n`
+  await writeFile(join(folder, 'compose.yaml'), file)
+  await writeFile(join(folder, '.env'), 'BEACON_TAG=v1.0.0\n')
+  const compose = (...args: string[]) => run(['docker-compose', ...args], { cwd: folder, env: engine.environment })
+  await compose('up', '-d')
+  await healthy(engine, name)
+  const words = `deploy --container ${name} --release v1.1.0 --probation 0.5 --json`
+  const alone = await deployed(words)
+  equal(alone.exit, 3)
+  match(`${alone.hint}`, new RegExp(`add .-v ${folder}:${folder} -v /usr/libexec`))
+  // the lab has compose 1, which is no single file
+  const host = ['/usr/bin', '/usr/lib', '/usr/share'].map((path) => `${path}:${path}:ro`)
+  const program = '/usr/bin/docker-compose:/usr/local/bin/docker-compose:ro'
+  const libraries = ['/usr/lib:/lib:ro', ...(existsSync('/usr/lib64') ? ['/usr/lib64:/lib64:ro'] : [])]
+  const lent = await deployed(words, [`${folder}:${folder}`, ...host, ...libraries, program])
+  equal([lent.outcome, lent.from, lent.to], ['updated', 'v1.0.0', 'v1.1.0'])
+  equal(await readFile(join(folder, '.env'), 'utf8'), 'BEACON_TAG=v1.1.0\n')
+  const { Id } = await engine.inspect(name)
+  await compose('up', '-d')
+  equal((await engine.inspect(name)).Id, Id, 'compose takes it for its own, and has nothing to do')
+  await compose('down')
+})
 
 test('the guide: every command of docs/guides/container.md does what the page says', async () => {
   const page = await readFile(join(ROOT, 'docs/guides/container.md'), 'utf8')
@@ -214,9 +263,10 @@ test.after(async () => {
 test.run()
 
 /** The last line of the image that updates containers, run with the engine's socket. */
-async function deployed(words: string): Promise<EndEvent> {
-  const socket = `${engine.socketPath}:/var/run/docker.sock`
-  const said = await engine.docker('run', '--rm', '-v', socket, `${repository}:deploy`, ...words.split(' '))
+async function deployed(words: string, lent: string[] = []): Promise<EndEvent> {
+  const mounts = [`${engine.socketPath}:/var/run/docker.sock`, ...lent].flatMap((one) => ['-v', one])
+  const command = ['docker', 'run', '--rm', ...mounts, `${repository}:deploy`, ...words.split(' ')]
+  const said = (await run(command, { env: engine.environment, allowFailure: true })).stdout.trim()
   return JSON.parse(said.split('\n').at(-1) ?? '') as EndEvent
 }
 
