@@ -3,7 +3,7 @@
 // at any point leaves names and one label from which the next one finishes the work or undoes it (job.ts).
 
 import { BatonError, reasonOf } from '../../agent/words.ts'
-import { followSwitcher, makeSwitcher, refuseBusy } from './switcher.ts'
+import { followSwitcher, isAtWork, makeSwitcher, refuseBusy } from './switcher.ts'
 import { check } from './health.ts'
 import { nameOf } from './inspection.ts'
 import { type Job, parseOrigin, type Unfinished, unfinishedAt } from './job.ts'
@@ -48,14 +48,21 @@ export async function recreate(name: string, request: Request, tools: Tools, isS
   return end.image === target.image.Id ? { ...end, digest: target.digest } : end
 }
 
-/** What runs, what ran before, whether it is well, and what is under way. Asks no registry. */
-export async function status(name: string, { engine }: Tools): Promise<Ended> {
+/**
+ * What runs, whether it is well, what ran before, and what is under way: then `from` is what that goes from. Asks no registry.
+ * Throws BatonError refused where there is no such container.
+ */
+export async function status(name: string, { engine }: Pick<Tools, 'engine'>): Promise<Ended> {
   const site = await survey(name, engine)
-  const container = site.main
-  if (container === null) throw new BatonError('refused', `there is no container \`${name}\``)
-  const [image, origin] = [await imageOf(container, engine), parseOrigin(container)]
-  const { well: healthy } = await check(container, null, engine)
-  return ended('status', { from: origin?.from ?? null, to: versionOf(image), image: image.Id, healthy })
+  const { main, switcher } = site
+  const unfinished = unfinishedAt(site)
+  const inFlight = unfinished?.at ?? (isAtWork(switcher) ? 'switching' : null)
+  if (main === null && inFlight === null) throw new BatonError('refused', `there is no container \`${name}\``)
+  const origin = unfinished?.job.origin ?? (main === null ? null : parseOrigin(main))
+  const { well: healthy } = await check(main, null, engine)
+  const to = main === null ? null : versionOf(await imageOf(main, engine))
+  const serving = { to, image: main?.Image ?? null, containerId: main?.Id ?? null }
+  return ended('status', { from: origin?.from ?? null, ...serving, healthy, inFlight })
 }
 
 /** In the switcher where there can be one, so that it is finished whatever happens to this process; else here. */

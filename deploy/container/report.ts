@@ -4,6 +4,7 @@
 import { BatonError, type ErrorCode, EXIT, MEANINGS, type Outcome } from '../../agent/words.ts'
 import { formatBytes, formatDuration } from '../lib/progress.ts'
 import { formatDifference, type Difference } from './difference.ts'
+import type { Unfinished } from './job.ts'
 
 /** What is done, in this order. `revert` is done where `switch` or one after it fails. */
 export const STEPS = [
@@ -65,6 +66,10 @@ export interface Ended {
   snapshot: string | null
   /** whether what runs now passes its health check; null where that was not asked */
   healthy: boolean | null
+  /** of `status`: what is under way, by whomever it was begun; null where nothing is */
+  inFlight: Unfinished['at'] | null
+  /** of `status`: the container that serves, null in the moment in which none has the name */
+  containerId: string | null
   error: BatonError | null
 }
 
@@ -90,6 +95,8 @@ const NOTHING: Omit<Ended, 'outcome'> = {
   downMeasured: null,
   snapshot: null,
   healthy: null,
+  inFlight: null,
+  containerId: null,
   error: null,
 }
 
@@ -148,8 +155,9 @@ function formatEnd(event: EndEvent): string[] {
     return [`${told}: ${container} would be ${event.would?.replaceAll('_', ' ')}, nothing has changed`]
   if (outcome === 'status') {
     const backup = event.from === null ? '' : `; before it ran ${event.from}`
+    const busy = event.inFlight === null ? '' : `; a deployment is under way (${event.inFlight})`
     return [
-      `${container} runs ${event.to ?? 'an image that does not tell its version'}, ${healthy ? 'healthy' : 'not healthy'}${backup}`,
+      `${container} runs ${event.to ?? 'an image that does not tell its version'}, ${healthy ? 'healthy' : 'not healthy'}${backup}${busy}`,
     ]
   }
   if (outcome === 'failed')

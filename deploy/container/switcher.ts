@@ -45,10 +45,14 @@ export async function makeSwitcher(
 
 /** Throws BatonError locked where one is at work. */
 export function refuseBusy(switcher: ContainerInspection | null, name: string): void {
-  if (switcher === null || !(switcher.State.Running || switcher.State.Status === 'restarting')) return
+  if (switcher === null || !isAtWork(switcher)) return
   throw new BatonError('locked', `another deployment of \`${name}\` is under way since ${switcher.State.StartedAt}`, {
     hint: `watch it with \`docker logs -f ${namesFor(name).switcher}\``,
   })
+}
+
+export function isAtWork(switcher: ContainerInspection | null): boolean {
+  return switcher !== null && (switcher.State.Running || switcher.State.Status === 'restarting')
 }
 
 /** Starts it and passes on what it says, to its last line. A stop is passed on to it: it goes back. */

@@ -60,15 +60,16 @@ def _take(call, line):
         return
     if isinstance(value, dict):
         if value.get("outcome") == "status":  # the container tool's words for what runs and what ran before
-            value = {"running": value.get("to"), "backup": value.get("from"), **value}
+            instance = value.get("containerId") and {"id": value["containerId"]}
+            value = {"running": value.get("to"), "backup": value.get("from"), "instance": instance, **value}
         call.last = value
         call.lines.append(value)
 
 
 def in_flight(status):
-    """The operation in somebody's hands, or None. Of a container only that there is one is known."""
+    """The operation in somebody's hands, or None. Of a container only that there is one is known, and what it goes from."""
     if status.get("inFlight"):
-        return {"kind": status["inFlight"], "from": status.get("running")}
+        return {"kind": status["inFlight"], "from": status.get("backup")}
     operation = status.get("operation") or None
     return operation if operation and operation.get("outcome") is None else None
 
@@ -117,7 +118,7 @@ def _refusal(status, doctor, dry):
         return {"why": why, "exit": status.exit if 0 < status.exit < 10 else 1}
     if not status.last.get("running") and not in_flight(status.last):
         return {"why": _down(status.last), "exit": 9}
-    if status.last.get("healthy") is False:
+    if status.last.get("healthy") is False and not in_flight(status.last):
         return {"why": "the container is not healthy", "exit": 9}
     for finding in ((doctor.last or {}).get("findings") or []) if doctor else []:
         if finding.get("level") == "failure":
