@@ -1,4 +1,3 @@
-// @later not seen whole on a quiet machine
 // Runs test/container/stopped.ts inside the container lab.
 
 import { join } from 'node:path'

@@ -18,7 +18,8 @@ import {
   startRegistry,
 } from '../lab/docker.ts'
 import { type DeployEvent, formatDeployEvent } from '../../deploy/container/report.ts'
-import { deployIn, healthy, probeImage, publishGood } from './probe.ts'
+import { deployIn, healthy, probeImage, publishGood, until } from './probe.ts'
+import { sideBySide } from './side-by-side.ts'
 
 const skip = labReason()
 const test = suite('container that goes wrong', { timeoutMs: 180_000, skip })
@@ -26,6 +27,9 @@ const lab = skip === null ? { engine: await startEngine(), registry: await start
 const engine = lab?.engine as LabEngine
 const registry = lab?.registry as Registry
 const MAIN = '../../deploy/deploy-container.ts'
+const AT_ONCE = 4
+/** what harms no other container of the engine */
+const beside = sideBySide(test, AT_ONCE)
 
 /** A healthy container of v1.0.0; `options` are of `docker run`. */
 async function old(name: string, ...options: string[]) {
@@ -58,10 +62,7 @@ async function serves(
 }
 
 const names = async (prefix: string): Promise<string[]> =>
-  (await engine.docker('ps', '-a', '--format', '{{.Names}}'))
-    .split('\n')
-    .filter((name) => name.startsWith(prefix))
-    .toSorted()
+  (await engine.names()).filter((name) => name.startsWith(prefix))
 
 test.before(async () => {
   await publishGood(registry.host)
@@ -76,7 +77,7 @@ test.before(async () => {
   await release('v1.2.4', { Entrypoint: ['/bin/not-there'] })
   await release('v1.2.5', { Labels: { 'org.opencontainers.image.version': 'v1.2.6' } })
   await publish(registry.host, 'beacon', ['v1.3.0'], { ...probeImage('v1.3.0'), architecture: 's390x' })
-  await publish(registry.host, 'beacon', ['v1.4.0'], probeImage('v1.4.0', {}, 60_000_000))
+  await publish(registry.host, 'beacon', ['v1.4.0'], probeImage('v1.4.0', {}, 40_000_000))
 })
 
 const FAILING = [
@@ -88,7 +89,7 @@ const FAILING = [
 ] as const
 
 for (const [release, what, message] of FAILING) {
-  test(`puts the old container back when the image ${what}`, async () => {
+  beside(`puts the old container back when the image ${what}`, async () => {
     const name = `bad-${release}`
     const before = await old(name)
     const ended = await deployIn(engine, { container: name, release, probationMs: 15_000 })
@@ -109,7 +110,7 @@ for (const [release, what, message] of FAILING) {
   })
 }
 
-test('a container that crashes before and after is not said to run', async () => {
+beside('a container that crashes before and after is not said to run', async () => {
   await publish(
     registry.host,
     'beacon',
@@ -117,8 +118,7 @@ test('a container that crashes before and after is not said to run', async () =>
     probeImage('v0.9.0', { Entrypoint: ['/bin/sh', '-c', 'sleep 0.2; exit 3'], Cmd: null }),
   )
   await engine.docker('run', '-d', '--name', 'crashing', '--restart', 'always', `${registry.host}/beacon:v0.9.0`)
-  for (let i = 0; i < 400 && (await engine.inspect('crashing')).RestartCount === 0; i++)
-    await new Promise((resolve) => setTimeout(resolve, 20))
+  await until('a restart', async () => (await engine.inspect('crashing')).RestartCount > 0)
   const ended = await deployIn(engine, { container: 'crashing', release: 'v1.2.1' })
   equal([ended.outcome, ended.healthy, ended.downMs], ['reverted', false, null])
   const [line = ''] = formatDeployEvent(ended.events.at(-1) as DeployEvent)
@@ -127,7 +127,7 @@ test('a container that crashes before and after is not said to run', async () =>
   await engine.docker('rm', '-f', ...(await names('crashing')))
 })
 
-test('does not try a `latest` again that has failed here, unless its tag is named', async () => {
+beside('does not try a `latest` again that has failed here, unless its tag is named', async () => {
   await publish(registry.host, 'fickle', ['v1.0.0'], probeImage('v1.0.0'))
   await publish(
     registry.host,
@@ -160,7 +160,7 @@ const UNTOUCHED = [
 ] as const
 
 for (const [release, what, code, message] of UNTOUCHED) {
-  test(`changes nothing for a release ${what}`, async () => {
+  beside(`changes nothing for a release ${what}`, async () => {
     const name = `same-${release}`
     const before = await old(name)
     match((await rejects(deployIn(engine, { container: name, release }), withCode(code))).message, message)
@@ -170,7 +170,7 @@ for (const [release, what, code, message] of UNTOUCHED) {
   })
 }
 
-test('from a signed feed the image is the one that is signed, whatever its tag says now', async () => {
+beside('from a signed feed the image is the one that is signed, whatever its tag says now', async () => {
   const labels = (version: string) => ({ 'org.opencontainers.image.version': version, 'baton.service': 'beacon' })
   const repository = `${registry.host}/signed`
   const image = (version: string, env: string[]) => probeImage(version, { Labels: labels(version), Env: env })
@@ -197,7 +197,7 @@ test('from a signed feed the image is the one that is signed, whatever its tag s
   await engine.docker('rm', '-f', ...(await names('signed')))
 })
 
-test('changes nothing when the registry is down', async () => {
+beside('changes nothing when the registry is down', async () => {
   const other = await startRegistry(5001)
   await publishGood(other.host)
   await engine.docker('run', '-d', '--name', 'alone', `${other.host}/beacon:v1.0.0`)
@@ -209,7 +209,7 @@ test('changes nothing when the registry is down', async () => {
   await engine.docker('rm', '-f', 'alone')
 })
 
-test('changes nothing when the registry goes away in the middle of the pull', async () => {
+beside('changes nothing when the registry goes away in the middle of the pull', async () => {
   await using proxy = await cuttingProxy(registry.host, 5002, 1_000_000)
   await engine.docker('run', '-d', '--name', 'cut', `${registry.host}/beacon:v1.0.0`)
   await healthy(engine, 'cut')
@@ -224,8 +224,8 @@ test('changes nothing when the registry goes away in the middle of the pull', as
   await engine.docker('rm', '-f', 'cut')
 })
 
-test('changes nothing when the disk is full', async () => {
-  const small = await startEngine({ diskMb: 40 })
+beside('changes nothing when the disk is full', async () => {
+  const small = await startEngine({ diskMb: 24 })
   try {
     await small.docker('run', '-d', '--name', 'small', `${registry.host}/beacon:v1.0.0`)
     await healthy(small, 'small')
@@ -261,7 +261,7 @@ const REFUSED: [title: string, options: string[], then: string[][], message: Reg
 ]
 
 for (const [i, [what, options, then, message, hint]] of REFUSED.entries()) {
-  test(`refuses a container that ${what}, and says what to do instead`, async () => {
+  beside(`refuses a container that ${what}, and says what to do instead`, async () => {
     const name = `refused${i}`
     const image = `${registry.host}/beacon:v1.0.0`
     await engine.docker('run', '-d', '--name', name, ...options, image)
@@ -276,34 +276,7 @@ for (const [i, [what, options, then, message, hint]] of REFUSED.entries()) {
   })
 }
 
-test('refuses a task of a swarm service, and names the command of swarm', async () => {
-  await engine.docker('swarm', 'init', '--advertise-addr', '127.0.0.1')
-  try {
-    const image = `${registry.host}/beacon:v1.0.0`
-    await engine.docker(
-      'service',
-      'create',
-      '--detach',
-      '--name',
-      'swarmed',
-      '--network',
-      'host',
-      '--no-resolve-image',
-      image,
-    )
-    let task = ''
-    for (let i = 0; i < 100 && task === ''; i++)
-      task =
-        (await engine.docker('ps', '-q', '--filter', 'label=com.docker.swarm.service.name=swarmed')).split('\n')[0] ??
-        ''
-    const error = await rejects(deployIn(engine, { container: task, release: 'latest' }), withCode('refused'))
-    match((error as { hint?: string }).hint ?? '', /docker service update .* swarmed/)
-  } finally {
-    await engine.docker('swarm', 'leave', '--force')
-  }
-})
-
-test('a container of this route that somebody has started by hand is in the way, not a riddle', async () => {
+beside('a container of this route that somebody has started by hand is in the way, not a riddle', async () => {
   const before = await old('riddle')
   await engine.docker(
     'run',
@@ -320,46 +293,20 @@ test('a container of this route that somebody has started by hand is in the way,
   await engine.docker('rm', '-f', ...(await names('riddle')))
 })
 
-test('refuses while another deployment of the same container is under way, and says whose it is', async () => {
+beside('refuses while another deployment of the same container is under way, and says whose it is', async () => {
   await old('locked')
   const first = deployIn(engine, { container: 'locked', release: 'latest', probationMs: 3000 })
-  await new Promise((resolve) => setTimeout(resolve, 300))
+  await until('the predecessor', async () => (await names('locked')).includes('locked-baton-predecessor'))
   const error = await rejects(deployIn(engine, { container: 'locked', release: 'latest' }), withCode('locked'))
   match(error.message, new RegExp(`pid ${process.pid}`))
   equal((await first).outcome, 'updated')
   await engine.docker('rm', '-f', 'locked')
 })
 
-test('rolls back by image, not by tag, and back again; a prune in between takes nothing that is needed', async () => {
-  await publish(registry.host, 'moving', ['latest'], probeImage('v1.0.0'))
-  await engine.docker('run', '-d', '--name', 'moving', '-v', 'moving-data:/data', `${registry.host}/moving:latest`)
-  await healthy(engine, 'moving')
-  const { Image: first } = await engine.inspect('moving')
-  await publish(registry.host, 'moving', ['latest'], probeImage('v1.1.0'))
-  equal((await deployIn(engine, { container: 'moving', release: 'latest' })).outcome, 'updated')
-  const { Image: second } = await engine.inspect('moving')
-  ok(first !== second)
-  await engine.docker('system', 'prune', '--force')
-  equal(await names('moving'), ['moving'], 'the old container is pruned')
-  const back = await deployIn(engine, { container: 'moving', release: null })
-  equal([back.outcome, back.to, (await engine.inspect('moving')).Image], ['rolled_back', 'v1.0.0', first])
-  await engine.docker('rm', 'moving-baton-previous')
-  await engine.docker('rmi', '--force', second)
-  equal(await rejects(engine.docker('image', 'inspect', second)).then(() => 'gone'), 'gone')
-  const again = await deployIn(engine, { container: 'moving', release: null })
-  equal(
-    [again.outcome, again.to, (await engine.inspect('moving')).Image],
-    ['rolled_back', 'v1.1.0', second],
-    'pulled by its digest',
-  )
-  await engine.docker('rm', '-f', ...(await names('moving')))
-})
-
-test('makes the old container anew from its image when it was pruned during the probation', async () => {
+beside('makes the old container anew from its image when it was pruned during the probation', async () => {
   const before = await old('pruned', '-e', 'OWN=1')
   const ended = deployIn(engine, { container: 'pruned', release: 'v1.2.2', probationMs: 15_000 })
-  for (let i = 0; i < 200 && !(await names('pruned')).includes('pruned-baton-predecessor'); i++)
-    await new Promise((resolve) => setTimeout(resolve, 20))
+  await until('the predecessor', async () => (await names('pruned')).includes('pruned-baton-predecessor'))
   // a prune takes it as soon as it is stopped
   for (let gone = false; !gone;)
     gone = await engine.docker('rm', 'pruned-baton-predecessor').then(
@@ -376,7 +323,7 @@ test('makes the old container anew from its image when it was pruned during the 
   await engine.docker('rm', '-f', 'pruned')
 })
 
-test('exits with the code of the outcome and prints one JSON object a line', async () => {
+beside('exits with the code of the outcome and prints one JSON object a line', async () => {
   const before = await old('told', '--init')
   const env = { ...process.env, ...engine.environment }
   const program = new URL(MAIN, import.meta.url).pathname
@@ -416,8 +363,64 @@ test('exits with the code of the outcome and prints one JSON object a line', asy
   equal(updated.code, 0)
   match(updated.err, /updated: told runs v1\.1\.0, .* without an answer/)
   equal([(await run('--release', 'v1.1.0')).code, (await run('--rollback')).code], [0, 0])
-  equal([(await run()).code, (await run('--release', '1.0')).code, (await run('--release', 'v8.8.8')).code], [2, 2, 4])
+  const wrong = await Promise.all([run(), run('--release', '1.0'), run('--release', 'v8.8.8')])
+  equal(
+    wrong.map(({ code }) => code),
+    [2, 2, 4],
+  )
   await engine.docker('rm', '-f', 'told')
+})
+
+test('rolls back by image, not by tag, and back again; a prune in between takes nothing that is needed', async () => {
+  await publish(registry.host, 'moving', ['latest'], probeImage('v1.0.0'))
+  await engine.docker('run', '-d', '--name', 'moving', '-v', 'moving-data:/data', `${registry.host}/moving:latest`)
+  await healthy(engine, 'moving')
+  const { Image: first } = await engine.inspect('moving')
+  await publish(registry.host, 'moving', ['latest'], probeImage('v1.1.0'))
+  equal((await deployIn(engine, { container: 'moving', release: 'latest' })).outcome, 'updated')
+  const { Image: second } = await engine.inspect('moving')
+  ok(first !== second)
+  await engine.docker('system', 'prune', '--force')
+  equal(await names('moving'), ['moving'], 'the old container is pruned')
+  const back = await deployIn(engine, { container: 'moving', release: null })
+  equal([back.outcome, back.to, (await engine.inspect('moving')).Image], ['rolled_back', 'v1.0.0', first])
+  await engine.docker('rm', 'moving-baton-previous')
+  await engine.docker('rmi', '--force', second)
+  equal(await rejects(engine.docker('image', 'inspect', second)).then(() => 'gone'), 'gone')
+  const again = await deployIn(engine, { container: 'moving', release: null })
+  equal(
+    [again.outcome, again.to, (await engine.inspect('moving')).Image],
+    ['rolled_back', 'v1.1.0', second],
+    'pulled by its digest',
+  )
+  await engine.docker('rm', '-f', ...(await names('moving')))
+})
+
+test('refuses a task of a swarm service, and names the command of swarm', async () => {
+  await engine.docker('swarm', 'init', '--advertise-addr', '127.0.0.1')
+  try {
+    const image = `${registry.host}/beacon:v1.0.0`
+    await engine.docker(
+      'service',
+      'create',
+      '--detach',
+      '--name',
+      'swarmed',
+      '--network',
+      'host',
+      '--no-resolve-image',
+      image,
+    )
+    let task = ''
+    await until('the task', async () => {
+      task = (await engine.names()).find((name) => name.startsWith('swarmed.')) ?? ''
+      return task !== '' && (await engine.inspect(task)).State.Running === true
+    })
+    const error = await rejects(deployIn(engine, { container: task, release: 'latest' }), withCode('refused'))
+    match((error as { hint?: string }).hint ?? '', /docker service update .* swarmed/)
+  } finally {
+    await engine.docker('swarm', 'leave', '--force')
+  }
 })
 
 test.after(async () => {

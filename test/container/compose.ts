@@ -49,6 +49,10 @@ test('sets the variable in .env, keeps the data, and goes back with --rollback',
 
   const updated = await deployIn(engine, { container: name, release: 'v1.1.0' })
   equal([updated.outcome, updated.from, updated.to, updated.error?.message], ['updated', 'v1.0.0', 'v1.1.0', undefined])
+  ok(
+    updated.events.some((event) => event.event === 'note' && /restart policy is `no`/.test(event.message)),
+    'what a dead engine means for it is said',
+  )
   equal(await readFile(environment, 'utf8'), 'OTHER=1\nBEACON_TAG=v1.1.0\n# end\n')
   equal((await stat(environment)).mode & 0o777, 0o600)
   await runs(name, 'v1.1.0')

@@ -6,13 +6,13 @@ import { equal, match, ok } from '../assert.ts'
 import { labReason, type LabEngine, type Registry, startEngine, startRegistry } from '../lab/docker.ts'
 import { witnessed } from '../fixtures/deploy-container.ts'
 import { command, cutting, range } from './cutting.ts'
-import { deployIn } from './probe.ts'
+import { deployIn, statusIn, until } from './probe.ts'
 
 const skip = labReason()
 const test = suite('container cut short', { timeoutMs: 300_000, skip })
 const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
 const engine = lab?.engine as LabEngine
-const { prepare, old, gone, runs, standing, leftovers, heldEverywhere, until, someAtOnce } = cutting(
+const { prepare, old, gone, runs, standing, leftovers, heldEverywhere, someAtOnce } = cutting(
   engine,
   lab?.registry as Registry,
 )
@@ -70,11 +70,14 @@ test('the command killed with -9 in the switch: nobody notices, and a command in
   const second = await command(engine.socketPath, name, 'v1.1.0').ended
   equal(second.code, 6, second.out)
   match(second.out, new RegExp(`docker logs -f ${name}-baton-switch`))
+  const { from, to, inFlight } = await statusIn(engine, name)
+  equal([from, to, inFlight], ['v1.0.0', 'v1.1.0', 'switching'])
   gate.release()
   await until('the end', async () => (await engine.inspect(`${name}-baton-switch`)).State.Running === false)
   equal(await standing(name), 'v1.1.0 always previous')
   await gate.close()
   equal((await deployIn(engine, { container: name, release: 'v1.1.0' })).outcome, 'up_to_date')
+  equal((await statusIn(engine, name)).inFlight, null)
   await gone(name)
 })
 

@@ -39,7 +39,19 @@ export function cutting(engine: LabEngine, registry: Registry) {
   }
 
   async function old(name: string, restart = 'always') {
-    const options = ['--restart', restart, '-v', `${name}-data:/data`, '--network', 'first', '--stop-signal', 'SIGKILL']
+    // its own check is rare: where a dozen of them stand beside each other it would take most of the processor
+    const options = [
+      '--health-interval',
+      '30s',
+      '--restart',
+      restart,
+      '-v',
+      `${name}-data:/data`,
+      '--network',
+      'first',
+      '--stop-signal',
+      'SIGKILL',
+    ]
     await engine.docker('run', '-d', '--name', name, ...options, `${registry.host}/beacon:v1.0.0`)
     await engine.docker('network', 'connect', 'second', name)
     await healthy(engine, name)
@@ -72,8 +84,7 @@ export function cutting(engine: LabEngine, registry: Registry) {
   }
 
   async function leftovers(name: string): Promise<string[]> {
-    const all = (await engine.docker('ps', '-a', '--format', '{{.Names}}')).split('\n')
-    return all.filter((other) => other.startsWith(`${name}-baton-`)).toSorted()
+    return (await engine.names()).filter((other) => other.startsWith(`${name}-baton-`))
   }
 
   /** A deployment for each of these changes, held right before it. */
@@ -106,13 +117,6 @@ export function cutting(engine: LabEngine, registry: Registry) {
     return said.trim().split('\n')
   }
 
-  async function until(what: string, isSo: () => Promise<boolean>): Promise<void> {
-    for (const deadline = Date.now() + 120_000; !(await isSo());) {
-      if (Date.now() > deadline) throw new Error(`${what}: not after two minutes; ${await engine.docker('ps', '-a')}`)
-      await new Promise((resolve) => setTimeout(resolve, 50))
-    }
-  }
-
   async function someAtOnce<T>(all: readonly T[], act: (one: T) => Promise<void>): Promise<void> {
     const queue = [...all]
     const worker = async (): Promise<void> => {
@@ -121,7 +125,7 @@ export function cutting(engine: LabEngine, registry: Registry) {
     await Promise.all(Array.from({ length: AT_ONCE }, worker))
   }
 
-  return { prepare, old, gone, runs, standing, leftovers, heldEverywhere, killed, until, someAtOnce }
+  return { prepare, old, gone, runs, standing, leftovers, heldEverywhere, killed, someAtOnce }
 }
 
 export function range(from: number, to: number): number[] {

@@ -20,15 +20,16 @@ import {
   startEngine,
   startRegistry,
 } from '../lab/docker.ts'
-import { deployIn, healthy } from './probe.ts'
+import { deployIn, healthy, until } from './probe.ts'
+import { sideBySide } from './side-by-side.ts'
 
 const skip = labReason()
 const test = suite('container image', { timeoutMs: 300_000, skip })
 const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
 const engine = lab?.engine as LabEngine
 const registry = lab?.registry as Registry
-/** the first check comes after one interval, and the tests have no time */
-const SOON = ['--health-interval', '300ms']
+/** what names its container leaves the others alone */
+const beside = sideBySide(test, 3)
 const TOOL = 'docker run --rm -v /var/run/docker.sock:/var/run/docker.sock'
 const ROOT = join(import.meta.dirname, '../..')
 let repository = ''
@@ -49,7 +50,8 @@ test('is small in rights: a number for a user, a read-only root, no capability, 
     '-d',
     '--name',
     'strict',
-    ...SOON,
+    '--health-interval',
+    '300ms',
     '--read-only',
     '--cap-drop',
     'ALL',
@@ -57,7 +59,7 @@ test('is small in rights: a number for a user, a read-only root, no capability, 
     'no-new-privileges',
     `${repository}:v1.0.0`,
   )
-  await healthy(engine, 'strict')
+  await until('its own check', async () => (await engine.inspect('strict')).State.Health.Status === 'healthy')
   const { Config, State, Mounts } = await engine.inspect('strict')
   equal(
     [Config.User, Config.StopSignal, Config.Labels['org.opencontainers.image.version']],
@@ -94,7 +96,6 @@ test('answers 501 to every update request with a command that works as it is pri
     '-d',
     '--name',
     'asked',
-    ...SOON,
     '-p',
     '8090:8080',
     '-v',
@@ -122,10 +123,7 @@ test('answers 501 to every update request with a command that works as it is pri
     const headers = { authorization: 'Bearer correct-horse' }
     return (await (await fetch('http://127.0.0.1:8090/admin/update/status', { headers })).json()) as typeof body
   }
-  for (let i = 0; i < 200 && body['latest'] === null; i++) {
-    await new Promise((resolve) => setTimeout(resolve, 50))
-    body = await status()
-  }
+  await until('the newest release', async () => (body = await status())['latest'] !== null)
   equal(body['latest'], 'v1.1.0')
   const { Id } = await engine.inspect('asked')
   equal([body['code'], body['reason'], body['running']], ['not_managed', 'container', 'v1.0.0'])
@@ -140,11 +138,11 @@ test('answers 501 to every update request with a command that works as it is pri
   await engine.docker('rm', '-f', 'asked', 'asked-baton-previous')
 })
 
-for (const [what, options] of [
-  ['a named volume', ['-v', 'rows:/var/lib/beacon']],
-  ['an anonymous volume', []],
+for (const [what, options, port] of [
+  ['a named volume', ['-v', 'rows:/var/lib/beacon'], 8091],
+  ['an anonymous volume', [], 8092],
 ] as const) {
-  test(`keeps every acknowledged row over an upgrade and a rollback, on ${what}`, async () => {
+  beside(`keeps every acknowledged row over an upgrade and a rollback, on ${what}`, async () => {
     const name = options.length > 0 ? 'named' : 'unnamed'
     await engine.docker(
       'run',
@@ -152,15 +150,14 @@ for (const [what, options] of [
       '--name',
       name,
       '-p',
-      '8091:8080',
+      `${port}:8080`,
       '--read-only',
-      ...SOON,
       ...options,
       `${repository}:v1.0.0`,
     )
     await healthy(engine, name)
     const [{ Source: place }] = (await engine.inspect(name)).Mounts
-    const writer = writeRows('http://127.0.0.1:8091')
+    const writer = writeRows(`http://127.0.0.1:${port}`)
     await writer.reach(50)
     const updated =
       name === 'named'
@@ -176,10 +173,10 @@ for (const [what, options] of [
     const [said, saw] = [updated.downMs ?? 0, writer.longestMs()]
     process.stdout.write(`  ${name}: said ${said} ms, writers saw ${Math.round(saw)} ms\n`)
     ok(Math.abs(said - saw) < Math.max(300, saw / 2), `said ${said} ms, writers saw ${saw} ms`)
-    equal(await (await fetch('http://127.0.0.1:8091/')).text(), 'beacon v1.1.0\n')
+    equal(await (await fetch(`http://127.0.0.1:${port}/`)).text(), 'beacon v1.1.0\n')
     await writer.reach(writer.count() + 50)
     equal((await deployIn(engine, { container: name, release: null, probationMs: 500 })).outcome, 'rolled_back')
-    equal(await (await fetch('http://127.0.0.1:8091/')).text(), 'beacon v1.0.0\n')
+    equal(await (await fetch(`http://127.0.0.1:${port}/`)).text(), 'beacon v1.0.0\n')
     await writer.reach(writer.count() + 50)
     const acknowledged = await writer.end()
     await engine.docker('rm', '-f', name)
@@ -203,7 +200,7 @@ for (const [what, options] of [
   })
 }
 
-test('a container of compose is deployed by the image too, where it is lent the project and compose', async () => {
+beside('a container of compose is deployed by the image too, where it is lent the project and compose', async () => {
   const folder = await mkdtemp(join(labFolder(), 'project-'))
   const name = `${basename(folder)
     .toLowerCase()

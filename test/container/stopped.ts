@@ -5,18 +5,20 @@ import { suite } from '../suite.ts'
 import { equal, match } from '../assert.ts'
 import { labReason, type LabEngine, type Registry, startEngine, startRegistry } from '../lab/docker.ts'
 import { command, cutting, range } from './cutting.ts'
-import { deployIn } from './probe.ts'
+import { deployIn, until } from './probe.ts'
+import { sideBySide } from './side-by-side.ts'
 
 const skip = labReason()
 const test = suite('container stopped', { timeoutMs: 300_000, skip })
 const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
 const engine = lab?.engine as LabEngine
-const { prepare, old, gone, runs, leftovers, killed, until, someAtOnce } = cutting(engine, lab?.registry as Registry)
+const { prepare, old, gone, runs, leftovers, killed, someAtOnce } = cutting(engine, lab?.registry as Registry)
 /** the long form, of `npm run soak -- --container`: every change */
 const isLong = process.env['BATON_TEST_LONG'] === '1'
 /** changes of an update with a second network before the switch: tag, create, connect, tag; and of the switch */
 const BEFORE = 4
 const SWITCH = 7
+const beside = sideBySide(test, 4)
 
 test.before(prepare)
 
@@ -27,7 +29,7 @@ for (const [signal, when] of [
   ['SIGHUP', 'switch'],
 ] as const) {
   const isFinished = signal === 'SIGHUP'
-  test(`${signal} at the ${when}: ${isFinished ? 'finishes' : 'goes back'}, and says so`, async () => {
+  beside(`${signal} at the ${when}: ${isFinished ? 'finishes' : 'goes back'}, and says so`, async () => {
     const name = `signal-${signal}-${when}`.toLowerCase()
     const before = await old(name)
     const { child, said, ended } = command(engine.socketPath, name, 'v1.1.0', '--probation', isFinished ? '1' : '20')

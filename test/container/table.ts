@@ -6,6 +6,7 @@ import { suite } from '../suite.ts'
 import { equal, ok } from '../assert.ts'
 import { type Inspection, labReason, type LabEngine, startEngine, startRegistry } from '../lab/docker.ts'
 import { deployIn, healthy, publishGood } from './probe.ts'
+import { sideBySide } from './side-by-side.ts'
 
 interface Case {
   title: string
@@ -375,25 +376,13 @@ const skip = labReason()
 const test = suite('container table', { timeoutMs: 120_000, skip })
 const engine = skip === null ? await startEngine() : null
 const registry = skip === null ? await startRegistry() : null
-const results = CASES.map(() => Promise.withResolvers<void>())
-for (const { promise } of results) promise.catch(() => {})
+const beside = sideBySide(test, AT_ONCE)
 
 test.before(async () => {
-  if (registry === null) return
-  await publishGood(registry.host)
-  const queue = [...CASES.entries()]
-  const worker = async (): Promise<void> => {
-    for (let next = queue.shift(); next; next = queue.shift()) {
-      const [i, one] = next
-      await recreated(one, i).then(results[i]?.resolve, results[i]?.reject)
-    }
-  }
-  for (let i = 0; i < AT_ONCE; i++) void worker()
+  if (registry !== null) await publishGood(registry.host)
 })
 
-for (const [i, { title }] of CASES.entries()) {
-  test(`recreates a container with ${title}`, async () => await results[i]?.promise)
-}
+for (const [i, one] of CASES.entries()) beside(`recreates a container with ${one.title}`, () => recreated(one, i))
 
 test.after(async () => {
   await engine?.stop()

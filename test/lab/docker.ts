@@ -77,7 +77,10 @@ export interface LabEngine {
   environment: Record<string, string>
   /** runs the docker command line, gives back what it printed */
   docker(...args: string[]): Promise<string>
+  /** asks the engine itself: a command line for each look costs more than what is looked at */
   inspect(name: string): Promise<Inspection>
+  /** of all containers, also those that have ended, in order */
+  names(): Promise<string[]>
   /** stops the engine as an operating system does at shutdown, starts it again and waits for it */
   restart(): Promise<void>
   stop(): Promise<void>
@@ -132,7 +135,8 @@ export async function startEngine(options: EngineOptions = {}): Promise<LabEngin
     environment,
     docker: async (...command) =>
       (await run([await program('docker'), ...command], { env: environment })).stdout.trim(),
-    inspect: async (name) => JSON.parse(await engine.docker('inspect', name))[0],
+    inspect: (name) => inspect(socketPath, name),
+    names: () => names(socketPath),
     async restart() {
       await engine.stop()
       await engine.start()
@@ -252,7 +256,8 @@ export async function startPodman(
     environment,
     docker: async (...command: string[]) =>
       (await run([await program('docker'), ...command], { env: environment })).stdout.trim(),
-    inspect: async (name: string) => JSON.parse(await engine.docker('inspect', name))[0],
+    inspect: (name: string) => inspect(socketPath, name),
+    names: () => names(socketPath),
     async stop() {
       service.ref()
       const ended = new Promise((resolve) => service.once('exit', resolve))
@@ -415,17 +420,36 @@ function sha256(bytes: Buffer): string {
   return `sha256:${createHash('sha256').update(bytes).digest('hex')}`
 }
 
-function ping(socketPath: string): Promise<number> {
+async function inspect(socketPath: string, name: string): Promise<Inspection> {
+  const { status, text } = await ask(socketPath, `/containers/${encodeURIComponent(name)}/json`)
+  if (status === 200) return JSON.parse(text)
+  throw new Error(`inspecting ${name}: ${status} ${text.slice(0, 200)}`)
+}
+
+async function names(socketPath: string): Promise<string[]> {
+  const { status, text } = await ask(socketPath, '/containers/json?all=true')
+  if (status !== 200) throw new Error(`listing containers: ${status} ${text.slice(0, 200)}`)
+  // one that is linked to has a name of the form /other/alias too
+  const all = (JSON.parse(text) as { Names: string[] }[]).flatMap(({ Names }) => Names.map((name) => name.slice(1)))
+  return all.filter((name) => !name.includes('/')).toSorted()
+}
+
+async function ping(socketPath: string): Promise<number> {
+  return (await ask(socketPath, '/_ping')).status
+}
+
+/** Status 0 where there is no answer. */
+function ask(socketPath: string, path: string): Promise<{ status: number; text: string }> {
   return new Promise((resolve) => {
-    const request = httpRequest(
-      { socketPath, path: '/_ping', agent: false, timeout: 1000 },
-      (response: IncomingMessage) => {
-        response.resume()
-        resolve(response.statusCode ?? 0)
-      },
-    )
+    const none = () => resolve({ status: 0, text: '' })
+    const request = httpRequest({ socketPath, path, agent: false, timeout: 10_000 }, (response: IncomingMessage) => {
+      let text = ''
+      response.setEncoding('utf8').on('data', (chunk: string) => (text += chunk))
+      response.on('end', () => resolve({ status: response.statusCode ?? 0, text }))
+      response.on('error', none)
+    })
     request.on('timeout', () => request.destroy())
-    request.on('error', () => resolve(0))
+    request.on('error', none)
     request.end()
   })
 }
