@@ -2,5 +2,5 @@
 
 export { copyIfOrdered } from './copy-database.ts'
 export { INHERITANCE } from './handover/messages.ts'
-export { noteRelease, ownDatabase, type OwnRelease, ownRelease } from './own-release.ts'
+export { noteRelease, ownDatabase, type OwnRelease, ownRelease, RELEASE_WORDS } from './own-release.ts'
 export { type InstallConfiguration, noteStart } from './own-start.ts'

@@ -38,6 +38,9 @@ export function noteRelease(release: OwnRelease): void {
   Object.defineProperty(globalThis, NOTED, { value: release, configurable: true })
 }
 
+/** Beside a copy of the sources that `baton dev` runs: what its workers and children, which are plain Node, are of. */
+export const RELEASE_WORDS = 'baton.release.json'
+
 /** Read once. From source: the name in the nearest package.json of the program that was started, and v0.0.0. */
 export function ownRelease(): Readonly<OwnRelease> {
   return (known ??= Object.freeze(readBuilt() ?? fromSource()))
@@ -82,6 +85,8 @@ function fromSource(): OwnRelease {
   if (typeof __BATON_TAG__ === 'string') return release
   const started = process.argv[1]
   for (let folder = dirname(resolve(started ?? '.')); folder !== dirname(folder); folder = dirname(folder)) {
+    const words = readJson(join(folder, RELEASE_WORDS))
+    if (words !== null) return whole(words as unknown as OwnRelease)
     const own = readJson(join(folder, 'baton.config.json')) ?? {}
     const name = own['service'] ?? readJson(join(folder, 'package.json'))?.['name']
     if (typeof name !== 'string') continue

@@ -18,9 +18,9 @@ export interface OwnStart {
   readonly argv: readonly string[]
   /** path of the file to replace: the executable, or the script */
   readonly executable: string
-  /** null where it was not started by an installer's words */
   /** a file of the application that the application itself has forked: not the service */
   readonly isChild: boolean
+  /** null where it was not started by an installer's words */
   readonly configuration: Readonly<InstallConfiguration> | null
 }
 

@@ -5,7 +5,7 @@
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
-import { dirname, join, resolve } from 'node:path'
+import { dirname, isAbsolute, join, resolve } from 'node:path'
 import { createInterface } from 'node:readline/promises'
 import { fileURLToPath } from 'node:url'
 import { asBatonError, BatonError, isTag, MEANINGS, reasonOf } from '../agent/words.ts'
@@ -14,7 +14,7 @@ import { formatPatch, type InitPlan, patched, planInit } from './build/init.ts'
 import { COMPRESSIONS } from './build/pack.ts'
 import { IS_PACKAGED } from './build/place.ts'
 import { isRightMajor, NODE_MAJOR, provideNode } from './build/node.ts'
-import { type Project, readProject, RELEASES_FOLDER } from './build/project.ts'
+import { CONFIG, type Project, readProject, RELEASES_FOLDER } from './build/project.ts'
 import { removeTemporaries } from './build/temporary.ts'
 import { asksForHelp, type Command, type Flags, OUTPUT_FLAGS, parseFlags, SCRIPT_FLAGS, usageOf } from './lib/flags.ts'
 import { createProgress, formatBytes } from './lib/progress.ts'
@@ -110,14 +110,16 @@ const WORDS: readonly Word[] = [
   },
 ]
 
+interface Script {
+  name: string
+  rest: readonly string[]
+}
+
 /** Scripts of their own, with their own flags. */
-const SCRIPTS: Record<
-  string,
-  { description: string; file(argv: readonly string[]): { name: string; rest: readonly string[] } }
-> = {
+const SCRIPTS: Record<string, { description: string; file(argv: readonly string[]): Script | Promise<Script> }> = {
   image: {
     description: 'make and push the container image of a release',
-    file: (argv) => ({ name: 'image', rest: argv }),
+    file: async (argv) => ({ name: 'image', rest: [...(await imageFlags()), ...argv] }),
   },
   deploy: {
     description: 'deploy a release: `deploy systemd …`, `deploy source …`, `deploy container …`',
@@ -129,7 +131,13 @@ const SCRIPTS: Record<
       )
     },
   },
-  trust: { description: 'sign what is published', file: (argv) => ({ name: 'trust', rest: argv }) },
+  trust: {
+    description: 'sign what is published',
+    file: async ([word, ...rest]) => ({
+      name: 'trust',
+      rest: word === undefined ? [] : [word, ...(await trustFlags(word)), ...rest],
+    }),
+  },
 }
 
 const TREE: Command = {
@@ -143,7 +151,7 @@ async function main(argv: readonly string[]): Promise<number> {
   try {
     const script = Object.hasOwn(SCRIPTS, first) ? SCRIPTS[first] : undefined
     if (script !== undefined) {
-      const { name, rest: own } = script.file(rest)
+      const { name, rest: own } = await script.file(rest)
       return await runScript(name, own)
     }
     const word = WORDS.find(({ name }) => name === first)
@@ -287,9 +295,11 @@ async function publish(values: Values): Promise<void> {
       tag: tagOf(values),
       service: project.service,
       to: target,
+      signed: project.root !== null,
       progress,
     })
     if (values['json'] === true) print({ tag: tagOf(values), where })
+    else if (project.root !== null && target.startsWith('github:')) say(`\nnext: npx baton trust push ${target}`)
   } catch (error) {
     progress.end('failed')
     throw error
@@ -318,6 +328,22 @@ function tagOf(values: Values): string {
     'invalid_request',
     `expected a tag of the form vX.Y.Z in --tag, got ${JSON.stringify(tag ?? null)}`,
   )
+}
+
+/** Of `baton image`, from the configuration; what is said comes behind them, and counts. */
+async function imageFlags(): Promise<string[]> {
+  if (!existsSync(CONFIG)) return []
+  const { folder, image, feed } = await readProject(resolve('.'))
+  // a folder of this host is not there in a container
+  const seen = feed !== null && !isAbsolute(feed) ? ['--feed', feed] : []
+  return ['--dist', join(folder, RELEASES_FOLDER), ...(image === null ? [] : ['--repository', image]), ...seen]
+}
+
+/** Of `baton trust`, in the same way. */
+async function trustFlags(word: string): Promise<string[]> {
+  if (!existsSync(CONFIG)) return []
+  const { folder, service } = await readProject(resolve('.'))
+  return ['--dir', join(folder, RELEASES_FOLDER), ...(word === 'init' ? ['--service', service] : [])]
 }
 
 async function agreed(question: string): Promise<boolean> {

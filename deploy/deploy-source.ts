@@ -27,7 +27,7 @@ import {
 } from './lib/flags.ts'
 
 const COMMAND = {
-  name: 'deploy-source.sh',
+  name: IS_PACKAGED ? 'baton deploy source' : 'deploy-source.sh',
   description: 'builds a tag from source and deploys it to this host',
   args: {
     ref: { type: 'string', valueHint: 'tag', description: 'tag to build and deploy, such as v1.1.0' },

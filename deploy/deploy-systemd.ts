@@ -5,6 +5,7 @@ import { asBatonError, EXIT, MEANINGS } from '../agent/words.ts'
 import { BUILD } from '../agent/service/build.ts'
 import { parseRelease } from './host/place/choices.ts'
 import { endOf } from './host/commands/deeds.ts'
+import { IS_PACKAGED } from './build/place.ts'
 import { deployHere, type Ended, theServiceHere } from './host/deploy.ts'
 import { makeReport } from './host/report.ts'
 import {
@@ -19,7 +20,7 @@ import {
 } from './lib/flags.ts'
 
 const COMMAND = {
-  name: 'deploy-systemd.sh',
+  name: IS_PACKAGED ? 'baton deploy systemd' : 'deploy-systemd.sh',
   description: 'deploys a release to this host, and goes back by itself where it is not good',
   args: {
     release: { type: 'string', valueHint: 'tag|latest', description: 'release to deploy' },

@@ -20,7 +20,7 @@ import {
   type ReleaseManifest,
 } from '../agent/words.ts'
 import { variableName } from '../agent/service/config.ts'
-import { PROJECT } from './build/place.ts'
+import { IS_PACKAGED, PROJECT } from './build/place.ts'
 import { asksForHelp, type Command, parseFlags, usageOf } from './lib/flags.ts'
 import { createProgress, type Progress } from './lib/progress.ts'
 import { temporaryDirectory } from './build/temporary.ts'
@@ -186,10 +186,10 @@ async function findDocker(): Promise<string> {
 // ---- the command line
 
 const COMMAND = {
-  name: 'npm run image --',
+  name: IS_PACKAGED ? 'baton image' : 'npm run image --',
   description: 'makes the images of a release: the service, and beside it `deploy`, which updates its containers',
   args: {
-    tag: { type: 'string', valueHint: 'vX.Y.Z', required: true, description: 'the release; `npm run build` makes it' },
+    tag: { type: 'string', valueHint: 'vX.Y.Z', required: true, description: 'the release; it was built before' },
     repository: { type: 'string', valueHint: 'name', required: true, description: 'such as registry.example/beacon' },
     push: {
       type: 'boolean',

@@ -9,7 +9,7 @@ import { Agent, type IncomingMessage, request as plainRequest } from 'node:http'
 import { createServer as createSecure, request as secureRequest } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { delimiter, join } from 'node:path'
 import { OPERATOR_WORDS } from '../deploy/build/first/begin.ts'
 import { patched } from '../deploy/build/init.ts'
 import { COMMAND_WORDS } from '../deploy/host/tree.ts'
@@ -100,7 +100,7 @@ test('behind a body parser: what it has read is used, what nobody kept is refuse
       if (!agent.handle(request, response)) ${HELLO}
     })
     await agent.serve([{ server, host: process.env.HOST, port: Number(process.env.PORT) }])`
-  await using it = await adopted(text)
+  await using it = await adopted(text, { database: 'shop.db' }, { colours: ['red'] })
   const url = `http://127.0.0.1:${it.port}/admin/update`
   const headers = { authorization: `Bearer ${it.password}`, 'content-type': 'application/json', 'x-parse': 'no' }
   const refused = await fetch(url, { method: 'POST', headers, body: '{"tag":"v1.1.0"}' })
@@ -108,6 +108,12 @@ test('behind a body parser: what it has read is used, what nobody kept is refuse
   match(await refused.text(), 'let the agent handle the request before any body parser')
   is((await ask(it.port, 'POST', '/admin/update', it.password, { tag: 'latest' })).status, 400)
   is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+
+  // the operator's words read the same file, in which the author's own settings may stand, and there may be no database yet
+  is((await it.word('healthcheck')).stdout, 'shop v1.1.0\n')
+  const copied = await it.word('backup', '-')
+  is(copied.exitCode, 7)
+  match(copied.stderr, /^error: expected a database at \/.*\/shop\.db, found none yet\n/)
 })
 
 test('several processes of one service are served, and not updated: 501 says why', async () => {
@@ -122,14 +128,51 @@ test('several processes of one service are served, and not updated: 501 says why
   is((await ask(it.port, 'GET', '/healthz', null)).status, 200)
 })
 
+test('kind script: where the host has no Node 26, install.sh ends with 3, says what it found, and nothing is installed', async () => {
+  const old = await olderNode()
+  if (old === null) return
+  const home = await mkdtemp(join(tmpdir(), 'baton-adopt-'))
+  try {
+    const folder = join(home, 'app')
+    await mkdir(folder)
+    await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
+    await writeFile(join(folder, 'server.js'), AUTO)
+    const project = parseProject({ service: 'shop', entry: 'server.js' }, folder)
+    const [feed, copies] = [join(home, 'feed'), join(folder, '.baton')]
+    await releaseFromSource({ project, tag: 'v1.0.0', feed, copies, progress: createProgress({ quiet: true }) })
+    const env = { HOME: home, BATON_NODE: old.path, XDG_CONFIG_HOME: undefined, XDG_STATE_HOME: undefined }
+    const command = ['sh', join(feed, 'v1.0.0', 'install.sh'), 'install', '--user', '--no-service', '-y']
+    const { exitCode, stderr } = await run(command, { env, allowFailure: true })
+    is(exitCode, 3, stderr)
+    match(stderr, `found ${old.version} at ${old.path}`)
+    equal((await readdir(home)).toSorted(), ['app', 'feed'])
+  } finally {
+    await rm(home, { recursive: true })
+  }
+})
+
 test('`baton dev`: what is saved serves, what cannot start is taken back, and Ctrl-C leaves nothing', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'baton-dev-'))
   const port = await freePort()
   const text = (answer: string) => `${AUTO}import { createServer } from 'node:http'
-    createServer((request, response) => response.end('${answer}')).listen(Number(process.env.PORT), process.env.HOST)\n`
+    import { fork } from 'node:child_process'
+    import { once } from 'node:events'
+    import { Worker } from 'node:worker_threads'
+    const file = new URL('./who.js', import.meta.url)
+    createServer(async (request, response) => {
+      if (request.url !== '/who') return response.end('${answer}')
+      const said = [new Worker(file), fork(file)].map((one) => once(one, 'message'))
+      response.end((await Promise.all(said)).join(' '))
+    }).listen(Number(process.env.PORT), process.env.HOST)\n`
   await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
   await writeFile(join(folder, 'baton.config.json'), JSON.stringify({ service: 'shop', entry: 'server.js' }))
   await writeFile(join(folder, 'server.js'), text('one'))
+  const who = `import { release } from '${join(PROJECT, 'agent/adapters/release.ts')}'
+    import { parentPort } from 'node:worker_threads'
+    const { service, tag } = release
+    if (parentPort === null) process.send(service + '@' + tag, () => process.disconnect())
+    else parentPort.postMessage(service + '@' + tag)\n`
+  await writeFile(join(folder, 'who.js'), who)
   const tsx = ['--import', import.meta.resolve('tsx')]
   const child = spawn(process.execPath, [
     ...tsx,
@@ -145,13 +188,14 @@ test('`baton dev`: what is saved serves, what cannot start is taken back, and Ct
   for (const stream of [child.stdout, child.stderr])
     stream.setEncoding('utf8').on('data', (more: string) => (said += more))
   const heard = (what: string) => eventually(`${what} in ${said}`, async () => said.includes(what), 60_000)
-  const answer = async () => await (await fetch(`http://127.0.0.1:${port}/`)).text()
+  const answer = async (path = '/') => await (await fetch(`http://127.0.0.1:${port}${path}`)).text()
   try {
     await heard('watching')
     is(await answer(), 'one')
     await writeFile(join(folder, 'server.js'), text('two'))
     await heard('v0.0.2 serves')
     is(await answer(), 'two')
+    is(await answer('/who'), 'shop@v0.0.2 shop@v0.0.2', 'in a worker and in a child')
     await appendFile(join(folder, 'server.js'), 'this is no program')
     await heard('v0.0.3: reverted')
     is(await answer(), 'two')
@@ -171,6 +215,8 @@ interface Adopted extends AsyncDisposable {
   port: number
   password: string
   operate(path: string, body?: unknown): Promise<Operation>
+  /** of the operator's */
+  word(...words: string[]): ReturnType<typeof run>
 }
 
 /** A managed install of a service whose one source is `text`, at v1.0.0, with v1.1.0 in its feed. */
@@ -202,6 +248,7 @@ async function adopted(text: string, config: object = {}, settings: object = {},
   return {
     port,
     password,
+    word: (...words) => run([command, ...words], { env, allowFailure: true }),
     async operate(target, body) {
       const begun = await ask(port, 'POST', target, password, body)
       is(begun.status, 202, JSON.stringify(begun.body))
@@ -257,6 +304,16 @@ async function tlsProxy(port: number) {
       await new Promise((closed) => server.close(closed))
     },
   }
+}
+
+/** A Node of this machine that is too old for a script; CI's own is. */
+async function olderNode(): Promise<{ path: string; version: string } | null> {
+  for (const folder of (process.env['PATH'] ?? '').split(delimiter)) {
+    const path = join(folder, 'node')
+    const { exitCode, stdout } = await run([path, '--version'], { allowFailure: true })
+    if (exitCode === 0 && Number(/^v(\d+)/.exec(stdout)?.[1]) < 26) return { path, version: stdout.trim() }
+  }
+  return null
 }
 
 /** Of this machine, by what the kernel says they were started with. */

@@ -8,6 +8,7 @@ import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promis
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { publishToGitHub } from '../deploy/build/github.ts'
 import { send } from '../deploy/build/send.ts'
 import { createProgress } from '../deploy/lib/progress.ts'
@@ -16,6 +17,7 @@ import { equal, is, match, not, ok, rejects, withCode } from './assert.ts'
 import { type Dist, makeDist } from './lab/dist.ts'
 import { labFeed } from './lab/feed.ts'
 import { releaseServer } from './lab/release-server.ts'
+import { makeSignedDist } from './lab/signed-dist.ts'
 import { eventually } from './lab/systemd.ts'
 import { suite } from './suite.ts'
 
@@ -50,6 +52,34 @@ test('into a folder: the same again changes nothing, another release of the tag 
   await rejects(() => publish(dist, 'v1.0.0', place.path), withCode('refused'))
   is(await readFile(join(place.path, 'v1.0.0', 'SHA256SUMS'), 'utf8'), before)
   await rejects(() => publish(dist, 'v9.9.9', place.path), withCode('release_not_found'))
+})
+
+test('where hosts take only what is signed, nothing else is published; what is signed arrives whole, timestamp.json last', async () => {
+  await using unsigned = await makeDist(['v1.0.0'])
+  await using it = await makeSignedDist(['v1.0.0'])
+  await using place = await folder()
+  await rejects(() => publish(unsigned, 'v1.0.0', place.path, true), withCode('refused'))
+  equal(await readdir(place.path), [])
+  let reading = true
+  const reader = (async () => {
+    for (; reading; await nextTurn()) {
+      const timestamp = await readFile(join(place.path, 'verified', 'timestamp.json'), 'utf8').catch(() => null)
+      if (timestamp === null) continue
+      const { signed } = JSON.parse(timestamp) as { signed: { version: number } }
+      for (const role of ['snapshot', 'targets'])
+        await readFile(join(place.path, 'verified', `${signed.version}.${role}.json`))
+    }
+  })()
+  await publish(it.dist, 'v1.0.0', place.path, true)
+  await it.dist.add('v1.1.0')
+  await rejects(() => publish(it.dist, 'v1.1.0', place.path, true), withCode('refused'))
+  await it.publish()
+  await publish(it.dist, 'v1.1.0', place.path, true)
+  reading = false
+  await reader
+  equal((await readdir(join(place.path, 'verified'))).toSorted(), (await readdir(it.folder)).toSorted())
+  await it.dist.add('v1.1.0', { notes: 'changed since' })
+  await rejects(() => publish(it.dist, 'v1.1.0', place.path, true), withCode('refused'))
 })
 
 test('by rsync: a real server gets the files, then the list; another release of the tag is refused', async () => {
@@ -110,7 +140,8 @@ test.run()
 
 // ---- parts
 
-const publish = ({ dir }: Dist, tag: string, to: string) => send({ from: dir, tag, service: 'beacon', to, progress })
+const publish = ({ dir }: Dist, tag: string, to: string, signed = false) =>
+  send({ from: dir, tag, service: 'beacon', to, signed, progress })
 
 function toHub({ dir }: Dist, tag: string, to: string, token = 'sesame'): Promise<string> {
   return publishToGitHub({ folder: join(dir, tag), tag, to, progress, environment: { GH_ENTERPRISE_TOKEN: token } })

@@ -14,12 +14,14 @@ import {
   readFile,
   rm,
   symlink,
+  utimes,
   writeFile,
 } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { buildApplication } from '../deploy/build/application.ts'
+import type { ReleaseKind } from '../agent/words.ts'
 import { parseProject } from '../deploy/build/project.ts'
 import { createProgress } from '../deploy/lib/progress.ts'
 import { run } from '../deploy/lib/shell.ts'
@@ -49,6 +51,48 @@ test('two builds of one application are the same bytes, and `--version` reads no
   equal(await readdir(it.path), ['racer'])
 })
 
+test('its own flags, environment and NODE_OPTIONS reach the application untouched; of the installer’s words it gets what it asked for', async () => {
+  await using it = await place()
+  const hook = join(it.path, 'hook.cjs')
+  await writeFile(hook, 'globalThis.hooked = true')
+  const env = { ...bare(it), NODE_OPTIONS: `--require=${hook}`, OWN: 'own' }
+  const said = async (...args: string[]) =>
+    JSON.parse((await run([it.executable, ...args], { env, cwd: it.path })).stdout) as Record<string, unknown>
+  const plain = { OWN: 'own', PORT: null, told: false, hooked: true, isMain: true, execArgv: [], cwd: it.path }
+  for (const own of [
+    ['say', 'status', '--json'],
+    ['say', '--version', '--config', '/nowhere'],
+    ['say', '--', 'serve'],
+  ])
+    equal(await said(...own), { ...plain, argv: own })
+  // two dashes give it any word
+  equal(await said('--', 'say', 'upgrade'), { ...plain, argv: ['say', 'upgrade'] })
+
+  const config = join(it.path, 'config.json')
+  const password = 'a-password-of-the-installer'
+  await writeFile(config, JSON.stringify({ listen: { port: 4711 }, dashboard: { password }, shop: { own: 1 } }))
+  equal(await said('serve', '--config', config, 'more'), { ...plain, PORT: '4711', argv: ['say', 'more'] })
+  await writeFile(config, `{ "dashboard": { "password": "${password}" }, oops`)
+  const broken = await run([it.executable, 'serve', '--config', config], { env, allowFailure: true })
+  is(broken.exitCode, 7)
+  not(broken.stderr.includes(password))
+})
+
+test('kinds bundle and script: the same sources give the same bytes, and the application gets its own arguments', async () => {
+  for (const kind of ['bundle', 'script'] as const) {
+    await using one = await temporary()
+    await using other = await temporary()
+    const [a, b] = [await make(one.path, kind), await make(other.path, kind)]
+    is(a.sha256, b.sha256, kind)
+    const executable = await unzipped(a.directory, join(one.path, 'racer'))
+    const env = { BATON_NODE: process.execPath }
+    is((await run([executable, '--version'], { env })).stdout, 'racer v1.0.0\n')
+    const said = JSON.parse((await run([executable, 'say', '--own'], { env })).stdout) as Record<string, unknown>
+    equal([said['argv'], said['execArgv']], [['say', '--own'], []])
+    is((await run([executable, 'stop', '--system'], { env, allowFailure: true })).exitCode, 7, 'there is no install')
+  }
+})
+
 test('sixteen that unpack at once make one folder, whole, and all of them start', async () => {
   await using it = await place()
   const said = await Promise.all(Array.from({ length: 16 }, () => run([it.executable], { env: bare(it) })))
@@ -56,12 +100,44 @@ test('sixteen that unpack at once make one folder, whole, and all of them start'
   equal((await readdir(it.home)).length, 1)
 })
 
+test('killed before each kind of change of the disk, the next one starts the whole application, and removes what is stale', async () => {
+  await using it = await place()
+  const list = join(it.path, 'changes')
+  const hook = join(it.path, 'hook.cjs')
+  await writeFile(hook, KILL)
+  const unpack = (killAt: number) => {
+    const env = { ...bare(it), NODE_OPTIONS: `--require=${hook}`, KILL_AT: String(killAt), LIST: list }
+    return run([it.executable, '--prepare'], { env, allowFailure: true })
+  }
+  is((await unpack(0)).exitCode, 0)
+  const changes = (await readFile(list, 'utf8')).split('\n')
+  ok(changes.length > FILES * 3, `${changes.length} changes`)
+  // one file is written like the next: the first two and the last two of them, the link, and all else
+  const files = changes.flatMap((name, at) => (name === 'openSync' ? [at] : []))
+  const [third = 0, beforeLast = 0] = [files[2], files.at(-2)]
+  const before = changes.keys().filter((at) => at < third || at >= beforeLast || changes[at] === 'symlinkSync')
+  for (const at of before) {
+    await rm(it.home, { recursive: true, force: true })
+    is((await unpack(at + 1)).exitCode === 0, false, `${changes[at]}, ${at}`)
+    is((await run([it.executable], { env: bare(it) })).stdout, `${FILES} files\n`, `after ${changes[at]}, ${at}`)
+  }
+  await rm(it.home, { recursive: true })
+  await unpack(changes.indexOf('renameSync') + 1)
+  const underWay = `.partial-${process.pid}-1`
+  await mkdir(join(it.home, underWay))
+  is((await readdir(it.home)).length, 2)
+  const longAgo = new Date(Date.now() - 3_600_000)
+  for (const name of await readdir(it.home)) await utimes(join(it.home, name), longAgo, longAgo)
+  is((await run([it.executable], { env: bare(it) })).stdout, `${FILES} files\n`)
+  equal((await readdir(it.home)).toSorted(), [underWay, await idOf()])
+})
+
 test('killed at any instant of unpacking, the next one starts the whole application', async () => {
   await using it = await place()
-  for (let i = 0; i < 12; i++) {
+  for (let i = 0; i < 6; i++) {
     const child = spawn(it.executable, ['--prepare'], { stdio: 'ignore', env: bare(it) })
     const gone = once(child, 'exit') // on a quiet machine it may be done before it is killed
-    await sleep(30 + i * 12)
+    await sleep(30 + i * 25)
     child.kill('SIGKILL')
     await gone
     is((await run([it.executable], { env: bare(it) })).stdout, `${FILES} files\n`)
@@ -181,28 +257,53 @@ call(157, 38, 1, 0, 0, 0) # prctl: no new privileges
 call(446, rules, 0)
 os.execv(sys.argv[2], sys.argv[2:])`
 
+/** Loaded before the first code: it ends the process by SIGKILL before its change number KILL_AT, or lists them all. */
+const KILL = `
+const fs = require('node:fs')
+const done = []
+const names = ['mkdirSync', 'openSync', 'writeSync', 'fsyncSync', 'writeFileSync', 'symlinkSync', 'chmodSync', 'renameSync', 'rmSync']
+const { writeFileSync } = fs
+for (const name of names) {
+  const real = fs[name]
+  fs[name] = (...args) => {
+    if (name !== 'openSync' || args[1] !== 'r') {
+      done.push(name)
+      if (done.length === Number(process.env.KILL_AT)) process.kill(process.pid, 'SIGKILL')
+    }
+    return real(...args)
+  }
+}
+process.on('exit', () => writeFileSync(process.env.LIST, done.join('\\n')))`
+
 async function temporary(): Promise<AsyncDisposable & { path: string }> {
   const path = await mkdtemp(join(tmpdir(), 'baton-unpack-'))
   return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
 }
 
 /** An application of many files that counts them. */
-async function make(folder: string): Promise<{ sha256: string; directory: string }> {
+async function make(folder: string, kind: ReleaseKind = 'app'): Promise<{ sha256: string; directory: string }> {
   const app = join(folder, 'app')
   await mkdir(join(app, 'data', 'deep'.repeat(30)), { recursive: true })
   for (let i = 0; i < FILES; i++)
     await writeFile(join(app, 'data', i % 2 === 0 ? 'deep'.repeat(30) : '.', `${i}.txt`), String(i).repeat(500))
+  await symlink('1.txt', join(app, 'data', 'link'))
   // not an addon, but the kernel has to map it all the same
   const library = /\/\S*\/libm\.so\.6/.exec(await readFile('/proc/self/maps', 'utf8'))?.[0] ?? ''
   await copyFile(library, join(app, 'addon.node'))
   await writeFile(
     join(app, 'main.cjs'),
     `const { readdirSync, readFileSync } = require('node:fs'); const { join } = require('node:path')
-     const names = readdirSync(join(__dirname, 'data'), { recursive: true, withFileTypes: true }).filter((e) => e.isFile())
-     const whole = names.filter((e) => readFileSync(join(e.parentPath, e.name), 'utf8') === e.name.slice(0, -4).repeat(500))
-     console.log(whole.length + ' files')`,
+     const { argv, execArgv, env } = process
+     const { OWN = null, PORT = null } = env
+     const told = JSON.stringify(env).includes('a-password')
+     const own = { argv: argv.slice(2), execArgv, OWN, PORT, told, hooked: globalThis.hooked === true, isMain: require.main === module }
+     const count = () => {
+       const names = readdirSync(join(__dirname, 'data'), { recursive: true, withFileTypes: true }).filter((e) => e.isFile())
+       return names.filter((e) => readFileSync(join(e.parentPath, e.name), 'utf8') === e.name.slice(0, -4).repeat(500)).length
+     }
+     console.log(argv[2] === 'say' ? JSON.stringify({ ...own, cwd: process.cwd() }) : count() + ' files')`,
   )
-  const project = parseProject({ service: 'racer', entry: 'main.cjs' }, app)
+  const project = parseProject({ service: 'racer', entry: 'main.cjs', kind, args: ['say'] }, app)
   const { executable, directory } = await buildApplication({
     project,
     tag: 'v1.0.0',
@@ -223,8 +324,11 @@ async function buildOnce(): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'baton-unpack-built-'))
   process.once('exit', () => execFileSync('rm', ['-rf', folder]))
   const { directory } = await make(folder)
+  return await unzipped(directory, join(folder, 'racer'))
+}
+
+async function unzipped(directory: string, executable: string): Promise<string> {
   const [packed = ''] = (await readdir(directory)).filter((name) => name.endsWith('.gz'))
-  const executable = join(folder, 'racer')
   await writeFile(executable, gunzipSync(await readFile(join(directory, packed))), { mode: 0o755 })
   return executable
 }

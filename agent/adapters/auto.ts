@@ -15,7 +15,7 @@ import { ownRelease } from '../own-release.ts'
 import { ownStart } from '../own-start.ts'
 import { attach } from './attach.ts'
 
-export interface Auto {
+export interface Auto extends Pick<Agent, 'carry' | 'carried'> {
   /** resolves once the servers of this process serve; never where none listens */
   readonly agent: Promise<Agent>
   /** called when this process stops accepting: end what cannot move */
@@ -25,6 +25,8 @@ export interface Auto {
 }
 
 interface State extends Auto {
+  /** from the moment on in which it can be asked: before the first connection */
+  embedded: Agent | null
   drains: (() => void)[]
   stops: (() => void | Promise<void>)[]
 }
@@ -42,36 +44,33 @@ const { listen } = Server.prototype
 const STATE = Symbol.for('baton.auto')
 const shared = globalThis as { [STATE]?: State }
 
-const state: State = (shared[STATE] ??= install())
-export const agent: Promise<Agent> = state.agent
-export const onDrain: Auto['onDrain'] = (act) => state.onDrain(act)
-export const onStop: Auto['onStop'] = (act) => state.onStop(act)
+const auto: State = (shared[STATE] ??= install())
+export const agent: Promise<Agent> = auto.agent
+/** As `agent.carry` of docs/guides/carry.md; where nothing is handed over, in a worker or a child, it does nothing. */
+export const carry: Auto['carry'] = (request, options) => auto.carry(request, options)
+export const carried: Auto['carried'] = (request) => auto.carried(request)
+export const onDrain: Auto['onDrain'] = (act) => auto.onDrain(act)
+export const onStop: Auto['onStop'] = (act) => auto.onStop(act)
 
 function install(): State {
   let ready: (agent: Agent) => void = () => {}
   const agent = new Promise<Agent>((resolve) => (ready = resolve))
-  const drains: State['drains'] = []
-  const stops: State['stops'] = []
-  const hooks = {
-    onDrain: () => {
-      for (const act of drains) act()
-    },
-    onStop: async () => {
-      for (const act of stops) await act()
-    },
+  const state: State = {
+    agent,
+    embedded: null,
+    drains: [],
+    stops: [],
+    carry: (request, options) => state.embedded?.carry(request, options),
+    carried: (request) => state.embedded?.carried(request),
+    onDrain: (act) => void state.drains.push(act),
+    onStop: (act) => void state.stops.push(act),
   }
   const isChild = !isMainThread || (ownStart()?.isChild === true && !cluster.isWorker)
-  if (!isChild) takeListening(hooks, ready)
-  return {
-    agent,
-    drains,
-    stops,
-    onDrain: (act) => void drains.push(act),
-    onStop: (act) => void stops.push(act),
-  }
+  if (!isChild) takeListening(state, ready)
+  return state
 }
 
-function takeListening(hooks: { onDrain(): void; onStop(): Promise<void> }, ready: (agent: Agent) => void): void {
+function takeListening(state: State, ready: (agent: Agent) => void): void {
   const wanted = ownRelease().servers
   const specs: Wanted[] = []
   const taken = new WeakSet<Server>()
@@ -82,15 +81,23 @@ function takeListening(hooks: { onDrain(): void; onStop(): Promise<void> }, read
     const heard = args.at(-1)
     if (typeof heard === 'function') this.once('listening', heard as () => void)
     specs.push({ server: this, args, ...where })
-    if (specs.length === wanted) void serve(specs, hooks).then(ready)
+    if (specs.length === wanted) void serve(specs, state).then(ready)
     return this
   } as Listen
 }
 
 /** Where a server that has to listen cannot, its own `error` event says so: as it would have without us. */
-async function serve(specs: Wanted[], hooks: { onDrain(): void; onStop(): Promise<void> }): Promise<Agent> {
+async function serve(specs: Wanted[], state: State): Promise<Agent> {
   try {
-    const agent = await embed(hooks)
+    const agent = await embed({
+      onDrain: () => {
+        for (const act of state.drains) act()
+      },
+      onStop: async () => {
+        for (const act of state.stops) await act()
+      },
+    })
+    state.embedded = agent
     for (const { server } of specs) attach(agent, server)
     // one of several processes: its endpoints say why they update nothing, and node:cluster listens
     if (cluster.isWorker) for (const { server, args } of specs) Reflect.apply(listen, server, args)

@@ -1,7 +1,7 @@
 // `beacon backup FILE` or `beacon backup -`: a whole copy of the database while the service uses it, to a file or to stdout.
 // Must hold: the copy is complete (a plain copy of a database in WAL mode is not) and was read back before it counts.
 
-import { createReadStream } from 'node:fs'
+import { createReadStream, existsSync } from 'node:fs'
 import { chmod, rm } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
@@ -27,6 +27,7 @@ export async function backup(build: Build, argv: readonly string[], environment:
       })
     }
     const database = join(stateDirectory, name)
+    if (!existsSync(database)) throw new BatonError('refused', `expected a database at ${database}, found none yet`)
     const path = target === '-' ? join(stateDirectory, `.backup-${process.pid}.db`) : resolve(target)
     try {
       copyDatabase(database, path)

@@ -6,6 +6,7 @@ import { readFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { isAbsolute, join, resolve } from 'node:path'
 import { BatonError, reasonOf } from '../words.ts'
+import { ownRelease } from '../first.ts'
 import { socketPathFault, type TrustedProxy, UPDATE_BOUNDS, type UpdateSettings } from '../index.ts'
 
 /** Where to listen; `tls` makes it https. A path is a unix socket. */
@@ -39,6 +40,8 @@ export type Environment = Readonly<Record<string, string | undefined>>
 export function readSettings(service: string, argv: readonly string[], environment: Environment): Readonly<Settings> {
   const named = configArgument(argv) ?? environment[variableName(service)]
   const path = named === undefined || named === '' ? defaultConfigPath(service, environment) : resolve(named)
+  // the file of another author's service may hold their own settings too
+  const isOurs = ownRelease().kind === 'source'
   let text: string
   try {
     text = readFileSync(path, 'utf8')
@@ -47,7 +50,7 @@ export function readSettings(service: string, argv: readonly string[], environme
     if (missing && !named) return parseSettings('{}', { service, configPath: null, environment })
     throw new BatonError('invalid_settings', `reading the configuration ${path}: ${reasonOf(cause)}`, { cause })
   }
-  return parseSettings(text, { service, configPath: path, environment })
+  return parseSettings(text, { service, configPath: path, environment, isOurs })
 }
 
 /** `beacon` -> `BEACON_CONFIG` */
@@ -59,6 +62,8 @@ interface Context {
   service: string
   configPath: string | null
   environment: Environment
+  /** whether every member is known here; default true */
+  isOurs?: boolean
 }
 
 /** Pure: text in, settings out. Relative paths are relative to the working directory. */
@@ -75,13 +80,10 @@ export function parseSettings(text: string, context: Context): Readonly<Settings
     throw invalid(where, ['expected JSON'])
   }
   const faults: string[] = []
-  const fields = known(
-    value,
-    'the file',
-    ['dashboard', 'basePath', 'listen', 'stateDirectory', 'feed', 'update'],
-    faults,
-  )
-  const dashboard = known(fields['dashboard'] ?? {}, '`dashboard`', ['password', 'trustedProxy'], faults)
+  const all = context.isOurs === false ? null : ['dashboard', 'basePath', 'listen', 'stateDirectory', 'feed', 'update']
+  const fields = known(value, 'the file', all, faults)
+  const ofDashboard = all && ['password', 'trustedProxy']
+  const dashboard = known(fields['dashboard'] ?? {}, '`dashboard`', ofDashboard, faults)
   const stateDirectory = directoryFrom(fields['stateDirectory'], context, faults)
   const settings: Settings = {
     configPath: context.configPath,
@@ -132,17 +134,25 @@ function absolute(path: string | undefined): string | null {
   return path !== undefined && isAbsolute(path) ? path : null
 }
 
-function known(value: unknown, name: string, keys: readonly string[], faults: string[]): Record<string, unknown> {
+/** `keys`: null for any. */
+function known(
+  value: unknown,
+  name: string,
+  keys: readonly string[] | null,
+  faults: string[],
+): Record<string, unknown> {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     faults.push(`expected an object in ${name}, got ${typeName(value)}`)
     return {}
   }
-  for (const key of Object.keys(value)) {
+  const fields = value as Record<string, unknown>
+  if (keys === null) return fields
+  for (const key of Object.keys(fields)) {
     if (!keys.includes(key)) {
       faults.push(`unknown setting \`${key.slice(0, 40)}\` in ${name}, expected one of ${keys.join(', ')}`)
     }
   }
-  return value as Record<string, unknown>
+  return fields
 }
 
 function passwordFrom(value: unknown, faults: string[]): string | null {

@@ -3,6 +3,7 @@
 
 import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'
+import { RELEASE_WORDS } from '../../agent/first.ts'
 import { bundleOurScript, makeFirst, scriptOf, wordsOf } from './application.ts'
 import { filesOf } from './files.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
@@ -33,6 +34,7 @@ export async function releaseFromSource({ project, tag, copies, feed, progress }
   await using work = await temporaryDirectory(feed)
   const executable = join(work.path, project.service)
   const words = { ...wordsOf({ ...project, kind: 'script' }, tag, null, null) }
+  await writeFile(join(copy, RELEASE_WORDS), JSON.stringify(words))
   const constants = {
     __BATON_RELEASE__: JSON.stringify(words),
     __BATON_OPERATOR__: (await ourText('operator')).toString(),

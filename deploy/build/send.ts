@@ -2,7 +2,8 @@
 // files first, whole; then the list that names it; what is signed last. Must hold: a release that is there already and differs
 // is never replaced.
 
-import { cp, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { createHash } from 'node:crypto'
+import { cp, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { tmpdir } from 'node:os'
 import { BatonError, compareTags, isTag } from '../../agent/words.ts'
@@ -18,6 +19,8 @@ export interface SendOptions {
   service: string
   /** `/folder`, `user@host:/folder` or `github:owner/name` */
   to: string
+  /** whether its hosts take only what is signed */
+  signed: boolean
   progress: Progress
   /** for the token of GitHub; default: this process's */
   environment?: NodeJS.ProcessEnv
@@ -33,6 +36,7 @@ export async function send(options: SendOptions): Promise<string> {
       hint: `\`baton build --tag ${options.tag}\` makes it`,
     })
   }
+  if (options.signed) await assertSigned(options)
   const { to } = options
   if (to.startsWith('github:')) return await publishToGitHub({ ...options, folder: join(options.from, options.tag) })
   if (/^[^/]+:/.test(to)) return await toHost(options)
@@ -59,10 +63,30 @@ async function toFolder({ from, tag, service, to, progress }: SendOptions, sums:
   return join(to, tag)
 }
 
-async function copySigned(from: string, to: string): Promise<void> {
-  await cp(join(from, SIGNED), join(to, SIGNED), { recursive: true }).catch((cause: NodeJS.ErrnoException) => {
-    if (cause.code !== 'ENOENT') throw cause
+/** By the newest targets of the folder: a host with a root passes everything else over. */
+async function assertSigned({ from, tag }: SendOptions): Promise<void> {
+  const names = await readdir(join(from, SIGNED)).catch(() => [])
+  const versions = names.map((name) => Number(/^(\d+)\.targets\.json$/.exec(name)?.[1] ?? 0))
+  const newest = join(from, SIGNED, `${Math.max(0, ...versions)}.targets.json`)
+  const text = await readFile(newest, 'utf8').catch(() => '{}')
+  type Targets = { signed?: { targets?: Record<string, { hashes: { sha256: string } }> } }
+  const expected = (JSON.parse(text) as Targets).signed?.targets?.[`${tag}/release.json`]?.hashes.sha256
+  const got = createHash('sha256').update(await readFile(join(from, tag, 'release.json')))
+  if (expected === got.digest('hex')) return
+  throw new BatonError('refused', `expected ${tag} to be signed, ${newest} does not vouch for it as it is`, {
+    hint: `\`baton trust sign\`; without \`root\` in the configuration nothing has to be signed`,
   })
+}
+
+/** Each whole or not at all, and timestamp.json, whose name sorts last, when all that it speaks of is there. */
+async function copySigned(from: string, to: string): Promise<void> {
+  const names = await readdir(join(from, SIGNED)).catch(() => [])
+  if (names.length > 0) await mkdir(join(to, SIGNED), { recursive: true })
+  for (const name of names.toSorted()) {
+    const partial = join(to, SIGNED, `.${name}.partial`)
+    await cp(join(from, SIGNED, name), partial)
+    await rename(partial, join(to, SIGNED, name))
+  }
 }
 
 /** rsync writes each file beside its name and renames it: https://download.samba.org/pub/rsync/rsync.1 */

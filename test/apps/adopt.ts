@@ -11,18 +11,22 @@ import { run } from '../../deploy/lib/shell.ts'
 import type { Operation, Status } from '../../agent/index.ts'
 import { ask, freePort } from '../fixtures/install.ts'
 import { runInLab } from '../lab/docker.ts'
-import { spawnLoad } from '../lab/load.ts'
-import { PATHS, type Place, type PLACES } from './places.ts'
+import { PATHS, type Place, type PLACES, SOCKETS, startLoads } from './places.ts'
 import { onSystemd } from './systemd.ts'
 
 export const APPS = ['http', 'express', 'fastify', 'hono', 'nest', 'next'] as const
 export type App = (typeof APPS)[number]
+/** those that have WebSockets, and the few lines that carry them */
+const TALKING: readonly App[] = ['express', 'fastify']
 
 export interface Adopted extends Place {
   app: App
-  /** of building v1.0.0 and of the switch to v1.1.0 */
+  /** of building v1.0.0, of the switch to v1.1.0 and of the switch back */
   buildMs: number
   switchMs: number
+  backMs: number
+  /** WebSockets carried, there and back */
+  carried: number[]
   executableBytes: number
   /** unpacked folders left beside the executable after update and rollback */
   unpacked: number
@@ -121,39 +125,39 @@ export async function adopt(
     await build('v1.1.0')
     const answers = await answersOf(port)
 
-    const common = { port, afterClose: 'end' as const }
-    const loads = [
-      await spawnLoad({ ...common, mode: 'keepalive', clients: 12, path: '/hello.txt', thinkMs: [5, 40] }),
-      await spawnLoad({ ...common, mode: 'keepalive', clients: 4, path: '/work', thinkMs: [20, 80] }),
-      await spawnLoad({ ...common, mode: 'fresh', clients: 4, path: '/healthz', thinkMs: [10, 50] }),
-    ]
+    const sockets = TALKING.includes(app)
+    const load = await startLoads({ port, sockets })
     const { password } = config.dashboard
     const updated = await operate(port, password, '/admin/update', { tag: 'v1.1.0' })
-    const news = (await ask(port, 'GET', '/new.txt', null)).status
+    answers['/new.txt'] = (await ask(port, 'GET', '/new.txt', null)).status
+    if (app === 'http') await assertTags(port, 'v1.1.0')
     const back = await operate(port, password, '/admin/update/rollback')
-    const totals = await Promise.all(loads.map((load) => load.stop()))
-    const sum = (key: 'requests' | 'lost' | 'closed') => totals.reduce((all, total) => all + total[key], 0)
+    if (app === 'http') await assertTags(port, 'v1.0.0')
+    const total = await load.stop()
     const directory = join(environment.HOME, '.local', 'share', service, `.${service}`)
     const unpacked = (await readdir(directory)).filter((name) => /^[0-9a-f]{16}$/.test(name)).length
     const elsewhere: Adopted['places'] = {}
     for (const place of places) {
       say(place)
-      elsewhere[place] = await (place === 'systemd' ? onSystemd(service, feed) : inContainer(folder, service, home))
+      const kit = join(folder, 'node_modules', 'baton-kit')
+      elsewhere[place] = await (place === 'systemd'
+        ? onSystemd({ service, feed, kit, sockets })
+        : inContainer(folder, service, home))
     }
     return {
       app,
       buildMs,
       switchMs: updated.handover?.switchMs ?? -1,
+      backMs: back.handover?.switchMs ?? -1,
+      carried: [updated, back].map(({ handover }) => handover?.carried ?? -1),
       executableBytes: executable.sizeBytes,
-      requests: sum('requests'),
-      lost: sum('lost'),
-      closed: sum('closed'),
+      ...total,
       outcomes: [updated, back].map(
         ({ outcome, error }) => (outcome ?? 'none') + (error === null ? '' : `: ${error.message}`),
       ),
       unpacked,
       places: elsewhere,
-      answers: { ...answers, '/new.txt': news },
+      answers,
     }
   } finally {
     if (command !== null) await run([command, 'stop', '--user', '-q'], { env: environment, allowFailure: true })
@@ -175,6 +179,12 @@ async function answersOf(port: number): Promise<Record<string, number>> {
   return answers
 }
 
+/** Who it is, in the main thread, in a worker and in a child. */
+async function assertTags(port: number, tag: string): Promise<void> {
+  const said = await (await fetch(`http://127.0.0.1:${port}/tags`)).text()
+  if (said !== [tag, tag, tag].join(' ')) throw new Error(`/tags: expected ${tag} three times, got ${said}`)
+}
+
 async function operate(port: number, password: string, path: string, body?: unknown): Promise<Operation> {
   const begun = await ask(port, 'POST', path, password, body)
   if (begun.status !== 202) throw new Error(`${path}: expected 202, got ${begun.status}: ${JSON.stringify(begun.body)}`)
@@ -189,8 +199,11 @@ async function operate(port: number, password: string, path: string, body?: unkn
 }
 
 /** What was promised and not kept. */
-export function faultsOf({ app, unpacked, places, ...here }: Adopted): string[] {
+export function faultsOf({ app, unpacked, places, carried, ...here }: Adopted): string[] {
   const faults = faultsAt(app, here)
+  const sockets = TALKING.includes(app) ? SOCKETS : 0
+  if (carried.some((count) => count !== sockets))
+    faults.push(`${app}: expected ${sockets} WebSockets carried at each switch, got ${carried.join(', ')}`)
   for (const [place, seen] of Object.entries(places)) faults.push(...faultsAt(`${app}, ${place}`, seen))
   if (unpacked !== 2)
     faults.push(`${app}: expected two unpacked folders, the executable's and the backup's, got ${unpacked}`)
@@ -200,7 +213,7 @@ export function faultsOf({ app, unpacked, places, ...here }: Adopted): string[] 
 function faultsAt(app: string, { lost, closed, outcomes, answers }: Place): string[] {
   const faults: string[] = []
   if (lost !== 0 || closed !== 0) faults.push(`${app}: expected lost 0 closed 0, got lost ${lost} closed ${closed}`)
-  if (outcomes.join(', ') !== 'updated, rolled_back')
+  if (!/^(updated, rolled_back(, |$))+$/.test(outcomes.join(', ')))
     faults.push(`${app}: expected updated, rolled_back, got ${outcomes.join(', ')}`)
   for (const [path, status] of Object.entries(answers))
     if (status !== 200) faults.push(`${app}: ${path} answers ${status}`)

@@ -2,6 +2,8 @@
 // moves a container to the next and back. Runs inside the lab: `image.ts FOLDER SERVICE FILE` writes what was seen into FILE.
 
 import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { PROJECT } from '../../deploy/build/place.ts'
 import { PATHS, type Place } from './places.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import { publishBase, startEngine, startRegistry } from '../lab/docker.ts'
@@ -10,14 +12,19 @@ import { eventually } from '../lab/systemd.ts'
 const [folder = '', service = '', file = ''] = process.argv.slice(2)
 const [engine, registry] = [await startEngine(), await startRegistry()]
 const PORT = 8095
+/** the lab has no network: the Node that `baton` runs on was fetched for the build */
+const BATON_CACHE = join(PROJECT, '.cache', 'adopters')
 
 async function inContainer(): Promise<Place> {
   const repository = `${registry.host}/${service}`
   const base = await publishBase(registry.host)
   const baton = async (...command: string[]) =>
-    (await run(['npx', 'baton', ...command], { cwd: folder, env: engine.environment })).stdout.trim()
+    (
+      await run(['npx', 'baton', ...command], { cwd: folder, env: { ...engine.environment, BATON_CACHE } })
+    ).stdout.trim()
+  // the releases are where `baton build` leaves them
   for (const tag of ['v1.0.0', 'v1.1.0'])
-    await baton('image', '--tag', tag, '--dist', 'releases', '--repository', repository, '--base', base, '--push')
+    await baton('image', '--tag', tag, '--repository', repository, '--base', base, '--push')
   const soon = ['--health-interval', '300ms', '--health-start-period', '60s']
   const strict = ['--read-only', '--cap-drop', 'ALL', '--security-opt', 'no-new-privileges']
   await engine.docker('run', '-d', '--name', 'it', '-p', `${PORT}:8080`, ...soon, ...strict, `${repository}:v1.0.0`)

@@ -1,38 +1,49 @@
 // The second place of an adopted application: a host with a real systemd, installed by root for a user of its own, updated and rolled
-// back under load by the same releases.
+// back under load by the same releases: by its own command, and by `baton deploy systemd` of the packed package.
 
 import { chmod, cp, mkdtemp, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { PROJECT } from '../../deploy/build/place.ts'
 import { bootHost, type Host } from '../lab/systemd.ts'
 import { eventsIn, put } from '../lab/managed.ts'
-import { spawnLoad } from '../lab/load.ts'
-import { PATHS, type Place } from './places.ts'
+import { PATHS, type Place, startLoads } from './places.ts'
 
 const FEED = '/srv/feed'
 const PORT = 8080
+/** a host has no network: the Node that `baton` runs on was fetched for the build */
+const BATON_CACHE = join(PROJECT, '.cache', 'adopters')
 
-export async function onSystemd(service: string, feed: string): Promise<Place> {
+export interface Hosted {
+  service: string
+  /** folder of the releases */
+  feed: string
+  /** folder of the installed package */
+  kit: string
+  sockets: boolean
+}
+
+export async function onSystemd({ feed, kit, ...about }: Hosted): Promise<Place> {
   // a host sees this machine's disk, but has a /tmp of its own
   const seen = await mkdtemp(join(PROJECT, '.cache', 'host-feed-'))
   try {
     await cp(feed, seen, { recursive: true })
+    await cp(kit, join(seen, 'kit'), { recursive: true })
     await chmod(seen, 0o755)
     await using host = await bootHost()
     await host.ok('mkdir', '-p', FEED)
     await host.ok('mount', '--bind', seen, FEED)
-    return await adoptedOn(host, service)
+    return await adoptedOn(host, about)
   } finally {
     await rm(seen, { recursive: true, force: true })
   }
 }
 
-async function adoptedOn(host: Host, service: string): Promise<Place> {
+async function adoptedOn(host: Host, { service, sockets }: Pick<Hosted, 'service' | 'sockets'>): Promise<Place> {
   const act = async (...command: string[]) => {
-    const { code, stdout, stderr } = await host.run([...command, '--json'], { timeoutMs: 240_000 })
-    const last = eventsIn(stdout).at(-1) ?? {}
-    if (code !== 0) throw new Error(`${command.join(' ')}: ended with ${code}: ${JSON.stringify(last)} ${stderr}`)
-    return last
+    const options = { timeoutMs: 240_000, env: { BATON_CACHE } }
+    const { code, stdout, stderr } = await host.run([...command, '--json'], options)
+    if (code !== 0) throw new Error(`${command.join(' ')}: ended with ${code}: ${stdout.slice(-2000)} ${stderr}`)
+    return eventsIn(stdout).at(-1) ?? {}
   }
   const installer = [
     'sh',
@@ -56,26 +67,22 @@ async function adoptedOn(host: Host, service: string): Promise<Place> {
     answers[target] = Number(await host.ok(...said))
   }
   for (const target of PATHS) await ask(target)
-  const options = { prefix: await host.network() }
-  const common = { port: PORT, afterClose: 'end' as const }
-  const loads = [
-    await spawnLoad({ ...common, mode: 'keepalive', clients: 8, path: '/hello.txt', thinkMs: [5, 40] }, options),
-    await spawnLoad({ ...common, mode: 'keepalive', clients: 4, path: '/work', thinkMs: [20, 80] }, options),
-    await spawnLoad({ ...common, mode: 'fresh', clients: 4, path: '/healthz', thinkMs: [10, 50] }, options),
-  ]
-  const updated = await act(service, 'upgrade', '-y')
+  const load = await startLoads({ port: PORT, sockets, prefix: await host.network() })
+  const outcomes: unknown[] = []
+  const operate = async (...command: string[]) => void outcomes.push((await act(...command))['outcome'])
+  await operate(service, 'upgrade', '-y')
   await ask('/new.txt')
-  const back = await act(service, 'rollback', '-y')
-  const totals = await Promise.all(loads.map((load) => load.stop()))
-  const sum = (key: 'requests' | 'lost' | 'closed') => totals.reduce((all, total) => all + total[key], 0)
+  await operate(service, 'rollback', '-y')
+  const baton = ['node', `${FEED}/kit/lib/esm/baton.js`, 'deploy', 'systemd', '--service', service]
+  await operate(...baton, '--release', 'v1.1.0')
+  await operate(...baton, '--rollback')
+  const total = await load.stop()
   const user = (await host.ok('stat', '-c', '%U', `/opt/${service}/.${service}`)).trim()
   await act(service, 'doctor')
   await act(service, 'uninstall', '-y')
   return {
-    requests: sum('requests'),
-    lost: sum('lost'),
-    closed: sum('closed'),
-    outcomes: [updated, back].map(({ outcome }) => String(outcome)),
+    ...total,
+    outcomes: outcomes.map(String),
     answers: { ...answers, [`unpacked by ${user}`]: user === service ? 200 : 0 },
   }
 }

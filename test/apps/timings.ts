@@ -45,10 +45,10 @@ try {
     starts.node.push(await startMs([node, join(one.folder, entry)], one.folder, one))
   }
   const versions: number[] = []
+  const empty: number[] = []
   for (let i = 0; i < VERSIONS; i++) {
-    const from = performance.now()
-    await run([executable, '--version'])
-    versions.push(performance.now() - from)
+    versions.push(await msOf([executable, '--version']))
+    empty.push(await msOf([node, '-e', '']))
   }
   const figures = {
     app,
@@ -58,6 +58,8 @@ try {
     nodeMs: Math.round(median(starts.node)),
     startRatio: Math.round((median(starts.executable) / median(starts.node)) * 100) / 100,
     versionMs: Math.round(median(versions)),
+    /** Node itself, with nothing to do */
+    emptyMs: Math.round(median(empty)),
   }
   process.stdout.write(`${JSON.stringify(figures)}\n`)
   const { startRatio, versionMs, buildMs } = GOALS
@@ -82,6 +84,12 @@ async function unpacked({ folder, home }: Adopter): Promise<string> {
   const executable = join(home, 'service')
   await writeFile(executable, gunzipSync(await readFile(join(release, asset))), { mode: 0o755 })
   return executable
+}
+
+async function msOf(command: string[]): Promise<number> {
+  const from = performance.now()
+  await run(command)
+  return performance.now() - from
 }
 
 /** From starting it to its first answer. */

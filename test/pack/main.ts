@@ -11,12 +11,26 @@ import { provideNode } from '../../deploy/build/node.ts'
 import { PROJECT } from '../../deploy/build/place.ts'
 import { run } from '../../deploy/lib/shell.ts'
 
+/** A service that was started by hand asks itself, and ends. */
+const SERVER = `
+import 'baton-kit/auto'
+import { createServer } from 'node:http'
+const server = createServer((request, response) => response.end('ok'))
+server.listen(0, '127.0.0.1', async () => {
+  const url = 'http://127.0.0.1:' + server.address().port
+  const { status } = await fetch(url)
+  const refused = await fetch(url + '/admin/update', { method: 'POST', headers: { authorization: 'Bearer none' } })
+  console.log(status, refused.status, (await refused.json()).reason)
+  process.exit()
+})
+`
+
 export interface PackReport {
   file: string
   sizeBytes: number
   /** each a sentence; empty where the package is good */
   faults: string[]
-  /** `<version of Node> <import|require> <name>`, of everything that was imported */
+  /** `<version of Node> <import|require> <name>`, of everything that was imported; and that it serves there */
   imported: string[]
 }
 
@@ -56,6 +70,7 @@ async function importAll(file: string, folder: string, faults: string[]): Promis
   const names = Object.keys(exports).filter((name) => !name.endsWith('.json'))
   const host = (await run(['sh', '-c', 'command -v node'])).stdout.trim()
   const imported: string[] = []
+  await writeFile(join(folder, 'server.mjs'), SERVER)
   for (const node of [host, await provideNode()]) {
     const version = (await run([node, '--version'])).stdout.trim()
     for (const name of names.map((one) => one.replace(/^\./, 'baton-kit'))) {
@@ -67,6 +82,9 @@ async function importAll(file: string, folder: string, faults: string[]): Promis
         else faults.push(`${version}: ${text} ended with ${exitCode}: ${stderr.slice(0, 500)}`)
       }
     }
+    const said = await run([node, 'server.mjs'], { cwd: folder, allowFailure: true, timeoutMs: 30_000 })
+    if (said.stdout.trim().split('\n').at(-1) === '200 501 source') imported.push(`${version} serves, unmanaged`)
+    else faults.push(`${version}: expected it to serve, unmanaged, got ${said.stdout}${said.stderr.slice(0, 500)}`)
   }
   return imported
 }

@@ -1,2 +1,4 @@
 import { parentPort } from 'node:worker_threads'
-parentPort.on('message', ([a, b]) => parentPort.postMessage(a + b))
+import { release } from 'baton-kit/release'
+
+parentPort.on('message', ([a, b]) => parentPort.postMessage({ sum: a + b, tag: release.tag }))

@@ -1,1 +1,1 @@
-export default { output: 'standalone' }
+export default { output: 'standalone', serverExternalPackages: ['argon2'] }

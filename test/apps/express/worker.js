@@ -1,0 +1,3 @@
+const { parentPort } = require('node:worker_threads')
+
+parentPort.on('message', ([a, b]) => parentPort.postMessage(a + b))

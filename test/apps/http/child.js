@@ -1,0 +1,4 @@
+import { release } from 'baton-kit/release'
+
+process.send(release.tag)
+process.disconnect()
