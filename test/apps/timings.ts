@@ -1,7 +1,7 @@
 // `npm run apps:timings [-- NAME]`: what an adopted application costs, beside plain Node in its folder, and whether two folders that were
 // installed apart give the same bytes. Prints one JSON object. Exit code 1 where a goal is missed (`--no-goals`: never).
 
-import { spawn } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -47,8 +47,8 @@ try {
   const versions: number[] = []
   const empty: number[] = []
   for (let i = 0; i < VERSIONS; i++) {
-    versions.push(await msOf([executable, '--version']))
-    empty.push(await msOf([node, '-e', '']))
+    versions.push(msOf(executable, '--version'))
+    empty.push(msOf(node, '-e', ''))
   }
   const figures = {
     app,
@@ -86,9 +86,10 @@ async function unpacked({ folder, home }: Adopter): Promise<string> {
   return executable
 }
 
-async function msOf(command: string[]): Promise<number> {
+function msOf(file: string, ...args: string[]): number {
   const from = performance.now()
-  await run(command)
+  const { status } = spawnSync(file, args, { stdio: 'ignore' })
+  if (status !== 0) throw new Error(`${file} ${args.join(' ')}: ended with ${status}`)
   return performance.now() - from
 }
 
