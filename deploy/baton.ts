@@ -5,7 +5,7 @@
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
-import { dirname, isAbsolute, join, resolve } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 import { createInterface } from 'node:readline/promises'
 import { fileURLToPath } from 'node:url'
 import { asBatonError, BatonError, isTag, MEANINGS, reasonOf } from '../agent/words.ts'
@@ -14,7 +14,8 @@ import { formatPatch, type InitPlan, patched, planInit } from './build/init.ts'
 import { COMPRESSIONS } from './build/pack.ts'
 import { IS_PACKAGED } from './build/place.ts'
 import { isRightMajor, NODE_MAJOR, provideNode } from './build/node.ts'
-import { CONFIG, type Project, readProject, RELEASES_FOLDER } from './build/project.ts'
+import { folderFeed, imageFlags, systemdFlags, trustFlags } from './build/own-flags.ts'
+import { type Project, readProject, RELEASES_FOLDER } from './build/project.ts'
 import { removeTemporaries } from './build/temporary.ts'
 import { asksForHelp, type Command, type Flags, OUTPUT_FLAGS, parseFlags, SCRIPT_FLAGS, usageOf } from './lib/flags.ts'
 import { createProgress, formatBytes } from './lib/progress.ts'
@@ -123,8 +124,9 @@ const SCRIPTS: Record<string, { description: string; file(argv: readonly string[
   },
   deploy: {
     description: 'deploy a release: `deploy systemd …`, `deploy source …`, `deploy container …`',
-    file([where = '', ...rest]) {
-      if (['systemd', 'source', 'container'].includes(where)) return { name: `deploy-${where}`, rest }
+    async file([where = '', ...rest]) {
+      if (where === 'systemd') return { name: 'deploy-systemd', rest: [...(await systemdFlags()), ...rest] }
+      if (where === 'source' || where === 'container') return { name: `deploy-${where}`, rest }
       throw new BatonError(
         'invalid_request',
         `expected systemd, source or container after \`deploy\`, got ${JSON.stringify(where)}`,
@@ -276,11 +278,6 @@ async function dev(values: Values): Promise<void> {
   await develop({ project, port, watches: values['watch'] === true, say }, stop.signal)
 }
 
-/** An author who publishes into a folder of this host has named the feed by that. */
-function folderFeed({ publish }: Project): string | null {
-  return publish !== null && (publish.startsWith('/') || publish.startsWith('github:')) ? publish : null
-}
-
 async function publish(values: Values): Promise<void> {
   const project = await projectOf(values)
   const to = typeof values['to'] === 'string' ? values['to'] : project.publish
@@ -328,22 +325,6 @@ function tagOf(values: Values): string {
     'invalid_request',
     `expected a tag of the form vX.Y.Z in --tag, got ${JSON.stringify(tag ?? null)}`,
   )
-}
-
-/** Of `baton image`, from the configuration; what is said comes behind them, and counts. */
-async function imageFlags(): Promise<string[]> {
-  if (!existsSync(CONFIG)) return []
-  const { folder, image, feed } = await readProject(resolve('.'))
-  // a folder of this host is not there in a container
-  const seen = feed !== null && !isAbsolute(feed) ? ['--feed', feed] : []
-  return ['--dist', join(folder, RELEASES_FOLDER), ...(image === null ? [] : ['--repository', image]), ...seen]
-}
-
-/** Of `baton trust`, in the same way. */
-async function trustFlags(word: string): Promise<string[]> {
-  if (!existsSync(CONFIG)) return []
-  const { folder, service } = await readProject(resolve('.'))
-  return ['--dir', join(folder, RELEASES_FOLDER), ...(word === 'init' ? ['--service', service] : [])]
 }
 
 async function agreed(question: string): Promise<boolean> {
