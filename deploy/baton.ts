@@ -259,6 +259,7 @@ async function build(values: Values): Promise<void> {
     const release = await buildApplication({ ...options, progress })
     if (values['out'] === undefined) await writeFile(join(options.out, '.gitignore'), '*\n')
     if (values['json'] === true) return print(release)
+    if (values['quiet'] === true) return
     for (const { name, sizeBytes } of release.files) say(`  ${name.padEnd(32)} ${formatBytes(sizeBytes).padStart(9)}`)
     say(`\nnext: npx baton publish --tag ${release.tag} --to <folder, user@host:/folder or github:owner/name>`)
   } catch (error) {

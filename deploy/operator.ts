@@ -2,6 +2,7 @@
 // that serves never looks at it.
 
 import { BUILD } from '../agent/service/build.ts'
+import { variableName } from '../agent/service/config.ts'
 
 /** The exit code. Each word loads only what it is about. */
 export async function runOperator(argv: readonly string[]): Promise<number> {
@@ -16,7 +17,7 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
   }
   if (first === 'backup') {
     const { backup } = await import('../agent/service/backup.ts')
-    return await backup(BUILD, rest, process.env)
+    return await backup(BUILD, rest, await environmentOfInstall())
   }
   if (first === 'deploy') {
     const { main } = await import('./container/command.ts')
@@ -24,4 +25,11 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
   }
   const { runCommand } = await import('./host/tree.ts')
   return await runCommand(argv, BUILD)
+}
+
+/** With the configuration that the receipt names, where this is an install: it need not be where the user who asks would have it. */
+async function environmentOfInstall(): Promise<NodeJS.ProcessEnv> {
+  const { ownExecutable, receiptFor } = await import('../agent/install.ts')
+  const receipt = await receiptFor(BUILD.service, ownExecutable() ?? process.execPath).catch(() => null)
+  return receipt === null ? process.env : { [variableName(BUILD.service)]: receipt.configPath, ...process.env }
 }
