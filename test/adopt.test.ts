@@ -113,7 +113,7 @@ test('behind a body parser: what it has read is used, what nobody kept is refuse
   is((await it.word('healthcheck', '--config', it.configPath)).stdout, 'shop v1.1.0\n')
   const copied = await it.word('backup', '-') // where root asks for a user's install too
   is(copied.exitCode, 7)
-  match(copied.stderr, /^error: expected a database at \/.*\/shop\.db, found none yet\n/)
+  match(copied.stderr, /^error: expected a database at \/.*\/shop\.db, found none yet/)
 })
 
 test('several processes of one service are served, and not updated: 501 says why', async () => {
