@@ -11,9 +11,10 @@ import { provideNode } from '../../deploy/build/node.ts'
 import { PROJECT } from '../../deploy/build/place.ts'
 import { run } from '../../deploy/lib/shell.ts'
 
+const KIT = 'baton-kit'
 /** A service that was started by hand asks itself, and ends. */
 const SERVER = `
-import 'baton-kit/auto'
+import '${KIT}/auto'
 import { createServer } from 'node:http'
 const server = createServer((request, response) => response.end('ok'))
 server.listen(0, '127.0.0.1', async () => {
@@ -73,7 +74,7 @@ async function importAll(file: string, folder: string, faults: string[]): Promis
   await writeFile(join(folder, 'server.mjs'), SERVER)
   for (const node of [host, await provideNode()]) {
     const version = (await run([node, '--version'])).stdout.trim()
-    for (const name of names.map((one) => one.replace(/^\./, 'baton-kit'))) {
+    for (const name of names.map((one) => one.replace(/^\./, KIT))) {
       const forms = { import: `await import('${name}')`, require: `require('${name}')` }
       for (const [form, text] of Object.entries(forms)) {
         const program = form === 'import' ? ['--input-type=module', '-e', text] : ['-e', text]
