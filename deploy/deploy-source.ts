@@ -11,7 +11,7 @@ import { BUILD } from '../agent/service/build.ts'
 import { detect } from './build/detect.ts'
 import { IS_PACKAGED, PROJECT } from './build/place.ts'
 import { CONFIG, readProject, RELEASES_FOLDER } from './build/project.ts'
-import { type Deployment, deployHere, findInstalled } from './host/deploy.ts'
+import { assertSupervised, type Deployment, deployHere, findInstalled } from './host/deploy.ts'
 import { describe, type Step } from './host/plan/step.ts'
 import { makeReport, type Report } from './host/report.ts'
 import { run } from './lib/shell.ts'
@@ -153,6 +153,8 @@ async function main(argv: readonly string[]): Promise<number> {
         hint: `\`install.sh --feed ${dist}\` and a restart make this clone its feed`,
       })
     }
+    // before a minute of building, not after it
+    if (receipt === null && !values['build-only']) await assertSupervised(values.service !== false)
     const parent = await mkdtemp(join(tmpdir(), 'baton-source-'))
     try {
       const build: Build = {
@@ -170,6 +172,7 @@ async function main(argv: readonly string[]): Promise<number> {
         return EXIT.done
       }
       await buildRelease(build, report)
+      report.leave() // it is built, whatever becomes of the deployment
     } finally {
       await run(['git', '-C', source.folder, 'worktree', 'remove', '--force', join(parent, 'tree')], {
         allowFailure: true,

@@ -316,7 +316,7 @@ test('a deploy script that cannot run says in one line what to do', async () => 
     const scripts = join(import.meta.dirname, '../deploy')
     await mkdir(join(folder, 'deploy/lib'), { recursive: true })
     await mkdir(join(folder, 'bin'))
-    for (const name of ['deploy-container.sh', 'deploy-systemd.sh', 'lib/node.sh'])
+    for (const name of ['deploy-container.sh', 'deploy-systemd.sh', 'deploy-fleet.sh', 'lib/node.sh'])
       await copyFile(join(scripts, name), join(folder, 'deploy', name))
     const { stdout: dirname } = await run(['sh', '-c', 'command -v dirname'])
     await symlink(dirname.trim(), join(folder, 'bin/dirname'))
@@ -325,7 +325,7 @@ test('a deploy script that cannot run says in one line what to do', async () => 
       const { exitCode, stderr } = await run(['/bin/sh', join(folder, 'deploy', name), '--help'], options)
       return `${exitCode} ${stderr}`
     }
-    for (const name of ['deploy-container.sh', 'deploy-systemd.sh'])
+    for (const name of ['deploy-container.sh', 'deploy-systemd.sh', 'deploy-fleet.sh'])
       match(await said(name), /^3 error: expected the packages of this checkout in .*npm ci --ignore-scripts\)\n$/)
     await mkdir(join(folder, 'node_modules/zx'), { recursive: true })
     match(

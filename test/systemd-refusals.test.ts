@@ -4,7 +4,7 @@
 
 import { join } from 'node:path'
 import { suite } from './suite.ts'
-import { equal, is, match } from './assert.ts'
+import { equal, is, match, not } from './assert.ts'
 import { PROJECT } from '../deploy/build/place.ts'
 import { spawnLoad } from './lab/load.ts'
 import { bootWithReleases, eventsIn, EXECUTABLE, type FeedHost, put, setUpdate } from './lab/managed.ts'
@@ -134,7 +134,14 @@ test('without systemd: upgrade, revert, restart after a death, rollback and stop
   match(owners, /^beacon +\/opt\/beacon\/beacon start --supervise$/m)
   const upgraded = await host.cli('upgrade', '--release', 'v1.1.0')
   is(upgraded.code, 0, upgraded.stderr)
-  is((await host.cli('upgrade', '--release', 'v1.2.0')).code, 8)
+  const reverted = await host.cli('upgrade', '--release', 'v1.2.0', '--json')
+  is(reverted.code, 8, reverted.stderr)
+  const { event, outcome, from, to, operationId } = eventsIn(reverted.stdout).at(-1) ?? {}
+  equal(
+    [event, outcome, from, to, operationId],
+    ['error', 'reverted', 'v1.1.0', 'v1.2.0', (await host.status()).operation?.id],
+  )
+  match((await host.cli('upgrade', '--release', 'v1.2.0', '-n')).stderr, 'v1.2.0 has failed here before')
   const { pid } = (await host.status()).instance
   const prefix = await host.network()
   const load = await spawnLoad(
@@ -249,10 +256,32 @@ test('deploy-systemd.sh ends with 9 where neither the new release nor the previo
   is((await host.status()).instance.version, 'v1.1.0')
 })
 
-test('from a clone in the home of root, without any release: it builds one, and the sandboxed service finds it', async () => {
+test('from source where there is no systemd: said before anything is built, with a flag that is taken', async () => {
   is((await host.cli('uninstall', '--purge', '--confirm', 'beacon', '-y')).code, 0)
   await host.ok('git', 'clone', '--quiet', '--no-hardlinks', PROJECT, '/root/clone')
   await host.ok('ln', '-s', join(PROJECT, 'node_modules'), '/root/clone/node_modules')
+  await host.ok('git', '-C', '/root/clone', 'tag', 'v0.1.0')
+  const bare = 'mount -t tmpfs tmpfs /run/systemd && exec "$0" "$@"' // systemctl finds nobody to ask
+  const fromSource = (...args: string[]) => {
+    const script = ['/root/clone/deploy/deploy-source.sh', '--ref', 'v0.1.0', '--remote', 'none']
+    return host.run(['unshare', '--mount', 'sh', '-c', bare, ...script, ...args])
+  }
+  const refused = await fromSource()
+  is(refused.code, 3, refused.stderr)
+  match(refused.stderr, 'hint: run it without one: `--no-service`')
+  not.match(refused.stderr, 'worktree')
+  // with the flag it comes as far as the install, which finds what is not ours; what was built is not said to have failed
+  await put(host, EXECUTABLE, 'somebody else put this here\n')
+  const built = await fromSource('--no-service')
+  is(built.code, 7, built.stderr)
+  match(built.stderr, `found a file that no receipt tells about`)
+  match(built.stderr, /^done .*npm run build/m)
+  not.match(built.stderr, /^failed/m)
+  await host.ok('rm', '-r', '/opt/beacon')
+})
+
+test('from a clone in the home of root, without any release: it builds one, and the sandboxed service finds it', async () => {
+  await host.ok('rm', '-rf', '/root/clone/dist')
   const { code, stderr } = await host.run(['sh', '/root/clone/install.sh', '-y'])
   is(code, 0, stderr)
   const tag = (await host.status()).instance.version

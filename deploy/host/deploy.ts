@@ -9,6 +9,8 @@ import { createInterface } from 'node:readline'
 import { readReceiptBeside, readSystemReceipt, type Receipt, SYSTEM_DIRECTORY } from '../../agent/install.ts'
 import { BatonError, type ErrorCode, EXIT, MEANINGS, serviceName, type Stage, STAGES } from '../../agent/words.ts'
 import { defaultsFrom, personOf } from './commands/context.ts'
+import { worstOf } from './doctor/finding.ts'
+import { checkSupervisor } from './doctor/host.ts'
 import { isRoot } from './place/identity.ts'
 import { layoutOf, layoutOfReceipt } from './place/layout.ts'
 import type { Report } from './report.ts'
@@ -58,6 +60,12 @@ export async function theServiceHere(otherwise: string): Promise<string> {
   const receipts = await Promise.all(names.map((name) => readSystemReceipt(name).catch(() => null)))
   const found = receipts.filter((receipt) => receipt !== null)
   return found.length === 1 ? (found[0]?.service ?? otherwise) : otherwise
+}
+
+/** Throws unsupported_host where a first install would find no systemd, with the flag that does without. */
+export async function assertSupervised(withUnit: boolean): Promise<void> {
+  const problem = worstOf(await checkSupervisor({ layout: { scope: isRoot() ? 'system' : 'user' }, withUnit }))
+  if (problem !== null) throw problem
 }
 
 export async function deployHere(deployment: Deployment, report: Report): Promise<Ended> {

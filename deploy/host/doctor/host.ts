@@ -1,6 +1,7 @@
 // Whether this host can have such an install at all.
 
 import { isRoot } from '../place/identity.ts'
+import type { Layout } from '../place/layout.ts'
 import { hasSystemd } from '../supervisor/systemd.ts'
 import { failure, type Finding, ok, type Subject } from './finding.ts'
 
@@ -33,7 +34,13 @@ export async function checkRights({ layout }: Subject): Promise<Finding[]> {
   return []
 }
 
-export async function checkSupervisor({ layout, withUnit }: Subject): Promise<Finding[]> {
+export async function checkSupervisor({
+  layout,
+  withUnit,
+}: {
+  layout: Pick<Layout, 'scope'>
+  withUnit: boolean
+}): Promise<Finding[]> {
   if (!withUnit) return [ok('supervisor', 'a detached process, as asked for with `--no-service`')]
   if (await hasSystemd(layout.scope))
     return [ok('supervisor', layout.scope === 'system' ? 'systemd' : 'systemd --user')]
