@@ -1,10 +1,12 @@
 // A disk that is full, a real one: in the middle of a download, and when somebody wants to go back because of it.
 
 import { spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
 import { mkdtempSync, readdirSync, rmdirSync, statfsSync, statSync } from 'node:fs'
-import { open, rm } from 'node:fs/promises'
+import { mkdir, open, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { zstdCompressSync } from 'node:zlib'
 import type { Operation, Status } from '../agent/state.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { sha256Of, until } from './fixtures/evidence.ts'
@@ -15,6 +17,7 @@ import { suite } from './suite.ts'
 
 const noMounts = process.getuid?.() === 0 && process.platform === 'linux' ? null : 'needs root, to mount a small disk'
 const test = suite('full disk', { skip: noMounts, timeoutMs: 60_000 })
+const MIB = 1024 * 1024
 const built = noMounts === null ? Promise.all(['v1.0.0', 'v1.1.0'].map((tag) => scriptRelease(tag))) : null
 
 test('full in the middle of a download: failed, nothing changed, what was fetched goes; with room the next one goes through', async () => {
@@ -31,9 +34,25 @@ test('full in the middle of a download: failed, nothing changed, what was fetche
   match(failed.error?.message ?? '', /space|room|full|ENOSPC/)
   equal([await sha256Of(home.executable), readdirSync(join(home.home, 'opt'))], [file, beside])
   is((await home.api('GET', '/healthz')).status, 200)
-  await disk.free()
+  await disk.empty()
   is((await home.api('POST', '/admin/update')).status, 202)
   is((await home.settled()).outcome, 'updated')
+})
+
+test('a release that names no size and unpacks to more than there is: failed, and the room of the service was never touched', async () => {
+  await using world = await onSmallDisk({}, makeBomb)
+  const { home, disk } = world
+  const beside = readdirSync(join(home.home, 'opt'))
+  const before = disk.free()
+  let least = before
+  const timer = setInterval(() => (least = Math.min(least, disk.free())), 1)
+  is((await home.api('POST', '/admin/update')).status, 202)
+  const failed = await home.settled()
+  clearInterval(timer)
+  equal([failed.outcome, failed.error?.code, failed.stage], ['failed', 'download_failed', 'download'])
+  match(failed.error?.message ?? '', /expected 32 MiB to stay free .* for the service/)
+  ok(least >= 32 * MIB && least < before - 8 * MIB, `${least} of ${before} were free`)
+  equal(readdirSync(join(home.home, 'opt')), beside)
 })
 
 test('a snapshot is for its owner only', async () => {
@@ -57,7 +76,7 @@ test('full to the last byte a rollback goes through, is in the journal, and the 
   const back = await home.settled()
   equal([back.outcome, back.error], ['rolled_back', null])
   is((await statusOf(home)).instance.version, 'v1.0.0')
-  await disk.free()
+  await disk.empty()
   is((await home.api('POST', '/admin/update', { tag: 'v1.1.0' })).status, 202)
   is((await home.settled()).outcome, 'updated')
   ok(readdirSync(join(home.stateDirectory, 'update')).includes('reserve'), 'there is room to go back again')
@@ -65,13 +84,14 @@ test('full to the last byte a rollback goes through, is in the journal, and the 
 
 test.run()
 
-async function onSmallDisk(faults: object) {
+async function onSmallDisk(faults: object, change: (feed: string) => Promise<void> = async () => {}) {
   const [v100, v110] = (await built) ?? []
   if (v100 === undefined || v110 === undefined) throw new Error('expected two releases')
   const folder = mkdtempSync(join(tmpdir(), 'baton-full-'))
   const feed = mkdtempSync(join(tmpdir(), 'baton-feed-'))
   mount(folder)
   await publishTo(feed, [v100, v110])
+  await change(feed)
   const server = await releaseServer({ dir: feed, turns: [faults] })
   const home = await install({
     release: v100,
@@ -94,12 +114,23 @@ async function onSmallDisk(faults: object) {
   }
 }
 
+/** v1.1.0 as a sum and nothing else, which unpacks to twice the disk. */
+async function makeBomb(feed: string): Promise<void> {
+  const folder = join(feed, 'v1.1.0')
+  const name = readdirSync(folder).find((file) => file.endsWith('.zst')) ?? ''
+  await rm(folder, { recursive: true })
+  await mkdir(folder)
+  const asset = zstdCompressSync(Buffer.alloc(192 * MIB))
+  await writeFile(join(folder, name), asset)
+  await writeFile(join(folder, 'SHA256SUMS'), `${createHash('sha256').update(asset).digest('hex')}  ${name}\n`)
+}
+
 function smallDisk(folder: string) {
   const path = join(folder, 'filler')
   return {
     async fill() {
       await using file = await open(path, 'w')
-      for (const size of [1024 * 1024, 4096, 1]) {
+      for (const size of [MIB, 4096, 1]) {
         const piece = Buffer.alloc(size)
         while (
           await file.write(piece).then(
@@ -110,7 +141,12 @@ function smallDisk(folder: string) {
       }
       is(statfsSync(folder).bavail, 0)
     },
-    free: () => rm(path),
+    empty: () => rm(path),
+    /** bytes */
+    free() {
+      const { bavail, bsize } = statfsSync(folder)
+      return bavail * bsize
+    },
   }
 }
 

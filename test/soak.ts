@@ -8,9 +8,12 @@
 // `npm run soak -- --container-fleet`: waves over hosts of which some run the container.
 // `npm run soak -- --container`: the table of containers and the cuts of a deployment, each case and each step.
 // `npm run soak -- --carry [--switches 20] [--followers 500] [--only switches|idle|kills]`: WebSockets, streams and idle connections.
-// `--docs` with --faults, --clients and --door: the figures go into docs/faults.md. Exit code 1 where a promise was broken.
+// `--docs` with --faults, --clients and --door: the figures go into docs/faults.md; with --attacks into SECURITY.md,
+// with --fleet into docs/guides/fleet.md. Exit code 1 where a promise was broken.
 
 import { spawnSync } from 'node:child_process'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
@@ -44,16 +47,20 @@ const switches = wholeNumber('--switches', values.switches ?? usual, 1, 100_000)
 const probationMs = wholeNumber('--probation', values.probation, 0, 60_000)
 if (values.help) {
   process.stdout.write(
-    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --container | --container-fleet   (${fileURLToPath(import.meta.url)})\n`,
+    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] [--docs] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks [--docs] | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --container | --container-fleet   (${fileURLToPath(import.meta.url)})\n`,
   )
   process.exit(0)
 }
 
 if (values.fleet) {
   const { soakFleet } = await import('./soak/fleet.ts')
-  process.exit(
-    await soakFleet(wholeNumber('--hosts', values.hosts, 8, 40), (line) => process.stdout.write(`${line}\n`)),
-  )
+  const said: string[] = []
+  const code = await soakFleet(wholeNumber('--hosts', values.hosts, 14, 40), (line) => {
+    said.push(line)
+    process.stdout.write(`${line}\n`)
+  })
+  if (values.docs) await writeSection('fleet', `\`\`\`\n${said.join('\n')}\n\`\`\``, 'docs/guides/fleet.md')
+  process.exit(code)
 }
 
 if (values.carry) {
@@ -95,12 +102,20 @@ if (values.container) {
   process.exit(status ?? 1)
 }
 
-for (const program of ['attacks', 'container-fleet'] as const) {
-  if (!values[program]) continue
-  const { status } = spawnSync('tsx', [join(import.meta.dirname, 'soak', `${program}.ts`)], {
+if (values.attacks) {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-attacks-'))
+  const report = join(folder, 'report.md')
+  const { status } = spawnSync('tsx', [join(import.meta.dirname, 'soak/attacks.ts')], {
     stdio: 'inherit',
-    env: { ...process.env, BATON_ATTACK_MS: '60000' },
+    env: { BATON_ATTACK_MS: '60000', ...process.env, BATON_ATTACK_REPORT: report },
   })
+  if (status === 0 && values.docs) await writeSection('attacks', await readFile(report, 'utf8'), 'SECURITY.md')
+  await rm(folder, { recursive: true })
+  process.exit(status ?? 1)
+}
+
+if (values['container-fleet']) {
+  const { status } = spawnSync('tsx', [join(import.meta.dirname, 'soak/container-fleet.ts')], { stdio: 'inherit' })
   process.exit(status ?? 1)
 }
 

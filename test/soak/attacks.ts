@@ -1,8 +1,8 @@
 // Who has taken over a service must not become root through the commands that root runs about it. Each attack is raced: the
 // service's user changes its own places in a loop while root runs command after command. BATON_ATTACK_MS: how long each goes on
-// (3 s; 60 s by `npm run soak -- --attacks`).
+// (3 s; 60 s by `npm run soak -- --attacks`). BATON_ATTACK_REPORT: a file for how often they met, as a table.
 
-import { readFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
 import { equal, is, match, ok } from '../assert.ts'
 import { bootWithReleases, EXECUTABLE, type FeedHost, put } from '../lab/managed.ts'
 import { eventually, noHosts } from '../lab/systemd.ts'
@@ -25,6 +25,7 @@ printf 'beacon v1.0.0\\n'
 `
 
 let host: FeedHost
+const rows = ['| attack, raced | commands of root | rounds of the attacker | seconds |', '| --- | --: | --: | --: |']
 
 test.before(async () => {
   host = await bootWithReleases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }])
@@ -37,7 +38,11 @@ test.before(async () => {
   await put(host, '/srv/evil', EVIL)
   await host.ok('chmod', '755', '/srv/evil')
 })
-test.after(async () => await host.off())
+test.after(async () => {
+  await host.off()
+  const path = process.env['BATON_ATTACK_REPORT']
+  if (path !== undefined) await writeFile(path, rows.join('\n'))
+})
 
 test("root's own command and receipt stand where the service's user can change nothing", async () => {
   for (const path of ['/usr/local/lib/beacon', ROOT_PROGRAM, '/usr/local/lib/beacon/receipt.json', '/usr/local/bin']) {
@@ -55,6 +60,7 @@ test("strace over every command as root: nothing in the service's places is touc
     ['beacon', 'stop'],
     ['beacon', 'rollback'],
     ['beacon', 'cancel'],
+    ['beacon', 'stop'],
     ['sh', '/srv/feed/v1.1.0/install.sh', '-y'],
     ['sh', '/srv/feed/v1.1.0/install.sh', 'status'],
     ['beacon', 'uninstall', '-y'],
@@ -78,12 +84,16 @@ test('the check of a trace is a check: a root that opens a file of the service i
 
 test('an executable of the attacker is never run by root, and who runs it has no way back', async () => {
   await race(
+    "the executable and its backup are the attacker's, who tries every way back to root",
     `cp /srv/evil /opt/beacon/.x; mv /opt/beacon/.x ${EXECUTABLE}; cp /srv/evil /opt/beacon/.y; mv /opt/beacon/.y ${EXECUTABLE}.backup`,
     [
       ['beacon', 'status'],
       ['beacon', 'doctor'],
       ['beacon', 'upgrade', '-n'],
       ['sh', '/srv/feed/v1.0.0/install.sh', 'status'],
+      // verified, and of a service that is stopped
+      ['beacon', 'stop'],
+      ['sh', '/srv/feed/v1.0.0/install.sh', '-y', '--health-timeout', '2'],
     ],
   )
   match(await host.ok('cat', '/srv/ran/by'), /^\d+\n/) // it was run, by somebody
@@ -95,6 +105,7 @@ test('a planted `.partial` leads no write of root anywhere', async () => {
   await host.ok('sh', '-c', 'echo mine > /root/victim')
   is((await host.cli('stop')).code, 0)
   await race(
+    "`.partial` is a link to a file of root's",
     'ln -sf /root/victim /opt/beacon/.beacon.partial; rm -f /opt/beacon/.beacon.partial; ln -s /root/victim /opt/beacon/.beacon.partial',
     [
       ['beacon', 'upgrade', '--release', 'v1.1.0', '--health-timeout', '5'],
@@ -116,6 +127,7 @@ test('a forged receipt gives root neither another user, nor another state direct
   const forged = JSON.stringify({ ...real, user: 'root', tag: 'v1.0.0', sha256: '', stateDirectory: '/root/precious' })
   await put(host, '/srv/forged', forged)
   await race(
+    "a receipt that names root as the user, and root's folder as the state",
     `cp /srv/forged /opt/beacon/.r; mv /opt/beacon/.r /opt/beacon/receipt.json; cp /srv/evil /opt/beacon/.x; mv /opt/beacon/.x ${EXECUTABLE}`,
     [
       ['beacon', 'upgrade'],
@@ -130,6 +142,7 @@ test('a forged receipt gives root neither another user, nor another state direct
 
 test('a link in a feed that the service names shows nothing that only root may read', async () => {
   const said = await race(
+    "a feed of the service's own, with links to a file that only root may read",
     `mkdir -p /var/lib/beacon/feed/v9.0.0; ln -sf /root/secret /var/lib/beacon/feed/v9.0.0/SHA256SUMS; ln -sf /root/secret /var/lib/beacon/feed/releases.json`,
     [
       ['beacon', 'check'],
@@ -175,6 +188,7 @@ test('directories are made and given away by root only where nobody can put a li
   // install.sh unpacks below /tmp: whoever opens one of these waits for ever
   await host.run(['mkfifo', '/tmp/package.json', '/tmp/baton.config.json'], { user: 'eve' })
   await race(
+    'the folders that root makes and gives away become links',
     'rm -rf /home/eve/app /home/eve/state; ln -s /root/target /home/eve/app; ln -s /root/target /home/eve/state; rm -f /home/eve/app /home/eve/state; mkdir /home/eve/app /home/eve/state',
     [
       [
@@ -228,10 +242,14 @@ test('root ends no process that a pid file or a command line names', async () =>
   const startTime = (await readFile(await host.path(`/proc/${pid}/stat`), 'utf8')).split(') ')[1]?.split(' ')[19]
   const forged = JSON.stringify({ supervisor: { pid: Number(pid), startTime }, service: null, restarts: 0 })
   await put(host, '/srv/forged.pid', forged)
-  await race('cp /srv/forged.pid /var/lib/beacon/run/p; mv /var/lib/beacon/run/p /var/lib/beacon/run/beacon.pid', [
-    ['beacon', 'stop'],
-    ['beacon', 'status'],
-  ])
+  await race(
+    "the pid file names a process of root's; a namesake runs in another pid namespace",
+    'cp /srv/forged.pid /var/lib/beacon/run/p; mv /var/lib/beacon/run/p /var/lib/beacon/run/beacon.pid',
+    [
+      ['beacon', 'stop'],
+      ['beacon', 'status'],
+    ],
+  )
   is((await host.run(['kill', '-0', pid])).code, 0, "root's process is alive")
   ok((await others()) >= 1, 'the namesake is alive')
   await nobodyBecameRoot()
@@ -258,6 +276,7 @@ async function faults(): Promise<string[]> {
 
 /** The service's user does `change` in a loop while root runs `commands` over and over, for as long as an attack takes. */
 async function race(
+  attack: string,
   change: string,
   commands: string[][],
   before: string | null = null,
@@ -285,6 +304,7 @@ async function race(
   const seconds = Math.round((Date.now() - startedAt) / 1000)
   await host.ok('touch', '/srv/stop')
   const rounds = (await attacker).stdout.trim()
+  rows.push(`| ${attack} | ${ran} | ${rounds} | ${seconds} |`)
   process.stdout.write(`  ${ran} commands of root against ${rounds} rounds of the attacker in ${seconds} s\n`)
   return said
 }

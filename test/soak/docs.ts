@@ -1,16 +1,15 @@
-// Figures that a soak has measured go into docs/faults.md, each between the two marks of its section.
+// Figures that a soak has measured go into a page, each between the two marks of its section.
 
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { PROJECT } from '../../deploy/build/place.ts'
 
-const PAGE = join(PROJECT, 'docs/faults.md')
-
-/** Replaces what stands in `section`. Throws where the page has no such section. */
-export async function writeSection(section: string, markdown: string): Promise<void> {
+/** Replaces what stands in `section` of a page of the repository. Throws where the page has no such section. */
+export async function writeSection(section: string, markdown: string, page = 'docs/faults.md'): Promise<void> {
+  const path = join(PROJECT, page)
   const [begin, end] = [`<!-- ${section} -->`, `<!-- /${section} -->`]
-  const page = await readFile(PAGE, 'utf8')
-  const [from, to] = [page.indexOf(begin), page.indexOf(end)]
-  if (from < 0 || to < from) throw new Error(`expected ${begin} and ${end} in ${PAGE}`)
-  await writeFile(PAGE, `${page.slice(0, from + begin.length)}\n\n${markdown}\n\n${page.slice(to)}`)
+  const text = await readFile(path, 'utf8')
+  const [from, to] = [text.indexOf(begin), text.indexOf(end)]
+  if (from < 0 || to < from) throw new Error(`expected ${begin} and ${end} in ${page}`)
+  await writeFile(path, `${text.slice(0, from + begin.length)}\n\n${markdown}\n\n${text.slice(to)}`)
 }

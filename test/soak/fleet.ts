@@ -13,8 +13,10 @@ const WAY: scenarios.Way = {
   dies: 'dies-after-20s',
   sickens: 'unhealthy-after-45s',
   longSoak: '25',
+  load: { clients: 8, thinkMs: [10, 40] },
 }
 
+/** At least 14 hosts. */
 export async function soakFleet(hosts: number, say: (line: string) => void): Promise<number> {
   let broken = 0
   const step = async (promise: string, work: () => Promise<string | void>): Promise<void> => {
@@ -39,21 +41,25 @@ export async function soakFleet(hosts: number, say: (line: string) => void): Pro
     scenarios.movesUnderLoad(fleet, WAY),
   )
   await step('all go back from their own backup, without a feed, drained by hooks: lost 0', () =>
-    scenarios.goesBack(fleet),
+    scenarios.goesBack(fleet, WAY),
   )
-  await step('good on three hosts and bad from the fourth on', () =>
-    scenarios.badFromTheFourth(fleet, WAY, scenarios.part(fleet)),
-  )
-  await step("a host vanishes in the middle, another is in the middle of somebody's update", () =>
-    scenarios.vanishesInTheMiddle(fleet, WAY, scenarios.part(fleet, 0, 3)),
-  )
-  await step('passes its probation, fails the gate of Prometheus in wave 2', () =>
-    scenarios.prometheusSaysNo(fleet, WAY, scenarios.part(fleet, 0, 3)),
-  )
-  await step('killed in the second wave, and resumed', () =>
-    scenarios.killedAndResumed(fleet, WAY, scenarios.part(fleet)),
-  )
-  await step('the controller killed in each way at each step', () => everyKill())
+  // each on hosts of its own, side by side
+  const ten = hosts - 10
+  await Promise.all([
+    step('good on three hosts and bad from the fourth on', () =>
+      scenarios.badFromTheFourth(fleet, WAY, scenarios.part(fleet, 0, ten)),
+    ),
+    step("a host vanishes in the middle, another is in the middle of somebody's update", () =>
+      scenarios.vanishesInTheMiddle(fleet, WAY, scenarios.part(fleet, ten, 3)),
+    ),
+    step('passes its probation, fails the gate of Prometheus in wave 2', () =>
+      scenarios.prometheusSaysNo(fleet, WAY, scenarios.part(fleet, ten + 3, 3)),
+    ),
+    step('killed in the second wave, and resumed', () =>
+      scenarios.killedAndResumed(fleet, WAY, scenarios.part(fleet, ten + 6, 4)),
+    ),
+    step('the controller killed in each way at each step', () => everyKill()),
+  ])
   return broken === 0 ? 0 : 1
 }
 
