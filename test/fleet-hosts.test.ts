@@ -19,6 +19,8 @@ const WAY: scenarios.Way = {
   dies: 'dies-after-1s',
   sickens: 'unhealthy-after-6s',
   longSoak: '8',
+  // as many as the two processors have room for beside the hosts
+  load: { clients: 4, thinkMs: [20, 60] },
 }
 
 let fleet: Fleet
@@ -50,7 +52,7 @@ test('in waves, with load on four hosts and on HAProxy before all: lost 0', asyn
   process.stdout.write(`  ${await scenarios.movesUnderLoad(fleet, WAY)}\n`)
 })
 test('all go back from their own backup, with no feed to be had, drained by hooks: lost 0', async () => {
-  process.stdout.write(`  ${await scenarios.goesBack(fleet)}\n`)
+  process.stdout.write(`  ${await scenarios.goesBack(fleet, WAY)}\n`)
 })
 test('a release that is good on three hosts and bad from the fourth on: its wave is taken back', async () => {
   startBeside(scenarios.prometheusSaysNo(fleet, WAY, scenarios.part(fleet, 5, 3)))

@@ -4,11 +4,11 @@
 
 import { execFile } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { readFile, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import type { FleetEvent } from '../deploy/fleet/events.ts'
-import { equal, is, match, not } from './assert.ts'
+import { equal, is, match, not, rejects } from './assert.ts'
 import { makeStubFleet, type Moved, noAnsible } from './lab/stub-fleet.ts'
 import { suite } from './suite.ts'
 
@@ -222,6 +222,15 @@ test('a host twice in a file, no host at all, no inventory, no Ansible: each is 
   is((await fleet.move(...TO, '--waves', '0')).code, 2)
   is((await fleet.move(...TO, '--on-failure', 'some')).code, 2)
   is((await fleet.move(...TO, '--resume')).code, 2)
+
+  const bin = join(fleet.folder, 'bin')
+  await mkdir(bin)
+  await symlink('/usr/bin/dirname', join(bin, 'dirname')) // of the script itself
+  const options = { cwd: fleet.folder, env: { PATH: bin } }
+  const without = await rejects(() => exec(SCRIPT, [...TO, '-i', fleet.inventory], options))
+  const { code, stderr } = without as Error & { code: number; stderr: string }
+  is(code, 3, stderr)
+  match(stderr, /^error: expected ansible-playbook on PATH, found none\nhint: .*apt install ansible/)
 })
 
 test('the commands of the guide are understood as they stand, with the inventory that it shows', async () => {

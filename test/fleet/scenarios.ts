@@ -10,7 +10,7 @@ import { equal, is, match, ok } from '../assert.ts'
 import { type Fault, HOST_FAULT } from '../fixtures/faults.ts'
 import type { ReleaseSpec } from '../fixtures/releases.ts'
 import { FEED, type Fleet } from '../lab/fleet.ts'
-import type { Totals } from '../lab/load.ts'
+import type { LoadOptions, Totals } from '../lab/load.ts'
 import { SERVICE } from '../lab/managed.ts'
 import type { RoomHost } from '../lab/network.ts'
 import type { Moved } from '../lab/stub-fleet.ts'
@@ -32,6 +32,8 @@ export interface Way {
   /** one that passes the probation and is not well from then on, and a soak that is long enough to see it */
   sickens: Fault
   longSoak: string
+  /** on each of four hosts, and on HAProxy before all */
+  load: Pick<LoadOptions, 'clients' | 'thinkMs'>
 }
 
 /** Some of the hosts, for a scenario that leaves the others alone. */
@@ -47,12 +49,15 @@ export function part(fleet: Fleet, first = 0, count = fleet.hosts.length): Part 
 }
 
 /** Every host from v1.0.0 to v1.1.0 in waves, with load on four of them and on HAProxy before all. */
-export async function movesUnderLoad(fleet: Fleet, { soak, waves }: Way): Promise<string> {
+export async function movesUnderLoad(fleet: Fleet, { soak, waves, load }: Way): Promise<string> {
   const before = await updatesTo(fleet, fleet.hosts, 'v1.1.0')
   await using proxy = await haproxy(fleet)
-  const loads = [...fleet.hosts.slice(0, 4).map(({ address }) => fleet.load({ host: address })), proxy.load()]
+  const loads = [
+    ...fleet.hosts.slice(0, 4).map(({ address }) => fleet.load({ host: address, ...load })),
+    proxy.load(load),
+  ]
   const moved = await fleet.move('load', '--release', 'v1.1.0', '--waves', waves, '--soak', soak)
-  const totals = await Promise.all(loads.map((load) => load.stop()))
+  const totals = await Promise.all(loads.map((one) => one.stop()))
   is(moved.code, 0, `${moved.stderr}\n${JSON.stringify(moved.rows)}`)
   all(await fleet.running(), 'v1.1.0')
   for (const total of totals) {
@@ -67,11 +72,11 @@ export async function movesUnderLoad(fleet: Fleet, { soak, waves }: Way): Promis
 }
 
 /** The whole fleet back, from each host's own backup; none of them asks a feed for bytes, each is drained before its turn. */
-export async function goesBack(fleet: Fleet): Promise<string> {
+export async function goesBack(fleet: Fleet, { load: clients }: Way): Promise<string> {
   // where there is no feed any more there is no download
   for (const host of fleet.hosts) await host.ok('umount', FEED)
   await using proxy = await haproxy(fleet)
-  const load = proxy.load()
+  const load = proxy.load(clients)
   const hooks = ['--before-host', proxy.hook, '--after-host', proxy.hook]
   const moved = await fleet.move('back', '--rollback', '--waves', '50%,100%', '--soak', '0', ...hooks)
   const total = await load.stop()
@@ -256,7 +261,9 @@ async function isAtIt(fleet: Fleet, host: RoomHost): Promise<boolean> {
 }
 
 /** HAProxy before all hosts; `hook` takes one out of it and puts it back. */
-async function haproxy(fleet: Fleet): Promise<AsyncDisposable & { hook: string; load(): ReturnType<Fleet['load']> }> {
+async function haproxy(
+  fleet: Fleet,
+): Promise<AsyncDisposable & { hook: string; load(clients: Way['load']): ReturnType<Fleet['load']> }> {
   const { room } = fleet
   const socket = join(room.folder, 'haproxy.sock')
   const servers = fleet.hosts.map(({ address }, i) => `  server h${i + 1} ${address}:8080 check inter 500`)
@@ -281,7 +288,7 @@ ${servers.join('\n')}
   await eventually('HAProxy', async () => (await answers()).code === 0)
   return {
     hook: `${join(PROJECT, 'deploy/fleet/hooks/haproxy.py')} --socket ${socket} --backend app`,
-    load: () => fleet.load({ host: room.address, port: 8000 }),
+    load: (clients) => fleet.load({ host: room.address, port: 8000, ...clients }),
     [Symbol.asyncDispose]: () => proxy[Symbol.asyncDispose](),
   }
 }

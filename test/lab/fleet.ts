@@ -46,16 +46,20 @@ export const ANSIBLE = { ANSIBLE_HOST_KEY_CHECKING: 'False', ANSIBLE_TIMEOUT: '5
 
 /** Every host has v1.0.0, with a probation of `probationMs`. */
 export async function bootFleet(count: number, specs: readonly ReleaseSpec[], probationMs = 2000): Promise<Fleet> {
-  const room = await bootRoom(count)
-  // not below the room's folder in /tmp: a host has a /tmp of its own
+  // not below /tmp: a host has a /tmp of its own
   const feed = join(PROJECT, '.cache', 'host-feeds', `${process.pid}-fleet`)
+  await publishTo(feed, await releases(specs))
+  const clear = () => rm(feed, { recursive: true, force: true })
+  const room = await bootRoom(count, (first) => install(first, feed, probationMs)).catch(async (error: unknown) => {
+    await clear()
+    throw error
+  })
   const off = async () => {
     await room[Symbol.asyncDispose]()
-    await rm(feed, { recursive: true, force: true })
+    await clear()
   }
   try {
-    await publishTo(feed, await releases(specs))
-    await inTurns(room.hosts, (host) => install(host, feed, probationMs))
+    await inTurns(room.hosts, async (host) => void (await host.ok('mount', '--bind', feed, FEED)))
     const fleet = fleetOf(room, feed, off)
     fleet.inventory = await fleet.inventoryOf(
       Object.fromEntries(room.hosts.map(({ address }, i) => [`h${i + 1}`, { ansible_host: address }])),
@@ -67,13 +71,13 @@ export async function bootFleet(count: number, specs: readonly ReleaseSpec[], pr
   }
 }
 
+/** Not started: systemd does that when the host is switched on again. */
 async function install(host: RoomHost, feed: string, probationMs: number): Promise<void> {
   const edit = `sed -i 's/"listen"/"update":{"probationMs":${probationMs}},"listen"/' /etc/${SERVICE}/config.json`
   const lines = [
     `mkdir -p ${FEED} && mount --bind ${feed} ${FEED}`,
     `sh ${FEED}/v1.0.0/install.sh --feed ${FEED} --listen 0.0.0.0:${PORT} --no-start -y`,
     edit,
-    `${SERVICE} start`,
   ]
   await host.ok('sh', '-ec', lines.join('\n'))
 }

@@ -101,7 +101,8 @@ export async function bootWithFeed(fill: (folder: string) => Promise<void>): Pro
       const installed = await installer(tag, 'install', '-y', '--no-start')
       if (installed.code !== 0) throw new Error(`install: ${installed.stderr}`)
       await setUpdate(host, update)
-      const started = await installer(tag, 'install', '-y', '--start')
+      // what install.sh has fetched is root's own command now
+      const started = await cli('install', '-y', '--start')
       if (started.code !== 0) throw new Error(`install --start: ${started.stderr}`)
     },
     ask,

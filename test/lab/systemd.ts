@@ -56,13 +56,18 @@ export interface BootOptions {
   /** a script that furnishes its disk before it is switched on, and its environment */
   prepare?: string
   env?: Readonly<Record<string, string>>
+  /** a host that is dark: the new one has a copy of its disk, and is not prepared anew */
+  like?: Host
 }
 
-export async function bootHost({ netns, prepare, env = {} }: BootOptions = {}): Promise<Host> {
+export async function bootHost({ netns, prepare, env = {}, like }: BootOptions = {}): Promise<Host> {
   const name = `h${process.pid}x${++count}`
   if (count === 1) leaveNone()
   on.add(name)
-  const furnishing = prepare === undefined ? {} : { HOST_PREPARE: prepare }
+  const furnishing = {
+    ...(prepare === undefined ? {} : { HOST_PREPARE: prepare }),
+    ...(like === undefined ? {} : { HOST_LIKE: like.name }),
+  }
   await script(['boot', name, ...(netns === undefined ? [] : [netns])], { ...env, ...furnishing })
   const host = hostNamed(name)
   try {
