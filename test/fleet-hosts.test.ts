@@ -1,4 +1,4 @@
-// @alone @deadlineMs 900000
+// @deadlineMs 900000
 // A fleet of eight real systemd hosts with sshd and without Python, moved by the real deploy-fleet.sh: what happens to it, one
 // after another, and two at a time on hosts of their own. The same on twenty, with real probations, is `npm run soak -- --fleet`.
 

@@ -84,18 +84,19 @@ test('full to the last byte a rollback goes through, is in the journal, and the 
 
 test.run()
 
-async function onSmallDisk(faults: object, change: (feed: string) => Promise<void> = async () => {}) {
+/** `change`: what somebody publishes there, where the API alone tells sizes. */
+async function onSmallDisk(faults: object, change: ((feed: string) => Promise<void>) | null = null) {
   const [v100, v110] = (await built) ?? []
   if (v100 === undefined || v110 === undefined) throw new Error('expected two releases')
   const folder = mkdtempSync(join(tmpdir(), 'baton-full-'))
   const feed = mkdtempSync(join(tmpdir(), 'baton-feed-'))
   mount(folder)
   await publishTo(feed, [v100, v110])
-  await change(feed)
+  await change?.(feed)
   const server = await releaseServer({ dir: feed, turns: [faults] })
   const home = await install({
     release: v100,
-    feed: server.staticUrl,
+    feed: change === null ? server.staticUrl : server.feed,
     home: join(folder, 'home'),
     update: { stallMs: 1000 },
   })

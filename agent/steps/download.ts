@@ -99,7 +99,9 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, 
           if (unpacked > bound) throw new BatonError('download_failed', `expected ${bound} bytes unpacked, got more`)
           if (unpacked - lookedAt >= ROOM_EVERY_BYTES) {
             lookedAt = unpacked
-            if ((await roomIn(directory)) < chunk.length) throw noRoom(directory, unpacked)
+            // all that is written until the next look
+            const next = chunk.length + Math.min(ROOM_EVERY_BYTES, bound - unpacked)
+            if ((await roomIn(directory)) < next) throw noRoom(directory, unpacked)
           }
           await writeWhole(file, chunk)
         }
