@@ -55,11 +55,16 @@ if (values.help) {
 if (values.fleet) {
   const { soakFleet } = await import('./soak/fleet.ts')
   const said: string[] = []
+  let written = Promise.resolve()
   const code = await soakFleet(wholeNumber('--hosts', values.hosts, 14, 40), (line) => {
     said.push(line)
     process.stdout.write(`${line}\n`)
+    const text = `\`\`\`\n${said.join('\n')}\n\`\`\``
+    // as it happens, one after the other
+    return (written = written.then(() =>
+      values.docs ? writeSection('fleet', text, 'docs/guides/fleet.md') : undefined,
+    ))
   })
-  if (values.docs) await writeSection('fleet', `\`\`\`\n${said.join('\n')}\n\`\`\``, 'docs/guides/fleet.md')
   process.exit(code)
 }
 

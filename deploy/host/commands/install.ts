@@ -41,7 +41,6 @@ export async function install(context: Context, argv: readonly string[]): Promis
   const { chosen, layout } = await chooseFor(context)
   const other = await installOther(context, chosen.choices.feed, asked, argv)
   if (other !== null) return other
-  const own: Own = { path: ownFile(), tag, sha256: await sha256OfFile(ownFile()) }
   const owner = ownerOf(layout, chosen.choices.feed, chosen.choices.service)
   let side: OpenSide | null = null
   const open = async () => (side ??= await openSide(owner, report, environment))
@@ -49,6 +48,7 @@ export async function install(context: Context, argv: readonly string[]): Promis
     const withUser = layout.scope === 'user' || (await findId(layout.user)) !== null
     await assertPlace(layout, chosen, await receiptOf(layout), withUser ? open : null)
     const receipt = await receiptOf(layout)
+    const own: Own = { path: ownFile(), tag, sha256: await sha256OfFile(ownFile()) }
     const facts = await gatherFacts(layout, receipt, chosen.choices.service, withUser ? await open() : null)
     if (receipt === null && chosen.choices.feed === '')
       throw new BatonError('invalid_settings', 'no feed is named', { hint: 'name one with `--feed`' })
