@@ -5,7 +5,7 @@
 import { suite } from './suite.ts'
 import { equal, is, match } from './assert.ts'
 import { spawnLoad } from './lab/load.ts'
-import { bootWithReleases, eventsIn, EXECUTABLE, type FeedHost, put, setUpdate } from './lab/managed.ts'
+import { bootWithReleases, eventsIn, type FeedHost, put, setUpdate } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 
 const test = suite('systemd: refusals and other ways', { skip: noHosts, timeoutMs: 180_000 })
