@@ -16,6 +16,7 @@ export async function soakFaults(
   how: { isJson: boolean; isWritten: boolean },
 ): Promise<number> {
   let isWell = true
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => void leave())
   for (const name of grounds) {
     const errors: string[] = []
     const worlds = await Promise.all(SIGNALS.map((signal) => world(name as GroundName, signal, count, errors)))
@@ -39,6 +40,7 @@ async function world(name: GroundName, signal: Plan['signal'], count: number, er
   }
   try {
     await using ground = await openAny(name)
+    open.add(ground)
     return await runWorld(ground, plans, told)
   } catch (cause) {
     const next = plans[trials.length]
@@ -48,6 +50,14 @@ async function world(name: GroundName, signal: Plan['signal'], count: number, er
     process.stderr.write(`${errors.at(-1)}\n`)
     return { ground: name, trials, rowsAcknowledged: 0, rowsMissing: 0, rowsDoubled: 0, refused: 0, spanMs: 0 }
   }
+}
+
+const open = new Set<Ground>()
+
+/** Whoever ends it leaves no service behind. */
+async function leave(): Promise<never> {
+  await Promise.allSettled([...open].map((ground) => ground[Symbol.asyncDispose]()))
+  process.exit(130)
 }
 
 async function openAny(name: GroundName): Promise<Ground> {

@@ -1,0 +1,28 @@
+// The short form of the faults, as tests: a world each, side by side, since most of the time of one is waiting.
+
+import { equal, is, ok } from '../../assert.ts'
+import type { Suite } from '../../suite.ts'
+import { openGround } from './ground.ts'
+import { brokenIn, runWorld, type World } from './run.ts'
+import type { Plan } from './trial.ts'
+
+export function promise(test: Suite, title: string, ground: 'alone' | 'supervised', plans: Plan[]): void {
+  const world = run(ground, plans)
+  world.catch(() => {}) // heard by its test
+  test(title, async () => {
+    const ended = await world
+    equal(brokenIn(ended), [])
+    is(ended.trials.length, plans.length)
+    ok(ended.trials.every(({ outcome }) => outcome !== null))
+  })
+}
+
+/** Every second one, from the first or from the second on. */
+export function half(plans: Plan[], which: 0 | 1): Plan[] {
+  return plans.filter((_, at) => at % 2 === which)
+}
+
+async function run(name: 'alone' | 'supervised', plans: Plan[]): Promise<World> {
+  await using ground = await openGround(name)
+  return await runWorld(ground, plans)
+}
