@@ -119,7 +119,9 @@ async function startLoad({ port, prefix }: Ground): Promise<Load> {
 /** Every broken promise of a world, in words. */
 export function brokenIn({ ground, trials, refused, rowsAcknowledged, rowsMissing, rowsDoubled }: World): string[] {
   const broken = trials.flatMap(({ plan, faults }) => faults.map((fault) => `${ground}, ${nameOf(plan)}: ${fault}`))
-  if (ground !== 'alone' && refused > 0) broken.push(`${ground}: ${refused} connections were refused`)
+  // a service that was told to stop is to refuse at once, until somebody starts it again
+  const mayRefuse = ground === 'alone' || trials.some(({ plan }) => plan.signal === 'SIGTERM')
+  if (!mayRefuse && refused > 0) broken.push(`${ground}: ${refused} connections were refused`)
   if (rowsAcknowledged === 0) broken.push(`${ground}: no row was acknowledged`)
   if (rowsMissing > 0) broken.push(`${ground}: ${rowsMissing} of ${rowsAcknowledged} acknowledged rows are missing`)
   if (rowsDoubled > 0) broken.push(`${ground}: ${rowsDoubled} rows are there twice`)
