@@ -7,7 +7,7 @@ exports.chatOn = (server) => {
     const state = carried(request) ?? { count: 0 }
     ws.on('message', (data) => {
       state.count++
-      ws.send(data)
+      ws.send(String(data))
     })
     carry(request, { ws, state: () => state })
   })

@@ -5,7 +5,7 @@ export async function chat(app) {
     const state = carried(raw) ?? { count: 0 }
     ws.on('message', (data) => {
       state.count++
-      ws.send(data)
+      ws.send(String(data))
     })
     carry(raw, { ws, state: () => state })
   })
