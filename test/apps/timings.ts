@@ -1,16 +1,18 @@
 // `npm run apps:timings [-- NAME]`: what an adopted application costs, beside plain Node in its folder, and whether two folders that were
 // installed apart give the same bytes. Prints one JSON object. Exit code 1 where a goal is missed (`--no-goals`: never).
+// `--docs`: the figures go into docs/adopt.md.
 
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { availableParallelism, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gunzipSync } from 'node:zlib'
 import { provideNode } from '../../deploy/build/node.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import { freePort } from '../fixtures/install.ts'
 import { packInto } from '../pack/main.ts'
+import { writeSection } from '../soak/docs.ts'
 import { adoptInto, type Adopter, type App, APPS, begin } from './adopt.ts'
 
 const STARTS = 9
@@ -35,7 +37,7 @@ try {
   }
   const [one] = adopters as [Adopter]
   const executable = await unpacked(one)
-  const entry = (JSON.parse(await readFile(join(one.folder, 'baton.config.json'), 'utf8')) as { entry: string }).entry
+  const { entry } = JSON.parse(await readFile(join(one.folder, 'baton.config.json'), 'utf8')) as { entry: string }
   const state = join(work, 'state')
   await mkdir(state)
   await run([executable, '--prepare'], { env: { ...one.environment, STATE_DIRECTORY: state } })
@@ -52,6 +54,7 @@ try {
   }
   const figures = {
     app,
+    entry,
     buildMs: Math.round(builds[0]?.ms ?? Number.NaN),
     sameBytes: builds[0]?.sha256 === builds[1]?.sha256,
     startMs: Math.round(median(starts.executable)),
@@ -62,12 +65,34 @@ try {
     emptyMs: Math.round(median(empty)),
   }
   process.stdout.write(`${JSON.stringify(figures)}\n`)
+  if (process.argv.includes('--docs')) await writeSection('timings', sentenceOf(figures), 'docs/adopt.md')
   const { startRatio, versionMs, buildMs } = GOALS
   const kept = figures.startRatio <= startRatio && figures.versionMs <= versionMs && figures.buildMs <= buildMs
   if (!figures.sameBytes || (!kept && !process.argv.includes('--no-goals'))) process.exitCode = 1
 } finally {
   for (const { home } of adopters) await rm(home, { recursive: true, force: true })
   await rm(work, { recursive: true, force: true })
+}
+
+interface Figures {
+  entry: string
+  buildMs: number
+  sameBytes: boolean
+  startMs: number
+  nodeMs: number
+  startRatio: number
+  versionMs: number
+  emptyMs: number
+}
+
+function sentenceOf(figures: Figures): string {
+  const { entry, buildMs, sameBytes, startMs, nodeMs, startRatio, versionMs, emptyMs } = figures
+  const missed = (value: number, most: number, unit: string) => (value <= most ? '' : ` (goal: ${most}${unit})`)
+  return [
+    `The ${app} application of \`test/apps/\` on ${availableParallelism()} processors: \`baton build\` takes ${(buildMs / 1000).toFixed(1)} s${missed(buildMs / 1000, GOALS.buildMs / 1000, ' s')},`,
+    `two of them in two folders give ${sameBytes ? 'the same bytes' : 'different bytes'}; from the start to the first answer ${startMs} ms, \`node ${entry}\` ${nodeMs} ms:`,
+    `${startRatio} times${missed(startRatio, GOALS.startRatio, '')}; \`--version\` ${versionMs} ms${missed(versionMs, GOALS.versionMs, ' ms')}, where Node itself takes ${emptyMs} to do nothing.`,
+  ].join('\n')
 }
 
 async function build({ folder, environment }: Adopter, effort: string): Promise<{ sha256: string; ms: number }> {
