@@ -10,7 +10,7 @@ import { promisify } from 'node:util'
 import { PROJECT } from '../deploy/build/place.ts'
 import { equal, is, match, not } from './assert.ts'
 import { publishTo, releases } from './fixtures/releases.ts'
-import { bootWithFeed, eventsIn, EXECUTABLE, type FeedHost } from './lab/managed.ts'
+import { bootWithFeed, eventsIn, EXECUTABLE, type FeedHost, setUpdate } from './lab/managed.ts'
 import { noHosts } from './lab/systemd.ts'
 import { suite } from './suite.ts'
 
@@ -118,6 +118,8 @@ test("over GitHub's API: pushed, installed, updated; what is withdrawn there is 
     host.run(['sh', '/srv/feed/v1.0.0/install.sh', '-y', '--feed', hub.feed, ...args])
   const first = await install()
   is(first.code, 0, first.stderr)
+  await setUpdate(host, { probationMs: 500 })
+  await host.ok('systemctl', 'restart', 'beacon')
   is((await host.cli('upgrade')).code, 0)
   is((await host.status()).instance.version, 'v1.1.0')
   is((await host.cli('rollback')).code, 0)

@@ -58,6 +58,8 @@ test("strace over every command as root: nothing in the service's places is touc
     ['beacon', 'upgrade', '-n'],
     ['beacon', 'upgrade', '--release', 'v1.1.0'],
     ['beacon', 'stop'],
+    ['beacon', 'start'],
+    ['beacon', 'stop'],
     ['beacon', 'rollback'],
     ['beacon', 'cancel'],
     ['beacon', 'stop'],
