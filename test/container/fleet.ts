@@ -43,7 +43,8 @@ test('a mixed fleet moves in waves, and goes back where the gate says no', async
   const stub = { ansible_connection: 'local', fleet_command: join(fleet.folder, 'h1', 'beacon') }
   const hosts = { c1: container('one'), h1: stub, c2: container('two') }
   await writeFile(fleet.inventory, JSON.stringify({ all: { hosts } }))
-  Object.assign(process.env, engine.environment)
+  const { DOCKER_HOST, DOCKER_CONFIG } = engine.environment
+  Object.assign(process.env, { DOCKER_HOST, DOCKER_CONFIG })
   const running = async () =>
     await Promise.all(
       ['one', 'two'].map(
