@@ -12,7 +12,6 @@ import {
   type Browser,
   type BrowserContextOptions,
   comesTrue,
-  LARGE_TEXT,
   launch,
   NO_BROWSER,
   openPage,
@@ -26,14 +25,7 @@ import { NOTES, serveStub, TOKEN as STUB_TOKEN } from './panel/stub.ts'
 const ROOT = join(import.meta.dirname, '..')
 
 /** what README.md and docs/panel.md show */
-const PUBLISHED = [
-  'offer-light',
-  'download-dark',
-  'reverted-phone',
-  'updated-light',
-  'probation-chinese',
-  'unmanaged-light',
-]
+const PUBLISHED = ['offer-light', 'download-dark', 'reverted-phone', 'probation-chinese', 'unmanaged-light']
 const HOST = 'beacon.example.org'
 const PORT = 8080
 const DOWNLOAD_MS = 20_000
@@ -47,14 +39,14 @@ const LOOKS = {
 
 /** what each state is looked at on */
 const SCREENS = {
-  '320-light': { colorScheme: 'light', viewport: { width: 320, height: 640 } },
-  '320-dark': { colorScheme: 'dark', viewport: { width: 320, height: 640 } },
-  '320-large-text': { colorScheme: 'dark', viewport: { width: 320, height: 640 } },
-  '390-dark': { colorScheme: 'dark', viewport: { width: 390, height: 800 } },
-  '390-light': { colorScheme: 'light', viewport: { width: 390, height: 800 } },
-  '1280-light': { colorScheme: 'light', viewport: { width: 1280, height: 800 } },
-  '1280-dark': { colorScheme: 'dark', viewport: { width: 1280, height: 800 } },
-} as const satisfies Record<string, BrowserContextOptions>
+  '320-light': { colorScheme: 'light', width: 320, height: 640, text: '' },
+  '320-dark': { colorScheme: 'dark', width: 320, height: 640, text: '' },
+  '320-large-text': { colorScheme: 'dark', width: 320, height: 640, text: '200%' },
+  '390-dark': { colorScheme: 'dark', width: 390, height: 800, text: '' },
+  '390-light': { colorScheme: 'light', width: 390, height: 800, text: '' },
+  '1280-light': { colorScheme: 'light', width: 1280, height: 800, text: '' },
+  '1280-dark': { colorScheme: 'dark', width: 1280, height: 800, text: '' },
+} as const
 
 /** The one font that looks the same everywhere, where it is installed (Debian: fonts-inter, fonts-jetbrains-mono). */
 const FONTS = `<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig>
@@ -95,26 +87,27 @@ async function main(): Promise<void> {
   }
 }
 
-/** From the scripted service: each state, on each screen. */
+/** From the scripted service: each state once, looked at on each screen. */
 async function everyState(browser: Browser): Promise<void> {
-  for (const [screen, options] of Object.entries(SCREENS)) {
-    for (const { name, reach } of STATES) {
-      const file = `${name}-${screen}.png`
-      if (positionals.length > 0 && !positionals.some((part) => file.includes(part))) continue
-      const stub = await serveStub()
-      await using watched = await openPage(browser, options)
-      const { page } = watched
-      if (screen.endsWith('large-text')) await page.addInitScript(LARGE_TEXT)
-      await reach(page, stub)
-      await page.mouse.move(0, 0)
-      await page.screenshot({
-        path: join(values.out, file),
-        fullPage: !name.startsWith('confirm'),
-        animations: 'disabled',
-      })
-      await stub.close()
+  for (const { name, reach } of STATES) {
+    const screens = Object.entries(SCREENS)
+      .map(([screen, look]) => ({ ...look, file: `${name}-${screen}.png` }))
+      .filter(({ file }) => positionals.length === 0 || positionals.some((part) => file.includes(part)))
+    if (screens.length === 0) continue
+    const stub = await serveStub()
+    await using watched = await openPage(browser)
+    const { page } = watched
+    await reach(page, stub)
+    await page.mouse.move(0, 0)
+    for (const { file, width, height, colorScheme, text } of screens) {
+      await page.setViewportSize({ width, height })
+      await page.emulateMedia({ colorScheme })
+      await page.evaluate(`document.documentElement.style.fontSize = '${text}'`)
+      const fullPage = !name.startsWith('confirm')
+      await page.screenshot({ path: join(values.out, file), fullPage, animations: 'disabled' })
       process.stdout.write(`${file}\n`)
     }
+    await stub.close()
   }
 }
 
@@ -132,7 +125,7 @@ async function managed(tabs: readonly Tab[]): Promise<void> {
     releases: list,
     notes: NOTES,
     port: await portOr(0),
-    update: { probationMs: 15_000 },
+    update: { probationMs: 20_000 },
   })
   const { feed } = service
   const url = service.url.replace('127.0.0.1', HOST)
@@ -146,6 +139,7 @@ async function managed(tabs: readonly Tab[]): Promise<void> {
     await signIn(page, url, TOKEN)
     await page.waitForSelector('#update:visible')
     await page.click('#notesTitle')
+    await page.waitForSelector('#notesText *')
     await page.mouse.move(0, 0)
   })
   await shoot(tabs, 'offer')
@@ -163,9 +157,8 @@ async function managed(tabs: readonly Tab[]): Promise<void> {
   feed.throttle(undefined)
   await each(
     tabs,
-    async ({ page }) => await comesTrue(page, `/probation for|试运行 \\d/.test(detail.textContent)`, 60_000),
+    async ({ page }) => await comesTrue(page, `/(probation:|试运行) ([3-9]|1\\d) /.test(detail.textContent)`, 60_000),
   )
-  await each(tabs, async ({ page }) => await comesTrue(page, `/ [34] (s|秒)/.test(detail.textContent)`))
   await shoot(tabs, 'probation')
   await each(tabs, async ({ page }) => {
     await page.waitForSelector('#outcome:visible', { timeout: 60_000 })

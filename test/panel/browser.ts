@@ -86,9 +86,6 @@ export async function openTab(context: BrowserContext): Promise<Watched> {
   }
 }
 
-/** For `addInitScript`: text at 200 %, as a browser's own setting makes it. */
-export const LARGE_TEXT = `addEventListener('DOMContentLoaded', () => (document.documentElement.style.fontSize = '200%'))`
-
 /** Opens the panel and gives it the token. */
 export async function signIn(page: Page, url: string, token: string): Promise<void> {
   await page.goto(`${url}/web/settings.html`)

@@ -17,11 +17,15 @@ export function renderUnmanaged(problem) {
   show(ui.unmanagedLatest.parentElement.parentElement, Boolean(latest))
   putCode(ui.unmanagedRoute, ifAny(`route.${reason}`) || route)
   show(ui.unmanagedCommand, command !== '')
-  // a line ends between two words, where one can hold the word
-  const words = command.split(' ').flatMap((word, at) => [at > 0 ? ' ' : '', make('span', '', word)])
+  // a line ends between two words, where one can hold the word; else within a path or an address where it has a joint
+  const words = command.split(' ').flatMap((word, at) => [at > 0 ? ' ' : '', make('span', '', ...pathOf(word))])
   if (ui.unmanagedCommand.textContent !== command) ui.unmanagedCommand.replaceChildren(...words)
   show(ui.copy, command !== '')
   show(ui.unmanagedWay, route !== '' || command !== '')
+}
+
+function pathOf(word) {
+  return word.split(/(?<=[/:.])/).flatMap((part) => [part, make('wbr', '')])
 }
 
 /** The clipboard is for pages over https; elsewhere the selection is copied, as it always was. */
