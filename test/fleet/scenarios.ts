@@ -234,7 +234,7 @@ export async function prometheusSaysNo(
 ): Promise<void> {
   for (const host of hosts.slice(1)) await setFault(host, sickens)
   await using prometheus = await prometheusOf(fleet, hosts)
-  const gate = `${join(PROJECT, 'deploy/fleet/gates/prometheus.py')} --url ${prometheus.url} --query 'min_over_time(probe_success[3s])' --wait 10`
+  const gate = `${join(PROJECT, 'deploy/fleet/gates/prometheus.py')} --url ${prometheus.url} --query 'min_over_time(probe_success[3s])' --wait 20`
   const args = ['--release', 'v1.2.0', '--limit', limit, '--waves', '1,2', '--soak', longSoak, '--on-failure', 'fleet']
   const { code, rows, stderr, events } = await fleet.move('prometheus', ...args, '--gate', gate)
   for (const host of hosts) await setFault(host, null)
