@@ -40,6 +40,10 @@ export async function serve(specs: ListenerSpec[], options: ServeOptions): Promi
   if (inheritance === null) await serveFirst(specs, options)
   else await serveNext(specs, inheritance, options)
   void storeSockets(serving.listeners)
+  for (const { address } of serving.listeners.filter(({ isShared }) => isShared)) {
+    const message = `another process listens on ${address} already, and the kernel divides the connections between the two; end one of them`
+    log({ event: 'warning', message })
+  }
   log({
     event: 'serving',
     tag,

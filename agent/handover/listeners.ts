@@ -38,6 +38,8 @@ export interface Listener {
   address: string
   /** descriptor of the same socket that nobody polls; null before it is bound, and where Node could not make one */
   spare: number | null
+  /** whether another process listened on the port when this one bound it: the kernel divides the connections between them */
+  isShared: boolean
   /** whether connections can be given to a successor: plain HTTP/1.1 only */
   movable: boolean
   /** every open connection; over TLS the secure one as soon as there is one */
@@ -82,6 +84,7 @@ export function makeListener(spec: ListenerSpec): Listener {
     backlog: spec.backlog ?? BACKLOG,
     address: keyOf(spec),
     spare: null,
+    isShared: false,
     movable: server instanceof HttpServer,
     sockets: new Set(),
     busySince: new WeakMap(),
@@ -155,11 +158,23 @@ async function bindPort(listener: Listener, spec: ListenerSpec): Promise<void> {
     listener.address = addressOf(listener)
     return
   }
-  // SO_REUSEPORT so that a process started from outside can share the port while this one drains; the handover inherits.
+  // SO_REUSEPORT so that a process started from outside can share the port; the handover inherits.
+  listener.isShared = isTaken(address, spec.port ?? 0)
   const bound = new net.BoundSocket({ host: address, port: spec.port ?? 0, reusePort: process.platform === 'linux' })
   listener.spare = duplicate(bound.fd())
   await listening(listener.server, () => listener.server.listen(bound, listener.backlog))
   listener.address = addressOf(listener)
+}
+
+/** Whether somebody listens there, whom SO_REUSEPORT would let this process join without a word. */
+function isTaken(host: string, port: number): boolean {
+  if (port === 0) return false
+  try {
+    new net.BoundSocket({ host, port }).close()
+    return false
+  } catch (cause) {
+    return (cause as NodeJS.ErrnoException).code === 'EADDRINUSE'
+  }
 }
 
 async function bindPath(listener: Listener, spec: ListenerSpec, path: string): Promise<void> {

@@ -58,6 +58,13 @@ async function answerOn(socket: Socket): Promise<string> {
   return text.split('\r\n\r\n')[1] ?? ''
 }
 
+test('a port on which somebody listens already is shared, and that is known', async () => {
+  await using first = await bound()
+  is(first.isShared, false)
+  await using second = await bound({ port: Number(first.address.split(':').at(-1)) })
+  is(second.isShared, true)
+})
+
 test('what waits in the queue while nobody accepts is answered once it is listened on again', async () => {
   await using listener = await bound()
   match(await ask(listener.address), 'here')
