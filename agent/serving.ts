@@ -40,10 +40,6 @@ export async function serve(specs: ListenerSpec[], options: ServeOptions): Promi
   if (inheritance === null) await serveFirst(specs, options)
   else await serveNext(specs, inheritance, options)
   void storeSockets(serving.listeners)
-  for (const { address } of serving.listeners.filter(({ isShared }) => isShared)) {
-    const message = `another process listens on ${address} already, and the kernel divides the connections between the two; end one of them`
-    log({ event: 'warning', message })
-  }
   log({
     event: 'serving',
     tag,
@@ -56,7 +52,12 @@ export async function serve(specs: ListenerSpec[], options: ServeOptions): Promi
 async function serveFirst(specs: ListenerSpec[], options: ServeOptions): Promise<void> {
   const { settings, install, serving, life, door } = options
   const open = install === null ? null : await recoverUnderLock(install)
-  await bindAll(serving.listeners, specs, door.take())
+  // a second process of an install can only be a mistake, such as the service started by hand beside itself
+  await bindAll(serving.listeners, specs, door.take(), install === null)
+  for (const { address } of serving.listeners.filter(({ isShared }) => isShared)) {
+    const message = `another process listens on ${address} already, and the kernel divides the connections between the two`
+    settings.log({ event: 'warning', message })
+  }
   await notifySystemd([`MAINPID=${process.pid}`, 'READY=1', `STATUS=serving ${settings.tag}`])
   if (install === null || open === null) return
   void proveAlone(install, open, settings.update.probationMs, life.isStopping)
@@ -87,10 +88,15 @@ async function serveNext(specs: ListenerSpec[], inheritance: Inheritance, option
   })
 }
 
-async function bindAll(listeners: Listener[], specs: ListenerSpec[], held: Map<string, number>): Promise<void> {
+async function bindAll(
+  listeners: Listener[],
+  specs: ListenerSpec[],
+  held: Map<string, number>,
+  mayShare: boolean,
+): Promise<void> {
   for (const [index, listener] of listeners.entries()) {
     const spec = specs[index]
-    if (spec !== undefined) await bind(listener, spec, held.get(listener.key) ?? null)
+    if (spec !== undefined) await bind(listener, spec, held.get(listener.key) ?? null, mayShare)
     held.delete(listener.key)
   }
   for (const [key, fd] of held) await letGo(key, fd)

@@ -202,7 +202,9 @@ async function init(values: Values): Promise<void> {
     await writeFile(join(folder, path), content, { flag: 'wx' })
   }
   if (plan.patch !== null && embedded !== null) await writeFile(join(folder, plan.patch.path), embedded)
-  say(`\nnext: npx baton build --tag v0.1.0`)
+  const { version } = JSON.parse(await readFile(join(folder, 'package.json'), 'utf8')) as { version?: unknown }
+  const tag = typeof version === 'string' && isTag(`v${version}`) ? `v${version}` : 'v0.1.0'
+  say(`\nnext: npx baton build --tag ${tag}`)
 }
 
 function show(found: ReturnType<typeof detect>, plan: InitPlan, isNew: boolean): void {

@@ -76,7 +76,11 @@ function takeListening(state: State, ready: (agent: Agent) => void): void {
   const taken = new WeakSet<Server>()
   Server.prototype.listen = function (this: Server, ...args: unknown[]): Server {
     const where = taken.has(this) || this.listenerCount('request') === 0 ? null : placeOf(args)
-    if (where === null || specs.length >= wanted) return Reflect.apply(listen, this, args) as Server
+    if (where === null) return Reflect.apply(listen, this, args) as Server
+    if (specs.length >= wanted) {
+      warnOfOneMore(where, wanted)
+      return Reflect.apply(listen, this, args) as Server
+    }
     taken.add(this)
     const heard = args.at(-1)
     if (typeof heard === 'function') this.once('listening', heard as () => void)
@@ -84,6 +88,12 @@ function takeListening(state: State, ready: (agent: Agent) => void): void {
     if (specs.length === wanted) void serve(specs, state).then(ready)
     return this
   } as Listen
+}
+
+/** It serves, but a successor would find its port taken. */
+function warnOfOneMore({ port, path }: Omit<ListenerSpec, 'server'>, wanted: number): void {
+  const message = `baton hands over ${wanted} of the servers of this process, and one more listens on ${path ?? port}: an update would find that taken; \`"servers": ${wanted + 1}\` in baton.config.json hands it over too`
+  if (port !== 0) process.emitWarning(message)
 }
 
 /** Where a server that has to listen cannot, its own `error` event says so: as it would have without us. */

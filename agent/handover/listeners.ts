@@ -108,14 +108,19 @@ export function makeListener(spec: ListenerSpec): Listener {
   return listener
 }
 
-/** First process: listens on what was held for it, or else binds. */
-export async function bind(listener: Listener, spec: ListenerSpec, held: number | null = null): Promise<void> {
+/** First process: listens on what was held for it, or else binds; `mayShare`: also a port that another process listens on. */
+export async function bind(
+  listener: Listener,
+  spec: ListenerSpec,
+  held: number | null = null,
+  mayShare = false,
+): Promise<void> {
   try {
     if (held !== null) {
       listener.spare = duplicate(held)
       return await listen(listener, held)
     }
-    if (spec.path === undefined) await bindPort(listener, spec)
+    if (spec.path === undefined) await bindPort(listener, spec, mayShare)
     else await bindPath(listener, spec, spec.path)
   } catch (cause) {
     throw new BatonError('unexpected', `listening on ${listener.key}: ${reasonOf(cause)}`, { cause })
@@ -150,7 +155,7 @@ export function closeListener(listener: Listener): void {
   listener.spare = null
 }
 
-async function bindPort(listener: Listener, spec: ListenerSpec): Promise<void> {
+async function bindPort(listener: Listener, spec: ListenerSpec, mayShare: boolean): Promise<void> {
   const host = spec.host ?? '127.0.0.1'
   const address = isIP(host) === 0 ? (await lookup(host)).address : host
   if (!canHandOver) {
@@ -159,7 +164,9 @@ async function bindPort(listener: Listener, spec: ListenerSpec): Promise<void> {
     return
   }
   // SO_REUSEPORT so that a process started from outside can share the port; the handover inherits.
+  // Which of the two gets a connection the kernel decides, so nobody shares a port unawares.
   listener.isShared = isTaken(address, spec.port ?? 0)
+  if (listener.isShared && !mayShare) throw new Error('another process is listening there')
   const bound = new net.BoundSocket({ host: address, port: spec.port ?? 0, reusePort: process.platform === 'linux' })
   listener.spare = duplicate(bound.fd())
   await listening(listener.server, () => listener.server.listen(bound, listener.backlog))

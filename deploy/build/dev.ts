@@ -27,6 +27,7 @@ const QUIET_MS = 150
 const LOOK_MS = 200
 const QUIET = createProgress({ quiet: true })
 const PROBATION_MS = 1000
+const SAID_MAX_CHARS = 4000
 
 /** Resolves when `stop` is aborted and everything has ended. */
 export async function develop(options: DevOptions, stop: AbortSignal): Promise<void> {
@@ -43,7 +44,10 @@ export async function develop(options: DevOptions, stop: AbortSignal): Promise<v
   await release(options, 'v0.0.1')
   await installInto(options)
   try {
-    await command('start')
+    await command('start').catch(async (cause: unknown) => {
+      const said = (await readFile(at.log, 'utf8').catch(() => '')).slice(-SAID_MAX_CHARS)
+      throw new BatonError('restart_failed', `${project.service} does not start; it said:\n${said}`, { cause })
+    })
     const { password } = (await at.config()).dashboard
     say(`${project.service} v0.0.1 serves at http://127.0.0.1:${options.port} after ${since(started)}`)
     say(`  panel     http://127.0.0.1:${options.port}/web/settings.html, password ${password}`)

@@ -53,7 +53,7 @@ const CHECKS: Record<string, Check> = {
       : ['good', `health at ${healthPath}`],
   feed: async ({ feed, publish }) =>
     feed === null && publish === null
-      ? ['warn', 'no `feed`: installs will not know where to look', 'name a URL, a folder or github:owner/name']
+      ? ['good', 'no `feed`: installs look into the folder that their install.sh lies in']
       : ['good', `installs look at ${feed ?? publish ?? ''}`],
   async commit({ folder }) {
     const commit = await commitOf(folder)

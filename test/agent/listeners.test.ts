@@ -58,11 +58,16 @@ async function answerOn(socket: Socket): Promise<string> {
   return text.split('\r\n\r\n')[1] ?? ''
 }
 
-test('a port on which somebody listens already is shared, and that is known', async () => {
+test('a port on which somebody listens already is shared only by whoever wants to', async () => {
   await using first = await bound()
   is(first.isShared, false)
-  await using second = await bound({ port: Number(first.address.split(':').at(-1)) })
+  const spec = { server: answering(), port: Number(first.address.split(':').at(-1)) }
+  const second = makeListener(spec)
+  await rejects(() => bind(second, spec), /another process is listening there/)
+  is(second.server.listening, false)
+  await bind(second, spec, null, true)
   is(second.isShared, true)
+  closeListener(second)
 })
 
 test('what waits in the queue while nobody accepts is answered once it is listened on again', async () => {

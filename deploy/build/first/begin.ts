@@ -2,7 +2,7 @@
 // Must never break: `--version` answers before anything else is read; an operator's word runs our code only, and never loads
 // or unpacks the application; every other word reaches the application untouched.
 
-import { createRequire } from 'node:module'
+import { createRequire, syncBuiltinESMExports } from 'node:module'
 import { copyIfOrdered, noteRelease, noteStart } from '../../../agent/first.ts'
 import { applyConfiguration, readConfiguration } from './configuration.ts'
 import type { BuiltRelease } from './release.ts'
@@ -56,6 +56,19 @@ export function begin({ release, executable, operator, prepare, application }: B
   }
 }
 
+/**
+ * A script is begun with `node -e`, and `parseArgs` of node:util then takes the first word after Node itself for the application's:
+ * it asks for the flag, not for `process.execArgv`. It gets what it would get from `node app.js`.
+ */
+function tellParseArgs(): void {
+  const util = process.getBuiltinModule('node:util')
+  const { parseArgs } = util
+  const told: typeof parseArgs = (config) =>
+    parseArgs({ ...config, args: config?.args ?? process.argv.slice(2) } as typeof config & object)
+  Object.assign(util, { parseArgs: told })
+  syncBuiltinESMExports()
+}
+
 function start({
   release,
   executable,
@@ -67,6 +80,7 @@ function start({
   noteStart({ argv, executable, isChild: false, configuration })
   if (configuration !== null) applyConfiguration(configuration, release, path ?? '')
   const own = path !== null ? [...release.args, ...argv.slice(3)] : argv[0] === '--' ? argv.slice(1) : argv
+  if (process.execArgv.includes('-e')) tellParseArgs()
   application(own)
 }
 

@@ -48,10 +48,13 @@ export interface Located {
 export async function locate(context: Context): Promise<Located> {
   const found = await find(context)
   if (found !== null) return found
-  const { service } = context
+  const { service, flags } = context
   const earlier = isRoot() ? ' that root has a receipt of' : ''
+  const isHere = isRoot() && flags.said.scope === undefined && ownDirectory(service) !== null
   throw new BatonError('refused', `expected an install of ${service} on this host${earlier}, found none`, {
-    hint: '`install.sh` makes one, or takes an earlier one over',
+    hint: isHere
+      ? `this very program is a user's install: say \`--user\` behind the command`
+      : '`install.sh` makes one, or takes an earlier one over',
   })
 }
 

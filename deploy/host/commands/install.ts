@@ -162,7 +162,10 @@ function told(
   const to = operated?.to ?? facts.installed ?? own.tag
   const running = chosen.choices.start
   const lines = [`${service} ${to} is ${running ? 'installed and running' : 'installed'}`]
-  if (fresh && !facts.configExists) lines.push(`the password of the panel and the endpoints is in ${layout.configPath}`)
+  if (fresh && !facts.configExists) {
+    lines.push(`the panel is at http://${chosen.choices.listen}/web/settings.html`)
+    lines.push(`the password of the panel and the endpoints is \`dashboard.password\` in ${layout.configPath}`)
+  }
   if (fresh && !(environment['PATH'] ?? '').split(':').includes(join(layout.command, '..')))
     lines.push(`the command is ${layout.command}`)
   report.result(
