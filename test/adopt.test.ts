@@ -109,6 +109,12 @@ test('behind a body parser: what it has read is used, what nobody kept is refuse
   is((await ask(it.port, 'POST', '/admin/update', it.password, { tag: 'latest' })).status, 400)
   is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
 
+  // started by hand beside itself
+  const second = await it.word('serve', '--config', it.configPath)
+  is(second.exitCode, 1)
+  match(second.stderr, /listening on .*: EADDRINUSE, another process is listening there/)
+  is((await ask(it.port, 'GET', '/healthz', null)).status, 200)
+
   // the operator's words read the same file, in which the author's own settings may stand, and there may be no database yet
   is((await it.word('healthcheck', '--config', it.configPath)).stdout, 'shop v1.1.0\n')
   const copied = await it.word('backup', '-') // where root asks for a user's install too
@@ -157,7 +163,9 @@ test('`baton dev`: what is saved serves, what cannot start is taken back, and Ct
   const text = (answer: string) => `${AUTO}import { createServer } from 'node:http'
     import { fork } from 'node:child_process'
     import { once } from 'node:events'
+    import { parseArgs } from 'node:util'
     import { Worker } from 'node:worker_threads'
+    parseArgs() // refuses what it takes for a word
     const file = new URL('./who.js', import.meta.url)
     createServer(async (request, response) => {
       if (request.url !== '/who') return response.end('${answer}')

@@ -166,7 +166,7 @@ async function bindPort(listener: Listener, spec: ListenerSpec, mayShare: boolea
   // SO_REUSEPORT so that a process started from outside can share the port; the handover inherits.
   // Which of the two gets a connection the kernel decides, so nobody shares a port unawares.
   listener.isShared = isTaken(address, spec.port ?? 0)
-  if (listener.isShared && !mayShare) throw new Error('another process is listening there')
+  if (listener.isShared && !mayShare) throw new Error('EADDRINUSE, another process is listening there')
   const bound = new net.BoundSocket({ host: address, port: spec.port ?? 0, reusePort: process.platform === 'linux' })
   listener.spare = duplicate(bound.fd())
   await listening(listener.server, () => listener.server.listen(bound, listener.backlog))
@@ -185,7 +185,7 @@ function isTaken(host: string, port: number): boolean {
 }
 
 async function bindPath(listener: Listener, spec: ListenerSpec, path: string): Promise<void> {
-  if (await answers(path)) throw new Error('another process is listening there')
+  if (await answers(path)) throw new Error('EADDRINUSE, another process is listening there')
   // libuv unlinks the name it has bound when it closes. So it binds another name, which is then renamed: the name that
   // clients use belongs to no process and survives each of them.
   const temporary = join(dirname(path), `.${randomBytes(3).toString('hex')}`)
