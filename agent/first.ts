@@ -3,4 +3,4 @@
 export { copyIfOrdered } from './copy-database.ts'
 export { INHERITANCE } from './handover/messages.ts'
 export { noteRelease, ownDatabase, type OwnRelease, ownRelease, RELEASE_WORDS } from './own-release.ts'
-export { type InstallConfiguration, noteStart } from './own-start.ts'
+export { type InstallConfiguration, noteStart, PARENT } from './own-start.ts'

@@ -25,6 +25,8 @@ export interface OwnStart {
 }
 
 const START = Symbol.for('baton.start')
+/** In the environment of what the application starts: the id of the process of the service that it comes from. */
+export const PARENT = 'BATON_PARENT'
 
 /** Null where no first code of ours has run: from source, or in a program that was built without us. */
 export function ownStart(): OwnStart | null {

@@ -30,6 +30,8 @@ export interface Adopted extends Place {
   executableBytes: number
   /** unpacked folders left beside the executable after update and rollback */
   unpacked: number
+  /** nobody answers after `stop` */
+  stopped: boolean
   /** a host with systemd, a container; where they were asked for */
   places: Partial<Record<(typeof PLACES)[number], Place>>
 }
@@ -144,8 +146,14 @@ export async function adopt(
         ? onSystemd({ service, feed, kit, sockets })
         : inContainer(folder, service, home))
     }
+    await at(command, 'stop', '--user', '-q')
+    const stopped = await ask(port, 'GET', '/', null).then(
+      () => false,
+      () => true,
+    )
     return {
       app,
+      stopped,
       buildMs,
       switchMs: updated.handover?.switchMs ?? -1,
       backMs: back.handover?.switchMs ?? -1,
@@ -199,8 +207,9 @@ async function operate(port: number, password: string, path: string, body?: unkn
 }
 
 /** What was promised and not kept. */
-export function faultsOf({ app, unpacked, places, carried, ...here }: Adopted): string[] {
+export function faultsOf({ app, unpacked, places, carried, stopped, ...here }: Adopted): string[] {
   const faults = faultsAt(app, here)
+  if (!stopped) faults.push(`${app}: somebody still answers after it was stopped`)
   const sockets = TALKING.includes(app) ? SOCKETS : 0
   if (carried.some((count) => count !== sockets))
     faults.push(`${app}: expected ${sockets} WebSockets carried at each switch, got ${carried.join(', ')}`)

@@ -5,14 +5,12 @@ import { getAsset, getRawAsset } from 'node:sea'
 import { existsSync } from 'node:fs'
 import type Module from 'node:module'
 import { join, resolve, sep } from 'node:path'
-import { INHERITANCE, noteStart } from '../../../agent/first.ts'
+import { INHERITANCE, noteStart, PARENT } from '../../../agent/first.ts'
 import { begin } from './begin.ts'
 import { type BuiltRelease, refuse } from './release.ts'
 import { type Unpacked, unpack } from './unpack.ts'
 
 const release = JSON.parse(getAsset('release', 'utf8')) as BuiltRelease
-/** set by us for children: the pid of the application that started them */
-const PARENT = 'BATON_PARENT'
 
 begin({
   release,

@@ -2,8 +2,9 @@
 // so the kernel refuses to signal what is somebody else's, whatever a pid file or a command line says.
 
 import { readdir, readFile, readlink, stat } from 'node:fs/promises'
+import { basename } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Receipt, startTimeOf } from '../../../agent/install.ts'
+import { INHERITANCE, PARENT, type Receipt, startTimeOf } from '../../../agent/install.ts'
 import { run } from '../../lib/shell.ts'
 
 /** how long the service may take to drain */
@@ -24,7 +25,7 @@ export async function servicePids(receipt: Pick<Receipt, 'executable' | 'configP
     if (!/^[0-9]+$/.test(name)) continue
     const pid = Number(name)
     const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
-    if (!ownWords(command).startsWith(`${wanted}\0`)) continue
+    if (!ownWords(command).startsWith(`${wanted}\0`) && !(await isRetitled(name, command, receipt.executable))) continue
     const owner = await stat(`/proc/${pid}`).catch(() => null)
     const startTime = startTimeOf(pid) // null for a zombie
     if (owner?.uid !== uid || startTime === null || (await namespacesOf(name)) !== own) continue
@@ -61,6 +62,21 @@ export async function until(done: () => boolean | Promise<boolean>, timeoutMs: n
 function ownWords(command: string): string {
   const end = command.startsWith('/') ? command.indexOf('\0--\0/') : -1
   return end < 0 ? command : command.slice(end + 4)
+}
+
+/**
+ * A service that has set `process.title` (Next.js does) has written over its words. What it is then says its executable, and what
+ * it was started with: a child of the application says whose it is, and so does a successor, which is the service all the same.
+ */
+async function isRetitled(pid: string, command: string, executable: string): Promise<boolean> {
+  const [first = ''] = command.split('\0')
+  const names = [executable, `${executable}.backup`].map((path) => basename(path))
+  if (first === '' || names.includes(basename(first))) return false
+  const link = await readlink(`/proc/${pid}/exe`).catch(() => '')
+  if (![executable, `${executable}.backup`].includes(link.replace(/ \(deleted\)$/, ''))) return false
+  const environment = await readFile(`/proc/${pid}/environ`, 'utf8').catch(() => `${PARENT}=`)
+  const has = (variable: string) => environment.split('\0').some((line) => line.startsWith(`${variable}=`))
+  return has(INHERITANCE) || !has(PARENT)
 }
 
 /** Process ids and paths mean something within them only. */

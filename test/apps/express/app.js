@@ -7,6 +7,7 @@ const bufferutil = require('bufferutil')
 const express = require('express')
 const { chatOn } = require('./chat.js')
 
+process.title = 'an application of somebody else'
 const worker = new Worker(path.join(__dirname, 'worker.js'))
 const app = express()
 app.use(express.json())
