@@ -1,7 +1,7 @@
 // Could this install be updated again? Asked of a release before it is committed: one that serves well and can no longer
 // replace itself is a trap. Leaves nothing on the disk.
 
-import { temporaryName } from './disk.ts'
+import { canMakeUnnamed, temporaryName } from './disk.ts'
 import { reasonOf } from './errors.ts'
 import { updateDirectory } from './journal.ts'
 import type { ManagedInstall } from './managed-install.ts'
@@ -28,6 +28,7 @@ async function unwritable({ disk, places, stateDirectory }: ManagedInstall): Pro
     const path = temporaryName(`${directory}/could-update`)
     try {
       if (directory !== places.directory) await disk.makeDirectory(directory, 0o700)
+      if (await canMakeUnnamed(directory)) continue
       await (await disk.create(path, 0o600)).close()
       await disk.remove(path)
     } catch (cause) {

@@ -168,6 +168,19 @@ export async function readSmall(path: string, maxBytes: number): Promise<string 
   return size > maxBytes ? null : await file.readFile('utf8')
 }
 
+/** of open(2): O_TMPFILE without O_DIRECTORY, which Node does not name; the same on every architecture that it runs on */
+const UNNAMED = 0o20000000
+
+/** Whether a file could be made there: it is, without a name, so that nothing is left whatever happens. False also where the file system has no such files. */
+export async function canMakeUnnamed(directory: string): Promise<boolean> {
+  try {
+    await (await open(directory, constants.O_WRONLY | constants.O_DIRECTORY | UNNAMED, 0o600)).close()
+    return true
+  } catch {
+    return false
+  }
+}
+
 /** Hidden, in the same directory, recognised by `isLeftover`. */
 export function temporaryName(path: string): string {
   return join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.tmp`)
