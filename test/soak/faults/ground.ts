@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { fileURLToPath } from 'node:url'
 import type { JournalState } from '../../../agent/journal.ts'
+import type { Step } from '../../../agent/handover/steps.ts'
 import { startTimeOf } from '../../../agent/process.ts'
 import { FAULTS_FILE, type StepFault } from '../../fixtures/at-steps.ts'
 import { besides, journalOf, processesBelow, sha256Of, until } from '../../fixtures/evidence.ts'
@@ -43,6 +44,8 @@ export interface Ground extends AsyncDisposable {
   /** steps at which processes are hit; returns how many are still to come */
   arm(faults: StepFault[]): Promise<void>
   armed(): Promise<number>
+  /** whether that process has come to that step */
+  took(pid: number, step: Step): Promise<boolean>
   api(method: string, path: string, body?: unknown): Promise<{ status: number; body: unknown }>
   /** Resolves when a new connection was answered well. */
   answers(): Promise<void>
@@ -91,6 +94,7 @@ export async function openGround(name: 'alone' | 'supervised'): Promise<Ground> 
     isSupervised: name === 'supervised',
     arm: (list) => writeFile(faults, JSON.stringify(list)),
     armed: async () => (JSON.parse(await readFile(faults, 'utf8').catch(() => '[]')) as StepFault[]).length,
+    took: async (pid, step) => hasTaken(await readFile(`${faults}.taken`, 'utf8').catch(() => ''), pid, step),
     api: home.api,
     answers: async () => {
       const { status } = await ask(port, 'GET', '/version', null)
@@ -170,6 +174,11 @@ export function withDatabase<T>(path: string, use: (all: (sql: string) => unknow
   } finally {
     database.close()
   }
+}
+
+/** `taken`: what at-steps.ts has noted. */
+export function hasTaken(taken: string, pid: number, step: Step): boolean {
+  return taken.split('\n').includes(`${pid} ${step}`)
 }
 
 /** The oldest first. */

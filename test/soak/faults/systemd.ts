@@ -11,7 +11,7 @@ import type { StepFault } from '../../fixtures/at-steps.ts'
 import type { Asked, Order } from '../../fixtures/asker.ts'
 import { bootWithReleases, EXECUTABLE, put, SERVICE } from '../../lab/managed.ts'
 import { descriptorsOf } from '../subject.ts'
-import { type Ground, inOrderOfBirth, TAGS, UPDATE } from './ground.ts'
+import { type Ground, hasTaken, inOrderOfBirth, TAGS, UPDATE } from './ground.ts'
 
 const PORT = 8080
 const STATE = `/var/lib/${SERVICE}`
@@ -47,6 +47,7 @@ export async function openSystemdGround(): Promise<Ground> {
       arm: (list: StepFault[]) => writeFile(`${root}${FAULTS}`, JSON.stringify(list)),
       armed: async () =>
         (JSON.parse(await readFile(`${root}${FAULTS}`, 'utf8').catch(() => '[]')) as StepFault[]).length,
+      took: async (pid, step) => hasTaken(await readFile(`${root}${FAULTS}.taken`, 'utf8').catch(() => ''), pid, step),
       api: (method, path, body) => asker.ask(method, path, body),
       answers: async () => {
         const { status } = await asker.ask('GET', '/version')

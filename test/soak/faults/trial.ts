@@ -72,15 +72,16 @@ export async function conduct(ground: Ground, plan: Plan, spanMs: number, descri
   const evidence = await quietEvidence(ground, descriptors)
   await ground.arm([])
   const faults = judge({ from, to, id, status, evidence, descriptors })
-  if (isNobodyLeft && !hit.mayEndAll) faults.push('one process was hit, and the other one left')
+  // after its last look at its successor a predecessor ends: whoever kills that one then needs a supervisor
+  const wasLeaving = plan.side === 'successor' && (await ground.took(predecessor, 'closed'))
+  if (isNobodyLeft && !hit.mayEndAll && !wasLeaving) faults.push('one process was hit, and the other one left')
   const isStarted = isNobodyLeft && !ground.isSupervised
   return {
     plan,
     outcome: status.operation?.outcome ?? null,
     backMs: isStarted ? null : backMs,
     isNobodyLeft,
-    // the other one had heard that the operation is over, and was leaving
-    isSole: hit.isSole || (othersLeft && status.operation?.outcome === 'updated'),
+    isSole: hit.isSole || (othersLeft && wasLeaving),
     faults,
   }
 }
