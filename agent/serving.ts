@@ -52,9 +52,12 @@ export async function serve(specs: ListenerSpec[], options: ServeOptions): Promi
 async function serveFirst(specs: ListenerSpec[], options: ServeOptions): Promise<void> {
   const { settings, install, serving, life, door } = options
   const open = install === null ? null : await recoverUnderLock(install)
-  // a second process of an install can only be a mistake, such as the service started by hand beside itself
-  await bindAll(serving.listeners, specs, door.take(), install === null)
-  for (const { address } of serving.listeners.filter(({ isShared }) => isShared)) {
+  const held = door.take()
+  // Who was handed sockets is the service, and may hold the same port at another address. A second process of an install can
+  // only be a mistake, such as the service started by hand beside itself.
+  const isHeld = held.size > 0
+  await bindAll(serving.listeners, specs, held, isHeld || install === null)
+  for (const { address } of isHeld ? [] : serving.listeners.filter(({ isShared }) => isShared)) {
     const message = `another process listens on ${address} already, and the kernel divides the connections between the two`
     settings.log({ event: 'warning', message })
   }

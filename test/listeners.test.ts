@@ -3,8 +3,8 @@
 // is ended by the author's hook or, at the deadline, cut and counted.
 
 import { execFile } from 'node:child_process'
-import { mkdtemp, rm, stat } from 'node:fs/promises'
-import { Agent, request as plainRequest } from 'node:http'
+import { mkdtemp, open, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { Agent, createServer, request as plainRequest } from 'node:http'
 import { connect, createServer as createHttp2Server } from 'node:http2'
 import { Agent as SecureAgent, request as secureRequest } from 'node:https'
 import { tmpdir } from 'node:os'
@@ -13,11 +13,13 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { makeCarries } from '../agent/handover/carry.ts'
 import { drain } from '../agent/handover/connections.ts'
+import { spares, startWith } from '../agent/handover/door.ts'
 import { makeGiving } from '../agent/handover/giving.ts'
 import { bind, closeListener, makeListener, stopAccepting } from '../agent/handover/listeners.ts'
 import type { Operation, Status } from '../agent/index.ts'
 import { NO_HANDOVER } from '../agent/state.ts'
 import * as assert from './assert.ts'
+import { until } from './fixtures/evidence.ts'
 import { freePort, install, type Install } from './fixtures/install.ts'
 import { publishTo, scriptRelease } from './fixtures/releases.ts'
 import { startLoad } from './lab/load.ts'
@@ -65,6 +67,32 @@ test('two ports, a unix socket and https are all handed on, and no request on an
   assert.equal(failed, [])
   assert.ok(ok > 20, `expected more than 20 answers over TLS, got ${ok}`)
   assert.ok((await stat(path)).isSocket(), 'the unix socket is still there')
+})
+
+test('an address that the configuration changes on the same port is taken over while the predecessor still has the old one', async () => {
+  await using room = await makeRoom()
+  const port = await freePort()
+  const listen = [{ host: '127.0.0.1', port }]
+  await using home = await install({ release: room.from, feed: room.feed, listen, update: { probationMs: 400 } })
+  await home.start()
+  await listenOnAll(home, port)
+  const ended = await operate(home, port, '/admin/update')
+  assert.is(ended.outcome, 'updated', JSON.stringify(ended))
+})
+
+test('an address that the configuration changes on the same port is bound while the manager still holds the old one', async () => {
+  await using room = await makeRoom()
+  const port = await freePort()
+  const spec = { server: createServer(), host: '127.0.0.1', port }
+  const held = makeListener(spec)
+  await bind(held, spec)
+  stopAccepting(held)
+  await using home = await install({ release: room.from, feed: room.feed, listen: [{ host: '127.0.0.1', port }] })
+  await listenOnAll(home, port)
+  await using log = await open(home.logPath, 'a')
+  await startWith({ file: home.executable, args: ['--config', home.configPath] }, spares([held]), { output: log.fd })
+  await until('the service', async () => /serving v1\.0\.0 on 0\.0\.0\.0:/.test(await home.output()))
+  closeListener(held)
 })
 
 test('a long streaming response is ended by the onDrain hook of the service, not cut', async () => {
@@ -155,6 +183,12 @@ async function makeRoom(): Promise<Room> {
     feed: await publishTo(join(folder, 'feed'), [to]),
     [Symbol.asyncDispose]: () => rm(folder, { recursive: true, force: true }),
   }
+}
+
+/** As an operator edits the file: what is started from now on listens on every address. */
+async function listenOnAll({ configPath }: Install, port: number): Promise<void> {
+  const config = JSON.parse(await readFile(configPath, 'utf8')) as object
+  await writeFile(configPath, JSON.stringify({ ...config, listen: [{ host: '0.0.0.0', port }] }))
 }
 
 /** Starts an operation and waits for its end, over connections of its own. */

@@ -11,7 +11,7 @@ import { lookup } from 'node:dns/promises'
 import { randomBytes } from 'node:crypto'
 import { BatonError, reasonOf } from '../errors.ts'
 import { socketPathFault } from '../settings.ts'
-import { duplicate, keepFromChildren } from './descriptors.ts'
+import { duplicate, keepFromChildren, refuse } from './descriptors.ts'
 import { belowTls, closeListenerOnly } from './internals.ts'
 
 export interface ListenerSpec {
@@ -33,6 +33,8 @@ export interface Listener {
   /** what was asked for, such as `127.0.0.1:8080`: how a successor recognises its inheritance */
   key: string
   server: Server
+  /** or else a unix socket */
+  isTcp: boolean
   backlog: number
   /** where it really listens, for people */
   address: string
@@ -81,6 +83,7 @@ export function makeListener(spec: ListenerSpec): Listener {
   const listener: Listener = {
     key: keyOf(spec),
     server,
+    isTcp: spec.path === undefined,
     backlog: spec.backlog ?? BACKLOG,
     address: keyOf(spec),
     spare: null,
@@ -146,6 +149,15 @@ export async function listenAgain(listener: Listener): Promise<void> {
 
 export function stopAccepting(listener: Listener): void {
   if (listener.server.listening) closeListenerOnly(listener.server)
+}
+
+/**
+ * Stops accepting what nobody will take over: over TCP clients are refused at once, not queued until this process ends. It can
+ * be listened on again. What is in the queue in this moment is reset.
+ */
+export function turnAway(listener: Listener): void {
+  stopAccepting(listener)
+  if (listener.spare !== null && listener.isTcp) refuse(listener.spare)
 }
 
 /** Stops for good: as long as the spare is open connections would go on queueing, and nobody would ever take them. */

@@ -19,7 +19,7 @@ import { type Command, rejected, spawnSuccessor, type Successor } from './child.
 import { drain } from './connections.ts'
 import { watch } from './heartbeat.ts'
 import type { Ability } from './messages.ts'
-import { listenAgain, type Listener, stopAccepting } from './listeners.ts'
+import { listenAgain, type Listener, stopAccepting, turnAway } from './listeners.ts'
 import { privateServer } from './private.ts'
 import { probe, type ProbeOptions, type Verdict } from './probe.ts'
 import { took } from './steps.ts'
@@ -220,7 +220,7 @@ async function provesItself(successor: Successor, { couldUpdate, tag }: Handover
 /** Gives the connections that are still here to the successor, or lets them end. */
 async function move(successor: Successor, options: HandoverOptions, signal: AbortSignal): Promise<void> {
   const { listeners, report, log } = options
-  for (const listener of listeners) stopAccepting(listener)
+  for (const listener of listeners) successor.has(listener.key) ? stopAccepting(listener) : turnAway(listener)
   options.onDrain()
   const limits = { drainMs: options.drainMs, drainMaxMs: options.drainMaxMs }
   const warn = (message: string) => log({ event: 'warning', message })

@@ -135,7 +135,8 @@ async function sortOut({ inheritance, listeners, specs }: SuccessorOptions): Pro
     const own = byKey.get(listener.key)
     const spec = specs[index]
     if (own !== undefined) inherited.push([listener, own])
-    else if (spec !== undefined) await bind(listener, spec)
+    // its predecessor may have the same port at another address
+    else if (spec !== undefined) await bind(listener, spec, null, true)
     byKey.delete(listener.key)
   }
   for (const { accept, spare } of byKey.values()) for (const fd of [accept, spare]) closeSync(fd)

@@ -18,6 +18,7 @@ import {
   type ListenerSpec,
   makeListener,
   stopAccepting,
+  turnAway,
 } from '../../agent/handover/listeners.ts'
 import { missingParts } from '../../agent/handover/internals.ts'
 import { freePort } from '../fixtures/install.ts'
@@ -83,6 +84,16 @@ test('what waits in the queue while nobody accepts is answered once it is listen
     await listenAgain(listener)
     for (const answer of await Promise.all([...waiting, answerOn(first)])) match(answer, 'here')
     not.equal(listener.spare, null, 'a spare for the next time')
+  }
+})
+
+test('who cannot be taken over is refused at once, and after a revert it is listened on again, as often as need be', async () => {
+  await using listener = await bound()
+  for (let round = 0; round < 3; round++) {
+    turnAway(listener)
+    await rejects(ask(listener.address), withCode('ECONNREFUSED'))
+    await listenAgain(listener)
+    match(await ask(listener.address), 'here')
   }
 })
 
