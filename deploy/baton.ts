@@ -202,24 +202,22 @@ async function init(values: Values): Promise<void> {
     await writeFile(join(folder, path), content, { flag: 'wx' })
   }
   if (plan.patch !== null && embedded !== null) await writeFile(join(folder, plan.patch.path), embedded)
-  const { version } = JSON.parse(await readFile(join(folder, 'package.json'), 'utf8')) as { version?: unknown }
-  const tag = typeof version === 'string' && isTag(`v${version}`) ? `v${version}` : 'v0.1.0'
-  say(`\nnext: npx baton build --tag ${tag}`)
+  const tag = `v${found.version ?? ''}`
+  say(`\nnext: npx baton build --tag ${isTag(tag) ? tag : 'v0.1.0'}`)
 }
+
+/** of each new file */
+const SHOWN_LINES = 12
 
 function show(found: ReturnType<typeof detect>, plan: InitPlan, isNew: boolean): void {
   const of = (text: string | null) => text ?? 'not found'
   say(`${found.service}: ${found.framework}${found.typescript ? ', TypeScript' : ''}, ${found.packageManager}`)
   say(`  entry ${of(found.entry)} · health ${of(found.healthPath)} · database ${of(found.database)}\n`)
-  for (const { path, content } of plan.files)
-    say(
-      `+ ${path}\n${content
-        .split('\n')
-        .slice(0, 12)
-        .map((line) => `  ${line}`)
-        .join('\n')
-        .trimEnd()}`,
-    )
+  for (const { path, content } of plan.files) {
+    const lines = content.trimEnd().split('\n')
+    const rest = lines.length > SHOWN_LINES ? [`… ${lines.length - SHOWN_LINES} more lines`] : []
+    say([`+ ${path}`, ...[...lines.slice(0, SHOWN_LINES), ...rest].map((line) => `  ${line}`)].join('\n'))
+  }
   if (plan.patch !== null && isNew) say(`\n${formatPatch(plan.patch)}`)
   for (const note of plan.notes) say(`note: ${note}`)
 }
@@ -248,7 +246,12 @@ async function build(values: Values): Promise<void> {
     make: values['make'] === true,
     check: values['check'] === true,
   }
-  if (values['dry-run'] === true) return print(options)
+  if (values['dry-run'] === true) {
+    if (values['json'] === true) return print(options)
+    const { service, entry } = options.project
+    say(`would build ${service} ${options.tag} from ${entry}, kind ${options.project.kind}, into ${options.out}`)
+    return say(`  installs will look for releases at ${options.feed ?? 'no feed: name one in `feed` or --feed'}`)
+  }
   const { buildApplication } = await import('./build/application.ts')
   const progress = createProgress({ quiet: values['quiet'] === true || values['json'] === true })
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {

@@ -220,7 +220,10 @@ async function provesItself(successor: Successor, { couldUpdate, tag }: Handover
 /** Gives the connections that are still here to the successor, or lets them end. */
 async function move(successor: Successor, options: HandoverOptions, signal: AbortSignal): Promise<void> {
   const { listeners, report, log } = options
-  for (const listener of listeners) successor.has(listener.key) ? stopAccepting(listener) : turnAway(listener)
+  for (const listener of listeners) {
+    if (successor.has(listener.key)) stopAccepting(listener)
+    else turnAway(listener)
+  }
   options.onDrain()
   const limits = { drainMs: options.drainMs, drainMaxMs: options.drainMaxMs }
   const warn = (message: string) => log({ event: 'warning', message })

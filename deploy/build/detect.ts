@@ -27,10 +27,13 @@ export interface Found {
   build: string | null
   /** `owner/name` of the git remote */
   github: string | null
+  /** what package.json says, which may be any text */
+  version: string | null
 }
 
 interface Manifest {
   name?: string
+  version?: unknown
   type?: string
   main?: string
   scripts?: Record<string, string>
@@ -69,6 +72,7 @@ export function detect(folder: string): Found {
     database: /['"`/]([\w-]+\.(?:db|sqlite3?))['"`]/.exec(texts)?.[1] ?? null,
     build: buildOf(folder, manifest, framework, entry),
     github: githubOf(folder),
+    version: typeof manifest.version === 'string' ? manifest.version : null,
   }
 }
 

@@ -61,7 +61,7 @@ export async function tryOut(project: Project, built: string): Promise<string> {
       )
     }
     const path = project.healthPath ?? '/'
-    const odd = answer >= 400 ? ' (nothing is there: name a page that answers 200 in `healthPath`)' : ''
+    const odd = answer >= 400 ? ' (name a page that answers 200 in `healthPath`)' : ''
     return `serves ${path} with ${answer}${odd} after ${formatDuration(performance.now() - startedAt)}`
   } finally {
     await end(child, () => ended !== null)
