@@ -4,23 +4,23 @@
 import { equal, match, ok } from './assert.ts'
 import { carryFaultsOf } from './soak/carry/judge.ts'
 import { runCarry } from './soak/carry/start.ts'
-import { suite } from './suite.ts'
+import { isLong, suite } from './suite.ts'
 
 const test = suite('carry soak', { timeoutMs: 240_000 })
 const PACE = { everyMs: 20, eventEveryMs: 50 }
 
 test('numbered messages each way, and events, go on over switches: not one lost, doubled, late or of another, by the kernel’s count too', async () => {
-  const report = await runCarry({ what: 'switches', clients: 60, times: 3, fault: '', ...PACE })
+  const report = await runCarry({ what: 'switches', clients: 60, times: isLong ? 3 : 2, fault: '', ...PACE })
   equal(carryFaultsOf(report), [])
 })
 
 test('a thousand idle connections go through switches, with memory and descriptors as before', async () => {
-  const report = await runCarry({ what: 'idle', clients: 1000, times: 2 })
+  const report = await runCarry({ what: 'idle', clients: 1000, times: isLong ? 2 : 1 })
   equal(carryFaultsOf(report), [])
 })
 
 test('a successor is killed with everything carried: each connection is served or closed within a second, none hangs, none gets another’s bytes', async () => {
-  const report = await runCarry({ what: 'kills', clients: 30, times: 2, ...PACE })
+  const report = await runCarry({ what: 'kills', clients: 30, times: isLong ? 2 : 1, ...PACE })
   equal(carryFaultsOf(report), [])
 })
 

@@ -61,8 +61,11 @@ async function killEverywhere(
       whole !== null && whole.kinds.length > 10,
       `expected more than 10 changes of the disk, got ${whole?.kinds.length}`,
     )
+    // up to the restart it is what was killed where the restart succeeds
+    const first = operation.restart === 'succeeds' ? 0 : whole.beforeRestart
     // After one change and before the next the disk is the same, but where a file is created and then written to.
     const queue = whole.kinds.flatMap((kind, change) => {
+      if (change < first) return []
       const after = kind === 'create' || change === (whole?.kinds.length ?? 0) - 1
       return [{ change, moment: 'before' as const }, ...(after ? [{ change, moment: 'after' as const }] : [])]
     })
@@ -131,6 +134,8 @@ async function holds({ options, root }: World, tags: string[], where: string): P
 
 interface Outcome {
   kinds: string[]
+  /** how many of them before the restart */
+  beforeRestart: number
   outcome: string
   error: string | null
   started: { onProbation: boolean; isClosed: boolean; backup: string; beside: string[] } | null

@@ -8,7 +8,7 @@ import { bootFleet, type Fleet } from './lab/fleet.ts'
 import { noAnsible } from './lab/stub-fleet.ts'
 import { noHosts } from './lab/systemd.ts'
 import * as scenarios from './fleet/scenarios.ts'
-import { suite } from './suite.ts'
+import { isLong, suite } from './suite.ts'
 
 const test = suite('fleet: hosts', { skip: noHosts ?? netnsProblem() ?? noAnsible, timeoutMs: 600_000 })
 
@@ -54,18 +54,21 @@ test('in waves, with load on four hosts and on HAProxy before all: lost 0', asyn
 test('all go back from their own backup, with no feed to be had, drained by hooks: lost 0', async () => {
   process.stdout.write(`  ${await scenarios.goesBack(fleet, WAY)}\n`)
 })
-test('a release that is good on three hosts and bad from the fourth on: its wave is taken back', async () => {
+test('a host that loses its network in the middle is found again, and taken back', async () => {
   startBeside(scenarios.prometheusSaysNo(fleet, WAY, scenarios.part(fleet, 5, 3)))
-  await scenarios.badFromTheFourth(fleet, WAY, scenarios.part(fleet, 0, 5))
+  await scenarios.vanishesInTheMiddle(fleet, WAY, scenarios.part(fleet, 0, 3))
 })
 test('a release that is not well after its probation: Prometheus stops it in the second wave, all are back', async () => {
   await beside
 })
-test('a host that loses its network in the middle is found again, and taken back', async () => {
-  startBeside(scenarios.killedAndResumed(fleet, WAY, scenarios.part(fleet, 5, 3)))
-  await scenarios.vanishesInTheMiddle(fleet, WAY, scenarios.part(fleet, 0, 3))
-})
-test('the controller is killed in the second wave, and goes on: no host is updated twice', async () => {
-  await beside
-})
+if (isLong) {
+  // the same with hosts of which only the answers are there: fleet.test.ts, fleet-resume.test.ts
+  test('a release that is good on three hosts and bad from the fourth on: its wave is taken back', async () => {
+    startBeside(scenarios.killedAndResumed(fleet, WAY, scenarios.part(fleet, 5, 3)))
+    await scenarios.badFromTheFourth(fleet, WAY, scenarios.part(fleet, 0, 5))
+  })
+  test('the controller is killed in the second wave, and goes on: no host is updated twice', async () => {
+    await beside
+  })
+}
 test.run()

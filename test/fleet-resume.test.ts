@@ -1,14 +1,14 @@
 // @deadlineMs 1800000
 // The controller goes in the middle: Ctrl-C, or `kill -9` of deploy-fleet.sh, of Ansible, of both, at each step of a run. Then
 // `--resume` ends as if nothing had been, and no host was updated twice. Real Ansible, hosts of which only the answers are there.
-// BATON_FLEET_KILLS=all does each of them at each step; else they take turns.
+// Each of them at each step is BATON_TEST_LONG=1, of `npm run soak -- --fleet`; else they take turns, at every other step.
 
 import { readFileSync } from 'node:fs'
 import type { FleetEvent } from '../deploy/fleet/events.ts'
 import { equal, is, match } from './assert.ts'
 import { eventually } from './lab/systemd.ts'
 import { makeStubFleet, noAnsible, type StubFleet } from './lab/stub-fleet.ts'
-import { suite } from './suite.ts'
+import { isLong, suite } from './suite.ts'
 
 const test = suite('fleet: resume', { skip: noAnsible, timeoutMs: 180_000 })
 
@@ -49,10 +49,11 @@ const BACK: Step[] = [
   { at: 'the stop', is: (event) => event.event === 'stop' },
   { at: 'the first host that is back', is: (event) => event.event === 'back' },
 ]
-const ALL = process.env['BATON_FLEET_KILLS'] === 'all'
 const ways = Object.entries(WAYS)
 const turns = (steps: Step[], first = 0) =>
-  steps.flatMap((step, i) => (ALL ? ways : [ways[(first + i) % ways.length] ?? ways[0]]).map((way) => ({ step, way })))
+  isLong
+    ? steps.flatMap((step) => ways.map((way) => ({ step, way })))
+    : steps.filter((_, i) => i % 2 === 0).map((step, i) => ({ step, way: ways[(first + i) % ways.length] ?? ways[0] }))
 
 for (const { step, way } of turns(FORWARD)) {
   const [name = '', end = WAYS['Ctrl-C']] = way ?? []
@@ -95,7 +96,7 @@ for (const { step, way } of turns(BACK, 1)) {
 
 test('a report has one writer: a second run on it ends with 6', async () => {
   await using fleet = await makeStubFleet(1)
-  await fleet.set('h1', 'delay', '12')
+  await fleet.set('h1', 'delay', '8')
   const first = fleet.start('--release', 'v1.1.0', '--soak', '0')
   await eventually(
     'the first one at it',

@@ -6,7 +6,7 @@
 // `npm run soak -- --door`: what a `.socket` unit and the descriptor store do to clients over restarts and crashes.
 // `npm run soak -- --attacks`: the attacks on the root boundary, 60 s each.
 // `npm run soak -- --container-fleet`: waves over hosts of which some run the container.
-// `npm run soak -- --container`: the table of containers and the cuts of a deployment, each case and each step.
+// `npm run soak -- --long`: the tests that do only some of their cases in CI do all of them: each step, each byte.
 // `npm run soak -- --carry [--switches 20] [--followers 500] [--only switches|idle|kills]`: WebSockets, streams and idle connections.
 // `--docs` with --faults, --clients and --door: the figures go into docs/faults.md; with --attacks into SECURITY.md,
 // with --fleet into docs/guides/fleet.md. Exit code 1 where a promise was broken.
@@ -34,7 +34,7 @@ const { values } = parseArgs({
     faults: { type: 'string' },
     ground: { type: 'string', default: 'alone,supervised,systemd' },
     clients: { type: 'boolean', default: false },
-    container: { type: 'boolean', default: false },
+    long: { type: 'boolean', default: false },
     door: { type: 'boolean', default: false },
     'container-fleet': { type: 'boolean', default: false },
     json: { type: 'boolean', default: false },
@@ -47,7 +47,7 @@ const switches = wholeNumber('--switches', values.switches ?? usual, 1, 100_000)
 const probationMs = wholeNumber('--probation', values.probation, 0, 60_000)
 if (values.help) {
   process.stdout.write(
-    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] [--docs] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks [--docs] | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --container | --container-fleet   (${fileURLToPath(import.meta.url)})\n`,
+    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] [--docs] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks [--docs] | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --long | --container-fleet   (${fileURLToPath(import.meta.url)})\n`,
   )
   process.exit(0)
 }
@@ -101,9 +101,12 @@ if (values.clients) {
   process.exit(broken.length === 0 ? 0 : 1)
 }
 
-if (values.container) {
-  const files = [join(import.meta.dirname, 'run.ts'), '-v', 'container-table', 'container-cut', 'container-stopped']
-  const { status } = spawnSync('tsx', files, { stdio: 'inherit', env: { ...process.env, BATON_TEST_LONG: '1' } })
+if (values.long) {
+  const parts = ['container-table', 'container-cut', 'container-stopped', 'install-script', 'carry-soak', 'fleet-hosts']
+  const { status } = spawnSync('tsx', [join(import.meta.dirname, 'run.ts'), '-v', ...parts, 'fleet-resume'], {
+    stdio: 'inherit',
+    env: { ...process.env, BATON_TEST_LONG: '1' },
+  })
   process.exit(status ?? 1)
 }
 

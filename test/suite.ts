@@ -50,6 +50,8 @@ interface Account {
 const accounts: Account[] = []
 const reportPath = process.env['BATON_TEST_REPORT']
 delete process.env['BATON_TEST_REPORT'] // belongs to this process alone
+/** The long form of the tests that have one: every case, not some of them. `npm run soak` asks for it. */
+export const isLong = process.env['BATON_TEST_LONG'] === '1'
 const neverSkip = process.env['BATON_TEST_NO_SKIP'] === '1'
 
 // uvu looks at these when it is loaded: it leaves its queue to us

@@ -1,7 +1,7 @@
 // A deployment that is cut: the command or the container that does the switch killed with -9, the engine restarted, the power gone,
 // at every change of the engine. One of the two serves again without anybody's help, and the data is there.
 
-import { suite } from '../suite.ts'
+import { isLong, suite } from '../suite.ts'
 import { equal, match, ok } from '../assert.ts'
 import { labReason, type LabEngine, type Registry, startEngine, startRegistry } from '../lab/docker.ts'
 import { witnessed } from '../fixtures/deploy-container.ts'
@@ -16,8 +16,6 @@ const { prepare, old, gone, runs, standing, leftovers, heldEverywhere, someAtOnc
   engine,
   lab?.registry as Registry,
 )
-/** the long form, of `npm run soak -- --container`: every change also where another test has one for all */
-const isLong = process.env['BATON_TEST_LONG'] === '1'
 /** of the switch: rename, rename, stop, start, policy, policy, rename */
 const SWITCH = ['rename', 'rename', 'stop', 'start', 'update', 'update', 'rename']
 /** of the way back after `start`: rename, rename, start, rename */
@@ -46,8 +44,13 @@ test('whoever does the switch killed with -9 before any change: it is started ag
 
 test('the power gone before any change, the command with it: one of the two serves again, and the update is finished', async () => {
   const started = SWITCH.indexOf('start') + 1
-  const points = await heldEverywhere('power', 'v1.1.0', range(1, SWITCH.length))
-  const back = await heldEverywhere('return', 'v1.2.1', range(started + 1, started + BACK.length))
+  const points = await heldEverywhere('power', 'v1.1.0', isLong ? range(1, SWITCH.length) : [1, 3, 4, 7])
+  const backAt = isLong ? range(1, BACK.length) : [3]
+  const back = await heldEverywhere(
+    'return',
+    'v1.2.1',
+    backAt.map((n) => started + n),
+  )
   for (const { deployment } of [...points, ...back]) deployment.child.kill('SIGKILL')
   await engine.crash()
   for (const { gate } of [...points, ...back]) gate.open()

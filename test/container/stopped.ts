@@ -1,7 +1,7 @@
 // A deployment that is stopped by a signal, and one that is killed where no container does the switch: it says whether it went back
 // or finished, and a second run finishes it or undoes it.
 
-import { suite } from '../suite.ts'
+import { isLong, suite } from '../suite.ts'
 import { equal, match } from '../assert.ts'
 import { labReason, type LabEngine, type Registry, startEngine, startRegistry } from '../lab/docker.ts'
 import { command, cutting, range } from './cutting.ts'
@@ -13,8 +13,6 @@ const test = suite('container stopped', { timeoutMs: 300_000, skip })
 const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
 const engine = lab?.engine as LabEngine
 const { prepare, old, gone, runs, leftovers, killed, someAtOnce } = cutting(engine, lab?.registry as Registry)
-/** the long form, of `npm run soak -- --container`: every change */
-const isLong = process.env['BATON_TEST_LONG'] === '1'
 /** changes of an update with a second network before the switch: tag, create, connect, tag; and of the switch */
 const BEFORE = 4
 const SWITCH = 7

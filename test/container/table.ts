@@ -2,7 +2,7 @@
 // The oracle shares nothing with the product: a control container, made by the same `docker create` line from the new image,
 // must look the same as the recreated one.
 
-import { suite } from '../suite.ts'
+import { isLong, suite } from '../suite.ts'
 import { equal, ok } from '../assert.ts'
 import { type Inspection, labReason, type LabEngine, startEngine, startRegistry } from '../lab/docker.ts'
 import { deployIn, healthy, publishGood } from './probe.ts'
@@ -368,8 +368,6 @@ const ALL: Case[] = [
   },
 ]
 
-/** the long form, of `npm run soak -- --container`: each case alone */
-const isLong = process.env['BATON_TEST_LONG'] === '1'
 const CASES = ALL.filter(({ long }) => isLong || long !== true)
 const AT_ONCE = 4
 const skip = labReason()

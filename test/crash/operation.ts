@@ -1,5 +1,5 @@
 // A process that carries out one operation on a managed install and kills itself (SIGKILL) at one chosen change of the disk.
-// Arguments: a JSON object. Prints `{ "changes": N, "outcome": … }` where it was not killed.
+// Arguments: a JSON object. Prints `{ "kinds": […], "beforeRestart": N, "outcome": … }` where it was not killed.
 //
 // The executables of this fixture are shell scripts that answer `--version`; everything else is the real thing.
 
@@ -76,9 +76,11 @@ async function start() {
 
 const started = options.doing === 'start' ? await start() : null
 const kind = options.doing === 'rollback' ? 'rollback' : 'update'
+let beforeRestart = 0
 const running = await begin(install, { kind, tag: options.tag, who: 'a test' }, () => {
+  beforeRestart = changes
   if (options.restart === 'fails') return Promise.reject(new Error('it fails on purpose'))
   return Promise.resolve({})
 })
 const { outcome, error } = await running.done
-console.log(JSON.stringify({ kinds, outcome, error: error?.message ?? null, started }))
+console.log(JSON.stringify({ kinds, beforeRestart, outcome, error: error?.message ?? null, started }))

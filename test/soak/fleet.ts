@@ -66,7 +66,7 @@ export async function soakFleet(hosts: number, say: (line: string) => Promise<vo
 function everyKill(): Promise<void> {
   const child = spawn('npx', ['tsx', 'test/run.ts', 'fleet-resume'], {
     stdio: ['ignore', 'inherit', 'inherit'],
-    env: { ...process.env, BATON_FLEET_KILLS: 'all' },
+    env: { ...process.env, BATON_TEST_LONG: '1' },
   })
   return new Promise((resolve, reject) => {
     child.once('error', reject)

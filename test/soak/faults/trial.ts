@@ -38,6 +38,7 @@ const BACK_WITHIN_MS = 60_000
 /** what leaks stays, what is being cleared away goes */
 const QUIET_MS = 10_000
 const SETTLED_WITHIN_MS = 60_000
+const LOOK_EVERY_MS = 50
 /** what is stopped is let go on after so long */
 const STOPPED_MS = 3 * HANG_MS
 
@@ -183,6 +184,7 @@ export async function settledStatus(ground: Ground): Promise<Status> {
         return status.state === 'idle' && ground.pids().length === 1 && status
       },
       SETTLED_WITHIN_MS,
+      LOOK_EVERY_MS,
     )
   } catch (cause) {
     const processes = ground.pids().map((pid) => `${pid} ${stateOf(pid)}`)
