@@ -140,6 +140,11 @@ test('without systemd: upgrade, revert, restart after a death, rollback and stop
     ['error', 'reverted', 'v1.1.0', 'v1.2.0', (await host.status()).operation?.id],
   )
   match((await host.cli('upgrade', '--release', 'v1.2.0', '-n')).stderr, 'v1.2.0 has failed here before')
+  for (const flags of [[], ['-n']]) {
+    const { code, stderr } = await host.cli('upgrade', ...flags)
+    is(code, 0, stderr)
+    match(stderr, /v1\.2\.0 is newer, but failed here at .*: .*; `--release v1\.2\.0` tries it again/)
+  }
   const { pid } = (await host.status()).instance
   const prefix = await host.network()
   const load = await spawnLoad(

@@ -8,7 +8,7 @@ import { badEntry, BatonError, compareTags, type Release } from '../../../agent/
 import { formatBytes } from '../../lib/progress.ts'
 import { connect } from './client.ts'
 import { feedOf, readAccess } from './configuration.ts'
-import { inFlight, standingOf, tellOfBad, whatToDo } from './operate.ts'
+import { inFlight, standingOf, tellOfBad, tellOfSkipped, whatToDo } from './operate.ts'
 import type { Outside } from './outside.ts'
 import type { Operate } from './request.ts'
 
@@ -36,7 +36,10 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   const release = await releaseFor(receipt, act.tag, outside)
   const sha256 = release?.asset.sha256 ?? null
   const stays = release === null || release.tag === from || (act.tag === null && compareTags(release.tag, from) < 0)
-  if (stays) return { would: 'up_to_date', from, to: from, sha256 }
+  if (stays) {
+    if (act.tag === null) await tellOfSkipped(receipt, from, outside)
+    return { would: 'up_to_date', from, to: from, sha256 }
+  }
   await assertRoom(receipt, release)
   return { would: 'updated', from, to: release.tag, sha256 }
 }

@@ -16,6 +16,7 @@ import {
 import {
   badEntry,
   BatonError,
+  compareTags,
   type Kind,
   MEANINGS,
   type Operation,
@@ -51,9 +52,9 @@ export async function operate(receipt: Receipt, request: Operate, outside: Outsi
       ? await carryOutHere(receipt, client, work, outside)
       : await askService(receipt, client, status, work, outside)
   })
-  return 'id' in operation
-    ? operatedFrom(operation)
-    : { ...operation, outcome: 'up_to_date', report: null, error: null }
+  if (!('id' in operation)) return { ...operation, outcome: 'up_to_date', report: null, error: null }
+  if (operation.outcome === 'up_to_date') await tellOfSkipped(receipt, operation.from, outside)
+  return operatedFrom(operation)
 }
 
 /** Pure. A rollback to a tag is a rollback only where the backup is that tag; null where it is in place already. */
@@ -83,6 +84,13 @@ export async function tellOfBad(receipt: Receipt, tag: string | null, outside: O
   const entry = badEntry(bad, tag, null)
   if (entry !== null)
     outside.note(`${tag} has failed here before, at ${entry.at}: ${entry.reason}; named, it is tried again`)
+}
+
+/** Nothing newer to be had is not the whole truth where something newer is there and failed. */
+export async function tellOfSkipped(receipt: Receipt, from: string, outside: Outside): Promise<void> {
+  const { bad } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
+  for (const { tag, at, reason } of bad.filter((entry) => compareTags(entry.tag, from) > 0))
+    outside.note(`${tag} is newer, but failed here at ${at}: ${reason}; \`--release ${tag}\` tries it again`)
 }
 
 /** Reverted is always told with a code of exit 8: whatever the reason was, the previous version is running. */
@@ -141,10 +149,15 @@ async function askOnce(
     throw await explained(cause, client)
   }
   const gate = request.healthUrl === null ? null : healthGate(request.healthUrl, request.healthTimeoutMs)
+  let isOnProbation = false
   const operation = await follow(client, started.id, {
     ...outside,
-    // from the moment the new process answers, which is when its probation begins
-    status: ({ instance }) => void (instance.id !== before.instance.id && gate?.begin()),
+    status({ instance, state }) {
+      if (isOnProbation || instance.id === before.instance.id) return
+      isOnProbation = true // from the moment the new process answers
+      gate?.begin()
+      if (state === 'in_flight') outside.note(`${instance.version} is serving, on probation`)
+    },
   })
   if (operation.to !== null && (operation.outcome === 'updated' || operation.outcome === 'rolled_back')) {
     outside.stage('health')
