@@ -26,7 +26,7 @@ interface Case {
 }
 
 const HTTPD = ['-p', '8080', '-h', '/']
-const TRUE = ['--health-cmd', 'true', '--health-interval', '200ms']
+const TRUE = ['--health-cmd', 'true', '--health-interval', '700ms']
 const CARRIED = /^HostConfig\.Binds/
 
 const ALL: Case[] = [
@@ -72,7 +72,7 @@ const ALL: Case[] = [
       '--health-cmd',
       'true',
       '--health-interval',
-      '270ms',
+      '770ms',
     ],
     differs: CARRIED,
   },
@@ -124,7 +124,7 @@ const ALL: Case[] = [
   {
     title: 'a health check of its own',
     long: true,
-    options: ['--health-cmd', 'true', '--health-interval', '270ms'],
+    options: ['--health-cmd', 'true', '--health-interval', '770ms'],
     differs: CARRIED,
   },
   { title: 'no health check', options: ['--no-healthcheck'], differs: CARRIED },
@@ -132,7 +132,8 @@ const ALL: Case[] = [
     title: 'one field of the health check',
     options: ['--health-retries', '7'],
     differs: CARRIED,
-    check: (_, after) => equal([after.Config.Healthcheck.Retries, after.Config.Healthcheck.Interval], [7, 600_000_000]),
+    check: (_, after) =>
+      equal([after.Config.Healthcheck.Retries, after.Config.Healthcheck.Interval], [7, 1_100_000_000]),
   },
   {
     title: 'a user and groups',
