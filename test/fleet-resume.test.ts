@@ -96,7 +96,7 @@ for (const { step, way } of turns(BACK, 1)) {
 
 test('a report has one writer: a second run on it ends with 6', async () => {
   await using fleet = await makeStubFleet(1)
-  await fleet.set('h1', 'delay', '8')
+  await fleet.set('h1', 'delay', '25')
   const first = fleet.start('--release', 'v1.1.0', '--soak', '0')
   await eventually(
     'the first one at it',

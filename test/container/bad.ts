@@ -413,8 +413,11 @@ test('refuses a task of a swarm service, and names the command of swarm', async 
     )
     let task = ''
     await until('the task', async () => {
-      task = (await engine.names()).find((name) => name.startsWith('swarmed.')) ?? ''
-      return task !== '' && (await engine.inspect(task)).State.Running === true
+      for (const name of (await engine.names()).filter((each) => each.startsWith('swarmed.'))) {
+        const { State } = await engine.inspect(name).catch(() => ({ State: {} })) // swarm is still making it
+        if (State.Running === true) task = name
+      }
+      return task !== ''
     })
     const error = await rejects(deployIn(engine, { container: task, release: 'latest' }), withCode('refused'))
     match((error as { hint?: string }).hint ?? '', /docker service update .* swarmed/)
