@@ -114,9 +114,11 @@ async function layoutFaults(page: Page): Promise<string[]> {
 }
 
 async function axeFaults(page: Page, rules: readonly string[]): Promise<string[]> {
+  if (!(await page.evaluate<boolean>(`'axe' in window`))) await page.evaluate(`${axe}; 0`)
+  const options = { runOnly: rules, resultTypes: ['violations'] }
   const { violations } = await page.evaluate<{
     violations: { id: string; nodes: { html: string; failureSummary: string }[] }[]
-  }>(`${axe}; axe.run(document, { runOnly: ${JSON.stringify(rules)} })`)
+  }>(`axe.run(document, ${JSON.stringify(options)})`)
   return violations.flatMap(({ id, nodes }) =>
     nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`),
   )

@@ -24,5 +24,6 @@ export function half(plans: Plan[], which: 0 | 1): Plan[] {
 
 async function run(name: 'alone' | 'supervised', plans: Plan[]): Promise<World> {
   await using ground = await openGround(name)
-  return await runWorld(ground, plans)
+  // several worlds share the processors
+  return await runWorld(ground, plans, { clients: 4 })
 }

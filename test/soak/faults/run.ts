@@ -35,8 +35,12 @@ export function atRandom(signal: Plan['signal'], side: Side, count: number): Pla
 const HEALTHY_SWITCHES = 3
 const REFUSED = /^connect: E/
 
-export async function runWorld(ground: Ground, plans: Plan[], told: (trial: Trial) => void = () => {}): Promise<World> {
-  const load = await startLoad(ground)
+export async function runWorld(
+  ground: Ground,
+  plans: Plan[],
+  { clients = 12, told = () => {} }: { clients?: number; told?: (trial: Trial) => void } = {},
+): Promise<World> {
+  const load = await startLoad(ground, clients)
   const { spanMs, descriptors } = await healthy(ground)
   const trials: Trial[] = []
   let span = spanMs
@@ -91,11 +95,11 @@ async function healthy(ground: Ground): Promise<{ spanMs: number; descriptors: n
   return { spanMs: Math.round(spans.toSorted((a, b) => a - b)[1] ?? 0), descriptors }
 }
 
-async function startLoad({ port, prefix }: Ground): Promise<Load> {
+async function startLoad({ port, prefix }: Ground, clients: number): Promise<Load> {
   return await spawnLoad(
     {
       mode: 'keepalive',
-      clients: 12,
+      clients,
       port,
       path: '/version',
       thinkMs: [20, 60],

@@ -41,7 +41,7 @@ async function world(name: GroundName, signal: Plan['signal'], count: number, er
   try {
     await using ground = await openAny(name)
     open.add(ground)
-    return await runWorld(ground, plans, told)
+    return await runWorld(ground, plans, { told })
   } catch (cause) {
     const next = plans[trials.length]
     errors.push(
