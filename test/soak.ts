@@ -102,11 +102,15 @@ if (values.clients) {
 }
 
 if (values.long) {
-  const parts = ['container-table', 'container-cut', 'container-stopped', 'install-script', 'carry-soak', 'fleet-hosts']
-  const { status } = spawnSync('tsx', [join(import.meta.dirname, 'run.ts'), '-v', ...parts, 'fleet-resume'], {
-    stdio: 'inherit',
-    env: { ...process.env, BATON_TEST_LONG: '1' },
-  })
+  const parts = ['container-table', 'container-cut', 'container-stopped', 'install-script', 'carry-soak', 'panel/looks']
+  const { status } = spawnSync(
+    'tsx',
+    [join(import.meta.dirname, 'run.ts'), '-v', ...parts, 'fleet-hosts', 'fleet-resume'],
+    {
+      stdio: 'inherit',
+      env: { ...process.env, BATON_TEST_LONG: '1' },
+    },
+  )
   process.exit(status ?? 1)
 }
 
