@@ -107,11 +107,17 @@ async function pointOf(i: number): Promise<void> {
   const stage = async (...names: string[]) =>
     await eventually(
       `stage ${names.join(' or ')}`,
-      async () => names.includes((await host.status()).operation?.stage ?? ''),
+      async () => {
+        const { operation } = await host.status()
+        return operation?.outcome === null && names.includes(operation.stage) // not the one before
+      },
       8000,
     ).catch(() => {})
   const wait = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms))
-  if (i < 2) return await wait(60 + i * 250)
+  if (i < 2) {
+    await stage('check', 'download', 'verify', 'swap', 'restart')
+    return await wait(i * 150)
+  }
   if (i < 4) {
     await stage('verify', 'swap', 'restart')
     return await wait((i - 2) * 60)
