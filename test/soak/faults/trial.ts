@@ -3,6 +3,7 @@
 
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { type Inheritance, INHERITANCE } from '../../../agent/handover/messages.ts'
 import type { Step } from '../../../agent/handover/steps.ts'
 import type { Operation, Status } from '../../../agent/state.ts'
 import type { StepFault } from '../../fixtures/at-steps.ts'
@@ -107,16 +108,29 @@ async function hitAt(
   predecessor: number,
   { told, spanMs, share }: Instant,
 ): Promise<Hit | null> {
-  if (side !== 'predecessor') await until('the successor', () => ground.pids().length > 1)
+  if (side !== 'predecessor')
+    await until('the successor', () => ground.pids().some((pid) => isSuccessorOf(predecessor, pid)))
   const leftMs = Math.max(0, spanMs - (performance.now() - told))
   await sleep(leftMs * share)
   const living = ground.pids()
   const hit = living.filter((pid) => side === 'both' || (pid === predecessor) === (side === 'predecessor'))
   if (hit.length === 0) return null
+  const others = living.filter((pid) => !hit.includes(pid))
+  const isSole = others.every((pid) => pid !== predecessor && !isSuccessorOf(predecessor, pid))
   const at = performance.now()
   for (const pid of hit) ground.hit(pid, signal)
-  const isSole = hit.length === living.length
   return { at, isSole, mayEndAll: isSole || signal === 'SIGTERM' }
+}
+
+/** A child between its fork and its exec has the command line of its parent, and is none. */
+function isSuccessorOf(predecessor: number, pid: number): boolean {
+  try {
+    const variables = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0')
+    const given = variables.find((text) => text.startsWith(`${INHERITANCE}=`))?.slice(INHERITANCE.length + 1)
+    return given !== undefined && (JSON.parse(given) as Inheritance).predecessor.pid === predecessor
+  } catch {
+    return false // it is gone
+  }
 }
 
 /** The processes hit themselves; this waits until it has happened. */
