@@ -8,6 +8,9 @@ import type { FleetEvent, Plan, Result, Row, Seen } from './events.ts'
 const LEFT = ['down', 'stuck', 'unknown']
 const GOOD = new Set(['updated', 'up_to_date', 'rolled_back'])
 
+/** a silence that people would take for a hang where nothing is redrawn */
+const LONG_SOAK_SECONDS = 10
+
 /** Draws each event; returned is what ends the drawing, whichever way out is taken. */
 export function drawer({ quiet }: { quiet: boolean }): { draw(event: FleetEvent): void; end(good: boolean): void } {
   const progress = createProgress({ quiet })
@@ -33,6 +36,8 @@ export function drawer({ quiet }: { quiet: boolean }): { draw(event: FleetEvent)
           return progress.stage(`wave ${event.wave}/${event.of}`, `0 of ${hosts}`)
         }
         if (event.step === 'good') return progress.detail(`${hosts} good`)
+        if ((event.seconds ?? 0) >= LONG_SOAK_SECONDS)
+          progress.note(`wave ${event.wave}/${event.of} is soaking for ${formatDuration((event.seconds ?? 0) * 1000)}`)
         return progress.detail(`${hosts} moved, soaking for ${formatDuration((event.seconds ?? 0) * 1000)}`)
       case 'start':
         return

@@ -4,6 +4,7 @@
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Inheritance, INHERITANCE } from '../../../agent/handover/messages.ts'
+import { startTimeOf } from '../../../agent/process.ts'
 import type { Step } from '../../../agent/handover/steps.ts'
 import type { Operation, Status } from '../../../agent/state.ts'
 import type { StepFault } from '../../fixtures/at-steps.ts'
@@ -122,12 +123,12 @@ async function hitAt(
   return { at, isSole, mayEndAll: isSole || signal === 'SIGTERM' }
 }
 
-/** A child between its fork and its exec has the command line of its parent, and is none. */
+/** A child between its fork and its exec has the command line of its parent, and is none. By the start time: a host counts pids anew. */
 function isSuccessorOf(predecessor: number, pid: number): boolean {
   try {
     const variables = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0')
     const given = variables.find((text) => text.startsWith(`${INHERITANCE}=`))?.slice(INHERITANCE.length + 1)
-    return given !== undefined && (JSON.parse(given) as Inheritance).predecessor.pid === predecessor
+    return given !== undefined && (JSON.parse(given) as Inheritance).predecessor.startTime === startTimeOf(predecessor)
   } catch {
     return false // it is gone
   }
