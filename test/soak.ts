@@ -102,16 +102,9 @@ if (values.clients) {
 }
 
 if (values.long) {
-  const parts = ['container-table', 'container-cut', 'container-stopped', 'install-script', 'carry-soak', 'panel/looks']
-  const { status } = spawnSync(
-    'tsx',
-    [join(import.meta.dirname, 'run.ts'), '-v', ...parts, 'fleet-hosts', 'fleet-resume'],
-    {
-      stdio: 'inherit',
-      env: { ...process.env, BATON_TEST_LONG: '1' },
-    },
-  )
-  process.exit(status ?? 1)
+  const { runLong } = await import('./soak/long.ts')
+  const containers = ['container-table', 'container-cut', 'container-stopped']
+  process.exit(await runLong(...containers, 'install-script', 'carry-soak', 'fleet-hosts', 'fleet-resume'))
 }
 
 if (values.attacks) {

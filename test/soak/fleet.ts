@@ -1,10 +1,10 @@
 // What may happen to a fleet, on many real systemd hosts, with the probation that operators have: every scenario once, and the
 // controller killed in each way at each step. Ends with 0 where every promise was kept.
 
-import { spawn } from 'node:child_process'
 import { reasonOf } from '../../agent/words.ts'
 import * as scenarios from '../fleet/scenarios.ts'
 import { bootFleet } from '../lab/fleet.ts'
+import { runLong } from './long.ts'
 
 const PROBATION_MS = 30_000
 const WAY: scenarios.Way = {
@@ -59,17 +59,9 @@ export async function soakFleet(hosts: number, say: (line: string) => Promise<vo
       scenarios.killedAndResumed(fleet, WAY, scenarios.part(fleet, ten + 6, 4)),
     ),
   ])
-  await step('the controller killed in each way at each step', () => everyKill())
+  await step('the controller killed in each way at each step', async () => {
+    const code = await runLong('fleet-resume')
+    if (code !== 0) throw new Error(`it ended with ${code}`)
+  })
   return broken === 0 ? 0 : 1
-}
-
-function everyKill(): Promise<void> {
-  const child = spawn('npx', ['tsx', 'test/run.ts', 'fleet-resume'], {
-    stdio: ['ignore', 'inherit', 'inherit'],
-    env: { ...process.env, BATON_TEST_LONG: '1' },
-  })
-  return new Promise((resolve, reject) => {
-    child.once('error', reject)
-    child.once('exit', (code) => (code === 0 ? resolve() : reject(new Error(`it ended with ${code}`))))
-  })
 }
