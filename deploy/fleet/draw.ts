@@ -20,6 +20,11 @@ export function drawer({ quiet }: { quiet: boolean }): { draw(event: FleetEvent)
   }
   let done = 0
   let hosts = 0
+  const drawSoak = (wave: number, of: number, seconds: number): void => {
+    const soaking = `soaking for ${formatDuration(seconds * 1000)}`
+    if (seconds >= LONG_SOAK_SECONDS) progress.note(`wave ${wave}/${of} is ${soaking}`)
+    progress.detail(`${hosts} moved, ${soaking}`)
+  }
   const draw = (event: FleetEvent): void => {
     switch (event.event) {
       case 'run':
@@ -36,9 +41,7 @@ export function drawer({ quiet }: { quiet: boolean }): { draw(event: FleetEvent)
           return progress.stage(`wave ${event.wave}/${event.of}`, `0 of ${hosts}`)
         }
         if (event.step === 'good') return progress.detail(`${hosts} good`)
-        if ((event.seconds ?? 0) >= LONG_SOAK_SECONDS)
-          progress.note(`wave ${event.wave}/${event.of} is soaking for ${formatDuration((event.seconds ?? 0) * 1000)}`)
-        return progress.detail(`${hosts} moved, soaking for ${formatDuration((event.seconds ?? 0) * 1000)}`)
+        return drawSoak(event.wave, event.of, event.seconds ?? 0)
       case 'start':
         return
       case 'host':

@@ -3,12 +3,12 @@
 
 import { statfs } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import { makeDisk, makeJournal, noBackup, openFeed, placesOf, type Receipt } from '../../../agent/install.ts'
+import { noBackup, openFeed, placesOf, type Receipt } from '../../../agent/install.ts'
 import { badEntry, BatonError, compareTags, type Release } from '../../../agent/words.ts'
 import { formatBytes } from '../../lib/progress.ts'
 import { connect } from './client.ts'
 import { feedOf, readAccess } from './configuration.ts'
-import { inFlight, standingOf, tellOfBad, tellOfSkipped, whatToDo } from './operate.ts'
+import { badOf, inFlight, standingOf, tellOfBad, tellOfSkipped, whatToDo } from './operate.ts'
 import type { Outside } from './outside.ts'
 import type { Operate } from './request.ts'
 
@@ -37,7 +37,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   const sha256 = release?.asset.sha256 ?? null
   const stays = release === null || release.tag === from || (act.tag === null && compareTags(release.tag, from) < 0)
   if (stays) {
-    if (act.tag === null) await tellOfSkipped(receipt, from, outside)
+    await tellOfSkipped(receipt, act.tag, from, outside)
     return { would: 'up_to_date', from, to: from, sha256 }
   }
   await assertRoom(receipt, release)
@@ -48,7 +48,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
 async function releaseFor(receipt: Receipt, tag: string | null, outside: Outside): Promise<Release | null> {
   await using feed = openFeed(outside.feedAt(await feedOf(receipt)), { service: receipt.service, stateDirectory: null })
   if (tag !== null) return await feed.byTag(tag)
-  const { bad } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
+  const bad = await badOf(receipt)
   return await feed.latest(({ tag: found, asset }) => badEntry(bad, found, asset.sha256) !== null)
 }
 

@@ -15,6 +15,7 @@ import {
 } from '../../../agent/install.ts'
 import {
   badEntry,
+  type BadRelease,
   BatonError,
   compareTags,
   type Kind,
@@ -53,7 +54,7 @@ export async function operate(receipt: Receipt, request: Operate, outside: Outsi
       : await askService(receipt, client, status, work, outside)
   })
   if (!('id' in operation)) return { ...operation, outcome: 'up_to_date', report: null, error: null }
-  if (operation.outcome === 'up_to_date') await tellOfSkipped(receipt, operation.from, outside)
+  if (operation.outcome === 'up_to_date') await tellOfSkipped(receipt, request.tag, operation.from, outside)
   return operatedFrom(operation)
 }
 
@@ -80,17 +81,28 @@ export async function standingOf(receipt: Receipt, status: Status | null): Promi
 /** Somebody who names a release that failed here should know that it did. */
 export async function tellOfBad(receipt: Receipt, tag: string | null, outside: Outside): Promise<void> {
   if (tag === null) return
-  const { bad } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
-  const entry = badEntry(bad, tag, null)
+  const entry = badEntry(await badOf(receipt), tag, null)
   if (entry !== null)
     outside.note(`${tag} has failed here before, at ${entry.at}: ${entry.reason}; named, it is tried again`)
 }
 
-/** Nothing newer to be had is not the whole truth where something newer is there and failed. */
-export async function tellOfSkipped(receipt: Receipt, from: string, outside: Outside): Promise<void> {
-  const { bad } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
-  for (const { tag, at, reason } of bad.filter((entry) => compareTags(entry.tag, from) > 0))
-    outside.note(`${tag} is newer, but failed here at ${at}: ${reason}; \`--release ${tag}\` tries it again`)
+/** Somebody who names none should know which newer ones are left out since they failed here. */
+export async function tellOfSkipped(
+  receipt: Receipt,
+  tag: string | null,
+  from: string,
+  outside: Outside,
+): Promise<void> {
+  if (tag !== null) return
+  for (const bad of (await badOf(receipt)).filter((entry) => compareTags(entry.tag, from) > 0))
+    outside.note(
+      `${bad.tag} is newer, but failed here at ${bad.at}: ${bad.reason}; \`--release ${bad.tag}\` tries it again`,
+    )
+}
+
+/** Releases that failed here. */
+export async function badOf({ stateDirectory }: Receipt): Promise<readonly BadRelease[]> {
+  return (await makeJournal(makeDisk(), stateDirectory).read()).bad
 }
 
 /** Reverted is always told with a code of exit 8: whatever the reason was, the previous version is running. */
