@@ -20,12 +20,9 @@ import { suite } from './suite.ts'
 
 const run = promisify(execFile)
 const PROGRAM = fileURLToPath(new URL('crash/operation.ts', import.meta.url))
-const COMPILED = join(tmpdir(), `baton-compiled-${process.pid}`)
 const ROWS = 50
 
 const test = suite('crash', { timeoutMs: 240_000 })
-
-test.after(() => rm(COMPILED, { recursive: true, force: true }))
 
 interface World {
   root: string
@@ -148,10 +145,7 @@ async function conduct(
 ): Promise<Outcome | null> {
   const options: CrashOptions = { ...world.options, ...how }
   try {
-    const { stdout } = await run(process.execPath, [PROGRAM, JSON.stringify(options)], {
-      timeout: 30_000,
-      env: { ...process.env, NODE_COMPILE_CACHE: COMPILED },
-    })
+    const { stdout } = await run(process.execPath, [PROGRAM, JSON.stringify(options)], { timeout: 30_000 })
     return JSON.parse(stdout) as Outcome
   } catch (error) {
     if (error instanceof Error && 'signal' in error && error.signal === 'SIGKILL') return null

@@ -1,4 +1,4 @@
-// @alone @deadlineMs 420000
+// @deadlineMs 420000
 // Either process of a handover, and both, are killed: at each of its steps, and at ten instants. The service answers again, and
 // executable, backup, journal and running version agree; no acknowledged row is missing, none is there twice, nothing is left
 // over. What is stopped and what is told to stop has a file of its own; the long form is `npm run soak -- --faults 100`.

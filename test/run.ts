@@ -74,7 +74,8 @@ async function main(args: string[]): Promise<number> {
     const again: TestFile[] = []
     const runOne = async (file: TestFile, isLast = process.env['BATON_TEST_AGAIN'] !== '1'): Promise<void> => {
       const startedAt = performance.now()
-      const result = await run(file, join(temporary, `${file.path.replaceAll('/', '_')}-${Number(isLast)}.jsonl`))
+      const reportPath = join(temporary, `${file.path.replaceAll('/', '_')}-${Number(isLast)}.jsonl`)
+      const result = await run(file, reportPath, join(temporary, 'compiled'))
       if (!isLast && result.failed > 0) {
         again.push(file)
         return show(file, result, performance.now() - startedAt, values.verbose)
@@ -119,12 +120,13 @@ async function findFiles(folder: string): Promise<TestFile[]> {
   )
 }
 
-async function run(file: TestFile, reportPath: string): Promise<FileResult> {
+/** `compiled`: thousands of short processes run the same scripts, so what Node compiles of them is kept there as long as the tests run. */
+async function run(file: TestFile, reportPath: string, compiled: string): Promise<FileResult> {
   const child = spawn(process.execPath, [...process.execArgv, join(root, file.path)], {
     cwd: root,
     detached: true, // a process group of its own, so that nothing of it can stay
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...process.env, BATON_TEST_REPORT: reportPath },
+    env: { ...process.env, BATON_TEST_REPORT: reportPath, NODE_COMPILE_CACHE: compiled },
   })
   const group = child.pid ?? 0
   groups.add(group)

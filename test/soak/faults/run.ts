@@ -90,7 +90,7 @@ async function healthy(ground: Ground): Promise<{ spanMs: number; descriptors: n
     spans.push(performance.now() - began)
     if (!isHealthy) throw new Error(`a healthy switch: ${JSON.stringify(status.operation)}`)
     await sleep(100)
-    descriptors = Math.max(descriptors, (await ground.evidence(ground.pids()[0] ?? 0)).descriptors)
+    descriptors = Math.max(descriptors, (await ground.evidence(ground.pids()[0] ?? 0, 0)).descriptors)
   }
   return { spanMs: Math.round(spans.toSorted((a, b) => a - b)[1] ?? 0), descriptors }
 }

@@ -151,7 +151,7 @@ async function hitAtSteps(ground: Ground, steps: Step[], signal: Plan['signal'])
  */
 async function isEmptied(ground: Ground, signal: Plan['signal'], wasHit: (pid: number) => boolean): Promise<boolean> {
   const graceMs = { SIGKILL: 300, SIGSTOP: 300, SIGTERM: 10_000 }[signal]
-  for (const over = performance.now() + graceMs; performance.now() < over; await sleep(20)) {
+  for (const over = performance.now() + graceMs; performance.now() < over; await sleep(LOOK_EVERY_MS)) {
     if (ground.pids().length === 0) return true
     if (signal !== 'SIGTERM') continue
     const answer = await ground.api('GET', '/admin/update/status').catch(() => null)
@@ -219,7 +219,7 @@ function stateOf(pid: number): string {
 
 /** The journal is written before the last file is removed: what is there when nothing changes any more. */
 async function quietEvidence(ground: Ground, descriptors: number): Promise<Evidence> {
-  const look = async () => await ground.evidence(ground.pids()[0] ?? 0)
+  const look = async () => await ground.evidence(ground.pids()[0] ?? 0, descriptors)
   const isQuiet = (seen: Evidence) =>
     seen.leftovers.length === 0 && seen.processes === 1 && seen.descriptors <= descriptors
   let evidence = await look()
