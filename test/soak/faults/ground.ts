@@ -44,8 +44,8 @@ export interface Ground extends AsyncDisposable {
   /** steps at which processes are hit; returns how many are still to come */
   arm(faults: StepFault[]): Promise<void>
   armed(): Promise<number>
-  /** whether that process has come to that step */
-  took(pid: number, step: Step): Promise<boolean>
+  /** whether the process that was started then (`startTimeOf`) has come to that step */
+  took(born: string | null, step: Step): Promise<boolean>
   api(method: string, path: string, body?: unknown): Promise<{ status: number; body: unknown }>
   /** Resolves when a new connection was answered well. */
   answers(): Promise<void>
@@ -95,7 +95,7 @@ export async function openGround(name: 'alone' | 'supervised'): Promise<Ground> 
     isSupervised: name === 'supervised',
     arm: (list) => writeFile(faults, JSON.stringify(list)),
     armed: async () => (JSON.parse(await readFile(faults, 'utf8').catch(() => '[]')) as StepFault[]).length,
-    took: async (pid, step) => hasTaken(await readFile(`${faults}.taken`, 'utf8').catch(() => ''), pid, step),
+    took: async (born, step) => hasTaken(await readFile(`${faults}.taken`, 'utf8').catch(() => ''), born, step),
     api: home.api,
     answers: async () => {
       const { status } = await ask(port, 'GET', '/version', null)
@@ -178,8 +178,8 @@ export function withDatabase<T>(path: string, use: (all: (sql: string) => unknow
 }
 
 /** `taken`: what at-steps.ts has noted. */
-export function hasTaken(taken: string, pid: number, step: Step): boolean {
-  return taken.split('\n').includes(`${pid} ${step}`)
+export function hasTaken(taken: string, born: string | null, step: Step): boolean {
+  return taken.split('\n').includes(`${born} ${step}`)
 }
 
 /** The oldest first. */

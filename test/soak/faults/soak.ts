@@ -9,7 +9,7 @@ import { writeSection } from '../docs.ts'
 export const SIGNALS = ['SIGKILL', 'SIGSTOP', 'SIGTERM'] as const
 export const SIDES: readonly Side[] = ['predecessor', 'successor', 'both']
 
-/** Each ground's services, one for each signal, are hit at once: most of the time of one is waiting. */
+/** Each ground's services, one for each signal, are hit at once: most of the time of one is waiting. Whole hosts go one after the other. */
 export async function soakFaults(
   count: number,
   grounds: readonly string[],
@@ -19,7 +19,10 @@ export async function soakFaults(
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => void leave())
   for (const name of grounds) {
     const errors: string[] = []
-    const worlds = await Promise.all(SIGNALS.map((signal) => world(name as GroundName, signal, count, errors)))
+    const hit = (signal: Plan['signal']) => world(name as GroundName, signal, count, errors)
+    const worlds: World[] = []
+    if (name === 'systemd') for (const signal of SIGNALS) worlds.push(await hit(signal))
+    else worlds.push(...(await Promise.all(SIGNALS.map(hit))))
     const report = reportOf(worlds)
     report.broken.push(...errors)
     const late = lateIn(worlds)
