@@ -39,7 +39,6 @@ export async function serve(specs: ListenerSpec[], options: ServeOptions): Promi
   life.heedSignals()
   if (inheritance === null) await serveFirst(specs, options)
   else await serveNext(specs, inheritance, options)
-  void storeSockets(serving.listeners)
   log({
     event: 'serving',
     tag,
@@ -62,6 +61,7 @@ async function serveFirst(specs: ListenerSpec[], options: ServeOptions): Promise
     settings.log({ event: 'warning', message })
   }
   await notifySystemd([`MAINPID=${process.pid}`, 'READY=1', `STATUS=serving ${settings.tag}`])
+  void storeSockets(serving.listeners)
   if (install === null || open === null) return
   void proveAlone(install, open, settings.update.probationMs, life.isStopping)
 }
@@ -76,6 +76,8 @@ async function serveNext(specs: ListenerSpec[], inheritance: Inheritance, option
     log({ event: 'warning', message: `taking over: ${reasonOf(cause)}` })
     await life.leave(EXIT.unexpected)
   }
+  // Not before: what only this release listens on would be held beyond a revert, and clients would wait there for nobody.
+  void serving.side?.ended.then(() => (life.isStopping() ? undefined : storeSockets(serving.listeners)))
   if (install === null) return
   void serving.side?.ended.then(async (ending) => {
     await notifySystemd([`MAINPID=${process.pid}`, `STATUS=serving ${tag}`])

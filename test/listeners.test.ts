@@ -13,14 +13,15 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { makeCarries } from '../agent/handover/carry.ts'
 import { drain } from '../agent/handover/connections.ts'
-import { spares, startWith } from '../agent/handover/door.ts'
+import { nameOf, spares, startWith } from '../agent/handover/door.ts'
 import { makeGiving } from '../agent/handover/giving.ts'
+import { openKeeper } from '../agent/handover/keeper.ts'
 import { bind, closeListener, makeListener, stopAccepting } from '../agent/handover/listeners.ts'
 import type { Operation, Status } from '../agent/index.ts'
 import { NO_HANDOVER } from '../agent/state.ts'
 import * as assert from './assert.ts'
 import { until } from './fixtures/evidence.ts'
-import { freePort, install, type Install } from './fixtures/install.ts'
+import { ask, freePort, install, type Install } from './fixtures/install.ts'
 import { publishTo, scriptRelease } from './fixtures/releases.ts'
 import { startLoad } from './lab/load.ts'
 import { suite } from './suite.ts'
@@ -75,7 +76,7 @@ test('an address that the configuration changes on the same port is taken over w
   const listen = [{ host: '127.0.0.1', port }]
   await using home = await install({ release: room.from, feed: room.feed, listen, update: { probationMs: 400 } })
   await home.start()
-  await listenOnAll(home, port)
+  await listenOn(home, '0.0.0.0', port)
   const ended = await operate(home, port, '/admin/update')
   assert.is(ended.outcome, 'updated', JSON.stringify(ended))
 })
@@ -88,11 +89,34 @@ test('an address that the configuration changes on the same port is bound while 
   await bind(held, spec)
   stopAccepting(held)
   await using home = await install({ release: room.from, feed: room.feed, listen: [{ host: '127.0.0.1', port }] })
-  await listenOnAll(home, port)
+  await listenOn(home, '0.0.0.0', port)
   await using log = await open(home.logPath, 'a')
   await startWith({ file: home.executable, args: ['--config', home.configPath] }, spares([held]), { output: log.fd })
   await until('the service', async () => /serving v1\.0\.0 on 0\.0\.0\.0:/.test(await home.output()))
   closeListener(held)
+})
+
+test('what only a release listened on that was taken back is not held: its clients reach the one that serves', async () => {
+  await using room = await makeRoom()
+  const port = await freePort()
+  const bad = await scriptRelease('v1.2.0', 'dies-after-1s')
+  const feed = await publishTo(join(room.folder, 'bad'), [bad])
+  const listen = [{ host: '0.0.0.0', port }]
+  await using home = await install({ release: room.from, feed, listen, update: { probationMs: 4000 } })
+  using keeper = openKeeper(join(room.folder, 'keeper.sock'))
+  await home.start({ NOTIFY_SOCKET: keeper.path })
+  await listenOn(home, '127.0.0.1', port)
+  const { body } = await ask(port, 'POST', '/admin/update', home.password)
+  await until('the revert', async () => {
+    const answer = await ask(port, 'GET', '/admin/update/status', home.password).catch(() => null)
+    const { operation } = (answer?.body ?? {}) as Partial<Status>
+    return operation?.id === (body as Operation).id && operation.outcome === 'reverted'
+  })
+  assert.match(await home.output(), new RegExp(`serving v1\\.2\\.0 on 127\\.0\\.0\\.1:${port}`))
+  assert.equal(
+    keeper.held().map(({ name }) => name),
+    [nameOf(`0.0.0.0:${port}`)],
+  )
 })
 
 test('a long streaming response is ended by the onDrain hook of the service, not cut', async () => {
@@ -185,10 +209,10 @@ async function makeRoom(): Promise<Room> {
   }
 }
 
-/** As an operator edits the file: what is started from now on listens on every address. */
-async function listenOnAll({ configPath }: Install, port: number): Promise<void> {
+/** As an operator edits the file: what is started from now on listens there. */
+async function listenOn({ configPath }: Install, host: string, port: number): Promise<void> {
   const config = JSON.parse(await readFile(configPath, 'utf8')) as object
-  await writeFile(configPath, JSON.stringify({ ...config, listen: [{ host: '0.0.0.0', port }] }))
+  await writeFile(configPath, JSON.stringify({ ...config, listen: [{ host, port }] }))
 }
 
 /** Starts an operation and waits for its end, over connections of its own. */
