@@ -191,7 +191,10 @@ async function writeOutcome(
 async function sweep({ disk, service, places, log }: ManagedInstall): Promise<void> {
   try {
     const tags = [await installedTag(places.executable), await installedTag(places.backup)]
-    await sweepUnpacked(disk, service, places, tags)
+    for (const path of await sweepUnpacked(disk, service, places, tags)) {
+      const message = `${path} is in the folder of a release that is not needed any more, and stays for that reason: \`environment\` of baton.config.json says where data belongs`
+      log({ event: 'warning', message })
+    }
   } catch (cause) {
     log({ event: 'warning', message: `removing what is unpacked and not needed: ${reasonOf(cause)}` })
   }

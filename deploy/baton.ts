@@ -329,7 +329,7 @@ function tagOf(values: Values): string {
   if (isTag(tag)) return tag
   throw new BatonError(
     'invalid_request',
-    `expected a tag of the form vX.Y.Z in --tag, got ${JSON.stringify(tag ?? null)}`,
+    `expected a tag of the form vX.Y.Z in --tag, ${tag === undefined ? 'which is not there' : `got ${JSON.stringify(tag)}`}`,
   )
 }
 

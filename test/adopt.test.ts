@@ -11,6 +11,7 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
 import { OPERATOR_WORDS } from '../deploy/build/first/begin.ts'
+import { examine } from '../deploy/build/examine.ts'
 import { patched } from '../deploy/build/init.ts'
 import { COMMAND_WORDS } from '../deploy/host/tree.ts'
 import { releaseFromSource } from '../deploy/build/from-source.ts'
@@ -44,6 +45,24 @@ test('init puts its line behind what must stay first, once, and also where only 
   is(once, source.replace(`import {`, `import 'baton-kit/auto'\nimport {`))
   is(patched(once ?? '', patch), null)
   is(patched(`import { listen } from 'baton-kit/express'\n`, patch), null)
+})
+
+test('doctor says that a release does not hold the package where it is for development only', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-doctor-'))
+  try {
+    await writeFile(join(folder, 'server.js'), `import 'baton-kit/auto'\n`)
+    await writeFile(join(folder, 'baton.config.json'), JSON.stringify({ service: 'shop', entry: 'server.js' }))
+    const agentOf = async (manifest: object) => {
+      await writeFile(join(folder, 'package.json'), JSON.stringify({ main: 'server.js', ...manifest }))
+      return (await examine(folder)).find(({ check }) => check === 'agent')
+    }
+    is((await agentOf({ dependencies: { 'baton-kit': '0.1.0' } }))?.level, 'good')
+    const dev = await agentOf({ devDependencies: { 'baton-kit': '0.1.0' } })
+    is(dev?.level, 'bad')
+    match(dev?.hint ?? '', /--save-prod/)
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
 })
 
 test('two servers move together, and no client of either notices', async () => {

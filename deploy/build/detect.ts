@@ -19,10 +19,14 @@ export interface Found {
   source: string | null
   /** whether there is a folder public/, which Next.js leaves out of its standalone one */
   hasPublic: boolean
+  /** packages that are for development only */
+  devPackages: string[]
   /** packages with compiled addons */
   natives: string[]
   healthPath: string | null
   database: string | null
+  /** variables that say where data belongs, such as DATA_DIR */
+  dataVariables: string[]
   /** script of package.json that makes what runs */
   build: string | null
   /** `owner/name` of the git remote */
@@ -42,6 +46,8 @@ interface Manifest {
 }
 
 const SOURCE_MAX_BYTES = 1024 * 1024
+/** a folder, not a file in it */
+const DATA_VARIABLE = /\bprocess\.env(?:\.|\[['"`])((?:DATA|STORAGE|UPLOADS?|DB|DATABASE)_?DIR)\b/g
 const USUAL = ['server', 'app', 'index', 'main'].flatMap((name) =>
   ['', 'src/', 'dist/'].flatMap((folder) =>
     ['.js', '.mjs', '.cjs', '.ts', '.mts'].map((end) => `${folder}${name}${end}`),
@@ -65,11 +71,13 @@ export function detect(folder: string): Found {
     entry,
     source,
     hasPublic: existsSync(join(folder, 'public')),
+    devPackages: Object.keys(manifest.devDependencies ?? {}),
     natives: nativesOf(folder, Object.keys(manifest.dependencies ?? {})),
     healthPath:
       /['"`](\/(?:api\/)?(?:healthz?|livez?|readyz?|alive|health-?check|_health|up|ping))['"`]/.exec(texts)?.[1] ??
       null,
     database: /['"`/]([\w-]+\.(?:db|sqlite3?))['"`]/.exec(texts)?.[1] ?? null,
+    dataVariables: [...new Set([...texts.matchAll(DATA_VARIABLE)].map(([, name = '']) => name))],
     build: buildOf(folder, manifest, framework, entry),
     github: githubOf(folder),
     version: typeof manifest.version === 'string' ? manifest.version : null,

@@ -35,8 +35,15 @@ const CHECKS: Record<string, Check> = {
           'run `build`, or mend `entry` and `include`',
         ]
   },
-  async agent({ folder }) {
-    const { source } = detect(folder)
+  async agent({ folder, kind }) {
+    const { source, devPackages } = detect(folder)
+    if (kind === 'app' && devPackages.includes(PACKAGE)) {
+      return [
+        'bad',
+        `${PACKAGE} is a development package here, and no release holds those`,
+        `\`npm install --save-prod ${PACKAGE}\``,
+      ]
+    }
     const path = existsSync(join(folder, 'baton.server.cjs')) ? 'baton.server.cjs' : source
     const text = path === null ? '' : await readFile(join(folder, path), 'utf8')
     return text.includes(`${PACKAGE}/`)

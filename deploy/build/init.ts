@@ -3,6 +3,7 @@
 // replaced; their entry gets one line.
 
 import type { Found } from './detect.ts'
+import { ENVIRONMENT } from './project.ts'
 
 export interface Written {
   path: string
@@ -67,11 +68,18 @@ function configOf(found: Found): Record<string, unknown> {
             NODE_ENV: 'production',
           },
         }
-      : {}),
+      : environmentOf(found)),
     ...(found.healthPath === null ? {} : { healthPath: found.healthPath }),
     ...(found.database === null ? {} : { database: found.database }),
     ...(found.github === null ? {} : { feed: `github:${found.github}` }),
   }
+}
+
+/** What stands there is all that it is given: the usual ones, and where the application asks for its data. */
+function environmentOf({ dataVariables }: Found): Record<string, unknown> {
+  if (dataVariables.length === 0) return {}
+  const data = Object.fromEntries(dataVariables.map((name) => [name, '{stateDirectory}']))
+  return { environment: { ...ENVIRONMENT, ...data } }
 }
 
 function patchOf({ source, isModule }: Found): Patch | null {

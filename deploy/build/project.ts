@@ -43,7 +43,12 @@ export const CONFIG = 'baton.config.json'
 /** what `baton build` writes, and what never goes into a release */
 export const RELEASES_FOLDER = 'releases'
 const KINDS: readonly ReleaseKind[] = ['app', 'bundle', 'script']
-const ENVIRONMENT = { PORT: '{port}', HOST: '{host}', STATE_DIRECTORY: '{stateDirectory}', NODE_ENV: 'production' }
+export const ENVIRONMENT = {
+  PORT: '{port}',
+  HOST: '{host}',
+  STATE_DIRECTORY: '{stateDirectory}',
+  NODE_ENV: 'production',
+}
 
 /** Throws BatonError invalid_settings that lists every fault. */
 export async function readProject(folder: string): Promise<Project> {

@@ -4,11 +4,12 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import { constants, copyFile, mkdir, writeFile } from 'node:fs/promises'
+import { constants, copyFile, mkdir, readdir, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { createServer } from 'node:net'
-import { join } from 'node:path'
+import { basename, join, relative } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { databasesIn } from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { statusOf } from '../lib/http.ts'
 import { formatDuration } from '../lib/progress.ts'
@@ -60,11 +61,31 @@ export async function tryOut(project: Project, built: string): Promise<string> {
         },
       )
     }
+    await refuseDatabases(join(work.path, `.${project.service}`))
     const path = project.healthPath ?? '/'
     const odd = answer >= 400 ? ' (name a page that answers 200 in `healthPath`)' : ''
-    return `serves ${path} with ${answer}${odd} after ${formatDuration(performance.now() - startedAt)}`
+    const open = /serving \S+ on (?:\[::\]|0\.0\.0\.0):/.test(said)
+      ? '; it listens on every address, whatever address it is told (`{host}`, by default in HOST)'
+      : ''
+    return `serves ${path} with ${answer}${odd} after ${formatDuration(performance.now() - startedAt)}${open}`
   } finally {
     await end(child, () => ended !== null)
+  }
+}
+
+/** What an application keeps in its own folder is not there any more after an update: each release has a folder of its own. */
+async function refuseDatabases(home: string): Promise<void> {
+  for (const name of await readdir(home).catch(() => [])) {
+    const [database] = await databasesIn(join(home, name))
+    if (database === undefined) continue
+    const path = relative(join(home, name, 'app'), database)
+    throw new BatonError(
+      'verify_failed',
+      `expected no data inside the application's own folder, found the database ${path}: each release has a folder of its own, and an update would begin with an empty ${basename(path)}`,
+      {
+        hint: 'tell the application where its data belongs: by a variable of its own in `environment` of baton.config.json, such as "DATA_DIR": "{stateDirectory}" (the default ones are given with it only if they stand there too), or by STATE_DIRECTORY, which it is given anyway',
+      },
+    )
   }
 }
 
@@ -97,7 +118,7 @@ async function end(child: ChildProcess, hasEnded: () => boolean): Promise<void> 
     }
   }
   signal('SIGTERM')
-  await Promise.race([gone, sleep(STOP_MS)])
+  await Promise.race([gone, sleep(STOP_MS, undefined, { ref: false })])
   signal('SIGKILL')
 }
 

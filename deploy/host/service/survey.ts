@@ -5,6 +5,7 @@ import { constants } from 'node:fs'
 import { access, copyFile, lstat, mkdir, open, readdir, rename, rm, rmdir } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import {
+  databasesIn,
   installedTag,
   isLeftover,
   makeDisk,
@@ -142,7 +143,10 @@ async function oursBeside(service: string, executable: string): Promise<string[]
   const leftovers = names.filter((name) => isLeftover(name) && name.includes(service))
   const paths = [partial, former, aside, ...leftovers.map((name) => join(directory, name))]
   // what a release of kind `app` was unpacked into stands beside it, under the name of the service
-  paths.push(join(directory, `.${service}`), backup, executable, receiptPath(executable))
+  const home = join(directory, `.${service}`)
+  const unpacked = (await readdir(home).catch(() => [])).map((name) => join(home, name))
+  const databases = (await Promise.all(unpacked.map(databasesIn))).flat()
+  paths.push(...(databases.length === 0 ? [home] : []), backup, executable, receiptPath(executable))
   const found = await Promise.all(paths.map(async (path) => ((await exists(path)) ? path : null)))
   return found.filter((path) => path !== null)
 }

@@ -1,0 +1,125 @@
+// What an application writes into its own folder. Each release of kind `app` has a folder of its own: rows in there would not be
+// found after an update. The build refuses what makes a database there, `init` says where data belongs, and what was made all the
+// same is never removed.
+
+import { mkdir, mkdtemp, readdir, rm, utimes, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { makeDisk } from '../agent/disk.ts'
+import type { BatonError } from '../agent/errors.ts'
+import { placesOf } from '../agent/places.ts'
+import { sweepUnpacked } from '../agent/steps/sweep.ts'
+import { detect } from '../deploy/build/detect.ts'
+import { planInit } from '../deploy/build/init.ts'
+import type { Project } from '../deploy/build/project.ts'
+import { tryOut } from '../deploy/build/tryout.ts'
+import { survey } from '../deploy/host/service/survey.ts'
+import { equal, is, match, ok, rejects } from './assert.ts'
+import { suite } from './suite.ts'
+
+const test = suite('own folder')
+
+test('what was unpacked goes when no release needs it, but not with a database that the application made in it', async () => {
+  await using room = await makeRoom()
+  const executable = join(room.path, 'svc')
+  const [old, shipped, mine] = ['1'.repeat(16), '2'.repeat(16), '3'.repeat(16)].map((name) =>
+    join(room.path, '.svc', name),
+  ) as [string, string, string]
+  await unpackedAt(old, 'v1.0.0')
+  await unpackedAt(shipped, 'v1.1.0', () => makeDatabase(join(shipped, 'app', 'cities.db')))
+  await unpackedAt(mine, 'v1.2.0')
+  const database = join(mine, 'app', 'data', 'shop.sqlite')
+  await makeDatabase(database)
+  await writeFile(join(old, 'app', 'cache.txt'), 'can be made again')
+  const kept = await sweepUnpacked(makeDisk(), 'svc', placesOf(executable), ['v2.0.0'])
+  equal(kept, [database])
+  equal(await readdir(join(room.path, '.svc')), ['3'.repeat(16)])
+  const { ours } = await survey({ service: 'svc', executable, stateDirectory: join(room.path, 'state') })
+  equal(ours, [], 'nor does an uninstall take it')
+  await rm(database)
+  equal(await sweepUnpacked(makeDisk(), 'svc', placesOf(executable), ['v2.0.0']), [])
+  equal(await readdir(join(room.path, '.svc')), [])
+})
+
+test('a build whose application makes a database in its own folder fails, and says where data belongs', async () => {
+  await using room = await makeRoom()
+  const program = async (database: string, host: string) => {
+    const path = join(room.path, `service-${host}`)
+    await writeFile(path, programOf(database, host), { mode: 0o755 })
+    return path
+  }
+  const inside = await program('join(own, "app/data/shop.sqlite")', '127.0.0.1')
+  const error = await rejects(() => tryOut(PROJECT_OF, inside))
+  match(error.message, /found the database data\/shop\.sqlite: each release has a folder of its own/)
+  match(String((error as BatonError).hint), /"DATA_DIR": "\{stateDirectory\}"/)
+  const outside = await program('join(process.env.STATE_DIRECTORY, "shop.sqlite")', '::')
+  match(await tryOut(PROJECT_OF, outside), /^serves \/healthz with 200 after .*; it listens on every address/)
+})
+
+test('init gives the variables that say where data belongs the state directory', async () => {
+  await using room = await makeRoom()
+  await writeFile(join(room.path, 'package.json'), JSON.stringify({ name: 'shop', main: 'server.js' }))
+  const text = (data: string) => `import 'node:http'\nconst folder = ${data} ?? 'data'\n`
+  await writeFile(join(room.path, 'server.js'), text('process.env.DATA_DIR'))
+  const environmentOf = () => {
+    const config = planInit(detect(room.path)).files.find(({ path }) => path === 'baton.config.json')
+    return (JSON.parse(config?.content ?? '') as { environment?: Record<string, string> }).environment
+  }
+  equal(environmentOf(), {
+    PORT: '{port}',
+    HOST: '{host}',
+    STATE_DIRECTORY: '{stateDirectory}',
+    NODE_ENV: 'production',
+    DATA_DIR: '{stateDirectory}',
+  })
+  await writeFile(join(room.path, 'server.js'), text(`process.env['HOME']`))
+  is(environmentOf(), undefined)
+})
+
+test.run()
+
+const PROJECT_OF = { service: 'svc', healthPath: '/healthz' } as Project
+
+/** A release of kind `app` as far as it matters here: it has unpacked itself, says where it serves, and made a database. */
+function programOf(database: string, host: string): string {
+  return `#!${process.execPath}
+    const { dirname, join } = require('node:path')
+    const { mkdirSync, readFileSync, writeFileSync } = require('node:fs')
+    const own = join(__dirname, '.svc', '${'a'.repeat(16)}')
+    mkdirSync(join(own, 'app'), { recursive: true })
+    writeFileSync(join(own, 'complete'), '')
+    const { listen } = JSON.parse(readFileSync(process.argv[4]))
+    setTimeout(() => {
+      const file = ${database}
+      mkdirSync(dirname(file), { recursive: true })
+      new (require('node:sqlite').DatabaseSync)(file).exec('create table rows (text)')
+      require('node:http').createServer((request, response) => response.end('ok')).listen(listen.port, '${host}', () =>
+        console.log('serving v1.0.0 on ${host === '::' ? '[::]' : host}:' + listen.port))
+    }, 50)`
+}
+
+/** `before`: what is there before the mark, as shipped. */
+async function unpackedAt(folder: string, tag: string, before: () => Promise<void> = async () => {}): Promise<void> {
+  await mkdir(join(folder, 'app'), { recursive: true })
+  await mkdir(join(folder, 'tags'))
+  await writeFile(join(folder, 'tags', tag), '')
+  await before()
+  await writeFile(join(folder, 'complete'), '')
+  const past = new Date(Date.now() - 1000)
+  for (const path of [join(folder, 'app', 'cities.db'), join(folder, 'complete')])
+    await utimes(path, past, past).catch(() => {})
+}
+
+async function makeDatabase(path: string): Promise<void> {
+  await mkdir(dirname(path), { recursive: true })
+  const database = new DatabaseSync(path)
+  database.exec('create table rows (text)')
+  database.close()
+}
+
+async function makeRoom(): Promise<AsyncDisposable & { path: string }> {
+  const path = await mkdtemp(join(tmpdir(), 'baton-own-'))
+  ok(path.length > 0)
+  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
+}
