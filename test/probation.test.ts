@@ -101,7 +101,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
       const { pid } = (await world.status()).instance
       await world.arm([{ step: 'committed', signal: 'SIGSTOP' }])
       const operation = await world.update()
-      await world.said(new RegExp(`^${pid} committed$`, 'm'), world.taken)
+      await world.said(new RegExp(`^${startTimeOf(pid)} committed$`, 'm'), world.taken)
       const successor = processesBelow(world.home.home).find((one) => one !== pid) ?? 0
       process.kill(successor, 'SIGKILL')
       await until('it to be dead', () => startTimeOf(successor) === null)
