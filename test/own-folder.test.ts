@@ -38,6 +38,7 @@ test('what was unpacked goes when no release needs it, but not with a database t
   const { ours } = await survey({ service: 'svc', executable, stateDirectory: join(room.path, 'state') })
   equal(ours, [], 'nor does an uninstall take it')
   await rm(database)
+  await writeFile(join(dirname(database), 'shop.txt'), 'no database')
   equal(await sweepUnpacked(makeDisk(), 'svc', placesOf(executable), ['v2.0.0']), [])
   equal(await readdir(join(room.path, '.svc')), [])
 })

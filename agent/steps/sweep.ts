@@ -36,14 +36,19 @@ export async function sweepUnpacked(
   return kept
 }
 
-/** Databases that are newer than the unpacking: the application has made them, or written to them, inside its own folder. */
+/**
+ * Databases that are newer than the unpacking: the application has made them, or written to them, inside its own folder. What is
+ * not there, or goes while this looks, is none: whoever installs must not fail by it.
+ */
 export async function databasesIn(unpacked: string): Promise<string[]> {
-  const mark = await stat(join(unpacked, 'complete')).catch(() => null)
-  if (mark === null) return []
+  const changedAt = async (path: string) => (await stat(path).catch(() => null))?.mtimeMs ?? -Infinity
+  const unpackedAt = await changedAt(join(unpacked, 'complete'))
+  if (unpackedAt === -Infinity) return []
   const found: string[] = []
-  for (const entry of await readdir(join(unpacked, 'app'), { recursive: true, withFileTypes: true })) {
+  const entries = await readdir(join(unpacked, 'app'), { recursive: true, withFileTypes: true }).catch(() => [])
+  for (const entry of entries.filter((one) => one.isFile())) {
     const path = join(entry.parentPath, entry.name)
-    if (entry.isFile() && (await stat(path)).mtimeMs > mark.mtimeMs && (await isDatabase(path))) found.push(path)
+    if ((await changedAt(path)) > unpackedAt && (await isDatabase(path))) found.push(path)
   }
   return found
 }

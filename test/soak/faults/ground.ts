@@ -95,7 +95,7 @@ export async function openGround(name: 'alone' | 'supervised'): Promise<Ground> 
     isSupervised: name === 'supervised',
     arm: (list) => writeFile(faults, JSON.stringify(list)),
     armed: async () => (JSON.parse(await readFile(faults, 'utf8').catch(() => '[]')) as StepFault[]).length,
-    took: async (born, step) => hasTaken(await readFile(`${faults}.taken`, 'utf8').catch(() => ''), born, step),
+    took: (born, step) => hasTaken(faults, born, step),
     api: home.api,
     answers: async () => {
       const { status } = await ask(port, 'GET', '/version', null)
@@ -177,8 +177,9 @@ export function withDatabase<T>(path: string, use: (all: (sql: string) => unknow
   }
 }
 
-/** `taken`: what at-steps.ts has noted. */
-export function hasTaken(taken: string, born: string | null, step: Step): boolean {
+/** As at-steps.ts has noted it beside the file of the faults. */
+export async function hasTaken(faults: string, born: string | null, step: Step): Promise<boolean> {
+  const taken = await readFile(`${faults}.taken`, 'utf8').catch(() => '')
   return taken.split('\n').includes(`${born} ${step}`)
 }
 

@@ -47,8 +47,7 @@ export async function openSystemdGround(): Promise<Ground> {
       arm: (list: StepFault[]) => writeFile(`${root}${FAULTS}`, JSON.stringify(list)),
       armed: async () =>
         (JSON.parse(await readFile(`${root}${FAULTS}`, 'utf8').catch(() => '[]')) as StepFault[]).length,
-      took: async (born, step) =>
-        hasTaken(await readFile(`${root}${FAULTS}.taken`, 'utf8').catch(() => ''), born, step),
+      took: (born, step) => hasTaken(`${root}${FAULTS}`, born, step),
       api: (method, path, body) => asker.ask(method, path, body),
       answers: async () => {
         const { status } = await asker.ask('GET', '/version')
