@@ -90,12 +90,13 @@ test(
 
 test('in each shell it fetches, verifies and runs the release, with the arguments as they are', async () => {
   await using dist = await sayingDist(['v1.9.0', 'v1.10.0'])
+  const prefix = join(dist.dir, 'a b') // a place that any user can write to
   for (const shell of SHELLS) {
-    const { code, stdout, stderr, left } = await installSh(['install', '-y', '--prefix', '/a b', '--feed', dist.dir], {
+    const { code, stdout, stderr, left } = await installSh(['install', '-y', '--prefix', prefix, '--feed', dist.dir], {
       shell,
     })
     is(code, 0, `${shell.join(' ')}: ${stderr}`)
-    is(stdout, `v1.10.0 ran: install -y --prefix /a b --feed ${dist.dir} (${dist.dir})\n`)
+    is(stdout, `v1.10.0 ran: install -y --prefix ${prefix} --feed ${dist.dir} (${dist.dir})\n`)
     equal(left, [])
   }
 })

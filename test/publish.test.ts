@@ -177,7 +177,7 @@ async function rsyncHost(): Promise<AsyncDisposable & { path: string; target: st
   const { port } = server.address() as { port: number }
   await new Promise((closed) => server.close(closed))
   const config = join(place.path, 'rsyncd.conf')
-  const own = `uid = ${process.getuid?.() ?? 0}\ngid = ${process.getgid?.() ?? 0}\n`
+  const own = process.getuid?.() === 0 ? 'uid = 0\ngid = 0\n' : '' // another user's server cannot become anybody, itself included
   await writeFile(config, `use chroot = no\n${own}[feed]\npath = ${path}\nread only = no\n`)
   const flags = ['--daemon', '--no-detach', '--address=127.0.0.1', `--port=${port}`, `--config=${config}`]
   const child = spawn('rsync', flags, { stdio: 'ignore' })
