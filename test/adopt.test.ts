@@ -9,7 +9,7 @@ import { Agent, type IncomingMessage, request as plainRequest } from 'node:http'
 import { createServer as createSecure, request as secureRequest } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
-import { delimiter, join } from 'node:path'
+import { delimiter, dirname, join } from 'node:path'
 import { OPERATOR_WORDS } from '../deploy/build/first/begin.ts'
 import { examine } from '../deploy/build/examine.ts'
 import { patched } from '../deploy/build/init.ts'
@@ -80,6 +80,20 @@ test('two servers move together, and no client of either notices', async () => {
     equal([lost, closed], [0, 0])
     ok(requests > 20, `${requests} requests`)
   }
+})
+
+test('what an application has set or taken away in its environment is not the next release’s', async () => {
+  const text = `${AUTO}import { createServer } from 'node:http'
+    const found = { set: process.env.SHOP_SET ?? null, home: process.env.HOME ?? null, port: process.env.PORT }
+    process.env.SHOP_SET = 'by the first'
+    delete process.env.HOME
+    createServer((request, response) => response.end(JSON.stringify(found))).listen(Number(found.port), process.env.HOST)`
+  await using it = await adopted(text)
+  const found = async (): Promise<unknown> => JSON.parse(String((await ask(it.port, 'GET', '/healthz', null)).body))
+  const first = await found()
+  equal(first, { set: null, home: dirname(dirname(dirname(it.configPath))), port: String(it.port) })
+  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+  equal(await found(), first)
 })
 
 test('on a base path behind a TLS proxy: the panel, the endpoints and their addresses are below it', async () => {

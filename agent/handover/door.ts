@@ -7,6 +7,7 @@ import { closeSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { keepFromChildren } from './descriptors.ts'
+import { environmentAtStart } from './environment.ts'
 import type { Command } from './child.ts'
 import type { Listener } from './listeners.ts'
 import { notifySystemd, notifyWith } from './systemd.ts'
@@ -121,7 +122,7 @@ export async function startWith(
     ...(cwd === undefined ? {} : { cwd }),
     stdio: ['ignore', said, said, ...held.map(({ fd }) => fd)],
     env: {
-      ...process.env,
+      ...environmentAtStart(),
       ...(notify === undefined ? {} : { NOTIFY_SOCKET: notify }),
       LISTEN_FDS: String(held.length),
       LISTEN_FDNAMES: held.map(({ name }) => name).join(':'),
