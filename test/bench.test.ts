@@ -55,12 +55,13 @@ test('names a missing peer with the command that brings it', () => {
     haproxy: missing,
     caddy: missing,
     pm2: missing,
+    systemd: missing,
     wrk: missing,
     curl: missing,
   })
   assert.equal(
     entries.filter((entry) => 'missing' in entry).map(({ id }) => id),
-    ['pm2', 'nginx', 'haproxy', 'caddy'],
+    ['pm2', 'nginx', 'haproxy', 'caddy', 'socket'],
   )
 })
 

@@ -3,6 +3,7 @@
 //
 //   plain     no signal handler, as most services are            graceful  SIGTERM: stop accepting, drain, exit
 //   reuseport the same, and the port is shared (SO_REUSEPORT)    pm2       SIGINT, and says `ready` to pm2
+//   activated graceful, on the socket that systemd holds
 //   cluster   a primary and two workers; SIGUSR2 replaces the workers one by one
 
 import cluster from 'node:cluster'
@@ -15,6 +16,7 @@ import { openStore } from '../../agent/service/store.ts'
 import { addEcho } from './echo.ts'
 
 const WORKERS = 2
+const LISTEN_FDS_START = 3 // sd_listen_fds(3)
 const [role = 'plain', port = '0', tagFile = '', stateDirectory = '.', drainMs = '2000'] = process.argv.slice(2)
 
 if (role === 'cluster' && cluster.isPrimary) rollWorkers()
@@ -26,7 +28,8 @@ function serve(): void {
   const app = createHandler(store, build, (line) => process.stderr.write(`${line}\n`))
   const server = createServer((request, response) => app.handle(request, response))
   const echo = addEcho(server)
-  server.listen({ port: Number(port), host: '127.0.0.1', backlog: 4096, reusePort: role === 'reuseport' }, () => {
+  const place = role === 'activated' ? { fd: LISTEN_FDS_START } : { port: Number(port), host: '127.0.0.1' }
+  server.listen({ ...place, backlog: 4096, reusePort: role === 'reuseport' }, () => {
     if (role === 'pm2') process.send?.('ready')
   })
 
@@ -35,7 +38,7 @@ function serve(): void {
     server.close(() => process.exit(0)) // idle connections are closed, responses in flight are finished
     setTimeout(() => process.exit(0), Number(drainMs)).unref()
   }
-  if (role === 'graceful' || role === 'reuseport') process.on('SIGTERM', leave)
+  if (['graceful', 'reuseport', 'activated'].includes(role)) process.on('SIGTERM', leave)
   if (role === 'pm2') process.on('SIGINT', leave)
   if (role === 'cluster') {
     process.on('message', (message) => {

@@ -5,6 +5,8 @@
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { put } from '../lab/managed.ts'
+import { bootHost } from '../lab/systemd.ts'
 import { end, send, start, track, untilAnswers } from './processes.ts'
 import { type Bare, type Peer, type Place, type Tag, TAGS } from './peer.ts'
 import { caddy, haproxy, nginx } from './proxies.ts'
@@ -22,6 +24,9 @@ export function peers(tools: Tools): Entry[] {
     'missing' in tools.nginx ? { id: 'nginx', title: 'nginx binary upgrade', ...tools.nginx } : nginx(tools.nginx),
     'missing' in tools.haproxy ? { id: 'haproxy', title: 'HAProxy reload', ...tools.haproxy } : haproxy(tools.haproxy),
     'missing' in tools.caddy ? { id: 'caddy', title: 'Caddy reload', ...tools.caddy } : caddy(tools.caddy),
+    'missing' in tools.systemd
+      ? { id: 'socket', title: 'systemd socket activation', ...tools.systemd }
+      : socketActivation(tools.app, tools.systemd),
     plainRestart(tools.app, node),
   ]
 }
@@ -75,6 +80,50 @@ function plainRestart(app: string, version: string): Peer {
         },
         finish: async () => undefined,
         [Symbol.asyncDispose]: () => only[Symbol.asyncDispose](),
+      }
+    },
+  }
+}
+
+/** On a host of its own, in the network of the bench. */
+function socketActivation(app: string, { version }: Tool): Peer {
+  return {
+    id: 'socket',
+    title: 'systemd socket activation',
+    version,
+    native: false,
+    configuration:
+      'A `.socket` unit (`Backlog=4096`) and a service that listens on what it is handed. The order is `systemctl restart` of the service: SIGTERM, it stops as above (`server.close()`, 1012, drain deadline) and exits, the new one is started; connections wait in the queue that systemd holds.',
+    bare: (place) => openApp(app, 'plain', place),
+    async open(place) {
+      const host = await bootHost({ netns: '.' })
+      const release = '/var/lib/bench'
+      const writeTagThere = (tag: Tag) => put(host, `${release}/tag`, tag)
+      await writeTagThere(TAGS[0])
+      const command = [process.execPath, app, 'activated', place.port, `${release}/tag`, release, place.drainMs].join(
+        ' ',
+      )
+      await put(
+        host,
+        '/etc/systemd/system/bench.socket',
+        `[Socket]\nListenStream=127.0.0.1:${place.port}\nBacklog=4096\n`,
+      )
+      await put(
+        host,
+        '/etc/systemd/system/bench.service',
+        `[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStart=${command}\nStandardError=null\nTimeoutStopSec=${place.drainMs + 2000}ms\n`,
+      )
+      await host.ok('systemctl', 'daemon-reload')
+      await host.ok('systemctl', 'start', 'bench.socket', 'bench.service')
+      let restarted: Promise<unknown> = Promise.resolve()
+      return {
+        prepare: writeTagThere,
+        async go() {
+          restarted = host.ok('systemctl', 'restart', 'bench.service')
+          restarted.catch(() => {}) // `finish` says it
+        },
+        finish: async () => void (await restarted),
+        [Symbol.asyncDispose]: () => host.off(),
       }
     },
   }

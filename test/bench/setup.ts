@@ -7,6 +7,7 @@ import { basename, delimiter, join } from 'node:path'
 import { promisify } from 'node:util'
 import { bundle } from '../../deploy/build/bundle.ts'
 import { PROJECT } from '../../deploy/build/place.ts'
+import { noHosts } from '../lab/systemd.ts'
 
 const run = promisify(execFile)
 
@@ -31,6 +32,7 @@ export interface Tools {
   haproxy: Tool | Missing
   caddy: Tool | Missing
   pm2: Tool | Missing
+  systemd: Tool | Missing
   wrk: Tool | Missing
   curl: Tool | Missing
   /** the bundle of test/bench/app.ts */
@@ -73,6 +75,7 @@ export async function setUp(say: (line: string) => void): Promise<Tools> {
     wrk: await native('wrk', wanted[2], '-v'),
     curl: await curl(),
     pm2: await pm2(say),
+    systemd: await systemd(),
     app,
   }
 }
@@ -99,6 +102,14 @@ async function pm2(say: (line: string) => void): Promise<Tool | Missing> {
     }
   }
   return { path, version: PM2.replace('@', ' '), env: process.env }
+}
+
+async function systemd(): Promise<Tool | Missing> {
+  const missing = 'apt-get install systemd dbus'
+  if (noHosts !== null) return { missing: `${missing} (it ${noHosts})` }
+  const tool = { path: '/lib/systemd/systemd', env: process.env }
+  const version = await versionOf(tool, '--version')
+  return version === null ? { missing: `${missing} (\`${tool.path}\` does not run)` } : { ...tool, version }
 }
 
 async function curl(): Promise<Tool | Missing> {
@@ -135,7 +146,7 @@ async function versionOf(tool: { path: string; env: NodeJS.ProcessEnv }, flag: s
   )
   const text = `${stdout}${stderr}`
   if (/^v?[0-9]+\.[0-9.]+\s*$/.test(text)) return `${basename(tool.path)} ${text.trim().replace(/^v/, '')}`
-  const match = /(nginx|haproxy|wrk|curl)[^0-9\n]*([0-9][0-9.]*)/i.exec(text)
+  const match = /(nginx|haproxy|wrk|curl|systemd)[^0-9\n]*([0-9][0-9.]*)/i.exec(text)
   return match === null ? null : `${match[1]?.toLowerCase()} ${match[2]}`
 }
 

@@ -51,7 +51,7 @@ let count = 0
 const on = new Set<string>()
 
 export interface BootOptions {
-  /** name of a network namespace to be in; default one of its own, with nothing but loopback */
+  /** name of a network namespace to be in, `.` for that of this process; default one of its own, with nothing but loopback */
   netns?: string
   /** a script that furnishes its disk before it is switched on, and its environment */
   prepare?: string
