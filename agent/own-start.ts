@@ -20,6 +20,8 @@ export interface OwnStart {
   readonly executable: string
   /** a file of the application that the application itself has forked: not the service */
   readonly isChild: boolean
+  /** working directory, before the application changed it; null where that is not wanted */
+  readonly directory: string | null
   /** null where it was not started by an installer's words */
   readonly configuration: Readonly<InstallConfiguration> | null
 }

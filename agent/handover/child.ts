@@ -8,7 +8,7 @@ import { reasonOf } from '../errors.ts'
 import { isAlive, startTimeOf } from '../process.ts'
 import type { HandoverReport } from '../state.ts'
 import { type Channel, channelOver } from './channel.ts'
-import { environmentAtStart } from './environment.ts'
+import { directoryAtStart, environmentAtStart } from './environment.ts'
 import { type Giving, makeGiving } from './giving.ts'
 import { descriptorOf, stopReading } from './internals.ts'
 import { ALIVE_EVERY_MS, type Life, lifeOf } from './heartbeat.ts'
@@ -72,6 +72,7 @@ export function spawnSuccessor(
   }
   const child = spawn(file, args, {
     stdio: ['ignore', 'inherit', 'inherit', 'pipe', farPackets, ...descriptors],
+    ...directoryAtStart(),
     env: { ...environmentAtStart(), [INHERITANCE]: JSON.stringify(inheritance) },
     // its own session: a Ctrl-C meant for the predecessor's terminal group must not kill the successor
     detached: true,

@@ -7,7 +7,7 @@ import { closeSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { keepFromChildren } from './descriptors.ts'
-import { environmentAtStart } from './environment.ts'
+import { directoryAtStart, environmentAtStart } from './environment.ts'
 import type { Command } from './child.ts'
 import type { Listener } from './listeners.ts'
 import { notifySystemd, notifyWith } from './systemd.ts'
@@ -119,7 +119,7 @@ export async function startWith(
 ): Promise<number> {
   const said = output ?? 'inherit'
   const child = spawn('/bin/sh', ['-c', FOR_ITSELF, file, ...args], {
-    ...(cwd === undefined ? {} : { cwd }),
+    ...(cwd === undefined ? directoryAtStart() : { cwd }),
     stdio: ['ignore', said, said, ...held.map(({ fd }) => fd)],
     env: {
       ...environmentAtStart(),

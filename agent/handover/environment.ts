@@ -1,7 +1,8 @@
-// What another process of the service is started with. An application reads its own `.env`, sets variables, and forgets its secrets:
-// that is for itself. Who comes after it starts as the manager would start it.
+// What another process of the service is started with. An application reads its own `.env`, sets variables, forgets its secrets and
+// goes into a directory: that is for itself. Who comes after it starts as the manager would start it.
 
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
+import { ownStart } from '../own-start.ts'
 import { INHERITANCE } from './messages.ts'
 
 /** said to one process, about itself: by a predecessor, by systemd, and by Node to whom it forks */
@@ -20,6 +21,12 @@ export function environmentAtStart(): NodeJS.ProcessEnv {
   const environment = startedWith() ?? { ...process.env }
   for (const name of ONLY_FOR_ONE) delete environment[name]
   return environment
+}
+
+/** Where this process was started; where it is now if nobody has noted it, or it is gone. */
+export function directoryAtStart(): { cwd?: string } {
+  const cwd = ownStart()?.directory ?? null
+  return cwd === null || !existsSync(cwd) ? {} : { cwd }
 }
 
 function startedWith(): NodeJS.ProcessEnv | null {

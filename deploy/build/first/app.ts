@@ -40,7 +40,7 @@ function run({ directory }: Unpacked, own: readonly string[]): void {
       '`process.execPath` is this executable, not Node: it runs files of the application only',
     )
   }
-  if (isChild) noteStart({ argv: own, executable: process.execPath, isChild, configuration: null })
+  if (isChild) noteStart({ argv: own, executable: process.execPath, isChild, directory: null, configuration: null })
   process.env[PARENT] = String(process.pid)
   const main = isChild ? asked : entry
   process.argv = [process.execPath, main, ...(isChild ? own.slice(1) : own)]
