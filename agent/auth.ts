@@ -60,7 +60,7 @@ export function makeGuard({ password, trustedProxy = null, now = Date.now }: Gua
     debts.set(address, Math.max(forgiven, at) + FAILURE_FORGOTTEN_MS)
     throw new BatonError(
       'unauthorized',
-      'expected the header `Authorization: Bearer <token>` with the setting `dashboard.password`',
+      `expected the header \`Authorization: Bearer <token>\` with the setting \`dashboard.password\`, got ${request.headers.authorization === undefined ? 'none' : 'another'}`,
     )
   }
 }

@@ -51,7 +51,9 @@ async function readOptions(argv: readonly string[], environment: NodeJS.ProcessE
   const entry = values.entry === undefined ? DEFAULT_ENTRY : resolve(values.entry)
   const faults: string[] = []
   if (!isTag(values.tag))
-    faults.push(`expected a tag of the form vX.Y.Z in --tag, got ${JSON.stringify(values.tag ?? null)}`)
+    faults.push(
+      `expected a tag of the form vX.Y.Z in --tag, ${values.tag === undefined ? 'which is not there' : `got ${JSON.stringify(values.tag)}`}`,
+    )
   if (!isService(values.service))
     faults.push(`expected a name such as \`beacon\` in --service, got ${JSON.stringify(values.service)}`)
   if (effort === undefined)

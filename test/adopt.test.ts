@@ -82,16 +82,18 @@ test('two servers move together, and no client of either notices', async () => {
   }
 })
 
-test('what an application has set or taken away in its environment is not the next release’s', async () => {
+test('what an application has changed in its environment, and where it has gone, is not the next release’s', async () => {
   const text = `${AUTO}import { createServer } from 'node:http'
-    const found = { set: process.env.SHOP_SET ?? null, home: process.env.HOME ?? null, port: process.env.PORT }
+    const found = { set: process.env.SHOP_SET ?? null, home: process.env.HOME ?? null, port: process.env.PORT, cwd: process.cwd() }
+    process.chdir('/')
     process.env.SHOP_SET = 'by the first'
     delete process.env.HOME
     createServer((request, response) => response.end(JSON.stringify(found))).listen(Number(found.port), process.env.HOST)`
   await using it = await adopted(text)
   const found = async (): Promise<unknown> => JSON.parse(String((await ask(it.port, 'GET', '/healthz', null)).body))
   const first = await found()
-  equal(first, { set: null, home: dirname(dirname(dirname(it.configPath))), port: String(it.port) })
+  const home = dirname(dirname(dirname(it.configPath)))
+  equal(first, { set: null, home, port: String(it.port), cwd: join(home, '.local', 'state', 'shop') })
   is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
   equal(await found(), first)
 })
@@ -150,6 +152,7 @@ test('behind a body parser: what it has read is used, what nobody kept is refuse
 
   // the operator's words read the same file, in which the author's own settings may stand, and there may be no database yet
   is((await it.word('healthcheck', '--config', it.configPath)).stdout, 'shop v1.1.0\n')
+  match((await it.word('help')).stdout, /rollback +bring the backup executable back/)
   const copied = await it.word('backup', '-') // where root asks for a user's install too
   is(copied.exitCode, 7)
   match(copied.stderr, /^error: expected a database at \/.*\/shop\.db, found none yet/)
@@ -218,7 +221,8 @@ test('`baton dev`: what is saved serves, what cannot start is taken back, and Ct
     else parentPort.postMessage(service + '@' + tag)\n`
   await writeFile(join(folder, 'who.js'), who)
   const tsx = ['--import', import.meta.resolve('tsx')]
-  const child = spawn(process.execPath, [
+  const command = [
+    process.execPath,
     ...tsx,
     join(PROJECT, 'deploy/baton.ts'),
     'dev',
@@ -226,7 +230,8 @@ test('`baton dev`: what is saved serves, what cannot start is taken back, and Ct
     folder,
     '--port',
     String(port),
-  ])
+  ]
+  const child = spawn(command[0] ?? '', command.slice(1))
   const gone = once(child, 'exit')
   let said = ''
   for (const stream of [child.stdout, child.stderr])
@@ -235,6 +240,10 @@ test('`baton dev`: what is saved serves, what cannot start is taken back, and Ct
   const answer = async (path = '/') => await (await fetch(`http://127.0.0.1:${port}${path}`)).text()
   try {
     await heard('watching')
+    is(await answer(), 'one')
+    const second = await run(command, { allowFailure: true })
+    is(second.exitCode, 6)
+    match(second.stderr, /expected no other `baton dev` of shop in .*, found process \d+/)
     is(await answer(), 'one')
     await writeFile(join(folder, 'server.js'), text('two'))
     await heard('v0.0.2 serves')

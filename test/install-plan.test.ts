@@ -157,7 +157,7 @@ test('the plan of a first install, in order', () => {
     'make the directory /var/lib/beacon (0750, beacon)',
     'make the directory /etc/beacon (0750, root)',
     'take the lock in /var/lib/beacon',
-    'write /etc/beacon/config.json (0600) with a random dashboard.password',
+    'write /etc/beacon/config.json (0600): listen on 127.0.0.1:8080, with a random dashboard.password',
     'put the executable at /opt/beacon/beacon (sha256 abababababab…)',
     "put root's own copy of v1.1.0 at /usr/local/lib/beacon/beacon",
     'write the receipt /usr/local/lib/beacon/receipt.json',
@@ -363,6 +363,8 @@ test('a shell finds the service: a plain listener first, wildcards by loopback',
     tls: false,
   })
   equal(accessFrom({ dashboard: { password: 'x' }, basePath: '/b' }).token, 'x')
+  const typos = { listen: [{ port: 1, hots: 'x' }], update: { probationMS: 1, drainMs: 1 }, mine: { a: 1 } }
+  equal(accessFrom(typos).unknown, ['update.probationMS', 'listen.hots'])
 })
 
 test('the log of a service without systemd stays small, and what was written last is kept', async () => {

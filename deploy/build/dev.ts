@@ -6,6 +6,7 @@ import { watch } from 'node:fs'
 import { mkdir, open, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { type Lock, makeDisk, takeLock } from '../../agent/install.ts'
 import { BatonError, compareTags, isTag, type Operation, reasonOf, type Status } from '../../agent/words.ts'
 import { call } from '../lib/http.ts'
 import { createProgress, formatDuration } from '../lib/progress.ts'
@@ -34,6 +35,7 @@ export async function develop(options: DevOptions, stop: AbortSignal): Promise<v
   const { project, say } = options
   const at = placesOf(project)
   const command = (...args: string[]) => run([at.executable, ...args, '--user', '-q'], { env: at.environment })
+  await using _session = await onlySession(at.session, project)
   await command('stop').catch(() => {}) // of a session that was killed
   for (const path of [at.feed, at.copies, at.programs, at.home, join(at.state, 'update'), at.log])
     await rm(path, { recursive: true, force: true })
@@ -63,6 +65,21 @@ export async function develop(options: DevOptions, stop: AbortSignal): Promise<v
   }
 }
 
+/** A second session in a folder would end the first one's service. */
+async function onlySession(path: string, { folder, service }: Project): Promise<Lock> {
+  return await takeLock(makeDisk(), path, '`baton dev`').catch((cause: unknown) => {
+    if (!(cause instanceof BatonError) || cause.code !== 'locked') throw cause
+    const { heldByPid = 'another' } = cause.members
+    throw new BatonError(
+      'locked',
+      `expected no other \`baton dev\` of ${service} in ${folder}, found process ${heldByPid}`,
+      {
+        hint: 'end that one with Ctrl-C, or work in a copy of the folder, with another --port',
+      },
+    )
+  })
+}
+
 function placesOf({ folder, service }: Project) {
   const base = join(folder, '.baton', 'dev')
   const [home, state, programs] = [join(base, 'home'), join(base, 'state'), join(base, 'bin')]
@@ -74,6 +91,7 @@ function placesOf({ folder, service }: Project) {
     feed: join(base, 'feed'),
     copies: join(base, 'sources'),
     executable: join(programs, service),
+    session: join(base, 'session'),
     log: join(state, 'run', `${service}.log`),
     configPath,
     config: async () => JSON.parse(await readFile(configPath, 'utf8')) as { dashboard: { password: string } },

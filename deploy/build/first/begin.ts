@@ -35,6 +35,7 @@ export const OPERATOR_WORDS: readonly string[] = [
   'deploy',
   'cancel',
   'check',
+  'help',
   'as-service', // what root starts as the service's user
 ]
 
@@ -49,7 +50,7 @@ export function begin({ release, executable, operator, prepare, application }: B
   } else if (first === '--prepare') {
     process.stdout.write(`${prepare()}\n`)
   } else if (OPERATOR_WORDS.includes(first)) {
-    noteStart({ argv, executable, isChild: false, configuration: null })
+    noteStart({ argv, executable, isChild: false, directory: null, configuration: null })
     runOperator(operator(), argv)
   } else {
     start({ release, executable, argv, application })
@@ -77,7 +78,7 @@ function start({
 }: Pick<Beginning, 'release' | 'executable' | 'application'> & { argv: string[] }) {
   const path = configurationOf(release, argv)
   const configuration = path === null ? null : readConfiguration(path)
-  noteStart({ argv, executable, isChild: false, configuration })
+  noteStart({ argv, executable, isChild: false, directory: process.cwd(), configuration })
   if (configuration !== null) applyConfiguration(configuration, release, path ?? '')
   const own = path !== null ? [...release.args, ...argv.slice(3)] : argv[0] === '--' ? argv.slice(1) : argv
   if (process.execArgv.includes('-e')) tellParseArgs()

@@ -2,7 +2,8 @@
 
 import { stat } from 'node:fs/promises'
 import { createServer } from 'node:net'
-import { readAccess } from '../service/configuration.ts'
+import { UPDATE_BOUNDS } from '../../../agent/install.ts'
+import { LISTEN, readAccess } from '../service/configuration.ts'
 import type { Outside } from '../service/outside.ts'
 import { failure, type Finding, ok, type Subject, warning } from './finding.ts'
 
@@ -11,7 +12,7 @@ const PASSWORD_MIN = 16
 
 export async function checkConfiguration({ receipt }: Subject, outside: Outside): Promise<Finding[]> {
   if (receipt === null) return []
-  const { address, token } = await readAccess(receipt.configPath)
+  const { address, token, unknown } = await readAccess(receipt.configPath)
   const findings: Finding[] = []
   const { mode } = await stat(receipt.configPath)
   if ((mode & 0o077) !== 0) {
@@ -38,6 +39,15 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
         'configuration',
         `dashboard.password has fewer than ${PASSWORD_MIN} characters: it can be guessed`,
         'choose a longer one and restart the service',
+      ),
+    )
+  }
+  if (unknown.length > 0) {
+    findings.push(
+      warning(
+        'configuration',
+        `nobody reads ${unknown.map((name) => `\`${name}\``).join(', ')} in ${receipt.configPath}`,
+        `known are ${Object.keys(UPDATE_BOUNDS).join(', ')} in \`update\` and ${LISTEN.join(', ')} in \`listen\``,
       ),
     )
   }

@@ -10,7 +10,7 @@ export type Step =
   | { do: 'make-directory'; path: string; mode: number; owner: string | null; group: string | null }
   | { do: 'lock'; path: string }
   /** with a `dashboard.password` made at random while it is carried out */
-  | { do: 'write-config'; path: string; owner: string | null; config: Record<string, unknown> }
+  | { do: 'write-config'; path: string; owner: string | null; config: Configuration }
   /** in the service's place, as the service's user */
   | { do: 'place-executable'; path: string; stateDirectory: string; tag: string; sha256: string }
   /** root's own copy, which is what the command runs */
@@ -32,6 +32,12 @@ export type Step =
   | { do: 'rollback'; service: string; to: string | null; from?: string }
   | { do: 'wait-healthy'; service: string; tag: string }
 
+/** What a first install writes, but for the password. */
+export interface Configuration {
+  listen: { host: string; port: number }
+  stateDirectory: string
+}
+
 /** What a person reads, one line a step. */
 export function describe(step: Step): string {
   switch (step.do) {
@@ -42,7 +48,7 @@ export function describe(step: Step): string {
     case 'lock':
       return `take the lock in ${step.path}`
     case 'write-config':
-      return `write ${step.path} (0600) with a random dashboard.password`
+      return `write ${step.path} (0600): listen on ${addressOf(step.config.listen)}, with a random dashboard.password`
     case 'place-executable':
       return `put the executable at ${step.path} (sha256 ${step.sha256.slice(0, 12)}…)`
     case 'place-program':
@@ -80,6 +86,10 @@ export function describe(step: Step): string {
 
 function from(tag: string | undefined): string {
   return tag === undefined ? '' : ` from ${tag}`
+}
+
+function addressOf({ host, port }: Configuration['listen']): string {
+  return `${host.includes(':') ? `[${host}]` : host}:${port}`
 }
 
 function octal(mode: number): string {

@@ -2,15 +2,20 @@
 // it: only a process of the service's user reads it.
 
 import { readFile } from 'node:fs/promises'
-import type { Receipt } from '../../../agent/install.ts'
+import { type Receipt, UPDATE_BOUNDS } from '../../../agent/install.ts'
 import { BatonError, reasonOf } from '../../../agent/words.ts'
 import type { Address } from '../../lib/http.ts'
+
+export const LISTEN = ['host', 'port', 'path', 'tls']
+const NAME_MAX = 40
 
 /** What of the configuration file a shell needs. */
 export interface Access {
   address: Address
   basePath: string
   token: string | null
+  /** members of `update` and of `listen` that nobody reads, such as `update.probationMS`; the rest of the file may be the author's own */
+  unknown: string[]
 }
 
 /** Reads the service's configuration file. Throws BatonError where it cannot be read or understood. */
@@ -43,7 +48,16 @@ export function accessFrom(value: unknown): Access {
     address: listeners.find(({ tls }) => !tls) ?? listeners[0] ?? addressFrom({}),
     basePath: typeof basePath === 'string' && basePath !== '/' ? basePath : '',
     token: typeof password === 'string' && password !== '' ? password : null,
+    unknown: [
+      ...unknownIn('update', config['update'], Object.keys(UPDATE_BOUNDS)),
+      ...(Array.isArray(listen) ? listen : [listen]).flatMap((one) => unknownIn('listen', one, LISTEN)),
+    ],
   }
+}
+
+function unknownIn(name: string, value: unknown, known: readonly string[]): string[] {
+  const others = Object.keys(recordOf(value)).filter((key) => !known.includes(key))
+  return others.map((key) => `${name}.${key.slice(0, NAME_MAX)}`)
 }
 
 /** The configuration's, where the operator has put one there; else the receipt's. */
