@@ -9,7 +9,9 @@ import { writeSection } from '../docs.ts'
 export const SIGNALS = ['SIGKILL', 'SIGSTOP', 'SIGTERM'] as const
 export const SIDES: readonly Side[] = ['predecessor', 'successor', 'both']
 
-/** Each ground's services, one for each signal, are hit at once: most of the time of one is waiting. Whole hosts go one after the other. */
+const HOSTS_AT_ONCE = 2
+
+/** Each ground's services, one for each signal, are hit at once: most of the time of one is waiting. Whole hosts take more. */
 export async function soakFaults(
   count: number,
   grounds: readonly string[],
@@ -19,10 +21,13 @@ export async function soakFaults(
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => void leave())
   for (const name of grounds) {
     const errors: string[] = []
-    const hit = (signal: Plan['signal']) => world(name as GroundName, signal, count, errors)
     const worlds: World[] = []
-    if (name === 'systemd') for (const signal of SIGNALS) worlds.push(await hit(signal))
-    else worlds.push(...(await Promise.all(SIGNALS.map(hit))))
+    const left = [...SIGNALS.entries()]
+    const lane = async () => {
+      for (let next = left.shift(); next !== undefined; next = left.shift())
+        worlds[next[0]] = await world(name as GroundName, next[1], count, errors)
+    }
+    await Promise.all(Array.from({ length: name === 'systemd' ? HOSTS_AT_ONCE : SIGNALS.length }, lane))
     const report = reportOf(worlds)
     report.broken.push(...errors)
     const late = lateIn(worlds)

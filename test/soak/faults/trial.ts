@@ -68,7 +68,9 @@ export async function conduct(ground: Ground, plan: Plan, spanMs: number, descri
   back.catch(() => {}) // heard below
   if (plan.signal === 'SIGSTOP') void letGoOn(ground)
   const wasHit = (pid: number) => plan.side === 'both' || (pid === predecessor) === (plan.side === 'predecessor')
-  const isNobodyLeft = await isEmptied(ground, plan.signal, wasHit)
+  // as the service calls itself: a host counts pids anew
+  const isHit = (id: string) => plan.side === 'both' || (id === before.instance.id) === (plan.side === 'predecessor')
+  const isNobodyLeft = await isEmptied(ground, plan.signal, isHit)
   const othersLeft = ground.pids().every(wasHit)
   if (isNobodyLeft) await ground.revive()
   const backMs = Math.round((await back) - hit.at)
@@ -158,7 +160,7 @@ async function hitAtSteps(ground: Ground, steps: Step[], signal: Plan['signal'])
  * Whether no process is left, or will be: where one is told to stop the other may end with it. What was told to stop still
  * answers for a while; only who was not, and has nothing left to do, says that somebody stays.
  */
-async function isEmptied(ground: Ground, signal: Plan['signal'], wasHit: (pid: number) => boolean): Promise<boolean> {
+async function isEmptied(ground: Ground, signal: Plan['signal'], isHit: (id: string) => boolean): Promise<boolean> {
   const graceMs = { SIGKILL: 300, SIGSTOP: 300, SIGTERM: 10_000 }[signal]
   for (const over = performance.now() + graceMs; performance.now() < over; await sleep(LOOK_EVERY_MS)) {
     if (ground.pids().length === 0) return true
@@ -166,7 +168,7 @@ async function isEmptied(ground: Ground, signal: Plan['signal'], wasHit: (pid: n
     const answer = await ground.api('GET', '/admin/update/status').catch(() => null)
     if (answer?.status !== 200) continue
     const { state, instance } = answer.body as Status
-    if (state === 'idle' && !wasHit(instance.pid)) return false
+    if (state === 'idle' && !isHit(instance.id)) return false
   }
   return false
 }
