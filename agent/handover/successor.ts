@@ -16,6 +16,7 @@ import { type Ability, type Inheritance, INHERITANCE, type ToPredecessor, type T
 import { packetsOn } from './packets.ts'
 import { privateServer } from './private.ts'
 import { took } from './steps.ts'
+import { notifySystemd } from './systemd.ts'
 import { makeTaking } from './taking.ts'
 import { takeTickets } from './tickets.ts'
 
@@ -197,9 +198,11 @@ async function seeOff(predecessor: Predecessor, log: Log): Promise<void> {
   }
 }
 
-function end({ pid, startTime }: Predecessor, why: string, log: Log): void {
+async function end({ pid, startTime }: Predecessor, why: string, log: Log): Promise<void> {
   if (!isAlive(pid, startTime)) return
   log({ event: 'warning', message: `the predecessor (pid ${pid}) is ended: ${why}` })
+  // systemd ends the whole unit with its main process, and hears notifications before it looks who has died
+  await notifySystemd([`MAINPID=${process.pid}`])
   try {
     process.kill(pid, 'SIGKILL')
   } catch (cause) {
