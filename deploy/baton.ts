@@ -17,7 +17,16 @@ import { isRightMajor, NODE_MAJOR, provideNode } from './build/node.ts'
 import { folderFeed, imageFlags, systemdFlags, trustFlags } from './build/own-flags.ts'
 import { type Project, readProject, RELEASES_FOLDER } from './build/project.ts'
 import { removeTemporaries } from './build/temporary.ts'
-import { asksForHelp, type Command, type Flags, OUTPUT_FLAGS, parseFlags, SCRIPT_FLAGS, usageOf } from './lib/flags.ts'
+import {
+  asksForHelp,
+  type Command,
+  type Flags,
+  OUTPUT_FLAGS,
+  parseFlags,
+  SCRIPT_FLAGS,
+  tagFault,
+  usageOf,
+} from './lib/flags.ts'
 import { createProgress, formatBytes } from './lib/progress.ts'
 
 type Values = Record<string, unknown>
@@ -327,10 +336,7 @@ function outOf(values: Values, project: Project): string {
 function tagOf(values: Values): string {
   const tag = values['tag']
   if (isTag(tag)) return tag
-  throw new BatonError(
-    'invalid_request',
-    `expected a tag of the form vX.Y.Z in --tag, ${tag === undefined ? 'which is not there' : `got ${JSON.stringify(tag)}`}`,
-  )
+  throw new BatonError('invalid_request', tagFault(tag))
 }
 
 async function agreed(question: string): Promise<boolean> {

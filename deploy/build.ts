@@ -12,7 +12,7 @@ import { publicationTime, readNotes } from './build/publication.ts'
 import { assetName, RELEASES } from './build/publish.ts'
 import { type BuildOptions, type BuiltRelease, buildRelease, DEFAULT_ENTRY, DEFAULT_SERVICE } from './build/release.ts'
 import { removeTemporaries } from './build/temporary.ts'
-import { asksForHelp, type Command, parseFlags, SCRIPT_FLAGS, usageOf } from './lib/flags.ts'
+import { asksForHelp, type Command, parseFlags, SCRIPT_FLAGS, tagFault, usageOf } from './lib/flags.ts'
 import { createProgress, formatBytes } from './lib/progress.ts'
 
 const COMMAND = {
@@ -50,10 +50,7 @@ async function readOptions(argv: readonly string[], environment: NodeJS.ProcessE
   const effort = COMPRESSIONS.find((one) => one === values.compress)
   const entry = values.entry === undefined ? DEFAULT_ENTRY : resolve(values.entry)
   const faults: string[] = []
-  if (!isTag(values.tag))
-    faults.push(
-      `expected a tag of the form vX.Y.Z in --tag, ${values.tag === undefined ? 'which is not there' : `got ${JSON.stringify(values.tag)}`}`,
-    )
+  if (!isTag(values.tag)) faults.push(tagFault(values.tag))
   if (!isService(values.service))
     faults.push(`expected a name such as \`beacon\` in --service, got ${JSON.stringify(values.service)}`)
   if (effort === undefined)

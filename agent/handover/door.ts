@@ -7,7 +7,7 @@ import { closeSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { keepFromChildren } from './descriptors.ts'
-import { directoryAtStart, environmentAtStart } from './environment.ts'
+import { directoryAtStart, environmentAtStart, LISTEN_VARIABLES } from './environment.ts'
 import type { Command } from './child.ts'
 import type { Listener } from './listeners.ts'
 import { notifySystemd, notifyWith } from './systemd.ts'
@@ -22,7 +22,7 @@ const FOR_ITSELF = 'LISTEN_PID=$$; export LISTEN_PID; exec "$0" "$@"'
 /** Sockets by the key of their listener, taken out of the environment: neither a child nor a second call finds them. */
 export function heldSockets(environment: NodeJS.ProcessEnv = process.env): Map<string, number> {
   const { LISTEN_PID: pid, LISTEN_FDS: count, LISTEN_FDNAMES: names } = environment
-  for (const name of ['LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES']) delete environment[name]
+  for (const name of LISTEN_VARIABLES) delete environment[name]
   const held = new Map<string, number>()
   if (Number(pid) !== process.pid || !/^[0-9]{1,4}$/.test(count ?? '')) return held
   for (let i = 0; i < Number(count); i++) {

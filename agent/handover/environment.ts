@@ -5,12 +5,12 @@ import { existsSync, readFileSync } from 'node:fs'
 import { ownStart } from '../own-start.ts'
 import { INHERITANCE } from './messages.ts'
 
+/** how a manager tells a process of the sockets that it holds for it: sd_listen_fds(3) */
+export const LISTEN_VARIABLES = ['LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES']
 /** said to one process, about itself: by a predecessor, by systemd, and by Node to whom it forks */
 const ONLY_FOR_ONE = [
   INHERITANCE,
-  'LISTEN_PID',
-  'LISTEN_FDS',
-  'LISTEN_FDNAMES',
+  ...LISTEN_VARIABLES,
   'NODE_CHANNEL_FD',
   'NODE_CHANNEL_SERIALIZATION_MODE',
   'NODE_UNIQUE_ID',

@@ -204,7 +204,7 @@ async function end({ pid, startTime }: Predecessor, why: string, log: Log): Prom
   // systemd ends the whole unit with its main process, and hears notifications before it looks who has died
   await notifySystemd([`MAINPID=${process.pid}`])
   try {
-    process.kill(pid, 'SIGKILL')
+    if (isAlive(pid, startTime)) process.kill(pid, 'SIGKILL')
   } catch (cause) {
     log({ event: 'warning', message: `ending the predecessor (pid ${pid}): ${reasonOf(cause)}` })
   }

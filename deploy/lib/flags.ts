@@ -89,6 +89,11 @@ export function secondsOf(flag: string, text: string): number {
   throw usage(`expected 0 to ${SECONDS_MAX} seconds in ${flag}, got ${JSON.stringify(text.slice(0, 40))}`)
 }
 
+/** What is wrong with a `--tag` that is none. */
+export function tagFault(tag: unknown): string {
+  return `expected a tag of the form vX.Y.Z in --tag, ${tag === undefined ? 'which is not there' : `got ${JSON.stringify(tag)}`}`
+}
+
 export function usage(message: string): BatonError {
   return new BatonError('invalid_request', message, { hint: 'see --help' })
 }

@@ -97,12 +97,10 @@ function socketActivation(app: string, { version }: Tool): Peer {
     bare: (place) => openApp(app, 'plain', place),
     async open(place) {
       const host = await bootHost({ netns: '.' })
-      const release = '/var/lib/bench'
-      const writeTagThere = (tag: Tag) => put(host, `${release}/tag`, tag)
+      const folder = '/var/lib/bench'
+      const writeTagThere = (tag: Tag) => put(host, `${folder}/tag`, tag)
       await writeTagThere(TAGS[0])
-      const command = [process.execPath, app, 'activated', place.port, `${release}/tag`, release, place.drainMs].join(
-        ' ',
-      )
+      const command = [process.execPath, app, 'activated', place.port, `${folder}/tag`, folder, place.drainMs].join(' ')
       await put(
         host,
         '/etc/systemd/system/bench.socket',

@@ -2,8 +2,7 @@
 
 import { stat } from 'node:fs/promises'
 import { createServer } from 'node:net'
-import { UPDATE_BOUNDS } from '../../../agent/install.ts'
-import { LISTEN, readAccess } from '../service/configuration.ts'
+import { KNOWN, readAccess } from '../service/configuration.ts'
 import type { Outside } from '../service/outside.ts'
 import { failure, type Finding, ok, type Subject, warning } from './finding.ts'
 
@@ -47,7 +46,7 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
       warning(
         'configuration',
         `nobody reads ${unknown.map((name) => `\`${name}\``).join(', ')} in ${receipt.configPath}`,
-        `known are ${Object.keys(UPDATE_BOUNDS).join(', ')} in \`update\` and ${LISTEN.join(', ')} in \`listen\``,
+        `known are ${KNOWN.update.join(', ')} in \`update\` and ${KNOWN.listen.join(', ')} in \`listen\``,
       ),
     )
   }

@@ -6,7 +6,8 @@ import { type Receipt, UPDATE_BOUNDS } from '../../../agent/install.ts'
 import { BatonError, reasonOf } from '../../../agent/words.ts'
 import type { Address } from '../../lib/http.ts'
 
-export const LISTEN = ['host', 'port', 'path', 'tls']
+/** members of the configuration that somebody reads, of those that are ours alone */
+export const KNOWN = { update: Object.keys(UPDATE_BOUNDS), listen: ['host', 'port', 'path', 'tls'] }
 const NAME_MAX = 40
 
 /** What of the configuration file a shell needs. */
@@ -49,14 +50,14 @@ export function accessFrom(value: unknown): Access {
     basePath: typeof basePath === 'string' && basePath !== '/' ? basePath : '',
     token: typeof password === 'string' && password !== '' ? password : null,
     unknown: [
-      ...unknownIn('update', config['update'], Object.keys(UPDATE_BOUNDS)),
-      ...(Array.isArray(listen) ? listen : [listen]).flatMap((one) => unknownIn('listen', one, LISTEN)),
+      ...unknownIn('update', config['update']),
+      ...(Array.isArray(listen) ? listen : [listen]).flatMap((one) => unknownIn('listen', one)),
     ],
   }
 }
 
-function unknownIn(name: string, value: unknown, known: readonly string[]): string[] {
-  const others = Object.keys(recordOf(value)).filter((key) => !known.includes(key))
+function unknownIn(name: keyof typeof KNOWN, value: unknown): string[] {
+  const others = Object.keys(recordOf(value)).filter((key) => !KNOWN[name].includes(key))
   return others.map((key) => `${name}.${key.slice(0, NAME_MAX)}`)
 }
 
