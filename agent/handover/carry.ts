@@ -6,17 +6,11 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { BatonError, reasonOf } from '../errors.ts'
-import { descriptorOf, isHalfRead, isWritten, letGoOf, stopReading } from './internals.ts'
+import { descriptorOf, isHalfRead, isWritten, letGoOf, responseHead, stopReading } from './internals.ts'
 import type { CarryMessage } from './messages.ts'
-import {
-  agreementOf,
-  isAtRest,
-  isInCompressedFragments,
-  letGo,
-  unreadOf,
-  whyNotCarried,
-  type WebSocketLike,
-} from './websocket.ts'
+import * as stream from './stream.ts'
+import * as websocket from './websocket.ts'
+import type { WebSocketLike } from './websocket.ts'
 
 export interface CarryOptions {
   /** the `ws` WebSocket that the request was upgraded to */
@@ -37,8 +31,8 @@ export interface Carries {
   carried(request: IncomingMessage): unknown
   /** what may be carried now */
   entries(): ReadonlyMap<Socket, Entry>
-  /** in the successor: what came along for the connection that will ask next on `socket` */
-  expect(socket: Socket, message: CarryMessage): void
+  /** in the successor: what came along for the connection that will ask next on `socket`; `refuse` ends it */
+  expect(socket: Socket, message: CarryMessage, refuse: (why: string) => void): void
   /** in the successor: what the author of the predecessor has sent since */
   late(id: number, data: string | Buffer | null): void
 }
@@ -49,9 +43,13 @@ export interface Entry {
   readonly request: IncomingMessage
   readonly ws: WebSocketLike | null
   readonly response: ServerResponse | null
-  readonly state: () => unknown
+  state: () => unknown
   /** bytes that had been read when the request was complete: more means that something else was asked behind it */
   readAtStart: number | null
+  /** of a response: whether all that was written went on at once; see `watchWrites` */
+  passesOn(): boolean
+  /** why it stays here to its end, found when it was to be given */
+  stays: string | null
   /** takes it off the list of what may be carried */
   forget(): void
 }
@@ -60,16 +58,19 @@ export const STATE_MAX_BYTES = 64 * 1024
 export const HEAD_MAX_BYTES = 64 * 1024
 /** of a message that has not arrived whole */
 export const UNREAD_MAX_BYTES = 16 * 1024 * 1024
-const LATE_MAX = 1000
+/** sent by the predecessor before the successor's handler has registered it */
+const LATE_MAX_BYTES = 16 * 1024 * 1024
 /** belong to a body that has arrived already */
 const OF_THE_BODY = /^(content-length|transfer-encoding|expect)$/i
+
+const nothing = () => undefined
 
 export function makeCarries(warn: (message: string) => void): Carries {
   const entries = new Map<Socket, Entry>()
   const expected = new WeakMap<Socket, CarryMessage>()
   const arrived = new WeakMap<IncomingMessage, CarryMessage>()
-  const targets = new Map<number, Entry | { waiting: (string | Buffer | null)[] }>()
-  let isToldWhy = false
+  const targets = new Map<number, Entry | Waiting>()
+  const told = new Set<string>()
 
   const messageOf = (request: IncomingMessage): CarryMessage | undefined => {
     const message = expected.get(request.socket)
@@ -81,20 +82,21 @@ export function makeCarries(warn: (message: string) => void): Carries {
 
   return {
     carry: (request, options) => {
+      const known = entries.get(request.socket)
+      if (known?.request === request && known.ws === (options.ws ?? null)) {
+        known.state = options.state ?? nothing // registered anew
+        return
+      }
       const entry = makeEntry(request, options)
       const message = messageOf(request)
-      const why = entry.ws === null ? null : whyNotCarried(entry.ws)
-      if (why !== null) {
-        if (!isToldWhy) warn(`a WebSocket cannot be carried over a switch: ${why}; it will be closed with 1012`)
-        isToldWhy = true
+      const why = whyNever(entry)
+      if (why !== null && !told.has(entry.kind)) {
+        told.add(entry.kind)
+        const [what, becomes] = entry.ws === null ? ['response', 'closed'] : ['WebSocket', 'closed with 1012']
+        warn(`a ${what} cannot be carried over a switch: ${why}; it will be ${becomes}`)
       }
-      entries.set(entry.socket, entry)
-      entry.forget = () => {
-        entries.delete(entry.socket)
-        if (message !== undefined) targets.delete(message.id)
-      }
-      entry.socket.once('close', entry.forget)
-      entry.response?.once('finish', entry.forget)
+      if (entry.response?.writableFinished === true) return
+      register(entries, entry, () => message !== undefined && targets.delete(message.id))
       if (message === undefined) return
       const before = targets.get(message.id)
       targets.set(message.id, entry)
@@ -102,48 +104,54 @@ export function makeCarries(warn: (message: string) => void): Carries {
     },
     carried: (request) => messageOf(request)?.state,
     entries: () => entries,
-    expect: (socket, message) => {
+    expect: (socket, message, refuse) => {
       expected.set(socket, message)
-      targets.set(message.id, { waiting: [] })
+      targets.set(message.id, { waiting: [], bytes: 0, refuse })
       socket.once('close', () => targets.delete(message.id))
     },
     late: (id, data) => {
       const target = targets.get(id)
       if (target === undefined) return
-      if (!('waiting' in target)) send(target, data)
-      else if (target.waiting.length < LATE_MAX) target.waiting.push(data)
+      if (!('waiting' in target)) return send(target, data)
+      target.waiting.push(data)
+      target.bytes += (data?.length ?? 0) + 64 // what it takes beside
+      if (target.bytes > LATE_MAX_BYTES) target.refuse(`more than ${LATE_MAX_BYTES} bytes came before its handler`)
     },
   }
 }
 
 /** Whether the connection stands between two messages right now: nothing of it is on its way through this process. */
-export function isCalm({ socket, request, ws, response, readAtStart }: Entry): boolean {
-  if (!isWritten(socket)) return false
-  if (ws !== null) return isAtRest(ws)
-  return (
-    response !== null &&
-    response.headersSent &&
-    !response.writableEnded &&
-    response.writableLength === 0 &&
-    request.complete &&
-    readAtStart === socket.bytesRead &&
-    !isHalfRead(socket, request)
-  )
+export function isCalm(entry: Entry): boolean {
+  return whyNotCalm(entry) === null
+}
+
+/** Why it cannot be carried now, for people: waiting may help. */
+export function whyNotCalm({ socket, request, ws, response, readAtStart, passesOn }: Entry): string | null {
+  if (response !== null && !passesOn()) return 'a part of the application keeps what is written to it (middleware)'
+  if (!isWritten(socket)) return 'its client did not take all that was written'
+  if (ws !== null) return websocket.isAtRest(ws) ? null : 'it never stood between two messages'
+  if (response === null || !stream.isAtRest(response, socket)) return 'its response was not at rest'
+  if (!request.complete || readAtStart === null) return 'the body of its request did not arrive whole'
+  return readAtStart === socket.bytesRead && !isHalfRead(socket, request) ? null : 'another request came behind it'
 }
 
 /** Why it can never be carried, for people; null where waiting may help. */
-export function whyNever({ ws, request }: Entry): string | null {
+export function whyNever({ ws, response, request, stays }: Entry): string | null {
+  if (stays !== null) return stays
   if (headOf(request).length > HEAD_MAX_BYTES) return `its request has more than ${HEAD_MAX_BYTES} bytes`
-  return ws === null ? null : whyNotCarried(ws)
+  if (ws !== null) return websocket.whyNotCarried(ws)
+  return response === null ? null : stream.whyNotCarried(response)
 }
 
-/** A WebSocket that is never quiet is made so: what has been read is worked off, and nothing more is read. Takes that back. */
-export function calmDown({ ws }: Entry): void {
+/** One that is never quiet is made so: what has been read is worked off, and nothing more is read; a head is sent. */
+export function calmDown({ socket, ws, response }: Entry): void {
+  if (response !== null) stream.sendHead(response, socket)
   if (ws === null || ws.readyState !== 1) return
-  if (isInCompressedFragments(ws)) ws.resume()
+  if (websocket.isInFragments(ws)) ws.resume()
   else ws.pause()
 }
 
+/** Takes that back. */
 export function wakeUp({ ws }: Entry): void {
   if (ws !== null && ws.readyState === 1) ws.resume()
 }
@@ -151,7 +159,7 @@ export function wakeUp({ ws }: Entry): void {
 /**
  * Gives a calm connection to the successor, in one tick: nothing of it is read here any more, and the author's sends go to
  * `forward`. False where the successor cannot take it: then the author was not asked for anything. Throws where the author's
- * state is not usable: it is still here, but its author may think that it has left.
+ * state is not usable: it is still here, but its author may think that it has left. What `stays` is here to its end.
  */
 export function handOn(
   entry: Entry,
@@ -164,26 +172,58 @@ export function handOn(
   if (fd === null) return false
   const messageOf = (): CarryMessage => {
     const state = stateOf(entry.state)
+    if (response !== null && stream.isPipedInto(response)) {
+      entry.stays = 'something is still piped into it after `state()`, which is to stop that (`unpipe`)'
+      throw new Error(entry.stays)
+    }
+    // what `state()` has written leaves before the connection does
+    if (response !== null && response.writableCorked > 0) response.uncork()
+    const why = whyNotCalm(entry)
+    if (why !== null) throw new Error(`after its state was asked for: ${why}`)
     stopReading(socket)
-    const unread = ws === null ? Buffer.alloc(0) : unreadOf(ws, socket) // from here on only the successor can read on
+    const unread = ws === null ? Buffer.alloc(0) : websocket.unreadOf(ws, socket) // from here on only the successor can read on
     if (unread.length > UNREAD_MAX_BYTES) throw new Error(`expected at most ${UNREAD_MAX_BYTES} unread bytes`)
-    const agreement = ws === null ? framingOf(response) : agreementOf(ws)
-    const head = headOf(request)
-    return { type: 'carry', id, listener, kind, request: head, unread: unread.toString('base64'), agreement, state }
+    const agreement = ws !== null ? websocket.agreementOf(ws) : response !== null ? stream.framingOf(response) : ''
+    const status = response === null ? null : stream.statusIn(responseHead(response) ?? '')
+    const [head, unreadText] = [headOf(request), unread.toString('base64')]
+    const message: CarryMessage = {
+      type: 'carry',
+      id,
+      listener,
+      kind,
+      request: head,
+      unread: unreadText,
+      agreement,
+      state,
+    }
+    return status === null ? message : { ...message, status }
   }
   if (!give(messageOf, [fd])) return false
   entry.forget()
-  if (ws !== null) letGo(ws, (data, isBinary) => forward(isBinary ? asBuffer(data) : String(data)))
-  if (response !== null) divert(response, forward)
+  if (ws !== null) websocket.letGo(ws, forward)
+  if (response !== null) stream.letGo(response, forward)
   letGoOf(socket, response)
   return true
 }
 
-/** How a response is framed: the successor must go on in the same way. */
-export function framingOf(response: ServerResponse | null): string {
-  if (response === null) return ''
-  const length = response.getHeader('content-length')
-  return length === undefined ? (response.chunkedEncoding ? 'chunked' : 'until closed') : `${String(length)} bytes`
+interface Waiting {
+  waiting: (string | Buffer | null)[]
+  bytes: number
+  refuse(why: string): void
+}
+
+/** Until its connection or its response ends. On one connection many responses come after each other. */
+function register(entries: Map<Socket, Entry>, entry: Entry, forgotten: () => unknown): void {
+  const { socket, response } = entry
+  entries.set(socket, entry)
+  entry.forget = () => {
+    socket.off('close', entry.forget)
+    response?.off('finish', entry.forget)
+    if (entries.get(socket) === entry) entries.delete(socket) // or one that was pipelined behind it has its place
+    forgotten()
+  }
+  socket.once('close', entry.forget)
+  response?.once('finish', entry.forget)
 }
 
 function makeEntry(request: IncomingMessage, { ws, response, state }: CarryOptions): Entry {
@@ -195,8 +235,10 @@ function makeEntry(request: IncomingMessage, { ws, response, state }: CarryOptio
     request,
     ws: ws ?? null,
     response: response ?? null,
-    state: state ?? (() => undefined),
+    state: state ?? nothing,
     readAtStart: null,
+    passesOn: response === undefined ? () => true : stream.watchWrites(response),
+    stays: null,
     forget: () => {},
   }
   const note = () => (entry.readAtStart = request.socket.bytesRead)
@@ -221,8 +263,11 @@ function stateOf(state: () => unknown): unknown {
 }
 
 /** The head that began it, as the client may have written it, without what belongs to a body. */
-function headOf({ method = 'GET', url = '/', httpVersion, rawHeaders }: IncomingMessage): string {
-  const lines = [`${method} ${url} HTTP/${httpVersion}`]
+function headOf(request: IncomingMessage): string {
+  const { method = 'GET', url = '/', httpVersion, rawHeaders } = request
+  // a router that is mounted on a path takes it off `url` while its handlers run (Connect, Express)
+  const { originalUrl } = request as { originalUrl?: unknown }
+  const lines = [`${method} ${typeof originalUrl === 'string' ? originalUrl : url} HTTP/${httpVersion}`]
   for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
     const name = rawHeaders[at] ?? ''
     if (!OF_THE_BODY.test(name)) lines.push(`${name}: ${rawHeaders[at + 1] ?? ''}`)
@@ -230,37 +275,10 @@ function headOf({ method = 'GET', url = '/', httpVersion, rawHeaders }: Incoming
   return `${lines.join('\r\n')}\r\n\r\n`
 }
 
-function divert(response: ServerResponse, forward: (data: string | Buffer | null) => void): void {
-  const callbackIn = (rest: unknown[]) =>
-    rest.findLast((value) => typeof value === 'function') as (() => void) | undefined
-  const pass = (data: unknown) => {
-    if (typeof data === 'string') forward(data)
-    else if (data instanceof Uint8Array) forward(asBuffer(data))
-  }
-  response.write = (data: unknown, ...rest: unknown[]): boolean => {
-    pass(data)
-    const written = callbackIn(rest)
-    if (written !== undefined) process.nextTick(written)
-    return true
-  }
-  response.end = (data?: unknown, ...rest: unknown[]): ServerResponse => {
-    pass(data)
-    forward(null)
-    const ended = callbackIn([data, ...rest])
-    if (ended !== undefined) process.nextTick(ended)
-    return response
-  }
-}
-
 function send({ ws, response }: Entry, data: string | Buffer | null): void {
   if (ws !== null && data !== null) ws.send(data)
-  if (response === null) return
+  // a response that has ended here, or been destroyed, would throw where nobody listens
+  if (response === null || response.writableEnded || response.destroyed) return
   if (data === null) response.end()
   else response.write(data)
-}
-
-function asBuffer(data: unknown): Buffer {
-  if (Buffer.isBuffer(data)) return data
-  if (ArrayBuffer.isView(data)) return Buffer.from(data.buffer, data.byteOffset, data.byteLength)
-  return data instanceof ArrayBuffer ? Buffer.from(data) : Buffer.from(String(data))
 }

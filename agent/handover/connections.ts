@@ -9,10 +9,11 @@ import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { reasonOf } from '../errors.ts'
 import type { Carries, Entry } from './carry.ts'
-import { calmDown, isCalm, wakeUp, whyNever } from './carry.ts'
+import { calmDown, isCalm, wakeUp, whyNever, whyNotCalm } from './carry.ts'
 import type { Giving } from './giving.ts'
-import { bytesMoved, idleConnections, idleTimeLeft, isQuiet, responseOf } from './internals.ts'
+import { breakOff, bytesMoved, idleConnections, idleTimeLeft, isQuiet, responseOf } from './internals.ts'
 import { DESCRIPTORS_MAX } from './packets.ts'
+import { framingOf, isOfEvents } from './stream.ts'
 import type { Listener, Session } from './listeners.ts'
 
 export interface DrainLimits {
@@ -67,12 +68,17 @@ export async function drain(options: DrainOptions): Promise<void> {
       for (const why of giving.refusals()) warn(why)
       for (const listener of movable) given += await moveIdle(listener, giving, signal)
       if (signal.aborted || (giving.isEmpty() && listeners.every(({ sockets }) => sockets.size === 0))) break
-      for (const socket of overdue()) cut(socket, carries, options.report)
+      for (const socket of overdue()) {
+        const entry = carries.entries().get(socket)
+        if (entry !== undefined && !ending.has(socket)) warn(whyLeft(entry, movable))
+        cut(socket, carries, options.report)
+      }
       if (given > 0) idleRounds = 0
       await sleep(PAUSE_MS[Math.min(idleRounds++, PAUSE_MS.length - 1)])
     }
   } finally {
     carrier.stop()
+    for (const why of giving.refusals()) warn(why)
     for (const back of undo) back()
   }
 }
@@ -80,9 +86,16 @@ export async function drain(options: DrainOptions): Promise<void> {
 /** what has been told to end: counted once, and waited for */
 const ending = new WeakSet<Socket>()
 
+/** Why an author's connection is still here at the deadline. */
+function whyLeft(entry: Entry, movable: readonly Listener[]): string {
+  if (!movable.some(({ sockets }) => sockets.has(entry.socket)))
+    return 'its listener cannot be given away (TLS, HTTP/2)'
+  return whyNever(entry) ?? whyNotCalm(entry) ?? 'the successor did not take it in time'
+}
+
 /**
  * A WebSocket is told why it ends, and is read until its client agrees: what is closed with bytes unread is reset, and then the
- * client never sees the reason. Anything else just ends.
+ * client never sees the reason. Anything else just ends, and so that its client notices.
  */
 function cut(socket: Socket, carries: Carries, report: { cut: number }): void {
   if (ending.has(socket)) return
@@ -90,10 +103,16 @@ function cut(socket: Socket, carries: Carries, report: { cut: number }): void {
   report.cut++
   setTimeout(() => socket.destroy(), CLOSING_MS).unref() // a client that does not read, or does not agree
   const entry = carries.entries().get(socket)
-  if (entry?.ws?.readyState !== 1) return socket.destroySoon()
+  if (entry?.ws?.readyState !== 1) return endsOnlyByItsEnd(socket) ? breakOff(socket) : socket.destroySoon()
   entry.forget()
   entry.ws.resume()
   entry.ws.close(SERVICE_RESTART, 'service restart')
+}
+
+/** Whether a client would take the part of a body that it has for the whole of it. */
+function endsOnlyByItsEnd(socket: Socket): boolean {
+  const response = responseOf(socket)
+  return response !== null && response.headersSent && framingOf(response) === 'until closed'
 }
 
 /** Gives all that wait between two requests, some at a time; the rest go on being served here meanwhile. How many. */
@@ -178,7 +197,7 @@ function makeCarrier(
         if (busy.has(entry) || listener === undefined) continue
         const never = whyNever(entry)
         if (never !== null) {
-          if (entry.ws === null) continue
+          if (entry.response !== null && !isOfEvents(entry.response)) continue // it may end before the deadline
           warn(never)
           cut(entry.socket, carries, report)
           continue
@@ -187,8 +206,9 @@ function makeCarrier(
         void attempt(listener, entry).then(
           () => busy.delete(entry),
           (cause: unknown) => {
-            // the author's state is not usable
             busy.delete(entry)
+            if (entry.stays !== null) return
+            // the author's state is not usable
             warn(reasonOf(cause))
             cut(entry.socket, carries, report)
           },

@@ -2,8 +2,8 @@
 // 26.10. Where one is missing there are no managed updates: a handover that can do less than all of it would be a second
 // one to prove.
 
-import { type IncomingMessage, Server as HttpServer, type ServerResponse } from 'node:http'
-import { Server as NetServer, type Socket } from 'node:net'
+import { IncomingMessage, Server as HttpServer, ServerResponse } from 'node:http'
+import { Server as NetServer, Socket } from 'node:net'
 import { hasDescriptors } from './descriptors.ts'
 
 interface ConnectionsList {
@@ -35,6 +35,12 @@ interface PrivateParser {
   [callback: number]: unknown
 }
 
+interface PrivateResponse {
+  _header?: string | null
+  _headerSent?: boolean
+  _send?(data: unknown, coding: unknown, written?: unknown): boolean
+}
+
 interface PrivateServer {
   _handle?: PrivateHandle | null
   _connections?: number
@@ -49,6 +55,11 @@ export function missingParts(): string[] {
   if (connectionsOf(server) === null) missing.push('http.Server connections list')
   server.close()
   if (typeof (server as PrivateServer)._connections !== 'number') missing.push('net.Server connection count')
+  const response = new ServerResponse(new IncomingMessage(new Socket()))
+  response.writeHead(200)
+  const { _header: head, _headerSent: isSent, _send: send } = response as PrivateResponse
+  if (typeof head !== 'string' || isSent !== false || typeof send !== 'function')
+    missing.push('http.ServerResponse head')
   return missing
 }
 
@@ -210,6 +221,41 @@ function startOf(timer: unknown): number | null {
 /** The response that is being written on this connection, or null between two requests and on an upgraded one. */
 export function responseOf(socket: Socket): ServerResponse | null {
   return ((socket as unknown as PrivateSocket)._httpMessage ?? null) as ServerResponse | null
+}
+
+/** The head of a response as its client sees it; null before it is fixed. */
+export function responseHead(response: ServerResponse): string | null {
+  return (response as PrivateResponse)._header ?? null
+}
+
+/** Whether the head is on its way to the client. A head that is fixed waits for the first byte of the body. */
+export function isHeadSent(response: ServerResponse): boolean {
+  return (response as PrivateResponse)._headerSent === true
+}
+
+/** Ends a connection so that its client cannot take what it has for the whole. Only TCP has such an end. */
+export function breakOff(socket: Socket): void {
+  try {
+    socket.resetAndDestroy()
+  } catch {
+    socket.destroy()
+  }
+}
+
+/** Of a response without a connection: what reaches Node's own `write` and `end` goes to these two. */
+export function divertBody(
+  response: ServerResponse,
+  wrote: (data: unknown, coding: unknown) => void,
+  ended: () => void,
+): void {
+  response.chunkedEncoding = false // or there would be heads of chunks between
+  ;(response as PrivateResponse)._send = (data, coding, written) => {
+    wrote(data, coding)
+    if (typeof written === 'function') process.nextTick(written)
+    return true
+  }
+  response.removeAllListeners('finish') // Node's own would look for the connection
+  response.once('finish', ended)
 }
 
 /** Bytes that the client has sent, or that the kernel has taken for it. */

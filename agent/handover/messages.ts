@@ -93,6 +93,8 @@ export interface CarryMessage {
   unread: string
   /** what a handshake agreed on, or how a body is framed */
   agreement: string
+  /** of the head of a stream: what the successor must answer too; absent from a predecessor of an earlier release */
+  status?: number
   /** the author's own; absent where there is none */
   state?: unknown
 }

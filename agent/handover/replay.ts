@@ -6,8 +6,9 @@
 import { Socket } from 'node:net'
 import type { Server } from 'node:net'
 import type { Carries } from './carry.ts'
-import { adopt } from './internals.ts'
+import { adopt, breakOff } from './internals.ts'
 import type { CarryMessage } from './messages.ts'
+import { framingIn, statusIn, whyNotGoneOnWith } from './stream.ts'
 import { agreementIn } from './websocket.ts'
 
 /** how long an author's handler may take to answer what it is asked again */
@@ -30,7 +31,7 @@ export function replay(server: Server, fd: number, message: CarryMessage, carrie
   const refuse = (why: string) => {
     clearTimeout(timer)
     resolve(why)
-    if (message.kind === 'stream') socket.destroy()
+    if (message.kind === 'stream') endShort(socket, message)
     else socket.end(SERVICE_RESTART)
   }
   const timer = setTimeout(() => {
@@ -51,27 +52,29 @@ export function replay(server: Server, fd: number, message: CarryMessage, carrie
     })
   })
   socket.on('error', () => {}) // a client that hangs up now is no fault of the service's
-  carries.expect(socket, message)
+  carries.expect(socket, message, refuse)
   adopt(server, socket, null)
   socket.unshift(Buffer.concat([Buffer.from(message.request, 'latin1'), Buffer.from(message.unread, 'base64')]))
   return { answer: promise, closed }
 }
 
-function disagreement({ kind, agreement }: CarryMessage, head: string): string | null {
-  const status = /^HTTP\/1\.[01] (\d+)/.exec(head)?.[1] ?? 'nothing'
-  if (kind === 'stream') {
-    const framing = framingIn(head)
-    if (!status.startsWith('2')) return `its handler answered ${status}`
-    return framing === agreement ? null : `expected a body of ${agreement}, got one of ${framing}`
-  }
-  if (status !== '101') return `its handler answered ${status}`
-  return agreementIn(head) === agreement ? null : 'another protocol or extension was agreed on'
+/** A body that ends with its connection would seem whole to its client if the connection just ended. */
+function endShort(socket: Socket, { agreement }: CarryMessage): void {
+  if (agreement === 'until closed') breakOff(socket)
+  else socket.destroy()
 }
 
-function framingIn(head: string): string {
-  const length = /^content-length:\s*(\d+)/im.exec(head)?.[1]
-  if (length !== undefined) return `${length} bytes`
-  return /^transfer-encoding:.*chunked/im.test(head) ? 'chunked' : 'until closed'
+function disagreement({ kind, agreement, status }: CarryMessage, head: string): string | null {
+  const answered = statusIn(head)
+  if (kind === 'stream') {
+    const isSame = status === undefined ? answered !== null && answered >= 200 && answered < 300 : answered === status
+    if (!isSame) return `its handler answered ${answered ?? 'nothing'}`
+    const framing = framingIn(head)
+    if (framing !== agreement) return `expected a body of ${agreement}, got one of ${framing}`
+    return whyNotGoneOnWith(head)
+  }
+  if (answered !== 101) return `its handler answered ${answered ?? 'nothing'}`
+  return agreementIn(head) === agreement ? null : 'another protocol or extension was agreed on'
 }
 
 /** Keeps what is written until the head is whole and gives that to `heard`; what comes behind it is written. Returns the end of it. */

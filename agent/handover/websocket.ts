@@ -32,7 +32,7 @@ interface Receiver {
 
 interface PrivateWebSocket extends WebSocketLike {
   _receiver: Receiver
-  _sender: { _state: number; _queue: unknown[] }
+  _sender: { _state: number; _queue: unknown[]; _firstFragment: boolean }
   _extensions: Record<string, { params?: Record<string, unknown> | null } | undefined>
   terminate(): void
   ping(): void
@@ -50,7 +50,8 @@ export function whyNotCarried(ws: WebSocketLike): string | null {
   const { _receiver: receiver, _sender: sender, _extensions: extensions } = ws as PrivateWebSocket
   const numbers = [receiver?._state, receiver?._fragmented, receiver?._opcode, receiver?._payloadLength, sender?._state]
   const lists = [receiver?._buffers, receiver?._fragments, sender?._queue]
-  if (numbers.some((value) => typeof value !== 'number') || !lists.every(Array.isArray)) {
+  const isKnown = numbers.every((value) => typeof value === 'number') && lists.every(Array.isArray)
+  if (!isKnown || typeof sender?._firstFragment !== 'boolean') {
     return 'this version of `ws` keeps its state elsewhere'
   }
   const deflate = extensions?.[DEFLATE]?.params
@@ -69,14 +70,17 @@ export function isAtRest(ws: WebSocketLike): boolean {
     receiver.writableLength === 0 &&
     sender._state === 0 &&
     sender._queue.length === 0 &&
-    !isInCompressedFragments(ws)
+    !isInFragments(ws)
   )
 }
 
-/** A compressed message in fragments must end first: what is inflated already cannot be told as frames again. */
-export function isInCompressedFragments(ws: WebSocketLike): boolean {
-  const { _receiver: receiver } = ws as PrivateWebSocket
-  return receiver._fragmented !== 0 && receiver._compressed
+/**
+ * A message in fragments that must end first. Of the client's a compressed one: what is inflated already cannot be told as frames
+ * again. Of the author's any: the next `ws` would begin a new one in the middle of it.
+ */
+export function isInFragments(ws: WebSocketLike): boolean {
+  const { _receiver: receiver, _sender: sender } = ws as PrivateWebSocket
+  return (receiver._fragmented !== 0 && receiver._compressed) || !sender._firstFragment
 }
 
 /** What was agreed on in the handshake, to be compared with what the successor agrees on. */
@@ -122,19 +126,49 @@ function waitingIn(socket: Socket): Buffer[] {
   return waiting
 }
 
-/** From now on the author's sends go to `forward`, and whatever else the author does to this object reaches nobody. */
-export function letGo(ws: WebSocketLike, forward: (data: unknown, isBinary: boolean) => void): void {
+/**
+ * From now on the author's sends go to `forward`, each message whole, and whatever else the author does to this object reaches
+ * nobody.
+ */
+export function letGo(ws: WebSocketLike, forward: (data: string | Buffer) => void): void {
   const own = ws as PrivateWebSocket
+  let begun: { isBinary: boolean; parts: Buffer[] } | null = null
+  const heard = (data: string | Buffer, isBinary: boolean, isLast: boolean) => {
+    if (begun === null && isLast) return forward(isBinary ? Buffer.from(data) : String(data))
+    begun ??= { isBinary, parts: [] }
+    begun.parts.push(Buffer.from(data))
+    if (!isLast) return
+    const whole = Buffer.concat(begun.parts)
+    forward(begun.isBinary ? whole : whole.toString())
+    begun = null
+  }
+  let reading: Promise<void> | null = null // what comes behind a Blob waits for it
   own.send = (data, ...rest) => {
-    const options = rest[0] as { binary?: boolean } | undefined
-    const isBinary =
-      typeof options === 'object' ? (options.binary ?? typeof data !== 'string') : typeof data !== 'string'
-    forward(data, isBinary)
+    const given = typeof rest[0] === 'object' ? rest[0] : null
+    const { binary, fin } = { binary: typeof data !== 'string' && typeof data !== 'number', fin: true, ...given }
+    const hear = (bytes: string | Buffer) => heard(bytes, binary, fin)
+    if (data instanceof Blob || reading !== null) {
+      const before = reading ?? Promise.resolve()
+      const read = async () => hear(data instanceof Blob ? asBuffer(await data.arrayBuffer()) : asData(data))
+      reading = before.then(read).catch(() => {}) // a Blob whose file is gone
+    } else hear(asData(data))
     const sent = rest.findLast((value) => typeof value === 'function') as ((error?: Error) => void) | undefined
     if (sent !== undefined) process.nextTick(sent)
   }
   // a heartbeat of the author's must not end what is alive in another process
   for (const verb of ['close', 'terminate', 'ping', 'pong', 'pause', 'resume'] as const) own[verb] = () => {}
+}
+
+function asData(data: unknown): string | Buffer {
+  return typeof data === 'string' || typeof data === 'number' ? String(data) : asBuffer(data)
+}
+
+/** As `ws` reads it. */
+function asBuffer(data: unknown): Buffer {
+  if (Buffer.isBuffer(data)) return data
+  if (ArrayBuffer.isView(data)) return Buffer.from(data.buffer, data.byteOffset, data.byteLength)
+  if (data === null || data === undefined) return Buffer.alloc(0)
+  return data instanceof ArrayBuffer ? Buffer.from(data) : Buffer.from(data as string)
 }
 
 /** The head of the frame that is being read, without what the receiver has not consumed of it. */

@@ -72,6 +72,20 @@ test('a `ws` that keeps its state elsewhere: said at once and once, then 1012 an
   await sides.close()
 })
 
+test('a message in fragments that never ends: 1012 at the deadline, counted and said', async () => {
+  const sides = await twoSides(({ server, carries }) => {
+    new WebSocketServer({ server }).on('connection', (ws: WebSocket, request: IncomingMessage) => {
+      carries.carry(request, { ws })
+      ws.send('begun', { fin: false })
+    })
+  })
+  const client = await connected(sides.port)
+  const { carried, cut, warnings } = await sides.drain({ drainMs: 300, drainMaxMs: 600 })
+  equal([carried, cut, await client.closed], [0, 1, 1012])
+  match(warnings.join(), /it never stood between two messages/)
+  await sides.close()
+})
+
 test('a client that does not read stays until the deadline; then it is closed and counted, and the others were carried', async () => {
   const sides = await twoSides(({ server, carries }) => {
     new WebSocketServer({ server }).on('connection', (ws: WebSocket, request: IncomingMessage) => {
@@ -84,8 +98,9 @@ test('a client that does not read stays until the deadline; then it is closed an
   const other = await connected(sides.port)
   const gone = new Promise((resolve) => slow.socket.once('close', resolve))
   await until(() => sides.before.sockets.size === 2)
-  const { carried, cut } = await sides.drain({ drainMs: 300, drainMaxMs: 600 })
+  const { carried, cut, warnings } = await sides.drain({ drainMs: 300, drainMaxMs: 600 })
   equal([carried, cut], [1, 1])
+  match(warnings.join(), /its client did not take all that was written/)
   slow.socket.on('error', () => {}).resume()
   await gone
   is(other.ws.readyState, WebSocket.OPEN)

@@ -119,6 +119,76 @@ test('what is sent late in the old process reaches the client through the new on
   await sides.close()
 })
 
+test('a message that the author sends in fragments, pings between them, ends before its WebSocket is carried', async () => {
+  for (const perMessageDeflate of [
+    false,
+    { threshold: 0, clientNoContextTakeover: true, serverNoContextTakeover: true },
+  ]) {
+    const sides = await twoSides(({ server, carries }, name) => {
+      new WebSocketServer({ server, perMessageDeflate }).on('connection', (ws: WebSocket, request: IncomingMessage) => {
+        carries.carry(request, { ws })
+        ws.on('message', () => ws.send(`is with ${name}`))
+        if (name === 'new') return
+        const parts = ['one ', 'two ', 'three ', 'four']
+        const timer = setInterval(() => {
+          ws.ping()
+          ws.send(parts.shift() ?? '', { fin: parts.length === 0 })
+          if (parts.length === 0) clearInterval(timer)
+        }, 30)
+      })
+    })
+    const client = new WebSocket(`ws://127.0.0.1:${sides.port}`, { perMessageDeflate })
+    const heard: string[] = []
+    client.on('message', (data: Buffer) => heard.push(data.toString()))
+    await new Promise((resolve) => client.once('ping', resolve))
+    const { carried, cut } = await sides.drain({ drainMs: 20_000, drainMaxMs: 20_000 })
+    equal([carried, cut], [1, 0])
+    client.send('who?')
+    await until(() => heard.length === 2)
+    equal(heard, ['one two three four', 'is with new'])
+    client.terminate()
+    await sides.close()
+  }
+})
+
+test('what is sent late arrives as it was sent: in fragments, as a Blob, text and bytes, in order', async () => {
+  const held: WebSocket[] = []
+  const sides = await twoSides(({ server, carries }, name) => {
+    new WebSocketServer({ server }).on('connection', (ws: WebSocket, request: IncomingMessage) => {
+      carries.carry(request, { ws })
+      if (name === 'old') held.push(ws)
+    })
+  })
+  const client = new WebSocket(`ws://127.0.0.1:${sides.port}`)
+  const heard: [string, boolean][] = []
+  client.on('message', (data: Buffer, isBinary: boolean) => heard.push([data.toString(), isBinary]))
+  await new Promise((resolve) => client.once('open', resolve))
+  await until(() => sides.carry() === 1)
+  for (const ws of held) {
+    ws.send('in ', { fin: false })
+    ws.send(Buffer.from('fragments é'.slice(0, 10)), { fin: false })
+    ws.send('é', { fin: true })
+    ws.send(7)
+    ws.send(new Uint8Array([97, 98]))
+    await new Promise((resolve) => ws.send(new Blob(['of a blob']) as never, resolve))
+    ws.send(new Uint8Array([99]).buffer)
+    ws.send(Buffer.from('text'), { binary: false })
+    ws.send('bytes', { binary: true })
+  }
+  await until(() => heard.length === 7)
+  equal(heard, [
+    ['in fragments é', false],
+    ['7', false],
+    ['ab', true],
+    ['of a blob', true],
+    ['c', true],
+    ['text', false],
+    ['bytes', true],
+  ])
+  client.terminate()
+  await sides.close()
+})
+
 test('a successor that agrees on something else tells its WebSocket 1012; one that refuses it too', async () => {
   for (const options of [{ handleProtocols: () => 'other' }, { verifyClient: () => false }]) {
     const sides = await twoSides((side, name) => echo(side, name, name === 'old' ? {} : options))
