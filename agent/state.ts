@@ -30,8 +30,10 @@ export interface HandoverReport {
   carried: number
   /** connections that came back from a successor that was reverted */
   takenBack: number
-  /** connections that were still open at the drain deadline and were cut */
+  /** connections that were closed: still open at the drain deadline, or not to be carried */
   cut: number
+  /** why such as the author has registered (`carry`) were cut, each reason once; absent where none was */
+  reasons?: string[]
   /** milliseconds from the start of the restart stage until the successor accepted connections */
   switchMs: number
 }
@@ -100,7 +102,7 @@ export interface OperationReport extends Omit<HandoverReport, 'switchMs'> {
 /** Pure. `unproven`: the probation that runs, see `Status`. */
 export function reportOf(operation: Operation, unproven: Unproven | null = null): OperationReport {
   const { id, kind, from, to, outcome, error, durations, bytes, handover } = operation
-  const { moved, carried, takenBack, cut } = handover ?? NO_HANDOVER
+  const { moved, carried, takenBack, cut, reasons } = handover ?? NO_HANDOVER
   const unprovenUntil = outcome === null ? (unproven?.until ?? null) : null
   const switchMs = handover?.switchMs ?? null
   return {
@@ -116,6 +118,7 @@ export function reportOf(operation: Operation, unproven: Unproven | null = null)
     carried,
     takenBack,
     cut,
+    ...(reasons === undefined ? {} : { reasons }),
     switchMs,
     unprovenUntil,
   }

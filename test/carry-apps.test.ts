@@ -65,15 +65,26 @@ for (const [app, title] of [
   })
 }
 
-test('Express: a stream of events goes through an update without a gap', async () => {
+test('Express: events and a body of known length go through an update without a gap; what is compressed is cut, and why is told', async () => {
   await using place = await started('express')
   let text = ''
   const asked = get({ port: place.port, path: '/events', agent: false }, (response) => {
     response.setEncoding('utf8').on('data', (part: string) => (text += part))
     response.on('error', () => {})
   })
+  const at = `http://127.0.0.1:${place.port}`
+  const [sized, packed] = await Promise.all([fetch(`${at}/sized`), fetch(`${at}/packed`)])
+  const whole = sized.text()
+  const broken = packed.text().then(
+    () => 'whole',
+    () => 'ends short',
+  )
   const { handover } = await operate(place.home, '/admin/update')
-  is(handover?.carried, 1, JSON.stringify(handover))
+  equal([handover?.carried, handover?.cut], [2, 1], JSON.stringify(handover))
+  match(handover?.reasons?.join() ?? '', /^its body is encoded \(gzip\)/)
+  match(await place.home.output(), /closed and not carried: its body is encoded \(gzip\)/)
+  is(await broken, 'ends short')
+  is(await whole, Array.from({ length: 200 }, (_, number) => String(number).padStart(4)).join(''))
   await until(() => text.includes('|v1.1.0'))
   asked.destroy()
   const numbers = [...text.matchAll(/data: (\d+)\|/g)].map(([, number]) => Number(number))

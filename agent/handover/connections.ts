@@ -10,6 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { reasonOf } from '../errors.ts'
 import type { Carries, Entry } from './carry.ts'
 import { calmDown, isCalm, wakeUp, whyNever, whyNotCalm } from './carry.ts'
+import type { HandoverReport } from '../state.ts'
 import type { Giving } from './giving.ts'
 import { breakOff, bytesMoved, idleConnections, idleTimeLeft, isQuiet, responseOf } from './internals.ts'
 import { DESCRIPTORS_MAX } from './packets.ts'
@@ -32,6 +33,8 @@ const [CARRIED_AT_ONCE, CALM_MS] = [32, 500]
 const [SERVICE_RESTART, CLOSING_MS] = [1012, 1000]
 /** a response without a byte for so long is silent */
 const SILENT_MS = 5000
+/** of the report, which is kept with the operation */
+const [REASONS_MAX, REASON_MAX_CHARS] = [10, 300]
 /** between the GOAWAY that lets requests under way come in and the one that names the last of them */
 const GOAWAY_MS = 300
 
@@ -40,7 +43,7 @@ export interface DrainOptions {
   giving: Giving
   carries: Carries
   limits: DrainLimits
-  report: { cut: number }
+  report: Pick<HandoverReport, 'cut' | 'reasons'>
   /** why something was not carried; each reason once */
   warn: (message: string) => void
   /** aborts when the successor is gone */
@@ -52,8 +55,11 @@ export async function drain(options: DrainOptions): Promise<void> {
   const { listeners, giving, carries, limits, signal } = options
   const said = new Set<string>()
   const warn = (why: string) => {
-    if (!said.has(why)) options.warn(`a connection was closed and not carried: ${why}`)
+    if (said.has(why)) return
     said.add(why)
+    options.warn(`a connection was closed and not carried: ${why}`)
+    const reasons = (options.report.reasons ??= [])
+    if (reasons.length < REASONS_MAX) reasons.push(why.slice(0, REASON_MAX_CHARS))
   }
   const movable = listeners.filter((listener) => listener.movable && giving.has(listener.key))
   const undo = listeners.map((listener) =>

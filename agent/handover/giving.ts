@@ -46,6 +46,9 @@ export interface GivingOptions {
 /** messages with descriptors that may be under way: one is adopted while the next is read; of those with only one, more */
 const [AT_ONCE, CARRIED_AT_ONCE] = [4, 32]
 
+/** of what the author still sends: a message must fit into a line of the channel, a body goes in parts */
+const [LATE_MAX_BYTES, LATE_PART_BYTES] = [16 * 1024 * 1024, 1024 * 1024]
+
 /** What was given, and has not been heard of for the last time. */
 interface Books {
   kept: Kept
@@ -72,6 +75,17 @@ export function makeGiving(options: GivingOptions): Giving {
     },
   }
   const { kept, underWay, carried } = books
+  /** It was carried, and is not whole any more. */
+  const spoil = (id: number) => {
+    if (!carried.delete(id)) return
+    books.refused.push(`a message of more than ${LATE_MAX_BYTES} bytes was sent on it when it had left`)
+    report.cut++
+    if (!underWay.has(id)) {
+      report.moved--
+      report.carried--
+    }
+    tell({ type: 'spoilt', id })
+  }
   void gone.then(() => {
     underWay.clear()
     books.changed()
@@ -114,9 +128,10 @@ export function makeGiving(options: GivingOptions): Giving {
     carry: ({ key, sockets }, entry) => {
       const id = ++lastId
       const forward = (data: string | Buffer | null) => {
-        const what =
-          data === null ? {} : typeof data === 'string' ? { text: data } : { base64: data.toString('base64') }
-        tell({ type: 'late', id, ...what })
+        for (const part of entry.kind === 'stream' ? inParts(data) : [data]) {
+          if (part !== null && bytesIn(part) > LATE_MAX_BYTES) return spoil(id)
+          tell({ type: 'late', id, ...whatOf(part) })
+        }
       }
       if (!handOn(entry, give, { id, listener: key }, forward)) return false
       sockets.delete(entry.socket)
@@ -155,6 +170,7 @@ function hear(
       for (const id of message.ids) serveAgain(kept.take(id), options)
       return answered(message.ids)
     case 'carried':
+      if (!carried.has(message.id)) return answered([message.id]) // spoilt since, and counted
       if (message.refused === null) {
         report.moved++
         report.carried++
@@ -181,6 +197,25 @@ function hear(
     default:
       return message satisfies never
   }
+}
+
+function whatOf(data: string | Buffer | null): { text?: string; base64?: string } {
+  if (data === null) return {}
+  return typeof data === 'string' ? { text: data } : { base64: data.toString('base64') }
+}
+
+/** On the channel: JSON may need six bytes for one of a text. */
+function bytesIn(data: string | Buffer): number {
+  if (typeof data !== 'string') return data.length
+  return data.length * 6 <= LATE_MAX_BYTES ? data.length : Buffer.byteLength(JSON.stringify(data))
+}
+
+/** What is written to a body may be written in parts. */
+function inParts(data: string | Buffer | null): (string | Buffer | null)[] {
+  if (data === null || data.length <= LATE_PART_BYTES) return [data]
+  const bytes = Buffer.from(data)
+  const count = Math.ceil(bytes.length / LATE_PART_BYTES)
+  return Array.from({ length: count }, (_, at) => bytes.subarray(at * LATE_PART_BYTES, (at + 1) * LATE_PART_BYTES))
 }
 
 function serveAgain(one: (About & { fd: number }) | null, { listeners }: GivingOptions): void {

@@ -50,6 +50,8 @@ export type ToSuccessor =
   | CarryMessage
   /** what the author of the predecessor has sent on a connection that was carried; neither: it has ended its response */
   | { type: 'late'; id: number; text?: string; base64?: string }
+  /** of a connection that was carried something could not be passed on: it ends, so that its client notices */
+  | { type: 'spoilt'; id: number }
   | { type: 'alive' }
   /** could it be updated again? */
   | { type: 'prove' }

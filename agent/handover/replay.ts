@@ -22,6 +22,8 @@ export interface Replay {
   /** null when it goes on; or why it was closed */
   answer: Promise<string | null>
   closed: Promise<void>
+  /** ends it, so that its client notices */
+  cut(): void
 }
 
 /** Goes on with a connection. */
@@ -55,7 +57,7 @@ export function replay(server: Server, fd: number, message: CarryMessage, carrie
   carries.expect(socket, message, refuse)
   adopt(server, socket, null)
   socket.unshift(Buffer.concat([Buffer.from(message.request, 'latin1'), Buffer.from(message.unread, 'base64')]))
-  return { answer: promise, closed }
+  return { answer: promise, closed, cut: () => refuse('a part of it was lost') }
 }
 
 /** A body that ends with its connection would seem whole to its client if the connection just ended. */

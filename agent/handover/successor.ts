@@ -171,6 +171,8 @@ function receive(
         return taking.carry(message, descriptors)
       case 'late':
         return taking.late(message)
+      case 'spoilt':
+        return taking.spoilt(message.id)
       case 'alive':
         return
       case 'prove':

@@ -15,6 +15,7 @@ export interface Taking {
   connections(message: Extract<ToSuccessor, { type: 'connections' }>, descriptors: number[] | null): void
   carry(message: Extract<ToSuccessor, { type: 'carry' }>, descriptors: number[] | null): void
   late(message: Extract<ToSuccessor, { type: 'late' }>): void
+  spoilt(id: number): void
 }
 
 export function makeTaking(
@@ -23,6 +24,7 @@ export function makeTaking(
   tell: (message: ToPredecessor) => unknown,
 ): Taking {
   const byKey = new Map(listeners.map((listener) => [listener.key, listener]))
+  const cuts = new Map<number, () => void>()
   let ended: number[] = []
   const end = (id: number) => {
     if (ended.length === 0) {
@@ -58,10 +60,15 @@ export function makeTaking(
         if (fd !== undefined) closeDescriptor(fd)
         return void tell({ type: 'carried', id, refused: 'its descriptor did not arrive' })
       }
-      const { answer, closed } = replay(listener.server, fd, message, carries)
+      const { answer, closed, cut } = replay(listener.server, fd, message, carries)
+      cuts.set(id, cut)
       void answer.then((refused) => tell({ type: 'carried', id, refused }))
-      void closed.then(() => end(id))
+      void closed.then(() => {
+        cuts.delete(id)
+        end(id)
+      })
     },
+    spoilt: (id) => cuts.get(id)?.(),
     late: ({ id, text, base64 }) => {
       carries.late(id, base64 === undefined ? (text ?? null) : Buffer.from(base64, 'base64'))
     },

@@ -138,7 +138,7 @@ test('server-sent events that are compressed end at once: said when they are reg
   await until(() => clients.every(({ text }) => text().includes(lineOf(5))))
   match(sides.warnings.join('\n'), /^a response cannot be carried over a switch: its body is encoded \(gzip\).*closed$/)
   const { carried, cut, warnings } = await sides.drain(LONG)
-  equal([carried, cut, warnings.length], [0, 2, 1])
+  equal([carried, cut, warnings.length, sides.report.reasons?.length], [0, 2, 1, 1])
   for (const { ended } of clients) is((await ended).isComplete, false)
   await sides.close()
 })
@@ -258,6 +258,27 @@ test('what is written late arrives as it was written: in its encoding, and throu
   equal([carried, cut], [1, 0])
   ;(late as (() => void) | null)?.()
   equal(await client.ended, { text: 'Ã© Ã© held èÃ¨', isComplete: true })
+  await sides.close()
+})
+
+test('what is written late arrives whole, however much it is', async () => {
+  let late: ServerResponse | null = null
+  const [piece, size] = ['0123456789é\u0001', 30 * 1024 * 1024]
+  const sides = await twoSides(({ server, carries }, name) => {
+    server.on('request', (request, response) => {
+      response.writeHead(200, PLAIN)
+      response.flushHeaders()
+      carries.carry(request, { response })
+      if (name === 'old') late = response
+    })
+  })
+  const client = fetched(sides.port)
+  await until(() => late !== null)
+  is((await sides.drain(LONG)).carried, 1)
+  const text = piece.repeat(size / piece.length)
+  ;(late as ServerResponse | null)?.end(text)
+  const ended = await client.ended
+  ok(ended.isComplete && ended.text === text)
   await sides.close()
 })
 

@@ -189,6 +189,31 @@ test('what is sent late arrives as it was sent: in fragments, as a Blob, text an
   await sides.close()
 })
 
+test('a message that is too large to be passed on ends its WebSocket, which counts as cut then; the others go on', async () => {
+  const held: WebSocket[] = []
+  const sides = await twoSides(({ server, carries }, name) => {
+    new WebSocketServer({ server }).on('connection', (ws: WebSocket, request: IncomingMessage) => {
+      carries.carry(request, { ws })
+      if (name === 'old') held.push(ws)
+    })
+  })
+  const clients = [1, 2].map(() => new WebSocket(`ws://127.0.0.1:${sides.port}`))
+  const heard: string[] = []
+  const codes = clients.map((client) => new Promise((resolve) => client.once('close', resolve)))
+  for (const client of clients) client.on('message', (data: Buffer) => heard.push(data.toString()))
+  await until(() => held.length === 2)
+  const { carried } = await sides.drain({ drainMs: 20_000, drainMaxMs: 20_000 })
+  equal(carried, 2)
+  held[0]?.send(Buffer.alloc(17 * 1024 * 1024))
+  held[1]?.send('small')
+  await until(() => heard.length === 1)
+  equal(await Promise.race(codes), 1012)
+  const { moved, carried: whole, cut } = sides.report
+  equal([moved, whole, cut], [1, 1, 1])
+  for (const client of clients) client.terminate()
+  await sides.close()
+})
+
 test('a successor that agrees on something else tells its WebSocket 1012; one that refuses it too', async () => {
   for (const options of [{ handleProtocols: () => 'other' }, { verifyClient: () => false }]) {
     const sides = await twoSides((side, name) => echo(side, name, name === 'old' ? {} : options))

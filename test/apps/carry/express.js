@@ -1,4 +1,5 @@
 import { createServer } from 'node:http'
+import { constants, createGzip } from 'node:zlib'
 import { embed } from 'baton-kit/agent'
 import express from 'express'
 import { WebSocketServer } from 'ws'
@@ -12,6 +13,27 @@ async function main() {
     response.set('Content-Type', 'text/event-stream')
     response.flushHeaders()
     const timer = setInterval(() => response.write(`data: ${state.next++}|${tag}\n\n`), 20)
+    const leave = () => clearInterval(timer)
+    agent.carry(request, { response, state: () => (leave(), state) })
+    response.on('close', leave)
+  })
+  // as middleware that compresses does it
+  app.get('/packed', (request, response) => {
+    response.set({ 'Content-Type': 'text/event-stream', 'Content-Encoding': 'gzip' })
+    response.flushHeaders()
+    const gzip = createGzip({ flush: constants.Z_SYNC_FLUSH })
+    gzip.pipe(response)
+    const timer = setInterval(() => gzip.write(`data: ${tag}\n\n`), 20)
+    agent.carry(request, { response })
+    response.on('close', () => clearInterval(timer))
+  })
+  app.get('/sized', (request, response) => {
+    const state = agent.carried(request) ?? { next: 0 }
+    response.writeHead(200, { 'Content-Length': 200 * 4 })
+    const timer = setInterval(() => {
+      response.write(String(state.next++).padStart(4))
+      if (state.next === 200) leave(response.end())
+    }, 20)
     const leave = () => clearInterval(timer)
     agent.carry(request, { response, state: () => (leave(), state) })
     response.on('close', leave)
