@@ -91,10 +91,10 @@ export function makeLife(settings: Settings, serving: Serving): Life {
 
 /** Requests in flight may finish; connections that wait are told to go. */
 async function finishRequests(listeners: Listener[], drainMs: number): Promise<void> {
-  const began = Date.now()
+  const began = performance.now()
   for (const listener of listeners) askToClose(listener)
-  while (Date.now() - began < drainMs && listeners.some((listener) => listener.sockets.size > 0)) {
-    const sparesNew = Date.now() - began < FIRST_BYTE_MS
+  while (performance.now() - began < drainMs && listeners.some((listener) => listener.sockets.size > 0)) {
+    const sparesNew = performance.now() - began < FIRST_BYTE_MS
     for (const listener of listeners) closeIdle(listener, { sparesNew })
     await sleep(20)
   }

@@ -123,6 +123,7 @@ async function handOverTo(
   { install, settings, serving, life }: UpdaterOptions,
   close: () => Promise<void>,
 ): Promise<void> {
+  const began = performance.now()
   const report = { ...NO_HANDOVER }
   operation.handover = report
   await serving.side?.ended // a predecessor that has committed is about to exit: never three processes at once
@@ -140,6 +141,7 @@ async function handOverTo(
     report,
     onAccepting: () => void beginProbation(install, settings.update.probationMs),
     note: async () => {
+      operation.durations.restart = Math.round(performance.now() - began) // the successor ends it, and cannot know
       await install.journal.change((state) => void (state.operation = structuredClone(operation)))
     },
     couldUpdate: () => couldUpdate(install),

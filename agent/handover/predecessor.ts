@@ -241,7 +241,7 @@ async function observe(
   spanMs: number,
   draining: Promise<void> = Promise.resolve(),
 ): Promise<void> {
-  const over = Date.now() + spanMs
+  const over = performance.now() + spanMs
   const lookEveryMs = Math.min(LOOK_MOST_MS, Math.max(100, spanMs / 4))
   let isDrained = false
   const drained = draining.finally(() => (isDrained = true)).catch(() => {})
@@ -250,8 +250,8 @@ async function observe(
   using hung = watch(successor.life, options.hangMs)
   const lost = Promise.race([successor.gone.then(rejected), hung.rejects])
   lost.catch(() => {})
-  while (Date.now() < over || !isDrained || verdict.is !== 'well') {
-    const left = over - Date.now()
+  while (performance.now() < over || !isDrained || verdict.is !== 'well') {
+    const left = over - performance.now()
     const pause = left > 0 ? sleep(Math.min(lookEveryMs, left)) : Promise.race([sleep(lookEveryMs), drained])
     await Promise.race([pause, lost])
     verdict = await Promise.race([probe(successor.takeQuestion, probeOptions(options, own)), lost])

@@ -191,9 +191,9 @@ type Predecessor = Inheritance['predecessor']
 
 /** Waits for a predecessor that is leaving, and ends it where it does not: two processes must not serve for ever. */
 async function seeOff(predecessor: Predecessor, log: Log): Promise<void> {
-  const until = Date.now() + PREDECESSOR_EXIT_MS
+  const until = performance.now() + PREDECESSOR_EXIT_MS
   while (isAlive(predecessor.pid, predecessor.startTime)) {
-    if (Date.now() > until) return end(predecessor, `it did not leave within ${PREDECESSOR_EXIT_MS} ms`, log)
+    if (performance.now() > until) return end(predecessor, `it did not leave within ${PREDECESSOR_EXIT_MS} ms`, log)
     await new Promise((resolve) => setTimeout(resolve, 10))
   }
 }
