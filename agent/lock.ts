@@ -41,7 +41,7 @@ export async function takeLock(
   { waitMs = 0, refusal = 'locked' }: { waitMs?: number; refusal?: ErrorCode } = {},
 ): Promise<Lock> {
   const path = lockPath(stateDirectory)
-  const deadline = Date.now() + waitMs
+  const deadline = performance.now() + waitMs
   for (;;) {
     if (!ours.has(path)) {
       ours.add(path) // before the first await: two callers in this process must not both go on
@@ -54,7 +54,7 @@ export async function takeLock(
       }
       ours.delete(path)
     }
-    if (Date.now() >= deadline) throw await refusalOf(stateDirectory, refusal)
+    if (performance.now() >= deadline) throw await refusalOf(stateDirectory, refusal)
     await sleep(50)
   }
 }

@@ -106,9 +106,9 @@ async function takeLockOf(install: ManagedInstall, request: OperationRequest): P
         refusal: request.refusal ?? 'update_in_flight',
       })
     } catch (refusal) {
-      const finishedAt = (await install.journal.read()).operation?.finishedAt ?? null
-      const isLettingGo = finishedAt !== null && Date.now() - Date.parse(finishedAt) < LETTING_GO_MS
-      if (!isLettingGo || waitedMs >= LETTING_GO_MS) throw refusal
+      // when it ended says the wall clock, and that may have been set since: what has an outcome is waited for
+      const outcome = (await install.journal.read()).operation?.outcome ?? null
+      if (outcome === null || waitedMs >= LETTING_GO_MS) throw refusal
     }
     await sleep(LETTING_GO_EVERY_MS)
   }

@@ -7,7 +7,7 @@ import { isLeftover } from './disk.ts'
 import { finish, updateDirectory } from './journal.ts'
 import type { ManagedInstall } from './managed-install.ts'
 import { keepReserve } from './reserve.ts'
-import type { Operation, Probation } from './state.ts'
+import type { Probation } from './state.ts'
 import { clearLeftovers, finishExchange } from './steps/swap.ts'
 
 /**
@@ -32,7 +32,8 @@ export async function recover(install: ManagedInstall): Promise<Probation | null
 export async function settleProbation(install: ManagedInstall): Promise<void> {
   await install.disk.remove(install.places.former)
   const state = await install.journal.change((now) => {
-    if (now.operation !== null) now.operation.durations.restart ??= restSoFar(now.operation)
+    // its predecessor wrote what the stage took; where none could, this process knows how long it has been there
+    if (now.operation !== null) now.operation.durations.restart ??= Math.round(performance.now())
     finish(now, { outcome: now.operation?.kind === 'rollback' ? 'rolled_back' : 'updated', error: null })
   })
   const operation = state.operation
@@ -46,12 +47,6 @@ export async function settleProbation(install: ManagedInstall): Promise<void> {
     code: null,
     message: null,
   })
-}
-
-/** The stage that another process has begun: what the others have left of the whole. */
-function restSoFar({ startedAt, durations }: Operation): number {
-  const others = Object.values(durations).reduce((sum, ms) => sum + ms, 0)
-  return Math.max(0, Date.now() - Date.parse(startedAt) - others)
 }
 
 export async function closeInterrupted(install: ManagedInstall, why: string): Promise<void> {

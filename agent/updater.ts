@@ -82,7 +82,7 @@ export function makeUpdater(options: UpdaterOptions): Updater {
       serving.handingOver = over.promise
       const close = async () => {
         isClosed = true
-        await life.close()
+        await life.close('handover')
       }
       await handOverTo(to, operation, options, close)
       return { open: true } // told to stop in the middle of its probation: the next start goes on with it
@@ -123,6 +123,7 @@ async function handOverTo(
   { install, settings, serving, life }: UpdaterOptions,
   close: () => Promise<void>,
 ): Promise<void> {
+  const began = performance.now()
   const report = { ...NO_HANDOVER }
   operation.handover = report
   await serving.side?.ended // a predecessor that has committed is about to exit: never three processes at once
@@ -136,10 +137,12 @@ async function handOverTo(
     healthPath: settings.healthPath,
     ...settings.update,
     log: settings.log,
-    onDrain: settings.onDrain,
+    onDrain: life.drain,
+    onResume: life.resume,
     report,
     onAccepting: () => void beginProbation(install, settings.update.probationMs),
     note: async () => {
+      operation.durations.restart = Math.round(performance.now() - began) // the successor ends it, and cannot know
       await install.journal.change((state) => void (state.operation = structuredClone(operation)))
     },
     couldUpdate: () => couldUpdate(install),

@@ -238,9 +238,9 @@ async function watched(service: Service, path: string, body: unknown): Promise<O
   if (started.status !== 202)
     throw new Error(`${path}: expected 202, got ${started.status}: ${JSON.stringify(started.body)}`)
   const { id } = started.body as Operation
-  const deadline = Date.now() + OPERATION_MS
+  const deadline = performance.now() + OPERATION_MS
   let stage = ''
-  while (Date.now() < deadline) {
+  while (performance.now() < deadline) {
     const answer = await service.call('GET', '/admin/update/status').catch(() => null)
     if (answer === null) {
       await sleep(40) // this very question met a release that was dying
@@ -332,10 +332,10 @@ function draw(summary: Summary): void {
 
 /** What the followers have seen when all that was sent until now has come back to everybody. */
 async function settled(followers: Followers): Promise<FollowersReport> {
-  const deadline = Date.now() + 5000
+  const deadline = performance.now() + 5000
   for (;;) {
     const report = followers.report()
-    if ((report.websockets.lost === 0 && report.streams.lost === 0) || Date.now() > deadline) return report
+    if ((report.websockets.lost === 0 && report.streams.lost === 0) || performance.now() > deadline) return report
     await sleep(20)
   }
 }

@@ -218,6 +218,24 @@ test('no file names this machine, a registry or what lies outside the repository
   )
 })
 
+test('the wall clock only says what time it is: every span is taken from a clock that nobody sets', () => {
+  // what others wrote has only the wall clock: a date of a server or a maintainer, the age of a file
+  const theirs =
+    /^(agent\/trust|deploy\/trust)\/|^(agent\/feed\/answer|deploy\/lib\/http|deploy\/host\/doctor\/clock)\.ts$/
+  const ages = new Set(['deploy/build/first/unpack.ts'])
+  // and these add a span to it: an instant for people
+  const instants = new Set(['agent/alone.ts', 'agent/service/store.ts'])
+  const reads = sources.filter(
+    ({ path, text }) =>
+      /^(agent|deploy|container)\/|^install\.ts$/.test(path) &&
+      !theirs.test(path) &&
+      !ages.has(path) &&
+      (/\bDate\.now\b|\bDate\.parse\b|[-+] ?new Date\b/.test(text) ||
+        (/\.(getTime|valueOf)\(\)/.test(text) && !instants.has(path))),
+  )
+  equal(paths(reads), [])
+})
+
 test('no file or name is called utils, helpers, Manager or Impl', () => {
   const byPath = files.filter(({ path }) => /(^|\/)(utils?|helpers?|misc|common)[./]|manager/i.test(path))
   equal(paths(byPath), [])

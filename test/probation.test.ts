@@ -3,6 +3,7 @@
 
 import { writeFileSync, rmSync } from 'node:fs'
 import { readFile, writeFile } from 'node:fs/promises'
+import { request } from 'node:http'
 import { join } from 'node:path'
 import { startTimeOf } from '../agent/process.ts'
 import type { Operation, Status } from '../agent/state.ts'
@@ -13,6 +14,7 @@ import { ILL_FILE } from './fixtures/faults.ts'
 import { type Install, install } from './fixtures/install.ts'
 import { publishTo, scriptRelease, unpack } from './fixtures/releases.ts'
 import { inTurns } from './fixtures/turns.ts'
+import { CLOCK } from './fixtures/wild-clock.ts'
 import { startLoad } from './lab/load.ts'
 import { suite } from './suite.ts'
 
@@ -119,6 +121,11 @@ const PROMISES: Record<string, () => Promise<void>> = {
       )
       ok(answered > 20)
     },
+
+  'a wall clock that is set an hour forward at every step, and between them, shortens no wait: nothing is cut early':
+    () => atAnyHour('forward'),
+
+  'nor does one that is set back prolong any: the switch ends, and the stop does': () => atAnyHour('back'),
 }
 
 const test = suite('probation', { timeoutMs: 90_000 })
@@ -143,14 +150,14 @@ interface World extends AsyncDisposable {
 }
 
 /** v1.0.0 with v0.9.0 as its backup; the feed has v1.1.0. */
-async function served(update: Record<string, number> = {}): Promise<World> {
+async function served(update: Record<string, number> = {}, environment: Record<string, string> = {}): Promise<World> {
   const [before, old, next] = await built
   if (before === undefined || old === undefined || next === undefined) throw new Error('no releases')
   const home = await install({ release: old, update: { probationMs: 1500, ...update } })
   await unpack(before, home.backup)
   await publishTo(join(home.home, 'no-feed'), [next])
   const [illness, faults] = [join(home.home, 'ill'), join(home.home, 'faults.json')]
-  await home.start({ [ILL_FILE]: illness, [FAULTS_FILE]: faults })
+  await home.start({ [ILL_FILE]: illness, [FAULTS_FILE]: faults, ...environment })
   return {
     home,
     taken: `${faults}.taken`,
@@ -173,5 +180,56 @@ async function served(update: Record<string, number> = {}): Promise<World> {
       await until('one process', () => processesBelow(home.home).length === 1)
     },
     [Symbol.asyncDispose]: () => home[Symbol.asyncDispose](),
+  }
+}
+
+/** One request ends in the drain, and one never does: in a handover, and when the service is stopped. */
+async function atAnyHour(way: 'forward' | 'back'): Promise<void> {
+  const probationMs = 1500
+  await using world = await served({ probationMs, drainMs: 4000 }, { [CLOCK]: way })
+  const { home } = world
+  const { pid } = (await world.status()).instance
+  const [slow] = [await halfPosted(home), await halfPosted(home)]
+  await world.update()
+  await world.said(new RegExp(`^clock: ${pid} half at`, 'm'))
+  await manyJumps(home, pid)
+  is(await slow.finished(), 201)
+  const { outcome, handover } = await home.settled()
+  equal([outcome, handover?.cut], ['updated', 1])
+  const output = await home.output()
+  const at = (step: string) => Number(new RegExp(`^clock: ${pid} ${step} at (\\d+)$`, 'm').exec(output)?.[1])
+  ok(at('stood') - at('ready') >= probationMs, `it was on probation for ${at('stood') - at('ready')} ms`)
+
+  const next = (await world.status()).instance.pid
+  const [last] = [await halfPosted(home), await halfPosted(home)]
+  process.kill(next, 'SIGTERM')
+  await world.said(/stopping on SIGTERM/)
+  await manyJumps(home, next)
+  is(await last.finished(), 201)
+  await until('it to stop', () => processesBelow(home.home).length === 0)
+}
+
+/** Whoever looks at the clock now and then has seen it jump. */
+async function manyJumps({ output }: Install, pid: number): Promise<void> {
+  const count = async () => (await output()).split(`clock: ${pid} in between`).length
+  const before = await count()
+  await until('the clock to jump', async () => (await count()) > before + 10)
+}
+
+/** A request whose body has come by half, so that it stays where it is; `finished` sends the rest, and resolves to the status. */
+async function halfPosted({ port }: Install): Promise<{ finished(): Promise<number> }> {
+  const body = '{"name":"slow"}'
+  const headers = { 'content-type': 'application/json', 'content-length': body.length }
+  const call = request({ port: port ?? 0, method: 'POST', path: '/api/tokens', agent: false, headers })
+  const status = new Promise<number>((resolve, reject) => {
+    call.once('response', (response) => resolve(response.resume().statusCode ?? 0)).once('error', reject)
+  })
+  status.catch(() => {})
+  await new Promise<void>((resolve) => call.write(body.slice(0, 5), () => resolve()))
+  return {
+    finished: () => {
+      call.end(body.slice(5))
+      return status
+    },
   }
 }

@@ -126,7 +126,7 @@ function isQuota(response: Response, message: string): boolean {
 }
 
 function rateLimited({ url, response }: Reply): BatonError {
-  const seconds = Math.ceil(Math.min(RETRY_AFTER_MAX_SECONDS, Math.max(1, secondsToWait(response, Date.now()))))
+  const seconds = Math.ceil(Math.min(RETRY_AFTER_MAX_SECONDS, Math.max(1, secondsToWait(response))))
   const resetAt = new Date(Date.now() + seconds * 1000).toISOString().replace(/\.\d+Z$/, 'Z')
   const details: Details = {
     hint: 'wait, or set GITHUB_TOKEN: it has a larger quota',
@@ -136,7 +136,10 @@ function rateLimited({ url, response }: Reply): BatonError {
   return new BatonError('rate_limited', `\`${url.host}\` refuses more requests until ${resetAt} (in ${wait})`, details)
 }
 
-function secondsToWait(response: Response, now: number): number {
+function secondsToWait(response: Response): number {
+  // what a server says of the time is held against its own clock, where it tells it
+  const theirs = Date.parse(header(response, 'date') ?? '')
+  const now = Number.isNaN(theirs) ? Date.now() : theirs
   const after = header(response, 'retry-after') ?? ''
   if (/^\d{1,9}$/.test(after)) return Number(after)
   const date = Date.parse(after)

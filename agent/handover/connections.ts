@@ -147,7 +147,7 @@ function moveWhenAnswered(listener: Listener, giving: Giving): () => void {
   let isOn = true
   const follow = (response: ServerResponse, socket: Socket) => {
     response.once('finish', () => {
-      const isLong = Date.now() - (listener.busySince.get(socket) ?? 0) >= LONG_RESPONSE_MS
+      const isLong = performance.now() - (listener.busySince.get(socket) ?? 0) >= LONG_RESPONSE_MS
       if (!isOn || !(isLong || giving.hasRoom())) return
       if (idleConnections(server, [socket]).includes(socket)) giving.move(listener, [socket])
     })
@@ -182,14 +182,14 @@ function makeCarrier(
   let given = 0
   let isOver = false
   const attempt = async (listener: Listener, entry: Entry): Promise<void> => {
-    const until = Date.now() + CALM_MS
+    const until = performance.now() + CALM_MS
     while (!isOver && carries.entries().get(entry.socket) === entry) {
       if (isCalm(entry) && giving.hasRoom()) {
         if (!giving.carry(listener, entry)) break
         given++
         return
       }
-      if (Date.now() > until) break
+      if (performance.now() > until) break
       if (!isCalm(entry)) calmDown(entry)
       await sleep(1)
     }
@@ -232,10 +232,10 @@ function makeCarrier(
 
 /** Which connections are to be cut now. A response that moves bytes is given more time than one that is silent. */
 function makeDeadline(listeners: readonly Listener[], { drainMs, drainMaxMs }: DrainLimits): () => Socket[] {
-  const began = Date.now()
+  const began = performance.now()
   const last = new Map<Socket, { bytes: number; at: number }>()
   return () => {
-    const now = Date.now()
+    const now = performance.now()
     const overdue: Socket[] = []
     for (const { sockets, busySince, sessions } of listeners) {
       for (const socket of sockets) {

@@ -46,7 +46,7 @@ export interface Listener {
   movable: boolean
   /** every open connection; over TLS the secure one as soon as there is one */
   sockets: Set<Socket>
-  /** when the last request on a connection began, in `Date.now()` */
+  /** when the last request on a connection began, in `performance.now()` */
   busySince: WeakMap<Socket, number>
   /** every open HTTP/2 session, to say GOAWAY to */
   sessions: Set<Session>
@@ -103,7 +103,7 @@ export function makeListener(spec: ListenerSpec): Listener {
     const below = belowTls(socket)
     if (below !== null) listener.sockets.delete(below)
   })
-  server.on('request', ({ socket }: IncomingMessage) => listener.busySince.set(socket, Date.now()))
+  server.on('request', ({ socket }: IncomingMessage) => listener.busySince.set(socket, performance.now()))
   server.on('session', (session: Session & { once(event: 'close', heard: () => void): void }) => {
     listener.sessions.add(session)
     session.once('close', () => listener.sessions.delete(session))

@@ -209,8 +209,8 @@ function hearSignals({ act }: Settings, report: Report): AbortSignal {
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     process.on(signal, () => {
       if (isSwitcher && signal === 'SIGTERM') process.exit(EXIT.unexpected)
-      if (stoppedAt > 0 && Date.now() - stoppedAt > 1000) leave(signal)
-      stoppedAt ||= Date.now()
+      if (stoppedAt > 0 && performance.now() - stoppedAt > 1000) leave(signal)
+      stoppedAt ||= performance.now()
       controller.abort(signal)
     })
   }

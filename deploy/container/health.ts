@@ -36,7 +36,7 @@ export async function becomesHealthy(
   { engine, stop }: Pick<Tools, 'engine' | 'stop'>,
   { answers, again }: { answers: Answers; again: () => Promise<void> },
 ): Promise<void> {
-  const deadline = Date.now() + healthTimeoutMs
+  const deadline = performance.now() + healthTimeoutMs
   let said = ''
   for (let epoch = engine.epoch(); ; await sleep(POLL_MS)) {
     refuseStopped(stop)
@@ -51,7 +51,7 @@ export async function becomesHealthy(
     if (verdict.well && epoch === engine.epoch()) return refuseVersion(verdict, job.origin)
     said = verdict.said || said
     if (container.State.Health?.Status === 'unhealthy') return fail(`the new container is unhealthy${quoted(said)}`)
-    if (Date.now() > deadline) return fail(`not healthy after ${healthTimeoutMs} ms${quoted(said)}`)
+    if (performance.now() > deadline) return fail(`not healthy after ${healthTimeoutMs} ms${quoted(said)}`)
   }
 }
 
@@ -63,10 +63,10 @@ export async function standsProbation(
   asked: { answers: Answers; again: () => Promise<void> },
 ): Promise<void> {
   const { engine, stop } = tools
-  let checkAt = Date.now() + Math.min(CHECK_MS, limits.probationMs)
+  let checkAt = performance.now() + Math.min(CHECK_MS, limits.probationMs)
   let failures = 0
   try {
-    for (let epoch = engine.epoch(), since = Date.now(); Date.now() - since < limits.probationMs;) {
+    for (let epoch = engine.epoch(), since = performance.now(); performance.now() - since < limits.probationMs;) {
       await sleep(Math.min(POLL_MS, limits.probationMs))
       refuseStopped(stop)
       const container = await engine.container(job.successor)
@@ -74,16 +74,16 @@ export async function standsProbation(
         epoch = engine.epoch()
         await asked.again()
         await becomesHealthy(job, limits, tools, asked)
-        since = Date.now()
+        since = performance.now()
         continue
       }
       refuseUnlike(container, job)
       if (container.State.Health?.Status === 'unhealthy') fail('the new container is unhealthy')
-      if (Date.now() < checkAt) continue
+      if (performance.now() < checkAt) continue
       const { well, said } = await check(container, asked.answers, engine)
       failures = well ? 0 : failures + 1
       if (failures === FAILURES_MAX && epoch === engine.epoch()) fail(`its health check fails${quoted(said)}`)
-      checkAt = Date.now() + (well ? CHECK_MS : CHECK_RETRY_MS)
+      checkAt = performance.now() + (well ? CHECK_MS : CHECK_RETRY_MS)
     }
   } catch (cause) {
     if (!(cause instanceof BatonError && cause.code === 'restart_failed')) throw cause
@@ -102,7 +102,7 @@ export async function standsAgain(
   answers: Answers,
   engine: Engine,
 ): Promise<boolean> {
-  const deadline = Date.now() + healthTimeoutMs
+  const deadline = performance.now() + healthTimeoutMs
   for (let epoch = engine.epoch(); ; await sleep(POLL_MS)) {
     const container = await engine.container(id)
     if (epoch !== engine.epoch()) {
@@ -114,7 +114,7 @@ export async function standsAgain(
     const { well, said } = await check(container, answers, engine)
     if (well) return true
     if (!origin.healthy && (running || status === 'restarting')) return false
-    if (!running || Date.now() > deadline) {
+    if (!running || performance.now() > deadline) {
       throw new BatonError('undo_failed', `the old container is ${running ? `not healthy${quoted(said)}` : status}`)
     }
   }

@@ -58,25 +58,25 @@ export function openConnection(socketPath: string, prefix: string): Connection {
     }
   }
   const awake = async (timeoutMs = AWAKE_TIMEOUT_MS): Promise<void> => {
-    for (const deadline = Date.now() + timeoutMs; ; await sleep(100)) {
+    for (const deadline = performance.now() + timeoutMs; ; await sleep(100)) {
       try {
         const response = await send(socketPath, 'GET', '/_ping', { timeoutMs: 2000 })
         await textOf(response)
         if (response.statusCode === 200) return
       } catch (cause) {
-        if (Date.now() <= deadline) continue
+        if (performance.now() <= deadline) continue
         const message = `the engine at ${socketPath} does not answer: ${reasonOf(cause)}`
         throw new BatonError('service_down', message, { cause })
       }
     }
   }
   const ask = async (path: string, options: CallOptions = {}): Promise<unknown> => {
-    for (const deadline = Date.now() + AWAKE_TIMEOUT_MS; ; await awake()) {
+    for (const deadline = performance.now() + AWAKE_TIMEOUT_MS; ; await awake()) {
       try {
         return await call('GET', path, options)
       } catch (error) {
         const passing = isUnreachable(error) || statusOf(error) === 503
-        if (!passing || Date.now() > deadline) throw error
+        if (!passing || performance.now() > deadline) throw error
       }
     }
   }

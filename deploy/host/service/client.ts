@@ -66,12 +66,12 @@ export function connect({ address, basePath, token }: Access): Client {
 /** Follows an operation to its end, across the switch of processes. Throws service_down where nobody answers any more. */
 export async function follow(client: Client, id: string, watcher: Watcher, silenceMs = SILENCE_MS): Promise<Operation> {
   let stage: Stage | null = null
-  let lastAnswer = Date.now()
+  let lastAnswer = performance.now()
   for (;;) {
     const status = await client.status()
     const operation = status === null ? null : operationWith(status, id)
     if (status !== null) {
-      lastAnswer = Date.now()
+      lastAnswer = performance.now()
       watcher.status?.(status)
     }
     if (status !== null && operation === null) {
@@ -83,7 +83,7 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
         watcher.bytes(operation.progress.bytes, operation.progress.totalBytes)
       if (operation.outcome !== null) return operation
     }
-    if (Date.now() - lastAnswer > silenceMs) {
+    if (performance.now() - lastAnswer > silenceMs) {
       throw new BatonError('service_down', `nobody has answered for ${Math.round(silenceMs / 1000)} seconds`)
     }
     await sleep(POLL_MS)
@@ -95,7 +95,7 @@ export async function waitForInstance(
   client: Client,
   { tag, notInstance = null, timeoutMs = SETTLE_MS }: { tag: string; notInstance?: string | null; timeoutMs?: number },
 ): Promise<Status> {
-  const deadline = Date.now() + timeoutMs
+  const deadline = performance.now() + timeoutMs
   let found = 'nobody answered'
   for (;;) {
     const status = await client.status().catch((error: unknown) => {
@@ -107,7 +107,7 @@ export async function waitForInstance(
       if (version === tag && id !== notInstance) return status
       found = version === tag ? 'the same process answered' : `${version} answered`
     }
-    if (Date.now() > deadline) {
+    if (performance.now() > deadline) {
       throw new BatonError(
         'service_down',
         `expected ${tag} to answer within ${Math.round(timeoutMs / 1000)} seconds: ${found}`,

@@ -23,11 +23,11 @@ export function healthGate(url: string, timeoutMs: number): HealthGate {
 
 /** Resolves at the first 2xx. Throws probation_failed after `timeoutMs` without one. */
 export async function askUntilWell(url: string, timeoutMs: number): Promise<void> {
-  const deadline = Date.now() + timeoutMs
+  const deadline = performance.now() + timeoutMs
   for (;;) {
     const said = await statusOf(url, ANSWER_MS).then(String, reasonOf)
     if (/^2\d\d$/.test(said)) return
-    if (Date.now() > deadline) throw new BatonError('probation_failed', `expected 2xx from ${url}, got ${said}`)
+    if (performance.now() > deadline) throw new BatonError('probation_failed', `expected 2xx from ${url}, got ${said}`)
     await sleep(POLL_MS)
   }
 }

@@ -226,13 +226,13 @@ export function inFlight({ id, kind, from, to, stage, startedAt }: Operation): B
 
 /** Tries again while somebody else holds the lock: only what takes it ends with 6, and it has changed nothing then. */
 async function withPatience<T>(timeoutMs: number, outside: Outside, work: () => Promise<T>): Promise<T> {
-  const deadline = Date.now() + timeoutMs
+  const deadline = performance.now() + timeoutMs
   for (let told = false; ; told = true) {
     try {
       return await work()
     } catch (cause) {
       const held = cause instanceof BatonError && MEANINGS[cause.code].exit === 6
-      if (!held || Date.now() > deadline) throw cause
+      if (!held || performance.now() > deadline) throw cause
       if (!told) outside.note(`waiting: ${cause.message}`)
       await sleep(500)
     }

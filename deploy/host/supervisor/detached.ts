@@ -48,10 +48,10 @@ export function detachedSupervisor(receipt: Receipt): Supervisor {
       })
       failed.catch(() => {})
       child.unref()
-      const deadline = Date.now() + START_MS
+      const deadline = performance.now() + START_MS
       const running = async () => {
         while (!(await state()).active) {
-          if (Date.now() > deadline) throw new Error('no process of it appeared')
+          if (performance.now() > deadline) throw new Error('no process of it appeared')
           await sleep(50)
         }
       }

@@ -54,8 +54,8 @@ export function endOne(pid: number, signal: NodeJS.Signals): void {
 }
 
 export async function until(done: () => boolean | Promise<boolean>, timeoutMs: number): Promise<void> {
-  const deadline = Date.now() + timeoutMs
-  while (!(await done()) && Date.now() < deadline) await sleep(LOOK_MS)
+  const deadline = performance.now() + timeoutMs
+  while (!(await done()) && performance.now() < deadline) await sleep(LOOK_MS)
 }
 
 /** A command line without the Node, and its flags, that runs a script: the first line of a script writes `--` behind them. */

@@ -44,7 +44,7 @@ export async function supervise(receipt: Receipt, burst = BURST): Promise<number
       if (stop.signal.aborted) break
       await note('the service has ended')
       await rescueWithBackup(receipt, files.log)
-      const now = Date.now()
+      const now = performance.now()
       deaths.push(now)
       if (deaths.filter((at) => now - at < BURST_MS).length >= burst) {
         await note(`it has ended ${burst} times in ${BURST_MS / 1000} seconds: giving up`)
