@@ -3,7 +3,7 @@
 import { reasonOf } from './errors.ts'
 import type { JournalState } from './journal.ts'
 import type { Placed } from './installed.ts'
-import type { ManagedInstall } from './managed-install.ts'
+import { imageOf, type ManagedInstall } from './managed-install.ts'
 import { badEntry, type Operation, type Probation, type Progress, type Stage } from './state.ts'
 import { makeCheck } from './steps/check.ts'
 import { makeDownload } from './steps/download.ts'
@@ -125,7 +125,8 @@ function makeSwapOf(install: ManagedInstall, operation: Operation, place: (to: s
     async snapshot() {
       if (database === null) return
       try {
-        await snapshot(disk, database, stateDirectory, install.current, places.executable)
+        const copier = { executable: await imageOf(install), here: !install.serves }
+        await snapshot(disk, database, stateDirectory, install.current, copier)
       } catch (cause) {
         if (operation.kind === 'update') throw cause
         // who goes back has a reason, a full disk among them

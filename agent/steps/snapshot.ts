@@ -4,10 +4,11 @@
 
 import { readdir, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
-import { copyHere, copyOutside } from '../copy-database.ts'
+import { type Copier, copyDatabase } from '../copy-database.ts'
 import { type Disk, ROOM_BYTES, roomIn, temporaryName } from '../disk.ts'
 import { BatonError, reasonOf } from '../errors.ts'
 import { updateDirectory } from '../journal.ts'
+import { within } from './within.ts'
 
 export const SNAPSHOTS_KEPT = 2
 
@@ -16,7 +17,6 @@ export function snapshotDirectory(stateDirectory: string): string {
 }
 
 /**
- * `executable`: of a release of ours, which makes the copy in a process of its own; null: this process does.
  * Path of the new snapshot, or null where there is no database yet. Throws swap_failed where it cannot be made.
  */
 export async function snapshot(
@@ -24,7 +24,7 @@ export async function snapshot(
   database: string,
   stateDirectory: string,
   from: string,
-  executable: string | null = null,
+  copier: Copier,
 ): Promise<string | null> {
   const size = await sizeOf(database)
   if (size === null) return null
@@ -46,14 +46,13 @@ export async function snapshot(
   const temporary = temporaryName(path)
   try {
     await (await disk.create(temporary, 0o600)).close() // so that it has the right mode and owner from the first byte
-    const isDone = executable !== null && (await copyOutside(executable, database, temporary))
-    if (!isDone) await copyHere(database, temporary)
+    await copyDatabase(database, temporary, copier)
     await disk.flushPath(temporary)
     await disk.rename(temporary, path)
     await disk.flushDirectory(directory)
   } catch (cause) {
     await disk.remove(temporary)
-    throw new BatonError('swap_failed', `making a snapshot of ${database}: ${reasonOf(cause)}`, { cause })
+    throw within(cause, 'swap_failed', `making a snapshot of ${database}`)
   }
   await dropOld(disk, directory, basename(database))
   return path
