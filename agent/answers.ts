@@ -1,10 +1,11 @@
 // What the service says about itself: its status and its versions. Reads the journal, the files and the feed; changes nothing.
 
 import { basename } from 'node:path'
+import { schemaOf } from './copy-database.ts'
 import { asBatonError } from './errors.ts'
 import { exists } from './disk.ts'
 import { notesOf } from './feed/between.ts'
-import type { ManagedInstall } from './managed-install.ts'
+import { imageOf, type ManagedInstall } from './managed-install.ts'
 import type { Running } from './operation.ts'
 import { compareTags } from './release.ts'
 import { badEntry, type Instance, type Probation, type Status, type VersionReport } from './state.ts'
@@ -12,6 +13,7 @@ import { installedTag } from './version.ts'
 
 /** installed: the file on disk; running: this process; latest: the feed's. The three may all differ. */
 export async function versionReport(install: ManagedInstall, instance: Instance): Promise<VersionReport> {
+  const state = stateOf(install)
   const installed = await installedTag(install.places.executable).catch(() => null)
   const report: VersionReport = {
     installed,
@@ -20,7 +22,7 @@ export async function versionReport(install: ManagedInstall, instance: Instance)
     updateAvailable: false,
     release: null,
     between: [],
-    state: await stateOf(install.database),
+    state: null,
     skipped: [],
     trust: await install.feed.trust(),
     checkedAt: new Date().toISOString(),
@@ -47,6 +49,7 @@ export async function versionReport(install: ManagedInstall, instance: Instance)
     report.problem = { code: error.code, message: error.message }
   }
   report.trust = await install.feed.trust() // as it is now that it has been asked
+  report.state = await state
   return report
 }
 
@@ -55,21 +58,14 @@ async function between(install: ManagedInstall, after: string, before: string): 
   return await install.feed.notes({ after, before }).catch(() => [])
 }
 
-/** What a snapshot would be made of. The number is read beside whoever writes; null where this Node or file does not tell. */
-async function stateOf(database: string | null): Promise<VersionReport['state']> {
+/** What a snapshot would be made of. Never rejects; the number is null where nobody but this process could read it. */
+async function stateOf(install: ManagedInstall): Promise<VersionReport['state']> {
+  const { database } = install
   if (database === null || !(await exists(database))) return null
-  return { database: basename(database), schema: await schemaOf(database).catch(() => null) }
-}
-
-async function schemaOf(database: string): Promise<number | null> {
-  const { DatabaseSync } = await import('node:sqlite')
-  const open = new DatabaseSync(database, { readOnly: true })
-  try {
-    const row = open.prepare('PRAGMA user_version').get()
-    return typeof row?.['user_version'] === 'number' ? row['user_version'] : null
-  } finally {
-    open.close()
-  }
+  const schema = await imageOf(install)
+    .then((executable) => schemaOf(executable, database))
+    .catch(() => null)
+  return { database: basename(database), schema }
 }
 
 /** `running`: the operation that this very process carries out, or did last. */

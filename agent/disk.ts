@@ -161,6 +161,18 @@ export async function roomIn(directory: string): Promise<number> {
   return bavail * bsize - ROOM_BYTES
 }
 
+/** For a message: 96 MiB. */
+export function mebibytes(bytes: number, round = Math.ceil): string {
+  return `${round(bytes / 1024 ** 2)} MiB`
+}
+
+/** `path`, or the first of the directories above it that is there. */
+export async function nearestExisting(path: string): Promise<string> {
+  let current = path
+  while (current !== '/' && !(await exists(current))) current = dirname(current)
+  return current
+}
+
 /** The text of a file of ours; null where it has more than `maxBytes`: then it is not read, nor ours. */
 export async function readSmall(path: string, maxBytes: number): Promise<string | null> {
   await using file = await open(path)

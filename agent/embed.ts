@@ -5,6 +5,7 @@
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { makeGuard, PASSWORD_USUAL_MIN } from './auth.ts'
+import { doAsOrdered } from './copy-database.ts'
 import { type Carries, makeCarries } from './handover/carry.ts'
 import { openDoor } from './handover/door.ts'
 import type { ListenerSpec } from './handover/listeners.ts'
@@ -37,6 +38,9 @@ export interface Agent extends Pick<Carries, 'carry' | 'carried'> {
    */
   stop(reason: string): Promise<void>
 }
+
+// A program that answers `--version` by itself knows of no orders; it has loaded this file all the same.
+void doAsOrdered()
 
 /** Everything that a service needs to be kept up to date. Throws BatonError invalid_settings, naming every fault. */
 export async function embed(options: EmbedOptions = {}): Promise<Agent> {

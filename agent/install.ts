@@ -1,7 +1,7 @@
 // The installer's door: what the command tree and the build need of the agent to install, operate and put right a managed
 // install. A service's author takes `index.ts`; the words of both are in `words.ts`.
 
-export { exists, isLeftover, makeDisk } from './disk.ts'
+export { exists, isLeftover, makeDisk, mebibytes, nearestExisting } from './disk.ts'
 export { ownContainerId } from './container.ts'
 export { openFeed } from './feed/open.ts'
 export { startWith, WAITING_MAX_MS } from './handover/door.ts'
@@ -27,6 +27,7 @@ export {
   writeReceipt,
 } from './receipt.ts'
 export { rescue } from './rescue.ts'
+export { assertRoom, executableBytesOf, needOfExecutable, needsBeside, roomFor } from './room.ts'
 export { UPDATE_BOUNDS } from './settings.ts'
 export { ownDatabase } from './own-release.ts'
 export { ownExecutable, PARENT } from './own-start.ts'

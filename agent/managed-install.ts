@@ -25,6 +25,8 @@ export interface ManagedInstall {
   readonly log: Log
   /** see SwapOptions */
   readonly runningImage: () => Promise<string | null>
+  /** whether the application runs in this very process, and may have the database open in it */
+  readonly serves: boolean
 }
 
 export interface InstallOptions {
@@ -40,6 +42,8 @@ export interface InstallOptions {
   log: Log
   /** default: the file at `executable` is what runs, if anything does */
   runningImage?: () => Promise<string | null>
+  /** default: a command, in which no application runs */
+  serves?: boolean
 }
 
 /** Opens nothing yet. */
@@ -58,7 +62,13 @@ export function openInstall(options: InstallOptions): ManagedInstall {
     stallMs: options.stallMs ?? UPDATE_BOUNDS.stallMs[2],
     log,
     runningImage: options.runningImage ?? (() => Promise.resolve(null)),
+    serves: options.serves ?? false,
   }
+}
+
+/** Path of what runs, or would where nothing does: an executable of ours that does as this release does. */
+export async function imageOf({ places, runningImage }: ManagedInstall): Promise<string> {
+  return (await runningImage()) ?? places.executable
 }
 
 /** The install that this very process is of. `receiptFeed` counts where the settings name none. */
@@ -84,5 +94,6 @@ export async function openOwnInstall(
     return replacedByHand && isSingleExecutable() && process.platform === 'linux' ? '/proc/self/exe' : null
   }
   const { stallMs } = settings.update
-  return openInstall({ service, executable, current: tag, stateDirectory, database, feed, stallMs, log, runningImage })
+  const own = { service, executable, current: tag, stateDirectory, database, feed, stallMs, log }
+  return openInstall({ ...own, runningImage, serves: true })
 }

@@ -3,7 +3,8 @@
 import { reasonOf } from './errors.ts'
 import type { JournalState } from './journal.ts'
 import type { Placed } from './installed.ts'
-import type { ManagedInstall } from './managed-install.ts'
+import { imageOf, type ManagedInstall } from './managed-install.ts'
+import { needsBeside } from './room.ts'
 import { badEntry, type Operation, type Probation, type Progress, type Stage } from './state.ts'
 import { makeCheck } from './steps/check.ts'
 import { makeDownload } from './steps/download.ts'
@@ -83,12 +84,14 @@ export function makeStages(
   return { steps, leave, settle: swap.settle, isPublishedBad: () => publishedBad, placed: () => placed }
 }
 
-function makeDownloadOf({ feed, disk, places, stallMs }: ManagedInstall, operation: Operation): Steps['download'] {
+function makeDownloadOf(install: ManagedInstall, operation: Operation): Steps['download'] {
+  const { feed, disk, places, stallMs } = install
   return makeDownload({
     feed,
     disk,
     partialPath: places.partial,
     stallMs,
+    alsoNeeds: () => needsBeside(install),
     onProgress: (progress: Progress) => void (operation.progress = progress),
     onReceived: (bytes) => void (operation.bytes += bytes),
   })
@@ -125,7 +128,8 @@ function makeSwapOf(install: ManagedInstall, operation: Operation, place: (to: s
     async snapshot() {
       if (database === null) return
       try {
-        await snapshot(disk, database, stateDirectory, install.current, places.executable)
+        const copier = { executable: await imageOf(install), here: !install.serves }
+        await snapshot(disk, database, stateDirectory, install.current, copier)
       } catch (cause) {
         if (operation.kind === 'update') throw cause
         // who goes back has a reason, a full disk among them

@@ -234,7 +234,7 @@ export interface VersionReport {
   release: (ReleaseNotes & { sizeBytes: number; schema: number | null }) | null
   /** what an update to `latest` would pass over, newest first, at most ten */
   between: ReleaseNotes[]
-  /** the database that a snapshot is made of, and its schema number (`PRAGMA user_version`); null where there is none */
+  /** the database that a snapshot is made of, and its schema number (`PRAGMA user_version`); null if there is none, or nobody can tell */
   state: { database: string; schema: number | null } | null
   /** newer than `running`, and passed over because they failed here; newest first */
   skipped: Skipped[]

@@ -1,14 +1,14 @@
 // The first code of the reference service's executable: looks at the arguments and loads only what they ask for.
 // Must never break: `--version` answers at once, whatever else is wrong; the verify stage of an update runs it.
 
-import { copyIfOrdered } from '../agent/first.ts'
+import { doAsOrdered } from '../agent/first.ts'
 import { BUILD } from '../agent/service/build.ts'
 
 async function run(argv: readonly string[]): Promise<void> {
   const [first = 'serve'] = argv
   if (first === '--version') {
     process.stdout.write(`${BUILD.service} ${BUILD.tag}\n`)
-    await copyIfOrdered()
+    await doAsOrdered()
     return
   }
   // a word is a command, and the tree knows which there are; flags alone are for the service

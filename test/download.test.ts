@@ -349,7 +349,7 @@ test('checks the space before the first byte', async () => {
   await using it = await lab()
   const { bavail, bsize } = await statfs(it.directory)
   Object.assign(it.release.asset.executable ?? {}, { sizeBytes: bavail * bsize + MIB })
-  assert.match(await it.failure(), /^download_failed .*expected \d+ MiB free in `.*`, got \d+ MiB$/)
+  assert.match(await it.failure(), /^refused .*expected \d+ MiB free in `.*` for the executable, got \d+ MiB$/)
   assert.is(it.server.requests.length, 0)
 })
 

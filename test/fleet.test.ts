@@ -72,8 +72,11 @@ test('`latest` is one tag for all; who remembers it as bad is left out, or stops
 test('what the look finds stops the run before anything is changed', async () => {
   await using fleet = await makeStubFleet(5)
   await fleet.set('h1', 'down', '9')
-  const finding = { check: 'space', level: 'failure', message: 'expected 200 MB free, got 3 MB' }
-  await fleet.set('h2', 'findings', JSON.stringify([finding]))
+  const damaged = { check: 'database', level: 'failure', message: '/var/lib/beacon/beacon.db is damaged' }
+  await fleet.set('h2', 'findings', JSON.stringify([damaged]))
+  // for the newest release, which this is not: for v1.1.0 the dry run has found enough
+  const short = { check: 'space', level: 'failure', message: 'not enough space: 3 MiB free, 200 MiB needed' }
+  await fleet.set('h4', 'findings', JSON.stringify([short]))
   const refusal = { event: 'error', message: 'v1.1.0 has no asset for linux-riscv64', exit: 4 }
   await fleet.set('h3', 'refusal', JSON.stringify(refusal))
   const refused = await fleet.move(...TO)
@@ -85,9 +88,12 @@ test('what the look finds stops the run before anything is changed', async () =>
   const plan = refused.events.find((event) => event.event === 'plan')
   equal(plan?.event === 'plan' && plan.refused, [
     { host: 'h1', why: 'the service is down (failed)', exit: 9 },
-    { host: 'h2', why: 'space: expected 200 MB free, got 3 MB', exit: 7 },
+    { host: 'h2', why: 'database: /var/lib/beacon/beacon.db is damaged', exit: 7 },
     { host: 'h3', why: 'v1.1.0 has no asset for linux-riscv64', exit: 4 },
   ])
+  const latest = await fleet.move('--release', 'latest', '--soak', '0', '--limit', 'h4')
+  is(latest.code, 7)
+  match(latest.stderr, 'h4 cannot take part: space: not enough space')
   await fleet.set('h5', 'sum', 'def')
   const differing = await fleet.move(...TO, '--limit', 'h4,h5')
   is(differing.code, 5)

@@ -6,9 +6,13 @@ import { mkdtempSync, readdirSync, rmdirSync, statfsSync, statSync } from 'node:
 import { mkdir, open, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { zstdCompressSync } from 'node:zlib'
 import type { Operation, Status } from '../agent/state.ts'
-import { equal, is, match, ok } from './assert.ts'
+import { examine } from '../deploy/host/doctor/doctor.ts'
+import { layoutOf } from '../deploy/host/place/layout.ts'
+import { foresee } from '../deploy/host/service/foresee.ts'
+import { equal, is, match, ok, rejects, withCode } from './assert.ts'
 import { sha256Of, until } from './fixtures/evidence.ts'
 import { type Install, install } from './fixtures/install.ts'
 import { publishTo, scriptRelease } from './fixtures/releases.ts'
@@ -53,6 +57,35 @@ test('a release that names no size and unpacks to more than there is: failed, an
   match(failed.error?.message ?? '', /expected 32 MiB to stay free .* for the service/)
   ok(least >= 32 * MIB && least < before - 8 * MIB, `${least} of ${before} were free`)
   equal(readdirSync(join(home.home, 'opt')), beside)
+})
+
+test('the update, its dry run and doctor say the same of the room: too little by 100 kB, and enough with 1 MiB more', async () => {
+  await using world = await onSmallDisk({})
+  const { home, disk } = world
+  using database = new DatabaseSync(home.database)
+  database.exec(`create table large (bytes blob); insert into large values (zeroblob(${8 * MIB}))`)
+  const [, v110] = (await built) ?? []
+  const sizes = ['', '-wal'].map((end) => statSync(`${home.database}${end}`).size)
+  const snapshot = Math.ceil(sizes.reduce((sum, size) => sum + size) * 1.1)
+  const needed = 32 * MIB + (v110?.sizeBytes ?? 0) + snapshot + MIB
+  await disk.leave(needed - 100_000)
+  const short = `expected ${Math.ceil(needed / MIB)} MiB free in`
+  match((await rejects(dryRun(home), withCode('refused'))).message, short)
+  match(await doctor(home), /^failure not enough space: /)
+  is((await home.api('POST', '/admin/update')).status, 202)
+  const failed = await home.settled()
+  equal([failed.outcome, failed.error?.code, failed.stage], ['failed', 'refused', 'download'])
+  match(failed.error?.message ?? '', short)
+  await disk.empty()
+  await disk.leave(needed + MIB)
+  is((await dryRun(home)).would, 'updated')
+  match(
+    await doctor(home),
+    /^ok \d+ MiB free at .* needed for the executable, a snapshot of the database and the journal$/,
+  )
+  is((await home.api('POST', '/admin/update')).status, 202)
+  is((await home.settled()).outcome, 'updated')
+  ok(disk.free() >= 32 * MIB, `${disk.free()} are free for the service`)
 })
 
 test('a snapshot is for its owner only', async () => {
@@ -142,6 +175,11 @@ function smallDisk(folder: string) {
       }
       is(statfsSync(folder).bavail, 0)
     },
+    /** of this many bytes, in whole pages */
+    async leave(bytes: number) {
+      const { bavail, bsize } = statfsSync(folder)
+      await writeFile(path, Buffer.alloc(Math.max(0, Math.ceil((bavail * bsize - bytes) / bsize) * bsize), 1))
+    },
     empty: () => rm(path),
     /** bytes */
     free() {
@@ -166,6 +204,24 @@ function unmount(folder: string): void {
   spawnSync('umount', ['--lazy', folder])
   mounted.delete(folder)
   rmdirSync(folder)
+}
+
+const QUIET = { stage() {}, bytes() {}, note() {}, supervisor: () => null as never, feedAt: (feed: string) => feed }
+
+async function dryRun({ receipt }: Install) {
+  const request = { kind: 'update', tag: null, who: 'a test', lockTimeoutMs: 0, healthTimeoutMs: 0, healthUrl: null }
+  return await foresee(receipt, request as Parameters<typeof foresee>[1], QUIET)
+}
+
+/** What it says of the space; the feed is asked for the size. */
+async function doctor({ receipt, executable }: Install): Promise<string> {
+  const { service, stateDirectory, feed } = receipt
+  const choices = { scope: 'user', prefix: join(executable, '..'), 'state-dir': stateDirectory, feed } as const
+  const layout = layoutOf(service, choices as never, { name: 'nobody', home: '/nonexistent', environment: {} })
+  const subject = { layout, receipt, feed, executableBytes: 200 * MIB, withUnit: false, given: [] }
+  const findings = await examine(subject, 'all', QUIET)
+  const [space] = findings.filter(({ check }) => check === 'space')
+  return `${space?.level} ${space?.message}`
 }
 
 async function statusOf(home: Install): Promise<Status> {

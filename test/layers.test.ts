@@ -133,6 +133,13 @@ test('what changes the disk in agent/ is disk.ts', () => {
   equal(paths(sources.filter(offends)), [])
 })
 
+test("nothing in agent/ opens a database but the lock and the process that copies the application's", () => {
+  // in the process of the application a descriptor that is closed drops the locks of its driver: see test/database.test.ts
+  const opens = ({ path, text }: Source): boolean =>
+    inside('agent', path) && !inside('agent/service', path) && /node:sqlite|DatabaseSync/.test(text)
+  equal(paths(sources.filter(opens)).toSorted(), ['agent/copy-database.ts', 'agent/lock.ts'])
+})
+
 test('each package has one importer in what is shipped, and one among the tests', () => {
   const names = unique(packages.map(({ specifier }) => specifier))
   const crowded = names

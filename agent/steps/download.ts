@@ -10,10 +10,11 @@ import type { Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import zlib from 'node:zlib' // not by name: a Node without zstd loads this file too
-import { type Disk, ROOM_BYTES, roomIn } from '../disk.ts'
+import { type Disk, mebibytes, ROOM_BYTES, roomIn } from '../disk.ts'
 import { BatonError, reasonOf } from '../errors.ts'
 import { EXECUTABLE_MAX_BYTES } from '../trust/release-texts.ts'
 import type { Asset, Bytes, Feed } from '../release.ts'
+import { assertRoom, executableBytesOf, type Need, needOfExecutable } from '../room.ts'
 import type { Progress } from '../state.ts'
 import type { Candidate, Steps } from '../update.ts'
 import { within } from './within.ts'
@@ -25,6 +26,8 @@ export interface DownloadOptions {
   partialPath: string
   /** a connection that brings less than PACE_MIN_BYTES in this time is given up */
   stallMs: number
+  /** what the steps after this one are going to write; it is looked at before the first byte */
+  alsoNeeds?: () => Promise<Need[]>
   onProgress: (progress: Progress) => void
   /** told of every piece that came over the wire, those that came twice included */
   onReceived?: (bytes: number) => void
@@ -47,15 +50,14 @@ const PACE_LEAST_BYTES_PER_S = 16 * 1024
 const PATIENCE_MS = 600_000
 /** how often, in bytes written, the disk is asked for what is left on it */
 const ROOM_EVERY_BYTES = 8 * 1024 * 1024
-/** where no release.json tells: executables of Node compress to a fifth */
-const USUAL_GROWTH = 6
 
 export function makeDownload(options: DownloadOptions): Steps['download'] {
   const { disk, partialPath } = options
   return async ({ asset, tag }, signal = new AbortController().signal) => {
     const doing = `downloading \`${asset.name}\` of ${tag}`
     try {
-      await needSpace(asset, dirname(partialPath))
+      const need = needOfExecutable(dirname(partialPath), executableBytesOf(asset))
+      await assertRoom([need, ...((await options.alsoNeeds?.()) ?? [])])
       await disk.remove(partialPath) // not written over: an earlier one may be running still, or be a link
       const file = await disk.create(partialPath, 0o600)
       try {
@@ -257,13 +259,6 @@ async function writeWhole(file: FileHandle, chunk: Uint8Array): Promise<void> {
   for (let at = 0; at < chunk.length;) at += (await file.write(chunk, at)).bytesWritten
 }
 
-async function needSpace(asset: Asset, directory: string): Promise<void> {
-  const [room, needed] = [await roomIn(directory), asset.executable?.sizeBytes ?? asset.sizeBytes * USUAL_GROWTH]
-  if (room >= needed) return
-  const message = `expected ${mebibytes(needed + ROOM_BYTES)} free in \`${directory}\`, got ${mebibytes(room + ROOM_BYTES)}`
-  throw new BatonError('download_failed', message, { hint: 'free some space on its disk' })
-}
-
 function noRoom(directory: string, unpacked: number): BatonError {
   const message = `expected ${mebibytes(ROOM_BYTES)} to stay free in \`${directory}\` for the service, after ${mebibytes(unpacked)} unpacked`
   return new BatonError('download_failed', message, { hint: 'free some space on its disk' })
@@ -271,10 +266,6 @@ function noRoom(directory: string, unpacked: number): BatonError {
 
 function wrongSize(expected: number, got: number | null): BatonError {
   return new BatonError('download_failed', `expected ${expected} bytes, got ${got ?? 'more'}`)
-}
-
-function mebibytes(bytes: number): string {
-  return `${Math.ceil(bytes / 1024 ** 2)} MiB`
 }
 
 /** Passes on the first call, then at most one each `ms`, and every call that is `due`. */

@@ -4,10 +4,11 @@
 
 import { readdir, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
-import { copyHere, copyOutside } from '../copy-database.ts'
-import { type Disk, ROOM_BYTES, roomIn, temporaryName } from '../disk.ts'
-import { BatonError, reasonOf } from '../errors.ts'
+import { type Copier, copyDatabase } from '../copy-database.ts'
+import { type Disk, temporaryName } from '../disk.ts'
 import { updateDirectory } from '../journal.ts'
+import { assertRoom, needOfSnapshot } from '../room.ts'
+import { within } from './within.ts'
 
 export const SNAPSHOTS_KEPT = 2
 
@@ -16,28 +17,21 @@ export function snapshotDirectory(stateDirectory: string): string {
 }
 
 /**
- * `executable`: of a release of ours, which makes the copy in a process of its own; null: this process does.
- * Path of the new snapshot, or null where there is no database yet. Throws swap_failed where it cannot be made.
+ * Path of the new snapshot, or null where there is no database yet. Throws refused if there is no room
+ * for it, swap_failed if it cannot be made.
  */
 export async function snapshot(
   disk: Disk,
   database: string,
   stateDirectory: string,
   from: string,
-  executable: string | null = null,
+  copier: Copier,
 ): Promise<string | null> {
-  const size = await sizeOf(database)
-  if (size === null) return null
+  const need = await needOfSnapshot(database, stateDirectory)
+  if (need === null) return null
+  await assertRoom([need])
   const directory = snapshotDirectory(stateDirectory)
   await disk.makeDirectory(directory, 0o700)
-  const [room, needed] = [await roomIn(directory), Math.ceil(size * 1.1)]
-  if (room < needed) {
-    throw new BatonError(
-      'swap_failed',
-      `expected ${needed + ROOM_BYTES} bytes free for a snapshot of ${database} beside the service, found ${room + ROOM_BYTES}`,
-      { hint: `free some space on the disk of ${directory}` },
-    )
-  }
   const stamp = new Date()
     .toISOString()
     .replaceAll(/[-:]/g, '')
@@ -46,14 +40,13 @@ export async function snapshot(
   const temporary = temporaryName(path)
   try {
     await (await disk.create(temporary, 0o600)).close() // so that it has the right mode and owner from the first byte
-    const isDone = executable !== null && (await copyOutside(executable, database, temporary))
-    if (!isDone) await copyHere(database, temporary)
+    await copyDatabase(database, temporary, copier)
     await disk.flushPath(temporary)
     await disk.rename(temporary, path)
     await disk.flushDirectory(directory)
   } catch (cause) {
     await disk.remove(temporary)
-    throw new BatonError('swap_failed', `making a snapshot of ${database}: ${reasonOf(cause)}`, { cause })
+    throw within(cause, 'swap_failed', `making a snapshot of ${database}`)
   }
   await dropOld(disk, directory, basename(database))
   return path
@@ -66,15 +59,4 @@ async function dropOld(disk: Disk, directory: string, name: string): Promise<voi
   )
   aged.sort((a, b) => b.at - a.at)
   for (const { entry } of aged.slice(SNAPSHOTS_KEPT)) await disk.remove(join(directory, entry))
-}
-
-async function sizeOf(database: string): Promise<number | null> {
-  try {
-    const main = (await stat(database)).size
-    const wal = await stat(`${database}-wal`).catch(() => null)
-    return main + (wal?.size ?? 0)
-  } catch (cause) {
-    if (cause instanceof Error && 'code' in cause && cause.code === 'ENOENT') return null
-    throw new BatonError('swap_failed', `looking at ${database}: ${reasonOf(cause)}`, { cause })
-  }
 }

@@ -1,7 +1,8 @@
 // What releases of kind `app` have unpacked beside the executable goes when neither the executable nor its backup needs it.
 // What power failing leaves: a `.partial-…` that nobody starts, as the folder is renamed before the first file of it goes; the
 // next unpacking removes it. Must hold: the folder of the executable and of the backup stay, and so does one in which the
-// application has made a database: it should not have, but rows are rows.
+// application has made a database: it should not have, but rows are rows. Only a command may do this: it opens and closes such
+// files, which in the application's own process would drop the locks that its driver has on them (`copy-database.ts`).
 
 import { open, readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'

@@ -12,7 +12,8 @@ export async function snapshotHere(environment: NodeJS.ProcessEnv): Promise<numb
     const { stateDirectory } = readSettings(BUILD.service, [], environment)
     const database = ownDatabase(BUILD.service)
     if (database === null) return EXIT.done
-    const path = await snapshot(makeDisk(), join(stateDirectory, database), stateDirectory, BUILD.tag)
+    const copier = { executable: null, here: true } // this process is a command's
+    const path = await snapshot(makeDisk(), join(stateDirectory, database), stateDirectory, BUILD.tag, copier)
     if (path !== null) process.stdout.write(`${path}\n`)
     return EXIT.done
   } catch (cause) {

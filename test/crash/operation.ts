@@ -57,6 +57,7 @@ const install: ManagedInstall = {
   stallMs: 5000,
   log: () => {},
   runningImage: () => Promise.resolve(null),
+  serves: false,
 }
 
 /** What a start of the service found and left. */

@@ -1,5 +1,5 @@
-// Reads what `strace -f -y` has written, and tells each call by which a process that is still root touched what somebody else can
-// change. Pure.
+// Reads what `strace -f` has written: each call by which a process that is still root touched what somebody else can change (with
+// `-y`), and which process has opened a file. Pure.
 
 export interface Places {
   /** folders that the other user can write in */
@@ -54,6 +54,46 @@ function touches(name: string, call: string, inside: readonly string[], files: r
     const folder = inside.find((top) => path === top || path.startsWith(`${top}/`))
     return folder !== undefined && !(path === folder && OF_THE_FOLDER.has(name))
   })
+}
+
+export interface Process {
+  /** of the last program that it became; of the one that was there at the start, empty */
+  argv: string
+  /** by any of its threads: path and flags, in their order */
+  opened: string[]
+}
+
+/** Every process of a trace of `openat`, `execve` and what makes processes and threads, with what it has opened of `paths`. */
+export function openersIn(trace: string, paths: readonly string[]): Process[] {
+  const parents = parentsIn(trace)
+  const calls: { pid: string; call: string }[] = []
+  const unfinished = new Map<string, string>()
+  for (const line of trace.split('\n')) {
+    const [, pid = '', rest = ''] = /^(\d+) +(.*)$/.exec(line) ?? []
+    const call = whole(pid, rest, unfinished)
+    if (call !== null) calls.push({ pid, call })
+  }
+  const threads = new Set<string>()
+  for (const { call } of calls) {
+    const [, thread] = /^clone3?\(.*CLONE_THREAD.* = (\d+)/.exec(call) ?? []
+    if (thread !== undefined) threads.add(thread)
+  }
+  const processOf = (pid: string): string => {
+    const parent = parents.get(pid)
+    if (parent === undefined) return '' // a thread of the one that strace was attached to
+    return threads.has(pid) ? processOf(parent) : pid
+  }
+  const processes = new Map<string, Process>()
+  for (const { pid, call } of calls) {
+    const id = processOf(pid)
+    const process = processes.get(id) ?? { argv: '', opened: [] }
+    processes.set(id, process)
+    const [, argv] = /^execve\("[^"]*", \[(.*?)\], .* = 0$/.exec(call) ?? []
+    if (argv !== undefined) process.argv = argv
+    const [, path = '', flags = ''] = /^openat\([^,]*, "([^"]*)", ([^,)]*).* = \d+/.exec(call) ?? []
+    if (paths.includes(path)) process.opened.push(`${path} ${flags}`)
+  }
+  return [...processes.values()]
 }
 
 /** A call that another one interrupted stands in two lines. */

@@ -3,7 +3,7 @@
 // or unpacks the application; every other word reaches the application untouched.
 
 import { createRequire, syncBuiltinESMExports } from 'node:module'
-import { copyIfOrdered, keepLastWords, noteRelease, noteStart } from '../../../agent/first.ts'
+import { doAsOrdered, keepLastWords, noteRelease, noteStart } from '../../../agent/first.ts'
 import { applyConfiguration, readConfiguration } from './configuration.ts'
 import type { BuiltRelease } from './release.ts'
 
@@ -46,7 +46,7 @@ export function begin({ release, executable, operator, prepare, application }: B
   if (first === '--version') {
     if (process.env['BATON_PREPARE'] === '1') prepare()
     process.stdout.write(`${release.service} ${release.tag}\n`)
-    void copyIfOrdered()
+    void doAsOrdered()
   } else if (first === '--prepare') {
     process.stdout.write(`${prepare()}\n`)
   } else if (OPERATOR_WORDS.includes(first)) {

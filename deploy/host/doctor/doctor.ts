@@ -13,7 +13,7 @@ import { failure, type Finding, type Subject } from './finding.ts'
 import { checkHost, checkRights, checkSupervisor } from './host.ts'
 import { checkMounts } from './mounts.ts'
 import { checkDirectories } from './places.ts'
-import { checkSpace } from './space.ts'
+import { checkSpace, checkUpdateSpace } from './space.ts'
 import { checkSandbox } from './unit.ts'
 
 type Check = (subject: Subject, outside: Outside) => Promise<Finding[]>
@@ -28,7 +28,7 @@ const CHECKS = {
   all: [
     checkDirectories,
     checkMounts,
-    checkSpace,
+    checkUpdateSpace,
     checkExecutable,
     checkConfiguration,
     checkDatabase,

@@ -1,31 +1,56 @@
 // Whether the feed can be used, with the eyes and the environment of the service.
 
 import { openFeed } from '../../../agent/install.ts'
-import { BatonError, reasonOf, type TrustReport } from '../../../agent/words.ts'
+import { BatonError, reasonOf, type Release, type TrustReport } from '../../../agent/words.ts'
 import { feedOf } from '../service/configuration.ts'
 import type { Outside } from '../service/outside.ts'
 import { failure, type Finding, ok, type Subject, warning } from './finding.ts'
 
-export async function checkFeed({ layout, receipt, feed }: Subject, outside: Outside): Promise<Finding[]> {
-  const setting = receipt === null ? feed : await feedOf(receipt)
-  if (setting === null || setting === '')
-    return [failure('feed', 'no feed is named', 'name one with `--feed`', 'invalid_settings')]
-  await using open = openFeed(outside.feedAt(setting), { service: layout.service, stateDirectory: null })
-  try {
-    const release = await open.latest(() => false)
-    const found =
-      release === null
-        ? warning('feed', `${setting} has no release for this host`)
-        : ok('feed', `${setting} has ${release.tag}`)
-    return [found, trustFinding(await open.trust())]
-  } catch (cause) {
-    const code = cause instanceof BatonError ? cause.code : 'check_failed'
+export async function checkFeed(subject: Subject, outside: Outside): Promise<Finding[]> {
+  const offer = await newest(subject, outside)
+  if (offer === null) return [failure('feed', 'no feed is named', 'name one with `--feed`', 'invalid_settings')]
+  const { setting, release, fault, trust } = offer
+  if (fault !== null) {
+    const code = fault instanceof BatonError ? fault.code : 'check_failed'
     const hint = 'is it reachable from here, for the user and with the environment of the service?'
-    return [
-      failure('feed', `${setting} cannot be used: ${reasonOf(cause)}`, hint, code),
-      trustFinding(await open.trust()),
-    ]
+    return [failure('feed', `${setting} cannot be used: ${reasonOf(fault)}`, hint, code), trustFinding(trust)]
   }
+  const found =
+    release === null
+      ? warning('feed', `${setting} has no release for this host`)
+      : ok('feed', `${setting} has ${release.tag}`)
+  return [found, trustFinding(trust)]
+}
+
+export interface Newest {
+  /** the feed that was asked */
+  setting: string
+  /** null: there is none for this host, or a fault */
+  release: Release | null
+  fault: unknown
+  trust: TrustReport
+}
+
+const asked = new WeakMap<Subject, Promise<Newest | null>>()
+
+/** What the feed has for this host, asked once for all checks of a subject; null where none is named. */
+export function newest(subject: Subject, outside: Outside): Promise<Newest | null> {
+  const answer = asked.get(subject) ?? ask(subject, outside)
+  asked.set(subject, answer)
+  return answer
+}
+
+async function ask({ layout, receipt, feed }: Subject, outside: Outside): Promise<Newest | null> {
+  const setting = receipt === null ? feed : await feedOf(receipt)
+  if (setting === null || setting === '') return null
+  await using open = openFeed(outside.feedAt(setting), { service: layout.service, stateDirectory: null })
+  const [release, fault] = await open
+    .latest(() => false)
+    .then(
+      (found) => [found, null] as const,
+      (cause: unknown) => [null, cause] as const,
+    )
+  return { setting, release, fault, trust: await open.trust() }
 }
 
 function trustFinding({ signed, warning: soon, metadata }: TrustReport): Finding {

@@ -22,7 +22,7 @@ export interface Subject {
   receipt: Receipt | null
   /** null: none was named yet */
   feed: string | null
-  /** bytes of the executable that is going to be put in place */
+  /** bytes of the executable that is going to be put in place, as far as no feed tells */
   executableBytes: number
   withUnit: boolean
   /** directories that root is going to make, or to give to the service: nobody need be able to write there yet */

@@ -1,7 +1,7 @@
 // What the mounts forbid: noexec, and an executable that is a mount of its own.
 
 import { access, constants, lstat, readFile } from 'node:fs/promises'
-import { dirname } from 'node:path'
+import { nearestExisting } from '../../../agent/install.ts'
 import { reasonOf } from '../../../agent/words.ts'
 import { failure, type Finding, ok, type Subject } from './finding.ts'
 
@@ -77,10 +77,4 @@ export function mountOf(mounts: readonly Mount[], path: string): Mount | null {
     if (holds && mount.path.length >= (best?.path.length ?? 0)) best = mount
   }
   return best
-}
-
-export async function nearestExisting(path: string): Promise<string> {
-  let current = path
-  while (current !== '/' && (await lstat(current).catch(() => null)) === null) current = dirname(current)
-  return current
 }

@@ -1,40 +1,38 @@
-// Whether there is room for what an install or an update puts down.
+// Whether there is room for what an install or an update puts down: the very reckoning of the update itself.
 
-import { stat, statfs } from 'node:fs/promises'
 import { join } from 'node:path'
-import { ownDatabase } from '../../../agent/install.ts'
-import { formatBytes } from '../../lib/progress.ts'
+import {
+  executableBytesOf,
+  mebibytes,
+  needOfExecutable,
+  needsBeside,
+  ownDatabase,
+  roomFor,
+} from '../../../agent/install.ts'
+import type { Outside } from '../service/outside.ts'
+import { newest } from './feed.ts'
 import { failure, type Finding, ok, type Subject } from './finding.ts'
-import { nearestExisting } from './mounts.ts'
 
-/** Room for a compressed asset beside what it unpacks to. */
-const ASSET_SHARE = 0.5
+/** For the program that is going to be put there. */
+export async function checkSpace(subject: Subject): Promise<Finding[]> {
+  return await checkRoom(subject, subject.executableBytes)
+}
 
-export async function checkSpace({ layout, executableBytes, receipt }: Subject): Promise<Finding[]> {
-  const database = await stat(join(layout.stateDirectory, ownDatabase(layout.service) ?? '')).catch(() => null)
-  const needs = new Map<number, { path: string; bytes: number; for: string[] }>()
-  const need = async (path: string, bytes: number, what: string) => {
-    const existing = await nearestExisting(path)
-    const { dev } = await stat(existing)
-    const sum = needs.get(dev) ?? { path: existing, bytes: 0, for: [] }
-    needs.set(dev, { path: sum.path, bytes: sum.bytes + bytes, for: [...sum.for, what] })
-  }
-  await need(layout.directory, executableBytes * (1 + (receipt === null ? 0 : ASSET_SHARE)), 'the executable')
-  await need(layout.stateDirectory, (database?.size ?? 0) * 1.1 + 1_000_000, 'a snapshot of the database')
-  const findings: Finding[] = []
-  for (const { path, bytes, for: what } of needs.values()) {
-    const { bavail, bsize } = await statfs(path)
-    const free = bavail * bsize
-    const message = `${formatBytes(free)} free at ${path}, ${formatBytes(bytes)} needed for ${what.join(' and ')}`
-    findings.push(
-      free >= bytes
-        ? ok('space', message)
-        : failure(
-            'space',
-            `not enough space: ${message}`,
-            'make room, or choose another place with `--prefix` or `--state-dir`',
-          ),
-    )
-  }
-  return findings
+/** For an update to the newest release; where the feed does not tell, to one as large as this program. */
+export async function checkUpdateSpace(subject: Subject, outside: Outside): Promise<Finding[]> {
+  const found = subject.receipt === null ? null : await newest(subject, outside).catch(() => null)
+  const release = found?.release ?? null
+  return await checkRoom(subject, release === null ? subject.executableBytes : executableBytesOf(release.asset))
+}
+
+async function checkRoom({ layout }: Subject, executableBytes: number): Promise<Finding[]> {
+  const { service, directory, stateDirectory } = layout
+  const name = ownDatabase(service)
+  const database = name === null ? null : join(stateDirectory, name)
+  const needs = [needOfExecutable(directory, executableBytes), ...(await needsBeside({ database, stateDirectory }))]
+  return (await roomFor(needs)).map(({ directory: at, freeBytes, neededBytes, what }) => {
+    const message = `${mebibytes(freeBytes, Math.floor)} free at ${at}, ${mebibytes(neededBytes)} needed for ${what}`
+    const hint = 'make room, or choose another place with `--prefix` or `--state-dir`'
+    return freeBytes >= neededBytes ? ok('space', message) : failure('space', `not enough space: ${message}`, hint)
+  })
 }

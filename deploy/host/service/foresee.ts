@@ -1,11 +1,19 @@
 // What an operation would do, for a dry run that tells the truth: the feed is asked, the backup is looked at, and what would be
 // refused is refused. Changes nothing anywhere.
 
-import { statfs } from 'node:fs/promises'
-import { dirname } from 'node:path'
-import { noBackup, openFeed, placesOf, type Receipt } from '../../../agent/install.ts'
-import { badEntry, BatonError, compareTags, type Release } from '../../../agent/words.ts'
-import { formatBytes } from '../../lib/progress.ts'
+import { dirname, join } from 'node:path'
+import {
+  assertRoom,
+  executableBytesOf,
+  needOfExecutable,
+  needsBeside,
+  noBackup,
+  openFeed,
+  ownDatabase,
+  placesOf,
+  type Receipt,
+} from '../../../agent/install.ts'
+import { badEntry, compareTags, type Release } from '../../../agent/words.ts'
 import { connect } from './client.ts'
 import { feedOf, readAccess } from './configuration.ts'
 import { badOf, inFlight, standingOf, tellOfBad, tellOfSkipped, whatToDo } from './operate.ts'
@@ -40,7 +48,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     await tellOfSkipped(receipt, act.tag, from, outside)
     return { would: 'up_to_date', from, to: from, sha256 }
   }
-  await assertRoom(receipt, release)
+  await assertRoomOf(receipt, release)
   return { would: 'updated', from, to: release.tag, sha256 }
 }
 
@@ -52,13 +60,12 @@ async function releaseFor(receipt: Receipt, tag: string | null, outside: Outside
   return await feed.latest(({ tag: found, asset }) => badEntry(bad, found, asset.sha256) !== null)
 }
 
-async function assertRoom(receipt: Receipt, { asset }: Release): Promise<void> {
-  const directory = dirname(receipt.executable)
-  const needed = asset.executable?.sizeBytes ?? asset.sizeBytes
-  const { bavail, bsize } = await statfs(directory)
-  if (bavail * bsize >= needed) return
-  const found = formatBytes(bavail * bsize)
-  throw new BatonError('download_failed', `expected ${formatBytes(needed)} free in ${directory}, found ${found}`, {
-    hint: 'free some space on its disk',
-  })
+/** As the download stage would. */
+async function assertRoomOf({ service, executable, stateDirectory }: Receipt, { asset }: Release): Promise<void> {
+  const name = ownDatabase(service)
+  const database = name === null ? null : join(stateDirectory, name)
+  await assertRoom([
+    needOfExecutable(dirname(executable), executableBytesOf(asset)),
+    ...(await needsBeside({ database, stateDirectory })),
+  ])
 }
