@@ -139,10 +139,14 @@ export function confirmPurge({ service, flags }: Context): void {
   )
 }
 
-/** From source there is no executable here: install.sh gets one and comes back with it. */
-export async function handToScript(argv: readonly string[]): Promise<number> {
-  const script = join(import.meta.dirname, '../../../install.sh')
-  const child = spawn('/bin/sh', [script, 'install', ...argv], { stdio: 'inherit' })
+/** From source there is no executable here: install.sh gets one and comes back with it; from this clone, if nobody names a feed. */
+export async function handToScript(context: Context, argv: readonly string[]): Promise<number> {
+  const { service, flags, environment } = context
+  const clone = join(import.meta.dirname, '../../..')
+  const named =
+    flags.said.feed ?? fromEnvironment(service, environment).said.feed ?? (await find(context))?.receipt.feed
+  const from = named === undefined || named === join(clone, 'dist') ? ['--clone', clone] : []
+  const child = spawn('/bin/sh', [join(clone, 'install.sh'), 'install', ...argv, ...from], { stdio: 'inherit' })
   return await new Promise<number>((resolve, reject) => {
     child.once('error', reject)
     child.once('exit', (code) => resolve(code ?? EXIT.unexpected))

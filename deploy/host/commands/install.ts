@@ -34,7 +34,7 @@ import { installOther } from './other.ts'
 const WHO = 'install.sh install'
 
 export async function install(context: Context, argv: readonly string[]): Promise<number> {
-  if (isFromSource()) return await handToScript(argv)
+  if (isFromSource()) return await handToScript(context, argv)
   const { service, flags, report, environment, tag } = context
   const asked = flags.release ?? fromEnvironment(service, environment).release
   const wanted = parseRelease(asked)
