@@ -7,11 +7,13 @@
 #   curl -fsSL https://…/install.sh | sh                      install (asks on the terminal; -y does not ask)
 #   install.sh [install] [--release TAG|latest] [--feed FEED] [--user|--system] [--prefix DIR] [--state-dir DIR]
 #              [--listen HOST:PORT] [--no-service] [--no-start] [-n|--dry-run] [--json] [-y] [-q] [-v]
+#   install.sh --clone DIR [...]                           build a release from that clone, and install it
 #   install.sh upgrade | rollback [TAG] | cancel | status | check | uninstall | doctor | start | stop
 #
 # The install.sh of a release fetches that release and nothing else, by the sha256 that stands in here: another release, the
 # latest one and the feed's signatures are the business of the executable, once it is verified.
-# As root it runs and believes nothing that anybody but root can change.
+# A release's script looks for no clone, and a clone's builds only what `--clone` names: under `curl | sh` the working folder may be
+# anybody's. As root it runs and believes nothing that anybody but root can change.
 #
 # FEED: https://host/path/ · http://127.0.0.1:PORT/path/ (plain http to this host only) · /folder · github:OWNER/NAME
 # Exit: 0 done or nothing to do · 1 unexpected · 2 usage · 3 unsupported host · 4 network or release not found ·
@@ -51,7 +53,21 @@ main() {
   esac
   detect_host
   choose_feed
-  [ -n "$feed" ] || die 2 "expected a feed, got none" "name one with \`--feed\`, or run the install.sh of a release"
+  if [ -n "$clone" ]; then
+    # the executable knows feeds, and no clones
+    skip=
+    for word in "$@"; do
+      shift
+      case $skip$word in
+        skip*) skip= ;;
+        --clone) skip=skip ;;
+        --clone=*) ;;
+        *) set -- "$@" "$word" ;;
+      esac
+    done
+    set -- "$@" --feed "$feed"
+  fi
+  [ -n "$feed" ] || die 2 "expected a feed, got none" "name one with \`--feed\`, a clone with \`--clone\`, or run the install.sh of a release"
   check_feed
   check_target
   make_scratch
@@ -70,6 +86,7 @@ install.sh [install|upgrade|rollback [TAG]|cancel|status|check|uninstall|doctor|
 
   --release TAG|latest   what to install (default: the release this script came with, else latest)
   --feed FEED            https://host/path/, http://127.0.0.1:PORT/path/, /folder, github:OWNER/NAME
+  --clone DIR            build it from this clone, whose dist/ is the feed; not with the script of a release
   --user | --system      for this user, or for the host (default: the host when run as root)
   --prefix DIR           directory of the executable
   --state-dir DIR        directory of the database, which no command removes
@@ -98,18 +115,22 @@ read_arguments() {
   command=
   quiet=
   explicit_command=1
+  clone=
+  named_feed=
   while [ $# -gt 0 ]; do
     case $1 in
       --release=*) release=${1#*=} ;;
-      --feed=*) feed=${1#*=} ;;
+      --feed=*) feed=${1#*=} named_feed=1 ;;
       --prefix=*) prefix=${1#*=} ;;
-      --release | --feed | --prefix | --state-dir | --listen | --run-as | --confirm | --health-url | \
+      --clone=*) clone=${1#*=} ;;
+      --release | --feed | --clone | --prefix | --state-dir | --listen | --run-as | --confirm | --health-url | \
         --health-timeout | --lock-timeout)
         [ $# -ge 2 ] || die 2 "expected a value after $1"
         case $1 in
           --release) release=$2 ;;
-          --feed) feed=$2 ;;
+          --feed) feed=$2 named_feed=1 ;;
           --prefix) prefix=$2 ;;
+          --clone) clone=$2 ;;
         esac
         shift
         ;;
@@ -130,6 +151,9 @@ read_arguments() {
       die 2 "expected install, upgrade, rollback, cancel, status, check, uninstall, doctor, start or stop, got $command"
       ;;
   esac
+  [ -z "$clone" ] || [ -z "$named_feed" ] || die 2 "expected \`--clone\` or \`--feed\`, got both"
+  [ -z "$clone" ] || [ -z "$BATON_TAG" ] ||
+    die 2 "expected the install.sh of a clone for \`--clone\`, this is the one of $service $BATON_TAG" "run the clone's own"
   release=${release:-${BATON_TAG:-latest}}
   [ "$release" = latest ] || is_tag "$release" || die 2 "expected a tag of the form vX.Y.Z or latest, got $release"
 }
@@ -163,8 +187,9 @@ is_root() {
 }
 
 # Whether nobody but root can change what is at this path: itself, and every folder above it. In a folder such as /tmp
-# everybody may make names, but what is root's there stays.
+# everybody may make names, but what is root's there stays. Such a folder will not do for the path `itself`, or `anywhere` above it.
 only_roots() {
+  unshared=${2-}
   part=$(CDPATH='' cd -P -- "$(dirname -- "$1")" 2>/dev/null && pwd -P) || return 1
   part=${part%/}/$(basename -- "$1")
   while :; do
@@ -173,30 +198,37 @@ only_roots() {
     [ "${3-}" = 0 ] || return 1
     case $1 in
       l*) return 1 ;;
-      d????????[tT]*) ;;
-      ????????w*) return 1 ;;
+      d????????[tT]*) [ -z "$unshared" ] || return 1 ;;
+      ????????w* | ?????w*+) return 1 ;;
       ?????w*) [ "$4" = 0 ] || return 1 ;;
     esac
+    [ "$unshared" = anywhere ] || unshared=
     [ "$part" != / ] || return 0
     part=$(dirname -- "$part")
   done
 }
 
-# Flags beat environment beat receipt beat what the script came with; a clone builds what it is asked for.
+# Flags beat environment beat receipt beat what the script came with.
 choose_feed() {
+  if [ -n "$clone" ]; then
+    build_from_clone
+    return 0
+  fi
   [ -z "$feed" ] || return 0
   if find_receipt; then
     feed=$(sed -n 's/^ *"feed": *"\([^"\\]*\)",*$/\1/p' "$receipt" | head -n 1)
   fi
-  here=$(CDPATH='' cd -- "$(dirname -- "$0")" 2>/dev/null && pwd) || here=
-  if [ -f "$here/deploy/build.ts" ] && [ -f "$here/package.json" ]; then
-    case $feed in '' | "$here/dist") build_from_clone ;; esac
-  fi
   feed=${feed:-$BATON_FEED}
-  # of a release that lies in the folder where it was published
-  if [ -z "$feed" ] && [ -n "$BATON_TAG" ] && [ "${here##*/}" = "$BATON_TAG" ] && [ -f "${here%/*}/releases.json" ]; then
-    feed=${here%/*}
-  fi
+  [ -n "$feed" ] || feed=$(published_beside)
+}
+
+# Of a release's script that lies in the folder where it was published: that feed. One that comes through a pipe lies nowhere.
+published_beside() {
+  [ -n "$BATON_TAG" ] && [ "${0##*/}" = install.sh ] || return 0
+  here=$(CDPATH='' cd -- "$(dirname -- "$0")" 2>/dev/null && pwd) || return 0
+  [ "${here##*/}" = "$BATON_TAG" ] && [ -f "${here%/*}/releases.json" ] || return 0
+  ! is_root || only_roots "${here%/*}" itself || return 0
+  printf '%s' "${here%/*}"
 }
 
 # What runs the commands of an install: root's own copy for the whole host; for a user the executable, or its backup where
@@ -255,22 +287,40 @@ detect_host() {
   [ -z "$glibc" ] || [ "$glibc" -ge 28 ] || die 3 "expected glibc 2.28 or newer, found 2.$glibc"
 }
 
-# From a clone it works without any release: it builds one.
+# From a clone it works without any release: it builds one, by the clone's own words. So as root nobody else may have a say in them.
 build_from_clone() {
+  given=$clone
+  clone=$(CDPATH='' cd -P -- "$given" 2>/dev/null && pwd -P) || die 2 "expected a clone in $given, found none"
+  ! is_root || only_root_writes "$clone" || die 7 "expected a clone that only root can change, it is not built: $strange" \
+    "clone it to a place of root's, such as /root, or build it as yourself and name its dist/ with \`--feed\`"
+  for part in deploy/build.ts package.json; do
+    [ -f "$clone/$part" ] || die 2 "expected a clone in $given, found no $part there"
+  done
   have npm || die 3 "expected npm, to build a release from this clone" "install Node, or name a feed with \`--feed\`"
-  if [ ! -d "$here/node_modules" ]; then
-    (cd "$here" && npm ci --ignore-scripts >&2) || die 1 "npm ci failed in $here"
+  if [ ! -d "$clone/node_modules" ]; then
+    (cd "$clone" && npm ci --ignore-scripts >&2) || die 1 "npm ci failed in $clone"
   fi
-  built=$(newest_tag 2>/dev/null <"$here/dist/releases.json") || built=
+  built=$(newest_tag 2>/dev/null <"$clone/dist/releases.json") || built=
   if [ "$release" = latest ]; then
     [ -z "$built" ] || release=$built
-    [ -n "$built" ] || release=v$(sed -n 's/^ *"version": *"\([^"]*\)".*/\1/p' "$here/package.json" | head -n 1)
+    [ -n "$built" ] || release=v$(sed -n 's/^ *"version": *"\([^"]*\)".*/\1/p' "$clone/package.json" | head -n 1)
   fi
-  if [ ! -d "$here/dist/$release" ]; then
-    say "building $release from $here"
-    (cd "$here" && npm run build -- --tag "$release" --compress fast >&2) || die 1 "npm run build failed in $here"
+  if [ ! -d "$clone/dist/$release" ]; then
+    say "building $release from $clone"
+    (cd "$clone" && npm run build -- --tag "$release" --compress fast >&2) || die 1 "npm run build failed in $clone"
   fi
-  feed=$here/dist
+  feed=$clone/dist
+}
+
+# Whether nobody but root can write to this folder, to anything in it, and to any folder on the way up to /. Else $strange.
+only_root_writes() {
+  strange="somebody else can write to $1, or to a folder above it"
+  only_roots "$1" anywhere || return 1
+  # what find itself complains about counts too
+  strange=$(find "$1" \( ! -user 0 -o ! -type l \( -perm -002 -o -perm -020 ! -group 0 \) \) 2>&1 | head -n 1)
+  [ -n "$strange" ] || return 0
+  strange="somebody else can change $strange"
+  return 1
 }
 
 # https everywhere, but for this very host and for folders.

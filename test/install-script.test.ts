@@ -3,11 +3,24 @@
 
 import { spawn, spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
+import { existsSync } from 'node:fs'
+import {
+  chmod,
+  chown,
+  copyFile,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from 'node:fs/promises'
 import { createServer as createHttpServer, type RequestListener, type Server } from 'node:http'
 import { createServer as createHttpsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
-import { tmpdir } from 'node:os'
+import { homedir, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { bakeInstaller } from '../deploy/build/publish.ts'
@@ -348,7 +361,92 @@ test('stopped in the middle of a download it leaves nothing', async () => {
   equal(await readdir(scratch.path), [])
 })
 
+test("a stranger's clone in the working folder, or beside the script, is not built: through a pipe and as a file, by any command", async () => {
+  await using dist = await sayingDist(['v1.0.0'])
+  await using place = await folder()
+  const ran = join(place.path, 'ran')
+  await fakeClone(place.path, ran)
+  const own = await readFile(SCRIPT, 'utf8')
+  // a release that was built without a feed
+  const released = (await bakedFor(dist.dir)).replace(/^BATON_FEED=.*$/m, 'BATON_FEED=')
+  for (const script of [own, released]) {
+    await writeFile(join(place.path, 'install.sh'), script)
+    for (const [args, cwd, input] of [
+      [['-s', '--', '-y'], place.path, script],
+      [['-s', '--', '-n'], place.path, script],
+      [['-s', '--', 'doctor', '--prefix', '/nowhere'], place.path, script],
+      [[join(place.path, 'install.sh'), '-y'], '/', ''],
+      [['install.sh', '-n'], place.path, ''],
+      [['install.sh', 'doctor', '--prefix', '/nowhere'], place.path, ''],
+    ] as const) {
+      const { status, stderr } = spawnSync('dash', args, {
+        cwd,
+        input,
+        encoding: 'utf8',
+        env: { PATH: process.env['PATH'], HOME: place.path, TMPDIR: tmpdir() },
+      })
+      equal([args, existsSync(ran)], [args, false])
+      equal([args, status], [args, 2], stderr)
+      match(stderr, 'expected a feed, got none')
+    }
+  }
+})
+
+test('`--clone` builds that clone and hands its dist on as the feed; a release has none, and a feed beside it is refused', async () => {
+  await using place = await ownFolder()
+  const clone = join(place.path, 'clone')
+  await using dist = await sayingDist(['v1.0.0'])
+  await fakeClone(clone, join(place.path, 'ran'), dist.dir)
+  const built = await installSh(['-n', '--clone', clone, '-q'])
+  equal(
+    [built.code, built.stdout],
+    [0, `v1.0.0 ran: install -n -q --feed ${clone}/dist (${clone}/dist)\n`],
+    built.stderr,
+  )
+  match(await readFile(join(place.path, 'ran'), 'utf8'), '--tag v1.0.0')
+  is((await installSh([`--clone=${clone}`, '--feed', dist.dir])).code, 2)
+  is((await installSh(['--clone', place.path])).code, 2)
+  const script = await bakedFor(dist.dir)
+  match((await installSh(['--clone', clone], { script })).stderr, 'expected the install.sh of a clone')
+})
+
 if (isRoot) {
+  test("as root only where nobody else can write: no build of a clone, and no feed, in anybody's folder", async () => {
+    await using place = await ownFolder()
+    const [clone, ran] = [join(place.path, 'a', 'clone'), join(place.path, 'ran')]
+    await fakeClone(clone, ran)
+    const refused = async (why: string) => {
+      const { code, stderr } = await installSh(['-y', '--clone', clone])
+      equal([why, code, existsSync(ran)], [why, 7, false], stderr)
+      match(stderr, 'expected a clone that only root can change')
+    }
+    for (const [path, mode] of [
+      [join(place.path, 'a'), 0o777],
+      [join(place.path, 'a'), 0o1777],
+      [clone, 0o757],
+      [join(clone, 'deploy'), 0o757],
+      [join(clone, 'package.json'), 0o666],
+    ] as const) {
+      const before = (await stat(path)).mode
+      await chmod(path, mode)
+      await refused(`${path} ${mode.toString(8)}`)
+      await chmod(path, before)
+    }
+    for (const path of [join(place.path, 'a'), clone, join(clone, 'package.json')]) {
+      await chown(path, 65534, 65534)
+      await refused(`${path} of another user`)
+      await chown(path, 0, 0)
+    }
+    // a release that knows no feed, unpacked in a folder where everybody can make names
+    await using dist = await sayingDist(['v1.0.0'])
+    const released = (await bakedFor(dist.dir)).replace(/^BATON_FEED=.*$/m, 'BATON_FEED=')
+    await writeFile(join(dist.dir, 'v1.0.0', 'install.sh'), released)
+    const beside = () => spawnSync('dash', [join(dist.dir, 'v1.0.0', 'install.sh'), '-y'], { encoding: 'utf8' })
+    match(beside().stdout, 'v1.0.0 ran')
+    await chmod(dist.dir, 0o1777)
+    equal([beside().status, beside().stdout], [2, ''])
+  })
+
   test('a TMPDIR that is noexec or too small ends with 7 and says so', async () => {
     await using dist = await sayingDist(['v1.0.0'])
     for (const [options, message] of [
@@ -403,6 +501,22 @@ if (isRoot) {
   })
 }
 
+/** What looks like a clone of this kit. Its build says so in `ran`, and puts there what `dist` has. */
+async function fakeClone(path: string, ran: string, dist = '/nowhere'): Promise<void> {
+  await mkdir(join(path, 'deploy'), { recursive: true })
+  await mkdir(join(path, 'node_modules'), { recursive: true })
+  await writeFile(join(path, 'deploy', 'build.ts'), '')
+  const build = `echo "$(id -u) $*" >> ${ran}; cp -r ${dist} dist; true`
+  const text = JSON.stringify({ version: '1.0.0', scripts: { build: `sh -c '${build}' build` } }, null, 2)
+  await writeFile(join(path, 'package.json'), text)
+}
+
+/** Nobody else can write there, nor above it. */
+async function ownFolder(): Promise<{ path: string } & AsyncDisposable> {
+  const path = await mkdtemp(join(isRoot ? '/root' : homedir(), '.baton-script-'))
+  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
+}
+
 /** Releases whose executable says how it was called. */
 async function sayingDist(tags: string[], then = 'exit 0') {
   return await makeDist(tags, {
@@ -448,7 +562,6 @@ async function installSh(
 ): Promise<Ran> {
   await using scratch = await folder()
   for (const [name, text] of Object.entries(files)) await writeFile(join(scratch.path, name), text)
-  // not beside the sources: there it would build a release
   await using place = await folder()
   const file = join(place.path, 'install.sh')
   await writeFile(file, script ?? (await readFile(SCRIPT, 'utf8')))

@@ -112,7 +112,7 @@ test('from source where there is no systemd: said before anything is built, with
 
 test('from a clone in the home of root, without any release: it builds one, and the sandboxed service finds it', async () => {
   await host.ok('rm', '-rf', '/root/clone/dist')
-  const { code, stderr } = await host.run(['sh', '/root/clone/install.sh', '-y'])
+  const { code, stderr } = await host.run(['sh', '/root/clone/install.sh', '--clone', '/root/clone', '-y'])
   is(code, 0, stderr)
   const tag = (await host.status()).instance.version
   match((await host.cli('check')).stdout, `latest     ${tag}`)

@@ -43,7 +43,8 @@ export interface Ended {
 
 type Line = Record<string, unknown>
 
-const INSTALLER = join(import.meta.dirname, '../../install.sh')
+const CLONE = join(import.meta.dirname, '../..')
+const INSTALLER = join(CLONE, 'install.sh')
 
 /** The receipt of the install that a deployment is about: root's for root, else one's own, else the host's. */
 export async function findInstalled(service: string): Promise<Receipt | null> {
@@ -89,9 +90,11 @@ async function firstInstall(deployment: Deployment, report: Report): Promise<End
   const { service, release, feed, dryRun, installFlags, healthUrl, healthTimeout } = deployment
   if (serviceName(service) !== service)
     throw new BatonError('invalid_request', `expected the name of a service, got ${JSON.stringify(service)}`)
-  const flags = ['install', '-y', '--release', release ?? 'latest', ...(feed === null ? [] : ['--feed', feed])]
+  // without a feed this clone builds what it is asked for
+  const from = feed === null ? ['--clone', CLONE] : ['--feed', feed]
+  const flags = ['install', '-y', '--release', release ?? 'latest', ...from]
   if (dryRun) flags.push('--dry-run')
-  // without a feed a clone builds what it is asked for; with one the script is told which service it is for
+  // with a feed the script is told which service it is for
   const named = (await readFile(INSTALLER, 'utf8')).replace(/^BATON_SERVICE=$/m, `BATON_SERVICE=${service}`)
   const [script, text] = feed === null ? [[INSTALLER], null] : [['-s', '--'], named]
   const ended = await runJson(['/bin/sh', ...script, ...flags, ...installFlags, '--json'], report, text)

@@ -4,6 +4,7 @@
 import { dirname, join } from 'node:path'
 import {
   assertRoom,
+  assertWritable,
   executableBytesOf,
   needOfExecutable,
   needsBeside,
@@ -36,6 +37,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   const { current: from, backup } = standing
   const act = whatToDo(request, standing)
   if (act === null) return { would: 'up_to_date', from, to: from, sha256: null }
+  await assertWritable(dirname(receipt.executable))
   if (act.kind === 'rollback') {
     if (backup === null) throw noBackup(placesOf(receipt.executable))
     return { would: 'rolled_back', from, to: backup, sha256: null }
