@@ -12,11 +12,15 @@ export async function checkFeed({ layout, receipt, feed }: Subject, outside: Out
     return [failure('feed', 'no feed is named', 'name one with `--feed`', 'invalid_settings')]
   await using open = openFeed(outside.feedAt(setting), { service: layout.service, stateDirectory: null })
   try {
-    const release = await open.latest(() => false)
+    const { release, problem } = await open.latest(() => false)
+    if (release === null && problem !== null) throw problem
+    const hint = 'tell its maintainer; where it is a mirror, ask the feed itself'
     const found =
-      release === null
-        ? warning('feed', `${setting} has no release for this host`)
-        : ok('feed', `${setting} has ${release.tag}`)
+      problem !== null
+        ? warning('feed', `${setting} has ${release?.tag}, but ${problem.message}`, hint)
+        : release === null
+          ? warning('feed', `${setting} has no release for this host`)
+          : ok('feed', `${setting} has ${release.tag}`)
     return [found, trustFinding(await open.trust())]
   } catch (cause) {
     const code = cause instanceof BatonError ? cause.code : 'check_failed'

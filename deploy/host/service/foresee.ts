@@ -4,7 +4,7 @@
 import { statfs } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { noBackup, openFeed, placesOf, type Receipt } from '../../../agent/install.ts'
-import { badEntry, BatonError, compareTags, type Release } from '../../../agent/words.ts'
+import { badEntry, BatonError, compareTags, latestFor, type Release } from '../../../agent/words.ts'
 import { formatBytes } from '../../lib/progress.ts'
 import { connect } from './client.ts'
 import { feedOf, readAccess } from './configuration.ts'
@@ -33,7 +33,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     return { would: 'rolled_back', from, to: backup, sha256: null }
   }
   await tellOfBad(receipt, act.tag, outside)
-  const release = await releaseFor(receipt, act.tag, outside)
+  const release = await releaseFor(receipt, act.tag, from, outside)
   const sha256 = release?.asset.sha256 ?? null
   const stays = release === null || release.tag === from || (act.tag === null && compareTags(release.tag, from) < 0)
   if (stays) {
@@ -45,11 +45,19 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
 }
 
 /** The release that the check stage would find; a tag that is in place already is looked for too. */
-async function releaseFor(receipt: Receipt, tag: string | null, outside: Outside): Promise<Release | null> {
+async function releaseFor(
+  receipt: Receipt,
+  tag: string | null,
+  from: string,
+  outside: Outside,
+): Promise<Release | null> {
   await using feed = openFeed(outside.feedAt(await feedOf(receipt)), { service: receipt.service, stateDirectory: null })
   if (tag !== null) return await feed.byTag(tag)
   const bad = await badOf(receipt)
-  return await feed.latest(({ tag: found, asset }) => badEntry(bad, found, asset.sha256) !== null)
+  const newest = await feed.latest(({ tag: found, asset }) => badEntry(bad, found, asset.sha256) !== null)
+  const release = latestFor(newest, from)
+  if (release === null && newest.problem !== null) throw newest.problem
+  return release
 }
 
 async function assertRoom(receipt: Receipt, { asset }: Release): Promise<void> {
