@@ -2,12 +2,12 @@
 
 import { basename } from 'node:path'
 import { schemaOf } from './copy-database.ts'
-import { asBatonError } from './errors.ts'
+import { asBatonError, type BatonError } from './errors.ts'
 import { exists } from './disk.ts'
 import { notesOf } from './feed/between.ts'
 import { imageOf, type ManagedInstall } from './managed-install.ts'
 import type { Running } from './operation.ts'
-import { compareTags } from './release.ts'
+import { compareTags, latestFor } from './release.ts'
 import { badEntry, type Instance, type Probation, type Status, type VersionReport } from './state.ts'
 import { installedTag } from './version.ts'
 
@@ -30,13 +30,15 @@ export async function versionReport(install: ManagedInstall, instance: Instance)
   }
   try {
     const { bad } = await install.journal.read()
-    const release = await install.feed.latest(({ tag, asset }) => {
+    const newest = await install.feed.latest(({ tag, asset }) => {
       const entry = badEntry(bad, tag, asset.sha256)
       if (entry === null) return false
       const newer = compareTags(tag, instance.version) > 0
       if (newer) report.skipped.push({ tag, sha256: entry.sha256, why: entry.reason, at: entry.at })
       return true
     })
+    if (newest.problem !== null) report.problem = problemOf(newest.problem)
+    const release = latestFor(newest, instance.version)
     if (release !== null) {
       report.latest = release.tag
       report.updateAvailable = compareTags(release.tag, instance.version) > 0
@@ -45,13 +47,14 @@ export async function versionReport(install: ManagedInstall, instance: Instance)
       if (report.updateAvailable) report.between = await between(install, instance.version, release.tag)
     }
   } catch (cause) {
-    const error = asBatonError(cause, 'check_failed', 'asking the feed')
-    report.problem = { code: error.code, message: error.message }
+    report.problem = problemOf(asBatonError(cause, 'check_failed', 'asking the feed'))
   }
   report.trust = await install.feed.trust() // as it is now that it has been asked
   report.state = await state
   return report
 }
+
+const problemOf = ({ code, message }: BatonError): VersionReport['problem'] => ({ code, message })
 
 /** What people want to read besides; a feed that does not tell it spoils no check. */
 async function between(install: ManagedInstall, after: string, before: string): Promise<VersionReport['between']> {

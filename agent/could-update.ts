@@ -41,8 +41,8 @@ async function unwritable({ disk, places, stateDirectory }: ManagedInstall): Pro
 /** Any failure counts, also that of trust: what the release could not use, it could not be updated to. */
 async function answers({ feed }: ManagedInstall): Promise<boolean> {
   try {
-    await feed.latest(() => false, AbortSignal.timeout(FEED_PATIENCE_MS))
-    return true
+    const { release, problem } = await feed.latest(() => false, AbortSignal.timeout(FEED_PATIENCE_MS))
+    return release !== null || problem === null
   } catch {
     return false
   } finally {

@@ -2,6 +2,7 @@
 // Must hold: however often a stranger asks, the feed is asked once in a while; a feed that is down changes no answer.
 
 import { openFeed } from './feed/open.ts'
+import { latestFor } from './release.ts'
 import type { Settings } from './settings.ts'
 
 const AGAIN_MS = 300_000
@@ -13,7 +14,7 @@ export function latestOf({ feed: setting, service, trust }: Settings): () => str
   let askedAt = -AGAIN_MS
   const ask = async (): Promise<void> => {
     await using feed = openFeed(setting, { service, stateDirectory: null, trust })
-    heard = (await feed.latest(() => false))?.tag ?? null
+    heard = latestFor(await feed.latest(() => false), null)?.tag ?? null
   }
   return () => {
     if (performance.now() - askedAt >= AGAIN_MS) {

@@ -33,15 +33,26 @@ export interface Release extends ReleaseNotes {
 /** Whether to pass a usable release over; asked from the newest on, until it says no. */
 export type Skip = (release: Release) => boolean
 
+/** What a feed has for whoever asks for the newest. */
+export interface Newest {
+  /** the newest that can be used; null: none */
+  release: Release | null
+  /**
+   * Why a newer one that is published cannot be used: release_unusable. Null: `release` is the newest. A feed that keeps a release
+   * back looks like this, so nobody with a problem is up to date.
+   */
+  problem: BatonError | null
+}
+
 /** Where releases are found. Implementations: `feed/signed.ts`, and for who is built without a root `feed/github.ts`, `feed/static.ts`. */
 export interface Feed {
   /** for messages and receipts: `github:owner/name`, `https://…/`, `/folder` */
   readonly description: string
   /**
-   * The newest usable release: not a draft, not a prerelease, with our asset and its checksum, not one to `skip`.
-   * Null where the feed has none. Throws BatonError check_failed, rate_limited.
+   * The newest usable release: not a draft, not a prerelease, not withdrawn, with our asset and its checksum, not one to `skip`.
+   * Throws BatonError check_failed, rate_limited.
    */
-  latest(skip: Skip, signal?: AbortSignal): Promise<Release | null>
+  latest(skip: Skip, signal?: AbortSignal): Promise<Newest>
   /** Notes of what is newer than `after` and older than `before`, newest first, at most ten. Throws as `latest` does. */
   notes(range: { after: Tag; before: Tag }, signal?: AbortSignal): Promise<ReleaseNotes[]>
   /** What is known of the feed's signatures; asks nobody. */
@@ -145,6 +156,15 @@ export function compareTags(a: Tag, b: Tag): number {
     if (difference !== 0) return Math.sign(difference)
   }
   return 0
+}
+
+/**
+ * What somebody at `current` may take for the latest. An older release that can be used is none while the newest cannot: it would
+ * read as `up to date`. One that is newer than `current` is a step forward all the same. `current` null: nothing is known.
+ */
+export function latestFor({ release, problem }: Newest, current: Tag | null): Release | null {
+  const isStep = release !== null && current !== null && compareTags(release.tag, current) > 0
+  return problem === null || isStep ? release : null
 }
 
 function numbers(tag: Tag): number[] {

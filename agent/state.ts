@@ -240,7 +240,7 @@ export interface VersionReport {
   skipped: Skipped[]
   trust: TrustReport
   checkedAt: string
-  /** why `latest` is null */
+  /** why `latest` is null, or why a newer one that is published cannot be used */
   problem: { code: ErrorCode; message: string } | null
 }
 

@@ -7,7 +7,7 @@ import { peers } from './bench/peers.ts'
 import { goalsOf } from './bench/goals.ts'
 import { markdown } from './bench/markdown.ts'
 import { charts } from './bench/report.ts'
-import type { Results } from './bench/results.ts'
+import { longerOf, type Results } from './bench/results.ts'
 import { table } from './bench/table.ts'
 import { waitsOf } from './bench/waits.ts'
 import { median, medianRatio, quantile } from './bench/statistics.ts'
@@ -87,6 +87,25 @@ test('the waits of a switch are those of its own second, the worst of all of the
   assert.equal(waits.switchLongestMs, { median: 20, worst: 30 })
   assert.equal(waits.steadyLongestMs, { median: 2, worst: 2 })
   assert.equal([waits.lost, waits.requests], [1, 30])
+})
+
+test('in the docs a short run never takes the place of a long one, and leaves the other parts as they were', () => {
+  const short = resultsOf(peer('baton', {})).handover
+  if (short === undefined) throw new Error('no result')
+  const long = { ...short, command: 'npm run bench -- handover --long', result: { ...short.result, switches: 20 } }
+  const trust = { ...short, result: { markdown: '' } } as unknown as NonNullable<Results['trust']>
+  assert.equal(longerOf({ handover: long, trust }, { handover: short }), {
+    all: { handover: long, trust },
+    kept: ['handover'],
+  })
+  const fewer = { ...long, result: { ...long.result, switches: 8 } }
+  assert.equal(longerOf({ handover: long }, { handover: fewer }).kept, ['handover'])
+  const later = { ...long, machine: { ...long.machine, date: '2026-02-01' } }
+  assert.equal(longerOf({ handover: long, trust }, { handover: later }), {
+    all: { handover: later, trust },
+    kept: [],
+  })
+  assert.equal(longerOf({}, { trust }), { all: { trust }, kept: [] })
 })
 
 test('takes medians, of pairs too', () => {

@@ -53,7 +53,7 @@ async function lab({ kind = 'web', executable = LONG, ...faults }: LabOptions = 
   const server = stack.use(await releaseServer({ dir: dist.dir, ...faults }))
   const setting = { github: server.feed, web: server.staticUrl, folder: dist.dir }[kind]
   const feed = stack.use(labFeed(setting, { timeoutMs: 5_000 }))
-  const release = (await feed.latest(() => false)) ?? assert.unreachable()
+  const release = (await feed.latest(() => false)).release ?? assert.unreachable()
   const directory = await mkdtemp(join(tmpdir(), 'baton-download-'))
   stack.defer(() => rm(directory, { recursive: true }))
   await writeFile(join(directory, 'beacon'), 'the one that runs')

@@ -60,7 +60,7 @@ async function failure(feed: Feed, tag: string | null = null): Promise<string> {
 for (const kind of ['github', 'web', 'folder'] as const) {
   test(`${kind}: the latest is the highest version, with all that its papers tell`, async () => {
     await using it = await lab(kind, ['v1.0.0', 'v1.10.0', 'v1.9.0'])
-    const release = await it.feed.latest(NONE)
+    const { release } = await it.feed.latest(NONE)
     assert.is(release?.tag, 'v1.10.0')
     assert.is(release?.notes, 'What is new in v1.10.0')
     assert.is(release?.publishedAt, '2026-11-01T12:00:00Z')
@@ -79,7 +79,7 @@ for (const kind of ['github', 'web', 'folder'] as const) {
 
   test(`${kind}: a release that failed here before is not the latest, and can be had by its tag`, async () => {
     await using it = await lab(kind, ['v1.0.0', 'v1.1.0', 'v1.2.0'])
-    assert.is((await it.feed.latest(({ tag }) => tag === 'v1.2.0'))?.tag, 'v1.1.0')
+    assert.is((await it.feed.latest(({ tag }) => tag === 'v1.2.0')).release?.tag, 'v1.1.0')
     assert.is((await it.feed.byTag('v1.2.0')).tag, 'v1.2.0')
   })
 
@@ -115,20 +115,27 @@ for (const kind of ['github', 'web', 'folder'] as const) {
     const sums = join(it.dist.dir, 'v1.1.0', 'SHA256SUMS')
     const text = await readFile(sums, 'utf8')
     await writeFile(sums, text.replace(/.*\.zst\n/, ''))
-    assert.is((await it.feed.latest(NONE))?.tag, 'v1.0.0')
+    assert.is((await it.feed.latest(NONE)).release?.tag, 'v1.0.0')
+    // a mirror that keeps it back looks the same: nobody is told to be up to date
+    assert.match(await failure(it.feed), /^release_unusable .*v1\.1\.0 cannot be used: SHA256SUMS has no line/)
     assert.match(
       await failure(it.feed, 'v1.1.0'),
       /^release_unusable .*v1\.1\.0 cannot be used: SHA256SUMS has no line for `beacon-/,
     )
     await rm(sums)
-    assert.is((await it.feed.latest(NONE))?.tag, 'v1.0.0')
+    assert.is((await it.feed.latest(NONE)).release?.tag, 'v1.0.0')
+    assert.match(await failure(it.feed), /^release_unusable .*v1\.1\.0 cannot be used: it has no SHA256SUMS/)
+    // to a good one that is newer than what runs it is a step all the same
+    await it.dist.add('v1.0.1')
+    assert.is((await makeCheck({ feed: it.feed, current: () => 'v1.0.0', skip: NONE })(null))?.tag, 'v1.0.1')
     assert.match(await failure(it.feed, 'v1.1.0'), /^release_unusable .*v1\.1\.0 cannot be used: it has no SHA256SUMS/)
   })
 
   test(`${kind}: a release without an asset for this platform says what it has`, async () => {
     await using it = await lab(kind, ['v1.0.0'])
     await it.dist.add('v1.1.0', { os: 'plan9', arch: 'mips' })
-    assert.is((await it.feed.latest(NONE))?.tag, 'v1.0.0')
+    assert.is((await it.feed.latest(NONE)).release?.tag, 'v1.0.0')
+    assert.match(await failure(it.feed), /^release_unusable .*v1\.1\.0 cannot be used: it has no asset for/)
     assert.match(
       await failure(it.feed, 'v1.1.0'),
       /^release_unusable .*it has no asset for \w+-\w+: expected .*, got .*beacon-plan9-mips.zst/,
@@ -175,7 +182,7 @@ for (const kind of ['github', 'web', 'folder'] as const) {
 
   test(`${kind}: an empty feed has no latest`, async () => {
     await using it = await lab(kind, [])
-    assert.is(await it.feed.latest(NONE), null)
+    assert.equal(await it.feed.latest(NONE), { release: null, problem: null })
   })
 
   test(`${kind}: names that lead out of a folder are refused, whole`, async () => {
@@ -192,7 +199,7 @@ for (const kind of ['github', 'web', 'folder'] as const) {
 for (const kind of ['github', 'web'] as const) {
   test(`${kind}: drafts and prereleases are never the latest; by their tag they say so`, async () => {
     await using it = await lab(kind, ['v1.0.0', 'v1.1.0', 'v1.2.0'], { drafts: ['v1.2.0'], prereleases: ['v1.1.0'] })
-    assert.is((await it.feed.latest(NONE))?.tag, 'v1.0.0')
+    assert.is((await it.feed.latest(NONE)).release?.tag, 'v1.0.0')
     assert.match(await failure(it.feed, 'v1.1.0'), /release_unusable .*v1\.1\.0 cannot be used: it is a prerelease$/)
     assert.match(await failure(it.feed, 'v1.2.0'), /release_unusable .*v1\.2\.0 cannot be used: it is a draft$/)
   })
@@ -241,7 +248,7 @@ test('github: an asset whose digest disagrees with SHA256SUMS is refused; withou
   await using it = await lab('github', ['v1.1.0'], { digest: 'wrong' })
   assert.match(await failure(it.feed), /^release_unusable .*SHA256SUMS is not what the digest of the feed says/)
   it.server.faults.digest = 'absent'
-  assert.is((await it.feed.latest(NONE))?.tag, 'v1.1.0')
+  assert.is((await it.feed.latest(NONE)).release?.tag, 'v1.1.0')
 })
 
 test('github: a size that disagrees with release.json is refused', async () => {
@@ -252,7 +259,7 @@ test('github: a size that disagrees with release.json is refused', async () => {
   )
 })
 
-test('github: a release whose assets are not there yet is passed over', async () => {
+test('github: a release whose assets are not there yet is passed over, and told', async () => {
   const passed: string[] = []
   await using it = await lab(
     'github',
@@ -262,14 +269,15 @@ test('github: a release whose assets are not there yet is passed over', async ()
   )
   for (const name of ['zst', 'gz'])
     await rm(join(it.dist.dir, 'v1.1.0', `beacon-${process.platform}-${process.arch}.${name}`))
-  assert.is((await it.feed.latest(NONE))?.tag, 'v1.0.0')
+  assert.is((await it.feed.latest(NONE)).release?.tag, 'v1.0.0')
   assert.match(passed.join(), /^v1\.1\.0 it has no asset for/)
+  assert.match(await failure(it.feed), /^release_unusable .*v1\.1\.0 cannot be used: it has no asset for/)
 })
 
 test('github: looks on further pages where the first has nothing to use', async () => {
   const drafts = Array.from({ length: 60 }, (_, i) => `v2.0.${i}`)
   await using it = await lab('github', ['v1.1.0', ...drafts], { drafts })
-  assert.is((await it.feed.latest(NONE))?.tag, 'v1.1.0')
+  assert.is((await it.feed.latest(NONE)).release?.tag, 'v1.1.0')
 })
 
 test('github: asks with the ETag it has, and within the minimum age not at all', async () => {
@@ -284,8 +292,8 @@ test('github: asks with the ETag it has, and within the minimum age not at all',
   await using other = labFeed(it.server.feed, { minAgeMs: 60_000 })
   await other.latest(NONE)
   await it.dist.add('v1.2.0')
-  assert.is((await other.latest(NONE))?.tag, 'v1.1.0')
-  assert.is((await it.feed.latest(NONE))?.tag, 'v1.2.0')
+  assert.is((await other.latest(NONE)).release?.tag, 'v1.1.0')
+  assert.is((await it.feed.latest(NONE)).release?.tag, 'v1.2.0')
 })
 
 for (const status of [403, 429] as const) {
@@ -318,7 +326,7 @@ for (const status of [403, 429] as const) {
 
 test('github: with the quota used up, the redirect of the web host still finds the latest, and its bytes', async () => {
   await using it = await lab('github', ['v1.0.0', 'v1.1.0'], { quota: 0 })
-  const release = await it.feed.latest(NONE)
+  const { release } = await it.feed.latest(NONE)
   assert.is(release?.tag, 'v1.1.0')
   assert.is(release?.asset.url, `${it.server.url}/acme/beacon/releases/download/v1.1.0/${release?.asset.name}`)
   assert.is((await it.feed.byTag('v1.1.0')).tag, 'v1.1.0')
@@ -359,7 +367,7 @@ test('github: a private repository works with a token, which the host of the ass
   const server = stack.use(await releaseServer({ dir: dist.dir, token, objectsUrl: objects.url }))
   const environment = { GH_ENTERPRISE_TOKEN: token, GITHUB_TOKEN: 'of-another-host' }
   const feed = stack.use(labFeed(server.feed, { environment }))
-  const release = await feed.latest(NONE)
+  const { release } = await feed.latest(NONE)
   assert.is(release?.tag, 'v1.1.0')
   const answer = await feed.bytes(
     release?.asset ?? (assert.unreachable() as never),
@@ -406,7 +414,7 @@ test('https: a redirect to plain http is refused, also to this machine, and noth
     await releaseServer({ dir: dist.dir, tls: certificate, redirectAssetTo: `${plain.staticUrl}v1.1.0/x` }),
   )
   const feed = stack.use(labFeed(secure.feed, { ca: certificate.cert }))
-  const release = await feed.latest(NONE)
+  const { release } = await feed.latest(NONE)
   const asset = release?.asset ?? (assert.unreachable() as never)
   const asking = feed.bytes(asset, 0, null, new AbortController().signal)
   assert.match(
@@ -428,7 +436,7 @@ test('https: a server whose certificate nobody vouches for is refused', async ()
 for (const kind of ['web', 'folder'] as const) {
   test(`${kind}: bytes that are given up before anybody reads them end nothing else`, async () => {
     await using it = await lab(kind, ['v1.1.0'], { stallAfter: 10 })
-    const release = await it.feed.latest(NONE)
+    const { release } = await it.feed.latest(NONE)
     const abort = new AbortController()
     const answer = await it.feed.bytes(release?.asset ?? (assert.unreachable() as never), 0, null, abort.signal)
     abort.abort()
@@ -453,7 +461,7 @@ test('opening a feed loads no HTTP client; the first request does', async () => 
 
 test('http: a redirect from this machine to plain http on another is refused', async () => {
   await using it = await lab('web', ['v1.1.0'], { redirectAssetTo: 'http://192.0.2.1/x' })
-  const release = await it.feed.latest(NONE)
+  const { release } = await it.feed.latest(NONE)
   const asking = it.feed.bytes(release?.asset ?? (assert.unreachable() as never), 0, null, new AbortController().signal)
   assert.match(
     (await assert.rejects(asking)).message,
@@ -471,7 +479,7 @@ for (const [where, address] of [
 ] as const) {
   test(`http: a redirect to ${where} is refused where the feed is not there itself`, async () => {
     await using it = await lab('web', ['v1.1.0'], { redirectAssetTo: address })
-    const release = await it.feed.latest(NONE)
+    const { release } = await it.feed.latest(NONE)
     const asset = release?.asset ?? (assert.unreachable() as never)
     const asking = it.feed.bytes(asset, 0, null, new AbortController().signal)
     const { message } = await assert.rejects(asking, assert.withCode('download_failed'))
@@ -522,7 +530,7 @@ test('https: an API that names an asset on plain http is refused, also on this m
   const dist = stack.use(await makeDist(['v1.1.0']))
   const secure = stack.use(await releaseServer({ dir: dist.dir, tls: certificate }))
   const feed = stack.use(labFeed(secure.feed, { ca: certificate.cert }))
-  const release = (await feed.latest(NONE)) ?? (assert.unreachable() as never)
+  const release = (await feed.latest(NONE)).release ?? (assert.unreachable() as never)
   const asset = { ...release.asset, url: release.asset.url.replace('https:', 'http:') }
   const { message } = await assert.rejects(() => feed.bytes(asset, 0, null, new AbortController().signal))
   assert.match(message, /^the feed is on https and names plain http: `http:/)
@@ -564,18 +572,21 @@ test('proxy: HTTPS_PROXY is used, with its credentials, except for NO_PROXY and 
     stack.use(labFeed(setting, { environment, ca: certificate.cert, timeoutMs: 2_000 }))
 
   for (const name of ['HTTPS_PROXY', 'https_proxy', 'HTTP_PROXY']) {
-    assert.is((await open('https://feed.test/static/', { [name]: through }).latest(NONE))?.tag, 'v1.1.0')
+    assert.is((await open('https://feed.test/static/', { [name]: through }).latest(NONE)).release?.tag, 'v1.1.0')
   }
   assert.ok(tunnels.length >= 2)
   assert.is(tunnels[0], `feed.test:443 Basic ${Buffer.from('me:hunter2').toString('base64')}`)
 
   const bare = through.replace('http://', '')
-  assert.is((await open('https://feed.test/static/', { https_proxy: bare }).latest(NONE))?.tag, 'v1.1.0')
+  assert.is((await open('https://feed.test/static/', { https_proxy: bare }).latest(NONE)).release?.tag, 'v1.1.0')
 
   tunnels.length = 0
   const passing = await failure(open('https://feed.test/static/', { HTTPS_PROXY: through, no_proxy: '.test' }))
   assert.match(passing, /^check_failed .*(ENOTFOUND|EAI_AGAIN|timeout|within)/) // it asked the name servers itself
-  assert.is((await open(server.staticUrl, { HTTPS_PROXY: through, HTTP_PROXY: through }).latest(NONE))?.tag, 'v1.1.0')
+  assert.is(
+    (await open(server.staticUrl, { HTTPS_PROXY: through, HTTP_PROXY: through }).latest(NONE)).release?.tag,
+    'v1.1.0',
+  )
   assert.equal(tunnels, [])
 
   const wrong = await failure(open('https://feed.test/static/', { HTTPS_PROXY: 'socks5://me:hunter2@proxy' }))
@@ -588,7 +599,7 @@ test('proxy: HTTPS_PROXY is used, with its credentials, except for NO_PROXY and 
 test('folder: without releases.json its folders tell; a folder that is not there says so', async () => {
   await using it = await lab('folder', ['v1.0.0', 'v1.1.0'])
   await rm(join(it.dist.dir, 'releases.json'))
-  assert.is((await it.feed.latest(NONE))?.tag, 'v1.1.0')
+  assert.is((await it.feed.latest(NONE)).release?.tag, 'v1.1.0')
   const gone = labFeed(join(it.dist.dir, 'gone'))
   assert.match(await failure(gone), /^check_failed checking .*gone: listing .*ENOENT/)
 })

@@ -102,7 +102,7 @@ test('on GitHub: a draft until every asset is there; hosts find it then, and not
   await using hub = await makeDist([])
   await using server = await releaseServer({ dir: hub.dir, writeToken: 'sesame', quota: 1000 })
   await using feed = labFeed(server.feed)
-  is(await feed.latest(() => false), null)
+  equal(await feed.latest(() => false), { release: null, problem: null })
   match(await toHub(dist, 'v1.0.0', server.feed), /\/releases\/tag\/v1\.0\.0$/)
   const writes = server.requests.filter(({ method }) => method !== 'GET').map(({ method }) => method)
   const files = (await readdir(join(dist.dir, 'v1.0.0'))).length

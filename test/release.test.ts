@@ -2,7 +2,7 @@
 
 import { MANIFEST_NAME, SUMS_NAME, parseManifest, parseSums, sha256Of } from '../agent/trust/release-texts.ts'
 import type { ReleaseTexts } from '../agent/trust/release-texts.ts'
-import { compareTags, isTag, parseTag } from '../agent/release.ts'
+import { compareTags, isTag, latestFor, parseTag } from '../agent/release.ts'
 import type { Listing, ReleaseManifest, Target } from '../agent/release.ts'
 import { isFileName, quoted } from '../agent/trust/untrusted.ts'
 import { assess, listingOf, newestFirst, ruledOut } from '../agent/trust/verdict.ts'
@@ -299,7 +299,10 @@ test('chooses the highest that can be used, tells of those passed over, and skip
     judge,
     (tag, because) => passed.push(`${tag}: ${because}`),
   )
-  assert.is(chosen?.tag, 'v1.1.0')
+  assert.is(chosen.release?.tag, 'v1.1.0')
+  assert.is(chosen.problem?.message, 'v1.2.0 cannot be used: no')
+  assert.is(latestFor(chosen, 'v1.0.0')?.tag, 'v1.1.0') // a step forward all the same
+  for (const current of ['v1.1.0', 'v1.3.0', null]) assert.is(latestFor(chosen, current), null)
   assert.equal(passed, ['v1.3.0: it failed here before', 'v1.2.0: no'])
 })
 
@@ -310,37 +313,30 @@ test('where nothing but drafts and prereleases is published there is no latest, 
   ]
   const passed: string[] = []
   const judge = () => Promise.resolve({ why: 'it is a prerelease' })
-  assert.is(
-    await newestUsable(
-      listed,
-      () => false,
-      judge,
-      (tag) => passed.push(tag),
-    ),
-    null,
+  const chosen = await newestUsable(
+    listed,
+    () => false,
+    judge,
+    (tag) => passed.push(tag),
   )
+  assert.equal(chosen, { release: null, problem: null })
   assert.equal(passed, [])
 })
 
 test('says why where releases are published and none can be used, rather than that all is up to date', async () => {
   const listed = ['v1.0.0', 'v1.1.0'].map((tag) => ({ tag, draft: false, prerelease: false }))
-  const judging = newestUsable(
-    listed,
-    () => false,
-    () => Promise.resolve({ why: 'it has no SHA256SUMS' }),
-    () => {},
-  )
-  const error = await assert.rejects(judging, assert.withCode('release_unusable'))
-  assert.is(error.message, 'v1.1.0 cannot be used: it has no SHA256SUMS (nor can 1 older ones)')
-  assert.is(
-    await newestUsable(
-      [],
+  const asked = (listings: typeof listed, verdict: { why: string; withdrawn?: true }) =>
+    newestUsable(
+      listings,
       () => false,
-      () => Promise.resolve({ why: '' }),
+      () => Promise.resolve(verdict),
       () => {},
-    ),
-    null,
-  )
+    )
+  const { release, problem } = await asked(listed, { why: 'it has no SHA256SUMS' })
+  assert.equal([release, problem?.code], [null, 'release_unusable'])
+  assert.is(problem?.message, 'v1.1.0 cannot be used: it has no SHA256SUMS (nor can 1 other)')
+  assert.match((await asked(listed, { why: 'it was withdrawn', withdrawn: true })).problem?.message ?? '', 'withdrawn')
+  assert.equal(await asked([], { why: '' }), { release: null, problem: null })
 })
 
 for (const [setting, expected] of [

@@ -39,13 +39,15 @@ const LOOKS = {
 
 /** what each state is looked at on */
 const SCREENS = {
-  '320-light': { colorScheme: 'light', width: 320, height: 640, text: '' },
-  '320-dark': { colorScheme: 'dark', width: 320, height: 640, text: '' },
-  '320-large-text': { colorScheme: 'dark', width: 320, height: 640, text: '200%' },
-  '390-dark': { colorScheme: 'dark', width: 390, height: 800, text: '' },
-  '390-light': { colorScheme: 'light', width: 390, height: 800, text: '' },
-  '1280-light': { colorScheme: 'light', width: 1280, height: 800, text: '' },
-  '1280-dark': { colorScheme: 'dark', width: 1280, height: 800, text: '' },
+  '320-light': { colorScheme: 'light', forcedColors: 'none', width: 320, height: 640, text: '' },
+  '320-dark': { colorScheme: 'dark', forcedColors: 'none', width: 320, height: 640, text: '' },
+  '320-large-text': { colorScheme: 'dark', forcedColors: 'none', width: 320, height: 640, text: '200%' },
+  '390-dark': { colorScheme: 'dark', forcedColors: 'none', width: 390, height: 800, text: '' },
+  '390-light': { colorScheme: 'light', forcedColors: 'none', width: 390, height: 800, text: '' },
+  '390-forced': { colorScheme: 'dark', forcedColors: 'active', width: 390, height: 800, text: '' },
+  '1280-light': { colorScheme: 'light', forcedColors: 'none', width: 1280, height: 800, text: '' },
+  '1280-dark': { colorScheme: 'dark', forcedColors: 'none', width: 1280, height: 800, text: '' },
+  '1280-forced': { colorScheme: 'light', forcedColors: 'active', width: 1280, height: 800, text: '' },
 } as const
 
 /** The one font that looks the same everywhere, where it is installed (Debian: fonts-inter, fonts-jetbrains-mono). */
@@ -99,9 +101,9 @@ async function everyState(browser: Browser): Promise<void> {
     const { page } = watched
     await reach(page, stub)
     await page.mouse.move(0, 0)
-    for (const { file, width, height, colorScheme, text } of screens) {
+    for (const { file, width, height, text, ...colours } of screens) {
       await page.setViewportSize({ width, height })
-      await page.emulateMedia({ colorScheme })
+      await page.emulateMedia(colours)
       await page.evaluate(`document.documentElement.style.fontSize = '${text}'`)
       const fullPage = !name.startsWith('confirm')
       await page.screenshot({ path: join(values.out, file), fullPage, animations: 'disabled' })

@@ -77,11 +77,22 @@ test('without a root it says `not signed` wherever an operator looks, once in th
 
 test('over a folder: what is signed is installed, what is not is refused with 5 and changes nothing; back without feed or metadata', async () => {
   const before = await host.ok('sha256sum', EXECUTABLE)
+  await host.ok('mkdir', '/srv/feed/nothing')
   {
     await using _tampered = await covered('v1.1.0', 'other/v1.1.0')
     const { code, stdout } = await host.cli('upgrade', '--release', 'v1.1.0', '--json')
     is(code, 5, stdout)
     is(eventsIn(stdout).at(-1)?.['code'], 'release_unusable')
+  }
+  // without a key: genuine metadata, and the newest release kept back. Nobody calls that up to date
+  for (const by of ['nothing', 'other/v1.1.0']) {
+    await using _keptBack = await covered('v1.1.0', by)
+    const [check, upgrade] = [await host.cli('check', '--json'), await host.cli('upgrade', '--json')]
+    equal([check.code, upgrade.code], [5, 5], check.stdout + upgrade.stdout)
+    const { latest, updateAvailable, problem } = eventsIn(check.stdout).at(-1) ?? {}
+    equal([latest, updateAvailable, (problem as { code: string }).code], [null, false, 'release_unusable'])
+    match((await host.cli('check')).stdout, /^latest +unknown: v1\.1\.0 cannot be used: /m)
+    match((await host.cli('doctor')).stdout, /^warning +feed .*v1\.1\.0 cannot be used: /m)
   }
   {
     await host.ok('cp', '-a', '/srv/feed/other/v9.9.9', '/srv/feed/v9.9.9')
@@ -91,7 +102,6 @@ test('over a folder: what is signed is installed, what is not is refused with 5 
   is((await host.cli('upgrade')).code, 0)
   is((await host.status()).instance.version, 'v1.1.0')
 
-  await host.ok('mkdir', '/srv/feed/nothing')
   await using _without = await covered('verified', 'nothing')
   const without = await host.cli('upgrade', '--json')
   is(without.code, 5, without.stderr)
@@ -128,7 +138,9 @@ test("over GitHub's API: pushed, installed, updated; what is withdrawn there is 
   await trustThere('push', hub.feed, '--dir', host.folder)
   const { stdout } = await host.cli('upgrade', '--release', 'v1.1.0', '--json')
   equal(eventsIn(stdout).at(-1)?.['code'], 'withdrawn')
-  match((await host.cli('check')).stdout, /^latest +v1\.0\.0$/m)
+  const check = await host.cli('check')
+  is(check.code, 0) // whoever signs the feed has said so
+  match(check.stdout, /^latest +v1\.0\.0\nwithdrawn +v1\.1\.0: loses rows$/m)
   not.match(await host.ok('journalctl', '--no-pager'), 'sesame')
 })
 

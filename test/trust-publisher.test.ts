@@ -55,7 +55,8 @@ async function maintainer(tags: string[] = []): Promise<Maintainer> {
     async host(root, state) {
       await using feed = labFeed(dist.dir, { trust: { root, builtAt: null }, stateDirectory: state ?? null })
       try {
-        return (await feed.latest(() => false))?.tag ?? 'none'
+        const { release, problem } = await feed.latest(() => false)
+        return problem?.code ?? release?.tag ?? 'none'
       } catch (error) {
         return (error as { code: string }).code
       }
@@ -239,7 +240,7 @@ test('GitHub: pushed and pulled through the API, timestamp.json replaced last; h
     /published .*1\.root\.json.*, timestamp\.json\n$/,
   )
   await using feed = labFeed(server.feed, { trust: { root, builtAt: null }, environment })
-  assert.is((await feed.latest(() => false))?.tag, 'v1.0.0')
+  assert.is((await feed.latest(() => false)).release?.tag, 'v1.0.0')
   await it.run(`withdraw v1.0.0 --why "eats data" --dir ${it.dist}`)
   server.requests.length = 0
   await it.run(`push ${server.feed} --dir ${it.dist}`, environment)
@@ -276,7 +277,7 @@ test('GitHub: a host that asks in the moment between deleting and uploading wait
   const asking = feed.latest(() => false)
   await until(() => server.requests.some(({ path, status }) => path.endsWith('timestamp.json') && status === 404))
   await writeFile(join(it.dist, 'verified', 'timestamp.json'), timestamp)
-  assert.is((await asking)?.tag, 'v1.0.0')
+  assert.is((await asking).release?.tag, 'v1.0.0')
 })
 
 test('a wrong command line ends with 2, and says what there is', async () => {

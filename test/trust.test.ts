@@ -95,7 +95,7 @@ test('a private repository: metadata and assets come through the API, with the t
   await using server = await releaseServer({ dir: it.dist.dir, token: 'sesame' })
   await using host = await makeHost(it.anchor)
   await using feed = host.feed(server.feed, { environment: { GH_ENTERPRISE_TOKEN: 'sesame' } })
-  const release = (await feed.latest(() => false)) ?? (assert.unreachable() as never)
+  const release = (await feed.latest(() => false)).release ?? (assert.unreachable() as never)
   assert.is(release.tag, 'v1.1.0')
   const { stream } = await feed.bytes(release.asset, 0, null, new AbortController().signal)
   assert.is(Buffer.concat(await Array.fromAsync(stream)).length, release.asset.sizeBytes)
@@ -547,6 +547,26 @@ const ATTACKS: Record<string, Attack> = {
   },
 }
 
+// without one key: genuine metadata, and the newest release kept back. A host that is told `up to date` stays where it is, unnoticed
+const KEPT_BACK: Record<string, [(text: string) => string | null, RegExp]> = {
+  missing: [() => null, /it has no release\.json$/],
+  empty: [() => '', /sha256 of release\.json: signed is/],
+  changed: [(text) => text.replace('"schema": 1', '"schema": 2'), /sha256 of release\.json: signed is/],
+  longer: [(text) => `${text} `, /its release\.json is longer than the \d+ bytes that are signed$/],
+}
+for (const [how, [damage, why]] of Object.entries(KEPT_BACK)) {
+  ATTACKS[`indefinite freeze: release.json of the newest release is ${how}`] = {
+    act: async (it) => {
+      await it.dist.add('v1.1.0')
+      await it.publish()
+      const path = join(it.dist.dir, 'v1.1.0', 'release.json')
+      const damaged = damage(await readFile(path, 'utf8'))
+      await (damaged === null ? rm(path) : writeFile(path, damaged))
+    },
+    expected: new RegExp(`^release_unusable .*v1\\.1\\.0 cannot be used: ${why.source}`),
+  }
+}
+
 for (const [title, { act, expected, tag, setup, options }] of Object.entries(ATTACKS)) {
   test(`refused: ${title}`, async () => {
     await using it = await makeSignedDist(['v0.9.0', 'v1.0.0'], options)
@@ -698,7 +718,7 @@ test('a timestamp that is just being replaced is waited for', async () => {
     return serve(it, path, response)
   })
   await using feed = host.feed(server.url, { patienceMs: 10_000 })
-  assert.is((await feed.latest(() => false))?.tag, 'v1.1.0')
+  assert.is((await feed.latest(() => false)).release?.tag, 'v1.1.0')
   assert.is(asked, 2)
 })
 
@@ -773,9 +793,9 @@ test('an executable with a newer root goes on from its own; one that is older, f
   assert.is(await host.update(it.dist.dir), 'v1.1.0')
   await rename(join(it.folder, '2.root.json'), join(it.folder, 'gone'))
   await using newer = labFeed(it.dist.dir, { trust: second, stateDirectory: host.state })
-  assert.is((await newer.latest(() => false))?.tag, 'v1.1.0')
+  assert.is((await newer.latest(() => false)).release?.tag, 'v1.1.0')
   await using older = labFeed(it.dist.dir, { trust: it.anchor, stateDirectory: host.state })
-  assert.is((await older.latest(() => false))?.tag, 'v1.1.0')
+  assert.is((await older.latest(() => false)).release?.tag, 'v1.1.0')
 })
 
 test('a damaged file of what is known is as none: the compiled root is enough', async () => {
@@ -807,7 +827,7 @@ test('a release is withdrawn: the next lower one is the latest, and it is said w
   await using host = await makeHost(it.anchor)
   const passed: string[] = []
   await using feed = host.feed(it.dist.dir, { onPassedOver: (tag, why) => void passed.push(`${tag}: ${why}`) })
-  assert.is((await feed.latest(() => false))?.tag, 'v1.1.0')
+  assert.is((await feed.latest(() => false)).release?.tag, 'v1.1.0')
   assert.equal(passed, ['v1.2.0: it was withdrawn: eats data'])
   assert.equal((await feed.trust()).withdrawn, [{ tag: 'v1.2.0', why: 'eats data' }])
 })
@@ -818,7 +838,7 @@ test('notes are those that were signed, and an address that nobody has signed is
   await using host = await makeHost(it.anchor)
   for (const setting of [it.dist.dir, server.staticUrl, server.feed]) {
     await using feed = host.feed(setting)
-    const release = (await feed.latest(() => false)) ?? (assert.unreachable() as never)
+    const release = (await feed.latest(() => false)).release ?? (assert.unreachable() as never)
     assert.equal([release.notes, release.url], ['What is new in v1.2.0', null])
     const between = await feed.notes({ after: 'v1.0.0', before: 'v1.2.0' })
     assert.equal(

@@ -63,21 +63,16 @@ export function makeGithubFeed(options: GithubOptions): Feed {
       try {
         for (let page = 1; url !== null && page <= PAGES_MAX; page++) {
           const { listings, next }: Kept = await ask(url, signal)
-          try {
-            const release = await newestUsable(listings, skip, (listing) => judge(listing, signal), onPassedOver)
-            if (release !== null) return release
-          } catch (error) {
-            if (!(error instanceof BatonError) || error.code !== 'release_unusable') throw error
-            problem ??= error
-          }
+          const found = await newestUsable(listings, skip, (listing) => judge(listing, signal), onPassedOver)
+          problem ??= found.problem
+          if (found.release !== null) return { release: found.release, problem }
           url = next
         }
       } catch (error) {
         if (!(error instanceof BatonError) || error.code !== 'rate_limited') throw error
-        return await byConvention(null, skip, error, signal)
+        return { release: await byConvention(null, skip, error, signal), problem }
       }
-      if (problem !== null) throw problem
-      return null
+      return { release: null, problem }
     },
     async byTag(value, signal) {
       const tag = parseTag(value)

@@ -1,7 +1,9 @@
 // "Latest": the highest version that can be used, whatever the order of the feed. The rule is one for all feeds.
+// Must never break: a newer release that is published and cannot be used is told. A mirror that damages it needs no key for that,
+// and a host that called itself up to date would stay where it is, unnoticed.
 
 import { BatonError } from '../errors.ts'
-import type { Listing, Release, Skip, Tag } from '../release.ts'
+import type { Listing, Newest, Skip, Tag } from '../release.ts'
 import { newestFirst } from '../trust/verdict.ts'
 import type { Verdict } from '../trust/verdict.ts'
 
@@ -14,32 +16,39 @@ const CANDIDATES_MAX = 8
 const SKIPPED_MAX = 24
 
 /**
- * Null where the feed has nothing published besides what is to be skipped. Throws release_unusable where something is and none of
- * it can be used: a service whose assets are never found must not be told that it is up to date.
+ * A release that its maintainer has withdrawn is no problem where an older one can be used: whoever signs has said so. Where none
+ * can, it is one: a service that finds no release at all must not be told that it is up to date.
  */
 export async function newestUsable<Listed extends Pick<Listing, 'tag' | 'draft' | 'prerelease'>>(
   listed: readonly Listed[],
   skip: Skip,
   judge: (listing: Listed) => Promise<Verdict>,
   onPassedOver: OnPassedOver,
-): Promise<Release | null> {
+): Promise<Newest> {
   const published = newestFirst(listed).filter(({ draft, prerelease }) => !draft && !prerelease)
-  const reasons: string[] = []
+  const withdrawn: string[] = []
+  const unusable: string[] = []
   let skipped = 0
   for (const listing of published) {
-    if (reasons.length === CANDIDATES_MAX || skipped === SKIPPED_MAX) break
+    const { tag } = listing
+    if (unusable.length === CANDIDATES_MAX || skipped === SKIPPED_MAX) break
     const verdict = await judge(listing)
     if ('release' in verdict) {
-      if (!skip(verdict.release)) return verdict.release
-      onPassedOver(listing.tag, 'it failed here before')
+      const { release } = verdict
+      if (!skip(release)) return { release, problem: problemOf(unusable) }
+      onPassedOver(tag, 'it failed here before')
       skipped++
       continue
     }
-    onPassedOver(listing.tag, verdict.why)
-    reasons.push(`${listing.tag} cannot be used: ${verdict.why}`)
+    onPassedOver(tag, verdict.why)
+    const reasons = verdict.withdrawn === true ? withdrawn : unusable
+    reasons.push(`${tag} cannot be used: ${verdict.why}`)
   }
-  const [newest] = reasons
+  return { release: null, problem: problemOf([...unusable, ...withdrawn]) }
+}
+
+function problemOf([newest, ...others]: readonly string[]): BatonError | null {
   if (newest === undefined) return null
-  const others = reasons.length > 1 ? ` (nor can ${reasons.length - 1} older ones)` : ''
-  throw new BatonError('release_unusable', `${newest}${others}`)
+  const more = others.length === 0 ? '' : ` (nor can ${others.length} other${others.length === 1 ? '' : 's'})`
+  return new BatonError('release_unusable', `${newest}${more}`)
 }

@@ -59,7 +59,7 @@ export function makeSignedFeed(options: SignedOptions): Feed {
   }
 
   const judge = async (signed: SignedRelease, signal: AbortSignal | undefined): Promise<Verdict> => {
-    if (signed.withdrawn !== null) return { why: `it was withdrawn: ${signed.withdrawn}` }
+    if (signed.withdrawn !== null) return { why: `it was withdrawn: ${signed.withdrawn}`, withdrawn: true }
     const max = Math.min(signed.sizeBytes, TEXT_MAX_BYTES)
     const file = await source.file(`${signed.tag}/${MANIFEST_NAME}`, max, signal).catch((error: unknown) => {
       if (error instanceof BatonError && error.members['maxBytes'] === max) return 'longer' as const

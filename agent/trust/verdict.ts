@@ -17,8 +17,11 @@ import type { ListedFile, Listing, Release, ReleaseManifest, Tag, Target } from 
 import type { SignedRelease } from './signed.ts'
 import { quoted } from './untrusted.ts'
 
-/** Either the release, or exactly why it cannot be used: one clause that follows `v1.1.0 cannot be used: `. */
-export type Verdict = { release: Release } | { why: string }
+/**
+ * Either the release, or exactly why it cannot be used: one clause that follows `v1.1.0 cannot be used: `. `withdrawn`: whoever
+ * signs the feed has said so.
+ */
+export type Verdict = { release: Release } | { why: string; withdrawn?: true }
 
 /** What the assets of this target are called, the preferred one first: zstd is a quarter smaller than gzip. */
 export function assetNames({ service, os, arch }: Target): { name: string; compression: 'zstd' | 'gzip' }[] {

@@ -12,11 +12,15 @@ export interface SignedImage {
   digest: string
 }
 
-/** `release`: `latest` or a tag. Throws not_signed, release_not_found, withdrawn and what else the feed refuses. */
+/** `release`: `latest` or a tag. Throws not_signed, release_not_found, release_unusable, withdrawn and what else the feed refuses. */
 export async function signedImage({ feed, root }: SignedBy, service: string, release: string): Promise<SignedImage> {
   const trust = root === null ? {} : { trust: { root: await rootOf(root), builtAt: null } }
   await using open = openFeed(feed, { service, stateDirectory: null, ...trust })
-  const found = await (release === 'latest' ? open.latest(() => false) : open.byTag(parseTag(release)))
+  const { release: found, problem } =
+    release === 'latest'
+      ? await open.latest(() => false)
+      : { release: await open.byTag(parseTag(release)), problem: null }
+  if (problem !== null) throw problem // an older one is not what was asked for
   if (found === null) throw new BatonError('release_not_found', `${open.description} has no release of ${service}`)
   const { signed } = await open.trust()
   if (signed && found.image !== null) return { tag: found.tag, ...found.image }

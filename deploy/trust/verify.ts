@@ -4,7 +4,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { openFeedWith, SERVICE_MEMBER } from '../../agent/publish.ts'
-import { asBatonError, BatonError, MEANINGS, type Release, type TrustReport } from '../../agent/words.ts'
+import { asBatonError, BatonError, latestFor, MEANINGS, type Release, type TrustReport } from '../../agent/words.ts'
 
 export interface Verified {
   feed: string
@@ -43,7 +43,9 @@ export async function verifyFeed(
     let latest: Release | null = null
     let problem: BatonError | null = null
     try {
-      latest = await open.latest(() => false)
+      const newest = await open.latest(() => false)
+      latest = latestFor(newest, null)
+      problem = newest.problem
     } catch (error) {
       problem = asBatonError(error, 'check_failed', `asking ${feed}`)
     }

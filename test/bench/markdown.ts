@@ -12,8 +12,8 @@ import type { UpdateResult } from './update.ts'
 export function markdown(results: Results, goals: Goal[]): string {
   const parts = [
     '# Performance',
-    '<!-- Written by `npm run bench`; the numbers are in performance.json. Do not edit. -->',
-    'Every number here comes from one command, side by side, in one run, on one machine: `npm run bench`, or one part of it with `npm run bench -- handover|carry|update|overhead|trust|container|fleet` (`--long` for at least a million requests a peer, `--json` for one JSON object last). Peers that are not on the machine are fetched into `.cache/bench`; nothing is installed, everything listens on loopback, every process is ended.',
+    '<!-- Written by `npm run bench -- --docs`; the numbers are in performance.json. Do not edit. -->',
+    'Every number here comes from one command, side by side, in one run, on one machine: `npm run bench`, or one part of it with `npm run bench -- handover|carry|update|overhead|trust|container|fleet` (`--long` for at least a million requests a peer, `--json` for one JSON object last; `--docs` writes this page, where a short run never takes the place of a long one). Peers that are not on the machine are fetched into `.cache/bench`; nothing is installed, everything listens on loopback, every process is ended.',
     '## Goals',
     markdownTable([
       ['', 'goal', 'measured'],

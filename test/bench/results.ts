@@ -43,6 +43,22 @@ export interface Results {
   fleet?: Section<FleetResult>
 }
 
+/** Each part from the longer of two runs, of equal ones from the later; `kept` are those that stay as they were. Pure. */
+export function longerOf(before: Results, now: Results): { all: Results; kept: string[] } {
+  const kept = Object.entries(now).filter(([part, section]: [string, Section<unknown>]) => {
+    const earlier = before[part as keyof Results]
+    return earlier !== undefined && lengthOf(earlier) > lengthOf(section)
+  })
+  const stays = Object.fromEntries(kept.map(([part]) => [part, before[part as keyof Results]]))
+  return { all: { ...before, ...now, ...stays }, kept: kept.map(([part]) => part) }
+}
+
+/** Compared with others of the same part only: asked to be long or not, and how many switches that were. */
+function lengthOf({ command, result }: Section<unknown>): number {
+  const switches = (result as { switches?: unknown }).switches
+  return (/ --long\b/.test(command) ? 1e6 : 0) + (typeof switches === 'number' ? switches : 0)
+}
+
 export interface Goal {
   goal: string
   got: string

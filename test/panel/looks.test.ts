@@ -1,6 +1,6 @@
 // @deadlineMs 900000
 // Every state of the page as it looks and as it is used: axe, nothing cut off, no word broken, all of it by keyboard; in light and
-// dark, in Chinese, and on the smallest screen with the largest text.
+// dark, in Chinese, in the reader's own colours, and on the smallest screen with the largest text.
 
 import { createRequire } from 'node:module'
 import { readFile } from 'node:fs/promises'
@@ -59,6 +59,36 @@ const FOCUSED = `(() => {
   return { at: document.activeElement.dataset.at ?? null, seen: outlineStyle !== 'none' || boxShadow !== 'none' }
 })()`
 
+/**
+ * Where the colours are the reader's: a ground has none, so that what stands on one needs an edge; nothing is known by colour alone.
+ * Buttons have edges here, and must not meet or stand outside of the card.
+ */
+const FORCED_FAULTS = `(() => {
+  const faults = []
+  const seen = (selector) => [...document.querySelectorAll(selector)].filter((e) => e.checkVisibility())
+  const edge = (e) => getComputedStyle(e).borderTopStyle !== 'none' && getComputedStyle(e).borderTopWidth !== '0px'
+  for (const e of seen('.note, .way, #outcome, #notesText, progress')) if (!edge(e)) faults.push('no edge: #' + e.id)
+  const ground = (e) => getComputedStyle(e).backgroundColor
+  for (const e of seen('#stages .done')) {
+    const line = getComputedStyle(e, '::before')
+    if (line.display !== 'none' && line.backgroundColor === ground(document.body)) faults.push('a stage has no line')
+  }
+  const plain = seen('button:not(.primary):not([aria-disabled=true])')[0]
+  for (const e of seen('.primary')) if (plain && ground(e) === ground(plain)) faults.push('like any other: #' + e.id)
+  for (const e of seen('button[aria-disabled=true]')) {
+    if (plain && getComputedStyle(e).color === getComputedStyle(plain).color) faults.push('like one that can be used: #' + e.id)
+  }
+  const buttons = seen('button').map((e) => ({ e, box: e.getBoundingClientRect() }))
+  for (const { e, box } of buttons) {
+    const card = e.closest('.card')
+    const inner = card && card.getBoundingClientRect().left + Number.parseFloat(getComputedStyle(card).paddingLeft)
+    if (card && box.left < inner - 1) faults.push('outside: #' + e.id)
+    const meets = buttons.some(({ e: f, box: b }) => f !== e && b.left < box.right + 3 && box.left < b.right + 3 && b.top < box.bottom + 3 && box.top < b.bottom + 3)
+    if (meets && !document.querySelector('dialog[open]')) faults.push('meets another one: #' + e.id)
+  }
+  return faults
+})()`
+
 /** a colour that is on its way to another one is neither */
 const STILL = { reducedMotion: 'reduce' } as const
 
@@ -72,14 +102,22 @@ test.before(async () => {
 })
 test.after(async () => await browser.close())
 
-test('in every state: axe finds nothing, all is reached by keyboard, and no word is broken, down to 320 px, dark, at 200 %', async () => {
+test('in every state: axe finds nothing, all is reached by keyboard, and no word is broken, down to 320 px, dark, at 200 %, in forced colours', async () => {
   await each(STATES, { colorScheme: 'light', ...STILL }, async (page) => {
     const large = [...(await layoutFaults(page)), ...(await unreached(page)), ...(await axeFaults(page, RULES))]
     await page.emulateMedia({ colorScheme: 'dark' })
     await page.setViewportSize({ width: 320, height: 640 })
     await page.evaluate(`document.documentElement.style.fontSize = '200%'`)
     const small = [...(await layoutFaults(page)), ...(await axeFaults(page, ['color-contrast']))]
-    return [...large, ...small.map((fault) => `at 320 px: ${fault}`)]
+    await page.emulateMedia({ forcedColors: 'active' })
+    await page.setViewportSize({ width: 390, height: 800 })
+    await page.evaluate(`document.documentElement.style.fontSize = ''`)
+    const forced = [...(await layoutFaults(page)), ...(await page.evaluate<string[]>(FORCED_FAULTS))]
+    return [
+      ...large,
+      ...small.map((fault) => `at 320 px: ${fault}`),
+      ...forced.map((fault) => `in forced colours: ${fault}`),
+    ]
   })
 })
 

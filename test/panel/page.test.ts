@@ -109,7 +109,7 @@ test('after five minutes without an answer it says so, goes on slowly, and is th
   await advanceTo(page, '#silence', /^No answer for \d s\. Trying again; the operation goes on without this page\.$/)
   await advanceTo(page, '#silence', /^No answer for 4 min/)
   assert.is(await page.isVisible('#busy'), true, 'what was last known stays')
-  await advanceTo(page, '#silence', /^The service does not answer since 5 min/)
+  await advanceTo(page, '#silence', /^The service has not answered for 5 min/)
   const passed = (await page.evaluate<number>('performance.now()')) - since
   assert.ok(passed >= 298_000, `five minutes, not ${passed} ms`)
   const before = stub.asked.length
@@ -246,6 +246,55 @@ test('right after a switch the last check is old: it offers nothing, and the jou
   assert.is(await page.textContent('#installed'), 'v1.1.0')
   assert.is(await page.isVisible('#update'), false)
   assert.is(await page.isVisible('#mismatch'), false)
+  assert.not.match(await page.innerText('main'), /newest release|up to date/)
+  assertQuiet(watched)
+})
+
+test('after a rollback nothing is up to date until the feed was asked again, and a question that gets lost is asked again', async () => {
+  await using stub = await served()
+  stub.world.status = { ...stub.world.status, instance: instance('v1.1.0'), backup: 'v1.0.0' }
+  stub.world.report = report({ installed: 'v1.1.0', running: 'v1.1.0', updateAvailable: false })
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await signIn(page, stub.url, TOKEN)
+  await shown(page, '#offerNote', 'This is the newest release. Checked just now.')
+  await page.click('#rollback')
+  await page.click('#yes')
+  await page.waitForSelector('#busy:not([hidden])')
+  const running = stub.world.status.operation
+  if (running === null) throw new Error('nothing was started')
+  let lost = 0
+  await page.route('**/admin/update/check', async (route) => {
+    lost += 1
+    await route.abort()
+  })
+  running.stage = 'restart'
+  stub.world.status = { ...stub.world.status, instance: instance('v1.0.0', secondsAgo(0)), backup: 'v1.1.0' }
+  finish(stub, running, 'rolled_back')
+  stub.world.report = report()
+  await shown(page, '#outcomeTitle', 'Rolled back to v1.0.0')
+  await comesTrue(page, `installed.textContent === 'v1.0.0'`)
+  while (lost < 1) await sleep(20)
+  assert.not.match(await page.innerText('main'), /newest release|up to date/)
+  await page.unrouteAll()
+  await shown(page, '#update', 'Return to v1.1.0')
+  assertQuiet(watched)
+})
+
+test('while the feed is asked again the page does not say that it was not reached', async () => {
+  await using stub = await served()
+  const problem = { code: 'check_failed', message: 'connect ECONNREFUSED' } as const
+  stub.world.report = report({ latest: null, updateAvailable: false, release: null, problem })
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await signIn(page, stub.url, TOKEN)
+  await shown(page, '#latestNote', 'not known')
+  await shown(page, '#problem', 'The feed could not be read: connect ECONNREFUSED')
+  await page.route('**/admin/update/check', () => {})
+  await page.click('#check')
+  await shown(page, '#check', 'Checking …')
+  assert.is(await page.textContent('#latestNote'), '')
+  assert.is(await page.isVisible('#problem'), false)
   assertQuiet(watched)
 })
 

@@ -255,6 +255,13 @@ export const STATES: readonly State[] = [
     },
   },
   {
+    name: 'kept-back',
+    async reach(page, stub) {
+      const message = 'v1.2.0 cannot be used: sha256 of release.json: signed is 0c2e9ab41f77…, got e3b0c44298fc…'
+      await enter(page, stub, { backup: 'v0.9.0' }, { problem: { code: 'release_unusable', message } })
+    },
+  },
+  {
     name: 'silence',
     async reach(page, stub) {
       await enter(page, stub, busy({ stage: 'download', progress: { bytes: 12_000_000, totalBytes: 30_412_288 } }))

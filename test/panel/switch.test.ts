@@ -63,8 +63,7 @@ test('update and rollback, clicked through: each is believed only when the new i
   assert.ok(texts.includes('v1.1.0 is serving, on probation'), texts.join('\n'))
   assert.is.not(mid.instance.id, first.instance.id)
   await shown(page, '#running', 'v1.1.0')
-  await shown(page, '#installed', 'v1.1.0')
-  await shown(page, '#latestNote', 'up to date')
+  await shown(page, '#runningName', 'Running, installed and latest')
   assert.is(await page.isVisible('#update'), false)
 
   await click(page, '#rollback')
@@ -100,6 +99,9 @@ test('a release that dies in probation: the page says that the old version is ba
   await shown(page, '#installed', 'v1.0.0')
   await page.waitForSelector('#update', { state: 'hidden' }) // the bad one is not offered again
   await shown(page, '#latest', 'v1.2.0')
+  assert.is(await page.isVisible('#failedText'), false, 'the outcome says it')
+  await page.click('#dismiss')
+  await page.waitForSelector('#failedText:visible')
   assert.match((await page.textContent('#failedText')) ?? '', /^v1\.2\.0 is newer, but failed here/)
   assert.not.match(await page.innerText('#actions'), /newest release|up to date/)
   await page.click('#again')
@@ -237,7 +239,7 @@ test('the feed is down: versions are shown all the same, with the reason; later 
   await using watched = await openPage(browser)
   const { page } = watched
   await signIn(page, service.url, TOKEN)
-  await shown(page, '#latestNote', 'not reached')
+  await shown(page, '#latestNote', 'not known')
   assert.is(await page.textContent('#running'), 'v1.0.0')
   assert.is(await page.textContent('#installed'), 'v1.0.0')
   assert.match((await page.textContent('#problem')) ?? '', /^The feed could not be read: .*503/)

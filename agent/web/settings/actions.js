@@ -56,7 +56,7 @@ export async function cancel() {
   void poll()
 }
 
-/** Asks in a dialog, and acts on a yes. The focus comes back by itself. */
+/** Asks in a dialog, and acts on a yes; Enter twice is none. The focus comes back by itself. */
 function ask(title, text, points, yes, act) {
   put(ui.confirmTitle, title)
   put(ui.confirmText, text)
@@ -65,7 +65,7 @@ function ask(title, text, points, yes, act) {
   put(ui.yes, yes)
   agreed = act
   ui.confirm.showModal()
-  ui.yes.focus()
+  ui.no.focus()
 }
 
 function pointItem({ kind, at, why, ...vars }) {

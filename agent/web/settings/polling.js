@@ -7,13 +7,15 @@ import { memory } from './memory.js'
 import { announce, ui } from './page.js'
 import { render } from './render.js'
 import { isBusy, state } from './state.js'
-import { duration, problemText, t } from './words.js'
+import { because, duration, problemText, t } from './words.js'
 
 /** of the one field: its tag is no good, and nothing was begun */
 const MISTYPED = ['release_not_found', 'release_unusable', 'not_signed', 'withdrawn', 'invalid_tag']
 
 let timer = 0
 let polling = null
+/** whether the feed has to be asked once more: the last question got lost, or something has changed since */
+let checkAgain = false
 let lastPollAt = performance.now()
 
 export async function poll() {
@@ -92,7 +94,7 @@ export function take(answer) {
   settle()
   const busy = isBusy()
   const another = before?.instance.id !== instance.id
-  if (before === null || (!busy && (another || state.wasBusy))) void check(true)
+  if (before === null || (!busy && (another || state.wasBusy || checkAgain))) void check(true)
   if (!busy && state.assetsOf !== instance.id) void reloadOnce()
   state.wasBusy = busy
 }
@@ -160,15 +162,19 @@ export async function look() {
 }
 
 export async function check(quietly) {
-  if (state.checking || state.status === null) return
+  if (state.status === null) return
+  checkAgain = state.checking
+  if (state.checking) return
   state.checking = true
   render()
   const answer = await call('POST', '/check')
   state.checking = false
+  checkAgain ||= answer.kind === 'down'
   if (answer.kind === 'ok') {
     state.report = answer.body
-    const { latest, updateAvailable } = answer.body
-    if (!quietly && latest !== null) announce(updateAvailable ? t('live.found', { to: latest }) : t('live.current'))
+    const { latest, updateAvailable, problem } = answer.body
+    const nothing = () => (problem === null ? t('live.current') : because(problem))
+    if (!quietly) announce(updateAvailable ? t('live.found', { to: latest }) : nothing())
   } else if (answer.kind === 'problem') {
     if (answer.status === 401 || answer.status === 501) take(answer)
     else state.notice = problemText(answer)

@@ -25,6 +25,7 @@ export function render() {
   if (status !== null && !gate) renderCard(status)
   const named = status !== null && !gate && unmanaged === null && failures === 0
   const { version, pid, id } = status?.instance ?? {}
+  show(ui.about, named)
   put(ui.instance, named ? t('instance', { version, pid, id: id.slice(0, 8) }) : '')
   keepFocus(focused)
 }

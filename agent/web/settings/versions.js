@@ -1,7 +1,7 @@
 // Three versions, what is offered, what failed here, and the way back.
 
 import { renderNotes } from './notes.js'
-import { installedOf, offerOf } from './offer.js'
+import { installedOf, isOld, offerOf } from './offer.js'
 import { enable, put, putCode, show, tell, ui } from './page.js'
 import { isBusy, isSilent, state } from './state.js'
 import { ago, because, bytes, day, sentences, t } from './words.js'
@@ -15,35 +15,34 @@ export function renderVersions(status, report) {
     status.unproven?.tag === instance.version ? t('unproven') : t('running.since', { time: ago(instance.startedAt) }),
   )
   put(ui.installed, installed ?? '–')
-  put(
-    ui.installedNote,
-    t(installed !== null && installed !== instance.version ? 'installed.differs' : 'installed.note'),
-  )
   const { kind, failed } = offerOf(status, report)
+  const agree = kind === 'current' && installed === instance.version && report.latest === installed
+  put(ui.runningName, t(agree ? 'all' : 'running'))
+  for (const one of [ui.installed, ui.latest]) show(one.closest('div'), !agree)
   put(ui.latest, failed?.tag ?? report?.latest ?? '–')
   put(ui.latestNote, latestNote(status, report, kind, failed))
-  ui.latest.parentElement.classList.toggle(
-    'differs',
-    failed === null && report?.updateAvailable === true && report.latest !== instance.version,
-  )
+  ui.latest.parentElement.classList.toggle('differs', failed === null && isOffered(kind))
   ui.latest.parentElement.classList.toggle('bad', failed !== null)
   put(ui.check, t(state.checking ? 'checking' : 'check'))
   enable(ui.check, !state.checking && !isBusy() && !isSilent())
 }
 
-function latestNote({ instance }, report, kind, failed) {
-  if (report === null) return ''
+const isOffered = (kind) => kind === 'update' || kind === 'return'
+
+/** Of a check that is older than the last change, or that is made anew, nothing is claimed. */
+function latestNote(status, report, kind, failed) {
+  if (report === null || isOld(report, status)) return ''
   if (failed !== null) return t('latest.failed')
-  if (report.latest === null) return t(report.problem === null ? 'latest.none' : 'latest.unknown')
-  if (kind === 'current' || !report.updateAvailable || report.latest === instance.version) return t('latest.current')
-  const published = report.release?.publishedAt
-  return published ? t('latest.published', { time: ago(published) }) : ''
+  if (report.latest === null) return state.checking ? '' : t(report.problem === null ? 'latest.none' : 'latest.unknown')
+  if (kind === 'current') return t('latest.current')
+  const time = ago(report.release?.publishedAt)
+  return time && t('latest.published', { time })
 }
 
 export function renderActions(status, report) {
   const { instance, backup } = status
   const { kind, tag, failed } = offerOf(status, report)
-  const offered = kind === 'update' || kind === 'return'
+  const offered = isOffered(kind)
   const installed = installedOf(status, report) ?? instance.version
   const apart = installed !== instance.version && !state.checking
   tell(ui.mismatch, apart ? t('mismatch', { installed, running: instance.version }) : '')
@@ -51,8 +50,8 @@ export function renderActions(status, report) {
   show(ui.update, offered)
   put(ui.update, offered ? t(kind === 'return' ? 'return.to' : 'update.to', { to: tag }) : '')
   put(ui.offerNote, offerNote(kind, report))
-  renderFailed(failed, offered)
-  tell(ui.problem, report?.problem ? because(report.problem) : '')
+  renderFailed(failed, status.operation)
+  tell(ui.problem, report?.problem && !state.checking ? because(report.problem) : '')
   renderNotes(offered ? report : null, instance.version)
   renderTrust(report?.trust ?? status.trust, instance.version)
   put(ui.tagProblem, state.tagProblem)
@@ -68,18 +67,19 @@ function offerNote(kind, report) {
   if (kind === 'return') return t('return.offer')
   if (kind === 'update')
     return report.release?.sizeBytes ? t('update.offer', { size: bytes(report.release.sizeBytes) }) : ''
-  return sentences(t('current'), report === null ? '' : t('checked', { time: ago(report.checkedAt) }))
+  return sentences(t('current'), t('checked', { time: ago(report?.checkedAt) }))
 }
 
-function renderFailed(failed, offered) {
+function renderFailed(failed, operation) {
   show(ui.failed, failed !== null)
   if (failed === null) return
   const { tag, at, why } = failed
-  put(ui.failedText, t('failed.here', { tag, time: at ? ago(at) : '' }))
-  // right after it happened the outcome says why
-  putCode(ui.failedWhy, ui.outcome.hidden ? why : '')
+  // right after it happened the outcome has said so
+  const told = !ui.outcome.hidden && operation?.to === tag
+  ui.failed.className = told ? '' : 'note alarm'
+  put(ui.failedText, told ? '' : t('failed.here', { tag, time: ago(at) }))
+  putCode(ui.failedWhy, told ? '' : why)
   put(ui.again, t('failed.again', { tag }))
-  ui.again.classList.toggle('primary', !offered)
 }
 
 /** Whether releases are signed, and what is wrong with the signatures; before that, what was withdrawn and runs here. */

@@ -22,7 +22,7 @@ export const zh = {
   waiting: '正在联系服务……',
   'silence.short': '已有 {time}没有应答，正在重试。',
   'silence.busy': '已有 {time}没有应答，正在重试；操作不依赖此页面，仍在继续。',
-  'silence.long': '服务已有 {time}没有应答。请到主机上查看日志。此页面会继续尝试。',
+  'silence.long': '已有 {time}没有应答，请到主机上查看日志。此页面会继续尝试。',
 
   'unmanaged.lead': '这不是托管安装，无法自行更新。',
   'unmanaged.instead': '请这样更新',
@@ -42,17 +42,17 @@ export const zh = {
   'route.foreign_receipt': '更新收据所指的可执行文件，或运行 `install.sh` 将此文件转为托管安装。',
 
   running: '运行中',
+  all: '运行中、已安装、最新',
   installed: '已安装',
   latest: '最新',
   'running.since': '{time}启动',
   'installed.note': '磁盘上的文件',
   unproven: '试运行中',
-  'installed.differs': '与运行中的不同',
   'latest.published': '发布于{time}',
   'latest.current': '已是最新',
   'latest.failed': '在此失败过',
   'latest.none': '没有找到',
-  'latest.unknown': '无法获取',
+  'latest.unknown': '未知',
   check: '检查更新',
   checking: '正在检查……',
   checked: '{time}检查过。',
@@ -81,7 +81,7 @@ export const zh = {
   'rollback.to': '回滚到 {to}',
 
   'ask.update': '更新到 {to}？',
-  'ask.update.text': '{from} 继续服务，同时下载并校验新版本，然后交接。若新版本未通过试运行，将自动恢复 {from}。',
+  'ask.update.text': '{from} 继续服务，同时下载并校验新版本，然后交接。若未通过试运行，将自动恢复 {from}。',
   'ask.return.to': '回到 {to}？',
   'ask.rollback.to': '回滚到 {to}？',
   'ask.rollback.text':
@@ -175,6 +175,7 @@ export const zh = {
   ms: '{n} 毫秒',
   s: '{n} 秒',
   min: '{n} 分',
+  about: '当前进程',
   instance: '当前应答：{version}，进程 {pid}，实例 {id}',
 
   'error.too_many_failures': '失败次数过多。',

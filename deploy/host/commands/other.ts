@@ -12,6 +12,8 @@ import { isRoot } from '../place/identity.ts'
 import { assertTrusted } from '../place/trusted.ts'
 import type { Context } from './context.ts'
 
+type Feed = ReturnType<typeof openFeed>
+
 /** tag that the one before us has found to be the latest: it is not looked for again */
 const FOUND = 'BATON_FOUND_LATEST'
 
@@ -27,7 +29,7 @@ export async function installOther(
   if (release === null || release === tag || (release === 'latest' && environment[FOUND] === tag)) return null
   await using open = openFeed(feed, { service, stateDirectory: null })
   report.stage('check')
-  const found = release === 'latest' ? await open.latest(() => false) : await open.byTag(release)
+  const found = release === 'latest' ? await newestOf(open) : await open.byTag(release)
   if (found === null) throw new BatonError('release_not_found', `${feed} has no release`)
   if (release === 'latest' && compareTags(found.tag, tag) <= 0) return null // a mirror that lags takes nobody back
   await using folder = await ownFolder(service)
@@ -37,12 +39,14 @@ export async function installOther(
   return await run(path, ['install', ...argv], { ...environment, [FOUND]: found.tag, BATON_DEFAULT_FEED: feed })
 }
 
-async function fetchTo(
-  path: string,
-  release: Release,
-  feed: Parameters<typeof makeDownload>[0]['feed'],
-  { service, report }: Context,
-): Promise<void> {
+/** What is installed for the first time is the newest, or nothing: a feed that keeps the newest back chooses no older one. */
+async function newestOf(feed: Feed): Promise<Release | null> {
+  const { release, problem } = await feed.latest(() => false)
+  if (problem !== null) throw problem
+  return release
+}
+
+async function fetchTo(path: string, release: Release, feed: Feed, { service, report }: Context): Promise<void> {
   const disk = makeDisk()
   const onProgress = ({ bytes, totalBytes }: { bytes: number; totalBytes: number }) => report.bytes(bytes, totalBytes)
   const stallMs = UPDATE_BOUNDS.stallMs[2]

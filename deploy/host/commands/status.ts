@@ -1,6 +1,6 @@
 // `status`: what is installed and running. `check`: what the feed has beside it.
 
-import { EXIT, type Operation, type OperationReport, reportOf } from '../../../agent/words.ts'
+import { compareTags, EXIT, MEANINGS, type Operation, type OperationReport, reportOf } from '../../../agent/words.ts'
 import { installedTag } from '../../../agent/install.ts'
 import { supervisorOf } from '../boundary/open.ts'
 import type { Supervisor, SupervisorState } from '../supervisor/supervisor.ts'
@@ -19,7 +19,9 @@ export async function status(context: Context, check: boolean): Promise<number> 
   const commandTag =
     layout.program === layout.executable ? look.installed : await installedTag(layout.program).catch(() => null)
   const { offer, operation, unproven, ...rest } = look
-  const exit = look.running === null && receipt.options['start'] !== false ? EXIT.down : EXIT.done
+  const isDown = look.running === null && receipt.options['start'] !== false
+  const problem = offer?.problem ?? null
+  const exit = isDown ? EXIT.down : problem === null ? EXIT.done : MEANINGS[problem.code].exit
   const object = {
     scope: receipt.scope,
     user: receipt.user,
@@ -35,7 +37,7 @@ export async function status(context: Context, check: boolean): Promise<number> 
     exit,
   }
   const lines = linesOf({ service, look, supervisor, state, commandTag, stateDirectory: receipt.stateDirectory })
-  report.result(object, [...lines, ...(offer === null ? [] : offerLines(offer))])
+  report.result(object, [...lines, ...(offer === null ? [] : offerLines(offer, look.running ?? look.installed))])
   return exit
 }
 
@@ -72,9 +74,12 @@ function trustLines({ signed, metadata, warning }: Look['trust']): string[] {
   return [`feed       signed, until ${first ?? 'it was asked'}`, ...(warning === null ? [] : [`warning    ${warning}`])]
 }
 
-function offerLines({ latest, updateAvailable, skipped, problem }: Omit<Offer, 'trust'>): string[] {
+function offerLines({ latest, updateAvailable, skipped, problem, trust }: Offer, current: string | null): string[] {
+  const isNews = ({ tag }: { tag: string }) => current === null || compareTags(tag, current) >= 0
   return [
-    `latest     ${latest ?? `unknown: ${problem ?? 'the feed has no release'}`}${updateAvailable ? ', `upgrade` installs it' : ''}`,
+    `latest     ${latest ?? `unknown: ${problem?.message ?? 'the feed has no release'}`}${updateAvailable ? ', `upgrade` installs it' : ''}`,
+    ...(latest === null || problem === null ? [] : [`problem    ${problem.message}`]),
+    ...trust.withdrawn.filter(isNews).map(({ tag, why }) => `withdrawn  ${tag}: ${why}`),
     ...skipped.map(({ tag, why, at }) => `skipped    ${tag}: ${why} (${at}); naming it tries it again`),
   ]
 }

@@ -9,16 +9,19 @@ import { failure, type Finding, ok, type Subject, warning } from './finding.ts'
 export async function checkFeed(subject: Subject, outside: Outside): Promise<Finding[]> {
   const offer = await newest(subject, outside)
   if (offer === null) return [failure('feed', 'no feed is named', 'name one with `--feed`', 'invalid_settings')]
-  const { setting, release, fault, trust } = offer
+  const { setting, release, problem, fault, trust } = offer
   if (fault !== null) {
     const code = fault instanceof BatonError ? fault.code : 'check_failed'
     const hint = 'is it reachable from here, for the user and with the environment of the service?'
     return [failure('feed', `${setting} cannot be used: ${reasonOf(fault)}`, hint, code), trustFinding(trust)]
   }
+  const hint = 'tell its maintainer; where it is a mirror, ask the feed itself'
   const found =
-    release === null
-      ? warning('feed', `${setting} has no release for this host`)
-      : ok('feed', `${setting} has ${release.tag}`)
+    problem !== null
+      ? warning('feed', `${setting} has ${release?.tag}, but ${problem.message}`, hint)
+      : release === null
+        ? warning('feed', `${setting} has no release for this host`)
+        : ok('feed', `${setting} has ${release.tag}`)
   return [found, trustFinding(trust)]
 }
 
@@ -27,6 +30,8 @@ export interface Newest {
   setting: string
   /** null: there is none for this host, or a fault */
   release: Release | null
+  /** why a newer one than `release` cannot be used */
+  problem: BatonError | null
   fault: unknown
   trust: TrustReport
 }
@@ -44,13 +49,14 @@ async function ask({ layout, receipt, feed }: Subject, outside: Outside): Promis
   const setting = receipt === null ? feed : await feedOf(receipt)
   if (setting === null || setting === '') return null
   await using open = openFeed(outside.feedAt(setting), { service: layout.service, stateDirectory: null })
-  const [release, fault] = await open
+  const { release, problem, fault } = await open
     .latest(() => false)
     .then(
-      (found) => [found, null] as const,
-      (cause: unknown) => [null, cause] as const,
+      ({ release: found, problem: why }) =>
+        found === null ? { release: null, problem: null, fault: why } : { release: found, problem: why, fault: null },
+      (cause: unknown) => ({ release: null, problem: null, fault: cause }),
     )
-  return { setting, release, fault, trust: await open.trust() }
+  return { setting, release, problem, fault, trust: await open.trust() }
 }
 
 function trustFinding({ signed, warning: soon, metadata }: TrustReport): Finding {

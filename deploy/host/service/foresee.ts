@@ -14,7 +14,7 @@ import {
   placesOf,
   type Receipt,
 } from '../../../agent/install.ts'
-import { badEntry, compareTags, type Release } from '../../../agent/words.ts'
+import { badEntry, compareTags, latestFor, type Release } from '../../../agent/words.ts'
 import { connect } from './client.ts'
 import { feedOf, readAccess } from './configuration.ts'
 import { badOf, inFlight, standingOf, tellOfBad, tellOfSkipped, whatToDo } from './operate.ts'
@@ -43,7 +43,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     return { would: 'rolled_back', from, to: backup, sha256: null }
   }
   await tellOfBad(receipt, act.tag, outside)
-  const release = await releaseFor(receipt, act.tag, outside)
+  const release = await releaseFor(receipt, act.tag, from, outside)
   const sha256 = release?.asset.sha256 ?? null
   const stays = release === null || release.tag === from || (act.tag === null && compareTags(release.tag, from) < 0)
   if (stays) {
@@ -55,11 +55,19 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
 }
 
 /** The release that the check stage would find; a tag that is in place already is looked for too. */
-async function releaseFor(receipt: Receipt, tag: string | null, outside: Outside): Promise<Release | null> {
+async function releaseFor(
+  receipt: Receipt,
+  tag: string | null,
+  from: string,
+  outside: Outside,
+): Promise<Release | null> {
   await using feed = openFeed(outside.feedAt(await feedOf(receipt)), { service: receipt.service, stateDirectory: null })
   if (tag !== null) return await feed.byTag(tag)
   const bad = await badOf(receipt)
-  return await feed.latest(({ tag: found, asset }) => badEntry(bad, found, asset.sha256) !== null)
+  const newest = await feed.latest(({ tag: found, asset }) => badEntry(bad, found, asset.sha256) !== null)
+  const release = latestFor(newest, from)
+  if (release === null && newest.problem !== null) throw newest.problem
+  return release
 }
 
 /** As the download stage would. */

@@ -6,7 +6,10 @@ import {
   asBatonError,
   badEntry,
   type BadRelease,
+  type BatonError,
   compareTags,
+  type ErrorCode,
+  latestFor,
   type Skipped,
   type Status,
   type TrustReport,
@@ -36,8 +39,8 @@ export interface Offer {
   latest: string | null
   updateAvailable: boolean
   skipped: Skipped[]
-  /** why `latest` is not known */
-  problem: string | null
+  /** why `latest` is not known, or why a newer one that is published cannot be used */
+  problem: { code: ErrorCode; message: string } | null
   /** after it was asked */
   trust: TrustReport
 }
@@ -79,25 +82,27 @@ async function offerOf(
   const said = await client.check().catch(() => null)
   if (said !== null) {
     const { latest, updateAvailable, skipped, problem, trust } = said
-    return { latest, updateAvailable, skipped, problem: problem?.message ?? null, trust }
+    return { latest, updateAvailable, skipped, problem, trust }
   }
   const skipped: Skipped[] = []
   await using feed = openFeed(outside.feedAt(await feedOf(receipt)), { service: receipt.service, stateDirectory: null })
   try {
-    const release = await feed.latest(({ tag, asset }) => {
+    const newest = await feed.latest(({ tag, asset }) => {
       const entry = badEntry(bad, tag, asset.sha256)
       if (entry !== null) skipped.push({ tag, sha256: asset.sha256, why: entry.reason, at: entry.at })
       return entry !== null
     })
-    const latest = release?.tag ?? null
+    const latest = latestFor(newest, current)?.tag ?? null
     const updateAvailable = latest !== null && (current === null || compareTags(latest, current) > 0)
-    const problem = latest === null ? 'the feed has no release' : null
-    return { latest, updateAvailable, skipped, problem, trust: await feed.trust() }
+    return { latest, updateAvailable, skipped, problem: problemOf(newest.problem), trust: await feed.trust() }
   } catch (cause) {
-    const { message } = asBatonError(cause, 'check_failed', 'asking the feed')
-    return { latest: null, updateAvailable: false, skipped, problem: message, trust: await feed.trust() }
+    const problem = problemOf(asBatonError(cause, 'check_failed', 'asking the feed'))
+    return { latest: null, updateAvailable: false, skipped, problem, trust: await feed.trust() }
   }
 }
+
+const problemOf = (error: BatonError | null): Offer['problem'] =>
+  error === null ? null : { code: error.code, message: error.message }
 
 /** Without asking the feed: what this host has seen of it. */
 async function trustOf({ service, stateDirectory }: Receipt, setting: string, outside: Outside): Promise<TrustReport> {
