@@ -49,9 +49,9 @@ export interface ImageOptions {
 export async function buildImage(options: ImageOptions): Promise<string[]> {
   const { tag, repository, progress } = options
   parseTag(tag)
-  const docker = await findDocker()
   const folder = join(options.dist, tag)
-  const manifest = JSON.parse(await readFile(join(folder, 'release.json'), 'utf8')) as ReleaseManifest
+  const manifest = await readManifest(tag, folder)
+  const docker = await findDocker()
 
   progress.stage('verify', `${manifest.service} ${tag} for linux/${options.arch}`)
   await using context = await temporaryDirectory(options.dist)
@@ -83,6 +83,18 @@ export async function buildImage(options: ImageOptions): Promise<string[]> {
   }
   progress.end('done', names.map((name) => `${repository}:${name}`).join(', '))
   return names
+}
+
+/** Throws BatonError release_not_found where nobody has built it. */
+async function readManifest(tag: string, folder: string): Promise<ReleaseManifest> {
+  const text = await readFile(join(folder, 'release.json'), 'utf8').catch((cause: NodeJS.ErrnoException) => {
+    if (cause.code !== 'ENOENT' && cause.code !== 'ENOTDIR') throw cause
+    throw new BatonError('release_not_found', `there is no release ${tag} in ${folder}`, {
+      cause,
+      hint: `build it first: \`${IS_PACKAGED ? 'baton build' : 'npm run build --'} --tag ${tag}\``,
+    })
+  })
+  return JSON.parse(text) as ReleaseManifest
 }
 
 /** Without a name and a password; '' where it is not a web address. */

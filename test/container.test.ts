@@ -11,7 +11,8 @@ import { equal, match, ok, rejects, throws, withCode } from './assert.ts'
 import { parseSettings } from '../deploy/container/command.ts'
 import { publicUrl } from '../deploy/image.ts'
 import { run } from '../deploy/lib/shell.ts'
-import { imageIn, variablesIn } from '../deploy/container/compose.ts'
+import { imageIn } from '../deploy/container/compose.ts'
+import { variablesIn } from '../deploy/container/compose-program.ts'
 import { withVariable } from '../deploy/container/environment-file.ts'
 import { containerIdIn } from '../agent/container.ts'
 import { compare, unexplained } from '../deploy/container/difference.ts'
@@ -216,6 +217,7 @@ test('finds the image of a service in what compose prints, and sets one variable
     'networks: {}\nservices:\n  a:\n    command: x\n    image: r.example/a:v1\n  beacon:\n    environment:\n      image: no\n    image: "r.example/b:v2"\nvolumes:\n  image: no\n'
   equal([imageIn(yaml, 'a'), imageIn(yaml, 'beacon'), imageIn(yaml, 'c')], ['r.example/a:v1', 'r.example/b:v2', null])
   equal(variablesIn('${PORT:-1}:$HOST ${BEACON_TAG:-latest} ${PORT}'), ['BEACON_TAG', 'PORT', 'HOST'])
+  equal(variablesIn('x:${PATH} $LD_PRELOAD ${PYTHONPATH} ${DOCKER_HOST} ${DOCKER_TAG}'), ['DOCKER_TAG'])
   equal(withVariable('', 'TAG', 'v2'), 'TAG=v2\n')
   equal(withVariable('A=1\nTAG=v1\nMYTAG=v1\n', 'TAG', 'v2'), 'A=1\nTAG=v2\nMYTAG=v1\n')
   equal(withVariable('A=1', 'TAG', 'v2'), 'A=1\nTAG=v2\n')

@@ -133,11 +133,18 @@ export function range(from: number, to: number): number[] {
 }
 
 /** One deployment by the command, as a person runs it. */
-export function command(socketPath: string, name: string, release: string, ...more: string[]) {
-  const args = ['--container', name, '--release', release, '--json', '--probation', '0.3', ...more]
+export function command(
+  socketPath: string,
+  name: string,
+  release: string | null,
+  more: readonly string[] = [],
+  environment: Record<string, string> = {},
+) {
+  const what = release === null ? ['--rollback'] : ['--release', release]
+  const args = ['--container', name, ...what, '--json', '--probation', '0.3', ...more]
   const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', COMMAND, ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...process.env, DOCKER_HOST: `unix://${socketPath}` },
+    env: { ...process.env, DOCKER_HOST: `unix://${socketPath}`, ...environment },
   })
   let out = ''
   for (const stream of [child.stdout, child.stderr])

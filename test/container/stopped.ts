@@ -30,7 +30,7 @@ for (const [signal, when] of [
   beside(`${signal} at the ${when}: ${isFinished ? 'finishes' : 'goes back'}, and says so`, async () => {
     const name = `signal-${signal}-${when}`.toLowerCase()
     const before = await old(name)
-    const { child, said, ended } = command(engine.socketPath, name, 'v1.1.0', '--probation', isFinished ? '1' : '20')
+    const { child, said, ended } = command(engine.socketPath, name, 'v1.1.0', ['--probation', isFinished ? '1' : '20'])
     await until(`${when} of ${name}`, async () => said().includes(when === 'plan' ? '"plan"' : '"probation"'))
     child.kill(signal)
     const { code, out } = await ended
@@ -43,7 +43,7 @@ for (const [signal, when] of [
     if (isFinished) equal([code, last.outcome], [0, 'updated'])
     else {
       match(last.message, new RegExp(`stopped by ${signal}|asked to go back`))
-      equal([code, last.outcome], when === 'plan' ? [1, 'failed'] : [8, 'reverted'], out)
+      equal([code, last.outcome], when === 'plan' ? [7, 'failed'] : [8, 'reverted'], out)
       equal((await engine.inspect(name)).Id, before.Id)
     }
     await runs(name, isFinished ? 'v1.1.0' : 'v1.0.0')
