@@ -9,7 +9,6 @@ import { join } from 'node:path'
 import { suite } from './suite.ts'
 import { equal, match, ok, rejects, throws, withCode } from './assert.ts'
 import { parseSettings } from '../deploy/container/command.ts'
-import { publicUrl } from '../deploy/image.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { imageIn } from '../deploy/container/compose.ts'
 import { variablesIn } from '../deploy/container/compose-program.ts'
@@ -184,12 +183,13 @@ test('tells from names and labels where an interrupted deployment was left', () 
   equal(at({ main: inspection({ Id: 'foreign' }), successor: fresh }), null)
 })
 
-test('an error inside a pull that was answered with 200 is an error, and so is a stream that just ends', async () => {
+test('an error inside a pull that was answered with 200 is an error, and so is a stream that just ends; what a registry says is told once', async () => {
   const lines = {
     refused: '{"status":"Pulling"}\n{"errorDetail":{"message":"no space left"},"error":"no space left"}\n',
     cut: '{"status":"Pulling"}\n',
   }
   await using engine = await fakeEngine((url, response) => {
+    if (url.includes('/distribution/')) return response.writeHead(500).end('{"message":"manifest unknown"}')
     if (!url.includes('/images/create')) return false
     response.writeHead(200, { 'content-type': 'application/json' })
     if (url.includes('refused')) response.end(lines.refused)
@@ -207,6 +207,8 @@ test('an error inside a pull that was answered with 200 is an error, and so is a
       /pulling refused:v1\.0\.0: no space left/,
     )
     await rejects(client.pull('cut', 'v1.0.0', null, { progress: () => {} }), withCode('download_failed'))
+    const { message } = await rejects(client.distribution('r.example/b:v1', null), withCode('release_not_found'))
+    match(message, /^there is no image r\.example\/b:v1: the engine answered 500 to GET \S+: manifest unknown$/)
   } finally {
     client.close()
   }
@@ -339,11 +341,6 @@ test('a deploy script that cannot run says in one line what to do', async () => 
   }
 })
 
-test('puts no password of a remote into a label', () => {
-  equal(publicUrl('https://user:token@git.example/a/b.git'), 'https://git.example/a/b.git')
-  equal([publicUrl('git@git.example:a/b'), publicUrl('')], ['', ''])
-})
-
 test('says plainly that there is no engine', async () => {
   match((await rejects(connectEngine('/nonexistent/engine.sock'), withCode('unsupported_host'))).message, /nonexistent/)
 })
@@ -375,12 +372,12 @@ function specifyOn(traits: Partial<EngineTraits>, container: ContainerInspection
   )
 }
 
-async function fakeEngine(answer: (url: string, response: ServerResponse) => boolean) {
+async function fakeEngine(answer: (url: string, response: ServerResponse) => unknown) {
   const folder = await mkdtemp(join(tmpdir(), 'baton-engine-'))
   const path = join(folder, 'engine.sock')
   const server = createServer((request, response) => {
     const url = request.url ?? ''
-    if (answer(url, response)) return
+    if (answer(url, response) !== false) return
     if (url.includes('/events')) {
       response.writeHead(200).flushHeaders()
       return

@@ -37,7 +37,8 @@ async function fromTheTop(name: string, request: Request, tools: Tools, isSettle
     const end = await settle(unfinished, request, tools)
     return end ?? (await fromTheTop(name, request, tools, true)) // undone: from the beginning
   }
-  const site = unfinished?.at === 'prepared' ? await withoutSuccessor(found, unfinished.job, request, tools) : found
+  const isUnused = unfinished?.at === 'prepared' && found.successor?.State.Status === 'created'
+  const site = isUnused ? await withoutSuccessor(found, unfinished.job, request, tools) : found
   const stray = site.successor ?? site.predecessor ?? site.reverting
   if (stray !== null) {
     const message = `\`${nameOf(stray)}\` is in the way, and does not belong to \`${name}\` as it is now`

@@ -104,7 +104,7 @@ export function cutting(engine: LabEngine, registry: Registry) {
   }
 
   /** Runs the program that is killed before its n-th change; gives back the changes it came to. */
-  async function killed(name: string, release: string, killBefore: number): Promise<string[]> {
+  async function killed(name: string, release: string | null, killBefore: number): Promise<string[]> {
     const what: Killed = { socketPath: engine.socketPath, request: { ...QUICK, container: name, release }, killBefore }
     const child = spawn(process.execPath, [...process.execArgv, PROGRAM, JSON.stringify(what)], {
       stdio: ['ignore', 'pipe', 'inherit'],
