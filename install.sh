@@ -17,8 +17,8 @@
 #
 # FEED: https://host/path/ · http://127.0.0.1:PORT/path/ (plain http to this host only) · /folder · github:OWNER/NAME
 # Exit: 0 done or nothing to do · 1 unexpected · 2 usage · 3 unsupported host · 4 network or release not found ·
-#       5 verification failed, nothing changed · 6 locked · 7 refused · 8 new version failed, the previous one is running ·
-#       9 the service is down
+#       5 verification failed, nothing changed · 6 locked · 7 refused · 8 the new version failed, the previous one is
+#       running · 9 the service is down
 #
 # Safe when cut short: all of it is one compound command, which a shell runs only once its closing brace has arrived.
 {

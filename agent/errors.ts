@@ -131,7 +131,8 @@ export function asBatonError(cause: unknown, code: ErrorCode, doing: string): Ba
 /** One line that says why, with the innermost cause where the outer one says little. */
 export function reasonOf(cause: unknown): string {
   if (!(cause instanceof Error)) return String(cause)
-  const code = 'code' in cause && typeof cause.code === 'string' ? cause.code : null
+  // what ours means is for programs: its message says it in full
+  const code = 'code' in cause && typeof cause.code === 'string' && !(cause instanceof BatonError) ? cause.code : null
   const message = cause.message || cause.name
   const own = code !== null && !message.includes(code) ? `${message} (${code})` : message
   return cause.cause instanceof Error && !own.includes(cause.cause.message) ? `${own}: ${reasonOf(cause.cause)}` : own

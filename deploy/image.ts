@@ -49,9 +49,9 @@ export interface ImageOptions {
 export async function buildImage(options: ImageOptions): Promise<string[]> {
   const { tag, repository, progress } = options
   parseTag(tag)
-  const docker = await findDocker()
   const folder = join(options.dist, tag)
-  const manifest = JSON.parse(await readFile(join(folder, 'release.json'), 'utf8')) as ReleaseManifest
+  const manifest = JSON.parse(await readBuilt(folder, 'release.json', tag)) as ReleaseManifest
+  const docker = await findDocker()
 
   progress.stage('verify', `${manifest.service} ${tag} for linux/${options.arch}`)
   await using context = await temporaryDirectory(options.dist)
@@ -83,6 +83,17 @@ export async function buildImage(options: ImageOptions): Promise<string[]> {
   }
   progress.end('done', names.map((name) => `${repository}:${name}`).join(', '))
   return names
+}
+
+/** A file that the build writes. Throws BatonError release_not_found where nobody has built the release. */
+async function readBuilt(folder: string, name: string, tag: string): Promise<string> {
+  return await readFile(join(folder, name), 'utf8').catch((cause: NodeJS.ErrnoException) => {
+    if (cause.code !== 'ENOENT' && cause.code !== 'ENOTDIR') throw cause
+    throw new BatonError('release_not_found', `there is no release ${tag} in ${folder}: it has no ${name}`, {
+      cause,
+      hint: `build it first: \`${IS_PACKAGED ? 'baton build' : 'npm run build --'} --tag ${tag}\``,
+    })
+  })
 }
 
 /** Without a name and a password; '' where it is not a web address. */
@@ -133,7 +144,7 @@ async function fillContext(
       hint: 'build it on such a machine first',
     })
   }
-  const sums = await readFile(join(folder, 'SHA256SUMS'), 'utf8')
+  const sums = await readBuilt(folder, 'SHA256SUMS', manifest.tag)
   for (const name of [asset.name, 'release.json']) await verifySum(folder, name, sums)
   const executable = join(context, 'service')
   const unpack = asset.compression === 'zstd' ? createZstdDecompress() : createGunzip()
@@ -169,7 +180,7 @@ async function sha256(path: string): Promise<string> {
 
 /** Whether no final release of dist/releases.json is newer. */
 async function isNewest(tag: string, dist: string): Promise<boolean> {
-  const list = JSON.parse(await readFile(join(dist, 'releases.json'), 'utf8')) as {
+  const list = JSON.parse(await readBuilt(dist, 'releases.json', tag)) as {
     releases: { tag: string; draft: boolean; prerelease: boolean }[]
   }
   return list.releases.every(

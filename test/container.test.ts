@@ -9,9 +9,9 @@ import { join } from 'node:path'
 import { suite } from './suite.ts'
 import { equal, match, ok, rejects, throws, withCode } from './assert.ts'
 import { parseSettings } from '../deploy/container/command.ts'
-import { publicUrl } from '../deploy/image.ts'
 import { run } from '../deploy/lib/shell.ts'
-import { imageIn, variablesIn } from '../deploy/container/compose.ts'
+import { imageIn } from '../deploy/container/compose.ts'
+import { variablesIn } from '../deploy/container/compose-program.ts'
 import { withVariable } from '../deploy/container/environment-file.ts'
 import { containerIdIn } from '../agent/container.ts'
 import { compare, unexplained } from '../deploy/container/difference.ts'
@@ -183,12 +183,13 @@ test('tells from names and labels where an interrupted deployment was left', () 
   equal(at({ main: inspection({ Id: 'foreign' }), successor: fresh }), null)
 })
 
-test('an error inside a pull that was answered with 200 is an error, and so is a stream that just ends', async () => {
+test('an error inside a pull that was answered with 200 is an error, and so is a stream that just ends; what a registry says is told once', async () => {
   const lines = {
     refused: '{"status":"Pulling"}\n{"errorDetail":{"message":"no space left"},"error":"no space left"}\n',
     cut: '{"status":"Pulling"}\n',
   }
   await using engine = await fakeEngine((url, response) => {
+    if (url.includes('/distribution/')) return response.writeHead(500).end('{"message":"manifest unknown"}')
     if (!url.includes('/images/create')) return false
     response.writeHead(200, { 'content-type': 'application/json' })
     if (url.includes('refused')) response.end(lines.refused)
@@ -206,6 +207,8 @@ test('an error inside a pull that was answered with 200 is an error, and so is a
       /pulling refused:v1\.0\.0: no space left/,
     )
     await rejects(client.pull('cut', 'v1.0.0', null, { progress: () => {} }), withCode('download_failed'))
+    const { message } = await rejects(client.distribution('r.example/b:v1', null), withCode('release_not_found'))
+    match(message, /^there is no image r\.example\/b:v1: the engine answered 500 to GET \S+: manifest unknown$/)
   } finally {
     client.close()
   }
@@ -216,6 +219,7 @@ test('finds the image of a service in what compose prints, and sets one variable
     'networks: {}\nservices:\n  a:\n    command: x\n    image: r.example/a:v1\n  beacon:\n    environment:\n      image: no\n    image: "r.example/b:v2"\nvolumes:\n  image: no\n'
   equal([imageIn(yaml, 'a'), imageIn(yaml, 'beacon'), imageIn(yaml, 'c')], ['r.example/a:v1', 'r.example/b:v2', null])
   equal(variablesIn('${PORT:-1}:$HOST ${BEACON_TAG:-latest} ${PORT}'), ['BEACON_TAG', 'PORT', 'HOST'])
+  equal(variablesIn('x:${PATH} $LD_PRELOAD ${PYTHONPATH} ${DOCKER_HOST} ${DOCKER_TAG}'), ['DOCKER_TAG'])
   equal(withVariable('', 'TAG', 'v2'), 'TAG=v2\n')
   equal(withVariable('A=1\nTAG=v1\nMYTAG=v1\n', 'TAG', 'v2'), 'A=1\nTAG=v2\nMYTAG=v1\n')
   equal(withVariable('A=1', 'TAG', 'v2'), 'A=1\nTAG=v2\n')
@@ -337,11 +341,6 @@ test('a deploy script that cannot run says in one line what to do', async () => 
   }
 })
 
-test('puts no password of a remote into a label', () => {
-  equal(publicUrl('https://user:token@git.example/a/b.git'), 'https://git.example/a/b.git')
-  equal([publicUrl('git@git.example:a/b'), publicUrl('')], ['', ''])
-})
-
 test('says plainly that there is no engine', async () => {
   match((await rejects(connectEngine('/nonexistent/engine.sock'), withCode('unsupported_host'))).message, /nonexistent/)
 })
@@ -373,12 +372,12 @@ function specifyOn(traits: Partial<EngineTraits>, container: ContainerInspection
   )
 }
 
-async function fakeEngine(answer: (url: string, response: ServerResponse) => boolean) {
+async function fakeEngine(answer: (url: string, response: ServerResponse) => unknown) {
   const folder = await mkdtemp(join(tmpdir(), 'baton-engine-'))
   const path = join(folder, 'engine.sock')
   const server = createServer((request, response) => {
     const url = request.url ?? ''
-    if (answer(url, response)) return
+    if (answer(url, response) !== false) return
     if (url.includes('/events')) {
       response.writeHead(200).flushHeaders()
       return

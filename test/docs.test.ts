@@ -2,6 +2,8 @@
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
+import { EXIT, EXITS } from '../agent/words.ts'
+import { usageOf } from '../deploy/lib/flags.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { withComparison } from './bench/report.ts'
 import type { Results } from './bench/results.ts'
@@ -52,6 +54,33 @@ test('every file that a page names is there', () => {
       .map((name) => `${path}: ${name}`),
   )
   equal(missing, [])
+})
+
+test('what install.sh, the fleet, every usage and every page say of exit codes is the one table of them', async () => {
+  const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8')
+  const line = Object.entries(EXITS).map(([code, means]) => `${code} ${means}`)
+  const [, header = ''] = /^# Exit: (.*(?:\n# {7}.*)*)/m.exec(read('install.sh')) ?? []
+  equal(header.replaceAll(/\s*\n# */g, ' ').split(' · '), line)
+  match(await usageOf({ name: 'x', description: 'x', args: {} }), line.join(' · '))
+
+  const [, python = ''] = /^EXIT = (\{[^}]*\})/m.exec(read('deploy/fleet/plugins/module_utils/words.py')) ?? []
+  const snake = Object.entries(EXIT).map(([name, code]) => [
+    name.replaceAll(/[A-Z]/g, (c) => `_${c.toLowerCase()}`),
+    code,
+  ])
+  equal(JSON.parse(python.replace(/,\s*\}/, '}')), Object.fromEntries(snake))
+
+  const tables = markdown.flatMap(({ path, text }) =>
+    Array.from(text.matchAll(/^\| exit \|.*\n\|[-|]+\n((?:\|.*\n)+)/gm), ([, rows = '']) => [path, rows]),
+  )
+  equal(tables.map(([path]) => path).toSorted(), ['docs/guides/container.md', 'docs/guides/managed-install.md'])
+  for (const [path, rows = ''] of tables) {
+    const said = rows
+      .trimEnd()
+      .split('\n')
+      .map((row) => row.split('|').slice(1, 3).join('').trim().replaceAll(/\s+/g, ' '))
+    equal(said, line, path)
+  }
 })
 
 test('the comparison in the README is what the bench has measured', () => {

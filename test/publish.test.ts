@@ -11,8 +11,9 @@ import { join } from 'node:path'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { publishToGitHub } from '../deploy/build/github.ts'
 import { send } from '../deploy/build/send.ts'
+import { publicUrl } from '../deploy/image.ts'
 import { createProgress } from '../deploy/lib/progress.ts'
-import { findProgram } from '../deploy/lib/shell.ts'
+import { findProgram, run } from '../deploy/lib/shell.ts'
 import { equal, is, match, not, ok, rejects, withCode } from './assert.ts'
 import { type Dist, makeDist } from './lab/dist.ts'
 import { labFeed } from './lab/feed.ts'
@@ -134,6 +135,32 @@ test('on GitHub: a draft that was left half is finished, what is published is ne
     },
   )
   await rejects(() => toHub(dist, 'v1.1.0', server.feed, ''), withCode('refused'))
+})
+
+test('puts no password of a remote into a label', () => {
+  equal(publicUrl('https://user:token@git.example/a/b.git'), 'https://git.example/a/b.git')
+  equal([publicUrl('git@git.example:a/b'), publicUrl('')], ['', ''])
+})
+
+test('an image of a release that nobody has built is refused in a sentence', async () => {
+  const { exitCode, stderr } = await run(
+    [
+      process.execPath,
+      join(import.meta.dirname, '../deploy/image.ts'),
+      '--tag',
+      'v9.9.9',
+      '--repository',
+      'x',
+      '--dist',
+      tmpdir(),
+    ],
+    { allowFailure: true },
+  )
+  equal([exitCode, stderr.includes('ENOENT')], [4, false], stderr)
+  match(
+    stderr,
+    /^error: there is no release v9\.9\.9 in .*\nhint: build it first: `npm run build -- --tag v9\.9\.9`\n$/m,
+  )
 })
 
 test.run()

@@ -48,6 +48,11 @@ const COMMAND = {
     },
     'health-timeout': { ...SECONDS, default: '60', description: 'how long it may take to become healthy' },
     probation: { ...SECONDS, default: '30', description: 'how long it must stay so before the old one is let go' },
+    'with-shared': {
+      type: 'boolean',
+      default: false,
+      description: 'of compose: also where another service takes the same variable, and moves with the next `up`',
+    },
     ...SCRIPT_FLAGS,
   },
 } as const satisfies Command
@@ -107,6 +112,7 @@ export function parseSettings(argv: readonly string[]): Settings | null {
     engine,
     healthTimeoutMs: secondsOf('--health-timeout', values['health-timeout']),
     probationMs: secondsOf('--probation', values.probation),
+    withShared: values['with-shared'],
     dryRun: values['dry-run'],
     json: values.json,
     quiet: values.quiet,

@@ -2,27 +2,17 @@
 // truth and the next `up` finds nothing to do. The release is set where the file takes it from: a variable of its `.env`, or the tag
 // that it names itself.
 
-import { execFile } from 'node:child_process'
-import { access, readFile, realpath } from 'node:fs/promises'
+import { realpath } from 'node:fs/promises'
 import { isAbsolute, join } from 'node:path'
-import { promisify } from 'node:util'
-import { ownContainerId } from '../../agent/install.ts'
 import { BatonError } from '../../agent/words.ts'
-import { findProgram, formatCommand } from '../lib/shell.ts'
+import { formatCommand } from '../lib/shell.ts'
+import { type Compose, findCompose, type Project } from './compose-program.ts'
 import type { Engine } from './engine/engine.ts'
 import { type ContainerInspection, type ImageInspection, labelsOf, nameOf } from './inspection.ts'
 import type { Origin } from './job.ts'
 import { COMPOSE_LABELS, isKept, parseReference } from './reference.ts'
 import type { Request, Tools } from './request.ts'
 import { type Pulled, versionOf } from './target.ts'
-
-export interface Project {
-  name: string
-  service: string
-  directory: string
-  files: string[]
-  environmentFile: string
-}
 
 /** Where the file takes the tag from: a variable, or a text that cannot be changed without editing it. */
 type Setting = { repository: string } & ({ kind: 'variable'; name: string } | { kind: 'literal'; tag: string })
@@ -46,23 +36,11 @@ export async function composeFor(
 ): Promise<Composed | null> {
   const project = composeProjectOf(container)
   if (project === null) return null
-  const compose = await findCompose(project, tools.engine)
-  const [setting, hash] = await Promise.all([findSetting(project, compose), hashOf(project, compose, {})])
+  const compose = await findCompose(project, container, tools.engine)
+  const [setting, before] = await Promise.all([findSetting(project, compose), hashes(compose)])
   const { repository } = setting
-  const tag =
-    request.release === null && setting.kind === 'variable'
-      ? tagOf(target.image, repository)
-      : (target.tag?.tag ?? (setting.kind === 'literal' ? setting.tag : ''))
-  if (setting.kind === 'literal' && setting.tag !== tag) {
-    const line = `image: ${repository}:\${${variableFor(project.service)}:-${setting.tag}}`
-    throw new BatonError(
-      'refused',
-      `the compose file of \`${nameOf(container)}\` names the tag \`${setting.tag}\` itself`,
-      {
-        hint: `write \`${line}\` there, so that this command can set the variable in .env; or change the tag there and run \`${formatCommand([...compose.command, 'up', '-d', project.service])}\``,
-      },
-    )
-  }
+  const tag = tagFor(setting, target, request)
+  if (setting.kind === 'literal' && setting.tag !== tag) throw fixedTag(container, project, setting, compose)
   const variable =
     setting.kind === 'variable'
       ? {
@@ -73,7 +51,11 @@ export async function composeFor(
       : null
   const own = labelsOf(container)
   const [hashLabel, imageLabel] = COMPOSE_LABELS
-  const isAsInFile = hash === own[hashLabel]
+  const wanted: Record<string, string> = variable === null ? {} : { [variable.variable]: tag }
+  const after = await hashes(compose, wanted)
+  const moved = [...after.keys()].filter((name) => name !== project.service && before.get(name) !== after.get(name))
+  if (variable !== null && moved.length > 0) await refuseShared(variable.variable, moved, request, tools)
+  const isAsInFile = before.get(project.service) === own[hashLabel]
   if (!isAsInFile) {
     const message = `the compose project was changed since \`${nameOf(container)}\` was made: only the image is changed now, the next \`up\` does the rest`
     await tools.report({ event: 'warning', message })
@@ -84,17 +66,47 @@ export async function composeFor(
     doing:
       variable === null
         ? `let ${repository}:${tag} name the new image, which is what the compose file says`
-        : `set ${variable.variable}=${tag} in ${variable.environmentFile}`,
+        : `set ${variable.variable}=${tag} in ${variable.environmentFile}${moved.length === 0 ? '' : `, so that the next \`up\` moves ${moved.join(', ')} too`}`,
     async labels() {
-      const hash = isAsInFile
-        ? await hashOf(project, compose, variable === null ? {} : { [variable.variable]: tag })
-        : null
+      // only now: compose 1 looks at the image that has the name
+      const hash = isAsInFile ? (await hashes(compose, wanted)).get(project.service) : undefined
       return {
-        ...(hash === null ? {} : { [hashLabel]: hash }),
+        ...(hash === undefined ? {} : { [hashLabel]: hash }),
         ...(own[imageLabel] === undefined ? {} : { [imageLabel]: target.image.Id }),
       }
     },
   }
+}
+
+function tagFor(setting: Setting, { image, tag }: Pulled, { release }: Request): string {
+  if (setting.kind === 'variable' && release === null) return tagOf(image, setting.repository)
+  return tag?.tag ?? (setting.kind === 'literal' ? setting.tag : '')
+}
+
+function fixedTag(
+  container: ContainerInspection,
+  { service }: Project,
+  { repository, tag }: Setting & { kind: 'literal' },
+  { command }: Compose,
+): BatonError {
+  const line = `image: ${repository}:\${${variableFor(service)}:-${tag}}`
+  return new BatonError('refused', `the compose file of \`${nameOf(container)}\` names the tag \`${tag}\` itself`, {
+    hint: `write \`${line}\` there, so that this command can set the variable in .env; or change the tag there and run \`${formatCommand([...command, 'up', '-d', service])}\``,
+  })
+}
+
+/** A service that takes the same variable is moved by the next `up`, and nobody has proved it. Throws BatonError refused. */
+async function refuseShared(
+  variable: string,
+  moved: readonly string[],
+  { withShared }: Request,
+  { report }: Tools,
+): Promise<void> {
+  const message = `${moved.map((name) => `\`${name}\``).join(', ')} of the same project takes ${variable} too: the next \`up\` moves it as well, unproved`
+  if (withShared) return await report({ event: 'warning', message })
+  throw new BatonError('refused', message, {
+    hint: 'give each service a variable of its own, or allow it with --with-shared',
+  })
 }
 
 /** Null where the container belongs to none. */
@@ -146,25 +158,13 @@ export function imageIn(yaml: string, service: string): string | null {
   return null
 }
 
-/** Names of the variables in a compose file, the likely ones first. Pure. */
-export function variablesIn(text: string): string[] {
-  const names = new Set([...text.matchAll(/\$\{?([A-Za-z_]\w*)/g)].map((match) => match[1] ?? ''))
-  const likely = (name: string) => (/TAG|VERSION|RELEASE/i.test(name) ? 0 : /IMAGE/i.test(name) ? 1 : 2)
-  return [...names].toSorted((a, b) => likely(a) - likely(b))
-}
-
 const PROBE_TAG = 'v0.0.0-baton-probe'
-
-/** How compose is called for a project; nothing is started by it. */
-interface Compose {
-  command: string[]
-  ask(args: string[], variables?: Record<string, string>): Promise<string>
-}
+/** each is a call of compose; the likely ones come first */
+const TRIED_MAX = 100
 
 /** Tries each variable of the files: the one that changes the tag, and nothing else of the image, is the one to set. */
-async function findSetting({ service, files }: Project, compose: Compose): Promise<Setting> {
-  const texts = await Promise.all(files.map((file) => readFile(file, 'utf8')))
-  for (const name of variablesIn(texts.join('\n'))) {
+async function findSetting({ service }: Project, compose: Compose): Promise<Setting> {
+  for (const name of compose.variables.slice(0, TRIED_MAX)) {
     const tried = imageIn(await compose.ask(['config'], { [name]: PROBE_TAG }).catch(() => ''), service) ?? ''
     const repository = tried.endsWith(`:${PROBE_TAG}`) ? tried.slice(0, -PROBE_TAG.length - 1) : ''
     if (parseReference(repository)?.tag === null) return { kind: 'variable', name, repository }
@@ -179,63 +179,10 @@ async function findSetting({ service, files }: Project, compose: Compose): Promi
   })
 }
 
-/** What compose would label a container of the service with, if the variables were so. */
-async function hashOf(
-  { service }: Project,
-  compose: Compose,
-  variables: Record<string, string>,
-): Promise<string | null> {
-  const lines = (await compose.ask(['config', `--hash=${service}`], variables)).trim().split('\n')
-  return lines.map((line) => line.trim().split(/\s+/)).find(([name]) => name === service)?.[1] ?? null
-}
-
-async function findCompose(project: Project, engine: Engine): Promise<Compose> {
-  if (project.files.length === 0)
-    throw new BatonError('refused', `the container of \`${project.service}\` does not say where its compose file is`)
-  const environment = { DOCKER_HOST: `unix://${engine.socketPath}` }
-  if (!(await isHere(project.files))) throw await notHere(project, `its file ${project.files.join(', ')} is not`)
-  const files = project.files.flatMap((file) => ['-f', file])
-  const environmentFile = project.environmentFile.endsWith('/.env') ? [] : ['--env-file', project.environmentFile]
-  const own = ['-p', project.name, '--project-directory', project.directory, ...files, ...environmentFile]
-  const command = [...(await composeProgram(project, environment)), ...own]
-  return {
-    command,
-    async ask(args, variables = {}) {
-      const [program = '', ...rest] = [...command, ...args]
-      return await said(program, rest, { ...environment, ...variables }, project.directory)
-    },
-  }
-}
-
-async function composeProgram(project: Project, env: Record<string, string>): Promise<string[]> {
-  if ((await findProgram('docker')) !== null) {
-    const version = await said('docker', ['compose', 'version'], env, '/').catch(() => null)
-    if (version !== null) return ['docker', 'compose']
-  }
-  if ((await findProgram('docker-compose')) !== null) return ['docker-compose']
-  throw await notHere(project, 'compose is not')
-}
-
-/** Not by a shell: the image that deploys has none. Throws where the program fails, with what it said. */
-async function said(program: string, args: string[], env: Record<string, string>, cwd: string): Promise<string> {
-  return (await promisify(execFile)(program, args, { cwd, env: { ...process.env, ...env } })).stdout
-}
-
-async function isHere(files: readonly string[]): Promise<boolean> {
-  const found = await Promise.allSettled(files.map((file) => access(file)))
-  return found.every(({ status }) => status === 'fulfilled')
-}
-
-/** In a container of this program both can be lent to it; compose 2 is one file. */
-async function notHere({ directory, service }: Project, what: string): Promise<BatonError> {
-  const mounts = `-v ${directory}:${directory} -v /usr/libexec/docker/cli-plugins/docker-compose:/usr/local/bin/docker-compose:ro`
-  const isContainer = (await ownContainerId()) !== null
-  const how = isContainer
-    ? `add \`${mounts}\` to \`docker run\` (the second is where this host has compose)`
-    : 'run `deploy-container.sh` on the host, where `docker compose` is'
-  return new BatonError('unsupported_host', `the container belongs to a compose project, and ${what} here`, {
-    hint: `${how}; or change the release in ${directory} and run \`docker compose up -d ${service}\` there`,
-  })
+/** By service: what compose would label its containers with, if the variables were so. */
+async function hashes(compose: Compose, variables: Record<string, string> = {}): Promise<Map<string, string>> {
+  const lines = (await compose.ask(['config', '--hash=*'], variables)).trim().split('\n')
+  return new Map(lines.map((line) => line.trim().split(/\s+/)).map(([name = '', hash = '']) => [name, hash]))
 }
 
 /** A tag that a person would know the image by. */

@@ -16,6 +16,8 @@ const CHECK_MS = 2000
 const CHECK_RETRY_MS = 500
 const FAILURES_MAX = 3
 const CHECK_TIMEOUT_MS = 30_000
+/** the old container may take this long to be well again, or as long as the new one: there is nothing else to go back to */
+const RETURN_MS = 120_000
 
 /** What a health check said. */
 export interface Verdict {
@@ -92,8 +94,9 @@ export async function standsProbation(
 }
 
 /**
- * The old container after it was put back: well, where it was well before. Gives back whether it is. Throws BatonError
- * undo_failed.
+ * The old container after it was put back: well, where it was well before. Gives back whether it is. It has its own time to
+ * come back, whatever the new one was given; and one that answers is not down, whatever its check says. Throws BatonError
+ * undo_failed where it does not run or gives no answer.
  */
 export async function standsAgain(
   id: string,
@@ -102,7 +105,8 @@ export async function standsAgain(
   answers: Answers,
   engine: Engine,
 ): Promise<boolean> {
-  const deadline = performance.now() + healthTimeoutMs
+  const returnMs = Math.max(healthTimeoutMs, RETURN_MS)
+  const deadline = performance.now() + returnMs
   for (let epoch = engine.epoch(); ; await sleep(POLL_MS)) {
     const container = await engine.container(id)
     if (epoch !== engine.epoch()) {
@@ -110,13 +114,16 @@ export async function standsAgain(
       await ensureRunning(id, engine)
       continue
     }
-    const { Running: running = false, Status: status = 'gone' } = container?.State ?? {}
+    const { Running: running = false, Status: status = 'gone', Health: health } = container?.State ?? {}
     const { well, said } = await check(container, answers, engine)
     if (well) return true
     if (!origin.healthy && (running || status === 'restarting')) return false
-    if (!running || performance.now() > deadline) {
-      throw new BatonError('undo_failed', `the old container is ${running ? `not healthy${quoted(said)}` : status}`)
-    }
+    if (!running) throw new BatonError('undo_failed', `the old container is ${status}`)
+    // its own check has given it up: it will not get any better by waiting where it answers nevertheless
+    const isLate = performance.now() > deadline
+    if ((isLate || health?.Status === 'unhealthy') && answers !== null && (await answers())) return false
+    if (isLate)
+      throw new BatonError('undo_failed', `the old container is not healthy after ${returnMs} ms${quoted(said)}`)
   }
 }
 

@@ -11,7 +11,7 @@ import { asItWas, type Job, type Origin, type Site } from './job.ts'
 import * as move from './moves.ts'
 import { predict } from './predict.ts'
 import { digestIn, namesFor, ORIGIN_LABEL, parseReference, rollbackTag } from './reference.ts'
-import { refuseUnfit } from './refusal.ts'
+import { refuseClaims, refuseUnfit } from './refusal.ts'
 import type { DeployEvent, Report } from './report.ts'
 import { type Request, step, type Tools } from './request.ts'
 import { snapshotCommand, takeSnapshot } from './snapshot.ts'
@@ -43,6 +43,7 @@ export async function plan(
     ? resolveRollback(container, request.backTo, tools)
     : resolveRelease(container, oldImage, request, tools))
   const isSame = found.image.Id === container.Image
+  refuseClaims(found.image, `the image ${found.reference}`)
   const composed = isSame ? null : await composeFor(container, found, request, tools)
   const target = composed?.target ?? found
   if (request.release === 'latest' && site.failed?.Image === target.image.Id) {
@@ -147,6 +148,7 @@ async function refuse(
   image: ImageInspection,
   { engine, report }: Tools,
 ): Promise<void> {
+  refuseClaims(image, `the image of \`${nameOf(container)}\``)
   await refuseScaled(container, engine)
   const others = await otherContainers(container.Id, engine)
   const changes = ownChanges(await engine.changes(container.Id), container)

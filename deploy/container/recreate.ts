@@ -6,24 +6,39 @@ import { BatonError, reasonOf } from '../../agent/words.ts'
 import { followSwitcher, isAtWork, makeSwitcher, refuseBusy } from './switcher.ts'
 import { check } from './health.ts'
 import { nameOf } from './inspection.ts'
-import { type Job, parseOrigin, type Unfinished, unfinishedAt } from './job.ts'
+import { type Job, parseOrigin, type Site, type Unfinished, unfinishedAt } from './job.ts'
 import * as move from './moves.ts'
 import { plan, planEvent, prepare } from './prepare.ts'
+import { claims } from './refusal.ts'
 import { type Ended, ended } from './report.ts'
 import { refuseStopped, type Request, type Tools } from './request.ts'
 import { imageOf, survey } from './survey.ts'
 import { revert, switchOver } from './switch.ts'
 import { versionOf } from './target.ts'
 
-/** One deployment of the container `name`, top to bottom. Throws only where nothing has changed. */
-export async function recreate(name: string, request: Request, tools: Tools, isSettled = false): Promise<Ended> {
-  const site = await survey(name, tools.engine)
-  refuseBusy(site.switcher, name)
-  const unfinished = unfinishedAt(site)
-  if (unfinished !== null && !isSettled) {
-    const end = await settle(unfinished, request, tools)
-    return end ?? (await recreate(name, request, tools, true)) // undone: from the beginning
+/** One deployment of the container `name`. Throws only where nothing has changed; cancelled where somebody stopped it before the switch. */
+export async function recreate(name: string, request: Request, tools: Tools): Promise<Ended> {
+  try {
+    return await fromTheTop(name, request, tools, false)
+  } catch (cause) {
+    const { stop } = tools
+    if (!stop.aborted) throw cause
+    throw new BatonError('cancelled', `stopped by ${String(stop.reason)} before the switch`, { cause })
   }
+}
+
+/** `isSettled`: what an earlier one had left is finished or undone. */
+async function fromTheTop(name: string, request: Request, tools: Tools, isSettled: boolean): Promise<Ended> {
+  const found = await survey(name, tools.engine)
+  refuseBusy(found.switcher, name)
+  const unfinished = unfinishedAt(found)
+  const isBegun = unfinished !== null && unfinished.at !== 'prepared'
+  if (isBegun && !isSettled) {
+    const end = await settle(unfinished, request, tools)
+    return end ?? (await fromTheTop(name, request, tools, true)) // undone: from the beginning
+  }
+  const isUnused = unfinished?.at === 'prepared' && found.successor?.State.Status === 'created'
+  const site = isUnused ? await withoutSuccessor(found, unfinished.job, request, tools) : found
   const stray = site.successor ?? site.predecessor ?? site.reverting
   if (stray !== null) {
     const message = `\`${nameOf(stray)}\` is in the way, and does not belong to \`${name}\` as it is now`
@@ -55,12 +70,15 @@ export async function recreate(name: string, request: Request, tools: Tools, isS
 export async function status(name: string, { engine }: Pick<Tools, 'engine'>): Promise<Ended> {
   const site = await survey(name, engine)
   const { main, switcher } = site
-  const unfinished = unfinishedAt(site)
+  const found = unfinishedAt(site)
+  const unfinished = found?.at === 'prepared' ? null : found // that is not under way: nothing is touched by it
   const inFlight = unfinished?.at ?? (isAtWork(switcher) ? 'switching' : null)
   if (main === null && inFlight === null) throw new BatonError('refused', `there is no container \`${name}\``)
-  const origin = unfinished?.job.origin ?? (main === null ? null : parseOrigin(main))
+  const image = main === null ? null : await imageOf(main, engine)
+  const own = main === null || image === null || claims(image).length > 0 ? null : parseOrigin(main)
+  const origin = unfinished?.job.origin ?? own
   const { well: healthy } = await check(main, null, engine)
-  const to = main === null ? null : versionOf(await imageOf(main, engine))
+  const to = image === null ? null : versionOf(image)
   const serving = { to, image: main?.Image ?? null, containerId: main?.Id ?? null }
   return ended('status', { from: origin?.from ?? null, ...serving, healthy, inFlight })
 }
@@ -96,35 +114,58 @@ async function switcherFor(job: Job, undo: boolean, limits: Request, tools: Tool
   }
 }
 
-/** Finishes or undoes what an interrupted run left; null where all is as before it and the request is still to be done. */
-async function settle({ at, job }: Unfinished, request: Request, tools: Tools): Promise<Ended | null> {
+/** What an interrupted run had only prepared is thrown away: the old container was never touched, and what is asked for is done. */
+async function withoutSuccessor(site: Site, { origin, ...job }: Job, request: Request, tools: Tools): Promise<Site> {
   const { engine, report } = tools
+  const runs = origin.from ?? 'the old container'
+  const what = `an earlier ${origin.kind === 'rollback' ? 'rollback' : 'deployment'} of ${origin.version ?? origin.release}`
+  const message = `${what} was cut short before it touched anything: ${runs} runs as before, what was prepared is thrown away`
+  if (request.dryRun) await report({ event: 'note', message })
+  else {
+    await report({ event: 'warning', message })
+    await move.discard({ origin, ...job }, engine)
+  }
+  const isUndo = request.release === null && request.backTo === null && origin.kind === 'update'
+  if (!isUndo) return { ...site, successor: null }
+  // one step back, as after any other cut; whoever wants to go back further has seen now what runs
+  throw new BatonError('refused', `nothing was rolled back: ${message}`, {
+    hint: 'to go back to what ran before that, run it again',
+  })
+}
+
+/** Finishes or undoes what an interrupted run has begun; null where the request is still to be done. */
+async function settle({ at, job }: Unfinished, request: Request, tools: Tools): Promise<Ended | null> {
+  const { report } = tools
   const { origin } = job
   const release = origin.version ?? origin.release
   const said = `an earlier deployment of ${release} was cut short (${at})`
   const back = request.release === null
-  const isForward = at !== 'reverting' && at !== 'prepared' && !back
+  const isSame = back
+    ? origin.kind === 'rollback' && isFor(request.backTo, release)
+    : request.release === origin.release
+  const isForward = at !== 'reverting' && (!back || isSame)
+  // the undo is all of it where that is what is asked for
+  const isUndo = back && origin.kind === 'update' && isFor(request.backTo, origin.from)
   if (request.dryRun) {
     await report({ event: 'note', message: `${said}; it would be ${isForward ? 'finished' : 'undone'} first` })
     return ended('planned', {
       from: origin.from,
       to: isForward ? release : origin.from,
-      would: isForward ? 'updated' : 'rolled_back',
+      would: isForward && origin.kind === 'update' ? 'updated' : 'rolled_back',
     })
   }
   await report({ event: 'warning', message: said })
-  const undone = { from: release, to: origin.from, image: origin.image }
-  if (at === 'prepared') {
-    await move.discard(job, engine)
-    return back ? ended('rolled_back', undone) : null
-  }
-  const isSame = request.release === origin.release
   if (isForward) {
     const end = await doSwitch(job, { undo: null }, request, tools)
     return isSame || end.error !== null ? end : null
   }
   const end = await doSwitch(job, { undo: new BatonError('interrupted', said) }, request, tools)
   if (end.outcome === 'failed') return end
-  if (back) return { ...end, ...undone, outcome: 'rolled_back', error: null }
+  if (isUndo && end.outcome === 'reverted')
+    return { ...end, from: release, to: origin.from, image: origin.image, outcome: 'rolled_back', error: null }
   return isSame ? end : null
+}
+
+function isFor(backTo: string | null, tag: string | null): boolean {
+  return backTo === null || backTo === tag
 }

@@ -77,6 +77,11 @@ export const ORIGIN_LABEL = 'baton.recreated-from'
 /** What compose says of the image that it made a container from: it changes with the image, and only this route changes it. */
 export const COMPOSE_LABELS = ['com.docker.compose.config-hash', 'com.docker.compose.image'] as const
 
+/** Whether only compose or this route may give it: what it names on the host is believed. */
+export function isToolLabel(key: string): boolean {
+  return key === ORIGIN_LABEL || key.startsWith('com.docker.compose.')
+}
+
 /** What an image says of itself, so that no service has to be known here. */
 export const IMAGE_LABELS = {
   /** name of the service */

@@ -4,7 +4,7 @@
 import { BatonError } from '../../agent/words.ts'
 import type { ContainerInspection, ImageInspection } from './inspection.ts'
 import { labelsOf, nameOf } from './inspection.ts'
-import { isKept, IMAGE_LABELS } from './reference.ts'
+import { isKept, IMAGE_LABELS, isToolLabel } from './reference.ts'
 
 /** Throws BatonError refused. `others` are all other containers; `changes` the paths changed in the container's own layer. */
 export function refuseUnfit(
@@ -58,6 +58,24 @@ export function refuseUnfit(
       `copy it out (\`docker cp ${name}:${state} FOLDER\`) and start the container with a volume at ${state}`,
     )
   }
+}
+
+/**
+ * What an image says becomes the container's, and a label of compose or of this route names files of the host. So an image that
+ * carries one itself could choose what root reads and writes there. Throws BatonError refused.
+ */
+export function refuseClaims(image: ImageInspection, what: string): void {
+  const claimed = claims(image)
+  if (claimed.length === 0) return
+  const message = `${what} carries the label ${claimed.slice(0, 3).join(', ')} itself, which only compose or this command gives to a container`
+  throw new BatonError('refused', message, {
+    hint: 'build it without: `docker compose build` leaves such labels in an image, `docker build` does not',
+  })
+}
+
+/** Labels of an image that only a tool may give to a container. */
+export function claims(image: ImageInspection): string[] {
+  return Object.keys(labelsOf(image)).filter(isToolLabel)
 }
 
 function sharesWith(other: ContainerInspection, container: ContainerInspection): boolean {

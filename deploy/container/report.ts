@@ -66,6 +66,8 @@ export interface Ended {
   snapshot: string | null
   /** whether what runs now passes its health check; null where that was not asked */
   healthy: boolean | null
+  /** of a way back that failed: whether the service answers nevertheless; null where nobody can tell, or nobody asked */
+  serves: boolean | null
   /** of `status`: what is under way, by whomever it was begun; null where nothing is */
   inFlight: Unfinished['at'] | null
   /** of `status`: the container that serves, null in the moment in which none has the name */
@@ -95,6 +97,7 @@ const NOTHING: Omit<Ended, 'outcome'> = {
   downMeasured: null,
   snapshot: null,
   healthy: null,
+  serves: null,
   inFlight: null,
   containerId: null,
   error: null,
@@ -107,8 +110,15 @@ export function ended(outcome: Ended['outcome'], known: Partial<Ended> = {}): En
 export function endEvent(container: string, { error, ...rest }: Ended): EndEvent {
   const { code = null, message = null, hint = null } = error ?? {}
   const isBad = rest.outcome === 'reverted' || rest.outcome === 'failed'
-  const exit = rest.outcome === 'reverted' ? EXIT.reverted : code === null ? EXIT.done : MEANINGS[code].exit
+  const exit = exitOf(rest.outcome, code, rest.serves)
   return { event: isBad ? 'error' : 'result', container, ...rest, code, message, hint, exit }
+}
+
+function exitOf(outcome: Ended['outcome'], code: ErrorCode | null, serves: boolean | null): number {
+  if (outcome === 'reverted') return EXIT.reverted
+  if (code === null) return EXIT.done
+  const { exit } = MEANINGS[code]
+  return exit === EXIT.down && serves === true ? EXIT.unexpected : exit // what answers is not down
 }
 
 /** What another process of this program has printed as its last line. */
@@ -160,12 +170,9 @@ function formatEnd(event: EndEvent): string[] {
       `${container} runs ${event.to ?? 'an image that does not tell its version'}, ${healthy ? 'healthy' : 'not healthy'}${backup}${busy}`,
     ]
   }
-  if (outcome === 'failed')
-    return [
-      `${told}: ${container} ${event.code === 'undo_failed' || event.code === 'service_down' ? 'is down' : 'is as it was'}`,
-    ]
+  if (outcome === 'failed') return [`${told}: ${container} ${formatFailed(event)}`]
   const version = (outcome === 'reverted' ? event.from : event.to) ?? 'what it ran before'
-  const state = outcome === 'reverted' && healthy === false ? ' again, which was not healthy before either' : ''
+  const state = outcome === 'reverted' && healthy === false ? ' again, which is not healthy' : ''
   const gap = downMs === null ? '' : `, ${formatDuration(downMs)} without an answer`
   return [
     `${told}: ${container} runs ${version}${state}${gap}`,
@@ -174,6 +181,13 @@ function formatEnd(event: EndEvent): string[] {
       : [`  ${downMs === null ? 'not measured how long it was away: ' : 'asked: '}${downMeasured}`]),
     ...(snapshot === null ? [] : [`  the database as it was before: ${snapshot} in the container`]),
   ]
+}
+
+/** Nothing is called down that was not asked. */
+function formatFailed({ code, serves }: EndEvent): string {
+  if (code === null || MEANINGS[code].exit !== EXIT.down) return 'is as it was'
+  if (serves === null) return 'could not be asked whether it serves'
+  return serves ? 'is not as it should be, and answers' : 'is down'
 }
 
 function formatVersion({ reference, image, digest, version }: Version): string {

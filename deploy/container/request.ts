@@ -17,6 +17,8 @@ export interface Request extends Limits {
   digest: string | null
   /** the signed feed that says which image a release is; null: the registry's tags count */
   signedBy: SignedBy | null
+  /** of a compose project: other services that take the same variable may be moved by the next `up` */
+  withShared: boolean
   dryRun: boolean
 }
 

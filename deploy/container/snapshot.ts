@@ -1,7 +1,7 @@
 // A copy of the database before a new version opens it, made by the old version itself: its image says how (`baton.snapshot`).
 
 import { BatonError, reasonOf } from '../../agent/words.ts'
-import type { Engine } from './engine/engine.ts'
+import { type Engine, isAway, isFull } from './engine/engine.ts'
 import { type ContainerInspection, type ImageInspection, labelsOf } from './inspection.ts'
 import { IMAGE_LABELS } from './reference.ts'
 
@@ -24,7 +24,7 @@ export function snapshotCommand(image: ImageInspection): string[] | null {
   )
 }
 
-/** Path of the copy inside the container; null where there is no database yet. Throws BatonError swap_failed; nothing has changed then. */
+/** Path of the copy inside the container; null where there is no database yet. Throws BatonError refused; nothing has changed then. */
 export async function takeSnapshot(
   { Id }: ContainerInspection,
   command: readonly string[],
@@ -35,6 +35,9 @@ export async function takeSnapshot(
     if (exitCode === 0) return output.trim().split('\n').at(-1) || null
     throw new Error(`\`${command.join(' ')}\` ended with ${exitCode}: ${output.trim().slice(0, 500)}`)
   } catch (cause) {
-    throw new BatonError('swap_failed', `copying the database before the switch: ${reasonOf(cause)}`, { cause })
+    if (isAway(cause)) throw cause
+    const reason = reasonOf(cause)
+    const hint = isFull(reason) ? 'make room on its volume' : 'nothing has changed; the old container says more'
+    throw new BatonError('refused', `copying the database before the switch: ${reason}`, { cause, hint })
   }
 }

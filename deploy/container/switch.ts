@@ -4,8 +4,8 @@
 
 import { asBatonError, BatonError, reasonOf } from '../../agent/words.ts'
 import { formatDuration } from '../lib/progress.ts'
-import { type Engine, isUnreachable } from './engine/engine.ts'
-import { becomesHealthy, standsAgain, standsProbation } from './health.ts'
+import { type Engine, isAway } from './engine/engine.ts'
+import { becomesHealthy, check, standsAgain, standsProbation } from './health.ts'
 import { nameOf } from './inspection.ts'
 import { type Job, type Origin, parseOrigin, unfinishedAt } from './job.ts'
 import * as move from './moves.ts'
@@ -86,16 +86,51 @@ async function goBack(
     const predecessor = await move.putBack(job, engine)
     await outage.follow(predecessor)
     const healthy = await standsAgain(predecessor, origin, limits, outage.answers, engine)
-    await retag(predecessor, origin, engine)
-    await move.keepFailed(job, engine)
+    if (!healthy) {
+      const message = `\`${origin.name}\` is not healthy now, ${origin.healthy ? 'but it answers; it was healthy before' : 'and was not before either'}`
+      await report({ event: 'warning', message })
+    }
+    await tidy(job, predecessor, tools)
     const { image } = origin
     return ended('reverted', { ...facts(job), image, healthy, error: cause, ...(await outage.end()) })
   } catch (second) {
     if (isAway(second)) return await gaveUp(job, second, outage)
+    const serves = await isServing(job, outage, engine)
     const message = `${cause.message}; putting the old container back failed too: ${reasonOf(second)}`
-    const hint = `run this again, or by hand: \`docker stop ${origin.name}\`, \`docker start ${job.predecessor.slice(0, 12)}\``
+    const [old, failed] = [job.predecessor, job.successor].map((id) => id.slice(0, 12))
+    const hint = serves
+      ? `it answers: look with \`docker ps\` at which one does, then run this again, it goes on where it stands`
+      : `run this again, it goes on where it stands; or by hand: \`docker stop ${failed}\`, \`docker start ${old}\``
     const error = new BatonError('undo_failed', message, { cause: second, hint })
-    return ended('failed', { ...facts(job), error, ...(await outage.end()) })
+    return ended('failed', { ...facts(job), error, serves, ...(await outage.end()) })
+  }
+}
+
+/** The old container serves: what is left is names. A failure here is told, and is none of the service. */
+async function tidy(job: Job, predecessor: string, { engine, report }: Switching): Promise<void> {
+  try {
+    await retag(predecessor, job.origin, engine)
+    await move.keepFailed(job, engine)
+  } catch (cause) {
+    await report({ event: 'warning', message: `tidying up: ${reasonOf(cause)}; run it again to finish` })
+  }
+}
+
+/** Whether one of the two gives an answer, before anybody says that the service is down; null where nobody can tell. */
+async function isServing(
+  { predecessor, successor }: Job,
+  outage: OutageWatch,
+  engine: Engine,
+): Promise<boolean | null> {
+  try {
+    for (const id of [predecessor, successor]) {
+      await outage.follow(id)
+      const container = await engine.container(id)
+      if ((await outage.answers?.()) === true || (await check(container, outage.answers, engine)).well) return true
+    }
+    return false
+  } catch {
+    return (await outage.answers?.()) ?? null // the engine is away: its address may answer nevertheless
   }
 }
 
@@ -139,14 +174,10 @@ function facts({ origin, image }: Job): Partial<Ended> {
   return { from: origin.from, to: origin.version ?? origin.release, image, snapshot: origin.snapshot }
 }
 
-/** Whether the engine itself does not answer, so that nothing can be put back either. */
-function isAway(error: unknown): boolean {
-  return isUnreachable(error) || (error instanceof BatonError && error.code === 'service_down')
-}
-
 async function gaveUp(job: Job, cause: unknown, outage: OutageWatch): Promise<Ended> {
   const message = `the engine went away while \`${job.origin.name}\` was being replaced: ${reasonOf(cause)}`
   const hint = 'run the same command again when the engine is back: it finishes the work, or undoes it with --rollback'
   const error = new BatonError('service_down', message, { cause, hint })
-  return ended('failed', { ...facts(job), error, ...(await outage.end()) })
+  const serves = (await outage.answers?.()) ?? null
+  return ended('failed', { ...facts(job), error, serves, ...(await outage.end()) })
 }

@@ -4,14 +4,16 @@
 // there is at most one per service, since a name can be given once.
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { BatonError } from '../../agent/words.ts'
+import { BatonError, reasonOf } from '../../agent/words.ts'
 import { type Engine, isUnreachable } from './engine/engine.ts'
+import { check } from './health.ts'
 import type { ContainerInspection, CreateBody } from './inspection.ts'
 import type { Job } from './job.ts'
 import { again } from './moves.ts'
 import { namesFor } from './reference.ts'
-import { type DeployEvent, type EndEvent, type Ended, endedOf } from './report.ts'
+import { type DeployEvent, type EndEvent, type Ended, ended, endedOf } from './report.ts'
 import { type Limits, type Program, refuseStopped, type Tools } from './request.ts'
+import { survey } from './survey.ts'
 import { dirname } from 'node:path'
 
 /** How often it may be started again without a word before it is given up. */
@@ -67,7 +69,8 @@ export async function followSwitcher(id: string, name: string, tools: Tools): Pr
   stop.addEventListener('abort', undo, { once: true })
   if (stop.aborted) undo()
   try {
-    const end = await lastLine(id, name, tools)
+    const end = await lastLine(id, name, tools).catch((cause: unknown) => cause)
+    if (!isEnd(end)) return await lost(end, name, engine)
     const isDone = end.code !== 'undo_failed' && end.code !== 'service_down' // then it goes on trying
     if (isDone) await engine.remove(id, true).catch(() => {})
     const message = end.code === 'interrupted' && stop.aborted ? `stopped by ${String(stop.reason)}` : end.message
@@ -102,12 +105,26 @@ async function lastLine(id: string, name: string, { engine, report }: Tools): Pr
       throw new BatonError(
         'service_down',
         `the switcher \`${namesFor(name).switcher}\` ended without a result: ${last}`,
-        {
-          hint: `look at \`docker logs ${namesFor(name).switcher}\`, then run the same command again`,
-        },
       )
     }
     await sleep(200)
+  }
+}
+
+function isEnd(end: unknown): end is EndEvent {
+  return typeof end === 'object' && end !== null && 'event' in end
+}
+
+/** How it ends where nobody says how the switch ended: the service is asked before it is called down. */
+async function lost(cause: unknown, name: string, engine: Engine): Promise<Ended> {
+  const hint = `look at \`docker logs ${namesFor(name).switcher}\`, then run the same command again`
+  const error = new BatonError('service_down', `following the switch: ${reasonOf(cause)}`, { cause, hint })
+  try {
+    const { main, predecessor, successor } = await survey(name, engine)
+    const looks = [main, predecessor, successor].map(async (one) => (await check(one, null, engine)).well)
+    return ended('failed', { error, serves: (await Promise.all(looks)).includes(true) })
+  } catch {
+    return ended('failed', { error }) // the engine is away, and knows alone
   }
 }
 

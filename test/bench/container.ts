@@ -125,6 +125,7 @@ async function measure(file: string, rounds: number): Promise<void> {
     backTo: null,
     digest: null,
     signedBy: null,
+    withShared: false,
     repository: null,
     healthTimeoutMs: 60_000,
     probationMs: 0,

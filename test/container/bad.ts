@@ -20,6 +20,7 @@ import {
 import { type DeployEvent, formatDeployEvent } from '../../deploy/container/report.ts'
 import { deployIn, healthy, probeImage, publishGood, until } from './probe.ts'
 import { sideBySide } from './side-by-side.ts'
+import { wayBack } from './way-back.ts'
 
 const skip = labReason()
 const test = suite('container that goes wrong', { timeoutMs: 180_000, skip })
@@ -122,10 +123,13 @@ beside('a container that crashes before and after is not said to run', async () 
   const ended = await deployIn(engine, { container: 'crashing', release: 'v1.2.1' })
   equal([ended.outcome, ended.healthy, ended.downMs], ['reverted', false, null])
   const [line = ''] = formatDeployEvent(ended.events.at(-1) as DeployEvent)
-  match(line, /^reverted: crashing runs v0\.9\.0 again, which was not healthy before either/)
+  match(line, /^reverted: crashing runs v0\.9\.0 again, which is not healthy/)
+  ok(ended.events.some((event) => event.event === 'warning' && /was not before either/.test(event.message)))
   equal((await engine.inspect('crashing')).HostConfig.RestartPolicy.Name, 'always')
   await engine.docker('rm', '-f', ...(await names('crashing')))
 })
+
+wayBack({ engine, registry, beside, old, names })
 
 beside('does not try a `latest` again that has failed here, unless its tag is named', async () => {
   await publish(registry.host, 'fickle', ['v1.0.0'], probeImage('v1.0.0'))
@@ -230,8 +234,9 @@ beside('changes nothing when the disk is full', async () => {
     await small.docker('run', '-d', '--name', 'small', `${registry.host}/beacon:v1.0.0`)
     await healthy(small, 'small')
     const { Id } = await small.inspect('small')
-    const error = await rejects(deployIn(small, { container: 'small', release: 'v1.4.0' }), withCode('download_failed'))
+    const error = await rejects(deployIn(small, { container: 'small', release: 'v1.4.0' }), withCode('refused'))
     match(error.message, /no space left/)
+    match((error as { hint?: string }).hint ?? '', /make room/)
     await healthy(small, 'small')
     equal((await small.inspect('small')).Id, Id)
   } finally {

@@ -1,6 +1,6 @@
 // Containers of a compose project, with the real docker-compose: its file stays the truth, and going back goes by image id.
 
-import { mkdir, readFile, stat, writeFile } from 'node:fs/promises'
+import { access, chmod, mkdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { suite } from '../suite.ts'
 import { equal, match, ok, rejects, withCode } from '../assert.ts'
@@ -15,7 +15,8 @@ import {
   startEngine,
   startRegistry,
 } from '../lab/docker.ts'
-import { deployIn, healthy, probeImage, publishGood } from './probe.ts'
+import { command } from './cutting.ts'
+import { deployIn, healthy, probeImage, publishGood, statusIn } from './probe.ts'
 
 const skip = labReason()
 const test = suite('container of compose', { timeoutMs: 180_000, skip })
@@ -88,7 +89,7 @@ test('puts the old release back when the new one fails', async () => {
 
 test('a file that names `latest` itself is followed; any other tag is refused, with the line to write', async () => {
   await publish(registry.host, 'moved', ['latest'], probeImage('v1.0.0'))
-  const { name } = await project('literal', 'latest', '', 'moved')
+  const { name } = await project('literal', 'latest', '', { repository: 'moved' })
   await publish(registry.host, 'moved', ['v1.1.0', 'latest'], probeImage('v1.1.0'))
   const error = await rejects(deployIn(engine, { container: name, release: 'v1.1.0' }), withCode('refused'))
   match((error as { hint?: string }).hint ?? '', /BEACON_TAG/)
@@ -125,6 +126,126 @@ test('refuses a service that is scaled', async () => {
   await rejects(deployIn(engine, { container: name, release: 'v1.1.0' }), /has 2 containers/)
 })
 
+test('an image that says it is a compose project starts no program of its own on the host, and is not believed', async () => {
+  // what it brings stands in its volume, where compose would look for the program on the PATH that the probe sets
+  const marker = join(labFolder(), 'taken')
+  const program = join(labFolder(), 'docker-compose-of-the-image')
+  await writeFile(program, `#!/bin/sh\nid -u > ${marker}\n`, { mode: 0o755 })
+  const image = (version: string, labels: Record<string, string>) => {
+    const probe = probeImage(version)
+    const files = {
+      '/data/compose.yml': 'services:\n  taken:\n    image: "x:${PATH}"\n',
+      '/data/v0.0.0-baton-probe/docker-compose': { from: program },
+    }
+    const Labels = { ...(probe.config['Labels'] as object), ...labels }
+    return { files: { ...probe.files, ...files }, config: { ...probe.config, Labels } }
+  }
+  const { DockerRootDir } = JSON.parse(await engine.docker('info', '--format', '{{json .}}'))
+  const folder = join(DockerRootDir, 'volumes/taken-data/_data')
+  const labels = {
+    'com.docker.compose.project': 'taken',
+    'com.docker.compose.service': 'taken',
+    'com.docker.compose.project.working_dir': folder,
+    'com.docker.compose.project.config_files': 'compose.yml',
+  }
+  const start = async (name: string, tag: string, more: string[] = []) => {
+    await engine.docker('run', '-d', '--name', name, '-v', 'taken-data:/data', ...more, `${registry.host}/taken:${tag}`)
+    await healthy(engine, name)
+    await access(join(folder, 'v0.0.0-baton-probe/docker-compose'))
+  }
+  const refused = async (name: string, release: string | null, dryRun: boolean) =>
+    (await rejects(deployIn(engine, { container: name, release, dryRun }), withCode('refused'))).message
+
+  await publish(registry.host, 'taken', ['v1.0.0'], image('v1.0.0', labels))
+  await publish(registry.host, 'taken', ['v1.1.0'], image('v1.1.0', {}))
+  await start('taken', 'v1.0.0')
+  match(await refused('taken', 'v1.1.0', true), /the image of `taken` carries the label com\.docker\.compose\./)
+  match(await refused('taken', 'v1.1.0', false), /the image of `taken` carries/)
+  match(await refused('taken', null, false), /the image of `taken` carries/)
+  await engine.docker('rm', '-f', 'taken')
+
+  // nor where somebody else gave these labels: the volume is the image's nevertheless, also by a link that leads there
+  const given = (at: string) =>
+    Object.entries({ ...labels, 'com.docker.compose.project.working_dir': at }).flatMap((label) => [
+      '--label',
+      label.join('='),
+    ])
+  const linked = join(labFolder(), 'linked')
+  await run(['ln', '-s', folder, linked])
+  for (const at of [folder, linked]) {
+    await start('taken', 'v1.1.0', given(at))
+    match(await refused('taken', 'v1.0.0', true), /taken:v1\.0\.0 carries the label/)
+    await publish(registry.host, 'taken', ['v1.2.0'], image('v1.2.0', {}))
+    match(await refused('taken', 'v1.2.0', true), /the compose project of `taken` is at .*, which containers can write/)
+    await engine.docker('rm', '-f', 'taken')
+  }
+  // a folder of the host that the container may write is no better
+  const project = join(labFolder(), 'lent')
+  await mkdir(project)
+  await writeFile(join(project, 'compose.yml'), 'services: {}\n')
+  await start('taken', 'v1.1.0', [...given(project), '-v', `${project}:/project`])
+  match(await refused('taken', 'v1.2.0', true), /which containers can write/)
+  await engine.docker('rm', '-f', 'taken')
+
+  // an image cannot say either what ran before it, which names files of the host too
+  const origin = { format: 1, from: 'v6.6.6', predecessor: 'x', image: 'x', compose: { environmentFile: marker } }
+  await publish(registry.host, 'taken', ['v1.3.0'], image('v1.3.0', { 'baton.recreated-from': JSON.stringify(origin) }))
+  await start('taken', 'v1.3.0')
+  equal((await statusIn(engine, 'taken')).from, null)
+  match(await refused('taken', null, true), /carries the label baton\.recreated-from/)
+  await engine.docker('rm', '-f', 'taken')
+  await rejects(access(marker))
+})
+
+test('compose starts in an environment that no file and no caller decides, and a release is tried in an env file only', async () => {
+  const { name, environment, folder } = await project('fixed', '${BEACON_TAG}', 'BEACON_TAG=v1.0.0\n', {
+    more: '    environment: { A: "${PATH}", B: "${LD_PRELOAD:-}", C: "${FROM_SHELL:-none}" }\n',
+  })
+  const [log, bin] = [join(folder, 'log'), join(folder, 'bin')]
+  await mkdir(bin)
+  const real = (await run(['sh', '-c', 'command -v docker-compose'])).stdout.trim()
+  const script = `#!/bin/sh\n{ pwd; env; } >> ${log}\nexec ${real} "$@"\n`
+  await writeFile(join(bin, 'docker-compose'), script)
+  await chmod(join(bin, 'docker-compose'), 0o755)
+  const shell = { PATH: `${bin}:.:${process.env['PATH']}`, FROM_SHELL: 'yes it is', SECRET: 'hidden' }
+  const ended = await command(engine.socketPath, name, 'v1.1.0', ['--dry-run'], shell).ended
+  equal(ended.code, 0, ended.out)
+  match(ended.out, /set BEACON_TAG=v1\.1\.0 in /)
+  const said = (await readFile(log, 'utf8')).trim().split('\n')
+  const names = new Set(said.filter((line) => line.includes('=')).map((line) => line.split('=')[0]))
+  for (const own of ['_', 'PWD', 'OLDPWD', 'SHLVL']) names.delete(own) // the script's own shell
+  for (const name of names) ok(/^(PATH|HOME|LC_ALL|DOCKER_HOST|DOCKER_CONFIG)$/.test(name ?? ''), `got ${name}`)
+  equal(
+    said.filter((line) => /baton-probe|hidden|yes it is/.test(line)),
+    [],
+  )
+  equal([...new Set(said.filter((line) => line.startsWith('/')))], ['/'])
+  equal(await readFile(environment, 'utf8'), 'BEACON_TAG=v1.0.0\n')
+})
+
+test('refuses a variable that another service takes too; with --with-shared says which one moves', async () => {
+  const { name, environment, compose } = await project('shared', '${BEACON_TAG:-latest}', 'BEACON_TAG=v1.0.0\n', {
+    more: `  worker:\n    image: ${registry.host}/beacon:\${BEACON_TAG:-latest}\n  other:\n    image: ${registry.host}/beacon:v1.0.0\n`,
+  })
+  const error = await rejects(
+    deployIn(engine, { container: name, release: 'v1.1.0', dryRun: true }),
+    withCode('refused'),
+  )
+  match(error.message, /^`worker` of the same project takes BEACON_TAG too: the next `up` moves it as well, unproved$/)
+  match((error as { hint?: string }).hint ?? '', /--with-shared/)
+  const ended = await deployIn(engine, { container: name, release: 'v1.1.0', withShared: true })
+  equal(ended.outcome, 'updated')
+  ok(ended.events.some((event) => event.event === 'warning' && /`worker` .* takes BEACON_TAG too/.test(event.message)))
+  ok(
+    ended.events.some(
+      (event) => event.event === 'plan' && event.plan.some((line) => line.endsWith('moves worker too')),
+    ),
+  )
+  equal(await readFile(environment, 'utf8'), 'BEACON_TAG=v1.1.0\n')
+  await runs(name, 'v1.1.0')
+  await compose('down')
+})
+
 test.after(async () => {
   await lab?.engine.stop()
   await lab?.registry.stop()
@@ -133,19 +254,24 @@ test.after(async () => {
 test.run()
 
 /** A project that is up, healthy and has data. */
-async function project(name: string, tag: string, environmentText: string, repository = 'beacon') {
+async function project(
+  name: string,
+  tag: string,
+  environmentText: string,
+  { repository = 'beacon', more = '' }: { repository?: string; more?: string } = {},
+) {
   const folder = join(labFolder(), name)
   await mkdir(folder)
   const environment = join(folder, '.env')
   await writeFile(environment, environmentText, { mode: 0o600 })
-  const file = `services:\n  beacon:\n    image: ${registry.host}/${repository}:${tag}\n    volumes: ['data:/data']\nvolumes:\n  data: {}\n`
+  const file = `services:\n  beacon:\n    image: ${registry.host}/${repository}:${tag}\n    volumes: ['data:/data']\n${more}volumes:\n  data: {}\n`
   await writeFile(join(folder, 'compose.yaml'), file)
   const compose = (...args: string[]) => run(['docker-compose', ...args], { cwd: folder, env: engine.environment })
   await compose('up', '-d')
   const container = `${name}_beacon_1`
   await healthy(engine, container)
   await engine.docker('exec', container, '/bin/busybox', 'touch', '/data/here')
-  return { name: container, environment, compose }
+  return { name: container, environment, compose, folder }
 }
 
 async function runs(name: string, version: string): Promise<void> {

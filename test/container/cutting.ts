@@ -104,7 +104,7 @@ export function cutting(engine: LabEngine, registry: Registry) {
   }
 
   /** Runs the program that is killed before its n-th change; gives back the changes it came to. */
-  async function killed(name: string, release: string, killBefore: number): Promise<string[]> {
+  async function killed(name: string, release: string | null, killBefore: number): Promise<string[]> {
     const what: Killed = { socketPath: engine.socketPath, request: { ...QUICK, container: name, release }, killBefore }
     const child = spawn(process.execPath, [...process.execArgv, PROGRAM, JSON.stringify(what)], {
       stdio: ['ignore', 'pipe', 'inherit'],
@@ -133,11 +133,18 @@ export function range(from: number, to: number): number[] {
 }
 
 /** One deployment by the command, as a person runs it. */
-export function command(socketPath: string, name: string, release: string, ...more: string[]) {
-  const args = ['--container', name, '--release', release, '--json', '--probation', '0.3', ...more]
+export function command(
+  socketPath: string,
+  name: string,
+  release: string | null,
+  more: readonly string[] = [],
+  environment: Record<string, string> = {},
+) {
+  const what = release === null ? ['--rollback'] : ['--release', release]
+  const args = ['--container', name, ...what, '--json', '--probation', '0.3', ...more]
   const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', COMMAND, ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...process.env, DOCKER_HOST: `unix://${socketPath}` },
+    env: { ...process.env, DOCKER_HOST: `unix://${socketPath}`, ...environment },
   })
   let out = ''
   for (const stream of [child.stdout, child.stderr])

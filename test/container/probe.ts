@@ -63,6 +63,7 @@ export const QUICK: Omit<Request, 'container' | 'release'> = {
   signedBy: null,
   healthTimeoutMs: 60_000,
   probationMs: 300,
+  withShared: false,
   dryRun: false,
 }
 

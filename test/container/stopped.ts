@@ -2,10 +2,10 @@
 // or finished, and a second run finishes it or undoes it.
 
 import { isLong, suite } from '../suite.ts'
-import { equal, match } from '../assert.ts'
+import { equal, match, rejects, withCode } from '../assert.ts'
 import { labReason, type LabEngine, type Registry, startEngine, startRegistry } from '../lab/docker.ts'
 import { command, cutting, range } from './cutting.ts'
-import { deployIn, until } from './probe.ts'
+import { deployIn, statusIn, until } from './probe.ts'
 import { sideBySide } from './side-by-side.ts'
 
 const skip = labReason()
@@ -30,7 +30,7 @@ for (const [signal, when] of [
   beside(`${signal} at the ${when}: ${isFinished ? 'finishes' : 'goes back'}, and says so`, async () => {
     const name = `signal-${signal}-${when}`.toLowerCase()
     const before = await old(name)
-    const { child, said, ended } = command(engine.socketPath, name, 'v1.1.0', '--probation', isFinished ? '1' : '20')
+    const { child, said, ended } = command(engine.socketPath, name, 'v1.1.0', ['--probation', isFinished ? '1' : '20'])
     await until(`${when} of ${name}`, async () => said().includes(when === 'plan' ? '"plan"' : '"probation"'))
     child.kill(signal)
     const { code, out } = await ended
@@ -43,7 +43,7 @@ for (const [signal, when] of [
     if (isFinished) equal([code, last.outcome], [0, 'updated'])
     else {
       match(last.message, new RegExp(`stopped by ${signal}|asked to go back`))
-      equal([code, last.outcome], when === 'plan' ? [1, 'failed'] : [8, 'reverted'], out)
+      equal([code, last.outcome], when === 'plan' ? [7, 'failed'] : [8, 'reverted'], out)
       equal((await engine.inspect(name)).Id, before.Id)
     }
     await runs(name, isFinished ? 'v1.1.0' : 'v1.0.0')
@@ -71,14 +71,20 @@ test('without a container for the switch, killed before any change: a second run
   })
 })
 
-test('without it, killed before some changes of an update: --rollback undoes it', async () => {
+test('without it, killed before some changes of an update: --rollback undoes it, and says where nothing was begun', async () => {
   // up to `create` nothing is there to undo, and it says so
   await someAtOnce(isLong ? range(3, BEFORE + SWITCH) : [3, BEFORE + 4], async (n) => {
     const name = `undo${n}`
     const before = await old(name)
     const said = await killed(name, 'v1.1.0', n)
-    const ended = await deployIn(engine, { container: name, release: null })
-    equal([ended.outcome, ended.to], ['rolled_back', 'v1.0.0'], `${name} at ${said.at(-1)}`)
+    const rollback = deployIn(engine, { container: name, release: null })
+    if (n <= BEFORE + 1) {
+      const { message } = await rejects(rollback, withCode('refused'))
+      match(message, /^nothing was rolled back: .* of v1\.1\.0 was cut short before it touched anything: v1\.0\.0 runs/)
+    } else {
+      const ended = await rollback
+      equal([ended.outcome, ended.to], ['rolled_back', 'v1.0.0'], `${name} at ${said.at(-1)}`)
+    }
     await runs(name, 'v1.0.0')
     equal((await engine.inspect(name)).Id, before.Id)
     equal(
@@ -86,6 +92,48 @@ test('without it, killed before some changes of an update: --rollback undoes it'
       [],
     )
     await gone(name)
+  })
+})
+
+test('after a cut before the switch --status tells what ran before, and --rollback goes there or says that it does not', async () => {
+  const cut = async (name: string, release: string | null, n: number) => {
+    await old(name)
+    equal((await deployIn(engine, { container: name, release: 'v1.1.0' })).outcome, 'updated')
+    await killed(name, release, n)
+    const { from, to, inFlight } = await statusIn(engine, name)
+    equal([from, to, inFlight], ['v1.0.0', 'v1.1.0', null], name)
+  }
+  const rolledBack = async (name: string, backTo: string | null) => {
+    const dry = await deployIn(engine, { container: name, release: null, backTo, dryRun: true })
+    equal([dry.outcome, dry.would, dry.to], ['planned', 'rolled_back', 'v1.0.0'], name)
+    const ended = await deployIn(engine, { container: name, release: null, backTo })
+    equal([ended.outcome, ended.from, ended.to], ['rolled_back', 'v1.1.0', 'v1.0.0'], name)
+    await runs(name, 'v1.0.0')
+    equal(await leftovers(name), [`${name}-baton-previous`])
+    await gone(name)
+  }
+  await someAtOnce(['again', 'named', 'unnamed', 'other', 'midway'], async (name) => {
+    // a rollback is cut at the tag that keeps the present image, which comes after the comparison; it needs no other tag
+    if (name === 'again') return await cut(name, null, BEFORE - 1).then(() => rolledBack(name, null))
+    if (name === 'midway') {
+      await old(name)
+      equal((await deployIn(engine, { container: name, release: 'v1.1.0' })).outcome, 'updated')
+      await killed(name, null, BEFORE - 1 + 4) // the old one has stopped
+      const ended = await deployIn(engine, { container: name, release: null })
+      equal([ended.outcome, ended.to], ['rolled_back', 'v1.0.0'], 'a cut rollback is finished, not undone')
+      await runs(name, 'v1.0.0')
+      return await gone(name)
+    }
+    await cut(name, 'v1.2.1', BEFORE)
+    if (name === 'named') return await rolledBack(name, 'v1.0.0')
+    if (name === 'other') {
+      await rejects(deployIn(engine, { container: name, release: null, backTo: 'v0.9.0' }), withCode('no_backup'))
+    } else {
+      const cause = await rejects(deployIn(engine, { container: name, release: null }), withCode('refused'))
+      match(cause.message, /^nothing was rolled back: .* of v1\.2\.1 was cut short .*: v1\.1\.0 runs as before/)
+    }
+    await runs(name, 'v1.1.0')
+    await rolledBack(name, null)
   })
 })
 

@@ -28,7 +28,7 @@ export interface Connection {
   open(method: string, path: string, options?: CallOptions): Promise<IncomingMessage>
   /** Goes up each time contact is lost: whoever was running before may not be running after. */
   epoch(): number
-  /** Resolves when the engine answers again. Throws BatonError service_down after `timeoutMs`. */
+  /** Resolves when the engine answers again. Throws BatonError unsupported_host (`isAway`) after `timeoutMs`. */
   awake(timeoutMs?: number): Promise<void>
   close(): void
 }
@@ -66,7 +66,7 @@ export function openConnection(socketPath: string, prefix: string): Connection {
       } catch (cause) {
         if (performance.now() <= deadline) continue
         const message = `the engine at ${socketPath} does not answer: ${reasonOf(cause)}`
-        throw new BatonError('service_down', message, { cause })
+        throw new BatonError('unsupported_host', message, { cause, members: { engine: 'away' } })
       }
     }
   }
@@ -91,9 +91,19 @@ export function isUnreachable(error: unknown): boolean {
   return false
 }
 
+/** Whether the engine was waited for in vain: whether a service runs cannot be asked it then. */
+export function isAway(error: unknown): boolean {
+  return isUnreachable(error) || (error instanceof BatonError && error.members['engine'] === 'away')
+}
+
 /** Status of the engine's refusal, 0 where it is none. */
 export function statusOf(error: unknown): number {
   return error instanceof BatonError ? Number(error.members['status'] ?? 0) : 0
+}
+
+/** Whether this is what a full disk says, through whatever program. */
+export function isFull(text: string): boolean {
+  return /no space left|ENOSPC|disk quota exceeded/i.test(text)
 }
 
 /** The answer of an engine whose version is not known yet. */
@@ -175,5 +185,6 @@ function refusal(method: string, path: string, status: number, text: string): Ba
     // not JSON: as it is
   }
   const said = `the engine answered ${status} to ${method} ${path.split('?')[0]}: ${message.slice(0, 500)}`
-  return new BatonError('unexpected', said, { members: { status } })
+  if (!isFull(message)) return new BatonError('unexpected', said, { members: { status } })
+  return new BatonError('refused', said, { members: { status }, hint: 'make room where the engine keeps its data' })
 }

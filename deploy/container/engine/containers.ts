@@ -24,10 +24,18 @@ export interface ContainerCalls {
   logs(container: string, lines: number): Promise<string[]>
   /** All lines of a container with a terminal, from its first on; ends when it does. */
   follow(container: string): AsyncIterable<string>
+  volumes(): Promise<Volume[]>
   /** Paths changed in the container's own layer. */
   changes(container: string): Promise<string[]>
   /** Runs a command in the container; what it said, and with what it ended. Throws where it could not be started. */
   exec(container: string, command: readonly string[], timeoutMs: number): Promise<{ exitCode: number; output: string }>
+}
+
+export interface Volume {
+  /** on the engine's host */
+  Mountpoint: string
+  /** of its driver: `device` may be another folder of the host */
+  Options?: Record<string, string> | null
 }
 
 const STOP_DEFAULT_SECONDS = 10
@@ -73,6 +81,10 @@ export function containerCalls(connection: Connection, kind: 'docker' | 'podman'
     async *follow(id) {
       const response = await open('GET', `/containers/${id}/logs?follow=1&stdout=1&stderr=1`, { timeoutMs: SILENT_MS })
       yield* createInterface({ input: response, crlfDelay: Infinity })
+    },
+    async volumes() {
+      const { Volumes } = (await ask('/volumes')) as { Volumes?: Volume[] | null }
+      return Volumes ?? []
     },
     async changes(id) {
       const list = (await ask(`/containers/${id}/changes`, { absent: 404 })) as { Path: string }[] | null

@@ -7,7 +7,7 @@ import { type Connection, openConnection, rawJson } from './connection.ts'
 import { type ContainerCalls, containerCalls } from './containers.ts'
 import { type ImageCalls, imageCalls } from './images.ts'
 
-export { isUnreachable } from './connection.ts'
+export { isAway, isFull, isUnreachable } from './connection.ts'
 export type { OnProgress, Platform } from './images.ts'
 
 export interface EngineTraits {
@@ -23,6 +23,8 @@ export interface Engine
   readonly socketPath: string
   /** such as `20.10.24` */
   readonly version: string
+  /** where the engine's host keeps volumes, images and containers */
+  readonly dataRoot: string
   /** as images name it: `amd64`, `arm64` */
   readonly architecture: string
 }
@@ -51,7 +53,7 @@ export async function connectEngine(socketPath: string): Promise<Engine> {
   if (said.Os !== 'linux')
     throw new BatonError('unsupported_host', `expected an engine of linux containers, got ${said.Os}`)
   const kind = (said.Components ?? []).some(({ Name }) => /podman/i.test(String(Name))) ? 'podman' : 'docker'
-  const info = (await rawJson(socketPath, `/v${apiVersion}/info`)) as { Name?: string }
+  const info = (await rawJson(socketPath, `/v${apiVersion}/info`)) as { Name?: string; DockerRootDir?: string }
   const connection = openConnection(socketPath, `/v${apiVersion}`)
   const { epoch, awake, close } = connection
   return {
@@ -60,6 +62,7 @@ export async function connectEngine(socketPath: string): Promise<Engine> {
     hostName: info.Name ?? '',
     socketPath,
     version: said.Version,
+    dataRoot: info.DockerRootDir || '/var/lib/docker',
     architecture: said.Arch,
     epoch,
     awake,

@@ -5,7 +5,7 @@ import type { IncomingMessage } from 'node:http'
 import type { Readable } from 'node:stream'
 import { BatonError, reasonOf } from '../../../agent/words.ts'
 import type { ImageInspection } from '../inspection.ts'
-import { type Connection, statusOf } from './connection.ts'
+import { type Connection, isFull, statusOf } from './connection.ts'
 
 export interface Platform {
   architecture: string
@@ -18,7 +18,7 @@ export interface ImageCalls {
   image(reference: string): Promise<ImageInspection | null>
   /** What the registry says about a tag, asked through the engine. Throws release_not_found, check_failed. */
   distribution(reference: string, credentials: string | null): Promise<{ digest: string; platforms: Platform[] }>
-  /** Pulls `repository` by tag or digest. Throws BatonError download_failed, also for an error inside a 200 stream. */
+  /** Pulls `repository` by tag or digest. Throws BatonError download_failed, or refused on a full disk, also for an error inside a 200 stream. */
   pull(repository: string, tagOrDigest: string, credentials: string | null, on: OnPull): Promise<void>
   tag(image: string, repository: string, tag: string): Promise<void>
   untag(reference: string): Promise<void>
@@ -58,6 +58,10 @@ export function imageCalls({ call, ask, open }: Connection): ImageCalls {
         await followPull(await open('POST', path, options), progress)
       } catch (cause) {
         if (statusOf(cause) === 404) throw registryError(cause, `${repository}:${tagOrDigest}`)
+        if (isFull(reasonOf(cause))) {
+          const hint = 'make room where the engine keeps its data'
+          throw new BatonError('refused', `${doing}: ${reasonOf(cause)}`, { cause, hint })
+        }
         throw new BatonError('download_failed', `${doing}: ${reasonOf(cause)}`, { cause })
       }
     },

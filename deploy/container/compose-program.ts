@@ -1,0 +1,194 @@
+// How compose is asked about a project; nothing is started by it. Must hold: whoever runs this may be root, so a file that
+// somebody in a container can write is not read; and what a file names never becomes the environment in which a program starts.
+
+import { execFile } from 'node:child_process'
+import { access, mkdtemp, readFile, realpath, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { isAbsolute, join } from 'node:path'
+import { promisify } from 'node:util'
+import { ownContainerId } from '../../agent/install.ts'
+import { BatonError, reasonOf } from '../../agent/words.ts'
+import { findProgram } from '../lib/shell.ts'
+import type { Engine } from './engine/engine.ts'
+import { withVariable } from './environment-file.ts'
+import { type ContainerInspection, nameOf } from './inspection.ts'
+
+export interface Project {
+  name: string
+  service: string
+  directory: string
+  files: string[]
+  environmentFile: string
+}
+
+export interface Compose {
+  /** as a person would call it for this project */
+  command: string[]
+  /** names of the variables in its files, the likely ones first */
+  variables: string[]
+  /** Throws BatonError refused where compose does not understand the project. */
+  ask(args: string[], variables?: Record<string, string>): Promise<string>
+}
+
+const ASK_TIMEOUT_MS = 60_000
+const ANSWER_MAX_BYTES = 16 * 1024 * 1024
+const PATH_DEFAULT = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
+/** What decides which program runs, and how: never asked for, never passed on. */
+const OBEYED = /^(PATH|HOME|SHELL|IFS|ENV|BASH_ENV|LD_\w+|PYTHON\w+|DOCKER_(HOST|CONFIG|CONTEXT))$/
+
+/** Throws BatonError refused, unsupported_host. */
+export async function findCompose(project: Project, container: ContainerInspection, engine: Engine): Promise<Compose> {
+  if (project.files.length === 0)
+    throw new BatonError('refused', `the container of \`${project.service}\` does not say where its compose file is`)
+  await refuseForeign(project, container, engine)
+  if (!(await isHere(project.files))) throw await notHere(project, `its file ${project.files.join(', ')} is not`)
+  const texts = await Promise.all(project.files.map((file) => readFile(file, 'utf8')))
+  const variables = variablesIn(texts.join('\n'))
+  const environment = fixedEnvironment(engine)
+  const program = await composeProgram(project, environment)
+  const files = project.files.flatMap((file) => ['-f', file])
+  const named = ['-p', project.name, '--project-directory', project.directory, ...files]
+  const environmentText = withShell(await environmentOf(project), variables)
+  const isDefault = project.environmentFile.endsWith('/.env')
+  return {
+    command: [...program.shown, ...named, ...(isDefault ? [] : ['--env-file', project.environmentFile])],
+    variables,
+    async ask(args, tried = {}) {
+      const folder = await mkdtemp(join(tmpdir(), 'baton-compose-')) // only this user can look into it
+      try {
+        const path = join(folder, 'env')
+        const text = Object.entries(tried).reduce(
+          (now, [name, value]) => withVariable(now, name, value),
+          environmentText,
+        )
+        await writeFile(path, text, { mode: 0o600 })
+        return await said(program.path, [...program.words, ...named, '--env-file', path, ...args], environment)
+      } catch (cause) {
+        const hint = `see \`docker compose config\` in ${project.directory}`
+        throw new BatonError('refused', `compose does not understand its project: ${lastWords(cause)}`, { cause, hint })
+      } finally {
+        await rm(folder, { recursive: true, force: true })
+      }
+    },
+  }
+}
+
+/** Names of the variables in a compose file, the likely ones first; none that a program obeys. Pure. */
+export function variablesIn(text: string): string[] {
+  const names = new Set([...text.matchAll(/\$\{?([A-Za-z_]\w*)/g)].map((match) => match[1] ?? ''))
+  const likely = (name: string) => (/TAG|VERSION|RELEASE/i.test(name) ? 0 : /IMAGE/i.test(name) ? 1 : 2)
+  return [...names].filter((name) => !OBEYED.test(name)).toSorted((a, b) => likely(a) - likely(b))
+}
+
+/** Throws BatonError refused where something in a container can write what compose would be told. */
+async function refuseForeign(project: Project, container: ContainerInspection, engine: Engine): Promise<void> {
+  const { directory, files, environmentFile } = project
+  const volumes = await engine.volumes()
+  const foreign = [
+    engine.dataRoot,
+    ...volumes.flatMap(({ Mountpoint, Options }) => [Mountpoint, Options?.['device'] ?? '']),
+    ...container.Mounts.filter(({ RW }) => RW).map(({ Source }) => Source),
+  ].filter((place) => isAbsolute(place))
+  const places = (await Promise.all(foreign.map(bothPaths))).flat()
+  for (const path of [directory, ...files, environmentFile]) {
+    const place = (await bothPaths(path)).map((one) => places.find((each) => isInside(one, each))).find(Boolean)
+    if (place === undefined) continue
+    const message = `the compose project of \`${nameOf(container)}\` is at ${path}, which containers can write (${place})`
+    throw new BatonError('refused', message, {
+      hint: 'keep compose.yaml and .env where no container can write them, or mount them read-only: whoever writes them is root by `up`',
+    })
+  }
+}
+
+/** As it is named, and where its links lead to. */
+async function bothPaths(path: string): Promise<string[]> {
+  return [path, await realpath(path).catch(() => path)]
+}
+
+function isInside(path: string, place: string): boolean {
+  const folder = place.replace(/\/+$/, '')
+  return path === folder || path.startsWith(`${folder}/`)
+}
+
+/** All that compose starts with; nothing of it comes from a project. */
+function fixedEnvironment({ socketPath }: Engine): Record<string, string> {
+  const own = Object.entries({ HOME: process.env['HOME'], DOCKER_CONFIG: process.env['DOCKER_CONFIG'] })
+  const folders = (process.env['PATH'] ?? '').split(':').filter((folder) => isAbsolute(folder))
+  return {
+    ...Object.fromEntries(own.flatMap(([name, value]) => (value === undefined ? [] : [[name, value]]))),
+    PATH: folders.length === 0 ? PATH_DEFAULT : folders.join(':'),
+    LC_ALL: 'C.UTF-8',
+    DOCKER_HOST: `unix://${socketPath}`,
+  }
+}
+
+async function environmentOf({ environmentFile }: Project): Promise<string> {
+  return await readFile(environmentFile, 'utf8').catch((cause: NodeJS.ErrnoException) => {
+    if (cause.code === 'ENOENT' && environmentFile.endsWith('/.env')) return ''
+    throw new BatonError('refused', `reading the project's ${environmentFile}: ${reasonOf(cause)}`, { cause })
+  })
+}
+
+/** A person's shell comes before the project's file, as it does for compose: but only for what the files ask for. */
+function withShell(text: string, variables: readonly string[]): string {
+  return variables.reduce((now, name) => {
+    const value = process.env[name]
+    if (value === undefined) return now
+    if (!/['\n\r]/.test(value)) return withVariable(now, name, /^[\w./:@+-]*$/.test(value) ? value : `'${value}'`)
+    const message = `the value of ${name} in this shell has a quote or a line end, which no env file can hold`
+    throw new BatonError('refused', message, { hint: `\`unset ${name}\`, and set it in .env` })
+  }, text)
+}
+
+interface Program {
+  path: string
+  words: string[]
+  /** as a person would type it */
+  shown: string[]
+}
+
+async function composeProgram(project: Project, environment: Record<string, string>): Promise<Program> {
+  const docker = await programAt('docker')
+  if (docker !== null) {
+    const version = await said(docker, ['compose', 'version'], environment).catch(() => null)
+    if (version !== null) return { path: docker, words: ['compose'], shown: ['docker', 'compose'] }
+  }
+  const one = await programAt('docker-compose')
+  if (one !== null) return { path: one, words: [], shown: ['docker-compose'] }
+  throw await notHere(project, 'compose is not')
+}
+
+/** Null also where only a relative entry of PATH has it. */
+async function programAt(name: string): Promise<string | null> {
+  const path = await findProgram(name)
+  return path !== null && isAbsolute(path) ? path : null
+}
+
+/** Not by a shell: the image that deploys has none. Not in the project's folder. Throws where the program fails, with what it said. */
+async function said(program: string, args: string[], env: Record<string, string>): Promise<string> {
+  const bounds = { timeout: ASK_TIMEOUT_MS, maxBuffer: ANSWER_MAX_BYTES }
+  return (await promisify(execFile)(program, args, { cwd: '/', env, ...bounds })).stdout
+}
+
+/** Of a program that failed: its last line, not its arguments. */
+function lastWords(cause: unknown): string {
+  const { stderr } = cause as { stderr?: string }
+  return (stderr?.trim().split('\n').at(-1) || reasonOf(cause)).slice(0, 500)
+}
+
+async function isHere(files: readonly string[]): Promise<boolean> {
+  const found = await Promise.allSettled(files.map((file) => access(file)))
+  return found.every(({ status }) => status === 'fulfilled')
+}
+
+/** In a container of this program both can be lent to it; compose 2 is one file. */
+async function notHere({ directory, service }: Project, what: string): Promise<BatonError> {
+  const mounts = `-v ${directory}:${directory} -v /usr/libexec/docker/cli-plugins/docker-compose:/usr/local/bin/docker-compose:ro`
+  const isContainer = (await ownContainerId()) !== null
+  const how = isContainer
+    ? `add \`${mounts}\` to \`docker run\` (the second is where this host has compose)`
+    : 'run `deploy-container.sh` on the host, where `docker compose` is'
+  return new BatonError('unsupported_host', `the container belongs to a compose project, and ${what} here`, {
+    hint: `${how}; or change the release in ${directory} and run \`docker compose up -d ${service}\` there`,
+  })
+}
