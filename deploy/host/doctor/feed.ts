@@ -20,11 +20,12 @@ export async function checkFeed({ layout, receipt, feed }: Subject, outside: Out
     return [found, trustFinding(await open.trust())]
   } catch (cause) {
     const code = cause instanceof BatonError ? cause.code : 'check_failed'
-    const hint = 'is it reachable from here, for the user and with the environment of the service?'
-    return [
-      failure('feed', `${setting} cannot be used: ${reasonOf(cause)}`, hint, code),
-      trustFinding(await open.trust()),
-    ]
+    const reason = reasonOf(cause)
+    // what curl trusts is the host's; what a service trusts comes with Node and its environment
+    const hint = /self.signed|issuer certificate|unable to verify/i.test(reason)
+      ? `its authority is not one that comes with Node: \`systemctl edit ${layout.service}\` with \`[Service]\` and \`Environment=NODE_EXTRA_CA_CERTS=FILE\`, then restart it`
+      : 'is it reachable from here, for the user and with the environment of the service?'
+    return [failure('feed', `${setting} cannot be used: ${reason}`, hint, code), trustFinding(await open.trust())]
   }
 }
 
