@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 GOOD = ("updated", "up_to_date", "rolled_back")
-BAD = ("reverted", "failed", "busy", "down", "unknown")
-EXIT = {"usage": 2, "network": 4, "verification": 5, "locked": 6, "refused": 7, "reverted": 8, "down": 9}
+BAD = ("reverted", "restarted", "failed", "busy", "down", "unknown")
+EXIT = {"unexpected": 1, "usage": 2, "network": 4, "verification": 5, "locked": 6, "refused": 7, "reverted": 8, "down": 9}
 
 
 def stop(why, code):
