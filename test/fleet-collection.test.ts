@@ -99,6 +99,15 @@ test('the role in `serial`: a check says who would change, one bad batch takes a
     ['h4', 3, 'reverted'],
   ])
 
+  await fleet.set('h4', 'ends', 'good')
+  await fleet.set('h2', 'ends', 'failed')
+  const tolerant = await play(
+    fleet,
+    book.replace('[1, 1, ', '[2, ').replace('fleet_soak', 'fleet_tolerate_bad: 1, fleet_soak'),
+  )
+  equal([tolerant.code, await fleet.running()], [2, ['v1.1.0', 'v1.0.0', 'v1.1.0', 'v1.1.0']], tolerant.stdout)
+  match(tolerant.stdout, 'it went on without h2: 1 of 4 hosts not as they should be')
+
   const docs = async (...args: string[]) =>
     JSON.parse((await exec('ansible-doc', ['--json', ...args], { cwd: fleet.folder })).stdout) as Record<
       string,

@@ -115,7 +115,7 @@ def _left(rows):
     bad = [host for host in rows if rows[host]["outcome"] in (*BAD, "stuck", "gone", "refused")]
     if not bad:
         return None
-    return f"it went on without {names(bad)}: {len(bad)} of {len(rows)} {'host is' if len(bad) == 1 else 'hosts are'} not as they should be"
+    return f"it went on without {names(bad)}: {len(bad)} of {len(rows)} hosts not as they should be"
 
 
 def _exit(because, rows):
