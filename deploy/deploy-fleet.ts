@@ -7,8 +7,8 @@ import { resolve } from 'node:path'
 import { asBatonError, BatonError, EXIT, MEANINGS } from '../agent/words.ts'
 import { BUILD } from '../agent/service/build.ts'
 import { type Ended, expectNewEnough, findAnsible, runPlaybook } from './fleet/ansible.ts'
-import { drawer } from './fleet/draw.ts'
-import type { FleetEvent } from './fleet/events.ts'
+import { drawer, lookLines } from './fleet/draw.ts'
+import { type FleetEvent, plain } from './fleet/events.ts'
 import { resumedFrom, type Variables, variablesOf } from './fleet/settings.ts'
 import { asksForHelp, type Command, OUTPUT_FLAGS, parseFlags, usageOf } from './lib/flags.ts'
 
@@ -26,12 +26,13 @@ const COMMAND = {
     'on-failure': { type: 'string', valueHint: 'fleet|wave|none', description: 'who goes back (wave)' },
     'tolerate-bad': { type: 'string', valueHint: 'hosts', description: 'how many may fail before all stops (0)' },
     'tolerate-gone': { type: 'string', valueHint: 'hosts', description: 'how many may be out of reach (0)' },
+    'allow-downgrade': { type: 'boolean', default: false, description: 'also where something newer runs' },
     'lock-timeout': { type: 'string', valueHint: '10m', description: 'wait for an operation in flight (10m)' },
     'health-timeout': { type: 'string', valueHint: '60s', description: 'for a new version to answer (60s)' },
     'before-host': { type: 'string', valueHint: 'command', description: "here, before a host's turn" },
     'after-host': { type: 'string', valueHint: 'command', description: "here, after a host's turn" },
     service: { type: 'string', valueHint: 'name', default: BUILD.service, description: 'which service' },
-    check: { type: 'boolean', alias: 'n', default: false, description: 'look and plan, change nothing' },
+    check: { type: 'boolean', alias: 'n', default: false, description: 'look and plan, or say what runs where' },
     resume: { type: 'boolean', default: false, description: 'go on with the run of the report' },
     report: { type: 'string', valueHint: 'file', description: 'where it is written (fleet-SERVICE.jsonl)' },
     ...OUTPUT_FLAGS,
@@ -39,6 +40,8 @@ const COMMAND = {
 } as const satisfies Command
 
 const LOG_TAIL_LINES = 12
+/** of plugins/callback/report.py */
+const [FULL, UNWRITABLE] = [97, 98]
 
 async function main(argv: readonly string[]): Promise<number> {
   const end = argv.includes('--') ? argv.indexOf('--') : argv.length
@@ -65,10 +68,13 @@ async function main(argv: readonly string[]): Promise<number> {
 
 async function move(
   variables: Variables,
-  { report, json, quiet }: { report: string; json: boolean; quiet: boolean },
+  { report: named, json, quiet }: { report: string; json: boolean; quiet: boolean },
 ): Promise<number> {
   const program = await findAnsible()
-  const log = `${report.replace(/\.jsonl$/, '')}.log`
+  // what a run has left to go on from is not for a check to write to
+  const base = `${named.replace(/\.jsonl$/, '')}${variables['fleet_check'] === true ? '.check' : ''}`
+  const report = variables['fleet_check'] === true ? `${base}.jsonl` : named
+  const log = `${base}.log`
   const drawn = json ? null : drawer({ quiet })
   const said = (event: FleetEvent) => {
     if (json) process.stdout.write(`${JSON.stringify(event)}\n`)
@@ -78,15 +84,22 @@ async function move(
   const ended = await runPlaybook(
     program,
     { ...variables, fleet_run_id: randomUUID() },
-    { report, log, lockSeconds },
+    { report: named, written: report, log, lockSeconds },
     said,
   ).finally(() => drawn?.end(false))
   if (ended.result === null) {
     if (!ended.interrupted) await expectNewEnough(program)
     throw await explained(ended, { report, log })
   }
-  if (ended.result.why !== null) process.stderr.write(`error: ${ended.result.why}\n`)
-  return ended.result.exit
+  const { why, exit } = ended.result
+  if (why !== null) process.stderr.write(`error: ${why}\n`)
+  // last on the screen
+  process.stderr.write(
+    lookLines(ended.result)
+      .map((line) => `${line}\n`)
+      .join(''),
+  )
+  return exit
 }
 
 /** The playbook did not come to its last line. */
@@ -104,13 +117,19 @@ async function explained(
       hint: `\`--resume --report ${report}\` goes on with it`,
     })
   }
+  if (exitCode === FULL || exitCode === UNWRITABLE) {
+    const why = exitCode === FULL ? 'no room is left there' : 'it cannot be opened, or no longer be written to'
+    return new BatonError('refused', `the report ${report} cannot be written: ${why}`, {
+      hint: `hosts that were at it finish by themselves; then \`--resume --report ${report}\` goes on with it`,
+    })
+  }
   const text = await readFile(log, 'utf8').catch(() => '')
   // plays that come later have no hosts where there is nothing for them to do
   if (/^PLAY \[Look\] \**\s+skipping: no hosts matched|provided hosts list is empty/m.test(text))
     return new BatonError('invalid_request', 'the inventory has no such host', {
       hint: `all that Ansible said is in ${log}`,
     })
-  const said = text.trim().split('\n').slice(-LOG_TAIL_LINES).join('\n')
+  const said = plain(text).trim().split('\n').slice(-LOG_TAIL_LINES).join('\n')
   return new BatonError('unexpected', `Ansible ended with ${exitCode ?? 'a signal'}:\n${said}`, {
     hint: `all that it said is in ${log}`,
   })

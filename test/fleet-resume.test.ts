@@ -4,6 +4,7 @@
 // Each of them at each step is BATON_TEST_LONG=1, of `npm run soak -- --fleet`; else they take turns, at every other step.
 
 import { readFileSync } from 'node:fs'
+import { chmod, readFile, stat } from 'node:fs/promises'
 import type { FleetEvent } from '../deploy/fleet/events.ts'
 import { equal, is, match } from './assert.ts'
 import { eventually } from './lab/systemd.ts'
@@ -93,6 +94,32 @@ for (const { step, way } of turns(BACK, 1)) {
     equal(await fleet.done('h4'), [])
   })
 }
+
+test('a check in between, clean or refused, leaves what a resume goes on from; a second operator goes on with it', async () => {
+  await using fleet = await makeStubFleet(4)
+  // where operators share a folder, its group may go on with what one of them has begun
+  await chmod(fleet.folder, 0o775)
+  for (const host of fleet.names) await fleet.set(host, 'delay', '0.5')
+  const step = { at: 'the canary moved', is: (event: FleetEvent) => event.event === 'host' }
+  await interrupted(fleet, step, WAYS['Ctrl-C'], ['--release', 'v1.1.0', '--waves', '1,100%', '--soak', '1s'])
+  is((await stat(fleet.report)).mode & 0o777, 0o660)
+  const before = await readFile(fleet.report, 'utf8')
+  const clean = await fleet.move('--release', 'v1.1.0', '--check')
+  equal([clean.code, clean.result?.outcome], [0, 'planned'], clean.stderr)
+  await fleet.set('h4', 'down', '9')
+  const refused = await fleet.move('--release', 'v1.1.0', '--', '--check')
+  equal([refused.code, refused.result?.outcome], [9, 'refused'], refused.stderr)
+  is(await readFile(fleet.report, 'utf8'), before)
+  await fleet.set('h4', 'down', '')
+  const { code, stderr } = await fleet.move('--resume')
+  is(code, 0, stderr)
+  equal(new Set(await fleet.running()), new Set(['v1.1.0']))
+  for (const host of fleet.names) equal(await fleet.done(host), ['upgrade v1.1.0'], host)
+  const ofCheck = fleet.report.replace('.jsonl', '.check.jsonl')
+  const none = await fleet.move('--resume', '--report', ofCheck)
+  equal([none.code, none.result], [7, null])
+  match(none.stderr, 'that run was a check: there is nothing to go on with')
+})
 
 test('a report has one writer: a second run on it ends with 6', async () => {
   await using fleet = await makeStubFleet(1)

@@ -62,7 +62,7 @@ test('`latest` is one tag for all; who remembers it as bad is left out, or stops
   match(stopped.stderr, 'h3 cannot take part: it has v1.1.0 in its memory as bad: it died here')
   equal(await fleet.running(), ['v1.0.0', 'v1.0.0', 'v1.0.0'])
   const { code, rows } = await fleet.move('--release', 'latest', '--soak', '0', '--tolerate-bad', '1')
-  equal([code, rows['h3']?.outcome], [0, 'refused'])
+  equal([code, rows['h3']?.outcome], [7, 'refused'])
   equal(await fleet.running(), ['v1.1.0', 'v1.1.0', 'v1.0.0'])
   // who names it means it
   is((await fleet.move(...TO)).code, 0)
@@ -151,7 +151,7 @@ test('bad hosts are tolerated up to a number; a wave without a good one proves n
   await using fleet = await makeStubFleet(4)
   await fleet.set('h3', 'ends', 'busy')
   const { code, rows } = await fleet.move(...TO, '--waves', '1,100%', '--tolerate-bad', '1')
-  equal([code, rows['h3']?.outcome, rows['h4']?.outcome], [0, 'busy', 'updated'])
+  equal([code, rows['h3']?.outcome, rows['h4']?.outcome], [6, 'busy', 'updated'])
   const alone = await fleet.move(...TO, '--tolerate-bad', '3')
   is(alone.code, 6)
   match(alone.stderr, 'not one host of the wave is good')
@@ -257,11 +257,23 @@ test('the commands of the guide are understood as they stand, with the inventory
   equal(local.match(/fleet_command/g)?.length, 3)
   await writeFile(join(fleet.folder, 'hosts.yml'), local.replace('ansible_user: root', 'ansible_connection: local'))
   for (const command of commands) {
-    const line = command.replaceAll('\\\n', ' ').replace('deploy/deploy-fleet.sh', `${SCRIPT} --report r.jsonl --check`)
+    const line = command
+      .replaceAll('\\\n', ' ')
+      .replaceAll('deploy/deploy-fleet.sh', `${SCRIPT} --report r.jsonl --check`)
     const { stdout } = await exec('sh', ['-ec', line], { cwd: fleet.folder })
     match(stdout, /web1 +v1\.0\.0 +v1\.0\.0/)
     match(stdout, /^planned v1\.1\.0: 3 untouched$/m)
   }
+  // the line that installs: a host that cannot fetch the script is none that has changed
+  const [install = ''] = /^ansible all .*$/m.exec(guide) ?? []
+  const bin = join(fleet.folder, 'bin')
+  await mkdir(bin)
+  const options = { cwd: fleet.folder, env: { ...process.env, PATH: `${bin}:${process.env['PATH']}` } }
+  await writeFile(join(bin, 'curl'), '#!/bin/sh\necho \'echo "installed $*"\'\n', { mode: 0o755 })
+  match((await exec('sh', ['-c', install], options)).stdout, /CHANGED[^]*installed --feed https:\S+ -y/)
+  await writeFile(join(bin, 'curl'), '#!/bin/sh\nexit 22\n', { mode: 0o755 })
+  const { stdout } = (await rejects(() => exec('sh', ['-c', install], options))) as Error & { stdout: string }
+  is(stdout.match(/FAILED/g)?.length, 3, stdout)
 })
 
 function wavesOf({ events }: Moved): string[][] {

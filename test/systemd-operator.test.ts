@@ -95,6 +95,7 @@ test('doctor, check and a dry run ask with the environment of the service: a pri
   const without = await host.cli('doctor')
   is(without.code, 4, without.stdout)
   match(without.stdout, /^failure +feed .*certificate/m)
+  match(without.stdout, /systemctl edit beacon.*Environment=NODE_EXTRA_CA_CERTS=FILE/)
   await useFeed(host.feed)
 })
 

@@ -79,7 +79,12 @@ export async function status(name: string, { engine }: Pick<Tools, 'engine'>): P
   const origin = unfinished?.job.origin ?? own
   const { well: healthy } = await check(main, null, engine)
   const to = image === null ? null : versionOf(image)
-  const serving = { to, image: main?.Image ?? null, containerId: main?.Id ?? null }
+  const serving = {
+    to,
+    image: main?.Image ?? null,
+    containerId: main?.Id ?? null,
+    startedAt: main?.State.StartedAt ?? null,
+  }
   return ended('status', { from: origin?.from ?? null, ...serving, healthy, inFlight })
 }
 

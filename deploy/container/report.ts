@@ -72,6 +72,8 @@ export interface Ended {
   inFlight: Unfinished['at'] | null
   /** of `status`: the container that serves, null in the moment in which none has the name */
   containerId: string | null
+  /** of `status`: when its process was started, by whomever; ISO 8601, UTC */
+  startedAt: string | null
   error: BatonError | null
 }
 
@@ -100,6 +102,7 @@ const NOTHING: Omit<Ended, 'outcome'> = {
   serves: null,
   inFlight: null,
   containerId: null,
+  startedAt: null,
   error: null,
 }
 

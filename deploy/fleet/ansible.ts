@@ -2,12 +2,12 @@
 // operator's own Ansible settings is overwritten; no variable is put into the arguments of a process.
 
 import { spawn } from 'node:child_process'
-import { open, mkdir, mkdtemp, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { type FileHandle, open, mkdir, mkdtemp, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { homedir, tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { BatonError } from '../../agent/words.ts'
+import { BatonError, reasonOf } from '../../agent/words.ts'
 import { findProgram, run } from '../lib/shell.ts'
-import { type FleetEvent, follow, type Result } from './events.ts'
+import { type FleetEvent, follow, plain, type Result } from './events.ts'
 import type { Variables } from './settings.ts'
 
 export interface Ended {
@@ -59,13 +59,14 @@ export async function expectNewEnough(program: string): Promise<void> {
   })
 }
 
-/** Runs the playbook to its end. `said` gets every line of the report as it is written. */
+/** Runs the playbook to its end. `said` gets every line of the report as it is `written`; of a check that is a file of its own. */
 export async function runPlaybook(
   program: string,
   variables: Variables,
-  { report, log, lockSeconds }: { report: string; log: string; lockSeconds: number },
+  { report, written, log, lockSeconds }: { report: string; written: string; log: string; lockSeconds: number },
   said: (event: FleetEvent) => void,
 ): Promise<Ended> {
+  const draw = safely(said)
   const work = await mkdtemp(join(tmpdir(), 'baton-fleet-'))
   try {
     await mkdir(join(work, 'ansible_collections', 'baton'), { recursive: true })
@@ -74,12 +75,12 @@ export async function runPlaybook(
     const vars = join(work, 'vars.json')
     await writeFile(vars, JSON.stringify(variables), { mode: 0o600 })
     await mkdir(dirname(report), { recursive: true })
-    const begin = await stat(report).then(
+    const begin = await stat(written).then(
       ({ size }) => size,
       () => 0,
     )
     const args = ['baton.fleet.waves', '--inventory', variables.fleet_inventory, '--extra-vars', `@${vars}`]
-    await using output = await open(log, 'w', 0o600)
+    await using output = await openLog(log)
     const child = spawn(program, [...args, ...variables.fleet_ansible_flags], {
       env: { ...process.env, ...(await environment(work, report, lockSeconds)) },
       stdio: ['inherit', output.fd, output.fd],
@@ -87,7 +88,7 @@ export async function runPlaybook(
       detached: true,
     })
     const stopped = passSignals(child.pid)
-    const read = follow(report, begin)
+    const read = follow(written, begin)
     let result: Result | null = null
     let ours = false
     const take = async () => {
@@ -95,7 +96,7 @@ export async function runPlaybook(
         // somebody else's run may be writing to the same file still
         if (event.event === 'run') ours = event.options['fleet_run_id'] === variables['fleet_run_id']
         if (!ours) continue
-        said(event)
+        draw(event)
         if (event.event === 'result') result = event
       }
     }
@@ -115,6 +116,31 @@ export async function runPlaybook(
   } finally {
     await rm(work, { recursive: true, force: true })
   }
+}
+
+/** What is shown must not decide: where drawing fails, hosts are moved and taken back all the same. */
+function safely(said: (event: FleetEvent) => void): (event: FleetEvent) => void {
+  let broken = false
+  // whoever reads it may go
+  for (const stream of [process.stdout, process.stderr]) stream.on('error', () => (broken = true))
+  return (event) => {
+    if (broken) return
+    try {
+      said(event)
+    } catch (cause) {
+      broken = true
+      process.stderr.write(`\nnote: what goes on cannot be shown any more (${plain(reasonOf(cause))}); it goes on\n`)
+    }
+  }
+}
+
+/** Of the last run, by whomever of those who share its folder. */
+async function openLog(path: string): Promise<FileHandle> {
+  await rm(path, { force: true })
+  const file = await open(path, 'w', 0o600)
+  const [folder, own] = [await stat(dirname(path)), await file.stat()]
+  if ((folder.mode & 0o020) !== 0 && folder.gid === own.gid) await file.chmod(0o660)
+  return file
 }
 
 /** Ours where the operator has not said anything. */

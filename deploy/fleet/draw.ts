@@ -125,9 +125,17 @@ function planLines({ waves, first, release, rollback, stop }: Plan): string[] {
   return waves.map((wave, i) => `wave ${first + i} of ${of} ${what}: ${wave.join(', ')}`)
 }
 
-/** Why it stopped is said with the error. */
-function resultLines({ outcome, counts, hosts, release }: Result): string[] {
-  const bad = hosts.filter((row) => !GOOD.has(row.outcome) && row.outcome !== 'untouched')
+/** Those that somebody has to look at, the worst last. */
+export function lookLines({ hosts, look }: Result): string[] {
+  const rows = look.flatMap((name) => hosts.filter(({ host }) => host === name))
+  return rows.length === 0
+    ? []
+    : [rows.length === 1 ? 'to look at:' : `${rows.length} to look at:`, ...rows.map(hostLine)]
+}
+
+/** Why it stopped is said with the error, and who is to be looked at after that. */
+function resultLines({ outcome, counts, hosts, look, release }: Result): string[] {
+  const bad = hosts.filter((row) => !GOOD.has(row.outcome) && row.outcome !== 'untouched' && !look.includes(row.host))
   const count = Object.entries(counts).map(([name, number]) => `${number} ${name.replaceAll('_', ' ')}`)
   const sum = `${outcome}${release === '' ? '' : ` ${release}`}: ${count.join(', ') || 'no host'}`
   return [...bad.map(hostLine), sum]

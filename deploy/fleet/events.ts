@@ -50,11 +50,13 @@ export interface Plan {
 
 export interface Result {
   event: 'result'
-  outcome: 'updated' | 'rolled_back' | 'up_to_date' | 'planned' | 'stopped' | 'refused'
+  outcome: 'updated' | 'rolled_back' | 'up_to_date' | 'planned' | 'looked' | 'stopped' | 'refused'
   release: string
   exit: number
   why: string | null
   counts: Record<string, number>
+  /** who is not as they should be, the worst last */
+  look: string[]
   hosts: Row[]
 }
 
@@ -67,6 +69,11 @@ export type FleetEvent =
   | ({ event: 'host' | 'back' } & Row)
   | { event: 'stop'; why: string; exit: number; wave: number; hosts: string[]; back: string[]; onFailure: string }
   | Result
+
+/** Without what steers a terminal; lines stay lines. */
+export function plain(text: string): string {
+  return text.replaceAll(/[^\P{C}\n]/gu, ' ')
+}
 
 /** Objects from a text that may end in the middle of a line; `rest` is that end. */
 export function readLines(text: string): { events: FleetEvent[]; rest: string } {

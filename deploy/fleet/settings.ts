@@ -22,6 +22,7 @@ export interface Given {
   'health-timeout'?: string | undefined
   'before-host'?: string | undefined
   'after-host'?: string | undefined
+  'allow-downgrade': boolean
   service: string
   check: boolean
 }
@@ -41,7 +42,9 @@ const UNITS = { s: 1, m: 60, h: 3600 } as const
 /** Of a fresh run. */
 export function variablesOf(given: Given, ansibleFlags: readonly string[]): Variables {
   if (given.inventory === undefined) throw usage('expected --inventory')
-  if (given.release === undefined && !given.rollback) throw usage('expected --release or --rollback')
+  const check = given.check || ansibleFlags.some((flag) => flag === '--check' || flag === '-C')
+  if (given.release === undefined && !given.rollback && !check)
+    throw usage('expected --release or --rollback; --check by itself says what runs where')
   const { release = '' } = given
   if (release !== '' && release !== 'latest' && !isTag(release)) {
     const got = quote(String(release))
@@ -57,13 +60,13 @@ export function variablesOf(given: Given, ansibleFlags: readonly string[]): Vari
     fleet_waves: wavesOf(given.waves ?? '1,10%,50%,100%'),
     fleet_service: given.service,
     fleet_hosts: given.limit ?? 'all',
-    fleet_check: given.check,
+    fleet_check: check,
   }
 }
 
 /** What may be said anew on a resume. What is not said is as it was. */
-export function changesOf(given: Given): Record<`fleet_${string}`, string | number> {
-  const changes: Record<`fleet_${string}`, string | number> = {}
+export function changesOf(given: Given): Record<`fleet_${string}`, string | number | boolean> {
+  const changes: Record<`fleet_${string}`, string | number | boolean> = {}
   if (given.soak !== undefined) changes.fleet_soak = durationOf('--soak', given.soak)
   if (given.gate !== undefined) changes.fleet_gate = given.gate
   if (given['on-failure'] !== undefined) changes.fleet_on_failure = policyOf(given['on-failure'])
@@ -74,6 +77,7 @@ export function changesOf(given: Given): Record<`fleet_${string}`, string | numb
     changes.fleet_lock_timeout = durationOf('--lock-timeout', given['lock-timeout'])
   if (given['health-timeout'] !== undefined)
     changes.fleet_health_timeout = durationOf('--health-timeout', given['health-timeout'])
+  if (given['allow-downgrade']) changes.fleet_allow_downgrade = true
   if (given['before-host'] !== undefined) changes.fleet_before_host = given['before-host']
   if (given['after-host'] !== undefined) changes.fleet_after_host = given['after-host']
   return changes
@@ -92,6 +96,9 @@ export async function resumedFrom(path: string, given: Given): Promise<Variables
   const last = events.findLastIndex((event) => event.event === 'run' && !event.resumed)
   const run = events[last] as Extract<FleetEvent, { event: 'run' }> | undefined
   if (run === undefined) throw new BatonError('refused', `${path} is not the report of a fleet`)
+  if (run.options['fleet_check']) {
+    throw new BatonError('refused', 'that run was a check: there is nothing to go on with', { hint: 'start a new one' })
+  }
   const result = events.slice(last).findLast((event) => event.event === 'result')
   if (result !== undefined && result.outcome !== 'refused') {
     throw new BatonError('refused', `that run has ended (${result.outcome}): there is nothing to go on with`, {

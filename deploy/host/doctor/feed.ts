@@ -12,8 +12,12 @@ export async function checkFeed(subject: Subject, outside: Outside): Promise<Fin
   const { setting, release, problem, fault, trust } = offer
   if (fault !== null) {
     const code = fault instanceof BatonError ? fault.code : 'check_failed'
-    const hint = 'is it reachable from here, for the user and with the environment of the service?'
-    return [failure('feed', `${setting} cannot be used: ${reasonOf(fault)}`, hint, code), trustFinding(trust)]
+    const reason = reasonOf(fault)
+    // what curl trusts is the host's; what a service trusts comes with Node and its environment
+    const hint = /self.signed|issuer certificate|unable to verify/i.test(reason)
+      ? `its authority is not one that comes with Node: \`systemctl edit ${subject.layout.service}\` with \`[Service]\` and \`Environment=NODE_EXTRA_CA_CERTS=FILE\`, then restart it`
+      : 'is it reachable from here, for the user and with the environment of the service?'
+    return [failure('feed', `${setting} cannot be used: ${reason}`, hint, code), trustFinding(trust)]
   }
   const hint = 'tell its maintainer; where it is a mirror, ask the feed itself'
   const found =

@@ -15,14 +15,20 @@ import time
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.baton.fleet.plugins.module_utils.answers import Call, looked, moved, parse, settled
+from ansible_collections.baton.fleet.plugins.module_utils.answers import alive, looked, moved, parse, settled
+from ansible_collections.baton.fleet.plugins.module_utils.plan import newer
+from ansible_collections.baton.fleet.plugins.module_utils.schema import TAG, clean
 from ansible_collections.baton.fleet.plugins.module_utils.words import GOOD
 
-TAG = re.compile(r"^v(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})$")
-COMMAND = re.compile(r"^[A-Za-z0-9_./-]+$")
-IMAGE = re.compile(r"^[a-z0-9][A-Za-z0-9_./:@-]{0,254}$")
+COMMAND = re.compile(r"^[A-Za-z0-9_./-]+\Z")
+IMAGE = re.compile(r"^[a-z0-9][A-Za-z0-9_./:@-]{0,254}\Z")
 SECONDS_MAX = 86400
 POLL_SECONDS = 1
+# how often a host is asked in a soak: about that often, and at most so many times
+SAMPLE_SECONDS = 5
+SAMPLES_MAX = 20
+# a service may be slow to answer once; this often in a row it is down
+SILENCES = 3
 HOOK_SECONDS = 600
 CONTAINER_ONLY = ("container", "image", "engine_socket", "container_probation")
 SCRIPT = os.path.join(os.path.dirname(__file__), "..", "modules", "release.sh")
@@ -34,7 +40,9 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         self.vars = task_vars or {}
-        self.host = self.vars.get("inventory_hostname", "?")
+        self.host = self._task.delegate_to or self.vars.get("inventory_hostname", "?")
+        # in the place of another host it is that one's variables which count
+        self.vars = (self.vars.get("ansible_delegated_vars") or {}).get(self._task.delegate_to) or self.vars
         self.address = self.vars.get("ansible_host", self.host)
         args = dict(self._task.args)
         do = args.pop("do", None)
@@ -72,6 +80,7 @@ class ActionModule(ActionBase):
             self.socket = self._word(args, "engine_socket", "/var/run/docker.sock", COMMAND)
             self.probation = self._seconds(args, "container_probation", 30)
         self.rollback = boolean(self._said(args, "rollback", False))
+        self.allow_downgrade = boolean(self._said(args, "allow_downgrade", False))
         self.lock_timeout = self._seconds(args, "lock_timeout", 600)
         self.health_timeout = self._seconds(args, "health_timeout", 60)
         self.again_timeout = self._seconds(args, "again_timeout", 30)
@@ -106,7 +115,14 @@ class ActionModule(ActionBase):
             return self._outcome("host", self.known)
         if self._play_context.check_mode:
             return {"changed": True, "fleet": None, "moved": {"outcome": "planned", "to": self.to}}
-        return self._between_hooks("host", self._verb("rollback" if self.rollback else "upgrade"))
+        if self.rollback:
+            return self._between_hooks("host", self._verb("rollback"))
+        # the look may be hours old
+        ahead = newer(looked(self.call(self._status()), self.route), self.to, {"rollback": False, "allow_downgrade": self.allow_downgrade})
+        if ahead:
+            why = f"it is at {ahead} by now, which is newer than {self.to}: `--allow-downgrade` takes it there"
+            return self._outcome("host", {"outcome": "failed", "why": why, "exit": 7, "ms": 0})
+        return self._between_hooks("host", self._verb("upgrade"))
 
     def back(self):
         """To the tag from before, from the host's own backup executable."""
@@ -114,12 +130,13 @@ class ActionModule(ActionBase):
         return self._between_hooks("back", self._verb("rollback"))
 
     def settle(self):
-        """Waits until nobody is at it and what runs has proved itself."""
-        return {"changed": False, "fleet": None, "still": settled(self._until_idle())}
+        """Through the soak and after it: what runs, when nobody is at it and it has proved itself."""
+        before, still = self._soaked()
+        return {"changed": False, "fleet": None, "still": still or settled(self._until_idle(), before)}
 
     def again(self):
         """The same of a host that has vanished: it may take its time to be there."""
-        return {"changed": False, "fleet": None, "still": settled(self._until_idle(self.again_timeout))}
+        return {"changed": False, "fleet": None, "still": settled(self._until_idle(self.again_timeout), self._row().get("alive"))}
 
     # ---- how
 
@@ -138,12 +155,70 @@ class ActionModule(ActionBase):
         answer = self._low_level_execute_command(line, in_data=data)
         return parse(answer["stdout"], answer["stderr"], answer["rc"], verbs)
 
+    def _run(self):
+        return self.vars["hostvars"].raw_get("localhost").get("fleet_run") or {}
+
+    def _row(self):
+        return (self._run().get("hosts") or {}).get(self.host) or {}
+
+    def _soaked(self):
+        """
+        The process that is to serve still, and the answer that ends the soak early, or None. The end of the soak is the same for
+        the whole wave: where it has more hosts than Ansible has forks, those of a later turn are compared with their move only.
+        """
+        before, row = self._row().get("alive"), self._row()
+        until = self._run().get("soakUntil") or 0
+        step = max(SAMPLE_SECONDS, (until - time.monotonic()) / SAMPLES_MAX)
+        asks = row.get("outcome") in GOOD
+        parent = os.getppid()
+        due = before is None
+        while asks and (left := until - time.monotonic()) > 0:
+            still = self._sample(before) if due else {}
+            before, due = before or still.get("alive"), True
+            if still.get("bad"):
+                return before, still["bad"]
+            self._sleep(min(step, left), parent)
+        return before, None
+
+    def _sample(self, before):
+        """One look in the middle of a soak. Only a host that answers is judged: one that does not is asked at the end."""
+        for _ in range(SILENCES):
+            try:
+                status = self.call(self._status())[-1]
+            except AnsibleConnectionFailure:
+                return {}
+            now = settled(status, before)
+            if not now["busy"] and (now["restarted"] or now["running"] not in (None, self.to)):
+                return {"bad": now}
+            if now["running"] or not now["known"]:
+                return {"alive": alive(status)}
+            time.sleep(POLL_SECONDS)
+        return {"bad": now}
+
+    def _sleep(self, seconds, parent):
+        """Nobody waits for a run that was killed."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            if os.getppid() != parent:
+                raise KeyboardInterrupt
+            time.sleep(min(POLL_SECONDS, left))
+
     def _seen(self, seen):
         seen["to"] = None if self.to in ("", "latest") else self.to
-        return {"changed": False, "fleet": {"event": "seen", **seen}, "seen": seen}
+        return {"changed": self._would_change(seen), "fleet": {"event": "seen", **seen}, "seen": seen}
+
+    def _would_change(self, seen):
+        """Of a check; else a look changes nothing."""
+        is_check = boolean(self.vars.get("ansible_check_mode", False)) or boolean(self._templar.template(self.vars.get("fleet_check", False)))
+        options = {"rollback": self.rollback, "allow_downgrade": self.allow_downgrade}
+        would = seen["would"] not in (None, "up_to_date") and not seen["refused"] and not newer(seen, self.to, options)
+        return is_check and would
 
     def _verbs_to_look(self):
         """What a host would take is asked in the same connection where it is known already what it is to take."""
+        # a check without a release asks what runs where
+        if not self.to and not self.rollback:
+            return [self._status()]
         verbs = [self._status(), *(["doctor --json"] if self.route == "host" else [])]
         if TAG.match(self.to):
             return [*verbs, self._dry_run()]
@@ -196,7 +271,9 @@ class ActionModule(ActionBase):
         """A managed install waits for its lock by itself; the container tool answers at once that somebody is at it."""
         deadline = time.monotonic() + self.lock_timeout
         while True:
-            done = moved(self.call(verb), self.to)
+            # who serves now is who must serve after the soak
+            calls = self.call(verb, self._status())
+            done = {**moved(calls, self.to), "alive": alive(calls[-1])}
             if done["outcome"] != "busy" or self.route == "host" or time.monotonic() > deadline:
                 return done
             time.sleep(POLL_SECONDS)
@@ -212,7 +289,7 @@ class ActionModule(ActionBase):
     def _outcome(self, event, done):
         good = done["outcome"] in GOOD
         changed = done["outcome"] in ("updated", "rolled_back", "reverted")
-        row = {"event": event, **{key: value for key, value in done.items() if key != "started"}}
+        row = {"event": event, "host": self.host, **{key: value for key, value in done.items() if key not in ("started", "alive")}}
         answer = {"changed": changed, "failed": not good, "fleet": row, "moved": done}
         return answer if good else {**answer, "msg": f"{done['outcome']}: {done.get('why') or ''}"}
 
@@ -227,7 +304,7 @@ class ActionModule(ActionBase):
                     raise
                 time.sleep(POLL_SECONDS)
                 continue
-            status = calls[-1] if calls else Call("", 127, None, "no answer")
+            status = calls[-1]
             if not status.busy or time.monotonic() > deadline:
                 return status
             time.sleep(POLL_SECONDS)
@@ -252,7 +329,7 @@ class ActionModule(ActionBase):
         if ran.returncode == 0:
             return None
         said = (ran.stderr.strip() or ran.stdout.strip()).splitlines()[-1:] or [""]
-        return f"the hook {when} the host ended with {ran.returncode}: {said[0][:200]}"
+        return f"the hook {when} the host ended with {ran.returncode}: {clean(said[0], 200)}"
 
     def _said(self, args, name, default):
         """As the task says it, else as the variable of the role does."""

@@ -4,14 +4,19 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import re
+import stat
 import time
 from datetime import datetime, timezone
 
-from ansible import constants
+from ansible import constants, context
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.callback import CallbackBase
+from ansible_collections.baton.fleet.plugins.module_utils.schema import clean
 
 DOCUMENTATION = """
 name: report
@@ -40,6 +45,8 @@ options:
 
 ACTION = "baton.fleet.release"
 POLL_SECONDS = 0.01
+# how Ansible ends where the report cannot be written: on a full disk, and for another reason
+FULL, UNWRITABLE = 97, 98
 
 
 class CallbackModule(CallbackBase):
@@ -69,9 +76,12 @@ class CallbackModule(CallbackBase):
         self._alive()
         if self.path and not self.began:
             self.began = True
-            self._open()
             given = play.get_variable_manager().extra_vars
             options = {key: value for key, value in given.items() if str(key).startswith("fleet_")}
+            # what a run has left to go on from is not for a check to write to
+            if boolean(options.get("fleet_check", False)) or context.CLIARGS.get("check"):
+                self.path = f"{re.sub(r'[.]jsonl$', '', self.path)}.check.jsonl"
+            self._open()
             self._write({"event": "run", "resumed": bool(options.get("fleet_resume_from")), "options": options})
 
     def v2_playbook_on_task_start(self, task, is_conditional):
@@ -88,13 +98,19 @@ class CallbackModule(CallbackBase):
     def v2_runner_on_failed(self, result, ignore_errors=False):
         self._take(result)
 
+    def v2_runner_item_on_ok(self, result):
+        self._take(result)
+
+    def v2_runner_item_on_failed(self, result):
+        self._take(result)
+
     def v2_runner_on_unreachable(self, result):
         task = result._task
         if task.action != ACTION:
             return
         event = {"look": "seen", "name": "seen", "move": "host", "back": "back"}.get(task.args.get("do"))
         if event:
-            why = str(result._result.get("msg", "")).strip().replace("\n", " ")[:300]
+            why = clean(result._result.get("msg", ""))
             self._write({"event": event, "host": result._host.get_name(), "wave": self.wave, "outcome": "gone", "why": why})
 
     # ---- what is written
@@ -109,18 +125,37 @@ class CallbackModule(CallbackBase):
                 self.batch = []
             self._write(event)
         if result._task.action == ACTION and got.get("fleet"):
-            self._write({**got["fleet"], "host": result._host.get_name(), "wave": self.wave})
+            self._write({"host": result._host.get_name(), **got["fleet"], "wave": self.wave})
 
     def _write(self, event):
         if self.file is None:
             return
         at = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         line = json.dumps({"event": event["event"], "at": at, **event}, ensure_ascii=False, default=str)
-        os.write(self.file, f"{line}\n".encode())
-        os.fsync(self.file)
+        self._put(f"{line}\n".encode(errors="replace"))
+
+    def _put(self, data):
+        """Ends the run where there is no writing: a step that is not in the report must not be begun."""
+        try:
+            while data:
+                data = data[os.write(self.file, data) :]
+            self._sync()
+        except OSError as error:
+            raise SystemExit(FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else UNWRITABLE) from error
+
+    def _sync(self):
+        try:
+            os.fsync(self.file)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a pipe, a terminal
+                raise
 
     def _open(self):
-        self.file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            self.file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+            self._share()
+        except OSError as error:
+            raise SystemExit(FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else UNWRITABLE) from error
         deadline = time.monotonic() + self.get_option("lock_seconds")
         while True:
             try:
@@ -135,7 +170,13 @@ class CallbackModule(CallbackBase):
         # the last line of a run that was killed may be cut off
         size = os.fstat(self.file).st_size
         if size and os.pread(self.file, 1, size - 1) != b"\n":
-            os.write(self.file, b"\n")
+            self._put(b"\n")
+
+    def _share(self):
+        """A gate may hold a password: nobody else's to read, unless it stands in a folder that a group of operators shares."""
+        folder, file = os.stat(os.path.dirname(os.path.abspath(self.path))), os.fstat(self.file)
+        if folder.st_mode & stat.S_IWGRP and folder.st_gid == file.st_gid and file.st_uid == os.geteuid():
+            os.fchmod(self.file, 0o660)
 
     def _alive(self):
         if self.parent and os.getppid() != self.parent:

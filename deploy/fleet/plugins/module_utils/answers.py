@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-SAID_MAX = 300
+from ansible_collections.baton.fleet.plugins.module_utils import schema
+from ansible_collections.baton.fleet.plugins.module_utils.schema import SAID_MAX, Misfit, clean
+from ansible_collections.baton.fleet.plugins.module_utils.words import EXIT, GOOD
+
 OUTCOME_OF_EXIT = {6: "busy", 8: "reverted", 9: "down"}
 
 
@@ -18,7 +20,8 @@ class Call:
     last: dict | None
     stderr: str
     platform: str = ""
-    lines: list = field(default_factory=list)
+    # what it has said is not what hosts say: nothing of it is believed
+    misfit: str | None = None
 
     @property
     def busy(self):
@@ -29,41 +32,71 @@ class Call:
     @property
     def why(self):
         last = self.last or {}
-        said = last.get("message") or last.get("why") or self.stderr.strip().splitlines()[-1:] or "it said nothing"
-        text = said[0] if isinstance(said, list) else str(said)
-        return text[:SAID_MAX]
+        if self.misfit:
+            more = _last_line(self.stderr)
+            return clean(f"what it says is not understood: {self.misfit}{f' ({more})' if more else ''}")
+        return last.get("message") or last.get("why") or _last_line(self.stderr) or "it said nothing"
+
+
+def _last_line(text):
+    return clean((str(text).strip().splitlines() or [""])[-1])
 
 
 def parse(stdout, stderr, code, verbs):
-    """The calls of one connection, in order. One that is missing counts as ended by 127."""
-    calls, platform, missing = [], "", False
-    for line in stdout.splitlines():
-        if line.startswith("@platform "):
-            platform = line[10:].strip()
+    """The calls of one connection, in the order in which they were asked for. One that is missing was cut off."""
+    try:
+        return _calls(schema.lines(stdout), stderr, code, verbs)
+    except Misfit as misfit:
+        return [Call(verb, -1, None, stderr, misfit=str(misfit)) for verb in verbs]
+
+
+def _calls(lines, stderr, code, verbs):
+    calls, said, platform, missing, ran = [], [], "", False, False
+    for line in lines:
+        if line.startswith("@platform ") and not ran:
+            ran, platform = True, schema.platform(line[10:])
         elif line == "@missing":
             missing = True
         elif line.startswith("@began "):
+            if line[7:] not in verbs[len(calls) : len(calls) + 1]:
+                raise Misfit(f"expected an answer to what was asked, got one to {clean(line[7:], 60)!r}")
             calls.append(Call(line[7:], -1, None, stderr, platform))
+            said.append((None, None))
         elif line.startswith("@ended ") and calls:
-            calls[-1].exit = int(line[7:])
+            said[-1] = (said[-1][0], line[7:])
         elif line.startswith("{") and calls:
-            _take(calls[-1], line)
+            said[-1] = (line, said[-1][1])
     if missing:
         return [Call(verb, 127, None, "", platform) for verb in verbs]
-    return calls or [Call(verb, code or 1, None, stderr, platform) for verb in verbs]
+    if not ran:
+        return [Call(verb, 126, None, stderr, misfit=None if code else "it answered nothing") for verb in verbs]
+    for call, (line, ended) in zip(calls, said):
+        _take(call, line, ended)
+    cut = [Call(verb, -1, None, stderr, platform, CUT) for verb in verbs[len(calls) :]]
+    return calls + cut
 
 
-def _take(call, line):
+CUT = "the answer was cut off"
+
+
+def _take(call, line, ended):
+    """Its last line, and what it ended with."""
     try:
-        value = json.loads(line)
-    except ValueError:
-        return
-    if isinstance(value, dict):
-        if value.get("outcome") == "status":  # the container tool's words for what runs and what ran before
-            instance = value.get("containerId") and {"id": value["containerId"]}
-            value = {"running": value.get("to"), "backup": value.get("from"), "instance": instance, **value}
-        call.last = value
-        call.lines.append(value)
+        call.last = None if line is None else _one_tongue(schema.answer(line))
+        if ended is None:
+            raise Misfit(CUT)
+        call.exit = schema.ended(ended)
+    except Misfit as misfit:
+        call.exit, call.last, call.misfit = -1, None, str(misfit)
+
+
+def _one_tongue(value):
+    """The container tool has other words for what runs and what ran before."""
+    if value["outcome"] != "status":
+        return value
+    container = value["containerId"]
+    instance = {"id": container, "pid": None, "startedAt": value["startedAt"]} if container else None
+    return {**value, "running": value["to"], "installed": value["to"], "backup": value["from"], "instance": instance}
 
 
 def in_flight(status):
@@ -89,7 +122,7 @@ def looked(calls, route):
         "route": route,
         "platform": status.platform,
         "running": running,
-        "installed": now.get("installed", running),
+        "installed": now.get("installed"),
         "backup": now.get("backup"),
         "instance": (now.get("instance") or {}).get("id"),
         # while somebody is at it, it is what that operation goes from that this host can go back to
@@ -101,7 +134,7 @@ def looked(calls, route):
         "bad": [{"tag": it.get("tag"), "why": it.get("why") or it.get("reason")} for it in bad or []],
         "sha256": planned.get("sha256") or planned.get("digest"),
         "would": planned.get("would"),
-        "refused": _refusal(status, doctor, dry, check),
+        "refused": _refusal(calls, status, doctor, dry, check),
     }
 
 
@@ -110,25 +143,32 @@ def _brief(operation):
     return operation and {key: operation.get(key) for key in keys}
 
 
-def _refusal(status, doctor, dry, check):
+def _refusal(calls, status, doctor, dry, check):
     if status.exit == 127:
         return {"why": "the command is not on this host: install the service first", "exit": 7}
+    if status.exit == 126:
+        return {"why": f"nothing could be started there: {status.why}", "exit": 7}
+    for call in calls:
+        if call.misfit:
+            return {"why": call.why, "exit": EXIT["unexpected"]}
     if status.exit != 0 or status.last is None:
         why = status.why if (status.last or {}).get("event") == "error" or status.last is None else _down(status.last)
-        return {"why": why, "exit": status.exit if 0 < status.exit < 10 else 1}
+        return {"why": why, "exit": status.exit or EXIT["unexpected"]}
     if not status.last.get("running") and not in_flight(status.last):
-        return {"why": _down(status.last), "exit": 9}
+        return {"why": _down(status.last), "exit": EXIT["down"]}
     if status.last.get("healthy") is False and not in_flight(status.last):
-        return {"why": "the container is not healthy", "exit": 9}
+        return {"why": "the container is not healthy", "exit": EXIT["down"]}
     for finding in ((doctor.last or {}).get("findings") or []) if doctor else []:
         # doctor reckons the room for the newest release; for another one the dry run does, and going back needs none
         if finding.get("check") == "space" and not check:
             continue
         if finding.get("level") == "failure":
-            return {"why": f"{finding.get('check')}: {finding.get('message')}", "exit": doctor.exit or 7}
+            hint = f" (hint: {finding['hint']})" if finding.get("hint") else ""
+            why = f"{finding.get('check')}: {finding.get('message')}{hint}"
+            return {"why": why, "exit": doctor.exit or EXIT["refused"]}
     # somebody else is at it: there is a time to wait for that, when it is its turn
-    if dry and dry.exit not in (0, 6):
-        return {"why": dry.why, "exit": dry.exit if 0 < dry.exit < 10 else 1}
+    if dry and dry.exit not in (0, EXIT["locked"]):
+        return {"why": dry.why, "exit": dry.exit}
     return None
 
 
@@ -139,7 +179,7 @@ def _down(status):
 
 def moved(calls, to):
     """How a move ended. What cannot be read is `unknown`, never a success."""
-    call = calls[0] if calls else Call("", 127, None, "it was not called")
+    call = calls[0]
     last = call.last or {}
     operation = last.get("operation") or {}
     result = {
@@ -149,22 +189,48 @@ def moved(calls, to):
         "exit": call.exit,
         "why": None,
     }
-    if call.exit == 0 and last.get("event") == "result" and last.get("outcome"):
+    if call.exit == 0 and last.get("event") == "result" and last.get("outcome") in GOOD:
         return {**result, "outcome": last["outcome"]}
-    if call.exit == 0 or call.exit < 0:
-        return {**result, "outcome": "unknown", "why": f"the answer was cut off: {call.why}", "exit": 1}
-    outcome = OUTCOME_OF_EXIT.get(call.exit) or last.get("outcome") or "failed"
+    if call.misfit or call.exit <= 0:
+        why = call.why if call.misfit else f"it ended with 0, and did not say how: {call.why}"
+        return {**result, "outcome": "unknown", "why": why, "exit": EXIT["unexpected"]}
+    if call.exit in (126, 127):
+        return {**result, "outcome": "failed", "why": f"nothing could be started there: {call.why}", "exit": EXIT["refused"]}
+    outcome = OUTCOME_OF_EXIT.get(call.exit) or ("reverted" if last.get("outcome") == "reverted" else "failed")
     hint = last.get("hint")
     return {**result, "outcome": outcome, "why": f"{call.why}{f' (hint: {hint})' if hint else ''}"[:SAID_MAX]}
 
 
-def settled(status):
-    """What runs now, after nobody is at it any more."""
+def settled(status, before=None):
+    """What runs now. `before`: the process that ran when the move had ended; another one has come by an end that nobody asked for."""
     now = status.last or {}
     return {
-        "running": now.get("running") if status.exit in (0, 9) and now.get("healthy") is not False else None,
+        "running": now.get("running") if status.exit in (0, EXIT["down"]) and now.get("healthy") is not False else None,
+        "known": status.exit in (0, EXIT["down"]),
         "busy": status.busy,
         "lastOperation": _brief(now.get("operation")),
+        "restarted": another(before, alive(status)),
         "exit": status.exit,
         "why": None if status.exit == 0 else status.why if now.get("event") != "result" else _down(now),
     }
+
+
+def alive(status):
+    """The very process that serves, and how often its supervisor has started it; None where none is known."""
+    now = status.last or {}
+    instance, restarts = now.get("instance") or {}, (now.get("supervisor") or {}).get("restarts")
+    if status.exit != 0 or not now.get("running") or not instance.get("id"):
+        return None
+    return {**{key: instance.get(key) for key in ("id", "pid", "startedAt")}, "restarts": restarts}
+
+
+def another(before, now):
+    """In words, where it is not the process from before; None where it is, or where either is not known."""
+    if not before or not now:
+        return None
+    differing = [key for key in before if None not in (before[key], now[key]) and before[key] != now[key]]
+    if not differing:
+        return None
+    since = f", since {now['startedAt']}" if now["startedAt"] else ""
+    count = f", restarts {before['restarts']} before and {now['restarts']} now" if "restarts" in differing else ""
+    return f"it has started again by itself: pid {before['pid'] or '?'} before, {now['pid'] or '?'} now{since}{count}"

@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
-from ansible_collections.baton.fleet.plugins.module_utils.words import EXIT, GOOD, public
+from ansible_collections.baton.fleet.plugins.module_utils.plan import is_survey
+from ansible_collections.baton.fleet.plugins.module_utils.words import BAD, EXIT, GOOD, names, public
+
+# a service that is down, a host of which nothing is known, a release that was no good; then whatever else is wrong
+WORST_FIRST = (EXIT["down"], EXIT["network"], EXIT["reverted"], EXIT["verification"], 3, EXIT["refused"], EXIT["locked"], EXIT["usage"], 1, 0)
+OWN_EXIT = {"down": EXIT["down"], "stuck": EXIT["down"], "unknown": EXIT["network"], "gone": EXIT["network"]}
 
 
 def lost(run):
     """Who vanished and has to be asked again at the end."""
-    return [host for host, row in run.get("hosts", {}).items() if row["outcome"] in ("gone", "unknown") and row["wave"] is not None]
+    rows = {host: row for host, row in run.get("hosts", {}).items() if row["wave"] is not None and not row.get("carried")}
+    return [host for host, row in rows.items() if row["outcome"] in ("gone", "unknown")]
 
 
 def turns_again(run):
@@ -28,6 +34,8 @@ def found_again(run, still):
         if now is None or now["running"] is None:
             why = f"{row['why']}; asked again at the end: {(now or {}).get('why') or 'no answer'}"
             rows[host] = {**row, "outcome": "unknown", "why": why, "exit": EXIT["network"]}
+        elif now["running"] == row["to"] and not now["busy"] and now["restarted"]:
+            rows[host] = {**row, "outcome": "restarted", "why": now["restarted"], "exit": EXIT["reverted"]}
         elif now["running"] == row["to"] and not now["busy"]:
             rows[host] = {**row, "outcome": "rolled_back" if run["rollback"] else "updated", "exit": 0}
         elif now["running"] == row["from"]:
@@ -60,7 +68,7 @@ def ended(run, results):
             rows[host] = {**row, "outcome": "untouched", "now": row["from"]}
         elif row["outcome"] in ("reverted", "failed", "busy"):
             rows[host] = {**row, "now": row["from"]}
-        elif row["outcome"] in GOOD:
+        elif row["outcome"] in (*GOOD, "restarted"):
             rows[host] = {**row, "now": row["to"]}
     counts = {}
     for row in rows.values():
@@ -71,8 +79,10 @@ def ended(run, results):
         "outcome": _outcome(run, because, rows),
         "release": run["release"],
         "exit": _exit(because, rows),
-        "why": because and because["why"],
+        "why": because["why"] if because else _left(rows),
         "counts": counts,
+        # somebody has to look at these; the worst last, where a person looks first
+        "look": _look(rows),
         "hosts": [{"host": host, **public(row)} for host, row in rows.items()],
     }
     return {**run, "hosts": rows, "result": result, "events": [result]}
@@ -83,19 +93,41 @@ def _outcome(run, because, rows):
         touched = any(row["wave"] is not None and row["outcome"] not in ("untouched", "gone", "refused") for row in rows.values())
         return "stopped" if touched or run["good"] else "refused"
     if run["options"]["check"]:
-        return "planned"
+        return "looked" if is_survey(run["options"]) else "planned"
     moved = any(row["outcome"] in ("updated", "rolled_back") for row in rows.values())
     return ("rolled_back" if run["rollback"] else "updated") if moved else "up_to_date"
 
 
+def _exits(rows):
+    for row in rows.values():
+        if row["outcome"] in (*BAD, "stuck", "gone", "refused"):
+            yield OWN_EXIT.get(row["outcome"]) or row["exit"] or EXIT["unexpected"]
+
+
+def _look(rows):
+    """Hosts that are not as they should be, the worst last. One that went back, by itself or not, is well."""
+    left = ("refused", "busy", "failed", "restarted", "gone", "unknown", "stuck", "down")
+    return sorted((host for host in rows if rows[host]["outcome"] in left), key=lambda host: left.index(rows[host]["outcome"]))
+
+
+def _left(rows):
+    """Why it is not 0 although nothing was stopped; None where every host is as it should be."""
+    bad = [host for host in rows if rows[host]["outcome"] in (*BAD, "stuck", "gone", "refused")]
+    if not bad:
+        return None
+    return f"it went on without {names(bad)}: {len(bad)} of {len(rows)} hosts not as they should be"
+
+
 def _exit(because, rows):
+    """What is tolerated lets a run go on; what it returns is how the hosts are."""
     outcomes = {row["outcome"] for row in rows.values()}
     if because is None:
-        return 0
+        exits = [*_exits(rows), 0]
+        return next(code for code in WORST_FIRST if code in exits)
     if outcomes & {"down", "stuck"}:
         return EXIT["down"]
     if "unknown" in outcomes:
         return EXIT["network"]
-    if outcomes & {"reverted", "taken_back", "updated", "rolled_back"}:
+    if outcomes & {"reverted", "restarted", "taken_back", "updated", "rolled_back"}:
         return EXIT["reverted"] if because["exit"] in (1, EXIT["reverted"], EXIT["down"]) else because["exit"]
     return because["exit"]

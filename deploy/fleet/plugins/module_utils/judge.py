@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from ansible_collections.baton.fleet.plugins.module_utils.words import BAD, EXIT, GOOD, names, stop
 
+TOUCHED = (*GOOD, "reverted", "restarted", "down", "unknown", "gone")
+
 
 def in_the_way(run):
     """Why no wave may begin; empty where one may."""
@@ -38,7 +40,7 @@ def judge_moves(run, results):
         if got is None:
             rows[host] = {**rows[host], "outcome": "gone", "why": "it vanished in the middle of it", "exit": EXIT["network"]}
             continue
-        kept = {key: got.get(key) for key in ("outcome", "why", "ms", "exit")}
+        kept = {key: got.get(key) for key in ("outcome", "why", "ms", "exit", "alive")}
         # where somebody else's operation came first, it went from somewhere else than was seen
         came_from = got.get("from") if got["outcome"] != "up_to_date" and got.get("from") else rows[host]["from"]
         rows[host] = {**rows[host], **kept, "from": came_from}
@@ -57,10 +59,10 @@ def judge_soak(run, still, gate):
             continue
         if now is None:
             rows[host] = {**row, "outcome": "gone", "why": "it vanished in the soak", "exit": EXIT["network"]}
-        elif now["running"] != row["to"] or now["busy"]:
-            why = now["why"] or (f"{row['to']} has not proved itself" if now["busy"] else f"it runs {now['running'] or 'nothing'}")
-            outcome = "reverted" if now["running"] and now["running"] == row["from"] else "down" if not now["running"] else "unknown"
-            rows[host] = {**row, "outcome": outcome, "why": f"after the soak: {why}", "exit": EXIT["reverted"]}
+            continue
+        outcome, why = _after_soak(row, now)
+        if outcome:
+            rows[host] = {**row, "outcome": outcome, "why": f"in the soak: {why}", "exit": EXIT["reverted"]}
     run = {**run, "hosts": rows}
     run["bad"] = {**run["bad"], **{host: rows[host]["why"] for host in hosts if rows[host]["outcome"] in BAD}}
     run["gone"] = run["gone"] + [host for host in hosts if rows[host]["outcome"] == "gone" and host not in run["gone"]]
@@ -68,6 +70,26 @@ def judge_soak(run, still, gate):
         why = f"the gate said no (it ended with {gate['rc']}): {gate['said'] or 'it said nothing'}"
         return _stopped(run, hosts, stop(why, EXIT["reverted"]))
     return _verdict(run, hosts, "good")
+
+
+def _after_soak(row, now):
+    """What became of a good host, and why; none where it is good still."""
+    running = now["running"]
+    if running == row["to"] and not now["busy"]:
+        return ("restarted", now["restarted"]) if now["restarted"] else (None, None)
+    why = now["why"] or (f"{row['to']} has not proved itself" if now["busy"] else f"it runs {running or 'nothing'}")
+    if running and running == row["from"]:
+        return "reverted", why
+    return ("unknown" if running or not now["known"] else "down"), why
+
+
+def unjudged(run, why):
+    """What has come from the hosts could not be judged. That is no wave to go on from: what was said of a bad one is done."""
+    rows = dict(run["hosts"])
+    for host in run["batch"]:
+        if rows[host]["outcome"] is None:
+            rows[host] = {**rows[host], "outcome": "unknown", "why": why, "exit": EXIT["unexpected"]}
+    return _stopped({**run, "hosts": rows}, run["batch"], stop(f"the wave cannot be judged: {why}", EXIT["unexpected"]))
 
 
 def _verdict(run, hosts, step):
@@ -104,4 +126,4 @@ def _is_touched(row):
     """It was asked to move, and may not be what it was. Going back names a tag, so it does no harm where it is back already."""
     if row["wave"] is None or row["from"] is None or row["from"] == row["to"]:
         return False
-    return row["outcome"] in ("updated", "up_to_date", "rolled_back", "reverted", "down", "unknown", "gone")
+    return row["outcome"] in TOUCHED

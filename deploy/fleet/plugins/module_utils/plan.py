@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from ansible_collections.baton.fleet.plugins.module_utils.schema import order
 from ansible_collections.baton.fleet.plugins.module_utils.words import BAD, EXIT, GOOD, names, stop
 
 WAVES_MAX = 100
@@ -42,22 +43,25 @@ def turns_to_name(seen):
 def latest_of(seen):
     """The one tag that `latest` means for all: the highest that any host is offered. Bad memories are dealt with later."""
     tags = [it["latest"] for it in seen.values() if it and it.get("latest")]
-    return max(tags, key=_order, default="")
+    return max(tags, key=order, default="")
 
 
-def _order(tag):
-    return [int(part) for part in tag[1:].split(".")]
+def carried(before, play, release):
+    """What the batches before of the same `serial` have left: their rows, and how many waves they were. Empty where there are none."""
+    rows = (before or {}).get("hosts") or {}
+    is_same = rows and set(rows) < set(play["hosts"]) and not set(rows) & set(play["batch"]) and before["release"] == release
+    return {"hosts": {host: {**row, "carried": True} for host, row in rows.items()}, "wave": before["wave"]} if is_same else {}
 
 
-def plan(seen, options, earlier=None):
+def plan(seen, options, earlier=None, before=None):
     """`seen`: what a look has found, for each host in the order of the inventory; None where it could not be reached."""
-    earlier = earlier or {}
+    earlier, before = earlier or {}, before or {}
     run = {
         "release": options["release"],
         "rollback": options["rollback"],
         "options": options,
         "wave": 0,
-        "hosts": {},
+        "hosts": dict(before.get("hosts", {})),
         "waves": [],
         "bad": {},
         "gone": [],
@@ -72,14 +76,14 @@ def plan(seen, options, earlier=None):
     run["bad"] = {host: row["why"] for host, row in rows.items() if row["outcome"] in BAD}
     gone = [host for host, row in rows.items() if row["outcome"] == "gone"]
     refused = [host for host, row in rows.items() if row["outcome"] == "refused"]
-    run["waves"] = _waves(rows, options["waves"], earlier)
+    run["waves"] = _waves(rows, options["waves"], earlier, before.get("wave", 0))
     run["stop"] = _objection(rows, seen, gone, refused, run["waves"], options)
     on_its_way_back = earlier.get("stop")
     if on_its_way_back:
         run["stop"], run["back"] = {**on_its_way_back, "wave": earlier.get("wave")}, [it for it in earlier["back"] if it in rows]
     run["order"] = [host for wave in run["waves"] for host in wave]
     run["sizes"] = [len(wave) for wave in run["waves"]] or [1]
-    run["wave"] = max([0, *(number - 1 for number in _numbers(rows, run["waves"]))]) if earlier else 0
+    run["wave"] = max([0, *(number - 1 for number in _numbers(rows, run["waves"]))]) if earlier else before.get("wave", 0)
     run["of"] = run["wave"] + len(run["waves"])
     run["events"] = [
         {
@@ -115,8 +119,14 @@ def _row(host, it, options, known):
     if bad and options["asked"] == "latest" and not there:
         why = f"it has {to} in its memory as bad: {bad.get('why') or 'it failed here'}"
         return {**row, "outcome": "refused", "why": why, "exit": EXIT["refused"]}
+    if is_survey(options):
+        return {**row, "to": None, "outcome": "untouched"}
     if there or _is_back_already(it, to, options):
         return {**row, "to": it.get("running"), "outcome": "up_to_date"}
+    ahead = newer(it, to, options)
+    if ahead:
+        why = f"it is at {ahead}, which is newer than {to}: `--allow-downgrade` takes it there"
+        return {**row, "outcome": "refused", "why": why, "exit": EXIT["refused"]}
     return row
 
 
@@ -124,7 +134,20 @@ def _is_back_already(it, to, options):
     """A rollback that names no tag goes back, never forward."""
     if not options["rollback"] or options["asked"] not in ("", "latest"):
         return False
-    return bool(it.get("running") and to) and not it.get("inFlight") and _order(to) > _order(it["running"])
+    return bool(it.get("running") and to) and not it.get("inFlight") and order(to) > order(it["running"])
+
+
+def is_survey(options):
+    """No release is asked for: what runs where, and nothing else."""
+    return options["check"] and not options["rollback"] and not options["asked"]
+
+
+def newer(it, to, options):
+    """What this host runs, or is on its way to, that is newer than what it is to take; None where that was said to be right."""
+    if options["rollback"] or options["allow_downgrade"] or not to:
+        return None
+    tags = [it.get("running"), (it.get("inFlight") or {}).get("to")]
+    return max((tag for tag in tags if tag and order(tag) > order(to)), key=order, default=None)
 
 
 def known_row(known, it, to):
@@ -148,7 +171,7 @@ def known_row(known, it, to):
     return row
 
 
-def _waves(rows, waves, earlier):
+def _waves(rows, waves, earlier, before):
     """Of a fresh run, from the sizes; of a resumed one, what is left of the waves it had."""
     if earlier.get("waves"):
         first = earlier.get("goodWaves", 0) + 1
@@ -166,7 +189,7 @@ def _waves(rows, waves, earlier):
         return [wave for wave in open_waves if wave]
     ready = [host for host, row in rows.items() if row["outcome"] is None]
     result, at = [], 0
-    for number, size in enumerate(wave_sizes(waves, len(ready)), 1):
+    for number, size in enumerate(wave_sizes(waves, len(ready)), before + 1):
         result.append(ready[at : at + size])
         for host in result[-1]:
             rows[host]["wave"] = number
@@ -185,6 +208,8 @@ def _objection(rows, seen, gone, refused, waves, options):
     twins = _twins(seen)
     if twins:
         return stop(f"{' and '.join(twins)} are the same host: its service has one and the same instance", EXIT["usage"])
+    if is_survey(options):
+        return None
     if len(gone) > options["tolerate_gone"]:
         tell = f"cannot be reached: {names(gone)} (`--tolerate-gone {len(gone)}` goes on without)"
         return stop(tell, EXIT["network"])

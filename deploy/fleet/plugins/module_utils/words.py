@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 GOOD = ("updated", "up_to_date", "rolled_back")
-BAD = ("reverted", "failed", "busy", "down", "unknown")
+BAD = ("reverted", "restarted", "failed", "busy", "down", "unknown")
 # as every command of ours has them: a test holds it to the one table
 EXIT = {
     "done": 0,

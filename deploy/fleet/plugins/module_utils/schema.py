@@ -1,0 +1,153 @@
+# What a host may say, and nothing else: types, lengths, the form of a tag. Pure.
+# Must never break: what does not fit is never half believed. The host that has said it counts as a failed one; no value from
+# here can end a decision, move a cursor on a terminal, or be no text in UTF-8.
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+
+SAID_MAX = 300
+TEXT_MAX = 16_384
+LIST_MAX = 200
+NUMBER_MAX = 2**53
+LINES_MAX = 1024 * 1024
+EXIT_MAX = 9
+# `$` would also allow a line feed at the end
+TAG = re.compile(r"v(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\Z", re.ASCII)
+WORD = re.compile(r"[A-Za-z0-9_.-]{1,60}\Z")
+# an id, a sum, a time
+NAME = re.compile(r"[!-~]{1,300}\Z")
+PLATFORM = re.compile(r"[A-Za-z0-9_. -]{1,60}\Z")
+OUTCOMES = ("updated", "up_to_date", "rolled_back", "reverted", "failed", "cancelled", "planned", "status")
+
+
+class Misfit(ValueError):
+    """What a host has said is not what hosts say."""
+
+
+def clean(text, most=SAID_MAX):
+    """For people: one line, without what steers a terminal, turns the direction of a text around, or is half a character."""
+    plain = "".join(" " if unicodedata.category(one)[0] == "C" or one in "\u2028\u2029" else one for one in str(text)[:TEXT_MAX])
+    return " ".join(plain.split())[:most]
+
+
+def order(tag):
+    """Of tags, for comparing them."""
+    return [int(part) for part in tag[1:].split(".")]
+
+
+def _form(pattern, tell):
+    def check(value, where):
+        if not isinstance(value, str) or not pattern.match(value):
+            raise Misfit(f"`{where}`: expected {tell}, got {clean(repr(value), 60)}")
+        return value
+
+    return check
+
+
+def _text(value, where):
+    if not isinstance(value, str) or len(value) > TEXT_MAX:
+        raise Misfit(f"`{where}`: expected a text of at most {TEXT_MAX} characters, got {clean(repr(value), 60)}")
+    return clean(value)
+
+
+def _flag(value, where):
+    if not isinstance(value, bool):
+        raise Misfit(f"`{where}`: expected true or false, got {clean(repr(value), 60)}")
+    return value
+
+
+def _up_to(most):
+    def check(value, where):
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+            raise Misfit(f"`{where}`: expected 0 to {most}, got {clean(repr(value), 60)}")
+        return value
+
+    return check
+
+
+def _outcome(value, where):
+    if not isinstance(value, str) or value not in OUTCOMES:
+        raise Misfit(f"`{where}`: expected one of {', '.join(OUTCOMES)}, got {clean(repr(value), 60)}")
+    return value
+
+
+def _each(shape):
+    def check(value, where):
+        if not isinstance(value, list) or len(value) > LIST_MAX:
+            raise Misfit(f"`{where}`: expected a list of at most {LIST_MAX}, got {clean(repr(value), 60)}")
+        return [shape(one, where) for one in value]
+
+    return check
+
+
+def _object(**members):
+    def check(value, where):
+        if not isinstance(value, dict):
+            raise Misfit(f"`{where}`: expected an object, got {clean(repr(value), 60)}")
+        # what nobody asks for may be there, and goes no further
+        return {key: None if value.get(key) is None else member(value[key], key) for key, member in members.items()}
+
+    return check
+
+
+_tag, _word, _name = _form(TAG, "a tag of the form vX.Y.Z"), _form(WORD, "a word"), _form(NAME, "a name")
+_bad = _each(_object(tag=_tag, why=_text, reason=_text))
+# the last line of each of its commands; null may stand for any member
+_answer = _object(
+    event=_word,
+    outcome=_outcome,
+    would=_outcome,
+    exit=_up_to(EXIT_MAX),
+    message=_text,
+    hint=_text,
+    why=_text,
+    installed=_tag,
+    running=_tag,
+    backup=_tag,
+    latest=_tag,
+    to=_tag,
+    operationId=_name,
+    sha256=_name,
+    digest=_name,
+    healthy=_flag,
+    inFlight=_word,
+    containerId=_name,
+    startedAt=_name,
+    bad=_bad,
+    skipped=_bad,
+    findings=_each(_object(check=_word, level=_word, message=_text, hint=_text)),
+    instance=_object(id=_name, pid=_up_to(NUMBER_MAX), startedAt=_name),
+    supervisor=_object(word=_word, restarts=_up_to(NUMBER_MAX)),
+    unproven=_object(tag=_tag),
+    operation=_object(id=_name, kind=_word, to=_tag, outcome=_outcome, error=_object(message=_text), **{"from": _tag}),
+    **{"from": _tag},
+)
+
+
+def answer(line):
+    """One line as an object with every member that is known, or Misfit."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Misfit(f"expected an object in JSON, got {clean(line, 60)!r}") from error
+    return _answer(value, "the answer")
+
+
+def ended(text):
+    """The exit code of a command: those that every command of ours has, or Misfit."""
+    if not re.match(r"[0-9]\Z", text, re.ASCII):
+        raise Misfit(f"expected that it ends with 0 to {EXIT_MAX}, got {clean(text, 60)}")
+    return int(text)
+
+
+def platform(text):
+    return _form(PLATFORM, "a platform")(text.strip(), "platform")
+
+
+def lines(stdout):
+    if len(stdout) > LINES_MAX:
+        raise Misfit(f"expected at most {LINES_MAX} characters, got {len(stdout)}")
+    return [line.rstrip("\r") for line in stdout.split("\n")]

@@ -1,0 +1,197 @@
+// @deadlineMs 900000
+// What a host answers decides about that host and about nothing else: hosts that say what no host should, that die and come back
+// while nobody looks, that were moved on by somebody. The real deploy-fleet.sh, Ansible and playbook.
+
+import { execFile, spawn } from 'node:child_process'
+import { symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { equal, is, match, not } from './assert.ts'
+import { eventually } from './lab/systemd.ts'
+import { makeStubFleet, noAnsible, outcomeOf, type StubFleet } from './lab/stub-fleet.ts'
+import { suite } from './suite.ts'
+
+const test = suite('fleet: answers', { skip: noAnsible, timeoutMs: 200_000 })
+
+const SCRIPT = join(import.meta.dirname, '../deploy/deploy-fleet.sh')
+const exec = promisify(execFile)
+const TO = ['--release', 'v1.1.0', '--soak', '0'] as const
+/** what a terminal would act on, and what turns a text around; no line feed */
+const STEERS = /[^\P{C}\n]/u
+
+/** A line of JSON from a shell, with these members instead of its own. */
+const says = (members: Record<string, unknown>) =>
+  `cat <<'END'\n${JSON.stringify({ event: 'result', installed: 'v1.0.0', running: 'v1.0.0', ...members })}\nEND\n`
+/** Whoever started us says no more. */
+const CUT = 'kill -9 $PPID\n'
+
+test('an answer to the look that is none leaves that host out, whatever it is, and no other', async () => {
+  const answers: Record<string, string> = {
+    h2: says({ running: 5 }),
+    h3: says({ latest: 'the newest' }),
+    h4: says({ bad: 'no list' }),
+    h5: says({ instance: ['x'] }),
+    h6: `printf '{"a":%.0s' $(seq 100000); echo\n`,
+    h7: `echo '{"event":"result","running":"v1.0'\n`,
+    h8: `${says({})}exit 77\n`,
+    h9: `${says({})}echo '@began doctor --json'\necho '@ended 0'\n`,
+    h10: `printf '{"event":"error","message":"\\\\ud800 \\\\u001b[2J","exit":4}\\n'; exit 4\n`,
+    h11: says({ operation: { id: 'x', kind: 'update', from: 'v1.0.0', to: '../..', outcome: null } }),
+    h12: `${says({})}echo '@ended 0'\n${CUT}`,
+  }
+  await using fleet = await makeStubFleet(12)
+  for (const [host, text] of Object.entries(answers)) await fleet.set(host, 'says-status', text)
+  const { code, rows, stderr, events } = await fleet.move('--release', 'latest', '--soak', '0', '--tolerate-bad', '11')
+  equal([code, rows['h1']?.outcome], [4, 'updated'], stderr)
+  equal(
+    Object.keys(answers).map((host) => rows[host]?.outcome),
+    Object.keys(answers).map(() => 'refused'),
+  )
+  match(rows['h2']?.why ?? '', 'what it says is not understood: `running`: expected a tag of the form vX.Y.Z, got 5')
+  match(JSON.stringify(rows['h8']), 'expected that it ends with 0 to 9, got 77')
+  match(rows['h12']?.why ?? '', 'the answer was cut off')
+  // each line of the report could be read, and is what was said
+  equal(await fleet.events(), events)
+  is(STEERS.test(stderr), false)
+  for (const host of Object.keys(answers)) equal(await fleet.done(host), [])
+})
+
+test('an answer to the move that is none stops the run, and all go back, also where nobody reads what is shown', async () => {
+  const forged = { event: 'result', from: 'v1.0.0', to: 'v1.1.0', exit: 0 }
+  const answers: Record<string, string> = {
+    h2: says({ ...forged, outcome: ['x'] }),
+    h3: `echo '@ended 256'\n${CUT}`,
+    h4: says({ ...forged, outcome: 'cancelled' }),
+    h5: `printf '{"event":"error","outcome":"updated","message":"\\\\u001b]0;x\\\\u0007\\\\u202e\\\\ud800","exit":4}\\n'; exit 4\n`,
+    h6: says({ ...forged, outcome: 'updated', from: '{{ 1 }}' }),
+  }
+  await using fleet = await makeStubFleet(7)
+  for (const [host, text] of Object.entries(answers)) await fleet.set(host, 'says-move', text)
+  const args = [...TO, '--waves', '1,5,100%', '--on-failure', 'fleet', '-i', fleet.inventory, '--report', fleet.report]
+  const child = spawn(SCRIPT, args, { cwd: fleet.folder, stdio: ['ignore', 'pipe', 'pipe'] })
+  const done = outcomeOf(child)
+  // the pager was closed
+  await eventually('the first wave', async () => (await fleet.events()).some(({ event }) => event === 'start'), 60_000)
+  child.stdout?.destroy()
+  const { code, stdout, stderr } = await done
+  const result = (await fleet.events()).findLast((event) => event.event === 'result')
+  const rows = Object.fromEntries(result?.event === 'result' ? result.hosts.map((row) => [row.host, row.outcome]) : [])
+  not.equal(code, 0)
+  equal([rows['h1'], rows['h7']], ['taken_back', 'untouched'], JSON.stringify(result))
+  equal(await fleet.done('h1'), ['upgrade v1.1.0', 'rollback v1.0.0'])
+  // they may have moved: each is told to go back, and is not believed when it says what cannot be
+  for (const host of ['h2', 'h3', 'h4', 'h6']) match((await fleet.done(host)).join(), 'rollback v1.0.0', host)
+  is(rows['h5'], 'failed')
+  equal(await fleet.done('h7'), [])
+  is(STEERS.test(stdout) || STEERS.test(stderr), false)
+})
+
+test('a host that dies in the soak and is there again at its end is no good one', async () => {
+  for (const [name, value] of [
+    ['pid', '8'],
+    ['restarts', '1'],
+    ['started', 'later'],
+  ] as const) {
+    await using fleet = await makeStubFleet(2)
+    const { done } = fleet.start('--release', 'v1.1.0', '--waves', '1', '--soak', '2')
+    await soaking(fleet)
+    await fleet.set('h1', name, value)
+    const { code, rows, stderr } = await done
+    equal([code, rows['h1']?.outcome, rows['h2']?.outcome], [8, 'taken_back', 'untouched'], name)
+    match(stderr, 'h1 restarted: in the soak: it has started again by itself')
+  }
+})
+
+test('a host that is down in the middle of a soak, and up again at its end, was seen', async () => {
+  await using fleet = await makeStubFleet(2)
+  const { done } = fleet.start('--release', 'v1.1.0', '--waves', '1', '--soak', '20')
+  await soaking(fleet)
+  await fleet.set('h1', 'asked', '')
+  await fleet.set('h1', 'down', '9')
+  await eventually('three questions', async () => (await fleet.get('h1', 'asked')).split('\n').length >= 3, 60_000)
+  await fleet.set('h1', 'down', '')
+  const { code, rows } = await done
+  equal([code, rows['h1']?.outcome, rows['h2']?.outcome], [8, 'taken_back', 'untouched'])
+})
+
+test('what is tolerated is returned all the same, and who is to be looked at stands last on the screen', async () => {
+  await using fleet = await makeStubFleet(4)
+  await fleet.set('h2', 'ends', 'reverted')
+  await fleet.set('h3', 'ends', 'down')
+  const args = [...TO, '--waves', '1,100%', '--tolerate-bad', '3', '-i', fleet.inventory, '--report', fleet.report]
+  const both = `"$@" 2>&1; echo "exit $?"`
+  const { stdout } = await exec('sh', ['-c', both, 'sh', SCRIPT, ...args], { cwd: fleet.folder })
+  match(stdout, /\nupdated v1\.1\.0: 2 updated, 1 reverted, 1 down\n/)
+  match(
+    stdout,
+    /\nerror: it went on without h2, h3: 2 of 4 hosts not as they should be\nto look at:\nh3 .* down .*\nexit 9\n$/,
+  )
+  // down at the look, and gone
+  await fleet.set('h1', 'running', 'v1.0.0')
+  const gone = { h9: { ansible_connection: 'ssh', ansible_host: '127.0.0.1', ansible_port: 1 } }
+  const mixed = join(fleet.folder, 'mixed.json')
+  const hosts = { h1: { ansible_connection: 'local', fleet_command: join(fleet.folder, 'h1/beacon') }, ...gone }
+  await writeFile(mixed, JSON.stringify({ all: { hosts } }))
+  const without = await fleet.move(...TO, '-i', mixed, '--tolerate-gone', '1')
+  equal([without.code, without.rows['h1']?.outcome, without.result?.look], [4, 'updated', ['h9']], without.stderr)
+})
+
+test('who runs something newer is not taken back without a word, neither seen in the look nor after it', async () => {
+  await using fleet = await makeStubFleet(2)
+  await fleet.set('h1', 'running', 'v1.2.0')
+  const refused = await fleet.move(...TO)
+  is(refused.code, 7)
+  match(refused.stderr, 'h1 cannot take part: it is at v1.2.0, which is newer than v1.1.0: `--allow-downgrade`')
+  equal(await fleet.running(), ['v1.2.0', 'v1.0.0'])
+  const allowed = await fleet.move(...TO, '--allow-downgrade')
+  equal([allowed.code, await fleet.running()], [0, ['v1.1.0', 'v1.1.0']], allowed.stderr)
+
+  // somebody moves the second one on while the first is at it
+  for (const host of fleet.names) await fleet.set(host, 'running', 'v1.0.0')
+  await fleet.set('h1', 'delay', '3')
+  const { done } = fleet.start(...TO, '--waves', '1', '--on-failure', 'none')
+  await eventually('the first at it', async () => (await fleet.events()).at(-1)?.event === 'start', 60_000)
+  await fleet.set('h2', 'running', 'v1.2.0')
+  const { code, rows } = await done
+  equal([code, rows['h1']?.outcome, rows['h2']?.outcome], [7, 'updated', 'failed'])
+  match(rows['h2']?.why ?? '', 'it is at v1.2.0 by now')
+  is((await fleet.running())[1], 'v1.2.0')
+})
+
+test('where sudo is missing, that is what is said; where the disk is full, it is the disk', async () => {
+  await using fleet = await makeStubFleet(1, {
+    ansible_become: true,
+    ansible_become_user: 'daemon',
+    ansible_become_exe: '/nowhere/sudo',
+  })
+  const { code, stderr } = await fleet.move(...TO)
+  is(code, 7)
+  match(stderr, /h1 cannot take part: nothing could be started there: .*\/nowhere\/sudo.* not found/)
+
+  await using full = await makeStubFleet(1)
+  await symlink('/dev/full', full.report)
+  const stopped = await full.move(...TO)
+  is(stopped.code, 7, stopped.stderr)
+  match(stopped.stderr, /^error: the report .*report\.jsonl cannot be written: no room is left there\nhint: /)
+  equal(await full.done('h1'), [])
+})
+
+test('what runs where is said without a release, and asks nothing else', async () => {
+  await using fleet = await makeStubFleet(2)
+  await fleet.set('h2', 'running', 'v1.1.0')
+  const args = ['--check', '-i', fleet.inventory, '--report', fleet.report]
+  const { stdout } = await exec(SCRIPT, args, { cwd: fleet.folder })
+  match(stdout, /^h1 +v1\.0\.0 +v1\.0\.0 .*\nh2 +v1\.1\.0 +v1\.1\.0 .*\n/m)
+  equal(new Set((await fleet.get('h1', 'asked')).split('\n')), new Set(['status --json']))
+  await fleet.set('h2', 'down', '9')
+  const down = await fleet.move('--check')
+  equal([down.code, down.result?.outcome, down.result?.look], [9, 'looked', ['h2']])
+  is((await fleet.move()).code, 2)
+})
+
+async function soaking(fleet: StubFleet): Promise<void> {
+  const isSoaking = async () => (await fleet.events()).some((event) => event.event === 'wave' && event.step === 'soak')
+  await eventually('the soak', isSoaking, 60_000)
+}
+
+test.run()
