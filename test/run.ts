@@ -16,7 +16,7 @@
 
 import { spawn } from 'node:child_process'
 import { readFileSync } from 'node:fs'
-import { glob, mkdir, mkdtemp, readFile, rm } from 'node:fs/promises'
+import { glob, mkdir, mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
@@ -54,6 +54,8 @@ const root = join(import.meta.dirname, '..')
 const nodeArguments = process.features.typescript ? [] : process.execArgv
 /** What Node compiles of the scripts that thousands of short processes run: kept from one run to the next. */
 const compiled = join(root, '.cache', 'compiled')
+/** a script in a temporary folder leaves an entry that nobody asks for again */
+const COMPILED_MAX = 20_000
 const colour = process.stdout.isTTY && (process.env['NO_COLOR'] ?? '') === ''
 /** process groups of the files that run now */
 const groups = new Set<number>()
@@ -89,6 +91,8 @@ async function main(args: string[]): Promise<number> {
 
   const totals: Totals = { passed: 0, failed: 0, skipped: 0 }
   const listed: string[] = []
+  if ((await readdir(compiled, { recursive: true }).catch(() => [])).length > COMPILED_MAX)
+    await rm(compiled, { recursive: true, force: true })
   await mkdir(compiled, { recursive: true })
   const temporary = await mkdtemp(join(tmpdir(), 'baton-test-'))
   try {
@@ -96,11 +100,13 @@ async function main(args: string[]): Promise<number> {
     const seen: Record<string, Cost> = {}
     const runOne = async (file: TestFile, isLast = process.env['BATON_TEST_AGAIN'] !== '1'): Promise<void> => {
       const reportPath = join(temporary, `${file.path.replaceAll('/', '_')}-${Number(isLast)}.jsonl`)
+      const before = machineSeconds()
       const result = await run(file, reportPath, values.list)
       if (values.list && result.failed === 0) return void listed.push(...result.titles)
       show(file, result, values.verbose)
       if (!isLast && result.failed > 0) return void again.push(file)
-      seen[file.path] = result.cost
+      // with what outlived its parent, such as a successor or a tab of a browser: nothing else runs while somebody records
+      seen[file.path] = { seconds: result.cost.seconds, processor: machineSeconds() - before }
       for (const key of ['passed', 'failed', 'skipped'] as const) totals[key] += result[key]
     }
     const check = async (): Promise<void> => {
@@ -251,11 +257,20 @@ function show(file: TestFile, result: FileResult, verbose: boolean): void {
  * ended children has grown by that since it was last asked. What outlives its parent is not in it.
  */
 function reapedSeconds(): number {
-  if (process.platform !== 'linux') return 0
-  const fields = readFileSync('/proc/self/stat', 'utf8').split(') ')[1]?.split(' ') ?? []
+  const fields = readProc('/proc/self/stat').split(') ')[1]?.split(' ') ?? []
   const before = reaped
-  reaped = (Number(fields[13]) + Number(fields[14])) / 100
+  reaped = (Number(fields[13] ?? 0) + Number(fields[14] ?? 0)) / 100
   return reaped - before
+}
+
+/** Processor seconds of the whole machine since it started: user, nice, system; idle ones and those of interrupts are not in it. */
+function machineSeconds(): number {
+  const [, ...fields] = readProc('/proc/stat').split('\n', 1)[0]?.split(/ +/) ?? []
+  return fields.slice(0, 3).reduce((sum, field) => sum + Number(field), 0) / 100
+}
+
+function readProc(path: string): string {
+  return process.platform === 'linux' ? readFileSync(path, 'utf8') : ''
 }
 
 function mark(isGood: boolean): string {
