@@ -19,7 +19,6 @@ import { stripElf } from '../deploy/build/strip.ts'
 import { equal, is, match, not, ok, rejects, throws, withCode } from './assert.ts'
 import { suite } from './suite.ts'
 
-const TSX = join(PROJECT, 'node_modules', 'tsx', 'dist', 'cli.mjs')
 const QUIET = createProgress({ quiet: true })
 const EPOCH = '1767323045' // 2026-01-02T03:04:05Z
 
@@ -158,13 +157,7 @@ whole('leaves nothing behind where the entry cannot be bundled or says another v
 whole('leaves nothing behind where it is ended in the middle', async () => {
   await using home = await temporary()
   const command = [join(PROJECT, 'deploy', 'build.ts'), '--tag', 'v1.2.0', '--out', home.out]
-  const building = spawn(
-    process.execPath,
-    ['--import', join(PROJECT, 'node_modules/tsx/dist/esm/index.mjs'), ...command],
-    {
-      stdio: ['ignore', 'ignore', 'pipe'],
-    },
-  )
+  const building = spawn(process.execPath, command, { stdio: ['ignore', 'ignore', 'pipe'] })
   let said = ''
   const compressing = new Promise<void>((resolve) => {
     building.stderr.on('data', (chunk: Buffer) => {
@@ -428,7 +421,7 @@ interface Surroundings {
 }
 
 async function build(args: string[], { folder = PROJECT, anotherUser = false, epoch = EPOCH }: Surroundings = {}) {
-  const command = [process.execPath, TSX, join(folder, 'deploy', 'build.ts'), ...args]
+  const command = [process.execPath, join(folder, 'deploy', 'build.ts'), ...args]
   const drop = anotherUser && process.getuid?.() === 0 && (await findProgram('setpriv')) !== null
   const asNobody = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups']
   const env = { SOURCE_DATE_EPOCH: epoch, HOME: undefined, TMPDIR: undefined }

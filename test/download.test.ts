@@ -462,7 +462,7 @@ test('killed before and after each change of the disk, it leaves the executable 
   const program = new URL('fixtures/killed-download.ts', import.meta.url).pathname
   for (const moment of moments) {
     const { code, signal } = await new Promise<{ code: unknown; signal: unknown }>((resolve) => {
-      const args = ['--import', 'tsx', program, it.server.staticUrl, it.directory, moment]
+      const args = [...process.execArgv, program, it.server.staticUrl, it.directory, moment]
       execFile(process.execPath, args, (error) => resolve({ code: error?.code, signal: error?.signal }))
     })
     assert.is(signal, 'SIGKILL', `${moment}: exit code ${String(code)}`)

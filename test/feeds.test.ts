@@ -454,7 +454,7 @@ test('opening a feed loads no HTTP client; the first request does', async () => 
     const before = loaded()
     await feed.latest(() => false).catch(() => {})
     console.log(before, loaded())`
-  const args = ['--import', 'tsx', '--input-type=module', '--eval', program]
+  const args = ['--input-type=module', '--eval', program]
   const { stdout } = await promisify(execFile)(process.execPath, args)
   assert.is(stdout, 'false true\n')
 })

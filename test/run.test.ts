@@ -3,7 +3,9 @@
 import { spawn } from 'node:child_process'
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { join, relative } from 'node:path'
-import { is, match } from './assert.ts'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { equal, is, match, throws } from './assert.ts'
+import { admit, longestFirst, shardOf } from './run/order.ts'
 import { suite } from './suite.ts'
 
 const ROOT = join(import.meta.dirname, '..')
@@ -34,7 +36,72 @@ async function run(files: Record<string, string>, ...args: string[]): Promise<{ 
 
 const lastLine = (output: string): string => output.trimEnd().split('\n').at(-1) ?? ''
 
+/** Files that only say which one is running, in the order in which they were given. */
+async function order(jobs: [name: string, load: number, ms: number][], room: number): Promise<string[]> {
+  const seen: string[] = []
+  await admit(
+    jobs.map(([name, load, ms]) => ({
+      load,
+      async run() {
+        seen.push(name)
+        await sleep(ms)
+        seen.push(name.toUpperCase())
+      },
+    })),
+    room,
+  )
+  return seen
+}
+
 const test = suite('runner')
+
+test('starts the longest file first, and beside it only what the processors carry', async () => {
+  const costs = { a: { seconds: 1, processor: 1 }, b: { seconds: 9, processor: 9 }, c: { seconds: 5, processor: 1 } }
+  equal(
+    longestFirst([{ path: 'a' }, { path: 'b' }, { path: 'c' }], costs).map(({ path }) => path),
+    ['b', 'c', 'a'],
+  )
+  equal(
+    await order(
+      [
+        ['a', 1, 20],
+        ['b', 2, 40],
+        ['c', 1, 60],
+      ],
+      2,
+    ),
+    ['a', 'c', 'A', 'C', 'b', 'B'],
+  )
+  equal(
+    await order(
+      [
+        ['a', 5, 0],
+        ['b', 5, 0],
+      ],
+      2,
+    ),
+    ['a', 'A', 'b', 'B'],
+  )
+})
+
+test('each file is in one shard, and no shard has all that is dear', () => {
+  const costs = { a: { seconds: 1, processor: 50 }, b: { seconds: 1, processor: 30 }, c: { seconds: 1, processor: 30 } }
+  const files = ['a', 'b', 'c', 'new'].map((path) => ({ path }))
+  const shards = ['1/2', '2/2'].map((shard) => shardOf(shard, files, costs).map(({ path }) => path))
+  equal(shards, [
+    ['a', 'new'],
+    ['b', 'c'],
+  ])
+  equal(shardOf('1/1', files, costs).length, 4)
+  for (const wrong of ['0/2', '3/2', '1', 'a/b']) throws(() => shardOf(wrong, files, costs), /such as 1\/3/)
+})
+
+test('lists every title and runs nothing', async () => {
+  const { code, output } = await run({ a: `${SUITE} test('t1', () => { throw 1 }); test.run()` }, '--list')
+  match(output, /a\.test\.ts  made: t1/)
+  is(lastLine(output), '1 listed')
+  is(code, 0)
+})
 
 test('sums up good files, and says so in its last line', async () => {
   const { code, output } = await run({ a: GOOD, b: GOOD, c: `// @alone\n${GOOD}` })

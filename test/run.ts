@@ -1,6 +1,12 @@
-// Runs the test files: `tsx test/run.ts [-v] [--in FOLDER] [part of a path…]`. Each file is a process of its own.
-// Must never break: a file counts as good only when its report (test/suite.ts) is whole, it exits 0 and leaves no process
-// behind. The last line is `N passed, N failed`, with `, N skipped` where something was.
+// Runs the test files: `tsx test/run.ts [-v] [--in FOLDER] [--shard 1/3] [--check] [part of a path…]`. Each file is a process
+// of its own. Must never break: a file counts as good only when its report (test/suite.ts) is whole, it exits 0 and leaves no
+// process behind. The last line is `N passed, N failed`, with `, N skipped` where something was.
+//
+// The longest file starts first, and as many run at once as the processors carry: test/run/order.ts decides, from what each
+// file cost when somebody last ran `tsx test/run.ts --record` on a machine that did nothing else (test/run/costs.json).
+// `--check` runs `npm run check` beside the first files. `--list` runs nothing and prints every title.
+//
+// Test files are run by Node itself, which knows TypeScript: the loader of tsx costs each process a tenth of a second.
 //
 // BATON_TEST_AGAIN=1 (CI sets it): a file that failed is run once more at the end, with nothing beside it; both results are
 // shown and the second one counts. What fails twice has failed; what fails once is there to be read.
@@ -9,14 +15,14 @@
 // leaves it out unless `--later` asks for it: what is not seen to pass yet, or takes longer than CI has, is no part of the count.
 
 import { spawn } from 'node:child_process'
-import { glob, mkdtemp, readFile, rm } from 'node:fs/promises'
+import { readFileSync } from 'node:fs'
+import { glob, mkdir, mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
+import { admit, type Cost, costOf, longestFirst, readCosts, recordCosts, shardOf } from './run/order.ts'
 import type { Report } from './suite.ts'
 
-/** most of the time of most files is waiting: one more than the processors of the smallest machine */
-const AT_ONCE = 3
 const FILE_DEADLINE_MS = 600_000
 /** from SIGTERM to SIGKILL, and how long the children of a finished file may take to go */
 const GRACE_MS = 5_000
@@ -38,14 +44,23 @@ interface FileResult extends Totals {
   output: string
   /** what is wrong beside failed tests */
   problems: string[]
-  /** lines for `-v` */
+  /** lines for `-v` and `--list` */
   titles: string[]
+  cost: Cost
 }
 
 const root = join(import.meta.dirname, '..')
+/** Node of its own strips types; an older one needs the loader that this process was started with. */
+const nodeArguments = process.features.typescript ? [] : process.execArgv
+/** What Node compiles of the scripts that thousands of short processes run: kept from one run to the next. */
+const compiled = join(root, '.cache', 'compiled')
+/** a script in a temporary folder leaves an entry that nobody asks for again */
+const COMPILED_MAX = 20_000
 const colour = process.stdout.isTTY && (process.env['NO_COLOR'] ?? '') === ''
 /** process groups of the files that run now */
 const groups = new Set<number>()
+/** processor seconds of all children that have ended, as last asked */
+let reaped = 0
 
 process.exitCode = await main(process.argv.slice(2))
 
@@ -57,10 +72,16 @@ async function main(args: string[]): Promise<number> {
       verbose: { type: 'boolean', short: 'v', default: false },
       in: { type: 'string', default: 'test' },
       later: { type: 'boolean', default: false },
+      check: { type: 'boolean', default: false },
+      list: { type: 'boolean', default: false },
+      record: { type: 'boolean', default: false },
+      shard: { type: 'string', default: '1/1' },
     },
   })
   const wanted = (path: string): boolean => filters.length === 0 || filters.some((filter) => path.includes(filter))
-  const files = (await findFiles(values.in)).filter(({ path, later }) => wanted(path) && (values.later || !later))
+  const costs = await readCosts()
+  const found = (await findFiles(values.in)).filter(({ path, later }) => wanted(path) && (values.later || !later))
+  const files = longestFirst(shardOf(values.shard, found, costs), costs)
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
     process.once(signal, () => {
       for (const group of groups) kill(group, 'SIGTERM')
@@ -69,28 +90,40 @@ async function main(args: string[]): Promise<number> {
   }
 
   const totals: Totals = { passed: 0, failed: 0, skipped: 0 }
+  const listed: string[] = []
+  if ((await readdir(compiled, { recursive: true }).catch(() => [])).length > COMPILED_MAX)
+    await rm(compiled, { recursive: true, force: true })
+  await mkdir(compiled, { recursive: true })
   const temporary = await mkdtemp(join(tmpdir(), 'baton-test-'))
   try {
     const again: TestFile[] = []
+    const seen: Record<string, Cost> = {}
     const runOne = async (file: TestFile, isLast = process.env['BATON_TEST_AGAIN'] !== '1'): Promise<void> => {
-      const startedAt = performance.now()
       const reportPath = join(temporary, `${file.path.replaceAll('/', '_')}-${Number(isLast)}.jsonl`)
-      const result = await run(file, reportPath, join(temporary, 'compiled'))
-      if (!isLast && result.failed > 0) {
-        again.push(file)
-        return show(file, result, performance.now() - startedAt, values.verbose)
-      }
+      const before = machineSeconds()
+      const result = await run(file, reportPath, values.list)
+      if (values.list && result.failed === 0) return void listed.push(...result.titles)
+      show(file, result, values.verbose)
+      if (!isLast && result.failed > 0) return void again.push(file)
+      // with what outlived its parent, such as a successor or a tab of a browser: nothing else runs while somebody records
+      seen[file.path] = { seconds: result.cost.seconds, processor: machineSeconds() - before }
       for (const key of ['passed', 'failed', 'skipped'] as const) totals[key] += result[key]
-      show(file, result, performance.now() - startedAt, values.verbose)
     }
-    const together = files.filter(({ alone }) => !alone)
-    const worker = async (): Promise<void> => {
-      for (let file = together.shift(); file; file = together.shift()) await runOne(file)
+    const check = async (): Promise<void> => {
+      if (!(await runCheck())) totals.failed++
     }
-    await Promise.all(Array.from({ length: AT_ONCE }, worker))
-    for (const file of files.filter(({ alone }) => alone)) await runOne(file)
+    // whoever records wants to know what each file costs by itself
+    const [alone, together] = values.record ? [files, []] : [files.filter((file) => file.alone), files]
+    await admit([
+      ...(values.check ? [{ load: 1, run: check }] : []),
+      ...together
+        .filter((file) => !file.alone)
+        .map((file) => ({ load: costOf(file.path, costs).load, run: () => runOne(file) })),
+    ])
+    for (const file of alone) await runOne(file)
     if (again.length > 0) print(`\nonce more, alone: ${again.map(({ path }) => path).join(', ')}\n`)
     for (const file of again) await runOne(file, true)
+    if (values.record) await recordCosts(seen, costs)
   } finally {
     await rm(temporary, { recursive: true, force: true })
   }
@@ -98,6 +131,11 @@ async function main(args: string[]): Promise<number> {
   if (files.length === 0) {
     print(`no test file matches ${filters.map((filter) => `\`${filter}\``).join(' or ') || '`*.test.ts`'}`)
     totals.failed++
+  }
+  if (listed.length > 0) print(listed.toSorted().join('\n'))
+  if (values.list && totals.failed === 0) {
+    print(`\n${listed.length} listed`)
+    return 0
   }
   const skipped = totals.skipped > 0 ? `, ${totals.skipped} skipped` : ''
   print(`\n${totals.passed} passed, ${totals.failed} failed${skipped}`)
@@ -120,13 +158,37 @@ async function findFiles(folder: string): Promise<TestFile[]> {
   )
 }
 
-/** `compiled`: thousands of short processes run the same scripts, so what Node compiles of them is kept there as long as the tests run. */
-async function run(file: TestFile, reportPath: string, compiled: string): Promise<FileResult> {
-  const child = spawn(process.execPath, [...process.execArgv, join(root, file.path)], {
+/** Types, lint and format: true where all is well. */
+async function runCheck(): Promise<boolean> {
+  const startedAt = performance.now()
+  const child = spawn('npm', ['run', '-s', 'check'], { cwd: root, stdio: ['ignore', 'pipe', 'pipe'], detached: true })
+  const group = child.pid ?? 0
+  groups.add(group)
+  let output = ''
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (output += String(chunk)))
+  const code = await new Promise<number | null>((resolve) => {
+    child.once('error', (error) => resolve(((output += error.message), null)))
+    child.once('close', resolve)
+  })
+  groups.delete(group)
+  reapedSeconds()
+  print(`${mark(code === 0)} npm run check  ${((performance.now() - startedAt) / 1000).toFixed(1)} s`)
+  if (code !== 0) print(indented(output))
+  return code === 0
+}
+
+async function run(file: TestFile, reportPath: string, onlyLists: boolean): Promise<FileResult> {
+  const startedAt = performance.now()
+  const child = spawn(process.execPath, [...nodeArguments, join(root, file.path)], {
     cwd: root,
     detached: true, // a process group of its own, so that nothing of it can stay
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...process.env, BATON_TEST_REPORT: reportPath, NODE_COMPILE_CACHE: compiled },
+    env: {
+      ...process.env,
+      BATON_TEST_REPORT: reportPath,
+      BATON_TEST_LIST: onlyLists ? '1' : '',
+      NODE_COMPILE_CACHE: compiled,
+    },
   })
   const group = child.pid ?? 0
   groups.add(group)
@@ -146,6 +208,7 @@ async function run(file: TestFile, reportPath: string, compiled: string): Promis
     child.once('exit', (...end) => resolve(end)) // not `close`: a child left behind may hold the pipes
   })
   clearTimeout(deadline)
+  const cost = { seconds: (performance.now() - startedAt) / 1000, processor: reapedSeconds() }
   if (await isLeft(group)) {
     problems.push('left processes behind')
     kill(group, 'SIGKILL')
@@ -163,11 +226,12 @@ async function run(file: TestFile, reportPath: string, compiled: string): Promis
   }
   if (signal !== null) problems.push(`ended by ${signal}`)
   else if (code !== 0 && failed === 0) problems.push(`exit code ${code}`)
-  if (passed + failed + skipped === 0 && problems.length === 0) problems.push('has no tests')
-  const titles = entries.flatMap((entry) =>
-    'ms' in entry ? [`${entry.event.padEnd(7)} ${entry.title}  ${entry.ms} ms`] : [],
-  )
-  return { passed, failed: failed + problems.length, skipped, output, problems, titles }
+  if (passed + failed + skipped + count('listed') === 0 && problems.length === 0) problems.push('has no tests')
+  const titles = entries.flatMap((entry) => {
+    if (entry.event === 'listed') return [`${file.path}  ${entry.title}`]
+    return 'ms' in entry ? [`${entry.event.padEnd(7)} ${entry.title}  ${entry.ms} ms`] : []
+  })
+  return { passed, failed: failed + problems.length, skipped, output, problems, titles, cost }
 }
 
 async function readReport(path: string): Promise<Report[]> {
@@ -178,14 +242,43 @@ async function readReport(path: string): Promise<Report[]> {
     .map((line) => JSON.parse(line) as Report)
 }
 
-function show(file: TestFile, result: FileResult, ms: number, verbose: boolean): void {
-  const { passed, failed, skipped } = result
+function show(file: TestFile, result: FileResult, verbose: boolean): void {
+  const { passed, failed, skipped, cost } = result
   const counts = [`${passed} passed`, failed > 0 && `${failed} failed`, skipped > 0 && `${skipped} skipped`]
-  const mark = failed > 0 ? paint(31, 'FAIL') : paint(32, 'ok  ')
-  print(`${mark} ${file.path}  ${counts.filter(Boolean).join(', ')}  ${(ms / 1000).toFixed(1)} s`)
+  const times = `${cost.seconds.toFixed(1)} s, ${cost.processor.toFixed(1)} s of processor`
+  print(`${mark(failed === 0)} ${file.path}  ${counts.filter(Boolean).join(', ')}  ${times}`)
   for (const problem of result.problems) print(`     ${problem}`)
   if (verbose) for (const title of result.titles) print(`     ${title}`)
-  if (failed > 0) print(`\n${result.output.trimEnd().replaceAll(/^/gm, '     | ')}\n`)
+  if (failed > 0) print(indented(result.output))
+}
+
+/**
+ * Processor seconds of the child that has just ended, with all it waited for: what the kernel adds up for this process's
+ * ended children has grown by that since it was last asked. What outlives its parent is not in it.
+ */
+function reapedSeconds(): number {
+  const fields = readProc('/proc/self/stat').split(') ')[1]?.split(' ') ?? []
+  const before = reaped
+  reaped = (Number(fields[13] ?? 0) + Number(fields[14] ?? 0)) / 100
+  return reaped - before
+}
+
+/** Processor seconds of the whole machine since it started: user, nice, system; idle ones and those of interrupts are not in it. */
+function machineSeconds(): number {
+  const [, ...fields] = readProc('/proc/stat').split('\n', 1)[0]?.split(/ +/) ?? []
+  return fields.slice(0, 3).reduce((sum, field) => sum + Number(field), 0) / 100
+}
+
+function readProc(path: string): string {
+  return process.platform === 'linux' ? readFileSync(path, 'utf8') : ''
+}
+
+function mark(isGood: boolean): string {
+  return isGood ? paint(32, 'ok  ') : paint(31, 'FAIL')
+}
+
+function indented(output: string): string {
+  return `\n${output.trimEnd().replaceAll(/^/gm, '     | ')}\n`
 }
 
 /** True where the group still has a process after the grace period. */

@@ -116,6 +116,14 @@ test('runs the hooks around the tests, and none of what the suite skips', async 
   match(end.output, /needs a moon/)
 })
 
+test('lists titles without running a test or a hook, also those that would be skipped', async () => {
+  const body = `test.before(() => { throw 1 }); test('t', () => { throw 1 }); test.run()
+    const b = suite('b', { skip: 'needs a moon' }); b('s', () => {}); b.run()`
+  const end = await run(body, { BATON_TEST_LIST: '1', BATON_TEST_NO_SKIP: '1' })
+  equal(end.events, ['listed', 'listed', 'finished'])
+  is(end.code, 0, end.output)
+})
+
 test('fails what is skipped where nothing may be', async () => {
   const body = `${GOOD}; test.run(); const b = suite('b', { skip: 'needs a moon' }); b('s', () => {}); b.run()`
   const end = await run(body, { BATON_TEST_NO_SKIP: '1' })

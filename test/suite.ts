@@ -34,6 +34,7 @@ export interface Suite {
 export type Report =
   | { event: 'started'; title: string }
   | { event: 'passed' | 'failed' | 'skipped'; title: string; ms: number }
+  | { event: 'listed'; title: string }
   | { event: 'finished' }
 
 export const TIMEOUT_MS = 30_000
@@ -44,7 +45,7 @@ interface Account {
   name: string
   running: boolean
   /** every title in; null until it is out */
-  results: Map<string, 'passed' | 'failed' | 'skipped' | null>
+  results: Map<string, 'passed' | 'failed' | 'skipped' | 'listed' | null>
 }
 
 const accounts: Account[] = []
@@ -53,6 +54,9 @@ delete process.env['BATON_TEST_REPORT'] // belongs to this process alone
 /** The long form of the tests that have one: every case, not some of them. `npm run soak` asks for it. */
 export const isLong = process.env['BATON_TEST_LONG'] === '1'
 const neverSkip = process.env['BATON_TEST_NO_SKIP'] === '1'
+/** `run.ts --list` asks for the titles alone: no test and no hook runs. */
+const onlyLists = process.env['BATON_TEST_LIST'] === '1'
+delete process.env['BATON_TEST_LIST']
 
 // uvu looks at these when it is loaded: it leaves its queue to us
 const queue: (() => Promise<[string | true, ...number[]]>)[] = []
@@ -88,6 +92,7 @@ export function suite(name: string, { timeoutMs = TIMEOUT_MS, skip = null }: Sui
   const test = (title: string, body: Body, options: { timeoutMs?: number } = {}): void => {
     if (account.running) throw new Error(`suite \`${name}\`: \`${title}\` is registered after \`.run()\``)
     if (account.results.has(title)) throw new Error(`suite \`${name}\`: two tests are called \`${title}\``)
+    if (onlyLists) return list(account, title)
     if (skip !== null) return leave(account, title, 'skipped', 0)
     register(title, async () => {
       await beReady()
@@ -98,7 +103,7 @@ export function suite(name: string, { timeoutMs = TIMEOUT_MS, skip = null }: Sui
   test.after = (body: Body) => void hooks.after.push(body)
   test.run = (): void => {
     if (account.running) throw new Error(`suite \`${name}\`: \`.run()\` is called twice`)
-    if (skip === null)
+    if (skip === null && !onlyLists)
       hooks.after.forEach((hook, at) => register(`after ${at + 1}`, () => bounded(hook, timeoutMs, 'after')))
     account.running = true
     inner.run()
@@ -152,6 +157,11 @@ function leave(account: Account, title: string, result: 'passed' | 'failed' | 's
   report({ event: result, title: `${account.name}: ${title}`, ms: Math.round(ms) })
 }
 
+function list(account: Account, title: string): void {
+  account.results.set(title, 'listed')
+  report({ event: 'listed', title: `${account.name}: ${title}` })
+}
+
 function fail(account: Account, title: string, message: string): void {
   say(message)
   leave(account, title, 'failed', 0)
@@ -170,6 +180,7 @@ function toError(thrown: unknown): Error {
 /** A test that leaves something open would keep the process: name it, and fail. */
 function endSoon(account: Account): void {
   setTimeout(() => {
+    if (onlyLists) process.exit()
     const open = process.getActiveResourcesInfo().filter((kind) => kind !== 'TTYWrap' && kind !== 'PipeWrap')
     fail(account, 'end', `still open ${LINGER_MS} ms after the last test: ${open.join(', ') || 'a pipe'}`)
     process.exit(1)

@@ -16,7 +16,6 @@ import { suite } from './suite.ts'
 
 const test = suite('systemd: signed', { skip: noHosts, timeoutMs: 240_000 })
 
-const TSX = join(PROJECT, 'node_modules/.bin/tsx')
 let host: FeedHost
 let home = ''
 
@@ -164,14 +163,19 @@ async function hubFolder(): Promise<string> {
 const trust = (...args: string[]) => script('deploy/trust.ts', ...args)
 
 async function script(file: string, ...args: string[]): Promise<string> {
-  return (await promisify(execFile)(TSX, [join(PROJECT, file), ...args], { env: maintainer(), cwd: PROJECT })).stdout
+  return (
+    await promisify(execFile)(process.execPath, [join(PROJECT, file), ...args], { env: maintainer(), cwd: PROJECT })
+  ).stdout
 }
 
 /** The maintainer works in the host's network, where the server is. */
 async function trustThere(...args: string[]): Promise<void> {
   const [command = '', ...before] = await host.network()
   const env = { ...maintainer(), GH_ENTERPRISE_TOKEN: 'sesame' }
-  await promisify(execFile)(command, [...before, TSX, join(PROJECT, 'deploy/trust.ts'), ...args], { env, cwd: PROJECT })
+  await promisify(execFile)(command, [...before, process.execPath, join(PROJECT, 'deploy/trust.ts'), ...args], {
+    env,
+    cwd: PROJECT,
+  })
 }
 
 function maintainer(): NodeJS.ProcessEnv {

@@ -41,7 +41,7 @@ test('asking for the trust of a feed, or opening one, compiles none of it', asyn
     const before = loaded()
     await feed.latest(() => false).catch(() => {})
     console.log(before, loaded())`
-  const args = ['--import', 'tsx', '--input-type=module', '--eval', program]
+  const args = ['--input-type=module', '--eval', program]
   const { stdout } = await promisify(execFile)(process.execPath, args)
   assert.is(stdout, 'false true\n')
 })

@@ -256,7 +256,7 @@ test('executables that run each other come to an end', async () => {
     await runVersion(${JSON.stringify(it.path)}).then(({ tag }) => console.log(tag), (error) => console.log(error.message))`
   const ask = async (depth: number): Promise<string> => {
     const env = { ...process.env, BATON_DEPTH: String(depth) }
-    const args = ['--import', 'tsx', '--input-type=module', '--eval', program]
+    const args = ['--input-type=module', '--eval', program]
     return (await promisify(execFile)(process.execPath, args, { env })).stdout.trim()
   }
   assert.is(await ask(DEPTH_MAX - 1), 'v1.1.0')

@@ -133,7 +133,7 @@ export async function bootWithFeed(fill: (folder: string) => Promise<void>): Pro
 
 async function serveOn(host: Host, options: Serving): Promise<Served & AsyncDisposable> {
   const [command = '', ...args] = await host.network()
-  const program = [join(PROJECT, 'node_modules/.bin/tsx'), join(PROJECT, 'test/fixtures/serve-releases.ts')]
+  const program = [process.execPath, ...process.execArgv, join(PROJECT, 'test/fixtures/serve-releases.ts')]
   const child = spawn(command, [...args, ...program, JSON.stringify(options)], { stdio: ['pipe', 'pipe', 'inherit'] })
   const ended = new Promise((resolve) => child.once('exit', resolve))
   for await (const line of createInterface({ input: child.stdout })) {
