@@ -2,12 +2,12 @@
 // the predecessor died before it could commit. Whoever has it holds the lock: it is an operation in flight.
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { reasonOf } from './errors.ts'
-import { type Lock, takeLock } from './lock.ts'
-import { noteTag } from './installed.ts'
-import type { ManagedInstall } from './managed-install.ts'
+import { reasonOf } from './words/errors.ts'
+import { type Lock, takeLock } from './disk/lock.ts'
+import { noteTag } from './update/installed.ts'
+import type { ManagedInstall } from './disk/install.ts'
 import { recover, settleProbation } from './recovery.ts'
-import type { Probation } from './state.ts'
+import type { Probation } from './words/state.ts'
 
 /** A probation to stand, with the lock that belongs to it. */
 export interface OpenProbation {

@@ -2,16 +2,16 @@
 // own handler may share with the endpoints. An installer takes `install.ts`.
 
 export { type Agent, embed } from './embed.ts'
-export { BatonError, type ErrorCode, EXIT, MEANINGS } from './errors.ts'
-export type { CarryOptions } from './handover/carry.ts'
-export type { ListenerSpec } from './handover/listeners.ts'
-export { assertOneHost, pathOf, problemOf, readBody, send } from './http.ts'
+export { BatonError, type ErrorCode, EXIT, MEANINGS } from './words/errors.ts'
+export type { CarryOptions } from './handover/carry/carry.ts'
+export type { ListenerSpec } from './sockets/listeners.ts'
+export { assertOneHost, pathOf, problemOf, readBody, send } from './http/answer.ts'
 export { formatEvent, type Log, type LogEvent } from './log.ts'
-export type { TrustedProxy } from './client-address.ts'
+export type { TrustedProxy } from './http/client-address.ts'
 export { type EmbedOptions, socketPathFault, type StopReason, UPDATE_BOUNDS, type UpdateSettings } from './settings.ts'
 export { type OwnRelease, ownRelease } from './own-release.ts'
-export type { ReleaseKind } from './release.ts'
-export { reportOf } from './state.ts'
+export type { ReleaseKind } from './words/release.ts'
+export { reportOf } from './words/state.ts'
 export type {
   HandoverReport,
   Instance,
@@ -24,4 +24,4 @@ export type {
   Status,
   Unproven,
   VersionReport,
-} from './state.ts'
+} from './words/state.ts'

@@ -2,12 +2,12 @@
 // hook of the author's keeps it alive for ever, and a second signal ends it at once.
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { EXIT, reasonOf } from './errors.ts'
-import { askToClose, closeIdle } from './handover/connections.ts'
-import { shutDoor } from './handover/door.ts'
-import { closeListener, type Listener } from './handover/listeners.ts'
-import type { Carries } from './handover/carry.ts'
-import type { SuccessorSide } from './handover/successor.ts'
+import { EXIT, reasonOf } from './words/errors.ts'
+import { askToClose, closeIdle } from './handover/give/connections.ts'
+import { shutDoor } from './sockets/store.ts'
+import { closeListener, type Listener } from './sockets/listeners.ts'
+import type { Carries } from './handover/carry/carry.ts'
+import type { SuccessorSide } from './handover/take/successor.ts'
 import type { Settings, StopReason } from './settings.ts'
 
 /** What this process has only once it serves. */

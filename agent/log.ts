@@ -1,7 +1,7 @@
 // One typed union of what the agent has to say, and one formatter. No secret is ever a member of an event.
 
-import type { ErrorCode } from './errors.ts'
-import type { Kind, Outcome, Stage } from './state.ts'
+import type { ErrorCode } from './words/errors.ts'
+import type { Kind, Outcome, Stage } from './words/state.ts'
 
 export type LogEvent =
   | {

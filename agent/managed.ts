@@ -4,9 +4,9 @@
 import cluster from 'node:cluster'
 import { access } from 'node:fs/promises'
 import { ownContainerId, updateCommand } from './container.ts'
-import { reasonOf } from './errors.ts'
-import { missingParts } from './handover/internals.ts'
-import { names, receiptFor, type Receipt } from './receipt.ts'
+import { reasonOf } from './words/errors.ts'
+import { missingParts } from './sockets/internals.ts'
+import { names, receiptFor, type Receipt } from './disk/receipt.ts'
 
 export type Unmanaged = 'windows' | 'container' | 'source' | 'no_receipt' | 'foreign_receipt' | 'node' | 'cluster'
 

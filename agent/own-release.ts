@@ -5,8 +5,8 @@
 import { readFileSync } from 'node:fs'
 import type * as Sea from 'node:sea'
 import { dirname, join, resolve } from 'node:path'
-import { type ReleaseKind, serviceName } from './release.ts'
-import type { Anchor } from './trust/anchor.ts'
+import { type ReleaseKind, serviceName } from './words/release.ts'
+import type { Anchor } from './update/trust/anchor.ts'
 
 export interface OwnRelease {
   service: string

@@ -5,8 +5,8 @@ import { createHash } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { promisify } from 'node:util'
 import { brotliCompress, gzip } from 'node:zlib'
-import { BatonError } from './errors.ts'
-import { pathOf, problemOf, send as answerWith } from './http.ts'
+import { BatonError } from './words/errors.ts'
+import { pathOf, problemOf, send as answerWith } from './http/answer.ts'
 import { typeOf, webAssets } from './web/assets.ts'
 
 /** Answers the request where it is for the panel; false where it is for somebody else. */

@@ -3,12 +3,12 @@
 
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { isLeftover } from './disk.ts'
-import { finish, updateDirectory } from './journal.ts'
-import type { ManagedInstall } from './managed-install.ts'
-import { keepReserve } from './reserve.ts'
-import type { Probation } from './state.ts'
-import { clearLeftovers, finishExchange } from './steps/swap.ts'
+import { isLeftover } from './disk/disk.ts'
+import { finish, updateDirectory } from './disk/journal.ts'
+import type { ManagedInstall } from './disk/install.ts'
+import { keepReserve } from './disk/reserve.ts'
+import type { Probation } from './words/state.ts'
+import { clearLeftovers, finishExchange } from './update/steps/swap.ts'
 
 /**
  * At the start of a service that is nobody's successor, under the lock: closes what an interrupted process has left open and

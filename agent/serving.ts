@@ -1,16 +1,16 @@
 // The start of serving: as the first process of a service, or as the successor of one that is handing over.
 
 import { proveAlone, recoverUnderLock } from './alone.ts'
-import { couldUpdate as couldUpdateOf } from './could-update.ts'
-import { EXIT, reasonOf } from './errors.ts'
-import { type Door, letGo, storeSockets } from './handover/door.ts'
-import { missingParts } from './handover/internals.ts'
-import { bind, type Listener, type ListenerSpec, makeListener } from './handover/listeners.ts'
-import type { Inheritance } from './handover/messages.ts'
-import { takeOver } from './handover/successor.ts'
-import { notifySystemd } from './handover/systemd.ts'
+import { couldUpdate as couldUpdateOf } from './update/could-update.ts'
+import { EXIT, reasonOf } from './words/errors.ts'
+import { type Door, letGo, storeSockets } from './sockets/store.ts'
+import { missingParts } from './sockets/internals.ts'
+import { bind, type Listener, type ListenerSpec, makeListener } from './sockets/listeners.ts'
+import type { Inheritance } from './words/wire.ts'
+import { takeOver } from './handover/take/successor.ts'
+import { notifySystemd } from './sockets/systemd.ts'
 import type { Life, Serving } from './life.ts'
-import type { ManagedInstall } from './managed-install.ts'
+import type { ManagedInstall } from './disk/install.ts'
 import type { Settings } from './settings.ts'
 
 /** how long a predecessor that is gone may still seem to hold the lock */

@@ -2,13 +2,13 @@
 
 import { homedir } from 'node:os'
 import { dirname, isAbsolute, join } from 'node:path'
-import { type TrustedProxy, trustedProxyFault } from './client-address.ts'
-import { BatonError } from './errors.ts'
+import { type TrustedProxy, trustedProxyFault } from './http/client-address.ts'
+import { BatonError } from './words/errors.ts'
 import { type Log, logToStdout } from './log.ts'
 import { ownRelease } from './own-release.ts'
 import { ownStart } from './own-start.ts'
-import { isService, isTag, SERVICE_MAX } from './release.ts'
-import type { Anchor } from './trust/anchor.ts'
+import { isService, isTag, SERVICE_MAX } from './words/release.ts'
+import type { Anchor } from './update/trust/anchor.ts'
 
 export interface UpdateSettings {
   /** how long a successor must prove itself before it is committed; 0 to 3,600,000, default 30,000 */

@@ -1,17 +1,17 @@
 // What the endpoints do, inside a running service: at most one operation, whose restart hands over to the successor, after
 // which this process leaves. Every method throws BatonError with the code of its refusal.
 
-import { statusOf, versionReport } from './answers.ts'
+import { statusOf, versionReport } from './update/answers.ts'
 import { beginProbation } from './alone.ts'
-import { couldUpdate } from './could-update.ts'
-import { BatonError, EXIT } from './errors.ts'
-import { spares, startWith } from './handover/door.ts'
-import { handOver } from './handover/predecessor.ts'
-import { notifySystemd } from './handover/systemd.ts'
+import { couldUpdate } from './update/could-update.ts'
+import { BatonError, EXIT } from './words/errors.ts'
+import { spares, startWith } from './sockets/store.ts'
+import { handOver } from './handover/give/predecessor.ts'
+import { notifySystemd } from './sockets/systemd.ts'
 import type { Life, Serving } from './life.ts'
 import type { Management } from './managed.ts'
-import type { ManagedInstall } from './managed-install.ts'
-import { begin, type Restart, type Running } from './operation.ts'
+import type { ManagedInstall } from './disk/install.ts'
+import { begin, type Restart, type Running } from './update/operation.ts'
 import { ownArguments } from './own-start.ts'
 import type { Settings } from './settings.ts'
 import {
@@ -22,7 +22,7 @@ import {
   type Operation,
   type Status,
   type VersionReport,
-} from './state.ts'
+} from './words/state.ts'
 
 export interface Updater {
   update(tag: string | null): Promise<Operation>

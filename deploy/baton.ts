@@ -9,14 +9,14 @@ import { dirname, join, resolve } from 'node:path'
 import { createInterface } from 'node:readline/promises'
 import { fileURLToPath } from 'node:url'
 import { asBatonError, BatonError, isTag, MEANINGS, reasonOf } from '../agent/words.ts'
-import { detect } from './build/detect.ts'
-import { formatPatch, type InitPlan, patched, planInit } from './build/init.ts'
-import { COMPRESSIONS } from './build/pack.ts'
-import { IS_PACKAGED } from './build/place.ts'
-import { isRightMajor, NODE_MAJOR, provideNode } from './build/node.ts'
-import { folderFeed, imageFlags, systemdFlags, trustFlags } from './build/own-flags.ts'
-import { type Project, readProject, RELEASES_FOLDER } from './build/project.ts'
-import { removeTemporaries } from './build/temporary.ts'
+import { detect } from './make/detect.ts'
+import { formatPatch, type InitPlan, patched, planInit } from './make/init.ts'
+import { COMPRESSIONS } from './make/pack.ts'
+import { IS_PACKAGED } from './make/place.ts'
+import { isRightMajor, NODE_MAJOR, provideNode } from './make/node.ts'
+import { folderFeed, imageFlags, systemdFlags, trustFlags } from './make/own-flags.ts'
+import { type Project, readProject, RELEASES_FOLDER } from './make/project.ts'
+import { removeTemporaries } from './make/temporary.ts'
 import {
   asksForHelp,
   type Command,
@@ -109,7 +109,7 @@ const WORDS: readonly Word[] = [
     args: { ...FOLDER, ...OUTPUT_FLAGS },
     heavy: true,
     act: async (values) => {
-      const { examine } = await import('./build/examine.ts')
+      const { examine } = await import('./make/examine.ts')
       const findings = await examine(folderOf(values))
       if (values['json'] === true) print({ findings })
       else
@@ -236,7 +236,7 @@ async function build(values: Values): Promise<void> {
   const kind = values['kind']
   if (kind !== undefined && kind !== 'app' && kind !== 'bundle' && kind !== 'script')
     throw new BatonError('invalid_request', `expected app, bundle or script in --kind, got ${JSON.stringify(kind)}`)
-  const { publicationTime, readNotes } = await import('./build/publication.ts')
+  const { publicationTime, readNotes } = await import('./make/publication.ts')
   const effort = COMPRESSIONS.find((one) => one === values['compress'])
   if (effort === undefined)
     throw new BatonError(
@@ -261,7 +261,7 @@ async function build(values: Values): Promise<void> {
     say(`would build ${service} ${options.tag} from ${entry}, kind ${options.project.kind}, into ${options.out}`)
     return say(`  installs will look for releases at ${options.feed ?? 'no feed: name one in `feed` or --feed'}`)
   }
-  const { buildApplication } = await import('./build/application.ts')
+  const { buildApplication } = await import('./make/application.ts')
   const progress = createProgress({ quiet: values['quiet'] === true || values['json'] === true })
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     process.once(signal, () => {
@@ -289,7 +289,7 @@ async function dev(values: Values): Promise<void> {
     throw new BatonError('invalid_request', `expected 1 to 65535 in --port, got ${JSON.stringify(values['port'])}`)
   const stop = new AbortController()
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => stop.abort())
-  const { develop } = await import('./build/dev.ts')
+  const { develop } = await import('./make/dev.ts')
   await develop({ project, port, watches: values['watch'] === true, say }, stop.signal)
 }
 
@@ -298,7 +298,7 @@ async function publish(values: Values): Promise<void> {
   const to = typeof values['to'] === 'string' ? values['to'] : project.publish
   if (to === null)
     throw new BatonError('invalid_request', 'expected a target in --to, or `publish` in baton.config.json')
-  const { send } = await import('./build/send.ts')
+  const { send } = await import('./make/send.ts')
   const progress = createProgress({ quiet: values['quiet'] === true || values['json'] === true })
   try {
     const target = /^(\/|github:|[^/]+:)/.test(to) ? to : resolve(project.folder, to)

@@ -5,7 +5,7 @@ import { asBatonError, EXIT, MEANINGS } from '../agent/words.ts'
 import { BUILD } from '../agent/service/build.ts'
 import { parseRelease } from './host/place/choices.ts'
 import { endOf } from './host/commands/deeds.ts'
-import { IS_PACKAGED } from './build/place.ts'
+import { IS_PACKAGED } from './make/place.ts'
 import { deployHere, type Ended, theServiceHere } from './host/deploy.ts'
 import { makeReport } from './host/report.ts'
 import {

@@ -20,10 +20,10 @@ import {
   type ReleaseManifest,
 } from '../agent/words.ts'
 import { variableName } from '../agent/service/config.ts'
-import { IS_PACKAGED, PROJECT } from './build/place.ts'
+import { IS_PACKAGED, PROJECT } from './make/place.ts'
 import { asksForHelp, type Command, parseFlags, usageOf } from './lib/flags.ts'
 import { createProgress, type Progress } from './lib/progress.ts'
-import { temporaryDirectory } from './build/temporary.ts'
+import { temporaryDirectory } from './make/temporary.ts'
 import { findProgram, run } from './lib/shell.ts'
 
 export interface ImageOptions {

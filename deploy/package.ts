@@ -4,10 +4,10 @@
 
 import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { bundleOurScript } from './build/application.ts'
-import { type BuildOptions, loadEsbuild, panelAssets, type Plugin } from './build/bundle.ts'
-import { nodePackages } from './build/node.ts'
-import { PROJECT } from './build/place.ts'
+import { bundleOurScript } from './make/application.ts'
+import { type BuildOptions, loadEsbuild, panelAssets, type Plugin } from './make/bundle.ts'
+import { nodePackages } from './make/node.ts'
+import { PROJECT } from './make/place.ts'
 import { run } from './lib/shell.ts'
 
 const LIB = join(PROJECT, 'lib')
@@ -125,7 +125,7 @@ for (const name of ['app', 'operator', 'source'] as const)
 await build({
   ...SHARED,
   plugins: [],
-  entryPoints: { bundle: 'deploy/build/first/bundle.ts' },
+  entryPoints: { bundle: 'deploy/make/first/bundle.ts' },
   outdir: join(LIB, 'first'),
   format: 'esm',
   target: 'node26',

@@ -4,7 +4,7 @@
 import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { BatonError } from '../agent/errors.ts'
+import { BatonError } from '../agent/words/errors.ts'
 import { sandboxOf, sliceOf } from '../deploy/host/boundary/confine.ts'
 import { type Front, openFront } from '../deploy/host/boundary/front.ts'
 import { remnantsOf } from '../deploy/host/boundary/drop.ts'

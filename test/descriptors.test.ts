@@ -3,7 +3,7 @@
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import type { Status } from '../agent/state.ts'
+import type { Status } from '../agent/words/state.ts'
 import { equal, is, ok } from './assert.ts'
 import { until } from './fixtures/evidence.ts'
 import { install } from './fixtures/install.ts'

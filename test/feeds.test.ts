@@ -7,10 +7,10 @@ import type { AddressInfo } from 'node:net'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { BatonError } from '../agent/errors.ts'
-import { neighbourhoodOf, reachOf } from '../agent/feed/address.ts'
-import type { Feed, Skip } from '../agent/release.ts'
-import { makeCheck } from '../agent/steps/check.ts'
+import { BatonError } from '../agent/words/errors.ts'
+import { neighbourhoodOf, reachOf } from '../agent/update/feed/address.ts'
+import type { Feed, Skip } from '../agent/words/release.ts'
+import { makeCheck } from '../agent/update/steps/check.ts'
 import * as assert from './assert.ts'
 import { makeCertificate } from './lab/certificate.ts'
 import { makeDist } from './lab/dist.ts'
@@ -449,7 +449,7 @@ test('opening a feed loads no HTTP client; the first request does', async () => 
   const program = `
     const { createRequire } = await import('node:module')
     const loaded = () => Object.keys(createRequire(${JSON.stringify(import.meta.url)}).cache).some((path) => path.includes('/undici/'))
-    const { openFeed } = await import(${JSON.stringify(new URL('../agent/feed/open.ts', import.meta.url).href)})
+    const { openFeed } = await import(${JSON.stringify(new URL('../agent/update/feed/open.ts', import.meta.url).href)})
     const feed = openFeed('http://127.0.0.1:9/', { service: 'beacon' })
     const before = loaded()
     await feed.latest(() => false).catch(() => {})

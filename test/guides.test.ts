@@ -6,7 +6,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { suite } from './suite.ts'
 import { equal, is, match, ok } from './assert.ts'
-import { PROJECT } from '../deploy/build/place.ts'
+import { PROJECT } from '../deploy/make/place.ts'
 import { bootWithReleases, type FeedHost, put } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 

@@ -4,7 +4,7 @@
 import { readdir } from 'node:fs/promises'
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { BatonError } from '../agent/errors.ts'
+import { BatonError } from '../agent/words/errors.ts'
 import * as assert from './assert.ts'
 import { labFeed } from './lab/feed.ts'
 import { makeSignedDist, stateFolder } from './lab/signed-dist.ts'

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { suite } from './suite.ts'
 import { equal, is, match, ok, throws, withCode } from './assert.ts'
-import type { Receipt } from '../agent/receipt.ts'
+import type { Receipt } from '../agent/disk/receipt.ts'
 import {
   checked,
   checkedPath,

@@ -83,24 +83,24 @@ test('there is no circle, of files nor of rooms, also where only types are impor
 })
 
 test('the words and the story are pure: they import each other, and `update.ts` imports nothing else', () => {
-  const words = new Set(['agent/errors.ts', 'agent/release.ts', 'agent/state.ts'])
-  const pure = (path: string): boolean => words.has(path) || path === 'agent/update.ts'
+  const words = new Set(['agent/words/errors.ts', 'agent/words/release.ts', 'agent/words/state.ts'])
+  const pure = (path: string): boolean => words.has(path) || path === 'agent/update/story.ts'
   none(imports, ({ from, target, typeOnly }) => pure(from) && !words.has(target) && !typeOnly)
 })
 
 test('agent/ uses five packages, each in one file: three are loaded when a feed is first asked, one is in the page, one in the reference service', () => {
   const inAgent = packages.filter(({ from }) => inside('agent', from))
   equal(unique(inAgent.map(({ from, target }) => `${target} in ${from}`)), [
-    '@tufjs/canonical-json in agent/trust/tuf.ts',
+    '@tufjs/canonical-json in agent/update/trust/tuf.ts',
     'marked in agent/web/settings/marked.js',
-    'tuf-js in agent/trust/tuf.ts',
-    'undici in agent/feed/http.ts',
+    'tuf-js in agent/update/trust/tuf.ts',
+    'undici in agent/update/feed/http.ts',
     'ws in agent/service/live.ts',
   ])
 })
 
 test('what is compiled when a feed is first asked imports nothing of ours: it would be there twice', () => {
-  none(own, ({ from }) => from === 'agent/trust/tuf.ts')
+  none(own, ({ from }) => from === 'agent/update/trust/tuf.ts')
 })
 
 test('every file that the map names is there', () => {
@@ -116,10 +116,10 @@ test('every file that the map names is there', () => {
 test('what changes the disk in agent/ is disk.ts', () => {
   // the reference service is an application; a socket's name is made where it is listened on
   const others = new Set([
-    'agent/disk.ts',
-    'agent/handover/keeper.ts',
-    'agent/handover/listeners.ts',
-    'agent/trust/refresh.ts',
+    'agent/disk/disk.ts',
+    'agent/sockets/keeper.ts',
+    'agent/sockets/listeners.ts',
+    'agent/update/trust/refresh.ts',
   ])
   const changing =
     /\b(appendFile|chmod|chown|copyFile|cp|link|mkdir|mkdtemp|rename|rm|rmdir|symlink|truncate|unlink|utimes|writeFile)(Sync)?\b/
@@ -137,7 +137,7 @@ test("nothing in agent/ opens a database but the lock and the process that copie
   // in the process of the application a descriptor that is closed drops the locks of its driver: see test/database.test.ts
   const opens = ({ path, text }: Source): boolean =>
     inside('agent', path) && !inside('agent/service', path) && /node:sqlite|DatabaseSync/.test(text)
-  equal(paths(sources.filter(opens)).toSorted(), ['agent/copy-database.ts', 'agent/lock.ts'])
+  equal(paths(sources.filter(opens)).toSorted(), ['agent/disk/copy-database.ts', 'agent/disk/lock.ts'])
 })
 
 test('each package has one importer in what is shipped, and one among the tests', () => {
@@ -229,7 +229,7 @@ test('the wall clock only says what time it is: every span is taken from a clock
   // what others wrote has only the wall clock: a date of a server or a maintainer, the age of a file
   const theirs =
     /^(agent\/trust|deploy\/trust)\/|^(agent\/feed\/answer|deploy\/lib\/http|deploy\/host\/doctor\/clock)\.ts$/
-  const ages = new Set(['deploy/build/first/unpack.ts'])
+  const ages = new Set(['deploy/make/first/unpack.ts'])
   // and these add a span to it: an instant for people
   const instants = new Set(['agent/alone.ts', 'agent/service/store.ts'])
   const reads = sources.filter(

@@ -5,16 +5,16 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { once } from 'node:events'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { makeDisk } from '../agent/disk.ts'
-import { readHolder, takeLock } from '../agent/lock.ts'
-import { BatonError } from '../agent/errors.ts'
+import { makeDisk } from '../agent/disk/disk.ts'
+import { readHolder, takeLock } from '../agent/disk/lock.ts'
+import { BatonError } from '../agent/words/errors.ts'
 import { equal, is, match, rejects, withCode } from './assert.ts'
 import { suite } from './suite.ts'
 
 const PROGRAM = `
   const [, folder] = process.argv
-  const { takeLock } = await import(${JSON.stringify(join(import.meta.dirname, '../agent/lock.ts'))})
-  const { makeDisk } = await import(${JSON.stringify(join(import.meta.dirname, '../agent/disk.ts'))})
+  const { takeLock } = await import(${JSON.stringify(join(import.meta.dirname, '../agent/disk/lock.ts'))})
+  const { makeDisk } = await import(${JSON.stringify(join(import.meta.dirname, '../agent/disk/disk.ts'))})
   try {
     await takeLock(makeDisk(), folder, 'another process')
     console.log('taken')

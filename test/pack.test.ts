@@ -3,7 +3,7 @@
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { PROJECT } from '../deploy/build/place.ts'
+import { PROJECT } from '../deploy/make/place.ts'
 import { equal, is, ok } from './assert.ts'
 import { checkPack } from './pack/main.ts'
 import { suite } from './suite.ts'

@@ -7,7 +7,7 @@ import { stat } from 'node:fs/promises'
 import { Agent, request } from 'node:http'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Operation, STAGES, type Status } from '../agent/state.ts'
+import { type Operation, STAGES, type Status } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { processesBelow, sha256Of, until } from './fixtures/evidence.ts'
 import { type Answer, type Install, install } from './fixtures/install.ts'
@@ -18,8 +18,8 @@ import { suite } from './suite.ts'
 const POLL_MS = 20
 const OUTSIDER = `
   const [, folder] = process.argv
-  const { takeLock } = await import(${JSON.stringify(join(import.meta.dirname, '../agent/lock.ts'))})
-  const { makeDisk } = await import(${JSON.stringify(join(import.meta.dirname, '../agent/disk.ts'))})
+  const { takeLock } = await import(${JSON.stringify(join(import.meta.dirname, '../agent/disk/lock.ts'))})
+  const { makeDisk } = await import(${JSON.stringify(join(import.meta.dirname, '../agent/disk/disk.ts'))})
   console.log('here')
   process.stdin.once('data', async () => {
     try {

@@ -5,7 +5,7 @@
 import { join } from 'node:path'
 import { suite } from './suite.ts'
 import { equal, is, match, not } from './assert.ts'
-import { PROJECT } from '../deploy/build/place.ts'
+import { PROJECT } from '../deploy/make/place.ts'
 import { bootWithReleases, eventsIn, EXECUTABLE, type FeedHost, put, setUpdate } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 

@@ -5,7 +5,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { bundle } from '../deploy/build/bundle.ts'
+import { bundle } from '../deploy/make/bundle.ts'
 import { makeSigner } from '../deploy/trust/keys.ts'
 import * as assert from './assert.ts'
 import { makeSignedDist } from './lab/signed-dist.ts'
@@ -34,7 +34,7 @@ test('asking for the trust of a feed, or opening one, compiles none of it', asyn
   const program = `
     const { createRequire } = await import('node:module')
     const loaded = () => Object.keys(createRequire(${JSON.stringify(import.meta.url)}).cache).some((path) => path.includes('/tuf-js/'))
-    const { openFeed } = await import(${JSON.stringify(new URL('../agent/feed/open.ts', import.meta.url).href)})
+    const { openFeed } = await import(${JSON.stringify(new URL('../agent/update/feed/open.ts', import.meta.url).href)})
     const trust = { root: '{"signed":{"version":1,"expires":"2099-01-01T00:00:00Z"}}', builtAt: null }
     const feed = openFeed('/nowhere', { service: 'beacon', stateDirectory: null, trust })
     await feed.trust()

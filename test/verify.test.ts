@@ -7,11 +7,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
-import { makeDisk } from '../agent/disk.ts'
-import type { BatonError } from '../agent/errors.ts'
-import type { Release } from '../agent/release.ts'
-import { makeVerify } from '../agent/steps/verify.ts'
-import { DEPTH_MAX, installedTag, runVersion } from '../agent/version.ts'
+import { makeDisk } from '../agent/disk/disk.ts'
+import type { BatonError } from '../agent/words/errors.ts'
+import type { Release } from '../agent/words/release.ts'
+import { makeVerify } from '../agent/update/steps/verify.ts'
+import { DEPTH_MAX, installedTag, runVersion } from '../agent/update/version.ts'
 import * as assert from './assert.ts'
 import { script } from './lab/dist.ts'
 import { suite } from './suite.ts'
@@ -252,7 +252,7 @@ test('runs it with nothing of ours in its environment, in no directory of ours, 
 test('executables that run each other come to an end', async () => {
   await using it = await lab()
   await writeFile(it.path, '#!/bin/sh\ntouch "$0.ran"\necho beacon v1.1.0\n', { mode: 0o755 })
-  const program = `import { runVersion } from ${JSON.stringify(new URL('../agent/version.ts', import.meta.url).href)}
+  const program = `import { runVersion } from ${JSON.stringify(new URL('../agent/update/version.ts', import.meta.url).href)}
     await runVersion(${JSON.stringify(it.path)}).then(({ tag }) => console.log(tag), (error) => console.log(error.message))`
   const ask = async (depth: number): Promise<string> => {
     const env = { ...process.env, BATON_DEPTH: String(depth) }

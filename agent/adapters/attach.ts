@@ -3,7 +3,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Server } from 'node:net'
 import { type Agent, embed } from '../embed.ts'
-import type { ListenerSpec } from '../handover/listeners.ts'
+import type { ListenerSpec } from '../sockets/listeners.ts'
 import type { EmbedOptions } from '../settings.ts'
 
 export interface ListenOptions extends EmbedOptions, Omit<ListenerSpec, 'server'> {}

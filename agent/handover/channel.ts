@@ -5,7 +5,7 @@
 // received or known to be lost.
 
 import type { Socket } from 'node:net'
-import { closeDescriptor, DESCRIPTORS_MAX, type Packets } from './packets.ts'
+import { closeDescriptor, DESCRIPTORS_MAX, type Packets } from '../sockets/packets.ts'
 
 /** One end. `Said` goes out, `Heard` comes in. */
 export interface Channel<Said, Heard> {

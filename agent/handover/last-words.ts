@@ -3,7 +3,7 @@
 // Must hold: what the application writes is written as if we were not here.
 
 import { stripVTControlCharacters } from 'node:util'
-import { type Inheritance, INHERITANCE, type ToPredecessor } from './messages.ts'
+import { type Inheritance, INHERITANCE, type ToPredecessor } from '../words/wire.ts'
 
 /** of what is kept, and of what is told of it: lines, and characters of one and of all */
 const [LINES_MAX, LINE_MAX, TOLD_MAX] = [10, 200, 1000]

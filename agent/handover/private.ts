@@ -3,9 +3,9 @@
 
 import { createServer, request, type Server } from 'node:http'
 import type { Socket } from 'node:net'
-import { socketPair } from './descriptors.ts'
-import type { Listener } from './listeners.ts'
-import { PROBE_PATH, type ProbeAnswer } from './messages.ts'
+import { socketPair } from '../sockets/descriptors.ts'
+import type { Listener } from '../sockets/listeners.ts'
+import { PROBE_PATH, type ProbeAnswer } from '../words/wire.ts'
 
 const BODY_MAX = 65_536
 

@@ -1,5 +1,5 @@
 // The command tree of a managed install. `deploy/executable.ts` starts it inside the executable, `install.ts` from a
-// clone. Must hold: every way out has an exit code of the table in agent/errors.ts; nothing is thrown.
+// clone. Must hold: every way out has an exit code of the table in agent/words/errors.ts; nothing is thrown.
 
 import { asBatonError, EXIT, MEANINGS } from '../../agent/words.ts'
 import {

@@ -1,8 +1,8 @@
 // Who may ask, and how fast.
 
 import { readFile } from 'node:fs/promises'
-import { FAILURE_FORGOTTEN_MS, FAILURES_AT_ONCE, makeGuard } from '../../agent/auth.ts'
-import type { BatonError } from '../../agent/errors.ts'
+import { FAILURE_FORGOTTEN_MS, FAILURES_AT_ONCE, makeGuard } from '../../agent/http/auth.ts'
+import type { BatonError } from '../../agent/words/errors.ts'
 import { is, not, ok, throws, withCode } from '../assert.ts'
 import { suite } from '../suite.ts'
 
@@ -59,7 +59,7 @@ test('refuses everything else, and never shows what it was', () => {
 })
 
 test('compares sums of one length, by timingSafeEqual and by nothing else', async () => {
-  const source = await readFile(new URL('../../agent/auth.ts', import.meta.url), 'utf8')
+  const source = await readFile(new URL('../../agent/http/auth.ts', import.meta.url), 'utf8')
   const comparing = /function isBearer[\s\S]*?\n}\n/.exec(source)?.[0] ?? ''
   // a header that is none of ours, and the length of what was sent, are no secret
   const others = comparing.match(/===|!==|==|\.equals\(|compare\(|includes\(expected/g)

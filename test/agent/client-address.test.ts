@@ -1,6 +1,6 @@
 // By which address a request is counted.
 
-import { clientAddresses, trustedProxyFault } from '../../agent/client-address.ts'
+import { clientAddresses, trustedProxyFault } from '../../agent/http/client-address.ts'
 import { is, match } from '../assert.ts'
 import { suite } from '../suite.ts'
 

@@ -3,9 +3,9 @@
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { makeDisk } from '../../agent/disk.ts'
-import { finish, type Journal, type JournalState, makeJournal, markBad } from '../../agent/journal.ts'
-import { badEntry, HISTORY_MAX, newOperation, type Operation, reportOf } from '../../agent/state.ts'
+import { makeDisk } from '../../agent/disk/disk.ts'
+import { finish, type Journal, type JournalState, makeJournal, markBad } from '../../agent/disk/journal.ts'
+import { badEntry, HISTORY_MAX, newOperation, type Operation, reportOf } from '../../agent/words/state.ts'
 import { equal, is, match, ok, rejects } from '../assert.ts'
 import { suite } from '../suite.ts'
 

@@ -19,8 +19,8 @@ import {
   makeListener,
   stopAccepting,
   turnAway,
-} from '../../agent/handover/listeners.ts'
-import { missingParts } from '../../agent/handover/internals.ts'
+} from '../../agent/sockets/listeners.ts'
+import { missingParts } from '../../agent/sockets/internals.ts'
 import { freePort } from '../fixtures/install.ts'
 import { equal, is, match, not, ok, rejects, throws, withCode } from '../assert.ts'
 import { suite } from '../suite.ts'

@@ -3,8 +3,8 @@
 import { mkdtemp, mkdir, readdir, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { makeDisk } from '../../agent/disk.ts'
-import { readHolder, takeLock } from '../../agent/lock.ts'
+import { makeDisk } from '../../agent/disk/disk.ts'
+import { readHolder, takeLock } from '../../agent/disk/lock.ts'
 import { equal, is, match, ok, rejects, withCode } from '../assert.ts'
 import { suite } from '../suite.ts'
 

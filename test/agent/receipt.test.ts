@@ -3,9 +3,16 @@
 import { chown, mkdtemp, readdir, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { makeDisk } from '../../agent/disk.ts'
+import { makeDisk } from '../../agent/disk/disk.ts'
 import { decideManagement } from '../../agent/managed.ts'
-import { names, parseReceipt, readReceiptBeside, type Receipt, receiptPath, writeReceipt } from '../../agent/receipt.ts'
+import {
+  names,
+  parseReceipt,
+  readReceiptBeside,
+  type Receipt,
+  receiptPath,
+  writeReceipt,
+} from '../../agent/disk/receipt.ts'
 import { equal, is, match, ok, throws, withCode } from '../assert.ts'
 import { suite } from '../suite.ts'
 

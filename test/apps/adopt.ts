@@ -6,7 +6,7 @@ import { cp, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'no
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { PROJECT } from '../../deploy/build/place.ts'
+import { PROJECT } from '../../deploy/make/place.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import type { Operation, Status } from '../../agent/index.ts'
 import { ask, freePort } from '../fixtures/install.ts'

@@ -3,7 +3,7 @@
 
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { PROJECT } from '../../deploy/build/place.ts'
+import { PROJECT } from '../../deploy/make/place.ts'
 import { PATHS, type Place } from './places.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import { publishBase, startEngine, startRegistry } from '../lab/docker.ts'

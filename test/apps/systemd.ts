@@ -3,7 +3,7 @@
 
 import { chmod, cp, mkdtemp, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { PROJECT } from '../../deploy/build/place.ts'
+import { PROJECT } from '../../deploy/make/place.ts'
 import { bootHost, type Host } from '../lab/systemd.ts'
 import { eventsIn, put } from '../lab/managed.ts'
 import { PATHS, type Place, startLoads } from './places.ts'

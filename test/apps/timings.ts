@@ -8,7 +8,7 @@ import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promis
 import { availableParallelism, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gunzipSync } from 'node:zlib'
-import { provideNode } from '../../deploy/build/node.ts'
+import { provideNode } from '../../deploy/make/node.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import { freePort } from '../fixtures/install.ts'
 import { packInto } from '../pack/main.ts'

@@ -1,9 +1,9 @@
 // One download of one asset by the real steps, in a process of its own so that its memory is its own.
 // `node pipeline.cjs <feed> <url> <bytes> <sha256> <where to>`; prints milliseconds and the peak of its memory as JSON.
 
-import { makeDisk } from '../../agent/disk.ts'
-import { openFeed } from '../../agent/feed/open.ts'
-import { makeDownload } from '../../agent/steps/download.ts'
+import { makeDisk } from '../../agent/disk/disk.ts'
+import { openFeed } from '../../agent/update/feed/open.ts'
+import { makeDownload } from '../../agent/update/steps/download.ts'
 
 const [setting = '', url = '', bytes = '0', sha256 = '', partialPath = ''] = process.argv.slice(2)
 

@@ -2,7 +2,7 @@
 
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { PROJECT } from '../../deploy/build/place.ts'
+import { PROJECT } from '../../deploy/make/place.ts'
 import { drawChart } from './chart.ts'
 import type { Chart } from './chart.ts'
 import type { Goal } from './goals.ts'

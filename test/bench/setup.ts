@@ -5,8 +5,8 @@ import { execFile } from 'node:child_process'
 import { access, mkdir, readdir, rm, writeFile } from 'node:fs/promises'
 import { basename, delimiter, join } from 'node:path'
 import { promisify } from 'node:util'
-import { bundle } from '../../deploy/build/bundle.ts'
-import { PROJECT } from '../../deploy/build/place.ts'
+import { bundle } from '../../deploy/make/bundle.ts'
+import { PROJECT } from '../../deploy/make/place.ts'
 import { noHosts } from '../lab/systemd.ts'
 
 const run = promisify(execFile)

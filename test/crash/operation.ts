@@ -4,15 +4,15 @@
 // The executables of this fixture are shell scripts that answer `--version`; everything else is the real thing.
 
 import { readdir, stat } from 'node:fs/promises'
-import { makeDisk } from '../../agent/disk.ts'
-import { openFeed } from '../../agent/feed/open.ts'
-import { makeJournal } from '../../agent/journal.ts'
-import { takeLock } from '../../agent/lock.ts'
-import type { ManagedInstall } from '../../agent/managed-install.ts'
-import { begin } from '../../agent/operation.ts'
-import { placesOf } from '../../agent/places.ts'
+import { makeDisk } from '../../agent/disk/disk.ts'
+import { openFeed } from '../../agent/update/feed/open.ts'
+import { makeJournal } from '../../agent/disk/journal.ts'
+import { takeLock } from '../../agent/disk/lock.ts'
+import type { ManagedInstall } from '../../agent/disk/install.ts'
+import { begin } from '../../agent/update/operation.ts'
+import { placesOf } from '../../agent/disk/places.ts'
 import { recover } from '../../agent/recovery.ts'
-import { installedTag } from '../../agent/version.ts'
+import { installedTag } from '../../agent/update/version.ts'
 
 export interface CrashOptions {
   /** `start`: what a start does, then an update to `tag` */

@@ -6,7 +6,7 @@ import { mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promis
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gzipSync, zstdCompressSync } from 'node:zlib'
-import type { ReleaseManifest } from '../../agent/release.ts'
+import type { ReleaseManifest } from '../../agent/words/release.ts'
 
 export interface DistOptions {
   service?: string

@@ -1,7 +1,7 @@
 // The document agrees with the code's words, and the check that holds answers against it refuses wrong ones.
 
-import { EXIT, MEANINGS } from '../../agent/errors.ts'
-import { HISTORY_MAX, newOperation, OUTCOMES, STAGES } from '../../agent/state.ts'
+import { EXIT, MEANINGS } from '../../agent/words/errors.ts'
+import { HISTORY_MAX, newOperation, OUTCOMES, STAGES } from '../../agent/words/state.ts'
 import { equal, is, throws } from '../assert.ts'
 import { suite } from '../suite.ts'
 import { type Answer, apiDocument, conforms, faultsOf, type Json, documentedAt } from './openapi.ts'

@@ -1,7 +1,7 @@
 // What the kernel has counted of one TCP connection: an oracle that no code of ours can fool. Linux, node:ffi.
 
 import type { Socket } from 'node:net'
-import { openLibc } from '../../agent/handover/ffi.ts'
+import { openLibc } from '../../agent/sockets/libc.ts'
 
 export interface TcpBytes {
   /** that came from the other side, and what of them waits to be read */

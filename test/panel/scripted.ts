@@ -2,7 +2,7 @@
 // and what must be seen. Must hold: no poll fails, nothing is logged as an error, no policy is violated (`assertQuiet`).
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Operation } from '../../agent/state.ts'
+import type { Operation } from '../../agent/words/state.ts'
 import * as assert from '../assert.ts'
 import { comesTrue, type Page, type Watched } from './browser.ts'
 import { report, secondsAgo, serveStub, type Stub } from './stub.ts'

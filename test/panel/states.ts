@@ -1,6 +1,6 @@
 // Every state that the page can be in, each reached on the scripted service: what axe, the narrow screen and the pictures go through.
 
-import type { Status, VersionReport } from '../../agent/state.ts'
+import type { Status, VersionReport } from '../../agent/words/state.ts'
 import { comesTrue, type Page } from './browser.ts'
 import { idle, instance, operation, report, secondsAgo, type Stub, TOKEN } from './stub.ts'
 

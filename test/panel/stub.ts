@@ -3,10 +3,10 @@
 
 import { createServer } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
-import { makeGuard } from '../../agent/auth.ts'
-import { BatonError } from '../../agent/errors.ts'
+import { makeGuard } from '../../agent/http/auth.ts'
+import { BatonError } from '../../agent/words/errors.ts'
 import { makePanel } from '../../agent/panel.ts'
-import { makeRoutes } from '../../agent/routes.ts'
+import { makeRoutes } from '../../agent/http/routes.ts'
 import {
   type Instance,
   type Kind,
@@ -14,7 +14,7 @@ import {
   type Operation,
   type Status,
   type VersionReport,
-} from '../../agent/state.ts'
+} from '../../agent/words/state.ts'
 
 export const TOKEN = 'correct horse battery staple'
 

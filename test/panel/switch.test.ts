@@ -3,7 +3,7 @@
 // one process takes over from another. In each test no poll may fail, nothing may be logged as an error, no policy violated.
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Status } from '../../agent/state.ts'
+import type { Status } from '../../agent/words/state.ts'
 import * as assert from '../assert.ts'
 import { scriptRelease, type TestRelease } from '../fixtures/releases.ts'
 import { suite } from '../suite.ts'

@@ -2,7 +2,7 @@
 
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { PROJECT } from '../../deploy/build/place.ts'
+import { PROJECT } from '../../deploy/make/place.ts'
 
 /** Replaces what stands in `section` of a page of the repository. Throws where the page has no such section. */
 export async function writeSection(section: string, markdown: string, page = 'docs/faults.md'): Promise<void> {

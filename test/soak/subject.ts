@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import type { Status } from '../../agent/state.ts'
+import type { Status } from '../../agent/words/state.ts'
 import { ask, freePort, install, processesNaming } from '../fixtures/install.ts'
 import { publishTo, releases } from '../fixtures/releases.ts'
 

@@ -1,4 +1,4 @@
-import type { Instance, Operation, Progress, Status } from '../../state.ts'
+import type { Instance, Operation, Progress, Status } from '../../words/state.ts'
 
 export interface Follow {
   id: string

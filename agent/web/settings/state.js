@@ -5,8 +5,8 @@ import { memory } from './memory.js'
 const UNCONFIRMED_MS = 20000
 
 /**
- * @typedef {import('../../state.ts').Status} Status
- * @typedef {import('../../state.ts').VersionReport} VersionReport
+ * @typedef {import('../../words/state.ts').Status} Status
+ * @typedef {import('../../words/state.ts').VersionReport} VersionReport
  * @typedef {import('./follow.js').Follow & { done?: boolean }} Follow
  * @typedef {ReturnType<typeof import('./follow.js').judge>} Judged
  * @typedef {ReturnType<typeof import('./follow.js').measure>} Speed

@@ -3,10 +3,10 @@
 
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Inheritance, INHERITANCE } from '../../../agent/handover/messages.ts'
-import { startTimeOf } from '../../../agent/process.ts'
+import { type Inheritance, INHERITANCE } from '../../../agent/words/wire.ts'
+import { startTimeOf } from '../../../agent/sockets/process.ts'
 import type { Step } from '../../../agent/handover/steps.ts'
-import type { Operation, Status } from '../../../agent/state.ts'
+import type { Operation, Status } from '../../../agent/words/state.ts'
 import type { StepFault } from '../../fixtures/at-steps.ts'
 import { until } from '../../fixtures/evidence.ts'
 import { type Evidence, type Ground, HANG_MS, TAGS } from './ground.ts'

@@ -1,0 +1,149 @@
+// The two things that Baton asks of the application's database, and the process of its own that does them: a whole copy, made by
+// SQLite itself, and the number of its schema.
+// Must hold: a process in which the application runs opens, reads and closes no file of that database. POSIX locks belong to the
+// process: whoever closes a descriptor of the file drops the locks that the application's driver has, if that brings its own copy
+// of SQLite. Then another process writes beside an open transaction, and committed rows are lost.
+
+import { type ChildProcess, spawn } from 'node:child_process'
+import { writeSync } from 'node:fs'
+import { stat } from 'node:fs/promises'
+import type { Readable } from 'node:stream'
+import { BatonError, reasonOf } from '../words/errors.ts'
+
+/** `{ from, to }` in the environment of an executable of ours that is run with `--version`: then it makes that copy too. */
+const COPY_ORDER = 'BATON_COPY_DATABASE'
+/** The path of a database, likewise: then it writes its `PRAGMA user_version` to descriptor 3. */
+const SCHEMA_ORDER = 'BATON_READ_SCHEMA'
+const ANSWER_FD = 3
+const COPY_MAX_MS = 600_000
+const SCHEMA_MAX_MS = 10_000
+const SAID_MAX = 2000
+
+/** Who makes a copy. */
+export interface Copier {
+  /** an executable of ours, which does it in a process of its own; null for none */
+  executable: string | null
+  /** whether this process does it where that one cannot: never one in which the application runs */
+  here: boolean
+}
+
+let orders: Promise<void> | null = null
+
+/** What a release does for `--version`, once. Rejects where it cannot. */
+export function doAsOrdered(): Promise<void> {
+  return (orders ??= carryOut())
+}
+
+async function carryOut(): Promise<void> {
+  const { [COPY_ORDER]: copy, [SCHEMA_ORDER]: database } = process.env
+  if (database !== undefined) writeSync(ANSWER_FD, String(schemaHere(database)))
+  if (copy === undefined) return
+  const { from, to } = JSON.parse(copy) as { from: string; to: string }
+  await copyHere(from, to)
+}
+
+/** Into `to`, which is replaced. Throws if nobody could. */
+export async function copyDatabase(from: string, to: string, { executable, here }: Copier): Promise<void> {
+  if (executable !== null && (await copyOutside(executable, from, to))) return
+  if (!here) {
+    throw new BatonError(
+      'swap_failed',
+      `expected ${executable ?? 'an executable'} to copy the database, it did nothing`,
+      {
+        hint: 'was it put there by hand? While the service is stopped, `upgrade` copies the database itself',
+      },
+    )
+  }
+  await copyHere(from, to)
+}
+
+/** `PRAGMA user_version`, read by `executable` in a process of its own; null if that cannot tell it. */
+export function schemaOf(executable: string, database: string): Promise<number | null> {
+  // however many ask at once, one process reads it
+  const asked = asking.get(database) ?? askSchema(executable, database).finally(() => asking.delete(database))
+  asking.set(database, asked)
+  return asked
+}
+
+const asking = new Map<string, Promise<number | null>>()
+
+async function askSchema(executable: string, database: string): Promise<number | null> {
+  const { code, answer } = await order(executable, { [SCHEMA_ORDER]: database }, SCHEMA_MAX_MS).catch(() => REFUSED)
+  return code === 0 && /^\d{1,10}$/.test(answer) ? Number(answer) : null
+}
+
+function schemaHere(path: string): number {
+  const { DatabaseSync } = process.getBuiltinModule('node:sqlite')
+  const database = new DatabaseSync(path, { readOnly: true, timeout: 2000 })
+  try {
+    return Number(database.prepare('PRAGMA user_version').get()?.['user_version'])
+  } finally {
+    database.close()
+  }
+}
+
+async function copyHere(from: string, to: string): Promise<void> {
+  const { backup, DatabaseSync } = process.getBuiltinModule('node:sqlite')
+  const source = new DatabaseSync(from, { readOnly: true, timeout: 5000 })
+  try {
+    // all pages in one step, off the main thread: in steps, a busy writer would make it start over and over
+    await backup(source, to, { rate: 0x7fff_ffff })
+  } finally {
+    source.close()
+  }
+}
+
+/** False where `executable` is of a release that does not know how; `to` is empty then. */
+async function copyOutside(executable: string, from: string, to: string): Promise<boolean> {
+  const { code, said } = await order(executable, { [COPY_ORDER]: JSON.stringify({ from, to }) }, COPY_MAX_MS)
+  if (code !== 0) throw new Error(`${executable} could not copy it: ${said.trim()}`)
+  return (await stat(to)).size > 0
+}
+
+interface Ended {
+  /** null: it was ended by a signal */
+  code: number | null
+  /** the beginning of what it wrote to descriptor 3, and to stderr */
+  answer: string
+  said: string
+}
+
+const REFUSED: Ended = { code: null, answer: '', said: '' }
+
+async function order(executable: string, what: Record<string, string>, mostMs: number): Promise<Ended> {
+  const { PATH = '/usr/local/bin:/usr/bin:/bin', LD_LIBRARY_PATH, BATON_NODE } = process.env
+  const known = { PATH, LC_ALL: 'C', BATON_DEPTH: '1', ...what }
+  const child = spawn(executable, ['--version'], {
+    cwd: '/',
+    env: { ...known, ...(LD_LIBRARY_PATH && { LD_LIBRARY_PATH }), ...(BATON_NODE && { BATON_NODE }) },
+    stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
+    detached: true, // a group of its own, to end it with whatever it has started
+  })
+  const ended: Ended = { ...REFUSED }
+  const streams = [child.stdio[2], child.stdio[ANSWER_FD]] as [Readable, Readable]
+  for (const [at, key] of (['said', 'answer'] as const).entries()) {
+    const add = (text: string) => void (ended[key] += text.slice(0, SAID_MAX - ended[key].length))
+    streams[at]?.setEncoding('utf8').on('data', add)
+  }
+  const timer = setTimeout(() => end(child, streams), mostMs)
+  try {
+    ended.code = await new Promise<number | null>((resolve, reject) => {
+      child.once('error', reject)
+      child.once('close', resolve)
+    })
+    return ended
+  } catch (cause) {
+    throw new Error(`running ${executable}: ${reasonOf(cause)}`, { cause })
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+function end(child: ChildProcess, streams: readonly Readable[]): void {
+  try {
+    if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL')
+  } catch {
+    child.kill('SIGKILL') // it has no group any more
+  }
+  for (const stream of streams) stream.destroy()
+}

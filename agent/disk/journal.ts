@@ -1,0 +1,146 @@
+// The operation journal: what is being done, what was done, which releases are bad, who is on probation. On disk before
+// it is acted on, so that whichever process serves answers the same. One file, replaced whole: after a power cut it is
+// the state before or after a change, never a torn one. Only the holder of the lock writes.
+
+import { join } from 'node:path'
+import { type Disk, readSmall } from './disk.ts'
+import { BatonError, reasonOf } from '../words/errors.ts'
+import { withReserve } from './reserve.ts'
+import { badEntry, type BadRelease, HISTORY_MAX, NO_HANDOVER, type Operation, type Probation } from '../words/state.ts'
+import { isObject, parsedJson } from '../words/untrusted.ts'
+
+export interface JournalState {
+  format: 1
+  operation: Operation | null
+  /** finished ones, newest first */
+  history: Operation[]
+  bad: BadRelease[]
+  probation: Probation | null
+}
+
+export interface Journal {
+  readonly path: string
+  read(): Promise<JournalState>
+  /** Reads, changes, writes durably, and returns what is now on the disk. */
+  change(edit: (state: JournalState) => void): Promise<JournalState>
+}
+
+const JOURNAL_MAX_BYTES = 4 * 1024 * 1024
+const BAD_MAX = 100
+const EMPTY: JournalState = { format: 1, operation: null, history: [], bad: [], probation: null }
+
+export function updateDirectory(stateDirectory: string): string {
+  return join(stateDirectory, 'update')
+}
+
+export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: string) => void = () => {}): Journal {
+  const directory = updateDirectory(stateDirectory)
+  const path = join(directory, 'journal.json')
+  let last: Promise<unknown> = Promise.resolve()
+
+  const read = async (): Promise<JournalState> => {
+    let text: string | null
+    try {
+      text = await readSmall(path, JOURNAL_MAX_BYTES)
+    } catch (error) {
+      if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return structuredClone(EMPTY)
+      throw new BatonError('unexpected', `reading the journal ${path}: ${reasonOf(error)}`, { cause: error })
+    }
+    const state = text === null ? null : parse(text)
+    if (state !== null) return state
+    // Not ours to delete: somebody may want to look at it. The next change writes a fresh one.
+    warn(`the journal ${path} cannot be read; it starts afresh and the old one is kept as journal.json.damaged`)
+    await disk.rename(path, `${path}.damaged`).catch(() => {})
+    return structuredClone(EMPTY)
+  }
+
+  const change = async (edit: (state: JournalState) => void): Promise<JournalState> => {
+    const state = await read()
+    edit(state)
+    state.history.splice(HISTORY_MAX)
+    state.bad.splice(0, Math.max(0, state.bad.length - BAD_MAX))
+    await disk.makeDirectory(directory, 0o700)
+    await withReserve(disk, directory, () => disk.writeWhole(path, `${JSON.stringify(state, null, 2)}\n`, 0o600))
+    return state
+  }
+
+  return {
+    path,
+    read,
+    // one after the other: two changes at once would lose one
+    change(edit) {
+      const next = last.then(() => change(edit))
+      last = next.catch(() => {})
+      return next
+    },
+  }
+}
+
+/** Closes the operation in flight: into the history, and into the bad releases where it was reverted. */
+export function finish(
+  state: JournalState,
+  end: Pick<Operation, 'outcome' | 'error'> & {
+    to?: string | null
+    handover?: Operation['handover']
+    /** it was reverted for what says nothing about the release */
+    isBlameless?: boolean
+  },
+): void {
+  const operation = state.operation
+  if (operation === null || operation.outcome !== null) return
+  operation.outcome = end.outcome
+  operation.error = end.error
+  if (end.to !== undefined && end.to !== null) operation.to = end.to
+  if (end.handover !== undefined) operation.handover = end.handover
+  operation.finishedAt = new Date().toISOString()
+  state.history.unshift(structuredClone(operation))
+  state.probation = null
+  if (operation.to === null) return
+  if (operation.outcome === 'reverted' && end.isBlameless !== true) {
+    markBad(state, operation.to, operation.sha256, operation.error?.message ?? 'reverted')
+  } else if (operation.outcome === 'updated') {
+    state.bad = without(state.bad, operation.to, operation.sha256)
+  }
+}
+
+/** `sha256`: of the asset, null where it is not known. */
+export function markBad(state: JournalState, tag: string, sha256: string | null, reason: string): void {
+  state.bad = [...without(state.bad, tag, sha256), { tag, sha256, reason, at: new Date().toISOString() }]
+}
+
+function without(bad: BadRelease[], tag: string, sha256: string | null): BadRelease[] {
+  return bad.filter((entry) => badEntry([entry], tag, sha256) === null)
+}
+
+function parse(text: string): JournalState | null {
+  const value = parsedJson(text)
+  if (!isObject(value)) return null
+  const state = value as Partial<JournalState>
+  const whole =
+    state.format === 1 &&
+    Array.isArray(state.history) &&
+    Array.isArray(state.bad) &&
+    state.operation !== undefined &&
+    state.probation !== undefined
+  return whole ? filledIn(state as JournalState) : null
+}
+
+const UNKNOWN_SUM = { sha256: null }
+const UNKNOWN = { ...UNKNOWN_SUM, durations: {}, bytes: 0 }
+const NOT_SERVING = { until: null, ...UNKNOWN_SUM }
+
+/** What a release that knew fewer members has written. */
+function filledIn(state: JournalState): JournalState {
+  const operation = (one: Operation): Operation => ({
+    ...UNKNOWN,
+    ...one,
+    handover: one.handover === null ? null : { ...NO_HANDOVER, ...one.handover },
+  })
+  return {
+    ...state,
+    operation: state.operation === null ? null : operation(state.operation),
+    history: state.history.map(operation),
+    bad: state.bad.map((entry) => ({ ...UNKNOWN_SUM, ...entry })),
+    probation: state.probation === null ? null : { ...NOT_SERVING, ...state.probation },
+  }
+}

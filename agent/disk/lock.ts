@@ -1,0 +1,140 @@
+// The lock: at most one operation in flight, whoever starts it: an endpoint, a command line, a rescue. It is an exclusive
+// SQLite transaction on a file of its own: the kernel frees it when its holder dies, so there is no stale lock to break.
+// `lock.json` beside it only says who holds it since when; it is never what decides.
+
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { type Disk, exists, readSmall } from './disk.ts'
+import { BatonError, type ErrorCode, reasonOf } from '../words/errors.ts'
+import { updateDirectory } from './journal.ts'
+import { isFull } from './reserve.ts'
+import { isObject, parsedJson } from '../words/untrusted.ts'
+
+export interface Holder {
+  pid: number
+  /** `the service`, `install.sh upgrade`, … */
+  who: string
+  /** ISO 8601, UTC */
+  since: string
+}
+
+const HOLDER_MAX_BYTES = 4096
+
+export interface Lock extends AsyncDisposable {
+  release(): Promise<void>
+}
+
+/**
+ * Locks that this process takes or holds. Closing any descriptor of a file drops a process's POSIX locks on it, so while one
+ * of these is held nobody here may open its file, not even to see whether it is there.
+ */
+const ours = new Set<string>()
+
+/**
+ * Takes the lock or throws BatonError `refusal` that says who holds it since when.
+ * `waitMs` above 0 waits that long for it first.
+ */
+export async function takeLock(
+  disk: Disk,
+  stateDirectory: string,
+  who: string,
+  { waitMs = 0, refusal = 'locked' }: { waitMs?: number; refusal?: ErrorCode } = {},
+): Promise<Lock> {
+  const path = lockPath(stateDirectory)
+  const deadline = performance.now() + waitMs
+  for (;;) {
+    if (!ours.has(path)) {
+      ours.add(path) // before the first await: two callers in this process must not both go on
+      try {
+        const lock = await tryLock(disk, stateDirectory, who)
+        if (lock !== null) return lock
+      } catch (error) {
+        ours.delete(path)
+        throw error
+      }
+      ours.delete(path)
+    }
+    if (performance.now() >= deadline) throw await refusalOf(stateDirectory, refusal)
+    await sleep(50)
+  }
+}
+
+async function tryLock(disk: Disk, stateDirectory: string, who: string): Promise<Lock | null> {
+  const path = lockPath(stateDirectory)
+  const { DatabaseSync } = await import('node:sqlite')
+  let database
+  try {
+    await disk.makeDirectory(updateDirectory(stateDirectory), 0o700)
+    // made through `disk` once so that it is owned by the owner of its directory even when root comes first
+    if (!(await exists(path))) {
+      const made = await disk.create(path, 0o600).catch((error: unknown) => {
+        if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error // somebody else was faster
+      })
+      await made?.close()
+    }
+    database = new DatabaseSync(path)
+  } catch (error) {
+    throw unwritable(path, error)
+  }
+  try {
+    database.exec('PRAGMA busy_timeout = 0; PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE')
+    const holder: Holder = { pid: process.pid, who, since: new Date().toISOString() }
+    // it only tells: a full disk keeps nobody from going back
+    await disk.writeNote(holderPath(stateDirectory), `${JSON.stringify(holder)}\n`, 0o600).catch((error: unknown) => {
+      if (!isFull(error)) throw error
+    })
+  } catch (error) {
+    database.close()
+    if (isBusy(error)) return null
+    throw unwritable(path, error)
+  }
+  let held = true
+  const release = async () => {
+    if (!held) return
+    held = false
+    try {
+      await disk.remove(holderPath(stateDirectory))
+    } finally {
+      database.close()
+      ours.delete(path)
+    }
+  }
+  return { release, [Symbol.asyncDispose]: release }
+}
+
+export async function readHolder(stateDirectory: string): Promise<Holder | null> {
+  try {
+    const holder = parsedJson((await readSmall(holderPath(stateDirectory), HOLDER_MAX_BYTES)) ?? '')
+    return isObject(holder) ? (holder as unknown as Holder) : null
+  } catch {
+    return null
+  }
+}
+
+function lockPath(stateDirectory: string): string {
+  return join(updateDirectory(stateDirectory), 'lock.db')
+}
+
+function holderPath(stateDirectory: string): string {
+  return join(updateDirectory(stateDirectory), 'lock.json')
+}
+
+async function refusalOf(stateDirectory: string, code: ErrorCode): Promise<BatonError> {
+  const holder = await readHolder(stateDirectory)
+  const found = holder === null ? 'somebody' : `${holder.who} (pid ${holder.pid}) since ${holder.since}`
+  return new BatonError(code, `an operation is in flight: the lock is held by ${found}`, {
+    hint: 'wait until it has ended, `GET /admin/update/status` shows it',
+    members: holder === null ? {} : { heldBy: holder.who, heldByPid: holder.pid, heldSince: holder.since },
+  })
+}
+
+function unwritable(path: string, cause: unknown): BatonError {
+  return new BatonError('refused', `taking the lock ${path}: ${reasonOf(cause)}`, {
+    cause,
+    hint: 'the service must be able to write in its state directory, and there must be space left',
+  })
+}
+
+function isBusy(error: unknown): boolean {
+  return error instanceof Error && 'errcode' in error && (error.errcode === 5 || error.errcode === 6)
+}

@@ -1,0 +1,144 @@
+// The receipt: what makes an executable a managed install. Written by the installer, read by the agent. It holds what was chosen
+// and no secret, and counts only where it names the very executable that asks.
+// For the whole host it is root's own, in a place that only root can change. For one user it lies beside the executable. What is
+// installed at the moment is no choice: that stands in the state directory (`installed.ts`).
+
+import { lstat, readFile, realpath } from 'node:fs/promises'
+import { dirname, isAbsolute, join } from 'node:path'
+import { BatonError, reasonOf } from '../words/errors.ts'
+import type { Disk } from './disk.ts'
+
+export interface Receipt {
+  format: 1
+  service: string
+  /** absolute path of the executable */
+  executable: string
+  scope: 'system' | 'user'
+  supervisor: 'systemd' | 'systemd-user' | 'none'
+  /** name of the user that runs the service */
+  user: string
+  stateDirectory: string
+  configPath: string
+  feed: string
+  /** absolute path of the Node that runs it, where the executable is a script */
+  node?: string
+  /** ISO 8601, UTC */
+  installedAt: string
+  /** what the operator chose, so that a re-run with fewer flags changes nothing */
+  options: Record<string, string | boolean>
+}
+
+const RECEIPT_MAX_BYTES = 64 * 1024
+
+/** where root keeps the receipt and the command of each service, in a folder of its name */
+export const SYSTEM_DIRECTORY = '/usr/local/lib'
+
+export function systemReceiptPath(service: string): string {
+  return join(SYSTEM_DIRECTORY, service, 'receipt.json')
+}
+
+export function receiptPath(executable: string): string {
+  return join(dirname(executable), 'receipt.json')
+}
+
+/**
+ * The receipt that says what `executable` is: root's where it names it, else the one beside it, which is the word of whoever could
+ * write there and so good for that user's own service only. Null where there is none. Throws refused where it does not count.
+ */
+export async function receiptFor(service: string, executable: string): Promise<Receipt | null> {
+  const system = await readSystemReceipt(service)
+  if (system !== null && (await names(system, executable))) return system
+  const beside = await readReceiptBeside(executable)
+  if (beside === null) return null
+  const path = receiptPath(executable)
+  if (beside.scope === 'system') {
+    throw new BatonError('refused', `a service of the whole host is managed by root's receipt, ${path} is another`, {
+      hint: 'run `install.sh` once: it writes it',
+    })
+  }
+  const [{ uid }, own] = [await lstat(path), process.getuid?.()]
+  if (own === undefined || uid === own) return beside
+  throw new BatonError('refused', `the receipt ${path} belongs to user id ${uid}, this process to ${own}`)
+}
+
+/** Root's receipt for a service of the whole host, or null. Throws refused where others can change it. */
+export async function readSystemReceipt(service: string): Promise<Receipt | null> {
+  const path = systemReceiptPath(service)
+  const receipt = await readAt(path)
+  if (receipt === null) return null
+  for (const part of [dirname(path), path]) {
+    const { uid, mode } = await lstat(part)
+    if (uid === 0 && (mode & 0o022) === 0) continue
+    throw new BatonError('refused', `expected ${part} to be root's alone, user id ${uid} can change it`)
+  }
+  return receipt
+}
+
+/**
+ * The receipt beside `executable`, or null where there is none. Throws BatonError refused where it cannot be understood. It is
+ * the word of whoever can write there: not for root, unless root made that place.
+ */
+export async function readReceiptBeside(executable: string): Promise<Receipt | null> {
+  return await readAt(receiptPath(executable))
+}
+
+async function readAt(path: string): Promise<Receipt | null> {
+  let text: string
+  try {
+    text = await readFile(path, 'utf8')
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && (error.code === 'ENOENT' || error.code === 'ENOTDIR')) return null
+    throw new BatonError('refused', `reading the receipt ${path}: ${reasonOf(error)}`, { cause: error })
+  }
+  return parseReceipt(text, path)
+}
+
+/** Where the scope of the receipt wants it. */
+export async function writeReceipt(disk: Disk, receipt: Receipt): Promise<void> {
+  const path = receipt.scope === 'system' ? systemReceiptPath(receipt.service) : receiptPath(receipt.executable)
+  await disk.writeWhole(path, `${JSON.stringify(receipt, null, 2)}\n`, 0o644)
+}
+
+/** Whether the receipt is about this executable, links resolved. */
+export async function names(receipt: Receipt, executable: string): Promise<boolean> {
+  if (receipt.executable === executable) return true
+  const [named, own] = await Promise.all([resolved(receipt.executable), resolved(executable)])
+  return named !== null && named === own
+}
+
+export function parseReceipt(text: string, path: string): Receipt {
+  const bad = (what: string) =>
+    new BatonError('refused', `the receipt ${path} cannot be used: ${what}`, {
+      hint: 'run `install.sh` again to write a new one',
+    })
+  if (text.length > RECEIPT_MAX_BYTES) throw bad(`expected at most ${RECEIPT_MAX_BYTES} bytes, got ${text.length}`)
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch (error) {
+    throw bad(reasonOf(error))
+  }
+  if (typeof value !== 'object' || value === null) throw bad('expected an object')
+  const record = value as Record<string, unknown>
+  if (record['format'] !== 1) throw bad(`expected format 1, got ${JSON.stringify(record['format'])}`)
+  for (const key of ['service', 'executable', 'user', 'stateDirectory', 'configPath', 'feed', 'installedAt']) {
+    if (typeof record[key] !== 'string') throw bad(`expected a string in \`${key}\``)
+  }
+  const { node = '/' } = record
+  if (typeof node !== 'string' || !isAbsolute(node)) throw bad('expected an absolute path in `node`')
+  if (!isAbsolute(String(record['executable']))) throw bad('expected an absolute path in `executable`')
+  if (record['scope'] !== 'system' && record['scope'] !== 'user') throw bad('expected system or user in `scope`')
+  if (!['systemd', 'systemd-user', 'none'].includes(String(record['supervisor']))) {
+    throw bad('expected systemd, systemd-user or none in `supervisor`')
+  }
+  if (typeof record['options'] !== 'object' || record['options'] === null) throw bad('expected an object in `options`')
+  return value as Receipt
+}
+
+async function resolved(path: string): Promise<string | null> {
+  try {
+    return await realpath(path)
+  } catch {
+    return null
+  }
+}

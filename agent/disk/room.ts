@@ -1,0 +1,109 @@
+// Room on the disk: what an operation is going to write, held against what is free. One reckoning for the update, its dry run,
+// `doctor` and an install, so that none of them promises what another refuses.
+
+import { stat, statfs } from 'node:fs/promises'
+import { mebibytes, nearestExisting, ROOM_BYTES } from './disk.ts'
+import { BatonError, reasonOf } from '../words/errors.ts'
+import { updateDirectory } from './journal.ts'
+import type { Asset } from '../words/release.ts'
+
+/** What is going to be written below a directory, which need not be there yet. */
+export interface Need {
+  directory: string
+  bytes: number
+  /** for a message: `the executable` */
+  what: string
+  /** so little that it may take from what is kept free for the service */
+  isLittle: boolean
+}
+
+/** One file system, and all that is needed on it. */
+export interface Room {
+  directory: string
+  freeBytes: number
+  /** with what is to stay free for the service */
+  neededBytes: number
+  what: string
+}
+
+/** if no release.json tells: executables of Node compress to a fifth */
+const USUAL_GROWTH = 6
+/** what SQLite may add to a copy */
+const SNAPSHOT_GROWTH = 1.1
+/** of the journal, the lock and the reserve */
+const STATE_BYTES = 1024 * 1024
+
+/** Of the executable in this asset, as far as the feed tells. */
+export function executableBytesOf({ executable, sizeBytes, compression }: Asset): number {
+  return executable?.sizeBytes ?? (compression === 'none' ? sizeBytes : sizeBytes * USUAL_GROWTH)
+}
+
+/** The new executable, beside the old one. */
+export function needOfExecutable(directory: string, bytes: number): Need {
+  return { directory, bytes, what: 'the executable', isLittle: false }
+}
+
+/** Null if there is no such database (yet). Throws swap_failed if nobody can tell. */
+export async function needOfSnapshot(database: string, stateDirectory: string): Promise<Need | null> {
+  const bytes = await sizeOf(database)
+  if (bytes === null) return null
+  const [directory, what] = [updateDirectory(stateDirectory), 'a snapshot of the database']
+  return { directory, bytes: Math.ceil(bytes * SNAPSHOT_GROWTH), what, isLittle: false }
+}
+
+/** What an update writes besides the executable. */
+export async function needsBeside(state: { database: string | null; stateDirectory: string }): Promise<Need[]> {
+  const { database, stateDirectory } = state
+  const snapshot = database === null ? null : await needOfSnapshot(database, stateDirectory)
+  const directory = updateDirectory(stateDirectory)
+  return [
+    ...(snapshot === null ? [] : [snapshot]),
+    { directory, bytes: STATE_BYTES, what: 'the journal', isLittle: true },
+  ]
+}
+
+/** What is free for these, by file system. */
+export async function roomFor(needs: readonly Need[]): Promise<Room[]> {
+  const byDevice = new Map<number, { directory: string; needs: Need[] }>()
+  for (const need of needs) {
+    const directory = await nearestExisting(need.directory)
+    const { dev } = await stat(directory)
+    const on = byDevice.get(dev) ?? { directory, needs: [] }
+    byDevice.set(dev, { ...on, needs: [...on.needs, need] })
+  }
+  return await Promise.all(
+    [...byDevice.values()].map(async ({ directory, needs: on }) => {
+      const { bavail, bsize } = await statfs(directory)
+      const bytes = on.reduce((sum, need) => sum + need.bytes, 0)
+      const kept = on.every(({ isLittle }) => isLittle) ? 0 : ROOM_BYTES
+      const what = list(on.map((need) => need.what))
+      return { directory, freeBytes: bavail * bsize, neededBytes: bytes + kept, what }
+    }),
+  )
+}
+
+/** Throws refused if there is too little of it anywhere. */
+export async function assertRoom(needs: readonly Need[]): Promise<void> {
+  const short = (await roomFor(needs)).find(({ freeBytes, neededBytes }) => freeBytes < neededBytes)
+  if (short === undefined) return
+  const { directory, freeBytes, neededBytes, what } = short
+  const got = mebibytes(freeBytes, Math.floor)
+  const message = `expected ${mebibytes(neededBytes)} free in \`${directory}\` for ${what}, got ${got}`
+  const hint = `free some space on its disk; ${mebibytes(ROOM_BYTES)} of it stay free for the service`
+  throw new BatonError('refused', message, { hint })
+}
+
+function list(words: readonly string[]): string {
+  return words.length < 3 ? words.join(' and ') : `${words.slice(0, -1).join(', ')} and ${words.at(-1)}`
+}
+
+async function sizeOf(database: string): Promise<number | null> {
+  try {
+    const main = (await stat(database)).size
+    const wal = await stat(`${database}-wal`).catch(() => null)
+    return main + (wal?.size ?? 0)
+  } catch (cause) {
+    if (cause instanceof Error && 'code' in cause && cause.code === 'ENOENT') return null
+    throw new BatonError('swap_failed', `looking at ${database}: ${reasonOf(cause)}`, { cause })
+  }
+}

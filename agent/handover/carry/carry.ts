@@ -1,0 +1,284 @@
+// Connections in the middle of something: a WebSocket, a response that is being streamed. The author registers one with
+// `agent.carry()`; at a switch it is taken out of this process between two messages, and told to the successor as the request
+// that began it, the bytes that nobody has read yet, and the author's own state. `replay.ts` is the other half.
+// Must hold: a connection is either here or told, never both; the author of this process never hears that it has "closed".
+
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import { BatonError, reasonOf } from '../../words/errors.ts'
+import { descriptorOf, isHalfRead, isWritten, letGoOf, responseHead, stopReading } from '../../sockets/internals.ts'
+import type { CarryMessage } from '../../words/wire.ts'
+import * as stream from './stream.ts'
+import * as websocket from './websocket.ts'
+import type { WebSocketLike } from './websocket.ts'
+
+export interface CarryOptions {
+  /** the `ws` WebSocket that the request was upgraded to */
+  ws?: WebSocketLike
+  /** or the response that is being streamed: server-sent events, chunks */
+  response?: ServerResponse
+  /**
+   * Asked once, at the moment of the switch. What it returns (JSON, at most STATE_MAX_BYTES) is what `carried(request)` gives
+   * in the next process. Take the connection out of your own lists here: from now on it belongs to the successor.
+   */
+  state?: () => unknown
+}
+
+export interface Carries {
+  /** From now on the connection of `request` is carried over at a switch. Throws BatonError invalid_settings for what can never be. */
+  carry(request: IncomingMessage, options: CarryOptions): void
+  /** The state that came along, or undefined for a request that begins here. */
+  carried(request: IncomingMessage): unknown
+  /** what may be carried now */
+  entries(): ReadonlyMap<Socket, Entry>
+  /** in the successor: what came along for the connection that will ask next on `socket`; `refuse` ends it */
+  expect(socket: Socket, message: CarryMessage, refuse: (why: string) => void): void
+  /** in the successor: what the author of the predecessor has sent since */
+  late(id: number, data: string | Buffer | null): void
+}
+
+export interface Entry {
+  readonly kind: 'websocket' | 'stream'
+  readonly socket: Socket
+  readonly request: IncomingMessage
+  readonly ws: WebSocketLike | null
+  readonly response: ServerResponse | null
+  state: () => unknown
+  /** bytes that had been read when the request was complete: more means that something else was asked behind it */
+  readAtStart: number | null
+  /** of a response: whether all that was written went on at once; see `watchWrites` */
+  passesOn(): boolean
+  /** why it stays here to its end, found when it was to be given */
+  stays: string | null
+  /** takes it off the list of what may be carried */
+  forget(): void
+}
+
+export const STATE_MAX_BYTES = 64 * 1024
+export const HEAD_MAX_BYTES = 64 * 1024
+/** of a message that has not arrived whole */
+export const UNREAD_MAX_BYTES = 16 * 1024 * 1024
+/** sent by the predecessor before the successor's handler has registered it */
+const LATE_MAX_BYTES = 16 * 1024 * 1024
+/** belong to a body that has arrived already */
+const OF_THE_BODY = /^(content-length|transfer-encoding|expect)$/i
+
+const nothing = () => undefined
+
+export function makeCarries(warn: (message: string) => void): Carries {
+  const entries = new Map<Socket, Entry>()
+  const expected = new WeakMap<Socket, CarryMessage>()
+  const arrived = new WeakMap<IncomingMessage, CarryMessage>()
+  const targets = new Map<number, Entry | Waiting>()
+  const told = new Set<string>()
+
+  const messageOf = (request: IncomingMessage): CarryMessage | undefined => {
+    const message = expected.get(request.socket)
+    if (message === undefined) return arrived.get(request)
+    expected.delete(request.socket)
+    arrived.set(request, message)
+    return message
+  }
+
+  return {
+    carry: (request, options) => {
+      const known = entries.get(request.socket)
+      if (known?.request === request && known.ws === (options.ws ?? null)) {
+        known.state = options.state ?? nothing // registered anew
+        return
+      }
+      const entry = makeEntry(request, options)
+      const message = messageOf(request)
+      const why = whyNever(entry)
+      if (why !== null && !told.has(entry.kind)) {
+        told.add(entry.kind)
+        const [what, becomes] = entry.ws === null ? ['response', 'closed'] : ['WebSocket', 'closed with 1012']
+        warn(`a ${what} cannot be carried over a switch: ${why}; it will be ${becomes}`)
+      }
+      if (entry.response?.writableFinished === true) return
+      register(entries, entry, () => message !== undefined && targets.delete(message.id))
+      if (message === undefined) return
+      const before = targets.get(message.id)
+      targets.set(message.id, entry)
+      if (before !== undefined && 'waiting' in before) for (const data of before.waiting) send(entry, data)
+    },
+    carried: (request) => messageOf(request)?.state,
+    entries: () => entries,
+    expect: (socket, message, refuse) => {
+      expected.set(socket, message)
+      targets.set(message.id, { waiting: [], bytes: 0, refuse })
+      socket.once('close', () => targets.delete(message.id))
+    },
+    late: (id, data) => {
+      const target = targets.get(id)
+      if (target === undefined) return
+      if (!('waiting' in target)) return send(target, data)
+      target.waiting.push(data)
+      target.bytes += (data?.length ?? 0) + 64 // what it takes beside
+      if (target.bytes > LATE_MAX_BYTES) target.refuse(`more than ${LATE_MAX_BYTES} bytes came before its handler`)
+    },
+  }
+}
+
+/** Whether the connection stands between two messages right now: nothing of it is on its way through this process. */
+export function isCalm(entry: Entry): boolean {
+  return whyNotCalm(entry) === null
+}
+
+/** Why it cannot be carried now, for people: waiting may help. */
+export function whyNotCalm({ socket, request, ws, response, readAtStart, passesOn }: Entry): string | null {
+  if (response !== null && !passesOn()) return 'a part of the application keeps what is written to it (middleware)'
+  if (!isWritten(socket)) return 'its client did not take all that was written'
+  if (ws !== null) return websocket.isAtRest(ws) ? null : 'it never stood between two messages'
+  if (response === null || !stream.isAtRest(response, socket)) return 'its response was not at rest'
+  if (!request.complete || readAtStart === null) return 'the body of its request did not arrive whole'
+  return readAtStart === socket.bytesRead && !isHalfRead(socket, request) ? null : 'another request came behind it'
+}
+
+/** Why it can never be carried, for people; null where waiting may help. */
+export function whyNever({ ws, response, request, stays }: Entry): string | null {
+  if (stays !== null) return stays
+  if (headOf(request).length > HEAD_MAX_BYTES) return `its request has more than ${HEAD_MAX_BYTES} bytes`
+  if (ws !== null) return websocket.whyNotCarried(ws)
+  return response === null ? null : stream.whyNotCarried(response)
+}
+
+/** One that is never quiet is made so: what has been read is worked off, and nothing more is read; a head is sent. */
+export function calmDown({ socket, ws, response }: Entry): void {
+  if (response !== null) stream.sendHead(response, socket)
+  if (ws === null || ws.readyState !== 1) return
+  if (websocket.isInFragments(ws)) ws.resume()
+  else ws.pause()
+}
+
+/** Takes that back. */
+export function wakeUp({ ws }: Entry): void {
+  if (ws !== null && ws.readyState === 1) ws.resume()
+}
+
+/**
+ * Gives a calm connection to the successor, in one tick: nothing of it is read here any more, and the author's sends go to
+ * `forward`. False where the successor cannot take it: then the author was not asked for anything. Throws where the author's
+ * state is not usable: it is still here, but its author may think that it has left. What `stays` is here to its end.
+ */
+export function handOn(
+  entry: Entry,
+  give: (message: () => CarryMessage, descriptors: number[]) => boolean,
+  { id, listener }: { id: number; listener: string },
+  forward: (data: string | Buffer | null) => void,
+): boolean {
+  const { kind, socket, request, ws, response } = entry
+  const fd = descriptorOf(socket)
+  if (fd === null) return false
+  const messageOf = (): CarryMessage => {
+    const state = stateOf(entry.state)
+    if (response !== null && stream.isPipedInto(response)) {
+      entry.stays = 'something is still piped into it after `state()`, which is to stop that (`unpipe`)'
+      throw new Error(entry.stays)
+    }
+    // what `state()` has written leaves before the connection does
+    if (response !== null && response.writableCorked > 0) response.uncork()
+    const why = whyNotCalm(entry)
+    if (why !== null) throw new Error(`after its state was asked for: ${why}`)
+    stopReading(socket)
+    const unread = ws === null ? Buffer.alloc(0) : websocket.unreadOf(ws, socket) // from here on only the successor can read on
+    if (unread.length > UNREAD_MAX_BYTES) throw new Error(`expected at most ${UNREAD_MAX_BYTES} unread bytes`)
+    const agreement = ws !== null ? websocket.agreementOf(ws) : response !== null ? stream.framingOf(response) : ''
+    const status = response === null ? null : stream.statusIn(responseHead(response) ?? '')
+    const [head, unreadText] = [headOf(request), unread.toString('base64')]
+    const message: CarryMessage = {
+      type: 'carry',
+      id,
+      listener,
+      kind,
+      request: head,
+      unread: unreadText,
+      agreement,
+      state,
+    }
+    return status === null ? message : { ...message, status }
+  }
+  if (!give(messageOf, [fd])) return false
+  entry.forget()
+  if (ws !== null) websocket.letGo(ws, forward)
+  if (response !== null) stream.letGo(response, forward)
+  letGoOf(socket, response)
+  return true
+}
+
+interface Waiting {
+  waiting: (string | Buffer | null)[]
+  bytes: number
+  refuse(why: string): void
+}
+
+/** Until its connection or its response ends. On one connection many responses come after each other. */
+function register(entries: Map<Socket, Entry>, entry: Entry, forgotten: () => unknown): void {
+  const { socket, response } = entry
+  entries.set(socket, entry)
+  entry.forget = () => {
+    socket.off('close', entry.forget)
+    response?.off('finish', entry.forget)
+    if (entries.get(socket) === entry) entries.delete(socket) // or one that was pipelined behind it has its place
+    forgotten()
+  }
+  socket.once('close', entry.forget)
+  response?.once('finish', entry.forget)
+}
+
+function makeEntry(request: IncomingMessage, { ws, response, state }: CarryOptions): Entry {
+  const refused = (what: string) => new BatonError('invalid_settings', `carry: expected ${what}`)
+  if ((ws === undefined) === (response === undefined)) throw refused('either `ws` or `response`')
+  const entry: Entry = {
+    kind: ws === undefined ? 'stream' : 'websocket',
+    socket: request.socket,
+    request,
+    ws: ws ?? null,
+    response: response ?? null,
+    state: state ?? nothing,
+    readAtStart: null,
+    passesOn: response === undefined ? () => true : stream.watchWrites(response),
+    stays: null,
+    forget: () => {},
+  }
+  const note = () => (entry.readAtStart = request.socket.bytesRead)
+  const { 'content-length': length = '0', 'transfer-encoding': coding } = request.headers
+  if (request.readableEnded || (length === '0' && coding === undefined)) note()
+  else request.once('end', note)
+  return entry
+}
+
+/** As it will arrive. Throws where it is not JSON, or too large. */
+function stateOf(state: () => unknown): unknown {
+  let text: string | undefined
+  try {
+    text = JSON.stringify(state())
+  } catch (cause) {
+    throw new Error(`asking for its state: ${reasonOf(cause)}`, { cause })
+  }
+  if (text !== undefined && Buffer.byteLength(text) > STATE_MAX_BYTES) {
+    throw new Error(`expected a state of at most ${STATE_MAX_BYTES} bytes, got ${Buffer.byteLength(text)}`)
+  }
+  return text === undefined ? undefined : (JSON.parse(text) as unknown)
+}
+
+/** The head that began it, as the client may have written it, without what belongs to a body. */
+function headOf(request: IncomingMessage): string {
+  const { method = 'GET', url = '/', httpVersion, rawHeaders } = request
+  // a router that is mounted on a path takes it off `url` while its handlers run (Connect, Express)
+  const { originalUrl } = request as { originalUrl?: unknown }
+  const lines = [`${method} ${typeof originalUrl === 'string' ? originalUrl : url} HTTP/${httpVersion}`]
+  for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at] ?? ''
+    if (!OF_THE_BODY.test(name)) lines.push(`${name}: ${rawHeaders[at + 1] ?? ''}`)
+  }
+  return `${lines.join('\r\n')}\r\n\r\n`
+}
+
+function send({ ws, response }: Entry, data: string | Buffer | null): void {
+  if (ws !== null && data !== null) ws.send(data)
+  // a response that has ended here, or been destroyed, would throw where nobody listens
+  if (response === null || response.writableEnded || response.destroyed) return
+  if (data === null) response.end()
+  else response.write(data)
+}

@@ -1,0 +1,115 @@
+// The successor's half of carrying: the request that began a connection is read once more by this process's own server, the
+// author's own handler runs, and the head of the answer, which the client has had long ago, is swallowed.
+// Must hold: not one byte of this process reaches the client before both sides have agreed on the same; where they have not, a
+// WebSocket is told 1012 and a stream ends short, which its client notices.
+
+import { Socket } from 'node:net'
+import type { Server } from 'node:net'
+import type { Carries } from './carry.ts'
+import { adopt, breakOff } from '../../sockets/internals.ts'
+import type { CarryMessage } from '../../words/wire.ts'
+import { framingIn, statusIn, whyNotGoneOnWith } from './stream.ts'
+import { agreementIn } from './websocket.ts'
+
+/** how long an author's handler may take to answer what it is asked again */
+const ANSWER_MS = 10_000
+const HEAD_MAX_BYTES = 64 * 1024
+/** a close frame with 1012, service restart (RFC 6455, 5.5.1; IANA's registry) */
+const SERVICE_RESTART = Buffer.from([0x88, 2, 1012 >> 8, 1012 & 255])
+const END_OF_HEAD = Buffer.from('\r\n\r\n')
+
+export interface Replay {
+  /** null when it goes on; or why it was closed */
+  answer: Promise<string | null>
+  closed: Promise<void>
+  /** ends it, so that its client notices */
+  cut(): void
+}
+
+/** Goes on with a connection. */
+export function replay(server: Server, fd: number, message: CarryMessage, carries: Carries): Replay {
+  const socket = new Socket({ fd, readable: true, writable: true })
+  const { promise, resolve } = Promise.withResolvers<string | null>()
+  const refuse = (why: string) => {
+    clearTimeout(timer)
+    resolve(why)
+    if (message.kind === 'stream') endShort(socket, message)
+    else socket.end(SERVICE_RESTART)
+  }
+  const timer = setTimeout(() => {
+    stopSwallowing()
+    refuse(`its handler did not answer within ${ANSWER_MS / 1000} s`)
+  }, ANSWER_MS)
+  const stopSwallowing = swallowHead(socket, (head) => {
+    const why = disagreement(message, head)
+    if (why !== null) return refuse(why)
+    clearTimeout(timer)
+    resolve(null)
+  })
+  const closed = new Promise<void>((resolveClosed) => {
+    socket.once('close', () => {
+      clearTimeout(timer)
+      resolve('it was closed')
+      resolveClosed()
+    })
+  })
+  socket.on('error', () => {}) // a client that hangs up now is no fault of the service's
+  carries.expect(socket, message, refuse)
+  adopt(server, socket, null)
+  socket.unshift(Buffer.concat([Buffer.from(message.request, 'latin1'), Buffer.from(message.unread, 'base64')]))
+  return { answer: promise, closed, cut: () => refuse('a part of it was lost') }
+}
+
+/** A body that ends with its connection would seem whole to its client if the connection just ended. */
+function endShort(socket: Socket, { agreement }: CarryMessage): void {
+  if (agreement === 'until closed') breakOff(socket)
+  else socket.destroy()
+}
+
+function disagreement({ kind, agreement, status }: CarryMessage, head: string): string | null {
+  const answered = statusIn(head)
+  if (kind === 'stream') {
+    const isSame = status === undefined ? answered !== null && answered >= 200 && answered < 300 : answered === status
+    if (!isSame) return `its handler answered ${answered ?? 'nothing'}`
+    const framing = framingIn(head)
+    if (framing !== agreement) return `expected a body of ${agreement}, got one of ${framing}`
+    return whyNotGoneOnWith(head)
+  }
+  if (answered !== 101) return `its handler answered ${answered ?? 'nothing'}`
+  return agreementIn(head) === agreement ? null : 'another protocol or extension was agreed on'
+}
+
+/** Keeps what is written until the head is whole and gives that to `heard`; what comes behind it is written. Returns the end of it. */
+function swallowHead(socket: Socket, heard: (head: string) => void): () => void {
+  let kept = Buffer.alloc(0)
+  let isOver = false
+  const stop = () => {
+    isOver = true
+    for (const own of ['write', 'end'] as const) delete (socket as { write?: unknown; end?: unknown })[own]
+  }
+  const write = (data: string | Uint8Array, ...rest: unknown[]): boolean => {
+    const encoding = typeof rest[0] === 'string' ? (rest[0] as BufferEncoding) : 'utf8'
+    const written = rest.findLast((value) => typeof value === 'function') as
+      | ((error?: Error | null) => void)
+      | undefined
+    kept = Buffer.concat([kept, typeof data === 'string' ? Buffer.from(data, encoding) : data])
+    const end = kept.indexOf(END_OF_HEAD)
+    if (written !== undefined) process.nextTick(written)
+    if (end < 0 && kept.length < HEAD_MAX_BYTES) return true
+    stop()
+    heard(kept.toString('latin1', 0, end < 0 ? kept.length : end))
+    const behind = kept.subarray(end + END_OF_HEAD.length)
+    return end < 0 || socket.destroyed || socket.writableEnded || behind.length === 0 || socket.write(behind)
+  }
+  const end = (data?: unknown, ...rest: unknown[]): Socket => {
+    if (typeof data === 'string' || data instanceof Uint8Array) write(data, ...rest)
+    if (!isOver) {
+      stop()
+      heard('')
+    }
+    return socket.end()
+  }
+  socket.write = write
+  socket.end = end
+  return stop
+}

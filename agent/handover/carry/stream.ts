@@ -1,0 +1,126 @@
+// A response in the middle of its body: what was sent of its head, what stands between the author's `write` and the connection,
+// and how the body goes on elsewhere. What another process cannot go on with is an encoder's memory, or bytes that a part of the
+// application has taken and not yet passed on: such a response is never carried.
+// Must hold: of a response that is carried every byte that was written has left, as it was written.
+
+import { ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import { divertBody, isHeadSent, responseHead, responseOf } from '../../sockets/internals.ts'
+
+/** Why this response can never be carried, for people; null where it can, and before its head is known. */
+export function whyNotCarried(response: ServerResponse): string | null {
+  return whyNotGoneOnWith(responseHead(response) ?? '')
+}
+
+/** The same, of a head. */
+export function whyNotGoneOnWith(head: string): string | null {
+  const [coding] = valuesOf(head, 'content-encoding').filter((value) => !/^(identity)?$/i.test(value))
+  if (coding !== undefined)
+    return `its body is encoded (${coding}), and what the encoder remembers stays in its process`
+  const [transfer] = valuesOf(head, 'transfer-encoding').filter((value) => !/^chunked$/i.test(value))
+  if (transfer !== undefined) return `its transfer is encoded (${transfer})`
+  return valuesOf(head, 'trailer').length > 0 ? 'trailers come behind its body' : null
+}
+
+/** Whether the head has left, and all of the body that was written. */
+export function isAtRest(response: ServerResponse, socket: Socket): boolean {
+  return (
+    responseOf(socket) === response && isHeadSent(response) && !response.writableEnded && response.writableLength === 0
+  )
+}
+
+/** `writeHead()` leaves a head here until the first byte of the body: it is sent now. */
+export function sendHead(response: ServerResponse, socket: Socket): void {
+  if (responseOf(socket) === response && response.headersSent && !isHeadSent(response)) response.flushHeaders()
+}
+
+/** Whether its client comes again by itself, and says where it was (server-sent events). */
+export function isOfEvents(response: ServerResponse): boolean {
+  return valuesOf(responseHead(response) ?? '', 'content-type').some((value) => /^text\/event-stream\b/i.test(value))
+}
+
+/** How a response is framed: the successor must go on in the same way. */
+export function framingOf(response: ServerResponse): string {
+  return framingIn(responseHead(response) ?? '')
+}
+
+/** The same, of a head as it was sent. */
+export function framingIn(head: string): string {
+  const [length] = valuesOf(head, 'content-length')
+  if (length !== undefined) return `${length} bytes`
+  return valuesOf(head, 'transfer-encoding').some((value) => /chunked$/i.test(value)) ? 'chunked' : 'until closed'
+}
+
+export function statusIn(head: string): number | null {
+  const status = /^HTTP\/1\.[01] (\d{3})/.exec(head)?.[1]
+  return status === undefined ? null : Number(status)
+}
+
+/**
+ * Middleware may stand before `response.write`, and keep what it is given: to compress it, or to send it together. From now on
+ * each write is looked at. Returns whether all that was given went on at once.
+ */
+export function watchWrites(response: ServerResponse): () => boolean {
+  const isBare = () => response.write === ServerResponse.prototype.write
+  if (isBare()) return isBare
+  const around = response.write
+  let keeps = false
+  const watched = ((...args: Parameters<typeof around>) => {
+    const before = response.writableLength
+    const isTaken = Reflect.apply(around, response, args)
+    if (response.writableLength - before < bytesOf(args[0], args[1])) keeps = true
+    return isTaken
+  }) as typeof around
+  response.write = watched
+  return () => !keeps && (response.write === watched || isBare())
+}
+
+/** A stream that goes on being piped would be heard in the middle of what the successor sends. */
+export function isPipedInto(response: ServerResponse): boolean {
+  return response.listenerCount('unpipe') > 0
+}
+
+/** From now on what the author writes goes to `forward`, and null when the author has ended it. */
+export function letGo(response: ServerResponse, forward: (data: string | Buffer | null) => void): void {
+  const pass = (data: unknown, coding: unknown) => {
+    if (bytesOf(data, coding) === 0) return
+    const isText = typeof data === 'string' && (encodingIn(coding) === 'utf8' || encodingIn(coding) === 'utf-8')
+    forward(isText ? data : asBuffer(data, coding))
+  }
+  const callbackIn = (rest: unknown[]) =>
+    rest.findLast((value) => typeof value === 'function') as (() => void) | undefined
+  response.write = (data: unknown, ...rest: unknown[]): boolean => {
+    pass(data, rest[0])
+    const written = callbackIn(rest)
+    if (written !== undefined) process.nextTick(written)
+    return true
+  }
+  response.end = (data?: unknown, ...rest: unknown[]): ServerResponse => {
+    pass(data, rest[0])
+    forward(null)
+    const ended = callbackIn([data, ...rest])
+    if (ended !== undefined) process.nextTick(ended)
+    return response
+  }
+  // who holds the `write` or `end` that were there before
+  divertBody(response, pass, () => forward(null))
+}
+
+function valuesOf(head: string, name: string): string[] {
+  return [...head.matchAll(new RegExp(`^${name}:[ \\t]*(.*?)[ \\t]*$`, 'gim'))].map(([, value = '']) => value.trim())
+}
+
+function bytesOf(data: unknown, coding: unknown): number {
+  if (typeof data === 'string') return Buffer.byteLength(data, encodingIn(coding))
+  return data instanceof Uint8Array ? data.byteLength : 0
+}
+
+function asBuffer(data: unknown, coding: unknown): Buffer {
+  if (typeof data === 'string') return Buffer.from(data, encodingIn(coding))
+  const { buffer, byteOffset, byteLength } = data as Uint8Array
+  return Buffer.from(buffer, byteOffset, byteLength)
+}
+
+function encodingIn(coding: unknown): BufferEncoding {
+  return typeof coding === 'string' && Buffer.isEncoding(coding) ? (coding.toLowerCase() as BufferEncoding) : 'utf8'
+}

@@ -1,0 +1,169 @@
+// The successor as its predecessor sees it: born with the listening sockets, followed through what it says and whether it
+// lives, and ended where it must not go on.
+
+import { type ChildProcess, spawn } from 'node:child_process'
+import type { Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { reasonOf } from '../../words/errors.ts'
+import { isAlive, startTimeOf } from '../../sockets/process.ts'
+import type { HandoverReport } from '../../words/state.ts'
+import { type Channel, channelOver } from '../channel.ts'
+import { directoryAtStart, environmentAtStart } from '../../sockets/environment.ts'
+import { type Giving, makeGiving } from './giving.ts'
+import { descriptorOf, stopReading } from '../../sockets/internals.ts'
+import { ALIVE_EVERY_MS, type Life, lifeOf } from '../heartbeat.ts'
+import { lineOf, plainOf } from '../last-words.ts'
+import type { Listener } from '../../sockets/listeners.ts'
+import { type Inheritance, INHERITANCE, type ToPredecessor, type ToSuccessor } from '../../words/wire.ts'
+import { closeDescriptor, packetPair } from '../../sockets/packets.ts'
+
+/** descriptors of the successor: its ends of the channel, and behind them two for each listening socket */
+const [MESSAGES, PACKETS, FIRST] = [3, 4, 5]
+
+/** for what a process has said last to be read */
+const LAST_WORDS_MS = 200
+
+export interface Command {
+  file: string
+  args: string[]
+}
+
+export interface Successor {
+  pid: number
+  life: Life
+  /** resolves once, with the reason, when it has exited or could not be started */
+  gone: Promise<string>
+  /** One line of what it wrote last, where it has exited by itself and has not said why; null else. Asked once it is gone. */
+  lastWords(): Promise<string | null>
+  /** looks at this moment, not at what was heard of it */
+  isAlive(): boolean
+  /** It was told to stop, by a person or a supervisor. Where it is dead, what it said last is heard first. */
+  isStopping(): Promise<boolean>
+  tell(message: ToSuccessor): Promise<boolean>
+  /** resolves when a message of this type has come; rejects when the successor is gone first */
+  heard<T extends ToPredecessor['type']>(type: T): Promise<Extract<ToPredecessor, { type: T }>>
+  /** whether it has the listener of this key */
+  has(key: string): boolean
+  /** takes one end of a pair of sockets, on which a request will come */
+  takeQuestion(far: Socket): boolean
+  /** how connections are given to it */
+  giving: Giving
+  /** Kills it, hung or not, and waits until the kernel has taken it away: nobody else must accept. */
+  end(): Promise<void>
+}
+
+/** spawn, never fork: a single executable that forks itself runs its own main with a shifted argv. */
+export function spawnSuccessor(
+  { file, args }: Command,
+  listeners: Listener[],
+  told: Omit<Inheritance, 'listeners' | 'predecessor' | 'channel'>,
+  report: HandoverReport,
+): Successor {
+  const [packets, farPackets] = packetPair()
+  const descriptors: number[] = []
+  const inheritance: Inheritance = {
+    ...told,
+    channel: { messages: MESSAGES, packets: PACKETS },
+    listeners: listeners.map(({ key, spare }) => {
+      if (spare === null) throw new Error(`the listening socket of ${key} has no spare`)
+      // twice: one to accept on, and the spare that stays behind when that one is closed
+      const accept = FIRST + descriptors.length
+      descriptors.push(spare, spare)
+      return { key, accept, spare: accept + 1 }
+    }),
+    predecessor: { pid: process.pid, startTime: startTimeOf(process.pid) },
+  }
+  const child = spawn(file, args, {
+    stdio: ['ignore', 'inherit', 'inherit', 'pipe', farPackets, ...descriptors],
+    ...directoryAtStart(),
+    env: { ...environmentAtStart(), [INHERITANCE]: JSON.stringify(inheritance) },
+    // its own session: a Ctrl-C meant for the predecessor's terminal group must not kill the successor
+    detached: true,
+  })
+  closeDescriptor(farPackets)
+  const messages = child.stdio[MESSAGES] as Socket
+  return follow(child, channelOver<ToSuccessor, ToPredecessor>(messages, packets), listeners, report)
+}
+
+function follow(
+  child: ChildProcess,
+  channel: Channel<ToSuccessor, ToPredecessor>,
+  listeners: readonly Listener[],
+  report: HandoverReport,
+): Successor {
+  const pid = child.pid ?? 0
+  const startTime = startTimeOf(pid)
+  const life = lifeOf(pid)
+  const awaited = new Map<string, (message: ToPredecessor) => void>()
+  const came = new Map<string, ToPredecessor>()
+  let failure: string | null = null
+  let words: string | null = null
+  let isEnded = false
+  const gone = new Promise<string>((resolve) => {
+    child.on('error', (error) => resolve(`it could not be started: ${reasonOf(error)}`))
+    child.once('exit', (code, signal) => {
+      resolve(failure ?? (signal === null ? `it exited with code ${code}` : `it was ended by ${signal}`))
+    })
+  })
+  // A timer that keeps this process: Node never says that the channel is closed where the last socket that was given was not
+  // acknowledged.
+  const heardOut = gone.then(() => Promise.race([channel.closed, sleep(LAST_WORDS_MS)]))
+  const alive = setInterval(() => void channel.tell({ type: 'alive' }), ALIVE_EVERY_MS)
+  void gone.then(() => clearInterval(alive))
+  const has = (key: string) => {
+    const hello = came.get('hello')
+    return hello?.type === 'hello' && hello.listeners.includes(key)
+  }
+  const giving = makeGiving({ has, give: channel.give, tell: channel.tell, gone, listeners, report })
+  channel.hear((message) => {
+    life.sign()
+    if (!isEnded) giving.hear(message)
+    if (message.type === 'failed') failure = `it says: ${plainOf(message.message.slice(0, 2000))}`
+    if (message.type === 'last words') words = lineOf(message.lines)
+    came.set(message.type, message)
+    awaited.get(message.type)?.(message)
+  })
+  const lives = () => child.exitCode === null && child.signalCode === null && isAlive(pid, startTime)
+  return {
+    pid,
+    life,
+    gone,
+    async lastWords() {
+      await Promise.race([heardOut, sleep(LAST_WORDS_MS, undefined, { ref: false })]) // one that cannot be killed says nothing
+      return failure === null ? words : null
+    },
+    isAlive: lives,
+    async isStopping() {
+      if (!lives()) {
+        await gone
+        if (child.exitCode === 0) await heardOut // only who was told to stop ends well
+      }
+      return came.has('stopping')
+    },
+    tell: (message) => channel.tell(message),
+    heard: async <T extends ToPredecessor['type']>(type: T) => {
+      const message = new Promise<ToPredecessor>((resolve) => {
+        const already = came.get(type)
+        if (already === undefined) awaited.set(type, resolve)
+        else resolve(already)
+      })
+      return (await Promise.race([message, gone.then(rejected)])) as Extract<ToPredecessor, { type: T }>
+    },
+    has,
+    giving,
+    takeQuestion(far) {
+      stopReading(far)
+      return channel.give({ type: 'ask' }, [descriptorOf(far) ?? -1])
+    },
+    async end() {
+      child.kill('SIGKILL')
+      await Promise.race([gone, sleep(5000, undefined, { ref: false })])
+      isEnded = true
+      void heardOut.then(() => channel.hangUp())
+    },
+  }
+}
+
+export function rejected(reason: string): never {
+  throw new Error(reason)
+}

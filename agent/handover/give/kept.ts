@@ -1,0 +1,67 @@
+// The predecessor's own descriptors of the connections that it has given away. While the successor is unproven nothing is
+// final: where it dies, a connection that it never touched is served here again, as if it had never left.
+// Must hold: a kept descriptor is closed as soon as the successor has closed its own, or the client would never hear of the
+// end. At commit this process ends, and with it all of them.
+
+import { duplicate } from '../../sockets/descriptors.ts'
+import { closeDescriptor, markOf } from '../../sockets/packets.ts'
+
+/** what it takes to serve it again */
+export interface About {
+  /** key of its listener */
+  listener: string
+  /** as in an IdleConnection */
+  idleMs: number | null
+}
+
+export interface Kept {
+  /** Keeps a second descriptor of the connection, as it is in this moment. False where none can be had. */
+  keep(id: number, fd: number, about: About): boolean
+  /** The successor has closed it, or never had it. */
+  release(id: number): void
+  /** It is the caller's again; null where it was not kept. */
+  take(id: number): (About & { fd: number }) | null
+  /** The connections that nobody has touched since; they are the caller's now. The others are closed and counted. */
+  takeBack(): { untouched: (About & { fd: number })[]; touched: number }
+  readonly size: number
+}
+
+export function makeKept(): Kept {
+  const kept = new Map<number, About & { fd: number; mark: string | null }>()
+  const release = (id: number) => {
+    const one = kept.get(id)
+    if (one === undefined) return
+    kept.delete(id)
+    closeDescriptor(one.fd)
+  }
+  return {
+    keep: (id, fd, about) => {
+      const own = duplicate(fd)
+      if (own === null) return false
+      kept.set(id, { ...about, fd: own, mark: markOf(own) })
+      return true
+    },
+    release,
+    take: (id) => {
+      const one = kept.get(id) ?? null
+      kept.delete(id)
+      return one
+    },
+    takeBack: () => {
+      const untouched: (About & { fd: number })[] = []
+      let touched = 0
+      for (const [id, { fd, mark, listener, idleMs }] of kept) {
+        if (mark !== null && markOf(fd) === mark) untouched.push({ fd, listener, idleMs })
+        else {
+          touched++
+          closeDescriptor(fd)
+        }
+        kept.delete(id)
+      }
+      return { untouched, touched }
+    },
+    get size() {
+      return kept.size
+    },
+  }
+}

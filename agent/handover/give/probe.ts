@@ -1,0 +1,62 @@
+// What a successor is asked before it may go on: who it is, and whether it is healthy. It is blamed only for what its
+// predecessor, asked the same in the same moment, can do better: a locked database or a full disk is no verdict on a release.
+
+import type { Server } from 'node:http'
+import type { Socket } from 'node:net'
+import { reasonOf } from '../../words/errors.ts'
+import { type Answer, ask } from '../private.ts'
+import { PROBE_PATH, type ProbeAnswer } from '../../words/wire.ts'
+
+export interface ProbeOptions {
+  /** what it must say it is */
+  service: string
+  tag: string
+  /** must answer 2xx; null where the author names none */
+  healthPath: string | null
+  timeoutMs: number
+  /** this process's own private server */
+  own: Server
+}
+
+/** `ill`: it failed alone. `both`: this process failed too, so nothing is said about the release. */
+export type Verdict = { is: 'well' } | { is: 'ill' | 'both'; why: string }
+
+/** Asks who it is and whether it is healthy; the same of this process where the answer is not good. Never rejects. */
+export async function probe(take: (far: Socket) => boolean, options: ProbeOptions): Promise<Verdict> {
+  try {
+    await examine(take, options)
+    return { is: 'well' }
+  } catch (cause) {
+    const why = reasonOf(cause)
+    const isWell = await examineHealth(askOwn(options.own), options).then(
+      () => true,
+      () => false,
+    )
+    return { is: isWell ? 'ill' : 'both', why }
+  }
+}
+
+async function examine(take: (far: Socket) => boolean, options: ProbeOptions): Promise<void> {
+  const healthy = examineHealth(take, options)
+  healthy.catch(() => {}) // who it is comes first
+  const who = await ask(take, PROBE_PATH, options.timeoutMs)
+  if (who.status !== 200) throw new Error(`expected status 200 from its probe, got ${who.status}`)
+  const { service, tag } = JSON.parse(who.body) as ProbeAnswer
+  if (service !== options.service || tag !== options.tag) {
+    throw new Error(`expected ${options.service} ${options.tag}, it says it is ${service} ${tag}`)
+  }
+  await healthy
+}
+
+async function examineHealth(take: (far: Socket) => boolean, { healthPath, timeoutMs }: ProbeOptions): Promise<void> {
+  if (healthPath === null) return
+  const { status }: Answer = await ask(take, healthPath, timeoutMs)
+  if (status < 200 || status > 299) throw new Error(`expected status 2xx from ${healthPath}, got ${status}`)
+}
+
+function askOwn(own: Server): (far: Socket) => boolean {
+  return (far) => {
+    own.emit('connection', far)
+    return true
+  }
+}

@@ -1,0 +1,227 @@
+// The new process's side of a handover. It opens its state, serves its real handler to its predecessor only, and accepts on the
+// shared sockets when that has seen that it is what it should be. Until commit it shows that it lives; and where the predecessor
+// dies or hangs, at whatever moment, it goes on alone.
+
+import { closeSync } from 'node:fs'
+import { Socket } from 'node:net'
+import { BatonError, reasonOf } from '../../words/errors.ts'
+import type { Log } from '../../log.ts'
+import { isAlive } from '../../sockets/process.ts'
+import type { Carries } from '../carry/carry.ts'
+import { type Channel, channelOver } from '../channel.ts'
+import { keepFromChildren } from '../../sockets/descriptors.ts'
+import { ALIVE_EVERY_MS, type Life, lifeOf, watch } from '../heartbeat.ts'
+import { descriptorOf } from '../../sockets/internals.ts'
+import { forgetLastWords, keepLastWords, tellThrough } from '../last-words.ts'
+import { bind, inherit, type InheritedListener, type Listener, type ListenerSpec } from '../../sockets/listeners.ts'
+import { type Ability, type Inheritance, INHERITANCE, type ToPredecessor, type ToSuccessor } from '../../words/wire.ts'
+import { packetsOn } from '../../sockets/packets.ts'
+import { privateServer } from '../private.ts'
+import { took } from '../steps.ts'
+import { notifySystemd } from '../../sockets/systemd.ts'
+import { makeTaking } from './taking.ts'
+import { takeTickets } from '../../sockets/tickets.ts'
+
+/** How the predecessor left: `committed` by its word, or `orphaned`: it died or had to be ended before it could say so. */
+export type Ending = 'committed' | 'orphaned'
+
+export interface SuccessorOptions {
+  inheritance: Inheritance
+  listeners: Listener[]
+  specs: ListenerSpec[]
+  service: string
+  tag: string
+  carries: Carries
+  log: Log
+  /** whether this process could make the next update */
+  couldUpdate(): Promise<Ability>
+}
+
+export interface SuccessorSide {
+  /** resolves when the predecessor is gone: this process answers for the operation */
+  ended: Promise<Ending>
+  /** Tells the predecessor that this stop is wanted, not a failure. */
+  stopping(): void
+}
+
+type Upwards = Channel<ToPredecessor, ToSuccessor>
+
+function openChannel({ channel: { messages, packets } }: Inheritance): Upwards {
+  try {
+    const socket = new Socket({ fd: messages, readable: true, writable: true })
+    // closed, the number is somebody else's; and nothing goes into the middle of a message
+    tellThrough(() => (socket.destroyed || socket.writableLength > 0 ? null : descriptorOf(socket)))
+    return channelOver(socket, packetsOn(packets))
+  } catch (cause) {
+    throw new BatonError('unexpected', `${INHERITANCE} is set but there is no channel to a predecessor`, {
+      cause,
+      hint: `unset ${INHERITANCE}: only a predecessor sets it`,
+    })
+  }
+}
+
+const PREDECESSOR_EXIT_MS = 10_000
+
+/** What this process inherits, or null where it is the first of its service. Takes it out of the environment. */
+export function readInheritance(): Inheritance | null {
+  const text = process.env[INHERITANCE]
+  if (text === undefined) return null
+  keepLastWords(text) // where no first code of ours has run
+  delete process.env[INHERITANCE]
+  const inheritance = JSON.parse(text) as Inheritance
+  for (const fd of Object.values(inheritance.channel)) keepFromChildren(fd)
+  for (const { accept, spare } of inheritance.listeners) {
+    keepFromChildren(accept)
+    keepFromChildren(spare)
+  }
+  return inheritance
+}
+
+/** Resolves when this process accepts connections. Rejects where it cannot; the predecessor is told and the caller exits. */
+export async function takeOver(options: SuccessorOptions): Promise<SuccessorSide> {
+  const up = openChannel(options.inheritance)
+  took('born')
+  try {
+    return await introduceOneself(up, options)
+  } catch (cause) {
+    await up.tell({ type: 'failed', message: reasonOf(cause) })
+    throw cause
+  }
+}
+
+async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise<SuccessorSide> {
+  const { inheritance, listeners, log } = options
+  const { predecessor, hangMs, patienceMs } = inheritance
+  const life = lifeOf(predecessor.pid)
+  const heard = receive(up, life, options)
+  const hung = watch(life, hangMs)
+  const stuck = deadline(patienceMs)
+  const alone = Promise.race([
+    up.closed,
+    hung.rejects.catch((cause: unknown) => end(predecessor, `it ${reasonOf(cause).replace(/^it /, '')}`, log)),
+    stuck.passes.then(() => end(predecessor, `it did not commit within ${patienceMs} ms`, log)),
+  ])
+
+  // what is not inherited is bound before the predecessor is told anything: it may fail
+  const inherited = await sortOut(options)
+  took('bound')
+  await up.tell({ type: 'hello', listeners: listeners.map(({ key }) => key) })
+  took('said hello')
+  const alive = setInterval(() => void up.tell({ type: 'alive' }), ALIVE_EVERY_MS)
+  // A predecessor that dies now leaves nobody to serve: the sockets are here, so go on alone.
+  await Promise.race([heard.accepted, alone])
+  for (const [listener, own] of inherited) await inherit(listener, own)
+  took('accepting')
+  await up.tell({ type: 'ready' })
+  took('said ready')
+
+  const ended = Promise.race([heard.committed.then(() => true), alone.then(() => false)]).then(
+    async (isCommitted): Promise<Ending> => {
+      if (isCommitted) {
+        took('heard commit')
+        await up.tell({ type: 'committed' })
+        took('said committed')
+        await Promise.race([up.closed, deadline(PREDECESSOR_EXIT_MS).passes])
+        if (isAlive(predecessor.pid, predecessor.startTime)) await seeOff(predecessor, log)
+      } else await seeOff(predecessor, log)
+      clearInterval(alive)
+      forgetLastWords()
+      hung[Symbol.dispose]()
+      stuck[Symbol.dispose]()
+      took('alone')
+      return isCommitted ? 'committed' : 'orphaned'
+    },
+  )
+  return { ended, stopping: () => void up.tell({ type: 'stopping' }) }
+}
+
+/** The listeners that this process inherits, with what it inherits; the others are bound, and what it has no use for is closed. */
+async function sortOut({ inheritance, listeners, specs }: SuccessorOptions): Promise<[Listener, InheritedListener][]> {
+  const byKey = new Map(inheritance.listeners.map((inherited) => [inherited.key, inherited]))
+  const inherited: [Listener, InheritedListener][] = []
+  for (const [index, listener] of listeners.entries()) {
+    const own = byKey.get(listener.key)
+    const spec = specs[index]
+    if (own !== undefined) inherited.push([listener, own])
+    // its predecessor may have the same port at another address
+    else if (spec !== undefined) await bind(listener, spec, null, true)
+    byKey.delete(listener.key)
+  }
+  for (const { accept, spare } of byKey.values()) for (const fd of [accept, spare]) closeSync(fd)
+  return inherited
+}
+
+/** Heard once and at once, so that no message and no socket comes too early. */
+function receive(
+  up: Upwards,
+  life: Life,
+  options: SuccessorOptions,
+): { accepted: Promise<void>; committed: Promise<void> } {
+  const byKey = new Map(options.listeners.map((listener) => [listener.key, listener]))
+  const own = privateServer(options.listeners, options)
+  const taking = makeTaking(options.listeners, options.carries, up.tell)
+  const accepted = Promise.withResolvers<void>()
+  const committed = Promise.withResolvers<void>()
+  up.hear((message, descriptors) => {
+    life.sign()
+    switch (message.type) {
+      case 'accept':
+        for (const { listener, keys } of message.tickets) takeTickets(byKey.get(listener), keys)
+        return accepted.resolve()
+      case 'ask': {
+        const [fd] = descriptors ?? []
+        return void (fd !== undefined && own.emit('connection', new Socket({ fd, readable: true, writable: true })))
+      }
+      case 'connections':
+        return taking.connections(message, descriptors)
+      case 'carry':
+        return taking.carry(message, descriptors)
+      case 'late':
+        return taking.late(message)
+      case 'spoilt':
+        return taking.spoilt(message.id)
+      case 'alive':
+        return
+      case 'prove':
+        return void options
+          .couldUpdate()
+          .then((able) => up.tell({ type: 'proved', ...able }))
+          .then(() => took('said proved'))
+      case 'commit':
+        return committed.resolve()
+      default:
+        return message satisfies never
+    }
+  })
+  return { accepted: accepted.promise, committed: committed.promise }
+}
+
+type Predecessor = Inheritance['predecessor']
+
+/** Waits for a predecessor that is leaving, and ends it where it does not: two processes must not serve for ever. */
+async function seeOff(predecessor: Predecessor, log: Log): Promise<void> {
+  const until = performance.now() + PREDECESSOR_EXIT_MS
+  while (isAlive(predecessor.pid, predecessor.startTime)) {
+    if (performance.now() > until) return end(predecessor, `it did not leave within ${PREDECESSOR_EXIT_MS} ms`, log)
+    await new Promise((resolve) => setTimeout(resolve, 10))
+  }
+}
+
+async function end({ pid, startTime }: Predecessor, why: string, log: Log): Promise<void> {
+  if (!isAlive(pid, startTime)) return
+  log({ event: 'warning', message: `the predecessor (pid ${pid}) is ended: ${why}` })
+  // systemd ends the whole unit with its main process, and hears notifications before it looks who has died
+  await notifySystemd([`MAINPID=${process.pid}`])
+  try {
+    if (isAlive(pid, startTime)) process.kill(pid, 'SIGKILL')
+  } catch (cause) {
+    log({ event: 'warning', message: `ending the predecessor (pid ${pid}): ${reasonOf(cause)}` })
+  }
+}
+
+function deadline(ms: number): Disposable & { passes: Promise<void> } {
+  const { promise, resolve } = Promise.withResolvers<void>()
+  const timer = setTimeout(resolve, ms)
+  timer.unref()
+  return { passes: promise, [Symbol.dispose]: () => clearTimeout(timer) }
+}

@@ -1,0 +1,76 @@
+// Takes connections from the predecessor: those between two requests, and those in the middle of something. The other half of
+// `giving.ts`. Must hold: every connection is answered for, and the predecessor hears of the end of each, since it keeps a
+// descriptor of its own.
+
+import { Socket } from 'node:net'
+import type { Carries } from '../carry/carry.ts'
+import { adopt } from '../../sockets/internals.ts'
+import type { Listener } from '../../sockets/listeners.ts'
+import type { ToPredecessor, ToSuccessor } from '../../words/wire.ts'
+import { closeDescriptor } from '../../sockets/packets.ts'
+import { replay } from '../carry/replay.ts'
+import { took } from '../steps.ts'
+
+export interface Taking {
+  connections(message: Extract<ToSuccessor, { type: 'connections' }>, descriptors: number[] | null): void
+  carry(message: Extract<ToSuccessor, { type: 'carry' }>, descriptors: number[] | null): void
+  late(message: Extract<ToSuccessor, { type: 'late' }>): void
+  spoilt(id: number): void
+}
+
+export function makeTaking(
+  listeners: readonly Listener[],
+  carries: Carries,
+  tell: (message: ToPredecessor) => unknown,
+): Taking {
+  const byKey = new Map(listeners.map((listener) => [listener.key, listener]))
+  const cuts = new Map<number, () => void>()
+  let ended: number[] = []
+  const end = (id: number) => {
+    if (ended.length === 0) {
+      setImmediate(() => {
+        tell({ type: 'ended', ids: ended })
+        ended = []
+      })
+    }
+    ended.push(id)
+  }
+
+  return {
+    connections: ({ listener: key, connections }, descriptors) => {
+      const ids = connections.map(({ id }) => id)
+      const listener = byKey.get(key)
+      if (descriptors === null || listener === undefined) {
+        for (const fd of descriptors ?? []) closeDescriptor(fd)
+        return void tell({ type: 'missing', ids })
+      }
+      for (const [at, { id, idleMs }] of connections.entries()) {
+        const socket = new Socket({ fd: descriptors[at] ?? -1, readable: true, writable: true })
+        socket.once('close', () => end(id))
+        adopt(listener.server, socket, idleMs)
+      }
+      tell({ type: 'adopted', ids })
+      took('adopted')
+    },
+    carry: (message, descriptors) => {
+      const { id } = message
+      const [fd] = descriptors ?? []
+      const listener = byKey.get(message.listener)
+      if (fd === undefined || listener === undefined) {
+        if (fd !== undefined) closeDescriptor(fd)
+        return void tell({ type: 'carried', id, refused: 'its descriptor did not arrive' })
+      }
+      const { answer, closed, cut } = replay(listener.server, fd, message, carries)
+      cuts.set(id, cut)
+      void answer.then((refused) => tell({ type: 'carried', id, refused }))
+      void closed.then(() => {
+        cuts.delete(id)
+        end(id)
+      })
+    },
+    spoilt: (id) => cuts.get(id)?.(),
+    late: ({ id, text, base64 }) => {
+      carries.late(id, base64 === undefined ? (text ?? null) : Buffer.from(base64, 'base64'))
+    },
+  }
+}

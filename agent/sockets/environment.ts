@@ -1,0 +1,44 @@
+// What another process of the service is started with. An application reads its own `.env`, sets variables, forgets its secrets and
+// goes into a directory: that is for itself. Who comes after it starts as the manager would start it.
+
+import { existsSync, readFileSync } from 'node:fs'
+import { ownStart } from '../own-start.ts'
+import { INHERITANCE } from '../words/wire.ts'
+
+/** how a manager tells a process of the sockets that it holds for it: sd_listen_fds(3) */
+export const LISTEN_VARIABLES = ['LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES']
+/** said to one process, about itself: by a predecessor, by systemd, and by Node to whom it forks */
+const ONLY_FOR_ONE = [
+  INHERITANCE,
+  ...LISTEN_VARIABLES,
+  'NODE_CHANNEL_FD',
+  'NODE_CHANNEL_SERIALIZATION_MODE',
+  'NODE_UNIQUE_ID',
+]
+
+/** The environment that this process was started with, but for what was said to it alone. As it is now where there is no /proc. */
+export function environmentAtStart(): NodeJS.ProcessEnv {
+  const environment = startedWith() ?? { ...process.env }
+  for (const name of ONLY_FOR_ONE) delete environment[name]
+  return environment
+}
+
+/** Where this process was started; where it is now if nobody has noted it, or it is gone. */
+export function directoryAtStart(): { cwd?: string } {
+  const cwd = ownStart()?.directory ?? null
+  return cwd === null || !existsSync(cwd) ? {} : { cwd }
+}
+
+function startedWith(): NodeJS.ProcessEnv | null {
+  try {
+    const pairs = readFileSync('/proc/self/environ', 'utf8').split('\0')
+    return Object.fromEntries(
+      pairs.flatMap((pair) => {
+        const at = pair.indexOf('=')
+        return at > 0 ? [[pair.slice(0, at), pair.slice(at + 1)]] : []
+      }),
+    )
+  } catch {
+    return null // no Linux, or a process that may not look at itself (PR_SET_DUMPABLE)
+  }
+}

@@ -1,0 +1,84 @@
+// Holds the listening sockets of a service while no process of it lives, as systemd's descriptor store does and with the same
+// messages (sd_notify(3): FDSTORE=1 with FDNAME=, FDSTOREREMOVE=1, READY=1), for a supervision that is not systemd.
+// Must hold: who may write to its socket is decided by the directory that it is in; what is sent there is bounded.
+
+import { rmSync } from 'node:fs'
+import type { HeldSocket } from './store.ts'
+import { closeDescriptor, letterbox, type Packets } from './packets.ts'
+
+export interface Keeper extends Disposable {
+  /** what a service has to find as NOTIFY_SOCKET */
+  path: string
+  /** the sockets that are held now */
+  held(): HeldSocket[]
+  /** Whether a process has said that it serves, since this was asked last. */
+  isReady(): boolean
+  /** From now on nobody waits for a process that is not there. */
+  letGo(): void
+}
+
+const HELD_MAX = 64
+const NAME = /^[!-9;-~]{1,255}$/
+
+/** Throws where this host cannot pass descriptors, or the path is too long for a socket. */
+export function openKeeper(path: string): Keeper {
+  rmSync(path, { force: true }) // of a supervision that was killed
+  const letters = letterbox(path)
+  const kept = new Map<string, number>()
+  let ready = false
+  const drop = (name: string) => {
+    const fd = kept.get(name)
+    if (fd !== undefined) closeDescriptor(fd)
+    kept.delete(name)
+  }
+  const read = () => {
+    for (let letter; (letter = next(letters)) !== null;) {
+      const [fd, ...others] = letter.descriptors
+      for (const other of others) closeDescriptor(other)
+      const lines = letter.text.split('\n')
+      const name = lines.find((line) => line.startsWith('FDNAME='))?.slice('FDNAME='.length) ?? ''
+      ready ||= lines.includes('READY=1')
+      if (lines.includes('FDSTOREREMOVE=1')) drop(name)
+      if (fd === undefined) continue
+      if (lines.includes('FDSTORE=1') && NAME.test(name) && (kept.has(name) || kept.size < HELD_MAX)) {
+        drop(name)
+        kept.set(name, fd)
+      } else closeDescriptor(fd)
+    }
+  }
+  const letGo = () => {
+    read()
+    for (const name of kept.keys()) drop(name)
+  }
+  return {
+    path,
+    held: () => {
+      read()
+      return [...kept].map(([name, fd]) => ({ name, fd }))
+    },
+    isReady: () => {
+      read()
+      const was = ready
+      ready = false
+      return was
+    },
+    letGo,
+    [Symbol.dispose]: () => {
+      letGo()
+      letters.close()
+      rmSync(path, { force: true })
+    },
+  }
+}
+
+/** The next one that came whole; null where none waits. */
+function next(letters: Packets): ReturnType<Packets['receive']> {
+  for (let torn = 0; torn < HELD_MAX; torn++) {
+    try {
+      return letters.receive()
+    } catch {
+      continue // torn, or empty
+    }
+  }
+  return null
+}

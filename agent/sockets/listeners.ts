@@ -1,0 +1,255 @@
+// Listening sockets: bound once by the first process of a service, inherited by every later one. One socket for ever, so
+// its accept queue is never dropped. Beside the descriptor that a process accepts on it keeps a *spare* of the same socket,
+// never polled: it is what the next successor inherits, and what this process listens on again after a revert.
+
+import { closeSync } from 'node:fs'
+import { chmod, rename, rm } from 'node:fs/promises'
+import { type IncomingMessage, Server as HttpServer } from 'node:http'
+import net, { type AddressInfo, connect, isIP, type Server, type Socket } from 'node:net'
+import { dirname, join } from 'node:path'
+import { lookup } from 'node:dns/promises'
+import { randomBytes } from 'node:crypto'
+import { BatonError, reasonOf } from '../words/errors.ts'
+import { socketPathFault } from '../settings.ts'
+import { duplicate, keepFromChildren, refuse } from './descriptors.ts'
+import { belowTls, closeListenerOnly } from './internals.ts'
+
+export interface ListenerSpec {
+  /** `node:http`, `node:https` or `node:http2` server that is not listening yet */
+  server: Server
+  /** TCP: address or name to bind, default 127.0.0.1 */
+  host?: string
+  /** TCP: 0 for any */
+  port?: number
+  /** unix socket instead of TCP; see `socketPathFault` for how long it may be */
+  path?: string
+  /** permissions of the unix socket, default 0660 */
+  mode?: number
+  /** length of the accept queue, default 4096 (the kernel caps it at net.core.somaxconn) */
+  backlog?: number
+}
+
+export interface Listener {
+  /** what was asked for, such as `127.0.0.1:8080`: how a successor recognises its inheritance */
+  key: string
+  server: Server
+  /** or else a unix socket */
+  isTcp: boolean
+  backlog: number
+  /** where it really listens, for people */
+  address: string
+  /** descriptor of the same socket that nobody polls; null before it is bound, and where Node could not make one */
+  spare: number | null
+  /** whether another process listened on the port when this one bound it: the kernel divides the connections between them */
+  isShared: boolean
+  /** whether connections can be given to a successor: plain HTTP/1.1 only */
+  movable: boolean
+  /** every open connection; over TLS the secure one as soon as there is one */
+  sockets: Set<Socket>
+  /** when the last request on a connection began, in `performance.now()` */
+  busySince: WeakMap<Socket, number>
+  /** every open HTTP/2 session, to say GOAWAY to */
+  sessions: Set<Session>
+}
+
+/** The part of an HTTP/2 session that matters here. */
+export interface Session {
+  goaway(code: number, lastStreamId: number): void
+  close(): void
+}
+
+export interface InheritedListener {
+  key: string
+  accept: number
+  spare: number
+}
+
+const BACKLOG = 4096
+
+/** An older Node serves all the same; nothing is handed over then, and the install counts as unmanaged. */
+const canHandOver = 'BoundSocket' in net
+
+export function keyOf(spec: ListenerSpec): string {
+  return spec.path === undefined ? `${spec.host ?? '127.0.0.1'}:${spec.port ?? 0}` : spec.path
+}
+
+/** Prepares the bookkeeping of a listener; nothing is bound yet. */
+export function makeListener(spec: ListenerSpec): Listener {
+  const { server } = spec
+  if (server.listening)
+    throw new BatonError('invalid_settings', `expected a server that is not listening, got one on ${keyOf(spec)}`)
+  const fault = spec.path === undefined ? null : socketPathFault(spec.path)
+  if (fault !== null) throw new BatonError('invalid_settings', fault)
+  const listener: Listener = {
+    key: keyOf(spec),
+    server,
+    isTcp: spec.path === undefined,
+    backlog: spec.backlog ?? BACKLOG,
+    address: keyOf(spec),
+    spare: null,
+    isShared: false,
+    movable: server instanceof HttpServer,
+    sockets: new Set(),
+    busySince: new WeakMap(),
+    sessions: new Set(),
+  }
+  const open = (socket: Socket) => {
+    listener.sockets.add(socket)
+    socket.once('close', () => listener.sockets.delete(socket))
+  }
+  server.on('connection', open)
+  server.on('secureConnection', (socket: Socket) => {
+    open(socket)
+    const below = belowTls(socket)
+    if (below !== null) listener.sockets.delete(below)
+  })
+  server.on('request', ({ socket }: IncomingMessage) => listener.busySince.set(socket, performance.now()))
+  server.on('session', (session: Session & { once(event: 'close', heard: () => void): void }) => {
+    listener.sessions.add(session)
+    session.once('close', () => listener.sessions.delete(session))
+  })
+  return listener
+}
+
+/** First process: listens on what was held for it, or else binds; `mayShare`: also a port that another process listens on. */
+export async function bind(
+  listener: Listener,
+  spec: ListenerSpec,
+  held: number | null = null,
+  mayShare = false,
+): Promise<void> {
+  try {
+    if (held !== null) {
+      listener.spare = duplicate(held)
+      return await listen(listener, held)
+    }
+    if (spec.path === undefined) await bindPort(listener, spec, mayShare)
+    else await bindPath(listener, spec, spec.path)
+  } catch (cause) {
+    throw new BatonError('unexpected', `listening on ${listener.key}: ${reasonOf(cause)}`, { cause })
+  }
+}
+
+/** Successor: listens on what it has inherited. */
+export async function inherit(listener: Listener, inherited: InheritedListener): Promise<void> {
+  listener.spare = inherited.spare
+  keepFromChildren(inherited.accept)
+  keepFromChildren(inherited.spare)
+  await listen(listener, inherited.accept)
+}
+
+/** After a revert: listens again on the spare, and keeps a new one. */
+export async function listenAgain(listener: Listener): Promise<void> {
+  const spare = listener.spare
+  if (listener.server.listening) return
+  if (spare === null) throw new BatonError('undo_failed', `there is no spare of ${listener.key} to listen on again`)
+  listener.spare = duplicate(spare)
+  await listen(listener, spare)
+}
+
+export function stopAccepting(listener: Listener): void {
+  if (listener.server.listening) closeListenerOnly(listener.server)
+}
+
+/**
+ * Stops accepting what nobody will take over: over TCP clients are refused at once, not queued until this process ends. It can
+ * be listened on again. What is in the queue in this moment is reset.
+ */
+export function turnAway(listener: Listener): void {
+  stopAccepting(listener)
+  if (listener.spare !== null && listener.isTcp) refuse(listener.spare)
+}
+
+/** Stops for good: as long as the spare is open connections would go on queueing, and nobody would ever take them. */
+export function closeListener(listener: Listener): void {
+  stopAccepting(listener)
+  if (listener.spare !== null) closeSync(listener.spare)
+  listener.spare = null
+}
+
+async function bindPort(listener: Listener, spec: ListenerSpec, mayShare: boolean): Promise<void> {
+  const host = spec.host ?? '127.0.0.1'
+  const address = isIP(host) === 0 ? (await lookup(host)).address : host
+  if (!canHandOver) {
+    await listening(listener.server, () => listener.server.listen(spec.port ?? 0, address, listener.backlog))
+    listener.address = addressOf(listener)
+    return
+  }
+  // SO_REUSEPORT so that a process started from outside can share the port; the handover inherits.
+  // Which of the two gets a connection the kernel decides, so nobody shares a port unawares.
+  listener.isShared = isTaken(address, spec.port ?? 0)
+  if (listener.isShared && !mayShare) throw new Error('EADDRINUSE, another process is listening there')
+  const bound = new net.BoundSocket({ host: address, port: spec.port ?? 0, reusePort: process.platform === 'linux' })
+  listener.spare = duplicate(bound.fd())
+  await listening(listener.server, () => listener.server.listen(bound, listener.backlog))
+  listener.address = addressOf(listener)
+}
+
+/** Whether somebody listens there, whom SO_REUSEPORT would let this process join without a word. */
+function isTaken(host: string, port: number): boolean {
+  if (port === 0) return false
+  try {
+    new net.BoundSocket({ host, port }).close()
+    return false
+  } catch (cause) {
+    return (cause as NodeJS.ErrnoException).code === 'EADDRINUSE'
+  }
+}
+
+async function bindPath(listener: Listener, spec: ListenerSpec, path: string): Promise<void> {
+  if (await answers(path)) throw new Error('EADDRINUSE, another process is listening there')
+  // libuv unlinks the name it has bound when it closes. So it binds another name, which is then renamed: the name that
+  // clients use belongs to no process and survives each of them.
+  const temporary = join(dirname(path), `.${randomBytes(3).toString('hex')}`)
+  if (canHandOver) {
+    // `path` is in Node 26.10 and not yet in its types
+    const bound = new net.BoundSocket({ path: temporary } as ConstructorParameters<typeof net.BoundSocket>[0])
+    listener.spare = duplicate(bound.fd())
+    await listening(listener.server, () => listener.server.listen(bound, listener.backlog))
+  } else {
+    await listening(listener.server, () => listener.server.listen(temporary, listener.backlog))
+  }
+  await chmod(temporary, spec.mode ?? 0o660)
+  await rename(temporary, path)
+}
+
+async function listen(listener: Listener, fd: number): Promise<void> {
+  // The backlog as an argument: in an options object Node ignores it and the shared queue shrinks to 511.
+  await listening(listener.server, () => listener.server.listen({ fd }, listener.backlog))
+  listener.address = addressOf(listener)
+}
+
+function listening(server: Server, start: () => void): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const failed = (error: Error) => {
+      server.off('listening', succeeded)
+      reject(error)
+    }
+    const succeeded = () => {
+      server.off('error', failed)
+      resolve()
+    }
+    server.once('error', failed)
+    server.once('listening', succeeded)
+    start()
+  })
+}
+
+function addressOf(listener: Listener): string {
+  const address: AddressInfo | string | null = listener.server.address()
+  if (address === null || typeof address === 'string') return listener.key
+  return address.family === 'IPv6' ? `[${address.address}]:${address.port}` : `${address.address}:${address.port}`
+}
+
+async function answers(path: string): Promise<boolean> {
+  const alive = await new Promise<boolean>((resolve) => {
+    const socket = connect(path)
+    socket.once('connect', () => {
+      socket.destroy()
+      resolve(true)
+    })
+    socket.once('error', () => resolve(false))
+  })
+  if (!alive) await rm(path, { force: true })
+  return alive
+}

@@ -1,0 +1,152 @@
+// Listening sockets that somebody holds while no process of the service lives: the service manager, or a process that starts
+// another one in its place. Connections wait in their queue meanwhile, and nobody is refused. They come back as sd_listen_fds(3)
+// says: LISTEN_FDS of them from descriptor 3 on, with their names in LISTEN_FDNAMES, meant for the process LISTEN_PID.
+
+import { execFile, spawn } from 'node:child_process'
+import { closeSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { keepFromChildren } from './descriptors.ts'
+import { directoryAtStart, environmentAtStart, LISTEN_VARIABLES } from './environment.ts'
+import type { Command } from '../handover/give/child.ts'
+import type { Listener } from './listeners.ts'
+import { notifySystemd, notifyWith } from './systemd.ts'
+
+const FIRST = 3
+const NAME_MAX = 255
+export const WAITING_MAX_MS = 30_000
+const [STORE_TRIES, STORE_EVERY_MS] = [100, 20]
+/** tells the process that will be, and no other, that the descriptors are meant for it */
+const FOR_ITSELF = 'LISTEN_PID=$$; export LISTEN_PID; exec "$0" "$@"'
+
+/** Sockets by the key of their listener, taken out of the environment: neither a child nor a second call finds them. */
+export function heldSockets(environment: NodeJS.ProcessEnv = process.env): Map<string, number> {
+  const { LISTEN_PID: pid, LISTEN_FDS: count, LISTEN_FDNAMES: names } = environment
+  for (const name of LISTEN_VARIABLES) delete environment[name]
+  const held = new Map<string, number>()
+  if (Number(pid) !== process.pid || !/^[0-9]{1,4}$/.test(count ?? '')) return held
+  for (let i = 0; i < Number(count); i++) {
+    keepFromChildren(FIRST + i)
+    const key = keyOfName(names?.split(':')[i] ?? '')
+    if (key === null || held.has(key)) closeSync(FIRST + i)
+    else held.set(key, FIRST + i)
+  }
+  return held
+}
+
+export interface Door {
+  /** sockets by the key of their listener; the caller's from now on */
+  take(): Map<string, number>
+}
+
+/**
+ * What is held for this process until it serves, at most `patienceMs`: connections wait in the queue of a socket, and a start
+ * that takes longer refuses them. `take` gives it to the caller, once.
+ */
+export function openDoor(warn: (message: string) => void, patienceMs = WAITING_MAX_MS): Door {
+  let held = heldSockets()
+  const take = () => {
+    const taken = held
+    held = new Map()
+    clearTimeout(timer)
+    return taken
+  }
+  const shut = () => {
+    warn(`it does not serve after ${patienceMs} ms: connections that wait are refused`)
+    for (const [key, fd] of take()) void letGo(key, fd)
+  }
+  const timer = held.size === 0 ? undefined : setTimeout(shut, patienceMs).unref()
+  return { take }
+}
+
+/** Gives the listening sockets to the manager, which holds them from now on whatever becomes of this process. */
+export async function storeSockets(listeners: readonly Listener[]): Promise<void> {
+  if ((process.env['NOTIFY_SOCKET'] ?? '') === '') return
+  for (const listener of listeners) {
+    const isStored = () =>
+      listener.spare === null || notifyWith(['FDSTORE=1', `FDNAME=${nameOf(listener.key)}`], listener.spare)
+    // a few messages are taken at once
+    for (let tries = 0; !isStored() && tries < STORE_TRIES; tries++) await sleep(STORE_EVERY_MS)
+  }
+}
+
+/** A socket that was held for a listener which this release does not have. */
+export async function letGo(key: string, fd: number): Promise<void> {
+  await notifySystemd(['FDSTOREREMOVE=1', `FDNAME=${nameOf(key)}`])
+  closeSync(fd)
+}
+
+/**
+ * Before a stop: the manager lets go of the sockets, so that nobody waits for a service that was stopped on purpose. Not where
+ * it starts it again: then connections wait in the queue until it is back.
+ */
+export async function shutDoor(listeners: Listener[]): Promise<void> {
+  if ((process.env['NOTIFY_SOCKET'] ?? '') === '' || (await isRestarting())) return
+  for (const { key } of listeners) await notifySystemd(['FDSTOREREMOVE=1', `FDNAME=${nameOf(key)}`])
+}
+
+/** Whether this process is asked to end by `systemctl restart`: the manager's job for its unit says so. */
+async function isRestarting(): Promise<boolean> {
+  const unit = /([^/]+\.service)\s*$/.exec(await readFile('/proc/self/cgroup', 'utf8').catch(() => ''))?.[1]
+  if (unit === undefined) return false
+  const scope = process.env['MANAGERPID'] === undefined ? [] : ['--user']
+  const jobs = await new Promise<string>((resolve) => {
+    execFile('systemctl', [...scope, 'list-jobs', '--plain', '--no-legend'], { timeout: 2000 }, (_error, stdout) =>
+      resolve(stdout),
+    )
+  })
+  return jobs.split('\n').some((line) => {
+    const [, name, type] = line.trim().split(/\s+/)
+    return name === unit && type === 'restart'
+  })
+}
+
+/** A listening socket that is held for a process that will be. */
+export interface HeldSocket {
+  name: string
+  fd: number
+}
+
+export function spares(listeners: readonly Listener[]): HeldSocket[] {
+  return listeners.flatMap(({ key, spare }) => (spare === null ? [] : [{ name: nameOf(key), fd: spare }]))
+}
+
+/** Starts `command` with these sockets, as a manager that holds them would. `output`: descriptor of its log. Resolves to its pid. */
+export async function startWith(
+  { file, args }: Command,
+  held: readonly HeldSocket[],
+  { cwd, output, notify }: { cwd?: string; output?: number; notify?: string } = {},
+): Promise<number> {
+  const said = output ?? 'inherit'
+  const child = spawn('/bin/sh', ['-c', FOR_ITSELF, file, ...args], {
+    ...(cwd === undefined ? directoryAtStart() : { cwd }),
+    stdio: ['ignore', said, said, ...held.map(({ fd }) => fd)],
+    env: {
+      ...environmentAtStart(),
+      ...(notify === undefined ? {} : { NOTIFY_SOCKET: notify }),
+      LISTEN_FDS: String(held.length),
+      LISTEN_FDNAMES: held.map(({ name }) => name).join(':'),
+    },
+    detached: true,
+  })
+  await new Promise<void>((resolve, reject) => {
+    child.once('spawn', resolve)
+    child.once('error', reject)
+  })
+  child.unref()
+  return child.pid ?? 0
+}
+
+/** A name that systemd takes: visible ASCII without `:`, at most 255. */
+export function nameOf(key: string): string {
+  const name = `baton-${encodeURIComponent(key)}`
+  return name.length <= NAME_MAX ? name : name.slice(0, NAME_MAX)
+}
+
+function keyOfName(name: string): string | null {
+  try {
+    return name.startsWith('baton-') ? decodeURIComponent(name.slice('baton-'.length)) : null
+  } catch {
+    return null
+  }
+}

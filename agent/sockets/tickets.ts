@@ -1,0 +1,21 @@
+// The keys of TLS session tickets, which the successor gets so that every client can resume there the session that it began here:
+// of 192 clients none could without them. They go over the channel only, never through the environment.
+
+import type { Server as TlsServer } from 'node:tls'
+import type { Listener } from './listeners.ts'
+import type { Tickets } from '../words/wire.ts'
+
+export function ticketsOf(listeners: Listener[]): Tickets[] {
+  return listeners.flatMap(({ key, server }) =>
+    'getTicketKeys' in server
+      ? [{ listener: key, keys: (server as TlsServer).getTicketKeys().toString('base64') }]
+      : [],
+  )
+}
+
+export function takeTickets(listener: Listener | undefined, keys: string): void {
+  const server = listener?.server
+  if (server !== undefined && 'setTicketKeys' in server) {
+    ;(server as TlsServer).setTicketKeys(Buffer.from(keys, 'base64'))
+  }
+}

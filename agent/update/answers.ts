@@ -1,0 +1,99 @@
+// What the service says about itself: its status and its versions. Reads the journal, the files and the feed; changes nothing.
+
+import { basename } from 'node:path'
+import { schemaOf } from '../disk/copy-database.ts'
+import { asBatonError, type BatonError } from '../words/errors.ts'
+import { exists } from '../disk/disk.ts'
+import { notesOf } from './feed/between.ts'
+import { imageOf, type ManagedInstall } from '../disk/install.ts'
+import type { Running } from './operation.ts'
+import { compareTags, latestFor } from '../words/release.ts'
+import { badEntry, type Instance, type Probation, type Status, type VersionReport } from '../words/state.ts'
+import { installedTag } from './version.ts'
+
+/** installed: the file on disk; running: this process; latest: the feed's. The three may all differ. */
+export async function versionReport(install: ManagedInstall, instance: Instance): Promise<VersionReport> {
+  const state = stateOf(install)
+  const installed = await installedTag(install.places.executable).catch(() => null)
+  const report: VersionReport = {
+    installed,
+    running: instance.version,
+    latest: null,
+    updateAvailable: false,
+    release: null,
+    between: [],
+    state: null,
+    skipped: [],
+    trust: await install.feed.trust(),
+    checkedAt: new Date().toISOString(),
+    problem: null,
+  }
+  try {
+    const { bad } = await install.journal.read()
+    const newest = await install.feed.latest(({ tag, asset }) => {
+      const entry = badEntry(bad, tag, asset.sha256)
+      if (entry === null) return false
+      const newer = compareTags(tag, instance.version) > 0
+      if (newer) report.skipped.push({ tag, sha256: entry.sha256, why: entry.reason, at: entry.at })
+      return true
+    })
+    if (newest.problem !== null) report.problem = problemOf(newest.problem)
+    const release = latestFor(newest, instance.version)
+    if (release !== null) {
+      report.latest = release.tag
+      report.updateAvailable = compareTags(release.tag, instance.version) > 0
+      const { schema, asset } = release
+      report.release = { ...notesOf(release), sizeBytes: asset.sizeBytes, schema }
+      if (report.updateAvailable) report.between = await between(install, instance.version, release.tag)
+    }
+  } catch (cause) {
+    report.problem = problemOf(asBatonError(cause, 'check_failed', 'asking the feed'))
+  }
+  report.trust = await install.feed.trust() // as it is now that it has been asked
+  report.state = await state
+  return report
+}
+
+const problemOf = ({ code, message }: BatonError): VersionReport['problem'] => ({ code, message })
+
+/** What people want to read besides; a feed that does not tell it spoils no check. */
+async function between(install: ManagedInstall, after: string, before: string): Promise<VersionReport['between']> {
+  return await install.feed.notes({ after, before }).catch(() => [])
+}
+
+/** What a snapshot would be made of. Never rejects; the number is null where nobody but this process could read it. */
+async function stateOf(install: ManagedInstall): Promise<VersionReport['state']> {
+  const { database } = install
+  if (database === null || !(await exists(database))) return null
+  const schema = await imageOf(install)
+    .then((executable) => schemaOf(executable, database))
+    .catch(() => null)
+  return { database: basename(database), schema }
+}
+
+/** `running`: the operation that this very process carries out, or did last. */
+export async function statusOf(install: ManagedInstall, running: Running | null, instance: Instance): Promise<Status> {
+  const state = await install.journal.read()
+  // the running one is ahead of the disk by its progress only
+  const own = running !== null && running.operation.id === state.operation?.id ? running.operation : null
+  const operation = own !== null && own.outcome === null ? structuredClone(own) : state.operation
+  const isInFlight = operation !== null && operation.outcome === null
+  // During a switch the backup is what ran before it: asking the file would cost a process, at the worst moment.
+  const backupTag = async () =>
+    isInFlight && operation.stage === 'restart' ? operation.from : await installedTag(install.places.backup)
+  const backup = (await exists(install.places.backup)) ? await backupTag().catch(() => null) : null
+  return {
+    state: isInFlight ? 'in_flight' : 'idle',
+    operation,
+    instance,
+    backup,
+    unproven: isInFlight ? unprovenOf(state.probation) : null,
+    trust: await install.feed.trust(),
+    history: state.history,
+  }
+}
+
+function unprovenOf(probation: Probation | null): Status['unproven'] {
+  if (probation === null || probation.until === null) return null
+  return { tag: probation.to, since: probation.since, until: probation.until }
+}

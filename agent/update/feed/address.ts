@@ -1,0 +1,130 @@
+// Where a request may go. Must hold: plain http only to this machine; no redirect and no asset leads from https to http, or from
+// the feed into this host's own network; a name that merely begins like this machine's is another machine; nothing that is shown
+// holds a credential.
+
+import { lookup } from 'node:dns'
+import type { LookupAddress, LookupOptions } from 'node:dns'
+import { BlockList, isIP } from 'node:net'
+import { BatonError } from '../../words/errors.ts'
+import type { ErrorCode } from '../../words/errors.ts'
+
+/** Whom an address belongs to, as far as it tells. */
+export type Reach = 'loopback' | 'link-local' | 'private' | 'public'
+
+/** This machine, by an address or the name that RFC 6761 keeps for it. `hostname` is as `URL` gives it. */
+export function isLoopback(hostname: string): boolean {
+  return hostname === 'localhost' || hostname === '[::1]' || /^127(\.\d{1,3}){3}$/.test(hostname)
+}
+
+const RANGES: [Exclude<Reach, 'public'>, string[]][] = [
+  ['loopback', ['127.0.0.0/8', '0.0.0.0/8', '::1/128', '::/128']],
+  ['link-local', ['169.254.0.0/16', 'fe80::/10']],
+  // RFC 1918, 6598 (also overlay networks), 2544, 6890; multicast and reserved; unique local; NAT64 of all of them
+  [
+    'private',
+    [
+      '10.0.0.0/8',
+      '172.16.0.0/12',
+      '192.168.0.0/16',
+      '100.64.0.0/10',
+      '198.18.0.0/15',
+      '192.0.0.0/24',
+      '224.0.0.0/3',
+    ].concat(['fc00::/7', 'fec0::/10', 'ff00::/8', '64:ff9b::/96']),
+  ],
+]
+
+const LISTS = RANGES.map(([reach, subnets]) => {
+  const list = new BlockList()
+  for (const subnet of subnets) {
+    const [net = '', prefix = ''] = subnet.split('/')
+    list.addSubnet(net, Number(prefix), net.includes(':') ? 'ipv6' : 'ipv4')
+  }
+  return { reach, list }
+})
+
+/** Of an IP address without brackets. */
+export function reachOf(address: string): Reach {
+  const [, mapped] = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address) ?? []
+  const plain = mapped ?? address
+  const family = isIP(plain) === 6 ? 'ipv6' : 'ipv4'
+  return LISTS.find(({ list }) => list.check(plain, family))?.reach ?? 'public'
+}
+
+/** Which addresses requests may go to: public ones, and those of the feed's own kind. One for each feed. */
+export interface Neighbourhood {
+  /** For a literal address in `url`; a name is looked at when it is looked up. Throws BatonError `failure`. */
+  check(url: URL, failure: ErrorCode): void
+  /** As `dns.lookup`; fails where a name that is not the feed's own leads to an address that is not allowed. */
+  lookup(hostname: string, options: LookupOptions, done: Looked): void
+}
+
+type Looked = (error: Error | null, address: string | LookupAddress[], family?: number) => void
+
+/** `homes`: addresses that the feed's setting names. */
+export function neighbourhoodOf(homes: readonly string[]): Neighbourhood {
+  const isPlain = homes.some((home) => new URL(home).protocol === 'http:')
+  const names = new Set(homes.map((home) => new URL(home).hostname))
+  const allowed = new Set<Reach>(['public'])
+  for (const name of names) if (isLiteral(name)) allowed.add(reachOf(plain(name)))
+  if ([...names].some(isLoopback)) allowed.add('loopback')
+  const refusal = (host: string, reach: Reach): string =>
+    `\`${host}\` is a ${reach} address and the feed is not: expected a public one`
+  return {
+    check(url, failure) {
+      const { hostname, protocol } = url
+      if (protocol === 'http:' && !isPlain) {
+        throw new BatonError(failure, `the feed is on https and names plain http: ${shown(url)}`)
+      }
+      if (names.has(hostname)) return
+      const reach = isLoopback(hostname) ? 'loopback' : isLiteral(hostname) ? reachOf(plain(hostname)) : 'public'
+      if (!allowed.has(reach)) throw new BatonError(failure, refusal(hostname, reach))
+    },
+    lookup(hostname, options, done) {
+      lookup(hostname, { ...options, all: true }, (error, found) => {
+        if (error !== null) return done(error, [])
+        const reaches = found.map(({ address }) => reachOf(address))
+        if (names.has(hostname)) for (const reach of reaches) allowed.add(reach)
+        const bad = reaches.find((reach) => !allowed.has(reach))
+        const [first] = found
+        if (bad !== undefined || first === undefined) return done(new Error(refusal(hostname, bad ?? 'public')), [])
+        if (options.all === true) done(null, found)
+        else done(null, first.address, first.family)
+      })
+    },
+  }
+}
+
+function isLiteral(hostname: string): boolean {
+  return isIP(plain(hostname)) !== 0
+}
+
+function plain(hostname: string): string {
+  return hostname.replace(/^\[|\]$/g, '')
+}
+
+/** Throws BatonError `failure` where a request must not go there. `base`: what redirected, or what named the address. */
+export function parsedUrl(text: string, failure: ErrorCode, base?: URL): URL {
+  const url = URL.parse(text, base)
+  const whence = base === undefined ? '' : ` (redirected from ${shown(base)})`
+  if (url === null) throw new BatonError(failure, `expected an address, got something else${whence}`)
+  if (url.protocol !== 'https:' && url.protocol !== 'http:') {
+    throw new BatonError(failure, `expected https, got ${url.protocol}${whence}`)
+  }
+  if (url.protocol === 'http:' && !isLoopback(url.hostname)) {
+    throw new BatonError(failure, `plain http is for this machine only, got ${shown(url)}${whence}`)
+  }
+  if (url.protocol === 'http:' && base?.protocol === 'https:') {
+    throw new BatonError(failure, `${shown(base)} redirects from https to plain http: ${shown(url)}`)
+  }
+  url.hash = ''
+  url.username = ''
+  url.password = ''
+  return url
+}
+
+/** For messages: no credentials, no query (GitHub signs its download links there). */
+export function shown(url: string | URL): string {
+  const { protocol, host, pathname } = new URL(url)
+  return `\`${protocol}//${host}${pathname.length > 120 ? `${pathname.slice(0, 120)}…` : pathname}\``
+}

@@ -1,0 +1,149 @@
+// What an HTTP server answered: read within bounds, and made an error of where it is not what was asked for.
+// Must hold: no answer is read beyond its bound, and no message shows a query or a credential.
+
+import type { Readable } from 'node:stream'
+import { BatonError, reasonOf } from '../../words/errors.ts'
+import type { Details, ErrorCode } from '../../words/errors.ts'
+import { shown } from './address.ts'
+
+/** What undici gives, as far as it matters here. */
+export interface Response {
+  statusCode: number
+  headers: Record<string, string | string[] | undefined>
+  body: Readable
+}
+
+export interface Reply {
+  url: URL
+  response: Response
+}
+
+/** what GitHub asks for where it does not tell when to come back */
+const RETRY_AFTER_SECONDS = 60
+const RETRY_AFTER_MAX_SECONDS = 24 * 3600
+/** of an answer that is read only to see why it is a refusal */
+const REFUSAL_MAX_BYTES = 4 * 1024
+
+export function redirectOf(response: Response): string | null {
+  return [301, 302, 303, 307, 308].includes(response.statusCode) ? header(response, 'location') : null
+}
+
+export function header({ headers }: Response, name: string): string | null {
+  const value = headers[name]
+  return (Array.isArray(value) ? value[0] : value) ?? null
+}
+
+export function lengthOf(response: Response): number | null {
+  const length = header(response, 'content-length')
+  return length !== null && /^\d{1,15}$/.test(length) ? Number(length) : null
+}
+
+/** A strong ETag or a date; If-Range takes no weak ETag (RFC 9110, 13.1.5). */
+export function validatorOf(response: Response): string | null {
+  const etag = header(response, 'etag')
+  return etag !== null && !etag.startsWith('W/') ? etag : header(response, 'last-modified')
+}
+
+export function contentRangeOf({ url, response }: Reply): { first: number; total: number | null } {
+  const range = header(response, 'content-range') ?? ''
+  const [, first, total] = /^bytes (\d{1,15})-\d{1,15}\/(\d{1,15}|\*)$/.exec(range) ?? []
+  if (first === undefined) {
+    discard(response)
+    const got = JSON.stringify(range.slice(0, 60))
+    throw new BatonError('download_failed', `${shown(url)}: expected a Content-Range, got ${got}`)
+  }
+  return { first: Number(first), total: total === '*' ? null : Number(total) }
+}
+
+/** Target of `rel="next"` on the same host. */
+export function nextOf({ url, response }: Reply): string | null {
+  const [, target] = /<([^<>]+)>;\s*rel="next"/.exec(header(response, 'link') ?? '') ?? []
+  const next = target === undefined ? null : URL.parse(target, url)
+  return next?.origin === url.origin ? next.href : null
+}
+
+export async function readBounded({ url, response }: Reply, maxBytes: number, failure: ErrorCode): Promise<Buffer> {
+  const tooLong = (): BatonError =>
+    new BatonError(failure, `asking ${shown(url)}: expected at most ${maxBytes} bytes, got more`, {
+      members: { maxBytes },
+    })
+  if ((lengthOf(response) ?? 0) > maxBytes) {
+    discard(response)
+    throw tooLong()
+  }
+  const chunks: Uint8Array[] = []
+  let bytes = 0
+  for await (const chunk of response.body as AsyncIterable<Uint8Array>) {
+    bytes += chunk.length
+    if (bytes > maxBytes) throw tooLong() // leaving the loop destroys the body
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks)
+}
+
+/** Lets go of an answer that nobody reads. */
+export function discard(response: Response): void {
+  response.body.destroy()
+}
+
+/** Why the answer is not what was asked for. */
+export async function refusalOf(reply: Reply, failure: ErrorCode): Promise<BatonError> {
+  const { url, response } = reply
+  const status = response.statusCode
+  const message = await readBounded(reply, REFUSAL_MAX_BYTES, failure).then(String, () => '')
+  if (status === 429 || (status === 403 && isQuota(response, message))) return rateLimited(reply)
+  const members = { status }
+  if (status === 404 || status === 410) {
+    return new BatonError('release_not_found', `${shown(url)}: there is no such thing (${status})`, { members })
+  }
+  const hint =
+    status === 401 || status === 403 ? { hint: 'is a token needed, or is the one that is set still good?' } : {}
+  return new BatonError(failure, `${shown(url)}: expected 200, got ${status}`, { members, ...hint })
+}
+
+/** What was thrown on the way, said as what was being done; errors of ours stay as they are. */
+export function explained(
+  error: unknown,
+  failure: ErrorCode,
+  doing: string,
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+): BatonError {
+  if (error instanceof BatonError) return error
+  if (signal?.aborted) return new BatonError('interrupted', `${doing}: ${reasonOf(signal.reason)}`, { cause: error })
+  const late = error instanceof Error && (error.name === 'TimeoutError' || error.name === 'HeadersTimeoutError')
+  const reason = late ? `expected an answer within ${timeoutMs / 1000} s, got none` : reasonOf(error)
+  const hint = 'does this host reach the feed? HTTPS_PROXY and NO_PROXY are honoured'
+  return new BatonError(failure, `${doing}: ${reason}`, { cause: error, hint })
+}
+
+function isQuota(response: Response, message: string): boolean {
+  return (
+    header(response, 'x-ratelimit-remaining') === '0' ||
+    header(response, 'retry-after') !== null ||
+    /rate limit/i.test(message)
+  )
+}
+
+function rateLimited({ url, response }: Reply): BatonError {
+  const seconds = Math.ceil(Math.min(RETRY_AFTER_MAX_SECONDS, Math.max(1, secondsToWait(response))))
+  const resetAt = new Date(Date.now() + seconds * 1000).toISOString().replace(/\.\d+Z$/, 'Z')
+  const details: Details = {
+    hint: 'wait, or set GITHUB_TOKEN: it has a larger quota',
+    members: { retryAfterSeconds: seconds, resetAt },
+  }
+  const wait = seconds < 120 ? `${seconds} s` : `${Math.round(seconds / 60)} min`
+  return new BatonError('rate_limited', `\`${url.host}\` refuses more requests until ${resetAt} (in ${wait})`, details)
+}
+
+function secondsToWait(response: Response): number {
+  // what a server says of the time is held against its own clock, where it tells it
+  const theirs = Date.parse(header(response, 'date') ?? '')
+  const now = Number.isNaN(theirs) ? Date.now() : theirs
+  const after = header(response, 'retry-after') ?? ''
+  if (/^\d{1,9}$/.test(after)) return Number(after)
+  const date = Date.parse(after)
+  if (!Number.isNaN(date)) return (date - now) / 1000
+  const reset = header(response, 'x-ratelimit-reset') ?? ''
+  return /^\d{1,12}$/.test(reset) ? Number(reset) - now / 1000 : RETRY_AFTER_SECONDS
+}

@@ -1,0 +1,33 @@
+// The notes of the releases that an update passes over: who goes from v1.0.0 to v1.3.0 gets what v1.1.0 and v1.2.0 bring too.
+
+import { compareTags } from '../../words/release.ts'
+import type { Listing, Tag } from '../../words/release.ts'
+import type { ReleaseNotes } from '../../words/state.ts'
+import { newestFirst } from '../trust/verdict.ts'
+import type { Verdict } from '../trust/verdict.ts'
+
+export const BETWEEN_MAX = 10
+
+/** Newest first, at most BETWEEN_MAX. One that cannot be read is left out: it is not what is being installed. */
+export async function notesBetween<Listed extends Pick<Listing, 'tag' | 'draft' | 'prerelease'>>(
+  listed: readonly Listed[],
+  { after, before }: { after: Tag; before: Tag },
+  judge: (listing: Listed) => Promise<Verdict | { release: ReleaseNotes }>,
+): Promise<ReleaseNotes[]> {
+  const wanted = newestFirst(listed).filter(
+    ({ tag, draft, prerelease }) =>
+      !draft && !prerelease && compareTags(tag, after) > 0 && compareTags(tag, before) < 0,
+  )
+  const read = await Promise.all(
+    wanted.slice(0, BETWEEN_MAX).map(async (listing) => {
+      const verdict = await judge(listing).catch(() => null)
+      return verdict !== null && 'release' in verdict ? [notesOf(verdict.release)] : []
+    }),
+  )
+  return read.flat()
+}
+
+/** The part of a release that is for people. */
+export function notesOf({ tag, notes, publishedAt, url }: ReleaseNotes): ReleaseNotes {
+  return { tag, notes, publishedAt, url }
+}

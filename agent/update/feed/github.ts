@@ -1,0 +1,230 @@
+// Releases of a GitHub repository, by the REST API at any base URL: github.com, Enterprise, or a mirror that speaks the same.
+// An anonymous client has 60 requests an hour, and a 304 counts (only with a token it does not), so the list is kept for a
+// while; where the quota is used up, the redirect of `/releases/latest` on the web host still tells the newest tag.
+
+import { BatonError, reasonOf } from '../../words/errors.ts'
+import { NOTES_MAX_CHARS, TEXT_MAX_BYTES, readReleaseTexts, sha256Of } from '../trust/release-texts.ts'
+import { isTag, parseTag } from '../../words/release.ts'
+import type { Feed, ListedFile, Listing, Release, Skip, Tag, Target } from '../../words/release.ts'
+import { isObject, isTime, quoted } from '../../words/untrusted.ts'
+import { trustReport } from '../trust/signed.ts'
+import { assess, listingOf, ruledOut, unusable } from '../trust/verdict.ts'
+import type { Verdict } from '../trust/verdict.ts'
+import type { Http } from './http.ts'
+import { notesBetween } from './between.ts'
+import { newestUsable } from './newest.ts'
+import type { OnPassedOver } from './newest.ts'
+
+export interface GithubOptions {
+  description: string
+  /** base of the REST API, no slash at the end */
+  api: string
+  /** base of the web host, no slash at the end */
+  web: string
+  /** `owner/name` */
+  repository: string
+  target: Target
+  http: Http
+  /** whether `http` has a token for `api`: assets come through the API then, which private repositories need */
+  authorized: boolean
+  /** how long a list is used again without asking */
+  minAgeMs: number
+  onPassedOver: OnPassedOver
+}
+
+const ACCEPT = 'application/vnd.github+json'
+const LIST_MAX_BYTES = 8 * 1024 * 1024
+const PER_PAGE = 50
+/** pages looked at while no page before had anything usable */
+const PAGES_MAX = 3
+const KEPT_MAX = 8
+
+interface Kept {
+  listings: Listing[]
+  etag: string | null
+  next: string | null
+  at: number
+}
+
+export function makeGithubFeed(options: GithubOptions): Feed {
+  const { description, api, repository, target, http, authorized, onPassedOver } = options
+  const releases = `${api}/repos/${repository}/releases`
+  const ask = makeAsk(options)
+  const text = makeText(http)
+  const judge = (listing: Listing, signal: AbortSignal | undefined) => judgeWith(text, listing, target, signal)
+  const byConvention = makeByConvention(options, text)
+
+  return {
+    description,
+    trust: () => Promise.resolve(trustReport(null, new Date())),
+    async latest(skip, signal) {
+      let url: string | null = `${releases}?per_page=${PER_PAGE}`
+      let problem: BatonError | null = null // of the newest release that is published and no good
+      try {
+        for (let page = 1; url !== null && page <= PAGES_MAX; page++) {
+          const { listings, next }: Kept = await ask(url, signal)
+          const found = await newestUsable(listings, skip, (listing) => judge(listing, signal), onPassedOver)
+          problem ??= found.problem
+          if (found.release !== null) return { release: found.release, problem }
+          url = next
+        }
+      } catch (error) {
+        if (!(error instanceof BatonError) || error.code !== 'rate_limited') throw error
+        return { release: await byConvention(null, skip, error, signal), problem }
+      }
+      return { release: null, problem }
+    },
+    async byTag(value, signal) {
+      const tag = parseTag(value)
+      try {
+        const [listing] = (await ask(`${releases}/tags/${tag}`, signal)).listings
+        if (listing?.tag !== tag) throw unusable(tag, `the feed answered with ${listing?.tag ?? 'no release of ours'}`)
+        const verdict = await judge(listing, signal)
+        if ('why' in verdict) throw unusable(tag, verdict.why)
+        return verdict.release
+      } catch (error) {
+        if (!(error instanceof BatonError)) throw error
+        if (error.code === 'release_not_found') {
+          const hint = authorized ? {} : { hint: 'a private repository needs GITHUB_TOKEN' }
+          throw new BatonError('release_not_found', `${description} has no release ${tag}`, { cause: error, ...hint })
+        }
+        if (error.code === 'rate_limited') return await byConvention(tag, () => false, error, signal)
+        throw error
+      }
+    },
+    async notes(range, signal) {
+      const { listings } = await ask(`${releases}?per_page=${PER_PAGE}`, signal)
+      return await notesBetween(listings, range, async (listing) => ({ release: listing }))
+    },
+    bytes: (asset, from, validator, signal) => http.bytes(asset.url, from, validator, signal),
+  }
+}
+
+type Text = (url: string, signal: AbortSignal | undefined) => Promise<string | null>
+
+/** Lists of releases, each asked for again only when it may have changed. */
+function makeAsk({ http, authorized, minAgeMs }: GithubOptions): (url: string, signal?: AbortSignal) => Promise<Kept> {
+  const kept = new Map<string, Kept>()
+  return async (url, signal) => {
+    const known = kept.get(url)
+    if (known && performance.now() - known.at < minAgeMs) return known
+    const request = { url, maxBytes: LIST_MAX_BYTES, accept: ACCEPT, failure: 'check_failed', signal } as const
+    const answer = await http.json({ ...request, known: known?.etag ?? null })
+    const { etag, next } = answer ?? known ?? { etag: null, next: null }
+    const listings = answer === null ? (known?.listings ?? []) : parseReleases(answer.value, authorized)
+    const fresh = { listings, etag, next, at: performance.now() }
+    kept.delete(url)
+    kept.set(url, fresh)
+    for (const oldest of kept.keys()) if (kept.size > KEPT_MAX) kept.delete(oldest)
+    return fresh
+  }
+}
+
+/** A small file as text; null where there is none. */
+function makeText(http: Http): Text {
+  return async (url, signal) => {
+    const accept = 'application/octet-stream'
+    try {
+      const answer = await http.file({ url, maxBytes: TEXT_MAX_BYTES, accept, failure: 'check_failed', signal })
+      return answer?.content.toString() ?? null
+    } catch (error) {
+      if (error instanceof BatonError && error.code === 'release_not_found') return null
+      throw error
+    }
+  }
+}
+
+async function judgeWith(
+  text: Text,
+  listing: Listing,
+  target: GithubOptions['target'],
+  signal: AbortSignal | undefined,
+): Promise<Verdict> {
+  const out = ruledOut(listing, target)
+  if (out !== null) return { why: out }
+  const different: string[] = []
+  const texts = await readReleaseTexts(async (name) => {
+    const file = listing.files.find((entry) => entry.name === name)
+    if (file === undefined) return null
+    const got = await text(file.url, signal)
+    if (got !== null && file.sha256 !== null && file.sha256 !== sha256Of(got)) different.push(name)
+    return got
+  })
+  if (different.length > 0) return { why: `${different[0]} is not what the digest of the feed says` }
+  return 'why' in texts ? texts : assess(listing, texts, target)
+}
+
+/** Without the API. `wanted` null: the latest. Throws `limited`, the reason why the API was no use, where this is none either. */
+function makeByConvention({ web, repository, target, http }: GithubOptions, text: Text) {
+  return async (
+    wanted: Tag | null,
+    skip: Skip,
+    limited: BatonError,
+    signal: AbortSignal | undefined,
+  ): Promise<Release> => {
+    const latestUrl = `${web}/${repository}/releases/latest`
+    const giveUp = (why: string): never => {
+      const { hint, members } = limited
+      const message = `${limited.message}; ${latestUrl} does not help: ${why}`
+      throw new BatonError('rate_limited', message, { cause: limited, members, ...(hint === null ? {} : { hint }) })
+    }
+    try {
+      const location = await http.location({ url: latestUrl, failure: 'check_failed', signal })
+      const tag = tagOfLocation(location)
+      if (tag === null) return giveUp('it names no release')
+      // it leads to a release that is neither a draft nor a prerelease; of any other tag we could not tell
+      if (wanted !== null && tag !== wanted) return giveUp(`it names ${tag}`)
+      const urlOf = (name: string): string => `${web}/${repository}/releases/download/${tag}/${name}`
+      const texts = await readReleaseTexts((name) => text(urlOf(name), signal))
+      if ('why' in texts) return giveUp(`${tag} cannot be used: ${texts.why}`)
+      const verdict = assess(listingOf({ tag, draft: false, prerelease: false }, texts, urlOf), texts, target)
+      if ('why' in verdict) return giveUp(`${tag} cannot be used: ${verdict.why}`)
+      return skip(verdict.release) ? giveUp(`it names ${tag}, which failed here before`) : verdict.release
+    } catch (error) {
+      if (error instanceof BatonError && error.cause === limited) throw error
+      return giveUp(reasonOf(error))
+    }
+  }
+}
+
+/** Of an answer with a list of releases, or with one. */
+function parseReleases(value: unknown, authorized: boolean): Listing[] {
+  if (Array.isArray(value)) return (value as unknown[]).flatMap((entry) => parseRelease(entry, authorized) ?? [])
+  if (!isObject(value)) throw new BatonError('check_failed', `expected a list of releases, got ${quoted(value)}`)
+  const release = parseRelease(value, authorized)
+  return release === null ? [] : [release]
+}
+
+/** GitHub's `release` schema, the members that matter; null where it is no release of ours, such as `nightly`. */
+export function parseRelease(value: unknown, authorized: boolean): Listing | null {
+  if (!isObject(value) || !isTag(value['tag_name'])) return null
+  const { tag_name: tag, body, draft, prerelease, published_at: publishedAt, html_url: page, assets } = value
+  return {
+    tag,
+    draft: draft !== false,
+    prerelease: prerelease !== false,
+    notes: typeof body === 'string' ? body.slice(0, NOTES_MAX_CHARS) : '',
+    publishedAt: isTime(publishedAt) ? publishedAt : null,
+    url: typeof page === 'string' && page.length < 500 && /^https?:\/\/[^\s]+$/.test(page) ? page : null,
+    files: (Array.isArray(assets) ? (assets as unknown[]) : []).flatMap((asset) => parseFile(asset, authorized) ?? []),
+  }
+}
+
+function parseFile(value: unknown, authorized: boolean): ListedFile | null {
+  if (!isObject(value)) return null
+  const { name, state, size, digest, url, browser_download_url: browserUrl } = value
+  const address = authorized ? url : browserUrl
+  if (typeof name !== 'string' || typeof address !== 'string') return null
+  if (state !== undefined && state !== 'uploaded') return null // still being uploaded
+  return {
+    name,
+    url: address,
+    sizeBytes: typeof size === 'number' ? size : null,
+    sha256: typeof digest === 'string' && digest.startsWith('sha256:') ? digest.slice(7) : null,
+  }
+}
+
+function tagOfLocation(location: string | null): Tag | null {
+  const [, tag] = /\/releases\/tag\/([^/?#]+)$/.exec(location ?? '') ?? []
+  return isTag(tag) ? tag : null
+}

@@ -1,0 +1,126 @@
+// Opens the feed that the setting names. The one door to this folder.
+
+import { makeDisk } from '../../disk/disk.ts'
+import { ownRelease } from '../../own-release.ts'
+import type { Feed, Target } from '../../words/release.ts'
+import type { Anchor } from '../trust/anchor.ts'
+import { knownStore } from '../trust/known.ts'
+import { makeGithubFeed } from './github.ts'
+import { openHttp } from './http.ts'
+import type { Http, HttpOptions } from './http.ts'
+import type { OnPassedOver } from './newest.ts'
+import { homesOf, parseFeedSetting } from './setting.ts'
+import type { FeedSetting } from './setting.ts'
+import { makeSignedFeed } from './signed.ts'
+import { assetSource, folderSource, webSource } from './source.ts'
+import type { Source } from './source.ts'
+import { makeStaticFeed } from './static.ts'
+
+export interface FeedOptions {
+  service: string
+  /** where what this host knows of the feed's signatures is kept; null: nowhere, it begins at the compiled root each time */
+  stateDirectory: string | null
+  /** default: what this executable was built with */
+  trust?: Anchor | null
+  onPassedOver?: OnPassedOver
+}
+
+export interface OpenFeed extends Feed, AsyncDisposable {
+  /** Lets go of idle connections. The feed can be used again afterwards. */
+  close(): Promise<void>
+}
+
+/** What a feed is opened with besides its setting; a process has one set of them, a test several. */
+export interface FeedMeans extends Omit<HttpOptions, 'homes' | 'token'> {
+  target: Target
+  /** null: not signed */
+  trust: Anchor | null
+  stateDirectory: string | null
+  /** see SignedOptions */
+  patienceMs?: number
+  /** how long a list of releases is used again without asking; default by whether asking costs quota */
+  minAgeMs?: number
+  onPassedOver: OnPassedOver
+}
+
+const ANONYMOUS_MIN_AGE_MS = 60_000
+
+/** Opens nothing yet: no request, no file. Throws BatonError invalid_settings. */
+export function openFeed(setting: string, options: FeedOptions): OpenFeed {
+  const { service, stateDirectory, trust = ownRelease().trust, onPassedOver = () => {} } = options
+  const target = { service, os: process.platform, arch: process.arch }
+  return openFeedWith(setting, { target, environment: process.env, trust, stateDirectory, onPassedOver })
+}
+
+export function openFeedWith(setting: string, means: FeedMeans): OpenFeed {
+  const { environment } = means
+  const parsed = parseFeedSetting(setting)
+  const token = parsed.kind === 'github' ? tokenFor(parsed, environment) : null
+  const http = openHttp({ ...means, homes: homesOf(parsed), token })
+  const close = (): Promise<void> => http.close()
+  const feed = means.trust === null ? unsigned(setting, parsed, http, means) : signed(setting, parsed, http, means)
+  return { ...feed, close, [Symbol.asyncDispose]: close }
+}
+
+function signed(description: string, parsed: FeedSetting, http: Http, means: FeedMeans): Feed {
+  const { target, trust, stateDirectory, patienceMs, onPassedOver } = means
+  const anchor = trust ?? { root: '', builtAt: null }
+  const store = knownStore(makeDisk(), stateDirectory, anchor.root.trimEnd())
+  return makeSignedFeed({
+    description,
+    source: sourceOf(parsed, http),
+    target,
+    anchor,
+    store,
+    ...(patienceMs === undefined ? {} : { patienceMs }),
+    onPassedOver,
+  })
+}
+
+function sourceOf(parsed: FeedSetting, http: Http): Source {
+  switch (parsed.kind) {
+    case 'github': {
+      const { api, web, repository } = parsed
+      // without the API, so without its quota: each file is where its name says
+      if (!http.authorized) return webSource(`${web}/${repository}/releases/download/`, http)
+      return assetSource(`${api}/repos/${repository}/releases`, http)
+    }
+    case 'web':
+      return webSource(parsed.base, http)
+    case 'folder':
+      return folderSource(parsed.folder)
+    default:
+      return parsed satisfies never
+  }
+}
+
+function unsigned(description: string, parsed: FeedSetting, http: Http, means: FeedMeans): Feed {
+  const { target, minAgeMs, onPassedOver } = means
+  if (parsed.kind !== 'github')
+    return makeStaticFeed({ description, source: sourceOf(parsed, http), target, onPassedOver })
+  const { api, web, repository } = parsed
+  const { authorized } = http
+  const costs = api === 'https://api.github.com' && !authorized
+  return makeGithubFeed({
+    description,
+    repository,
+    api,
+    web,
+    target,
+    http,
+    authorized,
+    minAgeMs: minAgeMs ?? (costs ? ANONYMOUS_MIN_AGE_MS : 0),
+    onPassedOver,
+  })
+}
+
+/** The names that `gh` uses: one for github.com, another for everything else, so that no host gets the other's token. */
+function tokenFor(
+  { api }: Extract<FeedSetting, { kind: 'github' }>,
+  environment: Readonly<Record<string, string | undefined>>,
+): { value: string; base: string } | null {
+  const names =
+    api === 'https://api.github.com' ? ['GH_TOKEN', 'GITHUB_TOKEN'] : ['GH_ENTERPRISE_TOKEN', 'GITHUB_ENTERPRISE_TOKEN']
+  const value = names.map((name) => environment[name]?.trim()).find((text) => text)
+  return value ? { value, base: api } : null
+}

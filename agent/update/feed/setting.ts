@@ -1,0 +1,91 @@
+// The setting `feed`: one line that says where releases are found. Pure; fuzzed.
+
+import { isAbsolute } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { BatonError, reasonOf } from '../../words/errors.ts'
+import { quoted } from '../../words/untrusted.ts'
+import { isLoopback } from './address.ts'
+
+export type FeedSetting =
+  | { kind: 'github'; repository: string; api: string; web: string }
+  | { kind: 'web'; base: string }
+  | { kind: 'folder'; folder: string }
+
+const GITHUB_API = 'https://api.github.com'
+const FORMS =
+  'forms: `github:owner/name`, `github:owner/name@https://host/api/v3`, `https://host/path/`, `/folder`, `file:///folder`'
+
+/** Throws BatonError invalid_settings, with what is wrong and the forms there are. */
+export function parseFeedSetting(setting: string): FeedSetting {
+  if (setting.startsWith('github:')) return parseGithub(setting)
+  if (isAbsolute(setting)) return folderAt(setting)
+  if (/^file:/i.test(setting)) {
+    try {
+      return folderAt(fileURLToPath(setting))
+    } catch (error) {
+      throw invalid(setting, reasonOf(error))
+    }
+  }
+  if (/^https?:/i.test(setting)) {
+    const url = parseBase(setting, setting)
+    return { kind: 'web', base: `${url.href.replace(/\/+$/, '')}/` }
+  }
+  if (/^\.{0,2}\//.test(setting)) throw invalid(setting, 'a folder is given by its absolute path')
+  throw invalid(setting, 'it is of no form that we know')
+}
+
+/** The addresses that it names: where requests start. */
+export function homesOf(setting: FeedSetting): string[] {
+  switch (setting.kind) {
+    case 'github':
+      return [setting.api, setting.web]
+    case 'web':
+      return [setting.base]
+    case 'folder':
+      return []
+    default:
+      return setting satisfies never
+  }
+}
+
+/** The host that people visit, of the one that programs ask: where `/releases/latest` redirects. */
+export function webHostOf(api: string): string {
+  const url = new URL(api)
+  url.hostname = url.hostname.replace(/^api\./, '') // api.github.com, api.acme.ghe.com
+  url.pathname = url.pathname.replace(/\/api\/v\d+$/, '') // Enterprise Server, Gitea
+  return url.href.replace(/\/+$/, '')
+}
+
+function parseGithub(setting: string): FeedSetting {
+  const at = setting.indexOf('@')
+  const repository = setting.slice('github:'.length, at < 0 ? undefined : at)
+  if (!/^[A-Za-z0-9][A-Za-z0-9-]{0,38}\/[A-Za-z0-9._-]{1,100}$/.test(repository) || /\/\.{1,2}$/.test(repository)) {
+    throw invalid(setting, `expected a repository \`owner/name\`, got ${quoted(repository)}`)
+  }
+  const api = at < 0 ? GITHUB_API : parseBase(setting.slice(at + 1), setting).href.replace(/\/+$/, '')
+  return { kind: 'github', repository, api, web: webHostOf(api) }
+}
+
+function parseBase(text: string, setting: string): URL {
+  const url = URL.parse(text)
+  if (url === null) throw invalid(setting, `${quoted(text)} is not an address`)
+  // before anything shows the setting: what is between // and @ may be a password
+  if (url.username !== '' || url.password !== '') {
+    throw new BatonError('invalid_settings', `feed: credentials do not belong into the address of \`${url.host}\``)
+  }
+  if (url.protocol !== 'https:' && url.protocol !== 'http:')
+    throw invalid(setting, `expected https, got ${url.protocol}`)
+  if (url.protocol === 'http:' && !isLoopback(url.hostname))
+    throw invalid(setting, 'plain http is for this machine only')
+  if (url.search !== '' || url.hash !== '') throw invalid(setting, 'an address with ? or # is not a folder')
+  return url
+}
+
+function folderAt(folder: string): FeedSetting {
+  if (folder.includes('\0')) throw invalid(folder, 'a path has no NUL')
+  return { kind: 'folder', folder }
+}
+
+function invalid(setting: string, why: string): BatonError {
+  return new BatonError('invalid_settings', `feed ${quoted(setting)}: ${why}`, { hint: FORMS })
+}

@@ -1,0 +1,106 @@
+// Releases that are signed: nothing that a feed says is believed but what the keys of the compiled root vouch for. Layout:
+//   v1.1.0/release.json …   verified/timestamp.json, <version>.root.json, <version>.snapshot.json, <version>.targets.json
+// The name `verified` sorts after every tag, so that what copies a folder in order copies it last, and in it timestamp.json last.
+// Must hold: where the metadata cannot be verified there is no release, whatever else the feed has.
+
+import { setTimeout as sleep } from 'node:timers/promises'
+import { BatonError } from '../../words/errors.ts'
+import { parseTag } from '../../words/release.ts'
+import type { Feed, Tag, Target } from '../../words/release.ts'
+import type { Anchor } from '../trust/anchor.ts'
+import type { KnownStore } from '../trust/known.ts'
+import { refreshMetadata } from '../trust/refresh.ts'
+import { MANIFEST_NAME, TEXT_MAX_BYTES } from '../trust/release-texts.ts'
+import { releasesOf, trustReport } from '../trust/signed.ts'
+import type { SignedRelease } from '../trust/signed.ts'
+import { assessSigned, unusable } from '../trust/verdict.ts'
+import type { Verdict } from '../trust/verdict.ts'
+import { notesBetween } from './between.ts'
+import { newestUsable } from './newest.ts'
+import type { OnPassedOver } from './newest.ts'
+import type { Source } from './source.ts'
+
+export const METADATA_FOLDER = 'verified'
+const TIMESTAMP_NAME = 'timestamp.json'
+
+export interface SignedOptions {
+  description: string
+  source: Source
+  target: Target
+  anchor: Anchor
+  store: KnownStore
+  /** how long a timestamp.json that is being replaced may be missing; default 30,000 */
+  patienceMs?: number
+  onPassedOver: OnPassedOver
+}
+
+const PATIENCE_MS = 30_000
+const PATIENCE_EVERY_MS = 1_000
+
+export function makeSignedFeed(options: SignedOptions): Feed {
+  const { description, source, target, anchor, store, patienceMs = PATIENCE_MS, onPassedOver } = options
+
+  const refresh = async (signal: AbortSignal | undefined): Promise<SignedRelease[]> => {
+    const file = (name: string, maxBytes: number): Promise<Buffer | null> =>
+      source.file(`${METADATA_FOLDER}/${name}`, maxBytes, signal)
+    const read = async (name: string, maxBytes: number): Promise<Buffer | null> => {
+      let found = await file(name, maxBytes)
+      if (name !== TIMESTAMP_NAME || found !== null) return found
+      // GitHub replaces an asset by removing it first; a feed that was never signed has no root either
+      if ((await file('1.root.json', maxBytes)) === null) return null
+      for (let waited = 0; found === null && waited < patienceMs; waited += PATIENCE_EVERY_MS) {
+        await sleep(Math.min(PATIENCE_EVERY_MS, patienceMs), undefined, signal === undefined ? {} : { signal })
+        found = await file(name, maxBytes)
+      }
+      return found
+    }
+    const known = await refreshMetadata({ anchor, service: target.service, store, read })
+    return releasesOf(known.files.targets ?? '')
+  }
+
+  const judge = async (signed: SignedRelease, signal: AbortSignal | undefined): Promise<Verdict> => {
+    if (signed.withdrawn !== null) return { why: `it was withdrawn: ${signed.withdrawn}`, withdrawn: true }
+    const max = Math.min(signed.sizeBytes, TEXT_MAX_BYTES)
+    const file = await source.file(`${signed.tag}/${MANIFEST_NAME}`, max, signal).catch((error: unknown) => {
+      if (error instanceof BatonError && error.members['maxBytes'] === max) return 'longer' as const
+      throw error
+    })
+    if (file === 'longer') return { why: `its ${MANIFEST_NAME} is longer than the ${max} bytes that are signed` }
+    if (file === null) return { why: `it has no ${MANIFEST_NAME}` }
+    return assessSigned(signed, file.toString(), target, (name) => source.url(`${signed.tag}/${name}`))
+  }
+
+  /** Somebody named a tag that nobody has signed. */
+  const unsigned = async (tag: Tag, signal: AbortSignal | undefined): Promise<BatonError> => {
+    const isThere = await source.file(`${tag}/${MANIFEST_NAME}`, TEXT_MAX_BYTES, signal).catch(() => null)
+    if (isThere === null) return new BatonError('release_not_found', `${description} has no release ${tag}`)
+    const hint = 'the maintainer signs it with `baton trust sign`'
+    return new BatonError('not_signed', `${description} has a release ${tag} that nobody has signed`, { hint })
+  }
+
+  const list = async (signal: AbortSignal | undefined) =>
+    (await refresh(signal)).map((signed) => ({ ...signed, draft: false, prerelease: false }))
+
+  return {
+    description,
+    trust: async () => trustReport(await store.read(), new Date()),
+    async latest(skip, signal) {
+      return await newestUsable(await list(signal), skip, (signed) => judge(signed, signal), onPassedOver)
+    },
+    async byTag(value, signal) {
+      const tag = parseTag(value)
+      const signed = (await refresh(signal)).find((release) => release.tag === tag)
+      if (signed === undefined) throw await unsigned(tag, signal)
+      if (signed.withdrawn !== null) {
+        throw new BatonError('withdrawn', `${tag} was withdrawn: ${signed.withdrawn}`, { hint: 'name another release' })
+      }
+      const verdict = await judge(signed, signal)
+      if ('why' in verdict) throw unusable(tag, verdict.why)
+      return verdict.release
+    },
+    async notes(range, signal) {
+      return await notesBetween(await list(signal), range, (signed) => judge(signed, signal))
+    },
+    bytes: (asset, from, validator, signal) => source.bytes(asset.url, from, validator, signal),
+  }
+}

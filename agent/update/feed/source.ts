@@ -1,0 +1,149 @@
+// Where files of a feed are: below an address, or in a folder. Must hold: no file is read beyond its bound, and nothing that is
+// not a regular file is read at all.
+
+import { constants, open, readdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { addAbortSignal } from 'node:stream'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+import { BatonError, reasonOf } from '../../words/errors.ts'
+import type { ErrorCode } from '../../words/errors.ts'
+import { isTag } from '../../words/release.ts'
+import type { Bytes, Tag } from '../../words/release.ts'
+import { isObject } from '../../words/untrusted.ts'
+import type { Http } from './http.ts'
+
+const LIST_MAX_BYTES = 8 * 1024 * 1024
+
+export interface Source {
+  /** A whole small file; null where there is none. Throws BatonError check_failed, rate_limited. */
+  file(path: string, maxBytes: number, signal: AbortSignal | undefined): Promise<Buffer | null>
+  /** The tags of the folders that are there; null where they cannot be listed. */
+  tags(): Promise<Tag[] | null>
+  /** for `bytes` */
+  url(path: string): string
+  /** See `Feed.bytes`. */
+  bytes(url: string, from: number, validator: string | null, signal: AbortSignal): Promise<Bytes>
+}
+
+/** `base` ends with a slash. */
+export function webSource(base: string, http: Http): Source {
+  const url = (path: string): string => new URL(path, base).href
+  return {
+    url,
+    tags: () => Promise.resolve(null),
+    async file(path, maxBytes, signal) {
+      try {
+        const request = { url: url(path), maxBytes, failure: 'check_failed', signal } as const
+        return (await http.file(request))?.content ?? null
+      } catch (error) {
+        if (!(error instanceof BatonError)) throw error
+        if (error.code === 'release_not_found') return null
+        // a bucket that may not be listed says 403 for what is not there; only the next root is asked for that may not be there
+        if (error.members['status'] === 403 && path.endsWith('.root.json')) return null
+        throw error
+      }
+    },
+    bytes: (address, from, validator, signal) => http.bytes(address, from, validator, signal),
+  }
+}
+
+/**
+ * The assets of a private GitHub repository, as `<tag>/<name>`: they come through the API, each by a number that the list of its
+ * release tells. `releases`: `<api>/repos/<owner>/<name>/releases`.
+ */
+export function assetSource(releases: string, http: Http): Source {
+  const numbered = async (
+    path: string,
+    failure: ErrorCode,
+    signal: AbortSignal | undefined,
+  ): Promise<string | null> => {
+    const [tag = '', name] = path.split('/').map(decodeURIComponent)
+    try {
+      const request = { url: `${releases}/tags/${tag}`, maxBytes: LIST_MAX_BYTES, failure, signal } as const
+      const answer = await http.json({ ...request, accept: 'application/vnd.github+json' })
+      const assets = isObject(answer?.value) ? answer.value['assets'] : null
+      const found = (Array.isArray(assets) ? (assets as unknown[]) : []).find(
+        (asset) => isObject(asset) && asset['name'] === name && asset['state'] !== 'open',
+      )
+      const url = isObject(found) ? found['url'] : null
+      return typeof url === 'string' ? url : null
+    } catch (error) {
+      if (error instanceof BatonError && error.code === 'release_not_found') return null
+      throw error
+    }
+  }
+  return {
+    url: (path) => `${releases}/${path}`,
+    tags: () => Promise.resolve(null),
+    async file(path, maxBytes, signal) {
+      const url = await numbered(path, 'check_failed', signal)
+      if (url === null) return null
+      const accept = 'application/octet-stream'
+      return (await http.file({ url, maxBytes, accept, failure: 'check_failed', signal }))?.content ?? null
+    },
+    async bytes(address, from, validator, signal) {
+      const path = address.slice(releases.length + 1)
+      const url = await numbered(path, 'download_failed', signal)
+      if (url === null) throw new BatonError('download_failed', `\`${path}\`: there is no such asset`)
+      return await http.bytes(url, from, validator, signal)
+    },
+  }
+}
+
+export function folderSource(folder: string): Source {
+  return {
+    url: (path) => pathToFileURL(join(folder, path)).href,
+    async tags() {
+      try {
+        return (await readdir(folder)).filter(isTag)
+      } catch (error) {
+        throw new BatonError('check_failed', `listing \`${folder}\`: ${reasonOf(error)}`, { cause: error })
+      }
+    },
+    async file(path, maxBytes) {
+      const full = join(folder, path)
+      const opened = await openRegular(full, 'check_failed')
+      if (opened === null) return null
+      await using file = opened.file
+      if (opened.size > maxBytes) {
+        throw new BatonError('check_failed', `\`${full}\`: expected at most ${maxBytes} bytes, got ${opened.size}`, {
+          members: { maxBytes },
+        })
+      }
+      const content = Buffer.alloc(opened.size)
+      const { bytesRead } = await file.read(content, 0, opened.size, 0) // it may be written to meanwhile: no more than this
+      return content.subarray(0, bytesRead)
+    },
+    async bytes(url, from, validator, signal) {
+      const path = fileURLToPath(url)
+      const opened = await openRegular(path, 'download_failed')
+      if (opened === null) throw new BatonError('download_failed', `\`${path}\`: there is no such file`)
+      const start = opened.validator === validator ? from : 0
+      const stream = opened.file.createReadStream({ start, highWaterMark: 256 * 1024 })
+      stream.on('error', () => {}) // where it is given up before anybody reads it
+      return {
+        stream: addAbortSignal(signal, stream) as AsyncIterable<Uint8Array>,
+        from: start,
+        totalBytes: opened.size,
+        validator: opened.validator,
+      }
+    },
+  }
+}
+
+/** Null where there is none. A pipe or a device, which could be waited upon for ever, is refused. */
+async function openRegular(path: string, failure: ErrorCode) {
+  try {
+    const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK)
+    const stats = await file.stat({ bigint: true })
+    if (!stats.isFile()) {
+      await file.close()
+      throw new Error('expected a regular file')
+    }
+    const { ino, size, mtimeNs } = stats
+    return { file, size: Number(size), validator: `${ino}-${size}-${mtimeNs}` }
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && (error.code === 'ENOENT' || error.code === 'ENOTDIR')) return null
+    throw new BatonError(failure, `reading \`${path}\`: ${reasonOf(error)}`, { cause: error })
+  }
+}

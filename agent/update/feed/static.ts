@@ -1,0 +1,90 @@
+// Releases in a folder: behind any web server (S3, nginx), or on a disk, a share or a USB stick. Layout:
+//   releases.json   { "format": 1, "releases": [{ "tag": "v1.0.0", "draft": false, "prerelease": false }] }
+//   v1.0.0/         SHA256SUMS release.json <service>-linux-x64.zst …
+// A folder on disk without releases.json is taken to hold what its `vX.Y.Z` folders say.
+
+import { BatonError } from '../../words/errors.ts'
+import { isTag, parseTag } from '../../words/release.ts'
+import type { Feed, Tag, Target } from '../../words/release.ts'
+import { TEXT_MAX_BYTES, readReleaseTexts } from '../trust/release-texts.ts'
+import { isObject, parsedJson, quoted } from '../../words/untrusted.ts'
+import { trustReport } from '../trust/signed.ts'
+import { assess, listingOf, unusable } from '../trust/verdict.ts'
+import type { Verdict } from '../trust/verdict.ts'
+import { notesBetween } from './between.ts'
+import { newestUsable } from './newest.ts'
+import type { OnPassedOver } from './newest.ts'
+import type { Source } from './source.ts'
+
+export interface StaticOptions {
+  description: string
+  source: Source
+  target: Target
+  onPassedOver: OnPassedOver
+}
+
+interface Listed {
+  tag: Tag
+  draft: boolean
+  prerelease: boolean
+}
+
+const LIST_NAME = 'releases.json'
+
+export function makeStaticFeed({ description, source, target, onPassedOver }: StaticOptions): Feed {
+  const text = async (path: string, signal: AbortSignal | undefined): Promise<string | null> =>
+    (await source.file(path, TEXT_MAX_BYTES, signal))?.toString() ?? null
+
+  const list = async (signal: AbortSignal | undefined): Promise<Listed[]> => {
+    const listed = await text(LIST_NAME, signal)
+    if (listed !== null) return parseReleases(listed)
+    const tags = await source.tags()
+    if (tags === null) throw new BatonError('check_failed', `${source.url(LIST_NAME)}: there is no such file`)
+    return tags.map((tag) => ({ tag, draft: false, prerelease: false }))
+  }
+
+  const judge = async (listed: Listed, signal: AbortSignal | undefined): Promise<Verdict> => {
+    const { tag } = listed
+    const texts = await readReleaseTexts((name) => text(`${tag}/${name}`, signal))
+    if ('why' in texts) return texts
+    const listing = listingOf(listed, texts, (name) => source.url(`${tag}/${name}`))
+    return assess(listing, texts, target)
+  }
+
+  return {
+    description,
+    trust: () => Promise.resolve(trustReport(null, new Date())),
+    async latest(skip, signal) {
+      return await newestUsable(await list(signal), skip, (listed) => judge(listed, signal), onPassedOver)
+    },
+    async byTag(value, signal) {
+      const tag = parseTag(value)
+      const listed = (await list(signal)).find((entry) => entry.tag === tag)
+      if (listed === undefined) throw new BatonError('release_not_found', `${description} has no release ${tag}`)
+      const verdict = await judge(listed, signal)
+      if ('why' in verdict) throw unusable(tag, verdict.why)
+      return verdict.release
+    },
+    async notes(range, signal) {
+      return await notesBetween(await list(signal), range, (listed) => judge(listed, signal))
+    },
+    bytes: (asset, from, validator, signal) => source.bytes(asset.url, from, validator, signal),
+  }
+}
+
+/** The tags of releases.json; entries whose tag is not one of ours are left out. */
+export function parseReleases(text: string): Listed[] {
+  const value = parsedJson(text)
+  if (!isObject(value) || value['format'] !== 1 || !Array.isArray(value['releases'])) {
+    const got = quoted(isObject(value) ? value['format'] : text)
+    throw new BatonError(
+      'check_failed',
+      `${LIST_NAME}: expected an object with \`format\` 1 and \`releases\`, got ${got}`,
+    )
+  }
+  return (value['releases'] as unknown[]).flatMap((entry) => {
+    if (!isObject(entry) || !isTag(entry['tag'])) return []
+    const { tag, draft = false, prerelease = false } = entry
+    return [{ tag, draft: draft !== false, prerelease: prerelease !== false }]
+  })
+}

@@ -1,0 +1,72 @@
+// What was put in place last, as a note in the state directory, where the agent may write. It is for people and installers, never
+// what decides: that is what the executable itself says.
+
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { reasonOf } from '../words/errors.ts'
+import { updateDirectory } from '../disk/journal.ts'
+import type { ManagedInstall } from '../disk/install.ts'
+import { isTag } from '../words/release.ts'
+import { sha256OfFile } from './steps/verify.ts'
+import { installedTag } from './version.ts'
+
+export interface Installed {
+  tag: string
+  /** of the executable, hex */
+  sha256: string
+  /** ISO 8601, UTC */
+  at: string
+}
+
+/** What was put in place last. */
+export interface Placed {
+  tag: string
+  /** of the executable, hex; null where nobody has told: it is read then, which takes its time */
+  sha256: string | null
+}
+
+const NOTE_MAX_BYTES = 4096
+
+/** Null where there is no such note, or none that can be understood. */
+export async function readInstalled(stateDirectory: string): Promise<Installed | null> {
+  try {
+    const text = await readFile(notePath(stateDirectory), 'utf8')
+    if (text.length > NOTE_MAX_BYTES) return null
+    const { tag, sha256, at } = JSON.parse(text) as Record<string, unknown>
+    return isTag(tag) && typeof sha256 === 'string' && typeof at === 'string' ? { tag, sha256, at } : null
+  } catch {
+    return null
+  }
+}
+
+/** What `executable` says it is; where it does not run, what the note says. Throws verify_failed where neither is known. */
+export async function tagInPlace(stateDirectory: string, executable: string): Promise<string> {
+  try {
+    return await installedTag(executable)
+  } catch (cause) {
+    const note = await readInstalled(stateDirectory)
+    if (note === null) throw cause
+    return note.tag
+  }
+}
+
+/** Writes the note. Nothing fails here, and nobody needs to hold the lock. */
+export async function noteTag(
+  install: Pick<ManagedInstall, 'disk' | 'places' | 'stateDirectory' | 'log'>,
+  { tag, sha256: told }: Placed,
+): Promise<void> {
+  const { disk, places, stateDirectory, log } = install
+  try {
+    if (told !== null && (await readInstalled(stateDirectory))?.sha256 === told) return
+    const sha256 = told ?? (await sha256OfFile(places.executable))
+    await disk.makeDirectory(updateDirectory(stateDirectory), 0o700)
+    const note: Installed = { tag, sha256, at: new Date().toISOString() }
+    await disk.writeNote(notePath(stateDirectory), `${JSON.stringify(note)}\n`, 0o600)
+  } catch (cause) {
+    log({ event: 'warning', message: `noting that ${tag} is installed: ${reasonOf(cause)}` })
+  }
+}
+
+function notePath(stateDirectory: string): string {
+  return join(updateDirectory(stateDirectory), 'installed.json')
+}

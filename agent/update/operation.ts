@@ -1,0 +1,201 @@
+// One operation from lock to outcome, around the story in `update.ts`. Both callers use it: the agent inside the service,
+// and the command line where no service runs; they differ in the restart step only. Must hold: the operation is on the
+// disk before it is acted on, and whatever happens it gets an outcome, at the latest at the next start (`recovery.ts`).
+
+import { randomUUID } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { exists } from '../disk/disk.ts'
+import { asBatonError, type BatonError, type ErrorCode, reasonOf } from '../words/errors.ts'
+import { finish, markBad, updateDirectory } from '../disk/journal.ts'
+import { type Lock, takeLock } from '../disk/lock.ts'
+import type { Placed } from './installed.ts'
+import type { ManagedInstall } from '../disk/install.ts'
+import { clearTemporaries, closeInterrupted } from '../recovery.ts'
+import { keepReserve } from '../disk/reserve.ts'
+import { makeStages, type Stages } from './stages.ts'
+import { type Kind, newOperation, type Operation, type Stage } from '../words/state.ts'
+import { noBackup } from './steps/swap.ts'
+import { sweepUnpacked } from './steps/sweep.ts'
+import { type Result, rollback, update } from './story.ts'
+import { installedTag } from './version.ts'
+
+/** from the outcome on disk until the lock is free, and how often to look meanwhile */
+const LETTING_GO_MS = 2000
+const LETTING_GO_EVERY_MS = 20
+
+export interface OperationRequest {
+  kind: Kind
+  /** update: a tag, or null for the latest; rollback: null */
+  tag: string | null
+  /** who asks, for the lock: `the service`, `install.sh upgrade` */
+  who: string
+  /** code of the refusal where the lock is held */
+  refusal?: ErrorCode
+  /** called under the lock before anything is read or written; `begin` throws what it throws, with nothing changed */
+  prepare?: () => Promise<void>
+}
+
+/**
+ * Hands over to, or starts, the executable that is now in place; a handover fills in `operation.handover`. Rejects when the
+ * old one is to come back.
+ */
+export type Restart = (to: string, operation: Operation) => Promise<Restarted>
+
+export interface Restarted {
+  /** nothing is proved yet (the service was stopped during probation): leave the operation open for the next start */
+  open?: boolean
+}
+
+export interface Done extends Result {
+  /** what is in place now and was not before; null where nothing has changed, or has been put back */
+  placed: Placed | null
+}
+
+export interface Running {
+  /** live: its members change as the operation goes on */
+  operation: Operation
+  /** Cancels it where nothing has changed yet, and says whether it could: the outcome is then `cancelled`. */
+  cancel(reason: BatonError): boolean
+  /** never rejects; the journal has the outcome and the lock is free when it resolves */
+  done: Promise<Done>
+}
+
+/**
+ * Takes the lock, writes the operation, and starts it. Throws, with nothing changed, `refusal` where somebody else is at
+ * work and no_backup where a rollback has nothing to restore.
+ */
+export async function begin(install: ManagedInstall, request: OperationRequest, restart: Restart): Promise<Running> {
+  const { journal, places } = install
+  if (request.kind === 'rollback' && !(await exists(places.backup))) throw noBackup(places)
+  const lock = await takeLockOf(install, request)
+  try {
+    await request.prepare?.()
+    const state = await journal.read()
+    if (state.operation !== null && state.operation.outcome === null)
+      await closeInterrupted(install, 'taken over by the next operation')
+    await clearTemporaries(install)
+    await keepReserve(install.disk, updateDirectory(install.stateDirectory))
+    const operation = newOperation({
+      id: randomUUID(),
+      kind: request.kind,
+      from: install.current,
+      to: request.tag,
+      startedAt: new Date().toISOString(),
+    })
+    await journal.change((now) => void (now.operation = structuredClone(operation)))
+    install.log({ event: 'operation', id: operation.id, kind: operation.kind, stage: operation.stage })
+    const abort = new AbortController()
+    const cancel = (reason: BatonError): boolean => {
+      // the story looks at the signal in the very turn in which it enters the swap
+      if (!CANCELLABLE.includes(operation.stage) || operation.outcome !== null) return false
+      abort.abort(reason)
+      return true
+    }
+    return { operation, cancel, done: conduct({ install, request, operation, restart, lock, signal: abort.signal }) }
+  } catch (cause) {
+    await lock.release()
+    throw asBatonError(cause, 'refused', 'writing the operation to the journal')
+  }
+}
+
+/** Whoever writes an outcome lets go of the lock a moment later: nobody who has read the outcome is refused for that. */
+async function takeLockOf(install: ManagedInstall, request: OperationRequest): Promise<Lock> {
+  for (let waitedMs = 0; ; waitedMs += LETTING_GO_EVERY_MS) {
+    try {
+      return await takeLock(install.disk, install.stateDirectory, request.who, {
+        refusal: request.refusal ?? 'update_in_flight',
+      })
+    } catch (refusal) {
+      // when it ended says the wall clock, and that may have been set since: what has an outcome is waited for
+      const outcome = (await install.journal.read()).operation?.outcome ?? null
+      if (outcome === null || waitedMs >= LETTING_GO_MS) throw refusal
+    }
+    await sleep(LETTING_GO_EVERY_MS)
+  }
+}
+
+const CANCELLABLE: readonly Stage[] = ['check', 'download', 'verify']
+
+const CODES: Record<Stage, ErrorCode> = {
+  check: 'check_failed',
+  download: 'download_failed',
+  verify: 'verify_failed',
+  swap: 'swap_failed',
+  restart: 'restart_failed',
+}
+
+interface Conduct {
+  install: ManagedInstall
+  request: OperationRequest
+  operation: Operation
+  restart: Restart
+  lock: Lock
+  signal: AbortSignal
+}
+
+async function conduct({ install, request, operation, restart, lock, signal }: Conduct): Promise<Done> {
+  let open = false
+  const stages = makeStages(install, operation, async (to) => {
+    const restarted = await restart(to, operation)
+    open = restarted.open === true
+  })
+  let result: Result
+  try {
+    result = request.kind === 'update' ? await update(request.tag, stages.steps, signal) : await rollback(stages.steps)
+  } catch (cause) {
+    const error = asBatonError(cause, CODES[operation.stage], operation.stage)
+    // whatever broke because of it: what was aborted was cancelled
+    const cancelled = signal.aborted ? (signal.reason as BatonError) : null
+    result = { outcome: cancelled === null ? 'failed' : 'cancelled', to: operation.to, error: cancelled ?? error }
+  }
+  stages.leave()
+  try {
+    if (!open) await writeOutcome(install, operation, result, stages)
+  } catch (cause) {
+    install.log({ event: 'warning', message: `writing the outcome of ${operation.id}: ${reasonOf(cause)}` })
+  } finally {
+    await install.feed.close().catch(() => {}) // no connection stays open between two operations
+    await lock.release()
+  }
+  const { outcome } = result
+  return { ...result, placed: outcome === 'updated' || outcome === 'rolled_back' ? stages.placed() : null }
+}
+
+async function writeOutcome(
+  install: ManagedInstall,
+  operation: Operation,
+  { outcome, to, error }: Result,
+  stages: Stages,
+): Promise<void> {
+  const { journal, log } = install
+  if (outcome === 'updated' || outcome === 'rolled_back') await stages.settle()
+  const told = error === null ? null : { code: error.code, message: error.message }
+  operation.to = to ?? operation.to
+  const state = await journal.change((now) => {
+    now.operation = { ...structuredClone(operation), outcome: null }
+    finish(now, { outcome, error: told, isBlameless: error?.members['blameless'] === true })
+    if (error !== null && stages.isPublishedBad() && operation.to !== null) {
+      markBad(now, operation.to, operation.sha256, error.message)
+    }
+  })
+  // together and only now: a status must never see an error without its outcome
+  operation.error = told
+  operation.outcome = outcome
+  operation.finishedAt = state.operation?.finishedAt ?? null
+  const [code, message] = [told?.code ?? null, told?.message ?? null]
+  log({ event: 'finished', id: operation.id, kind: operation.kind, outcome, to: operation.to, code, message })
+  if (outcome === 'updated' || outcome === 'rolled_back') await sweep(install)
+}
+
+/** Never fails an operation: what is left over takes room, and nothing else. */
+async function sweep({ disk, service, places, log }: ManagedInstall): Promise<void> {
+  try {
+    const tags = [await installedTag(places.executable), await installedTag(places.backup)]
+    for (const path of await sweepUnpacked(disk, service, places, tags)) {
+      const message = `${path} is in the folder of a release that is not needed any more, and stays for that reason: \`environment\` of baton.config.json says where data belongs`
+      log({ event: 'warning', message })
+    }
+  } catch (cause) {
+    log({ event: 'warning', message: `removing what is unpacked and not needed: ${reasonOf(cause)}` })
+  }
+}

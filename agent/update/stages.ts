@@ -1,0 +1,158 @@
+// The real steps of one operation on one install. Must hold: each says on the disk that it begins before it does.
+
+import { reasonOf } from '../words/errors.ts'
+import type { JournalState } from '../disk/journal.ts'
+import type { Placed } from './installed.ts'
+import { imageOf, type ManagedInstall } from '../disk/install.ts'
+import { needsBeside } from '../disk/room.ts'
+import { badEntry, type Operation, type Probation, type Progress, type Stage } from '../words/state.ts'
+import { makeCheck } from './steps/check.ts'
+import { makeDownload } from './steps/download.ts'
+import { snapshot } from './steps/snapshot.ts'
+import { makeSwap, type Swap } from './steps/swap.ts'
+import { makeVerify } from './steps/verify.ts'
+import { assertWritable } from './steps/writable.ts'
+import type { Steps } from './story.ts'
+import { installedTag } from './version.ts'
+
+export interface Stages {
+  steps: Steps
+  /** the last stage is over: what it took counts */
+  leave(): void
+  /** after the outcome: what was kept for a revert is not needed any more */
+  settle(): Promise<void>
+  /** whether the bytes that were published are no good: nobody needs to fetch them again */
+  isPublishedBad(): boolean
+  /** what the swap has put in place; null before it */
+  placed(): Placed | null
+}
+
+/** `operation` is kept up as the stages go on. */
+export function makeStages(
+  install: ManagedInstall,
+  operation: Operation,
+  restart: (to: string) => Promise<void>,
+): Stages {
+  const { disk, journal, feed } = install
+  const { enter, leave } = makeClock(install, operation)
+  let state: JournalState | null = null
+  let publishedBad = false
+  let placed: Placed | null = null
+  const check = makeCheck({
+    feed,
+    current: () => install.current,
+    skip: ({ tag, asset }) => badEntry(state?.bad ?? [], tag, asset.sha256) !== null,
+  })
+  const download = makeDownloadOf(install, operation)
+  const verify = makeVerify({ service: install.service, disk })
+  const swap = makeSwapOf(install, operation, (to) => (placed ??= { tag: to, sha256: null }))
+  const steps: Steps = {
+    async check(tag, signal) {
+      await enter('check')
+      state = await journal.read()
+      await assertWritable(install.places.directory)
+      const release = await check(tag, signal)
+      if (release !== null) [operation.to, operation.sha256] = [release.tag, release.asset.sha256]
+      return release
+    },
+    async download(release, signal) {
+      operation.progress = { bytes: 0, totalBytes: release.asset.sizeBytes }
+      await enter('download')
+      return await download(release, signal)
+    },
+    async verify(candidate, release, signal) {
+      await enter('verify')
+      try {
+        await verify(candidate, release, signal)
+      } catch (cause) {
+        publishedBad = candidate.assetSha256 === release.asset.sha256 && signal?.aborted !== true
+        throw cause
+      }
+    },
+    async swap(candidate, release) {
+      placed = { tag: release.tag, sha256: release.asset.executable?.sha256 ?? null }
+      await enter('swap')
+      return await swap.swap(candidate, release)
+    },
+    async restore() {
+      await enter('swap')
+      await assertWritable(install.places.directory)
+      return await swap.restore()
+    },
+    async restart(to) {
+      await enter('restart')
+      await restart(to)
+    },
+  }
+  return { steps, leave, settle: swap.settle, isPublishedBad: () => publishedBad, placed: () => placed }
+}
+
+function makeDownloadOf(install: ManagedInstall, operation: Operation): Steps['download'] {
+  const { feed, disk, places, stallMs } = install
+  return makeDownload({
+    feed,
+    disk,
+    partialPath: places.partial,
+    stallMs,
+    alsoNeeds: () => needsBeside(install),
+    onProgress: (progress: Progress) => void (operation.progress = progress),
+    onReceived: (bytes) => void (operation.bytes += bytes),
+  })
+}
+
+/** Enters one stage after the other, and knows how long each took. */
+function makeClock(
+  install: ManagedInstall,
+  operation: Operation,
+): { enter(stage: Stage): Promise<void>; leave(): void } {
+  let enteredAt = performance.now()
+  const leave = () => {
+    operation.durations[operation.stage] = Math.round(performance.now() - enteredAt)
+    enteredAt = performance.now()
+  }
+  return {
+    leave,
+    async enter(stage) {
+      if (operation.stage === stage) return // `begin` has written it
+      leave()
+      install.log({ event: 'operation', id: operation.id, kind: operation.kind, stage })
+      operation.stage = stage
+      await install.journal.change((state) => void (state.operation = structuredClone(operation)))
+    },
+  }
+}
+
+function makeSwapOf(install: ManagedInstall, operation: Operation, place: (to: string) => Placed): Swap {
+  const { disk, places, journal, database, stateDirectory } = install
+  return makeSwap({
+    disk,
+    places,
+    runningImage: install.runningImage,
+    async snapshot() {
+      if (database === null) return
+      try {
+        const copier = { executable: await imageOf(install), here: !install.serves }
+        await snapshot(disk, database, stateDirectory, install.current, copier)
+      } catch (cause) {
+        if (operation.kind === 'update') throw cause
+        // who goes back has a reason, a full disk among them
+        install.log({ event: 'warning', message: `rolling back without a snapshot: ${reasonOf(cause)}` })
+      }
+    },
+    backupTag: () => installedTag(places.backup),
+    async enterProbation(to) {
+      operation.to = to
+      // of a backup nobody knows what it was published as, but the operation that brought it
+      const brought = (await journal.read()).history.find((one) => one.outcome === 'updated' && one.to === to)
+      if (operation.kind === 'rollback') operation.sha256 = brought?.sha256 ?? null
+      const { id: operationId, kind, from } = operation
+      const since = new Date().toISOString()
+      const { sha256 } = place(to)
+      const probation: Probation = { operationId, kind, from, to, since, until: null, sha256, failures: 0 }
+      await journal.change((state) => {
+        state.operation = structuredClone(operation)
+        state.probation = probation
+      })
+    },
+  })
+}

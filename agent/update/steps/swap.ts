@@ -1,0 +1,162 @@
+// The commit line of an update. Names beside the executable, and what a power cut leaves at each point:
+//
+//   swap      1 .former  -> the earlier backup      executable old, .backup earlier  (cleared: .former goes)
+//             2 .backup  -> the old executable      executable old, .backup the same file  (cleared: .former comes back)
+//             3 executable -> the new one           executable new, .backup old: on probation at the next start
+//   undo      4 executable -> .backup's file        executable old, .backup absent, .former earlier  (cleared: comes back)
+//             5 .backup  -> .former
+//   restore   6 .aside   -> the executable          executable new, .aside the same file  (cleared: .aside goes)
+//             7 executable -> .backup's file        executable old, .backup absent  (cleared: .aside becomes .backup)
+//             8 .backup  -> .aside
+//   commit    9 .former is removed
+//
+// Must hold: the path of the executable names a whole, runnable executable at every moment.
+
+import { stat } from 'node:fs/promises'
+import { type Disk, exists, temporaryName } from '../../disk/disk.ts'
+import { BatonError, reasonOf } from '../../words/errors.ts'
+import type { Places } from '../../disk/places.ts'
+import type { Release } from '../../words/release.ts'
+import type { Candidate, Undo } from '../story.ts'
+
+export interface SwapOptions {
+  disk: Disk
+  places: Places
+  /**
+   * Path from which the running executable can be read where the file at `places.executable` is not it (replaced by hand
+   * while it runs), else null. On Linux `/proc/self/exe` reads a file that has no name any more.
+   */
+  runningImage: () => Promise<string | null>
+  /** snapshot of the database; runs before anything is changed */
+  snapshot: () => Promise<void>
+  /** tag of `.backup`; throws where it does not run */
+  backupTag: () => Promise<string>
+  /** writes durably that `to` is on probation, before the first rename that could make it run */
+  enterProbation: (to: string) => Promise<void>
+}
+
+export interface Swap {
+  swap(candidate: Candidate, release: Release): Promise<Undo>
+  restore(): Promise<{ to: string; undo: Undo }>
+  /** After commit: the earlier backup is not needed any more. */
+  settle(): Promise<void>
+}
+
+export function makeSwap(options: SwapOptions): Swap {
+  const { disk, places } = options
+
+  return {
+    async swap(candidate, release) {
+      let done = 0
+      try {
+        await options.snapshot()
+        await options.enterProbation(release.tag)
+        done = 1
+        await disk.remove(places.former)
+        if (await exists(places.backup)) await disk.linkOver(places.backup, places.former) // 1
+        const image = await options.runningImage()
+        if (image === null) await disk.linkOver(places.executable, places.backup) // 2
+        else await copyOver(disk, image, places.backup)
+        done = 2
+        await disk.rename(candidate.path, places.executable) // 3
+        await disk.flushDirectory(places.directory)
+        return once(() => undoSwap(disk, places))
+      } catch (cause) {
+        if (done > 0) await clearLeftovers(disk, places)
+        if (cause instanceof BatonError) throw cause
+        throw new BatonError(
+          'swap_failed',
+          `putting ${release.tag} in place of ${places.executable}: ${reasonOf(cause)}`,
+          { cause },
+        )
+      }
+    },
+
+    async restore() {
+      if (!(await exists(places.backup))) throw noBackup(places)
+      const to = await options.backupTag()
+      try {
+        await options.snapshot()
+        await options.enterProbation(to)
+        await exchange(disk, places)
+      } catch (cause) {
+        await clearLeftovers(disk, places)
+        if (cause instanceof BatonError) throw cause
+        throw new BatonError('swap_failed', `restoring ${places.backup}: ${reasonOf(cause)}`, { cause })
+      }
+      return { to, undo: once(() => exchange(disk, places)) }
+    },
+
+    async settle() {
+      await disk.remove(places.former)
+      await disk.flushDirectory(places.directory)
+    },
+  }
+}
+
+/** The new executable gives way to `.backup`, and the earlier backup comes back. Also what the rescue does. */
+export async function undoSwap(disk: Disk, places: Places): Promise<void> {
+  await disk.rename(places.backup, places.executable) // 4
+  if (await exists(places.former)) await disk.rename(places.former, places.backup) // 5
+  await disk.flushDirectory(places.directory)
+}
+
+/** The executable and `.backup` change places. Its own undo. */
+export async function exchange(disk: Disk, places: Places): Promise<void> {
+  await disk.remove(places.aside)
+  await disk.link(places.executable, places.aside) // 6
+  await disk.rename(places.backup, places.executable) // 7
+  await disk.rename(places.aside, places.backup) // 8
+  await disk.flushDirectory(places.directory)
+}
+
+/** Puts right what an interrupted swap, undo or restore has left (see the table above). Changes nothing where nothing was left. */
+export async function clearLeftovers(disk: Disk, places: Places): Promise<void> {
+  await disk.remove(places.partial)
+  await finishExchange(disk, places)
+  if (await sameFile(places.backup, places.executable)) await disk.remove(places.backup)
+  if (await exists(places.former)) {
+    if (await exists(places.backup)) await disk.remove(places.former)
+    else await disk.rename(places.former, places.backup)
+  }
+  await disk.flushDirectory(places.directory)
+}
+
+/** Of an exchange that was interrupted. Right at any time, in probation too. */
+export async function finishExchange(disk: Disk, places: Places): Promise<void> {
+  if (!(await exists(places.aside))) return
+  if (await exists(places.backup)) await disk.remove(places.aside)
+  else await disk.rename(places.aside, places.backup)
+  await disk.flushDirectory(places.directory)
+}
+
+export function noBackup(places: Places): BatonError {
+  return new BatonError('no_backup', `expected a backup executable at ${places.backup}, found none`, {
+    hint: 'an update leaves one behind; `install.sh rollback <tag>` fetches a named release instead',
+  })
+}
+
+async function sameFile(one: string, other: string): Promise<boolean> {
+  try {
+    const [a, b] = await Promise.all([stat(one), stat(other)])
+    return a.dev === b.dev && a.ino === b.ino
+  } catch {
+    return false
+  }
+}
+
+async function copyOver(disk: Disk, from: string, path: string): Promise<void> {
+  const temporary = temporaryName(path)
+  await disk.copy(from, temporary, 0o755)
+  await disk.rename(temporary, path)
+}
+
+/** A second call does nothing: it would undo more than was done. A failed call may be repeated. */
+function once(act: () => Promise<void>): Undo {
+  let done = false
+  return async () => {
+    if (done) return
+    await act()
+    done = true
+  }
+}

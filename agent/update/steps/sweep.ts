@@ -1,0 +1,62 @@
+// What releases of kind `app` have unpacked beside the executable goes when neither the executable nor its backup needs it.
+// What power failing leaves: a `.partial-…` that nobody starts, as the folder is renamed before the first file of it goes; the
+// next unpacking removes it. Must hold: the folder of the executable and of the backup stay, and so does one in which the
+// application has made a database: it should not have, but rows are rows. Only a command may do this: it opens and closes such
+// files, which in the application's own process would drop the locks that its driver has on them (`copy-database.ts`).
+
+import { open, readdir, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Disk } from '../../disk/disk.ts'
+import type { Places } from '../../disk/places.ts'
+
+const SQLITE = 'SQLite format 3\0'
+
+/**
+ * `keep`: the tags that are still needed. Gives the databases for whose sake a folder stays that no release needs. Throws what
+ * the file system throws; the next sweep tries again.
+ */
+export async function sweepUnpacked(
+  disk: Disk,
+  service: string,
+  places: Places,
+  keep: readonly string[],
+): Promise<string[]> {
+  const home = join(places.directory, `.${service}`)
+  const kept: string[] = []
+  for (const name of await readdir(home).catch(() => [])) {
+    if (!/^[0-9a-f]{16}$/.test(name)) continue
+    const tags = await readdir(join(home, name, 'tags')).catch(() => null)
+    if (tags === null || tags.some((tag) => keep.includes(tag))) continue
+    const databases = await databasesIn(join(home, name))
+    kept.push(...databases)
+    if (databases.length > 0) continue
+    const aside = join(home, `.partial-${process.pid}-${name}`)
+    await disk.rename(join(home, name), aside)
+    await disk.removeFolder(aside)
+  }
+  return kept
+}
+
+/**
+ * Databases that are newer than the unpacking: the application has made them, or written to them, inside its own folder. What is
+ * not there, or goes while this looks, is none: whoever installs must not fail by it.
+ */
+export async function databasesIn(unpacked: string): Promise<string[]> {
+  const changedAt = async (path: string) => (await stat(path).catch(() => null))?.mtimeMs ?? -Infinity
+  const unpackedAt = await changedAt(join(unpacked, 'complete'))
+  if (unpackedAt === -Infinity) return []
+  const found: string[] = []
+  const entries = await readdir(join(unpacked, 'app'), { recursive: true, withFileTypes: true }).catch(() => [])
+  for (const entry of entries.filter((one) => one.isFile())) {
+    const path = join(entry.parentPath, entry.name)
+    if ((await changedAt(path)) > unpackedAt && (await isDatabase(path))) found.push(path)
+  }
+  return found
+}
+
+async function isDatabase(path: string): Promise<boolean> {
+  await using file = await open(path, 'r').catch(() => null)
+  if (file === null) return false
+  const { buffer, bytesRead } = await file.read(Buffer.alloc(SQLITE.length), 0, SQLITE.length, 0)
+  return buffer.toString('latin1', 0, bytesRead) === SQLITE
+}

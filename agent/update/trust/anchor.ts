@@ -1,0 +1,49 @@
+// What an executable was built to believe: the root that is compiled into it, from which all trust in a feed begins.
+// Must hold: a build is refused with a root that no host could go on from.
+
+import { BatonError } from '../../words/errors.ts'
+
+export interface Anchor {
+  /** text of a root.json */
+  root: string
+  /** when the executable was built, ISO 8601; a clock that is before it is wrong. Null where the build was not told */
+  builtAt: string | null
+}
+
+/** What is wrong with a root for a build of `service`; empty where nothing is. Loads the library that checks signatures. */
+export async function faultsOfRoot(root: string, service: string, now: Date): Promise<string[]> {
+  const { formFault, signatureFault } = await import('./form.ts')
+  const { canonicalize, verifyRoot } = await import('./tuf.ts')
+  const bytes = Buffer.from(root.trimEnd())
+  const form = formFault('root', bytes, canonicalize)
+  if (form !== null) return [form]
+  const { signed } = JSON.parse(root) as { signed: Record<string, unknown> & { expires: string; version: number } }
+  const faults: string[] = []
+  const signature = signatureFault('root', bytes, [bytes], canonicalize)
+  if (signature !== null) faults.push(signature)
+  else {
+    try {
+      verifyRoot(bytes)
+    } catch (error) {
+      faults.push(`it does not vouch for itself: ${error instanceof Error ? error.message : String(error)}`)
+    }
+  }
+  if (Date.parse(signed.expires) <= now.getTime()) faults.push(`it expired on ${signed.expires}`)
+  const named = signed[SERVICE_MEMBER]
+  if (named !== service) faults.push(`it is the root of \`${String(named)}\`, expected \`${service}\``)
+  return faults
+}
+
+/** The member of a root that names the service: keys of two services of one maintainer are never mixed up. */
+export const SERVICE_MEMBER = 'x-baton-service'
+
+/** Throws clock_wrong where this host's clock is before what is known to have happened. */
+export function checkClock({ builtAt }: Anchor, now: Date): void {
+  const built = builtAt === null ? Number.NaN : Date.parse(builtAt)
+  if (Number.isNaN(built) || now.getTime() >= built) return
+  throw new BatonError(
+    'clock_wrong',
+    `expected the clock of this host to be after ${builtAt}, when its executable was built, got ${now.toISOString()}`,
+    { hint: 'set the clock, or start a time service; nothing that expires can be judged without one' },
+  )
+}

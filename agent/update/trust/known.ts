@@ -1,0 +1,101 @@
+// The trust metadata that this host has verified: `<state directory>/update/trust.json`, one file that is replaced whole, so that
+// after a power cut it is what was known before or what is known now. Must hold: an older set never replaces a newer one.
+
+import { createHash } from 'node:crypto'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Disk } from '../../disk/disk.ts'
+import { BatonError, reasonOf } from '../../words/errors.ts'
+import { ROLES } from './form.ts'
+import type { Role } from './form.ts'
+import { isObject, isSha256, parsedJson } from '../../words/untrusted.ts'
+
+export interface Known {
+  /** sha256 of each root from the compiled one on, oldest first: whether the last one descends from that of another executable */
+  chain: string[]
+  /** the files as they were fetched; a host that has asked no feed yet has the root only */
+  files: { root: string } & Partial<Record<Role, string>>
+}
+
+export interface KnownStore {
+  /** What this host goes on from: what it knows, or the compiled root where that is newer or of another descent. */
+  read(): Promise<Known>
+  write(known: Known): Promise<void>
+}
+
+const MAX_BYTES = 8 * 1024 * 1024
+const CHAIN_MAX = 1_000
+
+export function sumOf(text: string | Buffer): string {
+  return createHash('sha256').update(text).digest('hex')
+}
+
+export function versionOf(file: string | undefined): number {
+  return file === undefined ? 0 : (JSON.parse(file) as { signed: { version: number } }).signed.version
+}
+
+/** `stateDirectory` null: nothing is kept. `anchor`: text of the compiled root. */
+export function knownStore(disk: Disk, stateDirectory: string | null, anchor: string): KnownStore {
+  const directory = stateDirectory === null ? null : join(stateDirectory, 'update')
+  const path = directory === null ? null : join(directory, 'trust.json')
+  const start: Known = { chain: [sumOf(anchor)], files: { root: anchor } }
+  let memory: Known | null = null
+
+  const readDisk = async (): Promise<Known | null> => {
+    if (path === null) return memory
+    try {
+      const text = await readFile(path, 'utf8')
+      return text.length > MAX_BYTES ? null : parseKnown(text)
+    } catch (error) {
+      if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return null
+      throw new BatonError('unexpected', `reading ${path}: ${reasonOf(error)}`, { cause: error })
+    }
+  }
+
+  return {
+    async read() {
+      const known = await readDisk()
+      if (known === null) return start
+      if (known.chain.includes(sumOf(anchor))) return known
+      // Another executable, with another root compiled in. Its chain is walked from there; what is remembered of the other
+      // files still protects from older ones, where the keys are the same.
+      return { chain: start.chain, files: { ...known.files, root: anchor } }
+    },
+    async write(known) {
+      const before = await readDisk()
+      if (before !== null && isNewer(before, known)) return // another check was faster
+      if (path === null || directory === null) {
+        memory = known
+        return
+      }
+      const text = `${JSON.stringify({ format: 1, ...known, chain: known.chain.slice(-CHAIN_MAX) }, null, 2)}\n`
+      await disk.makeDirectory(directory, 0o700)
+      await disk.writeWhole(path, text, 0o600)
+    },
+  }
+}
+
+/** Under a newer root the versions of the other files may begin again: that is how stolen keys are recovered from. */
+function isNewer(before: Known, after: Known): boolean {
+  if (!before.chain.includes(after.chain[0] ?? '')) return false
+  const [had, has] = [versionOf(before.files.root), versionOf(after.files.root)]
+  return had > has || (had === has && versionOf(before.files.timestamp) > versionOf(after.files.timestamp))
+}
+
+/** Null where it is not ours, or damaged: the compiled root is what is left then. */
+export function parseKnown(text: string): Known | null {
+  const value = parsedJson(text)
+  if (!isObject(value) || value['format'] !== 1) return null
+  const { chain, files } = value
+  if (!Array.isArray(chain) || !chain.every(isSha256) || !isObject(files)) return null
+  const known: Partial<Record<Role, string>> = {}
+  for (const role of ROLES) {
+    const file = files[role]
+    if (file === undefined) continue
+    const parsed = typeof file === 'string' ? parsedJson(file) : undefined
+    if (!isObject(parsed) || !isObject(parsed['signed']) || typeof parsed['signed']['version'] !== 'number') return null
+    known[role] = file as string
+  }
+  const { root } = known
+  return root === undefined ? null : { chain, files: { ...known, root } }
+}

@@ -1,0 +1,105 @@
+// The two texts that come with a release, SHA256SUMS and release.json: fetched once, for all feeds, and read strictly. Fuzzed.
+// Everything that a feed says is checked here, before any of it becomes a path, a bound or a command; what is not understood
+// is refused, with the reason.
+
+import { createHash } from 'node:crypto'
+import { isService, isTag, type ReleaseManifest } from '../../words/release.ts'
+import { isCount, isFileName, isObject, isSha256, isSize, isTime, parsedJson, quoted } from '../../words/untrusted.ts'
+
+export const SUMS_NAME = 'SHA256SUMS'
+export const MANIFEST_NAME = 'release.json'
+/** of SHA256SUMS, of release.json and of releases.json */
+export const TEXT_MAX_BYTES = 1024 * 1024
+/** of notes; what is longer is cut */
+export const NOTES_MAX_CHARS = 64 * 1024
+export const ASSET_MAX_BYTES = 1024 ** 3
+/** of an executable, also where no release.json announces its size */
+export const EXECUTABLE_MAX_BYTES = 2 * 1024 ** 3
+const ASSETS_MAX = 64
+const SUMS_MAX_LINES = 1_000
+
+/** As the feed sent them. */
+export interface ReleaseTexts {
+  /** SHA256SUMS */
+  sums: string
+  /** release.json, null where the release has none */
+  manifest: string | null
+}
+
+/** Both, by a `fetch` that gives null for what is not there; or why that is no release. */
+export async function readReleaseTexts(
+  fetch: (name: string) => Promise<string | null>,
+): Promise<ReleaseTexts | { why: string }> {
+  const sums = await fetch(SUMS_NAME)
+  if (sums === null) return { why: `it has no ${SUMS_NAME}` }
+  return { sums, manifest: await fetch(MANIFEST_NAME) }
+}
+
+/** Of a text in UTF-8, lower-case hex. A text that was not UTF-8 on the wire has another sum than its bytes, and is refused. */
+export function sha256Of(text: string): string {
+  return createHash('sha256').update(text).digest('hex')
+}
+
+/** SHA256SUMS as `sha256sum` writes it: each file's lower-case hex by its name. Strict: one odd line and none of it counts. */
+export function parseSums(text: string): { sums: ReadonlyMap<string, string> } | { why: string } {
+  const sums = new Map<string, string>()
+  const lines = text.split('\n')
+  if (lines.at(-1) === '') lines.pop()
+  if (lines.length > SUMS_MAX_LINES) return { why: `${SUMS_NAME} has more than ${SUMS_MAX_LINES} lines` }
+  for (const [at, line] of lines.entries()) {
+    const [, sha256, name] = /^([0-9a-f]{64}) [ *](.+)$/s.exec(line) ?? []
+    if (sha256 === undefined)
+      return { why: `${SUMS_NAME} line ${at + 1}: expected \`<sha256>  <file>\`, got ${quoted(line)}` }
+    if (!isFileName(name))
+      return { why: `${SUMS_NAME} line ${at + 1}: expected a plain file name, got ${quoted(name ?? '')}` }
+    if ((sums.get(name) ?? sha256) !== sha256) return { why: `${SUMS_NAME} has two different sums for \`${name}\`` }
+    sums.set(name, sha256)
+  }
+  return sums.size > 0 ? { sums } : { why: `${SUMS_NAME} is empty` }
+}
+
+/** release.json. Members it does not know are left out, another `format` is refused. */
+export function parseManifest(text: string): { manifest: ReleaseManifest } | { why: string } {
+  const refused = (why: string): { why: string } => ({ why: `${MANIFEST_NAME}: ${why}` })
+  if (text.length > TEXT_MAX_BYTES) return refused(`expected at most ${TEXT_MAX_BYTES} bytes`)
+  const value = parsedJson(text)
+  if (!isObject(value)) return refused(`expected a JSON object, got ${quoted(text)}`)
+  const { format, service, tag, schema = null, notes = '', publishedAt = null, assets } = value
+  if (format !== 1) return refused(`expected format 1, got ${quoted(format)}`)
+  if (!isService(service)) return refused(`\`service\`: expected a name, got ${quoted(service)}`)
+  if (!isTag(tag)) return refused(`\`tag\`: expected vX.Y.Z, got ${quoted(tag)}`)
+  if (schema !== null && !isCount(schema))
+    return refused(`\`schema\`: expected a number or null, got ${quoted(schema)}`)
+  if (typeof notes !== 'string') return refused(`\`notes\`: expected a text, got ${quoted(notes)}`)
+  if (publishedAt !== null && !isTime(publishedAt)) {
+    return refused(`\`publishedAt\`: expected a time or null, got ${quoted(publishedAt)}`)
+  }
+  if (!Array.isArray(assets) || assets.length > ASSETS_MAX) return refused(`\`assets\`: expected at most ${ASSETS_MAX}`)
+  const known: ReleaseManifest['assets'] = []
+  for (const [at, entry] of (assets as unknown[]).entries()) {
+    const asset = parseAsset(entry)
+    if ('why' in asset) return refused(`asset ${at + 1}: ${asset.why}`)
+    if (known.some(({ name }) => name === asset.name)) return refused(`\`${asset.name}\` is there twice`)
+    known.push(asset)
+  }
+  const manifest = { format, service, tag, schema, notes: notes.slice(0, NOTES_MAX_CHARS), publishedAt, assets: known }
+  return { manifest: manifest as ReleaseManifest }
+}
+
+function parseAsset(value: unknown): ReleaseManifest['assets'][number] | { why: string } {
+  if (!isObject(value)) return { why: `expected an object, got ${quoted(value)}` }
+  const { name, os, arch, compression, sizeBytes, sha256, executable } = value
+  if (!isFileName(name)) return { why: `expected a plain file name, got ${quoted(name)}` }
+  if (typeof os !== 'string' || typeof arch !== 'string') return { why: '`os` and `arch`: expected texts' }
+  if (compression !== 'gzip' && compression !== 'zstd') {
+    return { why: `\`compression\`: expected gzip or zstd, got ${quoted(compression)}` }
+  }
+  if (!isSize(sizeBytes, ASSET_MAX_BYTES)) return { why: `\`sizeBytes\`: got ${quoted(sizeBytes)}` }
+  if (!isSha256(sha256)) return { why: `\`sha256\`: got ${quoted(sha256)}` }
+  if (!isObject(executable)) return { why: `\`executable\`: got ${quoted(executable)}` }
+  const inner = { sizeBytes: executable['sizeBytes'], sha256: executable['sha256'] }
+  if (!isSize(inner.sizeBytes, EXECUTABLE_MAX_BYTES))
+    return { why: `executable's \`sizeBytes\`: got ${quoted(inner.sizeBytes)}` }
+  if (!isSha256(inner.sha256)) return { why: `executable's \`sha256\`: got ${quoted(inner.sha256)}` }
+  return { name, os, arch, compression, sizeBytes, sha256, executable: inner as { sizeBytes: number; sha256: string } }
+}

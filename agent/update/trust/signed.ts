@@ -1,0 +1,93 @@
+// What signed metadata say: which releases there are, which of them were withdrawn, and until when it holds. Pure.
+
+import { isTag } from '../../words/release.ts'
+import type { Tag } from '../../words/release.ts'
+import type { TrustReport } from '../../words/state.ts'
+import { ROLES } from './form.ts'
+import type { Known } from './known.ts'
+import { isObject } from '../../words/untrusted.ts'
+
+export interface SignedRelease {
+  tag: Tag
+  /** of its release.json */
+  sizeBytes: number
+  sha256: string
+  service: unknown
+  /** why it must not be installed any more; null: it may be */
+  withdrawn: string | null
+  /** the container image of the release */
+  image: { repository: string; digest: string } | null
+}
+
+interface TargetFile {
+  length: number
+  hashes: { sha256: string }
+  custom?: Record<string, unknown>
+}
+
+const WHY_MAX_CHARS = 200
+
+/** Of verified targets, in no order. */
+export function releasesOf(targets: string): SignedRelease[] {
+  const { signed } = JSON.parse(targets) as { signed: { targets: Record<string, TargetFile> } }
+  return Object.entries(signed.targets).flatMap(([path, { length, hashes, custom = {} }]) => {
+    const [tag = '', name] = path.split('/')
+    if (!isTag(tag) || name !== 'release.json') return []
+    const { service, withdrawn, image } = custom
+    return [
+      {
+        tag,
+        sizeBytes: length,
+        sha256: hashes.sha256,
+        service,
+        withdrawn:
+          typeof withdrawn === 'string'
+            ? withdrawn.slice(0, WHY_MAX_CHARS)
+            : withdrawn === undefined
+              ? null
+              : 'no reason given',
+        image: imageOf(image),
+      },
+    ]
+  })
+}
+
+function imageOf(value: unknown): SignedRelease['image'] {
+  if (!isObject(value)) return null
+  const { repository, digest } = value
+  if (typeof repository !== 'string' || typeof digest !== 'string' || !/^sha256:[0-9a-f]{64}$/.test(digest)) return null
+  return /^[a-z0-9][a-z0-9._:/-]{0,254}$/.test(repository) ? { repository, digest } : null
+}
+
+/** `known` null: built without a root. */
+export function trustReport(known: Known | null, now: Date): TrustReport {
+  if (known === null) return { signed: false, metadata: [], withdrawn: [], warning: null }
+  const { targets } = known.files
+  const metadata: TrustReport['metadata'] = []
+  const warnings: { at: number; text: string }[] = []
+  for (const role of ROLES) {
+    const file = known.files[role]
+    if (file === undefined) continue
+    const { signed } = JSON.parse(file) as { signed: { version: number; expires: string; [SIGNED_AT]?: string } }
+    metadata.push({ role, version: signed.version, expiresAt: signed.expires })
+    const at = Date.parse(signed.expires)
+    const whole = at - Date.parse(signed[SIGNED_AT] ?? signed.expires)
+    const left = at - now.getTime()
+    const days = Math.floor(left / 86_400_000)
+    if (left <= 0)
+      warnings.push({ at, text: `${role}.json expired on ${signed.expires}: no update until it is signed anew` })
+    else if (left < whole / 3) warnings.push({ at, text: `${role}.json expires in ${days} days, on ${signed.expires}` })
+  }
+  const [first] = warnings.toSorted((a, b) => a.at - b.at)
+  return {
+    signed: true,
+    metadata,
+    withdrawn: (targets === undefined ? [] : releasesOf(targets)).flatMap(({ tag, withdrawn }) =>
+      withdrawn === null ? [] : [{ tag, why: withdrawn }],
+    ),
+    warning: first?.text ?? null,
+  }
+}
+
+/** The member of each file that says when it was signed: a third of its life before it ends is when a warning begins. */
+export const SIGNED_AT = 'x-baton-signed-at'

@@ -1,0 +1,195 @@
+// May this release be used? Either the release with all that the later stages need, or exactly why not. Pure; fuzzed.
+// A missing checksum is a failure, never a warning. Where two sources say different things, neither is believed.
+
+import { BatonError } from '../../words/errors.ts'
+import {
+  ASSET_MAX_BYTES,
+  MANIFEST_NAME,
+  NOTES_MAX_CHARS,
+  SUMS_NAME,
+  parseManifest,
+  parseSums,
+  sha256Of,
+} from './release-texts.ts'
+import type { ReleaseTexts } from './release-texts.ts'
+import { compareTags } from '../../words/release.ts'
+import type { ListedFile, Listing, Release, ReleaseManifest, Tag, Target } from '../../words/release.ts'
+import type { SignedRelease } from './signed.ts'
+import { quoted } from '../../words/untrusted.ts'
+
+/**
+ * Either the release, or exactly why it cannot be used: one clause that follows `v1.1.0 cannot be used: `. `withdrawn`: whoever
+ * signs the feed has said so.
+ */
+export type Verdict = { release: Release } | { why: string; withdrawn?: true }
+
+/** What the assets of this target are called, the preferred one first: zstd is a quarter smaller than gzip. */
+export function assetNames({ service, os, arch }: Target): { name: string; compression: 'zstd' | 'gzip' }[] {
+  return [
+    { name: `${service}-${os}-${arch}.zst`, compression: 'zstd' },
+    { name: `${service}-${os}-${arch}.gz`, compression: 'gzip' },
+  ]
+}
+
+/** Why the listing alone rules a release out; null where its sums are worth fetching. */
+export function ruledOut(listing: Listing, target: Target): string | null {
+  if (listing.draft) return 'it is a draft'
+  if (listing.prerelease) return 'it is a prerelease'
+  const names = listing.files.map(({ name }) => name)
+  const twice = names.find((name, at) => names.indexOf(name) !== at)
+  if (twice !== undefined) return `it lists ${quoted(twice)} twice`
+  const wanted = assetNames(target).map(({ name }) => name)
+  if (!wanted.some((name) => names.includes(name))) {
+    return `it has no asset for ${target.os}-${target.arch}: expected \`${wanted.join('` or `')}\`, got ${listed(names)}`
+  }
+  if (!names.includes(SUMS_NAME)) return `it has no ${SUMS_NAME}`
+  return null
+}
+
+/** The decision. `ruledOut` comes first: it needs no texts. */
+export function assess(listing: Listing, texts: ReleaseTexts, target: Target): Verdict {
+  const sums = parseSums(texts.sums)
+  if ('why' in sums) return sums
+  const out = ruledOut(listing, target)
+  if (out !== null) return { why: out }
+  const manifest = trustedManifest(listing, texts, sums.sums, target)
+  if (manifest !== null && 'why' in manifest) return manifest
+  const announced = manifest?.manifest ?? null
+
+  for (const { name, compression } of assetNames(target)) {
+    const file = listing.files.find((entry) => entry.name === name)
+    if (file === undefined) continue
+    const sha256 = sums.sums.get(name)
+    if (sha256 === undefined) return { why: `${SUMS_NAME} has no line for \`${name}\`` }
+    if (file.sha256 !== null && file.sha256 !== sha256) {
+      return { why: disagree('sha256', name, SUMS_NAME, short(sha256), 'the digest of the feed', short(file.sha256)) }
+    }
+    const entry = announced?.assets.find((asset) => asset.name === name) ?? null
+    if (announced !== null && entry === null) return { why: `${MANIFEST_NAME} does not name \`${name}\`` }
+    if (entry !== null && entry.sha256 !== sha256) {
+      return { why: disagree('sha256', name, SUMS_NAME, short(sha256), MANIFEST_NAME, short(entry.sha256)) }
+    }
+    if (entry !== null && entry.compression !== compression) {
+      return { why: `${MANIFEST_NAME} says that \`${name}\` is ${entry.compression}` }
+    }
+    if (entry !== null && file.sizeBytes !== null && entry.sizeBytes !== file.sizeBytes) {
+      return { why: disagree('size', name, MANIFEST_NAME, entry.sizeBytes, 'the feed', file.sizeBytes) }
+    }
+    const sizeBytes = file.sizeBytes ?? entry?.sizeBytes ?? null
+    if (sizeBytes === null) return { why: `nothing announces the size of \`${name}\`` }
+    if (!(sizeBytes >= 1 && sizeBytes <= ASSET_MAX_BYTES)) {
+      return { why: `size of \`${name}\`: expected 1 to ${ASSET_MAX_BYTES} bytes, got ${sizeBytes}` }
+    }
+    return {
+      release: {
+        tag: listing.tag,
+        notes: (listing.notes || (announced?.notes ?? '')).slice(0, NOTES_MAX_CHARS),
+        publishedAt: announced?.publishedAt ?? listing.publishedAt,
+        url: listing.url,
+        asset: { name, url: file.url, sizeBytes, sha256, compression, executable: entry?.executable ?? null },
+        others: [],
+        schema: announced?.schema ?? null,
+        image: null,
+      },
+    }
+  }
+  return { why: `it has no asset for ${target.os}-${target.arch}` }
+}
+
+/**
+ * The decision where the release is signed: `text` is its release.json as the feed has it, and everything that counts stands in it.
+ * Nothing else that the feed says is looked at.
+ */
+export function assessSigned(
+  signed: SignedRelease,
+  text: string,
+  target: Target,
+  urlOf: (name: string) => string,
+): Verdict {
+  const { tag, sha256, image } = signed
+  const got = sha256Of(text)
+  if (got !== sha256) return { why: `sha256 of ${MANIFEST_NAME}: signed is ${short(sha256)}, got ${short(got)}` }
+  if (signed.service !== target.service) {
+    return { why: `it is signed as a release of ${quoted(signed.service)}, expected \`${target.service}\`` }
+  }
+  const parsed = parseManifest(text)
+  if ('why' in parsed) return parsed
+  const { assets } = parsed.manifest
+  const sums = [{ name: MANIFEST_NAME, sha256 }, ...assets].map((file) => `${file.sha256}  ${file.name}\n`).join('')
+  const files = [SUMS_NAME, MANIFEST_NAME].map((name): ListedFile => ({ name, url: '', sizeBytes: null, sha256: null }))
+  for (const { name, sizeBytes, sha256 } of assets) files.push({ name, url: urlOf(name), sizeBytes, sha256 })
+  const listing: Listing = { tag, draft: false, prerelease: false, notes: '', publishedAt: null, url: null, files }
+  const verdict = assess(listing, { sums, manifest: text }, target)
+  return 'why' in verdict ? verdict : { release: { ...verdict.release, image } }
+}
+
+/** A listing for feeds that list nothing but tags: the files are those that the texts name, at addresses by convention. */
+export function listingOf(
+  { tag, draft, prerelease }: { tag: Tag; draft: boolean; prerelease: boolean },
+  texts: ReleaseTexts,
+  urlOf: (name: string) => string,
+): Listing {
+  const sums = parseSums(texts.sums)
+  const manifest = texts.manifest === null ? null : parseManifest(texts.manifest)
+  const named = new Set([
+    SUMS_NAME,
+    ...('why' in sums ? [] : sums.sums.keys()),
+    ...(manifest === null || 'why' in manifest ? [] : manifest.manifest.assets.map(({ name }) => name)),
+  ])
+  const files = [...named].map((name) => ({ name, url: urlOf(name), sizeBytes: null, sha256: null }))
+  return { tag, draft, prerelease, notes: '', publishedAt: null, url: null, files }
+}
+
+/** Newest version first, whatever the order of the feed; each tag once. */
+export function newestFirst<Listed extends { tag: Tag }>(listings: readonly Listed[]): Listed[] {
+  const seen = new Set<Tag>()
+  return listings.toSorted((a, b) => compareTags(b.tag, a.tag)).filter(({ tag }) => !seen.has(tag) && seen.add(tag))
+}
+
+/** release_unusable, for somebody who named the tag. */
+export function unusable(tag: Tag, why: string): BatonError {
+  return new BatonError('release_unusable', `${tag} cannot be used: ${why}`)
+}
+
+function trustedManifest(
+  listing: Listing,
+  { manifest: text }: ReleaseTexts,
+  sums: ReadonlyMap<string, string>,
+  target: Target,
+): { manifest: ReleaseManifest } | { why: string } | null {
+  if (text === null) {
+    // a release.json that was summed and is gone was taken away
+    return sums.has(MANIFEST_NAME) ? { why: `${SUMS_NAME} names ${MANIFEST_NAME}, which is missing` } : null
+  }
+  const sum = sums.get(MANIFEST_NAME)
+  if (sum === undefined) return { why: `${SUMS_NAME} has no line for ${MANIFEST_NAME}` }
+  const got = sha256Of(text)
+  if (got !== sum) return { why: `sha256 of ${MANIFEST_NAME}: expected ${short(sum)}, got ${short(got)}` }
+  const parsed = parseManifest(text)
+  if ('why' in parsed) return parsed
+  const { service, tag } = parsed.manifest
+  if (service !== target.service) return { why: `it is a release of \`${service}\`, expected \`${target.service}\`` }
+  if (tag !== listing.tag) return { why: `${MANIFEST_NAME} is of ${tag}, expected ${listing.tag}` }
+  return parsed
+}
+
+function disagree(
+  what: string,
+  name: string,
+  one: string,
+  a: string | number,
+  other: string,
+  b: string | number,
+): string {
+  return `${what} of \`${name}\`: ${one} says ${a}, ${other} says ${b}`
+}
+
+function short(sha256: string): string {
+  return `${sha256.slice(0, 12)}…`
+}
+
+function listed(names: readonly string[]): string {
+  if (names.length === 0) return 'no files at all'
+  const shown = names.slice(0, 6).map((name) => quoted(name))
+  return names.length > shown.length ? `${shown.join(', ')} and ${names.length - shown.length} more` : shown.join(', ')
+}

@@ -1,0 +1,207 @@
+// Asks an executable what it is, by running it with `--version`; the only way to know that it runs at all.
+// Must hold: it is run for a bounded time, with an environment that holds nothing of ours, and what it says is bounded; and an
+// executable that starts others like it in turn comes to an end (BATON_DEPTH).
+
+import { spawn } from 'node:child_process'
+import type { ChildProcess } from 'node:child_process'
+import { open, stat } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { BatonError, reasonOf } from '../words/errors.ts'
+import { isTag } from '../words/release.ts'
+import type { Tag } from '../words/release.ts'
+import { quoted } from '../words/untrusted.ts'
+
+export interface RunOptions {
+  /** for the answer; default VERSION_TIMEOUT_MS */
+  timeoutMs?: number
+  /** the executable is to make itself ready to start, on the way: what unpacks itself does it then, others know nothing of it */
+  prepare?: boolean
+  /** ends it, and the promise rejects with its reason */
+  signal?: AbortSignal | undefined
+}
+
+export const VERSION_TIMEOUT_MS = 10_000
+/** to unpack some ten thousand files on a slow disk */
+const PREPARE_TIMEOUT_MS = 300_000
+/** of executables that run each other */
+export const DEPTH_MAX = 3
+const OUTPUT_MAX_BYTES = 4 * 1024
+/** a fork somewhere in this process may hold our file open for writing until its exec: golang/go#22315 */
+const BUSY_TRIES = 10
+const BUSY_WAIT_MS = 50
+const KEPT_MAX = 8
+
+/** The name and the tag that `path` says: `<service> v1.1.0`. Throws verify_failed with what it did instead. */
+export async function runVersion(path: string, options: RunOptions = {}): Promise<{ service: string; tag: Tag }> {
+  const depth = Number(process.env['BATON_DEPTH'] ?? 0)
+  if (!(depth < DEPTH_MAX)) throw failed(path, `it would be the ${depth + 1}th executable that runs another`)
+  await rightFormat(path)
+  const variables = environment(depth + 1, options.prepare === true)
+  const timeoutMs = options.timeoutMs ?? (options.prepare === true ? PREPARE_TIMEOUT_MS : VERSION_TIMEOUT_MS)
+  const ended = await runPatiently(path, variables, timeoutMs, options.signal)
+  if (ended.signal !== null) throw failed(path, `it was ended by ${ended.signal}${ended.said}`, 'is the file damaged?')
+  if (ended.code !== 0) throw failed(path, `expected exit code 0, got ${ended.code}${ended.said}`)
+  const [, service, tag] = /^([a-z][a-z0-9-]*) (v[0-9.]+)\r?\n$/.exec(ended.output) ?? []
+  if (service === undefined || !isTag(tag)) {
+    throw failed(path, `expected it to say \`<service> vX.Y.Z\`, got ${quoted(ended.output)}`)
+  }
+  return { service, tag }
+}
+
+/** Throws verify_failed unless `path` runs and says that it is this service at this tag. */
+export async function expectTag(path: string, service: string, tag: Tag, options: RunOptions = {}): Promise<void> {
+  const got = await runVersion(path, options)
+  if (got.service !== service) throw failed(path, `it says it is \`${got.service}\`, expected \`${service}\``)
+  if (got.tag !== tag) throw failed(path, `it says ${got.tag}, expected ${tag}`)
+}
+
+/** The tag of the executable at `path`; run once for each content of it. Throws verify_failed. */
+export async function installedTag(path: string): Promise<Tag> {
+  const { dev, ino, size, mtimeNs } = await stat(path, { bigint: true }).catch((error: unknown) => {
+    throw failed(path, reasonOf(error))
+  })
+  const key = `${dev}-${ino}-${size}-${mtimeNs}`
+  const known = kept.get(key)
+  if (known !== undefined) return await known
+  const asked = runVersion(path).then(({ tag }) => tag)
+  kept.set(key, asked)
+  for (const oldest of kept.keys()) if (kept.size > KEPT_MAX) kept.delete(oldest)
+  asked.catch(() => kept.delete(key)) // it may have been a passing trouble
+  return await asked
+}
+
+const kept = new Map<string, Promise<Tag>>()
+
+interface Ended {
+  code: number | null
+  signal: NodeJS.Signals | null
+  output: string
+  /** the beginning of what it wrote to stderr, for a message; empty where it wrote nothing */
+  said: string
+}
+
+async function runPatiently(
+  path: string,
+  variables: NodeJS.ProcessEnv,
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+): Promise<Ended> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await run(path, variables, timeoutMs, signal)
+    } catch (error) {
+      if (error instanceof BatonError) throw error
+      const code = error instanceof Error && 'code' in error ? error.code : null
+      if (code === 'ETXTBSY' && tries < BUSY_TRIES) await sleep(BUSY_WAIT_MS)
+      else if (code === 'EACCES') throw failed(path, 'it is not executable', 'is its directory mounted `noexec`?')
+      else if (code === 'ENOEXEC')
+        throw failed(path, 'exec format error: it was built for another platform, or is damaged')
+      else if (code === 'ENOENT') throw failed(path, 'the interpreter or the loader that it names is not on this host')
+      else throw failed(path, reasonOf(error))
+    }
+  }
+}
+
+function run(
+  path: string,
+  variables: NodeJS.ProcessEnv,
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+): Promise<Ended> {
+  return new Promise((resolve, reject) => {
+    const child = spawn(path, ['--version'], {
+      cwd: '/',
+      env: variables,
+      stdio: ['ignore', 'pipe', 'pipe'],
+      detached: true, // a group of its own, to end it with whatever it has started
+    })
+    let output = ''
+    let said = ''
+    const timer = setTimeout(() => {
+      end(child)
+      reject(failed(path, `expected an answer to \`--version\` within ${timeoutMs / 1000} s, got none`))
+    }, timeoutMs)
+    const cancel = () => {
+      end(child)
+      reject(signal?.reason as Error)
+    }
+    signal?.addEventListener('abort', cancel, { once: true })
+    child.once('close', () => signal?.removeEventListener('abort', cancel))
+    child.stdout.setEncoding('utf8').on('data', (text: string) => {
+      output += text
+      if (output.length <= OUTPUT_MAX_BYTES) return
+      end(child)
+      reject(failed(path, `expected one line, got more than ${OUTPUT_MAX_BYTES} bytes`))
+    })
+    child.stderr
+      .setEncoding('utf8')
+      .on('data', (text: string) => (said += text.slice(0, OUTPUT_MAX_BYTES - said.length)))
+    child.once('error', (error) => {
+      clearTimeout(timer)
+      reject(error)
+    })
+    child.once('close', (code, signal) => {
+      clearTimeout(timer)
+      resolve({ code, signal, output, said: said === '' ? '' : `, saying ${quoted(said.trim())}` })
+    })
+  })
+}
+
+/** What finding an interpreter and libraries takes, and nothing that is anybody's secret. */
+function environment(depth: number, prepare: boolean): NodeJS.ProcessEnv {
+  const variables: NodeJS.ProcessEnv = { LC_ALL: 'C', BATON_DEPTH: String(depth) }
+  // BATON_NODE: the Node of a script; the rest: where an executable may unpack itself when it is started
+  const places = prepare ? ['STATE_DIRECTORY', 'XDG_CACHE_HOME', 'HOME'] : []
+  for (const name of ['LD_LIBRARY_PATH', 'BATON_NODE', ...places]) {
+    if (process.env[name] !== undefined) variables[name] = process.env[name]
+  }
+  if (prepare) variables['BATON_PREPARE'] = '1'
+  return { ...variables, PATH: process.env['PATH'] ?? '/usr/local/bin:/usr/bin:/bin' }
+}
+
+function end(child: ChildProcess): void {
+  try {
+    if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL')
+  } catch {
+    child.kill('SIGKILL') // it has no group any more
+  }
+  child.stdout?.destroy()
+  child.stderr?.destroy()
+}
+
+const ELF_MACHINES: Record<number, string> = { 0x03: 'ia32', 0x28: 'arm', 0x3e: 'x64', 0xb7: 'arm64', 0xf3: 'riscv64' }
+
+/**
+ * Looks at the first bytes before anything is run: where the kernel says ENOEXEC, execvp(3), which libuv uses, hands the file
+ * to /bin/sh, and a shell would read a foreign executable as its script.
+ */
+async function rightFormat(path: string): Promise<void> {
+  const start = Buffer.alloc(20)
+  try {
+    await using file = await open(path)
+    const { bytesRead } = await file.read(start, 0, start.length, 0)
+    if (bytesRead === 0) throw failed(path, 'it is empty')
+  } catch (error) {
+    throw error instanceof BatonError ? error : failed(path, reasonOf(error))
+  }
+  if (start.toString('latin1', 0, 2) === '#!') return
+  const elf = start.readUInt32BE(0) === 0x7f454c46
+  if (elf && process.platform !== 'linux') throw failed(path, 'exec format error: it was built for Linux')
+  if (elf) {
+    const machine = start[5] === 2 ? start.readUInt16BE(18) : start.readUInt16LE(18)
+    const built = ELF_MACHINES[machine] ?? `machine ${machine}`
+    if (built !== process.arch)
+      throw failed(path, `exec format error: it was built for ${built}, expected ${process.arch}`)
+    return
+  }
+  if (process.platform === 'linux') {
+    const mach = [0xcffaedfe, 0xcafebabe].includes(start.readUInt32BE(0))
+    const built = mach ? 'macOS' : start.toString('latin1', 0, 2) === 'MZ' ? 'Windows' : null
+    const why = built === null ? 'it is no executable of this platform' : `it was built for ${built}`
+    throw failed(path, `exec format error: ${why}`)
+  }
+}
+
+function failed(path: string, why: string, hint?: string): BatonError {
+  return new BatonError('verify_failed', `running \`${path} --version\`: ${why}`, hint === undefined ? {} : { hint })
+}

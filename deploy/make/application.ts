@@ -1,0 +1,142 @@
+// A release of any author's application, as `baton.config.json` describes it: make -> collect -> archive (or bundle) -> base ->
+// inject -> check -> compress -> publish. Must hold: the same commit, packages and tag give the same bytes; nothing is published
+// that did not say its tag, unpack itself and answer.
+
+import { readFile, writeFile } from 'node:fs/promises'
+import { join, relative } from 'node:path'
+import { BatonError, parseTag, reasonOf } from '../../agent/words.ts'
+import type { BuiltRelease as Words } from './first/release.ts'
+import { formatBytes, type Progress } from '../lib/progress.ts'
+import { run } from '../lib/shell.ts'
+import { archive, type Archive } from './archive.ts'
+import type { Base } from './base.ts'
+import { bundle } from './bundle.ts'
+import { filesOf } from './files.ts'
+import { provideNode } from './node.ts'
+import { IS_PACKAGED, PROJECT } from './place.ts'
+import type { Project } from './project.ts'
+import { commitOf } from './publication.ts'
+import { type PublishedRelease, type PublishOptions, publishRelease } from './publish.ts'
+import { readRoot } from './root.ts'
+import { showBase } from './release.ts'
+import { checkVersion, injectBundle } from './sea.ts'
+import { temporaryDirectory } from './temporary.ts'
+import { traced } from './trace.ts'
+import { tryOut } from './tryout.ts'
+
+export interface ApplicationOptions extends Omit<PublishOptions, 'executable' | 'service' | 'schema' | 'about'> {
+  project: Project
+  /** run `build` of the configuration first */
+  make: boolean
+  /** start the application once and ask it */
+  check: boolean
+}
+
+const MAKE_MS = 30 * 60_000
+/**
+ * The first lines of a script: `sh` reads them and hands over to Node at once; for Node they are a comment and a string. An older Node
+ * would fail with an error of syntax; asking costs 40 ms, so only `--version` does, which every install and update begins with.
+ * `require` because a main script named `x.partial` is refused below a package.json that says that files are modules.
+ */
+const SCRIPT_HEAD = `#!/bin/sh
+':' //; n=\${BATON_NODE-}; [ -x "$n" ] || n=$(command -v node) || { echo "error: expected Node 26 on PATH or in BATON_NODE to run $0, found none" >&2; exit 3; }; [ "\${1-}" != --version ] || case $("$n" --version) in v2[4-9].* | v[3-9][0-9].*) ;; *) echo "error: expected Node 26 to run $0, found $("$n" --version) at $n" >&2; exit 3 ;; esac; exec "$n" --disable-warning=ExperimentalWarning -e 'process.argv[1] = process.getBuiltinModule("fs").realpathSync(process.argv[1]); process.getBuiltinModule("module").createRequire("/")(process.argv[1])' -- "$0" "$@"
+`
+
+export async function buildApplication(options: ApplicationOptions): Promise<PublishedRelease> {
+  const { project, tag, progress } = options
+  parseTag(tag)
+  if (options.make) await makeFirst(project, progress)
+  await using work = await temporaryDirectory(options.out)
+  const executable = join(work.path, project.service)
+  const root = project.root === null ? null : join(project.folder, project.root)
+  const trust = await readRoot(root, project.service, options.publishedAt)
+  const words = wordsOf(project, tag, await commitOf(project.folder), trust)
+  if (project.kind === 'app') await writeApp(project, words, executable, progress)
+  else await writeBundle(options, words, executable)
+
+  progress.stage('check', `${project.service} ${tag}`)
+  await checkVersion(executable, `${project.service} ${tag}`, await provideNode())
+  if (options.check) progress.end('done', await tryOut(project, executable))
+
+  const { healthPath, port, kind, service, schema } = project
+  return await publishRelease({ ...options, executable, service, schema, about: { kind, healthPath, port } })
+}
+
+/** What the author's `build` makes, where there is one. */
+export async function makeFirst({ build, folder }: Project, progress: Progress): Promise<void> {
+  if (build === null) return
+  progress.stage('make', build)
+  try {
+    await run(['/bin/sh', '-c', build], { cwd: folder, timeoutMs: MAKE_MS })
+  } catch (cause) {
+    throw new BatonError('unexpected', `running \`build\` of the configuration: ${reasonOf(cause)}`, { cause })
+  }
+}
+
+export function wordsOf(project: Project, tag: string, commit: string | null, trust: Words['trust']): Words {
+  const { service, kind, healthPath, database, servers, environment, args } = project
+  return { service, tag, commit, kind, healthPath, database, servers, environment, args, trust }
+}
+
+/** A script as it stands in a file. */
+export function scriptOf(text: string): string {
+  return SCRIPT_HEAD + text
+}
+
+async function writeApp(project: Project, words: Words, to: string, progress: Progress): Promise<void> {
+  progress.stage('collect', project.folder)
+  const all = await filesOf(project)
+  const files = project.trace ? await traced(project, all) : all
+  if (!files.some(({ path }) => path === project.entry)) {
+    throw new BatonError('invalid_settings', `expected the entry ${project.entry} among the files of the release`, {
+      hint: '`entry` is a path in the release; `include` says what goes into it, and `build` may have to make it first',
+    })
+  }
+  const packed: Archive = await archive(files)
+  progress.end('done', `${packed.files} files, ${formatBytes(packed.bytes.length)}`)
+
+  const base = await showBase(progress)
+  progress.stage('inject')
+  const release: Words = {
+    ...words,
+    archive: { sha256: packed.sha256, sizeBytes: packed.bytes.length, entry: project.entry, cwd: project.cwd },
+  }
+  await injectBundle(base, await ourScript('app'), to, {
+    nodeOptions: true,
+    assets: { release: JSON.stringify(release), operator: await ourScript('operator'), app: packed.bytes },
+  })
+}
+
+async function writeBundle(options: ApplicationOptions, words: Words, to: string): Promise<void> {
+  const { project, progress } = options
+  progress.stage('bundle', project.entry)
+  const operator = Buffer.from(await ourScript('operator')).toString()
+  const first = IS_PACKAGED
+    ? join(PROJECT, 'lib', 'first', 'bundle.js')
+    : join(PROJECT, 'deploy', 'make', 'first', 'bundle.ts')
+  const entry = `./${relative(project.folder, join(project.folder, project.entry))}`
+  const isScript = project.kind === 'script'
+  const script = await bundle({
+    entry: project.entry,
+    folder: project.folder,
+    text: `import { beginBundle } from ${JSON.stringify(first)}
+      beginBundle(() => require(${JSON.stringify(entry)}), () => ${JSON.stringify(operator)})`,
+    define: isScript ? { __BATON_RELEASE__: JSON.stringify(words) } : {},
+  })
+  progress.end('done', formatBytes(script.length))
+  if (isScript) return await writeFile(to, scriptOf(Buffer.from(script).toString()), { mode: 0o755 })
+  const base: Base = await showBase(progress)
+  progress.stage('inject')
+  await injectBundle(base, script, to, { nodeOptions: true, assets: { release: JSON.stringify(words) } })
+}
+
+/** Scripts of ours that travel in every release: bundled when this package was packed, or now. */
+async function ourScript(name: 'app' | 'operator'): Promise<Uint8Array> {
+  if (IS_PACKAGED) return await readFile(join(PROJECT, 'lib', 'first', `${name}.cjs`))
+  return await bundleOurScript(name)
+}
+
+export async function bundleOurScript(name: 'app' | 'operator' | 'source'): Promise<Uint8Array> {
+  const entry = join(PROJECT, 'deploy', name === 'operator' ? 'operator.ts' : `make/first/${name}.ts`)
+  return await bundle({ entry, define: {}, byHand: name === 'operator' })
+}
