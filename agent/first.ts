@@ -3,5 +3,13 @@
 export { doAsOrdered } from './disk/copy-database.ts'
 export { keepLastWords } from './handover/last-words.ts'
 export { INHERITANCE } from './words/wire.ts'
-export { noteRelease, ownDatabase, type OwnRelease, ownRelease, RELEASE_WORDS } from './own-release.ts'
-export { type InstallConfiguration, noteStart, PARENT } from './own-start.ts'
+export {
+  noteRelease,
+  ownDatabase,
+  type OwnRelease,
+  ownRelease,
+  RELEASE_WORDS,
+  type InstallConfiguration,
+  noteStart,
+  PARENT,
+} from './own.ts'

@@ -4,24 +4,24 @@
 export { type Agent, embed } from './embed.ts'
 export { BatonError, type ErrorCode, EXIT, MEANINGS } from './words/errors.ts'
 export type { CarryOptions } from './handover/carry/carry.ts'
-export type { ListenerSpec } from './sockets/listeners.ts'
+export { type ListenerSpec, socketPathFault } from './sockets/listeners.ts'
 export { assertOneHost, pathOf, problemOf, readBody, send } from './http/answer.ts'
 export { formatEvent, type Log, type LogEvent } from './log.ts'
 export type { TrustedProxy } from './http/client-address.ts'
-export { type EmbedOptions, socketPathFault, type StopReason, UPDATE_BOUNDS, type UpdateSettings } from './settings.ts'
-export { type OwnRelease, ownRelease } from './own-release.ts'
+export { type EmbedOptions, type StopReason, UPDATE_BOUNDS, type UpdateSettings } from './settings.ts'
+export { type OwnRelease, ownRelease } from './own.ts'
 export type { ReleaseKind } from './words/release.ts'
-export { reportOf } from './words/state.ts'
-export type {
-  HandoverReport,
-  Instance,
-  Kind,
-  Operation,
-  OperationReport,
-  Outcome,
-  Skipped,
-  Stage,
-  Status,
-  Unproven,
-  VersionReport,
+export {
+  reportOf,
+  type HandoverReport,
+  type Instance,
+  type Kind,
+  type Operation,
+  type OperationReport,
+  type Outcome,
+  type Skipped,
+  type Stage,
+  type Status,
+  type Unproven,
+  type VersionReport,
 } from './words/state.ts'

@@ -2,7 +2,7 @@
 // install. A service's author takes `index.ts`; the words of both are in `words.ts`.
 
 export { exists, isLeftover, makeDisk, mebibytes, nearestExisting } from './disk/disk.ts'
-export { ownContainerId } from './container.ts'
+export { ownContainerId, ownDatabase, ownExecutable, PARENT } from './own.ts'
 export { openFeed } from './update/feed/open.ts'
 export { startWith, WAITING_MAX_MS } from './sockets/store.ts'
 export { openLibc } from './sockets/libc.ts'
@@ -29,8 +29,6 @@ export {
 export { rescue } from './update/rescue.ts'
 export { assertRoom, executableBytesOf, needOfExecutable, needsBeside, roomFor } from './disk/room.ts'
 export { UPDATE_BOUNDS } from './settings.ts'
-export { ownDatabase } from './own-release.ts'
-export { ownExecutable, PARENT } from './own-start.ts'
 export { makeDownload } from './update/steps/download.ts'
 export { noBackup } from './update/steps/swap.ts'
 export { snapshot } from './update/steps/snapshot.ts'

@@ -3,7 +3,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { EXIT, reasonOf } from './words/errors.ts'
-import { askToClose, closeIdle } from './handover/give/connections.ts'
+import { askToClose, closeIdle } from './sockets/closing.ts'
 import { shutDoor } from './sockets/store.ts'
 import { closeListener, type Listener } from './sockets/listeners.ts'
 import type { Carries } from './handover/carry/carry.ts'

@@ -2,8 +2,11 @@
 // the user's own for a service of one user. Everything else is told which route to take instead (501).
 
 import cluster from 'node:cluster'
-import { access } from 'node:fs/promises'
-import { ownContainerId, updateCommand } from './container.ts'
+import { access, stat } from 'node:fs/promises'
+import { type ManagedInstall, openInstall } from './disk/install.ts'
+import { isSingleExecutable, ownContainerId, updateCommand } from './own.ts'
+import type { Settings } from './settings.ts'
+import type { OpenFeed } from './words/release.ts'
 import { reasonOf } from './words/errors.ts'
 import { missingParts } from './sockets/internals.ts'
 import { names, receiptFor, type Receipt } from './disk/receipt.ts'
@@ -68,6 +71,52 @@ export async function decideManagement(
   if (missing.length > 0)
     return refuse('node', `Node ${process.version} cannot hand over, it lacks ${missing.join(', ')}`)
   return { managed: true, receipt, executable }
+}
+
+/** This process's own install. `receiptFeed` counts if the settings name none. Opens no feed yet. */
+export async function openOwnInstall(
+  settings: Settings,
+  executable: string,
+  receiptFeed: string,
+): Promise<ManagedInstall> {
+  const { service, tag, stateDirectory, database, log } = settings
+  const first = await stat(executable)
+  if (settings.trust === null) {
+    log({ event: 'warning', message: 'updates are not signed: whoever can write to the feed decides what runs here' })
+  }
+  const setting = settings.feed ?? receiptFeed
+  const feed = openLater(setting, async () => {
+    const { openFeed } = await import('./update/feed/open.ts')
+    const onPassedOver = (passed: string, why: string) =>
+      log({ event: 'warning', message: `not using ${passed}: ${why}` })
+    return openFeed(setting, { service, stateDirectory, trust: settings.trust, onPassedOver })
+  })
+  const runningImage = async () => {
+    const now = await stat(executable)
+    const replacedByHand = now.dev !== first.dev || now.ino !== first.ino
+    return replacedByHand && isSingleExecutable() && process.platform === 'linux' ? '/proc/self/exe' : null
+  }
+  const { stallMs } = settings.update
+  const own = { service, executable, current: tag, stateDirectory, database, feed, stallMs, log }
+  return openInstall({ ...own, runningImage, serves: true })
+}
+
+/** A feed that is opened when it is first asked: a service that serves needs none of it. */
+function openLater(description: string, open: () => Promise<OpenFeed>): OpenFeed {
+  let opened: Promise<OpenFeed> | null = null
+  const feed = () => (opened ??= open())
+  const close = async () => await (await opened)?.close()
+  return {
+    description,
+    load: async () => await (await feed()).load(),
+    latest: async (...asked) => await (await feed()).latest(...asked),
+    notes: async (...asked) => await (await feed()).notes(...asked),
+    trust: async () => await (await feed()).trust(),
+    byTag: async (...asked) => await (await feed()).byTag(...asked),
+    bytes: async (...asked) => await (await feed()).bytes(...asked),
+    close,
+    [Symbol.asyncDispose]: close,
+  }
 }
 
 async function insideContainer(): Promise<boolean> {

@@ -1,78 +1,90 @@
-// What an interrupted process has left: its operation, its probation, its files. Put right at the next start, under the lock.
-// Must hold: whatever was interrupted gets an outcome, and what was on probation is proved or put back, never forgotten.
+// The start of a process that has no predecessor: what an interrupted one has left is put right, and a probation that nobody
+// watches is stood here. Whoever stands one holds the lock: it is an operation in flight.
+// Must hold: the service serves whatever is found; a start that finds nothing loads nothing.
 
 import { readdir } from 'node:fs/promises'
-import { join } from 'node:path'
-import { isLeftover } from './disk/disk.ts'
-import { finish, updateDirectory } from './disk/journal.ts'
-import type { ManagedInstall } from './disk/install.ts'
-import { keepReserve } from './disk/reserve.ts'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { exists, isLeftover, sameFile } from './disk/disk.ts'
+import { foldersOf, type ManagedInstall } from './disk/install.ts'
+import { lacksReserve } from './disk/reserve.ts'
+import { updateDirectory } from './disk/journal.ts'
+import { type Lock, takeLock } from './disk/lock.ts'
+import { reasonOf } from './words/errors.ts'
 import type { Probation } from './words/state.ts'
-import { clearLeftovers, finishExchange } from './update/steps/swap.ts'
 
-/**
- * At the start of a service that is nobody's successor, under the lock: closes what an interrupted process has left open and
- * clears its leftovers. Resolves to the probation that this very start has to stand, or null.
- */
-export async function recover(install: ManagedInstall): Promise<Probation | null> {
-  const { operation, probation } = await install.journal.read()
-  await clearTemporaries(install)
-  await keepReserve(install.disk, updateDirectory(install.stateDirectory))
-  await finishExchange(install.disk, install.places)
-  if (operation !== null && operation.outcome === null) {
-    if (probation !== null && probation.to === install.current) return probation
-    await closeInterrupted(install, 'the process that was at it has ended')
+/** A probation to stand, with the lock that belongs to it. */
+export interface OpenProbation {
+  probation: Probation
+  lock: Lock
+}
+
+/** Clears up after an interrupted process; the probation that this start has to stand, or null. Never throws: the service serves. */
+export async function recoverUnderLock(install: ManagedInstall, waitMs = 500): Promise<OpenProbation | null> {
+  try {
+    if (await isClean(install)) return null
+    const { recover } = await import('./update/ending.ts')
+    const lock = await takeLock(install.disk, install.stateDirectory, 'the starting service', { waitMs })
+    let probation: Probation | null = null
+    try {
+      probation = await recover(install)
+    } finally {
+      if (probation === null) await lock.release()
+    }
+    return probation === null ? null : { probation, lock }
+  } catch (cause) {
+    // a command line that starts this service holds the lock, and clears up itself
+    install.log({ event: 'warning', message: `not clearing up: ${reasonOf(cause)}` })
     return null
   }
-  await clearLeftovers(install.disk, install.places)
-  return null
 }
 
-/** The probation is stood: commits what is still open. */
-export async function settleProbation(install: ManagedInstall): Promise<void> {
-  await install.disk.remove(install.places.former)
-  const state = await install.journal.change((now) => {
-    // its predecessor wrote what the stage took; where none could, this process knows how long it has been there
-    if (now.operation !== null) now.operation.durations.restart ??= Math.round(performance.now())
-    finish(now, { outcome: now.operation?.kind === 'rollback' ? 'rolled_back' : 'updated', error: null })
-  })
-  const operation = state.operation
-  if (operation === null) return
-  install.log({
-    event: 'finished',
-    id: operation.id,
-    kind: operation.kind,
-    outcome: operation.outcome ?? 'updated',
-    to: operation.to,
-    code: null,
-    message: null,
-  })
-}
-
-export async function closeInterrupted(install: ManagedInstall, why: string): Promise<void> {
-  await clearLeftovers(install.disk, install.places)
-  const state = await install.journal.change((now) => {
-    // in the restart stage with the old executable in place again: somebody has put it back, and had a reason
-    const outcome = now.operation?.stage === 'restart' ? 'reverted' : 'failed'
-    const stage = now.operation?.stage ?? 'check'
-    finish(now, { outcome, error: { code: 'interrupted', message: `interrupted in the ${stage} stage: ${why}` } })
-  })
-  install.log({
-    event: 'recovered',
-    message: `operation ${state.operation?.id ?? ''} was ${state.operation?.outcome ?? 'interrupted'}`,
-  })
-}
-
-/** Temporary files that a killed process has left, beside the executable and in the update directory. */
-export async function clearTemporaries(install: ManagedInstall): Promise<void> {
-  const { disk, places } = install
-  const directories = [
-    places.directory,
-    updateDirectory(install.stateDirectory),
-    join(updateDirectory(install.stateDirectory), 'snapshots'),
-  ]
-  for (const directory of directories) {
-    const entries = await readdir(directory).catch(() => [])
-    for (const entry of entries) if (isLeftover(entry)) await disk.remove(join(directory, entry))
+/** Commits it when it has lasted `probationMs`, unless the service is stopping by then: the next start goes on with it. */
+export async function proveAlone(
+  install: ManagedInstall,
+  { probation, lock }: OpenProbation,
+  probationMs: number,
+  isStopping: () => boolean,
+): Promise<void> {
+  const { to, sha256, operationId } = probation
+  try {
+    const { settleProbation } = await import('./update/ending.ts')
+    const { noteTag } = await import('./update/installed.ts')
+    {
+      await using _lock = lock
+      if (probationMs > 0) await beginProbation(install, probationMs)
+      await sleep(probationMs)
+      const state = await install.journal.read()
+      if (isStopping() || state.probation?.operationId !== operationId) return
+      await settleProbation(install)
+    }
+    await noteTag(install, { tag: to, sha256 }) // without the lock: it may have to read the whole executable
+  } catch (cause) {
+    install.log({ event: 'warning', message: `ending the probation of ${to}: ${reasonOf(cause)}` })
   }
+}
+
+/** From now on the release on probation serves. Never throws: what the status tells of it is no reason to end it. */
+export async function beginProbation(install: ManagedInstall, probationMs: number): Promise<void> {
+  const since = new Date()
+  const until = new Date(since.getTime() + probationMs)
+  try {
+    await install.journal.change(({ probation }) => {
+      if (probation === null) return
+      Object.assign(probation, { since: since.toISOString(), until: until.toISOString() })
+    })
+  } catch (cause) {
+    install.log({ event: 'warning', message: `writing the start of the probation: ${reasonOf(cause)}` })
+  }
+}
+
+/** Whether an interrupted process has left nothing. Reads names only: nothing is opened, and nobody is asked for the lock. */
+async function isClean(install: ManagedInstall): Promise<boolean> {
+  const { journal, places, stateDirectory } = install
+  const { operation } = await journal.read()
+  if (operation !== null && operation.outcome === null) return false
+  for (const folder of foldersOf(install)) {
+    if ((await readdir(folder).catch(() => [])).some(isLeftover)) return false
+  }
+  for (const path of [places.partial, places.former, places.aside]) if (await exists(path)) return false
+  return !(await sameFile(places.backup, places.executable)) && !(await lacksReserve(updateDirectory(stateDirectory)))
 }

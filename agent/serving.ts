@@ -1,13 +1,11 @@
 // The start of serving: as the first process of a service, or as the successor of one that is handing over.
 
-import { proveAlone, recoverUnderLock } from './alone.ts'
-import { couldUpdate as couldUpdateOf } from './update/could-update.ts'
+import { proveAlone, recoverUnderLock } from './recovery.ts'
 import { EXIT, reasonOf } from './words/errors.ts'
 import { type Door, letGo, storeSockets } from './sockets/store.ts'
 import { missingParts } from './sockets/internals.ts'
 import { bind, type Listener, type ListenerSpec, makeListener } from './sockets/listeners.ts'
 import type { Inheritance } from './words/wire.ts'
-import { takeOver } from './handover/take/successor.ts'
 import { notifySystemd } from './sockets/systemd.ts'
 import type { Life, Serving } from './life.ts'
 import type { ManagedInstall } from './disk/install.ts'
@@ -69,8 +67,10 @@ async function serveFirst(specs: ListenerSpec[], options: ServeOptions): Promise
 async function serveNext(specs: ListenerSpec[], inheritance: Inheritance, options: ServeOptions): Promise<void> {
   const { settings, install, serving, life } = options
   const { service, tag, log } = settings
-  const couldUpdate = () => (install === null ? Promise.resolve(UNMANAGED) : couldUpdateOf(install))
+  const couldUpdate = async () =>
+    install === null ? UNMANAGED : await (await import('./update/could-update.ts')).couldUpdate(install)
   try {
+    const { takeOver } = await import('./handover/take/successor.ts')
     serving.side = await takeOver({ inheritance, ...serving, specs, service, tag, log, couldUpdate })
   } catch (cause) {
     log({ event: 'warning', message: `taking over: ${reasonOf(cause)}` })

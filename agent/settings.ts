@@ -1,14 +1,12 @@
 // What an author gives to `embed()`, checked once, every fault at once, and frozen. Units and bounds are in the names.
 
 import { homedir } from 'node:os'
-import { dirname, isAbsolute, join } from 'node:path'
+import { isAbsolute, join } from 'node:path'
 import { type TrustedProxy, trustedProxyFault } from './http/client-address.ts'
 import { BatonError } from './words/errors.ts'
 import { type Log, logToStdout } from './log.ts'
-import { ownRelease } from './own-release.ts'
-import { ownStart } from './own-start.ts'
-import { isService, isTag, SERVICE_MAX } from './words/release.ts'
-import type { Anchor } from './update/trust/anchor.ts'
+import { ownRelease, ownStart } from './own.ts'
+import { isService, isTag, SERVICE_MAX, type Anchor } from './words/release.ts'
 
 export interface UpdateSettings {
   /** how long a successor must prove itself before it is committed; 0 to 3,600,000, default 30,000 */
@@ -197,17 +195,4 @@ function defaultStateDirectory(service: string): string {
 
 function show(value: unknown): string {
   return (JSON.stringify(value) ?? String(value)).slice(0, 80)
-}
-
-/** `sun_path` of unix(7) and of Darwin, without the zero at its end */
-const SOCKET_PATH_MAX_BYTES = process.platform === 'linux' ? 107 : 103
-/** a socket is bound under a name of its own in the same folder, and then renamed */
-export const SOCKET_NAME_BYTES = 7
-
-/** Why nothing can listen at `path`, or null. */
-export function socketPathFault(path: string): string | null {
-  if (path.includes('\0')) return 'expected a path without a NUL'
-  const bytes = Math.max(Buffer.byteLength(path), Buffer.byteLength(dirname(path)) + 1 + SOCKET_NAME_BYTES)
-  if (bytes <= SOCKET_PATH_MAX_BYTES) return null
-  return `expected a socket path of at most ${SOCKET_PATH_MAX_BYTES} bytes, in a folder of at most ${SOCKET_PATH_MAX_BYTES - 1 - SOCKET_NAME_BYTES}, got ${Buffer.byteLength(path)}`
 }

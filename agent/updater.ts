@@ -1,18 +1,15 @@
 // What the endpoints do, inside a running service: at most one operation, whose restart hands over to the successor, after
 // which this process leaves. Every method throws BatonError with the code of its refusal.
 
-import { statusOf, versionReport } from './update/answers.ts'
-import { beginProbation } from './alone.ts'
-import { couldUpdate } from './update/could-update.ts'
+import { beginProbation } from './recovery.ts'
 import { BatonError, EXIT } from './words/errors.ts'
-import { spares, startWith } from './sockets/store.ts'
-import { handOver } from './handover/give/predecessor.ts'
+import { type Command, spares, startWith } from './sockets/store.ts'
 import { notifySystemd } from './sockets/systemd.ts'
 import type { Life, Serving } from './life.ts'
 import type { Management } from './managed.ts'
 import type { ManagedInstall } from './disk/install.ts'
-import { begin, type Restart, type Running } from './update/operation.ts'
-import { ownArguments } from './own-start.ts'
+import type { Restart, Running } from './update/operation.ts'
+import { ownArguments, ownDirectory } from './own.ts'
 import type { Settings } from './settings.ts'
 import {
   cancellation,
@@ -84,9 +81,11 @@ export function makeUpdater(options: UpdaterOptions): Updater {
         isClosed = true
         await life.close('handover')
       }
-      await handOverTo(to, operation, options, close)
+      await handOverTo(to, operation, options, close, parts)
       return { open: true } // told to stop in the middle of its probation: the next start goes on with it
     }
+    // all that the operation can need, its undo included: nothing of this release is read from the disk later on
+    const [{ begin }, parts] = await Promise.all([import('./update/operation.ts'), loadHandover()])
     const begun = await begin(install, { kind, tag, who: 'the service' }, restart)
     running = begun
     void begun.done.then(async ({ outcome }) => {
@@ -101,19 +100,29 @@ export function makeUpdater(options: UpdaterOptions): Updater {
     return begun.operation
   }
 
+  const status = async (): Promise<Status> => (await import('./update/answers.ts')).statusOf(install, running, instance)
+
   return {
     update: (tag) => start('update', tag),
     rollback: () => start('rollback', null),
     async cancel() {
       const own = running
-      if (own === null || !own.cancel(cancellation('a request'))) throw tooLate(await statusOf(install, own, instance))
+      if (own === null || !own.cancel(cancellation('a request'))) throw tooLate(await status())
       await own.done
       return own.operation
     },
-    check: () => versionReport(install, instance),
-    status: () => statusOf(install, running, instance),
+    check: async () => (await import('./update/answers.ts')).versionReport(install, instance),
+    status,
     assertManaged: () => {},
   }
+}
+
+async function loadHandover() {
+  const [{ handOver }, { couldUpdate }] = await Promise.all([
+    import('./handover/give/predecessor.ts'),
+    import('./update/could-update.ts'),
+  ])
+  return { handOver, couldUpdate }
 }
 
 /** Does not return where the successor has proved itself; rejects when this process serves again, or has closed and must not. */
@@ -122,6 +131,7 @@ async function handOverTo(
   operation: Operation,
   { install, settings, serving, life }: UpdaterOptions,
   close: () => Promise<void>,
+  { handOver, couldUpdate }: Awaited<ReturnType<typeof loadHandover>>,
 ): Promise<void> {
   const began = performance.now()
   const report = { ...NO_HANDOVER }
@@ -157,8 +167,8 @@ async function startAnew({ install, serving }: UpdaterOptions): Promise<void> {
   await notifySystemd([`MAINPID=${pid}`, 'STATUS=starting again'])
 }
 
-function ownCommand({ places }: ManagedInstall): { file: string; args: string[] } {
-  return { file: places.executable, args: ownArguments() }
+function ownCommand({ places }: ManagedInstall): Command {
+  return { file: places.executable, args: ownArguments(), ...ownDirectory() }
 }
 
 /** The operation that has started this very process is this process's to end, which it may not have done yet. */

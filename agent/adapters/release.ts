@@ -1,6 +1,6 @@
 // Which release this process is of: right in worker threads, in forked children and after a handover.
 
-import { type OwnRelease, ownRelease } from '../own-release.ts'
+import { type OwnRelease, ownRelease } from '../own.ts'
 
 export type { OwnRelease }
 export const release: Readonly<OwnRelease> = ownRelease()

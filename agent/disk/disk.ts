@@ -142,6 +142,16 @@ function makeChanges(witness: Witness): Omit<Disk, 'copy' | 'writeWhole' | 'writ
   }
 }
 
+/** Whether both paths name one file; false if either names none. */
+export async function sameFile(one: string, other: string): Promise<boolean> {
+  try {
+    const [a, b] = await Promise.all([stat(one), stat(other)])
+    return a.dev === b.dev && a.ino === b.ino
+  } catch {
+    return false
+  }
+}
+
 /** Whether there is something of that name, be it a link that leads nowhere. */
 export async function exists(path: string): Promise<boolean> {
   try {

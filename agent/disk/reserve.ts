@@ -11,11 +11,16 @@ function reservePath(directory: string): string {
   return join(directory, 'reserve')
 }
 
+/** Whether there is none, and the disk has room for one. */
+export async function lacksReserve(directory: string): Promise<boolean> {
+  return !(await exists(reservePath(directory))) && (await roomIn(directory)) >= RESERVE_BYTES
+}
+
 /** Makes it where there is none and the disk has room for it. `directory`: of the journal. Never throws: it only helps. */
 export async function keepReserve(disk: Disk, directory: string): Promise<void> {
   const path = reservePath(directory)
   try {
-    if ((await exists(path)) || (await roomIn(directory)) < RESERVE_BYTES) return
+    if (!(await lacksReserve(directory))) return
     const file = await disk.create(path, 0o600)
     try {
       await file.writeFile(randomBytes(RESERVE_BYTES)) // a file system that compresses keeps no room for zeros

@@ -1,8 +1,7 @@
 // What another process of the service is started with. An application reads its own `.env`, sets variables, forgets its secrets and
 // goes into a directory: that is for itself. Who comes after it starts as the manager would start it.
 
-import { existsSync, readFileSync } from 'node:fs'
-import { ownStart } from '../own-start.ts'
+import { readFileSync } from 'node:fs'
 import { INHERITANCE } from '../words/wire.ts'
 
 /** how a manager tells a process of the sockets that it holds for it: sd_listen_fds(3) */
@@ -21,12 +20,6 @@ export function environmentAtStart(): NodeJS.ProcessEnv {
   const environment = startedWith() ?? { ...process.env }
   for (const name of ONLY_FOR_ONE) delete environment[name]
   return environment
-}
-
-/** Where this process was started; where it is now if nobody has noted it, or it is gone. */
-export function directoryAtStart(): { cwd?: string } {
-  const cwd = ownStart()?.directory ?? null
-  return cwd === null || !existsSync(cwd) ? {} : { cwd }
 }
 
 function startedWith(): NodeJS.ProcessEnv | null {

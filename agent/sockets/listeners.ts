@@ -10,7 +10,7 @@ import { dirname, join } from 'node:path'
 import { lookup } from 'node:dns/promises'
 import { randomBytes } from 'node:crypto'
 import { BatonError, reasonOf } from '../words/errors.ts'
-import { socketPathFault } from '../settings.ts'
+import type { InheritedListener } from '../words/wire.ts'
 import { duplicate, keepFromChildren, refuse } from './descriptors.ts'
 import { belowTls, closeListenerOnly } from './internals.ts'
 
@@ -56,12 +56,6 @@ export interface Listener {
 export interface Session {
   goaway(code: number, lastStreamId: number): void
   close(): void
-}
-
-export interface InheritedListener {
-  key: string
-  accept: number
-  spare: number
 }
 
 const BACKLOG = 4096
@@ -252,4 +246,17 @@ async function answers(path: string): Promise<boolean> {
   })
   if (!alive) await rm(path, { force: true })
   return alive
+}
+
+/** `sun_path` of unix(7) and of Darwin, without the zero at its end */
+const SOCKET_PATH_MAX_BYTES = process.platform === 'linux' ? 107 : 103
+/** a socket is bound under a name of its own in the same folder, and then renamed */
+export const SOCKET_NAME_BYTES = 7
+
+/** Why nothing can listen at `path`, or null. */
+export function socketPathFault(path: string): string | null {
+  if (path.includes('\0')) return 'expected a path without a NUL'
+  const bytes = Math.max(Buffer.byteLength(path), Buffer.byteLength(dirname(path)) + 1 + SOCKET_NAME_BYTES)
+  if (bytes <= SOCKET_PATH_MAX_BYTES) return null
+  return `expected a socket path of at most ${SOCKET_PATH_MAX_BYTES} bytes, in a folder of at most ${SOCKET_PATH_MAX_BYTES - 1 - SOCKET_NAME_BYTES}, got ${Buffer.byteLength(path)}`
 }

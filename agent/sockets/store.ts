@@ -7,8 +7,7 @@ import { closeSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { keepFromChildren } from './descriptors.ts'
-import { directoryAtStart, environmentAtStart, LISTEN_VARIABLES } from './environment.ts'
-import type { Command } from '../handover/give/child.ts'
+import { environmentAtStart, LISTEN_VARIABLES } from './environment.ts'
 import type { Listener } from './listeners.ts'
 import { notifySystemd, notifyWith } from './systemd.ts'
 
@@ -111,15 +110,23 @@ export function spares(listeners: readonly Listener[]): HeldSocket[] {
   return listeners.flatMap(({ key, spare }) => (spare === null ? [] : [{ name: nameOf(key), fd: spare }]))
 }
 
+/** What starts a process of the service. */
+export interface Command {
+  file: string
+  args: string[]
+  /** default: this process's working directory */
+  cwd?: string
+}
+
 /** Starts `command` with these sockets, as a manager that holds them would. `output`: descriptor of its log. Resolves to its pid. */
 export async function startWith(
-  { file, args }: Command,
+  { file, args, cwd }: Command,
   held: readonly HeldSocket[],
-  { cwd, output, notify }: { cwd?: string; output?: number; notify?: string } = {},
+  { output, notify }: { output?: number; notify?: string } = {},
 ): Promise<number> {
   const said = output ?? 'inherit'
   const child = spawn('/bin/sh', ['-c', FOR_ITSELF, file, ...args], {
-    ...(cwd === undefined ? directoryAtStart() : { cwd }),
+    ...(cwd === undefined ? {} : { cwd }),
     stdio: ['ignore', said, said, ...held.map(({ fd }) => fd)],
     env: {
       ...environmentAtStart(),

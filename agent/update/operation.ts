@@ -10,7 +10,7 @@ import { finish, markBad, updateDirectory } from '../disk/journal.ts'
 import { type Lock, takeLock } from '../disk/lock.ts'
 import type { Placed } from './installed.ts'
 import type { ManagedInstall } from '../disk/install.ts'
-import { clearTemporaries, closeInterrupted } from '../recovery.ts'
+import { clearTemporaries, closeInterrupted } from './ending.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import { makeStages, type Stages } from './stages.ts'
 import { type Kind, newOperation, type Operation, type Stage } from '../words/state.ts'
@@ -66,6 +66,7 @@ export interface Running {
  */
 export async function begin(install: ManagedInstall, request: OperationRequest, restart: Restart): Promise<Running> {
   const { journal, places } = install
+  if (request.kind === 'update') await install.feed.load()
   if (request.kind === 'rollback' && !(await exists(places.backup))) throw noBackup(places)
   const lock = await takeLockOf(install, request)
   try {

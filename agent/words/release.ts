@@ -189,3 +189,19 @@ export function serviceName(text: string): string {
     .replace(/-+$/, '')
   return name === '' ? 'service' : name
 }
+
+/** What an executable was built to believe: the root that is compiled into it. */
+export interface Anchor {
+  /** text of a root.json */
+  root: string
+  /** when the executable was built, ISO 8601; a clock that is before it is wrong. Null where the build was not told */
+  builtAt: string | null
+}
+
+/** A feed that is in use. */
+export interface OpenFeed extends Feed, AsyncDisposable {
+  /** Loads all that asking it can need: afterwards no file of this process's own release is read. */
+  load(): Promise<void>
+  /** Lets go of idle connections. The feed can be used again afterwards. */
+  close(): Promise<void>
+}

@@ -1,6 +1,11 @@
 // What predecessor and successor say to each other over the channel, and what the successor is told at its birth.
 
-import type { InheritedListener } from '../sockets/listeners.ts'
+/** A listening socket as a successor finds it: the key of its listener, and two descriptors. */
+export interface InheritedListener {
+  key: string
+  accept: number
+  spare: number
+}
 
 /** In the environment of a successor as JSON, under INHERITANCE. Holds no secret. */
 export interface Inheritance {

@@ -11,7 +11,7 @@ import { takeLock } from '../../agent/disk/lock.ts'
 import type { ManagedInstall } from '../../agent/disk/install.ts'
 import { begin } from '../../agent/update/operation.ts'
 import { placesOf } from '../../agent/disk/places.ts'
-import { recover } from '../../agent/recovery.ts'
+import { recover } from '../../agent/update/ending.ts'
 import { installedTag } from '../../agent/update/version.ts'
 
 export interface CrashOptions {

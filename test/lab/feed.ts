@@ -1,7 +1,7 @@
 // Opens feeds as tests need them: of a given service, with nothing of the environment of whoever runs the tests.
 
-import { openFeedWith } from '../../agent/update/feed/open.ts'
-import type { FeedMeans, OpenFeed } from '../../agent/update/feed/open.ts'
+import { openFeedWith, type FeedMeans } from '../../agent/update/feed/open.ts'
+import type { OpenFeed } from '../../agent/words/release.ts'
 
 export type LabFeedOptions = Partial<Omit<FeedMeans, 'target'>>
 

@@ -8,7 +8,8 @@ import { reasonOf } from '../../words/errors.ts'
 import { isAlive, startTimeOf } from '../../sockets/process.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import { type Channel, channelOver } from '../channel.ts'
-import { directoryAtStart, environmentAtStart } from '../../sockets/environment.ts'
+import { environmentAtStart } from '../../sockets/environment.ts'
+import type { Command } from '../../sockets/store.ts'
 import { type Giving, makeGiving } from './giving.ts'
 import { descriptorOf, stopReading } from '../../sockets/internals.ts'
 import { ALIVE_EVERY_MS, type Life, lifeOf } from '../heartbeat.ts'
@@ -22,11 +23,6 @@ const [MESSAGES, PACKETS, FIRST] = [3, 4, 5]
 
 /** for what a process has said last to be read */
 const LAST_WORDS_MS = 200
-
-export interface Command {
-  file: string
-  args: string[]
-}
 
 export interface Successor {
   pid: number
@@ -54,7 +50,7 @@ export interface Successor {
 
 /** spawn, never fork: a single executable that forks itself runs its own main with a shifted argv. */
 export function spawnSuccessor(
-  { file, args }: Command,
+  { file, args, cwd }: Command,
   listeners: Listener[],
   told: Omit<Inheritance, 'listeners' | 'predecessor' | 'channel'>,
   report: HandoverReport,
@@ -75,7 +71,7 @@ export function spawnSuccessor(
   }
   const child = spawn(file, args, {
     stdio: ['ignore', 'inherit', 'inherit', 'pipe', farPackets, ...descriptors],
-    ...directoryAtStart(),
+    ...(cwd === undefined ? {} : { cwd }),
     env: { ...environmentAtStart(), [INHERITANCE]: JSON.stringify(inheritance) },
     // its own session: a Ctrl-C meant for the predecessor's terminal group must not kill the successor
     detached: true,

@@ -7,15 +7,16 @@
 import type { IncomingMessage, Server as HttpServer, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { askToClose } from '../../sockets/closing.ts'
 import { reasonOf } from '../../words/errors.ts'
 import type { Carries, Entry } from '../carry/carry.ts'
 import { calmDown, isCalm, wakeUp, whyNever, whyNotCalm } from '../carry/carry.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import type { Giving } from './giving.ts'
-import { breakOff, bytesMoved, idleConnections, idleTimeLeft, isQuiet, responseOf } from '../../sockets/internals.ts'
+import { breakOff, bytesMoved, idleConnections, isQuiet, responseOf } from '../../sockets/internals.ts'
 import { DESCRIPTORS_MAX } from '../../sockets/packets.ts'
 import { framingOf, isOfEvents } from '../carry/stream.ts'
-import type { Listener, Session } from '../../sockets/listeners.ts'
+import type { Listener } from '../../sockets/listeners.ts'
 
 export interface DrainLimits {
   /** what has not ended by then, and moves no bytes, is cut */
@@ -35,8 +36,6 @@ const [SERVICE_RESTART, CLOSING_MS] = [1012, 1000]
 const SILENT_MS = 5000
 /** of the report, which is kept with the operation */
 const [REASONS_MAX, REASON_MAX_CHARS] = [10, 300]
-/** between the GOAWAY that lets requests under way come in and the one that names the last of them */
-const GOAWAY_MS = 300
 
 export interface DrainOptions {
   listeners: readonly Listener[]
@@ -253,35 +252,4 @@ function makeDeadline(listeners: readonly Listener[], { drainMs, drainMaxMs }: D
     }
     return overdue
   }
-}
-
-/** From now on every response ends its connection, and HTTP/2 sessions are told to go away. Returns how to take that back. */
-export function askToClose({ server, sessions }: Listener): () => void {
-  const lastResponse = (_request: unknown, response: ServerResponse) => {
-    if (!response.headersSent && response.req.httpVersionMajor < 2) response.setHeader('Connection', 'close')
-  }
-  const goAway = (session: Session) => {
-    // RFC 9113, 6.8: first the largest number, so that what is under way is still taken, and later the last one taken
-    session.goaway(0, 2 ** 31 - 1)
-    setTimeout(() => session.close(), GOAWAY_MS).unref()
-  }
-  server.prependListener('request', lastResponse)
-  server.on('session', goAway)
-  for (const session of sessions) goAway(session)
-  return () => {
-    server.off('request', lastResponse)
-    server.off('session', goAway)
-  }
-}
-
-/**
- * A process that stops for good has nobody to give them to: what waits between two requests is closed. `sparesNew`: not what
- * has been accepted and has not sent a byte, since its request is on the way.
- */
-export function closeIdle({ server, sockets, movable }: Listener, { sparesNew = false } = {}): void {
-  if (movable) {
-    for (const socket of idleConnections(server as HttpServer, sockets)) {
-      if (!sparesNew || idleTimeLeft(socket) !== null) socket.destroy()
-    }
-  } else if (!sparesNew && 'closeIdleConnections' in server) (server as HttpServer).closeIdleConnections()
 }

@@ -9,12 +9,18 @@ import type { Log } from '../../log.ts'
 import { isAlive } from '../../sockets/process.ts'
 import type { Carries } from '../carry/carry.ts'
 import { type Channel, channelOver } from '../channel.ts'
-import { keepFromChildren } from '../../sockets/descriptors.ts'
 import { ALIVE_EVERY_MS, type Life, lifeOf, watch } from '../heartbeat.ts'
 import { descriptorOf } from '../../sockets/internals.ts'
-import { forgetLastWords, keepLastWords, tellThrough } from '../last-words.ts'
-import { bind, inherit, type InheritedListener, type Listener, type ListenerSpec } from '../../sockets/listeners.ts'
-import { type Ability, type Inheritance, INHERITANCE, type ToPredecessor, type ToSuccessor } from '../../words/wire.ts'
+import { forgetLastWords, tellThrough } from '../last-words.ts'
+import { bind, inherit, type Listener, type ListenerSpec } from '../../sockets/listeners.ts'
+import {
+  type InheritedListener,
+  type Ability,
+  type Inheritance,
+  INHERITANCE,
+  type ToPredecessor,
+  type ToSuccessor,
+} from '../../words/wire.ts'
 import { packetsOn } from '../../sockets/packets.ts'
 import { privateServer } from '../private.ts'
 import { took } from '../steps.ts'
@@ -61,21 +67,6 @@ function openChannel({ channel: { messages, packets } }: Inheritance): Upwards {
 }
 
 const PREDECESSOR_EXIT_MS = 10_000
-
-/** What this process inherits, or null where it is the first of its service. Takes it out of the environment. */
-export function readInheritance(): Inheritance | null {
-  const text = process.env[INHERITANCE]
-  if (text === undefined) return null
-  keepLastWords(text) // where no first code of ours has run
-  delete process.env[INHERITANCE]
-  const inheritance = JSON.parse(text) as Inheritance
-  for (const fd of Object.values(inheritance.channel)) keepFromChildren(fd)
-  for (const { accept, spare } of inheritance.listeners) {
-    keepFromChildren(accept)
-    keepFromChildren(spare)
-  }
-  return inheritance
-}
 
 /** Resolves when this process accepts connections. Rejects where it cannot; the predecessor is told and the caller exits. */
 export async function takeOver(options: SuccessorOptions): Promise<SuccessorSide> {

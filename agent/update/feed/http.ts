@@ -3,6 +3,7 @@
 // message; no answer is read beyond its bound; nothing is waited for without a deadline. Redirects are followed here and not by
 // undici's interceptor, which knows none of these rules; its retry interceptor has no pace (`steps/download.ts` has).
 
+import type * as Undici from 'undici'
 import type { Dispatcher } from 'undici'
 import { BatonError } from '../../words/errors.ts'
 import type { ErrorCode } from '../../words/errors.ts'
@@ -207,12 +208,17 @@ interface Dispatchers {
   proxied: Dispatcher
 }
 
+/** The client itself, which is most of what a feed needs: loaded when one is first asked. */
+export async function loadHttp(): Promise<typeof Undici> {
+  return await import('undici')
+}
+
 async function openDispatchers(
   { environment, ca }: HttpOptions,
   { lookup }: Neighbourhood,
   timeoutMs: number,
 ): Promise<Dispatchers> {
-  const { Agent, EnvHttpProxyAgent, request } = await import('undici')
+  const { Agent, EnvHttpProxyAgent, request } = await loadHttp()
   const tls = ca === undefined ? {} : { ca }
   const common = {
     connect: { timeout: CONNECT_TIMEOUT_MS, lookup, ...tls },

@@ -1,19 +1,16 @@
 // Opens the feed that the setting names. The one door to this folder.
 
 import { makeDisk } from '../../disk/disk.ts'
-import { ownRelease } from '../../own-release.ts'
-import type { Feed, Target } from '../../words/release.ts'
-import type { Anchor } from '../trust/anchor.ts'
+import { ownRelease } from '../../own.ts'
+import type { Anchor, Feed, OpenFeed, Target } from '../../words/release.ts'
 import { knownStore } from '../trust/known.ts'
 import { makeGithubFeed } from './github.ts'
-import { openHttp } from './http.ts'
-import type { Http, HttpOptions } from './http.ts'
+import { type Http, type HttpOptions, loadHttp, openHttp } from './http.ts'
+import { loadTrust } from '../trust/refresh.ts'
 import type { OnPassedOver } from './newest.ts'
-import { homesOf, parseFeedSetting } from './setting.ts'
-import type { FeedSetting } from './setting.ts'
+import { homesOf, parseFeedSetting, type FeedSetting } from './setting.ts'
 import { makeSignedFeed } from './signed.ts'
-import { assetSource, folderSource, webSource } from './source.ts'
-import type { Source } from './source.ts'
+import { assetSource, folderSource, webSource, type Source } from './source.ts'
 import { makeStaticFeed } from './static.ts'
 
 export interface FeedOptions {
@@ -23,11 +20,6 @@ export interface FeedOptions {
   /** default: what this executable was built with */
   trust?: Anchor | null
   onPassedOver?: OnPassedOver
-}
-
-export interface OpenFeed extends Feed, AsyncDisposable {
-  /** Lets go of idle connections. The feed can be used again afterwards. */
-  close(): Promise<void>
 }
 
 /** What a feed is opened with besides its setting; a process has one set of them, a test several. */
@@ -59,7 +51,10 @@ export function openFeedWith(setting: string, means: FeedMeans): OpenFeed {
   const http = openHttp({ ...means, homes: homesOf(parsed), token })
   const close = (): Promise<void> => http.close()
   const feed = means.trust === null ? unsigned(setting, parsed, http, means) : signed(setting, parsed, http, means)
-  return { ...feed, close, [Symbol.asyncDispose]: close }
+  const load = async () => {
+    await Promise.all([loadHttp(), means.trust === null ? null : loadTrust()])
+  }
+  return { ...feed, load, close, [Symbol.asyncDispose]: close }
 }
 
 function signed(description: string, parsed: FeedSetting, http: Http, means: FeedMeans): Feed {

@@ -12,8 +12,7 @@
 //
 // Must hold: the path of the executable names a whole, runnable executable at every moment.
 
-import { stat } from 'node:fs/promises'
-import { type Disk, exists, temporaryName } from '../../disk/disk.ts'
+import { type Disk, exists, sameFile, temporaryName } from '../../disk/disk.ts'
 import { BatonError, reasonOf } from '../../words/errors.ts'
 import type { Places } from '../../disk/places.ts'
 import type { Release } from '../../words/release.ts'
@@ -134,15 +133,6 @@ export function noBackup(places: Places): BatonError {
   return new BatonError('no_backup', `expected a backup executable at ${places.backup}, found none`, {
     hint: 'an update leaves one behind; `install.sh rollback <tag>` fetches a named release instead',
   })
-}
-
-async function sameFile(one: string, other: string): Promise<boolean> {
-  try {
-    const [a, b] = await Promise.all([stat(one), stat(other)])
-    return a.dev === b.dev && a.ino === b.ino
-  } catch {
-    return false
-  }
 }
 
 async function copyOver(disk: Disk, from: string, path: string): Promise<void> {

@@ -2,13 +2,7 @@
 // Must hold: a build is refused with a root that no host could go on from.
 
 import { BatonError } from '../../words/errors.ts'
-
-export interface Anchor {
-  /** text of a root.json */
-  root: string
-  /** when the executable was built, ISO 8601; a clock that is before it is wrong. Null where the build was not told */
-  builtAt: string | null
-}
+import type { Anchor } from '../../words/release.ts'
 
 /** What is wrong with a root for a build of `service`; empty where nothing is. Loads the library that checks signatures. */
 export async function faultsOfRoot(root: string, service: string, now: Date): Promise<string[]> {

@@ -2,13 +2,14 @@
 // expiries mean is the library's (`tuf.ts`); the form (`form.ts`), the bounds and the words of the errors are ours.
 // Must hold: nothing but verified files comes out; a refusal changes nothing but the chain of roots, each of which is verified too.
 
+import type * as Tuf from './tuf.ts'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { BatonError, reasonOf } from '../../words/errors.ts'
-import { type Anchor, SERVICE_MEMBER, checkClock } from './anchor.ts'
-import { ROLES, formFault, isSignedByAny, signatureFault } from './form.ts'
-import type { Role } from './form.ts'
+import { SERVICE_MEMBER, checkClock } from './anchor.ts'
+import type { Anchor } from '../../words/release.ts'
+import { ROLES, formFault, isSignedByAny, signatureFault, type Role } from './form.ts'
 import { type Known, type KnownStore, sumOf, versionOf } from './known.ts'
 import { quoted } from '../../words/untrusted.ts'
 
@@ -31,10 +32,15 @@ const BOUNDS = {
   maxRootRotations: 64,
 }
 
+/** The library that checks signatures: loaded when a signed feed is first asked. */
+export async function loadTrust(): Promise<typeof Tuf> {
+  return await import('./tuf.ts')
+}
+
 /** What is known now. Throws BatonError with a code of trust, check_failed where the feed cannot be reached. */
 export async function refreshMetadata({ anchor, service, store, read }: RefreshOptions): Promise<Known> {
   checkClock(anchor, new Date())
-  const { canonicalize, refresh } = await import('./tuf.ts')
+  const { canonicalize, refresh } = await loadTrust()
   const known = await store.read()
   const roots: Buffer[] = [Buffer.from(known.files.root)]
   const offered: Partial<Record<Role, string>> = {}

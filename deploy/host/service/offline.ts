@@ -10,6 +10,7 @@ import {
   noteTag,
   openFeed,
   openInstall,
+  UPDATE_BOUNDS,
   ownDatabase,
   type Receipt,
   type Restart,
@@ -150,6 +151,7 @@ async function installOf(receipt: Receipt, feed: ManagedInstall['feed'], outside
     stateDirectory,
     database: database === null ? null : join(stateDirectory, database),
     feed,
+    stallMs: UPDATE_BOUNDS.stallMs[2],
     log,
   })
 }

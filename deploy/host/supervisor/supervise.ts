@@ -102,7 +102,10 @@ async function startService(receipt: Receipt, log: string, keeper: Keeper | null
   try {
     const command = { file: receipt.executable, args: ['serve', '--config', receipt.configPath] }
     const notify = keeper === null ? {} : { notify: keeper.path }
-    const pid = await startWith(command, keeper?.held() ?? [], { cwd: receipt.stateDirectory, output, ...notify })
+    const pid = await startWith({ ...command, cwd: receipt.stateDirectory }, keeper?.held() ?? [], {
+      output,
+      ...notify,
+    })
     return { pid, startTime: startTimeOf(pid) }
   } catch {
     return { pid: 0, startTime: '' } // counts as a death

@@ -1,0 +1,20 @@
+// What a predecessor leaves to this process: the sockets and the channel, as descriptors that are open from the first line on.
+
+import { INHERITANCE, type Inheritance } from '../words/wire.ts'
+import { keepFromChildren } from '../sockets/descriptors.ts'
+import { keepLastWords } from './last-words.ts'
+
+/** What this process inherits, or null where it is the first of its service. Takes it out of the environment. */
+export function readInheritance(): Inheritance | null {
+  const text = process.env[INHERITANCE]
+  if (text === undefined) return null
+  keepLastWords(text) // where no first code of ours has run
+  delete process.env[INHERITANCE]
+  const inheritance = JSON.parse(text) as Inheritance
+  for (const fd of Object.values(inheritance.channel)) keepFromChildren(fd)
+  for (const { accept, spare } of inheritance.listeners) {
+    keepFromChildren(accept)
+    keepFromChildren(spare)
+  }
+  return inheritance
+}

@@ -1,0 +1,39 @@
+// How the connections of a listener are asked to end: by the last response, by GOAWAY, or at once if nothing is on its way.
+
+import type { Server as HttpServer, ServerResponse } from 'node:http'
+import { idleConnections, idleTimeLeft } from './internals.ts'
+import type { Listener, Session } from './listeners.ts'
+
+/** between the GOAWAY that lets requests under way come in and the one that names the last of them */
+const GOAWAY_MS = 300
+
+/** From now on every response ends its connection, and HTTP/2 sessions are told to go away. Returns how to take that back. */
+export function askToClose({ server, sessions }: Listener): () => void {
+  const lastResponse = (_request: unknown, response: ServerResponse) => {
+    if (!response.headersSent && response.req.httpVersionMajor < 2) response.setHeader('Connection', 'close')
+  }
+  const goAway = (session: Session) => {
+    // RFC 9113, 6.8: first the largest number, so that what is under way is still taken, and later the last one taken
+    session.goaway(0, 2 ** 31 - 1)
+    setTimeout(() => session.close(), GOAWAY_MS).unref()
+  }
+  server.prependListener('request', lastResponse)
+  server.on('session', goAway)
+  for (const session of sessions) goAway(session)
+  return () => {
+    server.off('request', lastResponse)
+    server.off('session', goAway)
+  }
+}
+
+/**
+ * A process that stops for good has nobody to give them to: what waits between two requests is closed. `sparesNew`: not what
+ * has been accepted and has not sent a byte, since its request is on the way.
+ */
+export function closeIdle({ server, sockets, movable }: Listener, { sparesNew = false } = {}): void {
+  if (movable) {
+    for (const socket of idleConnections(server as HttpServer, sockets)) {
+      if (!sparesNew || idleTimeLeft(socket) !== null) socket.destroy()
+    }
+  } else if (!sparesNew && 'closeIdleConnections' in server) (server as HttpServer).closeIdleConnections()
+}

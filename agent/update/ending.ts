@@ -1,0 +1,72 @@
+// How an operation ends, whoever ends it: the process that carried it out, the successor that stood its probation, the next start.
+// Must hold: whatever was interrupted gets an outcome, and what was on probation is proved or put back, never forgotten.
+
+import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { isLeftover } from '../disk/disk.ts'
+import { foldersOf, type ManagedInstall } from '../disk/install.ts'
+import { finish, updateDirectory } from '../disk/journal.ts'
+import { keepReserve } from '../disk/reserve.ts'
+import type { Probation } from '../words/state.ts'
+import { clearLeftovers, finishExchange } from './steps/swap.ts'
+
+/**
+ * At a start without a predecessor, under the lock: closes what an interrupted process has left open and clears its leftovers.
+ * Resolves to the probation that this very start has to stand, or null.
+ */
+export async function recover(install: ManagedInstall): Promise<Probation | null> {
+  const { operation, probation } = await install.journal.read()
+  await clearTemporaries(install)
+  await keepReserve(install.disk, updateDirectory(install.stateDirectory))
+  await finishExchange(install.disk, install.places)
+  if (operation !== null && operation.outcome === null) {
+    if (probation !== null && probation.to === install.current) return probation
+    await closeInterrupted(install, 'the process that was at it has ended')
+    return null
+  }
+  await clearLeftovers(install.disk, install.places)
+  return null
+}
+
+/** The probation is stood: commits what is still open. */
+export async function settleProbation(install: ManagedInstall): Promise<void> {
+  await install.disk.remove(install.places.former)
+  const state = await install.journal.change((now) => {
+    // its predecessor wrote what the stage took; where none could, this process knows how long it has been there
+    if (now.operation !== null) now.operation.durations.restart ??= Math.round(performance.now())
+    finish(now, { outcome: now.operation?.kind === 'rollback' ? 'rolled_back' : 'updated', error: null })
+  })
+  const operation = state.operation
+  if (operation === null) return
+  install.log({
+    event: 'finished',
+    id: operation.id,
+    kind: operation.kind,
+    outcome: operation.outcome ?? 'updated',
+    to: operation.to,
+    code: null,
+    message: null,
+  })
+}
+
+export async function closeInterrupted(install: ManagedInstall, why: string): Promise<void> {
+  await clearLeftovers(install.disk, install.places)
+  const state = await install.journal.change((now) => {
+    // in the restart stage with the old executable in place again: somebody has put it back, and had a reason
+    const outcome = now.operation?.stage === 'restart' ? 'reverted' : 'failed'
+    const stage = now.operation?.stage ?? 'check'
+    finish(now, { outcome, error: { code: 'interrupted', message: `interrupted in the ${stage} stage: ${why}` } })
+  })
+  install.log({
+    event: 'recovered',
+    message: `operation ${state.operation?.id ?? ''} was ${state.operation?.outcome ?? 'interrupted'}`,
+  })
+}
+
+/** Temporary files that a killed process has left, beside the executable and in the update directory. */
+export async function clearTemporaries(install: ManagedInstall): Promise<void> {
+  for (const folder of foldersOf(install)) {
+    const entries = await readdir(folder).catch(() => [])
+    for (const entry of entries) if (isLeftover(entry)) await install.disk.remove(join(folder, entry))
+  }
+}
