@@ -5,32 +5,14 @@ import { beginProbation } from './recovery.ts'
 import { BatonError, EXIT } from './words/errors.ts'
 import { type Command, spares, startWith } from './sockets/store.ts'
 import { notifySystemd } from './sockets/systemd.ts'
+import type { Updater } from './http/routes.ts'
 import type { Life, Serving } from './life.ts'
 import type { Management } from './managed.ts'
 import type { ManagedInstall } from './disk/install.ts'
 import type { Restart, Running } from './update/operation.ts'
 import { ownArguments, ownDirectory } from './own.ts'
 import type { Settings } from './settings.ts'
-import {
-  cancellation,
-  type Instance,
-  type Kind,
-  NO_HANDOVER,
-  type Operation,
-  type Status,
-  type VersionReport,
-} from './words/state.ts'
-
-export interface Updater {
-  update(tag: string | null): Promise<Operation>
-  rollback(): Promise<Operation>
-  /** Ends the operation in flight with nothing changed. Throws too_late where there is none, or its swap has begun. */
-  cancel(): Promise<Operation>
-  check(): Promise<VersionReport>
-  status(): Promise<Status>
-  /** throws not_managed */
-  assertManaged(): void
-}
+import { cancellation, type Instance, type Kind, NO_HANDOVER, type Operation, type Status } from './words/state.ts'
 
 /** For what is not a managed install: every method throws not_managed, with the route to take. */
 export function unmanagedUpdater(

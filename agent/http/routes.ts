@@ -7,8 +7,19 @@ import type { Guard } from './auth.ts'
 import { type Answer, assertOneHost, pathOf, problemOf, readBody, send } from './answer.ts'
 import type { Log } from '../log.ts'
 import { parseTag } from '../words/release.ts'
-import type { Operation } from '../words/state.ts'
-import type { Updater } from '../updater.ts'
+import type { Operation, Status, VersionReport } from '../words/state.ts'
+
+/** What the endpoints do. Every method throws BatonError with the code of its refusal. */
+export interface Updater {
+  update(tag: string | null): Promise<Operation>
+  rollback(): Promise<Operation>
+  /** Ends the operation in flight with nothing changed. Throws too_late where there is none, or its swap has begun. */
+  cancel(): Promise<Operation>
+  check(): Promise<VersionReport>
+  status(): Promise<Status>
+  /** throws not_managed */
+  assertManaged(): void
+}
 
 export const BODY_MAX_BYTES = 4096
 
