@@ -5,7 +5,8 @@
 // received or known to be lost.
 
 import type { Socket } from 'node:net'
-import { closeDescriptor, DESCRIPTORS_MAX, type Packets } from '../sockets/packets.ts'
+import { DESCRIPTORS_MAX, type Packets } from '../sockets/packets.ts'
+import { closeDescriptor } from '../sockets/libc.ts'
 
 /** One end. `Said` goes out, `Heard` comes in. */
 export interface Channel<Said, Heard> {

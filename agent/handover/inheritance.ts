@@ -1,7 +1,7 @@
 // What a predecessor leaves to this process: the sockets and the channel, as descriptors that are open from the first line on.
 
 import { INHERITANCE, type Inheritance } from '../words/wire.ts'
-import { keepFromChildren } from '../sockets/descriptors.ts'
+import { keepFromChildren } from '../sockets/libc.ts'
 import { keepLastWords } from './last-words.ts'
 
 /** What this process inherits, or null where it is the first of its service. Takes it out of the environment. */

@@ -4,7 +4,7 @@
 
 import { IncomingMessage, Server as HttpServer, ServerResponse } from 'node:http'
 import { Server as NetServer, Socket } from 'node:net'
-import { hasDescriptors } from './descriptors.ts'
+import { hasLibc } from './libc.ts'
 
 interface ConnectionsList {
   /** parsers between two messages: nothing half-read */
@@ -49,7 +49,7 @@ interface PrivateServer {
 /** Names of what is missing on this Node for a handover; empty on the versions we support. */
 export function missingParts(): string[] {
   const missing: string[] = []
-  if (!hasDescriptors()) missing.push('node:ffi')
+  if (!hasLibc()) missing.push('node:ffi')
   const server = new HttpServer()
   server.emit('listening') // that is when it makes its list
   if (connectionsOf(server) === null) missing.push('http.Server connections list')

@@ -4,7 +4,8 @@
 
 import { rmSync } from 'node:fs'
 import type { HeldSocket } from './store.ts'
-import { closeDescriptor, letterbox, type Packets } from './packets.ts'
+import { letterbox, type Packets } from './packets.ts'
+import { closeDescriptor } from './libc.ts'
 
 export interface Keeper extends Disposable {
   /** what a service has to find as NOTIFY_SOCKET */

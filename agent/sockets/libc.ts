@@ -1,22 +1,126 @@
-// Functions of the C library through node:ffi (26.1 and later, experimental). The one place that opens it.
+// What Node does not offer, straight from the C library through node:ffi (26.1 and later, experimental): a second descriptor of
+// a socket, close-on-exec, pairs of sockets, messages with descriptors. The one table of its functions, opened once.
+// Must hold: where this is missing nothing fails but what needs it (`missingParts` in internals.ts says so).
 
+import { closeSync } from 'node:fs'
 import { createRequire } from 'node:module'
+import { Socket } from 'node:net'
 
 interface Ffi {
   dlopen(library: null, symbols: object): { functions: Functions }
   getRawPointer(buffer: Buffer): bigint
+  getInt32(at: unknown, offset: number): number
 }
 
-export type Functions = Record<string, (...values: unknown[]) => unknown>
+type Functions = Record<string, (...values: unknown[]) => unknown>
 
-/** The functions by their names. Throws where this Node has no ffi or the C library lacks one of them. */
-export function openLibc(symbols: Record<string, { arguments: string[]; return: string }>): Functions {
-  return ffi().dlopen(null, symbols).functions
+const LINUX = process.platform === 'linux'
+const int = 'i32'
+const SYMBOLS = {
+  dup: { arguments: [int], return: int },
+  fcntl: { arguments: [int, int, int], return: int },
+  shutdown: { arguments: [int, int], return: int },
+  close: { arguments: [int], return: int },
+  socket: { arguments: [int, int, int], return: int },
+  bind: { arguments: [int, 'buffer', int], return: int },
+  socketpair: { arguments: [int, int, int, 'buffer'], return: int },
+  sendmsg: { arguments: [int, 'buffer', int], return: 'i64' },
+  recvmsg: { arguments: [int, 'buffer', int], return: 'i64' },
+  getsockopt: { arguments: [int, int, int, 'buffer', 'buffer'], return: int },
+  ioctl: { arguments: [int, 'u64', 'buffer'], return: int },
+  ...(LINUX
+    ? {
+        prctl: { arguments: [int, 'u64', 'u64', 'u64', 'u64'], return: int },
+        __errno_location: { arguments: [], return: 'pointer' },
+      }
+    : {}),
+}
+
+const [F_SETFD, FD_CLOEXEC, F_DUPFD_CLOEXEC] = [2, 1, 1030]
+const SHUT_RD = 0
+export const [AF_UNIX, SOCK_STREAM, SOCK_CLOEXEC, SOCK_NONBLOCK] = [1, 1, 0o2000000, 0o4000]
+
+let functions: Functions | null | undefined
+
+/** Calls a function of the C library by its name. Throws if this Node has no ffi. */
+export function call(name: string, ...values: unknown[]): number {
+  const found = opened()
+  if (found === null) throw new Error('this Node has no node:ffi')
+  return Number(found[name]?.(...values))
+}
+
+/** The same, for what gives a negative number when it fails. Throws with the number of the error. */
+export function checked(name: string, ...values: unknown[]): number {
+  const result = call(name, ...values)
+  if (result < 0) throw new Error(`${name}: errno ${errno()}`)
+  return result
+}
+
+/** Why the last call failed; 0 where that cannot be told. */
+export function errno(): number {
+  return LINUX ? ffi().getInt32(opened()?.['__errno_location']?.(), 0) : 0
 }
 
 /** Where the bytes of `buffer` lie. It must not be collected, nor be a small one of Node's pool, while C holds this. */
 export function addressOf(buffer: Buffer): bigint {
   return ffi().getRawPointer(buffer)
+}
+
+export function hasLibc(): boolean {
+  return opened() !== null
+}
+
+/** A second descriptor of the same socket, or null if there is no room for one. */
+export function duplicate(fd: number): number | null {
+  if (!hasLibc()) return null
+  // fcntl is variadic: only on Linux are such arguments passed like any other
+  const copy = LINUX ? call('fcntl', fd, F_DUPFD_CLOEXEC, 3) : call('dup', fd)
+  return copy >= 0 ? copy : null
+}
+
+/** An inherited descriptor must not leak into every child that the service spawns: they would hold the port. */
+export function keepFromChildren(fd: number): void {
+  if (LINUX && hasLibc()) call('fcntl', fd, F_SETFD, FD_CLOEXEC)
+}
+
+/** A listening TCP socket refuses its clients from now on, in every process that has it, but stays bound: `listen` begins anew. */
+export function refuse(fd: number): void {
+  if (hasLibc()) call('shutdown', fd, SHUT_RD)
+}
+
+/** Closes a descriptor that Node has not made a socket of. */
+export function closeDescriptor(fd: number): void {
+  call('close', fd)
+}
+
+/** Descriptors of two connected unix sockets. Throws if none are left. */
+export function pairOf(type: number): [number, number] {
+  const both = Buffer.allocUnsafeSlow(1024)
+  checked('socketpair', AF_UNIX, LINUX ? type | SOCK_CLOEXEC | SOCK_NONBLOCK : type, 0, both)
+  return [both.readInt32LE(0), both.readInt32LE(4)]
+}
+
+/** Two sockets, each the other's peer: a connection that has no name, so nobody else can come by it and nothing is left of it. */
+export function socketPair(): [Socket, Socket] {
+  const [near, far] = pairOf(SOCK_STREAM)
+  const first = new Socket({ fd: near, readable: true, writable: true })
+  try {
+    return [first, new Socket({ fd: far, readable: true, writable: true })]
+  } catch (error) {
+    first.destroy()
+    closeSync(far)
+    throw error
+  }
+}
+
+function opened(): Functions | null {
+  if (functions !== undefined) return functions
+  try {
+    functions = ffi().dlopen(null, SYMBOLS).functions
+  } catch {
+    functions = null
+  }
+  return functions
 }
 
 function ffi(): Ffi {

@@ -11,7 +11,7 @@ import { lookup } from 'node:dns/promises'
 import { randomBytes } from 'node:crypto'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import type { InheritedListener } from '../words/wire.ts'
-import { duplicate, keepFromChildren, refuse } from './descriptors.ts'
+import { duplicate, keepFromChildren, refuse } from './libc.ts'
 import { belowTls, closeListenerOnly } from './internals.ts'
 
 export interface ListenerSpec {

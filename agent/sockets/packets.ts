@@ -2,8 +2,17 @@
 // A packet is whole or not there, and what cannot be sent now is not sent: nothing here waits or polls (unix(7), sendmsg(2)).
 // Must hold: a descriptor that is received belongs to the caller at once and to no child; one that is sent stays the sender's.
 
-import { createRequire } from 'node:module'
-import { type Functions, openLibc } from './libc.ts'
+import {
+  addressOf,
+  AF_UNIX,
+  call,
+  checked,
+  closeDescriptor,
+  errno,
+  pairOf,
+  SOCK_CLOEXEC,
+  SOCK_NONBLOCK,
+} from './libc.ts'
 
 export interface Packet {
   text: string
@@ -23,7 +32,7 @@ export const DESCRIPTORS_MAX = 32
 /** of a packet's text; well below the smallest send buffer that a kernel gives */
 export const TEXT_MAX_BYTES = 64 * 1024
 
-const [AF_UNIX, SOCK_DGRAM, SOCK_SEQPACKET, SOCK_NONBLOCK, SOCK_CLOEXEC] = [1, 2, 5, 0o4000, 0o2000000]
+const [SOCK_DGRAM, SOCK_SEQPACKET] = [2, 5]
 /** struct sockaddr_un */
 const ADDRESS_MAX = 110
 const [MSG_CTRUNC, MSG_TRUNC, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_CMSG_CLOEXEC] = [0x8, 0x20, 0x40, 0x4000, 0x40000000]
@@ -37,22 +46,15 @@ const [MSGHDR_BYTES, CMSGHDR_BYTES, FLAGS_AT, CONTROL_LENGTH_AT] = [56, 16, 48, 
  * as soon as that process has it. Throws where this Node or platform cannot.
  */
 export function packetPair(): [Packets, number] {
-  const { call, option } = openSockets()
-  check('socketpair', call('socketpair', AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, option))
-  const [near, far] = [option.readInt32LE(0), option.readInt32LE(4)]
+  const [near, far] = pairOf(SOCK_SEQPACKET)
   return [packetsOn(near), far]
-}
-
-/** Closes a received descriptor that nobody wants. */
-export function closeDescriptor(fd: number): void {
-  openSockets().call('close', fd)
 }
 
 /** Process and user at the other end of a connected unix socket, by the kernel's word. */
 function peerOf(fd: number): { pid: number; uid: number } {
-  const { call, option, length } = openSockets()
+  const { option, length } = openBuffers()
   length.writeInt32LE(12, 0)
-  check('getsockopt', call('getsockopt', fd, SOL_SOCKET, SO_PEERCRED, option, length))
+  checked('getsockopt', fd, SOL_SOCKET, SO_PEERCRED, option, length)
   return { pid: option.readInt32LE(0), uid: option.readUInt32LE(4) }
 }
 
@@ -61,7 +63,7 @@ function peerOf(fd: number): { pid: number; uid: number } {
  * marks: nobody has touched it in between (TCP_INFO, of what was received less what still waits to be read).
  */
 export function markOf(fd: number): string | null {
-  const { call, option, length } = openSockets()
+  const { option, length } = openBuffers()
   const [IPPROTO_TCP, TCP_INFO, FIONREAD] = [6, 11, 0x541bn]
   const [RECEIVED_AT, SENT_AT, INFO_BYTES] = [128, 200, 208]
   length.writeInt32LE(option.length, 0)
@@ -81,36 +83,59 @@ export function packetsOn(fd: number): Packets {
 
 /** What is sent to the socket `path`, which must not exist yet, by whoever may write there. Throws where there can be none. */
 export function letterbox(path: string): Packets {
-  const { call } = openSockets()
-  const fd = check('socket', call('socket', AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0))
-  const address = Buffer.from(`\0\0${path}\0`)
-  address.writeUInt16LE(AF_UNIX)
+  const fd = checked('socket', AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)
   try {
-    if (address.length > ADDRESS_MAX) throw new Error(`expected a path of at most ${ADDRESS_MAX - 3} bytes`)
-    check('bind', call('bind', fd, address, address.length))
+    const address = addressAt(path)
+    checked('bind', fd, address, address.length)
     return open(fd)
   } catch (cause) {
-    call('close', fd)
+    closeDescriptor(fd)
     throw cause
   }
 }
 
+/** One packet, with at most one descriptor, to whoever reads at `path` (`@` for an abstract name). False if nobody takes it now. */
+export function sendLetter(path: string, text: string, descriptor: number | null): boolean {
+  const fd = call('socket', AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)
+  if (fd < 0) return false
+  try {
+    return sendOn(fd, { text, descriptors: descriptor === null ? [] : [descriptor] }, addressAt(path)) >= 0
+  } finally {
+    closeDescriptor(fd)
+  }
+}
+
+/** struct sockaddr_un. Throws if the path is too long for one. */
+function addressAt(path: string): Buffer {
+  const bytes = Buffer.from(path.startsWith('@') ? `\0\0\0${path.slice(1)}` : `\0\0${path}\0`)
+  if (bytes.length > ADDRESS_MAX) throw new Error(`expected a path of at most ${ADDRESS_MAX - 3} bytes`)
+  const address = Buffer.allocUnsafeSlow(bytes.length) // its address goes to the kernel: not one of Node's pool
+  bytes.copy(address)
+  address.writeUInt16LE(AF_UNIX)
+  return address
+}
+
+/** Bytes sent; negative if the kernel does not take it. */
+function sendOn(fd: number, { text: words, descriptors }: Packet, to: Buffer | null = null): number {
+  const { text, control, head, prepare } = openBuffers()
+  if (descriptors.length > DESCRIPTORS_MAX) throw new RangeError(`expected at most ${DESCRIPTORS_MAX} descriptors`)
+  const bytes = text.write(words)
+  if (bytes === 0 || bytes > TEXT_MAX_BYTES) throw new RangeError(`expected 1 to ${TEXT_MAX_BYTES} bytes`)
+  const length = CMSGHDR_BYTES + descriptors.length * 4
+  control.writeBigUInt64LE(BigInt(length), 0)
+  control.writeInt32LE(SOL_SOCKET, 8)
+  control.writeInt32LE(SCM_RIGHTS, 12)
+  for (const [at, one] of descriptors.entries()) control.writeInt32LE(one, CMSGHDR_BYTES + at * 4)
+  prepare(bytes, descriptors.length === 0 ? 0 : (length + 7) & ~7, to)
+  return call('sendmsg', fd, head, MSG_DONTWAIT | MSG_NOSIGNAL)
+}
+
 function open(fd: number): Packets {
-  const { call, text, control, head, prepare } = openSockets()
+  const { text, control, head, prepare } = openBuffers()
   let isOpen = true
   return {
     send: (packet) => {
-      if (packet.descriptors.length > DESCRIPTORS_MAX)
-        throw new RangeError(`expected at most ${DESCRIPTORS_MAX} descriptors`)
-      const bytes = text.write(packet.text)
-      if (bytes === 0 || bytes > TEXT_MAX_BYTES) throw new RangeError(`expected 1 to ${TEXT_MAX_BYTES} bytes`)
-      const length = CMSGHDR_BYTES + packet.descriptors.length * 4
-      control.writeBigUInt64LE(BigInt(length), 0)
-      control.writeInt32LE(SOL_SOCKET, 8)
-      control.writeInt32LE(SCM_RIGHTS, 12)
-      for (const [at, one] of packet.descriptors.entries()) control.writeInt32LE(one, CMSGHDR_BYTES + at * 4)
-      prepare(bytes, packet.descriptors.length === 0 ? 0 : (length + 7) & ~7)
-      if (call('sendmsg', fd, head, MSG_DONTWAIT | MSG_NOSIGNAL) === bytes) return true
+      if (sendOn(fd, packet) >= 0) return true
       const cause = errno()
       if (cause === EAGAIN || cause === EINTR) return false
       throw new Error(`sendmsg: errno ${cause}`)
@@ -142,63 +167,39 @@ function open(fd: number): Packets {
   }
 }
 
-interface Sockets {
-  call(name: string, ...values: unknown[]): number
-  /** the buffers that the kernel reads and writes; shared, since every call is over when it returns */
+interface Buffers {
   text: Buffer
   control: Buffer
   head: Buffer
   option: Buffer
   length: Buffer
-  prepare(textBytes: number, controlBytes: number): void
+  prepare(textBytes: number, controlBytes: number, to?: Buffer | null): void
 }
 
-let sockets: Sockets | null = null
+let buffers: Buffers | null = null
 
-function openSockets(): Sockets {
-  if (sockets !== null) return sockets
+/** The buffers that the kernel reads and writes; shared, since every call is over when it returns. */
+function openBuffers(): Buffers {
+  if (buffers !== null) return buffers
   if (process.platform !== 'linux' || !['x64', 'arm64'].includes(process.arch)) throw new Error('only on 64-bit Linux')
-  const int = 'i32'
-  const functions: Functions = openLibc({
-    socket: { arguments: [int, int, int], return: int },
-    bind: { arguments: [int, 'buffer', int], return: int },
-    socketpair: { arguments: [int, int, int, 'buffer'], return: int },
-    sendmsg: { arguments: [int, 'buffer', int], return: 'i64' },
-    recvmsg: { arguments: [int, 'buffer', int], return: 'i64' },
-    getsockopt: { arguments: [int, int, int, 'buffer', 'buffer'], return: int },
-    ioctl: { arguments: [int, 'u64', 'buffer'], return: int },
-    close: { arguments: [int], return: int },
-    __errno_location: { arguments: [], return: 'pointer' },
-  })
-  const { getRawPointer } = createRequire(process.execPath)('node:ffi') as { getRawPointer(of: Buffer): bigint }
   // never pooled and larger than what V8 keeps on its own heap: the kernel gets their addresses, and they must not move
   const [text, control, head, iovec, option, length] = [TEXT_MAX_BYTES, 1024, 1024, 1024, 1024, 1024].map((size) =>
     Buffer.allocUnsafeSlow(size),
   ) as [Buffer, Buffer, Buffer, Buffer, Buffer, Buffer]
-  const call = (name: string, ...values: unknown[]): number => Number(functions[name]?.(...values))
-  const prepare = (textBytes: number, controlBytes: number): void => {
-    iovec.writeBigUInt64LE(getRawPointer(text), 0)
+  const prepare = (textBytes: number, controlBytes: number, to: Buffer | null = null): void => {
+    iovec.writeBigUInt64LE(addressOf(text), 0)
     iovec.writeBigUInt64LE(BigInt(textBytes), 8)
     head.fill(0, 0, MSGHDR_BYTES)
-    head.writeBigUInt64LE(getRawPointer(iovec), 16)
+    head.writeBigUInt64LE(addressOf(iovec), 16)
     head.writeBigUInt64LE(1n, 24)
+    if (to !== null) {
+      head.writeBigUInt64LE(addressOf(to), 0)
+      head.writeUInt32LE(to.length, 8)
+    }
     if (controlBytes === 0) return
-    head.writeBigUInt64LE(getRawPointer(control), 32)
+    head.writeBigUInt64LE(addressOf(control), 32)
     head.writeBigUInt64LE(BigInt(controlBytes), CONTROL_LENGTH_AT)
   }
-  errno = () => {
-    const { getInt32 } = createRequire(process.execPath)('node:ffi') as {
-      getInt32(at: unknown, offset: number): number
-    }
-    return getInt32(functions['__errno_location']?.(), 0)
-  }
-  sockets = { call, text, control, head, option, length, prepare }
-  return sockets
-}
-
-let errno: () => number = () => 0
-
-function check(name: string, result: number): number {
-  if (result < 0) throw new Error(`${name}: errno ${errno()}`)
-  return result
+  buffers = { text, control, head, option, length, prepare }
+  return buffers
 }

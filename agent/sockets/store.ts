@@ -6,7 +6,7 @@ import { execFile, spawn } from 'node:child_process'
 import { closeSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { keepFromChildren } from './descriptors.ts'
+import { keepFromChildren } from './libc.ts'
 import { environmentAtStart, LISTEN_VARIABLES } from './environment.ts'
 import type { Listener } from './listeners.ts'
 import { notifySystemd, notifyWith } from './systemd.ts'
@@ -62,10 +62,10 @@ export function openDoor(warn: (message: string) => void, patienceMs = WAITING_M
 export async function storeSockets(listeners: readonly Listener[]): Promise<void> {
   if ((process.env['NOTIFY_SOCKET'] ?? '') === '') return
   for (const listener of listeners) {
-    const isStored = () =>
-      listener.spare === null || notifyWith(['FDSTORE=1', `FDNAME=${nameOf(listener.key)}`], listener.spare)
+    const isStored = async () =>
+      listener.spare === null || (await notifyWith(['FDSTORE=1', `FDNAME=${nameOf(listener.key)}`], listener.spare))
     // a few messages are taken at once
-    for (let tries = 0; !isStored() && tries < STORE_TRIES; tries++) await sleep(STORE_EVERY_MS)
+    for (let tries = 0; !(await isStored()) && tries < STORE_TRIES; tries++) await sleep(STORE_EVERY_MS)
   }
 }
 

@@ -16,7 +16,8 @@ import { ALIVE_EVERY_MS, type Life, lifeOf } from '../heartbeat.ts'
 import { lineOf, plainOf } from '../last-words.ts'
 import type { Listener } from '../../sockets/listeners.ts'
 import { type Inheritance, INHERITANCE, type ToPredecessor, type ToSuccessor } from '../../words/wire.ts'
-import { closeDescriptor, packetPair } from '../../sockets/packets.ts'
+import { packetPair } from '../../sockets/packets.ts'
+import { closeDescriptor } from '../../sockets/libc.ts'
 
 /** descriptors of the successor: its ends of the channel, and behind them two for each listening socket */
 const [MESSAGES, PACKETS, FIRST] = [3, 4, 5]

@@ -3,8 +3,8 @@
 // Must hold: a kept descriptor is closed as soon as the successor has closed its own, or the client would never hear of the
 // end. At commit this process ends, and with it all of them.
 
-import { duplicate } from '../../sockets/descriptors.ts'
-import { closeDescriptor, markOf } from '../../sockets/packets.ts'
+import { duplicate, closeDescriptor } from '../../sockets/libc.ts'
+import { markOf } from '../../sockets/packets.ts'
 
 /** what it takes to serve it again */
 export interface About {

@@ -7,7 +7,7 @@ import type { Carries } from '../carry/carry.ts'
 import { adopt } from '../../sockets/internals.ts'
 import type { Listener } from '../../sockets/listeners.ts'
 import type { ToPredecessor, ToSuccessor } from '../../words/wire.ts'
-import { closeDescriptor } from '../../sockets/packets.ts'
+import { closeDescriptor } from '../../sockets/libc.ts'
 import { replay } from '../carry/replay.ts'
 import { took } from '../steps.ts'
 

@@ -5,7 +5,7 @@ import { spawn, type ChildProcessByStdio, type SpawnOptions } from 'node:child_p
 import { readFileSync } from 'node:fs'
 import type { Readable, Writable } from 'node:stream'
 import { BatonError } from '../../../agent/words.ts'
-import { openLibc } from '../../../agent/install.ts'
+import { callLibc } from '../../../agent/install.ts'
 import type { Identity } from '../place/identity.ts'
 
 export type Dropped = ChildProcessByStdio<Writable, Readable, Readable>
@@ -72,8 +72,7 @@ export function stayDropped(inUnit: boolean): void {
     if (process.getuid?.() === 0 || process.geteuid?.() === 0) throw stillRoot('uid 0')
     return
   }
-  const { prctl } = openLibc({ prctl: { arguments: ['i32', 'u64', 'u64', 'u64', 'u64'], return: 'i32' } })
-  prctl?.(PR_SET_NO_NEW_PRIVS, 1n, 0n, 0n, 0n)
+  callLibc('prctl', PR_SET_NO_NEW_PRIVS, 1n, 0n, 0n, 0n)
   // the main thread is the one that starts processes, and threads made from here on are as it is
   const left = remnantsOf(readFileSync('/proc/thread-self/status', 'utf8'), inUnit)
   if (left !== null) throw stillRoot(left)
