@@ -4,7 +4,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize, relative } from 'node:path'
 import { suite } from './suite.ts'
-import { equal, not } from './assert.ts'
+import { equal, not, ok } from './assert.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const NOT_OURS = new Set(['node_modules', 'dist', '.git', '.cache'])
@@ -103,14 +103,26 @@ test('what is compiled when a feed is first asked imports nothing of ours: it wo
   none(own, ({ from }) => from === 'agent/update/trust/tuf.ts')
 })
 
-test('every file that the map names is there', () => {
+test('every file that the map and the recipes name is there, and the map fits 60 lines', () => {
   const map = readFileSync(join(ROOT, 'docs/architecture.md'), 'utf8')
-  const named = [...map.matchAll(/`([\w./-]+\.ts)`/g)].map(([, name]) => name ?? '')
+  const recipes = readFileSync(join(ROOT, 'docs/extend.md'), 'utf8')
+  ok(map.split('\n').length <= 61)
+  const named = [...(map + recipes).matchAll(/`([\w./-]+\.ts)`/g)].map(([, name]) => name ?? '')
   equal(named.length > 30, true)
   equal(
     unique(named).filter((name) => !sources.some(({ path }) => path === name || path.endsWith(`/${name}`))),
     [],
   )
+})
+
+test('agent/ has at most 15 files of its own', () => {
+  const top = sources.filter(({ path }) => /^agent\/[^/]+$/.test(path))
+  ok(top.length > 5 && top.length <= 15, `got ${top.length}`)
+})
+
+test('what a holder of sockets needs imports words, disk and sockets only', () => {
+  const low = (path: string): boolean => ['words', 'disk', 'sockets'].some((room) => inside(`agent/${room}`, path))
+  none(own, ({ from, target, typeOnly }) => low(from) && !low(target) && !(typeOnly && target === 'agent/log.ts'))
 })
 
 test('what changes the disk in agent/ is disk.ts', () => {

@@ -5,7 +5,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { loadEsbuild } from '../deploy/build/bundle.ts'
+import { loadEsbuild } from '../deploy/make/bundle.ts'
 import { equal, ok } from './assert.ts'
 import { suite } from './suite.ts'
 
