@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { makeGuard, PASSWORD_USUAL_MIN } from './http/auth.ts'
-import { doAsOrdered } from './disk/copy-database.ts'
+import { doAsOrdered } from './disk/orders.ts'
 import { type Carries, makeCarries } from './handover/carry/carry.ts'
 import { openDoor } from './sockets/store.ts'
 import type { ListenerSpec } from './sockets/listeners.ts'
@@ -45,7 +45,7 @@ void doAsOrdered()
 export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   const settings = readSettings(options)
   const { log, service, tag, basePath } = settings
-  const inheritance = readInheritance()
+  const inheritance = await readInheritance()
   const door = openDoor((message) => log({ event: 'warning', message }))
   const instance: Instance = Object.freeze({
     id: randomUUID(),

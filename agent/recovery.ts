@@ -8,7 +8,7 @@ import { exists, isLeftover, sameFile } from './disk/disk.ts'
 import { foldersOf, type ManagedInstall } from './disk/install.ts'
 import { lacksReserve } from './disk/reserve.ts'
 import { updateDirectory } from './disk/journal.ts'
-import { type Lock, takeLock } from './disk/lock.ts'
+import type { Lock } from './disk/lock.ts'
 import { reasonOf } from './words/errors.ts'
 import type { Probation } from './words/state.ts'
 
@@ -22,7 +22,7 @@ export interface OpenProbation {
 export async function recoverUnderLock(install: ManagedInstall, waitMs = 500): Promise<OpenProbation | null> {
   try {
     if (await isClean(install)) return null
-    const { recover } = await import('./update/ending.ts')
+    const [{ takeLock }, { recover }] = await Promise.all([import('./disk/lock.ts'), import('./update/ending.ts')])
     const lock = await takeLock(install.disk, install.stateDirectory, 'the starting service', { waitMs })
     let probation: Probation | null = null
     try {
@@ -47,8 +47,7 @@ export async function proveAlone(
 ): Promise<void> {
   const { to, sha256, operationId } = probation
   try {
-    const { settleProbation } = await import('./update/ending.ts')
-    const { noteTag } = await import('./update/installed.ts')
+    const { noteTag, settleProbation } = await loadEnding(lock)
     {
       await using _lock = lock
       if (probationMs > 0) await beginProbation(install, probationMs)
@@ -60,6 +59,20 @@ export async function proveAlone(
     await noteTag(install, { tag: to, sha256 }) // without the lock: it may have to read the whole executable
   } catch (cause) {
     install.log({ event: 'warning', message: `ending the probation of ${to}: ${reasonOf(cause)}` })
+  }
+}
+
+/** All that the end of a probation needs, while this release is certainly here. The lock is not held for ever if it is not. */
+async function loadEnding(lock: Lock) {
+  try {
+    const [{ settleProbation }, { noteTag }] = await Promise.all([
+      import('./update/ending.ts'),
+      import('./update/installed.ts'),
+    ])
+    return { settleProbation, noteTag }
+  } catch (cause) {
+    await lock.release()
+    throw cause
   }
 }
 

@@ -149,7 +149,7 @@ test("nothing in agent/ opens a database but the lock and the process that copie
   // in the process of the application a descriptor that is closed drops the locks of its driver: see test/database.test.ts
   const opens = ({ path, text }: Source): boolean =>
     inside('agent', path) && !inside('agent/service', path) && /node:sqlite|DatabaseSync/.test(text)
-  equal(paths(sources.filter(opens)).toSorted(), ['agent/disk/copy-database.ts', 'agent/disk/lock.ts'])
+  equal(paths(sources.filter(opens)).toSorted(), ['agent/disk/lock.ts', 'agent/disk/orders.ts'])
 })
 
 test('each package has one importer in what is shipped, and one among the tests', () => {
@@ -240,10 +240,10 @@ test('no file names this machine, a registry or what lies outside the repository
 test('the wall clock only says what time it is: every span is taken from a clock that nobody sets', () => {
   // what others wrote has only the wall clock: a date of a server or a maintainer, the age of a file
   const theirs =
-    /^(agent\/trust|deploy\/trust)\/|^(agent\/feed\/answer|deploy\/lib\/http|deploy\/host\/doctor\/clock)\.ts$/
+    /^(agent\/update\/trust|deploy\/trust)\/|^(agent\/words\/untrusted|agent\/update\/feed\/answer|deploy\/lib\/http|deploy\/host\/doctor\/clock)\.ts$/
   const ages = new Set(['deploy/make/first/unpack.ts'])
   // and these add a span to it: an instant for people
-  const instants = new Set(['agent/alone.ts', 'agent/service/store.ts'])
+  const instants = new Set(['agent/recovery.ts', 'agent/service/store.ts'])
   const reads = sources.filter(
     ({ path, text }) =>
       /^(agent|deploy|container)\/|^install\.ts$/.test(path) &&

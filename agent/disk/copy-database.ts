@@ -5,16 +5,11 @@
 // of SQLite. Then another process writes beside an open transaction, and committed rows are lost.
 
 import { type ChildProcess, spawn } from 'node:child_process'
-import { writeSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import type { Readable } from 'node:stream'
 import { BatonError, reasonOf } from '../words/errors.ts'
+import { ANSWER_FD, COPY_ORDER, copyHere, SCHEMA_ORDER } from './orders.ts'
 
-/** `{ from, to }` in the environment of an executable of ours that is run with `--version`: then it makes that copy too. */
-const COPY_ORDER = 'BATON_COPY_DATABASE'
-/** The path of a database, likewise: then it writes its `PRAGMA user_version` to descriptor 3. */
-const SCHEMA_ORDER = 'BATON_READ_SCHEMA'
-const ANSWER_FD = 3
 const COPY_MAX_MS = 600_000
 const SCHEMA_MAX_MS = 10_000
 const SAID_MAX = 2000
@@ -25,21 +20,6 @@ export interface Copier {
   executable: string | null
   /** whether this process does it where that one cannot: never one in which the application runs */
   here: boolean
-}
-
-let orders: Promise<void> | null = null
-
-/** What a release does for `--version`, once. Rejects where it cannot. */
-export function doAsOrdered(): Promise<void> {
-  return (orders ??= carryOut())
-}
-
-async function carryOut(): Promise<void> {
-  const { [COPY_ORDER]: copy, [SCHEMA_ORDER]: database } = process.env
-  if (database !== undefined) writeSync(ANSWER_FD, String(schemaHere(database)))
-  if (copy === undefined) return
-  const { from, to } = JSON.parse(copy) as { from: string; to: string }
-  await copyHere(from, to)
 }
 
 /** Into `to`, which is replaced. Throws if nobody could. */
@@ -70,27 +50,6 @@ const asking = new Map<string, Promise<number | null>>()
 async function askSchema(executable: string, database: string): Promise<number | null> {
   const { code, answer } = await order(executable, { [SCHEMA_ORDER]: database }, SCHEMA_MAX_MS).catch(() => REFUSED)
   return code === 0 && /^\d{1,10}$/.test(answer) ? Number(answer) : null
-}
-
-function schemaHere(path: string): number {
-  const { DatabaseSync } = process.getBuiltinModule('node:sqlite')
-  const database = new DatabaseSync(path, { readOnly: true, timeout: 2000 })
-  try {
-    return Number(database.prepare('PRAGMA user_version').get()?.['user_version'])
-  } finally {
-    database.close()
-  }
-}
-
-async function copyHere(from: string, to: string): Promise<void> {
-  const { backup, DatabaseSync } = process.getBuiltinModule('node:sqlite')
-  const source = new DatabaseSync(from, { readOnly: true, timeout: 5000 })
-  try {
-    // all pages in one step, off the main thread: in steps, a busy writer would make it start over and over
-    await backup(source, to, { rate: 0x7fff_ffff })
-  } finally {
-    source.close()
-  }
 }
 
 /** False where `executable` is of a release that does not know how; `to` is empty then. */

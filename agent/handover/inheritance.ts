@@ -2,13 +2,11 @@
 
 import { INHERITANCE, type Inheritance } from '../words/wire.ts'
 import { keepFromChildren } from '../sockets/libc.ts'
-import { keepLastWords } from './last-words.ts'
 
 /** What this process inherits, or null where it is the first of its service. Takes it out of the environment. */
-export function readInheritance(): Inheritance | null {
+export async function readInheritance(): Promise<Inheritance | null> {
   const text = process.env[INHERITANCE]
   if (text === undefined) return null
-  keepLastWords(text) // where no first code of ours has run
   delete process.env[INHERITANCE]
   const inheritance = JSON.parse(text) as Inheritance
   for (const fd of Object.values(inheritance.channel)) keepFromChildren(fd)
@@ -16,5 +14,7 @@ export function readInheritance(): Inheritance | null {
     keepFromChildren(accept)
     keepFromChildren(spare)
   }
+  const { keepLastWords } = await import('./last-words.ts')
+  keepLastWords(text) // unless the first code of a release has done so
   return inheritance
 }

@@ -5,8 +5,7 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import { BatonError, reasonOf } from '../../words/errors.ts'
-import { descriptorOf, isHalfRead, isWritten, letGoOf, responseHead, stopReading } from '../../sockets/internals.ts'
+import { BatonError } from '../../words/errors.ts'
 import type { CarryMessage } from '../../words/wire.ts'
 import * as stream from './stream.ts'
 import * as websocket from './websocket.ts'
@@ -54,10 +53,7 @@ export interface Entry {
   forget(): void
 }
 
-export const STATE_MAX_BYTES = 64 * 1024
 export const HEAD_MAX_BYTES = 64 * 1024
-/** of a message that has not arrived whole */
-export const UNREAD_MAX_BYTES = 16 * 1024 * 1024
 /** sent by the predecessor before the successor's handler has registered it */
 const LATE_MAX_BYTES = 16 * 1024 * 1024
 /** belong to a body that has arrived already */
@@ -120,90 +116,12 @@ export function makeCarries(warn: (message: string) => void): Carries {
   }
 }
 
-/** Whether the connection stands between two messages right now: nothing of it is on its way through this process. */
-export function isCalm(entry: Entry): boolean {
-  return whyNotCalm(entry) === null
-}
-
-/** Why it cannot be carried now, for people: waiting may help. */
-export function whyNotCalm({ socket, request, ws, response, readAtStart, passesOn }: Entry): string | null {
-  if (response !== null && !passesOn()) return 'a part of the application keeps what is written to it (middleware)'
-  if (!isWritten(socket)) return 'its client did not take all that was written'
-  if (ws !== null) return websocket.isAtRest(ws) ? null : 'it never stood between two messages'
-  if (response === null || !stream.isAtRest(response, socket)) return 'its response was not at rest'
-  if (!request.complete || readAtStart === null) return 'the body of its request did not arrive whole'
-  return readAtStart === socket.bytesRead && !isHalfRead(socket, request) ? null : 'another request came behind it'
-}
-
 /** Why it can never be carried, for people; null where waiting may help. */
 export function whyNever({ ws, response, request, stays }: Entry): string | null {
   if (stays !== null) return stays
   if (headOf(request).length > HEAD_MAX_BYTES) return `its request has more than ${HEAD_MAX_BYTES} bytes`
   if (ws !== null) return websocket.whyNotCarried(ws)
   return response === null ? null : stream.whyNotCarried(response)
-}
-
-/** One that is never quiet is made so: what has been read is worked off, and nothing more is read; a head is sent. */
-export function calmDown({ socket, ws, response }: Entry): void {
-  if (response !== null) stream.sendHead(response, socket)
-  if (ws === null || ws.readyState !== 1) return
-  if (websocket.isInFragments(ws)) ws.resume()
-  else ws.pause()
-}
-
-/** Takes that back. */
-export function wakeUp({ ws }: Entry): void {
-  if (ws !== null && ws.readyState === 1) ws.resume()
-}
-
-/**
- * Gives a calm connection to the successor, in one tick: nothing of it is read here any more, and the author's sends go to
- * `forward`. False where the successor cannot take it: then the author was not asked for anything. Throws where the author's
- * state is not usable: it is still here, but its author may think that it has left. What `stays` is here to its end.
- */
-export function handOn(
-  entry: Entry,
-  give: (message: () => CarryMessage, descriptors: number[]) => boolean,
-  { id, listener }: { id: number; listener: string },
-  forward: (data: string | Buffer | null) => void,
-): boolean {
-  const { kind, socket, request, ws, response } = entry
-  const fd = descriptorOf(socket)
-  if (fd === null) return false
-  const messageOf = (): CarryMessage => {
-    const state = stateOf(entry.state)
-    if (response !== null && stream.isPipedInto(response)) {
-      entry.stays = 'something is still piped into it after `state()`, which is to stop that (`unpipe`)'
-      throw new Error(entry.stays)
-    }
-    // what `state()` has written leaves before the connection does
-    if (response !== null && response.writableCorked > 0) response.uncork()
-    const why = whyNotCalm(entry)
-    if (why !== null) throw new Error(`after its state was asked for: ${why}`)
-    stopReading(socket)
-    const unread = ws === null ? Buffer.alloc(0) : websocket.unreadOf(ws, socket) // from here on only the successor can read on
-    if (unread.length > UNREAD_MAX_BYTES) throw new Error(`expected at most ${UNREAD_MAX_BYTES} unread bytes`)
-    const agreement = ws !== null ? websocket.agreementOf(ws) : response !== null ? stream.framingOf(response) : ''
-    const status = response === null ? null : stream.statusIn(responseHead(response) ?? '')
-    const [head, unreadText] = [headOf(request), unread.toString('base64')]
-    const message: CarryMessage = {
-      type: 'carry',
-      id,
-      listener,
-      kind,
-      request: head,
-      unread: unreadText,
-      agreement,
-      state,
-    }
-    return status === null ? message : { ...message, status }
-  }
-  if (!give(messageOf, [fd])) return false
-  entry.forget()
-  if (ws !== null) websocket.letGo(ws, forward)
-  if (response !== null) stream.letGo(response, forward)
-  letGoOf(socket, response)
-  return true
 }
 
 interface Waiting {
@@ -248,22 +166,8 @@ function makeEntry(request: IncomingMessage, { ws, response, state }: CarryOptio
   return entry
 }
 
-/** As it will arrive. Throws where it is not JSON, or too large. */
-function stateOf(state: () => unknown): unknown {
-  let text: string | undefined
-  try {
-    text = JSON.stringify(state())
-  } catch (cause) {
-    throw new Error(`asking for its state: ${reasonOf(cause)}`, { cause })
-  }
-  if (text !== undefined && Buffer.byteLength(text) > STATE_MAX_BYTES) {
-    throw new Error(`expected a state of at most ${STATE_MAX_BYTES} bytes, got ${Buffer.byteLength(text)}`)
-  }
-  return text === undefined ? undefined : (JSON.parse(text) as unknown)
-}
-
 /** The head that began it, as the client may have written it, without what belongs to a body. */
-function headOf(request: IncomingMessage): string {
+export function headOf(request: IncomingMessage): string {
   const { method = 'GET', url = '/', httpVersion, rawHeaders } = request
   // a router that is mounted on a path takes it off `url` while its handlers run (Connect, Express)
   const { originalUrl } = request as { originalUrl?: unknown }

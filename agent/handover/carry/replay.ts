@@ -9,7 +9,7 @@ import type { Carries } from './carry.ts'
 import { adopt, breakOff } from '../../sockets/internals.ts'
 import type { CarryMessage } from '../../words/wire.ts'
 import { framingIn, statusIn, whyNotGoneOnWith } from './stream.ts'
-import { agreementIn } from './websocket.ts'
+import { agreementIn } from './frames.ts'
 
 /** how long an author's handler may take to answer what it is asked again */
 const ANSWER_MS = 10_000

@@ -1,10 +1,5 @@
 // Every private part of `ws` (8.x) that carrying a WebSocket needs, in this one file, each checked before it is used. Only the
 // predecessor needs them; where one is missing the connection is closed with 1012 as it would be without carrying.
-//
-// What the receiver has not given to the author yet is told as frames again: the next receiver reads them as if they came from
-// the client. Nothing is recorded while the service runs: this costs nothing until the moment of the switch. RFC 6455.
-
-import type { Socket } from 'node:net'
 
 /** The part of a `ws` WebSocket that an author hands in. */
 export interface WebSocketLike {
@@ -16,7 +11,7 @@ export interface WebSocketLike {
   resume(): void
 }
 
-interface Receiver {
+export interface Receiver {
   _state: number
   _buffers: Buffer[]
   _fragments: Buffer[]
@@ -30,7 +25,7 @@ interface Receiver {
   writableLength: number
 }
 
-interface PrivateWebSocket extends WebSocketLike {
+export interface PrivateWebSocket extends WebSocketLike {
   _receiver: Receiver
   _sender: { _state: number; _queue: unknown[]; _firstFragment: boolean }
   _extensions: Record<string, { params?: Record<string, unknown> | null } | undefined>
@@ -39,11 +34,7 @@ interface PrivateWebSocket extends WebSocketLike {
   pong(): void
 }
 
-const OPEN = 1
-/** Receiver._state: what it reads next */
-const [GET_INFO, GET_PAYLOAD_LENGTH_16, GET_PAYLOAD_LENGTH_64, GET_MASK, GET_DATA] = [0, 1, 2, 3, 4]
-const [FIN, MASKED, NO_MASK] = [0x80, 0x80, Buffer.alloc(4)]
-const DEFLATE = 'permessage-deflate'
+export const DEFLATE = 'permessage-deflate'
 
 /** Why this WebSocket can never be carried, for people; null where it can. */
 export function whyNotCarried(ws: WebSocketLike): string | null {
@@ -59,137 +50,4 @@ export function whyNotCarried(ws: WebSocketLike): string | null {
   const forgetsBetweenMessages =
     deflate['client_no_context_takeover'] === true && deflate['server_no_context_takeover'] === true
   return forgetsBetweenMessages ? null : 'it compresses with a context that goes on from message to message'
-}
-
-/** Whether nothing is on its way through this process: every message whole was given to the author, every send has left. */
-export function isAtRest(ws: WebSocketLike): boolean {
-  const { _receiver: receiver, _sender: sender, readyState } = ws as PrivateWebSocket
-  return (
-    readyState === OPEN &&
-    receiver._state <= GET_DATA && // beyond: it inflates, or has put an event off
-    receiver.writableLength === 0 &&
-    sender._state === 0 &&
-    sender._queue.length === 0 &&
-    !isInFragments(ws)
-  )
-}
-
-/**
- * A message in fragments that must end first. Of the client's a compressed one: what is inflated already cannot be told as frames
- * again. Of the author's any: the next `ws` would begin a new one in the middle of it.
- */
-export function isInFragments(ws: WebSocketLike): boolean {
-  const { _receiver: receiver, _sender: sender } = ws as PrivateWebSocket
-  return (receiver._fragmented !== 0 && receiver._compressed) || !sender._firstFragment
-}
-
-/** What was agreed on in the handshake, to be compared with what the successor agrees on. */
-export function agreementOf(ws: WebSocketLike): string {
-  const params = Object.entries((ws as PrivateWebSocket)._extensions[DEFLATE]?.params ?? {})
-  const extension = params.map(([name, value]) => (value === true ? name : `${name}=${String(value)}`)).toSorted()
-  return JSON.stringify([ws.protocol, params.length === 0 ? [] : [DEFLATE, ...extension]])
-}
-
-/** The same of a response head that answers an upgrade. */
-export function agreementIn(head: string): string {
-  const valueOf = (name: string): string => new RegExp(`^${name}:\\s*(.*?)\\s*$`, 'im').exec(head)?.[1] ?? ''
-  const [name, ...params] = valueOf('sec-websocket-extensions').split(/\s*;\s*/)
-  return JSON.stringify([valueOf('sec-websocket-protocol'), name === '' ? [] : [name, ...params.toSorted()]])
-}
-
-/** The bytes since the last whole message, as a client would send them: fragments, a frame's beginning, what was not read yet. */
-export function unreadOf(ws: WebSocketLike, socket: Socket): Buffer {
-  const { _receiver: receiver } = ws as PrivateWebSocket
-  const gathered = Buffer.concat(receiver._fragments)
-  const parts: Buffer[] = []
-  const inFrame = receiver._state !== GET_INFO
-  // an open message is told with what there is of it, even if that is nothing: a control frame may be what comes next
-  const isToldBefore = receiver._fragmented !== 0 && (gathered.length > 0 || !inFrame || receiver._opcode > 7)
-  if (isToldBefore) parts.push(frameHead(false, receiver._fragmented, gathered.length), NO_MASK, gathered)
-  if (inFrame) {
-    const opcode = isToldBefore && receiver._opcode < 8 ? 0 : receiver._opcode
-    parts.push(frameStart(receiver, opcode))
-  }
-  parts.push(...receiver._buffers)
-  parts.push(...waitingIn(socket))
-  return Buffer.concat(parts)
-}
-
-/** Taken out of a paused socket. `read()` emits `data` as well: the author would hear here what the successor's will hear too. */
-function waitingIn(socket: Socket): Buffer[] {
-  if (socket.readableLength === 0) return []
-  const heard = socket.listeners('data') as ((data: Buffer) => void)[]
-  socket.removeAllListeners('data')
-  const waiting: Buffer[] = []
-  for (let more: Buffer | null; (more = socket.read() as Buffer | null) !== null;) waiting.push(more)
-  for (const listener of heard) socket.on('data', listener)
-  return waiting
-}
-
-/**
- * From now on the author's sends go to `forward`, each message whole, and whatever else the author does to this object reaches
- * nobody.
- */
-export function letGo(ws: WebSocketLike, forward: (data: string | Buffer) => void): void {
-  const own = ws as PrivateWebSocket
-  let begun: { isBinary: boolean; parts: Buffer[] } | null = null
-  const heard = (data: string | Buffer, isBinary: boolean, isLast: boolean) => {
-    if (begun === null && isLast) return forward(isBinary ? Buffer.from(data) : String(data))
-    begun ??= { isBinary, parts: [] }
-    begun.parts.push(Buffer.from(data))
-    if (!isLast) return
-    const whole = Buffer.concat(begun.parts)
-    forward(begun.isBinary ? whole : whole.toString())
-    begun = null
-  }
-  let reading: Promise<void> | null = null // what comes behind a Blob waits for it
-  own.send = (data, ...rest) => {
-    const given = typeof rest[0] === 'object' ? rest[0] : null
-    const { binary, fin } = { binary: typeof data !== 'string' && typeof data !== 'number', fin: true, ...given }
-    const hear = (bytes: string | Buffer) => heard(bytes, binary, fin)
-    if (data instanceof Blob || reading !== null) {
-      const before = reading ?? Promise.resolve()
-      const read = async () => hear(data instanceof Blob ? asBuffer(await data.arrayBuffer()) : asData(data))
-      reading = before.then(read).catch(() => {}) // a Blob whose file is gone
-    } else hear(asData(data))
-    const sent = rest.findLast((value) => typeof value === 'function') as ((error?: Error) => void) | undefined
-    if (sent !== undefined) process.nextTick(sent)
-  }
-  // a heartbeat of the author's must not end what is alive in another process
-  for (const verb of ['close', 'terminate', 'ping', 'pong', 'pause', 'resume'] as const) own[verb] = () => {}
-}
-
-function asData(data: unknown): string | Buffer {
-  return typeof data === 'string' || typeof data === 'number' ? String(data) : asBuffer(data)
-}
-
-/** As `ws` reads it. */
-function asBuffer(data: unknown): Buffer {
-  if (Buffer.isBuffer(data)) return data
-  if (ArrayBuffer.isView(data)) return Buffer.from(data.buffer, data.byteOffset, data.byteLength)
-  if (data === null || data === undefined) return Buffer.alloc(0)
-  return data instanceof ArrayBuffer ? Buffer.from(data) : Buffer.from(data as string)
-}
-
-/** The head of the frame that is being read, without what the receiver has not consumed of it. */
-function frameStart({ _state: state, _fin, _payloadLength, _mask, _compressed }: Receiver, opcode: number): Buffer {
-  const rsv1 = _compressed && opcode > 0 && opcode < 8 ? 0x40 : 0
-  if (state === GET_PAYLOAD_LENGTH_16 || state === GET_PAYLOAD_LENGTH_64) {
-    return Buffer.from([(_fin ? FIN : 0) | rsv1 | opcode, MASKED | _payloadLength])
-  }
-  const head = frameHead(_fin, opcode, _payloadLength)
-  if (rsv1 !== 0) head[0] = (head[0] ?? 0) | rsv1
-  return state === GET_MASK ? head : Buffer.concat([head, _mask ?? NO_MASK])
-}
-
-/** First bytes of a masked frame, up to its mask. */
-function frameHead(fin: boolean, opcode: number, length: number): Buffer {
-  const first = (fin ? FIN : 0) | opcode
-  if (length < 126) return Buffer.from([first, MASKED | length])
-  const head = Buffer.alloc(length < 65_536 ? 4 : 10)
-  head[0] = first
-  head[1] = MASKED | (length < 65_536 ? 126 : 127)
-  if (length < 65_536) head.writeUInt16BE(length, 2)
-  else head.writeBigUInt64BE(BigInt(length), 2)
-  return head
 }

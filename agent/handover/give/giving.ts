@@ -4,7 +4,8 @@
 
 import { Socket } from 'node:net'
 import type { HandoverReport } from '../../words/state.ts'
-import { type Entry, handOn } from '../carry/carry.ts'
+import type { Entry } from '../carry/carry.ts'
+import { handOn } from '../carry/hand-on.ts'
 import { adopt, descriptorOf, idleTimeLeft, readOn, stopReading } from '../../sockets/internals.ts'
 import { type About, type Kept, makeKept } from './kept.ts'
 import type { Listener } from '../../sockets/listeners.ts'
@@ -75,17 +76,6 @@ export function makeGiving(options: GivingOptions): Giving {
     },
   }
   const { kept, underWay, carried } = books
-  /** It was carried, and is not whole any more. */
-  const spoil = (id: number) => {
-    if (!carried.delete(id)) return
-    books.refused.push(`a message of more than ${LATE_MAX_BYTES} bytes was sent on it when it had left`)
-    report.cut++
-    if (!underWay.has(id)) {
-      report.moved--
-      report.carried--
-    }
-    tell({ type: 'spoilt', id })
-  }
   void gone.then(() => {
     underWay.clear()
     books.changed()
@@ -129,7 +119,7 @@ export function makeGiving(options: GivingOptions): Giving {
       const id = ++lastId
       const forward = (data: string | Buffer | null) => {
         for (const part of entry.kind === 'stream' ? inParts(data) : [data]) {
-          if (part !== null && bytesIn(part) > LATE_MAX_BYTES) return spoil(id)
+          if (part !== null && bytesIn(part) > LATE_MAX_BYTES) return spoil(id, books, options)
           tell({ type: 'late', id, ...whatOf(part) })
         }
       }
@@ -148,6 +138,18 @@ export function makeGiving(options: GivingOptions): Giving {
       for (const one of untouched) serveAgain(one, options)
     },
   }
+}
+
+/** It was carried, and is not whole any more. */
+function spoil(id: number, { carried, refused, underWay }: Books, { report, tell }: GivingOptions): void {
+  if (!carried.delete(id)) return
+  refused.push(`a message of more than ${LATE_MAX_BYTES} bytes was sent on it when it had left`)
+  report.cut++
+  if (!underWay.has(id)) {
+    report.moved--
+    report.carried--
+  }
+  tell({ type: 'spoilt', id })
 }
 
 /** What is not about connections is heard elsewhere. */

@@ -1,0 +1,47 @@
+// What a process of ours does for another one when it is run with `--version`: copy a database, or read the number of its schema.
+// Must hold: it is a process of its own, in which no application runs; `copy-database.ts` says why.
+
+import { writeSync } from 'node:fs'
+
+/** `{ from, to }` in the environment of an executable of ours that is run with `--version`: then it makes that copy too. */
+export const COPY_ORDER = 'BATON_COPY_DATABASE'
+/** The path of a database, likewise: then it writes its `PRAGMA user_version` to descriptor 3. */
+export const SCHEMA_ORDER = 'BATON_READ_SCHEMA'
+export const ANSWER_FD = 3
+
+let orders: Promise<void> | null = null
+
+/** What a release does for `--version`, once. Rejects where it cannot. */
+export function doAsOrdered(): Promise<void> {
+  return (orders ??= carryOut())
+}
+
+async function carryOut(): Promise<void> {
+  const { [COPY_ORDER]: copy, [SCHEMA_ORDER]: database } = process.env
+  if (database !== undefined) writeSync(ANSWER_FD, String(schemaHere(database)))
+  if (copy === undefined) return
+  const { from, to } = JSON.parse(copy) as { from: string; to: string }
+  await copyHere(from, to)
+}
+
+/** Into `to`, in this very process. */
+export async function copyHere(from: string, to: string): Promise<void> {
+  const { backup, DatabaseSync } = process.getBuiltinModule('node:sqlite')
+  const source = new DatabaseSync(from, { readOnly: true, timeout: 5000 })
+  try {
+    // all pages in one step, off the main thread: in steps, a busy writer would make it start over and over
+    await backup(source, to, { rate: 0x7fff_ffff })
+  } finally {
+    source.close()
+  }
+}
+
+function schemaHere(path: string): number {
+  const { DatabaseSync } = process.getBuiltinModule('node:sqlite')
+  const database = new DatabaseSync(path, { readOnly: true, timeout: 2000 })
+  try {
+    return Number(database.prepare('PRAGMA user_version').get()?.['user_version'])
+  } finally {
+    database.close()
+  }
+}

@@ -1,0 +1,105 @@
+// Gives a registered connection to the successor: loaded when a handover begins. `carry.ts` has what an author registers.
+// Must hold: a connection is given between two messages, in one tick, whole; or it stays.
+
+import { reasonOf } from '../../words/errors.ts'
+import type { CarryMessage } from '../../words/wire.ts'
+import { descriptorOf, isHalfRead, isWritten, letGoOf, responseHead, stopReading } from '../../sockets/internals.ts'
+import { type Entry, headOf } from './carry.ts'
+import * as stream from './stream.ts'
+import * as frames from './frames.ts'
+
+export const STATE_MAX_BYTES = 64 * 1024
+/** of a message that has not arrived whole */
+export const UNREAD_MAX_BYTES = 16 * 1024 * 1024
+
+/** Whether the connection stands between two messages right now: nothing of it is on its way through this process. */
+export function isCalm(entry: Entry): boolean {
+  return whyNotCalm(entry) === null
+}
+
+/** Why it cannot be carried now, for people: waiting may help. */
+export function whyNotCalm({ socket, request, ws, response, readAtStart, passesOn }: Entry): string | null {
+  if (response !== null && !passesOn()) return 'a part of the application keeps what is written to it (middleware)'
+  if (!isWritten(socket)) return 'its client did not take all that was written'
+  if (ws !== null) return frames.isAtRest(ws) ? null : 'it never stood between two messages'
+  if (response === null || !stream.isAtRest(response, socket)) return 'its response was not at rest'
+  if (!request.complete || readAtStart === null) return 'the body of its request did not arrive whole'
+  return readAtStart === socket.bytesRead && !isHalfRead(socket, request) ? null : 'another request came behind it'
+}
+
+/** One that is never quiet is made so: what has been read is worked off, and nothing more is read; a head is sent. */
+export function calmDown({ socket, ws, response }: Entry): void {
+  if (response !== null) stream.sendHead(response, socket)
+  if (ws === null || ws.readyState !== 1) return
+  if (frames.isInFragments(ws)) ws.resume()
+  else ws.pause()
+}
+
+/** Takes that back. */
+export function wakeUp({ ws }: Entry): void {
+  if (ws !== null && ws.readyState === 1) ws.resume()
+}
+
+/**
+ * Gives a calm connection to the successor, in one tick: nothing of it is read here any more, and the author's sends go to
+ * `forward`. False where the successor cannot take it: then the author was not asked for anything. Throws where the author's
+ * state is not usable: it is still here, but its author may think that it has left. What `stays` is here to its end.
+ */
+export function handOn(
+  entry: Entry,
+  give: (message: () => CarryMessage, descriptors: number[]) => boolean,
+  { id, listener }: { id: number; listener: string },
+  forward: (data: string | Buffer | null) => void,
+): boolean {
+  const { kind, socket, request, ws, response } = entry
+  const fd = descriptorOf(socket)
+  if (fd === null) return false
+  const messageOf = (): CarryMessage => {
+    const state = stateOf(entry.state)
+    if (response !== null && stream.isPipedInto(response)) {
+      entry.stays = 'something is still piped into it after `state()`, which is to stop that (`unpipe`)'
+      throw new Error(entry.stays)
+    }
+    // what `state()` has written leaves before the connection does
+    if (response !== null && response.writableCorked > 0) response.uncork()
+    const why = whyNotCalm(entry)
+    if (why !== null) throw new Error(`after its state was asked for: ${why}`)
+    stopReading(socket)
+    const unread = ws === null ? Buffer.alloc(0) : frames.unreadOf(ws, socket) // from here on only the successor can read on
+    if (unread.length > UNREAD_MAX_BYTES) throw new Error(`expected at most ${UNREAD_MAX_BYTES} unread bytes`)
+    const agreement = ws !== null ? frames.agreementOf(ws) : response !== null ? stream.framingOf(response) : ''
+    const status = response === null ? null : stream.statusIn(responseHead(response) ?? '')
+    const [head, unreadText] = [headOf(request), unread.toString('base64')]
+    const message: CarryMessage = {
+      type: 'carry',
+      id,
+      listener,
+      kind,
+      request: head,
+      unread: unreadText,
+      agreement,
+      state,
+    }
+    return status === null ? message : { ...message, status }
+  }
+  if (!give(messageOf, [fd])) return false
+  entry.forget()
+  if (ws !== null) frames.letGo(ws, forward)
+  if (response !== null) stream.letGo(response, forward)
+  letGoOf(socket, response)
+  return true
+}
+
+/** As it will arrive. Throws where it is not JSON, or too large. */
+function stateOf(state: () => unknown): unknown {
+  let text: string | undefined
+  try {
+    text = JSON.stringify(state())
+  } catch (cause) {
+    throw new Error(`asking for its state: ${reasonOf(cause)}`, { cause })
+  }
+  if (text !== undefined && Buffer.byteLength(text) > STATE_MAX_BYTES) {
+    throw new Error(`expected a state of at most ${STATE_MAX_BYTES} bytes, got ${Buffer.byteLength(text)}`)
+  }
+  return text === undefined ? undefined : (JSON.parse(text) as unknown)
+}
