@@ -27,7 +27,7 @@ export {
   writeReceipt,
 } from './receipt.ts'
 export { rescue } from './rescue.ts'
-export { assertRoom, executableBytesOf, needOfExecutable, needsBeside, roomFor } from './room.ts'
+export { assertRoom, type Need, needsBeside, needsOfAsset, needsOfExecutable, roomFor } from './room.ts'
 export { UPDATE_BOUNDS } from './settings.ts'
 export { ownDatabase } from './own-release.ts'
 export { ownExecutable, PARENT } from './own-start.ts'

@@ -4,9 +4,8 @@
 import { dirname, join } from 'node:path'
 import {
   assertRoom,
-  executableBytesOf,
-  needOfExecutable,
   needsBeside,
+  needsOfAsset,
   noBackup,
   openFeed,
   ownDatabase,
@@ -64,8 +63,5 @@ async function releaseFor(receipt: Receipt, tag: string | null, outside: Outside
 async function assertRoomOf({ service, executable, stateDirectory }: Receipt, { asset }: Release): Promise<void> {
   const name = ownDatabase(service)
   const database = name === null ? null : join(stateDirectory, name)
-  await assertRoom([
-    needOfExecutable(dirname(executable), executableBytesOf(asset)),
-    ...(await needsBeside({ database, stateDirectory })),
-  ])
+  await assertRoom([...needsOfAsset(dirname(executable), asset), ...(await needsBeside({ database, stateDirectory }))])
 }
