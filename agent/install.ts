@@ -27,7 +27,7 @@ export {
   writeReceipt,
 } from './disk/receipt.ts'
 export { rescue } from './update/rescue.ts'
-export { assertRoom, executableBytesOf, needOfExecutable, needsBeside, roomFor } from './disk/room.ts'
+export { assertRoom, type Need, needsBeside, needsOfAsset, needsOfExecutable, roomFor } from './disk/room.ts'
 export { UPDATE_BOUNDS } from './settings.ts'
 export { makeDownload } from './update/steps/download.ts'
 export { noBackup } from './update/steps/swap.ts'

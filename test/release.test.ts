@@ -101,6 +101,15 @@ test('takes the zstd asset with everything that the later stages need', () => {
   })
 })
 
+test('what an executable unpacks beside itself is announced by release.json, and bounded', () => {
+  const announcing = (unpackedBytes: unknown) => MANIFEST.assets.map((one) => ({ ...one, unpackedBytes }) as typeof one)
+  const { listing, texts } = release({ manifest: { assets: announcing(4096) } })
+  const verdict = assess(listing, texts, TARGET)
+  assert.is('release' in verdict && verdict.release.asset.unpackedBytes, 4096)
+  for (const wrong of [-1, 1.5, '4096', 2 ** 40])
+    assert.match(why({ manifest: { assets: announcing(wrong) } }), /asset 1: `unpackedBytes`: got/)
+})
+
 test('takes the gzip asset where there is no zstd', () => {
   const { listing, texts } = release({})
   const files = listing.files.filter(({ name }) => name !== 'beacon-linux-x64.zst')

@@ -8,6 +8,7 @@ import {
   chown,
   copyFile,
   link,
+  lstat,
   mkdir,
   mkdtemp,
   readdir,
@@ -41,7 +42,7 @@ interface Place extends AsyncDisposable {
 
 let built: Promise<string> | null = null
 
-test('two builds of one application are the same bytes, and `--version` reads nothing of it', async () => {
+test('two builds of one application are the same bytes, `--version` reads nothing of it, and release.json announces the room that it unpacks to', async () => {
   await using one = await temporary()
   await using other = await temporary()
   const [a, b] = [await make(one.path), await make(other.path)]
@@ -49,6 +50,20 @@ test('two builds of one application are the same bytes, and `--version` reads no
   await using it = await place()
   is((await run([it.executable, '--version'])).stdout, 'racer v1.0.0\n')
   equal(await readdir(it.path), ['racer'])
+  is((await run([it.executable, '--prepare'], { env: bare(it) })).exitCode, 0)
+  const [home = ''] = await readdir(it.home)
+  const app = join(it.home, home, 'app')
+  const entries = await readdir(app, { recursive: true, withFileTypes: true })
+  const sizes = await Promise.all(entries.map((entry) => lstat(join(entry.parentPath, entry.name))))
+  const blocks = sizes.map((found) => (found.isFile() ? Math.ceil(found.size / 4096) : found.isDirectory() ? 1 : 0))
+  const { assets } = JSON.parse(await readFile(join(a.directory, 'release.json'), 'utf8')) as {
+    assets: { unpackedBytes: number }[]
+  }
+  const taken = (1 + blocks.reduce((sum, count) => sum + count)) * 4096
+  equal(
+    assets.map(({ unpackedBytes }) => unpackedBytes),
+    [taken, taken],
+  )
 })
 
 test('its own flags, environment and NODE_OPTIONS reach the application untouched; of the installer’s words it gets what it asked for', async () => {

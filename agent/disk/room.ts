@@ -33,14 +33,18 @@ const SNAPSHOT_GROWTH = 1.1
 /** of the journal, the lock and the reserve */
 const STATE_BYTES = 1024 * 1024
 
-/** Of the executable in this asset, as far as the feed tells. */
-export function executableBytesOf({ executable, sizeBytes, compression }: Asset): number {
-  return executable?.sizeBytes ?? (compression === 'none' ? sizeBytes : sizeBytes * USUAL_GROWTH)
+/** An executable of these bytes in `directory`, beside the one that is there, and what it unpacks itself to. */
+export function needsOfExecutable(directory: string, bytes: number, unpackedBytes = 0): Need[] {
+  const executable = { directory, bytes, what: 'the executable', isLittle: false }
+  const unpacked = { directory, bytes: unpackedBytes, what: 'what it unpacks', isLittle: false }
+  return unpackedBytes === 0 ? [executable] : [executable, unpacked]
 }
 
-/** The new executable, beside the old one. */
-export function needOfExecutable(directory: string, bytes: number): Need {
-  return { directory, bytes, what: 'the executable', isLittle: false }
+/** The same of the executable in this asset, as far as the feed tells. */
+export function needsOfAsset(directory: string, asset: Asset): Need[] {
+  const { executable, sizeBytes, compression, unpackedBytes } = asset
+  const bytes = executable?.sizeBytes ?? (compression === 'none' ? sizeBytes : sizeBytes * USUAL_GROWTH)
+  return needsOfExecutable(directory, bytes, unpackedBytes)
 }
 
 /** Null if there is no such database (yet). Throws swap_failed if nobody can tell. */

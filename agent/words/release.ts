@@ -16,6 +16,8 @@ export interface Asset {
   compression: 'gzip' | 'zstd' | 'none'
   /** the executable inside; null where the feed does not tell (no release.json) */
   executable: { sizeBytes: number; sha256: string } | null
+  /** what the executable writes beside itself before its first start, on a disk with blocks of 4 KiB; absent: nothing */
+  unpackedBytes?: number
 }
 
 /** A release that can be installed on this machine: everything that the later stages need is here. */
@@ -98,6 +100,7 @@ export interface ReleaseManifest {
     sizeBytes: number
     sha256: string
     executable: { sizeBytes: number; sha256: string }
+    unpackedBytes?: number
   }[]
 }
 

@@ -51,15 +51,23 @@ export async function buildApplication(options: ApplicationOptions): Promise<Pub
   const root = project.root === null ? null : join(project.folder, project.root)
   const trust = await readRoot(root, project.service, options.publishedAt)
   const words = wordsOf(project, tag, await commitOf(project.folder), trust)
-  if (project.kind === 'app') await writeApp(project, words, executable, progress)
-  else await writeBundle(options, words, executable)
+  const isApp = project.kind === 'app'
+  const unpackedBytes = isApp ? await writeApp(project, words, executable, progress) : undefined
+  if (!isApp) await writeBundle(options, words, executable)
 
   progress.stage('check', `${project.service} ${tag}`)
   await checkVersion(executable, `${project.service} ${tag}`, await provideNode())
   if (options.check) progress.end('done', await tryOut(project, executable))
 
   const { healthPath, port, kind, service, schema } = project
-  return await publishRelease({ ...options, executable, service, schema, about: { kind, healthPath, port } })
+  return await publishRelease({
+    ...options,
+    executable,
+    unpackedBytes,
+    service,
+    schema,
+    about: { kind, healthPath, port },
+  })
 }
 
 /** What the author's `build` makes, where there is one. */
@@ -83,7 +91,8 @@ export function scriptOf(text: string): string {
   return SCRIPT_HEAD + text
 }
 
-async function writeApp(project: Project, words: Words, to: string, progress: Progress): Promise<void> {
+/** Bytes that it takes where it unpacks itself. */
+async function writeApp(project: Project, words: Words, to: string, progress: Progress): Promise<number> {
   progress.stage('collect', project.folder)
   const all = await filesOf(project)
   const files = project.trace ? await traced(project, all) : all
@@ -105,6 +114,7 @@ async function writeApp(project: Project, words: Words, to: string, progress: Pr
     nodeOptions: true,
     assets: { release: JSON.stringify(release), operator: await ourScript('operator'), app: packed.bytes },
   })
+  return packed.unpackedBytes
 }
 
 async function writeBundle(options: ApplicationOptions, words: Words, to: string): Promise<void> {

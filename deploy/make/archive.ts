@@ -4,6 +4,7 @@
 
 import { createHash } from 'node:crypto'
 import { lstat, readFile, readlink } from 'node:fs/promises'
+import { dirname } from 'node:path/posix'
 
 export interface ArchiveFile {
   /** in the archive, with slashes */
@@ -17,18 +18,25 @@ export interface Archive {
   /** hex */
   sha256: string
   files: number
+  /** what it takes when it is unpacked, on a disk with blocks of 4 KiB */
+  unpackedBytes: number
 }
 
 const BLOCK = 512
+const DISK_BLOCK = 4096
 
 export async function archive(files: readonly ArchiveFile[]): Promise<Archive> {
   const rank = ({ path }: ArchiveFile) => (path.startsWith('node_modules/') ? 0 : 1)
   const sorted = files.toSorted((a, b) => rank(a) - rank(b) || Buffer.compare(Buffer.from(a.path), Buffer.from(b.path)))
   const parts: Buffer[] = []
+  const folders = new Set<string>()
+  let blocks = 0
   for (const { path, source } of sorted) {
     const found = await lstat(source)
     const link = found.isSymbolicLink() ? await readlink(source) : ''
     const body = link === '' ? await readFile(source) : Buffer.alloc(0)
+    blocks += Math.ceil(body.length / DISK_BLOCK)
+    for (let at = dirname(path); !folders.has(at); at = dirname(at)) folders.add(at)
     const mode = link !== '' ? 0o777 : found.mode & 0o100 ? 0o755 : 0o644
     const long = [
       ...(Buffer.byteLength(path) > 100 ? [record('path', path)] : []),
@@ -39,7 +47,8 @@ export async function archive(files: readonly ArchiveFile[]): Promise<Archive> {
   }
   parts.push(Buffer.alloc(2 * BLOCK))
   const bytes = Buffer.concat(parts)
-  return { bytes, sha256: createHash('sha256').update(bytes).digest('hex'), files: sorted.length }
+  const sha256 = createHash('sha256').update(bytes).digest('hex')
+  return { bytes, sha256, files: sorted.length, unpackedBytes: (blocks + folders.size) * DISK_BLOCK }
 }
 
 /** POSIX.1-2001 pax: `<length of the record> <key>=<value>\n`, where the length counts itself. */

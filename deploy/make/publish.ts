@@ -18,6 +18,8 @@ export interface PublishOptions {
   /** folder that holds the release folders and releases.json */
   out: string
   service: string
+  /** what it writes beside itself before its first start; absent: nothing */
+  unpackedBytes?: number | undefined
   /** where installs of this release look for the next one; null leaves install.sh as it is */
   feed: string | null
   notes: string
@@ -65,7 +67,9 @@ export async function publishRelease(options: PublishOptions): Promise<Published
   progress.end('done', `zstd ${formatBytes(zst.sizeBytes)}, gzip ${formatBytes(gz.sizeBytes)}`)
 
   progress.stage('publish', directory)
-  const platform = { os: process.platform, arch: process.arch, executable: inside }
+  const { unpackedBytes } = options
+  const unpacked = unpackedBytes === undefined ? {} : { unpackedBytes }
+  const platform = { os: process.platform, arch: process.arch, executable: inside, ...unpacked }
   const own: ReleaseManifest['assets'] = [
     { name: `${asset}.gz`, compression: 'gzip', ...platform, ...gz },
     { name: `${asset}.zst`, compression: 'zstd', ...platform, ...zst },

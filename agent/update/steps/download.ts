@@ -14,7 +14,7 @@ import { type Disk, mebibytes, ROOM_BYTES, roomIn } from '../../disk/disk.ts'
 import { BatonError, reasonOf } from '../../words/errors.ts'
 import { EXECUTABLE_MAX_BYTES } from '../trust/release-texts.ts'
 import type { Asset, Bytes, Feed } from '../../words/release.ts'
-import { assertRoom, executableBytesOf, type Need, needOfExecutable } from '../../disk/room.ts'
+import { assertRoom, type Need, needsOfAsset } from '../../disk/room.ts'
 import type { Progress } from '../../words/state.ts'
 import type { Candidate, Steps } from '../story.ts'
 import { within } from './within.ts'
@@ -56,8 +56,7 @@ export function makeDownload(options: DownloadOptions): Steps['download'] {
   return async ({ asset, tag }, signal = new AbortController().signal) => {
     const doing = `downloading \`${asset.name}\` of ${tag}`
     try {
-      const need = needOfExecutable(dirname(partialPath), executableBytesOf(asset))
-      await assertRoom([need, ...((await options.alsoNeeds?.()) ?? [])])
+      await assertRoom([...needsOfAsset(dirname(partialPath), asset), ...((await options.alsoNeeds?.()) ?? [])])
       await disk.remove(partialPath) // not written over: an earlier one may be running still, or be a link
       const file = await disk.create(partialPath, 0o600)
       try {

@@ -86,9 +86,11 @@ export function parseManifest(text: string): { manifest: ReleaseManifest } | { w
   return { manifest: manifest as ReleaseManifest }
 }
 
-function parseAsset(value: unknown): ReleaseManifest['assets'][number] | { why: string } {
+type Entry = ReleaseManifest['assets'][number]
+
+function parseAsset(value: unknown): Entry | { why: string } {
   if (!isObject(value)) return { why: `expected an object, got ${quoted(value)}` }
-  const { name, os, arch, compression, sizeBytes, sha256, executable } = value
+  const { name, os, arch, compression, sizeBytes, sha256, executable, unpackedBytes } = value
   if (!isFileName(name)) return { why: `expected a plain file name, got ${quoted(name)}` }
   if (typeof os !== 'string' || typeof arch !== 'string') return { why: '`os` and `arch`: expected texts' }
   if (compression !== 'gzip' && compression !== 'zstd') {
@@ -101,5 +103,9 @@ function parseAsset(value: unknown): ReleaseManifest['assets'][number] | { why: 
   if (!isSize(inner.sizeBytes, EXECUTABLE_MAX_BYTES))
     return { why: `executable's \`sizeBytes\`: got ${quoted(inner.sizeBytes)}` }
   if (!isSha256(inner.sha256)) return { why: `executable's \`sha256\`: got ${quoted(inner.sha256)}` }
-  return { name, os, arch, compression, sizeBytes, sha256, executable: inner as { sizeBytes: number; sha256: string } }
+  const whole = inner as { sizeBytes: number; sha256: string }
+  const known: Entry = { name, os, arch, compression, sizeBytes, sha256, executable: whole }
+  if (unpackedBytes === undefined) return known
+  if (!isSize(unpackedBytes, EXECUTABLE_MAX_BYTES)) return { why: `\`unpackedBytes\`: got ${quoted(unpackedBytes)}` }
+  return { ...known, unpackedBytes }
 }

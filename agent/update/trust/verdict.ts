@@ -80,13 +80,22 @@ export function assess(listing: Listing, texts: ReleaseTexts, target: Target): V
     if (!(sizeBytes >= 1 && sizeBytes <= ASSET_MAX_BYTES)) {
       return { why: `size of \`${name}\`: expected 1 to ${ASSET_MAX_BYTES} bytes, got ${sizeBytes}` }
     }
+    const unpacked = entry?.unpackedBytes === undefined ? {} : { unpackedBytes: entry.unpackedBytes }
     return {
       release: {
         tag: listing.tag,
         notes: (listing.notes || (announced?.notes ?? '')).slice(0, NOTES_MAX_CHARS),
         publishedAt: announced?.publishedAt ?? listing.publishedAt,
         url: listing.url,
-        asset: { name, url: file.url, sizeBytes, sha256, compression, executable: entry?.executable ?? null },
+        asset: {
+          name,
+          url: file.url,
+          sizeBytes,
+          sha256,
+          compression,
+          executable: entry?.executable ?? null,
+          ...unpacked,
+        },
         others: [],
         schema: announced?.schema ?? null,
         image: null,

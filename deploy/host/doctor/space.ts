@@ -2,10 +2,11 @@
 
 import { join } from 'node:path'
 import {
-  executableBytesOf,
   mebibytes,
-  needOfExecutable,
+  type Need,
   needsBeside,
+  needsOfAsset,
+  needsOfExecutable,
   ownDatabase,
   roomFor,
 } from '../../../agent/install.ts'
@@ -15,21 +16,22 @@ import { failure, type Finding, ok, type Subject } from './finding.ts'
 
 /** For the program that is going to be put there. */
 export async function checkSpace(subject: Subject): Promise<Finding[]> {
-  return await checkRoom(subject, subject.executableBytes)
+  return await checkRoom(subject, needsOfExecutable(subject.layout.directory, subject.executableBytes))
 }
 
 /** For an update to the newest release; where the feed does not tell, to one as large as this program. */
 export async function checkUpdateSpace(subject: Subject, outside: Outside): Promise<Finding[]> {
   const found = subject.receipt === null ? null : await newest(subject, outside).catch(() => null)
   const release = found?.release ?? null
-  return await checkRoom(subject, release === null ? subject.executableBytes : executableBytesOf(release.asset))
+  if (release === null) return await checkSpace(subject)
+  return await checkRoom(subject, needsOfAsset(subject.layout.directory, release.asset))
 }
 
-async function checkRoom({ layout }: Subject, executableBytes: number): Promise<Finding[]> {
-  const { service, directory, stateDirectory } = layout
+async function checkRoom({ layout }: Subject, ofExecutable: readonly Need[]): Promise<Finding[]> {
+  const { service, stateDirectory } = layout
   const name = ownDatabase(service)
   const database = name === null ? null : join(stateDirectory, name)
-  const needs = [needOfExecutable(directory, executableBytes), ...(await needsBeside({ database, stateDirectory }))]
+  const needs = [...ofExecutable, ...(await needsBeside({ database, stateDirectory }))]
   return (await roomFor(needs)).map(({ directory: at, freeBytes, neededBytes, what }) => {
     const message = `${mebibytes(freeBytes, Math.floor)} free at ${at}, ${mebibytes(neededBytes)} needed for ${what}`
     const hint = 'make room, or choose another place with `--prefix` or `--state-dir`'

@@ -5,9 +5,8 @@ import { dirname, join } from 'node:path'
 import {
   assertRoom,
   assertWritable,
-  executableBytesOf,
-  needOfExecutable,
   needsBeside,
+  needsOfAsset,
   noBackup,
   openFeed,
   ownDatabase,
@@ -74,8 +73,5 @@ async function releaseFor(
 async function assertRoomOf({ service, executable, stateDirectory }: Receipt, { asset }: Release): Promise<void> {
   const name = ownDatabase(service)
   const database = name === null ? null : join(stateDirectory, name)
-  await assertRoom([
-    needOfExecutable(dirname(executable), executableBytesOf(asset)),
-    ...(await needsBeside({ database, stateDirectory })),
-  ])
+  await assertRoom([...needsOfAsset(dirname(executable), asset), ...(await needsBeside({ database, stateDirectory }))])
 }
