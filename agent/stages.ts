@@ -10,6 +10,7 @@ import { makeDownload } from './steps/download.ts'
 import { snapshot } from './steps/snapshot.ts'
 import { makeSwap, type Swap } from './steps/swap.ts'
 import { makeVerify } from './steps/verify.ts'
+import { assertWritable } from './steps/writable.ts'
 import type { Steps } from './update.ts'
 import { installedTag } from './version.ts'
 
@@ -48,6 +49,7 @@ export function makeStages(
     async check(tag, signal) {
       await enter('check')
       state = await journal.read()
+      await assertWritable(install.places.directory)
       const release = await check(tag, signal)
       if (release !== null) [operation.to, operation.sha256] = [release.tag, release.asset.sha256]
       return release
@@ -73,6 +75,7 @@ export function makeStages(
     },
     async restore() {
       await enter('swap')
+      await assertWritable(install.places.directory)
       return await swap.restore()
     },
     async restart(to) {

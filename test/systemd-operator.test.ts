@@ -191,6 +191,31 @@ test("an install of an earlier install.sh is taken over by root's own unit; a fo
   is((await host.cli('doctor')).code, 0)
 })
 
+test('an executable in a folder that has become read-only, and a full state directory, are refused with 7 before anything is fetched', async () => {
+  is((await host.cli('stop')).code, 0)
+  await host.ok('sh', '-c', 'mount --bind /opt/beacon /opt/beacon && mount -o remount,bind,ro /opt/beacon')
+  await host.ok('mount', '-t', 'tmpfs', 'tmpfs', host.feed) // whoever asks it ends with 4
+  for (const command of [['upgrade', '-n'], ['upgrade'], ['rollback', '-n'], ['rollback']]) {
+    const { code, stderr } = await host.cli(...command)
+    equal([command, code], [command, 7], stderr)
+    match(
+      stderr,
+      'expected to be able to write in /opt/beacon, where the executable is: it is on a read-only file system',
+    )
+  }
+  await host.ok('umount', '/opt/beacon', host.feed)
+  const fill = [
+    'mount -t tmpfs -o size=1m,mode=750 tmpfs /var/lib/beacon',
+    'chown beacon: /var/lib/beacon',
+    '! cat /dev/zero > /var/lib/beacon/full 2>/dev/null',
+  ]
+  await host.ok('sh', '-c', fill.join(' && '))
+  const full = await host.cli('upgrade', '--release', 'v1.1.0')
+  equal([full.code, /no space|full/.test(full.stderr)], [7, true], full.stderr)
+  await host.ok('umount', '/var/lib/beacon')
+  is((await host.cli('start')).code, 0)
+})
+
 test('uninstall lists what it keeps: the state, the configuration, the environment, the user', async () => {
   await put(host, '/etc/default/beacon', 'MINE=1\n')
   const { code, stdout } = await host.cli('uninstall', '-y')

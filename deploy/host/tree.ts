@@ -14,8 +14,9 @@ import {
   usageOf,
   WAITING_FLAGS,
 } from '../lib/flags.ts'
+import { isRefusal } from '../lib/refusal.ts'
 import { work } from './boundary/worker.ts'
-import { WORKER } from './boundary/drop.ts'
+import { IN_UNIT, WORKER } from './boundary/drop.ts'
 import type { Context } from './commands/context.ts'
 import { endOf } from './commands/deeds.ts'
 import { doctor } from './commands/doctor.ts'
@@ -154,9 +155,9 @@ const WORDS: readonly Word[] = [
   {
     name: WORKER,
     description: 'the end of a command that root has started: it is the user of the service',
-    args: {},
+    args: { where: { type: 'positional', required: false, description: `\`${IN_UNIT}\` in a unit` } },
     hidden: true,
-    act: () => work(),
+    act: (_context, { where }) => work(where === IN_UNIT),
   },
 ]
 
@@ -188,7 +189,7 @@ export async function runCommand(argv: readonly string[], build: Build): Promise
     report = context.report
     return await word.act(context, values, rest)
   } catch (cause) {
-    const error = asBatonError(cause, 'unexpected', first)
+    const error = asBatonError(cause, isRefusal(cause) ? 'refused' : 'unexpected', first)
     report.failed(error, endOf(error))
     return MEANINGS[error.code].exit
   }

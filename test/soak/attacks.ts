@@ -15,12 +15,26 @@ const ROOT_PROGRAM = '/usr/local/lib/beacon/beacon'
 
 /** What an attacker wants root to run: says who ran it, and tries every way back to root. */
 const EVIL = `#!/bin/sh
-id -u >> /srv/ran/by 2>/dev/null
-perl -e '$< = 0; $> = 0; exit($> == 0 ? 0 : 1)' && echo effective >> /srv/ran/root
-perl -e 'require "syscall.ph"' 2>/dev/null
-perl -e 'exit(syscall(117, 0, 0, 0) == 0 ? 0 : 1)' && echo setresuid >> /srv/ran/root
-[ "$(id -u)" != 0 ] || echo uid >> /srv/ran/root
-[ ! -r /root/secret ] || echo read >> /srv/ran/root
+# in the sandbox of the service it can write in the service's own places only
+exec 2>/dev/null
+[ -w /srv/ran ] && ran=/srv/ran || ran=/var/lib/beacon
+id -u >> $ran/by
+perl -e '$< = 0; $> = 0; exit($> == 0 ? 0 : 1)' && echo effective >> $ran/root
+perl -e 'exit(syscall(117, 0, 0, 0) == 0 ? 0 : 1)' && echo setresuid >> $ran/root
+[ "$(id -u)" != 0 ] || echo uid >> $ran/root
+[ ! -r /root/secret ] || echo read >> $ran/root
+printf 'beacon v1.0.0\\n'
+`
+
+/** Looks at where it is, and leaves something behind. */
+const FUGITIVE = `#!/bin/sh
+{ grep -E '^(Seccomp|NoNewPrivs):' /proc/self/status; ls /home/eve; ls /tmp; } >/var/lib/beacon/seen 2>&1
+setsid sleep 4321 >/dev/null 2>&1 </dev/null &
+sleep 4321 >/dev/null 2>&1 </dev/null &
+printf 'beacon v1.0.0\\n'
+`
+const STOPPER = `#!/bin/sh
+kill -STOP $PPID
 printf 'beacon v1.0.0\\n'
 `
 
@@ -33,7 +47,7 @@ test.before(async () => {
   await host.ok(
     'sh',
     '-c',
-    'mkdir -m 1777 /srv/ran; echo only-root-may-read-this > /root/secret; chmod 600 /root/secret',
+    'mkdir -m 1777 /srv/ran; echo only-root-may-read-this > /root/secret; chmod 600 /root/secret; useradd --create-home eve; mkdir /root/target; echo mine > /root/target/file; touch /tmp/of-the-host; chmod 755 /home/eve; touch /home/eve/mine',
   )
   await put(host, '/srv/evil', EVIL)
   await host.ok('chmod', '755', '/srv/evil')
@@ -74,7 +88,60 @@ test("strace over every command as root: nothing in the service's places is touc
     equal([command, code], [command, 0], stderr)
     equal([command, await faults()], [command, []])
   }
+})
+
+test('an install that fails is undone inside a folder of the service by the service: no link there leads root anywhere', async () => {
+  await host.run(['userdel', 'beacon'])
+  // so that the unit cannot be written
+  const units = '/etc/systemd/system'
+  await host.ok('sh', '-c', `mount --bind ${units} ${units} && mount -o remount,bind,ro ${units}`)
+  const install = ['sh', '/srv/feed/v1.0.0/install.sh', '-y', '--feed', '/srv/feed']
+  const failed = await host.run([...TRACED, ...install])
+  equal([failed.code, await faults()], [7, []], failed.stderr)
+  match(failed.stderr, 'EROFS')
+  for (const path of ['/opt/beacon', '/var/lib/beacon', '/etc/beacon', '/usr/local/lib/beacon'])
+    is((await host.run(['test', '-e', path])).code, 1, path)
+  is((await host.run(['id', 'beacon'])).code, 1)
+  await race(
+    'an install fails: what is inside the folders that were given away becomes links',
+    'for i in 1 2 3 4 5 6 7 8; do mkdir -p /opt/beacon/d$i/e; mv -T /opt/beacon/d$i /opt/beacon/.d$i; ln -s /root/target /opt/beacon/d$i; rm -rf /opt/beacon/d$i /opt/beacon/.d$i; done',
+    [[...install, '--run-as', 'eve']],
+    null,
+    'eve',
+  )
+  is(await host.ok('cat', '/root/target/file'), 'mine\n')
+  await host.ok('umount', units)
+  await host.run(['rm', '-rf', '/opt/beacon', '/var/lib/beacon'])
   await host.install()
+})
+
+test("what root's commands start of the service is in its sandbox, and ends with the command", async () => {
+  await inPlace(FUGITIVE)
+  for (const command of [['status'], ['doctor']]) {
+    await host.cli(...command)
+    const seen = await host.ok('sh', '-c', 'cat /var/lib/beacon/seen; rm /var/lib/beacon/seen')
+    match(seen, /^NoNewPrivs:\s1$/m)
+    match(seen, /^Seccomp:\s2$/m)
+    is(/^(mine|of-the-host)$/m.test(seen), false, seen)
+    is((await host.run(['pgrep', '-f', '^sleep 4321'])).stdout, '', `left by ${command.join(' ')}`)
+  }
+  await renew()
+})
+
+test('a process of the service that stands still keeps nobody from ending a command of root; a stop ends what a killed one has left', async () => {
+  await inPlace(STOPPER)
+  const stopped = "until ps -u beacon -o stat= | grep -q '^T'; do sleep 0.05; done"
+  const ask = (then: string) =>
+    host.run(['sh', '-c', `beacon status >/srv/said 2>&1 & p=$!; ${stopped}; ${then}`], { timeoutMs: 60_000 })
+  is((await ask('kill -INT $p; wait $p; echo $?')).stdout, '7\n')
+  match(await host.ok('cat', '/srv/said'), 'the command was ended by SIGINT')
+  const standing = async () => (await host.run(['sh', '-c', "ps -u beacon -o stat= | grep '^T'"])).stdout
+  is(await standing(), '')
+  await ask('kill -KILL $p')
+  match(await standing(), /^T/)
+  is((await host.cli('stop')).code, 0)
+  is(await standing(), '')
+  await renew()
 })
 
 test('the check of a trace is a check: a root that opens a file of the service is told', async () => {
@@ -98,7 +165,7 @@ test('an executable of the attacker is never run by root, and who runs it has no
       ['sh', '/srv/feed/v1.0.0/install.sh', '-y', '--health-timeout', '2'],
     ],
   )
-  match(await host.ok('cat', '/srv/ran/by'), /^\d+\n/) // it was run, by somebody
+  match(await host.ok('sh', '-c', 'cat /srv/ran/by /var/lib/beacon/by 2>/dev/null; true'), /^\d+\n/) // it was run, by somebody
   await nobodyBecameRoot()
   await renew()
 })
@@ -186,7 +253,7 @@ test('what root shows of the service holds nothing that a terminal obeys', async
 
 test('directories are made and given away by root only where nobody can put a link meanwhile', async () => {
   is((await host.cli('uninstall', '--purge', '--confirm', 'beacon', '-y')).code, 0)
-  await host.ok('sh', '-c', 'useradd --create-home eve; mkdir -p /root/target; echo mine > /root/target/file')
+  await host.ok('sh', '-c', 'ls /root/target/file')
   // install.sh unpacks below /tmp: whoever opens one of these waits for ever
   await host.run(['mkfifo', '/tmp/package.json', '/tmp/baton.config.json'], { user: 'eve' })
   await race(
@@ -228,6 +295,12 @@ test('directories are made and given away by root only where nobody can put a li
 test('root ends no process that a pid file or a command line names', async () => {
   const installed = await host.installer('v1.0.0', 'install', '-y', '--no-service')
   is(installed.code, 0, installed.stderr)
+  // and what its commands start ends with them, unless it has left their group: that is said
+  match((await host.cli('doctor')).stdout, "what a command of root's starts for beacon is not confined")
+  await inPlace(FUGITIVE)
+  await host.cli('status')
+  is((await host.run(['pgrep', '-cf', '^sleep 4321'])).stdout, '1\n')
+  await host.ok('pkill', '-f', '^sleep 4321')
   await host.ok('sh', '-c', 'setsid sleep 1000 >/dev/null 2>&1 </dev/null & echo $! > /srv/victim.pid')
   // the same command line and the same user, in another pid namespace, as in a container
   await put(host, '/srv/elsewhere/serve', 'sleep 1000;')
@@ -312,7 +385,13 @@ async function race(
 }
 
 async function nobodyBecameRoot(): Promise<void> {
-  is((await host.run(['cat', '/srv/ran/root'])).stdout, '')
+  is((await host.run(['cat', '/srv/ran/root', '/var/lib/beacon/root'])).stdout, '')
+}
+
+/** The attacker's, in place of the executable. */
+async function inPlace(text: string): Promise<void> {
+  await put(host, '/srv/other', text)
+  await host.ok('sh', '-c', `install -o beacon -m 755 /srv/other /opt/beacon/.x && mv /opt/beacon/.x ${EXECUTABLE}`)
 }
 
 /** The attacker is gone: what is in place is the service again. */

@@ -14,6 +14,8 @@ export interface Channel {
   tell(name: string, parameter: unknown): void
   /** resolves when the other side has gone */
   readonly closed: Promise<void>
+  /** what a call is rejected with once it has gone; null until then */
+  gone(): Error | null
 }
 
 interface Ask {
@@ -24,16 +26,12 @@ interface Ask {
 interface Answer {
   to: number
   value?: unknown
-  error?: {
-    code: string
-    message: string
-    hint: string | null
-    members: Record<string, string | number | boolean | null>
-  }
+  error?: unknown
 }
 
 export const LINE_MAX_BYTES = 4 * 1024 * 1024
 const DEPTH_MAX = 12
+const TEXT_MAX = 4000
 
 interface Waiting {
   resolve(value: unknown): void
@@ -70,7 +68,7 @@ export function makeChannel(
     const { to, value: answer, error } = message as unknown as Answer
     const asked = waiting.get(to)
     waiting.delete(to)
-    if (error === undefined) asked?.resolve(answer)
+    if (error === undefined || error === null) asked?.resolve(answer)
     else asked?.reject(errorFrom(error))
   }
   const closed = new Promise<void>((resolve) => {
@@ -88,6 +86,7 @@ export function makeChannel(
   })
   return {
     closed,
+    gone: () => gone,
     call(name, parameter) {
       if (gone !== null) return Promise.reject(gone)
       const id = ++last
@@ -141,10 +140,22 @@ function handlerOf(handlers: Handlers, name: string): (parameter: unknown) => un
   throw new BatonError('unexpected', `there is nothing called ${JSON.stringify(name.slice(0, 40))} on this side`)
 }
 
-function errorFrom({ code, message, hint, members }: NonNullable<Answer['error']>): BatonError {
-  const known = Object.hasOwn(MEANINGS, code) ? (code as ErrorCode) : 'unexpected'
-  return new BatonError(known, message, {
-    ...(typeof hint === 'string' ? { hint } : {}),
-    members: typeof members === 'object' && members !== null ? members : {},
+/** Whatever the other side calls an error: what does not fit is left out. */
+function errorFrom(said: unknown): BatonError {
+  const { code, message, hint, members } = (typeof said === 'object' ? said : {}) as Record<string, unknown>
+  const known = typeof code === 'string' && Object.hasOwn(MEANINGS, code) ? (code as ErrorCode) : 'unexpected'
+  const scalars = typeof members === 'object' && members !== null ? Object.entries(members).filter(isScalar) : []
+  return new BatonError(known, textFrom(message) ?? 'the other side of the command failed without a word', {
+    ...(textFrom(hint) === null ? {} : { hint: textFrom(hint) as string }),
+    members: Object.fromEntries(scalars),
   })
+}
+
+function textFrom(value: unknown): string | null {
+  return typeof value === 'string' && value !== '' ? value.slice(0, TEXT_MAX) : null
+}
+
+function isScalar(entry: [string, unknown]): entry is [string, string | number | boolean | null] {
+  const [, value] = entry
+  return value === null || ['string', 'number', 'boolean'].includes(typeof value)
 }

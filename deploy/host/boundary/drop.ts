@@ -1,7 +1,7 @@
 // How root becomes the service's user, in a process of its own and for good. Must hold: that process has no way back: real,
 // effective, saved and file-system ids, no groups, no capabilities, no new privileges by what it runs, and no terminal.
 
-import { spawn, type ChildProcessByStdio } from 'node:child_process'
+import { spawn, type ChildProcessByStdio, type SpawnOptions } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import type { Readable, Writable } from 'node:stream'
 import { BatonError } from '../../../agent/words.ts'
@@ -12,33 +12,62 @@ export type Dropped = ChildProcessByStdio<Writable, Readable, Readable>
 
 /** the hidden word of the command tree that is the other side */
 export const WORKER = 'as-service'
+/** and its word where a unit has set the groups: they are the user's own */
+export const IN_UNIT = 'in-unit'
 /** descriptor of the feed's folder in the worker, where root has opened it */
 export const FEED_FD = 3
 
+/** The process at the other end. */
+export interface Worker {
+  child: Dropped
+  /** to the process itself */
+  signal(signal: NodeJS.Signals): Promise<void>
+  /** ends it and what it has started, which it need not agree to */
+  end(): Promise<void>
+  /** ends what it has started, once it has ended by itself */
+  endRest(): Promise<void>
+}
+
 /**
- * Starts `file` as `identity`. libuv clears the groups, then sets the gid and the uid of the child, each for good; the child
- * itself gives up what else there is (`stayDropped`) before it does anything.
+ * Starts `file` as `identity`, in a process group of its own: without systemd there is no sandbox for it. libuv clears the groups, then
+ * sets the gid and the uid of the child, each for good; the child itself gives up what else there is (`stayDropped`) before it
+ * does anything.
  */
-export function spawnDropped(
-  [file, ...args]: readonly [string, ...string[]],
+export function startDropped(
+  program: readonly string[],
   { uid, gid }: Identity,
   environment: Record<string, string>,
   feedFd: number | null,
+): Worker {
+  const child = spawnWatched(program, { uid, gid, env: environment }, feedFd === null ? [] : [feedFd])
+  const end = () =>
+    new Promise<void>((resolve) => {
+      if (child.pid === undefined) return resolve()
+      // with the rights of that user: whatever has the number by now, nobody else's is ended
+      const killer = spawn('/bin/sh', ['-c', `kill -9 -${child.pid}`], { uid, gid, cwd: '/', env: {}, stdio: 'ignore' })
+      killer.once('error', () => resolve()).once('exit', () => resolve())
+    })
+  return { child, signal: async (signal) => void child.kill(signal), end, endRest: end }
+}
+
+/** In a session without root's terminal: nothing can be typed into it from there (TIOCSTI), and its Ctrl-C is ours to pass on. */
+export function spawnWatched(
+  [file = '', ...args]: readonly string[],
+  options: Pick<SpawnOptions, 'uid' | 'gid' | 'env'>,
+  more: readonly number[] = [],
 ): Dropped {
   return spawn(file, args, {
-    uid,
-    gid,
+    ...options,
     cwd: '/',
-    env: environment,
-    detached: true, // a session without root's terminal: nothing can be typed into it from there (TIOCSTI)
-    stdio: ['pipe', 'pipe', 'pipe', ...(feedFd === null ? [] : [feedFd])],
+    detached: true,
+    stdio: ['pipe', 'pipe', 'pipe', ...more],
   }) as Dropped
 }
 
 const PR_SET_NO_NEW_PRIVS = 38
 
 /** In the child, first of all: gives up the last privilege and makes sure that nothing of root is left. Throws refused. */
-export function stayDropped(): void {
+export function stayDropped(inUnit: boolean): void {
   if (process.platform !== 'linux') {
     if (process.getuid?.() === 0 || process.geteuid?.() === 0) throw stillRoot('uid 0')
     return
@@ -46,12 +75,12 @@ export function stayDropped(): void {
   const { prctl } = openLibc({ prctl: { arguments: ['i32', 'u64', 'u64', 'u64', 'u64'], return: 'i32' } })
   prctl?.(PR_SET_NO_NEW_PRIVS, 1n, 0n, 0n, 0n)
   // the main thread is the one that starts processes, and threads made from here on are as it is
-  const left = remnantsOf(readFileSync('/proc/thread-self/status', 'utf8'))
+  const left = remnantsOf(readFileSync('/proc/thread-self/status', 'utf8'), inUnit)
   if (left !== null) throw stillRoot(left)
 }
 
-/** Pure: what of root is left in a `/proc/…/status`, or null. */
-export function remnantsOf(status: string): string | null {
+/** Pure: what of root is left in a `/proc/…/status`, or null. `inUnit`: systemd has set the groups, to those of the user. */
+export function remnantsOf(status: string, inUnit: boolean): string | null {
   const field = (name: string) => new RegExp(`^${name}:[ \\t]*(.*)$`, 'm').exec(status)?.[1]?.trim() ?? ''
   for (const name of ['Uid', 'Gid']) {
     const ids = new Set(field(name).split(/\s+/))
@@ -61,7 +90,7 @@ export function remnantsOf(status: string): string | null {
   const groups = field('Groups')
     .split(/\s+/)
     .filter((one) => one !== '' && one !== gid)
-  if (groups.length > 0) return `Groups ${groups.join(' ')}`
+  if (groups.length > 0 && !inUnit) return `Groups ${groups.join(' ')}`
   for (const name of ['CapPrm', 'CapEff', 'CapAmb']) if (!/^0+$/.test(field(name))) return `${name} ${field(name)}`
   return field('NoNewPrivs') === '1' ? null : `NoNewPrivs ${field('NoNewPrivs')}`
 }

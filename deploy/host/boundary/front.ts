@@ -1,6 +1,6 @@
 // Root's end: starts the process that is the service's user, asks it for what is to be done in the service's places, and shows what
-// it says. Must hold: nothing that comes from there is more than data; the only deeds it can ask for are to start and to stop the
-// one unit that root's receipt names, and to tell its state.
+// it says. Must hold: nothing that comes from there is more than data, and of that only so much; the only deeds it can ask for are to
+// start and to stop the one unit that root's receipt names, and to tell its state; it keeps nobody from ending the command.
 
 import { once } from 'node:events'
 import { closeSync, constants, openSync } from 'node:fs'
@@ -10,8 +10,9 @@ import { type Side, SIDE_NAMES } from '../service/side.ts'
 import type { Identity } from '../place/identity.ts'
 import { assertTrusted, trustIn } from '../place/trusted.ts'
 import type { Supervisor } from '../supervisor/supervisor.ts'
-import { makeChannel } from './channel.ts'
-import { spawnDropped, WORKER } from './drop.ts'
+import { type Channel, type Handlers, makeChannel } from './channel.ts'
+import { type Sandbox, startConfined } from './confine.ts'
+import { IN_UNIT, startDropped, type Worker, WORKER } from './drop.ts'
 import type { Hello } from './worker.ts'
 
 export interface Front {
@@ -24,82 +25,183 @@ export interface FrontOptions {
   program: readonly [string, ...string[]]
   identity: Identity
   environment: Record<string, string>
+  /** of the service; null where there is no systemd to hold a process in one */
+  sandbox: Omit<Sandbox, 'feedFolder'> | null
   /** the setting of root's receipt, or of this command line */
   feed: string
   outside: Pick<Outside, 'stage' | 'bytes' | 'note'>
   /** of root's receipt; null before there is one, and where there is no systemd */
   supervisor: Supervisor | null
+  /** the process is ended after this long */
+  deadlineMs: number
 }
 
 const STAGES: ReadonlySet<string> = new Set(['check', 'download', 'verify', 'swap', 'restart', 'start', 'health'])
 const NOTE_MAX = 2000
 const STDERR_MAX = 2000
 const GRACE_MS = 5000
+/** how long a process may take to say that it is there, once somebody wants to end the command */
+const ANSWER_MS = 3000
+/** of a whole command; an update needs some ten of each */
+const NOTES_MAX = 200
+const STAGES_MAX = 100
+const ASKS_MAX = 200
+const BYTES_EVERY_MS = 50
 
 export async function openFront(options: FrontOptions): Promise<Front> {
-  const { program, identity, environment, outside, supervisor } = options
-  await assertTrusted(program[0], 'this program', 'run the command in /usr/local/bin, or `install.sh`')
+  await assertTrusted(options.program[0], 'this program', 'run the command in /usr/local/bin, or `install.sh`')
+  if (options.sandbox === null) return await openDropped(options)
+  const feed = pathOf(options.feed)
+  const sandbox = { ...options.sandbox, feedFolder: feed !== null && (await isRoots(feed)) ? feed : null }
+  const open = async (withDropIns: boolean) => {
+    const { identity, environment, deadlineMs } = options
+    const program = [...options.program, WORKER, IN_UNIT]
+    const worker = await startConfined(program, identity, sandbox, environment, { deadlineMs, withDropIns })
+    return await greet(worker, { feedFolder: null }, options)
+  }
+  // what the operator has changed may be why the service does not start, and a command has to help then
+  return await open(true).catch((cause: unknown) => {
+    if (cause instanceof BatonError && cause.code === 'cancelled') throw cause
+    return open(false)
+  })
+}
+
+async function openDropped(options: FrontOptions): Promise<Front> {
   const feedFd = await openFeedFolder(options.feed)
-  const child = spawnDropped([...program, WORKER], identity, environment, feedFd)
-  if (feedFd !== null) closeSync(feedFd)
+  try {
+    const worker = startDropped([...options.program, WORKER], options.identity, options.environment, feedFd)
+    return await greet(worker, { feedFolder: feedFd === null ? null : options.feed }, options)
+  } finally {
+    if (feedFd !== null) closeSync(feedFd)
+  }
+}
+
+async function greet(worker: Worker, hello: Hello, options: FrontOptions): Promise<Front> {
+  const { child } = worker
   let said = ''
   child.stderr.setEncoding('utf8').on('data', (text: string) => (said += text.slice(0, STDERR_MAX - said.length)))
   const ended = new Promise<void>((resolve) => void child.once('exit', () => resolve()))
   await once(child, 'spawn').catch((cause: unknown) => {
-    throw new BatonError('refused', `starting ${program[0]} as user id ${identity.uid}`, { cause })
+    throw new BatonError('refused', `starting ${options.program[0]} as user id ${options.identity.uid}`, { cause })
   })
+  const channel = makeChannel(child.stdout, child.stdin, handlersFor(options), { clean: true })
+  const ending = endable(worker, channel, options.deadlineMs)
+  const call = async (name: string, parameter: unknown) => {
+    try {
+      return await channel.call(name, parameter)
+    } catch (cause) {
+      throw (cause === channel.gone() ? ending.why() : null) ?? cause
+    }
+  }
+  let closed: Promise<void> | null = null
+  const end = async () => {
+    child.stdin.end()
+    const timer = setTimeout(() => void worker.end(), GRACE_MS)
+    await ended
+    clearTimeout(timer)
+    await worker.endRest()
+    ending.off()
+  }
+  const close = () => (closed ??= end())
+  try {
+    await call('hello', hello)
+  } catch (cause) {
+    await close()
+    if (cause instanceof BatonError && cause.code === 'cancelled') throw cause
+    const what = `the process of the service's user did not come up: ${said.trim() || 'it said nothing'}`
+    throw new BatonError('unexpected', what, { cause })
+  }
+  const side = Object.fromEntries(
+    SIDE_NAMES.map((name) => [name, (parameter: unknown) => call(name, parameter ?? null)]),
+  ) as unknown as Side
+  return { side, close }
+}
+
+/** What the process may tell and ask for: so often, and no more. */
+function handlersFor({ outside, supervisor }: FrontOptions): Handlers {
+  const counts = new Map<string, number>()
+  const isWithin = (what: string, max: number) => {
+    const count = (counts.get(what) ?? 0) + 1
+    counts.set(what, count)
+    return count <= max
+  }
+  let drawnAt = -Infinity
   const ours = (act: (one: Supervisor) => Promise<unknown>) => async () => {
     if (supervisor === null) throw new BatonError('unexpected', 'there is no unit to ask about')
+    if (!isWithin('ask', ASKS_MAX)) throw new BatonError('refused', `expected at most ${ASKS_MAX} questions`)
     return await act(supervisor)
   }
-  const channel = makeChannel(
-    child.stdout,
-    child.stdin,
-    {
-      stage: (stage) => void (STAGES.has(String(stage)) && outside.stage(stage as Parameters<Outside['stage']>[0])),
-      bytes: (both) => {
-        const [done, total] = Array.isArray(both) ? both.map(Number) : []
-        if (Number.isSafeInteger(done) && Number.isSafeInteger(total)) outside.bytes(done ?? 0, total ?? 0)
-      },
-      note: (line) => outside.note(String(line).slice(0, NOTE_MAX)),
-      state: ours((one) => one.state()),
-      start: ours((one) => one.start()),
-      stop: ours((one) => one.stop()),
-    },
-    { clean: true },
-  )
-  const pass = (signal: NodeJS.Signals) => void child.kill(signal)
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, pass)
-  const hello: Hello = { feedFolder: feedFd === null ? null : options.feed }
-  await channel.call('hello', hello).catch((cause: unknown) => {
-    throw new BatonError(
-      'unexpected',
-      `the process of the service's user did not come up: ${said.trim() || 'it said nothing'}`,
-      {
-        cause,
-      },
-    )
-  })
-  const side = Object.fromEntries(
-    SIDE_NAMES.map((name) => [name, (parameter: unknown) => channel.call(name, parameter ?? null)]),
-  ) as unknown as Side
   return {
-    side,
-    async close() {
-      for (const signal of ['SIGINT', 'SIGTERM'] as const) process.off(signal, pass)
-      child.stdin.end()
-      const timer = setTimeout(() => child.kill('SIGKILL'), GRACE_MS)
-      await ended
+    stage: (stage) => {
+      if (STAGES.has(String(stage)) && isWithin('stage', STAGES_MAX)) outside.stage(stage as never)
+    },
+    bytes: (both) => {
+      const [done, total] = Array.isArray(both) ? both.map(Number) : []
+      const now = performance.now()
+      if (!Number.isSafeInteger(done) || !Number.isSafeInteger(total)) return
+      if (done !== total && now - drawnAt < BYTES_EVERY_MS) return
+      if (done === total && !isWithin('bytes', STAGES_MAX)) return
+      drawnAt = now
+      outside.bytes(done ?? 0, total ?? 0)
+    },
+    note: (line) => {
+      if (isWithin('note', NOTES_MAX)) outside.note(String(line).slice(0, NOTE_MAX))
+      else if (counts.get('note') === NOTES_MAX + 1) outside.note('it says more than this, which is left out')
+    },
+    state: ours((one) => one.state()),
+    start: ours((one) => one.start()),
+    stop: ours((one) => one.stop()),
+  }
+}
+
+/**
+ * Ctrl-C: the process hears it, and what it is at ends in its own way, which may be after a swap. One that does not answer is ended; so
+ * is any at the second signal, as who has taken it over could answer for ever; and at the deadline.
+ */
+function endable(worker: Worker, channel: Channel, deadlineMs: number) {
+  let asked: NodeJS.Signals | null = null
+  let isLate = false
+  const pass = (signal: NodeJS.Signals) => {
+    if (asked !== null) return void worker.end()
+    asked = signal
+    void worker.signal(signal)
+    const timer = setTimeout(() => void worker.end(), ANSWER_MS)
+    void channel.call('ping', null).then(
+      () => clearTimeout(timer),
+      () => clearTimeout(timer),
+    )
+  }
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, pass)
+  const timer = setTimeout(() => {
+    isLate = true
+    void worker.end()
+  }, deadlineMs)
+  return {
+    /** why the process has gone, if that was us */
+    why(): BatonError | null {
+      if (asked !== null) return new BatonError('cancelled', `the command was ended by ${asked}`)
+      if (!isLate) return null
+      return new BatonError('unexpected', `expected an end within ${Math.round(deadlineMs / 60_000)} minutes`)
+    },
+    off() {
       clearTimeout(timer)
+      for (const signal of ['SIGINT', 'SIGTERM'] as const) process.off(signal, pass)
     },
   }
 }
 
-/** A folder that only root can reach, such as one in root's home: the unit shows it to the service in the same way. */
+/** A folder that only root can reach, such as one in root's home. */
 async function openFeedFolder(feed: string): Promise<number | null> {
-  const path = feed.replace(/^file:\/\//, '')
-  if (!path.startsWith('/')) return null
+  const path = pathOf(feed)
+  return path !== null && (await isRoots(path)) ? openSync(path, constants.O_RDONLY | constants.O_DIRECTORY) : null
+}
+
+async function isRoots(path: string): Promise<boolean> {
   const trust = await trustIn(path)
-  if (!trust.trusted || trust.found?.isDirectory() !== true) return null
-  return openSync(path, constants.O_RDONLY | constants.O_DIRECTORY)
+  return trust.trusted && trust.found?.isDirectory() === true
+}
+
+function pathOf(feed: string): string | null {
+  const path = feed.replace(/^file:\/\//, '')
+  return path.startsWith('/') ? path : null
 }

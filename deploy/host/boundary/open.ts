@@ -11,6 +11,7 @@ import { systemdSupervisor } from '../supervisor/systemd.ts'
 import type { Supervisor } from '../supervisor/supervisor.ts'
 import type { Outside } from '../service/outside.ts'
 import { makeSide, type Side } from '../service/side.ts'
+import { canConfine, endSlice } from './confine.ts'
 import { serviceEnvironment } from './environment.ts'
 import { openFront } from './front.ts'
 import { ownFile, ownNode } from '../place/own.ts'
@@ -23,10 +24,15 @@ export interface Owner {
   feed: string
   withUnit: boolean
   environmentFile: string
+  /** text of its unit, and what its processes write */
+  unit: string
+  places: readonly string[]
 }
 
 export interface OpenSide extends AsyncDisposable {
   side: Side
+  /** what root starts here is in the sandbox of the service; null where root starts nothing for somebody else */
+  confined: boolean | null
 }
 
 type Told = Pick<Outside, 'stage' | 'bytes' | 'note'>
@@ -42,27 +48,42 @@ export async function isCrossing({ scope, user }: Pick<Owner, 'scope' | 'user'>)
   return isRoot() && scope === 'system' && (await idOf(user)).uid !== 0
 }
 
-export async function openSide(owner: Owner, told: Told, environment: Environment): Promise<OpenSide> {
-  const { service, scope, user, feed, withUnit } = owner
+/** `deadlineMs`: what root has started is ended then. */
+export async function openSide(
+  owner: Owner,
+  told: Told,
+  environment: Environment,
+  deadlineMs: number,
+): Promise<OpenSide> {
+  const { service, scope, user, feed, withUnit, unit: text, places } = owner
   const unit = withUnit ? systemdSupervisor({ service, scope }) : null
   if (!(await isCrossing(owner))) {
     const supervisor = (receipt: Receipt) => unit ?? detachedSupervisor(receipt)
     const side = makeSide({ ...told, supervisor, feedAt: (setting) => setting }, { path: ownFile() })
-    return { side, [Symbol.asyncDispose]: () => side.unlock() }
+    return { side, confined: null, [Symbol.asyncDispose]: () => side.unlock() }
   }
   const node = ownNode()
+  // what holds a service without systemd holds nothing else either; and who starts it must outlive the command
+  const confined = withUnit && (await canConfine())
   const front = await openFront({
     program: ownProgram(),
     identity: await idOf(user),
     environment: {
       ...(node === null ? {} : { BATON_NODE: node }),
-      ...(await serviceEnvironment(service, withUnit, owner.environmentFile, environment)),
+      ...(confined ? {} : await serviceEnvironment(service, withUnit, owner.environmentFile, environment)),
     },
+    sandbox: confined ? { service, unit: text, places } : null,
     feed,
     outside: told,
     supervisor: unit,
+    deadlineMs,
   })
-  return { side: front.side, [Symbol.asyncDispose]: () => front.close() }
+  return { side: front.side, confined, [Symbol.asyncDispose]: () => front.close() }
+}
+
+/** Nothing that a command of root's has started for this service is left, not by one that was killed either. */
+export async function endCommands({ service, scope }: Pick<Owner, 'service' | 'scope'>): Promise<void> {
+  if (isRoot() && scope === 'system') await endSlice(service)
 }
 
 /** What starts and stops the service, for the command itself. */

@@ -4,6 +4,7 @@
 
 import type { Receipt } from '../../../agent/install.ts'
 import { asBatonError } from '../../../agent/words.ts'
+import { isRefusal } from '../../lib/refusal.ts'
 import { makeSide, SIDE_NAMES } from '../service/side.ts'
 import type { Outside } from '../service/outside.ts'
 import { detachedWords } from '../supervisor/detached.ts'
@@ -19,8 +20,8 @@ export interface Hello {
   feedFolder: string | null
 }
 
-export async function work(): Promise<number> {
-  stayDropped()
+export async function work(inUnit: boolean): Promise<number> {
+  stayDropped(inUnit)
   process.umask(0o022)
   let feedFolder: string | null = null
   const opened = `/proc/self/fd/${FEED_FD}`
@@ -35,6 +36,7 @@ export async function work(): Promise<number> {
   const side = makeSide(outside, { path: ownFile() })
   const handlers: Record<string, Handlers[string]> = {
     hello: (told) => void (feedFolder = (told as Hello).feedFolder),
+    ping: () => null,
   }
   for (const name of SIDE_NAMES) {
     const act = side[name] as (parameter: unknown) => Promise<unknown>
@@ -42,10 +44,7 @@ export async function work(): Promise<number> {
       try {
         return await act(parameter)
       } catch (cause) {
-        // a full or read-only disk and missing rights are refusals
-        const code = cause instanceof Error && 'code' in cause ? String(cause.code) : ''
-        const refused = ['ENOSPC', 'EDQUOT', 'EROFS', 'EACCES', 'EPERM'].includes(code)
-        const error = asBatonError(cause, refused ? 'refused' : 'unexpected', name)
+        const error = asBatonError(cause, isRefusal(cause) ? 'refused' : 'unexpected', name)
         // nobody but us knows the folder by that name
         if (feedFolder !== null) error.message = error.message.replaceAll(opened, feedFolder)
         throw error

@@ -10,6 +10,7 @@ import { type Choices, type Environment, fromEnvironment, type Said, type Scope 
 import { isRoot, ownName } from '../place/identity.ts'
 import { type Layout, layoutOf, layoutOfReceipt, type Person } from '../place/layout.ts'
 import { isFromSource, ownFile } from '../place/own.ts'
+import { serviceUnit } from '../place/unit.ts'
 import { receiptOf } from '../plan/facts.ts'
 import type { Step } from '../plan/step.ts'
 import type { Report } from '../report.ts'
@@ -86,14 +87,24 @@ function ownDirectory(service: string): string | null {
   return !isFromSource() && name === service && directory !== join(SYSTEM_DIRECTORY, service) ? directory : null
 }
 
-/** The service's side of an install, for as long as the scope lasts. */
-export async function sideOf({ report, environment }: Context, { receipt, layout }: Located): Promise<OpenSide> {
-  return await openSide(ownerOf(layout, receipt.feed, receipt.supervisor !== 'none'), report, environment)
+/** The service's side of an install, for as long as the scope lasts. `moves`: it may have to download a release. */
+export async function sideOf(context: Context, { receipt, layout }: Located, moves = false): Promise<OpenSide> {
+  const owner = ownerOf(layout, receipt.feed, receipt.supervisor !== 'none')
+  return await openSide(owner, context.report, context.environment, deadlineOf(context, moves))
 }
 
 export function ownerOf(layout: Layout, feed: string, withUnit: boolean) {
-  const { service, scope, user, environmentFile } = layout
-  return { service, scope, user, feed, withUnit, environmentFile }
+  const { service, scope, user, environmentFile, directory, stateDirectory } = layout
+  const unit = serviceUnit(layout)
+  return { service, scope, user, feed, withUnit, environmentFile, unit, places: [directory, stateDirectory] }
+}
+
+const LOOK_MS = 600_000
+const MOVE_MS = 86_400_000
+
+/** How long what root starts for a command may live: what the operator is ready to wait, and the work itself. */
+export function deadlineOf({ flags }: Context, moves: boolean): number {
+  return flags.lockTimeoutMs + 2 * flags.healthTimeoutMs + (moves ? MOVE_MS : LOOK_MS)
 }
 
 export function personOf(environment: Environment): Person {

@@ -12,6 +12,8 @@ export interface Deed {
   /** for the lock, and messages: `install.sh install` */
   who: string
   open(): Promise<OpenSide>
+  /** nothing of the service's user is left that root has started */
+  end?(): Promise<void>
   receipt(): Promise<Receipt>
 }
 
@@ -28,7 +30,10 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
   }
   const carrier: Carrier = {
     who: deed.who,
-    leaveSide: async () => await (await deed.open())[Symbol.asyncDispose](),
+    leaveSide: async () => {
+      await (await deed.open())[Symbol.asyncDispose]()
+      await deed.end?.()
+    },
     say: (step) => report.step(step),
     side,
     start: async () => await (await supervisor()).start(),
@@ -46,7 +51,13 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
       }
     },
   }
-  await carryOut(steps, carrier)
+  try {
+    await carryOut(steps, carrier)
+  } catch (cause) {
+    // what an undo could not take away
+    for (const path of done.left) report.note(`kept: ${path}`)
+    throw cause
+  }
   return done
 }
 
@@ -73,6 +84,14 @@ export function assertGood({ outcome, from, to, report, error }: Operated): void
 /** The members of an error that a command ends with, for `--json`. */
 export function endOf({ members }: BatonError): Record<string, unknown> {
   const { outcome = null, from = null, to = null, operationId = null, operation } = members
-  const parsed = typeof operation === 'string' ? (JSON.parse(operation) as OperationReport | null) : null
-  return { outcome, from, to, operationId, operation: parsed }
+  return { outcome, from, to, operationId, operation: reportFrom(operation) }
+}
+
+/** It comes from the service's side, which may say anything. */
+function reportFrom(text: unknown): OperationReport | null {
+  try {
+    return typeof text === 'string' ? (JSON.parse(text) as OperationReport | null) : null
+  } catch {
+    return null
+  }
 }

@@ -9,7 +9,7 @@ import { checkGiven } from '../doctor/places.ts'
 import { choose, fromEnvironment } from '../place/choices.ts'
 import { findId, isRoot } from '../place/identity.ts'
 import { layoutOf } from '../place/layout.ts'
-import { type Context, defaultsFrom, find, ownerOf, personOf } from './context.ts'
+import { type Context, deadlineOf, defaultsFrom, find, ownerOf, personOf } from './context.ts'
 import { ownFile } from '../place/own.ts'
 
 export async function doctor(context: Context): Promise<number> {
@@ -35,16 +35,31 @@ export async function doctor(context: Context): Promise<number> {
   if (layout.scope === 'system' && (await findId(layout.user)) === null) {
     findings.push(warning('user', `the user ${layout.user} is not there yet`, '`install` makes it'))
   } else {
-    await using open = await openSide(ownerOf(layout, choices.feed, withUnit), report, environment)
+    await using open = await openSide(
+      ownerOf(layout, choices.feed, withUnit),
+      report,
+      environment,
+      deadlineOf(context, false),
+    )
     const supervisor = receipt === null ? null : supervisorOf(receipt, open.side)
     const outside = { ...report, supervisor: () => supervisor as never, feedAt: (setting: string) => setting }
     findings.push(...(await runChecks(subject, HOST_CHECKS, outside)))
     findings.push(...(await open.side.examine({ subject, checks: 'all' })))
+    if (open.confined === false) findings.push(unconfined(layout.user))
   }
   const worst = worstOf(findings)
   const exit = worst === null ? EXIT.done : MEANINGS[worst.code].exit
   report.result({ findings, exit }, findings.flatMap(linesOf))
   return exit
+}
+
+function unconfined(user: string): Finding {
+  const message = `what a command of root's starts for ${user} is not confined: without systemd there is no sandbox for it`
+  return warning(
+    'confinement',
+    message,
+    `what leaves its process group outlives the command; \`ps -u ${user}\` shows it`,
+  )
 }
 
 function linesOf({ level, check, message, hint }: Finding): string[] {

@@ -4,7 +4,7 @@ import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type Receipt, sha256OfFile } from '../../../agent/install.ts'
 import { BatonError, EXIT } from '../../../agent/words.ts'
-import { type OpenSide, openSide } from '../boundary/open.ts'
+import { endCommands, type OpenSide, openSide } from '../boundary/open.ts'
 import { HOST_CHECKS, runChecks } from '../doctor/doctor.ts'
 import { type Subject, worstOf } from '../doctor/finding.ts'
 import { checkMounts } from '../doctor/mounts.ts'
@@ -27,7 +27,7 @@ import { gatherFacts, receiptOf } from '../plan/facts.ts'
 import type { Facts, Own } from '../plan/found.ts'
 import { planInstall } from '../plan/install.ts'
 import type { Step } from '../plan/step.ts'
-import { confirm, type Context, defaultsFrom, find, handToScript, ownerOf, personOf } from './context.ts'
+import { confirm, type Context, deadlineOf, defaultsFrom, find, handToScript, ownerOf, personOf } from './context.ts'
 import { carryOutSteps, type Done } from './deeds.ts'
 import { installOther } from './other.ts'
 
@@ -43,7 +43,7 @@ export async function install(context: Context, argv: readonly string[]): Promis
   if (other !== null) return other
   const owner = ownerOf(layout, chosen.choices.feed, chosen.choices.service)
   let side: OpenSide | null = null
-  const open = async () => (side ??= await openSide(owner, report, environment))
+  const open = async () => (side ??= await openSide(owner, report, environment, deadlineOf(context, true)))
   try {
     const withUser = layout.scope === 'user' || (await findId(layout.user)) !== null
     await assertPlace(layout, chosen, await receiptOf(layout), withUser ? open : null)
@@ -57,7 +57,12 @@ export async function install(context: Context, argv: readonly string[]): Promis
     if (flags.dryRun) return foretell(context, title, steps, facts, own)
     if (steps.length === 0) return nothingToDo(context, title, facts)
     confirm(context, title, steps, WHO)
-    const done = await carryOutSteps(context, steps, { who: WHO, open, receipt: () => receiptAt(layout) })
+    const done = await carryOutSteps(context, steps, {
+      who: WHO,
+      open,
+      end: () => endCommands(layout),
+      receipt: () => receiptAt(layout),
+    })
     return told(context, { layout, facts, own, chosen, done })
   } finally {
     await (side as OpenSide | null)?.[Symbol.asyncDispose]()

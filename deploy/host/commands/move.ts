@@ -45,7 +45,7 @@ async function move(context: Context, request: Operate): Promise<number> {
   const { service, report, flags } = context
   const located = await locate(context)
   const { receipt } = located
-  await using open = await sideOf(context, located)
+  await using open = await sideOf(context, located, true)
   if (flags.dryRun) return foretold(context, await open.side.foresee({ receipt, request }))
   const operated = await open.side.operate({ receipt, request })
   assertGood(operated)

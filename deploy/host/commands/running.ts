@@ -2,7 +2,7 @@
 
 import { type Receipt, receiptFor, rescue } from '../../../agent/install.ts'
 import { BatonError, EXIT } from '../../../agent/words.ts'
-import { supervisorOf } from '../boundary/open.ts'
+import { endCommands, supervisorOf } from '../boundary/open.ts'
 import { idOf, isRoot } from '../place/identity.ts'
 import type { Step } from '../plan/step.ts'
 import { supervise } from '../supervisor/supervise.ts'
@@ -46,12 +46,15 @@ export async function stop(context: Context): Promise<number> {
   const located = await locate(context)
   const steps: Step[] = [{ do: 'stop', service }]
   if (flags.dryRun) return foretold(context, steps)
-  await using open = await sideOf(context, located)
-  await carryOutSteps(context, steps, {
-    who: 'install.sh stop',
-    open: async () => open,
-    receipt: async () => located.receipt,
-  })
+  {
+    await using open = await sideOf(context, located)
+    await carryOutSteps(context, steps, {
+      who: 'install.sh stop',
+      open: async () => open,
+      receipt: async () => located.receipt,
+    })
+  }
+  await endCommands(located.receipt)
   report.result({ ...NOTHING, outcome: 'stopped', exit: EXIT.done }, [`${service} is stopped`])
   return EXIT.done
 }

@@ -6,6 +6,7 @@ import { exists } from '../../../agent/install.ts'
 import type { Layout } from '../place/layout.ts'
 import { gatherFacts } from '../plan/facts.ts'
 import { planUninstall } from '../plan/uninstall.ts'
+import { endCommands } from '../boundary/open.ts'
 import { assertRights, confirm, confirmPurge, type Context, locate, sideOf } from './context.ts'
 import { carryOutSteps } from './deeds.ts'
 
@@ -20,19 +21,22 @@ export async function uninstall(context: Context): Promise<number> {
   const facts = await gatherFacts(layout, receipt, receipt.supervisor !== 'none', open)
   const steps = planUninstall(layout, receipt, facts, flags.purge)
   const title = `${service} ${facts.installed ?? ''} in ${layout.directory} is removed`
-  const end = { from: facts.installed, to: null, operationId: null, operation: null, exit: EXIT.done }
+  const ending = { from: facts.installed, to: null, operationId: null, operation: null, exit: EXIT.done }
   if (flags.dryRun) {
     report.note(`${title}, dry run`)
     report.plan(steps)
-    report.result({ outcome: 'planned', would: 'uninstalled', ...end }, [])
+    report.result({ outcome: 'planned', would: 'uninstalled', ...ending }, [])
     return EXIT.done
   }
   if (flags.purge) confirmPurge(context)
   confirm(context, title, steps, WHO)
-  const deed = { who: WHO, open: async () => open, receipt: async () => receipt }
+  const end = async () => await endCommands(receipt)
+  const deed = { who: WHO, open: async () => open, end, receipt: async () => receipt }
   const { left } = await carryOutSteps(context, steps, deed)
+  await open[Symbol.asyncDispose]()
+  await end()
   const kept = [...(await keptOf(layout)), ...left]
-  report.result({ outcome: 'uninstalled', kept, ...end }, [
+  report.result({ outcome: 'uninstalled', kept, ...ending }, [
     `${service} is uninstalled`,
     ...kept.map((what) => `kept: ${what}`),
   ])

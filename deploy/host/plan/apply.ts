@@ -7,8 +7,9 @@ import { randomBytes } from 'node:crypto'
 import { constants } from 'node:fs'
 import { chmod, chown, copyFile, lstat, mkdir, open, readdir, readFile, rename, rm, symlink } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-import { makeDisk, writeReceipt } from '../../../agent/install.ts'
-import { asBatonError, BatonError, reasonOf } from '../../../agent/words.ts'
+import { exists, makeDisk, writeReceipt } from '../../../agent/install.ts'
+import { asBatonError, BatonError } from '../../../agent/words.ts'
+import { isRefusal } from '../../lib/refusal.ts'
 import { run } from '../../lib/shell.ts'
 import { idOf, isRoot } from '../place/identity.ts'
 import { assertTrusted, trustIn } from '../place/trusted.ts'
@@ -82,7 +83,13 @@ const nothing = async (): Promise<Undo> => async () => {}
 
 /** One function a step. */
 const ACTS: { readonly [Do in Step['do']]: Act<Do> } = {
-  'create-user': ({ user, home }) => createUser(user, home),
+  'create-user': async ({ user, home }, { leaveSide }) => {
+    const back = await createUser(user, home)
+    return async () => {
+      await leaveSide().catch(() => {})
+      await back()
+    }
+  },
   // userdel(8) refuses while a process of the user lives
   'remove-user': async ({ user }, { leaveSide }) => {
     await leaveSide()
@@ -149,18 +156,13 @@ async function writeUnit({ path, content }: Of<'write-file'>): Promise<Undo> {
 
 /** A full or read-only disk and missing rights are refusals: nothing has changed. */
 function withDoing(cause: unknown, step: Step): BatonError {
-  const code = cause instanceof Error && 'code' in cause ? String(cause.code) : ''
-  const doing = describe(step)
-  if (['ENOSPC', 'EDQUOT', 'EROFS', 'EACCES', 'EPERM'].includes(code)) {
-    return new BatonError('refused', `${doing}: ${reasonOf(cause)}`, { cause })
-  }
-  return asBatonError(cause, 'unexpected', doing)
+  return asBatonError(cause, isRefusal(cause) ? 'refused' : 'unexpected', describe(step))
 }
 
 /** Where only root decides, root makes it and gives it away; elsewhere the service's user makes its own. */
 async function makeDirectory(step: Of<'make-directory'>, carrier: Carrier): Promise<Undo> {
   const { path, mode, owner, group } = step
-  if (owner === null) return await makeOwn(path, mode)
+  if (owner === null) return await makeOwn(path, mode, carrier)
   const trust = await trustIn(path)
   if (!trust.trusted) {
     const side = await carrier.side()
@@ -177,15 +179,34 @@ async function makeDirectory(step: Of<'make-directory'>, carrier: Carrier): Prom
   }
   if (first !== undefined) await chmod(path, mode)
   await chown(path, (await idOf(owner)).uid, (await idOf(group ?? owner)).gid)
-  return first === undefined ? await nothing() : () => rm(first, { recursive: true, force: true })
+  if (first === undefined) return await nothing()
+  // what is inside is its owner's to remove: they may have put a link there
+  const empty = async () => (owner === 'root' ? await removeTree(path) : await (await carrier.side()).empty(path))
+  return () => removeMade(first, path, empty, carrier)
 }
 
-async function makeOwn(path: string, mode: number): Promise<Undo> {
+/** Takes directories back that were made, from `path` up to `first`; one that is not empty stays, and is told. */
+async function removeMade(
+  first: string,
+  path: string,
+  empty: () => Promise<unknown>,
+  { left }: Carrier,
+): Promise<void> {
+  await empty().catch(() => {})
+  for (let at = path; ; at = dirname(at)) {
+    await removeDirectory(at)
+    if (at === first) break
+  }
+  if (await exists(path)) left([path])
+}
+
+async function makeOwn(path: string, mode: number, carrier: Carrier): Promise<Undo> {
   const first = await mkdir(path, { recursive: true, mode })
   const found = await lstat(path)
   if (!found.isDirectory()) throw new BatonError('refused', `expected a directory at ${path}, found another file`)
-  if (first !== undefined) await chmod(path, mode)
-  return first === undefined ? await nothing() : () => rm(first, { recursive: true, force: true })
+  if (first === undefined) return await nothing()
+  await chmod(path, mode)
+  return () => removeMade(first, path, () => removeTree(path), carrier)
 }
 
 /** Root's own copy of this very program, which was verified before it was run. */
@@ -259,13 +280,12 @@ async function removeFromItsParent(path: string, carrier: Carrier): Promise<void
 
 /** As root only through what is root's: what others could change meanwhile stays, and is told. */
 async function removeTree(path: string): Promise<string[]> {
+  if (isRoot() && !(await trustIn(path)).trusted) return [`${path}: it is not root's alone`]
   const left: string[] = []
   for (const name of await readdir(path).catch(() => [])) {
     const inner = join(path, name)
-    const found = await lstat(inner)
-    if (!found.isDirectory()) await rm(inner, { force: true })
-    else if (!isRoot() || (await trustIn(inner)).trusted) left.push(...(await removeTree(inner)))
-    else left.push(`${inner}: it is not root's alone`)
+    if ((await lstat(inner)).isDirectory()) left.push(...(await removeTree(inner)))
+    else await rm(inner, { force: true })
   }
   if (left.length === 0) await removeDirectory(path)
   return left

@@ -3,7 +3,7 @@
 
 import { statfs } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import { noBackup, openFeed, placesOf, type Receipt } from '../../../agent/install.ts'
+import { assertWritable, noBackup, openFeed, placesOf, type Receipt } from '../../../agent/install.ts'
 import { badEntry, BatonError, compareTags, type Release } from '../../../agent/words.ts'
 import { formatBytes } from '../../lib/progress.ts'
 import { connect } from './client.ts'
@@ -28,6 +28,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   const { current: from, backup } = standing
   const act = whatToDo(request, standing)
   if (act === null) return { would: 'up_to_date', from, to: from, sha256: null }
+  await assertWritable(dirname(receipt.executable))
   if (act.kind === 'rollback') {
     if (backup === null) throw noBackup(placesOf(receipt.executable))
     return { would: 'rolled_back', from, to: backup, sha256: null }

@@ -18,6 +18,7 @@ import {
   type BadRelease,
   BatonError,
   compareTags,
+  EXIT,
   type Kind,
   MEANINGS,
   type Operation,
@@ -25,6 +26,7 @@ import {
   reportOf,
   type Status,
 } from '../../../agent/words.ts'
+import { tellsOfFullDisk } from '../../lib/refusal.ts'
 import { type Client, connect, follow, waitForInstance } from './client.ts'
 import { readAccess } from './configuration.ts'
 import { askUntilWell, type HealthGate, healthGate } from './health.ts'
@@ -112,14 +114,12 @@ function operatedFrom(operation: Operation): Operated {
   if (outcome === 'updated' || outcome === 'rolled_back' || outcome === 'up_to_date')
     return { outcome, from, to, report, error: null }
   const message = error?.message ?? `the operation ended as ${outcome ?? 'nothing'}`
-  if (outcome !== 'reverted')
-    return {
-      outcome: outcome ?? 'failed',
-      from,
-      to,
-      report,
-      error: { code: error?.code ?? 'unexpected', message, hint: null },
-    }
+  if (outcome !== 'reverted') {
+    const plain = error?.code ?? 'unexpected'
+    // nothing has changed, for want of room: no fault of the swap's
+    const code = MEANINGS[plain].exit === EXIT.unexpected && tellsOfFullDisk(message) ? 'refused' : plain
+    return { outcome: outcome ?? 'failed', from, to, report, error: { code, message, hint: null } }
+  }
   const code = error !== null && MEANINGS[error.code].exit === 8 ? error.code : 'restart_failed'
   const told = `${to ?? 'the release'} failed, ${from} is running again: ${message}`
   return { outcome, from, to, report, error: { code, message: told, hint: null } }

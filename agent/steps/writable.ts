@@ -1,0 +1,18 @@
+// Whether the folder of the executable can be written at all: said before anything is asked for, not after a download.
+
+import { access, constants } from 'node:fs/promises'
+import { BatonError, reasonOf } from '../errors.ts'
+
+/** Throws refused. */
+export async function assertWritable(directory: string): Promise<void> {
+  try {
+    await access(directory, constants.W_OK)
+  } catch (cause) {
+    const isReadOnly = cause instanceof Error && 'code' in cause && cause.code === 'EROFS'
+    const found = isReadOnly ? 'it is on a read-only file system' : reasonOf(cause)
+    throw new BatonError('refused', `expected to be able to write in ${directory}, where the executable is: ${found}`, {
+      cause,
+      hint: '`doctor` says what a service needs there',
+    })
+  }
+}
