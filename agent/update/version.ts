@@ -142,6 +142,8 @@ function run(
     })
     child.once('close', (code, signal) => {
       clearTimeout(timer)
+      // what it has left behind is nobody's; root runs root's own only, and signals nothing
+      if (process.getuid?.() !== 0) end(child)
       resolve({ code, signal, output, said: said === '' ? '' : `, saying ${quoted(said.trim())}` })
     })
   })

@@ -40,14 +40,25 @@ export function startDropped(
   feedFd: number | null,
 ): Worker {
   const child = spawnWatched(program, { uid, gid, env: environment }, feedFd === null ? [] : [feedFd])
-  const end = () =>
-    new Promise<void>((resolve) => {
-      if (child.pid === undefined) return resolve()
-      // with the rights of that user: whatever has the number by now, nobody else's is ended
-      const killer = spawn('/bin/sh', ['-c', `kill -9 -${child.pid}`], { uid, gid, cwd: '/', env: {}, stdio: 'ignore' })
-      killer.once('error', () => resolve()).once('exit', () => resolve())
-    })
+  // with the rights of that user: whatever has the number by now, nobody else's is ended
+  const end = async () => {
+    if (child.pid !== undefined) await sayAs({ uid, gid }, 'kill -9 "$1"', String(-child.pid))
+  }
   return { child, signal: async (signal) => void child.kill(signal), end, endRest: end }
+}
+
+/** An empty directory that is that user's, in a place that is not root's: a process in the sandbox has it mounted. */
+export async function removeEmptyAs(identity: Identity, path: string): Promise<void> {
+  await sayAs(identity, 'rmdir "$1"', path)
+}
+
+/** One word of the shell's, whatever comes of it. */
+async function sayAs({ uid, gid }: Identity, text: string, parameter: string): Promise<void> {
+  await new Promise<void>((resolve) => {
+    const words = ['-c', `PATH=/usr/bin:/bin; ${text}`, 'sh', parameter]
+    const shell = spawn('/bin/sh', words, { uid, gid, cwd: '/', env: {}, detached: true, stdio: 'ignore' })
+    shell.once('error', () => resolve()).once('exit', () => resolve())
+  })
 }
 
 /** In a session without root's terminal: nothing can be typed into it from there (TIOCSTI), and its Ctrl-C is ours to pass on. */

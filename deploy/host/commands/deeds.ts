@@ -2,7 +2,9 @@
 
 import type { Receipt } from '../../../agent/install.ts'
 import { BatonError, type OperationReport, reasonOf } from '../../../agent/words.ts'
-import { type OpenSide, supervisorOf } from '../boundary/open.ts'
+import { removeEmptyAs } from '../boundary/drop.ts'
+import { isCrossing, type OpenSide, supervisorOf } from '../boundary/open.ts'
+import { idOf } from '../place/identity.ts'
 import { type Carrier, carryOut } from '../plan/apply.ts'
 import type { Step } from '../plan/step.ts'
 import type { Operate, Operated } from '../service/request.ts'
@@ -33,6 +35,11 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
     leaveSide: async () => {
       await (await deed.open())[Symbol.asyncDispose]()
       await deed.end?.()
+    },
+    async removeEmpty(path) {
+      const receipt = await deed.receipt()
+      if (await isCrossing(receipt)) await removeEmptyAs(await idOf(receipt.user), path)
+      else await (await side()).removeDirectory(path)
     },
     say: (step) => report.step(step),
     side,

@@ -27,6 +27,8 @@ export interface Carrier {
   side(): Promise<Side>
   /** nothing is asked of the service's side any more: no process of its user may be left */
   leaveSide(): Promise<void>
+  /** an empty directory in a place of the service's, by its user */
+  removeEmpty(path: string): Promise<void>
   start(): Promise<void>
   stop(): Promise<void>
   update(to: string | null): Promise<void>
@@ -275,7 +277,7 @@ async function writeAs(owner: string | null, path: string, text: string, mode: n
 async function removeFromItsParent(path: string, carrier: Carrier): Promise<void> {
   const parent = await trustIn(dirname(path))
   if (!isRoot() || parent.trusted) await removeDirectory(path)
-  else await (await carrier.side()).removeDirectory(path)
+  else await carrier.removeEmpty(path)
 }
 
 /** As root only through what is root's: what others could change meanwhile stays, and is told. */
