@@ -37,7 +37,7 @@ export async function composeFor(
   const project = composeProjectOf(container)
   if (project === null) return null
   const compose = await findCompose(project, container, tools.engine)
-  const [setting, before] = await Promise.all([findSetting(project, compose), hashes(compose)])
+  const [setting, before] = await Promise.all([findSetting(project, compose), hashes(compose, {})])
   const { repository } = setting
   const tag = tagFor(setting, target, request)
   if (setting.kind === 'literal' && setting.tag !== tag) throw fixedTag(container, project, setting, compose)
@@ -52,10 +52,11 @@ export async function composeFor(
   const own = labelsOf(container)
   const [hashLabel, imageLabel] = COMPOSE_LABELS
   const wanted: Record<string, string> = variable === null ? {} : { [variable.variable]: tag }
-  const after = await hashes(compose, wanted)
+  const after = variable === null ? before : await hashes(compose, wanted)
   const moved = [...after.keys()].filter((name) => name !== project.service && before.get(name) !== after.get(name))
   if (variable !== null && moved.length > 0) await refuseShared(variable.variable, moved, request, tools)
-  const isAsInFile = before.get(project.service) === own[hashLabel]
+  const hash = before.get(project.service) ?? (await hashOf(project, compose, {}))
+  const isAsInFile = hash === own[hashLabel]
   if (!isAsInFile) {
     const message = `the compose project was changed since \`${nameOf(container)}\` was made: only the image is changed now, the next \`up\` does the rest`
     await tools.report({ event: 'warning', message })
@@ -69,9 +70,9 @@ export async function composeFor(
         : `set ${variable.variable}=${tag} in ${variable.environmentFile}${moved.length === 0 ? '' : `, so that the next \`up\` moves ${moved.join(', ')} too`}`,
     async labels() {
       // only now: compose 1 looks at the image that has the name
-      const hash = isAsInFile ? (await hashes(compose, wanted)).get(project.service) : undefined
+      const next = isAsInFile ? await hashOf(project, compose, wanted) : undefined
       return {
-        ...(hash === undefined ? {} : { [hashLabel]: hash }),
+        ...(next === undefined ? {} : { [hashLabel]: next }),
         ...(own[imageLabel] === undefined ? {} : { [imageLabel]: target.image.Id }),
       }
     },
@@ -179,10 +180,23 @@ async function findSetting({ service }: Project, compose: Compose): Promise<Sett
   })
 }
 
-/** By service: what compose would label its containers with, if the variables were so. */
-async function hashes(compose: Compose, variables: Record<string, string> = {}): Promise<Map<string, string>> {
-  const lines = (await compose.ask(['config', '--hash=*'], variables)).trim().split('\n')
+/** By service: what compose would label its containers with, if the variables were so. `*`: all whose profile is active. */
+async function hashes(
+  compose: Compose,
+  variables: Record<string, string>,
+  service = '*',
+): Promise<Map<string, string>> {
+  const lines = (await compose.ask(['config', `--hash=${service}`], variables)).trim().split('\n')
   return new Map(lines.map((line) => line.trim().split(/\s+/)).map(([name = '', hash = '']) => [name, hash]))
+}
+
+/** Of one service, whatever its profile. */
+async function hashOf(
+  { service }: Project,
+  compose: Compose,
+  variables: Record<string, string>,
+): Promise<string | undefined> {
+  return (await hashes(compose, variables, service)).get(service)
 }
 
 /** A tag that a person would know the image by. */
