@@ -3,7 +3,7 @@
 // while nobody looks, that were moved on by somebody. The real deploy-fleet.sh, Ansible and playbook.
 
 import { execFile, spawn } from 'node:child_process'
-import { symlink, writeFile } from 'node:fs/promises'
+import { readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { equal, is, match, not } from './assert.ts'
@@ -39,9 +39,17 @@ test('an answer to the look that is none leaves that host out, whatever it is, a
     h11: says({ operation: { id: 'x', kind: 'update', from: 'v1.0.0', to: '../..', outcome: null } }),
     h12: `${says({})}echo '@ended 0'\n${CUT}`,
   }
-  await using fleet = await makeStubFleet(12)
+  await using fleet = await makeStubFleet(13)
+  // says nothing at all, for longer than this host may take
+  await fleet.set('h13', 'says-status', 'echo $$ >>"$d/waits"; exec sleep 120\n')
+  const inventory = JSON.parse(await readFile(fleet.inventory, 'utf8')) as {
+    all: { hosts: Record<string, Record<string, unknown>> }
+  }
+  Object.assign(inventory.all.hosts['h13'] ?? {}, { fleet_answer_timeout: 3 })
+  await writeFile(fleet.inventory, JSON.stringify(inventory))
   for (const [host, text] of Object.entries(answers)) await fleet.set(host, 'says-status', text)
-  const { code, rows, stderr, events } = await fleet.move('--release', 'latest', '--soak', '0', '--tolerate-bad', '11')
+  const { code, rows, stderr, events } = await fleet.move('--release', 'latest', '--soak', '0', '--tolerate-bad', '12')
+  for (const pid of (await fleet.get('h13', 'waits')).split('\n').filter(Boolean)) process.kill(Number(pid))
   equal([code, rows['h1']?.outcome], [4, 'updated'], stderr)
   equal(
     Object.keys(answers).map((host) => rows[host]?.outcome),
@@ -50,6 +58,7 @@ test('an answer to the look that is none leaves that host out, whatever it is, a
   match(rows['h2']?.why ?? '', 'what it says is not understood: `running`: expected a tag of the form vX.Y.Z, got 5')
   match(JSON.stringify(rows['h8']), 'expected that it ends with 0 to 9, got 77')
   match(rows['h12']?.why ?? '', 'the answer was cut off')
+  match(rows['h13']?.why ?? '', 'no answer within 3 s')
   // each line of the report could be read, and is what was said
   equal(await fleet.events(), events)
   is(STEERS.test(stderr), false)
