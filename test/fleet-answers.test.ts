@@ -3,7 +3,7 @@
 // while nobody looks, that were moved on by somebody. The real deploy-fleet.sh, Ansible and playbook.
 
 import { execFile, spawn } from 'node:child_process'
-import { readFile, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { equal, is, match, not } from './assert.ts'
@@ -109,6 +109,42 @@ test('a host that dies in the soak and is there again at its end is no good one'
     equal([code, rows['h1']?.outcome, rows['h2']?.outcome], [8, 'taken_back', 'untouched'], name)
     match(stderr, 'h1 restarted: in the soak: it has started again by itself')
   }
+})
+
+test('a container that starts again in the soak is no good one', async () => {
+  await using fleet = await makeStubFleet(1)
+  const bin = join(fleet.folder, 'bin')
+  await mkdir(bin)
+  // the container tool, as far as a fleet hears of it
+  const docker = `#!/bin/sh
+cd ${fleet.folder}/h1
+say() { printf '{"event":"result","container":"c","digest":"sha256:ab","healthy":true,"message":null,"outcome":%s,"exit":0}\\n' "$1"; }
+running=$(cat running) before=v1.0.0
+case $* in
+  *--status*) say "\\"status\\",\\"from\\":null,\\"to\\":\\"$running\\",\\"containerId\\":\\"ab\\",\\"startedAt\\":\\"$(cat started)\\"" ;;
+  *--dry-run*) say '"planned","would":"updated","from":"v1.0.0","to":"v1.1.0"' ;;
+  *--rollback*) echo v1.0.0 >running; say '"rolled_back","from":"v1.1.0","to":"v1.0.0"' ;;
+  *) echo v1.1.0 >running; say '"updated","from":"v1.0.0","to":"v1.1.0"' ;;
+esac
+`
+  await writeFile(join(bin, 'docker'), docker, { mode: 0o755 })
+  await fleet.set('h1', 'started', '2026-01-01T00:00:00.1Z')
+  const c1 = {
+    ansible_connection: 'local',
+    route: 'container',
+    fleet_container: 'c',
+    fleet_image: 'registry.example/x:deploy',
+  }
+  await writeFile(fleet.inventory, JSON.stringify({ all: { hosts: { c1 } } }))
+  const path = process.env['PATH']
+  process.env['PATH'] = `${bin}:${path}`
+  const { done } = fleet.start('--release', 'v1.1.0', '--soak', '2')
+  process.env['PATH'] = path
+  await soaking(fleet)
+  await fleet.set('h1', 'started', '2026-01-01T00:00:09.1Z')
+  const { code, rows, stderr } = await done
+  equal([code, rows['c1']?.outcome, await fleet.running()], [8, 'taken_back', ['v1.0.0']], stderr)
+  match(stderr, 'c1 restarted: in the soak: it has started again by itself')
 })
 
 test('a host that goes down in a soak ends it there and then', async () => {
