@@ -3,7 +3,7 @@
 // while nobody looks, that were moved on by somebody. The real deploy-fleet.sh, Ansible and playbook.
 
 import { execFile, spawn } from 'node:child_process'
-import { symlink, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { equal, is, match, not } from './assert.ts'
@@ -39,9 +39,17 @@ test('an answer to the look that is none leaves that host out, whatever it is, a
     h11: says({ operation: { id: 'x', kind: 'update', from: 'v1.0.0', to: '../..', outcome: null } }),
     h12: `${says({})}echo '@ended 0'\n${CUT}`,
   }
-  await using fleet = await makeStubFleet(12)
+  await using fleet = await makeStubFleet(13)
+  // says nothing at all, for longer than this host may take
+  await fleet.set('h13', 'says-status', 'echo $$ >>"$d/waits"; exec sleep 120\n')
+  const inventory = JSON.parse(await readFile(fleet.inventory, 'utf8')) as {
+    all: { hosts: Record<string, Record<string, unknown>> }
+  }
+  Object.assign(inventory.all.hosts['h13'] ?? {}, { fleet_answer_timeout: 3 })
+  await writeFile(fleet.inventory, JSON.stringify(inventory))
   for (const [host, text] of Object.entries(answers)) await fleet.set(host, 'says-status', text)
-  const { code, rows, stderr, events } = await fleet.move('--release', 'latest', '--soak', '0', '--tolerate-bad', '11')
+  const { code, rows, stderr, events } = await fleet.move('--release', 'latest', '--soak', '0', '--tolerate-bad', '12')
+  for (const pid of (await fleet.get('h13', 'waits')).split('\n').filter(Boolean)) process.kill(Number(pid))
   equal([code, rows['h1']?.outcome], [4, 'updated'], stderr)
   equal(
     Object.keys(answers).map((host) => rows[host]?.outcome),
@@ -50,6 +58,7 @@ test('an answer to the look that is none leaves that host out, whatever it is, a
   match(rows['h2']?.why ?? '', 'what it says is not understood: `running`: expected a tag of the form vX.Y.Z, got 5')
   match(JSON.stringify(rows['h8']), 'expected that it ends with 0 to 9, got 77')
   match(rows['h12']?.why ?? '', 'the answer was cut off')
+  match(rows['h13']?.why ?? '', 'no answer within 3 s')
   // each line of the report could be read, and is what was said
   equal(await fleet.events(), events)
   is(STEERS.test(stderr), false)
@@ -102,16 +111,54 @@ test('a host that dies in the soak and is there again at its end is no good one'
   }
 })
 
-test('a host that is down in the middle of a soak, and up again at its end, was seen', async () => {
+test('a container that starts again in the soak is no good one', async () => {
+  await using fleet = await makeStubFleet(1)
+  const bin = join(fleet.folder, 'bin')
+  await mkdir(bin)
+  // the container tool, as far as a fleet hears of it
+  const docker = `#!/bin/sh
+cd ${fleet.folder}/h1
+say() { printf '{"event":"result","container":"c","digest":"sha256:ab","healthy":true,"message":null,"outcome":%s,"exit":0}\\n' "$1"; }
+running=$(cat running) before=v1.0.0
+case $* in
+  *--status*) say "\\"status\\",\\"from\\":null,\\"to\\":\\"$running\\",\\"containerId\\":\\"ab\\",\\"startedAt\\":\\"$(cat started)\\"" ;;
+  *--dry-run*) say '"planned","would":"updated","from":"v1.0.0","to":"v1.1.0"' ;;
+  *--rollback*) echo v1.0.0 >running; say '"rolled_back","from":"v1.1.0","to":"v1.0.0"' ;;
+  *) echo v1.1.0 >running; say '"updated","from":"v1.0.0","to":"v1.1.0"' ;;
+esac
+`
+  await writeFile(join(bin, 'docker'), docker, { mode: 0o755 })
+  await fleet.set('h1', 'started', '2026-01-01T00:00:00.1Z')
+  const c1 = {
+    ansible_connection: 'local',
+    route: 'container',
+    fleet_container: 'c',
+    fleet_image: 'registry.example/x:deploy',
+  }
+  await writeFile(fleet.inventory, JSON.stringify({ all: { hosts: { c1 } } }))
+  const path = process.env['PATH']
+  process.env['PATH'] = `${bin}:${path}`
+  const { done } = fleet.start('--release', 'v1.1.0', '--soak', '2')
+  process.env['PATH'] = path
+  await soaking(fleet)
+  await fleet.set('h1', 'started', '2026-01-01T00:00:09.1Z')
+  const { code, rows, stderr } = await done
+  equal([code, rows['c1']?.outcome, await fleet.running()], [8, 'taken_back', ['v1.0.0']], stderr)
+  match(stderr, 'c1 restarted: in the soak: it has started again by itself')
+})
+
+test('a host that goes down in a soak ends it there and then', async () => {
   await using fleet = await makeStubFleet(2)
-  const { done } = fleet.start('--release', 'v1.1.0', '--waves', '1', '--soak', '20')
+  const { done } = fleet.start('--release', 'v1.1.0', '--waves', '1', '--soak', '60')
   await soaking(fleet)
   await fleet.set('h1', 'asked', '')
   await fleet.set('h1', 'down', '9')
-  await eventually('three questions', async () => (await fleet.get('h1', 'asked')).split('\n').length >= 3, 60_000)
-  await fleet.set('h1', 'down', '')
-  const { code, rows } = await done
-  equal([code, rows['h1']?.outcome, rows['h2']?.outcome], [8, 'taken_back', 'untouched'])
+  await eventually('two questions', async () => (await fleet.get('h1', 'asked')).split('\n').length >= 2, 90_000)
+  // it was asked while the soak went on, and is not called down for being silent once
+  is((await fleet.events()).at(-1)?.event, 'wave')
+  const { code, rows, stderr } = await done
+  equal([code, rows['h2']?.outcome], [9, 'untouched'])
+  match(stderr, 'h1 down: in the soak: the service is down')
 })
 
 test('what is tolerated is returned all the same, and who is to be looked at stands last on the screen', async () => {

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import time
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.baton.fleet.plugins.module_utils.answers import alive, looked, moved, parse, settled
+from ansible_collections.baton.fleet.plugins.module_utils.answers import alive, looked, moved, parse, settled, silent
 from ansible_collections.baton.fleet.plugins.module_utils.plan import newer
 from ansible_collections.baton.fleet.plugins.module_utils.schema import TAG, clean
 from ansible_collections.baton.fleet.plugins.module_utils.words import GOOD
@@ -84,6 +85,7 @@ class ActionModule(ActionBase):
         self.lock_timeout = self._seconds(args, "lock_timeout", 600)
         self.health_timeout = self._seconds(args, "health_timeout", 60)
         self.again_timeout = self._seconds(args, "again_timeout", 30)
+        self.answer_timeout = self._seconds(args, "answer_timeout", 600) or SECONDS_MAX
         self.before_host = self._said(args, "before_host", "") or ""
         self.after_host = self._said(args, "after_host", "") or ""
         unknown = sorted(set(args) - set(CONTAINER_ONLY))
@@ -140,8 +142,8 @@ class ActionModule(ActionBase):
 
     # ---- how
 
-    def call(self, *verbs):
-        """Each verb is one call on the host, in one connection."""
+    def call(self, *verbs, seconds=None):
+        """Each verb is one call on the host, in one connection. A host that is silent for too long has answered nothing."""
         command = self.command
         if self.route == "container":
             command = f"docker run --rm -v {self.socket}:/var/run/docker.sock {self.image}"
@@ -152,7 +154,16 @@ class ActionModule(ActionBase):
         if not self._connection.has_pipelining:
             words, data = ["sh", "-c", script, "sh", command, *verbs], None
         line = " ".join(shlex.quote(word) for word in words)
-        answer = self._low_level_execute_command(line, in_data=data)
+        seconds = seconds or self.answer_timeout
+        before = signal.signal(signal.SIGALRM, _too_long)
+        signal.alarm(seconds)
+        try:
+            answer = self._low_level_execute_command(line, in_data=data)
+        except TooLong:
+            return silent(verbs, seconds)
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, before)
         return parse(answer["stdout"], answer["stderr"], answer["rc"], verbs)
 
     def _run(self):
@@ -272,7 +283,7 @@ class ActionModule(ActionBase):
         deadline = time.monotonic() + self.lock_timeout
         while True:
             # who serves now is who must serve after the soak
-            calls = self.call(verb, self._status())
+            calls = self.call(verb, self._status(), seconds=SECONDS_MAX)
             done = {**moved(calls, self.to), "alive": alive(calls[-1])}
             if done["outcome"] != "busy" or self.route == "host" or time.monotonic() > deadline:
                 return done
@@ -351,6 +362,14 @@ class ActionModule(ActionBase):
         if not 0 <= value <= SECONDS_MAX:
             raise AnsibleActionFail(f"{name}: expected 0 to {SECONDS_MAX} seconds")
         return value
+
+
+class TooLong(BaseException):
+    """Of no kind that a connection would make an error of its own of."""
+
+
+def _too_long(*_):
+    raise TooLong
 
 
 def _since(began):

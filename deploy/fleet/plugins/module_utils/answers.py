@@ -50,6 +50,11 @@ def parse(stdout, stderr, code, verbs):
         return [Call(verb, -1, None, stderr, misfit=str(misfit)) for verb in verbs]
 
 
+def silent(verbs, seconds):
+    """Of a host that has not answered."""
+    return [Call(verb, -1, None, "", misfit=f"no answer within {seconds} s") for verb in verbs]
+
+
 def _calls(lines, stderr, code, verbs):
     calls, said, platform, missing, ran = [], [], "", False, False
     for line in lines:
