@@ -1,16 +1,19 @@
-// Makes what `npm pack` packs: lib/ with compiled ES modules and CommonJS, their types, the command, and the scripts that travel
-// in every release. Run by `prepack`. Must hold: nothing in it imports a package, and everything loads on Node 20: what that has
+// `npm run pack [-- --out DIR]`: makes the package and packs it: lib/ with compiled ES modules and CommonJS, their types, the command,
+// and the scripts that travel in every release. It is put together in a folder of its own: the clone's own package.json is private and
+// has no version, so that `npm pack` and `npm publish` there are refused instead of packing sources without lib/. Must hold: nothing in it imports a package, and everything loads on Node 20: what that has
 // not got of Node's own modules is `undefined` there, and is missed only where it is used.
 
 import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
+import { parseArgs } from 'node:util'
 import { bundleOurScript } from './make/application.ts'
 import { type BuildOptions, loadEsbuild, panelAssets, type Plugin } from './make/bundle.ts'
 import { nodePackages } from './make/node.ts'
 import { PROJECT } from './make/place.ts'
 import { run } from './lib/shell.ts'
 
-const LIB = join(PROJECT, 'lib')
+const PACKAGE = join(PROJECT, '.cache', 'package')
+const LIB = join(PACKAGE, 'lib')
 const PUBLIC = {
   index: 'agent/index.ts',
   release: 'agent/adapters/release.ts',
@@ -88,8 +91,9 @@ const SHARED: BuildOptions = {
   },
 }
 
+const { values } = parseArgs({ options: { out: { type: 'string', default: '.' } } })
 const { build } = await loadEsbuild(PROJECT)
-await rm(LIB, { recursive: true, force: true })
+await rm(PACKAGE, { recursive: true, force: true })
 await build({
   ...SHARED,
   entryPoints: entries({ ...PUBLIC, ...COMMANDS }),
@@ -132,9 +136,32 @@ await build({
 })
 
 await writeTypes()
+await writeRest()
+const out = resolve(values.out)
+await mkdir(out, { recursive: true })
+const packing = ['npm', 'pack', '--silent', '--ignore-scripts', '--pack-destination', out]
+process.stdout.write((await run(packing, { cwd: PACKAGE })).stdout)
 
 function entries(names: Record<string, string>): { in: string; out: string }[] {
   return Object.entries(names).map(([out, path]) => ({ in: path, out }))
+}
+
+/** The manifest without what is the clone's, and the files beside lib/ that it names. */
+async function writeRest(): Promise<void> {
+  const manifest = JSON.parse(await readFile(join(PROJECT, 'package.json'), 'utf8')) as Record<string, unknown>
+  const { name, packed, files, ...rest } = manifest as { name: string; packed: { version: string }; files: string[] }
+  for (const own of ['private', 'workspaces', 'scripts', 'devDependencies']) delete (rest as typeof manifest)[own]
+  await writeFile(
+    join(PACKAGE, 'package.json'),
+    `${JSON.stringify({ name, version: packed.version, ...rest, files }, null, 2)}\n`,
+  )
+  const guides = await readdir(join(PROJECT, 'docs'), { recursive: true })
+  const pages = guides.filter((path) => path.endsWith('.md')).map((path) => join('docs', path))
+  const others = files.filter((path) => path !== 'lib' && !path.includes('*'))
+  for (const path of [...others, ...pages, 'README.md', 'LICENSE']) {
+    await mkdir(dirname(join(PACKAGE, path)), { recursive: true })
+    await cp(join(PROJECT, path), join(PACKAGE, path))
+  }
 }
 
 /** One tree of declarations, twice: a file's own folder says whether it is a module. */

@@ -1,10 +1,11 @@
 // The package, judged from the packed file.
 
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { PROJECT } from '../deploy/make/place.ts'
-import { equal, is, ok } from './assert.ts'
+import { run } from '../deploy/lib/shell.ts'
+import { equal, is, match, ok } from './assert.ts'
 import { checkPack } from './pack/main.ts'
 import { suite } from './suite.ts'
 
@@ -15,11 +16,26 @@ test('loads everywhere, by import and by require, with the types that it has, an
   try {
     const { faults, imported, sizeBytes } = await checkPack(folder)
     equal(faults, [])
-    ok(imported.length >= 24, imported.join('\n'))
+    ok(imported.length >= 28, imported.join('\n'))
+    ok(imported.some((line) => line.endsWith(' import baton-kit'))) // the main export is that of an author
     ok(sizeBytes < 4_000_000, `${sizeBytes} bytes`)
     const manifest = JSON.parse(await readFile(join(PROJECT, 'package.json'), 'utf8')) as Record<string, unknown>
     is(manifest['dependencies'], undefined)
     is(manifest['optionalDependencies'], undefined)
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
+})
+
+test('`npm pack` and `npm publish` in a clone are refused: what they would take has no lib', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-pack-'))
+  try {
+    const inClone = { cwd: PROJECT, allowFailure: true }
+    const { exitCode, stderr } = await run(['npm', 'pack', '--pack-destination', folder], inClone)
+    is(exitCode === 0, false)
+    match(stderr, /must have name and version/)
+    is((await run(['npm', 'publish', '--dry-run'], inClone)).exitCode === 0, false)
+    equal(await readdir(folder), [])
   } finally {
     await rm(folder, { recursive: true, force: true })
   }

@@ -37,10 +37,7 @@ export interface PackReport {
 
 /** Packs into `folder`. */
 export async function packInto(folder: string): Promise<string> {
-  await run(['npm', 'run', '--silent', 'prepack'], { cwd: PROJECT })
-  const { stdout } = await run(['npm', 'pack', '--ignore-scripts', '--silent', '--pack-destination', folder], {
-    cwd: PROJECT,
-  })
+  const { stdout } = await run(['npm', 'run', '--silent', 'pack', '--', '--out', folder], { cwd: PROJECT })
   return join(folder, stdout.trim().split('\n').at(-1) ?? '')
 }
 
