@@ -85,11 +85,16 @@ test('starts the longest file first, and beside it only what the processors carr
 })
 
 test('each file is in one shard, and no shard has all that is dear', () => {
-  const costs = { a: { seconds: 1, processor: 50 }, b: { seconds: 1, processor: 30 }, c: { seconds: 1, processor: 30 } }
-  const files = ['a', 'b', 'c', 'new'].map((path) => ({ path }))
+  const costs = {
+    a: { seconds: 1, processor: 50 },
+    b: { seconds: 1, processor: 30 },
+    c: { seconds: 1, processor: 30 },
+    d: { seconds: 9, processor: 5 },
+  }
+  const files = ['a', 'b', 'c', 'd'].map((path) => ({ path }))
   const shards = ['1/2', '2/2'].map((shard) => shardOf(shard, files, costs).map(({ path }) => path))
   equal(shards, [
-    ['a', 'new'],
+    ['a', 'd'],
     ['b', 'c'],
   ])
   equal(shardOf('1/1', files, costs).length, 4)

@@ -54,8 +54,8 @@ delete process.env['BATON_TEST_REPORT'] // belongs to this process alone
 /** The long form of the tests that have one: every case, not some of them. `npm run soak` asks for it. */
 export const isLong = process.env['BATON_TEST_LONG'] === '1'
 const neverSkip = process.env['BATON_TEST_NO_SKIP'] === '1'
-/** `run.ts --list` asks for the titles alone: no test and no hook runs. */
-const onlyLists = process.env['BATON_TEST_LIST'] === '1'
+/** `run.ts --list` asks for the titles alone: no test and no hook runs, and a file that works before its tests does not begin. */
+export const onlyLists = process.env['BATON_TEST_LIST'] === '1'
 delete process.env['BATON_TEST_LIST']
 
 // uvu looks at these when it is loaded: it leaves its queue to us

@@ -1,13 +1,13 @@
 // The short form of the faults, as tests: a world each, side by side, since most of the time of one is waiting.
 
 import { equal, is, ok } from '../../assert.ts'
-import type { Suite } from '../../suite.ts'
+import { onlyLists, type Suite } from '../../suite.ts'
 import { openGround } from './ground.ts'
 import { brokenIn, runWorld, type World } from './run.ts'
 import type { Plan } from './trial.ts'
 
 export function promise(test: Suite, title: string, ground: 'alone' | 'supervised', plans: Plan[]): void {
-  const world = run(ground, plans)
+  const world = onlyLists ? new Promise<World>(() => {}) : run(ground, plans)
   world.catch(() => {}) // heard by its test
   test(title, async () => {
     const ended = await world
