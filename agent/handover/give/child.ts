@@ -102,9 +102,9 @@ function follow(
       resolve(failure ?? (signal === null ? `it exited with code ${code}` : `it was ended by ${signal}`))
     })
   })
-  // A timer that keeps this process: Node never says that the channel is closed where the last socket that was given was not
-  // acknowledged.
-  const heardOut = gone.then(() => Promise.race([channel.closed, sleep(LAST_WORDS_MS)]))
+  // Where it is gone. A timer that keeps this process: Node never says that the channel is closed where the last socket that was
+  // given was not acknowledged.
+  const heardOut = () => Promise.race([channel.closed, sleep(LAST_WORDS_MS)])
   const alive = setInterval(() => void channel.tell({ type: 'alive' }), ALIVE_EVERY_MS)
   void gone.then(() => clearInterval(alive))
   const has = (key: string) => {
@@ -126,14 +126,14 @@ function follow(
     life,
     gone,
     async lastWords() {
-      await Promise.race([heardOut, sleep(LAST_WORDS_MS, undefined, { ref: false })]) // one that cannot be killed says nothing
+      await heardOut()
       return failure === null ? words : null
     },
     isAlive: lives,
     async isStopping() {
       if (!lives()) {
         await gone
-        if (child.exitCode === 0) await heardOut // only who was told to stop ends well
+        if (child.exitCode === 0) await heardOut() // only who was told to stop ends well
       }
       return came.has('stopping')
     },
@@ -156,7 +156,7 @@ function follow(
       child.kill('SIGKILL')
       await Promise.race([gone, sleep(5000, undefined, { ref: false })])
       isEnded = true
-      void heardOut.then(() => channel.hangUp())
+      void heardOut().then(() => channel.hangUp())
     },
   }
 }
