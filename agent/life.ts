@@ -8,7 +8,7 @@ import { shutDoor } from './handover/door.ts'
 import { closeListener, type Listener } from './handover/listeners.ts'
 import type { Carries } from './handover/carry.ts'
 import type { SuccessorSide } from './handover/successor.ts'
-import type { Settings } from './settings.ts'
+import type { Settings, StopReason } from './settings.ts'
 
 /** What this process has only once it serves. */
 export interface Serving {
@@ -29,10 +29,14 @@ export interface Life {
   stop(reason: string): Promise<void>
   /** aborts when this process is told to stop */
   leaving: AbortSignal
+  /** Calls the author's `onDrain`. Never throws. */
+  drain(): void
+  /** Calls the author's `onResume`, where `onDrain` was called before. Never throws. */
+  resume(): void
   /** Calls the author's `onStop` and waits for it at most `stopMs`: afterwards this process cannot serve. Never rejects. */
-  close(): Promise<void>
+  close(reason: StopReason): Promise<void>
   /** Closes and exits. */
-  leave(code: number): Promise<never>
+  leave(code: number, reason: StopReason): Promise<never>
   /** SIGTERM and SIGINT stop; a second one, SECOND_SIGNAL_MS after the first or later, exits at once. */
   heedSignals(): void
 }
@@ -43,22 +47,12 @@ export const SECOND_SIGNAL_MS = 1000
 const FIRST_BYTE_MS = 500
 
 export function makeLife(settings: Settings, serving: Serving): Life {
-  const { log, onDrain, onStop } = settings
-  const { drainMs, stopMs } = settings.update
+  const { log } = settings
+  const hooks = makeHooks(settings)
   const leaving = new AbortController()
 
-  const close = async (): Promise<void> => {
-    const late = sleep(stopMs).then(() => {
-      throw new Error(`expected it to settle within ${stopMs} ms`)
-    })
-    try {
-      await Promise.race([onStop(), late])
-    } catch (cause) {
-      log({ event: 'warning', message: `the author's onStop: ${reasonOf(cause)}` })
-    }
-  }
-  const leave = async (code: number): Promise<never> => {
-    await close()
+  const leave = async (code: number, reason: StopReason): Promise<never> => {
+    await hooks.close(reason)
     return process.exit(code)
   }
   const stop = async (reason: string): Promise<void> => {
@@ -71,9 +65,9 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     await shutDoor(serving.listeners)
     // a predecessor on its way out has handed everything over: its successor goes on
     for (const listener of serving.listeners) closeListener(listener)
-    onDrain()
-    await finishRequests(serving.listeners, drainMs)
-    await leave(EXIT.done)
+    hooks.drain()
+    await finishRequests(serving.listeners, settings.update.drainMs)
+    await leave(EXIT.done, 'stop')
   }
   const heedSignals = (): void => {
     let firstAt: number | null = null
@@ -86,7 +80,41 @@ export function makeLife(settings: Settings, serving: Serving): Life {
       })
     }
   }
-  return { isStopping: () => leaving.signal.aborted, leaving: leaving.signal, stop, close, leave, heedSignals }
+  return { ...hooks, isStopping: () => leaving.signal.aborted, leaving: leaving.signal, stop, leave, heedSignals }
+}
+
+/** The author's. What they do wrong is in the log, and stops neither a switch nor a stop. */
+function makeHooks(settings: Settings): Pick<Life, 'drain' | 'resume' | 'close'> {
+  const { log, onStop } = settings
+  const { stopMs } = settings.update
+  const call = (hook: 'onDrain' | 'onResume'): void => {
+    const warn = (cause: unknown) => log({ event: 'warning', message: `the author's ${hook}: ${reasonOf(cause)}` })
+    try {
+      void Promise.resolve<void>(settings[hook]()).catch(warn)
+    } catch (cause) {
+      warn(cause)
+    }
+  }
+  let isDrained = false
+  const drain = (): void => {
+    isDrained = true
+    call('onDrain')
+  }
+  const resume = (): void => {
+    if (isDrained) call('onResume')
+    isDrained = false
+  }
+  const close = async (reason: StopReason): Promise<void> => {
+    const late = sleep(stopMs).then(() => {
+      throw new Error(`expected it to settle within ${stopMs} ms`)
+    })
+    try {
+      await Promise.race([(async () => onStop(reason))(), late])
+    } catch (cause) {
+      log({ event: 'warning', message: `the author's onStop: ${reasonOf(cause)}` })
+    }
+  }
+  return { drain, resume, close }
 }
 
 /** Requests in flight may finish; connections that wait are told to go. */

@@ -74,7 +74,7 @@ async function serveNext(specs: ListenerSpec[], inheritance: Inheritance, option
     serving.side = await takeOver({ inheritance, ...serving, specs, service, tag, log, couldUpdate })
   } catch (cause) {
     log({ event: 'warning', message: `taking over: ${reasonOf(cause)}` })
-    await life.leave(EXIT.unexpected)
+    await life.leave(EXIT.unexpected, 'revert')
   }
   // Not before: what only this release listens on would be held beyond a revert, and clients would wait there for nobody.
   void serving.side?.ended.then(() => (life.isStopping() ? undefined : storeSockets(serving.listeners)))

@@ -27,6 +27,12 @@ export interface UpdateSettings {
   hangMs?: number
 }
 
+/**
+ * Why this process is left: `handover`, the next release serves and goes on; `stop`, the service is to end; `revert`, this is a new
+ * release that could not take over, and the one before goes on. One that is taken back in its probation is killed, and hears nothing.
+ */
+export type StopReason = 'handover' | 'stop' | 'revert'
+
 export interface EmbedOptions {
   /** name of the service: names its executable, its assets and its database; default: what the release says */
   service?: string
@@ -53,8 +59,10 @@ export interface EmbedOptions {
   update?: UpdateSettings
   /** called when this process stops accepting: end what cannot move (WebSockets, long streams) */
   onDrain?: () => void
+  /** called when this process accepts again after `onDrain`, because the next release was taken back: begin again what that has ended */
+  onResume?: () => void
   /** called last before this process exits: close the database */
-  onStop?: () => void | Promise<void>
+  onStop?: (reason: StopReason) => void | Promise<void>
   log?: Log
 }
 
@@ -72,7 +80,8 @@ export interface Settings {
   readonly trust: Anchor | null
   readonly update: Readonly<Required<UpdateSettings>>
   readonly onDrain: () => void
-  readonly onStop: () => void | Promise<void>
+  readonly onResume: () => void
+  readonly onStop: (reason: StopReason) => void | Promise<void>
   readonly log: Log
 }
 
@@ -131,6 +140,7 @@ export function readSettings(options: EmbedOptions = {}): Settings {
     trust: options.trust === undefined ? ownRelease().trust : options.trust,
     update: Object.freeze(update),
     onDrain: options.onDrain ?? (() => {}),
+    onResume: options.onResume ?? (() => {}),
     onStop: options.onStop ?? (() => {}),
     log: options.log ?? logToStdout,
   })

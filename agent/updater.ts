@@ -82,7 +82,7 @@ export function makeUpdater(options: UpdaterOptions): Updater {
       serving.handingOver = over.promise
       const close = async () => {
         isClosed = true
-        await life.close()
+        await life.close('handover')
       }
       await handOverTo(to, operation, options, close)
       return { open: true } // told to stop in the middle of its probation: the next start goes on with it
@@ -137,7 +137,8 @@ async function handOverTo(
     healthPath: settings.healthPath,
     ...settings.update,
     log: settings.log,
-    onDrain: settings.onDrain,
+    onDrain: life.drain,
+    onResume: life.resume,
     report,
     onAccepting: () => void beginProbation(install, settings.update.probationMs),
     note: async () => {

@@ -13,6 +13,7 @@ import { reasonOf } from '../errors.ts'
 import type { ListenerSpec } from '../handover/listeners.ts'
 import { ownRelease } from '../own-release.ts'
 import { ownStart } from '../own-start.ts'
+import type { StopReason } from '../settings.ts'
 import { attach } from './attach.ts'
 
 export interface Auto extends Pick<Agent, 'carry' | 'carried'> {
@@ -20,15 +21,18 @@ export interface Auto extends Pick<Agent, 'carry' | 'carried'> {
   readonly agent: Promise<Agent>
   /** called when this process stops accepting: end what cannot move */
   onDrain(act: () => void): void
-  /** called last before this process exits: close the database */
-  onStop(act: () => void | Promise<void>): void
+  /** called when this process accepts again after `onDrain`: the next release was taken back */
+  onResume(act: () => void): void
+  /** called last before this process exits, with the reason: close the database */
+  onStop(act: (reason: StopReason) => void | Promise<void>): void
 }
 
 interface State extends Auto {
   /** from the moment on in which it can be asked: before the first connection */
   embedded: Agent | null
   drains: (() => void)[]
-  stops: (() => void | Promise<void>)[]
+  resumes: (() => void)[]
+  stops: ((reason: StopReason) => void | Promise<void>)[]
 }
 
 type Listen = typeof Server.prototype.listen
@@ -50,6 +54,7 @@ export const agent: Promise<Agent> = auto.agent
 export const carry: Auto['carry'] = (request, options) => auto.carry(request, options)
 export const carried: Auto['carried'] = (request) => auto.carried(request)
 export const onDrain: Auto['onDrain'] = (act) => auto.onDrain(act)
+export const onResume: Auto['onResume'] = (act) => auto.onResume(act)
 export const onStop: Auto['onStop'] = (act) => auto.onStop(act)
 
 function install(): State {
@@ -59,10 +64,12 @@ function install(): State {
     agent,
     embedded: null,
     drains: [],
+    resumes: [],
     stops: [],
     carry: (request, options) => state.embedded?.carry(request, options),
     carried: (request) => state.embedded?.carried(request),
     onDrain: (act) => void state.drains.push(act),
+    onResume: (act) => void state.resumes.push(act),
     onStop: (act) => void state.stops.push(act),
   }
   const isChild = !isMainThread || (ownStart()?.isChild === true && !cluster.isWorker)
@@ -100,12 +107,9 @@ function warnOfOneMore({ port, path }: Omit<ListenerSpec, 'server'>, wanted: num
 async function serve(specs: Wanted[], state: State): Promise<Agent> {
   try {
     const agent = await embed({
-      onDrain: () => {
-        for (const act of state.drains) act()
-      },
-      onStop: async () => {
-        for (const act of state.stops) await act()
-      },
+      onDrain: () => eachOf(state.drains, (act) => act()),
+      onResume: () => eachOf(state.resumes, (act) => act()),
+      onStop: (reason) => eachOf(state.stops, (act) => act(reason)),
     })
     state.embedded = agent
     for (const { server } of specs) attach(agent, server)
@@ -120,6 +124,20 @@ async function serve(specs: Wanted[], state: State): Promise<Agent> {
     first.server.emit('error', error)
     return await new Promise<Agent>(() => {}) // the application decides what becomes of it
   }
+}
+
+/** One after the other, and all of them: one that fails keeps no other from its turn, and is told of at the end. */
+async function eachOf<Act>(acts: readonly Act[], call: (act: Act) => void | Promise<void>): Promise<void> {
+  const failures: unknown[] = []
+  for (const act of acts) {
+    try {
+      await call(act)
+    } catch (cause) {
+      failures.push(cause)
+    }
+  }
+  if (failures.length > 0)
+    throw failures.length === 1 ? failures[0] : new AggregateError(failures, failures.map(reasonOf).join('; '))
 }
 
 /** What `listen()` was asked for, or null where it is no TCP port and no unix socket: https://nodejs.org/api/net.html#serverlisten */

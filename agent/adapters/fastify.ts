@@ -3,6 +3,7 @@
 
 import type { Server } from 'node:net'
 import type { Agent } from '../embed.ts'
+import type { StopReason } from '../settings.ts'
 import { type ListenOptions, listenWith } from './attach.ts'
 
 /** What is used of a Fastify instance. */
@@ -15,8 +16,8 @@ export interface FastifyLike {
 /** Resolves when this process accepts connections. Rejects with BatonError where a setting is wrong or it cannot listen. */
 export async function listen(app: FastifyLike, options: ListenOptions = {}): Promise<Agent> {
   await app.ready()
-  const onStop = async () => {
-    await options.onStop?.()
+  const onStop = async (reason: StopReason) => {
+    await options.onStop?.(reason)
     await app.close()
   }
   return await listenWith(app.server, { ...options, onStop })

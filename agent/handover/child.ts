@@ -12,6 +12,7 @@ import { directoryAtStart, environmentAtStart } from './environment.ts'
 import { type Giving, makeGiving } from './giving.ts'
 import { descriptorOf, stopReading } from './internals.ts'
 import { ALIVE_EVERY_MS, type Life, lifeOf } from './heartbeat.ts'
+import { lineOf, plainOf } from './last-words.ts'
 import type { Listener } from './listeners.ts'
 import { type Inheritance, INHERITANCE, type ToPredecessor, type ToSuccessor } from './messages.ts'
 import { closeDescriptor, packetPair } from './packets.ts'
@@ -32,6 +33,8 @@ export interface Successor {
   life: Life
   /** resolves once, with the reason, when it has exited or could not be started */
   gone: Promise<string>
+  /** One line of what it wrote last, where it has exited by itself and has not said why; null else. Asked once it is gone. */
+  lastWords(): Promise<string | null>
   /** looks at this moment, not at what was heard of it */
   isAlive(): boolean
   /** It was told to stop, by a person or a supervisor. Where it is dead, what it said last is heard first. */
@@ -94,12 +97,17 @@ function follow(
   const awaited = new Map<string, (message: ToPredecessor) => void>()
   const came = new Map<string, ToPredecessor>()
   let failure: string | null = null
+  let words: string | null = null
+  let isEnded = false
   const gone = new Promise<string>((resolve) => {
     child.on('error', (error) => resolve(`it could not be started: ${reasonOf(error)}`))
     child.once('exit', (code, signal) => {
       resolve(failure ?? (signal === null ? `it exited with code ${code}` : `it was ended by ${signal}`))
     })
   })
+  // Where it is gone. A timer that keeps this process: Node never says that the channel is closed where the last socket that was
+  // given was not acknowledged.
+  const heardOut = () => Promise.race([channel.closed, sleep(LAST_WORDS_MS)])
   const alive = setInterval(() => void channel.tell({ type: 'alive' }), ALIVE_EVERY_MS)
   void gone.then(() => clearInterval(alive))
   const has = (key: string) => {
@@ -109,8 +117,9 @@ function follow(
   const giving = makeGiving({ has, give: channel.give, tell: channel.tell, gone, listeners, report })
   channel.hear((message) => {
     life.sign()
-    giving.hear(message)
-    if (message.type === 'failed') failure = `it says: ${message.message.slice(0, 2000)}`
+    if (!isEnded) giving.hear(message)
+    if (message.type === 'failed') failure = `it says: ${plainOf(message.message.slice(0, 2000))}`
+    if (message.type === 'last words') words = lineOf(message.lines)
     came.set(message.type, message)
     awaited.get(message.type)?.(message)
   })
@@ -119,13 +128,15 @@ function follow(
     pid,
     life,
     gone,
+    async lastWords() {
+      await heardOut()
+      return failure === null ? words : null
+    },
     isAlive: lives,
     async isStopping() {
       if (!lives()) {
         await gone
-        // Only who was told to stop ends well. A timer that keeps this process: Node never says that the channel is closed
-        // where the last socket that was given was not acknowledged.
-        if (child.exitCode === 0) await Promise.race([channel.closed, sleep(LAST_WORDS_MS)])
+        if (child.exitCode === 0) await heardOut() // only who was told to stop ends well
       }
       return came.has('stopping')
     },
@@ -147,7 +158,8 @@ function follow(
     async end() {
       child.kill('SIGKILL')
       await Promise.race([gone, sleep(5000, undefined, { ref: false })])
-      channel.hangUp()
+      isEnded = true
+      void heardOut().then(() => channel.hangUp())
     },
   }
 }

@@ -174,6 +174,7 @@ function hear(
     case 'committed':
     case 'failed':
     case 'hello':
+    case 'last words':
     case 'proved':
     case 'ready':
     case 'stopping':

@@ -69,6 +69,8 @@ export type ToPredecessor =
   /** a carried connection goes on; or why it was closed */
   | { type: 'carried'; id: number; refused: string | null }
   | { type: 'failed'; message: string }
+  /** what it wrote last, as it exits before it has taken over */
+  | { type: 'last words'; lines: string[] }
   | { type: 'stopping' }
   | ({ type: 'proved' } & Ability)
   /** from now on the successor answers for the operation: it ends it as soon as the predecessor is gone */

@@ -44,6 +44,8 @@ export interface HandoverOptions {
   log: Log
   /** the author's hook: end what cannot move */
   onDrain: () => void
+  /** the author's hook: this process goes on */
+  onResume: () => void
   /** called when the successor accepts connections: its probation begins */
   onAccepting?: () => void
   /** connections in the middle of something that the author has registered */
@@ -112,6 +114,7 @@ export async function handOver(options: HandoverOptions): Promise<'stopped'> {
     took('ended')
     // a process that has closed its state cannot serve; the caller starts another one, for which connections wait
     if (!isClosed) {
+      options.onResume()
       for (const listener of listeners) await listenAgain(listener)
       took('listening again')
       successor.giving.takeBack()
@@ -120,7 +123,7 @@ export async function handOver(options: HandoverOptions): Promise<'stopped'> {
     }
     await here.draining?.catch(() => {})
     if (cause instanceof BatonError && cause.code === 'cannot_update_further') throw cause
-    throw failure('probation_failed', `${tag} failed in probation: ${reason}`, cause)
+    throw failure('probation_failed', `${tag} failed in probation: ${reason}${await wordsOf(successor)}`, cause)
   }
 }
 
@@ -150,7 +153,7 @@ async function introduce(options: HandoverOptions, own: Server): Promise<Success
   } catch (cause) {
     const reason = successor === null ? reasonOf(cause) : await whyOf(cause, successor)
     await successor?.end()
-    throw failure('restart_failed', `${tag} did not take over: ${reason}`, cause)
+    throw failure('restart_failed', `${tag} did not take over: ${reason}${await wordsOf(successor)}`, cause)
   } finally {
     late.abort()
   }
@@ -310,6 +313,12 @@ function failure(code: 'restart_failed' | 'probation_failed', message: string, c
 /** A connection that breaks says little: where the successor has died in this moment, say that. */
 async function whyOf(cause: unknown, successor: Successor): Promise<string> {
   return await Promise.race([successor.gone, sleep(50).then(() => reasonOf(cause))])
+}
+
+/** Of one that has been ended, for the end of a message. */
+async function wordsOf(successor: Successor | null): Promise<string> {
+  const words = (await successor?.lastWords()) ?? null
+  return words === null ? '' : `, after it wrote: ${words}`
 }
 
 function aborted(signal: AbortSignal): Promise<'leaving'> {

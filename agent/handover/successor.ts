@@ -11,6 +11,8 @@ import type { Carries } from './carry.ts'
 import { type Channel, channelOver } from './channel.ts'
 import { keepFromChildren } from './descriptors.ts'
 import { ALIVE_EVERY_MS, type Life, lifeOf, watch } from './heartbeat.ts'
+import { descriptorOf } from './internals.ts'
+import { forgetLastWords, keepLastWords, tellThrough } from './last-words.ts'
 import { bind, inherit, type InheritedListener, type Listener, type ListenerSpec } from './listeners.ts'
 import { type Ability, type Inheritance, INHERITANCE, type ToPredecessor, type ToSuccessor } from './messages.ts'
 import { packetsOn } from './packets.ts'
@@ -46,7 +48,10 @@ type Upwards = Channel<ToPredecessor, ToSuccessor>
 
 function openChannel({ channel: { messages, packets } }: Inheritance): Upwards {
   try {
-    return channelOver(new Socket({ fd: messages, readable: true, writable: true }), packetsOn(packets))
+    const socket = new Socket({ fd: messages, readable: true, writable: true })
+    // closed, the number is somebody else's; and nothing goes into the middle of a message
+    tellThrough(() => (socket.destroyed || socket.writableLength > 0 ? null : descriptorOf(socket)))
+    return channelOver(socket, packetsOn(packets))
   } catch (cause) {
     throw new BatonError('unexpected', `${INHERITANCE} is set but there is no channel to a predecessor`, {
       cause,
@@ -61,6 +66,7 @@ const PREDECESSOR_EXIT_MS = 10_000
 export function readInheritance(): Inheritance | null {
   const text = process.env[INHERITANCE]
   if (text === undefined) return null
+  keepLastWords(text) // where no first code of ours has run
   delete process.env[INHERITANCE]
   const inheritance = JSON.parse(text) as Inheritance
   for (const fd of Object.values(inheritance.channel)) keepFromChildren(fd)
@@ -119,6 +125,7 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
         if (isAlive(predecessor.pid, predecessor.startTime)) await seeOff(predecessor, log)
       } else await seeOff(predecessor, log)
       clearInterval(alive)
+      forgetLastWords()
       hung[Symbol.dispose]()
       stuck[Symbol.dispose]()
       took('alone')

@@ -3,7 +3,7 @@
 // or unpacks the application; every other word reaches the application untouched.
 
 import { createRequire, syncBuiltinESMExports } from 'node:module'
-import { copyIfOrdered, noteRelease, noteStart } from '../../../agent/first.ts'
+import { copyIfOrdered, keepLastWords, noteRelease, noteStart } from '../../../agent/first.ts'
 import { applyConfiguration, readConfiguration } from './configuration.ts'
 import type { BuiltRelease } from './release.ts'
 
@@ -76,6 +76,7 @@ function start({
   argv,
   application,
 }: Pick<Beginning, 'release' | 'executable' | 'application'> & { argv: string[] }) {
+  keepLastWords()
   const path = configurationOf(release, argv)
   const configuration = path === null ? null : readConfiguration(path)
   noteStart({ argv, executable, isChild: false, directory: process.cwd(), configuration })

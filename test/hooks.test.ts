@@ -1,0 +1,108 @@
+// What an author's application is told while processes come and go, and what is told of a release that died.
+
+import { createSocket } from 'node:dgram'
+import { once } from 'node:events'
+import { rm, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import type { Operation } from '../agent/state.ts'
+import { equal, is, match, not } from './assert.ts'
+import { journalOf, processesBelow, until } from './fixtures/evidence.ts'
+import type { HookFault } from './fixtures/hooks.ts'
+import { type Install, install } from './fixtures/install.ts'
+import { programRelease, publishTo } from './fixtures/releases.ts'
+import { suite } from './suite.ts'
+
+const test = suite('hooks', { timeoutMs: 120_000 })
+const PROGRAM = join(import.meta.dirname, 'fixtures/hooks.ts')
+
+test('the old process is told that it goes on after a revert, each that leaves is told why, and a hook that throws stops none of it', async () => {
+  await using world = await served()
+  equal(await world.heard(), [])
+
+  // everything was given away when the new one died: what was ended begins again
+  const reverted = await world.update('dies-drained')
+  is(reverted.outcome, 'reverted')
+  equal(await world.heard(), ['v1.0.0 drain', 'v1.0.0 drain too', 'v1.0.0 resume'])
+  match(
+    reverted.error?.message ?? '',
+    /failed in probation: it exited with code 5, after it wrote: .*Error: the disk has melted/,
+  )
+
+  // the new one cannot take over: this process has ended nothing
+  is((await world.update('busy-listener')).outcome, 'reverted')
+  equal(await world.heard(), ['v1.1.0 stop revert'])
+
+  is((await world.update(null)).outcome, 'updated')
+  await until('the old one to leave', () => processesBelow(world.home.home).length === 1)
+  equal(await world.heard(), ['v1.0.0 drain', 'v1.0.0 drain too', 'v1.0.0 stop handover'])
+
+  for (const pid of processesBelow(world.home.home)) process.kill(pid, 'SIGTERM')
+  await until('it to stop', () => processesBelow(world.home.home).length === 0)
+  equal(await world.heard(), ['v1.1.0 drain', 'v1.1.0 drain too', 'v1.1.0 stop stop'])
+  match(await world.home.output(), /warning: the author's onDrain: a hook that fails/)
+})
+
+test('a release that wants a port which it does not get: the operation tells what it said last, fit for a terminal', async () => {
+  await using world = await served()
+  for (const [fault, code] of [
+    ['busy-udp', 1],
+    ['busy-said', 4],
+  ] as const) {
+    const { outcome, error } = await world.update(fault)
+    is(outcome, 'reverted')
+    const message = error?.message ?? ''
+    match(message, new RegExp(`v1\\.1\\.0 did not take over: it exited with code ${code}, `))
+    match(message, /opening the second port \|/)
+    match(message, `Error: bind EADDRINUSE 127.0.0.1:${world.taken}`)
+    not(/\p{Cc}/u.test(message), JSON.stringify(message))
+    is((await journalOf(world.home)).history[0]?.error?.message, message)
+  }
+})
+
+test.run()
+
+interface World extends AsyncDisposable {
+  home: Install
+  /** a port that somebody has, for TCP and for UDP */
+  taken: number
+  /** to v1.1.0, to its end */
+  update(fault: HookFault | null): Promise<Operation>
+  /** what the hooks were told since this was asked last */
+  heard(): Promise<string[]>
+}
+
+async function served(): Promise<World> {
+  const [from, to] = await Promise.all([programRelease('v1.0.0', PROGRAM), programRelease('v1.1.0', PROGRAM)])
+  const home = await install({ release: from, update: { probationMs: 1500 } })
+  await publishTo(join(home.home, 'no-feed'), [to])
+  const taker = createServer()
+  await once(taker.listen(0, '127.0.0.1'), 'listening')
+  const taken = (taker.address() as { port: number }).port
+  const second = createSocket('udp4')
+  second.bind(taken, '127.0.0.1')
+  await once(second, 'listening')
+  await home.start({ TAKEN: String(taken), LOG: home.logPath })
+  const fault = join(home.stateDirectory, 'fault')
+  let told = 0
+  return {
+    home,
+    taken,
+    async update(name) {
+      await (name === null ? rm(fault, { force: true }) : writeFile(fault, name))
+      is((await home.api('POST', '/admin/update', { tag: 'v1.1.0' })).status, 202)
+      return await home.settled()
+    },
+    async heard() {
+      const all = (await home.output()).split('\n').flatMap((line) => /^hook: (.*)$/.exec(line)?.[1] ?? [])
+      const since = all.slice(told)
+      told = all.length
+      return since
+    },
+    async [Symbol.asyncDispose]() {
+      await home[Symbol.asyncDispose]()
+      taker.close()
+      second.close()
+    },
+  }
+}
