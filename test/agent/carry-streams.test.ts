@@ -1,11 +1,11 @@
 // Responses in every shape that an application gives them, across a switch: each arrives whole, or it stays where it is and is
 // counted where it ends short. Nothing is called carried that broke.
 
-import { get, type IncomingMessage, type RequestListener, type ServerResponse } from 'node:http'
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
 import { connect } from 'node:net'
 import { Readable } from 'node:stream'
-import { constants, createGzip, gunzipSync } from 'node:zlib'
 import { equal, is, match, ok } from '../assert.ts'
+import { bodyOf, compressing, fetched, inBatches, raw } from '../fixtures/streams.ts'
 import { type Side, twoSides, until } from '../fixtures/two-sides.ts'
 import { suite } from '../suite.ts'
 
@@ -402,92 +402,9 @@ function lines({ server, carries }: Side, name: string, shape: Shape): void {
   server.on('request', heard)
 }
 
-/** As the package `compression` does it: `write` and `end` are its own, the head says so, each write is flushed. */
-function compressing(response: ServerResponse): void {
-  const [write, end, writeHead] = [response.write, response.end, response.writeHead] as ((
-    ...args: unknown[]
-  ) => never)[]
-  let gzip: ReturnType<typeof createGzip> | null = null
-  response.writeHead = ((...args: unknown[]) => {
-    const headers = args.at(-1) as Record<string, string>
-    if (headers['Cache-Control'] === 'no-transform') return writeHead?.apply(response, args)
-    response.setHeader('Content-Encoding', 'gzip')
-    gzip = createGzip({ flush: constants.Z_SYNC_FLUSH })
-    gzip.on('data', (part: Buffer) => write?.call(response, part)).on('end', () => end?.call(response))
-    return writeHead?.apply(response, args)
-  }) as unknown as typeof response.writeHead
-  response.write = ((data: string, ...rest: unknown[]) =>
-    gzip === null ? write?.call(response, data, ...rest) : gzip.write(data)) as typeof response.write
-  response.end = ((...args: unknown[]) => {
-    if (gzip === null) return end?.apply(response, args)
-    gzip.end()
-    return response
-  }) as typeof response.end
-}
-
-/** Gathers what is written, and writes it now and then. */
-function inBatches(response: ServerResponse): void {
-  const write = response.write.bind(response) as (text: string) => boolean
-  const end = response.end.bind(response) as () => ServerResponse
-  let waiting = ''
-  const flush = () => {
-    if (waiting !== '') write(waiting)
-    waiting = ''
-  }
-  const timer = setInterval(flush, 10)
-  response.on('close', () => clearInterval(timer))
-  response.write = ((text: string) => ((waiting += text), true)) as typeof response.write
-  response.end = (() => {
-    flush()
-    return end()
-  }) as typeof response.end
-}
-
 async function* slowly(state: State): AsyncGenerator<string> {
   while (state.next < LINES) {
     await new Promise((resolve) => setTimeout(resolve, 3))
     yield lineOf(state.next++)
   }
-}
-
-/** Asks as an HTTP client does, and knows whether the answer was whole. */
-function fetched(port: number, encoding: BufferEncoding = 'utf8') {
-  const parts: Buffer[] = []
-  let isGzip = false
-  const text = () => {
-    const body = Buffer.concat(parts)
-    return (isGzip && body.length > 0 ? gunzipSync(body, { finishFlush: constants.Z_SYNC_FLUSH }) : body).toString(
-      encoding,
-    )
-  }
-  const ended = new Promise<{ text: string; isComplete: boolean }>((resolve) => {
-    const headers = { 'Accept-Encoding': 'gzip' }
-    get({ host: '127.0.0.1', port, agent: false, headers }, (response) => {
-      isGzip = response.headers['content-encoding'] === 'gzip'
-      response.on('data', (part: Buffer) => parts.push(part)).on('error', () => {})
-      response.on('close', () => resolve({ text: text(), isComplete: response.complete }))
-    })
-  })
-  return { text, ended }
-}
-
-/** Asks, and keeps every byte. */
-function raw(port: number, httpVersion = '1.1', path = '/') {
-  const socket = connect(port, '127.0.0.1')
-  let text = ''
-  let code = 'ended'
-  socket.setEncoding('utf8').on('data', (part: string) => (text += part))
-  socket.on('error', (error: NodeJS.ErrnoException) => (code = error.code ?? 'failed'))
-  const closed = new Promise<string>((resolve) => socket.once('close', () => resolve(code)))
-  socket.write(`GET ${path} HTTP/${httpVersion}\r\nHost: x\r\n\r\n`)
-  return { socket, text: () => text, closed }
-}
-
-/** Without the heads of chunks, whose sizes are of no matter here. */
-function bodyOf(text: string): string {
-  const body = text.slice(text.indexOf('\r\n\r\n') + 4)
-  return body
-    .replaceAll(/(^|\r\n)[0-9a-f]+\r\n/g, '')
-    .replace(/\r\n$/, '')
-    .replace(/\r\n$/, '')
 }

@@ -62,7 +62,7 @@ interface Books {
 }
 
 export function makeGiving(options: GivingOptions): Giving {
-  const { has, give, tell, gone, report } = options
+  const { has, give, gone, report } = options
   let lastId = 0
   let waiting = Promise.withResolvers<void>()
   const books: Books = {
@@ -117,12 +117,7 @@ export function makeGiving(options: GivingOptions): Giving {
     },
     carry: ({ key, sockets }, entry) => {
       const id = ++lastId
-      const forward = (data: string | Buffer | null) => {
-        for (const part of entry.kind === 'stream' ? inParts(data) : [data]) {
-          if (part !== null && bytesIn(part) > LATE_MAX_BYTES) return spoil(id, books, options)
-          tell({ type: 'late', id, ...whatOf(part) })
-        }
-      }
+      const forward = passOn(id, entry.kind, books, options)
       if (!handOn(entry, give, { id, listener: key }, forward)) return false
       sockets.delete(entry.socket)
       underWay.set(id, 1 / CARRIED_AT_ONCE)
@@ -140,16 +135,29 @@ export function makeGiving(options: GivingOptions): Giving {
   }
 }
 
-/** It was carried, and is not whole any more. */
-function spoil(id: number, { carried, refused, underWay }: Books, { report, tell }: GivingOptions): void {
-  if (!carried.delete(id)) return
-  refused.push(`a message of more than ${LATE_MAX_BYTES} bytes was sent on it when it had left`)
-  report.cut++
-  if (!underWay.has(id)) {
-    report.moved--
-    report.carried--
+/** What the author still sends on a connection that was carried. Where it cannot be passed on, the connection is not whole any more. */
+function passOn(
+  id: number,
+  kind: Entry['kind'],
+  { carried, underWay, refused }: Books,
+  { tell, report }: GivingOptions,
+): (data: string | Buffer | null) => void {
+  const spoil = () => {
+    if (!carried.delete(id)) return
+    refused.push(`a message of more than ${LATE_MAX_BYTES} bytes was sent on it when it had left`)
+    report.cut++
+    if (!underWay.has(id)) {
+      report.moved--
+      report.carried--
+    }
+    tell({ type: 'spoilt', id })
   }
-  tell({ type: 'spoilt', id })
+  return (data) => {
+    for (const part of kind === 'stream' ? inParts(data) : [data]) {
+      if (part !== null && bytesIn(part) > LATE_MAX_BYTES) return spoil()
+      tell({ type: 'late', id, ...whatOf(part) })
+    }
+  }
 }
 
 /** What is not about connections is heard elsewhere. */
