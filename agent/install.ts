@@ -5,7 +5,7 @@ export { exists, isLeftover, makeDisk, mebibytes, nearestExisting } from './disk
 export { ownContainerId, ownDatabase, ownExecutable, PARENT } from './own.ts'
 export { openFeed } from './update/feed/open.ts'
 export { startWith, WAITING_MAX_MS } from './sockets/store.ts'
-export { call as callLibc } from './sockets/libc.ts'
+export { callLibc } from './sockets/libc.ts'
 export { type Keeper, openKeeper } from './sockets/keeper.ts'
 export { noteTag, type Placed, tagInPlace } from './update/installed.ts'
 export { INHERITANCE } from './words/wire.ts'

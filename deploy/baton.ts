@@ -19,7 +19,7 @@ import { type Project, readProject, RELEASES_FOLDER } from './make/project.ts'
 import { removeTemporaries } from './make/temporary.ts'
 import {
   asksForHelp,
-  type Command,
+  type CommandLine,
   type Flags,
   OUTPUT_FLAGS,
   parseFlags,
@@ -31,7 +31,7 @@ import { createProgress, formatBytes } from './lib/progress.ts'
 
 type Values = Record<string, unknown>
 
-interface Word extends Command {
+interface Word extends CommandLine {
   /** run by Node 26 */
   heavy: boolean
   act(values: Values): Promise<void>
@@ -109,8 +109,8 @@ const WORDS: readonly Word[] = [
     args: { ...FOLDER, ...OUTPUT_FLAGS },
     heavy: true,
     act: async (values) => {
-      const { examine } = await import('./make/examine.ts')
-      const findings = await examine(folderOf(values))
+      const { examineProject } = await import('./make/examine.ts')
+      const findings = await examineProject(folderOf(values))
       if (values['json'] === true) print({ findings })
       else
         for (const { level, message, hint } of findings)
@@ -151,7 +151,7 @@ const SCRIPTS: Record<string, { description: string; file(argv: readonly string[
   },
 }
 
-const TREE: Command = {
+const TREE: CommandLine = {
   name: 'baton',
   description: 'makes a Node service that updates itself while it serves',
   args: {},
@@ -298,11 +298,11 @@ async function publish(values: Values): Promise<void> {
   const to = typeof values['to'] === 'string' ? values['to'] : project.publish
   if (to === null)
     throw new BatonError('invalid_request', 'expected a target in --to, or `publish` in baton.config.json')
-  const { send } = await import('./make/send.ts')
+  const { sendRelease } = await import('./make/send.ts')
   const progress = createProgress({ quiet: values['quiet'] === true || values['json'] === true })
   try {
     const target = /^(\/|github:|[^/]+:)/.test(to) ? to : resolve(project.folder, to)
-    const where = await send({
+    const where = await sendRelease({
       from: outOf(values, project),
       tag: tagOf(values),
       service: project.service,

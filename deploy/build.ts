@@ -12,7 +12,7 @@ import { publicationTime, readNotes } from './make/publication.ts'
 import { assetName, RELEASES } from './make/publish.ts'
 import { type BuildOptions, type BuiltRelease, buildRelease, DEFAULT_ENTRY, DEFAULT_SERVICE } from './make/release.ts'
 import { removeTemporaries } from './make/temporary.ts'
-import { asksForHelp, type Command, parseFlags, SCRIPT_FLAGS, tagFault, usageOf } from './lib/flags.ts'
+import { asksForHelp, type CommandLine, parseFlags, SCRIPT_FLAGS, tagFault, usageOf } from './lib/flags.ts'
 import { createProgress, formatBytes } from './lib/progress.ts'
 
 const COMMAND = {
@@ -35,7 +35,7 @@ const COMMAND = {
     force: { type: 'boolean', default: false, description: 'replace a different release of the same tag' },
     ...SCRIPT_FLAGS,
   },
-} as const satisfies Command
+} as const satisfies CommandLine
 
 /** what shells say for a program that was ended by them */
 const SIGNALS = [

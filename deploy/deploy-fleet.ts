@@ -6,11 +6,11 @@ import { readFile, stat } from 'node:fs/promises'
 import { resolve } from 'node:path'
 import { asBatonError, BatonError, EXIT, MEANINGS } from '../agent/words.ts'
 import { BUILD } from '../agent/service/build.ts'
-import { type Ended, expectNewEnough, findAnsible, runPlaybook } from './fleet/ansible.ts'
+import { type FleetEnd, expectNewEnough, findAnsible, runPlaybook } from './fleet/ansible.ts'
 import { drawer, lookLines } from './fleet/draw.ts'
 import { type FleetEvent, plain } from './fleet/events.ts'
 import { resumedFrom, type Variables, variablesOf } from './fleet/settings.ts'
-import { asksForHelp, type Command, OUTPUT_FLAGS, parseFlags, usageOf } from './lib/flags.ts'
+import { asksForHelp, type CommandLine, OUTPUT_FLAGS, parseFlags, usageOf } from './lib/flags.ts'
 
 const COMMAND = {
   name: 'deploy-fleet.sh',
@@ -37,7 +37,7 @@ const COMMAND = {
     report: { type: 'string', valueHint: 'file', description: 'where it is written (fleet-SERVICE.jsonl)' },
     ...OUTPUT_FLAGS,
   },
-} as const satisfies Command
+} as const satisfies CommandLine
 
 const LOG_TAIL_LINES = 12
 /** of plugins/callback/report.py */
@@ -104,7 +104,7 @@ async function move(
 
 /** The playbook did not come to its last line. */
 async function explained(
-  { interrupted, exitCode }: Ended,
+  { interrupted, exitCode }: FleetEnd,
   { report, log }: { report: string; log: string },
 ): Promise<BatonError> {
   if (exitCode === EXIT.locked) {

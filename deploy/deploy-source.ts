@@ -13,11 +13,11 @@ import { IS_PACKAGED, PROJECT } from './make/place.ts'
 import { CONFIG, readProject, RELEASES_FOLDER } from './make/project.ts'
 import { assertSupervised, type Deployment, deployHere, findInstalled } from './host/deploy.ts'
 import { describe, type Step } from './host/plan/step.ts'
-import { makeReport, type Report } from './host/report.ts'
+import { makeReport, type HostReport } from './host/report.ts'
 import { run } from './lib/shell.ts'
 import {
   asksForHelp,
-  type Command,
+  type CommandLine,
   parseFlags,
   SCRIPT_FLAGS,
   secondsOf,
@@ -58,7 +58,7 @@ const COMMAND = {
     'lock-timeout': { ...WAITING_FLAGS['lock-timeout'], default: '60' },
     ...SCRIPT_FLAGS,
   },
-} as const satisfies Command
+} as const satisfies CommandLine
 
 /** What is built, and how. */
 interface Source {
@@ -218,7 +218,7 @@ function buildSteps({
   return steps
 }
 
-async function buildRelease(build: Build, report: Report): Promise<void> {
+async function buildRelease(build: Build, report: HostReport): Promise<void> {
   for (const step of buildSteps(build)) {
     // the very packages that the tag locks may be here already
     if (step.command[1] === 'ci' && build.shares && (await sharesModules(build.worktree))) {

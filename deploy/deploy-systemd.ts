@@ -6,11 +6,11 @@ import { BUILD } from '../agent/service/build.ts'
 import { parseRelease } from './host/place/choices.ts'
 import { endOf } from './host/commands/deeds.ts'
 import { IS_PACKAGED } from './make/place.ts'
-import { deployHere, type Ended, theServiceHere } from './host/deploy.ts'
+import { deployHere, type DeployEnd, theServiceHere } from './host/deploy.ts'
 import { makeReport } from './host/report.ts'
 import {
   asksForHelp,
-  type Command,
+  type CommandLine,
   parseFlags,
   SCRIPT_FLAGS,
   secondsOf,
@@ -31,7 +31,7 @@ const COMMAND = {
     'lock-timeout': { ...WAITING_FLAGS['lock-timeout'], default: '60' },
     ...SCRIPT_FLAGS,
   },
-} as const satisfies Command
+} as const satisfies CommandLine
 
 async function main(argv: readonly string[]): Promise<number> {
   const about = { command: 'deploy', service: BUILD.service }
@@ -70,7 +70,7 @@ async function main(argv: readonly string[]): Promise<number> {
   }
 }
 
-function linesOf(service: string, { outcome, from, to }: Ended): string[] {
+function linesOf(service: string, { outcome, from, to }: DeployEnd): string[] {
   if (outcome === 'planned') return []
   return [
     `${service}: ${outcome ?? ''}${to === null ? '' : ` ${to}`}${from === null || from === to ? '' : `, it was ${from}`}`,

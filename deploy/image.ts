@@ -21,8 +21,8 @@ import {
 } from '../agent/words.ts'
 import { variableName } from '../agent/service/config.ts'
 import { IS_PACKAGED, PROJECT } from './make/place.ts'
-import { asksForHelp, type Command, parseFlags, usageOf } from './lib/flags.ts'
-import { createProgress, type Progress } from './lib/progress.ts'
+import { asksForHelp, type CommandLine, parseFlags, usageOf } from './lib/flags.ts'
+import { createProgress, type ProgressReport } from './lib/progress.ts'
 import { temporaryDirectory } from './make/temporary.ts'
 import { findProgram, run } from './lib/shell.ts'
 
@@ -40,7 +40,7 @@ export interface ImageOptions {
   feed?: string | null
   revision: string
   source: string
-  progress: Progress
+  progress: ProgressReport
   /** for the docker command line */
   environment?: Record<string, string | undefined>
 }
@@ -212,7 +212,7 @@ const COMMAND = {
     base: { type: 'string', valueHint: 'image', description: 'base image, with glibc and libstdc++' },
     arch: { type: 'string', valueHint: 'x64|arm64', default: process.arch, description: 'of the executable' },
   },
-} as const satisfies Command
+} as const satisfies CommandLine
 
 async function main(argv: string[]): Promise<number> {
   const progress = createProgress()

@@ -20,8 +20,8 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
     return await backup(BUILD, rest, await environmentOfInstall())
   }
   if (first === 'deploy') {
-    const { main } = await import('./container/command.ts')
-    return await main(rest)
+    const { deployContainer } = await import('./container/command.ts')
+    return await deployContainer(rest)
   }
   const { runCommand } = await import('./host/tree.ts')
   return await runCommand(argv, BUILD)

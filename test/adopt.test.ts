@@ -11,7 +11,7 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
 import { OPERATOR_WORDS } from '../deploy/make/first/begin.ts'
-import { examine } from '../deploy/make/examine.ts'
+import { examineProject } from '../deploy/make/examine.ts'
 import { patched } from '../deploy/make/init.ts'
 import { COMMAND_WORDS } from '../deploy/host/tree.ts'
 import { releaseFromSource } from '../deploy/make/from-source.ts'
@@ -54,7 +54,7 @@ test('doctor says that a release does not hold the package where it is for devel
     await writeFile(join(folder, 'baton.config.json'), JSON.stringify({ service: 'shop', entry: 'server.js' }))
     const agentOf = async (manifest: object) => {
       await writeFile(join(folder, 'package.json'), JSON.stringify({ main: 'server.js', ...manifest }))
-      return (await examine(folder)).find(({ check }) => check === 'agent')
+      return (await examineProject(folder)).find(({ check }) => check === 'agent')
     }
     is((await agentOf({ dependencies: { 'baton-kit': '0.1.0' } }))?.level, 'good')
     const dev = await agentOf({ devDependencies: { 'baton-kit': '0.1.0' } })

@@ -10,7 +10,7 @@ import { makeCheck } from '../agent/update/steps/check.ts'
 import { makeDownload } from '../agent/update/steps/download.ts'
 import { makeVerify } from '../agent/update/steps/verify.ts'
 import { update } from '../agent/update/story.ts'
-import type { Result, Steps } from '../agent/update/story.ts'
+import type { StoryEnd, Steps } from '../agent/update/story.ts'
 import * as assert from './assert.ts'
 import { makeCertificate } from './lab/certificate.ts'
 import { makeDist, script } from './lab/dist.ts'
@@ -38,7 +38,7 @@ interface Attempt {
 async function attempt(
   kind: 'github' | 'web',
   options: Attempt,
-): Promise<{ result: Result | null; error: BatonError | null; swapped: boolean }> {
+): Promise<{ result: StoryEnd | null; error: BatonError | null; swapped: boolean }> {
   const { faults = {}, tag = null, current = 'v1.0.0', releases = ['v1.0.0', 'v1.1.0'], executable } = options
   const certificate = makeCertificate()
   await using stack = new AsyncDisposableStack()
@@ -70,7 +70,7 @@ async function attempt(
     restore: () => assert.unreachable() as never,
     restart: () => Promise.resolve(),
   }
-  let result: Result | null = null
+  let result: StoryEnd | null = null
   let error: BatonError | null = null
   try {
     result = await update(tag, steps, new AbortController().signal)

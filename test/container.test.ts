@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { suite } from './suite.ts'
 import { equal, match, ok, rejects, throws, withCode } from './assert.ts'
-import { parseSettings } from '../deploy/container/command.ts'
+import { parseContainerSettings } from '../deploy/container/command.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { imageIn } from '../deploy/container/compose.ts'
 import { variablesIn } from '../deploy/container/compose-program.ts'
@@ -18,7 +18,7 @@ import { compare, unexplained } from '../deploy/container/difference.ts'
 import { credentialsFor } from '../deploy/container/engine/credentials.ts'
 import { connectEngine, type Engine, type EngineTraits, negotiate } from '../deploy/container/engine/engine.ts'
 import type { ContainerInspection, ImageInspection } from '../deploy/container/inspection.ts'
-import { type Origin, type Site, unfinishedAt } from '../deploy/container/job.ts'
+import { type JobOrigin, type Site, unfinishedAt } from '../deploy/container/job.ts'
 import { digestIn, fullRepository, ORIGIN_LABEL, parseReference } from '../deploy/container/reference.ts'
 import { watchOutage } from '../deploy/container/outage.ts'
 import { candidateSockets } from '../deploy/container/engine/socket.ts'
@@ -161,7 +161,7 @@ test('the comparison finds whatever is lost, one field at a time', () => {
 
 test('tells from names and labels where an interrupted deployment was left', () => {
   const old = inspection({ Id: 'old' })
-  const origin = { format: 1, name: 'app', predecessor: 'old' } as Origin
+  const origin = { format: 1, name: 'app', predecessor: 'old' } as JobOrigin
   const fresh = inspection({ Id: 'new', Config: { Image: 'b', Labels: { [ORIGIN_LABEL]: JSON.stringify(origin) } } })
   const none: Site = {
     main: null,
@@ -226,27 +226,27 @@ test('finds the image of a service in what compose prints, and sets one variable
 })
 
 test('reads the arguments, and refuses what it cannot do', () => {
-  const good = parseSettings(['--container', 'app', '--release', 'v1.2.3', '--probation', '1.5'])
+  const good = parseContainerSettings(['--container', 'app', '--release', 'v1.2.3', '--probation', '1.5'])
   equal([good?.release, good?.probationMs, good?.healthTimeoutMs, good?.engine], ['v1.2.3', 1500, 60_000, 'auto'])
-  equal(parseSettings(['--container', 'app', '--rollback'])?.release, null)
-  equal(parseSettings(['--help']), null)
-  throws(() => parseSettings(['--container', 'app']), /--release or --rollback/)
-  throws(() => parseSettings(['--release', 'latest', '--rollback']), withCode('invalid_tag'))
-  throws(() => parseSettings(['--release', 'latest', '--status']), /--release, --rollback and --status/)
-  throws(() => parseSettings(['--release', 'latest', '--digest', 'sha256:12']), /--digest/)
-  equal(parseSettings(['--release', 'latest'])?.container, null)
-  const back = parseSettings(['--rollback', '--release', 'v1.0.0'])
+  equal(parseContainerSettings(['--container', 'app', '--rollback'])?.release, null)
+  equal(parseContainerSettings(['--help']), null)
+  throws(() => parseContainerSettings(['--container', 'app']), /--release or --rollback/)
+  throws(() => parseContainerSettings(['--release', 'latest', '--rollback']), withCode('invalid_tag'))
+  throws(() => parseContainerSettings(['--release', 'latest', '--status']), /--release, --rollback and --status/)
+  throws(() => parseContainerSettings(['--release', 'latest', '--digest', 'sha256:12']), /--digest/)
+  equal(parseContainerSettings(['--release', 'latest'])?.container, null)
+  const back = parseContainerSettings(['--rollback', '--release', 'v1.0.0'])
   equal([back?.release, back?.backTo], [null, 'v1.0.0'])
-  throws(() => parseSettings(['--container', 'app', '--release', '1.2.3']), withCode('invalid_tag'))
+  throws(() => parseContainerSettings(['--container', 'app', '--release', '1.2.3']), withCode('invalid_tag'))
   throws(
-    () => parseSettings(['--container', 'app', '--release', 'latest', '--probation', '-1']),
+    () => parseContainerSettings(['--container', 'app', '--release', 'latest', '--probation', '-1']),
     withCode('invalid_request'),
   )
   throws(
-    () => parseSettings(['--container', 'app', '--release', 'latest', '--engine', 'lxc']),
+    () => parseContainerSettings(['--container', 'app', '--release', 'latest', '--engine', 'lxc']),
     withCode('invalid_request'),
   )
-  throws(() => parseSettings(['--nonsense']), withCode('invalid_request'))
+  throws(() => parseContainerSettings(['--nonsense']), withCode('invalid_request'))
 })
 
 test('looks for sockets where DOCKER_HOST says, and only for local ones', () => {

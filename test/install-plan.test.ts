@@ -21,12 +21,12 @@ import { mountOf, parseMounts } from '../deploy/host/doctor/mounts.ts'
 import { judgeUnit } from '../deploy/host/doctor/unit.ts'
 import { type Layout, layoutOf } from '../deploy/host/place/layout.ts'
 import { choicesIn } from '../deploy/host/place/earlier.ts'
-import { type Facts, foundAs, type Request } from '../deploy/host/plan/found.ts'
+import { type Facts, foundAs, type InstallRequest } from '../deploy/host/plan/found.ts'
 import { planInstall } from '../deploy/host/plan/install.ts'
 import { describe } from '../deploy/host/plan/step.ts'
 import { planUninstall } from '../deploy/host/plan/uninstall.ts'
 import { rescueUnit, serviceUnit } from '../deploy/host/place/unit.ts'
-import { rotate } from '../deploy/host/supervisor/run-files.ts'
+import { rotateLog } from '../deploy/host/supervisor/run-files.ts'
 import { runCommand } from '../deploy/host/tree.ts'
 
 const test = suite('install: plan')
@@ -373,10 +373,10 @@ test('the log of a service without systemd stays small, and what was written las
     const log = join(folder, 'beacon.log')
     for (const text of ['first', 'second', 'third', 'fourth', 'fifth']) {
       await writeFile(log, text, { flag: 'a' })
-      is(await rotate(log, 5, 3), true)
+      is(await rotateLog(log, 5, 3), true)
       is(await readFile(log, 'utf8'), '')
     }
-    equal(await rotate(log, 5, 3), false)
+    equal(await rotateLog(log, 5, 3), false)
     equal((await readdir(folder)).toSorted(), ['beacon.log', 'beacon.log.1', 'beacon.log.2', 'beacon.log.3'])
     is(await readFile(`${log}.1`, 'utf8'), 'fifth')
     is(await readFile(`${log}.3`, 'utf8'), 'third')
@@ -430,7 +430,7 @@ function request({
   facts = {},
   flags = {},
   explicit = false,
-}: { facts?: Partial<Facts>; flags?: Partial<Choices>; explicit?: boolean } = {}): Request {
+}: { facts?: Partial<Facts>; flags?: Partial<Choices>; explicit?: boolean } = {}): InstallRequest {
   const chosen = choose(flags, {}, {}, DEFAULTS)
   const layout: Layout = layoutOf('beacon', chosen.choices, ROOT)
   return { layout, chosen, facts: { ...FACTS, ...facts }, own: OWN, explicit }

@@ -255,6 +255,23 @@ test('the wall clock only says what time it is: every span is taken from a clock
   equal(paths(reads), [])
 })
 
+test('one word, one thing: no type and no function that is exported has a name that another file exports too', () => {
+  const named = new Map<string, string[]>()
+  // each framework's `listen()` is a door of its own; the reference service is an application
+  const counts = ({ path }: Source) =>
+    /^(agent|deploy)\//.test(path) && !/^agent\/(adapters|service)\/|\.d\.ts$/.test(path)
+  for (const { path, text } of sources.filter(counts)) {
+    for (const [, name = ''] of text.matchAll(/^export (?:async )?(?:interface|type|function|class) (\w+)/gm)) {
+      named.set(name, [...(named.get(name) ?? []), path])
+    }
+  }
+  equal(named.size > 300, true)
+  equal(
+    [...named].filter(([, where]) => where.length > 1),
+    [],
+  )
+})
+
 test('no file or name is called utils, helpers, Manager or Impl', () => {
   const byPath = files.filter(({ path }) => /(^|\/)(utils?|helpers?|misc|common)[./]|manager/i.test(path))
   equal(paths(byPath), [])

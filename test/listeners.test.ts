@@ -13,7 +13,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { makeCarries } from '../agent/handover/carry/carry.ts'
 import { drain } from '../agent/handover/give/connections.ts'
-import { nameOf, spares, startWith } from '../agent/sockets/store.ts'
+import { storedNameOf, spares, startWith } from '../agent/sockets/store.ts'
 import { makeGiving } from '../agent/handover/give/giving.ts'
 import { openKeeper } from '../agent/sockets/keeper.ts'
 import { bind, closeListener, makeListener, stopAccepting } from '../agent/sockets/listeners.ts'
@@ -115,7 +115,7 @@ test('what only a release listened on that was taken back is not held: its clien
   assert.match(await home.output(), new RegExp(`serving v1\\.2\\.0 on 127\\.0\\.0\\.1:${port}`))
   assert.equal(
     keeper.held().map(({ name }) => name),
-    [nameOf(`0.0.0.0:${port}`)],
+    [storedNameOf(`0.0.0.0:${port}`)],
   )
 })
 

@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { publishToGitHub } from '../deploy/make/github.ts'
-import { send } from '../deploy/make/send.ts'
+import { sendRelease } from '../deploy/make/send.ts'
 import { publicUrl } from '../deploy/image.ts'
 import { createProgress } from '../deploy/lib/progress.ts'
 import { findProgram, run } from '../deploy/lib/shell.ts'
@@ -168,7 +168,7 @@ test.run()
 // ---- parts
 
 const publish = ({ dir }: Dist, tag: string, to: string, signed = false) =>
-  send({ from: dir, tag, service: 'beacon', to, signed, progress })
+  sendRelease({ from: dir, tag, service: 'beacon', to, signed, progress })
 
 function toHub({ dir }: Dist, tag: string, to: string, token = 'sesame'): Promise<string> {
   return publishToGitHub({ folder: join(dir, tag), tag, to, progress, environment: { GH_ENTERPRISE_TOKEN: token } })

@@ -7,7 +7,7 @@ import type { Listing, ReleaseManifest, Target } from '../agent/words/release.ts
 import { isFileName, quoted } from '../agent/words/untrusted.ts'
 import { assess, listingOf, newestFirst, ruledOut } from '../agent/update/trust/verdict.ts'
 import { newestUsable } from '../agent/update/feed/newest.ts'
-import { parseRelease } from '../agent/update/feed/github.ts'
+import { parseListing } from '../agent/update/feed/github.ts'
 import { parseFeedSetting } from '../agent/update/feed/setting.ts'
 import { parseReleases } from '../agent/update/feed/static.ts'
 import { BatonError } from '../agent/words/errors.ts'
@@ -519,7 +519,7 @@ test('fuzz: no JSON makes a parser throw, and what it takes is within bounds', a
   await fuzz(
     fc.oneof(likeRelease, fc.jsonValue()),
     (value) => {
-      const listing = parseRelease(value, false)
+      const listing = parseListing(value, false)
       if (listing === null) return
       assert.ok(isTag(listing.tag))
       assess(listing, { sums: `${A}  x\n`, manifest: JSON.stringify(value) }, TARGET) // whatever it says, it says it

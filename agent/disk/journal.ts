@@ -77,7 +77,7 @@ export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: 
 }
 
 /** Closes the operation in flight: into the history, and into the bad releases where it was reverted. */
-export function finish(
+export function finishOperation(
   state: JournalState,
   end: Pick<Operation, 'outcome' | 'error'> & {
     to?: string | null

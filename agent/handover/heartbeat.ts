@@ -4,7 +4,7 @@
 
 import { readFileSync } from 'node:fs'
 
-export interface Life {
+export interface Heartbeat {
   /** a message has come */
   sign(): void
   /** Milliseconds without a sign of life. To be asked often: it looks at the process each time. */
@@ -14,7 +14,7 @@ export interface Life {
 /** How often each side says that it lives, and how often it looks at the other. */
 export const ALIVE_EVERY_MS = 250
 
-export function lifeOf(pid: number): Life {
+export function lifeOf(pid: number): Heartbeat {
   let last = performance.now()
   let looked = last
   let work = workOf(pid)
@@ -47,7 +47,7 @@ function workOf(pid: number): string {
 }
 
 /** Rejects when there was no sign of life for `hangMs`, until it is disposed of. */
-export function watch(life: Life, hangMs: number): Disposable & { rejects: Promise<never> } {
+export function watch(life: Heartbeat, hangMs: number): Disposable & { rejects: Promise<never> } {
   const { promise, reject } = Promise.withResolvers<never>()
   promise.catch(() => {})
   const timer = setInterval(

@@ -9,7 +9,7 @@ import { PROBE_PATH, type ProbeAnswer } from '../words/wire.ts'
 
 const BODY_MAX = 65_536
 
-export interface Answer {
+export interface PrivateAnswer {
   status: number
   body: string
 }
@@ -29,7 +29,7 @@ export function privateServer(listeners: Listener[], { service, tag }: Omit<Prob
 }
 
 /** One request of the process that takes the far end of a pair. Rejects where it cannot be given, or does not answer in time. */
-export async function ask(give: (far: Socket) => boolean, path: string, timeoutMs: number): Promise<Answer> {
+export async function ask(give: (far: Socket) => boolean, path: string, timeoutMs: number): Promise<PrivateAnswer> {
   const [near, far] = socketPair()
   const late = AbortSignal.timeout(timeoutMs)
   try {
@@ -44,7 +44,7 @@ export async function ask(give: (far: Socket) => boolean, path: string, timeoutM
   }
 }
 
-function exchange(near: Socket, path: string, signal: AbortSignal): Promise<Answer> {
+function exchange(near: Socket, path: string, signal: AbortSignal): Promise<PrivateAnswer> {
   return new Promise((resolve, reject) => {
     // without an agent: the first one of a process compiles what it needs for TLS names, 7 ms here
     const asked = request({ path, createConnection: () => near, signal }, (response) => {

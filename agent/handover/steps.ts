@@ -38,13 +38,16 @@ export const SUCCESSOR_STEPS = [
   'alone',
 ] as const
 
-export type Step = (typeof PREDECESSOR_STEPS)[number] | (typeof REVERT_STEPS)[number] | (typeof SUCCESSOR_STEPS)[number]
+export type HandoverStep =
+  | (typeof PREDECESSOR_STEPS)[number]
+  | (typeof REVERT_STEPS)[number]
+  | (typeof SUCCESSOR_STEPS)[number]
 
 /** Its messages are the steps' names. */
 export const STEPS_CHANNEL = 'baton.handover'
 
 const steps = channel(STEPS_CHANNEL)
 
-export function took(step: Step): void {
+export function took(step: HandoverStep): void {
   if (steps.hasSubscribers) steps.publish(step)
 }

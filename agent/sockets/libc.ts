@@ -43,15 +43,15 @@ export const [AF_UNIX, SOCK_STREAM, SOCK_CLOEXEC, SOCK_NONBLOCK] = [1, 1, 0o2000
 let functions: Functions | null | undefined
 
 /** Calls a function of the C library by its name. Throws if this Node has no ffi. */
-export function call(name: string, ...values: unknown[]): number {
+export function callLibc(name: string, ...values: unknown[]): number {
   const found = opened()
   if (found === null) throw new Error('this Node has no node:ffi')
   return Number(found[name]?.(...values))
 }
 
 /** The same, for what gives a negative number when it fails. Throws with the number of the error. */
-export function checked(name: string, ...values: unknown[]): number {
-  const result = call(name, ...values)
+export function callChecked(name: string, ...values: unknown[]): number {
+  const result = callLibc(name, ...values)
   if (result < 0) throw new Error(`${name}: errno ${errno()}`)
   return result
 }
@@ -74,29 +74,29 @@ export function hasLibc(): boolean {
 export function duplicate(fd: number): number | null {
   if (!hasLibc()) return null
   // fcntl is variadic: only on Linux are such arguments passed like any other
-  const copy = LINUX ? call('fcntl', fd, F_DUPFD_CLOEXEC, 3) : call('dup', fd)
+  const copy = LINUX ? callLibc('fcntl', fd, F_DUPFD_CLOEXEC, 3) : callLibc('dup', fd)
   return copy >= 0 ? copy : null
 }
 
 /** An inherited descriptor must not leak into every child that the service spawns: they would hold the port. */
 export function keepFromChildren(fd: number): void {
-  if (LINUX && hasLibc()) call('fcntl', fd, F_SETFD, FD_CLOEXEC)
+  if (LINUX && hasLibc()) callLibc('fcntl', fd, F_SETFD, FD_CLOEXEC)
 }
 
 /** A listening TCP socket refuses its clients from now on, in every process that has it, but stays bound: `listen` begins anew. */
-export function refuse(fd: number): void {
-  if (hasLibc()) call('shutdown', fd, SHUT_RD)
+export function refuseClients(fd: number): void {
+  if (hasLibc()) callLibc('shutdown', fd, SHUT_RD)
 }
 
 /** Closes a descriptor that Node has not made a socket of. */
 export function closeDescriptor(fd: number): void {
-  call('close', fd)
+  callLibc('close', fd)
 }
 
 /** Descriptors of two connected unix sockets. Throws if none are left. */
 export function pairOf(type: number): [number, number] {
   const both = Buffer.allocUnsafeSlow(1024)
-  checked('socketpair', AF_UNIX, LINUX ? type | SOCK_CLOEXEC | SOCK_NONBLOCK : type, 0, both)
+  callChecked('socketpair', AF_UNIX, LINUX ? type | SOCK_CLOEXEC | SOCK_NONBLOCK : type, 0, both)
   return [both.readInt32LE(0), both.readInt32LE(4)]
 }
 

@@ -11,7 +11,7 @@ import { lookup } from 'node:dns/promises'
 import { randomBytes } from 'node:crypto'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import type { InheritedListener } from '../words/wire.ts'
-import { duplicate, keepFromChildren, refuse } from './libc.ts'
+import { duplicate, keepFromChildren, refuseClients } from './libc.ts'
 import { belowTls, closeListenerOnly } from './internals.ts'
 
 export interface ListenerSpec {
@@ -151,7 +151,7 @@ export function stopAccepting(listener: Listener): void {
  */
 export function turnAway(listener: Listener): void {
   stopAccepting(listener)
-  if (listener.spare !== null && listener.isTcp) refuse(listener.spare)
+  if (listener.spare !== null && listener.isTcp) refuseClients(listener.spare)
 }
 
 /** Stops for good: as long as the spare is open connections would go on queueing, and nobody would ever take them. */

@@ -5,8 +5,8 @@
 import {
   addressOf,
   AF_UNIX,
-  call,
-  checked,
+  callLibc,
+  callChecked,
   closeDescriptor,
   errno,
   pairOf,
@@ -54,7 +54,7 @@ export function packetPair(): [Packets, number] {
 function peerOf(fd: number): { pid: number; uid: number } {
   const { option, length } = openBuffers()
   length.writeInt32LE(12, 0)
-  checked('getsockopt', fd, SOL_SOCKET, SO_PEERCRED, option, length)
+  callChecked('getsockopt', fd, SOL_SOCKET, SO_PEERCRED, option, length)
   return { pid: option.readInt32LE(0), uid: option.readUInt32LE(4) }
 }
 
@@ -67,10 +67,10 @@ export function markOf(fd: number): string | null {
   const [IPPROTO_TCP, TCP_INFO, FIONREAD] = [6, 11, 0x541bn]
   const [RECEIVED_AT, SENT_AT, INFO_BYTES] = [128, 200, 208]
   length.writeInt32LE(option.length, 0)
-  if (call('getsockopt', fd, IPPROTO_TCP, TCP_INFO, option, length) < 0) return null
+  if (callLibc('getsockopt', fd, IPPROTO_TCP, TCP_INFO, option, length) < 0) return null
   if (length.readInt32LE(0) < INFO_BYTES) return null // a kernel from before 5.5 does not count what was sent
   const [received, sent] = [option.readBigUInt64LE(RECEIVED_AT), option.readBigUInt64LE(SENT_AT)]
-  if (call('ioctl', fd, FIONREAD, length) < 0) return null
+  if (callLibc('ioctl', fd, FIONREAD, length) < 0) return null
   return `${received - BigInt(length.readInt32LE(0))} ${sent}`
 }
 
@@ -83,10 +83,10 @@ export function packetsOn(fd: number): Packets {
 
 /** What is sent to the socket `path`, which must not exist yet, by whoever may write there. Throws where there can be none. */
 export function letterbox(path: string): Packets {
-  const fd = checked('socket', AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)
+  const fd = callChecked('socket', AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)
   try {
     const address = addressAt(path)
-    checked('bind', fd, address, address.length)
+    callChecked('bind', fd, address, address.length)
     return open(fd)
   } catch (cause) {
     closeDescriptor(fd)
@@ -96,7 +96,7 @@ export function letterbox(path: string): Packets {
 
 /** One packet, with at most one descriptor, to whoever reads at `path` (`@` for an abstract name). False if nobody takes it now. */
 export function sendLetter(path: string, text: string, descriptor: number | null): boolean {
-  const fd = call('socket', AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)
+  const fd = callLibc('socket', AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)
   if (fd < 0) return false
   try {
     return sendOn(fd, { text, descriptors: descriptor === null ? [] : [descriptor] }, addressAt(path)) >= 0
@@ -127,7 +127,7 @@ function sendOn(fd: number, { text: words, descriptors }: Packet, to: Buffer | n
   control.writeInt32LE(SCM_RIGHTS, 12)
   for (const [at, one] of descriptors.entries()) control.writeInt32LE(one, CMSGHDR_BYTES + at * 4)
   prepare(bytes, descriptors.length === 0 ? 0 : (length + 7) & ~7, to)
-  return call('sendmsg', fd, head, MSG_DONTWAIT | MSG_NOSIGNAL)
+  return callLibc('sendmsg', fd, head, MSG_DONTWAIT | MSG_NOSIGNAL)
 }
 
 function open(fd: number): Packets {
@@ -142,7 +142,7 @@ function open(fd: number): Packets {
     },
     receive: () => {
       prepare(text.length, control.length)
-      const got = call('recvmsg', fd, head, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)
+      const got = callLibc('recvmsg', fd, head, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)
       if (got < 0) {
         const cause = errno()
         if (cause === EAGAIN || cause === EINTR) return null
@@ -155,13 +155,13 @@ function open(fd: number): Packets {
       const count = controlBytes === 0 ? 0 : (Number(control.readBigUInt64LE(0)) - CMSGHDR_BYTES) / 4
       const descriptors = Array.from({ length: count }, (_, at) => control.readInt32LE(CMSGHDR_BYTES + at * 4))
       if ((head.readInt32LE(FLAGS_AT) & (MSG_CTRUNC | MSG_TRUNC)) !== 0) {
-        for (const one of descriptors) call('close', one)
+        for (const one of descriptors) callLibc('close', one)
         throw new Error('recvmsg: a packet came torn (too many open files?)')
       }
       return { text: text.toString('utf8', 0, got), descriptors }
     },
     close: () => {
-      if (isOpen) call('close', fd)
+      if (isOpen) callLibc('close', fd)
       isOpen = false
     },
   }

@@ -63,7 +63,8 @@ export async function storeSockets(listeners: readonly Listener[]): Promise<void
   if ((process.env['NOTIFY_SOCKET'] ?? '') === '') return
   for (const listener of listeners) {
     const isStored = async () =>
-      listener.spare === null || (await notifyWith(['FDSTORE=1', `FDNAME=${nameOf(listener.key)}`], listener.spare))
+      listener.spare === null ||
+      (await notifyWith(['FDSTORE=1', `FDNAME=${storedNameOf(listener.key)}`], listener.spare))
     // a few messages are taken at once
     for (let tries = 0; !(await isStored()) && tries < STORE_TRIES; tries++) await sleep(STORE_EVERY_MS)
   }
@@ -71,7 +72,7 @@ export async function storeSockets(listeners: readonly Listener[]): Promise<void
 
 /** A socket that was held for a listener which this release does not have. */
 export async function letGo(key: string, fd: number): Promise<void> {
-  await notifySystemd(['FDSTOREREMOVE=1', `FDNAME=${nameOf(key)}`])
+  await notifySystemd(['FDSTOREREMOVE=1', `FDNAME=${storedNameOf(key)}`])
   closeSync(fd)
 }
 
@@ -81,7 +82,7 @@ export async function letGo(key: string, fd: number): Promise<void> {
  */
 export async function shutDoor(listeners: Listener[]): Promise<void> {
   if ((process.env['NOTIFY_SOCKET'] ?? '') === '' || (await isRestarting())) return
-  for (const { key } of listeners) await notifySystemd(['FDSTOREREMOVE=1', `FDNAME=${nameOf(key)}`])
+  for (const { key } of listeners) await notifySystemd(['FDSTOREREMOVE=1', `FDNAME=${storedNameOf(key)}`])
 }
 
 /** Whether this process is asked to end by `systemctl restart`: the manager's job for its unit says so. */
@@ -107,7 +108,7 @@ export interface HeldSocket {
 }
 
 export function spares(listeners: readonly Listener[]): HeldSocket[] {
-  return listeners.flatMap(({ key, spare }) => (spare === null ? [] : [{ name: nameOf(key), fd: spare }]))
+  return listeners.flatMap(({ key, spare }) => (spare === null ? [] : [{ name: storedNameOf(key), fd: spare }]))
 }
 
 /** What starts a process of the service. */
@@ -145,7 +146,7 @@ export async function startWith(
 }
 
 /** A name that systemd takes: visible ASCII without `:`, at most 255. */
-export function nameOf(key: string): string {
+export function storedNameOf(key: string): string {
   const name = `baton-${encodeURIComponent(key)}`
   return name.length <= NAME_MAX ? name : name.slice(0, NAME_MAX)
 }

@@ -5,7 +5,7 @@ import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { isLeftover } from '../disk/disk.ts'
 import { foldersOf, type ManagedInstall } from '../disk/install.ts'
-import { finish, updateDirectory } from '../disk/journal.ts'
+import { finishOperation, updateDirectory } from '../disk/journal.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import type { Probation } from '../words/state.ts'
 import { clearLeftovers, finishExchange } from './steps/swap.ts'
@@ -34,7 +34,7 @@ export async function settleProbation(install: ManagedInstall): Promise<void> {
   const state = await install.journal.change((now) => {
     // its predecessor wrote what the stage took; where none could, this process knows how long it has been there
     if (now.operation !== null) now.operation.durations.restart ??= Math.round(performance.now())
-    finish(now, { outcome: now.operation?.kind === 'rollback' ? 'rolled_back' : 'updated', error: null })
+    finishOperation(now, { outcome: now.operation?.kind === 'rollback' ? 'rolled_back' : 'updated', error: null })
   })
   const operation = state.operation
   if (operation === null) return
@@ -55,7 +55,10 @@ export async function closeInterrupted(install: ManagedInstall, why: string): Pr
     // in the restart stage with the old executable in place again: somebody has put it back, and had a reason
     const outcome = now.operation?.stage === 'restart' ? 'reverted' : 'failed'
     const stage = now.operation?.stage ?? 'check'
-    finish(now, { outcome, error: { code: 'interrupted', message: `interrupted in the ${stage} stage: ${why}` } })
+    finishOperation(now, {
+      outcome,
+      error: { code: 'interrupted', message: `interrupted in the ${stage} stage: ${why}` },
+    })
   })
   install.log({
     event: 'recovered',

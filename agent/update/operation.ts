@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { exists } from '../disk/disk.ts'
 import { asBatonError, type BatonError, type ErrorCode, reasonOf } from '../words/errors.ts'
-import { finish, markBad, updateDirectory } from '../disk/journal.ts'
+import { finishOperation, markBad, updateDirectory } from '../disk/journal.ts'
 import { type Lock, takeLock } from '../disk/lock.ts'
 import type { Placed } from './installed.ts'
 import type { ManagedInstall } from '../disk/install.ts'
@@ -16,7 +16,7 @@ import { makeStages, type Stages } from './stages.ts'
 import { type Kind, newOperation, type Operation, type Stage } from '../words/state.ts'
 import { noBackup } from './steps/swap.ts'
 import { sweepUnpacked } from './steps/sweep.ts'
-import { type Result, rollback, update } from './story.ts'
+import { type StoryEnd, rollBack, update } from './story.ts'
 import { installedTag } from './version.ts'
 
 /** from the outcome on disk until the lock is free, and how often to look meanwhile */
@@ -46,7 +46,7 @@ export interface Restarted {
   open?: boolean
 }
 
-export interface Done extends Result {
+export interface Finished extends StoryEnd {
   /** what is in place now and was not before; null where nothing has changed, or has been put back */
   placed: Placed | null
 }
@@ -57,7 +57,7 @@ export interface Running {
   /** Cancels it where nothing has changed yet, and says whether it could: the outcome is then `cancelled`. */
   cancel(reason: BatonError): boolean
   /** never rejects; the journal has the outcome and the lock is free when it resolves */
-  done: Promise<Done>
+  done: Promise<Finished>
 }
 
 /**
@@ -134,15 +134,15 @@ interface Conduct {
   signal: AbortSignal
 }
 
-async function conduct({ install, request, operation, restart, lock, signal }: Conduct): Promise<Done> {
+async function conduct({ install, request, operation, restart, lock, signal }: Conduct): Promise<Finished> {
   let open = false
   const stages = makeStages(install, operation, async (to) => {
     const restarted = await restart(to, operation)
     open = restarted.open === true
   })
-  let result: Result
+  let result: StoryEnd
   try {
-    result = request.kind === 'update' ? await update(request.tag, stages.steps, signal) : await rollback(stages.steps)
+    result = request.kind === 'update' ? await update(request.tag, stages.steps, signal) : await rollBack(stages.steps)
   } catch (cause) {
     const error = asBatonError(cause, CODES[operation.stage], operation.stage)
     // whatever broke because of it: what was aborted was cancelled
@@ -165,7 +165,7 @@ async function conduct({ install, request, operation, restart, lock, signal }: C
 async function writeOutcome(
   install: ManagedInstall,
   operation: Operation,
-  { outcome, to, error }: Result,
+  { outcome, to, error }: StoryEnd,
   stages: Stages,
 ): Promise<void> {
   const { journal, log } = install
@@ -174,7 +174,7 @@ async function writeOutcome(
   operation.to = to ?? operation.to
   const state = await journal.change((now) => {
     now.operation = { ...structuredClone(operation), outcome: null }
-    finish(now, { outcome, error: told, isBlameless: error?.members['blameless'] === true })
+    finishOperation(now, { outcome, error: told, isBlameless: error?.members['blameless'] === true })
     if (error !== null && stages.isPublishedBad() && operation.to !== null) {
       markBad(now, operation.to, operation.sha256, error.message)
     }

@@ -3,7 +3,7 @@
 // service: the second failure of a release on probation puts the backup back. It needs nothing from the new executable.
 
 import { exists, makeDisk } from '../disk/disk.ts'
-import { finish, makeJournal } from '../disk/journal.ts'
+import { finishOperation, makeJournal } from '../disk/journal.ts'
 import { takeLock } from '../disk/lock.ts'
 import { placesOf } from '../disk/places.ts'
 import type { Receipt } from '../disk/receipt.ts'
@@ -47,7 +47,7 @@ export async function rescue(
   await clearLeftovers(disk, places)
   const message = `${probation.to} failed ${probation.failures + 1} times in probation: ${reason}`
   await journal.change((now) =>
-    finish(now, { outcome: 'reverted', error: { code: 'probation_failed', message }, to: probation.to }),
+    finishOperation(now, { outcome: 'reverted', error: { code: 'probation_failed', message }, to: probation.to }),
   )
   return { did: 'reverted', from: probation.to, to: probation.from }
 }

@@ -29,14 +29,14 @@ export interface Steps {
   restart(to: string): Promise<void>
 }
 
-export interface Result {
+export interface StoryEnd {
   outcome: Outcome
   to: string | null
   error: BatonError | null
 }
 
 /** One update. `tag` null means the latest release. Throws only where nothing has changed; `signal` cancels it until the swap. */
-export async function update(tag: string | null, steps: Steps, signal: AbortSignal): Promise<Result> {
+export async function update(tag: string | null, steps: Steps, signal: AbortSignal): Promise<StoryEnd> {
   const release = await steps.check(tag, signal)
   if (release === null) return { outcome: 'up_to_date', to: null, error: null }
   await using candidate = await steps.download(release, signal) // removed again on every way out before the swap
@@ -47,12 +47,12 @@ export async function update(tag: string | null, steps: Steps, signal: AbortSign
 }
 
 /** One rollback: no check, no download. Throws only where nothing has changed. */
-export async function rollback(steps: Steps): Promise<Result> {
+export async function rollBack(steps: Steps): Promise<StoryEnd> {
   const { to, undo } = await steps.restore()
   return await restartOrUndo('rolled_back', to, undo, steps)
 }
 
-async function restartOrUndo(success: Outcome, to: string, undo: Undo, steps: Steps): Promise<Result> {
+async function restartOrUndo(success: Outcome, to: string, undo: Undo, steps: Steps): Promise<StoryEnd> {
   try {
     await steps.restart(to)
     return { outcome: success, to, error: null }

@@ -5,14 +5,21 @@ import { connectEngine } from './engine/engine.ts'
 import { credentialsFor } from './engine/credentials.ts'
 import { type EngineChoice, findSocket } from './engine/socket.ts'
 import { lockContainer } from './lock.ts'
-import { ownProgram } from './program.ts'
-import { recreate, status } from './recreate.ts'
-import type { Request, Tools } from './request.ts'
-import { type DeployEvent, type Ended, ended, endEvent, formatDeployEvent, type Report } from './report.ts'
+import { programInImage } from './program.ts'
+import { recreate, containerStatus } from './recreate.ts'
+import type { ContainerRequest, Tools } from './request.ts'
+import {
+  type DeployEvent,
+  type ContainerEnd,
+  ended,
+  endEvent,
+  formatDeployEvent,
+  type ContainerReport,
+} from './report.ts'
 import { resolveName } from './survey.ts'
-import { finish } from './switch.ts'
+import { finishSwitch } from './switch.ts'
 import { retire } from './switcher.ts'
-import { asksForHelp, type Command, parseFlags, SCRIPT_FLAGS, secondsOf, usage, usageOf } from '../lib/flags.ts'
+import { asksForHelp, type CommandLine, parseFlags, SCRIPT_FLAGS, secondsOf, usage, usageOf } from '../lib/flags.ts'
 import { createProgress } from '../lib/progress.ts'
 
 const SECONDS = { type: 'string', valueHint: 'seconds' } as const
@@ -55,7 +62,7 @@ const COMMAND = {
     },
     ...SCRIPT_FLAGS,
   },
-} as const satisfies Command
+} as const satisfies CommandLine
 
 /** What only the container is told that does the switch (switcher.ts). */
 const INNER = {
@@ -66,11 +73,11 @@ const INNER = {
     undo: { type: 'boolean', default: false },
     successor: { type: 'string' },
   },
-} as const satisfies Command
+} as const satisfies CommandLine
 
 type Act = 'deploy' | 'status' | 'finish' | 'undo'
 
-export interface Settings extends Omit<Request, 'container'> {
+export interface ContainerSettings extends Omit<ContainerRequest, 'container'> {
   container: string | null
   act: Act
   successor: string
@@ -80,7 +87,7 @@ export interface Settings extends Omit<Request, 'container'> {
 }
 
 /** Throws BatonError invalid_request, invalid_tag. Null where help is asked for. */
-export function parseSettings(argv: readonly string[]): Settings | null {
+export function parseContainerSettings(argv: readonly string[]): ContainerSettings | null {
   if (asksForHelp(argv)) return null
   const values = parseFlags(argv, INNER)
   const { release = null, rollback, engine, digest = null } = values
@@ -119,13 +126,13 @@ export function parseSettings(argv: readonly string[]): Settings | null {
   }
 }
 
-export type Given = Pick<Tools, 'engine' | 'report'> & Partial<Pick<Tools, 'stop' | 'program'>>
+export type ContainerArguments = Pick<Tools, 'engine' | 'report'> & Partial<Pick<Tools, 'stop' | 'program'>>
 
 /** One deployment under its lock. Events go to `report`; the last one is how it ended. */
 export async function deploy(
-  request: Omit<Request, 'container'> & { container: string | null },
-  given: Given,
-): Promise<Ended> {
+  request: Omit<ContainerRequest, 'container'> & { container: string | null },
+  given: ContainerArguments,
+): Promise<ContainerEnd> {
   const { engine, report } = given
   const name = await resolveName(request.container, engine)
   await using _ = await lockContainer(engine.socketPath, name)
@@ -134,10 +141,10 @@ export async function deploy(
   return end
 }
 
-export async function main(argv: readonly string[]): Promise<number> {
-  let settings: Settings | null = null
+export async function deployContainer(argv: readonly string[]): Promise<number> {
+  let settings: ContainerSettings | null = null
   try {
-    settings = parseSettings(argv)
+    settings = parseContainerSettings(argv)
     if (settings === null) {
       process.stdout.write(await usageOf(COMMAND))
       return EXIT.done
@@ -147,7 +154,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     const report = reporter(settings)
     const stop = hearSignals(settings, report)
     try {
-      const given: Given = { engine, report, stop, program: () => ownProgram(engine) }
+      const given: ContainerArguments = { engine, report, stop, program: () => programInImage(engine) }
       const end =
         act === 'deploy'
           ? await deploy(settings, given)
@@ -168,25 +175,25 @@ export async function main(argv: readonly string[]): Promise<number> {
   }
 }
 
-async function tell(settings: Settings, given: Given): Promise<Ended> {
+async function tell(settings: ContainerSettings, given: ContainerArguments): Promise<ContainerEnd> {
   const name = await resolveName(settings.container, given.engine)
-  const end = await status(name, toolsOf(given))
+  const end = await containerStatus(name, toolsOf(given))
   await given.report(endEvent(name, end))
   return end
 }
 
 /** This process is the one that does the switch. Its last line is read by whoever follows its log, and says that it need not be started again. */
-async function doSwitch(settings: Settings, given: Given): Promise<Ended> {
+async function doSwitch(settings: ContainerSettings, given: ContainerArguments): Promise<ContainerEnd> {
   const { act, container, successor } = settings
   const name = container ?? ''
-  const end = await finish(name, { successor, undo: act === 'undo' }, settings, toolsOf(given))
+  const end = await finishSwitch(name, { successor, undo: act === 'undo' }, settings, toolsOf(given))
   const isDone = end.error?.code !== 'service_down' && end.error?.code !== 'undo_failed'
   if (isDone) await retire(name, given.engine)
   await given.report(endEvent(name, end))
   return end
 }
 
-function toolsOf({ engine, report, stop, program }: Given): Tools {
+function toolsOf({ engine, report, stop, program }: ContainerArguments): Tools {
   const credentials: Tools['credentials'] = (repository) => credentialsFor(repository, process.env)
   return { engine, report, credentials, stop: stop ?? new AbortController().signal, program: program ?? null }
 }
@@ -196,7 +203,7 @@ function toolsOf({ engine, report, stop, program }: Given): Tools {
  * finished. Whoever does the switch is asked by SIGINT to
  * go back; the engine that shuts down says SIGTERM, and starts it again later.
  */
-function hearSignals({ act }: Settings, report: Report): AbortSignal {
+function hearSignals({ act }: ContainerSettings, report: ContainerReport): AbortSignal {
   const controller = new AbortController()
   let stoppedAt = 0
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {}) // a terminal that is gone
@@ -224,12 +231,12 @@ function hearSignals({ act }: Settings, report: Report): AbortSignal {
 }
 
 /** reports that have seen the switch begin */
-const switching = new WeakSet<Report>()
+const switching = new WeakSet<ContainerReport>()
 
 /** JSON to stdout; or the plan to stdout and what is under way to stderr. */
-function reporter({ json, quiet, dryRun }: Settings): Report {
+function reporter({ json, quiet, dryRun }: ContainerSettings): ContainerReport {
   const progress = createProgress({ quiet: quiet || json })
-  const report: Report = (event: DeployEvent): void => {
+  const report: ContainerReport = (event: DeployEvent): void => {
     if (event.event === 'step' && event.step === 'switch') switching.add(report)
     if (json) return void process.stdout.write(`${JSON.stringify(event)}\n`)
     if (event.event === 'step') return progress.stage(event.step, event.detail)

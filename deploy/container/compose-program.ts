@@ -13,7 +13,7 @@ import type { Engine } from './engine/engine.ts'
 import { withVariable } from './environment-file.ts'
 import { type ContainerInspection, nameOf } from './inspection.ts'
 
-export interface Project {
+export interface ComposeProject {
   name: string
   service: string
   directory: string
@@ -37,7 +37,11 @@ const PATH_DEFAULT = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 const OBEYED = /^(PATH|HOME|SHELL|IFS|ENV|BASH_ENV|LD_\w+|PYTHON\w+|DOCKER_(HOST|CONFIG|CONTEXT))$/
 
 /** Throws BatonError refused, unsupported_host. */
-export async function findCompose(project: Project, container: ContainerInspection, engine: Engine): Promise<Compose> {
+export async function findCompose(
+  project: ComposeProject,
+  container: ContainerInspection,
+  engine: Engine,
+): Promise<Compose> {
   if (project.files.length === 0)
     throw new BatonError('refused', `the container of \`${project.service}\` does not say where its compose file is`)
   await refuseForeign(project, container, engine)
@@ -81,7 +85,7 @@ export function variablesIn(text: string): string[] {
 }
 
 /** Throws BatonError refused where something in a container can write what compose would be told. */
-async function refuseForeign(project: Project, container: ContainerInspection, engine: Engine): Promise<void> {
+async function refuseForeign(project: ComposeProject, container: ContainerInspection, engine: Engine): Promise<void> {
   const { directory, files, environmentFile } = project
   const volumes = await engine.volumes()
   const foreign = [
@@ -122,7 +126,7 @@ function fixedEnvironment({ socketPath }: Engine): Record<string, string> {
   }
 }
 
-async function environmentOf({ environmentFile }: Project): Promise<string> {
+async function environmentOf({ environmentFile }: ComposeProject): Promise<string> {
   return await readFile(environmentFile, 'utf8').catch((cause: NodeJS.ErrnoException) => {
     if (cause.code === 'ENOENT' && environmentFile.endsWith('/.env')) return ''
     throw new BatonError('refused', `reading the project's ${environmentFile}: ${reasonOf(cause)}`, { cause })
@@ -147,7 +151,7 @@ interface Program {
   shown: string[]
 }
 
-async function composeProgram(project: Project, environment: Record<string, string>): Promise<Program> {
+async function composeProgram(project: ComposeProject, environment: Record<string, string>): Promise<Program> {
   const docker = await programAt('docker')
   if (docker !== null) {
     const version = await said(docker, ['compose', 'version'], environment).catch(() => null)
@@ -182,7 +186,7 @@ async function isHere(files: readonly string[]): Promise<boolean> {
 }
 
 /** In a container of this program both can be lent to it; compose 2 is one file. */
-async function notHere({ directory, service }: Project, what: string): Promise<BatonError> {
+async function notHere({ directory, service }: ComposeProject, what: string): Promise<BatonError> {
   const mounts = `-v ${directory}:${directory} -v /usr/libexec/docker/cli-plugins/docker-compose:/usr/local/bin/docker-compose:ro`
   const isContainer = (await ownContainerId()) !== null
   const how = isContainer

@@ -6,12 +6,12 @@ import { realpath } from 'node:fs/promises'
 import { isAbsolute, join } from 'node:path'
 import { BatonError } from '../../agent/words.ts'
 import { formatCommand } from '../lib/shell.ts'
-import { type Compose, findCompose, type Project } from './compose-program.ts'
+import { type Compose, findCompose, type ComposeProject } from './compose-program.ts'
 import type { Engine } from './engine/engine.ts'
 import { type ContainerInspection, type ImageInspection, labelsOf, nameOf } from './inspection.ts'
-import type { Origin } from './job.ts'
+import type { JobOrigin } from './job.ts'
 import { COMPOSE_LABELS, isKept, parseReference } from './reference.ts'
-import type { Request, Tools } from './request.ts'
+import type { ContainerRequest, Tools } from './request.ts'
 import { type Pulled, versionOf } from './target.ts'
 
 /** Where the file takes the tag from: a variable, or a text that cannot be changed without editing it. */
@@ -20,7 +20,7 @@ type Setting = { repository: string } & ({ kind: 'variable'; name: string } | { 
 /** What the project has to say of a target. */
 export interface Composed {
   target: Pulled
-  variable: Origin['compose']
+  variable: JobOrigin['compose']
   /** a line of the plan */
   doing: string
   /** Labels that make compose take the new container for its own; to be asked once the image has its name. */
@@ -31,7 +31,7 @@ export interface Composed {
 export async function composeFor(
   container: ContainerInspection,
   target: Pulled,
-  request: Request,
+  request: ContainerRequest,
   tools: Tools,
 ): Promise<Composed | null> {
   const project = composeProjectOf(container)
@@ -79,14 +79,14 @@ export async function composeFor(
   }
 }
 
-function tagFor(setting: Setting, { image, tag }: Pulled, { release }: Request): string {
+function tagFor(setting: Setting, { image, tag }: Pulled, { release }: ContainerRequest): string {
   if (setting.kind === 'variable' && release === null) return tagOf(image, setting.repository)
   return tag?.tag ?? (setting.kind === 'literal' ? setting.tag : '')
 }
 
 function fixedTag(
   container: ContainerInspection,
-  { service }: Project,
+  { service }: ComposeProject,
   { repository, tag }: Setting & { kind: 'literal' },
   { command }: Compose,
 ): BatonError {
@@ -100,7 +100,7 @@ function fixedTag(
 async function refuseShared(
   variable: string,
   moved: readonly string[],
-  { withShared }: Request,
+  { withShared }: ContainerRequest,
   { report }: Tools,
 ): Promise<void> {
   const message = `${moved.map((name) => `\`${name}\``).join(', ')} of the same project takes ${variable} too: the next \`up\` moves it as well, unproved`
@@ -111,7 +111,7 @@ async function refuseShared(
 }
 
 /** Null where the container belongs to none. */
-export function composeProjectOf(container: ContainerInspection): Project | null {
+export function composeProjectOf(container: ContainerInspection): ComposeProject | null {
   const labels = labelsOf(container)
   const label = (key: string) => labels[`com.docker.compose.${key}`]
   const [name, service] = [label('project'), label('service')]
@@ -164,7 +164,7 @@ const PROBE_TAG = 'v0.0.0-baton-probe'
 const TRIED_MAX = 100
 
 /** Tries each variable of the files: the one that changes the tag, and nothing else of the image, is the one to set. */
-async function findSetting({ service }: Project, compose: Compose): Promise<Setting> {
+async function findSetting({ service }: ComposeProject, compose: Compose): Promise<Setting> {
   for (const name of compose.variables.slice(0, TRIED_MAX)) {
     const tried = imageIn(await compose.ask(['config'], { [name]: PROBE_TAG }).catch(() => ''), service) ?? ''
     const repository = tried.endsWith(`:${PROBE_TAG}`) ? tried.slice(0, -PROBE_TAG.length - 1) : ''
@@ -192,7 +192,7 @@ async function hashes(
 
 /** Of one service, whatever its profile. */
 async function hashOf(
-  { service }: Project,
+  { service }: ComposeProject,
   compose: Compose,
   variables: Record<string, string>,
 ): Promise<string | undefined> {

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError, isTag, reasonOf } from '../../agent/words.ts'
 import type { Engine } from './engine/engine.ts'
 import type { ContainerInspection } from './inspection.ts'
-import type { Job, Origin } from './job.ts'
+import type { Job, JobOrigin } from './job.ts'
 import { ensureRunning } from './moves.ts'
 import { refuseStopped, type Limits, type Tools } from './request.ts'
 
@@ -20,7 +20,7 @@ const CHECK_TIMEOUT_MS = 30_000
 const RETURN_MS = 120_000
 
 /** What a health check said. */
-export interface Verdict {
+export interface HealthVerdict {
   well: boolean
   said: string
 }
@@ -100,7 +100,7 @@ export async function standsProbation(
  */
 export async function standsAgain(
   id: string,
-  origin: Origin,
+  origin: JobOrigin,
   { healthTimeoutMs }: Limits,
   answers: Answers,
   engine: Engine,
@@ -128,7 +128,11 @@ export async function standsAgain(
 }
 
 /** Its own health check, run now; without one whether it answers; without that whether it runs. */
-export async function check(container: ContainerInspection | null, answers: Answers, engine: Engine): Promise<Verdict> {
+export async function check(
+  container: ContainerInspection | null,
+  answers: Answers,
+  engine: Engine,
+): Promise<HealthVerdict> {
   if (container === null) return { well: false, said: '' }
   const { State: state, Config: config } = container
   if (!state.Running || state.Status === 'restarting') return { well: false, said: state.Error ?? '' }
@@ -166,7 +170,7 @@ function refuseUnlike(container: ContainerInspection | null, { image }: Job): as
 }
 
 /** A health check may print the version that answered it, such as `beacon v1.2.3`. */
-function refuseVersion({ said }: Verdict, { version }: Origin): void {
+function refuseVersion({ said }: HealthVerdict, { version }: JobOrigin): void {
   const told = said.split(/\s+/).find((word) => isTag(word)) ?? null
   if (told !== null && version !== null && told !== version) fail(`expected version ${version}, got ${told}`)
 }

@@ -6,7 +6,7 @@ import { labelsOf } from './inspection.ts'
 import { ORIGIN_LABEL } from './reference.ts'
 
 /** On the successor, as JSON in the label `baton.recreated-from`. */
-export interface Origin {
+export interface JobOrigin {
   format: 1
   /** name that the service's container has */
   name: string
@@ -37,7 +37,7 @@ export interface Origin {
 }
 
 export interface Job {
-  origin: Origin
+  origin: JobOrigin
   predecessor: string
   successor: string
   /** id of the image that the successor must run */
@@ -61,9 +61,9 @@ export interface Site {
  */
 export type Unfinished = { at: 'prepared' | 'renaming' | 'switching' | 'reverting'; job: Job }
 
-export function parseOrigin(container: ContainerInspection): Origin | null {
+export function parseOrigin(container: ContainerInspection): JobOrigin | null {
   try {
-    const origin = JSON.parse(labelsOf(container)[ORIGIN_LABEL] ?? '') as Origin
+    const origin = JSON.parse(labelsOf(container)[ORIGIN_LABEL] ?? '') as JobOrigin
     return origin.format === 1 ? origin : null // another format is of a newer one of this program
   } catch {
     return null
@@ -90,6 +90,6 @@ export function unfinishedAt(site: Site): Unfinished | null {
 }
 
 /** The inspection as it is with the restart policy that the service has: until the commit, the new container has none. */
-export function asItWas(container: ContainerInspection, origin: Origin): ContainerInspection {
+export function asItWas(container: ContainerInspection, origin: JobOrigin): ContainerInspection {
   return { ...container, HostConfig: { ...container.HostConfig, RestartPolicy: origin.restart } }
 }

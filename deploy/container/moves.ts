@@ -9,7 +9,7 @@ import { setVariable } from './environment-file.ts'
 import { asItWas, type Job } from './job.ts'
 import { namesFor, ORIGIN_LABEL } from './reference.ts'
 import { type Specification, specify } from './specification.ts'
-import { imageOf, inheritedVolumes, nameNow } from './survey.ts'
+import { imageOfContainer, inheritedVolumes, nameNow } from './survey.ts'
 
 /** how often the engine may refuse the same act before it is believed */
 const REFUSALS_MAX = 2
@@ -131,7 +131,7 @@ async function remake(job: Job, engine: Engine): Promise<string> {
   const { origin } = job
   const failed = await engine.container(job.successor)
   if (failed === null) throw new BatonError('undo_failed', 'both containers are gone')
-  const image = await imageOf(failed, engine)
+  const image = await imageOfContainer(failed, engine)
   const container = asItWas(failed, origin)
   const source = { container, image, inherited: await inheritedVolumes(container, engine) }
   const specification = specify(source, { reference: origin.image, labels: { [ORIGIN_LABEL]: '' }, engine })

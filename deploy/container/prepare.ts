@@ -7,24 +7,24 @@ import { type Composed, composeFor, composeProjectOf, refuseScaled } from './com
 import { compare, type Difference, formatDifference, unexplained } from './difference.ts'
 import { check } from './health.ts'
 import { type ContainerInspection, type ImageInspection, nameOf } from './inspection.ts'
-import { asItWas, type Job, type Origin, type Site } from './job.ts'
+import { asItWas, type Job, type JobOrigin, type Site } from './job.ts'
 import * as move from './moves.ts'
 import { predict } from './predict.ts'
 import { digestIn, namesFor, ORIGIN_LABEL, parseReference, rollbackTag } from './reference.ts'
 import { refuseClaims, refuseUnfit } from './refusal.ts'
-import type { DeployEvent, Report } from './report.ts'
-import { type Request, step, type Tools } from './request.ts'
+import type { DeployEvent, ContainerReport } from './report.ts'
+import { type ContainerRequest, step, type Tools } from './request.ts'
 import { snapshotCommand, takeSnapshot } from './snapshot.ts'
-import { type Source, type Specification, specify } from './specification.ts'
-import { imageOf, inheritedVolumes, otherContainers, ownChanges } from './survey.ts'
+import { type SpecificationSource, type Specification, specify } from './specification.ts'
+import { imageOfContainer, inheritedVolumes, otherContainers, ownChanges } from './survey.ts'
 import { type Pulled, resolveRelease, resolveRollback, versionOf } from './target.ts'
 
 export interface Prepared {
   container: ContainerInspection
   oldImage: ImageInspection
   target: Pulled
-  origin: Origin
-  source: Source
+  origin: JobOrigin
+  source: SpecificationSource
   composed: Composed | null
   snapshot: string[] | null
 }
@@ -33,11 +33,11 @@ export interface Prepared {
 export async function plan(
   container: ContainerInspection,
   site: Site,
-  request: Request,
+  request: ContainerRequest,
   tools: Tools,
 ): Promise<Prepared> {
   const { engine } = tools
-  const oldImage = await imageOf(container, engine)
+  const oldImage = await imageOfContainer(container, engine)
   await refuse(container, oldImage, tools)
   const found = await (request.release === null
     ? resolveRollback(container, request.backTo, tools)
@@ -60,7 +60,7 @@ export async function plan(
 
 export function planEvent(
   { container, oldImage, target, origin, source, composed, snapshot }: Prepared,
-  request: Request,
+  request: ContainerRequest,
   { engine }: Tools,
 ): DeployEvent {
   const specification = specify(source, { reference: target.reference, labels: labelled(origin), engine })
@@ -156,7 +156,7 @@ async function refuse(
   await warnOfChanges(changes, report)
 }
 
-async function warnOfChanges(changes: readonly string[], report: Report): Promise<void> {
+async function warnOfChanges(changes: readonly string[], report: ContainerReport): Promise<void> {
   if (changes.length === 0) return
   const shown = changes.slice(0, 5).join(', ')
   const more = changes.length > 5 ? ` and ${changes.length - 5} more` : ''
@@ -164,7 +164,12 @@ async function warnOfChanges(changes: readonly string[], report: Report): Promis
   await report({ event: 'warning', message })
 }
 
-function originOf(container: ContainerInspection, image: ImageInspection, target: Pulled, request: Request): Origin {
+function originOf(
+  container: ContainerInspection,
+  image: ImageInspection,
+  target: Pulled,
+  request: ContainerRequest,
+): JobOrigin {
   const repository = parseReference(container.Config.Image)?.repository ?? target.repository ?? 'baton'
   return {
     format: 1,
@@ -186,14 +191,14 @@ function originOf(container: ContainerInspection, image: ImageInspection, target
   }
 }
 
-function labelled(origin: Origin): Record<string, string> {
+function labelled(origin: JobOrigin): Record<string, string> {
   return { [ORIGIN_LABEL]: JSON.stringify(origin) }
 }
 
 function planLines(
-  origin: Origin,
+  origin: JobOrigin,
   { target, composed, snapshot }: Pick<Prepared, 'target' | 'composed' | 'snapshot'>,
-  request: Request,
+  request: ContainerRequest,
 ): string[] {
   const names = namesFor(origin.name)
   const says = origin.version === null ? '' : ` and says ${origin.version}`

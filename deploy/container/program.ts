@@ -22,7 +22,7 @@ const PACKAGES = ['citty', 'node-fetch-native', 'undici', 'zx']
 const NODE_FLAGS = ['--disable-warning=ExperimentalWarning']
 
 /** Throws BatonError unsupported_host where this program cannot run in a container of this engine. */
-export async function ownProgram(engine: Engine): Promise<Program> {
+export async function programInImage(engine: Engine): Promise<Program> {
   const id = await ownContainerId()
   const self = id === null ? null : await engine.container(id)
   if (self !== null) {

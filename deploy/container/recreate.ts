@@ -10,14 +10,14 @@ import { type Job, parseOrigin, type Site, type Unfinished, unfinishedAt } from 
 import * as move from './moves.ts'
 import { plan, planEvent, prepare } from './prepare.ts'
 import { claims } from './refusal.ts'
-import { type Ended, ended } from './report.ts'
-import { refuseStopped, type Request, type Tools } from './request.ts'
-import { imageOf, survey } from './survey.ts'
+import { type ContainerEnd, ended } from './report.ts'
+import { refuseStopped, type ContainerRequest, type Tools } from './request.ts'
+import { imageOfContainer, surveyContainer } from './survey.ts'
 import { revert, switchOver } from './switch.ts'
 import { versionOf } from './target.ts'
 
 /** One deployment of the container `name`. Throws only where nothing has changed; cancelled where somebody stopped it before the switch. */
-export async function recreate(name: string, request: Request, tools: Tools): Promise<Ended> {
+export async function recreate(name: string, request: ContainerRequest, tools: Tools): Promise<ContainerEnd> {
   try {
     return await fromTheTop(name, request, tools, false)
   } catch (cause) {
@@ -28,8 +28,13 @@ export async function recreate(name: string, request: Request, tools: Tools): Pr
 }
 
 /** `isSettled`: what an earlier one had left is finished or undone. */
-async function fromTheTop(name: string, request: Request, tools: Tools, isSettled: boolean): Promise<Ended> {
-  const found = await survey(name, tools.engine)
+async function fromTheTop(
+  name: string,
+  request: ContainerRequest,
+  tools: Tools,
+  isSettled: boolean,
+): Promise<ContainerEnd> {
+  const found = await surveyContainer(name, tools.engine)
   refuseBusy(found.switcher, name)
   const unfinished = unfinishedAt(found)
   const isBegun = unfinished !== null && unfinished.at !== 'prepared'
@@ -67,14 +72,14 @@ async function fromTheTop(name: string, request: Request, tools: Tools, isSettle
  * What runs, whether it is well, what ran before, and what is under way: then `from` is what that goes from. Asks no registry.
  * Throws BatonError refused where there is no such container.
  */
-export async function status(name: string, { engine }: Pick<Tools, 'engine'>): Promise<Ended> {
-  const site = await survey(name, engine)
+export async function containerStatus(name: string, { engine }: Pick<Tools, 'engine'>): Promise<ContainerEnd> {
+  const site = await surveyContainer(name, engine)
   const { main, switcher } = site
   const found = unfinishedAt(site)
   const unfinished = found?.at === 'prepared' ? null : found // that is not under way: nothing is touched by it
   const inFlight = unfinished?.at ?? (isAtWork(switcher) ? 'switching' : null)
   if (main === null && inFlight === null) throw new BatonError('refused', `there is no container \`${name}\``)
-  const image = main === null ? null : await imageOf(main, engine)
+  const image = main === null ? null : await imageOfContainer(main, engine)
   const own = main === null || image === null || claims(image).length > 0 ? null : parseOrigin(main)
   const origin = unfinished?.job.origin ?? own
   const { well: healthy } = await check(main, null, engine)
@@ -92,9 +97,9 @@ export async function status(name: string, { engine }: Pick<Tools, 'engine'>): P
 async function doSwitch(
   job: Job,
   { undo }: { undo: BatonError | null },
-  request: Request,
+  request: ContainerRequest,
   tools: Tools,
-): Promise<Ended> {
+): Promise<ContainerEnd> {
   const { origin } = job
   try {
     const switcher = await switcherFor(job, undo !== null, request, tools)
@@ -108,7 +113,7 @@ async function doSwitch(
   return undo === null ? await switchOver(job, request, tools) : await revert(job, undo, request, tools)
 }
 
-async function switcherFor(job: Job, undo: boolean, limits: Request, tools: Tools): Promise<string | null> {
+async function switcherFor(job: Job, undo: boolean, limits: ContainerRequest, tools: Tools): Promise<string | null> {
   if (tools.program === null) return null
   try {
     return await makeSwitcher(job, { undo, limits }, tools, await tools.program())
@@ -120,7 +125,12 @@ async function switcherFor(job: Job, undo: boolean, limits: Request, tools: Tool
 }
 
 /** What an interrupted run had only prepared is thrown away: the old container was never touched, and what is asked for is done. */
-async function withoutSuccessor(site: Site, { origin, ...job }: Job, request: Request, tools: Tools): Promise<Site> {
+async function withoutSuccessor(
+  site: Site,
+  { origin, ...job }: Job,
+  request: ContainerRequest,
+  tools: Tools,
+): Promise<Site> {
   const { engine, report } = tools
   const runs = origin.from ?? 'the old container'
   const what = `an earlier ${origin.kind === 'rollback' ? 'rollback' : 'deployment'} of ${origin.version ?? origin.release}`
@@ -139,7 +149,7 @@ async function withoutSuccessor(site: Site, { origin, ...job }: Job, request: Re
 }
 
 /** Finishes or undoes what an interrupted run has begun; null where the request is still to be done. */
-async function settle({ at, job }: Unfinished, request: Request, tools: Tools): Promise<Ended | null> {
+async function settle({ at, job }: Unfinished, request: ContainerRequest, tools: Tools): Promise<ContainerEnd | null> {
   const { report } = tools
   const { origin } = job
   const release = origin.version ?? origin.release

@@ -21,7 +21,7 @@ export const STEPS = [
   'commit',
   'revert',
 ] as const
-export type Step = (typeof STEPS)[number]
+export type ContainerStep = (typeof STEPS)[number]
 
 export interface Version {
   /** what `docker ps` shows */
@@ -42,7 +42,7 @@ export type DeployEvent =
       plan: string[]
       differences: Difference[]
     }
-  | { event: 'step'; step: Step; detail: string }
+  | { event: 'step'; step: ContainerStep; detail: string }
   | { event: 'progress'; step: 'pull'; doneBytes: number; totalBytes: number }
   | { event: 'note'; message: string }
   | { event: 'warning'; message: string }
@@ -50,7 +50,7 @@ export type DeployEvent =
   | EndEvent
 
 /** How it ended; for `planned`, what `would` be done; for `status`, nothing was asked for. */
-export interface Ended {
+export interface ContainerEnd {
   outcome: Outcome | 'planned' | 'status'
   from: string | null
   to: string | null
@@ -77,7 +77,7 @@ export interface Ended {
   error: BatonError | null
 }
 
-export interface EndEvent extends Omit<Ended, 'error'> {
+export interface EndEvent extends Omit<ContainerEnd, 'error'> {
   event: 'result' | 'error'
   container: string
   code: ErrorCode | null
@@ -87,9 +87,9 @@ export interface EndEvent extends Omit<Ended, 'error'> {
 }
 
 /** May be slow: the work waits for it. */
-export type Report = (event: DeployEvent) => void | Promise<void>
+export type ContainerReport = (event: DeployEvent) => void | Promise<void>
 
-const NOTHING: Omit<Ended, 'outcome'> = {
+const NOTHING: Omit<ContainerEnd, 'outcome'> = {
   from: null,
   to: null,
   would: null,
@@ -106,18 +106,18 @@ const NOTHING: Omit<Ended, 'outcome'> = {
   error: null,
 }
 
-export function ended(outcome: Ended['outcome'], known: Partial<Ended> = {}): Ended {
+export function ended(outcome: ContainerEnd['outcome'], known: Partial<ContainerEnd> = {}): ContainerEnd {
   return { ...NOTHING, ...known, outcome }
 }
 
-export function endEvent(container: string, { error, ...rest }: Ended): EndEvent {
+export function endEvent(container: string, { error, ...rest }: ContainerEnd): EndEvent {
   const { code = null, message = null, hint = null } = error ?? {}
   const isBad = rest.outcome === 'reverted' || rest.outcome === 'failed'
   const exit = exitOf(rest.outcome, code, rest.serves)
   return { event: isBad ? 'error' : 'result', container, ...rest, code, message, hint, exit }
 }
 
-function exitOf(outcome: Ended['outcome'], code: ErrorCode | null, serves: boolean | null): number {
+function exitOf(outcome: ContainerEnd['outcome'], code: ErrorCode | null, serves: boolean | null): number {
   if (outcome === 'reverted') return EXIT.reverted
   if (code === null) return EXIT.done
   const { exit } = MEANINGS[code]
@@ -125,7 +125,7 @@ function exitOf(outcome: Ended['outcome'], code: ErrorCode | null, serves: boole
 }
 
 /** What another process of this program has printed as its last line. */
-export function endedOf({ event: _, container: __, exit: ___, code, message, hint, ...rest }: EndEvent): Ended {
+export function endedOf({ event: _, container: __, exit: ___, code, message, hint, ...rest }: EndEvent): ContainerEnd {
   const details = hint === null ? {} : { hint }
   return { ...rest, error: code === null ? null : new BatonError(code, message ?? '', details) }
 }

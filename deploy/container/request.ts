@@ -2,9 +2,9 @@
 
 import { BatonError } from '../../agent/words.ts'
 import type { Engine } from './engine/engine.ts'
-import type { Report, Step } from './report.ts'
+import type { ContainerReport, ContainerStep } from './report.ts'
 
-export interface Request extends Limits {
+export interface ContainerRequest extends Limits {
   /** name, id, or `label=key=value` */
   container: string
   /** `latest` or a tag; null for a rollback */
@@ -44,7 +44,7 @@ export interface Program {
 
 export interface Tools {
   engine: Engine
-  report: Report
+  report: ContainerReport
   /** header for the registry of this repository */
   credentials: (repository: string) => Promise<string | null>
   /** somebody wants it to end: what is under way is undone */
@@ -56,7 +56,7 @@ export interface Tools {
 /** Says what comes next, unless somebody wants it to end. Throws BatonError interrupted. */
 export async function step(
   { report, stop }: Pick<Tools, 'report' | 'stop'>,
-  name: Step,
+  name: ContainerStep,
   detail: string,
 ): Promise<void> {
   refuseStopped(stop)

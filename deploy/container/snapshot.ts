@@ -1,7 +1,7 @@
 // A copy of the database before a new version opens it, made by the old version itself: its image says how (`baton.snapshot`).
 
 import { BatonError, reasonOf } from '../../agent/words.ts'
-import { type Engine, isAway, isFull } from './engine/engine.ts'
+import { type Engine, isAway, isEngineFull } from './engine/engine.ts'
 import { type ContainerInspection, type ImageInspection, labelsOf } from './inspection.ts'
 import { IMAGE_LABELS } from './reference.ts'
 
@@ -37,7 +37,7 @@ export async function takeSnapshot(
   } catch (cause) {
     if (isAway(cause)) throw cause
     const reason = reasonOf(cause)
-    const hint = isFull(reason) ? 'make room on its volume' : 'nothing has changed; the old container says more'
+    const hint = isEngineFull(reason) ? 'make room on its volume' : 'nothing has changed; the old container says more'
     throw new BatonError('refused', `copying the database before the switch: ${reason}`, { cause, hint })
   }
 }

@@ -18,14 +18,14 @@ import { isEmpty, isSame, shortId } from './inspection.ts'
 import { atLeast, type EngineTraits } from './engine/engine.ts'
 import { ORIGIN_LABEL } from './reference.ts'
 
-export interface Source {
+export interface SpecificationSource {
   container: ContainerInspection
   image: ImageInspection
   /** destinations that come from `VolumesFrom`, by the name of their volume; they are not to be carried twice */
   inherited: ReadonlyMap<string, string>
 }
 
-export interface Target {
+export interface ContainerTarget {
   /** what the new container's `Config.Image` says */
   reference: string
   /** the label that makes the work resumable, and compose's of the image */
@@ -57,7 +57,7 @@ const PERSONAL = [
 ] as const
 const PREDEFINED = new Set(['default', 'bridge', 'host', 'none', 'podman', 'slirp4netns', 'pasta', 'private'])
 
-export function specify(source: Source, target: Target): Specification {
+export function specify(source: SpecificationSource, target: ContainerTarget): Specification {
   const { container } = source
   const networks = container.NetworkSettings.Networks ?? {}
   const primary = primaryNetwork(container.HostConfig.NetworkMode, networks)
@@ -93,7 +93,7 @@ export function primaryNetwork(mode: string, networks: Record<string, Endpoint>)
   return byName ?? byId ?? wanted[0] ?? null
 }
 
-function configFor({ container, image }: Source, { labels, engine }: Target): Fields {
+function configFor({ container, image }: SpecificationSource, { labels, engine }: ContainerTarget): Fields {
   const { Config: config, HostConfig: host } = container
   const old: ImageConfig = image.Config ?? {}
   const result: Fields = {}
@@ -142,7 +142,7 @@ function healthcheckFor(set: Healthcheck | null, old: Healthcheck | null): Healt
   return entries.length === 0 ? null : Object.fromEntries(entries)
 }
 
-function hostConfigFor(source: Source, engine: EngineTraits): HostConfig {
+function hostConfigFor(source: SpecificationSource, engine: EngineTraits): HostConfig {
   const { container } = source
   const host: HostConfig = structuredClone(container.HostConfig)
   delete host['ContainerIDFile'] // written once, by the client that ran the first one
@@ -158,11 +158,11 @@ function hostConfigFor(source: Source, engine: EngineTraits): HostConfig {
 function named(mount: Fields, mounts: readonly Mount[]): Fields {
   if (mount['Type'] !== 'volume' || !isEmpty(mount['Source'])) return mount
   const there = mounts.find(({ Type, Destination }) => Type === 'volume' && Destination === mount['Target'])
-  return there?.Name === undefined ? mount : { ...mount, Source: there.Name }
+  return there?.Name === undefined ? mount : { ...mount, SpecificationSource: there.Name }
 }
 
 /** Volumes that nothing in `HostConfig` names: made for a `VOLUME` of the image or a `-v /path`. */
-export function carriedVolumes({ container, inherited }: Source): Mount[] {
+export function carriedVolumes({ container, inherited }: SpecificationSource): Mount[] {
   const { Binds, Mounts, Tmpfs } = container.HostConfig
   const said = new Set<unknown>([
     ...(Binds ?? []).map((bind) => destinationOf(bind)),

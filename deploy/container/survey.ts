@@ -50,7 +50,7 @@ async function onlyName(engine: Engine): Promise<string> {
   )
 }
 
-export async function survey(name: string, engine: Engine): Promise<Site> {
+export async function surveyContainer(name: string, engine: Engine): Promise<Site> {
   const names = namesFor(name)
   const byName = async (wanted: string) => {
     const container = await engine.container(wanted)
@@ -93,7 +93,7 @@ export function ownChanges(paths: readonly string[], { Mounts, HostConfig }: Con
 }
 
 /** Throws BatonError refused where it was removed. */
-export async function imageOf(container: ContainerInspection, engine: Engine): Promise<ImageInspection> {
+export async function imageOfContainer(container: ContainerInspection, engine: Engine): Promise<ImageInspection> {
   const image = await engine.image(container.Image)
   if (image !== null) return image
   throw new BatonError('refused', `the image of \`${nameOf(container)}\` (${container.Image}) is no longer here`, {

@@ -1,5 +1,5 @@
 // The part of a deployment in which the old container is touched, from a successor that is ready to one of the two that has
-// proved itself. Whoever does it may be killed anywhere: names and one label say where it stands, and `finish` goes on from
+// proved itself. Whoever does it may be killed anywhere: names and one label say where it stands, and `finishSwitch` goes on from
 // there. Must hold: every way out that is not success puts the old container back.
 
 import { asBatonError, BatonError, reasonOf } from '../../agent/words.ts'
@@ -7,20 +7,20 @@ import { formatDuration } from '../lib/progress.ts'
 import { type Engine, isAway } from './engine/engine.ts'
 import { becomesHealthy, check, standsAgain, standsProbation } from './health.ts'
 import { nameOf } from './inspection.ts'
-import { type Job, type Origin, parseOrigin, unfinishedAt } from './job.ts'
+import { type Job, type JobOrigin, parseOrigin, unfinishedAt } from './job.ts'
 import * as move from './moves.ts'
 import { type OutageWatch, watchOutage } from './outage.ts'
 import { namesFor, rollbackTag } from './reference.ts'
-import { type Ended, ended } from './report.ts'
+import { type ContainerEnd, ended } from './report.ts'
 import { type Limits, step, type Tools } from './request.ts'
-import { survey } from './survey.ts'
+import { surveyContainer } from './survey.ts'
 
 /** what is shown of the log of a successor that failed */
 const LOG_LINES = 20
 
 export type Switching = Pick<Tools, 'engine' | 'report' | 'stop'>
 
-export async function switchOver(job: Job, limits: Limits, tools: Switching): Promise<Ended> {
+export async function switchOver(job: Job, limits: Limits, tools: Switching): Promise<ContainerEnd> {
   const { engine, report } = tools
   const { origin } = job
   const to = origin.version ?? origin.release
@@ -66,7 +66,7 @@ export async function switchOver(job: Job, limits: Limits, tools: Switching): Pr
 }
 
 /** Puts the old container back. The successor is kept, stopped, for its logs. */
-export async function revert(job: Job, cause: BatonError, limits: Limits, tools: Switching): Promise<Ended> {
+export async function revert(job: Job, cause: BatonError, limits: Limits, tools: Switching): Promise<ContainerEnd> {
   const outage = await watchOutage(await tools.engine.container(job.origin.name), tools.engine)
   return await goBack(job, cause, limits, { tools, outage })
 }
@@ -76,7 +76,7 @@ async function goBack(
   cause: BatonError,
   limits: Limits,
   { tools, outage }: { tools: Switching; outage: OutageWatch },
-): Promise<Ended> {
+): Promise<ContainerEnd> {
   const { engine, report } = tools
   const { origin } = job
   try {
@@ -135,21 +135,21 @@ async function isServing(
 }
 
 /** Goes on where somebody was killed, for the successor that he made; also where nothing was left to do. */
-export async function finish(
+export async function finishSwitch(
   name: string,
   { successor, undo }: { successor: string; undo: boolean },
   limits: Limits,
   tools: Switching,
-): Promise<Ended> {
+): Promise<ContainerEnd> {
   const { engine } = tools
-  const unfinished = unfinishedAt(await survey(name, engine))
+  const unfinished = unfinishedAt(await surveyContainer(name, engine))
   if (unfinished === null || unfinished.job.successor !== successor) return await asItEnded(name, successor, engine)
   const { at, job } = unfinished
   if (!undo && at !== 'reverting') return await switchOver(job, limits, tools)
   return await revert(job, new BatonError('interrupted', 'it was asked to go back'), limits, tools)
 }
 
-async function asItEnded(name: string, successor: string, engine: Engine): Promise<Ended> {
+async function asItEnded(name: string, successor: string, engine: Engine): Promise<ContainerEnd> {
   const container = await engine.container(successor)
   const origin = container === null ? null : parseOrigin(container)
   if (container !== null && origin !== null && nameOf(container) === name) {
@@ -163,18 +163,18 @@ async function asItEnded(name: string, successor: string, engine: Engine): Promi
 }
 
 /** The tag that keeps an image names again what it named before this job, where that is known. */
-async function retag(predecessor: string, origin: Origin, engine: Engine): Promise<void> {
+async function retag(predecessor: string, origin: JobOrigin, engine: Engine): Promise<void> {
   const container = await engine.container(predecessor)
   const earlier = container === null ? null : parseOrigin(container)
   if (earlier === null || (await engine.image(earlier.image)) === null) return
   await move.again(engine, () => engine.tag(earlier.image, earlier.repository, rollbackTag(origin.name)))
 }
 
-function facts({ origin, image }: Job): Partial<Ended> {
+function facts({ origin, image }: Job): Partial<ContainerEnd> {
   return { from: origin.from, to: origin.version ?? origin.release, image, snapshot: origin.snapshot }
 }
 
-async function gaveUp(job: Job, cause: unknown, outage: OutageWatch): Promise<Ended> {
+async function gaveUp(job: Job, cause: unknown, outage: OutageWatch): Promise<ContainerEnd> {
   const message = `the engine went away while \`${job.origin.name}\` was being replaced: ${reasonOf(cause)}`
   const hint = 'run the same command again when the engine is back: it finishes the work, or undoes it with --rollback'
   const error = new BatonError('service_down', message, { cause, hint })

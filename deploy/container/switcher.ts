@@ -11,9 +11,9 @@ import type { ContainerInspection, CreateBody } from './inspection.ts'
 import type { Job } from './job.ts'
 import { again } from './moves.ts'
 import { namesFor } from './reference.ts'
-import { type DeployEvent, type EndEvent, type Ended, ended, endedOf } from './report.ts'
+import { type DeployEvent, type EndEvent, type ContainerEnd, ended, endedOf } from './report.ts'
 import { type Limits, type Program, refuseStopped, type Tools } from './request.ts'
-import { survey } from './survey.ts'
+import { surveyContainer } from './survey.ts'
 import { dirname } from 'node:path'
 
 /** How often it may be started again without a word before it is given up. */
@@ -58,7 +58,7 @@ export function isAtWork(switcher: ContainerInspection | null): boolean {
 }
 
 /** Starts it and passes on what it says, to its last line. A stop is passed on to it: it goes back. */
-export async function followSwitcher(id: string, name: string, tools: Tools): Promise<Ended> {
+export async function followSwitcher(id: string, name: string, tools: Tools): Promise<ContainerEnd> {
   const { engine, report, stop } = tools
   refuseStopped(stop)
   await again(engine, () => engine.start(id))
@@ -116,11 +116,11 @@ function isEnd(end: unknown): end is EndEvent {
 }
 
 /** How it ends where nobody says how the switch ended: the service is asked before it is called down. */
-async function lost(cause: unknown, name: string, engine: Engine): Promise<Ended> {
+async function lost(cause: unknown, name: string, engine: Engine): Promise<ContainerEnd> {
   const hint = `look at \`docker logs ${namesFor(name).switcher}\`, then run the same command again`
   const error = new BatonError('service_down', `following the switch: ${reasonOf(cause)}`, { cause, hint })
   try {
-    const { main, predecessor, successor } = await survey(name, engine)
+    const { main, predecessor, successor } = await surveyContainer(name, engine)
     const looks = [main, predecessor, successor].map(async (one) => (await check(one, null, engine)).well)
     return ended('failed', { error, serves: (await Promise.all(looks)).includes(true) })
   } catch {

@@ -7,9 +7,9 @@ import type { ContainerInspection, ImageInspection } from './inspection.ts'
 import { labelsOf, nameOf } from './inspection.ts'
 import { parseOrigin } from './job.ts'
 import { digestIn, IMAGE_LABELS, parseReference, rollbackTag } from './reference.ts'
-import type { Report } from './report.ts'
+import type { ContainerReport } from './report.ts'
 import { signedImage } from './signed-image.ts'
-import { type Request, step, type Tools } from './request.ts'
+import { type ContainerRequest, step, type Tools } from './request.ts'
 
 export interface Pulled {
   image: ImageInspection
@@ -27,7 +27,7 @@ export interface Pulled {
 export async function resolveRelease(
   container: ContainerInspection,
   oldImage: ImageInspection,
-  request: Request,
+  request: ContainerRequest,
   tools: Tools,
 ): Promise<Pulled> {
   const { engine, report, credentials, stop } = tools
@@ -119,7 +119,7 @@ export async function resolveRollback(
   return { image, reference, repository, digest: origin.digest, version: origin.from, tag: null }
 }
 
-function showing(report: Report): OnProgress {
+function showing(report: ContainerReport): OnProgress {
   return (doneBytes, totalBytes) => void report({ event: 'progress', step: 'pull', doneBytes, totalBytes })
 }
 

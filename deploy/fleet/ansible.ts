@@ -7,12 +7,12 @@ import { homedir, tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { findProgram, run } from '../lib/shell.ts'
-import { type FleetEvent, follow, plain, type Result } from './events.ts'
+import { type FleetEvent, followRun, plain, type HostResult } from './events.ts'
 import type { Variables } from './settings.ts'
 
-export interface Ended {
+export interface FleetEnd {
   /** what the playbook has said last; null where it did not come to that */
-  result: Result | null
+  result: HostResult | null
   exitCode: number | null
   /** a signal told this process, or Ansible, to end */
   interrupted: boolean
@@ -65,7 +65,7 @@ export async function runPlaybook(
   variables: Variables,
   { report, written, log, lockSeconds }: { report: string; written: string; log: string; lockSeconds: number },
   said: (event: FleetEvent) => void,
-): Promise<Ended> {
+): Promise<FleetEnd> {
   const draw = safely(said)
   const work = await mkdtemp(join(tmpdir(), 'baton-fleet-'))
   try {
@@ -88,8 +88,8 @@ export async function runPlaybook(
       detached: true,
     })
     const stopped = passSignals(child.pid)
-    const read = follow(written, begin)
-    let result: Result | null = null
+    const read = followRun(written, begin)
+    let result: HostResult | null = null
     let ours = false
     const take = async () => {
       for (const event of await read()) {

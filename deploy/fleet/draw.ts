@@ -2,7 +2,7 @@
 // the wave. Must hold: nothing is called good here that the report does not call good.
 
 import { createProgress, formatDuration } from '../lib/progress.ts'
-import type { FleetEvent, Plan, Result, Row, Seen } from './events.ts'
+import type { FleetEvent, Plan, HostResult, Row, Seen } from './events.ts'
 
 /** outcomes after which somebody has to look at a host */
 const LEFT = ['down', 'stuck', 'unknown']
@@ -126,7 +126,7 @@ function planLines({ waves, first, release, rollback, stop }: Plan): string[] {
 }
 
 /** Those that somebody has to look at, the worst last. */
-export function lookLines({ hosts, look }: Result): string[] {
+export function lookLines({ hosts, look }: HostResult): string[] {
   const rows = look.flatMap((name) => hosts.filter(({ host }) => host === name))
   return rows.length === 0
     ? []
@@ -134,7 +134,7 @@ export function lookLines({ hosts, look }: Result): string[] {
 }
 
 /** Why it stopped is said with the error, and who is to be looked at after that. */
-function resultLines({ outcome, counts, hosts, look, release }: Result): string[] {
+function resultLines({ outcome, counts, hosts, look, release }: HostResult): string[] {
   const bad = hosts.filter((row) => !GOOD.has(row.outcome) && row.outcome !== 'untouched' && !look.includes(row.host))
   const count = Object.entries(counts).map(([name, number]) => `${number} ${name.replaceAll('_', ' ')}`)
   const sum = `${outcome}${release === '' ? '' : ` ${release}`}: ${count.join(', ') || 'no host'}`

@@ -48,7 +48,7 @@ export interface Plan {
   stop: { why: string; exit: number } | null
 }
 
-export interface Result {
+export interface HostResult {
   event: 'result'
   outcome: 'updated' | 'rolled_back' | 'up_to_date' | 'planned' | 'looked' | 'stopped' | 'refused'
   release: string
@@ -68,7 +68,7 @@ export type FleetEvent =
   | { event: 'start'; host: string; wave: number }
   | ({ event: 'host' | 'back' } & Row)
   | { event: 'stop'; why: string; exit: number; wave: number; hosts: string[]; back: string[]; onFailure: string }
-  | Result
+  | HostResult
 
 /** Without what steers a terminal; lines stay lines. */
 export function plain(text: string): string {
@@ -90,7 +90,7 @@ export function readLines(text: string): { events: FleetEvent[]; rest: string } 
 }
 
 /** Reads on where it stopped the last time. */
-export function follow(path: string, offset: number): () => Promise<FleetEvent[]> {
+export function followRun(path: string, offset: number): () => Promise<FleetEvent[]> {
   let at = offset
   let kept = Buffer.alloc(0)
   return async () => {

@@ -7,7 +7,7 @@ import { BatonError, isTag } from '../../agent/words.ts'
 import { usage } from '../lib/flags.ts'
 import { type FleetEvent, readLines } from './events.ts'
 
-export interface Given {
+export interface FleetArguments {
   inventory?: string | undefined
   limit?: string | undefined
   release?: string | undefined
@@ -40,7 +40,7 @@ const WAVES_MAX = 100
 const UNITS = { s: 1, m: 60, h: 3600 } as const
 
 /** Of a fresh run. */
-export function variablesOf(given: Given, ansibleFlags: readonly string[]): Variables {
+export function variablesOf(given: FleetArguments, ansibleFlags: readonly string[]): Variables {
   if (given.inventory === undefined) throw usage('expected --inventory')
   const check = given.check || ansibleFlags.some((flag) => flag === '--check' || flag === '-C')
   if (given.release === undefined && !given.rollback && !check)
@@ -65,7 +65,7 @@ export function variablesOf(given: Given, ansibleFlags: readonly string[]): Vari
 }
 
 /** What may be said anew on a resume. What is not said is as it was. */
-export function changesOf(given: Given): Record<`fleet_${string}`, string | number | boolean> {
+export function changesOf(given: FleetArguments): Record<`fleet_${string}`, string | number | boolean> {
   const changes: Record<`fleet_${string}`, string | number | boolean> = {}
   if (given.soak !== undefined) changes.fleet_soak = durationOf('--soak', given.soak)
   if (given.gate !== undefined) changes.fleet_gate = given.gate
@@ -84,7 +84,7 @@ export function changesOf(given: Given): Record<`fleet_${string}`, string | numb
 }
 
 /** Of a run that did not end, from its report. The tag, the waves and the hosts stay what they were. */
-export async function resumedFrom(path: string, given: Given): Promise<Variables> {
+export async function resumedFrom(path: string, given: FleetArguments): Promise<Variables> {
   for (const flag of ['release', 'waves', 'inventory', 'limit'] as const) {
     if (given[flag] !== undefined) throw usage(`--${flag} is what it was: it cannot be said anew with --resume`)
   }

@@ -13,7 +13,7 @@ import { worstOf } from './doctor/finding.ts'
 import { checkSupervisor } from './doctor/host.ts'
 import { isRoot } from './place/identity.ts'
 import { layoutOf, layoutOfReceipt } from './place/layout.ts'
-import type { Report } from './report.ts'
+import type { HostReport } from './report.ts'
 import { askUntilWell } from './service/health.ts'
 
 export interface Deployment {
@@ -33,7 +33,7 @@ export interface Deployment {
 }
 
 /** The last line of a command with `--json`. */
-export interface Ended {
+export interface DeployEnd {
   outcome: string | null
   would?: string
   from: string | null
@@ -69,7 +69,7 @@ export async function assertSupervised(withUnit: boolean): Promise<void> {
   if (problem !== null) throw problem
 }
 
-export async function deployHere(deployment: Deployment, report: Report): Promise<Ended> {
+export async function deployHere(deployment: Deployment, report: HostReport): Promise<DeployEnd> {
   const { service, rollback, release, dryRun } = deployment
   const receipt = await findInstalled(service)
   if (receipt === null) {
@@ -86,7 +86,7 @@ export async function deployHere(deployment: Deployment, report: Report): Promis
   return ended
 }
 
-async function firstInstall(deployment: Deployment, report: Report): Promise<Ended> {
+async function firstInstall(deployment: Deployment, report: HostReport): Promise<DeployEnd> {
   const { service, release, feed, dryRun, installFlags, healthUrl, healthTimeout } = deployment
   if (serviceName(service) !== service)
     throw new BatonError('invalid_request', `expected the name of a service, got ${JSON.stringify(service)}`)
@@ -117,13 +117,21 @@ function flagsOf({ healthUrl, healthTimeout, lockTimeout, dryRun }: Deployment):
   ]
 }
 
-async function runCommand([program = '', scope = '']: string[], args: string[], report: Report): Promise<Ended> {
+async function runCommand(
+  [program = '', scope = '']: string[],
+  args: string[],
+  report: HostReport,
+): Promise<DeployEnd> {
   const [word = '', ...rest] = args
   return await runJson([program, word, scope, ...rest, '--json'], report)
 }
 
 /** Passes on what the command says, and resolves to its result. Throws its error. */
-async function runJson([file = '', ...args]: string[], report: Report, input: string | null = null): Promise<Ended> {
+async function runJson(
+  [file = '', ...args]: string[],
+  report: HostReport,
+  input: string | null = null,
+): Promise<DeployEnd> {
   const child = spawn(file, args, { stdio: ['pipe', 'pipe', 'pipe'] })
   child.stdin.on('error', () => {}) // it may end before it has read it
   child.stdin.end(input ?? '')
@@ -139,11 +147,11 @@ async function runJson([file = '', ...args]: string[], report: Report, input: st
     else passOn(event, report)
   }
   const code = await ended
-  if (last?.['event'] === 'result' && code === EXIT.done) return last as unknown as Ended
+  if (last?.['event'] === 'result' && code === EXIT.done) return last as unknown as DeployEnd
   throw errorFrom(last, code, said.trim())
 }
 
-function passOn(event: Line, report: Report): void {
+function passOn(event: Line, report: HostReport): void {
   const { event: kind, stage, bytes, totalBytes, message, steps } = event
   if (kind === 'plan' && Array.isArray(steps)) report.told(steps as { text: string }[])
   if (kind === 'stage' && isStage(stage)) report.stage(stage)

@@ -3,9 +3,9 @@
 
 import { type BatonError, MEANINGS, type Stage } from '../../agent/words.ts'
 import { describe, type Step } from './plan/step.ts'
-import { createProgress, type Progress } from '../lib/progress.ts'
+import { createProgress, type ProgressReport } from '../lib/progress.ts'
 
-export interface Report {
+export interface HostReport {
   plan(steps: readonly Step[]): void
   /** a plan that somebody else has put into words */
   told(steps: readonly { text: string }[]): void
@@ -29,11 +29,11 @@ export interface ReportOptions {
   about: Record<string, unknown>
 }
 
-export function makeReport({ json, quiet, verbose, about }: ReportOptions): Report {
+export function makeReport({ json, quiet, verbose, about }: ReportOptions): HostReport {
   return json ? jsonReport(about) : textReport(quiet, verbose)
 }
 
-function jsonReport(about: Record<string, unknown>): Report {
+function jsonReport(about: Record<string, unknown>): HostReport {
   const print = (object: Record<string, unknown>) => void process.stdout.write(`${JSON.stringify(object)}\n`)
   let index = 0
   let lastBytes = 0
@@ -59,8 +59,8 @@ function jsonReport(about: Record<string, unknown>): Report {
   }
 }
 
-function textReport(quiet: boolean, verbose: boolean): Report {
-  const progress: Progress = createProgress({ quiet })
+function textReport(quiet: boolean, verbose: boolean): HostReport {
+  const progress: ProgressReport = createProgress({ quiet })
   const numbered = (lines: readonly string[]) => {
     if (quiet) return
     const width = String(lines.length).length

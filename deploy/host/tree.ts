@@ -4,7 +4,7 @@
 import { asBatonError, EXIT, MEANINGS } from '../../agent/words.ts'
 import {
   asksForHelp,
-  type Command,
+  type CommandLine,
   type Flags,
   OUTPUT_FLAGS,
   parseFlags,
@@ -21,12 +21,12 @@ import type { Context } from './commands/context.ts'
 import { endOf } from './commands/deeds.ts'
 import { doctor } from './commands/doctor.ts'
 import { install } from './commands/install.ts'
-import { cancel, rollback, upgrade } from './commands/move.ts'
+import { cancelCommand, rollback, upgrade } from './commands/move.ts'
 import { rescueHere, start, stop, superviseHere } from './commands/running.ts'
 import { status } from './commands/status.ts'
 import { uninstall } from './commands/uninstall.ts'
 import { checked } from './place/choices.ts'
-import { makeReport, type Report } from './report.ts'
+import { makeReport, type HostReport } from './report.ts'
 
 const VERBOSE = { verbose: { type: 'boolean', alias: 'v', description: 'say more' } } as const satisfies Flags
 
@@ -58,12 +58,12 @@ const INSTALL = {
 
 type Values = Record<string, unknown>
 
-interface Word extends Command {
+interface Word extends CommandLine {
   act(context: Context, values: Values, argv: readonly string[]): Promise<number>
 }
 
 /** What the program is that the commands are inside of. */
-export interface Build {
+export interface HostProgram {
   service: string
   tag: string
 }
@@ -91,7 +91,7 @@ const WORDS: readonly Word[] = [
     name: 'cancel',
     description: 'end the operation in flight, before its swap',
     args: LOOKING,
-    act: (context) => cancel(context),
+    act: (context) => cancelCommand(context),
   },
   {
     name: 'status',
@@ -165,10 +165,10 @@ const WORDS: readonly Word[] = [
 export const COMMAND_WORDS: readonly string[] = WORDS.map(({ name }) => name)
 
 /** Runs one command and returns its exit code; never throws. */
-export async function runCommand(argv: readonly string[], build: Build): Promise<number> {
+export async function runCommand(argv: readonly string[], build: HostProgram): Promise<number> {
   const [first = '', ...rest] = argv
   const word = WORDS.find(({ name }) => name === first)
-  const tree: Command = {
+  const tree: CommandLine = {
     name: build.service,
     description: `installs and keeps up to date: ${build.service} ${build.tag}`,
     args: {},
@@ -178,7 +178,7 @@ export async function runCommand(argv: readonly string[], build: Build): Promise
     return EXIT.done
   }
   const about = { command: first, service: build.service }
-  let report: Report = makeReport({ json: argv.includes('--json'), quiet: false, verbose: false, about })
+  let report: HostReport = makeReport({ json: argv.includes('--json'), quiet: false, verbose: false, about })
   try {
     if (word === undefined) {
       const names = WORDS.filter(({ hidden }) => hidden !== true).map(({ name }) => name)
@@ -195,7 +195,7 @@ export async function runCommand(argv: readonly string[], build: Build): Promise
   }
 }
 
-function contextFrom(values: Values, build: Build, about: { command: string; service: string }): Context {
+function contextFrom(values: Values, build: HostProgram, about: { command: string; service: string }): Context {
   const text = (key: string) => (typeof values[key] === 'string' ? values[key] : undefined)
   const flag = (key: string) => (typeof values[key] === 'boolean' ? values[key] : undefined)
   if (values['system'] === true && values['user'] === true) throw usage('expected `--system` or `--user`, got both')

@@ -8,7 +8,7 @@ export type Flags = ArgsDef
 export type Values<T extends Flags> = ParsedArgs<T>
 
 /** One command line: a script's own, or one of several words. */
-export interface Command<T extends Flags = Flags> {
+export interface CommandLine<T extends Flags = Flags> {
   name: string
   description: string
   args: T
@@ -54,7 +54,10 @@ export function asksForHelp(argv: readonly string[]): boolean {
 }
 
 /** The values of `command`'s flags in `argv`. Throws BatonError invalid_request where something is unknown or missing. */
-export function parseFlags<T extends Flags>(argv: readonly string[], { args }: Pick<Command<T>, 'args'>): Values<T> {
+export function parseFlags<T extends Flags>(
+  argv: readonly string[],
+  { args }: Pick<CommandLine<T>, 'args'>,
+): Values<T> {
   refuseUnknown(argv, args)
   try {
     const values = parseArgs<T>([...argv], args)
@@ -70,8 +73,12 @@ export function parseFlags<T extends Flags>(argv: readonly string[], { args }: P
 }
 
 /** What `--help` prints. `parent` names what `command` is a word of; `commands` are its own words. */
-export async function usageOf(command: Command, parent?: Command, commands: readonly Command[] = []): Promise<string> {
-  const define = ({ name, description, args, hidden = false }: Command) =>
+export async function usageOf(
+  command: CommandLine,
+  parent?: CommandLine,
+  commands: readonly CommandLine[] = [],
+): Promise<string> {
+  const define = ({ name, description, args, hidden = false }: CommandLine) =>
     defineCommand({ meta: { name, description, hidden }, args })
   const words = Object.fromEntries(commands.map((word) => [word.name, define(word)]))
   const own = { ...define(command), ...(commands.length === 0 ? {} : { subCommands: words }) }

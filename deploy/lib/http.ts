@@ -9,7 +9,7 @@ import { BatonError } from '../../agent/words.ts'
 /** Where a service listens. `path` is a unix socket. */
 export type Address = { tls: boolean } & ({ host: string; port: number } | { path: string })
 
-export interface Answer {
+export interface HttpAnswer {
   status: number
   /** null where the body is empty or not JSON */
   body: unknown
@@ -25,7 +25,7 @@ export interface Call {
 const ANSWER_MAX_BYTES = 4 * 1024 * 1024
 
 /** Rejects where there is no whole answer in time; every status is an answer. */
-export async function call(address: Address, target: string, options: Call = {}): Promise<Answer> {
+export async function callHttp(address: Address, target: string, options: Call = {}): Promise<HttpAnswer> {
   const { method = 'GET', token = null, body, timeoutMs = 5000 } = options
   const headers: Record<string, string> = { accept: 'application/json', connection: 'close' }
   if (token !== null) headers['authorization'] = `Bearer ${token}`
@@ -52,7 +52,7 @@ export async function call(address: Address, target: string, options: Call = {})
 }
 
 /** The status of a plain GET of any URL: for health URLs that an operator names. */
-export async function statusOf(url: string, timeoutMs: number): Promise<number> {
+export async function httpStatusOf(url: string, timeoutMs: number): Promise<number> {
   const response = await fetch(url, { redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) })
   await response.arrayBuffer()
   return response.status

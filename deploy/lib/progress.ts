@@ -2,7 +2,7 @@
 // redrawn in place; elsewhere each stage is one plain line. Meaning is never carried by colour alone; NO_COLOR is honoured.
 // Must hold: what was drawn ends with a whole line and a visible cursor, whichever way out is taken.
 
-export interface Progress {
+export interface ProgressReport {
   /** Ends the stage before as done and begins this one. */
   stage(name: string, detail?: string): void
   /** Replaces what stands beside the name of the present stage. */
@@ -38,7 +38,7 @@ interface Current {
 const REDRAW_MS = 80
 const BAR_WIDTH = 24
 
-export function createProgress(options: ProgressOptions = {}): Progress {
+export function createProgress(options: ProgressOptions = {}): ProgressReport {
   if (options.quiet) return { stage() {}, detail() {}, bytes() {}, note() {}, end() {} }
   const stream = options.stream ?? process.stderr
   const environment = options.environment ?? process.env

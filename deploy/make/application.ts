@@ -5,8 +5,8 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { join, relative } from 'node:path'
 import { BatonError, parseTag, reasonOf } from '../../agent/words.ts'
-import type { BuiltRelease as Words } from './first/release.ts'
-import { formatBytes, type Progress } from '../lib/progress.ts'
+import type { OwnWords } from './first/release.ts'
+import { formatBytes, type ProgressReport } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
 import { archive, type Archive } from './archive.ts'
 import type { Base } from './base.ts'
@@ -71,7 +71,7 @@ export async function buildApplication(options: ApplicationOptions): Promise<Pub
 }
 
 /** What the author's `build` makes, where there is one. */
-export async function makeFirst({ build, folder }: Project, progress: Progress): Promise<void> {
+export async function makeFirst({ build, folder }: Project, progress: ProgressReport): Promise<void> {
   if (build === null) return
   progress.stage('make', build)
   try {
@@ -81,7 +81,7 @@ export async function makeFirst({ build, folder }: Project, progress: Progress):
   }
 }
 
-export function wordsOf(project: Project, tag: string, commit: string | null, trust: Words['trust']): Words {
+export function wordsOf(project: Project, tag: string, commit: string | null, trust: OwnWords['trust']): OwnWords {
   const { service, kind, healthPath, database, servers, environment, args } = project
   return { service, tag, commit, kind, healthPath, database, servers, environment, args, trust }
 }
@@ -92,7 +92,7 @@ export function scriptOf(text: string): string {
 }
 
 /** Bytes that it takes where it unpacks itself. */
-async function writeApp(project: Project, words: Words, to: string, progress: Progress): Promise<number> {
+async function writeApp(project: Project, words: OwnWords, to: string, progress: ProgressReport): Promise<number> {
   progress.stage('collect', project.folder)
   const all = await filesOf(project)
   const files = project.trace ? await traced(project, all) : all
@@ -106,7 +106,7 @@ async function writeApp(project: Project, words: Words, to: string, progress: Pr
 
   const base = await showBase(progress)
   progress.stage('inject')
-  const release: Words = {
+  const release: OwnWords = {
     ...words,
     archive: { sha256: packed.sha256, sizeBytes: packed.bytes.length, entry: project.entry, cwd: project.cwd },
   }
@@ -117,7 +117,7 @@ async function writeApp(project: Project, words: Words, to: string, progress: Pr
   return packed.unpackedBytes
 }
 
-async function writeBundle(options: ApplicationOptions, words: Words, to: string): Promise<void> {
+async function writeBundle(options: ApplicationOptions, words: OwnWords, to: string): Promise<void> {
   const { project, progress } = options
   progress.stage('bundle', project.entry)
   const operator = Buffer.from(await ourScript('operator')).toString()

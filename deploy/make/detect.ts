@@ -7,7 +7,7 @@ import { serviceName } from '../../agent/words.ts'
 
 export type Framework = 'next' | 'nest' | 'fastify' | 'express' | 'hono' | 'http'
 
-export interface Found {
+export interface Detected {
   service: string
   framework: Framework
   packageManager: 'npm' | 'pnpm' | 'yarn' | 'bun'
@@ -54,7 +54,7 @@ const USUAL = ['server', 'app', 'index', 'main'].flatMap((name) =>
   ),
 )
 
-export function detect(folder: string): Found {
+export function detect(folder: string): Detected {
   const manifest = readJson(join(folder, 'package.json')) as Manifest
   const packages = { ...manifest.devDependencies, ...manifest.dependencies }
   const framework = frameworkOf(Object.keys(packages))
@@ -128,7 +128,7 @@ function buildOf(
   return needed ? `${managerOf(folder)} run build` : null
 }
 
-function managerOf(folder: string): Found['packageManager'] {
+function managerOf(folder: string): Detected['packageManager'] {
   const locks = { 'pnpm-lock.yaml': 'pnpm', 'yarn.lock': 'yarn', 'bun.lock': 'bun', 'bun.lockb': 'bun' } as const
   for (const [lock, manager] of Object.entries(locks)) if (existsSync(join(folder, lock))) return manager
   return 'npm'

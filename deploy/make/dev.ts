@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Lock, makeDisk, takeLock } from '../../agent/install.ts'
 import { BatonError, compareTags, isTag, type Operation, reasonOf, type Status } from '../../agent/words.ts'
-import { call } from '../lib/http.ts'
+import { callHttp } from '../lib/http.ts'
 import { createProgress, formatDuration } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
 import { releaseFromSource } from './from-source.ts'
@@ -151,13 +151,13 @@ async function newestIn(feed: string): Promise<string | null> {
 
 async function move(port: number, token: string, tag: string, stop: AbortSignal): Promise<Operation> {
   const address = { tls: false, host: '127.0.0.1', port }
-  const begun = await call(address, '/admin/update', { method: 'POST', token, body: { tag } })
+  const begun = await callHttp(address, '/admin/update', { method: 'POST', token, body: { tag } })
   if (begun.status !== 202)
     throw new BatonError('refused', `expected 202, got ${begun.status}: ${JSON.stringify(begun.body)}`)
   const { id } = begun.body as Operation
   for (;;) {
     stop.throwIfAborted()
-    const { operation } = (await call(address, '/admin/update/status', { token })).body as Status
+    const { operation } = (await callHttp(address, '/admin/update/status', { token })).body as Status
     if (operation?.id === id && operation.outcome !== null) return operation
     await sleep(50)
   }

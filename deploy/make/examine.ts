@@ -76,7 +76,7 @@ const CHECKS: Record<string, Check> = {
   },
 }
 
-export async function examine(folder: string): Promise<AuthorFinding[]> {
+export async function examineProject(folder: string): Promise<AuthorFinding[]> {
   let project: Project
   try {
     project = await readProject(folder)

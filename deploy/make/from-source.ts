@@ -10,7 +10,7 @@ import { IS_PACKAGED, PROJECT } from './place.ts'
 import type { Project } from './project.ts'
 import { publishRelease } from './publish.ts'
 import { temporaryDirectory } from './temporary.ts'
-import type { Progress } from '../lib/progress.ts'
+import type { ProgressReport } from '../lib/progress.ts'
 
 export interface SourceRelease {
   project: Project
@@ -19,7 +19,7 @@ export interface SourceRelease {
   copies: string
   /** folder that is the feed */
   feed: string
-  progress: Progress
+  progress: ProgressReport
 }
 
 export async function releaseFromSource({ project, tag, copies, feed, progress }: SourceRelease): Promise<void> {

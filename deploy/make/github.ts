@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { parseFeedSetting } from '../../agent/publish.ts'
 import { BatonError, type ReleaseManifest } from '../../agent/words.ts'
 import { openGitHub } from '../lib/github.ts'
-import type { Progress } from '../lib/progress.ts'
+import type { ProgressReport } from '../lib/progress.ts'
 import { formatBytes } from '../lib/progress.ts'
 
 interface Asset {
@@ -30,7 +30,7 @@ export interface GitHubOptions {
   tag: string
   /** `github:owner/name[@api]`, as hosts have it */
   to: string
-  progress: Progress
+  progress: ProgressReport
   environment?: NodeJS.ProcessEnv
 }
 

@@ -2,7 +2,7 @@
 // written. Pure: what was found in, files and lines out. Must hold: run again it changes nothing, and no file of the author's is
 // replaced; their entry gets one line.
 
-import type { Found } from './detect.ts'
+import type { Detected } from './detect.ts'
 import { ENVIRONMENT } from './project.ts'
 
 export interface Written {
@@ -25,7 +25,7 @@ export interface InitPlan {
 
 export const PACKAGE = 'baton-kit'
 
-export function planInit(found: Found): InitPlan {
+export function planInit(found: Detected): InitPlan {
   const notes: string[] = []
   const files: Written[] = [
     { path: 'baton.config.json', content: `${JSON.stringify(configOf(found), null, 2)}\n` },
@@ -45,7 +45,7 @@ export function planInit(found: Found): InitPlan {
   return { files, patch: patchOf(found), notes }
 }
 
-function configOf(found: Found): Record<string, unknown> {
+function configOf(found: Detected): Record<string, unknown> {
   const isNext = found.framework === 'next'
   return {
     $schema: `./node_modules/${PACKAGE}/config.schema.json`,
@@ -76,13 +76,13 @@ function configOf(found: Found): Record<string, unknown> {
 }
 
 /** What stands there is all that it is given: the usual ones, and where the application asks for its data. */
-function environmentOf({ dataVariables }: Found): Record<string, unknown> {
+function environmentOf({ dataVariables }: Detected): Record<string, unknown> {
   if (dataVariables.length === 0) return {}
   const data = Object.fromEntries(dataVariables.map((name) => [name, '{stateDirectory}']))
   return { environment: { ...ENVIRONMENT, ...data } }
 }
 
-function patchOf({ source, isModule }: Found): Patch | null {
+function patchOf({ source, isModule }: Detected): Patch | null {
   if (source === null) return null
   const asImport = isModule || /\.(mjs|ts|mts)$/.test(source)
   const isModuleFile = asImport && !source.endsWith('.cjs')
@@ -114,9 +114,9 @@ const WORKFLOW_INSTALL = {
   pnpm: 'corepack enable && pnpm install --frozen-lockfile',
   yarn: 'corepack enable && yarn install --immutable',
   bun: 'bun install --frozen-lockfile',
-} as const satisfies Record<Found['packageManager'], string>
+} as const satisfies Record<Detected['packageManager'], string>
 
-function workflow({ packageManager }: Found): string {
+function workflow({ packageManager }: Detected): string {
   return `# Publishes a release from a tag \`vX.Y.Z\`: a draft until every asset is there, so no service ever sees half of one.
 name: release
 

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { BatonError, compareTags, isTag, parseTag, type ReleaseManifest } from '../../agent/words.ts'
 import { PROJECT } from './place.ts'
 import { compress, type Effort, formatSums, measure } from './pack.ts'
-import { formatBytes, type Progress } from '../lib/progress.ts'
+import { formatBytes, type ProgressReport } from '../lib/progress.ts'
 import { temporaryDirectory } from './temporary.ts'
 
 export interface PublishOptions {
@@ -30,7 +30,7 @@ export interface PublishOptions {
   publishedAt: string | null
   /** replace a different release of the same tag */
   force: boolean
-  progress: Progress
+  progress: ProgressReport
   /** further words of release.json, for those who make an image or an install of it */
   about?: Pick<ReleaseManifest, 'kind' | 'healthPath' | 'port'>
 }

@@ -5,7 +5,7 @@ import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Anchor } from '../../agent/publish.ts'
 import { parseTag } from '../../agent/words.ts'
-import { formatBytes, type Progress } from '../lib/progress.ts'
+import { formatBytes, type ProgressReport } from '../lib/progress.ts'
 import { type Base, prepareBase } from './base.ts'
 import { bundle } from './bundle.ts'
 import { PROJECT } from './place.ts'
@@ -59,7 +59,7 @@ export function definitions(service: string, tag: string, trust: Anchor | null =
   return { __BATON_SERVICE__: service, __BATON_TAG__: tag, __BATON_TRUST__: JSON.stringify(trust) }
 }
 
-export async function showBase(progress: Progress): Promise<Base> {
+export async function showBase(progress: ProgressReport): Promise<Base> {
   progress.stage('base')
   const base = await prepareBase()
   const { before, after } = base.sizeBytes

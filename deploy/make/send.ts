@@ -7,7 +7,7 @@ import { cp, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'no
 import { join } from 'node:path'
 import { tmpdir } from 'node:os'
 import { BatonError, compareTags, isTag } from '../../agent/words.ts'
-import type { Progress } from '../lib/progress.ts'
+import type { ProgressReport } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
 import { publishToGitHub } from './github.ts'
 import { RELEASES, updateReleases } from './publish.ts'
@@ -21,7 +21,7 @@ export interface SendOptions {
   to: string
   /** whether its hosts take only what is signed */
   signed: boolean
-  progress: Progress
+  progress: ProgressReport
   /** for the token of GitHub; default: this process's */
   environment?: NodeJS.ProcessEnv
 }
@@ -29,7 +29,7 @@ export interface SendOptions {
 const SIGNED = 'verified'
 
 /** What a person reads. */
-export async function send(options: SendOptions): Promise<string> {
+export async function sendRelease(options: SendOptions): Promise<string> {
   const sums = await readFile(join(options.from, options.tag, 'SHA256SUMS'), 'utf8').catch(() => null)
   if (sums === null) {
     throw new BatonError('release_not_found', `expected the release ${options.tag} in ${options.from}, found none`, {

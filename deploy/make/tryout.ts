@@ -11,7 +11,7 @@ import { basename, join, relative } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { databasesIn } from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
-import { statusOf } from '../lib/http.ts'
+import { httpStatusOf } from '../lib/http.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { provideNode } from './node.ts'
 import type { Project } from './project.ts'
@@ -97,7 +97,7 @@ async function answerOf(url: string, mustBeWell: boolean, ended: () => string | 
     const why = ended()
     if (why !== null) return `it ended with ${why}`
     try {
-      const status = await statusOf(url, 3000)
+      const status = await httpStatusOf(url, 3000)
       if (status < 300 || (!mustBeWell && status < 500)) return status
       last = `${url} answers ${status}`
     } catch (error) {

@@ -10,7 +10,7 @@ import { BatonError, isTag } from '../../agent/words.ts'
 import type { Signer } from './keys.ts'
 import {
   type Days,
-  describe,
+  describeRepository,
   type NewFile,
   nextVersion,
   publish,
@@ -26,7 +26,7 @@ const SPEC = '1.0.31'
 /** Signers for a role, as many as its threshold; throws where there are fewer. */
 export type Signers = (role: Role, root: Repository['root']) => Promise<Signer[]>
 
-export interface Change {
+export interface TrustChange {
   repository: Repository
   signers: Signers
   /** days that snapshot and timestamp, and targets where they are signed, hold; null: as the root says */
@@ -41,7 +41,7 @@ export interface RootPlan {
 }
 
 /** The first root, with no releases yet. */
-export async function begin(folder: string, plan: RootPlan, now: Date): Promise<void> {
+export async function beginChange(folder: string, plan: RootPlan, now: Date): Promise<void> {
   const { service, days, roles } = plan
   const keys = Object.fromEntries(
     Object.values(roles).flatMap((role) => role.keys.map(({ keyid, key }) => [keyid, key])),
@@ -79,12 +79,12 @@ export async function begin(folder: string, plan: RootPlan, now: Date): Promise<
 }
 
 /** Signs targets that have changed (null: they have not), the snapshot and the timestamp. */
-export async function signTargets(change: Change, targets: Record<string, TargetFile> | null): Promise<void> {
+export async function signTargets(change: TrustChange, targets: Record<string, TargetFile> | null): Promise<void> {
   await publish(change.repository.folder, await signedAnew(change, targets))
 }
 
 /** A new root with other keys, thresholds or expiries; vouched for by the keys of the old one and by its own. */
-export async function signRoot(change: Change, edit: (root: Repository['root']) => void): Promise<void> {
+export async function signRoot(change: TrustChange, edit: (root: Repository['root']) => void): Promise<void> {
   const { repository, signers, now } = change
   const root = structuredClone(repository.root)
   edit(root)
@@ -106,7 +106,7 @@ export async function signRoot(change: Change, edit: (root: Repository['root']) 
 }
 
 /** What is to be published after all that it depends on; timestamp.json last. */
-async function signedAnew(change: Change, targets: Record<string, TargetFile> | null): Promise<NewFile[]> {
+async function signedAnew(change: TrustChange, targets: Record<string, TargetFile> | null): Promise<NewFile[]> {
   const { repository, signers, offlineDays, now } = change
   const { folder, root } = repository
   const files: NewFile[] = []
@@ -122,7 +122,7 @@ async function signedAnew(change: Change, targets: Record<string, TargetFile> | 
     }
     const bytes = sealed(signed, await signers(role, root))
     files.push({ name: role === 'timestamp' ? 'timestamp.json' : `${version}.${role}.json`, bytes })
-    return describe(version, bytes)
+    return describeRepository(version, bytes)
   }
   const described =
     targets === null ? await currentTargets(repository) : await seal('targets', repository.targets.version, { targets })
@@ -132,7 +132,7 @@ async function signedAnew(change: Change, targets: Record<string, TargetFile> | 
 }
 
 async function currentTargets({ folder, targets }: Repository): Promise<Record<string, unknown>> {
-  return describe(targets.version, await readFile(join(folder, `${targets.version}.targets.json`)))
+  return describeRepository(targets.version, await readFile(join(folder, `${targets.version}.targets.json`)))
 }
 
 /** The releases in the folder of a feed that are not signed yet, each looked at: what is signed is what is there. */

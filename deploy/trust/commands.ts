@@ -5,13 +5,22 @@ import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { METADATA_FOLDER, type Role, ROLES, SERVICE_MEMBER, SIGNED_AT } from '../../agent/publish.ts'
 import { BatonError, isTag, parseTag } from '../../agent/words.ts'
-import { begin, type Change, DAYS, daysOf, newTargets, signRoot, signTargets, type Signers } from './change.ts'
+import {
+  beginChange,
+  type TrustChange,
+  DAYS,
+  daysOf,
+  newTargets,
+  signRoot,
+  signTargets,
+  type Signers,
+} from './change.ts'
 import { randomBytes } from 'node:crypto'
 import { type KeyFile, makeKey, nextName, readKeys, type Signer, unlock, writeKey } from './keys.ts'
 import type { Passphrases } from './passphrase.ts'
 import { type Days, readRepository, type Repository } from './repository.ts'
 
-export interface Context {
+export interface TrustContext {
   /** absolute, of the feed */
   feed: string
   keyFolders: string[]
@@ -41,7 +50,7 @@ export function defaultKeys(service: string, environment: NodeJS.ProcessEnv): st
   return join(home, 'baton', 'keys', service)
 }
 
-export async function init(context: Context, { service, rootKeys, rootThreshold, days }: Init): Promise<void> {
+export async function init(context: TrustContext, { service, rootKeys, rootThreshold, days }: Init): Promise<void> {
   const folder = join(context.feed, METADATA_FOLDER)
   const there = await readdir(folder).catch(() => [])
   if (there.length > 0) {
@@ -65,12 +74,12 @@ export async function init(context: Context, { service, rootKeys, rootThreshold,
     snapshot: { keys: await make('snapshot', 1), threshold: 1 },
     timestamp: { keys: await make('timestamp', 1), threshold: 1 },
   }
-  await begin(folder, { service, days: { ...DAYS, ...days }, roles }, context.now)
+  await beginChange(folder, { service, days: { ...DAYS, ...days }, roles }, context.now)
   context.say(`signed ${join(folder, '1.root.json')}: build with --root, then \`trust sign\``)
 }
 
 export async function sign(
-  context: Context,
+  context: TrustContext,
   { image, again }: { image: { repository: string; digest: string } | null; again: boolean },
 ): Promise<string[]> {
   const change = await changeOf(context)
@@ -81,7 +90,7 @@ export async function sign(
 }
 
 /** A later expiry: of the timestamp and the snapshot, and of the targets where they need it and their key is at hand. */
-export async function refresh(context: Context): Promise<void> {
+export async function refresh(context: TrustContext): Promise<void> {
   const change = await changeOf(context)
   const { targets, root } = change.repository
   const left = Date.parse(targets.expires) - context.now.getTime()
@@ -93,7 +102,7 @@ export async function refresh(context: Context): Promise<void> {
   if (isDue && !isAtHand) context.say(`warning: targets expire on ${targets.expires} and their key is not here`)
 }
 
-export async function withdraw(context: Context, tag: string, why: string | null): Promise<void> {
+export async function withdraw(context: TrustContext, tag: string, why: string | null): Promise<void> {
   const change = await changeOf(context)
   const path = `${parseTag(tag)}/release.json`
   const targets = structuredClone(change.repository.targets.targets)
@@ -111,7 +120,7 @@ export async function withdraw(context: Context, tag: string, why: string | null
  * new root, so a stolen key ends here.
  */
 export async function rotate(
-  context: Context,
+  context: TrustContext,
   role: Role,
   { lost, threshold }: { lost: string[]; threshold: number | null },
 ): Promise<void> {
@@ -155,7 +164,7 @@ export interface Shown {
   releases: { tag: string; withdrawn: string | null; image: string | null }[]
 }
 
-export async function show(context: Context): Promise<Shown> {
+export async function show(context: TrustContext): Promise<Shown> {
   const repository = await readRepository(context.feed)
   const { root, targets } = repository
   const files = await keyFilesOf(context, root).catch(() => [])
@@ -179,7 +188,7 @@ export async function show(context: Context): Promise<Shown> {
 }
 
 /** Every release in the folder that nobody has signed. */
-export async function unsignedTags(context: Context): Promise<string[]> {
+export async function unsignedTags(context: TrustContext): Promise<string[]> {
   const { targets } = (await readRepository(context.feed)).targets
   const tags = (await readdir(context.feed)).filter(isTag)
   return tags.filter((tag) => !(`${tag}/release.json` in targets))
@@ -191,7 +200,7 @@ export async function newestRoot(feed: string): Promise<string> {
   return await readFile(join(folder, `${root.version}.root.json`), 'utf8')
 }
 
-async function changeOf(context: Context): Promise<Change> {
+async function changeOf(context: TrustContext): Promise<TrustChange> {
   const repository = await readRepository(context.feed)
   const { offlineDays, now } = context
   const known = new Map<string, Promise<Signer[]>>()
@@ -204,7 +213,7 @@ async function changeOf(context: Context): Promise<Change> {
   return { repository, signers, offlineDays, now }
 }
 
-async function keyFilesOf(context: Context, root: Repository['root']): Promise<KeyFile[]> {
+async function keyFilesOf(context: TrustContext, root: Repository['root']): Promise<KeyFile[]> {
   const folders =
     context.keyFolders.length > 0
       ? context.keyFolders
@@ -213,7 +222,7 @@ async function keyFilesOf(context: Context, root: Repository['root']): Promise<K
 }
 
 /** Opens as many keys of a role as are needed. */
-async function opened(context: Context, role: Role, root: Repository['root'], enough: number): Promise<Signer[]> {
+async function opened(context: TrustContext, role: Role, root: Repository['root'], enough: number): Promise<Signer[]> {
   const { keyids } = root.roles[role]
   const files = (await keyFilesOf(context, root)).filter(({ keyid }) => keyids.includes(keyid))
   if (files.length < enough) {
@@ -225,7 +234,7 @@ async function opened(context: Context, role: Role, root: Repository['root'], en
   return signers
 }
 
-async function openedOne({ passphrases }: Context, file: KeyFile): Promise<Signer> {
+async function openedOne({ passphrases }: TrustContext, file: KeyFile): Promise<Signer> {
   try {
     return unlock(file, await passphrases.ask(file.name, false))
   } catch {

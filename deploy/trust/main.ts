@@ -5,7 +5,7 @@ import { readdir } from 'node:fs/promises'
 import { delimiter, join, resolve } from 'node:path'
 import { METADATA_FOLDER, type Role, ROLES } from '../../agent/publish.ts'
 import { asBatonError, BatonError, EXIT, MEANINGS } from '../../agent/words.ts'
-import { asksForHelp, type Command, type Flags, OUTPUT_FLAGS, parseFlags, usage, usageOf } from '../lib/flags.ts'
+import { asksForHelp, type CommandLine, type Flags, OUTPUT_FLAGS, parseFlags, usage, usageOf } from '../lib/flags.ts'
 import * as commands from './commands.ts'
 import { openHub } from './github.ts'
 import { WORK } from './keys.ts'
@@ -34,8 +34,8 @@ const PROCESS: Io = {
   work: WORK,
 }
 
-interface Word extends Command {
-  act(context: commands.Context, values: Values): Promise<unknown>
+interface Word extends CommandLine {
+  act(context: commands.TrustContext, values: Values): Promise<unknown>
 }
 
 const FEED = {
@@ -63,7 +63,7 @@ const SIGNING = {
   },
 } as const satisfies Flags
 
-const TREE: Command = {
+const TREE: CommandLine = {
   name: 'trust',
   description: 'signs releases, so that a feed that is taken over runs nothing',
   args: {},
@@ -234,7 +234,11 @@ export async function runTrust(argv: readonly string[], io: Io = PROCESS): Promi
   }
 }
 
-function contextFrom(values: Values, { environment, cwd, work }: Io, say: (line: string) => void): commands.Context {
+function contextFrom(
+  values: Values,
+  { environment, cwd, work }: Io,
+  say: (line: string) => void,
+): commands.TrustContext {
   const { folder, dir, keys } = values
   const path = values['passphrase-file']
   const offline = values['offline-days']

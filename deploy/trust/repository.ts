@@ -72,7 +72,7 @@ export function sealed(signed: Record<string, unknown>, signers: readonly Signer
 }
 
 /** What another file says of this one. */
-export function describe(version: number, bytes: Buffer): Record<string, unknown> {
+export function describeRepository(version: number, bytes: Buffer): Record<string, unknown> {
   return { version, length: bytes.length, hashes: { sha256: createHash('sha256').update(bytes).digest('hex') } }
 }
 

@@ -6,7 +6,7 @@ import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { heldSockets, nameOf, spares, startWith } from '../../agent/sockets/store.ts'
+import { heldSockets, storedNameOf, spares, startWith } from '../../agent/sockets/store.ts'
 import { openKeeper } from '../../agent/sockets/keeper.ts'
 import { bind, closeListener, type Listener, makeListener, stopAccepting } from '../../agent/sockets/listeners.ts'
 import { isAlive } from '../../agent/sockets/process.ts'
@@ -49,7 +49,7 @@ test('a supervision that keeps the sockets gives them to one process after the o
   await until('its word', () => keeper.isReady())
   equal(
     keeper.held().map(({ name }) => name),
-    [nameOf(listener.key)],
+    [storedNameOf(listener.key)],
   )
   await killed(second)
   keeper.letGo()
@@ -68,13 +68,14 @@ test('a start that takes too long refuses those who wait', async () => {
 })
 
 test('sockets that are meant for another process are not taken, nor those without a name of ours', () => {
-  const environment = { LISTEN_PID: '1', LISTEN_FDS: '1', LISTEN_FDNAMES: nameOf('127.0.0.1:1') }
+  const environment = { LISTEN_PID: '1', LISTEN_FDS: '1', LISTEN_FDNAMES: storedNameOf('127.0.0.1:1') }
   is(heldSockets(environment).size, 0)
   equal(Object.keys(environment), [])
 })
 
 test('a name is what systemd takes: visible ASCII without a colon', () => {
-  for (const key of ['127.0.0.1:8080', '[::1]:80', '/run/ä b:c.sock']) match(nameOf(key), /^baton-[!-9;-~]{1,249}$/)
+  for (const key of ['127.0.0.1:8080', '[::1]:80', '/run/ä b:c.sock'])
+    match(storedNameOf(key), /^baton-[!-9;-~]{1,249}$/)
 })
 
 test.run()

@@ -4,7 +4,7 @@ import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { makeDisk } from '../../agent/disk/disk.ts'
-import { finish, type Journal, type JournalState, makeJournal, markBad } from '../../agent/disk/journal.ts'
+import { finishOperation, type Journal, type JournalState, makeJournal, markBad } from '../../agent/disk/journal.ts'
 import { badEntry, HISTORY_MAX, newOperation, type Operation, reportOf } from '../../agent/words/state.ts'
 import { equal, is, match, ok, rejects } from '../assert.ts'
 import { suite } from '../suite.ts'
@@ -76,7 +76,7 @@ test('keeps the newest of a long history and of many bad releases', async () => 
     const state = await journal.change((now) => {
       for (let i = 0; i < HISTORY_MAX + 20; i++) {
         now.operation = operation(`${i}`, `v1.0.${i}`)
-        finish(now, { outcome: 'reverted', error: { code: 'probation_failed', message: 'x' } })
+        finishOperation(now, { outcome: 'reverted', error: { code: 'probation_failed', message: 'x' } })
       }
       for (let i = 0; i < 150; i++) markBad(now, `v2.0.${i}`, null, 'x')
     })
@@ -118,7 +118,7 @@ test('what cannot be read is kept aside, said, and not stood upon', async () => 
 
 test('the end of an operation goes into the history once, and ends its probation', () => {
   const state = structuredClone(EMPTY)
-  finish(state, { outcome: 'updated', error: null })
+  finishOperation(state, { outcome: 'updated', error: null })
   equal(state, EMPTY, 'there is nothing to end')
   state.operation = operation('a')
   state.probation = {
@@ -131,8 +131,8 @@ test('the end of an operation goes into the history once, and ends its probation
     sha256: null,
     failures: 1,
   }
-  finish(state, { outcome: 'updated', error: null })
-  finish(state, { outcome: 'failed', error: { code: 'unexpected', message: 'too late' } })
+  finishOperation(state, { outcome: 'updated', error: null })
+  finishOperation(state, { outcome: 'failed', error: { code: 'unexpected', message: 'too late' } })
   is(state.operation.outcome, 'updated')
   ok(state.operation.finishedAt !== null)
   equal(state.history, [state.operation])
@@ -143,7 +143,10 @@ test('a release is bad from its revert until it has been updated to', () => {
   const state = structuredClone(EMPTY)
   const end = (id: string, outcome: 'reverted' | 'failed' | 'updated', to: string | null = 'v1.1.0') => {
     state.operation = operation(id, to)
-    finish(state, { outcome, error: outcome === 'updated' ? null : { code: 'probation_failed', message: 'it died' } })
+    finishOperation(state, {
+      outcome,
+      error: outcome === 'updated' ? null : { code: 'probation_failed', message: 'it died' },
+    })
     return state.bad.map(({ tag, reason }) => `${tag}: ${reason}`)
   }
   equal(end('1', 'failed'), [], 'a download that fails says nothing about the release')

@@ -3,9 +3,9 @@
 import { randomBytes } from 'node:crypto'
 import { deploy } from '../../deploy/container/command.ts'
 import { connectEngine, type Engine } from '../../deploy/container/engine/engine.ts'
-import { status } from '../../deploy/container/recreate.ts'
-import type { Request } from '../../deploy/container/request.ts'
-import type { DeployEvent, Ended } from '../../deploy/container/report.ts'
+import { containerStatus } from '../../deploy/container/recreate.ts'
+import type { ContainerRequest } from '../../deploy/container/request.ts'
+import type { DeployEvent, ContainerEnd } from '../../deploy/container/report.ts'
 import { type ImageOptions, type LabEngine, publish } from '../lab/docker.ts'
 
 const BUSYBOX = '/bin/busybox'
@@ -52,11 +52,11 @@ export async function publishGood(host: string, repository = 'beacon'): Promise<
   await publish(host, repository, ['v1.1.0', 'latest'], probeImage('v1.1.0'))
 }
 
-export interface Deployed extends Ended {
+export interface Deployed extends ContainerEnd {
   events: DeployEvent[]
 }
 
-export const QUICK: Omit<Request, 'container' | 'release'> = {
+export const QUICK: Omit<ContainerRequest, 'container' | 'release'> = {
   backTo: null,
   repository: null,
   digest: null,
@@ -70,7 +70,7 @@ export const QUICK: Omit<Request, 'container' | 'release'> = {
 /** One deployment in this process. `around` may replace the engine's calls. */
 export async function deployIn(
   engine: LabEngine,
-  request: Partial<Request> & { container: string; release: string | null },
+  request: Partial<ContainerRequest> & { container: string; release: string | null },
   around: (engine: Engine) => Engine = (same) => same,
 ): Promise<Deployed> {
   const client = await connectEngine(engine.socketPath)
@@ -85,10 +85,10 @@ export async function deployIn(
 }
 
 /** What `--status` says. */
-export async function statusIn(engine: Pick<LabEngine, 'socketPath'>, name: string): Promise<Ended> {
+export async function statusIn(engine: Pick<LabEngine, 'socketPath'>, name: string): Promise<ContainerEnd> {
   const client = await connectEngine(engine.socketPath)
   try {
-    return await status(name, { engine: client })
+    return await containerStatus(name, { engine: client })
   } finally {
     client.close()
   }

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import type { Role } from '../../agent/publish.ts'
 import type { Anchor } from '../../agent/words/release.ts'
 import { makeSigner, type Signer } from '../../deploy/trust/keys.ts'
-import { describe, sealed } from '../../deploy/trust/repository.ts'
+import { describeRepository, sealed } from '../../deploy/trust/repository.ts'
 import { type Dist, type DistOptions, makeDist } from './dist.ts'
 
 export type Signed = Record<string, unknown> & { version: number; expires: string }
@@ -92,7 +92,7 @@ export async function makeSignedDist(tags: string[], options: SignedDistOptions 
         const signed = { ...common(role, version), ...body }
         edit[role]?.(signed)
         const name = role === 'timestamp' ? 'timestamp.json' : `${version}.${role}.json`
-        return describe(version, await signedDist.write(name, signed, signers[role] ?? keys[role]))
+        return describeRepository(version, await signedDist.write(name, signed, signers[role] ?? keys[role]))
       }
       const described = await seal('targets', { targets: targets ?? (await targetsOf(dist.dir, signedAs)) })
       const snapshot = await seal('snapshot', { meta: { 'targets.json': described } })

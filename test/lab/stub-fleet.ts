@@ -6,13 +6,13 @@ import { existsSync } from 'node:fs'
 import { copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type FleetEvent, readLines, type Result, type Row } from '../../deploy/fleet/events.ts'
+import { type FleetEvent, readLines, type HostResult, type Row } from '../../deploy/fleet/events.ts'
 
 export interface Moved {
   code: number
   stdout: string
   stderr: string
-  result: Result | null
+  result: HostResult | null
   events: FleetEvent[]
   rows: Record<string, Row>
 }
@@ -94,7 +94,7 @@ export function outcomeOf(child: ChildProcess): Promise<Moved> {
     child.on('error', reject)
     child.on('close', (code) => {
       const { events } = readLines(`${output.stdout}\n`)
-      const result = events.findLast((event): event is Result => event.event === 'result') ?? null
+      const result = events.findLast((event): event is HostResult => event.event === 'result') ?? null
       const rows = Object.fromEntries((result?.hosts ?? []).map((row) => [row.host, row]))
       resolve({ code: code ?? 255, ...output, result, events, rows })
     })

@@ -1,7 +1,7 @@
 // What the kernel has counted of one TCP connection: an oracle that no code of ours can fool. Linux, node:ffi.
 
 import type { Socket } from 'node:net'
-import { call } from '../../agent/sockets/libc.ts'
+import { callLibc } from '../../agent/sockets/libc.ts'
 
 export interface TcpBytes {
   /** that came from the other side, and what of them waits to be read */
@@ -25,9 +25,9 @@ function open(): (fd: number) => TcpBytes {
   const [info, length] = [Buffer.allocUnsafeSlow(1024), Buffer.allocUnsafeSlow(1024)]
   return (fd) => {
     length.writeInt32LE(info.length)
-    const got = call('getsockopt', fd, IPPROTO_TCP, TCP_INFO, info, length)
+    const got = callLibc('getsockopt', fd, IPPROTO_TCP, TCP_INFO, info, length)
     if (got !== 0 || length.readInt32LE() < RECEIVED_AT + 8) throw new Error('the kernel tells no TCP_INFO')
-    if (call('ioctl', fd, FIONREAD, length) !== 0) throw new Error('ioctl FIONREAD')
+    if (callLibc('ioctl', fd, FIONREAD, length) !== 0) throw new Error('ioctl FIONREAD')
     return {
       received: Number(info.readBigUInt64LE(RECEIVED_AT)),
       waiting: length.readInt32LE(),

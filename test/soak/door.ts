@@ -3,7 +3,7 @@
 
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { nameOf } from '../../agent/sockets/store.ts'
+import { storedNameOf } from '../../agent/sockets/store.ts'
 import { spawnLoad, type Totals } from '../lab/load.ts'
 import { put } from '../lab/managed.ts'
 import { bootHost, eventually, type Host } from '../lab/systemd.ts'
@@ -106,7 +106,7 @@ async function measure(host: Host, way: Way): Promise<Measured> {
 
 const SOCKET = `[Socket]
 ListenStream=127.0.0.1:${PORT}
-FileDescriptorName=${nameOf('x')}
+FileDescriptorName=${storedNameOf('x')}
 `
 
 function unit(way: Way): string {

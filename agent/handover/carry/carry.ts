@@ -121,7 +121,7 @@ export function whyNever({ ws, response, request, stays }: Entry): string | null
   if (stays !== null) return stays
   if (headOf(request).length > HEAD_MAX_BYTES) return `its request has more than ${HEAD_MAX_BYTES} bytes`
   if (ws !== null) return websocket.whyNotCarried(ws)
-  return response === null ? null : stream.whyNotCarried(response)
+  return response === null ? null : stream.whyBodyStays(response)
 }
 
 interface Waiting {

@@ -78,7 +78,7 @@ function waitingIn(socket: Socket): Buffer[] {
  * From now on the author's sends go to `forward`, each message whole, and whatever else the author does to this object reaches
  * nobody.
  */
-export function letGo(ws: WebSocketLike, forward: (data: string | Buffer) => void): void {
+export function letGoOfWebSocket(ws: WebSocketLike, forward: (data: string | Buffer) => void): void {
   const own = ws as PrivateWebSocket
   let begun: { isBinary: boolean; parts: Buffer[] } | null = null
   const heard = (data: string | Buffer, isBinary: boolean, isLast: boolean) => {

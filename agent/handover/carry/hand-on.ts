@@ -22,7 +22,7 @@ export function whyNotCalm({ socket, request, ws, response, readAtStart, passesO
   if (response !== null && !passesOn()) return 'a part of the application keeps what is written to it (middleware)'
   if (!isWritten(socket)) return 'its client did not take all that was written'
   if (ws !== null) return frames.isAtRest(ws) ? null : 'it never stood between two messages'
-  if (response === null || !stream.isAtRest(response, socket)) return 'its response was not at rest'
+  if (response === null || !stream.isBodyAtRest(response, socket)) return 'its response was not at rest'
   if (!request.complete || readAtStart === null) return 'the body of its request did not arrive whole'
   return readAtStart === socket.bytesRead && !isHalfRead(socket, request) ? null : 'another request came behind it'
 }
@@ -84,8 +84,8 @@ export function handOn(
   }
   if (!give(messageOf, [fd])) return false
   entry.forget()
-  if (ws !== null) frames.letGo(ws, forward)
-  if (response !== null) stream.letGo(response, forward)
+  if (ws !== null) frames.letGoOfWebSocket(ws, forward)
+  if (response !== null) stream.letGoOfBody(response, forward)
   letGoOf(socket, response)
   return true
 }

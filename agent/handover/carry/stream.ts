@@ -8,7 +8,7 @@ import type { Socket } from 'node:net'
 import { divertBody, isHeadSent, responseHead, responseOf } from '../../sockets/internals.ts'
 
 /** Why this response can never be carried, for people; null where it can, and before its head is known. */
-export function whyNotCarried(response: ServerResponse): string | null {
+export function whyBodyStays(response: ServerResponse): string | null {
   return whyNotGoneOnWith(responseHead(response) ?? '')
 }
 
@@ -23,7 +23,7 @@ export function whyNotGoneOnWith(head: string): string | null {
 }
 
 /** Whether the head has left, and all of the body that was written. */
-export function isAtRest(response: ServerResponse, socket: Socket): boolean {
+export function isBodyAtRest(response: ServerResponse, socket: Socket): boolean {
   return (
     responseOf(socket) === response && isHeadSent(response) && !response.writableEnded && response.writableLength === 0
   )
@@ -81,7 +81,7 @@ export function isPipedInto(response: ServerResponse): boolean {
 }
 
 /** From now on what the author writes goes to `forward`, and null when the author has ended it. */
-export function letGo(response: ServerResponse, forward: (data: string | Buffer | null) => void): void {
+export function letGoOfBody(response: ServerResponse, forward: (data: string | Buffer | null) => void): void {
   const pass = (data: unknown, coding: unknown) => {
     if (bytesOf(data, coding) === 0) return
     const isText = typeof data === 'string' && (encodingIn(coding) === 'utf8' || encodingIn(coding) === 'utf-8')

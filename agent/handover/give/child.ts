@@ -12,7 +12,7 @@ import { environmentAtStart } from '../../sockets/environment.ts'
 import type { Command } from '../../sockets/store.ts'
 import { type Giving, makeGiving } from './giving.ts'
 import { descriptorOf, stopReading } from '../../sockets/internals.ts'
-import { ALIVE_EVERY_MS, type Life, lifeOf } from '../heartbeat.ts'
+import { ALIVE_EVERY_MS, type Heartbeat, lifeOf } from '../heartbeat.ts'
 import { lineOf, plainOf } from '../last-words.ts'
 import type { Listener } from '../../sockets/listeners.ts'
 import { type Inheritance, INHERITANCE, type ToPredecessor, type ToSuccessor } from '../../words/wire.ts'
@@ -27,7 +27,7 @@ const LAST_WORDS_MS = 200
 
 export interface Successor {
   pid: number
-  life: Life
+  life: Heartbeat
   /** resolves once, with the reason, when it has exited or could not be started */
   gone: Promise<string>
   /** One line of what it wrote last, where it has exited by itself and has not said why; null else. Asked once it is gone. */

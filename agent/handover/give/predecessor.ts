@@ -22,7 +22,7 @@ import { watch } from '../heartbeat.ts'
 import type { Ability } from '../../words/wire.ts'
 import { listenAgain, type Listener, stopAccepting, turnAway } from '../../sockets/listeners.ts'
 import { privateServer } from '../private.ts'
-import { probe, type ProbeOptions, type Verdict } from './probe.ts'
+import { probe, type ProbeOptions, type ProbeVerdict } from './probe.ts'
 import { took } from '../steps.ts'
 import { notifySystemd } from '../../sockets/systemd.ts'
 import { ticketsOf } from '../../sockets/tickets.ts'
@@ -250,7 +250,7 @@ async function observe(
   let isDrained = false
   const drained = draining.finally(() => (isDrained = true)).catch(() => {})
   let [failures, excuses] = [0, 0]
-  let verdict: Verdict = { is: 'both', why: 'it was not asked yet' }
+  let verdict: ProbeVerdict = { is: 'both', why: 'it was not asked yet' }
   using hung = watch(successor.life, options.hangMs)
   const lost = Promise.race([successor.gone.then(rejected), hung.rejects])
   lost.catch(() => {})
@@ -295,7 +295,7 @@ function probeOptions(options: HandoverOptions, own: Server): ProbeOptions {
   return { ...options, timeoutMs: Math.min(options.readyMs, options.hangMs), own }
 }
 
-function sayBothIll({ log, tag }: HandoverOptions, { why }: Exclude<Verdict, { is: 'well' }>): void {
+function sayBothIll({ log, tag }: HandoverOptions, { why }: Exclude<ProbeVerdict, { is: 'well' }>): void {
   log({
     event: 'warning',
     message: `${tag} is not healthy (${why}), but neither is this process: that is no verdict, waiting`,

@@ -4,7 +4,7 @@
 import type { Server } from 'node:http'
 import type { Socket } from 'node:net'
 import { reasonOf } from '../../words/errors.ts'
-import { type Answer, ask } from '../private.ts'
+import { type PrivateAnswer, ask } from '../private.ts'
 import { PROBE_PATH, type ProbeAnswer } from '../../words/wire.ts'
 
 export interface ProbeOptions {
@@ -19,10 +19,10 @@ export interface ProbeOptions {
 }
 
 /** `ill`: it failed alone. `both`: this process failed too, so nothing is said about the release. */
-export type Verdict = { is: 'well' } | { is: 'ill' | 'both'; why: string }
+export type ProbeVerdict = { is: 'well' } | { is: 'ill' | 'both'; why: string }
 
 /** Asks who it is and whether it is healthy; the same of this process where the answer is not good. Never rejects. */
-export async function probe(take: (far: Socket) => boolean, options: ProbeOptions): Promise<Verdict> {
+export async function probe(take: (far: Socket) => boolean, options: ProbeOptions): Promise<ProbeVerdict> {
   try {
     await examine(take, options)
     return { is: 'well' }
@@ -50,7 +50,7 @@ async function examine(take: (far: Socket) => boolean, options: ProbeOptions): P
 
 async function examineHealth(take: (far: Socket) => boolean, { healthPath, timeoutMs }: ProbeOptions): Promise<void> {
   if (healthPath === null) return
-  const { status }: Answer = await ask(take, healthPath, timeoutMs)
+  const { status }: PrivateAnswer = await ask(take, healthPath, timeoutMs)
   if (status < 200 || status > 299) throw new Error(`expected status 2xx from ${healthPath}, got ${status}`)
 }
 

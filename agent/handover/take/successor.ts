@@ -9,7 +9,7 @@ import type { Log } from '../../log.ts'
 import { isAlive } from '../../sockets/process.ts'
 import type { Carries } from '../carry/carry.ts'
 import { type Channel, channelOver } from '../channel.ts'
-import { ALIVE_EVERY_MS, type Life, lifeOf, watch } from '../heartbeat.ts'
+import { ALIVE_EVERY_MS, type Heartbeat, lifeOf, watch } from '../heartbeat.ts'
 import { descriptorOf } from '../../sockets/internals.ts'
 import { forgetLastWords, tellThrough } from '../last-words.ts'
 import { bind, inherit, type Listener, type ListenerSpec } from '../../sockets/listeners.ts'
@@ -145,7 +145,7 @@ async function sortOut({ inheritance, listeners, specs }: SuccessorOptions): Pro
 /** Heard once and at once, so that no message and no socket comes too early. */
 function receive(
   up: Upwards,
-  life: Life,
+  life: Heartbeat,
   options: SuccessorOptions,
 ): { accepted: Promise<void>; committed: Promise<void> } {
   const byKey = new Map(options.listeners.map((listener) => [listener.key, listener]))

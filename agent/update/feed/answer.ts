@@ -48,7 +48,7 @@ export function contentRangeOf({ url, response }: Reply): { first: number; total
   const range = header(response, 'content-range') ?? ''
   const [, first, total] = /^bytes (\d{1,15})-\d{1,15}\/(\d{1,15}|\*)$/.exec(range) ?? []
   if (first === undefined) {
-    discard(response)
+    discardBody(response)
     const got = JSON.stringify(range.slice(0, 60))
     throw new BatonError('download_failed', `${shown(url)}: expected a Content-Range, got ${got}`)
   }
@@ -68,7 +68,7 @@ export async function readBounded({ url, response }: Reply, maxBytes: number, fa
       members: { maxBytes },
     })
   if ((lengthOf(response) ?? 0) > maxBytes) {
-    discard(response)
+    discardBody(response)
     throw tooLong()
   }
   const chunks: Uint8Array[] = []
@@ -82,7 +82,7 @@ export async function readBounded({ url, response }: Reply, maxBytes: number, fa
 }
 
 /** Lets go of an answer that nobody reads. */
-export function discard(response: Response): void {
+export function discardBody(response: Response): void {
   response.body.destroy()
 }
 

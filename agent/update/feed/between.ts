@@ -4,7 +4,7 @@ import { compareTags } from '../../words/release.ts'
 import type { Listing, Tag } from '../../words/release.ts'
 import type { ReleaseNotes } from '../../words/state.ts'
 import { newestFirst } from '../trust/verdict.ts'
-import type { Verdict } from '../trust/verdict.ts'
+import type { Judgement } from '../trust/verdict.ts'
 
 export const BETWEEN_MAX = 10
 
@@ -12,7 +12,7 @@ export const BETWEEN_MAX = 10
 export async function notesBetween<Listed extends Pick<Listing, 'tag' | 'draft' | 'prerelease'>>(
   listed: readonly Listed[],
   { after, before }: { after: Tag; before: Tag },
-  judge: (listing: Listed) => Promise<Verdict | { release: ReleaseNotes }>,
+  judge: (listing: Listed) => Promise<Judgement | { release: ReleaseNotes }>,
 ): Promise<ReleaseNotes[]> {
   const wanted = newestFirst(listed).filter(
     ({ tag, draft, prerelease }) =>

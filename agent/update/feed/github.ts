@@ -9,7 +9,7 @@ import type { Feed, ListedFile, Listing, Release, Skip, Tag, Target } from '../.
 import { isObject, isTime, quoted } from '../../words/untrusted.ts'
 import { trustReport } from '../trust/signed.ts'
 import { assess, listingOf, ruledOut, unusable } from '../trust/verdict.ts'
-import type { Verdict } from '../trust/verdict.ts'
+import type { Judgement } from '../trust/verdict.ts'
 import type { Http } from './http.ts'
 import { notesBetween } from './between.ts'
 import { newestUsable } from './newest.ts'
@@ -139,7 +139,7 @@ async function judgeWith(
   listing: Listing,
   target: GithubOptions['target'],
   signal: AbortSignal | undefined,
-): Promise<Verdict> {
+): Promise<Judgement> {
   const out = ruledOut(listing, target)
   if (out !== null) return { why: out }
   const different: string[] = []
@@ -189,14 +189,14 @@ function makeByConvention({ web, repository, target, http }: GithubOptions, text
 
 /** Of an answer with a list of releases, or with one. */
 function parseReleases(value: unknown, authorized: boolean): Listing[] {
-  if (Array.isArray(value)) return (value as unknown[]).flatMap((entry) => parseRelease(entry, authorized) ?? [])
+  if (Array.isArray(value)) return (value as unknown[]).flatMap((entry) => parseListing(entry, authorized) ?? [])
   if (!isObject(value)) throw new BatonError('check_failed', `expected a list of releases, got ${quoted(value)}`)
-  const release = parseRelease(value, authorized)
+  const release = parseListing(value, authorized)
   return release === null ? [] : [release]
 }
 
 /** GitHub's `release` schema, the members that matter; null where it is no release of ours, such as `nightly`. */
-export function parseRelease(value: unknown, authorized: boolean): Listing | null {
+export function parseListing(value: unknown, authorized: boolean): Listing | null {
   if (!isObject(value) || !isTag(value['tag_name'])) return null
   const { tag_name: tag, body, draft, prerelease, published_at: publishedAt, html_url: page, assets } = value
   return {

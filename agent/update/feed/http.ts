@@ -11,7 +11,7 @@ import type { Bytes } from '../../words/release.ts'
 import { parsedJson } from '../../words/untrusted.ts'
 import { isLoopback, neighbourhoodOf, parsedUrl, shown } from './address.ts'
 import type { Neighbourhood } from './address.ts'
-import { contentRangeOf, discard, explained, header, lengthOf, nextOf } from './answer.ts'
+import { contentRangeOf, discardBody, explained, header, lengthOf, nextOf } from './answer.ts'
 import { readBounded, redirectOf, refusalOf, validatorOf } from './answer.ts'
 import type { Reply } from './answer.ts'
 
@@ -78,7 +78,7 @@ export function openHttp(options: HttpOptions): Http {
     try {
       const reply = await send(url, headers, failure, deadline)
       if (reply.response.statusCode === 304 && known !== null) {
-        discard(reply.response)
+        discardBody(reply.response)
         return null
       }
       if (reply.response.statusCode !== 200) throw await refusalOf(reply, failure)
@@ -107,7 +107,7 @@ export function openHttp(options: HttpOptions): Http {
     async location({ url, failure, signal }) {
       try {
         const reply = await send(url, {}, failure, within(timeoutMs, signal), 0)
-        discard(reply.response)
+        discardBody(reply.response)
         const location = redirectOf(reply.response)
         return location === null ? null : parsedUrl(location, failure, reply.url).href
       } catch (error) {
@@ -157,7 +157,7 @@ function makeSend(options: HttpOptions, near: Neighbourhood, timeoutMs: number):
       response.body.on('error', () => {})
       const location = redirectOf(response)
       if (location === null || follow === 0) return { url, response }
-      discard(response)
+      discardBody(response)
       const from = url
       url = parsedUrl(location, failure, from)
       if (seen.has(url.href)) throw new BatonError(failure, `${shown(from)} redirects in a loop`)
@@ -180,7 +180,7 @@ async function bytesOf(reply: Reply, from: number): Promise<Bytes> {
   if (response.statusCode === 206 && from > 0) {
     const { first, total } = contentRangeOf(reply)
     if (first !== from) {
-      discard(response)
+      discardBody(response)
       throw new BatonError(
         'download_failed',
         `${shown(reply.url)}: expected a range from ${from}, got one from ${first}`,
@@ -189,7 +189,7 @@ async function bytesOf(reply: Reply, from: number): Promise<Bytes> {
     return { stream: response.body, from, totalBytes: total, validator: validatorOf(response) }
   }
   if (response.statusCode === 416) {
-    discard(response)
+    discardBody(response)
     throw new BatonError('download_failed', `${shown(reply.url)}: has fewer than the ${from} bytes that it sent before`)
   }
   const refusal = await refusalOf(reply, 'download_failed')

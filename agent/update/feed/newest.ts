@@ -5,7 +5,7 @@
 import { BatonError } from '../../words/errors.ts'
 import type { Listing, Newest, Skip, Tag } from '../../words/release.ts'
 import { newestFirst } from '../trust/verdict.ts'
-import type { Verdict } from '../trust/verdict.ts'
+import type { Judgement } from '../trust/verdict.ts'
 
 /** Told of each release that is newer than the one chosen and was passed over, with the reason. */
 export type OnPassedOver = (tag: Tag, why: string) => void
@@ -22,7 +22,7 @@ const SKIPPED_MAX = 24
 export async function newestUsable<Listed extends Pick<Listing, 'tag' | 'draft' | 'prerelease'>>(
   listed: readonly Listed[],
   skip: Skip,
-  judge: (listing: Listed) => Promise<Verdict>,
+  judge: (listing: Listed) => Promise<Judgement>,
   onPassedOver: OnPassedOver,
 ): Promise<Newest> {
   const published = newestFirst(listed).filter(({ draft, prerelease }) => !draft && !prerelease)

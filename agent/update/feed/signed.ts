@@ -10,7 +10,7 @@ import type { KnownStore } from '../trust/known.ts'
 import { refreshMetadata } from '../trust/refresh.ts'
 import { MANIFEST_NAME, TEXT_MAX_BYTES } from '../trust/release-texts.ts'
 import { releasesOf, trustReport, type SignedRelease } from '../trust/signed.ts'
-import { assessSigned, unusable, type Verdict } from '../trust/verdict.ts'
+import { assessSigned, unusable, type Judgement } from '../trust/verdict.ts'
 import { notesBetween } from './between.ts'
 import { newestUsable, type OnPassedOver } from './newest.ts'
 import type { Source } from './source.ts'
@@ -53,7 +53,7 @@ export function makeSignedFeed(options: SignedOptions): Feed {
     return releasesOf(known.files.targets ?? '')
   }
 
-  const judge = async (signed: SignedRelease, signal: AbortSignal | undefined): Promise<Verdict> => {
+  const judge = async (signed: SignedRelease, signal: AbortSignal | undefined): Promise<Judgement> => {
     if (signed.withdrawn !== null) return { why: `it was withdrawn: ${signed.withdrawn}`, withdrawn: true }
     const max = Math.min(signed.sizeBytes, TEXT_MAX_BYTES)
     const file = await source.file(`${signed.tag}/${MANIFEST_NAME}`, max, signal).catch((error: unknown) => {

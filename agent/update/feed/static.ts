@@ -10,7 +10,7 @@ import { TEXT_MAX_BYTES, readReleaseTexts } from '../trust/release-texts.ts'
 import { isObject, parsedJson, quoted } from '../../words/untrusted.ts'
 import { trustReport } from '../trust/signed.ts'
 import { assess, listingOf, unusable } from '../trust/verdict.ts'
-import type { Verdict } from '../trust/verdict.ts'
+import type { Judgement } from '../trust/verdict.ts'
 import { notesBetween } from './between.ts'
 import { newestUsable } from './newest.ts'
 import type { OnPassedOver } from './newest.ts'
@@ -43,7 +43,7 @@ export function makeStaticFeed({ description, source, target, onPassedOver }: St
     return tags.map((tag) => ({ tag, draft: false, prerelease: false }))
   }
 
-  const judge = async (listed: Listed, signal: AbortSignal | undefined): Promise<Verdict> => {
+  const judge = async (listed: Listed, signal: AbortSignal | undefined): Promise<Judgement> => {
     const { tag } = listed
     const texts = await readReleaseTexts((name) => text(`${tag}/${name}`, signal))
     if ('why' in texts) return texts

@@ -32,7 +32,7 @@ export async function faultsOfRoot(root: string, service: string, now: Date): Pr
 export const SERVICE_MEMBER = 'x-baton-service'
 
 /** Throws clock_wrong where this host's clock is before what is known to have happened. */
-export function checkClock({ builtAt }: Anchor, now: Date): void {
+export function assertClock({ builtAt }: Anchor, now: Date): void {
   const built = builtAt === null ? Number.NaN : Date.parse(builtAt)
   if (Number.isNaN(built) || now.getTime() >= built) return
   throw new BatonError(

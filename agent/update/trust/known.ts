@@ -30,7 +30,7 @@ export function sumOf(text: string | Buffer): string {
   return createHash('sha256').update(text).digest('hex')
 }
 
-export function versionOf(file: string | undefined): number {
+export function metadataVersionOf(file: string | undefined): number {
   return file === undefined ? 0 : (JSON.parse(file) as { signed: { version: number } }).signed.version
 }
 
@@ -78,8 +78,10 @@ export function knownStore(disk: Disk, stateDirectory: string | null, anchor: st
 /** Under a newer root the versions of the other files may begin again: that is how stolen keys are recovered from. */
 function isNewer(before: Known, after: Known): boolean {
   if (!before.chain.includes(after.chain[0] ?? '')) return false
-  const [had, has] = [versionOf(before.files.root), versionOf(after.files.root)]
-  return had > has || (had === has && versionOf(before.files.timestamp) > versionOf(after.files.timestamp))
+  const [had, has] = [metadataVersionOf(before.files.root), metadataVersionOf(after.files.root)]
+  return (
+    had > has || (had === has && metadataVersionOf(before.files.timestamp) > metadataVersionOf(after.files.timestamp))
+  )
 }
 
 /** Null where it is not ours, or damaged: the compiled root is what is left then. */

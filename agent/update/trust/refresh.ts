@@ -7,10 +7,10 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { BatonError, reasonOf } from '../../words/errors.ts'
-import { SERVICE_MEMBER, checkClock } from './anchor.ts'
+import { SERVICE_MEMBER, assertClock } from './anchor.ts'
 import type { Anchor } from '../../words/release.ts'
 import { ROLES, formFault, isSignedByAny, signatureFault, type Role } from './form.ts'
-import { type Known, type KnownStore, sumOf, versionOf } from './known.ts'
+import { type Known, type KnownStore, sumOf, metadataVersionOf } from './known.ts'
 import { quoted } from '../../words/untrusted.ts'
 
 /** A file of the feed's metadata folder; null where there is none. */
@@ -39,8 +39,8 @@ export async function loadTrust(): Promise<typeof Tuf> {
 
 /** What is known now. Throws BatonError with a code of trust, check_failed where the feed cannot be reached. */
 export async function refreshMetadata({ anchor, service, store, read }: RefreshOptions): Promise<Known> {
-  checkClock(anchor, new Date())
-  const { canonicalize, refresh } = await loadTrust()
+  assertClock(anchor, new Date())
+  const { canonicalize, refreshTuf } = await loadTrust()
   const known = await store.read()
   const roots: Buffer[] = [Buffer.from(known.files.root)]
   const offered: Partial<Record<Role, string>> = {}
@@ -83,7 +83,7 @@ export async function refreshMetadata({ anchor, service, store, read }: RefreshO
     }
     let problem: BatonError | null = null
     try {
-      await refresh(directory, attempt, BOUNDS)
+      await refreshTuf(directory, attempt, BOUNDS)
     } catch (error) {
       problem = fault ?? explained(error, { ...known.files, ...offered })
     }
@@ -128,7 +128,7 @@ function missing(name: string): BatonError {
 
 /** A file that is signed by nobody whom the newest root names: taken over, or there is a newer root that cannot be reached. */
 async function stranger(role: Role, root: Buffer, read: ReadMetadata): Promise<BatonError> {
-  const version = versionOf(root.toString())
+  const version = metadataVersionOf(root.toString())
   const later = await read(`${version + 2}.root.json`, BOUNDS.rootMaxLength).catch(() => null)
   if (later !== null) {
     const message = `the feed has ${version + 2}.root.json and no ${version + 1}.root.json: the chain from root ${version} is broken`

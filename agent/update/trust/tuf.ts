@@ -23,7 +23,7 @@ export interface Bounds {
  * The client's workflow (TUF, 5): from the trusted files in `directory`, which has at least root.json, to those of the feed. What
  * has been verified is written there, also where it throws in the end. Everything thrown is the library's or `fetch`'s.
  */
-export async function refresh(directory: string, fetch: FetchMetadata, bounds: Bounds): Promise<void> {
+export async function refreshTuf(directory: string, fetch: FetchMetadata, bounds: Bounds): Promise<void> {
   const fetcher = {
     async downloadBytes(url: string, maxBytes: number): Promise<Buffer> {
       const bytes = await fetch(decodeURIComponent(new URL(url).pathname.slice(1)), maxBytes)

@@ -21,7 +21,7 @@ import { quoted } from '../../words/untrusted.ts'
  * Either the release, or exactly why it cannot be used: one clause that follows `v1.1.0 cannot be used: `. `withdrawn`: whoever
  * signs the feed has said so.
  */
-export type Verdict = { release: Release } | { why: string; withdrawn?: true }
+export type Judgement = { release: Release } | { why: string; withdrawn?: true }
 
 /** What the assets of this target are called, the preferred one first: zstd is a quarter smaller than gzip. */
 export function assetNames({ service, os, arch }: Target): { name: string; compression: 'zstd' | 'gzip' }[] {
@@ -47,7 +47,7 @@ export function ruledOut(listing: Listing, target: Target): string | null {
 }
 
 /** The decision. `ruledOut` comes first: it needs no texts. */
-export function assess(listing: Listing, texts: ReleaseTexts, target: Target): Verdict {
+export function assess(listing: Listing, texts: ReleaseTexts, target: Target): Judgement {
   const sums = parseSums(texts.sums)
   if ('why' in sums) return sums
   const out = ruledOut(listing, target)
@@ -114,7 +114,7 @@ export function assessSigned(
   text: string,
   target: Target,
   urlOf: (name: string) => string,
-): Verdict {
+): Judgement {
   const { tag, sha256, image } = signed
   const got = sha256Of(text)
   if (got !== sha256) return { why: `sha256 of ${MANIFEST_NAME}: signed is ${short(sha256)}, got ${short(got)}` }

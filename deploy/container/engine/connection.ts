@@ -53,7 +53,7 @@ export function openConnection(socketPath: string, prefix: string): Connection {
       const text = await textOf(await open(method, path, options))
       return text.trim() === '' ? null : JSON.parse(text) // podman ends an empty answer with a line end
     } catch (error) {
-      if (options.absent !== undefined && statusOf(error) === options.absent) return null
+      if (options.absent !== undefined && engineStatusOf(error) === options.absent) return null
       throw error
     }
   }
@@ -75,7 +75,7 @@ export function openConnection(socketPath: string, prefix: string): Connection {
       try {
         return await call('GET', path, options)
       } catch (error) {
-        const passing = isUnreachable(error) || statusOf(error) === 503
+        const passing = isUnreachable(error) || engineStatusOf(error) === 503
         if (!passing || performance.now() > deadline) throw error
       }
     }
@@ -97,12 +97,12 @@ export function isAway(error: unknown): boolean {
 }
 
 /** Status of the engine's refusal, 0 where it is none. */
-export function statusOf(error: unknown): number {
+export function engineStatusOf(error: unknown): number {
   return error instanceof BatonError ? Number(error.members['status'] ?? 0) : 0
 }
 
 /** Whether this is what a full disk says, through whatever program. */
-export function isFull(text: string): boolean {
+export function isEngineFull(text: string): boolean {
   return /no space left|ENOSPC|disk quota exceeded/i.test(text)
 }
 
@@ -185,6 +185,6 @@ function refusal(method: string, path: string, status: number, text: string): Ba
     // not JSON: as it is
   }
   const said = `the engine answered ${status} to ${method} ${path.split('?')[0]}: ${message.slice(0, 500)}`
-  if (!isFull(message)) return new BatonError('unexpected', said, { members: { status } })
+  if (!isEngineFull(message)) return new BatonError('unexpected', said, { members: { status } })
   return new BatonError('refused', said, { members: { status }, hint: 'make room where the engine keeps its data' })
 }

@@ -5,7 +5,7 @@ import type { IncomingMessage } from 'node:http'
 import type { Readable } from 'node:stream'
 import { BatonError, reasonOf } from '../../../agent/words.ts'
 import type { ImageInspection } from '../inspection.ts'
-import { type Connection, isFull, statusOf } from './connection.ts'
+import { type Connection, isEngineFull, engineStatusOf } from './connection.ts'
 
 export interface Platform {
   architecture: string
@@ -57,8 +57,8 @@ export function imageCalls({ call, ask, open }: Connection): ImageCalls {
         const path = `/images/create?${query({ fromImage: repository, tag: tagOrDigest })}`
         await followPull(await open('POST', path, options), progress)
       } catch (cause) {
-        if (statusOf(cause) === 404) throw registryError(cause, `${repository}:${tagOrDigest}`)
-        if (isFull(reasonOf(cause))) {
+        if (engineStatusOf(cause) === 404) throw registryError(cause, `${repository}:${tagOrDigest}`)
+        if (isEngineFull(reasonOf(cause))) {
           const hint = 'make room where the engine keeps its data'
           throw new BatonError('refused', `${doing}: ${reasonOf(cause)}`, { cause, hint })
         }
@@ -77,7 +77,7 @@ export function imageCalls({ call, ask, open }: Connection): ImageCalls {
 
 function registryError(cause: unknown, reference: string): BatonError {
   const said = reasonOf(cause)
-  const status = statusOf(cause)
+  const status = engineStatusOf(cause)
   if (status === 401 || status === 403 || /unauthorized|denied|no basic auth/i.test(said)) {
     return new BatonError('check_failed', `the registry refuses ${reference}: ${said}`, {
       cause,

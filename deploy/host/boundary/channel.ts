@@ -7,7 +7,7 @@ import { asBatonError, BatonError, type ErrorCode, MEANINGS } from '../../../age
 
 export type Handlers = Readonly<Record<string, (parameter: unknown) => unknown>>
 
-export interface Channel {
+export interface WorkerChannel {
   /** Asks the other side. Throws what it threw; service_down where it has gone. */
   call(name: string, parameter: unknown): Promise<unknown>
   /** Tells the other side something that needs no answer. */
@@ -44,7 +44,7 @@ export function makeChannel(
   output: Writable,
   handlers: Handlers,
   { clean }: { clean: boolean },
-): Channel {
+): WorkerChannel {
   const waiting = new Map<number, Waiting>()
   let last = 0
   let gone: Error | null = null

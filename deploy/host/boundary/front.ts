@@ -10,7 +10,7 @@ import { type Side, SIDE_NAMES } from '../service/side.ts'
 import type { Identity } from '../place/identity.ts'
 import { assertTrusted, trustIn } from '../place/trusted.ts'
 import type { Supervisor } from '../supervisor/supervisor.ts'
-import { type Channel, type Handlers, makeChannel } from './channel.ts'
+import { type WorkerChannel, type Handlers, makeChannel } from './channel.ts'
 import { type Sandbox, startConfined } from './confine.ts'
 import { IN_UNIT, startDropped, type Worker, WORKER } from './drop.ts'
 import type { Hello } from './worker.ts'
@@ -158,7 +158,7 @@ function handlersFor({ outside, supervisor }: FrontOptions): Handlers {
  * Ctrl-C: the process hears it, and what it is at ends in its own way, which may be after a swap. One that does not answer is ended; so
  * is any at the second signal, as who has taken it over could answer for ever; and at the deadline.
  */
-function endable(worker: Worker, channel: Channel, deadlineMs: number) {
+function endable(worker: Worker, channel: WorkerChannel, deadlineMs: number) {
   let asked: NodeJS.Signals | null = null
   let isLate = false
   const pass = (signal: NodeJS.Signals) => {

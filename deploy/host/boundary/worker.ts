@@ -10,7 +10,7 @@ import type { Outside } from '../service/outside.ts'
 import { detachedWords } from '../supervisor/detached.ts'
 import { systemdWords } from '../supervisor/systemd.ts'
 import type { Supervisor, SupervisorState } from '../supervisor/supervisor.ts'
-import { type Channel, type Handlers, makeChannel } from './channel.ts'
+import { type WorkerChannel, type Handlers, makeChannel } from './channel.ts'
 import { FEED_FD, stayDropped } from './drop.ts'
 import { ownFile } from '../place/own.ts'
 
@@ -25,12 +25,12 @@ export async function work(inUnit: boolean): Promise<number> {
   process.umask(0o022)
   let feedFolder: string | null = null
   const opened = `/proc/self/fd/${FEED_FD}`
-  let channel: Channel | null = null
+  let channel: WorkerChannel | null = null
   const outside: Outside = {
     stage: (stage) => channel?.tell('stage', stage),
     bytes: (done, total) => channel?.tell('bytes', [done, total]),
     note: (line) => channel?.tell('note', line),
-    supervisor: (receipt) => supervisorAcross(receipt, (name) => (channel as Channel).call(name, null)),
+    supervisor: (receipt) => supervisorAcross(receipt, (name) => (channel as WorkerChannel).call(name, null)),
     feedAt: (setting) => (setting === feedFolder ? opened : setting),
   }
   const side = makeSide(outside, { path: ownFile() })

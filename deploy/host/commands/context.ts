@@ -13,9 +13,9 @@ import { isFromSource, ownFile } from '../place/own.ts'
 import { serviceUnit } from '../place/unit.ts'
 import { receiptOf } from '../plan/facts.ts'
 import type { Step } from '../plan/step.ts'
-import type { Report } from '../report.ts'
+import type { HostReport } from '../report.ts'
 
-export interface Flags {
+export interface HostFlags {
   said: Said
   release: string | null
   dryRun: boolean
@@ -34,9 +34,9 @@ export interface Context {
   service: string
   /** tag of the executable that runs this */
   tag: string
-  flags: Flags
+  flags: HostFlags
   environment: Environment
-  report: Report
+  report: HostReport
 }
 
 /** An install that is there. */

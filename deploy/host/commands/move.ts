@@ -1,4 +1,4 @@
-// `upgrade`, `rollback` and `cancel`: to another release, and back; and out of it before anything has changed.
+// `upgrade`, `rollback` and `cancelCommand`: to another release, and back; and out of it before anything has changed.
 
 import { BatonError, EXIT, parseTag } from '../../../agent/words.ts'
 import { fromEnvironment, parseRelease } from '../place/choices.ts'
@@ -20,7 +20,7 @@ export async function rollback(context: Context, tag: string | null): Promise<nu
   return await move(context, requestFor(context, 'install.sh rollback', { kind: 'rollback', tag: wanted }))
 }
 
-export async function cancel(context: Context): Promise<number> {
+export async function cancelCommand(context: Context): Promise<number> {
   const { service, report } = context
   const located = await locate(context)
   await using open = await sideOf(context, located)

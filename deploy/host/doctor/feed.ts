@@ -29,7 +29,7 @@ export async function checkFeed(subject: Subject, outside: Outside): Promise<Fin
   return [found, trustFinding(trust)]
 }
 
-export interface Newest {
+export interface FeedOffer {
   /** the feed that was asked */
   setting: string
   /** null: there is none for this host, or a fault */
@@ -40,16 +40,16 @@ export interface Newest {
   trust: TrustReport
 }
 
-const asked = new WeakMap<Subject, Promise<Newest | null>>()
+const asked = new WeakMap<Subject, Promise<FeedOffer | null>>()
 
 /** What the feed has for this host, asked once for all checks of a subject; null where none is named. */
-export function newest(subject: Subject, outside: Outside): Promise<Newest | null> {
+export function newest(subject: Subject, outside: Outside): Promise<FeedOffer | null> {
   const answer = asked.get(subject) ?? ask(subject, outside)
   asked.set(subject, answer)
   return answer
 }
 
-async function ask({ layout, receipt, feed }: Subject, outside: Outside): Promise<Newest | null> {
+async function ask({ layout, receipt, feed }: Subject, outside: Outside): Promise<FeedOffer | null> {
   const setting = receipt === null ? feed : await feedOf(receipt)
   if (setting === null || setting === '') return null
   await using open = openFeed(outside.feedAt(setting), { service: layout.service, stateDirectory: null })

@@ -5,7 +5,7 @@ import { nearestExisting } from '../../../agent/install.ts'
 import { reasonOf } from '../../../agent/words.ts'
 import { failure, type Finding, ok, type Subject } from './finding.ts'
 
-export interface Mount {
+export interface HostMount {
   path: string
   options: string[]
 }
@@ -56,7 +56,7 @@ export async function checkMounts({ layout }: Subject): Promise<Finding[]> {
 }
 
 /** proc(5), mountinfo: field 5 is the mount point, 6 its options. */
-export function parseMounts(text: string): Mount[] {
+export function parseMounts(text: string): HostMount[] {
   const lines = text
     .split('\n')
     .filter(Boolean)
@@ -70,8 +70,8 @@ export function parseMounts(text: string): Mount[] {
 }
 
 /** The last one mounted on the deepest path counts. */
-export function mountOf(mounts: readonly Mount[], path: string): Mount | null {
-  let best: Mount | null = null
+export function mountOf(mounts: readonly HostMount[], path: string): HostMount | null {
+  let best: HostMount | null = null
   for (const mount of mounts) {
     const holds = mount.path === '/' || path === mount.path || path.startsWith(`${mount.path}/`)
     if (holds && mount.path.length >= (best?.path.length ?? 0)) best = mount

@@ -23,32 +23,32 @@ export interface Choices {
   start: boolean
 }
 
-export type Key = keyof Choices
-export type Origin = 'flag' | 'environment' | 'receipt' | 'default'
+export type ChoiceName = keyof Choices
+export type ChoiceOrigin = 'flag' | 'environment' | 'receipt' | 'default'
 /** What one source says; a key that is absent is left to the next one. */
-export type Said = { [K in Key]?: Choices[K] }
+export type Said = { [K in ChoiceName]?: Choices[K] }
 
 export interface Chosen {
   choices: Choices
-  origins: Record<Key, Origin>
+  origins: Record<ChoiceName, ChoiceOrigin>
   /** what was said now, for the receipt to keep with what it has; no default is ever written down */
   remembered: Record<string, string | boolean>
 }
 
 export const KEYS = ['scope', 'prefix', 'state-dir', 'feed', 'listen', 'run-as', 'service', 'start'] as const
-const PATHS: readonly Key[] = ['prefix', 'state-dir']
-const BOOLEANS: readonly Key[] = ['service', 'start']
+const PATHS: readonly ChoiceName[] = ['prefix', 'state-dir']
+const BOOLEANS: readonly ChoiceName[] = ['service', 'start']
 
 export type Environment = Readonly<Record<string, string | undefined>>
 
 export function choose(flags: Said, environment: Said, receipt: Said, defaults: Choices): Chosen {
-  const sources: [Origin, Said][] = [
+  const sources: [ChoiceOrigin, Said][] = [
     ['flag', flags],
     ['environment', environment],
     ['receipt', receipt],
   ]
   const choices: Record<string, unknown> = { ...defaults }
-  const origins = {} as Record<Key, Origin>
+  const origins = {} as Record<ChoiceName, ChoiceOrigin>
   const remembered: Record<string, string | boolean> = {}
   for (const key of KEYS) {
     const [origin, said] = sources.find(([, source]) => source[key] !== undefined && source[key] !== null) ?? [
@@ -101,7 +101,7 @@ export function checked(said: Record<string, unknown>): Said {
   for (const [key, value] of Object.entries(said)) {
     if (value === undefined) continue
     if (value === '') throw invalid(`expected a value for \`--${key}\``)
-    if (PATHS.includes(key as Key)) result[key] = checkedPath(key, typeof value === 'string' ? value : '')
+    if (PATHS.includes(key as ChoiceName)) result[key] = checkedPath(key, typeof value === 'string' ? value : '')
     else result[key] = value
   }
   const { scope, listen, 'run-as': user } = result as Said

@@ -45,7 +45,7 @@ export interface Own {
   sha256: string
 }
 
-export interface Request {
+export interface InstallRequest {
   layout: Layout
   chosen: Chosen
   facts: Facts

@@ -4,12 +4,12 @@ import type { Receipt } from '../../../agent/install.ts'
 import { compareTags } from '../../../agent/words.ts'
 import { parseListen } from '../place/choices.ts'
 import { rescueUnit, serviceUnit } from '../place/unit.ts'
-import type { Found, Request } from './found.ts'
+import type { Found, InstallRequest } from './found.ts'
 import { refuseForeign } from './refuse.ts'
 import type { Step } from './step.ts'
 
 /** Throws BatonError refused. */
-export function planInstall(request: Request): Step[] {
+export function planInstall(request: InstallRequest): Step[] {
   refuseForeign(request)
   const executable = executableStep(request)
   const steps = [
@@ -27,7 +27,7 @@ export function planInstall(request: Request): Step[] {
 }
 
 /** The user, the directories and the configuration. */
-function placeSteps({ layout, chosen, facts }: Request): Step[] {
+function placeSteps({ layout, chosen, facts }: InstallRequest): Step[] {
   const owner = facts.root ? layout.user : null
   const steps: Step[] = []
   const directory = (path: string, mode: number, of: string | null) =>
@@ -47,7 +47,7 @@ function placeSteps({ layout, chosen, facts }: Request): Step[] {
 }
 
 /** The receipt, and what the command runs. */
-function commandSteps(request: Request): Step[] {
+function commandSteps(request: InstallRequest): Step[] {
   const { layout, facts, own, explicit } = request
   const steps: Step[] = []
   const renews = explicit || facts.programTag === null || compareTags(own.tag, facts.programTag) >= 0
@@ -61,7 +61,7 @@ function commandSteps(request: Request): Step[] {
   return steps
 }
 
-function unitSteps({ layout, chosen, facts }: Request): Step[] {
+function unitSteps({ layout, chosen, facts }: InstallRequest): Step[] {
   if (!chosen.choices.service) return []
   const systemctl = layout.scope === 'system' ? ['systemctl'] : ['systemctl', '--user']
   const units: [Found, string, string][] = [
@@ -75,7 +75,7 @@ function unitSteps({ layout, chosen, facts }: Request): Step[] {
   return steps
 }
 
-function runSteps({ layout, chosen, facts, own }: Request, executable: Step | null): Step[] {
+function runSteps({ layout, chosen, facts, own }: InstallRequest, executable: Step | null): Step[] {
   const { service } = layout
   if (executable?.do === 'update') return [executable]
   if (!chosen.choices.start || facts.active) return []
@@ -91,7 +91,7 @@ function executableStep({
   facts,
   own,
   explicit,
-}: Request): Extract<Step, { do: 'place-executable' | 'update' }> | null {
+}: InstallRequest): Extract<Step, { do: 'place-executable' | 'update' }> | null {
   const { executable: path, stateDirectory, service } = layout
   const { installed } = facts
   if (facts.executable === 'absent' || installed === null)
@@ -102,7 +102,7 @@ function executableStep({
 }
 
 /** Null where the one on the disk says it already. */
-function receiptFor({ layout, chosen, facts }: Request): Receipt | null {
+function receiptFor({ layout, chosen, facts }: InstallRequest): Receipt | null {
   const old = facts.receipt
   const options: Receipt['options'] = { ...old?.options, ...chosen.remembered }
   if (facts.root && !facts.userExists) options['created-user'] = true

@@ -1,12 +1,12 @@
 // What an install does not touch: what is somebody else's, and choices that an install cannot change afterwards. Pure.
 
 import { BatonError } from '../../../agent/words.ts'
-import type { Found, Request } from './found.ts'
+import type { Found, InstallRequest } from './found.ts'
 
 const ELSEWHERE = 'choose another place with `--prefix`'
 
 /** Throws BatonError refused. */
-export function refuseForeign(request: Request): void {
+export function refuseForeign(request: InstallRequest): void {
   refuseOtherInstall(request)
   const { layout, chosen, facts } = request
   if (facts.receipt === null && facts.executable === 'foreign') {
@@ -27,7 +27,7 @@ export function refuseForeign(request: Request): void {
   }
 }
 
-function refuseOtherInstall({ layout, chosen, facts: { receipt } }: Request): void {
+function refuseOtherInstall({ layout, chosen, facts: { receipt } }: InstallRequest): void {
   if (receipt === null) return
   const { service } = layout
   if (receipt.service !== service)

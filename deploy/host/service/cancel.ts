@@ -8,7 +8,7 @@ import { readAccess } from './configuration.ts'
 import type { Outside } from './outside.ts'
 
 /** Null where nothing is in flight. Throws too_late after the swap. */
-export async function cancel(receipt: Receipt, outside: Outside): Promise<OperationReport | null> {
+export async function cancelOperation(receipt: Receipt, outside: Outside): Promise<OperationReport | null> {
   const client = connect(await readAccess(receipt.configPath))
   const status = await client.status()
   if (status === null) {

@@ -12,7 +12,7 @@ import {
   type Status,
   type VersionReport,
 } from '../../../agent/words.ts'
-import { call, type Answer } from '../../lib/http.ts'
+import { callHttp, type HttpAnswer } from '../../lib/http.ts'
 import type { Access } from './configuration.ts'
 
 export interface Client {
@@ -40,7 +40,7 @@ const SETTLE_MS = 15_000
 
 export function connect({ address, basePath, token }: Access): Client {
   const ask = (target: string, method: 'GET' | 'POST', body?: unknown, timeoutMs = 10_000) =>
-    call(address, `${basePath}/admin/update${target}`, {
+    callHttp(address, `${basePath}/admin/update${target}`, {
       method,
       token,
       timeoutMs,
@@ -48,7 +48,7 @@ export function connect({ address, basePath, token }: Access): Client {
     })
   return {
     async status() {
-      let answer: Answer
+      let answer: HttpAnswer
       try {
         answer = await ask('/status', 'GET', undefined, 5000)
       } catch {
@@ -128,7 +128,7 @@ function operationIn(value: unknown): Operation {
   return (record['operation'] ?? record) as Operation
 }
 
-function expected(answer: Answer, status: number): unknown {
+function expected(answer: HttpAnswer, status: number): unknown {
   if (answer.status === status && answer.body !== null) return answer.body
   const { code, detail, title, hint } = recordOf(answer.body)
   const known = typeof code === 'string' && Object.hasOwn(MEANINGS, code) ? (code as ErrorCode) : 'unexpected'

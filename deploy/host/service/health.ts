@@ -3,7 +3,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError, reasonOf } from '../../../agent/words.ts'
-import { statusOf } from '../../lib/http.ts'
+import { httpStatusOf } from '../../lib/http.ts'
 
 export interface HealthGate {
   /** Begins to ask; nothing happens where it has begun already. */
@@ -25,7 +25,7 @@ export function healthGate(url: string, timeoutMs: number): HealthGate {
 export async function askUntilWell(url: string, timeoutMs: number): Promise<void> {
   const deadline = performance.now() + timeoutMs
   for (;;) {
-    const said = await statusOf(url, ANSWER_MS).then(String, reasonOf)
+    const said = await httpStatusOf(url, ANSWER_MS).then(String, reasonOf)
     if (/^2\d\d$/.test(said)) return
     if (performance.now() > deadline) throw new BatonError('probation_failed', `expected 2xx from ${url}, got ${said}`)
     await sleep(POLL_MS)

@@ -8,7 +8,7 @@ import { examine, type Checks } from '../doctor/doctor.ts'
 import type { Finding, Subject } from '../doctor/finding.ts'
 import { detachedSupervisor } from '../supervisor/detached.ts'
 import type { SupervisorState } from '../supervisor/supervisor.ts'
-import { cancel } from './cancel.ts'
+import { cancelOperation } from './cancel.ts'
 import { connect } from './client.ts'
 import { readAccess } from './configuration.ts'
 import { type Foreseen, foresee } from './foresee.ts'
@@ -20,7 +20,7 @@ import type { Operate, Operated } from './request.ts'
 import * as places from './survey.ts'
 
 export interface Side {
-  survey(at: places.Places): Promise<places.Survey>
+  survey(at: places.HostPlaces): Promise<places.Survey>
   /** true where it made it */
   makeDirectory(at: { path: string; mode: number }): Promise<boolean>
   /** held until `unlock`, or until this side ends */
@@ -73,7 +73,7 @@ export function makeSide(outside: Outside, own: { path: string }): Side {
     operate: ({ receipt, request }) => operate(receipt, request, inner),
     foresee: ({ receipt, request }) => foresee(receipt, request, inner),
     look: ({ receipt, check }) => look(receipt, check, inner),
-    cancel: (receipt) => cancel(receipt, inner),
+    cancel: (receipt) => cancelOperation(receipt, inner),
     async waitHealthy({ receipt, tag, timeoutMs }) {
       const quiet = { ...inner, stage: () => {} }
       await waitUntilStable(receipt, connect(await readAccess(receipt.configPath)), tag, timeoutMs, quiet)

@@ -31,14 +31,14 @@ export interface Survey {
 
 export type Place = 'absent' | 'ours' | 'foreign'
 
-export interface Places {
+export interface HostPlaces {
   service: string
   executable: string
   stateDirectory: string
 }
 
-export async function survey({ service, executable, stateDirectory }: Places): Promise<Survey> {
-  const found = await exists(executable)
+export async function survey({ service, executable, stateDirectory }: HostPlaces): Promise<Survey> {
+  const found = await isThere(executable)
   const beside = await readReceiptBeside(executable).catch(() => null)
   return {
     directory: await placeAt(dirname(executable)),
@@ -51,7 +51,7 @@ export async function survey({ service, executable, stateDirectory }: Places): P
 }
 
 /** Something at this path, a dangling link included. */
-export async function exists(path: string): Promise<boolean> {
+export async function isThere(path: string): Promise<boolean> {
   return (await lstat(path).catch(() => null)) !== null
 }
 
@@ -147,6 +147,6 @@ async function oursBeside(service: string, executable: string): Promise<string[]
   const unpacked = (await readdir(home).catch(() => [])).map((name) => join(home, name))
   const databases = (await Promise.all(unpacked.map(databasesIn))).flat()
   paths.push(...(databases.length === 0 ? [home] : []), backup, executable, receiptPath(executable))
-  const found = await Promise.all(paths.map(async (path) => ((await exists(path)) ? path : null)))
+  const found = await Promise.all(paths.map(async (path) => ((await isThere(path)) ? path : null)))
   return found.filter((path) => path !== null)
 }

@@ -45,7 +45,7 @@ export async function writePidFile(path: string, file: PidFile): Promise<void> {
 }
 
 /** Keeps the log and three older ones. The service appends, so it goes on in the emptied file. */
-export async function rotate(log: string, maxBytes = LOG_MAX_BYTES, kept = LOGS_KEPT): Promise<boolean> {
+export async function rotateLog(log: string, maxBytes = LOG_MAX_BYTES, kept = LOGS_KEPT): Promise<boolean> {
   const size = await stat(log).then(
     (found) => found.size,
     () => 0,

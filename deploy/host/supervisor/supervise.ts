@@ -18,7 +18,7 @@ import {
   WAITING_MAX_MS,
 } from '../../../agent/install.ts'
 import { endOne, endService, servicePids } from './processes.ts'
-import { type Process, rotate, runFilesOf, writePidFile } from './run-files.ts'
+import { type Process, rotateLog, runFilesOf, writePidFile } from './run-files.ts'
 
 const LOOK_MS = 200
 /** as in the unit: given up after so many deaths within so long */
@@ -83,7 +83,7 @@ async function live(receipt: Receipt, restarts: number, keeper: Keeper | null, s
       await sleep(READ_MS)
       if (keeper?.isReady() === true) isWaiting = false
     }
-    await rotate(files.log)
+    await rotateLog(files.log)
     if (stop.aborted) return
     if (isWaiting && performance.now() > late) {
       isWaiting = false

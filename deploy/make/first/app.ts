@@ -6,13 +6,13 @@ import { existsSync } from 'node:fs'
 import type Module from 'node:module'
 import { join, resolve, sep } from 'node:path'
 import { INHERITANCE, noteStart, PARENT } from '../../../agent/first.ts'
-import { begin } from './begin.ts'
-import { type BuiltRelease, refuse } from './release.ts'
+import { beginRelease } from './begin.ts'
+import { type OwnWords, refuse } from './release.ts'
 import { type Unpacked, unpack } from './unpack.ts'
 
-const release = JSON.parse(getAsset('release', 'utf8')) as BuiltRelease
+const release = JSON.parse(getAsset('release', 'utf8')) as OwnWords
 
-begin({
+beginRelease({
   release,
   executable: process.execPath,
   operator: () => getAsset('operator', 'utf8'),

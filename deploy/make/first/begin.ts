@@ -5,10 +5,10 @@
 import { createRequire, syncBuiltinESMExports } from 'node:module'
 import { doAsOrdered, keepLastWords, noteRelease, noteStart } from '../../../agent/first.ts'
 import { applyConfiguration, readConfiguration } from './configuration.ts'
-import type { BuiltRelease } from './release.ts'
+import type { OwnWords } from './release.ts'
 
 export interface Beginning {
-  release: BuiltRelease
+  release: OwnWords
   /** path of the file that a release is */
   executable: string
   /** a CommonJS text that exports `runOperator(argv)` */
@@ -39,7 +39,7 @@ export const OPERATOR_WORDS: readonly string[] = [
   'as-service', // what root starts as the service's user
 ]
 
-export function begin({ release, executable, operator, prepare, application }: Beginning): void {
+export function beginRelease({ release, executable, operator, prepare, application }: Beginning): void {
   const argv = process.argv.slice(2)
   noteRelease(release)
   const [first = ''] = argv
@@ -87,7 +87,7 @@ function start({
 }
 
 /** The exact words of a unit, of our supervisor and of the image; everybody else's `serve` is the application's. */
-function configurationOf({ service }: BuiltRelease, [word, flag, path]: string[]): string | null {
+function configurationOf({ service }: OwnWords, [word, flag, path]: string[]): string | null {
   if (word !== 'serve') return null
   if (flag === '--config' && path !== undefined) return path
   const variable = `${service.toUpperCase().replaceAll(/[^A-Z0-9]/g, '_')}_CONFIG`

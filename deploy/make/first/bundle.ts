@@ -3,16 +3,16 @@
 
 import { getAsset, isSea } from 'node:sea'
 import { realpathSync } from 'node:fs'
-import { begin } from './begin.ts'
-import type { BuiltRelease } from './release.ts'
+import { beginRelease } from './begin.ts'
+import type { OwnWords } from './release.ts'
 
 declare const __BATON_RELEASE__: string
 
 export function beginBundle(application: () => unknown, operator: () => string): void {
-  const release = JSON.parse(isSea() ? getAsset('release', 'utf8') : __BATON_RELEASE__) as BuiltRelease
+  const release = JSON.parse(isSea() ? getAsset('release', 'utf8') : __BATON_RELEASE__) as OwnWords
   // the command is a link to the file, and only the file is what a receipt names
   const executable = isSea() ? process.execPath : realpathSync(process.argv[1] ?? '')
-  begin({
+  beginRelease({
     release,
     executable,
     operator,

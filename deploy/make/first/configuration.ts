@@ -3,7 +3,7 @@
 
 import { readFileSync } from 'node:fs'
 import type { InstallConfiguration } from '../../../agent/first.ts'
-import { type BuiltRelease, refuse } from './release.ts'
+import { type OwnWords, refuse } from './release.ts'
 
 const CONFIGURATION_MAX_BYTES = 256 * 1024
 const DEFAULT_PORT = 8080
@@ -53,7 +53,7 @@ function faultsOf(value: unknown): string[] {
   return faults
 }
 
-export function applyConfiguration(configuration: InstallConfiguration, release: BuiltRelease, path: string): void {
+export function applyConfiguration(configuration: InstallConfiguration, release: OwnWords, path: string): void {
   const { STATE_DIRECTORY = '' } = process.env // systemd's, or an image's
   const { listen = {}, dashboard = {}, stateDirectory = STATE_DIRECTORY, feed = '', basePath = '' } = configuration
   const values: Record<string, string> = {

@@ -3,7 +3,7 @@
 import type { OwnRelease } from '../../../agent/first.ts'
 
 /** As JSON: an asset of an executable, a constant of a script. */
-export interface BuiltRelease extends OwnRelease {
+export interface OwnWords extends OwnRelease {
   /** what the application is given when an installer starts it: variable -> text with {port} and the like */
   environment: Record<string, string>
   /** own arguments of the application when an installer starts it */

@@ -3,8 +3,8 @@
 
 import type Module from 'node:module'
 import { realpathSync } from 'node:fs'
-import { begin } from './begin.ts'
-import type { BuiltRelease } from './release.ts'
+import { beginRelease } from './begin.ts'
+import type { OwnWords } from './release.ts'
 
 declare const __BATON_RELEASE__: string
 declare const __BATON_OPERATOR__: string
@@ -13,8 +13,8 @@ declare const __BATON_ENTRY__: string
 
 const executable = realpathSync(process.argv[1] ?? '')
 
-begin({
-  release: JSON.parse(__BATON_RELEASE__) as BuiltRelease,
+beginRelease({
+  release: JSON.parse(__BATON_RELEASE__) as OwnWords,
   executable,
   operator: () => __BATON_OPERATOR__,
   prepare: () => 'there is nothing to prepare',

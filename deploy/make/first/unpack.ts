@@ -22,7 +22,7 @@ import {
   writeSync,
 } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { type BuiltRelease, refuse } from './release.ts'
+import { type OwnWords, refuse } from './release.ts'
 
 export interface Unpacked {
   /** what holds app/ and cache/ */
@@ -36,7 +36,7 @@ const STALE_MS = 10 * 60_000
 const OTHERS_MAY_WRITE = 0o022
 
 /** Finds the unpacked folder or makes it; ends the process, with every reason, where there is no place for it. */
-export function unpack(release: BuiltRelease, archive: () => Buffer): Unpacked {
+export function unpack(release: OwnWords, archive: () => Buffer): Unpacked {
   const { sha256 } = archiveOf(release)
   const faults: string[] = []
   for (const home of homesOf(release.service)) {
@@ -93,7 +93,7 @@ function isOurs(path: string): boolean {
   return true
 }
 
-function write(home: string, directory: string, release: BuiltRelease, archive: () => Buffer): void {
+function write(home: string, directory: string, release: OwnWords, archive: () => Buffer): void {
   const { sha256 } = archiveOf(release)
   // not recursive: a parent that is not there is a wrong place (and under /proc a recursive one never comes back)
   if (!isOurs(home)) makeHome(home)
@@ -233,7 +233,7 @@ function noteTag(directory: string, tag: string): void {
   }
 }
 
-function archiveOf({ archive }: BuiltRelease): NonNullable<BuiltRelease['archive']> {
+function archiveOf({ archive }: OwnWords): NonNullable<OwnWords['archive']> {
   if (archive === undefined) throw new Error('this executable holds no application')
   return archive
 }

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { fileURLToPath } from 'node:url'
 import type { JournalState } from '../../../agent/disk/journal.ts'
-import type { Step } from '../../../agent/handover/steps.ts'
+import type { HandoverStep } from '../../../agent/handover/steps.ts'
 import { startTimeOf } from '../../../agent/sockets/process.ts'
 import { FAULTS_FILE, type StepFault } from '../../fixtures/at-steps.ts'
 import { besides, journalOf, processesBelow, sha256Of, until } from '../../fixtures/evidence.ts'
@@ -45,7 +45,7 @@ export interface Ground extends AsyncDisposable {
   arm(faults: StepFault[]): Promise<void>
   armed(): Promise<number>
   /** whether the process that was started then (`startTimeOf`) has come to that step */
-  took(born: string | null, step: Step): Promise<boolean>
+  took(born: string | null, step: HandoverStep): Promise<boolean>
   api(method: string, path: string, body?: unknown): Promise<{ status: number; body: unknown }>
   /** Resolves when a new connection was answered well. */
   answers(): Promise<void>
@@ -178,7 +178,7 @@ export function withDatabase<T>(path: string, use: (all: (sql: string) => unknow
 }
 
 /** As at-steps.ts has noted it beside the file of the faults. */
-export async function hasTaken(faults: string, born: string | null, step: Step): Promise<boolean> {
+export async function hasTaken(faults: string, born: string | null, step: HandoverStep): Promise<boolean> {
   const taken = await readFile(`${faults}.taken`, 'utf8').catch(() => '')
   return taken.split('\n').includes(`${born} ${step}`)
 }

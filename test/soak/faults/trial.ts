@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Inheritance, INHERITANCE } from '../../../agent/words/wire.ts'
 import { startTimeOf } from '../../../agent/sockets/process.ts'
-import type { Step } from '../../../agent/handover/steps.ts'
+import type { HandoverStep } from '../../../agent/handover/steps.ts'
 import type { Operation, Status } from '../../../agent/words/state.ts'
 import type { StepFault } from '../../fixtures/at-steps.ts'
 import { until } from '../../fixtures/evidence.ts'
@@ -17,7 +17,7 @@ export type Side = 'predecessor' | 'successor' | 'both'
 export interface Plan {
   side: Side
   signal: StepFault['signal']
-  at: Step[] | number
+  at: HandoverStep[] | number
 }
 
 export interface Trial {
@@ -35,7 +35,7 @@ export interface Trial {
 
 const ASK_EVERY_MS = 10
 /** of a successor whose predecessor may have left, or has: the operation is its own */
-const LAST_STEPS: Step[] = ['said committed', 'alone']
+const LAST_STEPS: HandoverStep[] = ['said committed', 'alone']
 const BACK_WITHIN_MS = 60_000
 /** what leaks stays, what is being cleared away goes */
 const QUIET_MS = 10_000
@@ -146,7 +146,7 @@ function isSuccessorOf(predecessor: number, pid: number): boolean {
 }
 
 /** The processes hit themselves; this waits until it has happened. */
-async function hitAtSteps(ground: Ground, steps: Step[], signal: Plan['signal']): Promise<Hit> {
+async function hitAtSteps(ground: Ground, steps: HandoverStep[], signal: Plan['signal']): Promise<Hit> {
   await until('the steps', async () => (await ground.armed()) === 0, 30_000)
   const isSole = steps.length > 1 || steps.includes('alone')
   return {
