@@ -47,7 +47,7 @@ export async function proveAlone(
 ): Promise<void> {
   const { to, sha256, operationId } = probation
   try {
-    const { noteTag, settleProbation } = await loadEnding(lock)
+    const { noteTag, settleProbation, sweep } = await loadEnding(lock)
     {
       await using _lock = lock
       if (probationMs > 0) await beginProbation(install, probationMs)
@@ -55,6 +55,7 @@ export async function proveAlone(
       const state = await install.journal.read()
       if (isStopping() || state.probation?.operationId !== operationId) return
       await settleProbation(install)
+      await sweep(install)
     }
     await noteTag(install, { tag: to, sha256 }) // without the lock: it may have to read the whole executable
   } catch (cause) {
@@ -65,11 +66,11 @@ export async function proveAlone(
 /** All that the end of a probation needs, while this release is certainly here. The lock is not held for ever if it is not. */
 async function loadEnding(lock: Lock) {
   try {
-    const [{ settleProbation }, { noteTag }] = await Promise.all([
+    const [{ settleProbation, sweep }, { noteTag }] = await Promise.all([
       import('./update/ending.ts'),
       import('./update/installed.ts'),
     ])
-    return { settleProbation, noteTag }
+    return { settleProbation, sweep, noteTag }
   } catch (cause) {
     await lock.release()
     throw cause

@@ -25,6 +25,19 @@ const says = (members: Record<string, unknown>) =>
 /** Whoever started us says no more. */
 const CUT = 'kill -9 $PPID\n'
 
+test('where no host can use the newest release, nothing is moved and the reason is theirs', async () => {
+  await using fleet = await makeStubFleet(2)
+  const problem = { code: 'release_unusable', message: 'v1.2.0 cannot be used: release.json is missing' }
+  const told = `case "$*" in *--check*)\n${says({ latest: null, problem })}exit 5 ;;\nesac\n`
+  for (const host of ['h1', 'h2']) {
+    const instance = { id: host, pid: 7, startedAt: 'now' }
+    await fleet.set(host, 'says-status', `${told}${says({ instance })}`)
+  }
+  const { code, stderr } = await fleet.move('--release', 'latest', '--soak', '0')
+  equal(code, 5, stderr)
+  match(stderr, 'no host could tell what the latest release is: v1.2.0 cannot be used: release.json is missing')
+})
+
 test('an answer to the look that is none leaves that host out, whatever it is, and no other', async () => {
   const answers: Record<string, string> = {
     h2: says({ running: 5 }),

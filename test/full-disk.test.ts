@@ -105,6 +105,8 @@ test('full to the last byte a rollback goes through, is in the journal, and the 
   is((await home.api('POST', '/admin/update')).status, 202)
   is((await home.settled()).outcome, 'updated')
   await disk.fill()
+  is((await home.api('POST', '/admin/update', { tag: 'v1.0.0' })).status, 202)
+  equal((await home.settled()).outcome, 'failed', 'an update needs room, and says so in what is kept for going back')
   is((await home.api('POST', '/admin/update/rollback')).status, 202)
   const back = await home.settled()
   equal([back.outcome, back.error], ['rolled_back', null])

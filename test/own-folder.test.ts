@@ -9,13 +9,16 @@ import { DatabaseSync } from 'node:sqlite'
 import { makeDisk } from '../agent/disk/disk.ts'
 import type { BatonError } from '../agent/words/errors.ts'
 import { placesOf } from '../agent/disk/places.ts'
-import { sweepUnpacked } from '../agent/update/steps/sweep.ts'
+import { sweepUnpacked } from '../agent/disk/sweep.ts'
 import { detect } from '../deploy/make/detect.ts'
 import { planInit } from '../deploy/make/init.ts'
 import type { Project } from '../deploy/make/project.ts'
 import { tryOut } from '../deploy/make/tryout.ts'
 import { survey } from '../deploy/host/service/survey.ts'
 import { equal, is, match, ok, rejects } from './assert.ts'
+import { until } from './fixtures/evidence.ts'
+import { install } from './fixtures/install.ts'
+import { publishTo, scriptRelease } from './fixtures/releases.ts'
 import { suite } from './suite.ts'
 
 const test = suite('own folder')
@@ -41,6 +44,22 @@ test('what was unpacked goes when no release needs it, but not with a database t
   await writeFile(join(dirname(database), 'shop.txt'), 'no database')
   equal(await sweepUnpacked(makeDisk(), 'svc', placesOf(executable), ['v2.0.0']), [])
   equal(await readdir(join(room.path, '.svc')), [])
+})
+
+test('an update that the service carries out itself leaves nothing unpacked but what it and its backup need', async () => {
+  const [v100, v110] = await Promise.all(['v1.0.0', 'v1.1.0'].map((tag) => scriptRelease(tag)))
+  if (v100 === undefined || v110 === undefined) throw new Error('expected two releases')
+  await using feed = await makeRoom()
+  await publishTo(feed.path, [v100, v110])
+  await using home = await install({ release: v100, feed: feed.path, update: { probationMs: 200 } })
+  const unpacked = join(dirname(home.executable), '.beacon')
+  const folders = ['v0.8.0', 'v0.9.0', 'v1.0.0', 'v1.1.0'].map((tag, at) => [tag, String(at).repeat(16)] as const)
+  for (const [tag, name] of folders) await unpackedAt(join(unpacked, name), tag)
+  await home.start()
+  is((await home.api('POST', '/admin/update')).status, 202)
+  is((await home.settled()).outcome, 'updated')
+  await until('the others are gone', async () => (await readdir(unpacked)).length === 2)
+  equal((await readdir(unpacked)).toSorted(), ['2'.repeat(16), '3'.repeat(16)])
 })
 
 test('a build whose application makes a database in its own folder fails, and says where data belongs', async () => {

@@ -8,10 +8,11 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { stat } from 'node:fs/promises'
 import type { Readable } from 'node:stream'
 import { BatonError, reasonOf } from '../words/errors.ts'
-import { ANSWER_FD, COPY_ORDER, copyHere, SCHEMA_ORDER } from './orders.ts'
+import { ANSWER_FD, COPY_ORDER, copyHere, SCHEMA_ORDER, type Sweep, SWEEP_ORDER } from './orders.ts'
 
 const COPY_MAX_MS = 600_000
 const SCHEMA_MAX_MS = 10_000
+const SWEEP_MAX_MS = 120_000
 const SAID_MAX = 2000
 
 /** Who makes a copy. */
@@ -50,6 +51,16 @@ const asking = new Map<string, Promise<number | null>>()
 async function askSchema(executable: string, database: string): Promise<number | null> {
   const { code, answer } = await order(executable, { [SCHEMA_ORDER]: database }, SCHEMA_MAX_MS).catch(() => REFUSED)
   return code === 0 && /^\d{1,10}$/.test(answer) ? Number(answer) : null
+}
+
+/**
+ * Removes what releases have unpacked and none needs, by `executable` in a process of its own: a look into a file that turns out to
+ * be a database would drop the application's locks. Gives the databases for whose sake a folder stays.
+ */
+export async function sweepBy(executable: string, what: Sweep): Promise<string[]> {
+  const { code, answer, said } = await order(executable, { [SWEEP_ORDER]: JSON.stringify(what) }, SWEEP_MAX_MS)
+  if (code !== 0) throw new Error(`${executable} could not sweep: ${said.trim()}`)
+  return answer.split('\n').filter((path) => path !== '')
 }
 
 /** False where `executable` is of a release that does not know how; `to` is empty then. */

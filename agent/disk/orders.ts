@@ -1,12 +1,17 @@
-// What a process of ours does for another one when it is run with `--version`: copy a database, or read the number of its schema.
+// What a process of ours does for another one when it is run with `--version`: copy a database, read the number of its schema, or
+// remove what releases have unpacked and none needs.
 // Must hold: it is a process of its own, in which no application runs; `copy-database.ts` says why.
 
 import { writeSync } from 'node:fs'
+import { makeDisk } from './disk.ts'
+import { placesOf } from './places.ts'
 
 /** `{ from, to }` in the environment of an executable of ours that is run with `--version`: then it makes that copy too. */
 export const COPY_ORDER = 'BATON_COPY_DATABASE'
 /** The path of a database, likewise: then it writes its `PRAGMA user_version` to descriptor 3. */
 export const SCHEMA_ORDER = 'BATON_READ_SCHEMA'
+/** `{ service, executable, keep }`, likewise: then it sweeps, and writes the databases that stay to descriptor 3, one a line. */
+export const SWEEP_ORDER = 'BATON_SWEEP'
 export const ANSWER_FD = 3
 
 let orders: Promise<void> | null = null
@@ -17,14 +22,29 @@ export function doAsOrdered(): Promise<void> {
 }
 
 async function carryOut(): Promise<void> {
-  const { [COPY_ORDER]: copy, [SCHEMA_ORDER]: database } = process.env
+  const { [COPY_ORDER]: copy, [SCHEMA_ORDER]: database, [SWEEP_ORDER]: sweep } = process.env
   if (database !== undefined) writeSync(ANSWER_FD, String(schemaHere(database)))
+  if (sweep !== undefined) await sweepHere(JSON.parse(sweep) as Sweep)
   if (copy === undefined) return
   const { from, to } = JSON.parse(copy) as { from: string; to: string }
   await copyHere(from, to)
 }
 
-/** Into `to`, in this very process. */
+export interface Sweep {
+  service: string
+  /** absolute path of the executable beside which releases unpack */
+  executable: string
+  /** tags that are needed */
+  keep: readonly string[]
+}
+
+async function sweepHere({ service, executable, keep }: Sweep): Promise<void> {
+  const { sweepUnpacked } = await import('./sweep.ts')
+  const kept = await sweepUnpacked(makeDisk(), service, placesOf(executable), keep)
+  writeSync(ANSWER_FD, kept.join('\n'))
+}
+
+/** Into `to`, in this process. */
 export async function copyHere(from: string, to: string): Promise<void> {
   const { backup, DatabaseSync } = process.getBuiltinModule('node:sqlite')
   const source = new DatabaseSync(from, { readOnly: true, timeout: 5000 })

@@ -5,7 +5,8 @@ import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
 import { type Disk, exists, roomIn } from './disk.ts'
 
-const RESERVE_BYTES = 512 * 1024
+/** on a disk that is nearly full half of what is left, if that is worth it */
+const [RESERVE_BYTES, LEAST_BYTES] = [512 * 1024, 64 * 1024]
 
 function reservePath(directory: string): string {
   return join(directory, 'reserve')
@@ -13,7 +14,7 @@ function reservePath(directory: string): string {
 
 /** Whether there is none, and the disk has room for one. */
 export async function lacksReserve(directory: string): Promise<boolean> {
-  return !(await exists(reservePath(directory))) && (await roomIn(directory)) >= RESERVE_BYTES
+  return !(await exists(reservePath(directory))) && (await roomIn(directory)) >= 2 * LEAST_BYTES
 }
 
 /** Makes it where there is none and the disk has room for it. `directory`: of the journal. Never throws: it only helps. */
@@ -21,9 +22,10 @@ export async function keepReserve(disk: Disk, directory: string): Promise<void> 
   const path = reservePath(directory)
   try {
     if (!(await lacksReserve(directory))) return
+    const bytes = Math.min(RESERVE_BYTES, Math.floor((await roomIn(directory)) / 2))
     const file = await disk.create(path, 0o600)
     try {
-      await file.writeFile(randomBytes(RESERVE_BYTES)) // a file system that compresses keeps no room for zeros
+      await file.writeFile(randomBytes(bytes)) // a file system that compresses keeps no room for zeros
       await disk.flush(file, path)
     } finally {
       await file.close()

@@ -3,11 +3,15 @@
 
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { isLeftover } from '../disk/disk.ts'
-import { foldersOf, type ManagedInstall } from '../disk/install.ts'
+import { sweepBy } from '../disk/copy-database.ts'
+import { exists, isLeftover } from '../disk/disk.ts'
+import { foldersOf, imageOf, type ManagedInstall } from '../disk/install.ts'
 import { finishOperation, updateDirectory } from '../disk/journal.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import type { Probation } from '../words/state.ts'
+import { sweepUnpacked } from '../disk/sweep.ts'
+import { reasonOf } from '../words/errors.ts'
+import { installedTag } from './version.ts'
 import { clearLeftovers, finishExchange } from './steps/swap.ts'
 
 /**
@@ -71,5 +75,25 @@ export async function clearTemporaries(install: ManagedInstall): Promise<void> {
   for (const folder of foldersOf(install)) {
     const entries = await readdir(folder).catch(() => [])
     for (const entry of entries) if (isLeftover(entry)) await install.disk.remove(join(folder, entry))
+  }
+}
+
+/** Removes what releases have unpacked and none needs. Never fails an operation: what is left takes room, and nothing else. */
+export async function sweep(install: ManagedInstall): Promise<void> {
+  const { disk, service, places, serves, log } = install
+  try {
+    // the folders of the executable and of the backup stay: with no more than those nobody is started
+    if ((await readdir(join(places.directory, `.${service}`)).catch(() => [])).length <= 2) return
+    const keep = [await installedTag(places.executable)]
+    if (await exists(places.backup)) keep.push(await installedTag(places.backup))
+    const kept = serves
+      ? await sweepBy(await imageOf(install), { service, executable: places.executable, keep })
+      : await sweepUnpacked(disk, service, places, keep)
+    for (const path of kept) {
+      const message = `${path} is in the folder of a release that is not needed any more, and stays for that reason: \`environment\` of baton.config.json says where data belongs`
+      log({ event: 'warning', message })
+    }
+  } catch (cause) {
+    log({ event: 'warning', message: `removing what is unpacked and not needed: ${reasonOf(cause)}` })
   }
 }

@@ -10,14 +10,12 @@ import { finishOperation, markBad, updateDirectory } from '../disk/journal.ts'
 import { type Lock, takeLock } from '../disk/lock.ts'
 import type { Placed } from './installed.ts'
 import type { ManagedInstall } from '../disk/install.ts'
-import { clearTemporaries, closeInterrupted } from './ending.ts'
+import { clearTemporaries, closeInterrupted, sweep } from './ending.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import { makeStages, type Stages } from './stages.ts'
 import { type Kind, newOperation, type Operation, type Stage } from '../words/state.ts'
 import { noBackup } from './steps/swap.ts'
-import { sweepUnpacked } from './steps/sweep.ts'
 import { type StoryEnd, rollBack, update } from './story.ts'
-import { installedTag } from './version.ts'
 
 /** from the outcome on disk until the lock is free, and how often to look meanwhile */
 const LETTING_GO_MS = 2000
@@ -156,6 +154,7 @@ async function conduct({ install, request, operation, restart, lock, signal }: C
     install.log({ event: 'warning', message: `writing the outcome of ${operation.id}: ${reasonOf(cause)}` })
   } finally {
     await install.feed.close().catch(() => {}) // no connection stays open between two operations
+    await keepReserve(install.disk, updateDirectory(install.stateDirectory)) // it may have been used up: a rollback may come next
     await lock.release()
   }
   const { outcome } = result
@@ -186,17 +185,4 @@ async function writeOutcome(
   const [code, message] = [told?.code ?? null, told?.message ?? null]
   log({ event: 'finished', id: operation.id, kind: operation.kind, outcome, to: operation.to, code, message })
   if (outcome === 'updated' || outcome === 'rolled_back') await sweep(install)
-}
-
-/** Never fails an operation: what is left over takes room, and nothing else. */
-async function sweep({ disk, service, places, log }: ManagedInstall): Promise<void> {
-  try {
-    const tags = [await installedTag(places.executable), await installedTag(places.backup)]
-    for (const path of await sweepUnpacked(disk, service, places, tags)) {
-      const message = `${path} is in the folder of a release that is not needed any more, and stays for that reason: \`environment\` of baton.config.json says where data belongs`
-      log({ event: 'warning', message })
-    }
-  } catch (cause) {
-    log({ event: 'warning', message: `removing what is unpacked and not needed: ${reasonOf(cause)}` })
-  }
 }

@@ -137,10 +137,18 @@ def looked(calls, route):
         "unproven": now.get("unproven"),
         "latest": offered.get("latest") or (planned.get("to") if route == "container" else None),
         "bad": [{"tag": it.get("tag"), "why": it.get("why") or it.get("reason")} for it in bad or []],
+        "problem": _problem(check, offered),
         "sha256": planned.get("sha256") or planned.get("digest"),
         "would": planned.get("would"),
         "refused": _refusal(calls, status, doctor, dry, check),
     }
+
+
+def _problem(check, offered):
+    """Why this host cannot tell the latest release, and how its own command ends for that; None if it can."""
+    if not check or not offered.get("problem") or offered.get("latest"):
+        return None
+    return {"why": offered["problem"].get("message") or "", "exit": check.exit or EXIT["network"]}
 
 
 def _brief(operation):

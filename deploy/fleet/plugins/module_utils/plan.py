@@ -227,7 +227,9 @@ def _objection(rows, seen, gone, refused, waves, options):
             return stop(f"not every host would take the same {to} for {platform}: {said}", EXIT["verification"])
     tags = {row["to"] for row in rows.values() if row["outcome"] is None}
     if not options["rollback"] and tags == {""}:
-        return stop("no host could tell what the latest release is", EXIT["network"])
+        problem = next((it["problem"] for it in seen.values() if it and it.get("problem")), None)
+        tell = "no host could tell what the latest release is"
+        return stop(f"{tell}: {problem['why']}" if problem else tell, problem["exit"] if problem else EXIT["network"])
     if not options["rollback"] and len(tags) > 1:
         return stop(f"expected one release for all, got {', '.join(sorted(tags))}", EXIT["verification"])
     if not waves and not any(row["outcome"] in GOOD for row in rows.values()):

@@ -121,6 +121,7 @@ _answer = _object(
     findings=_each(_object(check=_word, level=_word, message=_text, hint=_text)),
     instance=_object(id=_name, pid=_up_to(NUMBER_MAX), startedAt=_name),
     supervisor=_object(word=_word, restarts=_up_to(NUMBER_MAX)),
+    problem=_object(code=_word, message=_text),
     unproven=_object(tag=_tag),
     operation=_object(id=_name, kind=_word, to=_tag, outcome=_outcome, error=_object(message=_text), **{"from": _tag}),
     **{"from": _tag},

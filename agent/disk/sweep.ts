@@ -6,8 +6,8 @@
 
 import { open, readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { Disk } from '../../disk/disk.ts'
-import type { Places } from '../../disk/places.ts'
+import type { Disk } from './disk.ts'
+import type { Places } from './places.ts'
 
 const SQLITE = 'SQLite format 3\0'
 
