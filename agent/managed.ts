@@ -1,7 +1,6 @@
 // Managed or not: only a receipt that names this very executable makes a managed install: root's for a service of the whole host,
 // the user's own for a service of one user. Everything else is told which route to take instead (501).
 
-import cluster from 'node:cluster'
 import { access, stat } from 'node:fs/promises'
 import { type ManagedInstall, openInstall } from './disk/install.ts'
 import { isSingleExecutable, ownContainerId, updateCommand } from './own.ts'
@@ -43,7 +42,7 @@ export async function decideManagement(
   }
   if (platform === 'win32') return refuse('windows', 'on Windows a running executable cannot be replaced')
   // a handover is from one process to one; several would each want to be the only one (docs/adopt.md)
-  if (cluster.isWorker || Object.keys(cluster.workers ?? {}).length > 0)
+  if (isOneOfMany())
     return refuse('cluster', 'this service is several processes (node:cluster), which are not handed over')
   // The image says so itself; a host that happens to be a container may still be a managed install, by its receipt.
   if (environment['BATON_CONTAINER'] === '1')
@@ -117,6 +116,14 @@ function openLater(description: string, open: () => Promise<OpenFeed>): OpenFeed
     close,
     [Symbol.asyncDispose]: close,
   }
+}
+
+/** Whether `node:cluster` runs this service as several processes. It is not loaded to find out: a worker or a primary has loaded it. */
+function isOneOfMany(): boolean {
+  const { moduleLoadList: loaded } = process as { moduleLoadList?: readonly string[] }
+  if (loaded?.includes('NativeModule cluster') === false) return false
+  const { isWorker, workers } = process.getBuiltinModule('node:cluster')
+  return isWorker || Object.keys(workers ?? {}).length > 0
 }
 
 async function insideContainer(): Promise<boolean> {

@@ -4,7 +4,6 @@
 import { createHash } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { promisify } from 'node:util'
-import { brotliCompress, gzip } from 'node:zlib'
 import { BatonError } from './words/errors.ts'
 import { pathOf, problemOf, send as answerWith } from './http/answer.ts'
 import { typeOf, webAssets } from './web/assets.ts'
@@ -49,8 +48,8 @@ interface File {
 }
 
 const PACK = {
-  br: promisify(brotliCompress),
-  gzip: async (body: Buffer) => await promisify(gzip)(body, { level: 9 }),
+  br: async (body: Buffer) => await promisify((await import('node:zlib')).brotliCompress)(body),
+  gzip: async (body: Buffer) => await promisify((await import('node:zlib')).gzip)(body, { level: 9 }),
   identity: async (body: Buffer) => body,
 }
 

@@ -7,7 +7,6 @@ import { chmod, rename, rm } from 'node:fs/promises'
 import { type IncomingMessage, Server as HttpServer } from 'node:http'
 import net, { type AddressInfo, connect, isIP, type Server, type Socket } from 'node:net'
 import { dirname, join } from 'node:path'
-import { lookup } from 'node:dns/promises'
 import { randomBytes } from 'node:crypto'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import type { InheritedListener } from '../words/wire.ts'
@@ -163,7 +162,7 @@ export function closeListener(listener: Listener): void {
 
 async function bindPort(listener: Listener, spec: ListenerSpec, mayShare: boolean): Promise<void> {
   const host = spec.host ?? '127.0.0.1'
-  const address = isIP(host) === 0 ? (await lookup(host)).address : host
+  const address = isIP(host) === 0 ? (await (await import('node:dns/promises')).lookup(host)).address : host
   if (!canHandOver) {
     await listening(listener.server, () => listener.server.listen(spec.port ?? 0, address, listener.backlog))
     listener.address = addressOf(listener)

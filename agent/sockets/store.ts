@@ -2,7 +2,6 @@
 // another one in its place. Connections wait in their queue meanwhile, and nobody is refused. They come back as sd_listen_fds(3)
 // says: LISTEN_FDS of them from descriptor 3 on, with their names in LISTEN_FDNAMES, meant for the process LISTEN_PID.
 
-import { execFile, spawn } from 'node:child_process'
 import { closeSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -90,6 +89,7 @@ async function isRestarting(): Promise<boolean> {
   const unit = /([^/]+\.service)\s*$/.exec(await readFile('/proc/self/cgroup', 'utf8').catch(() => ''))?.[1]
   if (unit === undefined) return false
   const scope = process.env['MANAGERPID'] === undefined ? [] : ['--user']
+  const { execFile } = await import('node:child_process')
   const jobs = await new Promise<string>((resolve) => {
     execFile('systemctl', [...scope, 'list-jobs', '--plain', '--no-legend'], { timeout: 2000 }, (_error, stdout) =>
       resolve(stdout),
@@ -126,6 +126,7 @@ export async function startWith(
   { output, notify }: { output?: number; notify?: string } = {},
 ): Promise<number> {
   const said = output ?? 'inherit'
+  const { spawn } = await import('node:child_process')
   const child = spawn('/bin/sh', ['-c', FOR_ITSELF, file, ...args], {
     ...(cwd === undefined ? {} : { cwd }),
     stdio: ['ignore', said, said, ...held.map(({ fd }) => fd)],

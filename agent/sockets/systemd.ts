@@ -2,13 +2,12 @@
 // it is to hold while no process lives. Never STOPPING=1: since systemd v259 it is final, and a predecessor that drains is not
 // stopping. Protocol: sd_notify(3).
 
-import { execFile } from 'node:child_process'
-
 /** Sends one notification where a supervisor listens for it; does nothing elsewhere. Never throws. */
 export async function notifySystemd(lines: string[]): Promise<void> {
   if (await notifyWith(lines, null)) return
   if ((process.env['NOTIFY_SOCKET'] ?? '') === '') return
   // The fallback is a process of its own: it needs NotifyAccess=all, or systemd ignores it for a service that is not root.
+  const { execFile } = await import('node:child_process')
   await new Promise<void>((resolve) => {
     execFile('systemd-notify', lines, { timeout: 5000 }, () => resolve())
   })
