@@ -106,15 +106,18 @@ export function readSettings(options: EmbedOptions = {}): Settings {
     feed === null || (typeof feed === 'string' && feed !== ''),
     '`feed`: expected where releases are found, or null',
   )
-  expect(isAbsolute(stateDirectory), `\`stateDirectory\`: expected an absolute path, got ${show(stateDirectory)}`)
+  expect(isPath(stateDirectory), `\`stateDirectory\`: expected an absolute path, got ${show(stateDirectory)}`)
   for (const key of ['database', 'executable'] as const) {
     const path = key === 'database' ? database : options[key]
     expect(
-      path === undefined || path === null || isAbsolute(path),
+      path === undefined || path === null || isPath(path),
       `\`${key}\`: expected an absolute path, got ${show(path)}`,
     )
   }
-  expect(healthPath === null || healthPath.startsWith('/'), `\`healthPath\`: expected a path, got ${show(healthPath)}`)
+  expect(
+    healthPath === null || (typeof healthPath === 'string' && healthPath.startsWith('/')),
+    `\`healthPath\`: expected a path, got ${show(healthPath)}`,
+  )
   expect(
     basePath === '' || /^(\/[A-Za-z0-9._~-]+)+$/.test(basePath),
     `\`basePath\`: expected / and a name, got ${show(basePath)}`,
@@ -195,4 +198,9 @@ function defaultStateDirectory(service: string): string {
 
 function show(value: unknown): string {
   return (JSON.stringify(value) ?? String(value)).slice(0, 80)
+}
+
+/** An author of JavaScript may give anything. */
+function isPath(value: unknown): boolean {
+  return typeof value === 'string' && isAbsolute(value)
 }

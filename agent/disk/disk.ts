@@ -5,7 +5,7 @@
 import {
   constants,
   type FileHandle,
-  chown,
+  lchown,
   copyFile,
   link,
   lstat,
@@ -137,7 +137,10 @@ function makeChanges(witness: Witness): Omit<Disk, 'copy' | 'writeWhole' | 'writ
     makeDirectory: (path, mode) =>
       around('make-directory', path, async () => {
         const first = await mkdir(path, { recursive: true, mode })
-        if (first !== undefined) await giveToOwnerOf(dirname(first), (uid, gid) => chown(path, uid, gid))
+        if (first === undefined) return
+        await giveToOwnerOf(dirname(first), async (uid, gid) => {
+          for (let made = path; made.length >= first.length; made = dirname(made)) await lchown(made, uid, gid)
+        })
       }),
   }
 }

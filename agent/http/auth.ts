@@ -57,7 +57,8 @@ export function makeGuard({ password, trustedProxy = null, now = () => performan
         members: { retryAfterSeconds },
       })
     }
-    if (!debts.has(address) && debts.size >= ADDRESSES_MAX) forgetOldest(debts)
+    // who failed last stands last: many other addresses do not push out somebody who goes on guessing
+    if (!debts.delete(address) && debts.size >= ADDRESSES_MAX) forgetOldest(debts)
     debts.set(address, Math.max(forgiven, at) + FAILURE_FORGOTTEN_MS)
     throw new BatonError(
       'unauthorized',

@@ -53,8 +53,11 @@ export function clientAddresses(trusted: TrustedProxy | null): (request: Asking)
   }
 }
 
+const NAMES_MAX_BYTES = 4096
+
 function namesIn(value: string, header: string): string[] {
-  const names = value.slice(0, 4096).split(',')
+  // the end is what the nearest proxy has written; however much the client wrote before it, it does not push that out
+  const names = value.slice(-NAMES_MAX_BYTES).split(',')
   const forwarded = header.toLowerCase() === 'forwarded' // RFC 7239
   return names.map((name) => {
     const text = forwarded ? (/\bfor=("?)([^";,]*)\1/i.exec(name)?.[2] ?? '') : name.trim()

@@ -2,7 +2,7 @@
 // Must hold: the copy is complete (a plain copy of a database in WAL mode is not) and was read back before it counts.
 
 import { createReadStream, existsSync } from 'node:fs'
-import { chmod, rm } from 'node:fs/promises'
+import { open, rm } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { pipeline } from 'node:stream/promises'
@@ -30,8 +30,8 @@ export async function backup(build: Build, argv: readonly string[], environment:
     if (!existsSync(database)) throw new BatonError('refused', `expected a database at ${database}, found none yet`)
     const path = target === '-' ? join(stateDirectory, `.backup-${process.pid}.db`) : resolve(target)
     try {
+      await (await open(path, 'wx', 0o600)).close() // it holds what the database holds: nobody else reads it while it grows
       copyDatabase(database, path)
-      await chmod(path, 0o600) // it holds what the database holds
       if (target === '-') await pipeline(createReadStream(path), process.stdout)
       else process.stdout.write(`${path}\n`)
     } finally {
@@ -45,7 +45,7 @@ export async function backup(build: Build, argv: readonly string[], environment:
   }
 }
 
-/** Throws where `to` exists, or where the copy cannot be read back. */
+/** Into an empty file. Throws where `to` holds anything, or where the copy cannot be read back. */
 export function copyDatabase(from: string, to: string): void {
   const source = new DatabaseSync(from, { readOnly: true, timeout: 5000 })
   try {

@@ -69,6 +69,7 @@ export function createLive(store: Store, tail: Tail, carrying: () => Pick<Agent,
       if (followers >= FOLLOWERS_MAX)
         throw new BatonError('service_down', `${FOLLOWERS_MAX} followers are here already`)
       response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' })
+      if (request.method === 'HEAD') return void response.end()
       response.flushHeaders()
       const since = after ?? numberIn(request.headers['last-event-id'])
       const { place, leave } = begin(request, since, (rows) => {

@@ -158,7 +158,7 @@ function hostConfigFor(source: SpecificationSource, engine: EngineTraits): HostC
 function named(mount: Fields, mounts: readonly Mount[]): Fields {
   if (mount['Type'] !== 'volume' || !isEmpty(mount['Source'])) return mount
   const there = mounts.find(({ Type, Destination }) => Type === 'volume' && Destination === mount['Target'])
-  return there?.Name === undefined ? mount : { ...mount, SpecificationSource: there.Name }
+  return there?.Name === undefined ? mount : { ...mount, Source: there.Name }
 }
 
 /** Volumes that nothing in `HostConfig` names: made for a `VOLUME` of the image or a `-v /path`. */

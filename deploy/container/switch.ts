@@ -1,5 +1,5 @@
 // The part of a deployment in which the old container is touched, from a successor that is ready to one of the two that has
-// proved itself. Whoever does it may be killed anywhere: names and one label say where it stands, and `finishSwitch` goes on from
+// proved itself. Whoever does it may be killed anywhere: names and one label say where it stands, and `finish` goes on from
 // there. Must hold: every way out that is not success puts the old container back.
 
 import { asBatonError, BatonError, reasonOf } from '../../agent/words.ts'

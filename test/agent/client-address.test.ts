@@ -39,6 +39,13 @@ test('believes a trusted proxy, the nearest name first, and nobody whom it does 
     is(address(asked('127.0.0.1', odd)), '127.0.0.1', odd.slice(0, 20))
 })
 
+test('a client that writes a long header of its own does not hide what its proxy has added', () => {
+  const address = clientAddresses(PROXY)
+  for (const padding of ['6.6.6.6, '.repeat(600), `${'a'.repeat(9000)},`, '10.1.2.3, '.repeat(600)]) {
+    is(address(asked('127.0.0.1', `${padding}198.51.100.7`)), '198.51.100.7')
+  }
+})
+
 test('reads the header of RFC 7239', () => {
   const address = clientAddresses({ from: ['127.0.0.1'], header: 'Forwarded' })
   const of = (text: string) => address(asked('127.0.0.1', text, 'forwarded'))

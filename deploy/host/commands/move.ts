@@ -1,4 +1,4 @@
-// `upgrade`, `rollback` and `cancelCommand`: to another release, and back; and out of it before anything has changed.
+// `upgrade`, `rollback` and `cancel`: to another release, and back; and out of it before anything has changed.
 
 import { BatonError, EXIT, parseTag } from '../../../agent/words.ts'
 import { fromEnvironment, parseRelease } from '../place/choices.ts'
