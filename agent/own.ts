@@ -136,7 +136,7 @@ export interface OwnStart {
   readonly executable: string
   /** true: the application has forked one of its own files; this process is not the service */
   readonly isChild: boolean
-  /** working directory at the start, before the application changed it; null if the next process need not start there */
+  /** working directory before the application changed it; null for an operator's command and for a forked file */
   readonly directory: string | null
   /** null if it was not started by an installer's command */
   readonly configuration: Readonly<InstallConfiguration> | null

@@ -32,7 +32,7 @@ const HEADERS = {
   'referrer-policy': 'no-referrer',
   'cross-origin-opener-policy': 'same-origin',
   'cross-origin-resource-policy': 'same-origin',
-  // The browser must ask again each time: after a switch, the cache must not keep the old page alive.
+  // always asked for again: after a switch the old page must not go on out of a cache
   'cache-control': 'no-cache',
   vary: 'accept-encoding',
 }
