@@ -28,15 +28,15 @@ export interface Agent extends Pick<Carries, 'carry' | 'carried'> {
    * Answers a request for the agent (`/admin/update…`, `/web/…`) and returns true. Otherwise touches nothing and returns false.
    */
   handle(request: IncomingMessage, response: ServerResponse): boolean
-   /**
-    * Listens, or takes over from a predecessor. Resolves when this process accepts connections. Call it once, with the servers
-    * complete and the state open. Rejects if it cannot listen; a successor then exits by itself with code 1.
-    */
+  /**
+   * Listens, or takes over from a predecessor. Resolves when this process accepts connections. Call it once, with the servers
+   * complete and the state open. Rejects if it cannot listen; a successor then exits by itself with code 1.
+   */
   serve(listeners: ListenerSpec[]): Promise<void>
-   /**
-    * Stops accepting, lets requests in flight finish, calls `onStop`, waits for it at most `stopMs`, and exits with code 0.
-    * SIGTERM and SIGINT do the same; a second one exits at once.
-    */
+  /**
+   * Stops accepting, lets requests in flight finish, calls `onStop`, waits for it at most `stopMs`, and exits with code 0.
+   * SIGTERM and SIGINT do the same; a second one exits at once.
+   */
   stop(reason: string): Promise<void>
 }
 

@@ -35,10 +35,7 @@ declare const __BATON_TAG__: string | undefined
 let known: Readonly<OwnRelease> | null = null
 const NOTED = Symbol.for('baton.release')
 
-/**
- * Notes the release for code that was built without it: the operator's commands inside a script, an application that runs from
- * source.
- */
+/** Notes the release for code built without it: the operator's commands inside a script, an application that runs from source. */
 export function noteRelease(release: OwnRelease): void {
   Object.defineProperty(globalThis, NOTED, { value: release, configurable: true })
 }
@@ -49,17 +46,13 @@ export function noteRelease(release: OwnRelease): void {
  */
 export const RELEASE_WORDS = 'baton.release.json'
 
-/**
- * This process's release; read once. From source: the name in the nearest package.json of the program that was started, and
- * v0.0.0.
- */
+/** This process's release; read once. From source: v0.0.0, and the name in the nearest package.json of the started program. */
 export function ownRelease(): Readonly<OwnRelease> {
   return (known ??= Object.freeze(readBuilt() ?? fromSource()))
 }
 
 /**
- * Path of the database inside the state directory; null for none. For a program that was built without a release record:
- * `<service>.db`.
+ * Path of the database inside the state directory; null for none. `<service>.db` for a program built without a release record.
  */
 export function ownDatabase(service: string): string | null {
   const { kind, database } = ownRelease()
@@ -156,16 +149,16 @@ export function noteStart(start: OwnStart): void {
 }
 
 /**
- * Path of this process's executable. Captured at start: after a swap `process.execPath` is still right, but `/proc/self/exe` says
- * `(deleted)`.
+ * Path of this process's executable. Captured at start: after a swap `process.execPath` is still right, but `/proc/self/exe`
+ * says `(deleted)`.
  */
 export function ownExecutable(): string | null {
   return ownStart()?.executable ?? (isSingleExecutable() ? process.execPath : null)
 }
 
 /**
- * This process's own arguments. In a single executable argv is [executable, argv0 as typed, …own], in a script [node, script,
- * …own].
+ * This process's own arguments: argv is [executable, argv0 as typed, …own] in a single executable, [node, script, …own] in a
+ * script.
  */
 export function ownArguments(): string[] {
   return [...(ownStart()?.argv ?? process.argv.slice(2))]

@@ -98,8 +98,7 @@ function refuse(req: IncomingMessage, res: ServerResponse): void {
 }
 
 /**
- * Writes the hash of the whole panel into the page. It is the page's ETag too: the page can tell whether another version serves
- * another page.
+ * Writes the hash of the whole panel, which is also the page's ETag, into the page: so the page can tell when it is out of date.
  */
 function readFiles(): Map<string, File> {
   const texts = Object.entries(webAssets())

@@ -19,8 +19,8 @@ export interface OpenProbation {
 }
 
 /**
- * Clears up after an interrupted process. Returns the probation that this start has to complete, or null. Never throws, so that
- * the service serves.
+ * Clears up after an interrupted process. Returns the probation that this start has to complete, or null.
+ * Never throws, so that the service serves.
  */
 export async function recoverUnderLock(install: ManagedInstall, waitMs = 500): Promise<OpenProbation | null> {
   try {
@@ -79,10 +79,7 @@ async function loadEnding(lock: Lock) {
   }
 }
 
-/**
- * Notes that the release on probation serves from now on. Never throws: a status that cannot be written is no reason to end the
- * probation.
- */
+/** Notes that the release on probation serves from now on. Never throws: a failed write is no reason to end the probation. */
 export async function beginProbation(install: ManagedInstall, probationMs: number): Promise<void> {
   const since = new Date()
   const until = new Date(since.getTime() + probationMs)
@@ -96,10 +93,7 @@ export async function beginProbation(install: ManagedInstall, probationMs: numbe
   }
 }
 
-/**
- * Whether no interrupted process has left anything. Opens only the journal, and does not try the lock; the rest is looking at
- * names.
- */
+/** Whether no interrupted process has left anything. Reads the journal, and names otherwise; does not try the lock. */
 async function isClean(install: ManagedInstall): Promise<boolean> {
   const { journal, places, stateDirectory } = install
   const { operation } = await journal.read()

@@ -28,11 +28,10 @@ export interface UpdateSettings {
   hangMs?: number
 }
 
- /**
-  * Why this process ends. `handover`: the next release serves on. `stop`: the service ends. `revert`: this new release could not
-  * take over, and the previous one serves on. A successor that is reverted during its probation is killed, and `onStop` is not
-  * called.
-  */
+/**
+ * Why this process ends. `handover`: the next release serves on. `stop`: the service ends. `revert`: this new release could not
+ * take over, and the previous one serves on. A successor that fails its probation is killed, without a call of `onStop`.
+ */
 export type StopReason = 'handover' | 'stop' | 'revert'
 
 export interface EmbedOptions {
@@ -42,9 +41,15 @@ export interface EmbedOptions {
   tag?: string
   /** the setting `dashboard.password`; null or empty keeps every endpoint closed (403); default: the installer's configuration */
   password?: string | null
-  /** `github:owner/name`, `github:owner/name@https://base/api`, `https://host/folder/` or a path; null: the receipt's; default: the installer's configuration */
+  /**
+   * `github:owner/name`, `github:owner/name@https://base/api`, `https://host/folder/` or a path; null: the receipt's;
+   * default: the installer's configuration
+   */
   feed?: string | null
-  /** absolute; the agent keeps its journal, lock and snapshots in `update/` below it; default: the installer's, or `$STATE_DIRECTORY`, or the user's own */
+  /**
+   * absolute; the agent keeps its journal, lock and snapshots in `update/` below it;
+   * default: the installer's, or `$STATE_DIRECTORY`, or the user's own
+   */
   stateDirectory?: string
   /** absolute path of the SQLite database to snapshot before a swap; default: the release's, or none */
   database?: string | null

@@ -107,10 +107,7 @@ async function loadHandover() {
   return { handOver, couldUpdate }
 }
 
-/**
- * Does not return if the successor proves itself. Rejects if this process serves again, or if it has closed its state and must
- * not.
- */
+/** Does not return if the successor proves itself. Rejects if this process serves again, or has closed its state and cannot. */
 async function handOverTo(
   to: string,
   operation: Operation,

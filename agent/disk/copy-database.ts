@@ -76,7 +76,7 @@ async function order(executable: string, what: Record<string, string>, mostMs: n
     cwd: '/',
     env: { ...known, ...(LD_LIBRARY_PATH && { LD_LIBRARY_PATH }), ...(BATON_NODE && { BATON_NODE }) },
     stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
-    detached: true, // a process group of its own, to kill it with all that it has started
+    detached: true, // a group of its own, to end it with whatever it has started
   })
   const ended: Ended = { ...REFUSED }
   const streams = [child.stdio[2], child.stdio[ANSWER_FD]] as [Readable, Readable]

@@ -222,10 +222,7 @@ export function isLeftover(name: string): boolean {
   return /^\..+\.[0-9a-f]{12}\.tmp$/.test(name)
 }
 
-/**
- * If root runs a command by hand, the files that it makes must belong to the owner of their directory, or the service cannot
- * replace them.
- */
+/** Gives a file that root makes (in a command run by hand) to the owner of its directory, or the service could not replace it. */
 async function giveToOwnerOf(directory: string, give: (uid: number, gid: number) => Promise<void>): Promise<void> {
   if (process.getuid?.() !== 0) return
   const { uid, gid } = await stat(directory)

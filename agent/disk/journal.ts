@@ -67,7 +67,7 @@ export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: 
   return {
     path,
     read,
-    // One change after the other: of two at once, one would be lost.
+    // one after the other: two changes at once would lose one
     change(edit) {
       const next = last.then(() => change(edit))
       last = next.catch(() => {})

@@ -24,16 +24,16 @@ export interface Lock extends AsyncDisposable {
   release(): Promise<void>
 }
 
- /**
-  * Paths of the locks that this process takes or holds. Closing any descriptor of a file drops the process's POSIX locks on it.
-  * So while this process holds a lock, none of its code may open the lock's file, not even to see whether it exists.
-  */
+/**
+ * Paths of the locks that this process takes or holds. Closing any descriptor of a file drops the process's POSIX locks on it.
+ * So while this process holds a lock, none of its code may open the lock's file, not even to see whether it exists.
+ */
 const ours = new Set<string>()
 
- /**
-  * Takes the lock, or throws BatonError `refusal` that names the holder and the time.
-  * `waitMs` above 0: waits that long for the lock first.
-  */
+/**
+ * Takes the lock, or throws BatonError `refusal` that names the holder and the time.
+ * `waitMs` above 0: waits that long for the lock first.
+ */
 export async function takeLock(
   disk: Disk,
   stateDirectory: string,

@@ -41,11 +41,11 @@ export function receiptPath(executable: string): string {
   return join(dirname(executable), 'receipt.json')
 }
 
- /**
-  * The receipt for `executable`: root's if it names this executable, else the one beside it. Anyone who can write beside the
-  * executable could have written that one, so it counts for that user's own service only. Null if there is none. Throws refused
-  * if it does not count.
-  */
+/**
+ * The receipt for `executable`: root's if it names this executable, else the one beside it. Anyone who can write beside the
+ * executable could have written that one, so it counts for that user's own service only. Null if there is none. Throws refused
+ * if it does not count.
+ */
 export async function receiptFor(service: string, executable: string): Promise<Receipt | null> {
   const system = await readSystemReceipt(service)
   if (system !== null && (await names(system, executable))) return system
@@ -75,10 +75,10 @@ export async function readSystemReceipt(service: string): Promise<Receipt | null
   return receipt
 }
 
- /**
-  * The receipt beside `executable`, or null if there is none. Throws BatonError refused if it cannot be parsed. Anyone who can
-  * write there could have written it: root must not trust it, unless root made that directory.
-  */
+/**
+ * The receipt beside `executable`, or null if there is none. Throws BatonError refused if it cannot be parsed. Anyone who can
+ * write there could have written it: root must not trust it, unless root made that directory.
+ */
 export async function readReceiptBeside(executable: string): Promise<Receipt | null> {
   return await readAt(receiptPath(executable))
 }

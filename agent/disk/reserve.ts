@@ -16,10 +16,7 @@ export async function lacksReserve(directory: string): Promise<boolean> {
   return !(await exists(reservePath(directory))) && (await roomIn(directory)) >= RESERVE_BYTES
 }
 
-/**
- * Makes the reserve if it is missing and the disk has room for it. `directory`: the journal's. Never throws: the reserve only
- * helps.
- */
+/** Makes the reserve if it is missing and fits on the disk. `directory`: the journal's. Never throws: the reserve only helps. */
 export async function keepReserve(disk: Disk, directory: string): Promise<void> {
   const path = reservePath(directory)
   try {

@@ -24,10 +24,10 @@ export function assertOneHost({ rawHeaders }: IncomingMessage): void {
   if (hosts.length > 1) throw new BatonError('invalid_request', `expected one Host header, got ${hosts.length}`)
 }
 
- /**
-  * The whole body. Throws body_too_large and invalid_request; `send` then reads the rest of the body.
-  * Not `for await`: leaving that early would destroy the connection before the refusal is sent.
-  */
+/**
+ * The whole body. Throws body_too_large and invalid_request; `send` then reads the rest of the body.
+ * Not `for await`: leaving that early would destroy the connection before the refusal is sent.
+ */
 export function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const tooLarge = new BatonError('body_too_large', `expected a body of at most ${maxBytes} bytes`)

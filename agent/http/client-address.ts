@@ -43,8 +43,7 @@ export function clientAddresses(trusted: TrustedProxy | null): (request: Asking)
     let address = plain(socket.remoteAddress ?? 'unix')
     if (trusted === null) return counted(address)
     const value = headers[trusted.header.toLowerCase()]
-    // Nearest first: each trusted proxy names the next address. Anything beyond the first untrusted address is that stranger's
-    // claim.
+    // Nearest first: each trusted proxy names the next address. Beyond the first untrusted address, the header proves nothing.
     const named = namesIn(Array.isArray(value) ? value.join(',') : (value ?? ''), trusted.header).toReversed()
     for (const next of named) {
       if (!isTrusted(address) || isIP(next) === 0) break

@@ -44,8 +44,7 @@ export function makeRoutes(
     try {
       guard(request)
     } catch (refusal) {
-      // Nobody can pass without a password, and setting one on an unmanaged install only leads to the next refusal: give that one
-      // now.
+      // No client can pass without a password, and setting one on an unmanaged install only leads to this refusal: give it now.
       if (refusal instanceof BatonError && refusal.code === 'no_password') updater.assertManaged()
       throw refusal
     }

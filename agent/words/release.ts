@@ -39,10 +39,10 @@ export type Skip = (release: Release) => boolean
 export interface Newest {
   /** the newest usable release; null: none */
   release: Release | null
-    /**
-     * Why a newer published release cannot be used (release_unusable), or null if `release` is the newest. A feed that withholds
-     * a release looks like this, so an install that sees a problem is never `up to date`.
-     */
+  /**
+   * Why a newer published release cannot be used (release_unusable), or null if `release` is the newest. A feed that withholds
+   * a release looks like this, so an install that sees a problem is never `up to date`.
+   */
   problem: BatonError | null
 }
 
@@ -52,11 +52,11 @@ export interface Newest {
 export interface Feed {
   /** for messages and receipts: `github:owner/name`, `https://…/`, `/folder` */
   readonly description: string
-   /**
-    * The newest usable release: not a draft, not a prerelease, not withdrawn, with this install's asset and its checksum, and not
-    * one that `skip` rejects.
-    * Throws BatonError check_failed, rate_limited.
-    */
+  /**
+   * The newest usable release: not a draft, not a prerelease, not withdrawn, with this install's asset and its checksum, and not
+   * one that `skip` rejects.
+   * Throws BatonError check_failed, rate_limited.
+   */
   latest(skip: Skip, signal?: AbortSignal): Promise<Newest>
   /** Notes of the releases newer than `after` and older than `before`, newest first, at most ten. Throws as `latest` does. */
   notes(range: { after: Tag; before: Tag }, signal?: AbortSignal): Promise<ReleaseNotes[]>
@@ -66,11 +66,11 @@ export interface Feed {
    * The release with this tag. Throws release_not_found, release_unusable (with the exact reason), check_failed, rate_limited.
    */
   byTag(tag: Tag, signal?: AbortSignal): Promise<Release>
-   /**
-    * The asset as it is stored, from byte `from` on. Starts at 0 if the source cannot or will not resume: see `Bytes.from`.
-    * `validator` is the one from the first answer. Throws BatonError download_failed if another try is useless, and any other
-    * error if it may help.
-    */
+  /**
+   * The asset as it is stored, from byte `from` on. Starts at 0 if the source cannot or will not resume: see `Bytes.from`.
+   * `validator` is the one from the first answer. Throws BatonError download_failed if another try is useless, and any other
+   * error if it may help.
+   */
   bytes(asset: Asset, from: number, validator: string | null, signal: AbortSignal): Promise<Bytes>
 }
 
@@ -166,11 +166,11 @@ export function compareTags(a: Tag, b: Tag): number {
   return 0
 }
 
- /**
-  * The release that an install at `current` may treat as the latest, or null. If the newest release cannot be used, an older one
-  * does not count: the install would report `up to date`. It does count if it is newer than `current`: it is still a step
-  * forward. `current` null: the running release is unknown.
-  */
+/**
+ * The release that an install at `current` may treat as the latest, or null. If the newest release cannot be used, an older one
+ * does not count: the install would report `up to date`. It does count if it is newer than `current`: it is still a step
+ * forward. `current` null: the running release is unknown.
+ */
 export function latestFor({ release, problem }: Newest, current: Tag | null): Release | null {
   const isStep = release !== null && current !== null && compareTags(release.tag, current) > 0
   return problem === null || isStep ? release : null

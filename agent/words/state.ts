@@ -79,10 +79,10 @@ export function newOperation(known: Pick<Operation, 'id' | 'kind' | 'from' | 'to
   }
 }
 
- /**
-  * The whole result of an operation, in one form: shown to a person, in the panel, by `--json`, and collected by a fleet.
-  * `reportOf` makes it.
-  */
+/**
+ * The whole result of an operation, in one form: shown to a person, in the panel, by `--json`, and collected by a fleet.
+ * `reportOf` makes it.
+ */
 export interface OperationReport extends Omit<HandoverReport, 'switchMs'> {
   id: string
   kind: Kind
@@ -160,10 +160,10 @@ export interface Unproven {
   until: string
 }
 
- /**
-  * A release that failed here. `latest` skips it; naming it explicitly allows it. Only these bytes are bad: the same tag with
-  * another sum is another release.
-  */
+/**
+ * A release that failed here. `latest` skips it; naming it explicitly allows it. Only these bytes are bad: the same tag with
+ * another sum is another release.
+ */
 export interface BadRelease {
   tag: string
   /** sha256 of the asset, hex; null if not known, then the tag alone counts */
@@ -235,8 +235,8 @@ export interface VersionReport {
   /** the releases between `running` and `latest`, which an update skips; newest first, at most ten */
   between: ReleaseNotes[]
   /**
-   * the database that an update snapshots, and its schema number (`PRAGMA user_version`); null if there is none or its schema is
-   * unknown
+   * the database that an update snapshots, and its schema number (`PRAGMA user_version`); null if there is none or it cannot be
+   * read
    */
   state: { database: string; schema: number | null } | null
   /** releases newer than `running` that are skipped because they failed here; newest first */
