@@ -43,7 +43,7 @@ export interface Life {
 
 /** one Ctrl-C may arrive twice at once: from the terminal, and from a parent that passes it on */
 export const SECOND_SIGNAL_MS = 1000
-/** how long to wait for the first byte on the connection that was accepted last */
+/** how long to wait for the first byte on the connections that were accepted last */
 const FIRST_BYTE_MS = 500
 
 export function makeLife(settings: Settings, serving: Serving): Life {

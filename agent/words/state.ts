@@ -93,7 +93,7 @@ export interface OperationReport extends Omit<HandoverReport, 'switchMs'> {
   error: Operation['error']
   durations: Durations
   bytes: number
-  /** null if nothing was handed over because no service was running */
+  /** null if nothing was handed over, for instance because no service was running */
   switchMs: number | null
   /** ISO 8601, UTC: earliest end of the current probation; null if there is none */
   unprovenUntil: string | null
@@ -137,7 +137,7 @@ export interface Instance {
   startedAt: string
 }
 
-/** A successor that has not proved itself yet. Stays on disk until commit or revert. */
+/** A successor that has not proved itself yet. Its record stays on disk until commit or revert. */
 export interface Probation {
   operationId: string
   kind: Kind
@@ -232,7 +232,7 @@ export interface VersionReport {
   latest: string | null
   updateAvailable: boolean
   release: (ReleaseNotes & { sizeBytes: number; schema: number | null }) | null
-  /** the releases between `running` and `latest`, which an update skips; newest first, at most ten */
+  /** the releases between `running` and `latest`, newest first, at most ten */
   between: ReleaseNotes[]
   /**
    * the database that an update snapshots, and its schema number (`PRAGMA user_version`); null if there is none or it cannot be

@@ -73,7 +73,7 @@ export type ToPredecessor =
   | { type: 'missing'; ids: number[] }
   /** adopted connections that have ended since: the predecessor need not keep them */
   | { type: 'ended'; ids: number[] }
-  /** a carried connection goes on, or was closed for the reason `refused` */
+  /** a carried connection goes on, or was closed for the reason in `refused` */
   | { type: 'carried'; id: number; refused: string | null }
   | { type: 'failed'; message: string }
   /** its last output, sent if it exits before it has taken over */
