@@ -1,5 +1,5 @@
 // Serves the panel's files over HTTP: a short list of names, unchanged, and without the token, since they hold no secret.
-// Must never break: nothing outside the list is ever read, and the page loads and talks to its own origin only.
+// Must never break: nothing outside the list is ever read, and the page loads from and talks to its own origin only.
 
 import { createHash } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'

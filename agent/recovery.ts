@@ -35,7 +35,7 @@ export async function recoverUnderLock(install: ManagedInstall, waitMs = 500): P
     }
     return probation === null ? null : { probation, lock }
   } catch (cause) {
-    // A command that starts this service holds the lock, and clears up itself.
+    // The command that starts this service may hold the lock: it clears up itself.
     install.log({ event: 'warning', message: `not clearing up: ${reasonOf(cause)}` })
     return null
   }

@@ -153,7 +153,7 @@ export function followNow(follow) {
   memory.set('follow', follow)
 }
 
-/** Asks before the page asks for a token: a service without a token has nothing to open, and says what to do instead. */
+/** Looks at the service before it asks for a token: a service without one has nothing to open, and says what to do instead. */
 export async function look() {
   const answer = await call('GET', '/status')
   if (state.token !== null || answer.kind !== 'problem' || ![403, 501].includes(answer.status)) return
