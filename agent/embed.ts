@@ -1,6 +1,6 @@
-// Puts the parts together inside a service's process: settings, who we are, the endpoints, the listening sockets, and the
-// operation that replaces this very process. A switchboard: what is decided is decided in the parts.
-// Must hold: the service serves whatever becomes of its updates.
+// Puts the parts together inside a service's process: settings, this process's identity, the endpoints, the listening sockets,
+// and the operation that replaces this process. A switchboard: the parts decide.
+// Must hold: the service keeps serving, whatever happens to its updates.
 
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -22,26 +22,28 @@ import type { Instance } from './words/state.ts'
 import { makeUpdater, unmanagedUpdater } from './updater.ts'
 
 export interface Agent extends Pick<Carries, 'carry' | 'carried'> {
-  /** this process, as the status endpoint tells it */
+  /** this process, as the status endpoint shows it */
   readonly instance: Instance
-  /** Answers a request that is the agent's (`/admin/update…`, `/web/…`) and returns true; else touches nothing and returns false. */
+  /**
+   * Answers a request for the agent (`/admin/update…`, `/web/…`) and returns true. Otherwise touches nothing and returns false.
+   */
   handle(request: IncomingMessage, response: ServerResponse): boolean
   /**
-   * Listens, or takes over from a predecessor; resolves when this process accepts connections. Call it once, with the
-   * servers complete and the state open. Rejects where it cannot listen; a successor then exits by itself with code 1.
+   * Listens, or takes over from a predecessor. Resolves when this process accepts connections. Call it once, with the servers
+   * complete and the state open. Rejects if it cannot listen; a successor then exits by itself with code 1.
    */
   serve(listeners: ListenerSpec[]): Promise<void>
   /**
-   * Stops accepting, lets requests in flight finish, calls `onStop`, waits for it at most `stopMs` and exits with code 0.
+   * Stops accepting, lets requests in flight finish, calls `onStop`, waits for it at most `stopMs`, and exits with code 0.
    * SIGTERM and SIGINT do the same; a second one exits at once.
    */
   stop(reason: string): Promise<void>
 }
 
-// A program that answers `--version` by itself knows of no orders; it has loaded this file all the same.
+// A program with its own `--version` does not know Baton's orders, but it has loaded this file: carry them out here.
 void doAsOrdered()
 
-/** Everything that a service needs to be kept up to date. Throws BatonError invalid_settings, naming every fault. */
+/** Everything that a service needs to stay up to date. Throws BatonError invalid_settings that names every fault. */
 export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   const settings = readSettings(options)
   const { log, service, tag, basePath } = settings

@@ -1,4 +1,5 @@
-// The door for the first code of a release, which must load next to nothing: three words, a note and an order, and an ear for what a successor says.
+// The door for the first code of a release, which must load next to nothing. It offers what that code needs to note the release
+// and its start, carry out an order, and keep the last words for the predecessor.
 
 export { doAsOrdered } from './disk/orders.ts'
 export { keepLastWords } from './handover/last-words.ts'

@@ -1,5 +1,5 @@
-// The author's door. `embed()` is what a service author calls; the rest are words for its arguments and answers, and what its
-// own handler may share with the endpoints. An installer takes `install.ts`.
+// The author's door. A service author calls `embed()`. The rest are the types of its arguments and answers, and the functions
+// that the author's own handler may share with the endpoints. An installer imports `install.ts`.
 
 export { type Agent, embed } from './embed.ts'
 export { BatonError, type ErrorCode, EXIT, MEANINGS } from './words/errors.ts'

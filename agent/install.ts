@@ -1,5 +1,5 @@
-// The installer's door: what the command tree and the build need of the agent to install, operate and put right a managed
-// install. A service's author takes `index.ts`; the words of both are in `words.ts`.
+// The installer's door: what the command tree and the build need of the agent to install, operate and repair a managed install. A
+// service's author imports `index.ts`; `words.ts` has the types of both.
 
 export { exists, isLeftover, makeDisk, mebibytes, nearestExisting } from './disk/disk.ts'
 export { ownContainerId, ownDatabase, ownExecutable, PARENT } from './own.ts'

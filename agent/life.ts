@@ -1,5 +1,5 @@
-// The end of this process, however it comes: a signal, the author's `stop`, a successor that has taken over. Must hold: no
-// hook of the author's keeps it alive for ever, and a second signal ends it at once.
+// Every way in which this process ends: a signal, the author's `stop`, a successor that has taken over. Must hold: no hook of the
+// author's keeps the process alive for ever, and a second signal ends it at once.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { EXIT, reasonOf } from './words/errors.ts'
@@ -15,25 +15,25 @@ export interface Serving {
   listeners: Listener[]
   /** connections in the middle of something that the author has registered */
   carries: Carries
-  /** what it is to its predecessor; null where it is nobody's successor */
+  /** this process's link to its predecessor; null if it is not a successor */
   side: SuccessorSide | null
-  /** resolves when a handover to a successor is over and this process lives; null where none is going on */
+  /** resolves when a handover has ended and this process still lives; null if none is in progress */
   handingOver: Promise<unknown> | null
-  /** a successor that has not ended the operation yet that has started it */
+  /** true in a successor that has not yet ended the operation that started it */
   isSettling: boolean
 }
 
 export interface Life {
   isStopping(): boolean
-  /** Stops accepting, lets requests in flight finish, and leaves with code 0. A second call does nothing. */
+  /** Stops accepting, lets requests in flight finish, and exits with code 0. A second call does nothing. */
   stop(reason: string): Promise<void>
-  /** aborts when this process is told to stop */
+  /** aborts when this process is asked to stop */
   leaving: AbortSignal
   /** Calls the author's `onDrain`. Never throws. */
   drain(): void
-  /** Calls the author's `onResume`, where `onDrain` was called before. Never throws. */
+  /** Calls the author's `onResume` if `onDrain` was called before. Never throws. */
   resume(): void
-  /** Calls the author's `onStop` and waits for it at most `stopMs`: afterwards this process cannot serve. Never rejects. */
+  /** Calls the author's `onStop` and waits for it at most `stopMs`. Afterwards this process cannot serve. Never rejects. */
   close(reason: StopReason): Promise<void>
   /** Closes and exits. */
   leave(code: number, reason: StopReason): Promise<never>
@@ -41,9 +41,9 @@ export interface Life {
   heedSignals(): void
 }
 
-/** a Ctrl-C may come twice in one moment, from the terminal and from a parent that passes it on */
+/** one Ctrl-C may arrive twice at once: from the terminal, and from a parent that passes it on */
 export const SECOND_SIGNAL_MS = 1000
-/** how long the first byte of a connection that was accepted last may be on its way */
+/** how long to wait for the first byte on the connections that were accepted last */
 const FIRST_BYTE_MS = 500
 
 export function makeLife(settings: Settings, serving: Serving): Life {
@@ -60,10 +60,10 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     log({ event: 'stopping', signal: reason })
     serving.side?.stopping()
     leaving.abort(reason)
-    // where a successor serves already, this process ends in the handover, when its connections have been given to it
+    // If a successor serves already, this process exits at the end of the handover, once it has given its connections away.
     await serving.handingOver
     await shutDoor(serving.listeners)
-    // a predecessor on its way out has handed everything over: its successor goes on
+    // A predecessor on its way out may close them too: it has handed everything over, and its successor goes on.
     for (const listener of serving.listeners) closeListener(listener)
     hooks.drain()
     await finishRequests(serving.listeners, settings.update.drainMs)
@@ -83,7 +83,7 @@ export function makeLife(settings: Settings, serving: Serving): Life {
   return { ...hooks, isStopping: () => leaving.signal.aborted, leaving: leaving.signal, stop, leave, heedSignals }
 }
 
-/** The author's. What they do wrong is in the log, and stops neither a switch nor a stop. */
+/** The author's hooks. A hook that fails is logged; it stops neither a switch nor a stop. */
 function makeHooks(settings: Settings): Pick<Life, 'drain' | 'resume' | 'close'> {
   const { log, onStop } = settings
   const { stopMs } = settings.update
@@ -117,7 +117,7 @@ function makeHooks(settings: Settings): Pick<Life, 'drain' | 'resume' | 'close'>
   return { drain, resume, close }
 }
 
-/** Requests in flight may finish; connections that wait are told to go. */
+/** Lets requests in flight finish, and closes idle connections. */
 async function finishRequests(listeners: Listener[], drainMs: number): Promise<void> {
   const began = performance.now()
   for (const listener of listeners) askToClose(listener)

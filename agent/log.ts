@@ -1,4 +1,4 @@
-// One typed union of what the agent has to say, and one formatter. No secret is ever a member of an event.
+// The agent's log events as one typed union, and their one formatter. No event ever has a secret in it.
 
 import type { ErrorCode } from './words/errors.ts'
 import type { Kind, Outcome, Stage } from './words/state.ts'
@@ -32,7 +32,7 @@ export type LogEvent =
 
 export type Log = (event: LogEvent) => void
 
-/** One line for a person or a journal. */
+/** One line for a person or for the system's journal. */
 export function formatEvent(event: LogEvent): string {
   switch (event.event) {
     case 'serving': {

@@ -1,5 +1,5 @@
-// Managed or not: only a receipt that names this very executable makes a managed install: root's for a service of the whole host,
-// the user's own for a service of one user. Everything else is told which route to take instead (501).
+// Decides whether this install is managed. It is only if a receipt names this executable: root's receipt for a service of the
+// whole host, the user's own for a service of one user. Any other install gets the route to take instead (501).
 
 import { access, stat } from 'node:fs/promises'
 import { type ManagedInstall, openInstall } from './disk/install.ts'
@@ -28,7 +28,7 @@ const ROUTES: Record<Unmanaged, string> = {
   node: 'replace the executable by one that is built on Node 26.1 or later, and restart (docs/guides/manual-binary.md)',
 }
 
-/** `executable`: absolute path of the running executable, or null where the service runs from source. */
+/** `executable`: absolute path of the running executable, or null if the service runs from source. */
 export async function decideManagement(
   service: string,
   executable: string | null,
@@ -41,10 +41,10 @@ export async function decideManagement(
     return { managed: false, why, reason, route: ROUTES[why], command }
   }
   if (platform === 'win32') return refuse('windows', 'on Windows a running executable cannot be replaced')
-  // a handover is from one process to one; several would each want to be the only one (docs/adopt.md)
+  // A handover goes from one process to one. Each of several would want to be the only one (docs/adopt.md).
   if (isOneOfMany())
     return refuse('cluster', 'this service is several processes (node:cluster), which are not handed over')
-  // The image says so itself; a host that happens to be a container may still be a managed install, by its receipt.
+  // The image sets this variable. A host that happens to be a container may still be a managed install, by its receipt.
   if (environment['BATON_CONTAINER'] === '1')
     return refuse('container', 'this is a container; its image is what gets updated')
   if (executable === null) return refuse('source', 'this process runs from source, not from an executable')
@@ -52,7 +52,7 @@ export async function decideManagement(
   try {
     receipt = await receiptFor(service, executable)
   } catch (cause) {
-    // a damaged receipt must not keep the service from serving
+    // A damaged receipt must not keep the service from serving.
     return refuse('foreign_receipt', reasonOf(cause))
   }
   if (receipt === null) {
@@ -66,13 +66,13 @@ export async function decideManagement(
   if (!(await names(receipt, executable))) {
     return refuse('foreign_receipt', `the receipt names ${receipt.executable}, this is ${executable}`)
   }
-  // A revert without them would leave nobody to serve: no second-best handover.
+  // Without these parts a revert would leave no process to serve, and there is no second-best handover.
   if (missing.length > 0)
     return refuse('node', `Node ${process.version} cannot hand over, it lacks ${missing.join(', ')}`)
   return { managed: true, receipt, executable }
 }
 
-/** This process's own install. `receiptFeed` counts if the settings name none. Opens no feed yet. */
+/** This process's own install. Uses `receiptFeed` if the settings name no feed. Opens no feed yet. */
 export async function openOwnInstall(
   settings: Settings,
   executable: string,
@@ -100,7 +100,7 @@ export async function openOwnInstall(
   return openInstall({ ...own, runningImage, serves: true })
 }
 
-/** A feed that is opened when it is first asked: a service that serves needs none of it. */
+/** Opens the feed at the first question: a service that only serves needs none of its code. */
 function openLater(description: string, open: () => Promise<OpenFeed>): OpenFeed {
   let opened: Promise<OpenFeed> | null = null
   const feed = () => (opened ??= open())

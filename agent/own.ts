@@ -1,6 +1,6 @@
-// What this process is: the release that it is of, how it was started, the container around it. Read once, at the start.
-// Must hold: the release comes from what the build has put beside the code, never from the environment, which a successor
-// inherits from a process of another release. What is noted here stays in this process.
+// This process's own release, how it was started, and the container around it. Read once, at the start.
+// Must hold: the release comes from what the build put beside the code, never from the environment, which a successor inherits
+// from a process of another release. What is noted here stays in this process.
 
 import { existsSync, readFileSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
@@ -14,41 +14,46 @@ export interface OwnRelease {
   service: string
   /** `vX.Y.Z`; v0.0.0 from source */
   tag: string
-  /** of the author's repository, 40 hex; null where the build was not told */
+  /** commit of the author's repository, 40 hex; null if the build did not know it */
   commit: string | null
   kind: ReleaseKind | 'source'
-  /** path that answers 2xx where the service is well, such as `/healthz` */
+  /** path that answers 2xx if the service is healthy, such as `/healthz` */
   healthPath: string | null
   /** SQLite database to snapshot before a swap, relative to the state directory; null for none */
   database: string | null
-  /** how many servers of the process are handed over */
+  /** how many servers of the process a handover covers */
   servers: number
-  /** the root that its feed is signed by; null: not signed */
+  /** the root of its signed feed; null: not signed */
   trust: Anchor | null
 }
 
 declare const __BATON_RELEASE__: string | undefined
-/** of a release whose words are constants */
+/** defined in a release whose record is compiled in as constants */
 declare const __BATON_TRUST__: string | undefined
 declare const __BATON_TAG__: string | undefined
 
 let known: Readonly<OwnRelease> | null = null
 const NOTED = Symbol.for('baton.release')
 
-/** For code that is not of the release itself: the operator's words inside a script, an application that runs from source. */
+/** Notes the release for code built without it: the operator's commands inside a script, an application that runs from source. */
 export function noteRelease(release: OwnRelease): void {
   Object.defineProperty(globalThis, NOTED, { value: release, configurable: true })
 }
 
-/** Beside a copy of the sources that `baton dev` runs: what its workers and children, which are plain Node, are of. */
+/**
+ * Name of the release record beside the copy of the sources that `baton dev` runs. Its workers and children, which are plain
+ * Node, read their release there.
+ */
 export const RELEASE_WORDS = 'baton.release.json'
 
-/** Read once. From source: the name in the nearest package.json of the program that was started, and v0.0.0. */
+/** This process's release; read once. From source: v0.0.0, and the name in the nearest package.json of the started program. */
 export function ownRelease(): Readonly<OwnRelease> {
   return (known ??= Object.freeze(readBuilt() ?? fromSource()))
 }
 
-/** Path of the database inside the state directory; null for none. A program that was built without a release's words has `<service>.db`. */
+/**
+ * Path of the database inside the state directory; null for none. `<service>.db` for a program built without a release record.
+ */
 export function ownDatabase(service: string): string | null {
   const { kind, database } = ownRelease()
   return kind === 'source' ? `${service}.db` : database
@@ -63,11 +68,11 @@ function readBuilt(): OwnRelease | null {
   try {
     return whole(JSON.parse(sea.getAsset('release', 'utf8')) as OwnRelease)
   } catch {
-    return null // an executable that was made without us
+    return null // a single executable that Baton did not build
   }
 }
 
-/** Only what is the agent's; a build that knows of no root leaves it out. */
+/** Keeps only the members that the agent uses. `trust` is missing from a build without a root. */
 function whole({ service, tag, commit, kind, healthPath, database, servers, trust }: OwnRelease): OwnRelease {
   return { service, tag, commit, kind, healthPath, database, servers, trust: trust ?? null }
 }
@@ -83,7 +88,7 @@ function fromSource(): OwnRelease {
     servers: 1,
     trust: typeof __BATON_TRUST__ === 'string' ? (JSON.parse(__BATON_TRUST__) as Anchor | null) : null,
   }
-  // around a release everybody's files may lie: in /tmp, while it is installed
+  // Do not search the folders around a release: any user's files may be there, for instance in /tmp during an install.
   if (typeof __BATON_TAG__ === 'string') return release
   const started = process.argv[1]
   for (let folder = dirname(resolve(started ?? '.')); folder !== dirname(folder); folder = dirname(folder)) {
@@ -107,7 +112,7 @@ function readJson(path: string): Record<string, unknown> | null {
   }
 }
 
-/** What an installer's `config.json` holds, as far as the agent reads it for an author who leaves it to us. */
+/** Content of an installer's `config.json`, as far as the agent reads it for an author who leaves these settings to Baton. */
 export interface InstallConfiguration {
   dashboard?: { password?: string }
   listen?: { host?: string; port?: number; path?: string }
@@ -118,23 +123,23 @@ export interface InstallConfiguration {
 }
 
 export interface OwnStart {
-  /** what the program was started with, before the first code took its own words away */
+  /** arguments of the program, before the first code removed its own */
   readonly argv: readonly string[]
-  /** path of the file to replace: the executable, or the script */
+  /** path of the file that an update replaces: the executable, or the script */
   readonly executable: string
-  /** a file of the application that the application itself has forked: not the service */
+  /** true: the application has forked one of its own files; this process is not the service */
   readonly isChild: boolean
-  /** working directory, before the application changed it; null where that is not wanted */
+  /** working directory before the application changed it; null for an operator's command and for a forked file */
   readonly directory: string | null
-  /** null where it was not started by an installer's words */
+  /** null if it was not started by an installer's command */
   readonly configuration: Readonly<InstallConfiguration> | null
 }
 
 const START = Symbol.for('baton.start')
-/** In the environment of what the application starts: the id of the process of the service that it comes from. */
+/** Variable in the environment of the application's children: the pid of the service's process that they come from. */
 export const PARENT = 'BATON_PARENT'
 
-/** Null where no first code of ours has run: from source, or in a program that was built without us. */
+/** Null if none of Baton's first code has run: from source, or in a program that Baton did not build. */
 export function ownStart(): OwnStart | null {
   return (globalThis as { [START]?: OwnStart })[START] ?? null
 }
@@ -143,17 +148,23 @@ export function noteStart(start: OwnStart): void {
   Object.defineProperty(globalThis, START, { value: Object.freeze(start), configurable: true })
 }
 
-/** Captured at start: after a swap `process.execPath` is still right, but `/proc/self/exe` says `(deleted)`. */
+/**
+ * Path of this process's executable. Captured at start: after a swap `process.execPath` is still right, but `/proc/self/exe`
+ * says `(deleted)`.
+ */
 export function ownExecutable(): string | null {
   return ownStart()?.executable ?? (isSingleExecutable() ? process.execPath : null)
 }
 
-/** In a single executable argv is [executable, argv0 as typed, …own], in a script [node, script, …own]. */
+/**
+ * This process's own arguments: argv is [executable, argv0 as typed, …own] in a single executable, [node, script, …own] in a
+ * script.
+ */
 export function ownArguments(): string[] {
   return [...(ownStart()?.argv ?? process.argv.slice(2))]
 }
 
-/** Where this process was started, for the next one; absent if nobody has noted it, or it is gone. */
+/** The directory that this process was started in, for the next process; absent if it was not noted or is gone. */
 export function ownDirectory(): { cwd?: string } {
   const cwd = ownStart()?.directory ?? null
   return cwd === null || !existsSync(cwd) ? {} : { cwd }
@@ -164,13 +175,13 @@ export function isSingleExecutable(): boolean {
   return sea.isSea()
 }
 
-/** Id, or null outside of a container and where it cannot be told. */
+/** The container's id; null outside a container, and if it cannot be found. */
 export async function ownContainerId(): Promise<string | null> {
   const mounts = await readFile('/proc/self/mountinfo', 'utf8').catch(() => '')
   return containerIdIn(mounts, hostname())
 }
 
-/** The whole command that updates this container, to be run on its host. `id` null: where it cannot be told. Pure. */
+/** The whole command that updates this container, to run on its host. `id` null: not known. Pure. */
 export function updateCommand(id: string | null, environment: Readonly<Record<string, string | undefined>>): string {
   const image = environment['BATON_DEPLOY_IMAGE'] ?? ''
   const socket = '/var/run/docker.sock'
@@ -178,7 +189,7 @@ export function updateCommand(id: string | null, environment: Readonly<Record<st
   return `${program}${id === null ? '' : ` --container ${id.slice(0, 12)}`} --release latest`
 }
 
-/** The engine mounts a container's own `hostname` and `resolv.conf` from a folder that has its id for a name. Pure. */
+/** Finds the id: the engine mounts a container's own `hostname` and `resolv.conf` from a folder that is named by the id. Pure. */
 export function containerIdIn(mountinfo: string, host: string): string | null {
   const mounted = /\/(?:containers|overlay-containers)\/([0-9a-f]{64})\/\S*(?:hostname|resolv\.conf) \/etc\//.exec(
     mountinfo,

@@ -1,5 +1,5 @@
-// The panel's files over HTTP: a short list of names, served as they are, without the token, since they hold no secret.
-// Must never break: nothing outside the list is ever read, and the page may load nothing and talk to nobody but its origin.
+// Serves the panel's files over HTTP: a short list of names, unchanged, and without the token, since they hold no secret.
+// Must never break: nothing outside the list is ever read, and the page loads from and talks to its own origin only.
 
 import { createHash } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -8,7 +8,7 @@ import { BatonError } from './words/errors.ts'
 import { pathOf, problemOf, send as answerWith } from './http/answer.ts'
 import { typeOf, webAssets } from './web/assets.ts'
 
-/** Answers the request where it is for the panel; false where it is for somebody else. */
+/** Answers a request for the panel; returns false for any other. */
 export type Panel = (req: IncomingMessage, res: ServerResponse) => boolean
 
 export const CONTENT_SECURITY_POLICY = [
@@ -36,14 +36,16 @@ const HEADERS = {
   vary: 'accept-encoding',
 }
 
-/** Browsers take brotli over https and from this machine, which is where a token should travel; gzip is for the rest. */
+/**
+ * Browsers accept brotli only over https and from this machine, the routes by which a token should travel. Gzip is for the rest.
+ */
 type Encoding = 'br' | 'gzip' | 'identity'
 
 interface File {
   type: string
   hash: string
   body: Buffer
-  /** made when it is first asked for, beside what the service is doing */
+  /** compressed at the first request, asynchronously, so that the service goes on meanwhile */
   packed: Map<Encoding, Promise<Buffer>>
 }
 
@@ -53,7 +55,7 @@ const PACK = {
   identity: async (body: Buffer) => body,
 }
 
-/** `basePath` is the prefix of `/web/settings.html`, '' for none. */
+/** `basePath`: prefix of `/web/settings.html`, '' for none. */
 export function makePanel({ basePath }: { basePath: string }): Panel {
   const prefix = `${basePath.replace(/\/+$/, '')}/web/`
   let files: Map<string, File> | null = null
@@ -61,7 +63,7 @@ export function makePanel({ basePath }: { basePath: string }): Panel {
     const path = pathOf(req)
     if (!path.startsWith(prefix)) return false
     const name = path.slice(prefix.length)
-    files ??= readFiles() // once, and only in a process that is asked for them
+    files ??= readFiles() // once, and only in a process that gets a request for them
     const file = files.get(name)
     if (file === undefined) return false
     if (req.method !== 'GET' && req.method !== 'HEAD') refuse(req, res)
@@ -94,7 +96,9 @@ function refuse(req: IncomingMessage, res: ServerResponse): void {
   answerWith(req, res, { status, body, headers: { ...headers, Allow: 'GET, HEAD' } })
 }
 
-/** The page learns the hash of the whole panel, which is also its ETag: so it can tell whether another version serves another page. */
+/**
+ * Writes the hash of the whole panel, which is also the page's ETag, into the page: so the page can tell when it is out of date.
+ */
 function readFiles(): Map<string, File> {
   const texts = Object.entries(webAssets())
   const whole = hashOf(texts.map(([name, text]) => `${name}\n${text}`).join('\n'))

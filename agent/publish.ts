@@ -1,4 +1,4 @@
-// The publisher's door: what signing a feed, and looking at it as a host would, needs of the agent.
+// The publisher's door: what it takes to sign a feed and to read it as a host would.
 
 export { openFeedWith } from './update/feed/open.ts'
 export { parseFeedSetting } from './update/feed/setting.ts'

@@ -1,6 +1,6 @@
-// The start of a process that has no predecessor: what an interrupted one has left is put right, and a probation that nobody
-// watches is stood here. Whoever stands one holds the lock: it is an operation in flight.
-// Must hold: the service serves whatever is found; a start that finds nothing loads nothing.
+// The start of a process without a predecessor: it clears up after an interrupted process, and completes a probation that no
+// predecessor watches. It holds the lock during a probation, which is an operation in flight.
+// Must hold: the service serves, whatever it finds; a start that finds nothing loads nothing.
 
 import { readdir } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -12,13 +12,16 @@ import type { Lock } from './disk/lock.ts'
 import { reasonOf } from './words/errors.ts'
 import type { Probation } from './words/state.ts'
 
-/** A probation to stand, with the lock that belongs to it. */
+/** A probation to complete, with its lock. */
 export interface OpenProbation {
   probation: Probation
   lock: Lock
 }
 
-/** Clears up after an interrupted process; the probation that this start has to stand, or null. Never throws: the service serves. */
+/**
+ * Clears up after an interrupted process. Returns the probation that this start has to complete, or null.
+ * Never throws, so that the service serves.
+ */
 export async function recoverUnderLock(install: ManagedInstall, waitMs = 500): Promise<OpenProbation | null> {
   try {
     if (await isClean(install)) return null
@@ -32,13 +35,13 @@ export async function recoverUnderLock(install: ManagedInstall, waitMs = 500): P
     }
     return probation === null ? null : { probation, lock }
   } catch (cause) {
-    // a command line that starts this service holds the lock, and clears up itself
+    // The command that starts this service may hold the lock: it clears up itself.
     install.log({ event: 'warning', message: `not clearing up: ${reasonOf(cause)}` })
     return null
   }
 }
 
-/** Commits it when it has lasted `probationMs`, unless the service is stopping by then: the next start goes on with it. */
+/** Commits the probation after `probationMs`, unless the service is stopping by then: the next start then continues it. */
 export async function proveAlone(
   install: ManagedInstall,
   { probation, lock }: OpenProbation,
@@ -63,7 +66,7 @@ export async function proveAlone(
   }
 }
 
-/** All that the end of a probation needs, while this release is certainly here. The lock is not held for ever if it is not. */
+/** Loads all code that ends a probation, while this release's files certainly exist. Releases the lock if that fails. */
 async function loadEnding(lock: Lock) {
   try {
     const [{ settleProbation, sweep }, { noteTag }] = await Promise.all([
@@ -77,7 +80,7 @@ async function loadEnding(lock: Lock) {
   }
 }
 
-/** From now on the release on probation serves. Never throws: what the status tells of it is no reason to end it. */
+/** Notes that the release on probation serves from now on. Never throws: a failed write is no reason to end the probation. */
 export async function beginProbation(install: ManagedInstall, probationMs: number): Promise<void> {
   const since = new Date()
   const until = new Date(since.getTime() + probationMs)
@@ -91,7 +94,7 @@ export async function beginProbation(install: ManagedInstall, probationMs: numbe
   }
 }
 
-/** Whether an interrupted process has left nothing. Reads names only: nothing is opened, and nobody is asked for the lock. */
+/** Whether no interrupted process has left anything. Reads the journal, and names otherwise; does not try the lock. */
 async function isClean(install: ManagedInstall): Promise<boolean> {
   const { journal, places, stateDirectory } = install
   const { operation } = await journal.read()

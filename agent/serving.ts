@@ -1,4 +1,4 @@
-// The start of serving: as the first process of a service, or as the successor of one that is handing over.
+// Starts to serve: as the first process of a service, or as the successor in a handover.
 
 import { proveAlone, recoverUnderLock } from './recovery.ts'
 import { EXIT, reasonOf } from './words/errors.ts'
@@ -11,25 +11,25 @@ import type { Life, Serving } from './life.ts'
 import type { ManagedInstall } from './disk/install.ts'
 import type { Settings } from './settings.ts'
 
-/** how long a predecessor that is gone may still seem to hold the lock */
+/** how long to wait for the lock, which a dead predecessor may still seem to hold */
 const LETTING_GO_MS = 10_000
 
 const UNMANAGED = { problem: 'it is not a managed install', feed: false }
 
 export interface ServeOptions {
   settings: Settings
-  /** null where this is not a managed install */
+  /** null if this is not a managed install */
   install: ManagedInstall | null
-  /** null where this process is the first of its service */
+  /** null if this process is the first of its service */
   inheritance: Inheritance | null
-  /** what was held for this process while it did not serve */
+  /** the sockets that were held for this process until it serves */
   door: Door
-  /** filled in */
+  /** filled in by `serve` */
   serving: Serving
   life: Life
 }
 
-/** Resolves when this process accepts connections. Rejects where it cannot; a successor then leaves by itself. */
+/** Resolves when this process accepts connections. Rejects if it cannot; a successor exits by itself instead. */
 export async function serve(specs: ListenerSpec[], options: ServeOptions): Promise<void> {
   const { settings, install, inheritance, serving, life } = options
   const { tag, log } = settings
@@ -50,8 +50,8 @@ async function serveFirst(specs: ListenerSpec[], options: ServeOptions): Promise
   const { settings, install, serving, life, door } = options
   const open = install === null ? null : await recoverUnderLock(install)
   const held = door.take()
-  // Who was handed sockets is the service, and may hold the same port at another address. A second process of an install can
-  // only be a mistake, such as the service started by hand beside itself.
+  // A process that was handed sockets is the service, and may share a port that it holds at another address. A second process of
+  // an install can only be a mistake, such as the service started by hand beside itself.
   const isHeld = held.size > 0
   await bindAll(serving.listeners, specs, held, isHeld || install === null)
   for (const { address } of isHeld ? [] : serving.listeners.filter(({ isShared }) => isShared)) {
@@ -76,13 +76,14 @@ async function serveNext(specs: ListenerSpec[], inheritance: Inheritance, option
     log({ event: 'warning', message: `taking over: ${reasonOf(cause)}` })
     await life.leave(EXIT.unexpected, 'revert')
   }
-  // Not before: what only this release listens on would be held beyond a revert, and clients would wait there for nobody.
+  // Store the sockets only after the handover. Otherwise a listener that only this release has would stay open beyond a revert,
+  // with no process to accept, and its clients would wait for ever.
   void serving.side?.ended.then(() => (life.isStopping() ? undefined : storeSockets(serving.listeners)))
   if (install === null) return
   void serving.side?.ended.then(async (ending) => {
     await notifySystemd([`MAINPID=${process.pid}`, `STATUS=serving ${tag}`])
     if (life.isStopping()) return
-    // The operation is this process's to end: by the predecessor's word the probation is stood, else it goes on here.
+    // This process ends the operation. If the predecessor has committed, the probation is complete; if not, it continues here.
     if (ending === 'orphaned') {
       log({ event: 'warning', message: 'the predecessor is gone without a commit; probation goes on alone' })
     }

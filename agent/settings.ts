@@ -1,4 +1,4 @@
-// What an author gives to `embed()`, checked once, every fault at once, and frozen. Units and bounds are in the names.
+// The arguments of `embed()`: checked once, every fault reported at once, and frozen. Names carry the units and bounds.
 
 import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
@@ -9,55 +9,66 @@ import { ownRelease, ownStart } from './own.ts'
 import { isService, isTag, SERVICE_MAX, type Anchor } from './words/release.ts'
 
 export interface UpdateSettings {
-  /** how long a successor must prove itself before it is committed; 0 to 3,600,000, default 30,000 */
+  /** milliseconds that a successor must prove itself before it is committed; 0 to 3,600,000, default 30,000 */
   probationMs?: number
-  /** how long a successor may take until it is ready; 100 to 600,000, default 60,000 */
+  /** milliseconds that a successor may take until it is ready; 100 to 600,000, default 60,000 */
   readyMs?: number
-  /** how long connections that cannot move may take to end; 0 to 3,600,000, default 30,000 */
+  /** milliseconds that connections which cannot move may take to end; 0 to 3,600,000, default 30,000 */
   drainMs?: number
-  /** a response that still moves bytes then may take twice its age, at most this; 0 to 86,400,000, default 600,000 */
+  /**
+   * milliseconds, at most: a response that still moves bytes after `drainMs` may take twice its age, but no longer than this; 0
+   * to 86,400,000, default 600,000
+   */
   drainMaxMs?: number
-  /** silence on a download after which it is broken off and resumed; 100 to 600,000, default 30,000 */
+  /** milliseconds of silence after which a download is broken off and resumed; 100 to 600,000, default 30,000 */
   stallMs?: number
-  /** how long the author's `onStop` may take before the process exits all the same; 100 to 600,000, default 10,000 */
+  /** milliseconds that the author's `onStop` may take before the process exits anyway; 100 to 600,000, default 10,000 */
   stopMs?: number
-  /** silence of a successor in probation after which it counts as hung; 500 to 600,000, default 5,000 */
+  /** milliseconds of silence after which a successor in probation counts as hung; 500 to 600,000, default 5,000 */
   hangMs?: number
 }
 
 /**
- * Why this process is left: `handover`, the next release serves and goes on; `stop`, the service is to end; `revert`, this is a new
- * release that could not take over, and the one before goes on. One that is taken back in its probation is killed, and hears nothing.
+ * Why this process ends. `handover`: the next release serves on. `stop`: the service ends. `revert`: this new release could not
+ * take over, and the previous one serves on. A successor that fails its probation is killed, without a call of `onStop`.
  */
 export type StopReason = 'handover' | 'stop' | 'revert'
 
 export interface EmbedOptions {
-  /** name of the service: names its executable, its assets and its database; default: what the release says */
+  /** name of the service, its executable, its assets and its database; default: the release's */
   service?: string
-  /** tag that this very process was built from, `vX.Y.Z`; default: what the release says */
+  /** this process's tag, `vX.Y.Z`; default: the release's */
   tag?: string
   /** the setting `dashboard.password`; null or empty keeps every endpoint closed (403); default: the installer's configuration */
   password?: string | null
-  /** `github:owner/name`, `github:owner/name@https://base/api`, `https://host/folder/` or a path; null: the receipt's; default: the installer's configuration */
+  /**
+   * `github:owner/name`, `github:owner/name@https://base/api`, `https://host/folder/` or a path; null: the receipt's;
+   * default: the installer's configuration
+   */
   feed?: string | null
-  /** absolute; the agent keeps its journal, lock and snapshots in `update/` below it; default: the installer's, or `$STATE_DIRECTORY`, or the user's own */
+  /**
+   * absolute; the agent keeps its journal, lock and snapshots in `update/` below it;
+   * default: the installer's, or `$STATE_DIRECTORY`, or the user's own
+   */
   stateDirectory?: string
-  /** absolute path of the SQLite database to snapshot before a swap; default: what the release says, or none */
+  /** absolute path of the SQLite database to snapshot before a swap; default: the release's, or none */
   database?: string | null
-  /** path on the service's own server that answers 2xx when it is healthy, e.g. `/healthz`; default: what the release says, or none */
+  /** path on the service's own server that answers 2xx if it is healthy, e.g. `/healthz`; default: the release's, or none */
   healthPath?: string | null
-  /** absolute path of the executable; default: this process's, where it is a release of ours, else unmanaged */
+  /** absolute path of the executable; default: this process's, if Baton built it, else unmanaged */
   executable?: string | null
-  /** who may name the client's address, for the throttle of wrong passwords; default nobody */
+  /** proxies that may name the client's address, for the throttle of wrong passwords; default: none */
   trustedProxy?: TrustedProxy | null
-  /** prefix of every path of the agent, such as `/tools`; default none */
+  /** prefix of every path of the agent, such as `/tools`; default: none */
   basePath?: string
-  /** the root that the feed is signed by; default: what the release says, or null: not signed */
+  /** the root of the signed feed; default: the release's, or null: not signed */
   trust?: Anchor | null
   update?: UpdateSettings
   /** called when this process stops accepting: end what cannot move (WebSockets, long streams) */
   onDrain?: () => void
-  /** called when this process accepts again after `onDrain`, because the next release was taken back: begin again what that has ended */
+  /**
+   * called when this process accepts again after `onDrain`, because the next release was reverted: restart what `onDrain` ended
+   */
   onResume?: () => void
   /** called last before this process exits: close the database */
   onStop?: (reason: StopReason) => void | Promise<void>
@@ -167,7 +178,7 @@ function readUpdateSettings(
 
 type Defaulted = 'service' | 'tag' | 'password' | 'feed' | 'stateDirectory' | 'healthPath' | 'database' | 'basePath'
 
-/** What an author leaves out is known from the release and from how it was started. */
+/** Fills in what the author leaves out, from the release and from how it was started. */
 function withDefaults(options: EmbedOptions): Pick<Settings, Defaulted> {
   const release = ownRelease()
   const configuration = ownStart()?.configuration ?? null
@@ -186,7 +197,7 @@ function withDefaults(options: EmbedOptions): Pick<Settings, Defaulted> {
   }
 }
 
-/** Where the installer puts it, for a process that no installer has started. */
+/** The directory that the installer would choose, for a process that was started without the installer. */
 function defaultStateDirectory(service: string): string {
   const { STATE_DIRECTORY, XDG_STATE_HOME } = process.env
   const systemd = STATE_DIRECTORY?.split(':')[0] // set by systemd for `StateDirectory=`

@@ -1,5 +1,5 @@
-// What the endpoints do, inside a running service: at most one operation, whose restart hands over to the successor, after
-// which this process leaves. Every method throws BatonError with the code of its refusal.
+// The actions behind the endpoints in a running service. There is at most one operation; its restart hands over to the successor,
+// and then this process exits. Every method throws BatonError with the code of its refusal.
 
 import { beginProbation } from './recovery.ts'
 import { BatonError, EXIT } from './words/errors.ts'
@@ -14,7 +14,7 @@ import { ownArguments, ownDirectory } from './own.ts'
 import type { Settings } from './settings.ts'
 import { cancellation, type Instance, type Kind, NO_HANDOVER, type Operation, type Status } from './words/state.ts'
 
-/** For what is not a managed install: every method throws not_managed, with the route to take. */
+/** For an unmanaged install: every method throws not_managed, with the route to take. */
 export function unmanagedUpdater(
   management: Extract<Management, { managed: false }>,
   running: string,
@@ -52,7 +52,7 @@ export function makeUpdater(options: UpdaterOptions): Updater {
   let running: Running | null = null
 
   const start = async (kind: Kind, tag: string | null): Promise<Operation> => {
-    // what this process does itself, the lock would refuse too, but only after a look at the disk
+    // The lock would refuse this process's own operation too, but only after a look at the disk.
     if (running !== null && running.operation.outcome === null) throw inFlight(running.operation)
     if (serving.isSettling) await refuseInherited(install)
     let isClosed = false
@@ -64,9 +64,9 @@ export function makeUpdater(options: UpdaterOptions): Updater {
         await life.close('handover')
       }
       await handOverTo(to, operation, options, close, parts)
-      return { open: true } // told to stop in the middle of its probation: the next start goes on with it
+      return { open: true } // stopped in the middle of its probation: the next start continues it
     }
-    // all that the operation can need, its undo included: nothing of this release is read from the disk later on
+    // Loads all code that the operation can need, its undo included: later it reads nothing of this release from the disk.
     const [{ begin }, parts] = await Promise.all([import('./update/operation.ts'), loadHandover()])
     const begun = await begin(install, { kind, tag, who: 'the service' }, restart)
     running = begun
@@ -107,7 +107,7 @@ async function loadHandover() {
   return { handOver, couldUpdate }
 }
 
-/** Does not return where the successor has proved itself; rejects when this process serves again, or has closed and must not. */
+/** Does not return if the successor proves itself. Rejects if this process serves again, or has closed its state and cannot. */
 async function handOverTo(
   to: string,
   operation: Operation,
@@ -118,7 +118,7 @@ async function handOverTo(
   const began = performance.now()
   const report = { ...NO_HANDOVER }
   operation.handover = report
-  await serving.side?.ended // a predecessor that has committed is about to exit: never three processes at once
+  await serving.side?.ended // a predecessor that has committed is about to exit: never let three processes live at once
   await handOver({
     command: ownCommand(install),
     listeners: serving.listeners,
@@ -134,7 +134,7 @@ async function handOverTo(
     report,
     onAccepting: () => void beginProbation(install, settings.update.probationMs),
     note: async () => {
-      operation.durations.restart = Math.round(performance.now() - began) // the successor ends it, and cannot know
+      operation.durations.restart = Math.round(performance.now() - began) // the successor ends the operation, and cannot know this
       await install.journal.change((state) => void (state.operation = structuredClone(operation)))
     },
     couldUpdate: () => couldUpdate(install),
@@ -143,7 +143,7 @@ async function handOverTo(
   })
 }
 
-/** The successor died when this process had closed its state: the previous executable is back in its place, and starts. */
+/** The successor died after this process had closed its state. The previous executable is in place again: start it. */
 async function startAnew({ install, serving }: UpdaterOptions): Promise<void> {
   const pid = await startWith(ownCommand(install), spares(serving.listeners))
   await notifySystemd([`MAINPID=${pid}`, 'STATUS=starting again'])
@@ -153,7 +153,9 @@ function ownCommand({ places }: ManagedInstall): Command {
   return { file: places.executable, args: ownArguments(), ...ownDirectory() }
 }
 
-/** The operation that has started this very process is this process's to end, which it may not have done yet. */
+/**
+ * Refuses while the operation that started this process is in flight. This process has to end it, and may not have done so yet.
+ */
 async function refuseInherited({ journal }: ManagedInstall): Promise<void> {
   const { operation } = await journal.read()
   if (operation === null || operation.outcome !== null) return

@@ -1,5 +1,5 @@
-// The words as a door of their own: what everything of ours may speak, and nothing that does anything. Pure, so that a script
-// on an older Node, which needs neither a feed nor a handover, loads it.
+// The door to the shared types and pure functions that all of Baton uses. They have no effects, so that a script on an older Node
+// can load them without a feed or a handover.
 
 export * from './words/errors.ts'
 export * from './words/release.ts'

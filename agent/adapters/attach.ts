@@ -1,4 +1,4 @@
-// What the adapters share: the agent in front of everything else that a server's requests meet, body parsers included.
+// Shared by the adapters: puts the agent in front of everything else that a server's requests meet, body parsers included.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Server } from 'node:net'
@@ -8,7 +8,7 @@ import type { EmbedOptions } from '../settings.ts'
 
 export interface ListenOptions extends EmbedOptions, Omit<ListenerSpec, 'server'> {}
 
-/** The agent answers what is its own before any listener of `server` sees it. */
+/** Lets the agent answer its own requests before any listener of `server` sees them. */
 export function attach(agent: Pick<Agent, 'handle'>, server: Server): void {
   const emit = server.emit
   server.emit = function (this: Server, event: string, ...args: unknown[]): boolean {
@@ -21,8 +21,8 @@ export function attach(agent: Pick<Agent, 'handle'>, server: Server): void {
 }
 
 /**
- * Embeds the agent and listens, or takes over from a predecessor. Without `port`, `host` and `path`: the environment's PORT
- * and HOST, else 127.0.0.1:8080.
+ * Embeds the agent and listens, or takes over from a predecessor. Without `port`, `host` and `path`: the environment's PORT and
+ * HOST, else 127.0.0.1:8080.
  */
 export async function listenWith(server: Server, options: ListenOptions): Promise<Agent> {
   const { host, port, path, mode, backlog, ...embedded } = options

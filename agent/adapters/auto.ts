@@ -1,8 +1,8 @@
-// `import 'baton-kit/auto'` as the first line of an application, and nothing else: every HTTP server that listens from then on is
-// served by the agent. For frameworks that listen by themselves (NestJS, Next.js), and for whoever wants to change one line.
-// How: `net.Server.prototype.listen` is the one way into listening; node:cluster does the same.
-// Must hold: what is not an HTTP server, a worker thread and a child process listen as if we were not here; a process of node:cluster
-// listens as that wants it, and its endpoints say why nothing is updated.
+// `import 'baton-kit/auto'` as the first line of an application: the agent then serves every HTTP server that listens later. For
+// frameworks that listen by themselves (NestJS, Next.js), and for authors who want to change one line only.
+// It replaces `net.Server.prototype.listen`, which every way of listening goes through; node:cluster does the same.
+// Must hold: a server that is not HTTP, a worker thread and a child process listen as they would without Baton. A process of
+// node:cluster listens as node:cluster wants, and its endpoints say why nothing is updated.
 
 import cluster from 'node:cluster'
 import { type ListenOptions as NetListenOptions, Server } from 'node:net'
@@ -16,18 +16,18 @@ import type { StopReason } from '../settings.ts'
 import { attach } from './attach.ts'
 
 export interface Auto extends Pick<Agent, 'carry' | 'carried'> {
-  /** resolves once the servers of this process serve; never where none listens */
+  /** resolves once the servers of this process serve; never if none listens */
   readonly agent: Promise<Agent>
   /** called when this process stops accepting: end what cannot move */
   onDrain(act: () => void): void
-  /** called when this process accepts again after `onDrain`: the next release was taken back */
+  /** called when this process accepts again after `onDrain`, because the next release was reverted */
   onResume(act: () => void): void
   /** called last before this process exits, with the reason: close the database */
   onStop(act: (reason: StopReason) => void | Promise<void>): void
 }
 
 interface State extends Auto {
-  /** from the moment on in which it can be asked: before the first connection */
+  /** set as soon as it can be asked, before the first connection */
   embedded: Agent | null
   drains: (() => void)[]
   resumes: (() => void)[]
@@ -37,19 +37,19 @@ interface State extends Auto {
 type Listen = typeof Server.prototype.listen
 
 interface Wanted extends ListenerSpec {
-  /** of `listen()` */
+  /** arguments of `listen()` */
   args: unknown[]
 }
 
 const { listen } = Server.prototype
 
-/** one for a process, also where the package is loaded as ESM and by require */
+/** one for each process, even if the package is loaded both as ESM and by require */
 const STATE = Symbol.for('baton.auto')
 const shared = globalThis as { [STATE]?: State }
 
 const auto: State = (shared[STATE] ??= install())
 export const agent: Promise<Agent> = auto.agent
-/** As `agent.carry` of docs/guides/carry.md; where nothing is handed over, in a worker or a child, it does nothing. */
+/** As `agent.carry` of docs/guides/carry.md. Does nothing in a worker or a child, which hands nothing over. */
 export const carry: Auto['carry'] = (request, options) => auto.carry(request, options)
 export const carried: Auto['carried'] = (request) => auto.carried(request)
 export const onDrain: Auto['onDrain'] = (act) => auto.onDrain(act)
@@ -96,13 +96,13 @@ function takeListening(state: State, ready: (agent: Agent) => void): void {
   } as Listen
 }
 
-/** It serves, but a successor would find its port taken. */
+/** The extra server does listen, but a successor would find its port taken. */
 function warnOfOneMore({ port, path }: Omit<ListenerSpec, 'server'>, wanted: number): void {
   const message = `baton hands over ${wanted} of the servers of this process, and one more listens on ${path ?? port}: an update would find that taken; \`"servers": ${wanted + 1}\` in baton.config.json hands it over too`
   if (port !== 0) process.emitWarning(message)
 }
 
-/** Where a server that has to listen cannot, its own `error` event says so: as it would have without us. */
+/** If a server cannot listen, reports it by the server's own `error` event, as Node does without Baton. */
 async function serve(specs: Wanted[], state: State): Promise<Agent> {
   try {
     const agent = await embed({
@@ -112,7 +112,7 @@ async function serve(specs: Wanted[], state: State): Promise<Agent> {
     })
     state.embedded = agent
     for (const { server } of specs) attach(agent, server)
-    // one of several processes: its endpoints say why they update nothing, and node:cluster listens
+    // One of several processes: its endpoints say why they update nothing, and node:cluster listens.
     if (cluster.isWorker) for (const { server, args } of specs) Reflect.apply(listen, server, args)
     else await agent.serve(specs)
     return agent
@@ -121,11 +121,13 @@ async function serve(specs: Wanted[], state: State): Promise<Agent> {
     const error = cause instanceof Error ? cause : new Error(reasonOf(cause))
     if (first === undefined || first.server.listenerCount('error') === 0) throw error
     first.server.emit('error', error)
-    return await new Promise<Agent>(() => {}) // the application decides what becomes of it
+    return await new Promise<Agent>(() => {}) // the application decides what to do about it
   }
 }
 
-/** One after the other, and all of them: one that fails keeps no other from its turn, and is told of at the end. */
+/**
+ * Calls one after the other, and always all of them: one that fails keeps no other from its turn. Throws the failures at the end.
+ */
 async function eachOf<Act>(acts: readonly Act[], call: (act: Act) => void | Promise<void>): Promise<void> {
   const failures: unknown[] = []
   for (const act of acts) {
@@ -139,7 +141,10 @@ async function eachOf<Act>(acts: readonly Act[], call: (act: Act) => void | Prom
     throw failures.length === 1 ? failures[0] : new AggregateError(failures, failures.map(reasonOf).join('; '))
 }
 
-/** What `listen()` was asked for, or null where it is no TCP port and no unix socket: https://nodejs.org/api/net.html#serverlisten */
+/**
+ * What `listen()` was asked for; null if that is neither a TCP port nor a unix socket:
+ * https://nodejs.org/api/net.html#serverlisten
+ */
 function placeOf(args: readonly unknown[]): Omit<ListenerSpec, 'server'> | null {
   const [first, second, third] = args
   if (typeof first === 'object' && first !== null) {
@@ -156,7 +161,7 @@ function placeOf(args: readonly unknown[]): Omit<ListenerSpec, 'server'> | null 
   return first === undefined || typeof first === 'function' ? { port: 0, host: ANY } : null
 }
 
-/** Node listens on every address where no host is named */
+/** Node listens on every address if no host is named */
 const ANY = Object.values(networkInterfaces()).some((all) => all?.some(({ family }) => family === 'IPv6'))
   ? '::'
   : '0.0.0.0'

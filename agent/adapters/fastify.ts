@@ -1,4 +1,4 @@
-// Fastify: `await listen(app, { port: 3000 })` in the place of `app.listen({ port: 3000 })`. Its hooks run: `ready` before, `close`
+// Fastify: `await listen(app, { port: 3000 })` instead of `app.listen({ port: 3000 })`. Its hooks run: `ready` before, `close`
 // (with `onClose`) last.
 
 import type { Server } from 'node:net'
@@ -6,14 +6,14 @@ import type { Agent } from '../embed.ts'
 import type { StopReason } from '../settings.ts'
 import { type ListenOptions, listenWith } from './attach.ts'
 
-/** What is used of a Fastify instance. */
+/** The part of a Fastify instance that the adapter uses. */
 export interface FastifyLike {
   server: Server
   ready(): PromiseLike<unknown>
   close(): PromiseLike<unknown>
 }
 
-/** Resolves when this process accepts connections. Rejects with BatonError where a setting is wrong or it cannot listen. */
+/** Resolves when this process accepts connections. Rejects with BatonError if a setting is wrong or it cannot listen. */
 export async function listen(app: FastifyLike, options: ListenOptions = {}): Promise<Agent> {
   await app.ready()
   const onStop = async (reason: StopReason) => {

@@ -1,17 +1,17 @@
-// Hono, and everything else that answers a web `Request`: `await listen(app, getRequestListener, { port: 3000 })`, with
+// Hono, and every other framework that answers a web `Request`: `await listen(app, getRequestListener, { port: 3000 })`, with
 // `getRequestListener` of `@hono/node-server`.
 
 import { createServer, type RequestListener } from 'node:http'
 import type { Agent } from '../embed.ts'
 import { type ListenOptions, listenWith } from './attach.ts'
 
-/** What is used of a Hono application. */
+/** The part of a Hono application that the adapter uses. */
 export interface FetchLike {
   // oxlint-disable-next-line typescript/no-explicit-any -- each framework has its own types of request, environment and answer
   fetch: (...args: any[]) => any
 }
 
-/** Resolves when this process accepts connections. Rejects with BatonError where a setting is wrong or it cannot listen. */
+/** Resolves when this process accepts connections. Rejects with BatonError if a setting is wrong or it cannot listen. */
 export async function listen(
   app: FetchLike,
   getRequestListener: (fetch: FetchLike['fetch']) => RequestListener,

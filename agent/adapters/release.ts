@@ -1,4 +1,4 @@
-// Which release this process is of: right in worker threads, in forked children and after a handover.
+// This process's release. Also right in worker threads, in forked children and after a handover.
 
 import { type OwnRelease, ownRelease } from '../own.ts'
 

@@ -1,8 +1,8 @@
-// The two things that Baton asks of the application's database, and the process of its own that does them: a whole copy, made by
-// SQLite itself, and the number of its schema.
+// Baton does two things with the application's database: it makes a whole copy, through SQLite itself, and it reads the number of
+// its schema. A separate process does both.
 // Must hold: a process in which the application runs opens, reads and closes no file of that database. POSIX locks belong to the
-// process: whoever closes a descriptor of the file drops the locks that the application's driver has, if that brings its own copy
-// of SQLite. Then another process writes beside an open transaction, and committed rows are lost.
+// process: closing any descriptor of the file drops the locks that the application's driver holds, if the driver brings its own
+// copy of SQLite. Another process then writes beside an open transaction, and committed rows are lost.
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { stat } from 'node:fs/promises'
@@ -15,15 +15,15 @@ const SCHEMA_MAX_MS = 10_000
 const SWEEP_MAX_MS = 120_000
 const SAID_MAX = 2000
 
-/** Who makes a copy. */
+/** Which process makes a copy. */
 export interface Copier {
-  /** an executable of ours, which does it in a process of its own; null for none */
+  /** a Baton executable, run as a separate process to make it; null for none */
   executable: string | null
-  /** whether this process does it where that one cannot: never one in which the application runs */
+  /** whether this process makes it if the executable cannot; never true in a process in which the application runs */
   here: boolean
 }
 
-/** Into `to`, which is replaced. Throws if nobody could. */
+/** Copies `from` to `to`, replacing it. Throws if neither process could. */
 export async function copyDatabase(from: string, to: string, { executable, here }: Copier): Promise<void> {
   if (executable !== null && (await copyOutside(executable, from, to))) return
   if (!here) {
@@ -38,9 +38,9 @@ export async function copyDatabase(from: string, to: string, { executable, here 
   await copyHere(from, to)
 }
 
-/** `PRAGMA user_version`, read by `executable` in a process of its own; null if that cannot tell it. */
+/** `PRAGMA user_version`, read by running `executable`; null if that release cannot read it. */
 export function schemaOf(executable: string, database: string): Promise<number | null> {
-  // however many ask at once, one process reads it
+  // However many callers ask at once, one process reads it.
   const asked = asking.get(database) ?? askSchema(executable, database).finally(() => asking.delete(database))
   asking.set(database, asked)
   return asked
@@ -63,7 +63,7 @@ export async function sweepBy(executable: string, what: Sweep): Promise<string[]
   return answer.split('\n').filter((path) => path !== '')
 }
 
-/** False where `executable` is of a release that does not know how; `to` is empty then. */
+/** False if the release of `executable` does not know how; `to` is then empty. */
 async function copyOutside(executable: string, from: string, to: string): Promise<boolean> {
   const { code, said } = await order(executable, { [COPY_ORDER]: JSON.stringify({ from, to }) }, COPY_MAX_MS)
   if (code !== 0) throw new Error(`${executable} could not copy it: ${said.trim()}`)
@@ -71,9 +71,9 @@ async function copyOutside(executable: string, from: string, to: string): Promis
 }
 
 interface Ended {
-  /** null: it was ended by a signal */
+  /** null: a signal ended it */
   code: number | null
-  /** the beginning of what it wrote to descriptor 3, and to stderr */
+  /** the beginning of its output on descriptor 3; `said`: on stderr */
   answer: string
   said: string
 }
@@ -113,7 +113,7 @@ function end(child: ChildProcess, streams: readonly Readable[]): void {
   try {
     if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL')
   } catch {
-    child.kill('SIGKILL') // it has no group any more
+    child.kill('SIGKILL') // the group is gone
   }
   for (const stream of streams) stream.destroy()
 }

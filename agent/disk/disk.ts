@@ -1,6 +1,6 @@
-// Every change that Baton makes to the disk goes through here, one function a change, so that a test can kill the
-// process before and after each one (`witness`). What a file looks like after a power cut is said at each caller.
-// Must hold: a file appears under its final name whole and flushed, or not at all.
+// Every change that Baton makes to the disk goes through here, one function for each kind, so that a test can kill the process
+// before and after each one (`witness`). Each caller says what a file looks like after a power cut.
+// Must hold: a file appears under its final name complete and flushed, or not at all.
 
 import {
   constants,
@@ -21,36 +21,38 @@ import { basename, dirname, join } from 'node:path'
 
 export type Change = 'create' | 'flush' | 'chmod' | 'link' | 'rename' | 'remove' | 'flush-directory' | 'make-directory'
 
-/** Called around each change; tests kill the process from it. */
+/** Called before and after each change; tests kill the process from it. */
 export type Witness = (moment: 'before' | 'after', change: Change, path: string) => void
 
 export interface Disk {
-  /** Opens a new file at `path` for writing; fails with EEXIST where there is anything. Owned by the owner of its directory. */
+  /**
+   * Opens a new file at `path` for writing. Fails with EEXIST if the path exists. The file belongs to the owner of its directory.
+   */
   create(path: string, mode: number): Promise<FileHandle>
   /** fsync of an open file */
   flush(file: FileHandle, path: string): Promise<void>
-  /** fsync of a file that something else has written */
+  /** fsync of a file that was written without this interface */
   flushPath(path: string): Promise<void>
   chmod(path: string, mode: number): Promise<void>
-  /** The content of `from` into a new file at `path`, flushed; shares the blocks where the file system can. */
+  /** Copies `from` into a new file at `path`, flushed. Shares the blocks if the file system can. */
   copy(from: string, path: string, mode: number): Promise<void>
-  /** A second name for the same file; fails where `to` exists. */
+  /** A second name for the same file. Fails if `to` exists. */
   link(from: string, to: string): Promise<void>
   /** Atomic; replaces `to`. */
   rename(from: string, to: string): Promise<void>
-  /** Nothing happens where there is no such file. */
+  /** Removes a file; does nothing if there is none. */
   remove(path: string): Promise<void>
-  /** a folder with all that is in it; not at one stroke, so rename it to where nobody looks first */
+  /** Removes a folder with its content. Not atomic: rename it first, to a name that no reader looks at. */
   removeFolder(path: string): Promise<void>
-  /** fsync of a directory: makes the renames and links in it durable */
+  /** fsync of a directory: makes its renames and links durable */
   flushDirectory(path: string): Promise<void>
-  /** With its parents; nothing happens where it exists. Owned by the owner of the nearest existing parent. */
+  /** Makes a directory and its parents; does nothing if it exists. It belongs to the owner of the nearest existing parent. */
   makeDirectory(path: string, mode: number): Promise<void>
-  /** `text` under `path`, all or nothing: temporary name, flush, rename, flush of the directory. */
+  /** Writes `text` to `path`, all or nothing: temporary name, flush, rename, flush of the directory. */
   writeWhole(path: string, text: string, mode: number): Promise<void>
-  /** As `writeWhole`, but a power cut may lose it: for what only informs. */
+  /** As `writeWhole`, but a power cut may lose it. For files that only inform. */
   writeNote(path: string, text: string, mode: number): Promise<void>
-  /** Gives `path` another file's content under a second name, replacing what `path` was, all or nothing. */
+  /** Makes `path` a second name of the file `from`, replacing what `path` was, all or nothing. */
   linkOver(from: string, path: string): Promise<void>
 }
 
@@ -81,13 +83,13 @@ export function makeDisk(witness: Witness = () => {}): Disk {
       const temporary = temporaryName(path)
       await single.link(from, temporary)
       await single.rename(temporary, path)
-      // rename(2) of two names of one file does nothing and leaves both
+      // rename(2) does nothing if both names are the same file, and leaves both
       await single.remove(temporary)
     },
   }
 }
 
-/** One change each, seen by the witness before and after it. */
+/** The single changes, each seen by the witness before and after. */
 function makeChanges(witness: Witness): Omit<Disk, 'copy' | 'writeWhole' | 'writeNote' | 'linkOver'> {
   const around = async <T>(change: Change, path: string, act: () => Promise<T>): Promise<T> => {
     witness('before', change, path)
@@ -100,7 +102,7 @@ function makeChanges(witness: Witness): Omit<Disk, 'copy' | 'writeWhole' | 'writ
       let file = null as FileHandle | null
       try {
         return await around('create', path, async () => {
-          // O_EXCL: what is planted under a predictable name, a link or somebody else's file, must not lead a write elsewhere
+          // O_EXCL: a link or another user's file, planted under a predictable name, must not redirect a write
           const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
           const made = await open(path, flags, mode)
           file = made
@@ -155,7 +157,7 @@ export async function sameFile(one: string, other: string): Promise<boolean> {
   }
 }
 
-/** Whether there is something of that name, be it a link that leads nowhere. */
+/** Whether the path exists, even as a link that leads nowhere. */
 export async function exists(path: string): Promise<boolean> {
   try {
     await lstat(path)
@@ -165,38 +167,45 @@ export async function exists(path: string): Promise<boolean> {
   }
 }
 
-/** Left free on every disk that we write to: a service must never be refused a write because of us. */
+/**
+ * Baton leaves this many bytes free on every disk that it writes to: a service must never be refused a write because of Baton.
+ */
 export const ROOM_BYTES = 32 * 1024 * 1024
 
-/** Bytes that may be written in `directory` until only the service's room is left; negative where it is not there now. */
+/** Bytes that Baton may write in `directory` before it touches the service's share; negative if it is already touched. */
 export async function roomIn(directory: string): Promise<number> {
   const { bavail, bsize } = await statfs(directory)
   return bavail * bsize - ROOM_BYTES
 }
 
-/** For a message: 96 MiB. */
+/** For messages: `96 MiB`. */
 export function mebibytes(bytes: number, round = Math.ceil): string {
   return `${round(bytes / 1024 ** 2)} MiB`
 }
 
-/** `path`, or the first of the directories above it that is there. */
+/** `path`, or the nearest directory above it that exists. */
 export async function nearestExisting(path: string): Promise<string> {
   let current = path
   while (current !== '/' && !(await exists(current))) current = dirname(current)
   return current
 }
 
-/** The text of a file of ours; null where it has more than `maxBytes`: then it is not read, nor ours. */
+/** The text of one of Baton's files. Null, and unread, if it has more than `maxBytes`: Baton did not write it. */
 export async function readSmall(path: string, maxBytes: number): Promise<string | null> {
   await using file = await open(path)
   const { size } = await file.stat()
   return size > maxBytes ? null : await file.readFile('utf8')
 }
 
-/** of open(2): O_TMPFILE without O_DIRECTORY, which Node does not name; the same on every architecture that it runs on */
+/**
+ * open(2): O_TMPFILE without O_DIRECTORY. Node does not name it; its value is the same on every architecture that Node runs on
+ */
 const UNNAMED = 0o20000000
 
-/** Whether a file could be made there: it is, without a name, so that nothing is left whatever happens. False also where the file system has no such files. */
+/**
+ * Whether a file can be made in `directory`. Makes one without a name, so that nothing is left behind. Also false if the file
+ * system does not support such files.
+ */
 export async function canMakeUnnamed(directory: string): Promise<boolean> {
   try {
     await (await open(directory, constants.O_WRONLY | constants.O_DIRECTORY | UNNAMED, 0o600)).close()
@@ -206,17 +215,17 @@ export async function canMakeUnnamed(directory: string): Promise<boolean> {
   }
 }
 
-/** Hidden, in the same directory, recognised by `isLeftover`. */
+/** A hidden name in the same directory; `isLeftover` recognises it. */
 export function temporaryName(path: string): string {
   return join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.tmp`)
 }
 
-/** Whether `name` is one that `temporaryName` made: what an interrupted process has left behind. */
+/** Whether `temporaryName` made `name`: an interrupted process left the file behind. */
 export function isLeftover(name: string): boolean {
   return /^\..+\.[0-9a-f]{12}\.tmp$/.test(name)
 }
 
-/** As root (a command line run by hand) what we make in somebody's directory must be theirs, or their service cannot replace it. */
+/** Gives a file that root makes (in a command run by hand) to the owner of its directory, or the service could not replace it. */
 async function giveToOwnerOf(directory: string, give: (uid: number, gid: number) => Promise<void>): Promise<void> {
   if (process.getuid?.() !== 0) return
   const { uid, gid } = await stat(directory)

@@ -1,5 +1,5 @@
-// A managed install as every operation on it needs it: its files, its feed, its journal. One type and one builder for both
-// callers, the agent inside a service and the command line where none runs.
+// A managed install as every operation needs it: its files, its feed, its journal. Both callers use this type and this builder:
+// the agent inside a service, and the command line if no service runs.
 
 import { join } from 'node:path'
 import { type Disk, makeDisk } from './disk.ts'
@@ -10,12 +10,12 @@ import { type Places, placesOf } from './places.ts'
 
 export interface ManagedInstall {
   readonly service: string
-  /** tag that runs, or that is installed where nothing runs */
+  /** tag that runs, or that is installed if nothing runs */
   current: string
   readonly disk: Disk
   readonly places: Places
   readonly stateDirectory: string
-  /** path of `<service>.db`, null where the service has none */
+  /** path of the database, null if the service has none */
   readonly database: string | null
   readonly feed: OpenFeed
   readonly journal: Journal
@@ -23,7 +23,7 @@ export interface ManagedInstall {
   readonly log: Log
   /** see SwapOptions */
   readonly runningImage: () => Promise<string | null>
-  /** whether the application runs in this very process, and may have the database open in it */
+  /** whether the application runs in this process, and may have the database open in it */
   readonly serves: boolean
 }
 
@@ -35,12 +35,12 @@ export interface InstallOptions {
   stateDirectory: string
   database: string | null
   feed: OpenFeed
-  /** as in the settings of an update */
+  /** milliseconds, see UpdateSettings */
   stallMs: number
   log: Log
-  /** default: the file at `executable` is what runs, if anything does */
+  /** default: `executable` is the file that runs, if anything does */
   runningImage?: () => Promise<string | null>
-  /** default: a command, in which no application runs */
+  /** default: false, as in a command, in which no application runs */
   serves?: boolean
 }
 
@@ -64,7 +64,7 @@ export function openInstall(options: InstallOptions): ManagedInstall {
   }
 }
 
-/** Path of what runs, or would where nothing does: an executable of ours that does as this release does. */
+/** Path of a Baton executable of the running release: the one that runs, or the one that would run if nothing does. */
 export async function imageOf({ places, runningImage }: ManagedInstall): Promise<string> {
   return (await runningImage()) ?? places.executable
 }

@@ -1,6 +1,6 @@
-// The operation journal: what is being done, what was done, which releases are bad, who is on probation. On disk before
-// it is acted on, so that whichever process serves answers the same. One file, replaced whole: after a power cut it is
-// the state before or after a change, never a torn one. Only the holder of the lock writes.
+// The journal: the current operation, the finished ones, the bad releases, the release on probation. A change is on disk before
+// anyone acts on it, so that every serving process gives the same answer. One file, replaced whole: a power cut leaves the state
+// before or after a change, never a torn one. Only the holder of the lock writes.
 
 import { join } from 'node:path'
 import { type Disk, readSmall } from './disk.ts'
@@ -21,7 +21,7 @@ export interface JournalState {
 export interface Journal {
   readonly path: string
   read(): Promise<JournalState>
-  /** Reads, changes, writes durably, and returns what is now on the disk. */
+  /** Reads the journal, applies `edit`, writes it durably, and returns what is now on the disk. */
   change(edit: (state: JournalState) => void): Promise<JournalState>
 }
 
@@ -48,7 +48,7 @@ export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: 
     }
     const state = text === null ? null : parse(text)
     if (state !== null) return state
-    // Not ours to delete: somebody may want to look at it. The next change writes a fresh one.
+    // Do not delete it: a person may want to look at it. The next change writes a fresh one.
     warn(`the journal ${path} cannot be read; it starts afresh and the old one is kept as journal.json.damaged`)
     await disk.rename(path, `${path}.damaged`).catch(() => {})
     return structuredClone(EMPTY)
@@ -76,13 +76,13 @@ export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: 
   }
 }
 
-/** Closes the operation in flight: into the history, and into the bad releases where it was reverted. */
+/** Closes the operation in flight: adds it to the history, and to the bad releases if it was reverted. */
 export function finishOperation(
   state: JournalState,
   end: Pick<Operation, 'outcome' | 'error'> & {
     to?: string | null
     handover?: Operation['handover']
-    /** it was reverted for what says nothing about the release */
+    /** the reason of the revert says nothing about the release */
     isBlameless?: boolean
   },
 ): void {
@@ -103,7 +103,7 @@ export function finishOperation(
   }
 }
 
-/** `sha256`: of the asset, null where it is not known. */
+/** `sha256`: of the asset; null if not known. */
 export function markBad(state: JournalState, tag: string, sha256: string | null, reason: string): void {
   state.bad = [...without(state.bad, tag, sha256), { tag, sha256, reason, at: new Date().toISOString() }]
 }
@@ -129,7 +129,7 @@ const UNKNOWN_SUM = { sha256: null }
 const UNKNOWN = { ...UNKNOWN_SUM, durations: {}, bytes: 0 }
 const NOT_SERVING = { until: null, ...UNKNOWN_SUM }
 
-/** What a release that knew fewer members has written. */
+/** Fills in the members that an older release did not write. */
 function filledIn(state: JournalState): JournalState {
   const operation = (one: Operation): Operation => ({
     ...UNKNOWN,

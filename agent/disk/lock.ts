@@ -1,6 +1,6 @@
-// The lock: at most one operation in flight, whoever starts it: an endpoint, a command line, a rescue. It is an exclusive
-// SQLite transaction on a file of its own: the kernel frees it when its holder dies, so there is no stale lock to break.
-// `lock.json` beside it only says who holds it since when; it is never what decides.
+// The lock: allows one operation at a time, whether an endpoint, a command or a rescue starts it. It is an exclusive SQLite
+// transaction on a separate file. The kernel frees it when its holder dies, so there is no stale lock to break. `lock.json`
+// beside it only informs: it names the holder and the time, and never decides.
 
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -25,14 +25,14 @@ export interface Lock extends AsyncDisposable {
 }
 
 /**
- * Locks that this process takes or holds. Closing any descriptor of a file drops a process's POSIX locks on it, so while one
- * of these is held nobody here may open its file, not even to see whether it is there.
+ * Paths of the locks that this process takes or holds. Closing any descriptor of a file drops the process's POSIX locks on it.
+ * So while this process holds a lock, none of its code may open the lock's file, not even to see whether it exists.
  */
 const ours = new Set<string>()
 
 /**
- * Takes the lock or throws BatonError `refusal` that says who holds it since when.
- * `waitMs` above 0 waits that long for it first.
+ * Takes the lock, or throws BatonError `refusal` that names the holder and the time.
+ * `waitMs` above 0: waits that long for the lock first.
  */
 export async function takeLock(
   disk: Disk,
@@ -44,7 +44,7 @@ export async function takeLock(
   const deadline = performance.now() + waitMs
   for (;;) {
     if (!ours.has(path)) {
-      ours.add(path) // before the first await: two callers in this process must not both go on
+      ours.add(path) // before the first await: of two callers in this process, only one may go on
       try {
         const lock = await tryLock(disk, stateDirectory, who)
         if (lock !== null) return lock
@@ -65,10 +65,10 @@ async function tryLock(disk: Disk, stateDirectory: string, who: string): Promise
   let database
   try {
     await disk.makeDirectory(updateDirectory(stateDirectory), 0o700)
-    // made through `disk` once so that it is owned by the owner of its directory even when root comes first
+    // Made through `disk`, so that the file belongs to the owner of its directory even if root comes first.
     if (!(await exists(path))) {
       const made = await disk.create(path, 0o600).catch((error: unknown) => {
-        if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error // somebody else was faster
+        if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error // another process was faster
       })
       await made?.close()
     }
@@ -79,7 +79,7 @@ async function tryLock(disk: Disk, stateDirectory: string, who: string): Promise
   try {
     database.exec('PRAGMA busy_timeout = 0; PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE')
     const holder: Holder = { pid: process.pid, who, since: new Date().toISOString() }
-    // it only tells: a full disk keeps nobody from going back
+    // The note only informs. Never block a rollback over it: a full disk may be the reason for the rollback.
     await disk.writeNote(holderPath(stateDirectory), `${JSON.stringify(holder)}\n`, 0o600).catch((error: unknown) => {
       if (!isFull(error)) throw error
     })

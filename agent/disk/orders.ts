@@ -1,14 +1,14 @@
-// What a process of ours does for another one when it is run with `--version`: copy a database, read the number of its schema, or
-// remove what releases have unpacked and none needs.
-// Must hold: it is a process of its own, in which no application runs; `copy-database.ts` says why.
+// The orders that a Baton executable carries out for another process when it is run with `--version`: copy a database, read the
+// number of its schema, or remove what releases have unpacked and none needs.
+// Must hold: no application runs in this process; `copy-database.ts` says why.
 
 import { writeSync } from 'node:fs'
 import { makeDisk } from './disk.ts'
 import { placesOf } from './places.ts'
 
-/** `{ from, to }` in the environment of an executable of ours that is run with `--version`: then it makes that copy too. */
+/** Variable with `{ from, to }` as JSON: a Baton executable that is run with `--version` then makes that copy too. */
 export const COPY_ORDER = 'BATON_COPY_DATABASE'
-/** The path of a database, likewise: then it writes its `PRAGMA user_version` to descriptor 3. */
+/** Variable with the path of a database: the executable then writes its `PRAGMA user_version` to descriptor 3. */
 export const SCHEMA_ORDER = 'BATON_READ_SCHEMA'
 /** `{ service, executable, keep }`, likewise: then it sweeps, and writes the databases that stay to descriptor 3, one a line. */
 export const SWEEP_ORDER = 'BATON_SWEEP'
@@ -16,7 +16,7 @@ export const ANSWER_FD = 3
 
 let orders: Promise<void> | null = null
 
-/** What a release does for `--version`, once. Rejects where it cannot. */
+/** Carries out the orders of a run with `--version`, once. Rejects if it cannot. */
 export function doAsOrdered(): Promise<void> {
   return (orders ??= carryOut())
 }
@@ -44,12 +44,12 @@ async function sweepHere({ service, executable, keep }: Sweep): Promise<void> {
   writeSync(ANSWER_FD, kept.join('\n'))
 }
 
-/** Into `to`, in this process. */
+/** Copies `from` to `to` in this process. */
 export async function copyHere(from: string, to: string): Promise<void> {
   const { backup, DatabaseSync } = process.getBuiltinModule('node:sqlite')
   const source = new DatabaseSync(from, { readOnly: true, timeout: 5000 })
   try {
-    // all pages in one step, off the main thread: in steps, a busy writer would make it start over and over
+    // All pages in one step, off the main thread. In several steps, a busy writer would make it start over and over.
     await backup(source, to, { rate: 0x7fff_ffff })
   } finally {
     source.close()

@@ -1,11 +1,11 @@
-// Names beside an executable. All in one directory, so that every change is a rename within one file system.
+// The names beside an executable. All are in one directory, so that every change is a rename within one file system.
 
 import { basename, dirname, join } from 'node:path'
 
 export interface Places {
   directory: string
   executable: string
-  /** what a rollback restores */
+  /** the executable that a rollback restores */
   backup: string
   /** download in progress */
   partial: string

@@ -1,7 +1,7 @@
-// The receipt: what makes an executable a managed install. Written by the installer, read by the agent. It holds what was chosen
-// and no secret, and counts only where it names the very executable that asks.
-// For the whole host it is root's own, in a place that only root can change. For one user it lies beside the executable. What is
-// installed at the moment is no choice: that stands in the state directory (`installed.ts`).
+// The receipt makes an executable a managed install. The installer writes it, the agent reads it. It holds the operator's choices
+// and no secret, and counts only if it names the executable that asks.
+// For the whole host the receipt is root's, in a folder that only root can change. For one user it lies beside the executable.
+// The installed version is no choice: it is in the state directory (`installed.ts`).
 
 import { lstat, readFile, realpath } from 'node:fs/promises'
 import { dirname, isAbsolute, join } from 'node:path'
@@ -15,22 +15,22 @@ export interface Receipt {
   executable: string
   scope: 'system' | 'user'
   supervisor: 'systemd' | 'systemd-user' | 'none'
-  /** name of the user that runs the service */
+  /** name of the user that the service runs as */
   user: string
   stateDirectory: string
   configPath: string
   feed: string
-  /** absolute path of the Node that runs it, where the executable is a script */
+  /** absolute path of the Node that runs it, if the executable is a script */
   node?: string
   /** ISO 8601, UTC */
   installedAt: string
-  /** what the operator chose, so that a re-run with fewer flags changes nothing */
+  /** the operator's choices, so that a re-run with fewer flags changes nothing */
   options: Record<string, string | boolean>
 }
 
 const RECEIPT_MAX_BYTES = 64 * 1024
 
-/** where root keeps the receipt and the command of each service, in a folder of its name */
+/** root keeps the receipt and the command of each service here, in a folder of the service's name */
 export const SYSTEM_DIRECTORY = '/usr/local/lib'
 
 export function systemReceiptPath(service: string): string {
@@ -42,8 +42,9 @@ export function receiptPath(executable: string): string {
 }
 
 /**
- * The receipt that says what `executable` is: root's where it names it, else the one beside it, which is the word of whoever could
- * write there and so good for that user's own service only. Null where there is none. Throws refused where it does not count.
+ * The receipt for `executable`: root's if it names this executable, else the one beside it. Anyone who can write beside the
+ * executable could have written that one, so it counts for that user's own service only. Null if there is none. Throws refused
+ * if it does not count.
  */
 export async function receiptFor(service: string, executable: string): Promise<Receipt | null> {
   const system = await readSystemReceipt(service)
@@ -61,7 +62,7 @@ export async function receiptFor(service: string, executable: string): Promise<R
   throw new BatonError('refused', `the receipt ${path} belongs to user id ${uid}, this process to ${own}`)
 }
 
-/** Root's receipt for a service of the whole host, or null. Throws refused where others can change it. */
+/** Root's receipt for a service of the whole host, or null. Throws refused if another user can change it. */
 export async function readSystemReceipt(service: string): Promise<Receipt | null> {
   const path = systemReceiptPath(service)
   const receipt = await readAt(path)
@@ -75,8 +76,8 @@ export async function readSystemReceipt(service: string): Promise<Receipt | null
 }
 
 /**
- * The receipt beside `executable`, or null where there is none. Throws BatonError refused where it cannot be understood. It is
- * the word of whoever can write there: not for root, unless root made that place.
+ * The receipt beside `executable`, or null if there is none. Throws BatonError refused if it cannot be parsed. Anyone who can
+ * write there could have written it: root must not trust it, unless root made that directory.
  */
 export async function readReceiptBeside(executable: string): Promise<Receipt | null> {
   return await readAt(receiptPath(executable))
@@ -93,13 +94,13 @@ async function readAt(path: string): Promise<Receipt | null> {
   return parseReceipt(text, path)
 }
 
-/** Where the scope of the receipt wants it. */
+/** Writes the receipt to the path that its scope demands. */
 export async function writeReceipt(disk: Disk, receipt: Receipt): Promise<void> {
   const path = receipt.scope === 'system' ? systemReceiptPath(receipt.service) : receiptPath(receipt.executable)
   await disk.writeWhole(path, `${JSON.stringify(receipt, null, 2)}\n`, 0o644)
 }
 
-/** Whether the receipt is about this executable, links resolved. */
+/** Whether the receipt names this executable, links resolved. */
 export async function names(receipt: Receipt, executable: string): Promise<boolean> {
   if (receipt.executable === executable) return true
   const [named, own] = await Promise.all([resolved(receipt.executable), resolved(executable)])

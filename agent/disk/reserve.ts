@@ -1,5 +1,5 @@
-// Room that is kept for going back: a file that is nothing but its size, given up when the disk is full. An operation has to be
-// written down before it is acted on, and a full disk is a reason to roll back, not to be stuck with what filled it.
+// Reserves room for a rollback: a file of nothing but bytes, removed when the disk is full. An operation must be in the journal
+// before it begins. A full disk is a reason to roll back, so it must not prevent the rollback.
 
 import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
@@ -12,12 +12,12 @@ function reservePath(directory: string): string {
   return join(directory, 'reserve')
 }
 
-/** Whether there is none, and the disk has room for one. */
+/** Whether the reserve is missing and the disk has room for it. */
 export async function lacksReserve(directory: string): Promise<boolean> {
   return !(await exists(reservePath(directory))) && (await roomIn(directory)) >= 2 * LEAST_BYTES
 }
 
-/** Makes it where there is none and the disk has room for it. `directory`: of the journal. Never throws: it only helps. */
+/** Makes the reserve if it is missing and fits on the disk. `directory`: the journal's. Never throws: the reserve only helps. */
 export async function keepReserve(disk: Disk, directory: string): Promise<void> {
   const path = reservePath(directory)
   try {
@@ -25,7 +25,7 @@ export async function keepReserve(disk: Disk, directory: string): Promise<void> 
     const bytes = Math.min(RESERVE_BYTES, Math.floor((await roomIn(directory)) / 2))
     const file = await disk.create(path, 0o600)
     try {
-      await file.writeFile(randomBytes(bytes)) // a file system that compresses keeps no room for zeros
+      await file.writeFile(randomBytes(bytes)) // a file system that compresses would reserve nothing for zeros
       await disk.flush(file, path)
     } finally {
       await file.close()
@@ -35,7 +35,7 @@ export async function keepReserve(disk: Disk, directory: string): Promise<void> 
   }
 }
 
-/** `write`, and once more without the reserve where the disk is full. */
+/** Runs `write`. If the disk is full, removes the reserve and runs it once more. */
 export async function withReserve(disk: Disk, directory: string, write: () => Promise<void>): Promise<void> {
   try {
     await write()

@@ -1,5 +1,5 @@
-// Room on the disk: what an operation is going to write, held against what is free. One reckoning for the update, its dry run,
-// `doctor` and an install, so that none of them promises what another refuses.
+// Compares what an operation is going to write with what is free on the disk. The update, its dry run, `doctor` and an install
+// share this one calculation, so that none promises what another refuses.
 
 import { stat, statfs } from 'node:fs/promises'
 import { mebibytes, nearestExisting, ROOM_BYTES } from './disk.ts'
@@ -7,47 +7,47 @@ import { BatonError, reasonOf } from '../words/errors.ts'
 import { updateDirectory } from './journal.ts'
 import type { Asset } from '../words/release.ts'
 
-/** What is going to be written below a directory, which need not be there yet. */
+/** Bytes to be written below a directory, which need not exist yet. */
 export interface Need {
   directory: string
   bytes: number
   /** for a message: `the executable` */
   what: string
-  /** so little that it may take from what is kept free for the service */
+  /** so few bytes that they may come out of what is kept free for the service */
   isLittle: boolean
 }
 
-/** One file system, and all that is needed on it. */
+/** One file system, and the sum of all needs on it. */
 export interface Room {
   directory: string
   freeBytes: number
-  /** with what is to stay free for the service */
+  /** includes what must stay free for the service */
   neededBytes: number
   what: string
 }
 
-/** if no release.json tells: executables of Node compress to a fifth */
+/** used if no release.json tells the size: executables of Node compress to a fifth */
 const USUAL_GROWTH = 6
-/** what SQLite may add to a copy */
+/** SQLite may make a copy larger than the database by this factor */
 const SNAPSHOT_GROWTH = 1.1
-/** of the journal, the lock and the reserve */
+/** for the journal, the lock and the reserve */
 const STATE_BYTES = 1024 * 1024
 
-/** An executable of these bytes in `directory`, beside the one that is there, and what it unpacks itself to. */
+/** Needs of an executable of this size in `directory`, beside the present one, and of what it unpacks. */
 export function needsOfExecutable(directory: string, bytes: number, unpackedBytes = 0): Need[] {
   const executable = { directory, bytes, what: 'the executable', isLittle: false }
   const unpacked = { directory, bytes: unpackedBytes, what: 'what it unpacks', isLittle: false }
   return unpackedBytes === 0 ? [executable] : [executable, unpacked]
 }
 
-/** The same of the executable in this asset, as far as the feed tells. */
+/** The same for the executable in this asset, as far as the feed tells. */
 export function needsOfAsset(directory: string, asset: Asset): Need[] {
   const { executable, sizeBytes, compression, unpackedBytes } = asset
   const bytes = executable?.sizeBytes ?? (compression === 'none' ? sizeBytes : sizeBytes * USUAL_GROWTH)
   return needsOfExecutable(directory, bytes, unpackedBytes)
 }
 
-/** Null if there is no such database (yet). Throws swap_failed if nobody can tell. */
+/** Null if the database does not exist (yet). Throws swap_failed if it cannot be looked at. */
 export async function needOfSnapshot(database: string, stateDirectory: string): Promise<Need | null> {
   const bytes = await sizeOf(database)
   if (bytes === null) return null
@@ -55,7 +55,7 @@ export async function needOfSnapshot(database: string, stateDirectory: string): 
   return { directory, bytes: Math.ceil(bytes * SNAPSHOT_GROWTH), what, isLittle: false }
 }
 
-/** What an update writes besides the executable. */
+/** Needs of an update besides the executable. */
 export async function needsBeside(state: { database: string | null; stateDirectory: string }): Promise<Need[]> {
   const { database, stateDirectory } = state
   const snapshot = database === null ? null : await needOfSnapshot(database, stateDirectory)
@@ -66,7 +66,7 @@ export async function needsBeside(state: { database: string | null; stateDirecto
   ]
 }
 
-/** What is free for these, by file system. */
+/** What is free for these needs, by file system. */
 export async function roomFor(needs: readonly Need[]): Promise<Room[]> {
   const byDevice = new Map<number, { directory: string; needs: Need[] }>()
   for (const need of needs) {
@@ -86,7 +86,7 @@ export async function roomFor(needs: readonly Need[]): Promise<Room[]> {
   )
 }
 
-/** Throws refused if there is too little of it anywhere. */
+/** Throws refused if a file system has too little room. */
 export async function assertRoom(needs: readonly Need[]): Promise<void> {
   const short = (await roomFor(needs)).find(({ freeBytes, neededBytes }) => freeBytes < neededBytes)
   if (short === undefined) return

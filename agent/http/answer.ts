@@ -1,5 +1,5 @@
-// What our answers over HTTP have in common, of the endpoints, the panel and a service's own handler: where a request goes,
-// its body within a bound, and the problem document of a refusal (RFC 9457).
+// Shared by everything that answers over HTTP, the endpoints, the panel and a service's own handler: the path of a request, its
+// body within a bound, and the problem document of a refusal (RFC 9457).
 
 import { createHash } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -12,20 +12,20 @@ export interface Answer {
   headers?: Record<string, string>
 }
 
-/** The path of a request without its query, also where the target is an absolute address (RFC 9112, 3.2.2). */
+/** The path of a request without its query, even if the target is an absolute address (RFC 9112, 3.2.2). */
 export function pathOf({ url = '/' }: Pick<IncomingMessage, 'url'>): string {
   const target = url.replace(/^https?:\/\/[^/?#]*/i, '')
   return target.startsWith('/') ? (target.split(/[?#]/, 1)[0] ?? '/') : target === '' ? '/' : target
 }
 
-/** Throws invalid_request where a request says twice whom it asks: whoever stands before us may have understood the other one. */
+/** Rejects two Host headers with invalid_request: a proxy may have acted on the other one. */
 export function assertOneHost({ rawHeaders }: IncomingMessage): void {
   const hosts = rawHeaders.filter((name, at) => at % 2 === 0 && name.toLowerCase() === 'host')
   if (hosts.length > 1) throw new BatonError('invalid_request', `expected one Host header, got ${hosts.length}`)
 }
 
 /**
- * The whole body. Throws body_too_large and invalid_request; what is left of the body is then for the answer to read.
+ * The whole body. Throws body_too_large and invalid_request; `send` then reads the rest of the body.
  * Not `for await`: leaving that early would destroy the connection before the refusal is sent.
  */
 export function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
@@ -71,14 +71,14 @@ export function problemOf(error: BatonError): Answer {
 
 export function send(request: IncomingMessage, response: ServerResponse, { status, body, headers }: Answer): void {
   const text = `${JSON.stringify(body)}\n`
-  // What is left of the body is read and thrown away (server.requestTimeout bounds it): closing on a client that still
-  // sends would reset the connection, and the client would never see this answer.
+  // Reads the rest of the body and throws it away (server.requestTimeout bounds it). Closing on a client that still sends would
+  // reset the connection, and the client would never see this answer.
   if (!request.complete) request.resume()
   const common = { 'Cache-Control': 'no-store', 'X-Content-Type-Options': 'nosniff', ...headers }
   if (status === 200 && request.method !== 'POST') {
     const etag = `"${createHash('sha256').update(text).digest('hex').slice(0, 24)}"`
     response.setHeader('ETag', etag)
-    // who looks on while nothing happens is not told the same each time
+    // Saves a poll from getting the same answer again while nothing changes.
     if (request.headers['if-none-match'] === etag) return void response.writeHead(304, common).end()
   }
   response.writeHead(status, {

@@ -1,20 +1,20 @@
-// Who may ask. A bearer token, compared in constant time; an address that keeps failing is slowed down, but never the right
-// token. The token is never kept, logged or put into an error.
+// Decides which requests may pass: a bearer token, compared in constant time. Slows down an address that keeps failing, but never
+// the right token. Never keeps or logs the token, and never puts it into an error.
 
 import { createHash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import { clientAddresses, type TrustedProxy } from './client-address.ts'
 import { BatonError } from '../words/errors.ts'
 
-/** a shorter password is warned of */
+/** a shorter password gets a warning */
 export const PASSWORD_USUAL_MIN = 16
-/** Failures that an address may make at once, and how fast they are forgotten. */
+/** How many failures an address may make at once, and how long one takes to be forgotten. */
 export const FAILURES_AT_ONCE = 20
 export const FAILURE_FORGOTTEN_MS = 3000
 const ADDRESSES_MAX = 10_000
 const TOKEN_MAX_BYTES = 4096
 
-/** What of a request decides. */
+/** The part of a request that decides. */
 export type Asking = Pick<IncomingMessage, 'headers'> & { socket: { remoteAddress?: string | undefined } }
 
 /** Passes, or throws no_password, unauthorized or too_many_failures. */
@@ -23,16 +23,16 @@ export type Guard = (request: Asking) => void
 export interface GuardOptions {
   /** null: nobody passes */
   password: string | null
-  /** null: the address of the connection is the client's */
+  /** null: the connection's address is the client's */
   trustedProxy?: TrustedProxy | null
-  /** milliseconds of a clock that nobody sets */
+  /** milliseconds of a monotonic clock */
   now?: () => number
 }
 
 export function makeGuard({ password, trustedProxy = null, now = () => performance.now() }: GuardOptions): Guard {
   const expected = password === null ? null : digest(password)
   const addressOf = clientAddresses(trustedProxy)
-  /** address -> when it will have been forgiven everything */
+  /** address -> when all its failures are forgotten */
   const debts = new Map<string, number>()
 
   return (request) => {
@@ -45,7 +45,8 @@ export function makeGuard({ password, trustedProxy = null, now = () => performan
         },
       )
     }
-    // The token first: whoever shares an address with somebody who guesses, behind a proxy or on this host, gets through.
+    // Checks the token first: a client with the right token gets through even if it shares its address, behind a proxy or on this
+    // host, with a client that guesses.
     if (isBearer(request.headers.authorization, expected)) return
     const [address, at] = [addressOf(request), now()]
     const forgiven = debts.get(address) ?? at
@@ -71,8 +72,8 @@ function isBearer(authorization: string | undefined, expected: Buffer): boolean 
   if (authorization === undefined || authorization.length > TOKEN_MAX_BYTES) return false
   const [, token] = /^bearer +(.+)$/i.exec(authorization) ?? []
   if (token === undefined) return false
-  // digests are of equal length, so the comparison tells nothing about the length of the password either. Header bytes
-  // arrive as latin1; a password with other letters is sent as UTF-8.
+  // Digests have equal lengths, so the comparison does not reveal the password's length either. Node reads header bytes as
+  // latin1, but a client sends a password with other letters as UTF-8: compare both.
   const [asText, asBytes] = [digest(token), digest(Buffer.from(token, 'latin1'))]
   const same = [timingSafeEqual(asText, expected), timingSafeEqual(asBytes, expected)]
   return same.includes(true)

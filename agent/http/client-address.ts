@@ -1,5 +1,5 @@
-// From where a request comes, for the throttle: the address of the connection, or behind a proxy that we were told to trust
-// the one that it names. Must hold: a header counts only from whom the setting names.
+// Finds the client's address, for the throttle: the connection's address or, behind a trusted proxy, the one that the proxy
+// names. Must hold: a header counts only if it comes from an address that the setting names.
 
 import type { IncomingHttpHeaders } from 'node:http'
 import { BlockList, isIP } from 'node:net'
@@ -7,7 +7,7 @@ import { BlockList, isIP } from 'node:net'
 export interface TrustedProxy {
   /** addresses, networks such as `10.0.0.0/8`, or `unix` for a proxy on the unix socket; 1 to 64 */
   from: readonly string[]
-  /** header in which it names the client: `x-forwarded-for`, `forwarded`, `x-real-ip`, … */
+  /** header in which the proxy names the client: `x-forwarded-for`, `forwarded`, `x-real-ip`, … */
   header: string
 }
 
@@ -16,7 +16,7 @@ interface Asking {
   socket: { remoteAddress?: string | undefined }
 }
 
-/** Why the setting cannot be used, or null. */
+/** The fault of the setting, or null. */
 export function trustedProxyFault({ from, header }: TrustedProxy): string | null {
   if (typeof header !== 'string' || !/^[a-z0-9-]{1,64}$/i.test(header))
     return 'expected the name of a header in `header`'
@@ -27,7 +27,7 @@ export function trustedProxyFault({ from, header }: TrustedProxy): string | null
     : `expected addresses, networks or \`unix\` in \`from\`, got ${JSON.stringify(wrong)}`
 }
 
-/** The address to count by: IPv6 by its /64, which is one customer; `unix` where there is none. */
+/** The address to count failures by. IPv6 counts by its /64, which is one customer; `unix` if there is no address. */
 export function clientAddresses(trusted: TrustedProxy | null): (request: Asking) => string {
   const networks = new BlockList()
   for (const entry of trusted?.from ?? []) {
@@ -43,7 +43,7 @@ export function clientAddresses(trusted: TrustedProxy | null): (request: Asking)
     let address = plain(socket.remoteAddress ?? 'unix')
     if (trusted === null) return counted(address)
     const value = headers[trusted.header.toLowerCase()]
-    // nearest first: each trusted one names the next, and what stands before a stranger is a stranger's word
+    // Nearest first: each trusted proxy names the next address. Beyond the first untrusted address, the header proves nothing.
     const named = namesIn(Array.isArray(value) ? value.join(',') : (value ?? ''), trusted.header).toReversed()
     for (const next of named) {
       if (!isTrusted(address) || isIP(next) === 0) break

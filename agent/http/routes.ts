@@ -1,5 +1,5 @@
-// The endpoints. Order of refusals: 400 (two Host headers), 501 (unmanaged and no password), 403, 401 or 429, 404, 405, 501,
-// 400. Nothing here decides about an update; it reads the request, asks the updater, and writes the answer.
+// The endpoints. Order of refusals: 400 (two Host headers), 501 (unmanaged and no password), 403, 401 or 429, 404, 405, 501, 400.
+// Decides nothing about an update: reads the request, asks the updater, writes the answer.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { asBatonError, BatonError } from '../words/errors.ts'
@@ -9,11 +9,11 @@ import type { Log } from '../log.ts'
 import { parseTag } from '../words/release.ts'
 import type { Operation, Status, VersionReport } from '../words/state.ts'
 
-/** What the endpoints do. Every method throws BatonError with the code of its refusal. */
+/** The actions behind the endpoints. Every method throws BatonError with the code of its refusal. */
 export interface Updater {
   update(tag: string | null): Promise<Operation>
   rollback(): Promise<Operation>
-  /** Ends the operation in flight with nothing changed. Throws too_late where there is none, or its swap has begun. */
+  /** Ends the operation in flight with nothing changed. Throws too_late if there is none or its swap has begun. */
   cancel(): Promise<Operation>
   check(): Promise<VersionReport>
   status(): Promise<Status>
@@ -29,7 +29,7 @@ type Endpoint = {
   act: (fields: Record<string, unknown>) => Promise<Answer>
 }
 
-/** Answers requests below `<basePath>/admin/update`; false where the request is somebody else's. */
+/** Answers requests below `<basePath>/admin/update`. Returns false, untouched, for any other request. */
 export function makeRoutes(
   basePath: string,
   guard: Guard,
@@ -44,7 +44,7 @@ export function makeRoutes(
     try {
       guard(request)
     } catch (refusal) {
-      // nobody could get past it, and a password would only lead to the next refusal
+      // No client can pass without a password, and setting one on an unmanaged install only leads to this refusal: give it now.
       if (refusal instanceof BatonError && refusal.code === 'no_password') updater.assertManaged()
       throw refusal
     }
@@ -123,7 +123,7 @@ async function readFields(request: IncomingMessage, known: readonly string[]): P
   return value as Record<string, unknown>
 }
 
-/** `{}` where there is no body. One that the service's body parser has read before us is taken as the parser has understood it. */
+/** `{}` if there is no body. If the service's body parser has read the body already, takes what the parser made of it. */
 async function readJson(request: IncomingMessage): Promise<unknown> {
   const { body } = request as IncomingMessage & { body?: unknown }
   if (request.readableEnded && typeof body === 'object' && body !== null && !Buffer.isBuffer(body)) return body

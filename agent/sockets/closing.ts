@@ -1,19 +1,19 @@
-// How the connections of a listener are asked to end: by the last response, by GOAWAY, or at once if nothing is on its way.
+// Asks the connections of a listener to end: by the last response, by GOAWAY, or at once if nothing is on its way.
 
 import type { Server as HttpServer, ServerResponse } from 'node:http'
 import { idleConnections, idleTimeLeft } from './internals.ts'
 import type { Listener, Session } from './listeners.ts'
 
-/** between the GOAWAY that lets requests under way come in and the one that names the last of them */
+/** milliseconds between the GOAWAY that still lets requests in and the one that names the last of them */
 const GOAWAY_MS = 300
 
-/** From now on every response ends its connection, and HTTP/2 sessions are told to go away. Returns how to take that back. */
+/** From now on every response ends its connection, and HTTP/2 sessions get a GOAWAY. Returns a function that takes this back. */
 export function askToClose({ server, sessions }: Listener): () => void {
   const lastResponse = (_request: unknown, response: ServerResponse) => {
     if (!response.headersSent && response.req.httpVersionMajor < 2) response.setHeader('Connection', 'close')
   }
   const goAway = (session: Session) => {
-    // RFC 9113, 6.8: first the largest number, so that what is under way is still taken, and later the last one taken
+    // RFC 9113, 6.8: send the largest number first, so that requests on their way still count, and the last one taken later.
     session.goaway(0, 2 ** 31 - 1)
     setTimeout(() => session.close(), GOAWAY_MS).unref()
   }
@@ -27,8 +27,8 @@ export function askToClose({ server, sessions }: Listener): () => void {
 }
 
 /**
- * A process that stops for good has nobody to give them to: what waits between two requests is closed. `sparesNew`: not what
- * has been accepted and has not sent a byte, since its request is on the way.
+ * Closes the connections that wait between two requests: a process that stops for good has no successor to give them to.
+ * `sparesNew`: keeps a connection that was accepted and has not sent a byte, since its request is on the way.
  */
 export function closeIdle({ server, sockets, movable }: Listener, { sparesNew = false } = {}): void {
   if (movable) {

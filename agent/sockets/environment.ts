@@ -1,12 +1,12 @@
-// What another process of the service is started with. An application reads its own `.env`, sets variables, forgets its secrets and
-// goes into a directory: that is for itself. Who comes after it starts as the manager would start it.
+// The environment for another process of the service. An application reads its own `.env`, sets variables, forgets its secrets
+// and changes its directory, all for itself. The next process starts as the manager would start it.
 
 import { readFileSync } from 'node:fs'
 import { INHERITANCE } from '../words/wire.ts'
 
-/** how a manager tells a process of the sockets that it holds for it: sd_listen_fds(3) */
+/** how a manager passes a process the sockets that it holds for it: sd_listen_fds(3) */
 export const LISTEN_VARIABLES = ['LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES']
-/** said to one process, about itself: by a predecessor, by systemd, and by Node to whom it forks */
+/** meant for one process only: set by a predecessor, by systemd, and by Node for a process that it forks */
 const ONLY_FOR_ONE = [
   INHERITANCE,
   ...LISTEN_VARIABLES,
@@ -15,7 +15,7 @@ const ONLY_FOR_ONE = [
   'NODE_UNIQUE_ID',
 ]
 
-/** The environment that this process was started with, but for what was said to it alone. As it is now where there is no /proc. */
+/** The environment that this process was started with, without what was meant for it alone. Without /proc, the present one. */
 export function environmentAtStart(): NodeJS.ProcessEnv {
   const environment = startedWith() ?? { ...process.env }
   for (const name of ONLY_FOR_ONE) delete environment[name]
@@ -32,6 +32,6 @@ function startedWith(): NodeJS.ProcessEnv | null {
       }),
     )
   } catch {
-    return null // no Linux, or a process that may not look at itself (PR_SET_DUMPABLE)
+    return null // no Linux, or a process that may not read its own (PR_SET_DUMPABLE)
   }
 }

@@ -1,13 +1,12 @@
-// Every private part of Node that the handover needs, in this one file, each checked before it is used. Verified on Node
-// 26.10. Where one is missing there are no managed updates: a handover that can do less than all of it would be a second
-// one to prove.
+// Every private part of Node that the handover needs is in this file, and is checked before use. Verified on Node 26.10. If one
+// is missing there are no managed updates: a handover that can do less would be a second one to prove.
 
 import { IncomingMessage, Server as HttpServer, ServerResponse } from 'node:http'
 import { Server as NetServer, Socket } from 'node:net'
 import { hasLibc } from './libc.ts'
 
 interface ConnectionsList {
-  /** parsers between two messages: nothing half-read */
+  /** parsers between two messages, with nothing half-read */
   idle(): { socket?: Socket }[]
 }
 
@@ -31,7 +30,7 @@ interface PrivateParser {
   incoming?: unknown
   unconsume?(): void
   execute?(bytes: Buffer): unknown
-  /** its callbacks, by the numbers that its class names */
+  /** its callbacks, by the numbers that its class defines */
   [callback: number]: unknown
 }
 
@@ -46,12 +45,12 @@ interface PrivateServer {
   _connections?: number
 }
 
-/** Names of what is missing on this Node for a handover; empty on the versions we support. */
+/** Names of the parts that this Node lacks for a handover; empty on the supported versions. */
 export function missingParts(): string[] {
   const missing: string[] = []
   if (!hasLibc()) missing.push('node:ffi')
   const server = new HttpServer()
-  server.emit('listening') // that is when it makes its list
+  server.emit('listening') // the server makes its list at this event
   if (connectionsOf(server) === null) missing.push('http.Server connections list')
   server.close()
   if (typeof (server as PrivateServer)._connections !== 'number') missing.push('net.Server connection count')
@@ -64,21 +63,21 @@ export function missingParts(): string[] {
 }
 
 /**
- * Stops accepting and nothing else. `http.Server.close()` would also destroy idle connections, and since Node 26.4 (PR
- * 63470) accepted ones that have not sent their first byte.
+ * Stops accepting, and nothing else. `http.Server.close()` would also destroy idle connections and, since Node 26.4 (PR 63470),
+ * accepted ones that have not sent their first byte.
  */
 export function closeListenerOnly(server: NetServer): void {
   NetServer.prototype.close.call(server)
 }
 
-/** Connections of `server` that can be moved right now: between two requests, nothing half-read, nothing left to write. */
+/** Connections of `server` that can move right now: between two requests, nothing half-read, nothing left to write. */
 export function idleConnections(server: HttpServer, all: Iterable<Socket>): Socket[] {
   const idle: Socket[] = []
   for (const { socket } of connectionsOf(server)?.idle() ?? []) {
     if (socket !== undefined && isQuiet(socket)) idle.push(socket)
   }
   const known = new Set(idle)
-  // accepted (or adopted) and not one byte read: Node calls these active, to time out their headers
+  // Accepted (or adopted), with not one byte read: Node counts these as active, to time out their headers.
   for (const socket of all) {
     if (socket.bytesRead === 0 && !known.has(socket) && isQuiet(socket)) idle.push(socket)
   }
@@ -91,7 +90,7 @@ export function descriptorOf(socket: Socket): number | null {
   return typeof fd === 'number' && fd >= 0 ? fd : null
 }
 
-/** Whether everything written has reached the kernel, and the connection is whole. */
+/** Whether the kernel has everything that was written, and the connection is open in both directions. */
 export function isWritten(socket: Socket): boolean {
   return (
     !socket.destroyed &&
@@ -102,19 +101,19 @@ export function isWritten(socket: Socket): boolean {
   )
 }
 
-/** Whether something was asked behind `request` on the same connection. */
+/** Whether another request has begun behind `request` on the same connection. */
 export function isHalfRead(socket: Socket, request: IncomingMessage): boolean {
   return (socket as unknown as PrivateSocket).parser?.incoming !== request
 }
 
-/** Takes `stopReading` back. */
+/** Reads again after `stopReading`. */
 export function readOn(socket: Socket): void {
   ;(socket as unknown as PrivateSocket)._handle?.readStart?.()
 }
 
 /**
- * Closes this process's hold on a connection that another process has now: neither its response nor anybody else hears of an
- * end, and none reaches the client.
+ * Closes this process's descriptor of a connection that another process has now. Neither its response nor any other code here
+ * hears of an end, and no end reaches the client.
  */
 export function letGoOf(socket: Socket, response: ServerResponse | null = null): void {
   stopReading(socket)
@@ -132,10 +131,13 @@ interface Adopted {
   timer: NodeJS.Timeout | undefined
 }
 
-/** Adopted between two requests: when they are to be closed where they stay silent. */
+/** Connections adopted between two requests: when to close each if it stays silent. */
 const adopted = new WeakMap<Socket, Adopted>()
 
-/** In this very tick: what comes from now on is for another process. A socket that Node has made from a descriptor reads at once. */
+/**
+ * Stops reading in this tick: what comes from now on is for another process. Node starts to read at once from a socket that it
+ * makes from a descriptor.
+ */
 export function stopReading(socket: Socket): void {
   const { parser, _handle: handle } = socket as unknown as PrivateSocket
   parser?.unconsume?.()
@@ -143,9 +145,9 @@ export function stopReading(socket: Socket): void {
 }
 
 /**
- * Gives a received socket to `server` as if it had accepted it. Must run in the tick in which the socket arrived. `idleMs` as
- * in an IdleConnection: of a connection that is new to it Node wants the headers at once, which would answer 408 to one
- * that only waits between two requests.
+ * Gives a received socket to `server` as if the server had accepted it. Must run in the tick in which the socket arrived.
+ * `idleMs` as in an IdleConnection. From a connection that is new to it Node expects the headers at once, and would answer 408
+ * to one that only waits between two requests.
  */
 export function adopt(server: NetServer, socket: Socket, idleMs: number | null): void {
   const inner = socket as unknown as PrivateSocket
@@ -167,8 +169,8 @@ export function adopt(server: NetServer, socket: Socket, idleMs: number | null):
 const ANY_REQUEST = Buffer.from('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
 
 /**
- * Makes a new parser one that has read a request and waits for the next: it reads one, and nobody hears of it. Nothing happens
- * where Node lacks a part; then the connection is timed like a new one.
+ * Makes a new parser look as if it had read a request and waits for the next: it reads one, with its callbacks off. Does nothing
+ * if Node lacks a part; the connection is then timed like a new one.
  */
 function bringBetweenRequests(parser: PrivateParser): void {
   const { kOnHeadersComplete, kOnMessageComplete } = parser.constructor as unknown as Record<string, unknown>
@@ -184,7 +186,7 @@ function bringBetweenRequests(parser: PrivateParser): void {
   }
 }
 
-/** What is left of the idle time of a connection between two requests; 0 for ever, null where it has never sent a byte. */
+/** Milliseconds left of the idle time of a connection between two requests; 0: no limit; null: it has never sent a byte. */
 export function idleTimeLeft(socket: Socket): number | null {
   if (socket.bytesRead === 0) {
     const until = adopted.get(socket)?.until
@@ -198,11 +200,11 @@ export function idleTimeLeft(socket: Socket): number | null {
   return now === null || since === null ? whole : Math.max(1, Math.round(whole - (now - since)))
 }
 
-/** where a socket keeps its timer */
+/** the property in which a socket keeps its timer */
 let timeoutOf: symbol | undefined
 let clock: { now: number | null } | null = null
 
-/** The clock of all timers. Looked at once in a tick: there may be ten thousand connections to ask for. */
+/** The present time on the clock of all timers. Read once in a tick: there may be ten thousand connections to look at. */
 function timersNow(): number | null {
   if (clock === null) {
     const probe = setTimeout(() => {}, 1)
@@ -213,27 +215,27 @@ function timersNow(): number | null {
   return clock.now
 }
 
-/** When a timer was started, in the clock of all timers. */
+/** When a timer was started, on the clock of all timers. */
 function startOf(timer: unknown): number | null {
   return (timer as { _idleStart?: number } | null)?._idleStart ?? null
 }
 
-/** The response that is being written on this connection, or null between two requests and on an upgraded one. */
+/** The response that is being written on this connection; null between two requests and on an upgraded connection. */
 export function responseOf(socket: Socket): ServerResponse | null {
   return ((socket as unknown as PrivateSocket)._httpMessage ?? null) as ServerResponse | null
 }
 
-/** The head of a response as its client sees it; null before it is fixed. */
+/** The head of a response as its client sees it; null until it is fixed. */
 export function responseHead(response: ServerResponse): string | null {
   return (response as PrivateResponse)._header ?? null
 }
 
-/** Whether the head is on its way to the client. A head that is fixed waits for the first byte of the body. */
+/** Whether the head is on its way to the client. A fixed head waits for the first byte of the body. */
 export function isHeadSent(response: ServerResponse): boolean {
   return (response as PrivateResponse)._headerSent === true
 }
 
-/** Ends a connection so that its client cannot take what it has for the whole. Only TCP has such an end. */
+/** Resets a connection, so that its client cannot take what it has for the whole. Only TCP has a reset. */
 export function breakOff(socket: Socket): void {
   try {
     socket.resetAndDestroy()
@@ -242,34 +244,36 @@ export function breakOff(socket: Socket): void {
   }
 }
 
-/** Of a response without a connection: what reaches Node's own `write` and `end` goes to these two. */
+/**
+ * Diverts the body of a response without a connection: calls `wrote` and `ended` with what reaches Node's own `write` and `end`.
+ */
 export function divertBody(
   response: ServerResponse,
   wrote: (data: unknown, coding: unknown) => void,
   ended: () => void,
 ): void {
-  response.chunkedEncoding = false // or there would be heads of chunks between
+  response.chunkedEncoding = false // otherwise Node would put chunk headers in between
   ;(response as PrivateResponse)._send = (data, coding, written) => {
     wrote(data, coding)
     if (typeof written === 'function') process.nextTick(written)
     return true
   }
-  response.removeAllListeners('finish') // Node's own would look for the connection
+  response.removeAllListeners('finish') // Node's own listener would look for the connection
   response.once('finish', ended)
 }
 
-/** Bytes that the client has sent, or that the kernel has taken for it. */
+/** Bytes that the client has sent, plus those that the kernel has taken for the client. */
 export function bytesMoved(socket: Socket): number {
   const queued = (socket as unknown as PrivateSocket)._handle?.writeQueueSize ?? 0
   return socket.bytesRead + socket.bytesWritten - socket.writableLength - queued
 }
 
-/** The TCP connection below a TLS one. */
+/** The TCP connection under a TLS one. */
 export function belowTls(socket: Socket): Socket | null {
   return (socket as unknown as { _parent?: Socket | null })._parent ?? null
 }
 
-/** Whether nothing is on its way on a connection between two requests, but what the parser may have half-read. */
+/** Whether nothing is on its way on a connection between two requests, except what the parser may have half-read. */
 export function isQuiet(socket: Socket): boolean {
   const inner = socket as unknown as PrivateSocket
   return isWritten(socket) && (inner._httpMessage ?? null) === null && typeof inner.parser?.unconsume === 'function'

@@ -1,6 +1,6 @@
-// Holds the listening sockets of a service while no process of it lives, as systemd's descriptor store does and with the same
-// messages (sd_notify(3): FDSTORE=1 with FDNAME=, FDSTOREREMOVE=1, READY=1), for a supervision that is not systemd.
-// Must hold: who may write to its socket is decided by the directory that it is in; what is sent there is bounded.
+// Holds the listening sockets of a service while no process of it runs, for a supervisor other than systemd. Works like systemd's
+// descriptor store, with the same messages (sd_notify(3): FDSTORE=1 with FDNAME=, FDSTOREREMOVE=1, READY=1).
+// Must hold: the directory of its socket decides who may write to it; what a process may send there is bounded.
 
 import { rmSync } from 'node:fs'
 import type { HeldSocket } from './store.ts'
@@ -8,22 +8,22 @@ import { letterbox, type Packets } from './packets.ts'
 import { closeDescriptor } from './libc.ts'
 
 export interface Keeper extends Disposable {
-  /** what a service has to find as NOTIFY_SOCKET */
+  /** value of NOTIFY_SOCKET for the service */
   path: string
-  /** the sockets that are held now */
+  /** the sockets that it holds now */
   held(): HeldSocket[]
-  /** Whether a process has said that it serves, since this was asked last. */
+  /** Whether a process has reported that it serves since the last call. */
   isReady(): boolean
-  /** From now on nobody waits for a process that is not there. */
+  /** Closes the held sockets, so that no client waits for a process that is not there. */
   letGo(): void
 }
 
 const HELD_MAX = 64
 const NAME = /^[!-9;-~]{1,255}$/
 
-/** Throws where this host cannot pass descriptors, or the path is too long for a socket. */
+/** Throws if this host cannot pass descriptors, or the path is too long for a socket. */
 export function openKeeper(path: string): Keeper {
-  rmSync(path, { force: true }) // of a supervision that was killed
+  rmSync(path, { force: true }) // left by a supervisor that was killed
   const letters = letterbox(path)
   const kept = new Map<string, number>()
   let ready = false
@@ -72,7 +72,7 @@ export function openKeeper(path: string): Keeper {
   }
 }
 
-/** The next one that came whole; null where none waits. */
+/** The next letter that arrived whole; null if none waits. */
 function next(letters: Packets): ReturnType<Packets['receive']> {
   for (let torn = 0; torn < HELD_MAX; torn++) {
     try {

@@ -1,6 +1,6 @@
-// What Node does not offer, straight from the C library through node:ffi (26.1 and later, experimental): a second descriptor of
-// a socket, close-on-exec, pairs of sockets, messages with descriptors. The one table of its functions, opened once.
-// Must hold: where this is missing nothing fails but what needs it (`missingParts` in internals.ts says so).
+// Calls the C library through node:ffi (26.1 and later, experimental) for what Node does not offer: a second descriptor of a
+// socket, close-on-exec, pairs of sockets, messages with descriptors. Holds the one table of its functions, opened once.
+// Must hold: if node:ffi is missing, only what needs it fails (`missingParts` in internals.ts reports it).
 
 import { closeSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -42,26 +42,26 @@ export const [AF_UNIX, SOCK_STREAM, SOCK_CLOEXEC, SOCK_NONBLOCK] = [1, 1, 0o2000
 
 let functions: Functions | null | undefined
 
-/** Calls a function of the C library by its name. Throws if this Node has no ffi. */
+/** Calls a function of the C library by its name. Throws if this Node has no node:ffi. */
 export function callLibc(name: string, ...values: unknown[]): number {
   const found = opened()
   if (found === null) throw new Error('this Node has no node:ffi')
   return Number(found[name]?.(...values))
 }
 
-/** The same, for what gives a negative number when it fails. Throws with the number of the error. */
+/** The same, for functions that return a negative number if they fail. Throws with the error's number. */
 export function callChecked(name: string, ...values: unknown[]): number {
   const result = callLibc(name, ...values)
   if (result < 0) throw new Error(`${name}: errno ${errno()}`)
   return result
 }
 
-/** Why the last call failed; 0 where that cannot be told. */
+/** Error number of the last call; 0 if it cannot be read. */
 export function errno(): number {
   return LINUX ? ffi().getInt32(opened()?.['__errno_location']?.(), 0) : 0
 }
 
-/** Where the bytes of `buffer` lie. It must not be collected, nor be a small one of Node's pool, while C holds this. */
+/** Address of the bytes of `buffer`. While C holds it, the buffer must not be collected, nor be a small one of Node's pool. */
 export function addressOf(buffer: Buffer): bigint {
   return ffi().getRawPointer(buffer)
 }
@@ -73,22 +73,24 @@ export function hasLibc(): boolean {
 /** A second descriptor of the same socket, or null if there is no room for one. */
 export function duplicate(fd: number): number | null {
   if (!hasLibc()) return null
-  // fcntl is variadic: only on Linux are such arguments passed like any other
+  // fcntl is variadic: only Linux passes such arguments like any other
   const copy = LINUX ? callLibc('fcntl', fd, F_DUPFD_CLOEXEC, 3) : callLibc('dup', fd)
   return copy >= 0 ? copy : null
 }
 
-/** An inherited descriptor must not leak into every child that the service spawns: they would hold the port. */
+/** Sets close-on-exec: an inherited descriptor must not leak into the service's children, which would hold the port. */
 export function keepFromChildren(fd: number): void {
   if (LINUX && hasLibc()) callLibc('fcntl', fd, F_SETFD, FD_CLOEXEC)
 }
 
-/** A listening TCP socket refuses its clients from now on, in every process that has it, but stays bound: `listen` begins anew. */
+/**
+ * Makes a listening TCP socket refuse clients from now on, in every process that has it. It stays bound: `listen` begins anew.
+ */
 export function refuseClients(fd: number): void {
   if (hasLibc()) callLibc('shutdown', fd, SHUT_RD)
 }
 
-/** Closes a descriptor that Node has not made a socket of. */
+/** Closes a descriptor that is not inside a Node socket. */
 export function closeDescriptor(fd: number): void {
   callLibc('close', fd)
 }
@@ -100,7 +102,9 @@ export function pairOf(type: number): [number, number] {
   return [both.readInt32LE(0), both.readInt32LE(4)]
 }
 
-/** Two sockets, each the other's peer: a connection that has no name, so nobody else can come by it and nothing is left of it. */
+/**
+ * Two sockets, each the other's peer. The connection has no name, so no other process can reach it, and it leaves nothing behind.
+ */
 export function socketPair(): [Socket, Socket] {
   const [near, far] = pairOf(SOCK_STREAM)
   const first = new Socket({ fd: near, readable: true, writable: true })

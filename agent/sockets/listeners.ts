@@ -1,6 +1,6 @@
-// Listening sockets: bound once by the first process of a service, inherited by every later one. One socket for ever, so
-// its accept queue is never dropped. Beside the descriptor that a process accepts on it keeps a *spare* of the same socket,
-// never polled: it is what the next successor inherits, and what this process listens on again after a revert.
+// Listening sockets: the first process of a service binds them once, and every later one inherits them. The socket stays the same
+// for ever, so its accept queue is never dropped. Besides the descriptor that a process accepts on, it keeps a *spare* of the
+// same socket and never polls it: the next successor inherits the spare, and after a revert this process listens on it again.
 
 import { closeSync } from 'node:fs'
 import { chmod, rename, rm } from 'node:fs/promises'
@@ -29,25 +29,25 @@ export interface ListenerSpec {
 }
 
 export interface Listener {
-  /** what was asked for, such as `127.0.0.1:8080`: how a successor recognises its inheritance */
+  /** the address in the spec, such as `127.0.0.1:8080`: a successor recognises its inheritance by it */
   key: string
   server: Server
-  /** or else a unix socket */
+  /** false: a unix socket */
   isTcp: boolean
   backlog: number
-  /** where it really listens, for people */
+  /** the address that it really listens on, for people */
   address: string
-  /** descriptor of the same socket that nobody polls; null before it is bound, and where Node could not make one */
+  /** descriptor of the same socket that no process polls; null before the socket is bound, and if Node could not make one */
   spare: number | null
-  /** whether another process listened on the port when this one bound it: the kernel divides the connections between them */
+  /** whether another process was listening on the port already: the kernel then divides the connections between the two */
   isShared: boolean
   /** whether connections can be given to a successor: plain HTTP/1.1 only */
   movable: boolean
-  /** every open connection; over TLS the secure one as soon as there is one */
+  /** every open connection; over TLS, the secure socket as soon as there is one */
   sockets: Set<Socket>
   /** when the last request on a connection began, in `performance.now()` */
   busySince: WeakMap<Socket, number>
-  /** every open HTTP/2 session, to say GOAWAY to */
+  /** every open HTTP/2 session, to send GOAWAY to */
   sessions: Set<Session>
 }
 
@@ -59,14 +59,14 @@ export interface Session {
 
 const BACKLOG = 4096
 
-/** An older Node serves all the same; nothing is handed over then, and the install counts as unmanaged. */
+/** An older Node serves too, but hands nothing over, and the install counts as unmanaged. */
 const canHandOver = 'BoundSocket' in net
 
 export function keyOf(spec: ListenerSpec): string {
   return spec.path === undefined ? `${spec.host ?? '127.0.0.1'}:${spec.port ?? 0}` : spec.path
 }
 
-/** Prepares the bookkeeping of a listener; nothing is bound yet. */
+/** Prepares the bookkeeping of a listener. Binds nothing yet. */
 export function makeListener(spec: ListenerSpec): Listener {
   const { server } = spec
   if (server.listening)
@@ -104,7 +104,7 @@ export function makeListener(spec: ListenerSpec): Listener {
   return listener
 }
 
-/** First process: listens on what was held for it, or else binds; `mayShare`: also a port that another process listens on. */
+/** First process: listens on the socket that was held for it, or binds one. `mayShare`: even if another process listens there. */
 export async function bind(
   listener: Listener,
   spec: ListenerSpec,
@@ -123,7 +123,7 @@ export async function bind(
   }
 }
 
-/** Successor: listens on what it has inherited. */
+/** Successor: listens on the socket that it has inherited. */
 export async function inherit(listener: Listener, inherited: InheritedListener): Promise<void> {
   listener.spare = inherited.spare
   keepFromChildren(inherited.accept)
@@ -145,15 +145,17 @@ export function stopAccepting(listener: Listener): void {
 }
 
 /**
- * Stops accepting what nobody will take over: over TCP clients are refused at once, not queued until this process ends. It can
- * be listened on again. What is in the queue in this moment is reset.
+ * Stops accepting on a listener that no process will take over: over TCP, clients are refused at once instead of queueing until
+ * this process ends. It can be listened on again. Connections that are in the queue at this moment are reset.
  */
 export function turnAway(listener: Listener): void {
   stopAccepting(listener)
   if (listener.spare !== null && listener.isTcp) refuseClients(listener.spare)
 }
 
-/** Stops for good: as long as the spare is open connections would go on queueing, and nobody would ever take them. */
+/**
+ * Stops for good. Closes the spare too: while it is open, connections would go on queueing, and no process would ever take them.
+ */
 export function closeListener(listener: Listener): void {
   stopAccepting(listener)
   if (listener.spare !== null) closeSync(listener.spare)
@@ -168,8 +170,8 @@ async function bindPort(listener: Listener, spec: ListenerSpec, mayShare: boolea
     listener.address = addressOf(listener)
     return
   }
-  // SO_REUSEPORT so that a process started from outside can share the port; the handover inherits.
-  // Which of the two gets a connection the kernel decides, so nobody shares a port unawares.
+  // SO_REUSEPORT, so that a process started from outside can share the port; a successor inherits it. The kernel decides which of
+  // the two processes gets a connection, so never share a port unnoticed.
   listener.isShared = isTaken(address, spec.port ?? 0)
   if (listener.isShared && !mayShare) throw new Error('EADDRINUSE, another process is listening there')
   const bound = new net.BoundSocket({ host: address, port: spec.port ?? 0, reusePort: process.platform === 'linux' })
@@ -178,7 +180,7 @@ async function bindPort(listener: Listener, spec: ListenerSpec, mayShare: boolea
   listener.address = addressOf(listener)
 }
 
-/** Whether somebody listens there, whom SO_REUSEPORT would let this process join without a word. */
+/** Whether another process listens there, which SO_REUSEPORT would let this process join without a warning. */
 function isTaken(host: string, port: number): boolean {
   if (port === 0) return false
   try {
@@ -191,8 +193,8 @@ function isTaken(host: string, port: number): boolean {
 
 async function bindPath(listener: Listener, spec: ListenerSpec, path: string): Promise<void> {
   if (await answers(path)) throw new Error('EADDRINUSE, another process is listening there')
-  // libuv unlinks the name it has bound when it closes. So it binds another name, which is then renamed: the name that
-  // clients use belongs to no process and survives each of them.
+  // libuv unlinks the name that it has bound when it closes. So it binds another name, which is then renamed: the clients' name
+  // belongs to no process and survives each of them.
   const temporary = join(dirname(path), `.${randomBytes(3).toString('hex')}`)
   if (canHandOver) {
     // `path` is in Node 26.10 and not yet in its types
@@ -207,7 +209,7 @@ async function bindPath(listener: Listener, spec: ListenerSpec, path: string): P
 }
 
 async function listen(listener: Listener, fd: number): Promise<void> {
-  // The backlog as an argument: in an options object Node ignores it and the shared queue shrinks to 511.
+  // The backlog as an argument: in an options object Node ignores it, and the shared queue shrinks to 511.
   await listening(listener.server, () => listener.server.listen({ fd }, listener.backlog))
   listener.address = addressOf(listener)
 }
@@ -249,10 +251,10 @@ async function answers(path: string): Promise<boolean> {
 
 /** `sun_path` of unix(7) and of Darwin, without the zero at its end */
 const SOCKET_PATH_MAX_BYTES = process.platform === 'linux' ? 107 : 103
-/** a socket is bound under a name of its own in the same folder, and then renamed */
+/** a socket is bound under a temporary name in the same folder, and then renamed */
 export const SOCKET_NAME_BYTES = 7
 
-/** Why nothing can listen at `path`, or null. */
+/** The reason why no socket can be bound at `path`, or null. */
 export function socketPathFault(path: string): string | null {
   if (path.includes('\0')) return 'expected a path without a NUL'
   const bytes = Math.max(Buffer.byteLength(path), Buffer.byteLength(dirname(path)) + 1 + SOCKET_NAME_BYTES)

@@ -1,6 +1,7 @@
-// Descriptors between two processes that need not be parent and child: a unix SEQPACKET socket, SCM_RIGHTS, through node:ffi.
-// A packet is whole or not there, and what cannot be sent now is not sent: nothing here waits or polls (unix(7), sendmsg(2)).
-// Must hold: a descriptor that is received belongs to the caller at once and to no child; one that is sent stays the sender's.
+// Passes descriptors between two processes, which need not be parent and child: a unix SEQPACKET socket, SCM_RIGHTS, through
+// node:ffi. A packet arrives whole or not at all, and one that cannot be sent now is not sent: nothing here waits or polls
+// (unix(7), sendmsg(2)).
+// Must hold: a received descriptor belongs to the caller at once and to no child; a sent one stays the sender's.
 
 import {
   addressOf,
@@ -20,16 +21,16 @@ export interface Packet {
 }
 
 export interface Packets {
-  /** False where the queue is full: nothing was sent. Throws where the other end is gone. */
+  /** Returns false, with nothing sent, if the queue is full. Throws if the other end is gone. */
   send(packet: Packet): boolean
-  /** null where nothing waits; throws where a packet came torn or the other end is gone */
+  /** Returns null if nothing waits. Throws if a packet arrived torn or the other end is gone. */
   receive(): { text: string; descriptors: number[] } | null
   close(): void
 }
 
-/** in one packet: more makes the event loop of either side wait longer (100: 24 ms at the 99th percentile, 32: 2 ms) */
+/** in one packet: more makes the event loop of either process wait longer (100: 24 ms at the 99th percentile, 32: 2 ms) */
 export const DESCRIPTORS_MAX = 32
-/** of a packet's text; well below the smallest send buffer that a kernel gives */
+/** of a packet's text; well below the smallest send buffer of a kernel */
 export const TEXT_MAX_BYTES = 64 * 1024
 
 const [SOCK_DGRAM, SOCK_SEQPACKET] = [2, 5]
@@ -42,15 +43,15 @@ const [EAGAIN, EINTR, EMFILE, ENFILE] = [11, 4, 24, 23]
 const [MSGHDR_BYTES, CMSGHDR_BYTES, FLAGS_AT, CONTROL_LENGTH_AT] = [56, 16, 48, 40]
 
 /**
- * Two ends, the second as a descriptor for the process that is to have it: to be closed here
- * as soon as that process has it. Throws where this Node or platform cannot.
+ * Two ends, the second as a descriptor for the process that is to have it: close it here as soon as that process has it. Throws
+ * if this Node or platform cannot do this.
  */
 export function packetPair(): [Packets, number] {
   const [near, far] = pairOf(SOCK_SEQPACKET)
   return [packetsOn(near), far]
 }
 
-/** Process and user at the other end of a connected unix socket, by the kernel's word. */
+/** Process and user at the other end of a connected unix socket, according to the kernel. */
 function peerOf(fd: number): { pid: number; uid: number } {
   const { option, length } = openBuffers()
   length.writeInt32LE(12, 0)
@@ -59,8 +60,8 @@ function peerOf(fd: number): { pid: number; uid: number } {
 }
 
 /**
- * What has been read from and written to a TCP connection by whoever has it, as one text; null for any other socket. Two equal
- * marks: nobody has touched it in between (TCP_INFO, of what was received less what still waits to be read).
+ * A mark of what any process has read from and written to a TCP connection; null for any other socket. If two marks are equal,
+ * no process has touched it in between (TCP_INFO, and of the received bytes only those already read).
  */
 export function markOf(fd: number): string | null {
   const { option, length } = openBuffers()
@@ -68,20 +69,23 @@ export function markOf(fd: number): string | null {
   const [RECEIVED_AT, SENT_AT, INFO_BYTES] = [128, 200, 208]
   length.writeInt32LE(option.length, 0)
   if (callLibc('getsockopt', fd, IPPROTO_TCP, TCP_INFO, option, length) < 0) return null
-  if (length.readInt32LE(0) < INFO_BYTES) return null // a kernel from before 5.5 does not count what was sent
+  if (length.readInt32LE(0) < INFO_BYTES) return null // a kernel before 5.5 does not count sent bytes
   const [received, sent] = [option.readBigUInt64LE(RECEIVED_AT), option.readBigUInt64LE(SENT_AT)]
   if (callLibc('ioctl', fd, FIONREAD, length) < 0) return null
   return `${received - BigInt(length.readInt32LE(0))} ${sent}`
 }
 
-/** The end that this process has as `fd`. Throws where another user has the other one. */
+/** The end that this process has as `fd`. Throws if another user has the other end. */
 export function packetsOn(fd: number): Packets {
   const [{ uid }, own] = [peerOf(fd), process.geteuid?.() ?? 0]
   if (uid !== own) throw new Error(`expected a process of user ${own} at the other end, got one of ${uid}`)
   return open(fd)
 }
 
-/** What is sent to the socket `path`, which must not exist yet, by whoever may write there. Throws where there can be none. */
+/**
+ * Receives what any process with write permission sends to the socket `path`, which must not exist yet. Throws if it cannot be
+ * made.
+ */
 export function letterbox(path: string): Packets {
   const fd = callChecked('socket', AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)
   try {
@@ -94,7 +98,9 @@ export function letterbox(path: string): Packets {
   }
 }
 
-/** One packet, with at most one descriptor, to whoever reads at `path` (`@` for an abstract name). False if nobody takes it now. */
+/**
+ * Sends one packet, with at most one descriptor, to the reader at `path` (`@` for an abstract name). False if none takes it now.
+ */
 export function sendLetter(path: string, text: string, descriptor: number | null): boolean {
   const fd = callLibc('socket', AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)
   if (fd < 0) return false
@@ -109,13 +115,13 @@ export function sendLetter(path: string, text: string, descriptor: number | null
 function addressAt(path: string): Buffer {
   const bytes = Buffer.from(path.startsWith('@') ? `\0\0\0${path.slice(1)}` : `\0\0${path}\0`)
   if (bytes.length > ADDRESS_MAX) throw new Error(`expected a path of at most ${ADDRESS_MAX - 3} bytes`)
-  const address = Buffer.allocUnsafeSlow(bytes.length) // its address goes to the kernel: not one of Node's pool
+  const address = Buffer.allocUnsafeSlow(bytes.length) // the kernel gets its address, so it must not be one of Node's pool
   bytes.copy(address)
   address.writeUInt16LE(AF_UNIX)
   return address
 }
 
-/** Bytes sent; negative if the kernel does not take it. */
+/** Bytes sent; negative if the kernel refuses. */
 function sendOn(fd: number, { text: words, descriptors }: Packet, to: Buffer | null = null): number {
   const { text, control, head, prepare } = openBuffers()
   if (descriptors.length > DESCRIPTORS_MAX) throw new RangeError(`expected at most ${DESCRIPTORS_MAX} descriptors`)
@@ -178,11 +184,11 @@ interface Buffers {
 
 let buffers: Buffers | null = null
 
-/** The buffers that the kernel reads and writes; shared, since every call is over when it returns. */
+/** The buffers that the kernel reads and writes. Shared, since every call is over when it returns. */
 function openBuffers(): Buffers {
   if (buffers !== null) return buffers
   if (process.platform !== 'linux' || !['x64', 'arm64'].includes(process.arch)) throw new Error('only on 64-bit Linux')
-  // never pooled and larger than what V8 keeps on its own heap: the kernel gets their addresses, and they must not move
+  // Never pooled, and larger than what V8 keeps on its own heap: the kernel gets their addresses, and they must not move.
   const [text, control, head, iovec, option, length] = [TEXT_MAX_BYTES, 1024, 1024, 1024, 1024, 1024].map((size) =>
     Buffer.allocUnsafeSlow(size),
   ) as [Buffer, Buffer, Buffer, Buffer, Buffer, Buffer]

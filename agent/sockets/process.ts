@@ -1,8 +1,8 @@
-// Telling one process from another. A pid alone is not enough: the kernel gives it out again.
+// Tells processes apart. A pid alone is not enough: the kernel reuses it.
 
 import { readFileSync } from 'node:fs'
 
-/** Clock ticks since boot at which the process started, as a string to compare; null where it is gone or the host has no /proc. */
+/** Clock ticks since boot at which the process started, as a string to compare; null if it is gone or the host has no /proc. */
 export function startTimeOf(pid: number): string | null {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
@@ -14,7 +14,7 @@ export function startTimeOf(pid: number): string | null {
   }
 }
 
-/** Whether that very process still lives. Without /proc the pid alone decides. */
+/** Whether the process with this pid and start time still lives. Without /proc the pid alone decides. */
 export function isAlive(pid: number, startTime: string | null): boolean {
   try {
     process.kill(pid, 0)

@@ -1,6 +1,7 @@
-// Listening sockets that somebody holds while no process of the service lives: the service manager, or a process that starts
-// another one in its place. Connections wait in their queue meanwhile, and nobody is refused. They come back as sd_listen_fds(3)
-// says: LISTEN_FDS of them from descriptor 3 on, with their names in LISTEN_FDNAMES, meant for the process LISTEN_PID.
+// Listening sockets that are held while no process of the service runs, by the service manager or by a process that starts
+// another one in its place. Connections wait in their queue meanwhile, and no client is refused. They come back as
+// sd_listen_fds(3) says: LISTEN_FDS of them from descriptor 3 on, with their names in LISTEN_FDNAMES, meant for the process
+// LISTEN_PID.
 
 import { closeSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
@@ -14,10 +15,10 @@ const FIRST = 3
 const NAME_MAX = 255
 export const WAITING_MAX_MS = 30_000
 const [STORE_TRIES, STORE_EVERY_MS] = [100, 20]
-/** tells the process that will be, and no other, that the descriptors are meant for it */
+/** sets LISTEN_PID to the new process's own pid: the descriptors are meant for it and no other */
 const FOR_ITSELF = 'LISTEN_PID=$$; export LISTEN_PID; exec "$0" "$@"'
 
-/** Sockets by the key of their listener, taken out of the environment: neither a child nor a second call finds them. */
+/** Inherited sockets by the key of their listener. Removed from the environment: neither a child nor a second call finds them. */
 export function heldSockets(environment: NodeJS.ProcessEnv = process.env): Map<string, number> {
   const { LISTEN_PID: pid, LISTEN_FDS: count, LISTEN_FDNAMES: names } = environment
   for (const name of LISTEN_VARIABLES) delete environment[name]
@@ -33,13 +34,13 @@ export function heldSockets(environment: NodeJS.ProcessEnv = process.env): Map<s
 }
 
 export interface Door {
-  /** sockets by the key of their listener; the caller's from now on */
+  /** sockets by the key of their listener; from now on they are the caller's */
   take(): Map<string, number>
 }
 
 /**
- * What is held for this process until it serves, at most `patienceMs`: connections wait in the queue of a socket, and a start
- * that takes longer refuses them. `take` gives it to the caller, once.
+ * Keeps the sockets that were held for this process until it serves. Connections wait in their queues for at most `patienceMs`;
+ * a start that takes longer refuses them. `take` gives the sockets to the caller, once.
  */
 export function openDoor(warn: (message: string) => void, patienceMs = WAITING_MAX_MS): Door {
   let held = heldSockets()
@@ -57,34 +58,34 @@ export function openDoor(warn: (message: string) => void, patienceMs = WAITING_M
   return { take }
 }
 
-/** Gives the listening sockets to the manager, which holds them from now on whatever becomes of this process. */
+/** Gives the listening sockets to the manager, which holds them from now on, whatever happens to this process. */
 export async function storeSockets(listeners: readonly Listener[]): Promise<void> {
   if ((process.env['NOTIFY_SOCKET'] ?? '') === '') return
   for (const listener of listeners) {
     const isStored = async () =>
       listener.spare === null ||
       (await notifyWith(['FDSTORE=1', `FDNAME=${storedNameOf(listener.key)}`], listener.spare))
-    // a few messages are taken at once
+    // the manager takes only a few messages at once
     for (let tries = 0; !(await isStored()) && tries < STORE_TRIES; tries++) await sleep(STORE_EVERY_MS)
   }
 }
 
-/** A socket that was held for a listener which this release does not have. */
+/** Drops a socket that was held for a listener which this release does not have. */
 export async function letGo(key: string, fd: number): Promise<void> {
   await notifySystemd(['FDSTOREREMOVE=1', `FDNAME=${storedNameOf(key)}`])
   closeSync(fd)
 }
 
 /**
- * Before a stop: the manager lets go of the sockets, so that nobody waits for a service that was stopped on purpose. Not where
- * it starts it again: then connections wait in the queue until it is back.
+ * Before a stop: makes the manager drop the sockets, so that no client waits for a service that was stopped on purpose. Not
+ * before a restart: connections then wait in the queue until the service is back.
  */
 export async function shutDoor(listeners: Listener[]): Promise<void> {
   if ((process.env['NOTIFY_SOCKET'] ?? '') === '' || (await isRestarting())) return
   for (const { key } of listeners) await notifySystemd(['FDSTOREREMOVE=1', `FDNAME=${storedNameOf(key)}`])
 }
 
-/** Whether this process is asked to end by `systemctl restart`: the manager's job for its unit says so. */
+/** Whether `systemctl restart` stops this process: the manager's job for its unit says so. */
 async function isRestarting(): Promise<boolean> {
   const unit = /([^/]+\.service)\s*$/.exec(await readFile('/proc/self/cgroup', 'utf8').catch(() => ''))?.[1]
   if (unit === undefined) return false
@@ -101,7 +102,7 @@ async function isRestarting(): Promise<boolean> {
   })
 }
 
-/** A listening socket that is held for a process that will be. */
+/** A listening socket that is held for the next process. */
 export interface HeldSocket {
   name: string
   fd: number
@@ -111,7 +112,7 @@ export function spares(listeners: readonly Listener[]): HeldSocket[] {
   return listeners.flatMap(({ key, spare }) => (spare === null ? [] : [{ name: storedNameOf(key), fd: spare }]))
 }
 
-/** What starts a process of the service. */
+/** The command that starts a process of the service. */
 export interface Command {
   file: string
   args: string[]
@@ -119,7 +120,9 @@ export interface Command {
   cwd?: string
 }
 
-/** Starts `command` with these sockets, as a manager that holds them would. `output`: descriptor of its log. Resolves to its pid. */
+/**
+ * Starts `command` with these sockets, as a manager that holds them would. `output`: descriptor of its log. Resolves to its pid.
+ */
 export async function startWith(
   { file, args, cwd }: Command,
   held: readonly HeldSocket[],
@@ -146,7 +149,7 @@ export async function startWith(
   return child.pid ?? 0
 }
 
-/** A name that systemd takes: visible ASCII without `:`, at most 255. */
+/** A name that systemd accepts: visible ASCII without `:`, at most 255 characters. */
 export function storedNameOf(key: string): string {
   const name = `baton-${encodeURIComponent(key)}`
   return name.length <= NAME_MAX ? name : name.slice(0, NAME_MAX)

@@ -1,6 +1,6 @@
-// What the panel is made of, as text. From source it is read from this folder, one module a file; in an executable, which has
-// no folder, the bundler has put it in the place of `__BATON_WEB__` (JSON, as one string), with the modules made one but for
-// those that not everybody needs.
+// The panel's files, as text. From source they are read from this folder, one module a file. An executable has no folder: the
+// bundler puts the files in place of `__BATON_WEB__` (JSON, as one string), and merges the modules into one, except those that
+// not every visitor needs.
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -18,7 +18,7 @@ const TYPES: Record<string, string> = {
 
 export const PAGE = ['settings.html', 'settings.css', 'settings.js', 'settings.svg']
 
-/** what `settings.js` loads when it is needed: one language, and the parser of release notes */
+/** `settings.js` loads these when it needs them: one language, and the parser of release notes */
 export const PAGE_LATER = ['settings/en.js', 'settings/zh.js', 'settings/marked.js']
 
 declare const __BATON_WEB__: string | undefined
@@ -27,7 +27,7 @@ export function typeOf(name: string): string {
   return TYPES[extname(name)] ?? 'application/octet-stream'
 }
 
-/** From the folder of this file or from `folder`. */
+/** Reads the panel from the folder of this file or from `folder`. */
 export function readAssets(folder: string = import.meta.dirname): Assets {
   const parts = readdirSync(join(folder, 'settings')).filter((name) => /\.(js|css)$/.test(name))
   const names = [...PAGE, ...parts.map((name) => `settings/${name}`)]
@@ -35,12 +35,14 @@ export function readAssets(folder: string = import.meta.dirname): Assets {
   return { ...Object.fromEntries(texts), 'settings/marked.js': markedText() }
 }
 
-/** The package's own module under our name: a browser that runs the page from source cannot look into `node_modules`. */
+/**
+ * The package's own module, served as one of the panel's: a browser that runs the page from source cannot read `node_modules`.
+ */
 function markedText(): string {
   return readFileSync(createRequire(import.meta.url).resolve('marked'), 'utf8')
 }
 
-/** Wherever this process runs from. */
+/** The panel's files, wherever this process runs from. */
 export function webAssets(): Assets {
   return typeof __BATON_WEB__ === 'undefined' ? readAssets() : (JSON.parse(__BATON_WEB__) as Assets)
 }

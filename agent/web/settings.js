@@ -1,6 +1,6 @@
-// The page comes alive here: what is clicked leads to what is done, and the first question is asked.
-// Must never break: nothing from the service becomes markup (page.js, notes.js), the token is never in a URL (endpoints.js),
-// a poll never stops for good (polling.js), and nothing is claimed that was not seen (follow.js).
+// Starts the page: connects each click to its action, and asks the first question.
+// Must never break: nothing from the service becomes markup (page.js, notes.js), the token is never in a URL (endpoints.js), a
+// poll never stops for good (polling.js), and the page claims nothing that it has not seen (follow.js).
 
 import { askAgain, askNamed, askOffered, askRollback, cancel } from './settings/actions.js'
 import { memory } from './settings/memory.js'
@@ -14,7 +14,7 @@ import { language, otherLanguage, speak } from './settings/words.js'
 ui.gate.addEventListener('submit', (event) => {
   event.preventDefault()
   const token = ui.token.value
-  // a header cannot carry these, so they are in no token
+  // a header cannot carry these characters, so no token has them
   if (/[\0\r\n]/.test(token)) {
     state.gate = 'gate.wrong'
     return render()

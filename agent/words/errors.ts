@@ -1,7 +1,7 @@
 // One error class, a closed union of codes, and the two tables that give each code its HTTP status and its exit code.
-// A message is one sentence: what was expected, then what was found. What to do next is the hint, apart.
+// A message is one sentence: what was expected, then what was found. The next step goes into the hint, not into the message.
 
-/** Process exit codes of every command: the one place where they are. */
+/** Exit codes of every command. They are defined here and nowhere else. */
 export const EXIT = {
   done: 0,
   unexpected: 1,
@@ -15,7 +15,7 @@ export const EXIT = {
   down: 9,
 } as const
 
-/** What each exit code tells, for every usage text. */
+/** What each exit code means, for every usage text. */
 export const EXITS = {
   0: 'done or nothing to do',
   1: 'unexpected',
@@ -30,7 +30,7 @@ export const EXITS = {
 } as const satisfies Record<(typeof EXIT)[keyof typeof EXIT], string>
 
 interface Meaning {
-  /** status of the answer when a request is refused with this code */
+  /** HTTP status of the answer that refuses a request with this code */
   status: number
   exit: number
   title: string
@@ -122,16 +122,16 @@ export class BatonError extends Error {
   }
 }
 
-/** The error itself where it is ours, else one with `code` that says what was being done and keeps the cause. */
+/** Returns a BatonError unchanged. Wraps anything else in one with `code` that says what was being done and keeps the cause. */
 export function asBatonError(cause: unknown, code: ErrorCode, doing: string): BatonError {
   if (cause instanceof BatonError) return cause
   return new BatonError(code, `${doing}: ${reasonOf(cause)}`, { cause })
 }
 
-/** One line that says why, with the innermost cause where the outer one says little. */
+/** The reason in one line. Adds the innermost cause if the outer message says little. */
 export function reasonOf(cause: unknown): string {
   if (!(cause instanceof Error)) return String(cause)
-  // what ours means is for programs: its message says it in full
+  // A BatonError's code is for programs: its message already says it in full.
   const code = 'code' in cause && typeof cause.code === 'string' && !(cause instanceof BatonError) ? cause.code : null
   const message = cause.message || cause.name
   const own = code !== null && !message.includes(code) ? `${message} (${code})` : message

@@ -1,5 +1,5 @@
-// What a release is: its tag, its order among others, its asset; what a feed is. Pure; fuzzed.
-// Whether a release may be used is decided in `trust/`.
+// Defines a release (its tag, its order among others, its asset) and a feed. Pure; fuzzed.
+// `trust/` decides whether a release may be used.
 
 import { BatonError } from './errors.ts'
 import type { ReleaseNotes, TrustReport } from './state.ts'
@@ -14,73 +14,78 @@ export interface Asset {
   sizeBytes: number
   sha256: string
   compression: 'gzip' | 'zstd' | 'none'
-  /** the executable inside; null where the feed does not tell (no release.json) */
+  /** the executable inside; null if the feed does not tell (no release.json) */
   executable: { sizeBytes: number; sha256: string } | null
-  /** what the executable writes beside itself before its first start, on a disk with blocks of 4 KiB; absent: nothing */
+  /** bytes that the executable writes beside itself before its first start, on a disk with blocks of 4 KiB; absent: none */
   unpackedBytes?: number
 }
 
-/** A release that can be installed on this machine: everything that the later stages need is here. */
+/** A release that can be installed on this machine. It holds everything that the later stages need. */
 export interface Release extends ReleaseNotes {
-  /** the whole executable: what every release has */
+  /** the whole executable; every release has it */
   asset: Asset
-  /** other ways to the same executable, such as a patch; none of them is needed. No feed fills it in yet */
+  /** other ways to get the same executable, such as a patch; none is required. No feed fills it in yet */
   others: readonly Asset[]
-  /** schema number of the state that this release writes (`PRAGMA user_version`); null where it does not tell */
+  /** schema number of the state that this release writes (`PRAGMA user_version`); null if it does not tell */
   schema: number | null
-  /** its container image, where the feed is signed and the maintainer has named it: pull `repository@digest` */
+  /** its container image, if the feed is signed and the maintainer has named the image: pull `repository@digest` */
   image: { repository: string; digest: string } | null
 }
 
-/** Whether to pass a usable release over; asked from the newest on, until it says no. */
+/** Says whether to skip a usable release. The feed asks from the newest release on, until the answer is no. */
 export type Skip = (release: Release) => boolean
 
-/** What a feed has for whoever asks for the newest. */
+/** A feed's answer to "which release is the newest?" */
 export interface Newest {
-  /** the newest that can be used; null: none */
+  /** the newest usable release; null: none */
   release: Release | null
   /**
-   * Why a newer one that is published cannot be used: release_unusable. Null: `release` is the newest. A feed that keeps a release
-   * back looks like this, so nobody with a problem is up to date.
+   * Why a newer published release cannot be used (release_unusable), or null if `release` is the newest. A feed that withholds
+   * a release looks like this, so an install that sees a problem is never `up to date`.
    */
   problem: BatonError | null
 }
 
-/** Where releases are found. Implementations: `feed/signed.ts`, and for who is built without a root `feed/github.ts`, `feed/static.ts`. */
+/**
+ * Where releases are found. Implementations: `feed/signed.ts`; for a build without a root, `feed/github.ts` and `feed/static.ts`.
+ */
 export interface Feed {
   /** for messages and receipts: `github:owner/name`, `https://…/`, `/folder` */
   readonly description: string
   /**
-   * The newest usable release: not a draft, not a prerelease, not withdrawn, with our asset and its checksum, not one to `skip`.
+   * The newest usable release: not a draft, not a prerelease, not withdrawn, with this install's asset and its checksum, and not
+   * one that `skip` rejects.
    * Throws BatonError check_failed, rate_limited.
    */
   latest(skip: Skip, signal?: AbortSignal): Promise<Newest>
-  /** Notes of what is newer than `after` and older than `before`, newest first, at most ten. Throws as `latest` does. */
+  /** Notes of the releases newer than `after` and older than `before`, newest first, at most ten. Throws as `latest` does. */
   notes(range: { after: Tag; before: Tag }, signal?: AbortSignal): Promise<ReleaseNotes[]>
-  /** What is known of the feed's signatures; asks nobody. */
+  /** What this process already knows about the feed's signatures. Makes no request. */
   trust(): Promise<TrustReport>
-  /** The release by its tag. Throws release_not_found, release_unusable (and says exactly why), check_failed, rate_limited. */
+  /**
+   * The release with this tag. Throws release_not_found, release_unusable (with the exact reason), check_failed, rate_limited.
+   */
   byTag(tag: Tag, signal?: AbortSignal): Promise<Release>
   /**
-   * The asset as it is stored, from byte `from` on, or from 0 where the source cannot or will not resume: see `Bytes.from`.
-   * `validator` is the one that the first answer gave. Throws BatonError download_failed where another try is no use, and
-   * any other error where it may be.
+   * The asset as it is stored, from byte `from` on. Starts at 0 if the source cannot or will not resume: see `Bytes.from`.
+   * `validator` is the one from the first answer. Throws BatonError download_failed if another try is useless, and any other
+   * error if it may help.
    */
   bytes(asset: Asset, from: number, validator: string | null, signal: AbortSignal): Promise<Bytes>
 }
 
-/** An answer with bytes of an asset. Whoever takes it reads the stream to its end or aborts. */
+/** An answer with bytes of an asset. The caller reads the stream to its end or aborts. */
 export interface Bytes {
   stream: AsyncIterable<Uint8Array>
   /** where in the asset the stream begins */
   from: number
-  /** of the whole asset as this answer has it; null where it does not tell */
+  /** size of the whole asset according to this answer; null if it does not tell */
   totalBytes: number | null
-  /** for the next request, so that it does not go on in another file: an ETag or a date */
+  /** an ETag or a date; the next request sends it, so that it does not continue in a different file */
   validator: string | null
 }
 
-/** What `release.json` holds. */
+/** Content of `release.json`. */
 export interface ReleaseManifest {
   format: 1
   service: string
@@ -88,7 +93,7 @@ export interface ReleaseManifest {
   schema: number | null
   notes: string
   publishedAt: string | null
-  /** of an author's application */
+  /** only for an author's application, as are the next two */
   kind?: ReleaseKind
   healthPath?: string | null
   port?: number
@@ -104,7 +109,7 @@ export interface ReleaseManifest {
   }[]
 }
 
-/** What an install runs on. */
+/** The platform that an install runs on. */
 export interface Target {
   service: string
   /** as `process.platform` */
@@ -113,7 +118,7 @@ export interface Target {
   arch: string
 }
 
-/** A release as a feed lists it, before anybody has looked at its sums. */
+/** A release as a feed lists it, before its checksums have been looked at. */
 export interface Listing {
   tag: Tag
   draft: boolean
@@ -129,9 +134,9 @@ export interface Listing {
 export interface ListedFile {
   name: string
   url: string
-  /** null where the feed does not tell; release.json does then */
+  /** null if the feed does not tell; release.json then does */
   sizeBytes: number | null
-  /** lower-case hex, null where the feed does not tell */
+  /** lower-case hex; null if the feed does not tell */
   sha256: string | null
 }
 
@@ -144,14 +149,14 @@ export function isTag(value: unknown): value is Tag {
   return typeof value === 'string' && TAG.test(value)
 }
 
-/** The tag, or BatonError invalid_tag that shows what was got (cut to 40 characters). */
+/** Returns the tag, or throws BatonError invalid_tag that shows the value (cut to 40 characters). */
 export function parseTag(value: unknown): Tag {
   if (isTag(value)) return value
   const got = typeof value === 'string' ? JSON.stringify(value.slice(0, 40)) : value === null ? 'null' : typeof value
   throw new BatonError('invalid_tag', `expected a tag of the form vX.Y.Z, got ${got}`)
 }
 
-/** Negative where `a` is older than `b`, 0 where equal, positive where newer. Both must be tags. */
+/** Negative if `a` is older than `b`, 0 if equal, positive if newer. Both must be tags. */
 export function compareTags(a: Tag, b: Tag): number {
   const [left, right] = [numbers(a), numbers(b)]
   for (let i = 0; i < 3; i++) {
@@ -162,8 +167,9 @@ export function compareTags(a: Tag, b: Tag): number {
 }
 
 /**
- * What somebody at `current` may take for the latest. An older release that can be used is none while the newest cannot: it would
- * read as `up to date`. One that is newer than `current` is a step forward all the same. `current` null: nothing is known.
+ * The release that an install at `current` may treat as the latest, or null. If the newest release cannot be used, an older one
+ * does not count: the install would report `up to date`. It does count if it is newer than `current`: it is still a step
+ * forward. `current` null: the running release is unknown.
  */
 export function latestFor({ release, problem }: Newest, current: Tag | null): Release | null {
   const isStep = release !== null && current !== null && compareTags(release.tag, current) > 0
@@ -174,14 +180,14 @@ function numbers(tag: Tag): number[] {
   return tag.slice(1).split('.').map(Number)
 }
 
-/** a service's name names its system user too, and 31 characters is what every host lets a user have */
+/** A service's name is also the name of its system user. Every host accepts user names of up to 31 characters. */
 export const SERVICE_MAX = 31
 
 export function isService(value: unknown): value is string {
   return typeof value === 'string' && value.length <= SERVICE_MAX && /^[a-z][a-z0-9-]*$/.test(value)
 }
 
-/** What can name a service, from the name of a package: `@shop/Web.App` -> `web-app`. */
+/** Makes a service's name from the name of a package: `@shop/Web.App` -> `web-app`. */
 export function serviceName(text: string): string {
   const name = text
     .replace(/^@[^/]*\//, '')
@@ -193,18 +199,18 @@ export function serviceName(text: string): string {
   return name === '' ? 'service' : name
 }
 
-/** What an executable was built to believe: the root that is compiled into it. */
+/** What an executable trusts: the root that was compiled into it. */
 export interface Anchor {
   /** text of a root.json */
   root: string
-  /** when the executable was built, ISO 8601; a clock that is before it is wrong. Null where the build was not told */
+  /** when the executable was built, ISO 8601; a clock that shows an earlier time is wrong. Null if the build did not know it */
   builtAt: string | null
 }
 
 /** A feed that is in use. */
 export interface OpenFeed extends Feed, AsyncDisposable {
-  /** Loads all that asking it can need: afterwards no file of this process's own release is read. */
+  /** Loads all code that a question to the feed can need. Afterwards it reads no file of this process's release. */
   load(): Promise<void>
-  /** Lets go of idle connections. The feed can be used again afterwards. */
+  /** Closes idle connections. The feed can be used again afterwards. */
   close(): Promise<void>
 }

@@ -1,9 +1,9 @@
-// The nouns of an update: operation, stage, outcome, instance. Pure: no effects.
-// Every process that answers `GET /admin/update/status` speaks in these, before, during and after a switch.
+// The types of an update: operation, stage, outcome, instance. Pure: no effects.
+// Every process that answers `GET /admin/update/status` uses them, before, during and after a switch.
 
 import { BatonError, type ErrorCode } from './errors.ts'
 
-/** What an operation goes through, in this order. A rollback has `swap` and `restart` only. */
+/** The stages of an operation, in order. A rollback has `swap` and `restart` only. */
 export const STAGES = ['check', 'download', 'verify', 'swap', 'restart'] as const
 export type Stage = (typeof STAGES)[number]
 
@@ -13,26 +13,26 @@ export type Outcome = (typeof OUTCOMES)[number]
 
 export type Kind = 'update' | 'rollback'
 
-/** Bytes of the compressed asset. `totalBytes` is what the release announces. */
+/** Bytes of the compressed asset. `totalBytes` is the size that the release announces. */
 export interface Progress {
   bytes: number
   totalBytes: number
 }
 
-/** Milliseconds that each stage took; a stage that was not entered, or is not over, is not in it. */
+/** Milliseconds that each stage took. A stage that has not begun or has not ended is absent. */
 export type Durations = Partial<Record<Stage, number>>
 
-/** What became of the connections in a handover, counted by the predecessor; `cut` is 0 in a good one. */
+/** What happened to the connections in a handover, counted by the predecessor; `cut` is 0 in a good one. */
 export interface HandoverReport {
   /** connections given to the successor without being closed */
   moved: number
-  /** of those, the ones that were in the middle of something: a WebSocket, a stream, a request half read */
+  /** how many of those were in the middle of something: a WebSocket, a stream, a half-read request */
   carried: number
   /** connections that came back from a successor that was reverted */
   takenBack: number
-  /** connections that were closed: still open at the drain deadline, or not to be carried */
+  /** connections that were closed: still open at the drain deadline, or impossible to carry */
   cut: number
-  /** why such as the author has registered (`carry`) were cut, each reason once; absent where none was */
+  /** why connections that the author has registered (`carry`) were cut, each reason once; absent if none was */
   reasons?: string[]
   /** milliseconds from the start of the restart stage until the successor accepted connections */
   switchMs: number
@@ -54,16 +54,16 @@ export interface Operation {
   finishedAt: string | null
   outcome: Outcome | null
   error: { code: ErrorCode; message: string } | null
-  /** of the asset as the feed published it, hex; null until the check stage, and where it is not known */
+  /** sha256 of the asset as the feed published it, hex; null until the check stage, and if it is not known */
   sha256: string | null
   durations: Durations
-  /** that came over the wire, those that were fetched again included */
+  /** bytes received, including those that were fetched again */
   bytes: number
   /** filled in by the restart stage */
   handover: HandoverReport | null
 }
 
-/** What is known of an operation as it begins. */
+/** A new operation, with what is known when it begins. */
 export function newOperation(known: Pick<Operation, 'id' | 'kind' | 'from' | 'to' | 'startedAt'>): Operation {
   return {
     ...known,
@@ -80,7 +80,7 @@ export function newOperation(known: Pick<Operation, 'id' | 'kind' | 'from' | 'to
 }
 
 /**
- * All that an operation did, said once: what a person is told, the panel shows, `--json` prints and a fleet collects.
+ * The whole result of an operation, in one form: shown to a person, in the panel, by `--json`, and collected by a fleet.
  * `reportOf` makes it.
  */
 export interface OperationReport extends Omit<HandoverReport, 'switchMs'> {
@@ -93,13 +93,13 @@ export interface OperationReport extends Omit<HandoverReport, 'switchMs'> {
   error: Operation['error']
   durations: Durations
   bytes: number
-  /** null where nothing was handed over: no service was running */
+  /** null if nothing was handed over, for instance because no service was running */
   switchMs: number | null
-  /** ISO 8601, UTC: earliest end of the probation that runs; null where none does */
+  /** ISO 8601, UTC: earliest end of the current probation; null if there is none */
   unprovenUntil: string | null
 }
 
-/** Pure. `unproven`: the probation that runs, see `Status`. */
+/** Pure. `unproven`: the current probation, see `Status`. */
 export function reportOf(operation: Operation, unproven: Unproven | null = null): OperationReport {
   const { id, kind, from, to, outcome, error, durations, bytes, handover } = operation
   const { moved, carried, takenBack, cut, reasons } = handover ?? NO_HANDOVER
@@ -124,7 +124,7 @@ export function reportOf(operation: Operation, unproven: Unproven | null = null)
   }
 }
 
-/** What an aborted signal of an operation carries: the operation ends as `cancelled`, with nothing changed. */
+/** The reason of an operation's aborted signal. The operation then ends as `cancelled`, with nothing changed. */
 export function cancellation(who: string): BatonError {
   return new BatonError('cancelled', `cancelled by ${who}; nothing has changed`)
 }
@@ -137,23 +137,23 @@ export interface Instance {
   startedAt: string
 }
 
-/** A successor that has not proved itself yet; on disk until commit or revert. */
+/** A successor that has not proved itself yet. Its record stays on disk until commit or revert. */
 export interface Probation {
   operationId: string
   kind: Kind
   from: string
   to: string
-  /** ISO 8601, UTC: when it began to serve, before that when it was put in place */
+  /** ISO 8601, UTC: when it began to serve; until then, when it was put in place */
   since: string
-  /** ISO 8601, UTC: when it can be committed at the earliest; null until it serves */
+  /** ISO 8601, UTC: earliest time of its commit; null until it serves */
   until: string | null
-  /** of the executable on probation, hex; null where nobody has told it */
+  /** sha256 of the executable on probation, hex; null if not known */
   sha256: string | null
-  /** how often the service has ended in failure since, counted by the rescue */
+  /** how often the service has ended in failure since then, counted by the rescue */
   failures: number
 }
 
-/** A probation that runs: `tag` serves, and has not proved itself. ISO 8601, UTC; `until` is its earliest end. */
+/** A probation in progress: `tag` serves and has not proved itself. ISO 8601, UTC; `until` is its earliest end. */
 export interface Unproven {
   tag: string
   since: string
@@ -161,18 +161,18 @@ export interface Unproven {
 }
 
 /**
- * A release that failed here: `latest` skips it, naming it explicitly allows it. It is these very bytes that are bad: the same
- * tag with another sum is another release.
+ * A release that failed here. `latest` skips it; naming it explicitly allows it. Only these bytes are bad: the same tag with
+ * another sum is another release.
  */
 export interface BadRelease {
   tag: string
-  /** of the asset, hex; null where it is not known, then the tag alone counts */
+  /** sha256 of the asset, hex; null if not known, then the tag alone counts */
   sha256: string | null
   reason: string
   at: string
 }
 
-/** Pure: the entry that makes `release` a bad one here, or null. `sha256` null: not known. */
+/** Pure: the entry that marks `release` as bad here, or null. `sha256` null: not known. */
 export function badEntry(bad: readonly BadRelease[], tag: string, sha256: string | null): BadRelease | null {
   const same = (entry: BadRelease) => entry.sha256 === null || sha256 === null || entry.sha256 === sha256
   return bad.find((entry) => entry.tag === tag && same(entry)) ?? null
@@ -182,21 +182,21 @@ export function badEntry(bad: readonly BadRelease[], tag: string, sha256: string
 export interface Skipped {
   tag: string
   sha256: string | null
-  /** what became of it here, one sentence */
+  /** what happened to it here, one sentence */
   why: string
   /** ISO 8601, UTC */
   at: string
 }
 
-/** What this executable believes of its feed, as far as it has seen it; told without asking anybody. */
+/** What this executable knows about its feed so far. Answered without a request. */
 export interface TrustReport {
-  /** false: built without a root, so whoever can write to the feed decides what runs here */
+  /** false: built without a root, so anyone who can write to the feed decides what runs here */
   signed: boolean
-  /** the files that were verified last */
+  /** the metadata files that were verified last */
   metadata: { role: 'root' | 'targets' | 'snapshot' | 'timestamp'; version: number; expiresAt: string }[]
   /** releases that the maintainer has withdrawn */
   withdrawn: { tag: string; why: string }[]
-  /** one sentence: what expires soon, or has expired; null where nothing does */
+  /** one sentence: what expires soon or has expired; null if nothing does */
   warning: string | null
 }
 
@@ -205,23 +205,23 @@ export interface Status {
   state: 'idle' | 'in_flight'
   operation: Operation | null
   instance: Instance
-  /** tag of `<executable>.backup`, null where there is none */
+  /** tag of `<executable>.backup`, null if there is none */
   backup: string | null
-  /** the release that serves and has not proved itself yet; null where none is on probation */
+  /** the release that serves and has not proved itself yet; null if none is on probation */
   unproven: Unproven | null
   trust: TrustReport
   /** newest first, at most HISTORY_MAX */
   history: Operation[]
 }
 
-/** What a release says of itself to people. */
+/** A release's notes for people. */
 export interface ReleaseNotes {
   tag: string
-  /** Markdown of whoever publishes */
+  /** Markdown, written by the publisher */
   notes: string
-  /** ISO 8601 or null where the feed does not tell */
+  /** ISO 8601; null if the feed does not tell */
   publishedAt: string | null
-  /** the page of the release, https; null where the feed has none */
+  /** the page of the release, https; null if the feed has none */
   url: string | null
 }
 
@@ -232,15 +232,18 @@ export interface VersionReport {
   latest: string | null
   updateAvailable: boolean
   release: (ReleaseNotes & { sizeBytes: number; schema: number | null }) | null
-  /** what an update to `latest` would pass over, newest first, at most ten */
+  /** the releases between `running` and `latest`, newest first, at most ten */
   between: ReleaseNotes[]
-  /** the database that a snapshot is made of, and its schema number (`PRAGMA user_version`); null if there is none, or nobody can tell */
+  /**
+   * the database that an update snapshots, and its schema number (`PRAGMA user_version`); null if there is none or it cannot be
+   * read
+   */
   state: { database: string; schema: number | null } | null
-  /** newer than `running`, and passed over because they failed here; newest first */
+  /** releases newer than `running` that are skipped because they failed here; newest first */
   skipped: Skipped[]
   trust: TrustReport
   checkedAt: string
-  /** why `latest` is null, or why a newer one that is published cannot be used */
+  /** why `latest` is null, or why a newer published release cannot be used */
   problem: { code: ErrorCode; message: string } | null
 }
 

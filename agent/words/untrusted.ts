@@ -1,15 +1,15 @@
-// What a stranger wrote: is it of the form expected, and how to show it. Pure; fuzzed.
-// Must hold: what passes `isFileName` names a file in one directory and nothing else; what `quoted` gives fits a log line.
+// Input from strangers: checks its form, and makes it fit for display. Pure; fuzzed.
+// Must hold: a value that passes `isFileName` names one file in one directory; a value from `quoted` fits into a log line.
 
-/** A file name and nothing else: no separator, no `..`, no NUL, not hidden, nothing that a shell or a terminal acts upon. */
+/** A plain file name: no separator, no `..`, no NUL, not hidden, no character that a shell or a terminal acts upon. */
 export function isFileName(value: unknown): value is string {
   return typeof value === 'string' && /^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/.test(value) && !value.includes('..')
 }
 
-/** of objects and lists within each other; 8 MB of `[` would take `JSON.parse` seconds and a gigabyte */
+/** of nested objects and lists; 8 MB of `[` would cost `JSON.parse` seconds and a gigabyte */
 const DEPTH_MAX = 32
 
-/** The value, or undefined where the text is not JSON, or is nested deeper than anything of ours. */
+/** The value, or undefined if the text is not JSON or is nested deeper than any of Baton's documents. */
 export function parsedJson(text: string): unknown {
   if (isDeep(text)) return undefined
   try {
@@ -43,7 +43,7 @@ export function isSha256(value: unknown): value is string {
   return typeof value === 'string' && /^[0-9a-f]{64}$/.test(value)
 }
 
-/** ISO 8601 with a date and a time, as releases carry it */
+/** ISO 8601 with a date and a time, as in releases */
 export function isTime(value: unknown): value is string {
   return (
     typeof value === 'string' &&
@@ -52,7 +52,7 @@ export function isTime(value: unknown): value is string {
   )
 }
 
-/** What a stranger wrote, fit for a message: JSON, at most 60 characters, no control characters. */
+/** A stranger's value, fit for a message: JSON, at most 60 characters, no control characters. */
 export function quoted(value: unknown): string {
   const text = JSON.stringify(value) ?? String(value)
   const plain = text.replaceAll(/[^\x20-\x7e]/g, '?')

@@ -1,28 +1,28 @@
-// What predecessor and successor say to each other over the channel, and what the successor is told at its birth.
+// The messages between predecessor and successor on their channel, and what the predecessor hands the successor at its start.
 
-/** A listening socket as a successor finds it: the key of its listener, and two descriptors. */
+/** A listening socket that a successor inherits: the key of its listener, and two descriptors. */
 export interface InheritedListener {
   key: string
   accept: number
   spare: number
 }
 
-/** In the environment of a successor as JSON, under INHERITANCE. Holds no secret. */
+/** Passed in the successor's environment as JSON, under INHERITANCE. Holds no secret. */
 export interface Inheritance {
-  /** descriptors of its ends of the channel */
+  /** descriptors of the successor's ends of the channel */
   channel: { messages: number; packets: number }
   operationId: string
   listeners: InheritedListener[]
   predecessor: { pid: number; startTime: string | null }
   /** milliseconds after which a predecessor that lives but does not commit counts as stuck */
   patienceMs: number
-  /** a predecessor that gives no sign of life for so long hangs */
+  /** milliseconds of silence after which a predecessor counts as hung */
   hangMs: number
 }
 
 export const INHERITANCE = 'BATON_INHERITANCE'
 
-/** Path on private connections only, never on a public one. */
+/** Answered on private connections only, never on a public one. */
 export const PROBE_PATH = '/.baton/probe'
 
 export interface ProbeAnswer {
@@ -31,79 +31,79 @@ export interface ProbeAnswer {
   pid: number
 }
 
-/** What a TLS server needs so that the sessions that another process has begun can be resumed. */
+/** TLS session ticket keys, so that one process can resume the sessions that another one began. */
 export interface Tickets {
   listener: string
   /** 48 bytes, base64 */
   keys: string
 }
 
-/** Whether a process could make the next update. */
+/** Whether a process could run the next update. */
 export interface Ability {
-  /** what stands in its way on this host, null where nothing does */
+  /** what prevents it on this host; null if nothing does */
   problem: string | null
-  /** whether the feed answers it */
+  /** whether the feed answers this process */
   feed: boolean
 }
 
 export type ToSuccessor =
   | { type: 'accept'; tickets: Tickets[] }
-  /** with one end of a pair of sockets: a request of the predecessor's own will come on it */
+  /** comes with one end of a socket pair, on which the predecessor sends a request of its own */
   | { type: 'ask' }
-  /** with as many clients' connections between two requests */
+  /** comes with as many client connections, each between two requests */
   | { type: 'connections'; listener: string; connections: IdleConnection[] }
   | CarryMessage
-  /** what the author of the predecessor has sent on a connection that was carried; neither: it has ended its response */
+  /** data that the predecessor's author sent on a carried connection. Without `text` and `base64`: the response has ended */
   | { type: 'late'; id: number; text?: string; base64?: string }
-  /** of a connection that was carried something could not be passed on: it ends, so that its client notices */
+  /** something could not be passed on to a carried connection: the successor ends it, so that its client notices */
   | { type: 'spoilt'; id: number }
   | { type: 'alive' }
-  /** could it be updated again? */
+  /** asks: could you be updated again? */
   | { type: 'prove' }
   | { type: 'commit' }
 
 export type ToPredecessor =
-  /** keys of all its listeners: what it does not name cannot be given to it */
+  /** the keys of all its listeners. The predecessor can give it no other */
   | { type: 'hello'; listeners: string[] }
   | { type: 'ready' }
   | { type: 'alive' }
-  /** connections that are its own now */
+  /** connections that the successor owns now */
   | { type: 'adopted'; ids: number[] }
   /** connections whose descriptors did not arrive */
   | { type: 'missing'; ids: number[] }
-  /** adopted connections that have ended since: nobody need keep them */
+  /** adopted connections that have ended since: the predecessor need not keep them */
   | { type: 'ended'; ids: number[] }
-  /** a carried connection goes on; or why it was closed */
+  /** a carried connection goes on, or was closed for the reason in `refused` */
   | { type: 'carried'; id: number; refused: string | null }
   | { type: 'failed'; message: string }
-  /** what it wrote last, as it exits before it has taken over */
+  /** its last output, sent if it exits before it has taken over */
   | { type: 'last words'; lines: string[] }
   | { type: 'stopping' }
   | ({ type: 'proved' } & Ability)
-  /** from now on the successor answers for the operation: it ends it as soon as the predecessor is gone */
+  /** from now on the operation is the successor's: it ends the operation as soon as the predecessor is gone */
   | { type: 'committed' }
 
-/** `idleMs`: what is left of its idle time, 0 for ever; null where it has never sent a byte */
+/** `idleMs`: what is left of its idle time; 0: no limit; null: it has never sent a byte */
 export interface IdleConnection {
   id: number
   idleMs: number | null
 }
 
-/** A connection in the middle of something. Its descriptor has come with the message. */
+/** A connection in the middle of something. Its descriptor comes with the message. */
 export interface CarryMessage {
   type: 'carry'
   id: number
-  /** key of the listener that it belongs to */
+  /** key of its listener */
   listener: string
   kind: 'websocket' | 'stream'
   /** the head of the request that began it */
   request: string
-  /** base64: what the client has sent since the last whole message */
+  /** base64: what the client has sent since its last complete message */
   unread: string
-  /** what a handshake agreed on, or how a body is framed */
+  /** what the handshake agreed on, or how the body is framed */
   agreement: string
-  /** of the head of a stream: what the successor must answer too; absent from a predecessor of an earlier release */
+  /** status in the head of a stream, which the successor must answer too; absent from a predecessor of an earlier release */
   status?: number
-  /** the author's own; absent where there is none */
+  /** the author's state; absent if there is none */
   state?: unknown
 }

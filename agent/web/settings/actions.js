@@ -1,5 +1,5 @@
-// What an operator can do: update, roll back, cancel. Each but the last asks first, and says what is particular this time.
-// Must never break: what was agreed to is what is sent.
+// The operator's actions: update, roll back, cancel. Each but cancel asks first, and names what is particular this time.
+// Must never break: what the operator agreed to is what is sent.
 
 import { call } from './endpoints.js'
 import { begin } from './follow.js'
@@ -40,7 +40,7 @@ function refused(answer) {
   else state.notice = answer.code === 'update_in_flight' ? t('notice.taken') : problemText(answer)
 }
 
-/** Needs no question: before the swap nothing has changed, and after it the service refuses. */
+/** Asks no question: before the swap nothing has changed, and after it the service refuses. */
 export async function cancel() {
   const { operation } = state.status
   if (operation === null) return
@@ -56,7 +56,7 @@ export async function cancel() {
   void poll()
 }
 
-/** Asks in a dialog, and acts on a yes; Enter twice is none. The focus comes back by itself. */
+/** Asks in a dialog, and acts on a yes; pressing Enter twice is no yes. The focus returns by itself. */
 function ask(title, text, points, yes, act) {
   put(ui.confirmTitle, title)
   put(ui.confirmText, text)
@@ -76,7 +76,7 @@ function pointItem({ kind, at, why, ...vars }) {
 
 let agreed = () => {}
 
-/** `to` is sent along, also where it is the latest: what was agreed to is what is done. */
+/** Sends `to` even if it is the latest: the service does what the operator agreed to. */
 function askUpdate(to, typed = false) {
   const from = state.status.instance.version
   const points = particulars(to, state.status, state.report)
@@ -92,7 +92,7 @@ export function askRollback() {
   ask(t(`ask.${yes}`, { to }), t('ask.rollback.text', { from, to }), points, t(yes, { to }), act)
 }
 
-/** The button of the offer: the newest release, from the feed or, where it is the backup, from the disk. */
+/** The button of the offer: the newest release, from the feed or, if it is the backup, from the disk. */
 export function askOffered() {
   const { kind, tag } = offerOf(state.status, state.report)
   if (kind === 'return') askRollback()

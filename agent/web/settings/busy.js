@@ -1,4 +1,4 @@
-// An operation under way: its stages, the bar, who serves meanwhile, and the button that stops it.
+// Shows an operation in flight: its stages, the progress bar, the process that serves meanwhile, and the button that stops it.
 
 import { compareTags } from './offer.js'
 import { announce, enable, icon, make, put, show, ui } from './page.js'
@@ -6,7 +6,7 @@ import { isSilent, sinceMs, state } from './state.js'
 import { bytes, clock, duration, language, now, remaining, t } from './words.js'
 
 const STAGES = { update: ['check', 'download', 'verify', 'swap', 'restart'], rollback: ['swap', 'restart'] }
-/** up to and including this stage nothing has changed, and an operation can be stopped */
+/** up to and including this stage nothing has changed, and an operation can be cancelled */
 const LAST_TO_CANCEL = 'verify'
 
 export function renderBusy(status) {
@@ -32,7 +32,7 @@ export function renderBusy(status) {
   )
 }
 
-/** The probation as the service tells it, in milliseconds; null where it does not. */
+/** The probation as the service reports it, in milliseconds; null if it does not. */
 function probationOf({ unproven }, to) {
   if (!unproven || unproven.tag !== to) return null
   const max = Date.parse(unproven.until) - Date.parse(unproven.since)
@@ -40,7 +40,7 @@ function probationOf({ unproven }, to) {
   return max > 0 ? { value, max } : null
 }
 
-/** Undetermined where nobody knows how much there is. */
+/** Indeterminate if the total is not known. */
 function renderBar(figures) {
   if (figures === null) return ui.progress.removeAttribute('value')
   ui.progress.max = figures.max

@@ -1,4 +1,4 @@
-// Every word of the page, in English. `{name}` is filled in. A key that is missing in one of the languages is a failing test.
+// Every word of the page, in English. `{name}` is filled in. A key that one of the languages lacks is a failing test.
 
 export const en = {
   settings: 'Settings',

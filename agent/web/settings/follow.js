@@ -1,4 +1,4 @@
-// The truth about a switch, as pure functions: no page, no clock, no network. What a poll answers is judged here.
+// Judges the state of a switch from the answer to a poll. Pure functions: no page, no clock, no network.
 // Must never break: "done" needs a new instance that answers with the expected version AND an outcome in the journal.
 
 export const POLL = {
@@ -14,21 +14,21 @@ export const POLL = {
   gapMaxMs: 20000,
 }
 
-/** Follows an operation that this page has started. `instanceId` answered before it was asked for. */
+/** Follows an operation that this page has started. `instanceId`: the instance that answered before. */
 export function begin(operation, instanceId, expected) {
   return { id: operation.id, instanceId, expected: expected ?? operation.to }
 }
 
-/** Follows an operation found under way. The successor may be answering already: then there is no old instance to wait out. */
+/** Follows an operation that was in flight already. The successor may be answering: then there is no old instance to wait out. */
 export function join({ operation, instance }) {
   const old = Date.parse(instance.startedAt) < Date.parse(operation.startedAt)
   return { id: operation.id, instanceId: old ? instance.id : null, expected: operation.to }
 }
 
 /**
- * Where the followed operation stands:
+ * The phase of the followed operation:
  * `running`, `probation` (the successor answers, the outcome is open), `done`,
- * `unconfirmed` (the journal says that it went well, but who answers is not who was expected), `gone` (no longer known).
+ * `unconfirmed` (the journal reports success, but the instance that answers is not the expected one), `gone` (no longer known).
  */
 export function judge(follow, { operation: current, instance, history }) {
   const operation = current?.id === follow.id ? current : history.find((one) => one.id === follow.id)
@@ -52,7 +52,7 @@ export function judge(follow, { operation: current, instance, history }) {
 /** Milliseconds until the next poll. `failures` in a row, `failingMs` since the last answer. */
 export function delayOf({ failures, failingMs, busy, managed }) {
   if (failures > 0) {
-    // somebody who comes back to the page begins with few failures: a few quick tries again, also after a long silence
+    // `wake` resets the failures when a person returns to the page: then a few quick tries again, even after a long silence.
     if (failures > POLL.backOffMs.length && failingMs >= POLL.silentAfterMs) return POLL.silentMs
     return POLL.backOffMs[Math.min(failures, POLL.backOffMs.length) - 1]
   }
@@ -61,7 +61,7 @@ export function delayOf({ failures, failingMs, busy, managed }) {
 
 const WINDOW_MS = 6000
 
-/** Speed and time left of a download over the last seconds. `samples` is the one from the call before. */
+/** Speed and time left of a download over the last seconds. `samples`: the one from the previous call. */
 export function measure(samples, progress, atMs) {
   const last = samples.at(-1)
   const kept = last && progress.bytes < last.bytes ? [] : samples.filter(({ at }) => atMs - at <= WINDOW_MS)

@@ -1,4 +1,4 @@
-// The door: asks for the token, and says why it has to.
+// The gate: asks for the token, and says why.
 
 import { put, putCode, show, ui } from './page.js'
 import { state } from './state.js'

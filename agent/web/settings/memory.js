@@ -1,4 +1,4 @@
-// This tab's memory, apart for every path; where storage is forbidden it lasts as long as the page.
+// This tab's memory, separate for each path. If the browser forbids storage, it lasts as long as the page.
 
 const prefix = `baton:${location.pathname}:`
 const spare = new Map()

@@ -1,20 +1,20 @@
-// Release notes: Markdown as elements made one by one. Whoever writes a feed writes these.
-// Must never break: nothing in them becomes markup, runs, is loaded or is followed without a click; a text that is made to
-// keep a parser busy is shown as it stands.
+// Shows release notes: Markdown as elements, made one by one. Any writer of a feed can write them.
+// Must never break: nothing in them becomes markup, runs, is loaded or is followed without a click; a text made to keep a parser
+// busy is shown as it is.
 
 import { make, put, show, ui } from './page.js'
 import { ago, language, t } from './words.js'
 
-/** for the emphasis and the links of all notes together, and of one paragraph; what is beyond is plain text */
+/** time for the emphasis and links of all notes together; the next line limits one paragraph. Anything beyond is plain text */
 const INLINE_MS = 500
 const RUN_MAX_CHARS = 2000
-/** what there is to show, and by what it is told from other notes */
+/** the notes to show, and a key that tells them from other notes */
 let wanted = { key: '', all: [] }
-/** loaded when somebody opens the notes: it weighs as much as the rest of the page */
+/** loaded when a person opens the notes: it weighs as much as the rest of the page */
 let Lexer = null
 const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00a0' }
 
-/** Of the release that is offered and of those that are skipped on the way; null shows none. */
+/** Shows the notes of the offered release and of those that it skips; null shows none. */
 export function renderNotes(report, running) {
   const { release = null, between = [] } = report ?? {}
   const all = (release === null ? [] : [release, ...between]).filter(({ notes, url }) => notes.trim() !== '' || url)
@@ -63,12 +63,12 @@ export function blocksOf(text, deadline) {
       return block(token, level)
     })
   } catch {
-    // nested a thousand deep, or there is no parser
+    // nested a thousand levels deep, or there is no parser
     return [make('pre', 'plain', text)]
   }
 }
 
-/** `level` of a heading: the outline has no gaps, whatever was written. */
+/** `level`: of a heading. The outline has no gaps, whatever the notes say. */
 function block(token, level) {
   switch (token.type) {
     case 'space':
@@ -143,7 +143,7 @@ function inline(token) {
   }
 }
 
-/** Only where it leads to the web: anything else is its words. Images are links, so that no one learns who reads this. */
+/** A link if it leads to the web; else only its words. Images become links, so that no server learns who reads this. */
 function link(href, children) {
   if (!URL.canParse(href) || !/^https?:$/.test(new URL(href).protocol)) return make('span', '', ...children)
   const element = make('a', '', ...children)
@@ -153,7 +153,7 @@ function link(href, children) {
   return element
 }
 
-/** marked leaves them to HTML, which is not made here. */
+/** Decodes entities: marked leaves them to HTML, which is not made here. */
 function decoded(text) {
   return text.replaceAll(/&(?:#(\d{1,7})|#x([\da-f]{1,6})|(\w{2,4}));/gi, (whole, decimal, hex, name) => {
     if (name) return ENTITIES[name] ?? whole

@@ -1,19 +1,18 @@
-// What can be done from here, as pure functions: what is installed, what is offered, what a step would mean. No page, no clock.
-// Must never break: nothing is offered on the word of a check that is older than the last change.
+// Decides what can be done: what is installed, what is offered, what a step would mean. Pure functions: no page, no clock.
 
-/** Negative where `a` is older. Both are tags. */
+/** Negative if `a` is older. Both are tags. */
 export function compareTags(a, b) {
   const [left, right] = [a, b].map((tag) => tag.slice(1).split('.').map(Number))
   return left[0] - right[0] || left[1] - right[1] || left[2] - right[2]
 }
 
-/** Whether the last check is older than the last change: what it offers may be what is running by now. */
+/** Whether the last check is older than the last change: the release that it offers may be the one that runs now. */
 export function isOld(report, { instance, operation }) {
   if (report === null) return false
   return report.running !== instance.version || report.checkedAt < (operation?.finishedAt ?? '')
 }
 
-/** The tag on the disk. The last check tells, or, where that is older than a swap, the journal. */
+/** The installed tag: from the last check or, if that is older than a swap, from the journal. */
 export function installedOf(status, report) {
   const { operation } = status
   if (operation?.outcome === null && operation.stage === 'restart') return operation.to
@@ -24,9 +23,9 @@ export function installedOf(status, report) {
 }
 
 /**
- * What the last check amounts to:
+ * What the last check means:
  * `kind` `update` (to `tag`), `return` (the same, but `tag` is the backup: nothing to download), `current`, `unknown`;
- * `failed` the newest release that is newer than all that is offered and failed here, or null.
+ * `failed`: the newest release that failed here and is newer than all that is offered, or null.
  */
 export function offerOf(status, report) {
   if (report === null || isOld(report, status)) return { kind: 'unknown', tag: null, failed: null }
@@ -38,7 +37,7 @@ export function offerOf(status, report) {
   return { kind: latest === null || failed !== null ? 'unknown' : 'current', tag: null, failed }
 }
 
-/** What is particular about going from `status` to `to`, in the order in which it matters. */
+/** What is particular about going from `status` to `to`, most important first. */
 export function particulars(to, status, report) {
   const from = status.instance.version
   const points = []

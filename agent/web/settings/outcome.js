@@ -1,5 +1,5 @@
-// How an operation ended: what the page has seen, then the reason, then the figures.
-// Must never break: a success is claimed only where the new process has answered (follow.js).
+// Shows how an operation ended: what the page has seen, then the reason, then the figures.
+// Must never break: the page claims a success only if the new process has answered (follow.js).
 
 import { memory } from './memory.js'
 import { compareTags } from './offer.js'
@@ -33,12 +33,12 @@ function titleKey(operation, outcome) {
   return outcome === 'rolled_back' && isForward(operation) ? 'outcome.returned' : `outcome.${outcome}`
 }
 
-/** A rollback leads to the backup, and after a rollback that is the newer one. */
+/** A rollback leads to the backup. After a rollback the backup is the newer one. */
 const isForward = ({ from, to }) => to !== null && compareTags(to, from) > 0
 
 const succeeded = (outcome) => outcome === 'updated' || outcome === 'rolled_back'
 
-/** What is to be shown as the end, null for nothing: dismissed, long ago, or true once and true no more. */
+/** The outcome to show. Null for none: it was dismissed, is long ago, or was true once and is no more. */
 function outcomeOf({ operation, instance }) {
   if (!operation?.outcome || memory.get('dismissed') === operation.id) return null
   const followed = state.follow?.id === operation.id
@@ -55,7 +55,7 @@ function textKey({ instance }, { operation, outcome, followed }) {
   return outcome === 'failed' && !unbroken ? 'text.failed.other' : `text.${outcome}`
 }
 
-/** What became of the connections. Where nothing was handed over, nothing is said. */
+/** What happened to the connections; nothing if there was no handover. */
 function handoverOf({ handover, outcome }) {
   if (handover === null) return []
   const { moved, carried = 0, takenBack = 0, cut, switchMs } = handover

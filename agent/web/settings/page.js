@@ -1,8 +1,8 @@
-// The page's elements, and the few ways in which text gets into them.
+// The page's elements, and the few functions that put text into them.
 // Must never break: what comes from the service becomes text nodes and elements made here, never markup.
 
 /**
- * every element that has an id, by its id
+ * every element with an id, by its id
  * @type {Record<string, any>}
  */
 export const ui = Object.fromEntries([...document.querySelectorAll('[id]')].map((element) => [element.id, element]))
@@ -13,7 +13,7 @@ export function put(element, text) {
 
 const SUM = /\b([0-9a-f]{32,})\b/
 
-/** Text in which `backticks` and sums become code. */
+/** Shows text in which `backticks` and sums become code. */
 export function putCode(element, text) {
   if (element.dataset.text === text) return
   element.dataset.text = text
@@ -21,7 +21,7 @@ export function putCode(element, text) {
   element.replaceChildren(...parts)
 }
 
-/** A sum may go on in the next line after each eight digits, and is copied whole. */
+/** A sum may break after each eight digits, and is copied whole. */
 function withSums(text) {
   return text.split(SUM).map((part, index) => {
     if (index % 2 === 0) return part
@@ -30,7 +30,7 @@ function withSums(text) {
   })
 }
 
-/** Shows the text, or nothing at all where it is empty. */
+/** Shows the text, or hides the element if it is empty. */
 export function tell(element, text) {
   putCode(element, text)
   show(element, text !== '')
@@ -40,7 +40,7 @@ export function show(element, shown) {
   element.hidden = !shown
 }
 
-/** A button that cannot be used now keeps the focus and says so. */
+/** A button that cannot be used now keeps the focus and reports that it is disabled. */
 export function enable(button, enabled) {
   button.setAttribute('aria-disabled', String(!enabled))
 }
@@ -71,14 +71,14 @@ export function icon(name, className = '') {
 
 let announced = ''
 
-/** Says it to a screen reader, once for each key. */
+/** Announces the text to a screen reader, once for each key. */
 export function announce(text, key = text) {
   if (key === announced) return
   announced = key
   ui.live.textContent = text
 }
 
-/** What held the focus may be gone: the next best thing takes it, never the top of the page. */
+/** If the element with the focus is gone, the next best one gets it, never the top of the page. */
 export function keepFocus(focused) {
   if (focused === null || focused === document.body || focused.closest('[hidden]') === null) return
   const next = [ui.busyTitle, ui.outcomeTitle, ui.cardTitle, ui.unmanagedTitle, ui.token].find(

@@ -1,5 +1,5 @@
-// Keeps asking, and makes what is answered the state. What an answer means is judged in follow.js.
-// Must never break: a poll never stops for good; only a page that nobody sees asks for nothing.
+// Keeps asking the service, and makes each answer the state. follow.js judges what an answer means.
+// Must never break: a poll never stops for good; only a hidden page asks for nothing.
 
 import { askStatus, call } from './endpoints.js'
 import { POLL, delayOf, join, judge, measure } from './follow.js'
@@ -9,12 +9,12 @@ import { render } from './render.js'
 import { isBusy, state } from './state.js'
 import { because, duration, problemText, t } from './words.js'
 
-/** of the one field: its tag is no good, and nothing was begun */
+/** the faults of a typed tag: nothing was begun */
 const MISTYPED = ['release_not_found', 'release_unusable', 'not_signed', 'withdrawn', 'invalid_tag']
 
 let timer = 0
 let polling = null
-/** whether the feed has to be asked once more: the last question got lost, or something has changed since */
+/** whether to ask the feed once more: the last question got lost, or something has changed since */
 let checkAgain = false
 let lastPollAt = performance.now()
 
@@ -25,7 +25,7 @@ export async function poll() {
   const { token, starts } = state
   const answer = await askStatus(polling.abort.signal)
   polling = null
-  // asked before something was started, or with another token: what it says is old
+  // asked before an operation was started, or with another token: the answer is old
   if (token !== state.token || starts !== state.starts) {
     void poll()
     return
@@ -46,7 +46,7 @@ export async function poll() {
 }
 
 /**
- * Anything else comes from somebody between us and the service. 429 is ours, but no reason to forget a good token.
+ * Any other answer comes from a proxy between the page and the service. 429 is the service's, but no reason to drop a good token.
  * @param {import('./endpoints.js').Answer} answer
  */
 function understood({ kind, status }) {
@@ -63,7 +63,7 @@ function plan() {
 
 const isHidden = () => document.visibilityState === 'hidden'
 
-/** Somebody looks, or the network is back: ask now. A request that hangs since before the sleep is given up. */
+/** A person looks, or the network is back: asks now. Gives up a request that has hung since before the sleep. */
 export function wake() {
   if (isHidden()) {
     clearTimeout(timer)
@@ -75,7 +75,7 @@ export function wake() {
   void poll()
 }
 
-/** What the service has said becomes the state. */
+/** Makes the service's answer the state. */
 export function take(answer) {
   if (answer.kind === 'problem') {
     if (answer.status === 401) return askToken(state.status === null ? 'gate.wrong' : 'gate.again')
@@ -105,13 +105,13 @@ export function askToken(why, vars = {}) {
   clearTimeout(timer)
 }
 
-/** Judges the followed operation anew, and says so where it moved. */
+/** Judges the followed operation anew, and saves what has changed. */
 export function settle() {
   const { status, follow } = state
   if (status === null || follow === null) return
   const judged = judge(follow, status)
   if (follow.done && judged.phase === 'unconfirmed') judged.phase = 'done'
-  // in the first half of a probation both processes answer, each on the connections that it has
+  // in the first half of a probation both processes answer, each on its own connections
   const before = state.phase
   if (before?.phase === 'probation' && judged.phase === 'running' && judged.operation.stage === 'restart') {
     judged.phase = 'probation'
@@ -132,7 +132,7 @@ export function settle() {
   state.samples = state.speed?.samples ?? []
 }
 
-/** A tag that was typed and is none of the feed's is a mistake in the field, not a failed update. */
+/** A typed tag that the feed does not have is a mistake in the field, not a failed update. */
 function backToField({ id, to, outcome, error }) {
   const typed = state.tagTyped
   if (typed === null) return
@@ -153,7 +153,7 @@ export function followNow(follow) {
   memory.set('follow', follow)
 }
 
-/** Before a token is asked for: a service that has none has nothing that it would open, and says what to do instead. */
+/** Looks at the service before it asks for a token: a service without one has nothing to open, and says what to do instead. */
 export async function look() {
   const answer = await call('GET', '/status')
   if (state.token !== null || answer.kind !== 'problem' || ![403, 501].includes(answer.status)) return
@@ -182,7 +182,7 @@ export async function check(quietly) {
   render()
 }
 
-/** A new version may bring a new page. At most once a version, and only where the page itself is another one. */
+/** A new version may bring a new page: reloads at most once a version, and only if the page itself has changed. */
 async function reloadOnce() {
   const { id, version } = state.status.instance
   const own = document.querySelector('meta[name=assets]').getAttribute('content')

@@ -1,4 +1,4 @@
-// The state becomes the page. Nothing else writes into it but what a click does to what it has clicked.
+// Turns the state into the page. Nothing else writes into it, except that a click may change the element clicked.
 
 import { POLL } from './follow.js'
 import { phaseTitle, renderBusy } from './busy.js'

@@ -1,4 +1,4 @@
-// What the page knows: one record, changed by polling.js, actions.js and the gate; and what follows from it directly.
+// The page's state: one record, changed by polling.js, actions.js and the gate; and what follows from it directly.
 
 import { memory } from './memory.js'
 
@@ -52,12 +52,12 @@ export const state = {
 
 export const sinceMs = (phase) => (state.since[phase] === undefined ? 0 : performance.now() - state.since[phase])
 
-/** In flight, or finished so recently that the new process has not answered yet. */
+/** Whether an operation is in flight, or finished so recently that the new process has not answered yet. */
 export function isBusy() {
   const { status, phase } = state
   if (status === null) return false
   return status.state === 'in_flight' || (phase?.phase === 'unconfirmed' && sinceMs('unconfirmed') < UNCONFIRMED_MS)
 }
 
-/** No answer for long enough to say so; what is asked for now would get lost. */
+/** No answer for long enough to say so: a request made now would get lost. */
 export const isSilent = () => state.failures > 0 && state.failingMs >= 2000

@@ -1,4 +1,4 @@
-// An install that cannot update itself: why, which versions there are, and the command that does it, ready to be copied.
+// Shows an install that cannot update itself: the reason, the versions, and the command that updates it, ready to copy.
 
 import { announce, make, put, putCode, show, ui } from './page.js'
 import { ifAny, sentences, t } from './words.js'
@@ -9,7 +9,7 @@ export function renderUnmanaged(problem) {
   const [detail, route, command] = [problem.detail ?? '', problem.route ?? '', problem.command ?? '']
   const why = ifAny(`reason.${reason}`)
   put(ui.unmanagedLead, sentences(t('unmanaged.lead'), why))
-  // where it names a file it says more than our sentence
+  // if it names a file it says more than the page's own sentence
   putCode(ui.unmanagedReason, why === '' || detail.includes('/') ? detail : '')
   show(ui.unmanagedVersions, running !== undefined)
   put(ui.unmanagedRunning, running ?? '')
@@ -17,7 +17,7 @@ export function renderUnmanaged(problem) {
   show(ui.unmanagedLatest.parentElement.parentElement, Boolean(latest))
   putCode(ui.unmanagedRoute, ifAny(`route.${reason}`) || route)
   show(ui.unmanagedCommand, command !== '')
-  // a line ends between two words, where one can hold the word; else within a path or an address where it has a joint
+  // A line breaks between two words if one line can hold the word; else after a `/`, `:` or `.` of a path or an address.
   const words = command.split(' ').flatMap((word, at) => [at > 0 ? ' ' : '', make('span', '', ...pathOf(word))])
   if (ui.unmanagedCommand.textContent !== command) ui.unmanagedCommand.replaceChildren(...words)
   show(ui.copy, command !== '')
@@ -28,7 +28,7 @@ function pathOf(word) {
   return word.split(/(?<=[/:.])/).flatMap((part) => [part, make('wbr', '')])
 }
 
-/** The clipboard is for pages over https; elsewhere the selection is copied, as it always was. */
+/** Browsers offer the clipboard to pages over https only. On other pages, the old command copies the selection. */
 export async function copyCommand() {
   getSelection().selectAllChildren(ui.unmanagedCommand)
   try {

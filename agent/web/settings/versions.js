@@ -1,4 +1,4 @@
-// Three versions, what is offered, what failed here, and the way back.
+// Shows the three versions, what is offered, what failed here, and the way back.
 
 import { renderNotes } from './notes.js'
 import { installedOf, isOld, offerOf } from './offer.js'
@@ -29,7 +29,7 @@ export function renderVersions(status, report) {
 
 const isOffered = (kind) => kind === 'update' || kind === 'return'
 
-/** Of a check that is older than the last change, or that is made anew, nothing is claimed. */
+/** Claims nothing from a check that is older than the last change, or that is running again. */
 function latestNote(status, report, kind, failed) {
   if (report === null || isOld(report, status)) return ''
   if (failed !== null) return t('latest.failed')
@@ -56,7 +56,7 @@ export function renderActions(status, report) {
   renderTrust(report?.trust ?? status.trust, instance.version)
   put(ui.tagProblem, state.tagProblem)
   ui.tag.setAttribute('aria-invalid', String(state.tagProblem !== ''))
-  // where the backup is what is offered, it is offered once
+  // if the backup is what is offered, offer it once
   show(ui.backup, backup !== null && kind !== 'return')
   put(ui.backupText, backup === null ? '' : t('rollback.text', { to: backup }))
   put(ui.rollback, backup === null ? '' : t('rollback.to', { to: backup }))
@@ -74,7 +74,7 @@ function renderFailed(failed, operation) {
   show(ui.failed, failed !== null)
   if (failed === null) return
   const { tag, at, why } = failed
-  // right after it happened the outcome has said so
+  // right after the failure, the outcome has said so
   const told = !ui.outcome.hidden && operation?.to === tag
   ui.failed.className = told ? '' : 'note alarm'
   put(ui.failedText, told ? '' : t('failed.here', { tag, time: ago(at) }))
@@ -82,7 +82,9 @@ function renderFailed(failed, operation) {
   put(ui.again, t('failed.again', { tag }))
 }
 
-/** Whether releases are signed, and what is wrong with the signatures; before that, what was withdrawn and runs here. */
+/**
+ * Whether releases are signed, and what is wrong with the signatures. First of all: whether the running release was withdrawn.
+ */
 function renderTrust(trust, running) {
   const ends = (trust?.metadata ?? []).map(({ expiresAt }) => expiresAt).toSorted()[0]
   const withdrawn = (trust?.withdrawn ?? []).find(({ tag }) => tag === running)

@@ -1,4 +1,4 @@
-// What the page says, in the language that was chosen: words, sizes, times. Only that language is loaded.
+// The page's words, sizes and times in the chosen language. Loads only that language.
 
 import { memory } from './memory.js'
 import { ui, put } from './page.js'
@@ -13,7 +13,7 @@ const STOP = /[.。]$/
 export let language = known(memory.choice()) ?? preferred(navigator.languages)
 let words = await LANGUAGES[language].load()
 
-/** The first of ours among the browser's languages; Chinese for whoever reads it at all, for that is rare enough to mean it. */
+/** The first of the page's languages in the browser's list. Chinese for any reader who lists it at all: few list it by chance. */
 function preferred(languages) {
   return languages.some((one) => /^zh\b/i.test(one)) ? (languages.map(short).find(known) ?? 'en') : 'en'
 }
@@ -28,13 +28,13 @@ function known(name) {
 
 export const otherLanguage = () => (language === 'en' ? 'zh' : 'en')
 
-/** Stays with the language that is spoken where the other one is not to be had. */
+/** Keeps the current language if the other one cannot be loaded. */
 export async function speak(next) {
   try {
     words = await LANGUAGES[next].load()
     language = next
   } catch {
-    // the service does not answer: it is asked for again at the next click
+    // the service does not answer: the next click asks again
   }
   const other = otherLanguage()
   document.documentElement.lang = codeOf(language)
@@ -49,7 +49,7 @@ export function t(key, vars = {}) {
   return (words[key] ?? key).replace(/\{(\w+)\}/g, (_, name) => String(vars[name] ?? ''))
 }
 
-/** The words for the key, '' where there are none. */
+/** The words for the key, '' if there are none. */
 export const ifAny = (key, vars = {}) => (key in words ? t(key, vars) : '')
 
 export const sentences = (...all) => all.filter((one) => one !== '').join(language === 'zh' ? '' : ' ')
@@ -58,17 +58,17 @@ export const withoutStop = (text) => text.replace(STOP, '')
 
 const errorText = (code) => t(`error.${code}` in words ? `error.${code}` : 'error.unexpected')
 
-/** Our sentence for the code, then the service's own words. */
+/** The page's sentence for the code, then the service's own words. */
 export const because = ({ code, message }) =>
   [withoutStop(errorText(code)), message].filter(Boolean).join(language === 'zh' ? '：' : ': ')
 
 /**
- * Of a problem document: our sentence, what it says in detail, and what to do.
+ * Of a problem document: the page's sentence, the detail, and what to do.
  * @param {import('./endpoints.js').Answer} answer
  */
 export const problemText = ({ code, body }) => [errorText(code), body.detail, body.hint].filter(Boolean).join(' ')
 
-/** `unit` false leaves the unit away; `scale` decides which one it is. */
+/** `unit` false: without the unit. `scale` decides which unit. */
 export function bytes(count, scale = count, unit = true) {
   const [size, name] = scale >= 1e9 ? [1e9, 'GB'] : scale >= 1e6 ? [1e6, 'MB'] : [1e3, 'kB']
   const digits = { minimumFractionDigits: 1, maximumFractionDigits: 1 }
@@ -80,7 +80,7 @@ export function duration(ms) {
   return ms < 1000 ? t('ms', { n: Math.max(0, Math.round(ms)) }) : remaining(ms)
 }
 
-/** Whole seconds, at least one: what is still to come is not known to the millisecond. */
+/** Whole seconds, at least one: a time to come is not known to the millisecond. */
 export function remaining(ms) {
   const seconds = Math.max(1, Math.round(ms / 1000))
   if (seconds < 60) return t('s', { n: seconds })
@@ -106,11 +106,11 @@ export function ago(iso) {
   return new Intl.RelativeTimeFormat(language, { numeric: 'auto' }).format(-Math.round(seconds / size), unit)
 }
 
-/** How far this machine's clock is behind the service's. */
+/** Milliseconds that this machine's clock is behind the service's. */
 let skewMs = 0
 export const now = () => Date.now() + skewMs
 
-/** `date`: the header of an answer that has just come. */
+/** `date`: the Date header of an answer that has just arrived. */
 export function setClock(date) {
   const ms = Date.parse(date ?? '') - Date.now()
   skewMs = Math.abs(ms) > 3000 ? ms : 0
