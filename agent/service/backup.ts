@@ -1,5 +1,5 @@
-// `beacon backup FILE` or `beacon backup -`: a whole copy of the database while the service uses it, to a file or to stdout.
-// Must hold: the copy is complete (a plain copy of a database in WAL mode is not) and was read back before it counts.
+// `beacon backup FILE` or `beacon backup -`: copies the whole database to a file or to stdout while the service uses it.
+// Must hold: the copy is complete (a plain copy of a database in WAL mode is not); it was read back before the command succeeds.
 
 import { createReadStream, existsSync } from 'node:fs'
 import { chmod, rm } from 'node:fs/promises'
@@ -31,7 +31,7 @@ export async function backup(build: Build, argv: readonly string[], environment:
     const path = target === '-' ? join(stateDirectory, `.backup-${process.pid}.db`) : resolve(target)
     try {
       copyDatabase(database, path)
-      await chmod(path, 0o600) // it holds what the database holds
+      await chmod(path, 0o600) // the copy is as secret as the database
       if (target === '-') await pipeline(createReadStream(path), process.stdout)
       else process.stdout.write(`${path}\n`)
     } finally {
@@ -45,7 +45,7 @@ export async function backup(build: Build, argv: readonly string[], environment:
   }
 }
 
-/** Throws where `to` exists, or where the copy cannot be read back. */
+/** Throws BatonError unexpected if `to` exists, or if the copy cannot be read back. */
 export function copyDatabase(from: string, to: string): void {
   const source = new DatabaseSync(from, { readOnly: true, timeout: 5000 })
   try {
