@@ -8,7 +8,7 @@ import type { Socket } from 'node:net'
 import { DESCRIPTORS_MAX, type Packets } from '../sockets/packets.ts'
 import { closeDescriptor } from '../sockets/libc.ts'
 
-/** One end. `Said` goes out, `Heard` comes in. */
+/** One end of the channel. `Said` messages go out, `Heard` messages come in. */
 export interface Channel<Said, Heard> {
   /** Resolves to false if no message can reach the other process any more. */
   tell(message: Said): Promise<boolean>

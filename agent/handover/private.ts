@@ -46,7 +46,7 @@ export async function ask(give: (far: Socket) => boolean, path: string, timeoutM
 
 function exchange(near: Socket, path: string, signal: AbortSignal): Promise<PrivateAnswer> {
   return new Promise((resolve, reject) => {
-    // without an agent: the first one of a process compiles what it needs for TLS names, 7 ms here
+    // no `http.Agent`: the first one in a process compiles code for TLS names, which costs 7 ms here
     const asked = request({ path, createConnection: () => near, signal }, (response) => {
       let body = ''
       response.setEncoding('utf8')

@@ -27,7 +27,7 @@ export async function notesBetween<Listed extends Pick<Listing, 'tag' | 'draft' 
   return read.flat()
 }
 
-/** The part of a release that is for people. */
+/** The part of a release that people read. */
 export function notesOf({ tag, notes, publishedAt, url }: ReleaseNotes): ReleaseNotes {
   return { tag, notes, publishedAt, url }
 }
