@@ -1,8 +1,8 @@
-// What releases of kind `app` have unpacked beside the executable goes when neither the executable nor its backup needs it.
-// What power failing leaves: a `.partial-…` that nobody starts, as the folder is renamed before the first file of it goes; the
-// next unpacking removes it. Must hold: the folder of the executable and of the backup stay, and so does one in which the
-// application has made a database: it should not have, but rows are rows. Only a command may do this: it opens and closes such
-// files, which in the application's own process would drop the locks that its driver has on them (`copy-database.ts`).
+// Removes folders that releases of kind `app` have unpacked beside the executable, once neither the executable nor its backup
+// needs them. A power cut leaves a `.partial-…` that nothing starts, because the folder is renamed before its first file is
+// removed; the next unpacking removes it. Must hold: the folders of the executable and of the backup stay. A folder in which
+// the application has made a database stays too: it should not have, but rows are rows. Only a command may call this. It opens
+// and closes such files: in the application's own process that would drop the locks of its driver (`copy-database.ts`).
 
 import { open, readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -12,8 +12,8 @@ import type { Places } from './places.ts'
 const SQLITE = 'SQLite format 3\0'
 
 /**
- * `keep`: the tags that are still needed. Gives the databases for whose sake a folder stays that no release needs. Throws what
- * the file system throws; the next sweep tries again.
+ * `keep`: the tags that are still needed. Returns the databases because of which a folder stays although no release needs it.
+ * Throws what the file system throws; the next sweep tries again.
  */
 export async function sweepUnpacked(
   disk: Disk,
@@ -38,8 +38,8 @@ export async function sweepUnpacked(
 }
 
 /**
- * Databases that are newer than the unpacking: the application has made them, or written to them, inside its own folder. What is
- * not there, or goes while this looks, is none: whoever installs must not fail by it.
+ * Databases that are newer than the unpacking: the application has made them, or written to them, inside its own folder. Ignores
+ * a file that is missing or vanishes meanwhile: an installation must not fail because of it.
  */
 export async function databasesIn(unpacked: string): Promise<string[]> {
   const changedAt = async (path: string) => (await stat(path).catch(() => null))?.mtimeMs ?? -Infinity

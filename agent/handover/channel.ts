@@ -1,38 +1,38 @@
-// What two processes of one service speak over: two pairs of unix sockets. One is a stream that Node polls and that carries
-// messages, a line of JSON each; the other (`packets.ts`) carries descriptors, and is read when a message says that some have
-// come. Nothing here knows how the second process came into the world: whoever has the other ends is the other process.
-// Must hold: what is told arrives in order while both live; what comes before somebody hears it waits; a descriptor is
-// received or known to be lost.
+// The channel between two processes of one service: two pairs of unix sockets. One pair is a stream that Node polls; it carries
+// messages, a line of JSON each. The other (`packets.ts`) carries descriptors, and is read when a message says that some have
+// come. Nothing here knows how the second process was started: the process with the other ends is the other process.
+// Must hold: messages arrive in order while both processes live; a message that arrives before there is a listener waits for it;
+// a descriptor is received or known to be lost.
 
 import type { Socket } from 'node:net'
 import { DESCRIPTORS_MAX, type Packets } from '../sockets/packets.ts'
 import { closeDescriptor } from '../sockets/libc.ts'
 
-/** One end. `Said` goes out, `Heard` comes in. */
+/** One end of the channel. `Said` messages go out, `Heard` messages come in. */
 export interface Channel<Said, Heard> {
-  /** Resolves to false where the other side can be told nothing any more. */
+  /** Resolves to false if no message can reach the other process any more. */
   tell(message: Said): Promise<boolean>
   /**
-   * A message with descriptors, at most DESCRIPTORS_MAX, which stay the caller's to close. False where they cannot be taken
-   * now, or ever: then nothing was sent. What makes the message is called once the descriptors are on their way, and not
-   * otherwise; where it throws they are taken back.
+   * Sends a message with at most DESCRIPTORS_MAX descriptors; the caller still has to close them. False if the other process
+   * cannot take them now, or ever: then nothing was sent. A `message` function is called only once the descriptors are on their
+   * way; if it throws, they are taken back.
    */
   give(message: Said | (() => Said), descriptors: readonly number[]): boolean
-  /** Once for each end: the listener hears every message, also those that came before. Null: descriptors that did not arrive. */
+  /** Call once for each end: the listener gets every message, also earlier ones. Null: the descriptors did not arrive. */
   hear(listener: (message: Heard, descriptors: number[] | null) => void): void
-  /** resolves when the other side has hung up, or is dead */
+  /** resolves when the other process has hung up, or is dead */
   closed: Promise<void>
   hangUp(): void
 }
 
-/** of one message; the largest holds the unread part of a WebSocket message */
+/** of one message; the largest message holds the unread part of a WebSocket message */
 const LINE_MAX_BYTES = 24 * 1024 * 1024
 const NEW_LINE = 10
 
 interface Line {
-  /** absent where there is nothing to say of the descriptors: they are to be closed */
+  /** absent if making the message failed: the receiver then closes the descriptors */
   body?: unknown
-  /** how many descriptors wait in the other socket, and as what they were sent */
+  /** number of the packet in the other socket; `descriptors`: how many it holds */
   packet?: number
   descriptors?: number
 }
@@ -89,7 +89,7 @@ export function channelOver<Said, Heard>(messages: Socket, packets: Packets): Ch
   }
 }
 
-/** The descriptors of `line`; null where they did not arrive. Those of an earlier message that nobody asked for are closed. */
+/** The descriptors of `line`; null if they did not arrive. Closes those of an earlier message that nobody asked for. */
 function received(packets: Packets, { packet = 0, descriptors = 0 }: Line): number[] | null {
   try {
     for (let one; (one = packets.receive()) !== null;) {
@@ -99,12 +99,12 @@ function received(packets: Packets, { packet = 0, descriptors = 0 }: Line): numb
       if (number >= packet) return null
     }
   } catch {
-    // torn (no descriptors left here), or the other end is gone
+    // the packet was torn (no descriptors are left here), or the other end is gone
   }
   return null
 }
 
-/** Not node:readline, which also ends a line at U+2028, and knows no bound. */
+/** Not node:readline: it also ends a line at U+2028, and has no bound. */
 function eachLine(socket: Socket, heard: (text: string) => void): void {
   let parts: Buffer[] = []
   let bytes = 0

@@ -1,17 +1,17 @@
-// Whether the other process of a handover lives, hangs or is dead. A sign of life is a message, or that its main thread has run:
-// a process in one long step (a synchronous wait for a lock of a database, say) is slow, not hung, and one that is stopped or
-// frozen is hung however many messages it has left in the channel.
+// Tells whether the other process of a handover lives, hangs or is dead. A sign of life is a message, or that its main thread
+// has run. A process in one long step (for example a synchronous wait for a database lock) is slow, not hung. A process that is
+// stopped or frozen is hung, however many messages it has left in the channel.
 
 import { readFileSync } from 'node:fs'
 
 export interface Heartbeat {
-  /** a message has come */
+  /** call it when a message has come */
   sign(): void
-  /** Milliseconds without a sign of life. To be asked often: it looks at the process each time. */
+  /** Milliseconds without a sign of life. Call it often: it looks at the process each time. */
   silentMs(): number
 }
 
-/** How often each side says that it lives, and how often it looks at the other. */
+/** How often each process says that it lives, and how often it looks at the other. */
 export const ALIVE_EVERY_MS = 250
 
 export function lifeOf(pid: number): Heartbeat {
@@ -22,7 +22,7 @@ export function lifeOf(pid: number): Heartbeat {
     sign: () => void (last = performance.now()),
     silentMs() {
       const now = performance.now()
-      // Where it was this process that stood still, the signs may wait in its own queue: they count from now.
+      // If this process itself stood still, signs of life may wait in its own queue: count from now.
       if (now - looked > 4 * ALIVE_EVERY_MS) last = now
       looked = now
       const current = workOf(pid)
@@ -33,7 +33,7 @@ export function lifeOf(pid: number): Heartbeat {
   }
 }
 
-/** What changes whenever its main thread runs; always the same where it is gone or the host has no /proc. */
+/** A text that changes whenever the main thread of `pid` runs; constant if the process is gone or the host has no /proc. */
 function workOf(pid: number): string {
   try {
     return (
@@ -46,7 +46,7 @@ function workOf(pid: number): string {
   }
 }
 
-/** Rejects when there was no sign of life for `hangMs`, until it is disposed of. */
+/** `rejects` rejects when there was no sign of life for `hangMs`. Disposing of it stops the watch. */
 export function watch(life: Heartbeat, hangMs: number): Disposable & { rejects: Promise<never> } {
   const { promise, reject } = Promise.withResolvers<never>()
   promise.catch(() => {})

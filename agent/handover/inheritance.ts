@@ -1,9 +1,9 @@
-// What a predecessor leaves to this process: the sockets and the channel, as descriptors that are open from the first line on.
+// Reads what a predecessor leaves to this process: the sockets and the channel, as descriptors that are open from the start.
 
 import { INHERITANCE, type Inheritance } from '../words/wire.ts'
 import { keepFromChildren } from '../sockets/libc.ts'
 
-/** What this process inherits, or null where it is the first of its service. Takes it out of the environment. */
+/** What this process inherits, or null if it has no predecessor. Removes it from the environment. */
 export async function readInheritance(): Promise<Inheritance | null> {
   const text = process.env[INHERITANCE]
   if (text === undefined) return null
@@ -15,6 +15,6 @@ export async function readInheritance(): Promise<Inheritance | null> {
     keepFromChildren(spare)
   }
   const { keepLastWords } = await import('./last-words.ts')
-  keepLastWords(text) // unless the first code of a release has done so
+  keepLastWords(text) // does nothing if the first code of the release has called it already
   return inheritance
 }

@@ -1,32 +1,32 @@
-// What a new release has said last, for its predecessor to tell where it dies: its log is elsewhere, and not everybody's to read.
-// Kept from the first code on, before the application's first line; told as this process exits; over once it has taken over.
-// Must hold: what the application writes is written as if we were not here.
+// Keeps the last lines that a new release writes. If it dies, its predecessor shows them in the error: the log is elsewhere, and
+// not everybody may read it. Keeping starts with the first code, before the application's first line, and ends once this process
+// has taken over. The lines are sent as this process exits. Must hold: the application's own output is unchanged.
 
 import { stripVTControlCharacters } from 'node:util'
 import { type Inheritance, INHERITANCE, type ToPredecessor } from '../words/wire.ts'
 
-/** of what is kept, and of what is told of it: lines, and characters of one and of all */
+/** how many lines are kept, characters of one line, and characters of all lines in a message */
 const [LINES_MAX, LINE_MAX, TOLD_MAX] = [10, 200, 1000]
-/** what is looked at of one write: an error with all its frames */
+/** how much of one write is examined: enough for an error with all its frames */
 const WRITE_MAX = 64 * 1024
 
 interface Kept {
-  /** who is to hear of it; null: nobody any more */
+  /** descriptor to send the lines on; null: nobody listens any more */
   descriptor: () => number | null
   over(): void
 }
 
-/** one for a process: the first code and the application each have a copy of this file */
+/** one per process, shared by symbol: the first code and the application each have a copy of this file */
 const KEPT = Symbol.for('baton.last-words')
 const shared = globalThis as { [KEPT]?: Kept }
 
-/** `text`: what a successor finds in its environment. Nothing happens in any other process, a child of a successor neither. */
+/** `text`: the value of INHERITANCE. Does nothing in any process but a successor, so nothing in a successor's child. */
 export function keepLastWords(text = process.env[INHERITANCE]): void {
   if (text === undefined || shared[KEPT] !== undefined) return
   const { channel, predecessor } = JSON.parse(text) as Inheritance
   if (predecessor.pid !== process.ppid) return
   const lines: string[] = []
-  let begun = '' // a line that is not over yet
+  let begun = '' // a line without its end yet
   const keep = (said: unknown): void => {
     const whole = `${begun}${textOf(said)}`.split('\n')
     begun = (whole.pop() ?? '').slice(0, LINE_MAX)
@@ -47,7 +47,7 @@ export function keepLastWords(text = process.env[INHERITANCE]): void {
     overhear(fs, 'write', (fd, said) => isOutput(fd) && keep(said)),
     overhear(fs, 'writeSync', (fd, said) => isOutput(fd) && keep(said)),
   ]
-  // Node itself says it, below all of these
+  // Node prints an uncaught error itself, below all of these
   const threw = (error: unknown): void => keep(`\n${String((error as Error | null)?.stack ?? error)}\n`)
   const tell = (): void => {
     const fd = kept.descriptor()
@@ -55,7 +55,7 @@ export function keepLastWords(text = process.env[INHERITANCE]): void {
     try {
       if (fd !== null) fs.writeSync(fd, `${JSON.stringify({ body })}\n`)
     } catch {
-      return // it is gone
+      return // the predecessor is gone
     }
   }
   process.on('uncaughtExceptionMonitor', threw)
@@ -72,18 +72,18 @@ export function keepLastWords(text = process.env[INHERITANCE]): void {
   shared[KEPT] = kept
 }
 
-/** Who has taken the descriptor over knows whether it may be written to: null where it may not. */
+/** Call it after opening the channel on the descriptor. `descriptor` gives null if it must not be written to. */
 export function tellThrough(descriptor: () => number | null): void {
   const kept = shared[KEPT]
   if (kept !== undefined) kept.descriptor = descriptor
 }
 
-/** This process has taken over, or nobody is there to be told. */
+/** Stops keeping lines: this process has taken over, or there is no predecessor to send them to. */
 export function forgetLastWords(): void {
   shared[KEPT]?.over()
 }
 
-/** One line for a message, or null where nothing is worth it. What is told was written by an application: it is bounded and made plain. */
+/** One line for a message; null if no line is worth it. An application wrote the lines, so they are bounded and made plain. */
 export function lineOf(lines: readonly unknown[]): string | null {
   const said: string[] = []
   let length = 0
@@ -99,7 +99,7 @@ export function lineOf(lines: readonly unknown[]): string | null {
   return said.length === 0 ? null : said.join(' | ')
 }
 
-/** Not so the frames of a stack, which would leave no room for the error, and the brackets of an object. */
+/** Whether a line is worth keeping. Not a stack frame, which would take the room of the error, nor an object's brackets. */
 function tells(line: string): boolean {
   return !/^\s*at /.test(line) && /[\p{L}\p{N}]/u.test(line)
 }
@@ -110,10 +110,10 @@ export function plainOf(text: string): string {
     .trim()
 }
 
-/** one write is made of another, and heard once */
+/** true during a write: one write calls another, and only the outer one counts */
 let isWithin = false
 
-/** `heard` gets the arguments of every call. Returns how to take that back. */
+/** From now on `heard` gets the arguments of every call. Returns the undo. */
 function overhear(target: object, name: string, heard: (...args: unknown[]) => void): () => void {
   const own = Object.getOwnPropertyDescriptor(target, name)
   const original = Reflect.get(target, name) as (...args: unknown[]) => unknown
@@ -127,7 +127,7 @@ function overhear(target: object, name: string, heard: (...args: unknown[]) => v
       isWithin = false
     }
   }
-  Object.defineProperties(overheard, Object.getOwnPropertyDescriptors(original)) // node:util reads some
+  Object.defineProperties(overheard, Object.getOwnPropertyDescriptors(original)) // node:util reads some of them
   Object.assign(target, { [name]: overheard })
   return () => {
     if (Reflect.get(target, name) !== overheard) return // somebody else overhears too
@@ -136,7 +136,7 @@ function overhear(target: object, name: string, heard: (...args: unknown[]) => v
   }
 }
 
-/** The end of it. */
+/** The end of what was written, at most WRITE_MAX. */
 function textOf(said: unknown): string {
   if (typeof said === 'string') return said.slice(-WRITE_MAX)
   if (!ArrayBuffer.isView(said)) return ''

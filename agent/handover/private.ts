@@ -1,5 +1,5 @@
-// Requests that a process of a handover makes of another, or of itself, on connections that have no name: nobody else can make
-// them, and nothing of them is left on the disk. They reach the author's own handler, before anybody else's requests may.
+// Requests from one process of a handover to the other, or to itself, over connections that have no name. Nobody else can make
+// them, and they leave nothing on the disk. They reach the author's own handler before any client's request may.
 
 import { createServer, request, type Server } from 'node:http'
 import type { Socket } from 'node:net'
@@ -14,7 +14,7 @@ export interface PrivateAnswer {
   body: string
 }
 
-/** Serves one end of a pair: the author's handler, and who this process is under PROBE_PATH. */
+/** A server for one end of a pair. It runs the author's handler; under PROBE_PATH it answers with this process's identity. */
 export function privateServer(listeners: Listener[], { service, tag }: Omit<ProbeAnswer, 'pid'>): Server {
   const real = listeners.find((listener) => listener.movable) ?? listeners[0]
   return createServer((asked, response) => {
@@ -28,7 +28,7 @@ export function privateServer(listeners: Listener[], { service, tag }: Omit<Prob
   })
 }
 
-/** One request of the process that takes the far end of a pair. Rejects where it cannot be given, or does not answer in time. */
+/** Makes one request to the process that takes the far end of a pair. Rejects if `give` fails, or if no answer comes in time. */
 export async function ask(give: (far: Socket) => boolean, path: string, timeoutMs: number): Promise<PrivateAnswer> {
   const [near, far] = socketPair()
   const late = AbortSignal.timeout(timeoutMs)
@@ -46,7 +46,7 @@ export async function ask(give: (far: Socket) => boolean, path: string, timeoutM
 
 function exchange(near: Socket, path: string, signal: AbortSignal): Promise<PrivateAnswer> {
   return new Promise((resolve, reject) => {
-    // without an agent: the first one of a process compiles what it needs for TLS names, 7 ms here
+    // no `http.Agent`: the first one in a process compiles code for TLS names, which costs 7 ms here
     const asked = request({ path, createConnection: () => near, signal }, (response) => {
       let body = ''
       response.setEncoding('utf8')

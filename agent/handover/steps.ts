@@ -1,5 +1,5 @@
-// The steps of a handover, each named where it has just been taken. Whoever subscribes to the channel hears of it in that very
-// moment, which is where the tests kill, stop and end either process; nobody does in a service.
+// The steps of a handover. Each is published just after it was taken. The tests subscribe to the channel and kill, stop or end
+// either process at that moment; in a service nobody subscribes.
 
 import { channel } from 'node:diagnostics_channel'
 
@@ -22,7 +22,7 @@ export const PREDECESSOR_STEPS = [
   'closed',
 ] as const
 
-/** Of a handover that fails. */
+/** The predecessor's steps if the handover fails. */
 export const REVERT_STEPS = ['reverting', 'reclaimed', 'ended', 'listening again', 'took back'] as const
 
 export const SUCCESSOR_STEPS = [
@@ -43,7 +43,7 @@ export type HandoverStep =
   | (typeof REVERT_STEPS)[number]
   | (typeof SUCCESSOR_STEPS)[number]
 
-/** Its messages are the steps' names. */
+/** The diagnostics channel whose messages are the names of the steps. */
 export const STEPS_CHANNEL = 'baton.handover'
 
 const steps = channel(STEPS_CHANNEL)

@@ -1,5 +1,5 @@
-// `beacon backup FILE` or `beacon backup -`: a whole copy of the database while the service uses it, to a file or to stdout.
-// Must hold: the copy is complete (a plain copy of a database in WAL mode is not) and was read back before it counts.
+// `beacon backup FILE` or `beacon backup -`: copies the whole database to a file or to stdout while the service uses it.
+// Must hold: the copy is complete (a plain copy of a database in WAL mode is not); it was read back before the command succeeds.
 
 import { createReadStream, existsSync } from 'node:fs'
 import { open, rm } from 'node:fs/promises'
@@ -30,7 +30,7 @@ export async function backup(build: Build, argv: readonly string[], environment:
     if (!existsSync(database)) throw new BatonError('refused', `expected a database at ${database}, found none yet`)
     const path = target === '-' ? join(stateDirectory, `.backup-${process.pid}.db`) : resolve(target)
     try {
-      await (await open(path, 'wx', 0o600)).close() // it holds what the database holds: nobody else reads it while it grows
+      await (await open(path, 'wx', 0o600)).close() // the copy is as secret as the database, from its first byte
       copyDatabase(database, path)
       if (target === '-') await pipeline(createReadStream(path), process.stdout)
       else process.stdout.write(`${path}\n`)
@@ -45,7 +45,7 @@ export async function backup(build: Build, argv: readonly string[], environment:
   }
 }
 
-/** Into an empty file. Throws where `to` holds anything, or where the copy cannot be read back. */
+/** Into an empty file. Throws BatonError unexpected if `to` holds anything, or if the copy cannot be read back. */
 export function copyDatabase(from: string, to: string): void {
   const source = new DatabaseSync(from, { readOnly: true, timeout: 5000 })
   try {

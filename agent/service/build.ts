@@ -1,5 +1,5 @@
-// What this executable is: the words baked in by `deploy/build.ts`; in an executable of another author what its release says.
-// From source it is the reference service at v0.0.0.
+// The service and tag of this executable: those that `deploy/build.ts` compiles in. In another author's executable they come from
+// its release. From source it is the reference service at v0.0.0.
 
 import { ownRelease } from '../first.ts'
 

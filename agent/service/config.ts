@@ -1,5 +1,5 @@
-// The service's configuration: one JSON file, read once, into one frozen record; every fault is reported at once.
-// Path: `--config FILE`, else `<SERVICE>_CONFIG`, else the place where the installer puts it. Only the last may be missing.
+// Reads the service's configuration: one JSON file, read once into one frozen record. It reports all faults at once.
+// Path: `--config FILE`, else `<SERVICE>_CONFIG`, else where the installer puts it. Only the last file may be missing.
 // Must hold: no message repeats a value that may be the password.
 
 import { readFileSync } from 'node:fs'
@@ -9,23 +9,23 @@ import { BatonError, reasonOf } from '../words.ts'
 import { ownRelease } from '../first.ts'
 import { socketPathFault, type TrustedProxy, UPDATE_BOUNDS, type UpdateSettings } from '../index.ts'
 
-/** Where to listen; `tls` makes it https. A path is a unix socket. */
+/** An address to listen on; `tls` makes it https. `path` is a unix socket. */
 export type Listener = ({ host: string; port: number } | { path: string }) & {
   tls: { key: string; cert: string } | null
 }
 
 export interface Settings {
-  /** null where no file was read: everything is at its default */
+  /** null if no file was read: then everything is at its default */
   configPath: string | null
   /** the admin bearer token; null turns the update endpoints off */
   password: string | null
-  /** who may name a client's address; the agent checks it */
+  /** the proxy that may name a client's address; the agent checks this value */
   trustedProxy: TrustedProxy | null
   /** prefix of the agent's routes: '' or '/something' */
   basePath: string
   listeners: readonly Listener[]
   stateDirectory: string
-  /** null without the setting: then the feed of the receipt counts */
+  /** null if not set: then the feed in the receipt counts */
   feed: string | null
   update: Readonly<UpdateSettings>
 }
@@ -40,7 +40,7 @@ export type Environment = Readonly<Record<string, string | undefined>>
 export function readSettings(service: string, argv: readonly string[], environment: Environment): Readonly<Settings> {
   const named = configArgument(argv) ?? environment[variableName(service)]
   const path = named === undefined || named === '' ? defaultConfigPath(service, environment) : resolve(named)
-  // the file of another author's service may hold their own settings too
+  // in another author's service the file may hold the author's own settings too
   const isOurs = ownRelease().kind === 'source'
   let text: string
   try {
@@ -62,7 +62,7 @@ interface Context {
   service: string
   configPath: string | null
   environment: Environment
-  /** whether every member is known here; default true */
+  /** whether this file knows every member, so that another one is a fault; default true */
   isOurs?: boolean
 }
 
@@ -116,7 +116,7 @@ function configArgument(argv: readonly string[]): string | null {
   return path
 }
 
-/** Where the installer puts it: /etc for root, the XDG directory for everybody else. */
+/** Where the installer puts the file: /etc for root, the XDG directory for any other user. */
 function defaultConfigPath(service: string, environment: Environment): string {
   if (process.getuid?.() === 0) return join('/etc', service, 'config.json')
   return join(absolute(environment['XDG_CONFIG_HOME']) ?? join(homedir(), '.config'), service, 'config.json')
@@ -129,12 +129,12 @@ function defaultStateDirectory(service: string, environment: Environment): strin
   return join(absolute(environment['XDG_STATE_HOME']) ?? join(homedir(), '.local', 'state'), service)
 }
 
-/** XDG: a relative value is to be ignored. */
+/** The path; null if it is relative: XDG says to ignore relative values. */
 function absolute(path: string | undefined): string | null {
   return path !== undefined && isAbsolute(path) ? path : null
 }
 
-/** `keys`: null for any. */
+/** The members of an object; adds a fault for each unknown one. `keys` null: any member is allowed. */
 function known(
   value: unknown,
   name: string,
@@ -157,7 +157,7 @@ function known(
 
 function passwordFrom(value: unknown, faults: string[]): string | null {
   if (value === undefined || value === null || value === '') return null
-  // what a bearer header can carry: a visible ASCII text without spaces
+  // a bearer header can carry visible ASCII without spaces
   if (typeof value === 'string' && value.length <= PASSWORD_MAX && /^[!-~]+$/.test(value)) return value
   const got = typeof value === 'string' ? 'another text' : typeName(value)
   faults.push(

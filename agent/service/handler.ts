@@ -1,6 +1,6 @@
-// The requests of the reference service: what an author's own application would be. The agent's routes come before these.
-// Must hold: a write is answered only when it is on the disk; bodies are bounded; no answer and no log line holds a secret
-// but the one answer that makes a token.
+// Handles the requests of the reference service, in the place of an author's own application. The agent's routes come first.
+// Must hold: a write is answered only when it is on the disk; bodies are bounded; no answer and no log line holds a secret,
+// except the one answer that creates a token.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { assertOneHost, pathOf, problemOf, readBody as receive, send as answerWith } from '../index.ts'
@@ -22,11 +22,11 @@ const STREAM_RETRY_MS = 100
 
 export interface Handler {
   handle(request: IncomingMessage, response: ServerResponse): void
-  /** Ends the streaming responses, each with a hint to come back at once: the successor answers. */
+  /** Ends the streaming responses, each with a hint to reconnect at once: the successor answers then. */
   drain(): void
 }
 
-/** `live`: the tail of the logs; null leaves it out. */
+/** `live`: the tail of the logs; null: without it. */
 export function createHandler(
   store: Store,
   build: Build,
@@ -176,7 +176,7 @@ function health({ response, store, build }: Call): void {
   sendJson(response, 200, { status: 'ok', ...build })
 }
 
-/** Server-sent events, `?events=` of them (default: until the client leaves) every `?intervalMs=`. */
+/** Sends `?events=` server-sent events (default: STREAM_EVENTS_MAX), one every `?intervalMs=`. */
 function stream(call: Call): void {
   const { request, response, build, streams } = call
   const events = numberOf(call, 'events', 1, STREAM_EVENTS_MAX) ?? STREAM_EVENTS_MAX
@@ -190,7 +190,7 @@ function stream(call: Call): void {
   response.write(`retry: ${STREAM_RETRY_MS}\n\n`)
   let sent = 0
   const timer = setInterval(() => {
-    if (response.writableNeedDrain) return // a slow reader skips events rather than fill the memory
+    if (response.writableNeedDrain) return // a slow reader misses events; they must not fill the memory
     sent++
     response.write(`id: ${sent}\ndata: ${JSON.stringify({ number: sent, tag: build.tag, pid: process.pid })}\n\n`)
     if (sent >= events) finish('end')
@@ -258,7 +258,7 @@ function sendJson(response: ServerResponse, status: number, value: unknown): voi
 
 function refuse(request: IncomingMessage, response: ServerResponse, error: BatonError): void {
   if (response.headersSent) return void response.destroy()
-  // what went wrong inside is for the log, not for a client
+  // an internal error belongs in the log, not in the answer
   const told = error.code === 'unexpected' ? new BatonError('unexpected', 'the log of the service says more') : error
   answerWith(request, response, problemOf(told))
 }

@@ -1,5 +1,5 @@
-// `beacon healthcheck`: asks the service of its own configuration whether it is healthy, from beside it in the container.
-// Prints the service and its version, which is what answered, and exits 0; says why not and exits 1.
+// `beacon healthcheck`: runs beside the service in the container and asks it, at the address in the configuration, whether it is
+// healthy. If so, prints the service and version that answered and exits 0. If not, prints the reason and exits 1.
 
 import { request as plain } from 'node:http'
 import { request as secure, type RequestOptions } from 'node:https'
@@ -16,12 +16,12 @@ export async function healthcheck(build: Build, argv: readonly string[], environ
     const [listener] = readSettings(build.service, argv, environment).listeners
     if (listener === undefined) throw new BatonError('invalid_settings', 'nothing is listened on')
     const { status, body } = await get(listener)
-    // an application without a health route is asked for `/`, and is well where it answers at all
+    // an application without a health route is asked for `/`; any status from 200 to 499 is healthy
     const { kind, healthPath } = ownRelease()
     const most = kind !== 'source' && healthPath === null ? 499 : 299
     if (status < 200 || status > most)
       throw new BatonError('service_down', `expected 200, got ${status}: ${body.slice(0, 200)}`)
-    const { service, tag } = asBuild(body) ?? build // who answered, where it says so
+    const { service, tag } = asBuild(body) ?? build // the process that answered, if the answer names it
     process.stdout.write(`${service} ${tag}\n`)
     return 0
   } catch (error) {
@@ -59,11 +59,11 @@ function asBuild(body: string): Build | null {
     const { service, tag } = JSON.parse(body) as Partial<Build>
     return typeof service === 'string' && typeof tag === 'string' ? { service, tag } : null
   } catch {
-    return null // an answer for people
+    return null // an answer for people, not JSON
   }
 }
 
-/** An address that means all of them is no address to ask. */
+/** The address to ask: a wildcard address cannot be asked, so this gives its loopback address. */
 function reachable(host: string): string {
   return host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host
 }

@@ -1,5 +1,5 @@
-// The live tail of the logs for clients: a WebSocket at /api/logs/live, which also takes new ones, and server-sent events at
-// /api/logs/events. Both go on in the next process at a switch: their state is the place in the log, and nothing else.
+// The live tail of the logs for clients: a WebSocket at /api/logs/live, which also takes new rows, and server-sent events at
+// /api/logs/events. Both go on in the successor at a switch: their only state is the position in the log.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
@@ -11,14 +11,14 @@ import { FOLLOWERS_MAX, type Place, type Tail } from './tail.ts'
 
 export const LIVE_PATH = '/api/logs/live'
 const MESSAGE_MAX_BYTES = 8192
-/** of what a slow reader has not taken; who is further behind is told to come again */
+/** of what a slow reader has not taken yet; a reader that is further behind is closed and has to reconnect */
 const WAITING_MAX_BYTES = 1024 * 1024
 const [TRY_AGAIN_LATER, UNSUPPORTED] = [1013, 1003]
 
 export interface Live {
-  /** Answers an upgrade; what is not for `LIVE_PATH` is refused. */
+  /** Answers an upgrade; refuses any path but `LIVE_PATH`. */
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void
-  /** Streams rows as server-sent events, from `?after=` or Last-Event-ID or now. */
+  /** Streams rows as server-sent events, from `?after=`, else from Last-Event-ID, else from now on. */
   events(request: IncomingMessage, response: ServerResponse, after: number | null): void
 }
 
@@ -26,7 +26,7 @@ export function createLive(store: Store, tail: Tail, carrying: () => Pick<Agent,
   const wss = new WebSocketServer({ noServer: true, clientTracking: false, maxPayload: MESSAGE_MAX_BYTES })
   let followers = 0
 
-  /** One follower, its place carried where it came from another process. */
+  /** Adds a follower. If the connection came from the predecessor, it goes on at the position that came with it. */
   const begin = (request: IncomingMessage, after: number | null, push: (rows: LogRow[]) => void) => {
     const place = (carrying().carried(request) as Place | undefined) ?? { after: after ?? tail.newest() }
     const unfollow = tail.follow(place, push)

@@ -12,11 +12,11 @@ import { createLive, type Live } from './live.ts'
 import { openStore } from './store.ts'
 import { createTail } from './tail.ts'
 
-/** What `main` is made of; the fixtures of the tests replace a part to break the service on purpose. */
+/** The parts of `main`. Test fixtures replace one to break the service on purpose. */
 export interface Parts {
   build: typeof BUILD
   openStore: typeof openStore
-  /** the executable to update, where it is not the running process's own file */
+  /** the executable to update, if that is not the running process's own file */
   executable: string | null
   log: (line: string) => void
 }
@@ -28,7 +28,7 @@ const PARTS: Parts = {
   log: (line) => process.stdout.write(`${BUILD.service}: ${line.replaceAll(/\p{Cc}/gu, ' ')}\n`),
 }
 
-/** Resolves when the service is accepting connections. Throws BatonError where it cannot start. */
+/** Resolves when the service accepts connections. Throws BatonError if it cannot start. */
 export async function main(
   argv: readonly string[],
   environment: Environment,
@@ -69,7 +69,7 @@ export async function main(
 }
 
 function serverFor({ tls }: Listener, answer: RequestListener, live: Live): Server {
-  // what asks for anything else than a WebSocket is answered as if it had not asked
+  // a request to upgrade to anything but a WebSocket is answered as a plain request
   const options = {
     shouldUpgradeCallback: ({ headers }: IncomingMessage) => /^websocket$/i.test(headers.upgrade ?? ''),
   }

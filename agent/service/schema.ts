@@ -1,7 +1,7 @@
 // The schema of `<service>.db`, as steps. Pure, so that the build can put its number into `release.json`.
-// Must hold: predecessor and successor have the file open at once, in either order of age. So a step only adds (tables,
-// columns with a default, indexes); what an older release still reads is never renamed, dropped or retyped.
-// A release that really must break older readers raises `minimumReader`, and an older one then refuses the file, in words.
+// Must hold: predecessor and successor have the file open at once, and either may be the older release. So a step only adds
+// (tables, columns with a default, indexes); it never renames, drops or retypes what an older release still reads.
+// A release that really must break older readers raises `minimumReader`. An older release then refuses the file and says why.
 
 /** One step of the schema. Step n (from 1) brings `PRAGMA user_version` from n-1 to n. */
 export interface SchemaStep {

@@ -1,10 +1,10 @@
-// `main` as a program: what goes wrong at the start becomes two lines and an exit code.
+// Runs `main` as a program: turns a failure at the start into an error line, a hint line and an exit code.
 
 import { BatonError, MEANINGS, reasonOf } from '../words.ts'
 import { main, type Parts } from './main.ts'
 
 export async function serve(argv: readonly string[], parts: Partial<Parts> = {}): Promise<void> {
-  // A log that nobody reads any more (a closed pipe) must not end the service.
+  // A log that nobody reads any more (a closed pipe) must not end the service, so ignore errors.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
   try {
     await main(argv, process.env, parts)

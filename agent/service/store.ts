@@ -1,6 +1,6 @@
 // The state of the service, `<service>.db`: tokens, logs, quota history, detached completion cache entries.
-// Must hold: predecessor and successor have this file open at once, in either order of age (`schema.ts`); what was
-// acknowledged is on the disk.
+// Must hold: predecessor and successor may have this file open at once, and either may be the older release (`schema.ts`);
+// a write that was acknowledged is on the disk.
 
 import { createHash, randomBytes, randomUUID } from 'node:crypto'
 import { mkdirSync } from 'node:fs'
@@ -44,16 +44,16 @@ export interface Counts {
   completions: number
 }
 
-/** Every `add` and `put` resolves when the row is on the disk: what was acknowledged survives a power cut. */
+/** Every `add` and `put` resolves when the row is on the disk, so an acknowledged write survives a power cut. */
 export interface Store {
-  /** schema number of the file, which may be newer than what this release writes */
+  /** schema number of the file; it may be newer than the one that this release writes */
   readonly schema: number
-  /** The secret is in the answer and nowhere else; the file keeps its sha256. */
+  /** Only the answer holds the secret; the file keeps its sha256. */
   addToken(name: string): Promise<Token & { secret: string }>
   tokens(limit: number): Token[]
   addLog(level: string, message: string): Promise<LogRow>
   logs(limit: number, before: number | null): LogRow[]
-  /** oldest first, those with a larger id */
+  /** the rows with a larger id, oldest first */
   logsAfter(id: number, limit: number): LogRow[]
   addQuota(tokenId: string, used: number): Promise<QuotaRow>
   quota(limit: number, tokenId: string | null): QuotaRow[]
@@ -61,40 +61,40 @@ export interface Store {
   completions(limit: number): Completion[]
   completion(key: string): Completion | null
   counts(): Counts
-  /** Reads the file; throws where it cannot be read. */
+  /** Reads from the file; throws if it cannot be read. */
   check(): void
-  /** Writes what is queued and closes the file. Safe to call more than once. */
+  /** Writes what is queued, then closes the file. Safe to call more than once. */
   close(): Promise<void>
 }
 
 export interface StoreOptions {
-  /** what this release understands; tests open a file with another release's */
+  /** default: the schema of this release; tests open a file with another release's schema */
   schema?: readonly SchemaStep[]
   now?: () => Date
 }
 
-/** at the start, before anybody is served */
+/** at the start only, before any request is served */
 const BUSY_TIMEOUT_MS = 5000
 
-/** Opens (and creates, and brings up to date) the database. Throws BatonError refused, unexpected. */
+/** Opens the database; creates and migrates it if needed. Throws BatonError refused, unexpected. */
 export function openStore(path: string, options: StoreOptions = {}): Store {
   const schema = options.schema ?? SCHEMA
   const now = options.now ?? (() => new Date())
   let database: DatabaseSync
   try {
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
-    // The other process of a handover writes too: wait for it rather than fail.
+    // The other process of a handover writes too: wait for its lock instead of failing.
     database = new DatabaseSync(path, { timeout: BUSY_TIMEOUT_MS, enableForeignKeyConstraints: true })
   } catch (cause) {
     throw new BatonError('unexpected', `opening ${path}: ${reasonOf(cause)}`, { cause })
   }
   try {
     // WAL: readers and the one writer do not wait for each other, also across processes.
-    // FULL, not NORMAL: in WAL mode NORMAL does not flush at commit, so a power cut would take rows that were answered
-    // with 201. It costs a flush a commit (0.4 ms against 0.03 ms, measured); commits are shared, see `write`.
+    // FULL, not NORMAL: in WAL mode NORMAL does not flush at a commit, so a power cut would lose rows that were answered with
+    // 201. FULL costs one flush per commit (measured: 0.4 ms against 0.03 ms); writes share commits, see `write-queue.ts`.
     database.exec('pragma journal_mode = wal; pragma synchronous = full;')
     const found = migrate(database, schema, path)
-    database.exec('pragma busy_timeout = 0') // from now on nothing may block the event loop: see `write-queue.ts`
+    database.exec('pragma busy_timeout = 0') // from now on no lock may block the event loop: see `write-queue.ts`
     return storeOn(database, found, now)
   } catch (cause) {
     database.close()

@@ -1,15 +1,15 @@
-// The live tail of the logs: every row once, in order, to whoever follows it, as it is stored; by this process or by the other
-// one of a handover, whose rows are found by looking. A follower's place is one number, so it is carried over a switch.
-// Must hold: no row is left out, given twice or out of order, whichever process a follower or a writer is in.
+// The live tail of the logs: gives each follower every row once, in order, as it is stored. Rows that the other process of a
+// handover stores are found by polling. A follower's place is one number, so a switch can carry it over.
+// Must hold: no row is left out, given twice or out of order, in whichever process a follower or a writer is.
 
 import type { LogRow, Store } from './store.ts'
 
 export interface Tail {
-  /** Gives `push` every row after `place.after`, which moves with it. Returns the end of it. */
+  /** Gives `push` every row after `place.after`, and moves `place.after` on. Returns how to stop. */
   follow(place: Place, push: (rows: LogRow[]) => void): () => void
-  /** Something was stored by this process: look now. */
+  /** Call it when this process has stored a row: looks for rows now. */
   stored(): void
-  /** the newest row; where a new follower begins */
+  /** id of the newest row, after which a new follower begins; 0 if there is none */
   newest(): number
   stop(): void
 }
@@ -21,7 +21,7 @@ export interface Place {
 
 export const FOLLOWERS_MAX = 1000
 const LOOK_EVERY_MS = 100
-/** at once; who is further behind gets the next ones at the next look */
+/** per look; a follower that is further behind gets more rows at the next look */
 const ROWS_MAX = 500
 
 export function createTail(store: Pick<Store, 'logs' | 'logsAfter'>): Tail {
@@ -31,7 +31,7 @@ export function createTail(store: Pick<Store, 'logs' | 'logsAfter'>): Tail {
 
   const look = () => {
     isLooking = false
-    // one question for all who are at the same place; as a rule that is everybody
+    // one query for all followers at the same place; as a rule that is all of them
     const answers = new Map<number, LogRow[]>()
     for (const [place, push] of followers) {
       let rows = answers.get(place.after)

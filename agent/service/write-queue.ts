@@ -1,5 +1,5 @@
-// The writes of one database: all that arrive in one turn of the event loop share a commit, and so a flush of the disk.
-// Must hold: a lock that somebody else has on the file never keeps the event loop from its other work.
+// Queues the writes of one database: all that arrive in one turn of the event loop share a commit, and so one flush of the disk.
+// Must hold: another process's lock on the file never keeps the event loop from its other work.
 
 import type { DatabaseSync } from 'node:sqlite'
 import { BatonError, reasonOf } from '../words.ts'
@@ -7,13 +7,13 @@ import { BatonError, reasonOf } from '../words.ts'
 export interface WriteQueue {
   /** Resolves with what `run` returned, once it is on the disk. Rejects with service_down, unexpected. */
   write<T>(run: () => T): Promise<T>
-  /** Writes what waits, and lets nothing more in. */
+  /** Writes what waits, and refuses any later write. */
   close(): void
 }
 
 /** how many writes may wait for one commit before new ones are refused */
 export const QUEUE_MAX = 10_000
-/** how long a write waits for somebody else's lock */
+/** how long a write waits for another process's lock */
 export const LOCK_PATIENCE_MS = 5000
 const LOOK_AGAIN_MS = [1, 2, 5, 10, 25] as const
 
@@ -25,7 +25,7 @@ interface Waiting {
   reject: (error: unknown) => void
 }
 
-/** `database` must not wait for a lock by itself (`busy_timeout` 0): SQLite's own waiting blocks the whole process. */
+/** `database` must have `busy_timeout` 0: SQLite's own wait for a lock blocks the whole process. */
 export function makeWriteQueue(database: DatabaseSync): WriteQueue {
   let queue: Waiting[] = []
   let closed = false
@@ -79,7 +79,7 @@ export function makeWriteQueue(database: DatabaseSync): WriteQueue {
     },
     close() {
       closed = true
-      // the last thing this process does: now it may wait
+      // this is the last thing that the process does, so it may wait for the lock
       if (queue.length > 0) database.exec(`pragma busy_timeout = ${LOCK_PATIENCE_MS}`)
       flush()
     },

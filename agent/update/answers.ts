@@ -1,4 +1,4 @@
-// What the service says about itself: its status and its versions. Reads the journal, the files and the feed; changes nothing.
+// Answers about the service: its status and its versions. Reads the journal, the files and the feed; changes nothing.
 
 import { basename } from 'node:path'
 import { schemaOf } from '../disk/copy-database.ts'
@@ -11,7 +11,7 @@ import { compareTags, latestFor } from '../words/release.ts'
 import { badEntry, type Instance, type Probation, type Status, type VersionReport } from '../words/state.ts'
 import { installedTag } from './version.ts'
 
-/** installed: the file on disk; running: this process; latest: the feed's. The three may all differ. */
+/** `installed` is the file on disk, `running` this process, `latest` the feed's newest. All three may differ. */
 export async function versionReport(install: ManagedInstall, instance: Instance): Promise<VersionReport> {
   const state = stateOf(install)
   const installed = await installedTag(install.places.executable).catch(() => null)
@@ -49,19 +49,19 @@ export async function versionReport(install: ManagedInstall, instance: Instance)
   } catch (cause) {
     report.problem = problemOf(asBatonError(cause, 'check_failed', 'asking the feed'))
   }
-  report.trust = await install.feed.trust() // as it is now that it has been asked
+  report.trust = await install.feed.trust() // again: asking the feed may have changed it
   report.state = await state
   return report
 }
 
 const problemOf = ({ code, message }: BatonError): VersionReport['problem'] => ({ code, message })
 
-/** What people want to read besides; a feed that does not tell it spoils no check. */
+/** Notes of the releases between the two tags. The check succeeds even if the feed cannot give them. */
 async function between(install: ManagedInstall, after: string, before: string): Promise<VersionReport['between']> {
   return await install.feed.notes({ after, before }).catch(() => [])
 }
 
-/** What a snapshot would be made of. Never rejects; the number is null where nobody but this process could read it. */
+/** Name and schema version of the database that an update snapshots; null if there is none. `schema`: null if unreadable. */
 async function stateOf(install: ManagedInstall): Promise<VersionReport['state']> {
   const { database } = install
   if (database === null || !(await exists(database))) return null
@@ -71,14 +71,14 @@ async function stateOf(install: ManagedInstall): Promise<VersionReport['state']>
   return { database: basename(database), schema }
 }
 
-/** `running`: the operation that this very process carries out, or did last. */
+/** `running`: the operation that this process carries out, or carried out last. */
 export async function statusOf(install: ManagedInstall, running: Running | null, instance: Instance): Promise<Status> {
   const state = await install.journal.read()
-  // the running one is ahead of the disk by its progress only
+  // the operation in memory differs from the journal by its progress only
   const own = running !== null && running.operation.id === state.operation?.id ? running.operation : null
   const operation = own !== null && own.outcome === null ? structuredClone(own) : state.operation
   const isInFlight = operation !== null && operation.outcome === null
-  // During a switch the backup is what ran before it: asking the file would cost a process, at the worst moment.
+  // During a restart the backup is the release that ran before. Asking the file would start a process at the worst moment.
   const backupTag = async () =>
     isInFlight && operation.stage === 'restart' ? operation.from : await installedTag(install.places.backup)
   const backup = (await exists(install.places.backup)) ? await backupTag().catch(() => null) : null

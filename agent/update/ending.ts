@@ -1,5 +1,5 @@
-// How an operation ends, whoever ends it: the process that carried it out, the successor that stood its probation, the next start.
-// Must hold: whatever was interrupted gets an outcome, and what was on probation is proved or put back, never forgotten.
+// Ends an operation, in one of three places: the process that carried it out, the successor that passed its probation, or the
+// next start. Must hold: an interrupted operation gets an outcome; a release on probation is proved or put back, never forgotten.
 
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -15,8 +15,8 @@ import { installedTag } from './version.ts'
 import { clearLeftovers, finishExchange } from './steps/swap.ts'
 
 /**
- * At a start without a predecessor, under the lock: closes what an interrupted process has left open and clears its leftovers.
- * Resolves to the probation that this very start has to stand, or null.
+ * Runs at a start without a predecessor, under the lock. Closes the operation that an interrupted process left open, and clears
+ * its leftovers. Resolves to the probation that this start has to pass, or null.
  */
 export async function recover(install: ManagedInstall): Promise<Probation | null> {
   const { operation, probation } = await install.journal.read()
@@ -32,11 +32,11 @@ export async function recover(install: ManagedInstall): Promise<Probation | null
   return null
 }
 
-/** The probation is stood: commits what is still open. */
+/** The release has passed its probation: commits the operation that is still open. */
 export async function settleProbation(install: ManagedInstall): Promise<void> {
   await install.disk.remove(install.places.former)
   const state = await install.journal.change((now) => {
-    // its predecessor wrote what the stage took; where none could, this process knows how long it has been there
+    // The predecessor wrote how long the restart took. If it could not, this process's own uptime stands in.
     if (now.operation !== null) now.operation.durations.restart ??= Math.round(performance.now())
     finishOperation(now, { outcome: now.operation?.kind === 'rollback' ? 'rolled_back' : 'updated', error: null })
   })
@@ -56,7 +56,7 @@ export async function settleProbation(install: ManagedInstall): Promise<void> {
 export async function closeInterrupted(install: ManagedInstall, why: string): Promise<void> {
   await clearLeftovers(install.disk, install.places)
   const state = await install.journal.change((now) => {
-    // in the restart stage with the old executable in place again: somebody has put it back, and had a reason
+    // in the restart stage, but the old executable is in place: somebody put it back, and had a reason
     const outcome = now.operation?.stage === 'restart' ? 'reverted' : 'failed'
     const stage = now.operation?.stage ?? 'check'
     finishOperation(now, {
@@ -70,7 +70,7 @@ export async function closeInterrupted(install: ManagedInstall, why: string): Pr
   })
 }
 
-/** Temporary files that a killed process has left, beside the executable and in the update directory. */
+/** Removes temporary files that a killed process has left beside the executable and in the update directory. */
 export async function clearTemporaries(install: ManagedInstall): Promise<void> {
   for (const folder of foldersOf(install)) {
     const entries = await readdir(folder).catch(() => [])

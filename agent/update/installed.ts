@@ -1,5 +1,5 @@
-// What was put in place last, as a note in the state directory, where the agent may write. It is for people and installers, never
-// what decides: that is what the executable itself says.
+// A note of the release that was installed last. It is in the state directory, where the agent may write.
+// People and installers read it. No decision rests on it: what the executable itself says decides.
 
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -18,16 +18,16 @@ export interface Installed {
   at: string
 }
 
-/** What was put in place last. */
+/** The executable that was put in place last. */
 export interface Placed {
   tag: string
-  /** of the executable, hex; null where nobody has told: it is read then, which takes its time */
+  /** of the executable, hex; null if unknown: then the file is read, which takes time */
   sha256: string | null
 }
 
 const NOTE_MAX_BYTES = 4096
 
-/** Null where there is no such note, or none that can be understood. */
+/** Null if there is no note, or if it cannot be parsed. */
 export async function readInstalled(stateDirectory: string): Promise<Installed | null> {
   try {
     const text = await readFile(notePath(stateDirectory), 'utf8')
@@ -39,7 +39,7 @@ export async function readInstalled(stateDirectory: string): Promise<Installed |
   }
 }
 
-/** What `executable` says it is; where it does not run, what the note says. Throws verify_failed where neither is known. */
+/** The tag that `executable` reports; if it does not run, the tag in the note. Throws verify_failed if there is neither. */
 export async function tagInPlace(stateDirectory: string, executable: string): Promise<string> {
   try {
     return await installedTag(executable)
@@ -50,7 +50,7 @@ export async function tagInPlace(stateDirectory: string, executable: string): Pr
   }
 }
 
-/** Writes the note. Nothing fails here, and nobody needs to hold the lock. */
+/** Writes the note. Never throws: it logs a warning. The caller need not hold the lock. */
 export async function noteTag(
   install: Pick<ManagedInstall, 'disk' | 'places' | 'stateDirectory' | 'log'>,
   { tag, sha256: told }: Placed,

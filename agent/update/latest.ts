@@ -1,18 +1,19 @@
-// The newest release, for an install that cannot update itself: its 501 tells it. Asked behind the answers, never before them.
-// Must hold: however often a stranger asks, the feed is asked once in a while; a feed that is down changes no answer.
+// The newest release, for an install that cannot update itself: its 501 answer names it. The feed is asked in the background;
+// no answer waits for it. Must hold: the feed is asked at most once in AGAIN_MS, however often a stranger asks this service; a
+// feed that is down changes no answer.
 
 import { type Anchor, latestFor } from '../words/release.ts'
 
 const AGAIN_MS = 300_000
 
 export interface Watched {
-  /** null: there is none */
+  /** the setting; null: there is no feed */
   feed: string | null
   service: string
   trust: Anchor | null
 }
 
-/** Gives what was heard last; null until then, and without a feed. The first call asks. */
+/** The returned function gives the newest known tag: null before the first answer and without a feed. Its first call asks. */
 export function latestOf({ feed: setting, service, trust }: Watched): () => string | null {
   if (setting === null) return () => null
   let heard: string | null = null
@@ -25,7 +26,7 @@ export function latestOf({ feed: setting, service, trust }: Watched): () => stri
   return () => {
     if (performance.now() - askedAt >= AGAIN_MS) {
       askedAt = performance.now()
-      void ask().catch(() => {}) // what was heard before may still be so
+      void ask().catch(() => {}) // keep the last answer: it may still be right
     }
     return heard
   }

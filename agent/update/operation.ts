@@ -1,6 +1,6 @@
-// One operation from lock to outcome, around the story in `update.ts`. Both callers use it: the agent inside the service,
-// and the command line where no service runs; they differ in the restart step only. Must hold: the operation is on the
-// disk before it is acted on, and whatever happens it gets an outcome, at the latest at the next start (`recovery.ts`).
+// One operation from lock to outcome, around the story in `story.ts`. It has two callers: the agent inside the service, and
+// the command line if no service runs. They differ in the restart step only. Must hold: the operation is on the disk before
+// it is acted on; it always gets an outcome, at the latest at the next start (`agent/recovery.ts`).
 
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -17,7 +17,7 @@ import { type Kind, newOperation, type Operation, type Stage } from '../words/st
 import { noBackup } from './steps/swap.ts'
 import { type StoryEnd, rollBack, update } from './story.ts'
 
-/** from the outcome on disk until the lock is free, and how often to look meanwhile */
+/** how long the lock may stay held after the outcome is on disk, and how often to look meanwhile */
 const LETTING_GO_MS = 2000
 const LETTING_GO_EVERY_MS = 20
 
@@ -25,17 +25,17 @@ export interface OperationRequest {
   kind: Kind
   /** update: a tag, or null for the latest; rollback: null */
   tag: string | null
-  /** who asks, for the lock: `the service`, `install.sh upgrade` */
+  /** name of the lock's holder: `the service`, `install.sh upgrade` */
   who: string
-  /** code of the refusal where the lock is held */
+  /** error code if the lock is held; default update_in_flight */
   refusal?: ErrorCode
-  /** called under the lock before anything is read or written; `begin` throws what it throws, with nothing changed */
+  /** called under the lock before anything is read or written; if it throws, `begin` throws the same and nothing has changed */
   prepare?: () => Promise<void>
 }
 
 /**
- * Hands over to, or starts, the executable that is now in place; a handover fills in `operation.handover`. Rejects when the
- * old one is to come back.
+ * Hands over to the executable that is now in place, or starts it. A handover fills in `operation.handover`. Rejects if the
+ * old executable must come back.
  */
 export type Restart = (to: string, operation: Operation) => Promise<Restarted>
 
@@ -45,22 +45,22 @@ export interface Restarted {
 }
 
 export interface Finished extends StoryEnd {
-  /** what is in place now and was not before; null where nothing has changed, or has been put back */
+  /** the executable that this operation has put in place; null if nothing changed, or if the old one was put back */
   placed: Placed | null
 }
 
 export interface Running {
   /** live: its members change as the operation goes on */
   operation: Operation
-  /** Cancels it where nothing has changed yet, and says whether it could: the outcome is then `cancelled`. */
+  /** Cancels the operation if nothing has changed yet. True if it could: the outcome is then `cancelled`. */
   cancel(reason: BatonError): boolean
-  /** never rejects; the journal has the outcome and the lock is free when it resolves */
+  /** never rejects; when it resolves, the journal has the outcome and the lock is free */
   done: Promise<Finished>
 }
 
 /**
- * Takes the lock, writes the operation, and starts it. Throws, with nothing changed, `refusal` where somebody else is at
- * work and no_backup where a rollback has nothing to restore.
+ * Takes the lock, writes the operation to the journal, and starts it. Throws `refusal` if another operation holds the lock, and
+ * no_backup if a rollback has nothing to restore; then nothing has changed.
  */
 export async function begin(install: ManagedInstall, request: OperationRequest, restart: Restart): Promise<Running> {
   const { journal, places } = install
@@ -85,7 +85,7 @@ export async function begin(install: ManagedInstall, request: OperationRequest, 
     install.log({ event: 'operation', id: operation.id, kind: operation.kind, stage: operation.stage })
     const abort = new AbortController()
     const cancel = (reason: BatonError): boolean => {
-      // the story looks at the signal in the very turn in which it enters the swap
+      // safe: the story checks the signal in the same turn of the event loop in which it enters the swap
       if (!CANCELLABLE.includes(operation.stage) || operation.outcome !== null) return false
       abort.abort(reason)
       return true
@@ -97,7 +97,10 @@ export async function begin(install: ManagedInstall, request: OperationRequest, 
   }
 }
 
-/** Whoever writes an outcome lets go of the lock a moment later: nobody who has read the outcome is refused for that. */
+/**
+ * Takes the lock. An operation releases it a moment after it writes its outcome, so this waits: a caller who has read the
+ * outcome is not refused.
+ */
 async function takeLockOf(install: ManagedInstall, request: OperationRequest): Promise<Lock> {
   for (let waitedMs = 0; ; waitedMs += LETTING_GO_EVERY_MS) {
     try {
@@ -105,7 +108,7 @@ async function takeLockOf(install: ManagedInstall, request: OperationRequest): P
         refusal: request.refusal ?? 'update_in_flight',
       })
     } catch (refusal) {
-      // when it ended says the wall clock, and that may have been set since: what has an outcome is waited for
+      // Waits for any operation that has an outcome. Its `finishedAt` is wall-clock time, and the clock may have been set since.
       const outcome = (await install.journal.read()).operation?.outcome ?? null
       if (outcome === null || waitedMs >= LETTING_GO_MS) throw refusal
     }
@@ -143,7 +146,7 @@ async function conduct({ install, request, operation, restart, lock, signal }: C
     result = request.kind === 'update' ? await update(request.tag, stages.steps, signal) : await rollBack(stages.steps)
   } catch (cause) {
     const error = asBatonError(cause, CODES[operation.stage], operation.stage)
-    // whatever broke because of it: what was aborted was cancelled
+    // after an abort the outcome is `cancelled`, whatever error the abort has caused
     const cancelled = signal.aborted ? (signal.reason as BatonError) : null
     result = { outcome: cancelled === null ? 'failed' : 'cancelled', to: operation.to, error: cancelled ?? error }
   }
@@ -178,7 +181,7 @@ async function writeOutcome(
       markBad(now, operation.to, operation.sha256, error.message)
     }
   })
-  // together and only now: a status must never see an error without its outcome
+  // set together, and only now: a status must never show an error without its outcome
   operation.error = told
   operation.outcome = outcome
   operation.finishedAt = state.operation?.finishedAt ?? null

@@ -1,4 +1,4 @@
-// The real steps of one operation on one install. Must hold: each says on the disk that it begins before it does.
+// The real steps of one operation on one install. Must hold: each stage is in the journal before it begins.
 
 import { reasonOf } from '../words/errors.ts'
 import type { JournalState } from '../disk/journal.ts'
@@ -17,17 +17,17 @@ import { installedTag } from './version.ts'
 
 export interface Stages {
   steps: Steps
-  /** the last stage is over: what it took counts */
+  /** ends the last stage and records how long it took */
   leave(): void
-  /** after the outcome: what was kept for a revert is not needed any more */
+  /** after a success: removes what was kept for a revert */
   settle(): Promise<void>
-  /** whether the bytes that were published are no good: nobody needs to fetch them again */
+  /** whether the published bytes themselves are bad, so that fetching them again would not help */
   isPublishedBad(): boolean
-  /** what the swap has put in place; null before it */
+  /** the executable that the swap has put in place; null before the swap */
   placed(): Placed | null
 }
 
-/** `operation` is kept up as the stages go on. */
+/** Updates `operation` as the stages go on. */
 export function makeStages(
   install: ManagedInstall,
   operation: Operation,
@@ -100,7 +100,7 @@ function makeDownloadOf(install: ManagedInstall, operation: Operation): Steps['d
   })
 }
 
-/** Enters one stage after the other, and knows how long each took. */
+/** Enters one stage after the other, and measures how long each took. */
 function makeClock(
   install: ManagedInstall,
   operation: Operation,
@@ -135,14 +135,14 @@ function makeSwapOf(install: ManagedInstall, operation: Operation, place: (to: s
         await snapshot(disk, database, stateDirectory, install.current, copier)
       } catch (cause) {
         if (operation.kind === 'update') throw cause
-        // who goes back has a reason, a full disk among them
+        // Never block a rollback: a full disk may be the reason for it.
         install.log({ event: 'warning', message: `rolling back without a snapshot: ${reasonOf(cause)}` })
       }
     },
     backupTag: () => installedTag(places.backup),
     async enterProbation(to) {
       operation.to = to
-      // of a backup nobody knows what it was published as, but the operation that brought it
+      // Only the operation that installed the backup knows the sha256 under which it was published.
       const brought = (await journal.read()).history.find((one) => one.outcome === 'updated' && one.to === to)
       if (operation.kind === 'rollback') operation.sha256 = brought?.sha256 ?? null
       const { id: operationId, kind, from } = operation

@@ -1,12 +1,12 @@
 // THE STORY. Start reading here. One update and one rollback, top to bottom; the effects are in `steps/`.
-// Must never break: until `swap` the installed executable and the running service are untouched; after it, every way
-// out that is not success goes through `undo`.
+// Must never break: until `swap` the installed executable and the running service are untouched; after `swap`, every way
+// out except success goes through `undo`.
 
 import { BatonError, reasonOf } from '../words/errors.ts'
 import type { Release } from '../words/release.ts'
 import type { Outcome } from '../words/state.ts'
 
-/** A downloaded executable that nobody runs yet. Disposing of it removes it from the disk, unless it was swapped in. */
+/** A downloaded executable that nothing runs yet. Disposing of it removes it from the disk, unless it was swapped in. */
 export interface Candidate extends AsyncDisposable {
   path: string
   /** of the compressed asset as it came over the wire, hex */
@@ -17,7 +17,7 @@ export interface Candidate extends AsyncDisposable {
 export type Undo = () => Promise<void>
 
 export interface Steps {
-  /** The release to move to, or null where there is nothing newer. Throws where the feed or the release is no good. */
+  /** The release to move to, or null if there is nothing newer. Throws if the feed or the release cannot be used. */
   check(tag: string | null, signal?: AbortSignal): Promise<Release | null>
   download(release: Release, signal?: AbortSignal): Promise<Candidate>
   verify(candidate: Candidate, release: Release, signal?: AbortSignal): Promise<void>
@@ -25,7 +25,7 @@ export interface Steps {
   swap(candidate: Candidate, release: Release): Promise<Undo>
   /** Exchanges the executable and `.backup`. `to` is the tag of the restored one. */
   restore(): Promise<{ to: string; undo: Undo }>
-  /** Hands over to the executable now in place; resolves when it has proved itself, rejects when the old one serves again. */
+  /** Hands over to the executable now in place. Resolves when it has proved itself; rejects when the old one serves again. */
   restart(to: string): Promise<void>
 }
 
@@ -35,7 +35,7 @@ export interface StoryEnd {
   error: BatonError | null
 }
 
-/** One update. `tag` null means the latest release. Throws only where nothing has changed; `signal` cancels it until the swap. */
+/** One update. `tag` null means the latest release. Throws only if nothing has changed. `signal` cancels it until the swap. */
 export async function update(tag: string | null, steps: Steps, signal: AbortSignal): Promise<StoryEnd> {
   const release = await steps.check(tag, signal)
   if (release === null) return { outcome: 'up_to_date', to: null, error: null }
@@ -46,7 +46,7 @@ export async function update(tag: string | null, steps: Steps, signal: AbortSign
   return await restartOrUndo('updated', release.tag, undo, steps)
 }
 
-/** One rollback: no check, no download. Throws only where nothing has changed. */
+/** One rollback: no check, no download. Throws only if nothing has changed. */
 export async function rollBack(steps: Steps): Promise<StoryEnd> {
   const { to, undo } = await steps.restore()
   return await restartOrUndo('rolled_back', to, undo, steps)

@@ -1,6 +1,6 @@
-// Asks an executable what it is, by running it with `--version`; the only way to know that it runs at all.
-// Must hold: it is run for a bounded time, with an environment that holds nothing of ours, and what it says is bounded; and an
-// executable that starts others like it in turn comes to an end (BATON_DEPTH).
+// Asks an executable what it is by running it with `--version`: the only way to know that it runs at all.
+// Must hold: its run time and its output are bounded; its environment holds none of this process's secrets; a chain of
+// executables that start each other ends (BATON_DEPTH).
 
 import { spawn } from 'node:child_process'
 import type { ChildProcess } from 'node:child_process'
@@ -14,24 +14,24 @@ import { quoted } from '../words/untrusted.ts'
 export interface RunOptions {
   /** for the answer; default VERSION_TIMEOUT_MS */
   timeoutMs?: number
-  /** the executable is to make itself ready to start, on the way: what unpacks itself does it then, others know nothing of it */
+  /** also asks the executable to prepare for its start: one that unpacks itself does so now, any other ignores it */
   prepare?: boolean
-  /** ends it, and the promise rejects with its reason */
+  /** on abort the executable is killed and the promise rejects with the signal's reason */
   signal?: AbortSignal | undefined
 }
 
 export const VERSION_TIMEOUT_MS = 10_000
-/** to unpack some ten thousand files on a slow disk */
+/** enough to unpack some ten thousand files on a slow disk */
 const PREPARE_TIMEOUT_MS = 300_000
-/** of executables that run each other */
+/** how long a chain of executables that run each other may be */
 export const DEPTH_MAX = 3
 const OUTPUT_MAX_BYTES = 4 * 1024
-/** a fork somewhere in this process may hold our file open for writing until its exec: golang/go#22315 */
+/** a child that this process forks at that moment may hold the file open for writing until its exec: golang/go#22315 */
 const BUSY_TRIES = 10
 const BUSY_WAIT_MS = 50
 const KEPT_MAX = 8
 
-/** The name and the tag that `path` says: `<service> v1.1.0`. Throws verify_failed with what it did instead. */
+/** The service and the tag that `path` prints: `<service> v1.1.0`. Throws verify_failed, with what it did instead. */
 export async function runVersion(path: string, options: RunOptions = {}): Promise<{ service: string; tag: Tag }> {
   const depth = Number(process.env['BATON_DEPTH'] ?? 0)
   if (!(depth < DEPTH_MAX)) throw failed(path, `it would be the ${depth + 1}th executable that runs another`)
@@ -55,7 +55,7 @@ export async function expectTag(path: string, service: string, tag: Tag, options
   if (got.tag !== tag) throw failed(path, `it says ${got.tag}, expected ${tag}`)
 }
 
-/** The tag of the executable at `path`; run once for each content of it. Throws verify_failed. */
+/** The tag of the executable at `path`. Runs it once for each content of the file. Throws verify_failed. */
 export async function installedTag(path: string): Promise<Tag> {
   const { dev, ino, size, mtimeNs } = await stat(path, { bigint: true }).catch((error: unknown) => {
     throw failed(path, reasonOf(error))
@@ -66,7 +66,7 @@ export async function installedTag(path: string): Promise<Tag> {
   const asked = runVersion(path).then(({ tag }) => tag)
   kept.set(key, asked)
   for (const oldest of kept.keys()) if (kept.size > KEPT_MAX) kept.delete(oldest)
-  asked.catch(() => kept.delete(key)) // it may have been a passing trouble
+  asked.catch(() => kept.delete(key)) // the trouble may have passed by the next call
   return await asked
 }
 
@@ -76,7 +76,7 @@ interface Ended {
   code: number | null
   signal: NodeJS.Signals | null
   output: string
-  /** the beginning of what it wrote to stderr, for a message; empty where it wrote nothing */
+  /** the start of its stderr, for a message; empty if it wrote nothing */
   said: string
 }
 
@@ -142,17 +142,17 @@ function run(
     })
     child.once('close', (code, signal) => {
       clearTimeout(timer)
-      // what it has left behind is nobody's; root runs root's own only, and signals nothing
+      // Kill the processes that it left behind. Not as root: root runs only root's own executables, and signals nothing.
       if (process.getuid?.() !== 0) end(child)
       resolve({ code, signal, output, said: said === '' ? '' : `, saying ${quoted(said.trim())}` })
     })
   })
 }
 
-/** What finding an interpreter and libraries takes, and nothing that is anybody's secret. */
+/** Only what the executable needs to find its interpreter and libraries; no secrets. */
 function environment(depth: number, prepare: boolean): NodeJS.ProcessEnv {
   const variables: NodeJS.ProcessEnv = { LC_ALL: 'C', BATON_DEPTH: String(depth) }
-  // BATON_NODE: the Node of a script; the rest: where an executable may unpack itself when it is started
+  // BATON_NODE is the Node that runs a script; `places` say where an executable may unpack itself when it starts
   const places = prepare ? ['STATE_DIRECTORY', 'XDG_CACHE_HOME', 'HOME'] : []
   for (const name of ['LD_LIBRARY_PATH', 'BATON_NODE', ...places]) {
     if (process.env[name] !== undefined) variables[name] = process.env[name]
@@ -165,7 +165,7 @@ function end(child: ChildProcess): void {
   try {
     if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL')
   } catch {
-    child.kill('SIGKILL') // it has no group any more
+    child.kill('SIGKILL') // its group is gone
   }
   child.stdout?.destroy()
   child.stderr?.destroy()
@@ -174,8 +174,8 @@ function end(child: ChildProcess): void {
 const ELF_MACHINES: Record<number, string> = { 0x03: 'ia32', 0x28: 'arm', 0x3e: 'x64', 0xb7: 'arm64', 0xf3: 'riscv64' }
 
 /**
- * Looks at the first bytes before anything is run: where the kernel says ENOEXEC, execvp(3), which libuv uses, hands the file
- * to /bin/sh, and a shell would read a foreign executable as its script.
+ * Checks the first bytes before running anything. If the kernel says ENOEXEC, execvp(3), which libuv uses, hands the file to
+ * /bin/sh: a shell would then run a foreign executable as a script.
  */
 async function rightFormat(path: string): Promise<void> {
   const start = Buffer.alloc(20)

@@ -1,7 +1,7 @@
-// Connections in the middle of something: a WebSocket, a response that is being streamed. The author registers one with
-// `agent.carry()`; at a switch it is taken out of this process between two messages, and told to the successor as the request
-// that began it, the bytes that nobody has read yet, and the author's own state. `replay.ts` is the other half.
-// Must hold: a connection is either here or told, never both; the author of this process never hears that it has "closed".
+// Connections in the middle of something: a WebSocket, or a response that is being streamed. The author registers one with
+// `agent.carry()`. At a switch it leaves this process between two messages. The successor gets the request that began it, the
+// bytes that nobody has read yet, and the author's own state. `replay.ts` is the successor's half.
+// Must hold: a connection is either here or handed on, never both; the author's code here never hears that it has "closed".
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
@@ -14,25 +14,25 @@ import type { WebSocketLike } from './websocket.ts'
 export interface CarryOptions {
   /** the `ws` WebSocket that the request was upgraded to */
   ws?: WebSocketLike
-  /** or the response that is being streamed: server-sent events, chunks */
+  /** or the response that is being streamed, as server-sent events or chunks */
   response?: ServerResponse
   /**
-   * Asked once, at the moment of the switch. What it returns (JSON, at most STATE_MAX_BYTES) is what `carried(request)` gives
-   * in the next process. Take the connection out of your own lists here: from now on it belongs to the successor.
+   * Called once, at the moment of the switch. In the next process `carried(request)` gives what it returns (JSON, at most
+   * STATE_MAX_BYTES). Remove the connection from your own lists here: from now on it belongs to the successor.
    */
   state?: () => unknown
 }
 
 export interface Carries {
-  /** From now on the connection of `request` is carried over at a switch. Throws BatonError invalid_settings for what can never be. */
+  /** From now on a switch carries the connection of `request` over. Throws BatonError invalid_settings for wrong options. */
   carry(request: IncomingMessage, options: CarryOptions): void
-  /** The state that came along, or undefined for a request that begins here. */
+  /** The state that the predecessor's author gave; undefined for a request that begins here. */
   carried(request: IncomingMessage): unknown
-  /** what may be carried now */
+  /** the connections that may be carried now */
   entries(): ReadonlyMap<Socket, Entry>
-  /** in the successor: what came along for the connection that will ask next on `socket`; `refuse` ends it */
+  /** in the successor: `message` belongs to the request that comes next on `socket`; `refuse` ends the connection */
   expect(socket: Socket, message: CarryMessage, refuse: (why: string) => void): void
-  /** in the successor: what the author of the predecessor has sent since */
+  /** in the successor: what the predecessor's author has sent since; null: the author has ended the response */
   late(id: number, data: string | Buffer | null): void
 }
 
@@ -43,20 +43,20 @@ export interface Entry {
   readonly ws: WebSocketLike | null
   readonly response: ServerResponse | null
   state: () => unknown
-  /** bytes that had been read when the request was complete: more means that something else was asked behind it */
+  /** bytes that had been read when the request was complete; more means that another request came behind it */
   readAtStart: number | null
-  /** of a response: whether all that was written went on at once; see `watchWrites` */
+  /** whether all that was written to a response went on at once; see `watchWrites` */
   passesOn(): boolean
-  /** why it stays here to its end, found when it was to be given */
+  /** why it stays here to its end; found on the attempt to hand it on */
   stays: string | null
-  /** takes it off the list of what may be carried */
+  /** removes it from the list of what may be carried */
   forget(): void
 }
 
 export const HEAD_MAX_BYTES = 64 * 1024
-/** sent by the predecessor before the successor's handler has registered it */
+/** of what the predecessor sends before the successor's handler has registered the connection */
 const LATE_MAX_BYTES = 16 * 1024 * 1024
-/** belong to a body that has arrived already */
+/** headers that belong to a body that has arrived already */
 const OF_THE_BODY = /^(content-length|transfer-encoding|expect)$/i
 
 const nothing = () => undefined
@@ -110,13 +110,13 @@ export function makeCarries(warn: (message: string) => void): Carries {
       if (target === undefined) return
       if (!('waiting' in target)) return send(target, data)
       target.waiting.push(data)
-      target.bytes += (data?.length ?? 0) + 64 // what it takes beside
+      target.bytes += (data?.length ?? 0) + 64 // overhead of one entry
       if (target.bytes > LATE_MAX_BYTES) target.refuse(`more than ${LATE_MAX_BYTES} bytes came before its handler`)
     },
   }
 }
 
-/** Why it can never be carried, for people; null where waiting may help. */
+/** Why it can never be carried, for people; null if it can, or if waiting may help. */
 export function whyNever({ ws, response, request, stays }: Entry): string | null {
   if (stays !== null) return stays
   if (headOf(request).length > HEAD_MAX_BYTES) return `its request has more than ${HEAD_MAX_BYTES} bytes`
@@ -130,14 +130,14 @@ interface Waiting {
   refuse(why: string): void
 }
 
-/** Until its connection or its response ends. On one connection many responses come after each other. */
+/** Registers it until its connection or its response ends: one connection has many responses, one after the other. */
 function register(entries: Map<Socket, Entry>, entry: Entry, forgotten: () => unknown): void {
   const { socket, response } = entry
   entries.set(socket, entry)
   entry.forget = () => {
     socket.off('close', entry.forget)
     response?.off('finish', entry.forget)
-    if (entries.get(socket) === entry) entries.delete(socket) // or one that was pipelined behind it has its place
+    if (entries.get(socket) === entry) entries.delete(socket) // a request pipelined behind it may have taken its slot
     forgotten()
   }
   socket.once('close', entry.forget)
@@ -166,10 +166,10 @@ function makeEntry(request: IncomingMessage, { ws, response, state }: CarryOptio
   return entry
 }
 
-/** The head that began it, as the client may have written it, without what belongs to a body. */
+/** The head of the request that began it, as the client may have written it, without the headers of a body. */
 export function headOf(request: IncomingMessage): string {
   const { method = 'GET', url = '/', httpVersion, rawHeaders } = request
-  // a router that is mounted on a path takes it off `url` while its handlers run (Connect, Express)
+  // a router that is mounted on a path removes that path from `url` while its handlers run (Connect, Express)
   const { originalUrl } = request as { originalUrl?: unknown }
   const lines = [`${method} ${typeof originalUrl === 'string' ? originalUrl : url} HTTP/${httpVersion}`]
   for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
@@ -181,7 +181,7 @@ export function headOf(request: IncomingMessage): string {
 
 function send({ ws, response }: Entry, data: string | Buffer | null): void {
   if (ws !== null && data !== null) ws.send(data)
-  // a response that has ended here, or been destroyed, would throw where nobody listens
+  // writing to a response that has ended or was destroyed would raise an error that nobody handles
   if (response === null || response.writableEnded || response.destroyed) return
   if (data === null) response.end()
   else response.write(data)

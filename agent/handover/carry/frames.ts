@@ -1,5 +1,5 @@
-// What a WebSocket has in hand at the moment of the switch, as frames: the next receiver reads them as if they came from the client.
-// Nothing is recorded while the service runs: this costs nothing until then. RFC 6455.
+// Turns what a WebSocket has half read at the switch back into frames: the next receiver reads them as if the client had sent
+// them. Nothing is recorded while the service runs, so this costs nothing until a switch. RFC 6455.
 
 import type { Socket } from 'node:net'
 import { DEFLATE, type PrivateWebSocket, type Receiver, type WebSocketLike } from './websocket.ts'
@@ -9,7 +9,7 @@ const OPEN = 1
 const [GET_INFO, GET_PAYLOAD_LENGTH_16, GET_PAYLOAD_LENGTH_64, GET_MASK, GET_DATA] = [0, 1, 2, 3, 4]
 const [FIN, MASKED, NO_MASK] = [0x80, 0x80, Buffer.alloc(4)]
 
-/** Whether nothing is on its way through this process: every message whole was given to the author, every send has left. */
+/** Whether nothing is on its way through this process: the author has got every whole message, and every send has left. */
 export function isAtRest(ws: WebSocketLike): boolean {
   const { _receiver: receiver, _sender: sender, readyState } = ws as PrivateWebSocket
   return (
@@ -23,35 +23,35 @@ export function isAtRest(ws: WebSocketLike): boolean {
 }
 
 /**
- * A message in fragments that must end first. Of the client's a compressed one: what is inflated already cannot be told as frames
- * again. Of the author's any: the next `ws` would begin a new one in the middle of it.
+ * Whether a message in fragments must end first. From the client only a compressed one: what is inflated already cannot become
+ * frames again. From the author any: the next `ws` would begin a new message in the middle of it.
  */
 export function isInFragments(ws: WebSocketLike): boolean {
   const { _receiver: receiver, _sender: sender } = ws as PrivateWebSocket
   return (receiver._fragmented !== 0 && receiver._compressed) || !sender._firstFragment
 }
 
-/** What was agreed on in the handshake, to be compared with what the successor agrees on. */
+/** What the handshake agreed on, to compare with what the successor's handshake agrees on. */
 export function agreementOf(ws: WebSocketLike): string {
   const params = Object.entries((ws as PrivateWebSocket)._extensions[DEFLATE]?.params ?? {})
   const extension = params.map(([name, value]) => (value === true ? name : `${name}=${String(value)}`)).toSorted()
   return JSON.stringify([ws.protocol, params.length === 0 ? [] : [DEFLATE, ...extension]])
 }
 
-/** The same of a response head that answers an upgrade. */
+/** The same, from a response head that answers an upgrade. */
 export function agreementIn(head: string): string {
   const valueOf = (name: string): string => new RegExp(`^${name}:\\s*(.*?)\\s*$`, 'im').exec(head)?.[1] ?? ''
   const [name, ...params] = valueOf('sec-websocket-extensions').split(/\s*;\s*/)
   return JSON.stringify([valueOf('sec-websocket-protocol'), name === '' ? [] : [name, ...params.toSorted()]])
 }
 
-/** The bytes since the last whole message, as a client would send them: fragments, a frame's beginning, what was not read yet. */
+/** The bytes since the last whole message, as a client would send them: fragments, the start of a frame, and unread bytes. */
 export function unreadOf(ws: WebSocketLike, socket: Socket): Buffer {
   const { _receiver: receiver } = ws as PrivateWebSocket
   const gathered = Buffer.concat(receiver._fragments)
   const parts: Buffer[] = []
   const inFrame = receiver._state !== GET_INFO
-  // an open message is told with what there is of it, even if that is nothing: a control frame may be what comes next
+  // An open message gets its own first frame with what there is of it, even if that is empty: a control frame may come next.
   const isToldBefore = receiver._fragmented !== 0 && (gathered.length > 0 || !inFrame || receiver._opcode > 7)
   if (isToldBefore) parts.push(frameHead(false, receiver._fragmented, gathered.length), NO_MASK, gathered)
   if (inFrame) {
@@ -63,7 +63,7 @@ export function unreadOf(ws: WebSocketLike, socket: Socket): Buffer {
   return Buffer.concat(parts)
 }
 
-/** Taken out of a paused socket. `read()` emits `data` as well: the author would hear here what the successor's will hear too. */
+/** Takes the unread bytes out of a paused socket. No `data` listener hears them here: the successor will emit them again. */
 function waitingIn(socket: Socket): Buffer[] {
   if (socket.readableLength === 0) return []
   const heard = socket.listeners('data') as ((data: Buffer) => void)[]
@@ -75,8 +75,8 @@ function waitingIn(socket: Socket): Buffer[] {
 }
 
 /**
- * From now on the author's sends go to `forward`, each message whole, and whatever else the author does to this object reaches
- * nobody.
+ * From now on the author's sends go to `forward`, each message whole. Anything else that the author does to this object has no
+ * effect.
  */
 export function letGoOfWebSocket(ws: WebSocketLike, forward: (data: string | Buffer) => void): void {
   const own = ws as PrivateWebSocket
@@ -90,7 +90,7 @@ export function letGoOfWebSocket(ws: WebSocketLike, forward: (data: string | Buf
     forward(begun.isBinary ? whole : whole.toString())
     begun = null
   }
-  let reading: Promise<void> | null = null // what comes behind a Blob waits for it
+  let reading: Promise<void> | null = null // a message behind a Blob waits until the Blob is read
   own.send = (data, ...rest) => {
     const given = typeof rest[0] === 'object' ? rest[0] : null
     const { binary, fin } = { binary: typeof data !== 'string' && typeof data !== 'number', fin: true, ...given }
@@ -98,12 +98,12 @@ export function letGoOfWebSocket(ws: WebSocketLike, forward: (data: string | Buf
     if (data instanceof Blob || reading !== null) {
       const before = reading ?? Promise.resolve()
       const read = async () => hear(data instanceof Blob ? asBuffer(await data.arrayBuffer()) : asData(data))
-      reading = before.then(read).catch(() => {}) // a Blob whose file is gone
+      reading = before.then(read).catch(() => {}) // a Blob's file may be gone
     } else hear(asData(data))
     const sent = rest.findLast((value) => typeof value === 'function') as ((error?: Error) => void) | undefined
     if (sent !== undefined) process.nextTick(sent)
   }
-  // a heartbeat of the author's must not end what is alive in another process
+  // a heartbeat of the author's must not end a connection that is alive in the successor
   for (const verb of ['close', 'terminate', 'ping', 'pong', 'pause', 'resume'] as const) own[verb] = () => {}
 }
 
@@ -111,7 +111,7 @@ function asData(data: unknown): string | Buffer {
   return typeof data === 'string' || typeof data === 'number' ? String(data) : asBuffer(data)
 }
 
-/** As `ws` reads it. */
+/** Converts data as `ws` does. */
 function asBuffer(data: unknown): Buffer {
   if (Buffer.isBuffer(data)) return data
   if (ArrayBuffer.isView(data)) return Buffer.from(data.buffer, data.byteOffset, data.byteLength)
@@ -119,7 +119,7 @@ function asBuffer(data: unknown): Buffer {
   return data instanceof ArrayBuffer ? Buffer.from(data) : Buffer.from(data as string)
 }
 
-/** The head of the frame that is being read, without what the receiver has not consumed of it. */
+/** The head of the frame that is being read, as far as the receiver has consumed it. */
 function frameStart({ _state: state, _fin, _payloadLength, _mask, _compressed }: Receiver, opcode: number): Buffer {
   const rsv1 = _compressed && opcode > 0 && opcode < 8 ? 0x40 : 0
   if (state === GET_PAYLOAD_LENGTH_16 || state === GET_PAYLOAD_LENGTH_64) {
@@ -130,7 +130,7 @@ function frameStart({ _state: state, _fin, _payloadLength, _mask, _compressed }:
   return state === GET_MASK ? head : Buffer.concat([head, _mask ?? NO_MASK])
 }
 
-/** First bytes of a masked frame, up to its mask. */
+/** The first bytes of a masked frame, up to its mask. */
 function frameHead(fin: boolean, opcode: number, length: number): Buffer {
   const first = (fin ? FIN : 0) | opcode
   if (length < 126) return Buffer.from([first, MASKED | length])

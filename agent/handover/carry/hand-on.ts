@@ -1,5 +1,5 @@
-// Gives a registered connection to the successor: loaded when a handover begins. `carry.ts` has what an author registers.
-// Must hold: a connection is given between two messages, in one tick, whole; or it stays.
+// Gives a registered connection to the successor. Loaded when a handover begins; `carry.ts` keeps what authors register.
+// Must hold: a connection is given whole, in one tick, between two messages; or it stays.
 
 import { reasonOf } from '../../words/errors.ts'
 import type { CarryMessage } from '../../words/wire.ts'
@@ -9,15 +9,15 @@ import * as stream from './stream.ts'
 import * as frames from './frames.ts'
 
 export const STATE_MAX_BYTES = 64 * 1024
-/** of a message that has not arrived whole */
+/** of a message that has not wholly arrived */
 export const UNREAD_MAX_BYTES = 16 * 1024 * 1024
 
-/** Whether the connection stands between two messages right now: nothing of it is on its way through this process. */
+/** Whether the connection is between two messages right now: nothing of it is on its way through this process. */
 export function isCalm(entry: Entry): boolean {
   return whyNotCalm(entry) === null
 }
 
-/** Why it cannot be carried now, for people: waiting may help. */
+/** Why it cannot be carried now, for people; waiting may help. Null if it can. */
 export function whyNotCalm({ socket, request, ws, response, readAtStart, passesOn }: Entry): string | null {
   if (response !== null && !passesOn()) return 'a part of the application keeps what is written to it (middleware)'
   if (!isWritten(socket)) return 'its client did not take all that was written'
@@ -27,7 +27,7 @@ export function whyNotCalm({ socket, request, ws, response, readAtStart, passesO
   return readAtStart === socket.bytesRead && !isHalfRead(socket, request) ? null : 'another request came behind it'
 }
 
-/** One that is never quiet is made so: what has been read is worked off, and nothing more is read; a head is sent. */
+/** Calms a connection that is never quiet: stops reading, so that what has been read is worked off; sends a head that waits. */
 export function calmDown({ socket, ws, response }: Entry): void {
   if (response !== null) stream.sendHead(response, socket)
   if (ws === null || ws.readyState !== 1) return
@@ -35,15 +35,15 @@ export function calmDown({ socket, ws, response }: Entry): void {
   else ws.pause()
 }
 
-/** Takes that back. */
+/** Undoes `calmDown`. */
 export function wakeUp({ ws }: Entry): void {
   if (ws !== null && ws.readyState === 1) ws.resume()
 }
 
 /**
- * Gives a calm connection to the successor, in one tick: nothing of it is read here any more, and the author's sends go to
- * `forward`. False where the successor cannot take it: then the author was not asked for anything. Throws where the author's
- * state is not usable: it is still here, but its author may think that it has left. What `stays` is here to its end.
+ * Gives a calm connection to the successor, in one tick. This process reads nothing of it any more, and the author's sends go to
+ * `forward`. False if the successor cannot take it: then the author's `state()` was not called. Throws if the author's state is
+ * not usable: the connection is still here, but the author may think that it has left. With `stays` set it remains to its end.
  */
 export function handOn(
   entry: Entry,
@@ -60,7 +60,7 @@ export function handOn(
       entry.stays = 'something is still piped into it after `state()`, which is to stop that (`unpipe`)'
       throw new Error(entry.stays)
     }
-    // what `state()` has written leaves before the connection does
+    // send what `state()` has written before the connection leaves
     if (response !== null && response.writableCorked > 0) response.uncork()
     const why = whyNotCalm(entry)
     if (why !== null) throw new Error(`after its state was asked for: ${why}`)
@@ -90,7 +90,7 @@ export function handOn(
   return true
 }
 
-/** As it will arrive. Throws where it is not JSON, or too large. */
+/** The author's state as it will arrive. Throws if it is not JSON, or too large. */
 function stateOf(state: () => unknown): unknown {
   let text: string | undefined
   try {

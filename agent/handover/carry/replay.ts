@@ -1,7 +1,7 @@
-// The successor's half of carrying: the request that began a connection is read once more by this process's own server, the
-// author's own handler runs, and the head of the answer, which the client has had long ago, is swallowed.
-// Must hold: not one byte of this process reaches the client before both sides have agreed on the same; where they have not, a
-// WebSocket is told 1012 and a stream ends short, which its client notices.
+// The successor's half of carrying. This process's own server reads the request that began the connection once more, and the
+// author's own handler runs. The head of its answer is swallowed: the client got it long ago.
+// Must hold: no byte of this process reaches the client before both processes have agreed on the same. If they disagree, a
+// WebSocket is closed with 1012, and a stream ends short, which its client notices.
 
 import { Socket } from 'node:net'
 import type { Server } from 'node:net'
@@ -11,7 +11,7 @@ import type { CarryMessage } from '../../words/wire.ts'
 import { framingIn, statusIn, whyNotGoneOnWith } from './stream.ts'
 import { agreementIn } from './frames.ts'
 
-/** how long an author's handler may take to answer what it is asked again */
+/** how long an author's handler may take to answer the repeated request */
 const ANSWER_MS = 10_000
 const HEAD_MAX_BYTES = 64 * 1024
 /** a close frame with 1012, service restart (RFC 6455, 5.5.1; IANA's registry) */
@@ -19,14 +19,14 @@ const SERVICE_RESTART = Buffer.from([0x88, 2, 1012 >> 8, 1012 & 255])
 const END_OF_HEAD = Buffer.from('\r\n\r\n')
 
 export interface Replay {
-  /** null when it goes on; or why it was closed */
+  /** null if the connection goes on; else why it was closed */
   answer: Promise<string | null>
   closed: Promise<void>
-  /** ends it, so that its client notices */
+  /** ends the connection in a way that its client notices */
   cut(): void
 }
 
-/** Goes on with a connection. */
+/** Goes on with a connection of the predecessor's. `fd` is its descriptor, and this process's own from now on. */
 export function replay(server: Server, fd: number, message: CarryMessage, carries: Carries): Replay {
   const socket = new Socket({ fd, readable: true, writable: true })
   const { promise, resolve } = Promise.withResolvers<string | null>()
@@ -53,14 +53,14 @@ export function replay(server: Server, fd: number, message: CarryMessage, carrie
       resolveClosed()
     })
   })
-  socket.on('error', () => {}) // a client that hangs up now is no fault of the service's
+  socket.on('error', () => {}) // a client that hangs up now is not an error of the service
   carries.expect(socket, message, refuse)
   adopt(server, socket, null)
   socket.unshift(Buffer.concat([Buffer.from(message.request, 'latin1'), Buffer.from(message.unread, 'base64')]))
   return { answer: promise, closed, cut: () => refuse('a part of it was lost') }
 }
 
-/** A body that ends with its connection would seem whole to its client if the connection just ended. */
+/** Breaks the connection off if its body is framed by the end of the connection: a plain end would make the body seem whole. */
 function endShort(socket: Socket, { agreement }: CarryMessage): void {
   if (agreement === 'until closed') breakOff(socket)
   else socket.destroy()
@@ -79,7 +79,7 @@ function disagreement({ kind, agreement, status }: CarryMessage, head: string): 
   return agreementIn(head) === agreement ? null : 'another protocol or extension was agreed on'
 }
 
-/** Keeps what is written until the head is whole and gives that to `heard`; what comes behind it is written. Returns the end of it. */
+/** Holds back what is written until the head is whole, and gives the head to `heard`. Writes what follows. Returns how to stop. */
 function swallowHead(socket: Socket, heard: (head: string) => void): () => void {
   let kept = Buffer.alloc(0)
   let isOver = false

@@ -1,18 +1,18 @@
-// A response in the middle of its body: what was sent of its head, what stands between the author's `write` and the connection,
-// and how the body goes on elsewhere. What another process cannot go on with is an encoder's memory, or bytes that a part of the
-// application has taken and not yet passed on: such a response is never carried.
-// Must hold: of a response that is carried every byte that was written has left, as it was written.
+// A response in the middle of its body: which head was sent, what lies between the author's `write` and the connection, and how
+// the body goes on elsewhere. Another process cannot go on with an encoder's memory, or with bytes that a part of the application
+// has taken and not yet passed on: such a response is never carried.
+// Must hold: every byte that was written to a carried response has left, as it was written.
 
 import { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { divertBody, isHeadSent, responseHead, responseOf } from '../../sockets/internals.ts'
 
-/** Why this response can never be carried, for people; null where it can, and before its head is known. */
+/** Why this response can never be carried, for people; null if it can, or while its head is unknown. */
 export function whyBodyStays(response: ServerResponse): string | null {
   return whyNotGoneOnWith(responseHead(response) ?? '')
 }
 
-/** The same, of a head. */
+/** The same, from the text of a head. */
 export function whyNotGoneOnWith(head: string): string | null {
   const [coding] = valuesOf(head, 'content-encoding').filter((value) => !/^(identity)?$/i.test(value))
   if (coding !== undefined)
@@ -22,19 +22,19 @@ export function whyNotGoneOnWith(head: string): string | null {
   return valuesOf(head, 'trailer').length > 0 ? 'trailers come behind its body' : null
 }
 
-/** Whether the head has left, and all of the body that was written. */
+/** Whether the head has left, and everything that was written to the body. */
 export function isBodyAtRest(response: ServerResponse, socket: Socket): boolean {
   return (
     responseOf(socket) === response && isHeadSent(response) && !response.writableEnded && response.writableLength === 0
   )
 }
 
-/** `writeHead()` leaves a head here until the first byte of the body: it is sent now. */
+/** Sends a head that waits: `writeHead()` holds it back until the first byte of the body. */
 export function sendHead(response: ServerResponse, socket: Socket): void {
   if (responseOf(socket) === response && response.headersSent && !isHeadSent(response)) response.flushHeaders()
 }
 
-/** Whether its client comes again by itself, and says where it was (server-sent events). */
+/** Whether its client reconnects by itself and says where it was (server-sent events). */
 export function isOfEvents(response: ServerResponse): boolean {
   return valuesOf(responseHead(response) ?? '', 'content-type').some((value) => /^text\/event-stream\b/i.test(value))
 }
@@ -44,7 +44,7 @@ export function framingOf(response: ServerResponse): string {
   return framingIn(responseHead(response) ?? '')
 }
 
-/** The same, of a head as it was sent. */
+/** The same, from a head as it was sent. */
 export function framingIn(head: string): string {
   const [length] = valuesOf(head, 'content-length')
   if (length !== undefined) return `${length} bytes`
@@ -57,8 +57,8 @@ export function statusIn(head: string): number | null {
 }
 
 /**
- * Middleware may stand before `response.write`, and keep what it is given: to compress it, or to send it together. From now on
- * each write is looked at. Returns whether all that was given went on at once.
+ * Middleware may wrap `response.write` and keep what it gets, to compress it or to send it in one piece. This checks each write
+ * from now on. The returned function says whether everything that was written so far went on at once.
  */
 export function watchWrites(response: ServerResponse): () => boolean {
   const isBare = () => response.write === ServerResponse.prototype.write
@@ -75,12 +75,12 @@ export function watchWrites(response: ServerResponse): () => boolean {
   return () => !keeps && (response.write === watched || isBare())
 }
 
-/** A stream that goes on being piped would be heard in the middle of what the successor sends. */
+/** Whether a stream is piped into it: what that stream writes would land in the middle of what the successor sends. */
 export function isPipedInto(response: ServerResponse): boolean {
   return response.listenerCount('unpipe') > 0
 }
 
-/** From now on what the author writes goes to `forward`, and null when the author has ended it. */
+/** From now on `forward` gets what the author writes, and null when the author has ended the response. */
 export function letGoOfBody(response: ServerResponse, forward: (data: string | Buffer | null) => void): void {
   const pass = (data: unknown, coding: unknown) => {
     if (bytesOf(data, coding) === 0) return
@@ -102,7 +102,7 @@ export function letGoOfBody(response: ServerResponse, forward: (data: string | B
     if (ended !== undefined) process.nextTick(ended)
     return response
   }
-  // who holds the `write` or `end` that were there before
+  // covers code that holds the former `write` or `end`
   divertBody(response, pass, () => forward(null))
 }
 

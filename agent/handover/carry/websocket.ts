@@ -1,7 +1,7 @@
-// Every private part of `ws` (8.x) that carrying a WebSocket needs, in this one file, each checked before it is used. Only the
-// predecessor needs them; where one is missing the connection is closed with 1012 as it would be without carrying.
+// Every private part of `ws` (8.x) that carrying a WebSocket needs, in one file. Each is checked before it is used. Only the
+// predecessor needs them. If one is missing, the connection is closed with 1012, as it would be without carrying.
 
-/** The part of a `ws` WebSocket that an author hands in. */
+/** The public part of the `ws` WebSocket that an author passes. */
 export interface WebSocketLike {
   readonly readyState: number
   readonly protocol: string
@@ -15,7 +15,7 @@ export interface Receiver {
   _state: number
   _buffers: Buffer[]
   _fragments: Buffer[]
-  /** opcode of the message whose fragments are being gathered, 0 for none */
+  /** opcode of the message whose fragments are being collected; 0: none */
   _fragmented: number
   _compressed: boolean
   _fin: boolean
@@ -36,7 +36,7 @@ export interface PrivateWebSocket extends WebSocketLike {
 
 export const DEFLATE = 'permessage-deflate'
 
-/** Why this WebSocket can never be carried, for people; null where it can. */
+/** Why this WebSocket can never be carried, for people; null if it can. */
 export function whyNotCarried(ws: WebSocketLike): string | null {
   const { _receiver: receiver, _sender: sender, _extensions: extensions } = ws as PrivateWebSocket
   const numbers = [receiver?._state, receiver?._fragmented, receiver?._opcode, receiver?._payloadLength, sender?._state]

@@ -1,5 +1,5 @@
-// The successor as its predecessor sees it: born with the listening sockets, followed through what it says and whether it
-// lives, and ended where it must not go on.
+// The successor as its predecessor sees it. The predecessor spawns it with the listening sockets, follows its messages and its
+// signs of life, and kills it if it must not go on.
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import type { Socket } from 'node:net'
@@ -19,10 +19,10 @@ import { type Inheritance, INHERITANCE, type ToPredecessor, type ToSuccessor } f
 import { packetPair } from '../../sockets/packets.ts'
 import { closeDescriptor } from '../../sockets/libc.ts'
 
-/** descriptors of the successor: its ends of the channel, and behind them two for each listening socket */
+/** descriptors in the successor: its ends of the channel, then two for each listening socket */
 const [MESSAGES, PACKETS, FIRST] = [3, 4, 5]
 
-/** for what a process has said last to be read */
+/** how long to wait until the last words of a dead process have been read */
 const LAST_WORDS_MS = 200
 
 export interface Successor {
@@ -30,26 +30,26 @@ export interface Successor {
   life: Heartbeat
   /** resolves once, with the reason, when it has exited or could not be started */
   gone: Promise<string>
-  /** One line of what it wrote last, where it has exited by itself and has not said why; null else. Asked once it is gone. */
+  /** If it exited by itself without saying why: one line of what it wrote last. Else null. Call it once the process is gone. */
   lastWords(): Promise<string | null>
-  /** looks at this moment, not at what was heard of it */
+  /** looks at the process now, not at its messages */
   isAlive(): boolean
-  /** It was told to stop, by a person or a supervisor. Where it is dead, what it said last is heard first. */
+  /** Whether an operator or a supervisor told it to stop. If it is dead, this first reads its last messages. */
   isStopping(): Promise<boolean>
   tell(message: ToSuccessor): Promise<boolean>
-  /** resolves when a message of this type has come; rejects when the successor is gone first */
+  /** resolves when a message of this type has come; rejects if the successor is gone first */
   heard<T extends ToPredecessor['type']>(type: T): Promise<Extract<ToPredecessor, { type: T }>>
   /** whether it has the listener of this key */
   has(key: string): boolean
-  /** takes one end of a pair of sockets, on which a request will come */
+  /** sends it one end of a pair of sockets, on which a request will come; false if it cannot take it */
   takeQuestion(far: Socket): boolean
-  /** how connections are given to it */
+  /** gives connections to it */
   giving: Giving
-  /** Kills it, hung or not, and waits until the kernel has taken it away: nobody else must accept. */
+  /** Kills it, hung or not, and waits until the kernel has removed it: only one process may accept. */
   end(): Promise<void>
 }
 
-/** spawn, never fork: a single executable that forks itself runs its own main with a shifted argv. */
+/** Spawns, never forks: a single executable that forks itself runs its own main with a shifted argv. */
 export function spawnSuccessor(
   { file, args, cwd }: Command,
   listeners: Listener[],
@@ -63,7 +63,7 @@ export function spawnSuccessor(
     channel: { messages: MESSAGES, packets: PACKETS },
     listeners: listeners.map(({ key, spare }) => {
       if (spare === null) throw new Error(`the listening socket of ${key} has no spare`)
-      // twice: one to accept on, and the spare that stays behind when that one is closed
+      // the same socket twice: one to accept on, and a spare that stays open when that one is closed
       const accept = FIRST + descriptors.length
       descriptors.push(spare, spare)
       return { key, accept, spare: accept + 1 }
@@ -102,8 +102,8 @@ function follow(
       resolve(failure ?? (signal === null ? `it exited with code ${code}` : `it was ended by ${signal}`))
     })
   })
-  // Where it is gone. A timer that keeps this process: Node never says that the channel is closed where the last socket that was
-  // given was not acknowledged.
+  // For use once the successor is gone. The timer keeps this process alive: Node never reports the channel as closed if the last
+  // socket that was given was not acknowledged.
   const heardOut = () => Promise.race([channel.closed, sleep(LAST_WORDS_MS)])
   const alive = setInterval(() => void channel.tell({ type: 'alive' }), ALIVE_EVERY_MS)
   void gone.then(() => clearInterval(alive))
@@ -133,7 +133,7 @@ function follow(
     async isStopping() {
       if (!lives()) {
         await gone
-        if (child.exitCode === 0) await heardOut() // only who was told to stop ends well
+        if (child.exitCode === 0) await heardOut() // only a process that was told to stop exits with 0
       }
       return came.has('stopping')
     },

@@ -1,8 +1,8 @@
-// What becomes of the connections that a process still has when it stops accepting. One that waits between two requests moves
-// to the successor at once, a busy one when its response is finished and before its next request is read; what cannot move
+// What happens to the connections that a process still has when it stops accepting. A connection between two requests moves to
+// the successor at once. A busy one moves when its response is finished, before its next request is read. One that cannot move
 // (TLS, HTTP/2, upgraded sockets, a listener that the successor does not have) is asked to end, and at the deadline cut and
 // counted. An idle connection that cannot move is left to its own timeout: closing it at once lost 184 of 10,700 requests at
-// 50 ms round trip, as it crosses the client's next request.
+// 50 ms round trip, because the close crosses the client's next request.
 
 import type { IncomingMessage, Server as HttpServer, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
@@ -19,22 +19,22 @@ import { framingOf, isOfEvents } from '../carry/stream.ts'
 import type { Listener } from '../../sockets/listeners.ts'
 
 export interface DrainLimits {
-  /** what has not ended by then, and moves no bytes, is cut */
+  /** after this, a connection that moves no bytes is cut */
   drainMs: number
-  /** a response that still moves bytes then may take twice its age, at most this */
+  /** a response that still moves bytes then may take up to twice its age, but at most this */
   drainMaxMs: number
 }
 
-// A response that took long would take as long again: its connection moves with it, whatever else is under way.
+// After a response this long, the next one may take as long: the connection moves when the response ends, even without room.
 const LONG_RESPONSE_MS = 50
 const PAUSE_MS = [1, 2, 5, 10, 20, 50] as const
-/** connections in the middle of something that are made calm at once, and how long each is waited for before the next has its turn */
+/** how many registered connections are calmed at the same time, and how long to wait for each before the next has its turn */
 const [CARRIED_AT_ONCE, CALM_MS] = [32, 500]
-/** close code of a WebSocket, of IANA's registry, and how long a client may take to end what is cut */
+/** close code of a WebSocket (IANA's registry), and how long a client may take to end a connection that is cut */
 const [SERVICE_RESTART, CLOSING_MS] = [1012, 1000]
-/** a response without a byte for so long is silent */
+/** a response that moves no byte for this long is silent */
 const SILENT_MS = 5000
-/** of the report, which is kept with the operation */
+/** bounds of the reasons in the report, which is kept with the operation */
 const [REASONS_MAX, REASON_MAX_CHARS] = [10, 300]
 
 export interface DrainOptions {
@@ -43,13 +43,13 @@ export interface DrainOptions {
   carries: Carries
   limits: DrainLimits
   report: Pick<HandoverReport, 'cut' | 'reasons'>
-  /** why something was not carried; each reason once */
+  /** called with why a connection was not carried; once for each reason */
   warn: (message: string) => void
   /** aborts when the successor is gone */
   signal: AbortSignal
 }
 
-/** Moves, carries and drains until nothing is left, the deadline has passed, or `signal` aborts. */
+/** Moves, carries and drains connections until none is left, or `signal` aborts. At the deadline it cuts what is still here. */
 export async function drain(options: DrainOptions): Promise<void> {
   const { listeners, giving, carries, limits, signal } = options
   const said = new Set<string>()
@@ -88,10 +88,10 @@ export async function drain(options: DrainOptions): Promise<void> {
   }
 }
 
-/** what has been told to end: counted once, and waited for */
+/** connections that were told to end: each is counted once, and waited for */
 const ending = new WeakSet<Socket>()
 
-/** Why an author's connection is still here at the deadline. */
+/** Why a registered connection is still here at the deadline. */
 function whyLeft(entry: Entry, movable: readonly Listener[]): string {
   if (!movable.some(({ sockets }) => sockets.has(entry.socket)))
     return 'its listener cannot be given away (TLS, HTTP/2)'
@@ -99,8 +99,8 @@ function whyLeft(entry: Entry, movable: readonly Listener[]): string {
 }
 
 /**
- * A WebSocket is told why it ends, and is read until its client agrees: what is closed with bytes unread is reset, and then the
- * client never sees the reason. Anything else just ends, and so that its client notices.
+ * Ends a connection. A WebSocket gets the reason, and is read until its client agrees: closing with unread bytes resets the
+ * connection, and then the client never sees the reason. Any other connection just ends, in a way that its client notices.
  */
 function cut(socket: Socket, carries: Carries, report: { cut: number }): void {
   if (ending.has(socket)) return
@@ -114,13 +114,13 @@ function cut(socket: Socket, carries: Carries, report: { cut: number }): void {
   entry.ws.close(SERVICE_RESTART, 'service restart')
 }
 
-/** Whether a client would take the part of a body that it has for the whole of it. */
+/** Whether a client would mistake the part of the body that it has for the whole body. */
 function endsOnlyByItsEnd(socket: Socket): boolean {
   const response = responseOf(socket)
   return response !== null && response.headersSent && framingOf(response) === 'until closed'
 }
 
-/** Gives all that wait between two requests, some at a time; the rest go on being served here meanwhile. How many. */
+/** Gives all connections between two requests, some at a time, while this process serves the rest. Resolves to their number. */
 async function moveIdle(listener: Listener, giving: Giving, signal: AbortSignal): Promise<number> {
   let given = 0
   const idle = idleConnections(listener.server as HttpServer, listener.sockets).map((socket) => ({
@@ -130,7 +130,7 @@ async function moveIdle(listener: Listener, giving: Giving, signal: AbortSignal)
   for (let from = 0; from < idle.length; from += DESCRIPTORS_MAX) {
     while (!giving.hasRoom() && !signal.aborted) await giving.changed()
     if (signal.aborted) return given
-    // Chosen a moment ago, and others were sent since: look again in the tick in which they are given.
+    // They were chosen a moment ago, and others were sent since: check again in the tick in which they are given.
     const still = idle
       .slice(from, from + DESCRIPTORS_MAX)
       .filter(({ socket, bytesRead }) => socket.bytesRead === bytesRead && isQuiet(socket))
@@ -140,7 +140,7 @@ async function moveIdle(listener: Listener, giving: Giving, signal: AbortSignal)
   return given
 }
 
-/** From now on a connection moves in the tick in which its response is finished. Returns how to take that back. */
+/** From now on a connection moves in the tick in which its response finishes. Returns the undo. */
 function moveWhenAnswered(listener: Listener, giving: Giving): () => void {
   const server = listener.server as HttpServer
   let isOn = true
@@ -164,12 +164,12 @@ function moveWhenAnswered(listener: Listener, giving: Giving): () => void {
 }
 
 interface Carrier {
-  /** Begins to carry what is there, a few at a time; how many were given since it was asked last. */
+  /** Starts to carry the registered connections, a few at a time. Returns how many were given since the last call. */
   look(signal: AbortSignal): number
   stop(): void
 }
 
-/** Carries what the author has registered, each as soon as it stands between two messages. */
+/** Carries the connections that the author has registered, each as soon as it is between two messages. */
 function makeCarrier(
   listeners: readonly Listener[],
   giving: Giving,
@@ -213,7 +213,7 @@ function makeCarrier(
           (cause: unknown) => {
             busy.delete(entry)
             if (entry.stays !== null) return
-            // the author's state is not usable
+            // the author's state cannot be used
             warn(reasonOf(cause))
             cut(entry.socket, carries, report)
           },
@@ -229,7 +229,7 @@ function makeCarrier(
   }
 }
 
-/** Which connections are to be cut now. A response that moves bytes is given more time than one that is silent. */
+/** Returns a function that lists the connections to cut now. A response that moves bytes gets more time than a silent one. */
 function makeDeadline(listeners: readonly Listener[], { drainMs, drainMaxMs }: DrainLimits): () => Socket[] {
   const began = performance.now()
   const last = new Map<Socket, { bytes: number; at: number }>()

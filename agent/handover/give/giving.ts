@@ -1,6 +1,6 @@
-// Gives connections to the successor, and knows what became of each: moved between two requests, carried in the middle of
-// something, lost on the way, or taken back from a successor that is dead.
-// Must hold: a connection is given in one tick, whole, or stays; each is counted once.
+// Gives connections to the successor, and tracks what became of each: moved between two requests, carried in the middle of
+// something, lost on the way, or taken back from a dead successor.
+// Must hold: a connection is given whole, in one tick, or stays; each is counted once.
 
 import { Socket } from 'node:net'
 import type { HandoverReport } from '../../words/state.ts'
@@ -15,47 +15,47 @@ import { took } from '../steps.ts'
 export interface Giving {
   /** whether the successor has the listener of this key */
   has(key: string): boolean
-  /** whether the successor keeps up */
+  /** whether the successor keeps up, so that more can be given */
   hasRoom(): boolean
-  /** whether every connection that was given has been answered for */
+  /** whether the successor has answered for every connection that was given */
   isEmpty(): boolean
-  /** resolves when an answer has come, or never will */
+  /** resolves when an answer has come, or when none can come any more */
   changed(): Promise<void>
-  /** Moves connections that wait between two requests in this very tick, at most DESCRIPTORS_MAX. False: not now. */
+  /** Moves connections that are between two requests, in this tick, at most DESCRIPTORS_MAX. False: not now. */
   move(listener: Listener, sockets: readonly Socket[]): boolean
-  /** Carries one that is calm in this very tick. False: not now. Throws where it can never be. */
+  /** Carries a connection that is calm in this tick. False: not now. Throws if it can never be carried. */
   carry(listener: Listener, entry: Entry): boolean
   hear(message: ToPredecessor): void
-  /** why the successor did not go on with what it was given, since this was asked last */
+  /** why the successor did not go on with connections that it was given; those since the last call */
   refusals(): string[]
-  /** The successor is dead. What it never touched is served here again; the rest is closed, and counted. */
+  /** Call it when the successor is dead. Serves the connections that it never touched here again; closes and counts the rest. */
   takeBack(): void
 }
 
 export interface GivingOptions {
   has(key: string): boolean
-  /** of a channel */
+  /** `give` and `tell` of the channel */
   give(message: ToSuccessor | (() => ToSuccessor), descriptors: readonly number[]): boolean
   tell(message: ToSuccessor): unknown
   /** resolves when the successor is gone */
   gone: Promise<unknown>
   listeners: readonly Listener[]
-  /** counted here */
+  /** its counts are kept up here */
   report: HandoverReport
 }
 
-/** messages with descriptors that may be under way: one is adopted while the next is read; of those with only one, more */
+/** how many messages with descriptors may be under way: one is adopted while the next is read. More if each carries only one */
 const [AT_ONCE, CARRIED_AT_ONCE] = [4, 32]
 
-/** of what the author still sends: a message must fit into a line of the channel, a body goes in parts */
+/** bounds of what the author still sends: a message must fit into a line of the channel; a body is sent in parts */
 const [LATE_MAX_BYTES, LATE_PART_BYTES] = [16 * 1024 * 1024, 1024 * 1024]
 
-/** What was given, and has not been heard of for the last time. */
+/** The connections that were given and may still be heard of. */
 interface Books {
   kept: Kept
-  /** by the first id of each message that has not been answered: what part of the room it takes */
+  /** for each unanswered message, by its first id: the share of the room that it takes */
   underWay: Map<number, number>
-  /** in the middle of something, and the successor's */
+  /** connections in the middle of something that now belong to the successor */
   carried: Set<number>
   refused: string[]
   changed(): void
@@ -107,7 +107,7 @@ export function makeGiving(options: GivingOptions): Giving {
       for (const { socket, id } of given) {
         if (isGiven) {
           all.delete(socket)
-          socket.destroy() // this process's hold on it; the successor has its own
+          socket.destroy() // closes only this process's descriptor; the successor has its own
         } else {
           kept.release(id)
           readOn(socket)
@@ -135,7 +135,7 @@ export function makeGiving(options: GivingOptions): Giving {
   }
 }
 
-/** What the author still sends on a connection that was carried. Where it cannot be passed on, the connection is not whole any more. */
+/** Passes on what the author still sends on a carried connection. If that fails, the connection has a gap, and is ended. */
 function passOn(
   id: number,
   kind: Entry['kind'],
@@ -160,7 +160,7 @@ function passOn(
   }
 }
 
-/** What is not about connections is heard elsewhere. */
+/** Handles the messages about connections; others are handled elsewhere. */
 function hear(
   message: ToPredecessor,
   { kept, underWay, carried, refused, changed }: Books,
@@ -176,11 +176,11 @@ function hear(
       report.moved += message.ids.length
       return answered(message.ids)
     case 'missing':
-      // it has no descriptors left: they are still here, and try again or end at the deadline
+      // The successor has run out of descriptors. The connections are still here: they try again, or end at the deadline.
       for (const id of message.ids) serveAgain(kept.take(id), options)
       return answered(message.ids)
     case 'carried':
-      if (!carried.has(message.id)) return answered([message.id]) // spoilt since, and counted
+      if (!carried.has(message.id)) return answered([message.id]) // spoilt since, and already counted
       if (message.refused === null) {
         report.moved++
         report.carried++
@@ -215,13 +215,13 @@ function whatOf(data: string | Buffer | null): { text?: string; base64?: string 
   return typeof data === 'string' ? { text: data } : { base64: data.toString('base64') }
 }
 
-/** On the channel: JSON may need six bytes for one of a text. */
+/** The size on the channel: JSON may need six bytes for one character of a text. */
 function bytesIn(data: string | Buffer): number {
   if (typeof data !== 'string') return data.length
   return data.length * 6 <= LATE_MAX_BYTES ? data.length : Buffer.byteLength(JSON.stringify(data))
 }
 
-/** What is written to a body may be written in parts. */
+/** Splits what is written to a body: a body may be written in parts. */
 function inParts(data: string | Buffer | null): (string | Buffer | null)[] {
   if (data === null || data.length <= LATE_PART_BYTES) return [data]
   const bytes = Buffer.from(data)

@@ -1,12 +1,12 @@
-// The predecessor's own descriptors of the connections that it has given away. While the successor is unproven nothing is
-// final: where it dies, a connection that it never touched is served here again, as if it had never left.
-// Must hold: a kept descriptor is closed as soon as the successor has closed its own, or the client would never hear of the
-// end. At commit this process ends, and with it all of them.
+// The predecessor's own descriptors of the connections that it has given away. While the successor is unproven nothing is final:
+// if it dies, this process serves again each connection that the successor never touched, as if it had never left.
+// Must hold: a kept descriptor is closed as soon as the successor has closed its own, or the client would never see the
+// connection end. At the commit this process ends, and with it all kept descriptors.
 
 import { duplicate, closeDescriptor } from '../../sockets/libc.ts'
 import { markOf } from '../../sockets/packets.ts'
 
-/** what it takes to serve it again */
+/** what is needed to serve a connection again */
 export interface About {
   /** key of its listener */
   listener: string
@@ -15,13 +15,13 @@ export interface About {
 }
 
 export interface Kept {
-  /** Keeps a second descriptor of the connection, as it is in this moment. False where none can be had. */
+  /** Keeps a second descriptor, and marks how much was read and written so far. False if no descriptor can be had. */
   keep(id: number, fd: number, about: About): boolean
-  /** The successor has closed it, or never had it. */
+  /** Call it when the successor has closed the connection, or never had it: closes the kept descriptor. */
   release(id: number): void
-  /** It is the caller's again; null where it was not kept. */
+  /** Gives the descriptor back to the caller; null if it was not kept. */
   take(id: number): (About & { fd: number }) | null
-  /** The connections that nobody has touched since; they are the caller's now. The others are closed and counted. */
+  /** `untouched`: connections that nobody has touched since; they belong to the caller now. The others are closed and counted. */
   takeBack(): { untouched: (About & { fd: number })[]; touched: number }
   readonly size: number
 }

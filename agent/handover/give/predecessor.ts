@@ -1,13 +1,13 @@
-// The old process's side of a handover. At any moment one or two processes of the service exist, and one of them accepts; from
-// the spawn to the exit there is no moment in which the death of either leaves nobody who goes on: while this process lives it
-// takes everything back when the successor dies, and a successor goes on alone when this one does.
+// The predecessor's part of a handover. At any moment one or two processes of the service exist, and one of them accepts.
+// From the spawn to the exit, either process may die and the other goes on: this process takes everything back if the successor
+// dies, and the successor goes on alone if this process dies.
 //
 //   spawn -> hello -> probe -> accept -> ready -> half the probation -> move and drain -> the other half -> commit -> exit
-//   anything wrong before `ready`: kill it; this process never stopped accepting
-//   anything wrong after `ready`: kill it; listen again on the spare; nothing in the accept queue was lost
+//   on any failure before `ready`: kill the successor; this process never stopped accepting
+//   on any failure after `ready`: kill the successor; listen again on the spare; nothing in the accept queue was lost
 //
-// It ends inside the handover: what is left to do on the disk after the commit is the successor's, in the one way that also
-// serves where this process was killed.
+// This process ends inside the handover. The successor does what remains to be done on the disk after the commit, in the same
+// way as after a kill of this process.
 
 import type { Server } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -31,39 +31,39 @@ export interface HandoverOptions {
   command: Command
   listeners: Listener[]
   service: string
-  /** what the successor must say it is */
+  /** the tag that the successor must answer with */
   tag: string
   operationId: string
-  /** asked on a private connection before the successor may accept, must answer 2xx; null where the author names none */
+  /** requested on a private connection before the successor may accept; must answer 2xx; null if the author names none */
   healthPath: string | null
   readyMs: number
   drainMs: number
   drainMaxMs: number
   probationMs: number
-  /** a successor that is silent for so long hangs */
+  /** a successor that gives no sign of life for this long hangs */
   hangMs: number
   log: Log
   /** the author's hook: end what cannot move */
   onDrain: () => void
-  /** the author's hook: this process goes on */
+  /** the author's hook: this process serves on */
   onResume: () => void
   /** called when the successor accepts connections: its probation begins */
   onAccepting?: () => void
   /** connections in the middle of something that the author has registered */
   carries: Carries
-  /** filled in as the handover goes on, and right in a failed one too */
+  /** filled in as the handover goes on; also right if it fails */
   report: HandoverReport
-  /** writes down what the report says, so that the successor finds it */
+  /** writes the report to the disk, so that the successor finds it */
   note(): Promise<void>
-  /** whether this process could make the next update: what it cannot do itself it does not ask for */
+  /** whether this process could make the next update; it does not ask the successor for more than it can do itself */
   couldUpdate(): Promise<Ability>
-  /** a person or a supervisor wants this very process to end */
+  /** aborts when an operator or a supervisor wants this process to end */
   leaving: AbortSignal
-  /** the author's last hook, within its bound; afterwards this process cannot serve any more */
+  /** the author's last hook, within its time limit; afterwards this process cannot serve any more */
   close(): Promise<void>
 }
 
-/** Both ill at once is no verdict, but neither is it waited for without end. */
+/** If both processes are ill at once, that is no verdict; but the wait for one ends after this many rounds. */
 const BOTH_ILL_ROUNDS = 12
 const FAILURES_ALLOWED = 2
 const LOOK_MOST_MS = 1000
@@ -71,9 +71,9 @@ const LOOK_MOST_MS = 1000
 const PROVE_MS = 60_000
 
 /**
- * Never resolves where all goes well: this process ends. Resolves where the successor, already serving, was told to stop: the
- * service is to end. Rejects when this process serves again: restart_failed, probation_failed; `members.blameless` where that
- * says nothing about the release.
+ * Never resolves if all goes well: this process exits. Resolves if the successor was told to stop while it already served: then
+ * the service should end. Rejects with restart_failed, probation_failed or cannot_update_further when this process serves again;
+ * `members.blameless` is true if that says nothing about the release.
  */
 export async function handOver(options: HandoverOptions): Promise<'stopped'> {
   const { listeners, log, report, tag } = options
@@ -82,7 +82,7 @@ export async function handOver(options: HandoverOptions): Promise<'stopped'> {
   const successor = await introduce(options, own)
   report.switchMs = Math.round(performance.now() - began)
   const abandon = new AbortController()
-  // before anything else hears of it: no connection may be given to a process that is gone
+  // first of all listeners to `gone`: no connection may be given to a process that is gone
   void successor.gone.then(() => abandon.abort())
   const here: { draining: Promise<void> | null } = { draining: null }
   let isClosed = false
@@ -94,7 +94,7 @@ export async function handOver(options: HandoverOptions): Promise<'stopped'> {
     options.onAccepting?.()
     const stood = stand(successor, options, own, (draining) => (here.draining = draining), abandon.signal)
     if ((await Promise.race([stood, aborted(options.leaving)])) === 'leaving') {
-      // it serves, and goes on alone with its probation; what is still here is given to it
+      // The successor serves, and goes on alone with its probation. It gets the connections that are still here.
       stood.catch(() => {})
       await (here.draining ?? move(successor, options, abandon.signal))
     } else {
@@ -108,12 +108,12 @@ export async function handOver(options: HandoverOptions): Promise<'stopped'> {
     const reason = await whyOf(cause, successor)
     log({ event: 'reverting', message: reason })
     took('reverting')
-    // first the main pid: a unit whose main process is gone, with this one not claiming it, ends and is not restarted
+    // Claim the main pid first: if the unit's main process dies unclaimed, the unit ends and is not restarted.
     await notifySystemd([`MAINPID=${process.pid}`, `STATUS=reverting from ${tag}`])
     took('reclaimed')
     await successor.end()
     took('ended')
-    // a process that has closed its state cannot serve; the caller starts another one, for which connections wait
+    // A process that has closed its state cannot serve: the caller starts another one, and connections wait for that.
     if (!isClosed) {
       options.onResume()
       for (const listener of listeners) await listenAgain(listener)
@@ -128,7 +128,7 @@ export async function handOver(options: HandoverOptions): Promise<'stopped'> {
   }
 }
 
-/** From spawn to `ready`. On any failure the successor is ended and restart_failed thrown: this process never stopped accepting. */
+/** From spawn to `ready`. On any failure it ends the successor and throws restart_failed: this process never stopped accepting. */
 async function introduce(options: HandoverOptions, own: Server): Promise<Successor> {
   const { listeners, operationId, readyMs, hangMs, probationMs, drainMaxMs, tag, log } = options
   let successor: Successor | null = null
@@ -160,7 +160,7 @@ async function introduce(options: HandoverOptions, own: Server): Promise<Success
   }
 }
 
-/** `health.bothIll`: why nothing can be said about it at this moment. */
+/** Sets `health.bothIll` to the reason if both processes are ill, so that there is no verdict on the successor yet. */
 async function becomeReady(
   successor: Successor,
   options: HandoverOptions,
@@ -185,7 +185,7 @@ async function becomeReady(
   took('ready')
 }
 
-/** The probation: new connections only, then all of them. Passes when it is over and nothing is left here. */
+/** The probation: first new connections only, then all. Resolves when it is over and no connection is left here. */
 async function stand(
   successor: Successor,
   options: HandoverOptions,
@@ -193,8 +193,8 @@ async function stand(
   began: (draining: Promise<void>) => void,
   signal: AbortSignal,
 ): Promise<void> {
-  // New connections first: a release that dies at once takes none of the clients with it that are still here. Then all of
-  // them, while there is still time to take them back: a release must prove itself under the whole load.
+  // New connections first: if the release dies at once, it takes none of the clients with it that are still here. Then all of
+  // them, while this process can still take them back: a release must prove itself under the whole load.
   await observe(successor, options, own, options.probationMs / 2, provesItself(successor, options))
   took('half')
   const draining = move(successor, options, signal)
@@ -204,8 +204,8 @@ async function stand(
 }
 
 /**
- * A release that serves well but could not be updated any more is a trap, so it says that it could. Rejects with
- * cannot_update_further where this process, asked the same, can.
+ * Asks the successor whether it could make the next update: a release that serves well but cannot be updated any more is a trap.
+ * Rejects with cannot_update_further if the successor cannot and this process can.
  */
 async function provesItself(successor: Successor, { couldUpdate, tag }: HandoverOptions): Promise<void> {
   await successor.tell({ type: 'prove' })
@@ -221,7 +221,7 @@ async function provesItself(successor: Successor, { couldUpdate, tag }: Handover
   }
 }
 
-/** Gives the connections that are still here to the successor, or lets them end. */
+/** Gives the connections that are still here to the successor, or has them end. */
 async function move(successor: Successor, options: HandoverOptions, signal: AbortSignal): Promise<void> {
   const { listeners, report, log } = options
   for (const listener of listeners) {
@@ -237,7 +237,10 @@ async function move(successor: Successor, options: HandoverOptions, signal: Abor
   took('drained')
 }
 
-/** Passes after `spanMs`, and not before `draining` has, in which the successor lived and answered, and with it well at the end. */
+/**
+ * Watches the successor for `spanMs`, and until `draining` is done. Resolves if it lived and answered all the time and was well at
+ * the end.
+ */
 async function observe(
   successor: Successor,
   options: HandoverOptions,
@@ -271,7 +274,7 @@ async function observe(
   await draining
 }
 
-/** The successor is told that it is alone, and has said that it knows: from here on it answers for the operation. */
+/** Tells the successor to commit and waits until it confirms. From then on the successor answers for the operation. */
 async function commit(successor: Successor, options: HandoverOptions): Promise<void> {
   await options.note()
   took('noted')
@@ -283,7 +286,7 @@ async function commit(successor: Successor, options: HandoverOptions): Promise<v
   took('committed')
 }
 
-/** Ends this process, unless the successor is dead in the very last moment. */
+/** Ends this process, unless the successor has died at the last moment: then it rejects. */
 async function leave(successor: Successor, options: HandoverOptions): Promise<never> {
   await Promise.race([options.close(), successor.gone.then(rejected)])
   took('closed')
@@ -311,12 +314,12 @@ function failure(code: 'restart_failed' | 'probation_failed', message: string, c
   return new BatonError(code, message, { cause, ...(isBlameless ? { members: { blameless: true } } : {}) })
 }
 
-/** A connection that breaks says little: where the successor has died in this moment, say that. */
+/** The reason of a failure. A broken connection says little: if the successor dies within 50 ms, that is the reason. */
 async function whyOf(cause: unknown, successor: Successor): Promise<string> {
   return await Promise.race([successor.gone, sleep(50).then(() => reasonOf(cause))])
 }
 
-/** Of one that has been ended, for the end of a message. */
+/** The last words of a successor that has been ended, as the end of a message. */
 async function wordsOf(successor: Successor | null): Promise<string> {
   const words = (await successor?.lastWords()) ?? null
   return words === null ? '' : `, after it wrote: ${words}`

@@ -1,5 +1,5 @@
-// What a successor is asked before it may go on: who it is, and whether it is healthy. It is blamed only for what its
-// predecessor, asked the same in the same moment, can do better: a locked database or a full disk is no verdict on a release.
+// Asks a successor, before it may go on, who it is and whether it is healthy. It is blamed only if its predecessor, asked the
+// same at the same moment, does better: a locked database or a full disk is no verdict on a release.
 
 import type { Server } from 'node:http'
 import type { Socket } from 'node:net'
@@ -8,10 +8,10 @@ import { type PrivateAnswer, ask } from '../private.ts'
 import { PROBE_PATH, type ProbeAnswer } from '../../words/wire.ts'
 
 export interface ProbeOptions {
-  /** what it must say it is */
+  /** the service and the tag that the successor must answer with */
   service: string
   tag: string
-  /** must answer 2xx; null where the author names none */
+  /** must answer 2xx; null if the author names none */
   healthPath: string | null
   timeoutMs: number
   /** this process's own private server */
@@ -21,7 +21,7 @@ export interface ProbeOptions {
 /** `ill`: it failed alone. `both`: this process failed too, so nothing is said about the release. */
 export type ProbeVerdict = { is: 'well' } | { is: 'ill' | 'both'; why: string }
 
-/** Asks who it is and whether it is healthy; the same of this process where the answer is not good. Never rejects. */
+/** Asks the successor who it is and whether it is healthy. If an answer is bad, asks this process's health too. Never rejects. */
 export async function probe(take: (far: Socket) => boolean, options: ProbeOptions): Promise<ProbeVerdict> {
   try {
     await examine(take, options)
@@ -38,7 +38,7 @@ export async function probe(take: (far: Socket) => boolean, options: ProbeOption
 
 async function examine(take: (far: Socket) => boolean, options: ProbeOptions): Promise<void> {
   const healthy = examineHealth(take, options)
-  healthy.catch(() => {}) // who it is comes first
+  healthy.catch(() => {}) // a wrong identity is reported first
   const who = await ask(take, PROBE_PATH, options.timeoutMs)
   if (who.status !== 200) throw new Error(`expected status 200 from its probe, got ${who.status}`)
   const { service, tag } = JSON.parse(who.body) as ProbeAnswer

@@ -1,6 +1,6 @@
-// The new process's side of a handover. It opens its state, serves its real handler to its predecessor only, and accepts on the
-// shared sockets when that has seen that it is what it should be. Until commit it shows that it lives; and where the predecessor
-// dies or hangs, at whatever moment, it goes on alone.
+// The successor's part of a handover. It opens its state and serves its real handler to its predecessor only. It accepts on the
+// shared sockets once the predecessor has verified it. Until the commit it keeps sending signs of life. If the predecessor dies
+// or hangs, at any moment, it goes on alone.
 
 import { closeSync } from 'node:fs'
 import { Socket } from 'node:net'
@@ -28,7 +28,7 @@ import { notifySystemd } from '../../sockets/systemd.ts'
 import { makeTaking } from './taking.ts'
 import { takeTickets } from '../../sockets/tickets.ts'
 
-/** How the predecessor left: `committed` by its word, or `orphaned`: it died or had to be ended before it could say so. */
+/** How the predecessor left. `committed`: it said so. `orphaned`: it died, or had to be ended, before it could say so. */
 export type Ending = 'committed' | 'orphaned'
 
 export interface SuccessorOptions {
@@ -46,7 +46,7 @@ export interface SuccessorOptions {
 export interface SuccessorSide {
   /** resolves when the predecessor is gone: this process answers for the operation */
   ended: Promise<Ending>
-  /** Tells the predecessor that this stop is wanted, not a failure. */
+  /** Tells the predecessor that this process was asked to stop and has not failed. */
   stopping(): void
 }
 
@@ -55,7 +55,7 @@ type Upwards = Channel<ToPredecessor, ToSuccessor>
 function openChannel({ channel: { messages, packets } }: Inheritance): Upwards {
   try {
     const socket = new Socket({ fd: messages, readable: true, writable: true })
-    // closed, the number is somebody else's; and nothing goes into the middle of a message
+    // A closed descriptor's number may belong to another file. While a message is partly written, nothing may go into its middle.
     tellThrough(() => (socket.destroyed || socket.writableLength > 0 ? null : descriptorOf(socket)))
     return channelOver(socket, packetsOn(packets))
   } catch (cause) {
@@ -68,7 +68,7 @@ function openChannel({ channel: { messages, packets } }: Inheritance): Upwards {
 
 const PREDECESSOR_EXIT_MS = 10_000
 
-/** Resolves when this process accepts connections. Rejects where it cannot; the predecessor is told and the caller exits. */
+/** Resolves when this process accepts connections. If it cannot, tells the predecessor and rejects; the caller then exits. */
 export async function takeOver(options: SuccessorOptions): Promise<SuccessorSide> {
   const up = openChannel(options.inheritance)
   took('born')
@@ -93,13 +93,13 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
     stuck.passes.then(() => end(predecessor, `it did not commit within ${patienceMs} ms`, log)),
   ])
 
-  // what is not inherited is bound before the predecessor is told anything: it may fail
+  // Binds the listeners that are not inherited before it says hello, because binding may fail.
   const inherited = await sortOut(options)
   took('bound')
   await up.tell({ type: 'hello', listeners: listeners.map(({ key }) => key) })
   took('said hello')
   const alive = setInterval(() => void up.tell({ type: 'alive' }), ALIVE_EVERY_MS)
-  // A predecessor that dies now leaves nobody to serve: the sockets are here, so go on alone.
+  // If the predecessor dies now, nobody else serves: this process has the sockets, so it goes on alone.
   await Promise.race([heard.accepted, alone])
   for (const [listener, own] of inherited) await inherit(listener, own)
   took('accepting')
@@ -126,7 +126,7 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
   return { ended, stopping: () => void up.tell({ type: 'stopping' }) }
 }
 
-/** The listeners that this process inherits, with what it inherits; the others are bound, and what it has no use for is closed. */
+/** The listeners that this process inherits, each with its descriptors. Binds the others; closes descriptors it has no use for. */
 async function sortOut({ inheritance, listeners, specs }: SuccessorOptions): Promise<[Listener, InheritedListener][]> {
   const byKey = new Map(inheritance.listeners.map((inherited) => [inherited.key, inherited]))
   const inherited: [Listener, InheritedListener][] = []
@@ -134,7 +134,7 @@ async function sortOut({ inheritance, listeners, specs }: SuccessorOptions): Pro
     const own = byKey.get(listener.key)
     const spec = specs[index]
     if (own !== undefined) inherited.push([listener, own])
-    // its predecessor may have the same port at another address
+    // the predecessor may have the same port at another address
     else if (spec !== undefined) await bind(listener, spec, null, true)
     byKey.delete(listener.key)
   }
@@ -142,7 +142,7 @@ async function sortOut({ inheritance, listeners, specs }: SuccessorOptions): Pro
   return inherited
 }
 
-/** Heard once and at once, so that no message and no socket comes too early. */
+/** Starts listening on the channel, before anything else, so that no message and no socket comes too early. */
 function receive(
   up: Upwards,
   life: Heartbeat,
@@ -189,7 +189,7 @@ function receive(
 
 type Predecessor = Inheritance['predecessor']
 
-/** Waits for a predecessor that is leaving, and ends it where it does not: two processes must not serve for ever. */
+/** Waits for the predecessor to leave, and ends it if it does not: two processes must not serve for ever. */
 async function seeOff(predecessor: Predecessor, log: Log): Promise<void> {
   const until = performance.now() + PREDECESSOR_EXIT_MS
   while (isAlive(predecessor.pid, predecessor.startTime)) {
@@ -201,7 +201,7 @@ async function seeOff(predecessor: Predecessor, log: Log): Promise<void> {
 async function end({ pid, startTime }: Predecessor, why: string, log: Log): Promise<void> {
   if (!isAlive(pid, startTime)) return
   log({ event: 'warning', message: `the predecessor (pid ${pid}) is ended: ${why}` })
-  // systemd ends the whole unit with its main process, and hears notifications before it looks who has died
+  // First claim the main pid: systemd ends the whole unit with its main process. It reads notifications before it looks who died.
   await notifySystemd([`MAINPID=${process.pid}`])
   try {
     if (isAlive(pid, startTime)) process.kill(pid, 'SIGKILL')

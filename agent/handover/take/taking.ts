@@ -1,6 +1,6 @@
-// Takes connections from the predecessor: those between two requests, and those in the middle of something. The other half of
-// `giving.ts`. Must hold: every connection is answered for, and the predecessor hears of the end of each, since it keeps a
-// descriptor of its own.
+// Takes connections from the predecessor: those between two requests, and those in the middle of something. The counterpart of
+// `giving.ts`. Must hold: every connection gets an answer, and the predecessor hears of the end of each, because it keeps its own
+// descriptor of it.
 
 import { Socket } from 'node:net'
 import type { Carries } from '../carry/carry.ts'

@@ -1,6 +1,6 @@
-// Where a request may go. Must hold: plain http only to this machine; no redirect and no asset leads from https to http, or from
-// the feed into this host's own network; a name that merely begins like this machine's is another machine; nothing that is shown
-// holds a credential.
+// Decides where a request may go. Must hold: plain http goes only to this machine; no redirect and no asset leads from https to
+// http, or from the feed into this host's own network; a name that only begins like this machine's counts as another machine; no
+// message shows a credential.
 
 import { lookup } from 'node:dns'
 import type { LookupAddress, LookupOptions } from 'node:dns'
@@ -8,10 +8,10 @@ import { BlockList, isIP } from 'node:net'
 import { BatonError } from '../../words/errors.ts'
 import type { ErrorCode } from '../../words/errors.ts'
 
-/** Whom an address belongs to, as far as it tells. */
+/** Which network an address belongs to, as far as the address itself shows. */
 export type Reach = 'loopback' | 'link-local' | 'private' | 'public'
 
-/** This machine, by an address or the name that RFC 6761 keeps for it. `hostname` is as `URL` gives it. */
+/** Whether it is this machine: a loopback address, or the name that RFC 6761 reserves. `hostname` as `URL` gives it. */
 export function isLoopback(hostname: string): boolean {
   return hostname === 'localhost' || hostname === '[::1]' || /^127(\.\d{1,3}){3}$/.test(hostname)
 }
@@ -43,7 +43,7 @@ const LISTS = RANGES.map(([reach, subnets]) => {
   return { reach, list }
 })
 
-/** Of an IP address without brackets. */
+/** The reach of an IP address without brackets. */
 export function reachOf(address: string): Reach {
   const [, mapped] = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address) ?? []
   const plain = mapped ?? address
@@ -51,17 +51,17 @@ export function reachOf(address: string): Reach {
   return LISTS.find(({ list }) => list.check(plain, family))?.reach ?? 'public'
 }
 
-/** Which addresses requests may go to: public ones, and those of the feed's own kind. One for each feed. */
+/** The addresses that requests may go to: public ones, and those with the same reach as the feed. One for each feed. */
 export interface Neighbourhood {
-  /** For a literal address in `url`; a name is looked at when it is looked up. Throws BatonError `failure`. */
+  /** Checks a literal address in `url`; a name is checked when it is looked up. Throws BatonError `failure`. */
   check(url: URL, failure: ErrorCode): void
-  /** As `dns.lookup`; fails where a name that is not the feed's own leads to an address that is not allowed. */
+  /** As `dns.lookup`; fails if a name other than the feed's own leads to an address that is not allowed. */
   lookup(hostname: string, options: LookupOptions, done: Looked): void
 }
 
 type Looked = (error: Error | null, address: string | LookupAddress[], family?: number) => void
 
-/** `homes`: addresses that the feed's setting names. */
+/** `homes`: the addresses in the feed's setting. */
 export function neighbourhoodOf(homes: readonly string[]): Neighbourhood {
   const isPlain = homes.some((home) => new URL(home).protocol === 'http:')
   const names = new Set(homes.map((home) => new URL(home).hostname))
@@ -103,7 +103,7 @@ function plain(hostname: string): string {
   return hostname.replace(/^\[|\]$/g, '')
 }
 
-/** Throws BatonError `failure` where a request must not go there. `base`: what redirected, or what named the address. */
+/** Throws BatonError `failure` if a request must not go there. `base`: the URL that redirected, or that named the address. */
 export function parsedUrl(text: string, failure: ErrorCode, base?: URL): URL {
   const url = URL.parse(text, base)
   const whence = base === undefined ? '' : ` (redirected from ${shown(base)})`

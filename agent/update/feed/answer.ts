@@ -1,12 +1,12 @@
-// What an HTTP server answered: read within bounds, and made an error of where it is not what was asked for.
-// Must hold: no answer is read beyond its bound, and no message shows a query or a credential.
+// Reads an HTTP answer within bounds, and turns an unwanted answer into an error.
+// Must hold: no answer is read beyond its bound; no message shows a query or a credential.
 
 import type { Readable } from 'node:stream'
 import { BatonError, reasonOf } from '../../words/errors.ts'
 import type { Details, ErrorCode } from '../../words/errors.ts'
 import { shown } from './address.ts'
 
-/** What undici gives, as far as it matters here. */
+/** The part of undici's response that matters here. */
 export interface Response {
   statusCode: number
   headers: Record<string, string | string[] | undefined>
@@ -18,10 +18,10 @@ export interface Reply {
   response: Response
 }
 
-/** what GitHub asks for where it does not tell when to come back */
+/** what GitHub asks clients to wait if its answer names no time */
 const RETRY_AFTER_SECONDS = 60
 const RETRY_AFTER_MAX_SECONDS = 24 * 3600
-/** of an answer that is read only to see why it is a refusal */
+/** of a refusal, which is read only to learn its reason */
 const REFUSAL_MAX_BYTES = 4 * 1024
 
 export function redirectOf(response: Response): string | null {
@@ -81,12 +81,12 @@ export async function readBounded({ url, response }: Reply, maxBytes: number, fa
   return Buffer.concat(chunks)
 }
 
-/** Lets go of an answer that nobody reads. */
+/** Closes an answer that nobody reads. */
 export function discardBody(response: Response): void {
   response.body.destroy()
 }
 
-/** Why the answer is not what was asked for. */
+/** The error for an unwanted answer: release_not_found for 404 and 410, rate_limited, else `failure`. */
 export async function refusalOf(reply: Reply, failure: ErrorCode): Promise<BatonError> {
   const { url, response } = reply
   const status = response.statusCode
@@ -101,7 +101,7 @@ export async function refusalOf(reply: Reply, failure: ErrorCode): Promise<Baton
   return new BatonError(failure, `${shown(url)}: expected 200, got ${status}`, { members, ...hint })
 }
 
-/** What was thrown on the way, said as what was being done; errors of ours stay as they are. */
+/** Turns what was thrown into an error that says what was being done. A BatonError stays as it is. */
 export function explained(
   error: unknown,
   failure: ErrorCode,
@@ -137,7 +137,7 @@ function rateLimited({ url, response }: Reply): BatonError {
 }
 
 function secondsToWait(response: Response): number {
-  // what a server says of the time is held against its own clock, where it tells it
+  // compare the server's times with the server's own clock, if its answer has a date
   const theirs = Date.parse(header(response, 'date') ?? '')
   const now = Number.isNaN(theirs) ? Date.now() : theirs
   const after = header(response, 'retry-after') ?? ''

@@ -1,4 +1,4 @@
-// The notes of the releases that an update passes over: who goes from v1.0.0 to v1.3.0 gets what v1.1.0 and v1.2.0 bring too.
+// The notes of the releases that an update skips: an update from v1.0.0 to v1.3.0 also brings what v1.1.0 and v1.2.0 brought.
 
 import { compareTags } from '../../words/release.ts'
 import type { Listing, Tag } from '../../words/release.ts'
@@ -8,7 +8,7 @@ import type { Judgement } from '../trust/verdict.ts'
 
 export const BETWEEN_MAX = 10
 
-/** Newest first, at most BETWEEN_MAX. One that cannot be read is left out: it is not what is being installed. */
+/** Newest first, at most BETWEEN_MAX. Leaves out a release that cannot be read: it is not the one being installed. */
 export async function notesBetween<Listed extends Pick<Listing, 'tag' | 'draft' | 'prerelease'>>(
   listed: readonly Listed[],
   { after, before }: { after: Tag; before: Tag },
@@ -27,7 +27,7 @@ export async function notesBetween<Listed extends Pick<Listing, 'tag' | 'draft' 
   return read.flat()
 }
 
-/** The part of a release that is for people. */
+/** The part of a release that people read. */
 export function notesOf({ tag, notes, publishedAt, url }: ReleaseNotes): ReleaseNotes {
   return { tag, notes, publishedAt, url }
 }

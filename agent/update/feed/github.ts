@@ -1,6 +1,6 @@
-// Releases of a GitHub repository, by the REST API at any base URL: github.com, Enterprise, or a mirror that speaks the same.
-// An anonymous client has 60 requests an hour, and a 304 counts (only with a token it does not), so the list is kept for a
-// while; where the quota is used up, the redirect of `/releases/latest` on the web host still tells the newest tag.
+// Releases of a GitHub repository, through the REST API at any base URL: github.com, Enterprise, or a mirror with the same API.
+// An anonymous client has 60 requests an hour. A 304 counts too (with a token it does not), so the list is kept for a while.
+// If the quota is used up, the redirect of `/releases/latest` on the web host still names the newest tag.
 
 import { BatonError, reasonOf } from '../../words/errors.ts'
 import { NOTES_MAX_CHARS, TEXT_MAX_BYTES, readReleaseTexts, sha256Of } from '../trust/release-texts.ts'
@@ -25,9 +25,9 @@ export interface GithubOptions {
   repository: string
   target: Target
   http: Http
-  /** whether `http` has a token for `api`: assets come through the API then, which private repositories need */
+  /** whether `http` has a token for `api`: then assets come through the API, as private repositories need */
   authorized: boolean
-  /** how long a list is used again without asking */
+  /** how long a list is reused without asking again */
   minAgeMs: number
   onPassedOver: OnPassedOver
 }
@@ -35,7 +35,7 @@ export interface GithubOptions {
 const ACCEPT = 'application/vnd.github+json'
 const LIST_MAX_BYTES = 8 * 1024 * 1024
 const PER_PAGE = 50
-/** pages looked at while no page before had anything usable */
+/** how many pages are searched for a usable release */
 const PAGES_MAX = 3
 const KEPT_MAX = 8
 
@@ -59,7 +59,7 @@ export function makeGithubFeed(options: GithubOptions): Feed {
     trust: () => Promise.resolve(trustReport(null, new Date())),
     async latest(skip, signal) {
       let url: string | null = `${releases}?per_page=${PER_PAGE}`
-      let problem: BatonError | null = null // of the newest release that is published and no good
+      let problem: BatonError | null = null // why the newest published release cannot be used
       try {
         for (let page = 1; url !== null && page <= PAGES_MAX; page++) {
           const { listings, next }: Kept = await ask(url, signal)
@@ -102,7 +102,7 @@ export function makeGithubFeed(options: GithubOptions): Feed {
 
 type Text = (url: string, signal: AbortSignal | undefined) => Promise<string | null>
 
-/** Lists of releases, each asked for again only when it may have changed. */
+/** Fetches lists of releases. Asks for a list again only when it may have changed. */
 function makeAsk({ http, authorized, minAgeMs }: GithubOptions): (url: string, signal?: AbortSignal) => Promise<Kept> {
   const kept = new Map<string, Kept>()
   return async (url, signal) => {
@@ -120,7 +120,7 @@ function makeAsk({ http, authorized, minAgeMs }: GithubOptions): (url: string, s
   }
 }
 
-/** A small file as text; null where there is none. */
+/** Fetches a small file as text; null if there is none. */
 function makeText(http: Http): Text {
   return async (url, signal) => {
     const accept = 'application/octet-stream'
@@ -154,7 +154,10 @@ async function judgeWith(
   return 'why' in texts ? texts : assess(listing, texts, target)
 }
 
-/** Without the API. `wanted` null: the latest. Throws `limited`, the reason why the API was no use, where this is none either. */
+/**
+ * Finds a release without the API. `wanted` null: the latest. `limited` is the API's refusal; if this fails too, it throws
+ * rate_limited with both reasons.
+ */
 function makeByConvention({ web, repository, target, http }: GithubOptions, text: Text) {
   return async (
     wanted: Tag | null,
@@ -172,7 +175,7 @@ function makeByConvention({ web, repository, target, http }: GithubOptions, text
       const location = await http.location({ url: latestUrl, failure: 'check_failed', signal })
       const tag = tagOfLocation(location)
       if (tag === null) return giveUp('it names no release')
-      // it leads to a release that is neither a draft nor a prerelease; of any other tag we could not tell
+      // The redirect leads to a release that is neither a draft nor a prerelease. For any other tag this cannot be known.
       if (wanted !== null && tag !== wanted) return giveUp(`it names ${tag}`)
       const urlOf = (name: string): string => `${web}/${repository}/releases/download/${tag}/${name}`
       const texts = await readReleaseTexts((name) => text(urlOf(name), signal))
@@ -187,7 +190,7 @@ function makeByConvention({ web, repository, target, http }: GithubOptions, text
   }
 }
 
-/** Of an answer with a list of releases, or with one. */
+/** The listings in an answer that holds a list of releases, or one release. */
 function parseReleases(value: unknown, authorized: boolean): Listing[] {
   if (Array.isArray(value)) return (value as unknown[]).flatMap((entry) => parseListing(entry, authorized) ?? [])
   if (!isObject(value)) throw new BatonError('check_failed', `expected a list of releases, got ${quoted(value)}`)
@@ -195,7 +198,7 @@ function parseReleases(value: unknown, authorized: boolean): Listing[] {
   return release === null ? [] : [release]
 }
 
-/** GitHub's `release` schema, the members that matter; null where it is no release of ours, such as `nightly`. */
+/** The members of GitHub's `release` schema that matter here. Null if its tag is not vX.Y.Z, such as `nightly`. */
 export function parseListing(value: unknown, authorized: boolean): Listing | null {
   if (!isObject(value) || !isTag(value['tag_name'])) return null
   const { tag_name: tag, body, draft, prerelease, published_at: publishedAt, html_url: page, assets } = value

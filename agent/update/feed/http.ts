@@ -1,7 +1,7 @@
-// HTTP as a feed needs it. The only importer of undici; imported when first used, so that starting the service does not pay for it.
-// Must hold: every hop goes only where `address.ts` allows; the token goes to the API it is for and nowhere else, and into no
-// message; no answer is read beyond its bound; nothing is waited for without a deadline. Redirects are followed here and not by
-// undici's interceptor, which knows none of these rules; its retry interceptor has no pace (`steps/download.ts` has).
+// HTTP as a feed needs it. The only importer of undici, which it loads on first use, so that the service starts without it.
+// Must hold: every hop goes only where `address.ts` allows; the token goes only to the API it is for, and into no message; no
+// answer is read beyond its bound; every wait has a deadline. This file follows redirects itself, because undici's interceptor
+// knows none of these rules. Undici's retry interceptor checks no pace; `steps/download.ts` does.
 
 import type * as Undici from 'undici'
 import type { Dispatcher } from 'undici'
@@ -16,15 +16,15 @@ import { readBounded, redirectOf, refusalOf, validatorOf } from './answer.ts'
 import type { Reply } from './answer.ts'
 
 export interface HttpOptions {
-  /** addresses that the feed's setting names: what may be asked of this host's own network besides public addresses */
+  /** the addresses in the feed's setting; besides public addresses, requests may go only to networks of these */
   homes: readonly string[]
-  /** where HTTP_PROXY, HTTPS_PROXY and NO_PROXY are looked up, lower case first */
+  /** holds HTTP_PROXY, HTTPS_PROXY and NO_PROXY; the lower-case names win */
   environment: Readonly<Record<string, string | undefined>>
-  /** sent with requests below `base` and with no others */
+  /** sent only with requests below `base` */
   token?: { value: string; base: string } | null
   /** certificates to trust in place of those that come with Node, PEM */
   ca?: string
-  /** for an answer to begin, and for a text to arrive whole */
+  /** how long an answer may take to begin, and a text to arrive whole */
   timeoutMs?: number
 }
 
@@ -32,9 +32,9 @@ export interface FileRequest {
   url: string
   maxBytes: number
   accept?: string
-  /** ETag of what we have; the answer is null where it has not changed */
+  /** ETag of the version the caller has; the answer is null if that is unchanged */
   known?: string | null
-  /** code of the error where it fails for no better reason */
+  /** error code if no more specific one applies */
   failure: ErrorCode
   signal?: AbortSignal | undefined
 }
@@ -42,18 +42,18 @@ export interface FileRequest {
 export interface File {
   content: Buffer
   etag: string | null
-  /** target of `rel="next"`, null where there is none or where it is on another host */
+  /** target of `rel="next"`; null if there is none, or if it is on another host */
   next: string | null
 }
 
 export interface Http {
   /** whether it has a token for the API */
   readonly authorized: boolean
-  /** A whole small file. Throws release_not_found for 404 and 410, rate_limited, else `failure`. Null: 304. */
+  /** Fetches a whole small file. Null: 304. Throws release_not_found for 404 and 410, rate_limited, else `failure`. */
   file(request: FileRequest): Promise<File | null>
-  /** The same, parsed; says so where a page came instead. */
+  /** The same, parsed as JSON. The error says if an HTML page came instead. */
   json(request: FileRequest): Promise<(Omit<File, 'content'> & { value: unknown }) | null>
-  /** Where `url` redirects to, without going there; null where it does not redirect. */
+  /** Where `url` redirects to, without following it; null if it does not redirect. */
   location(request: Omit<FileRequest, 'maxBytes'>): Promise<string | null>
   /** See `Feed.bytes`. */
   bytes(url: string, from: number, validator: string | null, signal: AbortSignal): Promise<Bytes>
@@ -126,7 +126,7 @@ export function openHttp(options: HttpOptions): Http {
 }
 
 interface Sender {
-  /** One request, redirects followed by hand. Throws BatonError `failure` where the way is wrong, else what undici throws. */
+  /** Sends one request and follows its redirects. Throws BatonError `failure` if a hop is not allowed, else what undici throws. */
   send(
     start: string,
     headers: Record<string, string>,
@@ -153,7 +153,7 @@ function makeSend(options: HttpOptions, near: Neighbourhood, timeoutMs: number):
         headers: { 'user-agent': 'baton', 'accept-encoding': 'identity', ...headers, ...authorization(url, options) },
         signal,
       })
-      // an abort before anybody reads the body is an event that nobody hears, and ends the process: nodejs/undici#3353
+      // without a listener, an abort before anybody reads the body would end the process: nodejs/undici#3353
       response.body.on('error', () => {})
       const location = redirectOf(response)
       if (location === null || follow === 0) return { url, response }
@@ -165,7 +165,7 @@ function makeSend(options: HttpOptions, near: Neighbourhood, timeoutMs: number):
     }
   }
   const close = async (): Promise<void> => {
-    const opened = await dispatchers?.catch(() => null) // where it could not be opened there is nothing to close
+    const opened = await dispatchers?.catch(() => null) // if opening failed, there is nothing to close
     dispatchers = null
     await Promise.all([opened?.direct.destroy(), opened?.proxied.destroy()])
   }
@@ -193,7 +193,7 @@ async function bytesOf(reply: Reply, from: number): Promise<Bytes> {
     throw new BatonError('download_failed', `${shown(reply.url)}: has fewer than the ${from} bytes that it sent before`)
   }
   const refusal = await refusalOf(reply, 'download_failed')
-  // a server that has trouble may have got over it; one that refuses will refuse again
+  // A server error may pass: a plain Error makes the download try again. A refusal would come again: it ends the download.
   if (response.statusCode >= 500 || response.statusCode === 408) throw new Error(refusal.message)
   throw refusal
 }
@@ -203,12 +203,12 @@ interface Dispatchers {
     url: URL,
     options: { dispatcher: Dispatcher } & Omit<Dispatcher.RequestOptions, 'origin' | 'path' | 'method'>,
   ) => Promise<Dispatcher.ResponseData>
-  /** for this machine's own addresses, which a proxy could not reach */
+  /** for this machine's own addresses: a proxy cannot reach them */
   direct: Dispatcher
   proxied: Dispatcher
 }
 
-/** The client itself, which is most of what a feed needs: loaded when one is first asked. */
+/** Loads undici: most of the code that a feed needs, so it is loaded only when a feed is first asked. */
 export async function loadHttp(): Promise<typeof Undici> {
   return await import('undici')
 }
@@ -227,7 +227,7 @@ async function openDispatchers(
     keepAliveTimeout: 1_000, // a process about to hand over keeps no idle sockets
     maxHeaderSize: 32 * 1024,
   }
-  // '' rather than absent: absent makes undici look at process.env itself
+  // '' and not absent: if absent, undici reads process.env itself
   const proxies = {
     httpProxy: proxyOf(environment, 'HTTP_PROXY'),
     httpsProxy: proxyOf(environment, 'HTTPS_PROXY'),
@@ -240,7 +240,7 @@ async function openDispatchers(
   }
 }
 
-/** With the scheme that curl adds too. The value is not shown: there may be a password in it. */
+/** The proxy's URL; a value without a scheme gets `http://`, as in curl. No message shows the value: it may hold a password. */
 function proxyOf(environment: HttpOptions['environment'], name: string): string {
   const value = settingOf(environment, name)
   if (value === '') return ''

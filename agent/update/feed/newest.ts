@@ -1,23 +1,23 @@
-// "Latest": the highest version that can be used, whatever the order of the feed. The rule is one for all feeds.
-// Must never break: a newer release that is published and cannot be used is told. A mirror that damages it needs no key for that,
-// and a host that called itself up to date would stay where it is, unnoticed.
+// Chooses the latest release: the highest version that can be used, whatever the order of the feed. All feeds share this rule.
+// Must never break: the answer reports a newer release that is published but cannot be used. A mirror can damage that release
+// without any key; if the host then called itself up to date, it would stay behind unnoticed.
 
 import { BatonError } from '../../words/errors.ts'
 import type { Listing, Newest, Skip, Tag } from '../../words/release.ts'
 import { newestFirst } from '../trust/verdict.ts'
 import type { Judgement } from '../trust/verdict.ts'
 
-/** Told of each release that is newer than the one chosen and was passed over, with the reason. */
+/** Called for each release that is newer than the chosen one and was passed over, with the reason. */
 export type OnPassedOver = (tag: Tag, why: string) => void
 
-/** releases that are looked into before we give up: a feed with more broken ones in a row is broken */
+/** how many unusable releases to examine before giving up: a feed with this many is broken */
 const CANDIDATES_MAX = 8
-/** usable ones that may be skipped: each costs the requests for its papers */
+/** how many usable releases may be skipped: each costs requests for its texts */
 const SKIPPED_MAX = 24
 
 /**
- * A release that its maintainer has withdrawn is no problem where an older one can be used: whoever signs has said so. Where none
- * can, it is one: a service that finds no release at all must not be told that it is up to date.
+ * A withdrawn release is no problem if an older one can be used: the maintainer has signed the withdrawal. If no older one can be
+ * used, it is a problem: a service that finds no release at all must not be told that it is up to date.
  */
 export async function newestUsable<Listed extends Pick<Listing, 'tag' | 'draft' | 'prerelease'>>(
   listed: readonly Listed[],

@@ -1,4 +1,4 @@
-// Opens the feed that the setting names. The one door to this folder.
+// Opens the feed that the setting names. The only door to this folder.
 
 import { makeDisk } from '../../disk/disk.ts'
 import { ownRelease } from '../../own.ts'
@@ -15,14 +15,14 @@ import { makeStaticFeed } from './static.ts'
 
 export interface FeedOptions {
   service: string
-  /** where what this host knows of the feed's signatures is kept; null: nowhere, it begins at the compiled root each time */
+  /** keeps the trust metadata that this host has verified; null: keep none, begin at the compiled root each time */
   stateDirectory: string | null
-  /** default: what this executable was built with */
+  /** default: the root that this executable was built with; null: the feed is not signed */
   trust?: Anchor | null
   onPassedOver?: OnPassedOver
 }
 
-/** What a feed is opened with besides its setting; a process has one set of them, a test several. */
+/** Everything that opening a feed takes besides its setting. A process has one set, a test several. */
 export interface FeedMeans extends Omit<HttpOptions, 'homes' | 'token'> {
   target: Target
   /** null: not signed */
@@ -30,14 +30,14 @@ export interface FeedMeans extends Omit<HttpOptions, 'homes' | 'token'> {
   stateDirectory: string | null
   /** see SignedOptions */
   patienceMs?: number
-  /** how long a list of releases is used again without asking; default by whether asking costs quota */
+  /** how long a list of releases is reused without asking again; the default depends on whether asking costs quota */
   minAgeMs?: number
   onPassedOver: OnPassedOver
 }
 
 const ANONYMOUS_MIN_AGE_MS = 60_000
 
-/** Opens nothing yet: no request, no file. Throws BatonError invalid_settings. */
+/** Makes no request and opens no file yet. Throws BatonError invalid_settings. */
 export function openFeed(setting: string, options: FeedOptions): OpenFeed {
   const { service, stateDirectory, trust = ownRelease().trust, onPassedOver = () => {} } = options
   const target = { service, os: process.platform, arch: process.arch }
@@ -76,7 +76,7 @@ function sourceOf(parsed: FeedSetting, http: Http): Source {
   switch (parsed.kind) {
     case 'github': {
       const { api, web, repository } = parsed
-      // without the API, so without its quota: each file is where its name says
+      // avoids the API, and so its quota: the address of each file follows from its name
       if (!http.authorized) return webSource(`${web}/${repository}/releases/download/`, http)
       return assetSource(`${api}/repos/${repository}/releases`, http)
     }
@@ -109,7 +109,7 @@ function unsigned(description: string, parsed: FeedSetting, http: Http, means: F
   })
 }
 
-/** The names that `gh` uses: one for github.com, another for everything else, so that no host gets the other's token. */
+/** Uses the variable names of `gh`: some for github.com, others for every other host, so that no host gets another's token. */
 function tokenFor(
   { api }: Extract<FeedSetting, { kind: 'github' }>,
   environment: Readonly<Record<string, string | undefined>>,

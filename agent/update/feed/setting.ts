@@ -1,4 +1,4 @@
-// The setting `feed`: one line that says where releases are found. Pure; fuzzed.
+// Parses the setting `feed`: one line that says where releases are found. Pure; fuzzed.
 
 import { isAbsolute } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -15,7 +15,7 @@ const GITHUB_API = 'https://api.github.com'
 const FORMS =
   'forms: `github:owner/name`, `github:owner/name@https://host/api/v3`, `https://host/path/`, `/folder`, `file:///folder`'
 
-/** Throws BatonError invalid_settings, with what is wrong and the forms there are. */
+/** Throws BatonError invalid_settings, with the fault and the forms that are allowed. */
 export function parseFeedSetting(setting: string): FeedSetting {
   if (setting.startsWith('github:')) return parseGithub(setting)
   if (isAbsolute(setting)) return folderAt(setting)
@@ -34,7 +34,7 @@ export function parseFeedSetting(setting: string): FeedSetting {
   throw invalid(setting, 'it is of no form that we know')
 }
 
-/** The addresses that it names: where requests start. */
+/** The addresses in the setting: requests start there. */
 export function homesOf(setting: FeedSetting): string[] {
   switch (setting.kind) {
     case 'github':
@@ -48,7 +48,7 @@ export function homesOf(setting: FeedSetting): string[] {
   }
 }
 
-/** The host that people visit, of the one that programs ask: where `/releases/latest` redirects. */
+/** The base URL of the web host that belongs to an API's base URL. On it, `/releases/latest` redirects to the newest release. */
 export function webHostOf(api: string): string {
   const url = new URL(api)
   url.hostname = url.hostname.replace(/^api\./, '') // api.github.com, api.acme.ghe.com
@@ -69,7 +69,7 @@ function parseGithub(setting: string): FeedSetting {
 function parseBase(text: string, setting: string): URL {
   const url = URL.parse(text)
   if (url === null) throw invalid(setting, `${quoted(text)} is not an address`)
-  // before anything shows the setting: what is between // and @ may be a password
+  // checked before any message shows the setting: the part between // and @ may be a password
   if (url.username !== '' || url.password !== '') {
     throw new BatonError('invalid_settings', `feed: credentials do not belong into the address of \`${url.host}\``)
   }

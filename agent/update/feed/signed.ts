@@ -1,7 +1,7 @@
-// Releases that are signed: nothing that a feed says is believed but what the keys of the compiled root vouch for. Layout:
+// A feed of signed releases: it believes only what the keys of the compiled root vouch for. Layout:
 //   v1.1.0/release.json …   verified/timestamp.json, <version>.root.json, <version>.snapshot.json, <version>.targets.json
-// The name `verified` sorts after every tag, so that what copies a folder in order copies it last, and in it timestamp.json last.
-// Must hold: where the metadata cannot be verified there is no release, whatever else the feed has.
+// The name `verified` sorts after every tag, so a tool that copies in order copies that folder last, and timestamp.json last in it.
+// Must hold: if the metadata cannot be verified, there is no release, whatever else the feed has.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError } from '../../words/errors.ts'
@@ -24,7 +24,7 @@ export interface SignedOptions {
   target: Target
   anchor: Anchor
   store: KnownStore
-  /** how long a timestamp.json that is being replaced may be missing; default 30,000 */
+  /** how long timestamp.json may be missing while the publisher replaces it; default 30,000 */
   patienceMs?: number
   onPassedOver: OnPassedOver
 }
@@ -41,7 +41,7 @@ export function makeSignedFeed(options: SignedOptions): Feed {
     const read = async (name: string, maxBytes: number): Promise<Buffer | null> => {
       let found = await file(name, maxBytes)
       if (name !== TIMESTAMP_NAME || found !== null) return found
-      // GitHub replaces an asset by removing it first; a feed that was never signed has no root either
+      // To replace an asset, GitHub removes it first: wait. A feed that was never signed has no root either: do not wait.
       if ((await file('1.root.json', maxBytes)) === null) return null
       for (let waited = 0; found === null && waited < patienceMs; waited += PATIENCE_EVERY_MS) {
         await sleep(Math.min(PATIENCE_EVERY_MS, patienceMs), undefined, signal === undefined ? {} : { signal })
@@ -65,7 +65,7 @@ export function makeSignedFeed(options: SignedOptions): Feed {
     return assessSigned(signed, file.toString(), target, (name) => source.url(`${signed.tag}/${name}`))
   }
 
-  /** Somebody named a tag that nobody has signed. */
+  /** The error for a named tag that nobody has signed. */
   const unsigned = async (tag: Tag, signal: AbortSignal | undefined): Promise<BatonError> => {
     const isThere = await source.file(`${tag}/${MANIFEST_NAME}`, TEXT_MAX_BYTES, signal).catch(() => null)
     if (isThere === null) return new BatonError('release_not_found', `${description} has no release ${tag}`)

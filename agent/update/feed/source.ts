@@ -1,5 +1,5 @@
-// Where files of a feed are: below an address, or in a folder. Must hold: no file is read beyond its bound, and nothing that is
-// not a regular file is read at all.
+// Reads the files of a feed, below an address or in a folder. Must hold: no file is read beyond its bound, and nothing but a
+// regular file is read.
 
 import { constants, open, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -15,11 +15,11 @@ import type { Http } from './http.ts'
 const LIST_MAX_BYTES = 8 * 1024 * 1024
 
 export interface Source {
-  /** A whole small file; null where there is none. Throws BatonError check_failed, rate_limited. */
+  /** Reads a whole small file; null if there is none. Throws BatonError check_failed, rate_limited. */
   file(path: string, maxBytes: number, signal: AbortSignal | undefined): Promise<Buffer | null>
-  /** The tags of the folders that are there; null where they cannot be listed. */
+  /** The tags that have a folder; null if this source cannot list folders. */
   tags(): Promise<Tag[] | null>
-  /** for `bytes` */
+  /** the address of a file, to pass to `bytes` */
   url(path: string): string
   /** See `Feed.bytes`. */
   bytes(url: string, from: number, validator: string | null, signal: AbortSignal): Promise<Bytes>
@@ -38,7 +38,7 @@ export function webSource(base: string, http: Http): Source {
       } catch (error) {
         if (!(error instanceof BatonError)) throw error
         if (error.code === 'release_not_found') return null
-        // a bucket that may not be listed says 403 for what is not there; only the next root is asked for that may not be there
+        // A bucket that may not be listed answers 403 for a missing file. Only the next root may rightly be missing.
         if (error.members['status'] === 403 && path.endsWith('.root.json')) return null
         throw error
       }
@@ -48,8 +48,8 @@ export function webSource(base: string, http: Http): Source {
 }
 
 /**
- * The assets of a private GitHub repository, as `<tag>/<name>`: they come through the API, each by a number that the list of its
- * release tells. `releases`: `<api>/repos/<owner>/<name>/releases`.
+ * The assets of a private GitHub repository, as `<tag>/<name>`. The API serves each asset under a number, which the release's
+ * list of assets gives. `releases`: `<api>/repos/<owner>/<name>/releases`.
  */
 export function assetSource(releases: string, http: Http): Source {
   const numbered = async (
@@ -111,7 +111,7 @@ export function folderSource(folder: string): Source {
         })
       }
       const content = Buffer.alloc(opened.size)
-      const { bytesRead } = await file.read(content, 0, opened.size, 0) // it may be written to meanwhile: no more than this
+      const { bytesRead } = await file.read(content, 0, opened.size, 0) // the file may grow meanwhile: read no more than this
       return content.subarray(0, bytesRead)
     },
     async bytes(url, from, validator, signal) {
@@ -120,7 +120,7 @@ export function folderSource(folder: string): Source {
       if (opened === null) throw new BatonError('download_failed', `\`${path}\`: there is no such file`)
       const start = opened.validator === validator ? from : 0
       const stream = opened.file.createReadStream({ start, highWaterMark: 256 * 1024 })
-      stream.on('error', () => {}) // where it is given up before anybody reads it
+      stream.on('error', () => {}) // it may be given up before anybody reads it
       return {
         stream: addAbortSignal(signal, stream) as AsyncIterable<Uint8Array>,
         from: start,
@@ -131,7 +131,7 @@ export function folderSource(folder: string): Source {
   }
 }
 
-/** Null where there is none. A pipe or a device, which could be waited upon for ever, is refused. */
+/** Null if there is no such file. Refuses a pipe or a device: reading it could wait for ever. */
 async function openRegular(path: string, failure: ErrorCode) {
   try {
     const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK)

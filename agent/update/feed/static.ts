@@ -1,7 +1,7 @@
 // Releases in a folder: behind any web server (S3, nginx), or on a disk, a share or a USB stick. Layout:
 //   releases.json   { "format": 1, "releases": [{ "tag": "v1.0.0", "draft": false, "prerelease": false }] }
 //   v1.0.0/         SHA256SUMS release.json <service>-linux-x64.zst …
-// A folder on disk without releases.json is taken to hold what its `vX.Y.Z` folders say.
+// If a folder on disk has no releases.json, its `vX.Y.Z` subfolders are its releases.
 
 import { BatonError } from '../../words/errors.ts'
 import { isTag, parseTag } from '../../words/release.ts'
@@ -72,7 +72,7 @@ export function makeStaticFeed({ description, source, target, onPassedOver }: St
   }
 }
 
-/** The tags of releases.json; entries whose tag is not one of ours are left out. */
+/** The entries of releases.json. Leaves out entries whose tag is not vX.Y.Z. Throws BatonError check_failed. */
 export function parseReleases(text: string): Listed[] {
   const value = parsedJson(text)
   if (!isObject(value) || value['format'] !== 1 || !Array.isArray(value['releases'])) {

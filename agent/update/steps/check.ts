@@ -7,15 +7,15 @@ import { within } from './within.ts'
 
 export interface CheckOptions {
   feed: Feed
-  /** tag that runs now */
+  /** the tag that runs now */
   current: () => Tag
-  /** releases that failed here: never the latest, but allowed where they are named */
+  /** releases that failed here: never chosen as the latest, but allowed by name */
   skip: Skip
 }
 
 /**
- * By name any other release will do, an older one too: somebody wants it. As the latest only a newer one: a mirror that is
- * out of date must not take anybody back. One that keeps the newest back must not make anybody believe that there is none.
+ * By name any other release is accepted, an older one too: the operator asked for it. As the latest only a newer one: an outdated
+ * mirror must not take a service back. A mirror that withholds the newest must not make a service believe it is up to date.
  */
 export function makeCheck({ feed, current, skip }: CheckOptions): Steps['check'] {
   return async (tag, signal) => {

@@ -1,6 +1,6 @@
-// Stage 2, download: streams the asset, decompressed on the way, into `.partial` beside the executable. The compressed bytes
-// are summed as they pass and the sum is for `verify` to judge; nothing here trusts them. Memory does not grow with the asset.
-// Power cut or kill: a `.partial` is left, which nobody ever runs; the next start or the next download replaces it.
+// Stage 2, download: streams the asset into `.partial` beside the executable and decompresses it on the way. It hashes the
+// compressed bytes as they pass; `verify` judges the hash, and nothing here trusts the bytes. Memory does not grow with the
+// asset. A power cut or a kill leaves a `.partial`, which nothing ever runs; the next start or the next download replaces it.
 
 import { createHash } from 'node:crypto'
 import type { FileHandle } from 'node:fs/promises'
@@ -22,16 +22,16 @@ import { within } from './within.ts'
 export interface DownloadOptions {
   feed: Pick<Feed, 'bytes'>
   disk: Disk
-  /** where the executable is unpacked to, in the directory that it will be renamed in */
+  /** where the executable is unpacked: in the directory in which it will be renamed */
   partialPath: string
-  /** a connection that brings less than PACE_MIN_BYTES in this time is given up */
+  /** the download gives up a connection that brings less than PACE_MIN_BYTES in this time */
   stallMs: number
-  /** what the steps after this one are going to write; it is looked at before the first byte */
+  /** how much room the later steps need; checked before the first byte */
   alsoNeeds?: () => Promise<Need[]>
   onProgress: (progress: Progress) => void
-  /** told of every piece that came over the wire, those that came twice included */
+  /** called with the size of every piece that came over the wire, also of one that came twice */
   onReceived?: (bytes: number) => void
-  /** for the whole asset, however often it goes on; default by its size and the least pace */
+  /** for the whole asset over all its connections; default by its size and the least pace */
   deadlineMs?: number
   /** before the first reconnect; doubles with each until RECONNECT_MAX_MS */
   reconnectMs?: number
@@ -39,16 +39,16 @@ export interface DownloadOptions {
 
 /** in `stallMs`; a connection that trickles is as dead as a silent one */
 const PACE_MIN_BYTES = 16 * 1024
-/** connections in a row that bring less than that, before we give up */
+/** connections in a row that bring less than that, before the download fails */
 const FRUITLESS_MAX = 5
 const RECONNECTS_MAX = 100
 const RECONNECT_MS = 250
 const RECONNECT_MAX_MS = 8_000
 const PROGRESS_EVERY_MS = 100
-/** the whole asset must have come after this long at the latest: in its size at the least pace, and some patience */
+/** the whole asset may take as long as its size needs at the least pace, plus some patience */
 const PACE_LEAST_BYTES_PER_S = 16 * 1024
 const PATIENCE_MS = 600_000
-/** how often, in bytes written, the disk is asked for what is left on it */
+/** how many bytes are written between two checks of the free space */
 const ROOM_EVERY_BYTES = 8 * 1024 * 1024
 
 export function makeDownload(options: DownloadOptions): Steps['download'] {
@@ -57,7 +57,7 @@ export function makeDownload(options: DownloadOptions): Steps['download'] {
     const doing = `downloading \`${asset.name}\` of ${tag}`
     try {
       await assertRoom([...needsOfAsset(dirname(partialPath), asset), ...((await options.alsoNeeds?.()) ?? [])])
-      await disk.remove(partialPath) // not written over: an earlier one may be running still, or be a link
+      await disk.remove(partialPath) // removed, not overwritten: an earlier one may still run, or be a link
       const file = await disk.create(partialPath, 0o600)
       try {
         const assetSha256 = await unpack(asset, file, options, signal)
@@ -79,7 +79,7 @@ export function makeDownload(options: DownloadOptions): Steps['download'] {
   }
 }
 
-/** The asset's bytes through the decompressor into `file`. The sha256 of what came over the wire. */
+/** Sends the asset's bytes through the decompressor into `file`. Resolves to the sha256 of what came over the wire. */
 async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, signal: AbortSignal): Promise<string> {
   const hash = createHash('sha256')
   const wholeMs = options.deadlineMs ?? PATIENCE_MS + (asset.sizeBytes / PACE_LEAST_BYTES_PER_S) * 1000
@@ -91,7 +91,7 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, 
   let lookedAt = 0
   const bound = asset.executable?.sizeBytes ?? EXECUTABLE_MAX_BYTES
   let unpacked = 0
-  let fault: Error | null = null // ours or the wire's; what else goes wrong in the pipeline is the decompressor's
+  let fault: Error | null = null // an error of the wire or of writing; any other error of the pipeline is the decompressor's
   try {
     await pipeline(lent(wire), decompressor(asset), async (chunks: AsyncIterable<Buffer>) => {
       try {
@@ -100,7 +100,7 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, 
           if (unpacked > bound) throw new BatonError('download_failed', `expected ${bound} bytes unpacked, got more`)
           if (unpacked - lookedAt >= ROOM_EVERY_BYTES) {
             lookedAt = unpacked
-            // all that is written until the next look
+            // what will be written until the next check
             const next = chunk.length + Math.min(ROOM_EVERY_BYTES, bound - unpacked)
             if ((await roomIn(directory)) < next) throw noRoom(directory, unpacked)
           }
@@ -113,7 +113,7 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, 
     })
   } catch (error) {
     if (fault !== null) throw fault as Error // set in a callback, which the compiler does not see
-    // bytes that do not unpack are most likely not the bytes that were published: read on, and let the sum tell
+    // Bytes that do not unpack are most likely not the published bytes. Read on, so that their sha256 shows it.
     for await (const _ of wire);
     const sha256 = hash.digest('hex')
     if (sha256 !== asset.sha256) return sha256
@@ -139,9 +139,9 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, 
 }
 
 /**
- * The compressed bytes, from the first to the last, over as many connections as it takes. Each one goes on where the one
- * before broke off (Range, If-Range). A server that starts again from 0 instead is read over up to there; whether both parts
- * are of one file is told by the sum. Throws where there are more bytes than announced, at once, or fewer, in the end.
+ * The compressed bytes, from the first to the last, over as many connections as it takes. Each connection goes on where the
+ * one before broke off (Range, If-Range). If a server starts again from 0 instead, the bytes up to there are skipped; the
+ * sha256 shows whether both parts belong to one file. Throws at once on more bytes than announced, and in the end on fewer.
  */
 async function* received(
   asset: Asset,
@@ -191,20 +191,20 @@ async function* received(
       }
       if (fruitless === 0) wait = reconnectMs
     } finally {
-      abort.abort() // lets go of the connection, whichever way we leave
+      abort.abort() // closes the connection on every way out
     }
     await sleep(wait, undefined, { signal }).catch(() => signal.throwIfAborted())
     wait = Math.min(wait * 2, RECONNECT_MAX_MS)
   }
 }
 
-/** Waits for a source, and gives it up when too little came in the time spent waiting. Our own pauses do not count. */
+/** Waits for a source, and gives it up if too little came in the time spent waiting. The consumer's own pauses do not count. */
 function watched(stallMs: number, signal: AbortSignal): { next<T>(source: Promise<T>, bytes: number): Promise<T> } {
   let waited = 0
   let since: number | null = null
   return {
     async next(source, bytes) {
-      source.catch(() => {}) // it is aborted when we have given it up
+      source.catch(() => {}) // it rejects when it is aborted, after this has given it up
       signal.throwIfAborted()
       since ??= bytes
       if (bytes - since >= PACE_MIN_BYTES) [waited, since] = [0, bytes]
@@ -267,7 +267,7 @@ function wrongSize(expected: number, got: number | null): BatonError {
   return new BatonError('download_failed', `expected ${expected} bytes, got ${got ?? 'more'}`)
 }
 
-/** Passes on the first call, then at most one each `ms`, and every call that is `due`. */
+/** Passes on the first call, then at most one call per `ms`, and every call that is `due`. */
 function atMostEvery(ms: number, act: (value: number) => void): (value: number, due: boolean) => void {
   let last = -Infinity
   return (value, due) => {

@@ -1,6 +1,6 @@
-// A copy of the database from before the new version opens it, made by SQLite itself. Never by copying the file: of a
-// database in WAL mode with an open writer a plain copy kept 1 of 5,001 rows and still passed integrity_check.
-// Power cut: the temporary name is cleared at the next start; a snapshot appears under its name whole or not at all.
+// Copies the database before the new version opens it. SQLite itself makes the copy. Never copy the file: with a database in
+// WAL mode and an open writer, a plain copy kept 1 of 5,001 rows and still passed integrity_check.
+// Power cut: the next start clears the temporary file away; a snapshot appears under its name whole or not at all.
 
 import { readdir, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
@@ -17,8 +17,8 @@ export function snapshotDirectory(stateDirectory: string): string {
 }
 
 /**
- * Path of the new snapshot, or null where there is no database yet. Throws refused if there is no room
- * for it, swap_failed if it cannot be made.
+ * Resolves to the path of the new snapshot, or null if there is no database yet. Throws refused if there is no room for it,
+ * swap_failed if it cannot be made.
  */
 export async function snapshot(
   disk: Disk,

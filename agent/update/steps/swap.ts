@@ -1,4 +1,4 @@
-// The commit line of an update. Names beside the executable, and what a power cut leaves at each point:
+// The commit line of an update. The table names the files beside the executable, and what a power cut leaves at each point:
 //
 //   swap      1 .former  -> the earlier backup      executable old, .backup earlier  (cleared: .former goes)
 //             2 .backup  -> the old executable      executable old, .backup the same file  (cleared: .former comes back)
@@ -22,22 +22,22 @@ export interface SwapOptions {
   disk: Disk
   places: Places
   /**
-   * Path from which the running executable can be read where the file at `places.executable` is not it (replaced by hand
-   * while it runs), else null. On Linux `/proc/self/exe` reads a file that has no name any more.
+   * If somebody has replaced the file at `places.executable` by hand while the service runs: the path from which the running
+   * executable can still be read. Else null. On Linux `/proc/self/exe` reads a file that has lost its name.
    */
   runningImage: () => Promise<string | null>
-  /** snapshot of the database; runs before anything is changed */
+  /** snapshots the database; runs before anything changes */
   snapshot: () => Promise<void>
-  /** tag of `.backup`; throws where it does not run */
+  /** tag of `.backup`; throws if it does not run */
   backupTag: () => Promise<string>
-  /** writes durably that `to` is on probation, before the first rename that could make it run */
+  /** writes durably that `to` is on probation; runs before the first rename that could make `to` run */
   enterProbation: (to: string) => Promise<void>
 }
 
 export interface Swap {
   swap(candidate: Candidate, release: Release): Promise<Undo>
   restore(): Promise<{ to: string; undo: Undo }>
-  /** After commit: the earlier backup is not needed any more. */
+  /** Removes the earlier backup after the commit. */
   settle(): Promise<void>
 }
 
@@ -93,14 +93,14 @@ export function makeSwap(options: SwapOptions): Swap {
   }
 }
 
-/** The new executable gives way to `.backup`, and the earlier backup comes back. Also what the rescue does. */
+/** Puts `.backup` in place of the new executable, and brings the earlier backup back. The rescue uses it too. */
 export async function undoSwap(disk: Disk, places: Places): Promise<void> {
   await disk.rename(places.backup, places.executable) // 4
   if (await exists(places.former)) await disk.rename(places.former, places.backup) // 5
   await disk.flushDirectory(places.directory)
 }
 
-/** The executable and `.backup` change places. Its own undo. */
+/** Exchanges the executable and `.backup`. To undo it, call it again. */
 export async function exchange(disk: Disk, places: Places): Promise<void> {
   await disk.remove(places.aside)
   await disk.link(places.executable, places.aside) // 6
@@ -109,7 +109,7 @@ export async function exchange(disk: Disk, places: Places): Promise<void> {
   await disk.flushDirectory(places.directory)
 }
 
-/** Puts right what an interrupted swap, undo or restore has left (see the table above). Changes nothing where nothing was left. */
+/** Repairs what an interrupted swap, undo or restore has left (see the table above). Changes nothing if nothing was left. */
 export async function clearLeftovers(disk: Disk, places: Places): Promise<void> {
   await disk.remove(places.partial)
   await finishExchange(disk, places)
@@ -121,7 +121,7 @@ export async function clearLeftovers(disk: Disk, places: Places): Promise<void> 
   await disk.flushDirectory(places.directory)
 }
 
-/** Of an exchange that was interrupted. Right at any time, in probation too. */
+/** Finishes an exchange that was interrupted. Safe at any time, in probation too. */
 export async function finishExchange(disk: Disk, places: Places): Promise<void> {
   if (!(await exists(places.aside))) return
   if (await exists(places.backup)) await disk.remove(places.aside)

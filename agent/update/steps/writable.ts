@@ -1,4 +1,4 @@
-// Whether the folder of the executable can be written at all: said before anything is asked for, not after a download.
+// Checks that the folder of the executable can be written: before the feed is asked, not after a download.
 
 import { access, constants } from 'node:fs/promises'
 import { BatonError, reasonOf } from '../../words/errors.ts'

@@ -1,10 +1,10 @@
-// What an executable was built to believe: the root that is compiled into it, from which all trust in a feed begins.
-// Must hold: a build is refused with a root that no host could go on from.
+// The root that is compiled into an executable: all trust in a feed begins there.
+// Must hold: a build refuses a root that no host could go on from.
 
 import { BatonError } from '../../words/errors.ts'
 import type { Anchor } from '../../words/release.ts'
 
-/** What is wrong with a root for a build of `service`; empty where nothing is. Loads the library that checks signatures. */
+/** What is wrong with a root for a build of `service`; empty if nothing is. Loads the library that checks signatures. */
 export async function faultsOfRoot(root: string, service: string, now: Date): Promise<string[]> {
   const { formFault, signatureFault } = await import('./form.ts')
   const { canonicalize, verifyRoot } = await import('./tuf.ts')
@@ -28,10 +28,10 @@ export async function faultsOfRoot(root: string, service: string, now: Date): Pr
   return faults
 }
 
-/** The member of a root that names the service: keys of two services of one maintainer are never mixed up. */
+/** The member of a root that names the service, so that one maintainer's keys for two services are never mixed up. */
 export const SERVICE_MEMBER = 'x-baton-service'
 
-/** Throws clock_wrong where this host's clock is before what is known to have happened. */
+/** Throws clock_wrong if this host's clock is earlier than the time at which the executable was built. */
 export function assertClock({ builtAt }: Anchor, now: Date): void {
   const built = builtAt === null ? Number.NaN : Date.parse(builtAt)
   if (Number.isNaN(built) || now.getTime() >= built) return

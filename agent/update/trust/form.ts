@@ -1,5 +1,5 @@
-// The form of trust metadata, stricter than TUF: each file is exactly its canonical JSON, has the members that it needs and no
-// others that decide anything, knows Ed25519 only, delegates nothing, and has no signature that is not good. Pure.
+// Checks the form of trust metadata, more strictly than TUF. Each file is exactly its canonical JSON, has the members it needs
+// and no others that decide anything, uses only Ed25519, delegates nothing, and has no bad signature. Pure.
 // Must hold: of two different files at most one is accepted, so that no byte can be changed; what is not understood is refused.
 
 import { createHash, createPublicKey, verify } from 'node:crypto'
@@ -30,17 +30,17 @@ interface Signature {
 
 type Canonicalize = (value: unknown) => string
 
-/** of a role; more keys than anybody has people */
+/** of a role; more keys than any project has people */
 const KEYS_MAX = 16
 const VERSION_MAX = 2 ** 31
 const LENGTH_MAX = 4 * 1024 * 1024
 
-/** What is wrong with the form of a file; null where nothing is. */
+/** What is wrong with the form of a file; null if nothing is. */
 export function formFault(role: Role, bytes: Buffer, canonicalize: Canonicalize): string | null {
   const value = parsedJson(bytes.toString())
   if (!isObject(value)) return `${role}.json: expected a JSON object, got ${quoted(bytes.toString('latin1', 0, 60))}`
   try {
-    // duplicate keys, other spellings of numbers and texts, white space, bytes that are not UTF-8: all are another file
+    // refuses duplicate keys, other spellings of numbers and texts, white space, and bytes that are not UTF-8
     if (!Buffer.from(canonicalize(value)).equals(bytes)) return `${role}.json: expected canonical JSON`
   } catch {
     return `${role}.json: expected canonical JSON, got a number that is not whole`
@@ -53,8 +53,8 @@ export function formFault(role: Role, bytes: Buffer, canonicalize: Canonicalize)
 }
 
 /**
- * What is wrong with the signatures on a file of good form; null where each one is good and by a key that one of `roots` (files
- * of good form) names for the role. Whether they are enough is the library's to say.
+ * What is wrong with the signatures on a file of good form. Null if each one is good, and by a key that one of `roots` (files of
+ * good form) names for the role. The library decides whether there are enough of them.
  */
 export function signatureFault(
   role: Role,
@@ -83,13 +83,13 @@ export function isSignedByAny(role: Role, bytes: Buffer, root: Buffer): boolean 
   return signatures.some(({ keyid }) => signed.roles[role].keyids.includes(keyid))
 }
 
-/** Of 32 bytes in hex. https://www.rfc-editor.org/rfc/rfc8410: the header of a public key in DER is always the same. */
+/** The key from 32 bytes in hex. https://www.rfc-editor.org/rfc/rfc8410: the header of a public key in DER is always the same. */
 export function publicKey(hex: string): ReturnType<typeof createPublicKey> {
   const der = Buffer.from(`302a300506032b6570032100${hex}`, 'hex')
   return createPublicKey({ key: der, format: 'der', type: 'spki' })
 }
 
-/** The id of a key is the sum of what it says: one key cannot be counted under two names. */
+/** The id of a key is the sha256 of its canonical JSON, so one key cannot be counted under two names. */
 export function keyIdOf(key: Key, canonicalize: Canonicalize): string {
   return createHash('sha256').update(canonicalize(key)).digest('hex')
 }
@@ -211,7 +211,7 @@ function isVersion(value: unknown): value is number {
   return isCount(value) && value >= 1 && value <= VERSION_MAX
 }
 
-/** Null where an object has these members, each, and no others. */
+/** Null if the object has exactly these members. */
 function onlyMembers(value: Record<string, unknown>, names: readonly string[]): string | null {
   const got = Object.keys(value).toSorted()
   const wanted = names.toSorted()

@@ -1,5 +1,5 @@
-// The trust metadata that this host has verified: `<state directory>/update/trust.json`, one file that is replaced whole, so that
-// after a power cut it is what was known before or what is known now. Must hold: an older set never replaces a newer one.
+// Keeps the trust metadata that this host has verified, in `<state directory>/update/trust.json`. The file is replaced whole, so
+// after a power cut it holds either the old set or the new one. Must hold: an older set never replaces a newer one.
 
 import { createHash } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
@@ -11,14 +11,14 @@ import type { Role } from './form.ts'
 import { isObject, isSha256, parsedJson } from '../../words/untrusted.ts'
 
 export interface Known {
-  /** sha256 of each root from the compiled one on, oldest first: whether the last one descends from that of another executable */
+  /** sha256 of each root from the compiled one on, oldest first; shows whether the last root descends from another executable's */
   chain: string[]
-  /** the files as they were fetched; a host that has asked no feed yet has the root only */
+  /** the files as fetched; a host that has asked no feed yet has only the root */
   files: { root: string } & Partial<Record<Role, string>>
 }
 
 export interface KnownStore {
-  /** What this host goes on from: what it knows, or the compiled root where that is newer or of another descent. */
+  /** Where this host goes on from: what it knows, or the compiled root if that root is newer or of another descent. */
   read(): Promise<Known>
   write(known: Known): Promise<void>
 }
@@ -34,7 +34,7 @@ export function metadataVersionOf(file: string | undefined): number {
   return file === undefined ? 0 : (JSON.parse(file) as { signed: { version: number } }).signed.version
 }
 
-/** `stateDirectory` null: nothing is kept. `anchor`: text of the compiled root. */
+/** `stateDirectory` null: keeps the metadata in memory only. `anchor`: text of the compiled root. */
 export function knownStore(disk: Disk, stateDirectory: string | null, anchor: string): KnownStore {
   const directory = stateDirectory === null ? null : join(stateDirectory, 'update')
   const path = directory === null ? null : join(directory, 'trust.json')
@@ -57,8 +57,8 @@ export function knownStore(disk: Disk, stateDirectory: string | null, anchor: st
       const known = await readDisk()
       if (known === null) return start
       if (known.chain.includes(sumOf(anchor))) return known
-      // Another executable, with another root compiled in. Its chain is walked from there; what is remembered of the other
-      // files still protects from older ones, where the keys are the same.
+      // This executable has another root compiled in, so the chain starts from that root. If the keys are the same, the other
+      // files on disk still protect against older versions of them.
       return { chain: start.chain, files: { ...known.files, root: anchor } }
     },
     async write(known) {
@@ -75,7 +75,7 @@ export function knownStore(disk: Disk, stateDirectory: string | null, anchor: st
   }
 }
 
-/** Under a newer root the versions of the other files may begin again: that is how stolen keys are recovered from. */
+/** Under a newer root the versions of the other files may start again: that is how a maintainer recovers from stolen keys. */
 function isNewer(before: Known, after: Known): boolean {
   if (!before.chain.includes(after.chain[0] ?? '')) return false
   const [had, has] = [metadataVersionOf(before.files.root), metadataVersionOf(after.files.root)]
@@ -84,7 +84,7 @@ function isNewer(before: Known, after: Known): boolean {
   )
 }
 
-/** Null where it is not ours, or damaged: the compiled root is what is left then. */
+/** Null if the text is damaged, or not Baton's; then this host starts again from the compiled root. */
 export function parseKnown(text: string): Known | null {
   const value = parsedJson(text)
   if (!isObject(value) || value['format'] !== 1) return null

@@ -1,6 +1,6 @@
-// The two texts that come with a release, SHA256SUMS and release.json: fetched once, for all feeds, and read strictly. Fuzzed.
-// Everything that a feed says is checked here, before any of it becomes a path, a bound or a command; what is not understood
-// is refused, with the reason.
+// Fetches and strictly parses the two texts of a release, SHA256SUMS and release.json, for all feeds. Fuzzed.
+// Everything that a feed says is checked here before any of it becomes a path, a bound or a command. What this code does not
+// understand it refuses, with the reason.
 
 import { createHash } from 'node:crypto'
 import { isService, isTag, type ReleaseManifest } from '../../words/release.ts'
@@ -8,25 +8,25 @@ import { isCount, isFileName, isObject, isSha256, isSize, isTime, parsedJson, qu
 
 export const SUMS_NAME = 'SHA256SUMS'
 export const MANIFEST_NAME = 'release.json'
-/** of SHA256SUMS, of release.json and of releases.json */
+/** of SHA256SUMS, release.json and releases.json */
 export const TEXT_MAX_BYTES = 1024 * 1024
-/** of notes; what is longer is cut */
+/** of notes; longer ones are cut */
 export const NOTES_MAX_CHARS = 64 * 1024
 export const ASSET_MAX_BYTES = 1024 ** 3
-/** of an executable, also where no release.json announces its size */
+/** of an executable, even if no release.json announces its size */
 export const EXECUTABLE_MAX_BYTES = 2 * 1024 ** 3
 const ASSETS_MAX = 64
 const SUMS_MAX_LINES = 1_000
 
-/** As the feed sent them. */
+/** The texts as the feed sent them. */
 export interface ReleaseTexts {
   /** SHA256SUMS */
   sums: string
-  /** release.json, null where the release has none */
+  /** release.json; null if the release has none */
   manifest: string | null
 }
 
-/** Both, by a `fetch` that gives null for what is not there; or why that is no release. */
+/** Fetches both texts, or says why this is no release. `fetch` gives null for a missing file. */
 export async function readReleaseTexts(
   fetch: (name: string) => Promise<string | null>,
 ): Promise<ReleaseTexts | { why: string }> {
@@ -35,12 +35,15 @@ export async function readReleaseTexts(
   return { sums, manifest: await fetch(MANIFEST_NAME) }
 }
 
-/** Of a text in UTF-8, lower-case hex. A text that was not UTF-8 on the wire has another sum than its bytes, and is refused. */
+/**
+ * The sha256 of a text in UTF-8, lower-case hex. If a text was not UTF-8 on the wire, its sha256 differs from that of its bytes,
+ * so the release is refused.
+ */
 export function sha256Of(text: string): string {
   return createHash('sha256').update(text).digest('hex')
 }
 
-/** SHA256SUMS as `sha256sum` writes it: each file's lower-case hex by its name. Strict: one odd line and none of it counts. */
+/** Parses SHA256SUMS as `sha256sum` writes it. Maps each file's name to lower-case hex. Strict: one odd line refuses the whole. */
 export function parseSums(text: string): { sums: ReadonlyMap<string, string> } | { why: string } {
   const sums = new Map<string, string>()
   const lines = text.split('\n')
@@ -58,7 +61,7 @@ export function parseSums(text: string): { sums: ReadonlyMap<string, string> } |
   return sums.size > 0 ? { sums } : { why: `${SUMS_NAME} is empty` }
 }
 
-/** release.json. Members it does not know are left out, another `format` is refused. */
+/** Parses release.json. Leaves out unknown members; refuses another `format`. */
 export function parseManifest(text: string): { manifest: ReleaseManifest } | { why: string } {
   const refused = (why: string): { why: string } => ({ why: `${MANIFEST_NAME}: ${why}` })
   if (text.length > TEXT_MAX_BYTES) return refused(`expected at most ${TEXT_MAX_BYTES} bytes`)

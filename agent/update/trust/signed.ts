@@ -1,4 +1,4 @@
-// What signed metadata say: which releases there are, which of them were withdrawn, and until when it holds. Pure.
+// Reads verified metadata: which releases exist, which were withdrawn, and when the metadata expires. Pure.
 
 import { isTag } from '../../words/release.ts'
 import type { Tag } from '../../words/release.ts'
@@ -9,11 +9,11 @@ import { isObject } from '../../words/untrusted.ts'
 
 export interface SignedRelease {
   tag: Tag
-  /** of its release.json */
+  /** size of its release.json; `sha256` is of the same file */
   sizeBytes: number
   sha256: string
   service: unknown
-  /** why it must not be installed any more; null: it may be */
+  /** why it must not be installed any more; null: it may be installed */
   withdrawn: string | null
   /** the container image of the release */
   image: { repository: string; digest: string } | null
@@ -27,7 +27,7 @@ interface TargetFile {
 
 const WHY_MAX_CHARS = 200
 
-/** Of verified targets, in no order. */
+/** The releases in the text of a verified targets file, in no order. */
 export function releasesOf(targets: string): SignedRelease[] {
   const { signed } = JSON.parse(targets) as { signed: { targets: Record<string, TargetFile> } }
   return Object.entries(signed.targets).flatMap(([path, { length, hashes, custom = {} }]) => {
@@ -59,7 +59,7 @@ function imageOf(value: unknown): SignedRelease['image'] {
   return /^[a-z0-9][a-z0-9._:/-]{0,254}$/.test(repository) ? { repository, digest } : null
 }
 
-/** `known` null: built without a root. */
+/** `known` null: this executable was built without a root. */
 export function trustReport(known: Known | null, now: Date): TrustReport {
   if (known === null) return { signed: false, metadata: [], withdrawn: [], warning: null }
   const { targets } = known.files
@@ -89,5 +89,5 @@ export function trustReport(known: Known | null, now: Date): TrustReport {
   }
 }
 
-/** The member of each file that says when it was signed: a third of its life before it ends is when a warning begins. */
+/** The member of each file that says when it was signed. A warning begins when a third of the file's life is left. */
 export const SIGNED_AT = 'x-baton-signed-at'

@@ -1,5 +1,5 @@
-// May this release be used? Either the release with all that the later stages need, or exactly why not. Pure; fuzzed.
-// A missing checksum is a failure, never a warning. Where two sources say different things, neither is believed.
+// Decides whether a release may be used: gives the release with all that the later stages need, or exactly why not. Pure; fuzzed.
+// A missing checksum is a failure, never a warning. If two sources contradict each other, it believes neither.
 
 import { BatonError } from '../../words/errors.ts'
 import {
@@ -18,12 +18,12 @@ import type { SignedRelease } from './signed.ts'
 import { quoted } from '../../words/untrusted.ts'
 
 /**
- * Either the release, or exactly why it cannot be used: one clause that follows `v1.1.0 cannot be used: `. `withdrawn`: whoever
- * signs the feed has said so.
+ * Either the release, or exactly why it cannot be used: one clause that follows `v1.1.0 cannot be used: `. `withdrawn`: the
+ * maintainer has signed the withdrawal.
  */
 export type Judgement = { release: Release } | { why: string; withdrawn?: true }
 
-/** What the assets of this target are called, the preferred one first: zstd is a quarter smaller than gzip. */
+/** The names of this target's assets, the preferred one first: zstd is a quarter smaller than gzip. */
 export function assetNames({ service, os, arch }: Target): { name: string; compression: 'zstd' | 'gzip' }[] {
   return [
     { name: `${service}-${os}-${arch}.zst`, compression: 'zstd' },
@@ -31,7 +31,7 @@ export function assetNames({ service, os, arch }: Target): { name: string; compr
   ]
 }
 
-/** Why the listing alone rules a release out; null where its sums are worth fetching. */
+/** Why the listing alone rules a release out; null if its SHA256SUMS is worth fetching. */
 export function ruledOut(listing: Listing, target: Target): string | null {
   if (listing.draft) return 'it is a draft'
   if (listing.prerelease) return 'it is a prerelease'
@@ -46,7 +46,7 @@ export function ruledOut(listing: Listing, target: Target): string | null {
   return null
 }
 
-/** The decision. `ruledOut` comes first: it needs no texts. */
+/** Decides about an unsigned release. Call `ruledOut` first: it needs no texts. */
 export function assess(listing: Listing, texts: ReleaseTexts, target: Target): Judgement {
   const sums = parseSums(texts.sums)
   if ('why' in sums) return sums
@@ -106,8 +106,8 @@ export function assess(listing: Listing, texts: ReleaseTexts, target: Target): J
 }
 
 /**
- * The decision where the release is signed: `text` is its release.json as the feed has it, and everything that counts stands in it.
- * Nothing else that the feed says is looked at.
+ * Decides about a signed release. `text` is its release.json as the feed has it, which holds everything that counts. Ignores
+ * everything else that the feed says.
  */
 export function assessSigned(
   signed: SignedRelease,
@@ -132,7 +132,7 @@ export function assessSigned(
   return 'why' in verdict ? verdict : { release: { ...verdict.release, image } }
 }
 
-/** A listing for feeds that list nothing but tags: the files are those that the texts name, at addresses by convention. */
+/** Makes a listing for a feed that lists only tags: it has the files that the texts name, at the addresses of `urlOf`. */
 export function listingOf(
   { tag, draft, prerelease }: { tag: Tag; draft: boolean; prerelease: boolean },
   texts: ReleaseTexts,
@@ -155,7 +155,7 @@ export function newestFirst<Listed extends { tag: Tag }>(listings: readonly List
   return listings.toSorted((a, b) => compareTags(b.tag, a.tag)).filter(({ tag }) => !seen.has(tag) && seen.add(tag))
 }
 
-/** release_unusable, for somebody who named the tag. */
+/** The error for a caller who named the tag: release_unusable. */
 export function unusable(tag: Tag, why: string): BatonError {
   return new BatonError('release_unusable', `${tag} cannot be used: ${why}`)
 }
@@ -167,7 +167,7 @@ function trustedManifest(
   target: Target,
 ): { manifest: ReleaseManifest } | { why: string } | null {
   if (text === null) {
-    // a release.json that was summed and is gone was taken away
+    // SHA256SUMS has its sum, so somebody has removed it
     return sums.has(MANIFEST_NAME) ? { why: `${SUMS_NAME} names ${MANIFEST_NAME}, which is missing` } : null
   }
   const sum = sums.get(MANIFEST_NAME)
