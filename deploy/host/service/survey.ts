@@ -17,7 +17,7 @@ import {
 import { BatonError, reasonOf } from '../../../agent/words.ts'
 
 export interface Survey {
-  /** whether each directory exists and is the service's; so for the next one */
+  /** of this directory and of the state directory: `ours` if this user owns it or can write in it */
   directory: Place
   stateDirectory: Place
   executable: boolean
