@@ -1,4 +1,4 @@
-// Users: who runs this, and who runs the service.
+// The user of this command, and the user of the service.
 
 import { readFile } from 'node:fs/promises'
 import { userInfo } from 'node:os'

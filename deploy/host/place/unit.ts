@@ -136,7 +136,7 @@ function sandbox(layout: Layout): string {
     ? `StateDirectory=${service}\nStateDirectoryMode=0750\nReadWritePaths=${directory}`
     : `ReadWritePaths=${directory} ${stateDirectory}`
   const inHome = (path: string | null) => path !== null && /^\/(home|root|run\/user)(\/|$)/.test(path)
-  // if a home holds the service itself, homes stay visible; if one holds only the feed, only the feed does
+  // if a home holds the service itself, homes stay visible; if one holds only the feed, only the feed is visible
   const home = inHome(directory) || inHome(stateDirectory) ? 'read-only' : inHome(feedFolder) ? 'tmpfs' : 'yes'
   const hidden = home === 'tmpfs' || /^\/(var\/)?tmp\//.test(feedFolder ?? '')
   const feed = hidden ? `\nBindReadOnlyPaths=-${feedFolder ?? ''}` : ''

@@ -5,7 +5,7 @@ import type { Chosen } from '../place/choices.ts'
 import type { Layout } from '../place/layout.ts'
 import { MARK } from '../place/unit.ts'
 
-/** What is at a path that the installer is going to write: `ours` is an older file of the installer's, `foreign` anybody else's. */
+/** What is at a path that the installer is going to write. `ours`: the installer's, but it differs; `foreign`: anything else. */
 export type Found = 'absent' | 'same' | 'ours' | 'foreign'
 
 export interface Facts {

@@ -18,7 +18,7 @@ export type Step =
   | { do: 'write-receipt'; path: string; receipt: Receipt }
   | { do: 'write-file'; path: string; content: string }
   | { do: 'link'; path: string; target: string }
-  /** `of` service: the service's file, as its user; root: as the user of the command, where only root or that user writes */
+  /** `of` service: removed as the service's user; root: as the user of the command, in a folder that only root or that user writes */
   | { do: 'remove'; path: string; of: 'service' | 'root' }
   /** only if it is empty */
   | { do: 'remove-directory'; path: string; of: 'service' | 'root' }

@@ -24,7 +24,7 @@ export function planUninstall(
     steps.push({ do: 'run', command: [...systemctl, 'daemon-reload'] })
   for (const path of facts.ours) steps.push({ do: 'remove', path, of: 'service' })
   if (purge) steps.push({ do: 'purge', path: layout.stateDirectory, of: 'service' })
-  // removing a directory changes its parent: whoever made the directory may do that
+  // removing a directory changes its parent: the user that made the directory may do that
   steps.push({ do: 'remove-directory', path: layout.directory, of: 'root' })
   if (purge) {
     steps.push(
