@@ -1,8 +1,8 @@
 #!/bin/sh
 # shellcheck shell=dash
 #
-# Installs, upgrades, rolls back and removes a service on this host. Needs no Node here: it fetches the executable of a
-# release, verifies it and runs it; the commands themselves are inside the executable.
+# Installs, upgrades, rolls back and removes a service on this host. It needs no Node here: it fetches the executable of a
+# release, verifies it and runs it. The commands themselves are inside the executable.
 #
 #   curl -fsSL https://…/install.sh | sh                      install (asks on the terminal; -y does not ask)
 #   install.sh [install] [--release TAG|latest] [--feed FEED] [--user|--system] [--prefix DIR] [--state-dir DIR]
@@ -10,20 +10,20 @@
 #   install.sh --clone DIR [...]                           build a release from that clone, and install it
 #   install.sh upgrade | rollback [TAG] | cancel | status | check | uninstall | doctor | start | stop
 #
-# The install.sh of a release fetches that release and nothing else, by the sha256 that stands in here: another release, the
-# latest one and the feed's signatures are the business of the executable, once it is verified.
-# A release's script looks for no clone, and a clone's builds only what `--clone` names: under `curl | sh` the working folder may be
-# anybody's. As root it runs and believes nothing that anybody but root can change.
+# The install.sh of a release fetches only that release, by the sha256 in this file. Once verified, the executable itself handles
+# other releases, the latest one and the feed's signatures.
+# A release's script never looks for a clone, and a clone's script builds only what `--clone` names: under `curl | sh` anybody may
+# have made the working folder. As root the script neither runs nor believes anything that anybody but root can change.
 #
 # FEED: https://host/path/ · http://127.0.0.1:PORT/path/ (plain http to this host only) · /folder · github:OWNER/NAME
 # Exit: 0 done or nothing to do · 1 unexpected · 2 usage · 3 unsupported host · 4 network or release not found ·
 #       5 verification failed, nothing changed · 6 locked · 7 refused · 8 the new version failed, the previous one is
 #       running · 9 the service is down
 #
-# Safe when cut short: all of it is one compound command, which a shell runs only once its closing brace has arrived.
+# Safe if the download is cut short: the whole script is one compound command, which a shell runs only after its closing brace.
 {
 
-# Filled in by `npm run build` for the install.sh of a release: its service, feed, tag, and the sha256 of its .gz assets.
+# `npm run build` fills these in for the install.sh of a release: its service, feed, tag, and the sha256 of its .gz assets.
 BATON_SERVICE=
 BATON_FEED=
 BATON_TAG=
@@ -46,7 +46,7 @@ main() {
       ;;
     install) ;;
     *)
-      # every other command belongs to an install that is there; only doctor has something to say before there is one
+      # every other command needs an existing install, except doctor
       if find_installed; then exec "$installed" "$@"; fi
       [ "$command" = doctor ] || no_install
       ;;
@@ -54,7 +54,7 @@ main() {
   detect_host
   choose_feed
   if [ -n "$clone" ]; then
-    # the executable knows feeds, and no clones
+    # the executable has no --clone: pass it the clone's feed instead
     skip=
     for word in "$@"; do
       shift
@@ -102,7 +102,7 @@ install.sh [install|upgrade|rollback [TAG]|cancel|status|check|uninstall|doctor|
 TEXT
 }
 
-# Flags beat environment: BEACON_INSTALL_FEED, BEACON_INSTALL_RELEASE and BEACON_INSTALL_PREFIX count here, the rest later.
+# Flags beat environment. This script reads BEACON_INSTALL_FEED, _RELEASE, _PREFIX and _SCOPE; the executable reads the rest.
 read_environment() {
   variables=$(printf '%s' "$service" | tr '[:lower:]' '[:upper:]' | tr -c '[:upper:][:digit:]' '_')_INSTALL_
   eval "release=\${${variables}RELEASE-}"
@@ -138,7 +138,7 @@ read_arguments() {
       --system) scope=system ;;
       -q | --quiet | --json) quiet=1 ;;
       -h | --help) command=help ;;
-      -*) ;; # the executable knows the others, and refuses what it does not know
+      -*) ;; # the executable reads the other flags, and refuses those that it does not know
       *) [ -n "$command" ] || command=$1 ;;
     esac
     shift
@@ -158,8 +158,8 @@ read_arguments() {
   [ "$release" = latest ] || is_tag "$release" || die 2 "expected a tag of the form vX.Y.Z or latest, got $release"
 }
 
-# The receipt that counts: root's own for the whole host, else the one beside the user's executable. For $place, where the
-# executable is.
+# Finds the receipt that counts: root's own for the whole host, else the one beside the user's executable. Also sets $place, the
+# directory of the executable.
 find_receipt() {
   receipt=
   place=${prefix:-${HOME:-}/.local/share/$service}
@@ -173,7 +173,7 @@ find_receipt() {
   fi
   [ -n "$receipt" ] && [ -f "$receipt" ] || return 1
   ! is_root || only_roots "$receipt" || die 7 "expected $receipt to be root's alone" "run it as the user whose install it is"
-  # a script is run by the Node that it was installed with
+  # a release that is a script runs with the Node that it was installed with
   node=$(sed -n 's/^ *"node": *"\([^"\\]*\)",*$/\1/p' "$receipt" | head -n 1)
   [ -z "$node" ] || export BATON_NODE="${BATON_NODE:-$node}"
 }
@@ -186,8 +186,8 @@ is_root() {
   [ "$(id -u)" -eq 0 ]
 }
 
-# Whether nobody but root can change what is at this path: itself, and every folder above it. In a folder such as /tmp
-# everybody may make names, but what is root's there stays. That is not enough for what is to be `unshared`.
+# Whether nobody but root can change what is at this path: the file itself, and every folder above it. In a sticky folder such as
+# /tmp anybody may make names, but nobody else can replace root's. With `unshared` even such a folder is refused.
 only_roots() {
   unshared=${2-}
   part=$(CDPATH='' cd -P -- "$(dirname -- "$1")" 2>/dev/null && pwd -P) || return 1
@@ -221,12 +221,12 @@ choose_feed() {
   [ -n "$feed" ] || feed=$(published_beside)
 }
 
-# Of a release's script that lies in the folder where it was published: that feed. One that comes through a pipe lies nowhere.
+# Prints the feed's folder, if a release's script lies in the folder where it was published. A script from a pipe lies nowhere.
 published_beside() {
   [ -n "$BATON_TAG" ] && [ "${0##*/}" = install.sh ] || return 0
   here=$(CDPATH='' cd -- "$(dirname -- "$0")" 2>/dev/null && pwd) || return 0
   [ "${here##*/}" = "$BATON_TAG" ] && [ -f "${here%/*}/releases.json" ] || return 0
-  # whoever could have changed this script has its word already; nobody else may have one in its feed
+  # whoever owns this script controls it anyway; nobody else (but root and this user) may be able to change its feed
   # shellcheck disable=SC2046 # the words are what is wanted
   set -- $(ls -ldLn -- "$0" 2>/dev/null)
   author=${3-}
@@ -240,8 +240,8 @@ published_beside() {
   printf '%s' "${here%/*}"
 }
 
-# What runs the commands of an install: root's own copy for the whole host; for a user the executable, or its backup where
-# it does not run any more.
+# Finds the program that runs the commands of an install. For the whole host it is root's own copy; for a user it is the
+# executable, or the backup if the executable no longer runs.
 find_installed() {
   installed=
   find_receipt || return 1
@@ -277,7 +277,7 @@ detect_host() {
     *) die 3 "expected an x86_64 or arm64 machine, got $(uname -m)" ;;
   esac
   [ "$os" = linux ] || return 0
-  # a 64-bit kernel may run a 32-bit userland: byte 5 of any program here says which (ELF, EI_CLASS)
+  # a 64-bit kernel may run 32-bit programs only: byte 5 of any program here says which (ELF, EI_CLASS)
   if [ -r /proc/self/exe ]; then
     class=$(dd if=/proc/self/exe bs=1 skip=4 count=1 2>/dev/null | tr '\001\002' '12')
     [ "$class" != 1 ] || die 3 "expected a 64-bit system, got a 32-bit one on a 64-bit kernel"
@@ -296,7 +296,7 @@ detect_host() {
   [ -z "$glibc" ] || [ "$glibc" -ge 28 ] || die 3 "expected glibc 2.28 or newer, found 2.$glibc"
 }
 
-# From a clone it works without any release: it builds one, by the clone's own words. So as root nobody else may have a say in them.
+# Builds a release from a clone, with the clone's own scripts. So for root, nobody but root may be able to change the clone.
 build_from_clone() {
   given=$clone
   clone=$(CDPATH='' cd -P -- "$given" 2>/dev/null && pwd -P) || die 2 "expected a clone in $given, found none"
@@ -321,18 +321,18 @@ build_from_clone() {
   feed=$clone/dist
 }
 
-# Whether nobody but root can write to this folder, to anything in it, and to any folder on the way up to /. Else $strange.
+# Whether nobody but root can write to this folder, to anything in it, or to any folder above it. If not, $strange says why.
 only_root_writes() {
   strange="somebody else can write to $1, or to a folder above it"
   only_roots "$1" unshared || return 1
-  # what find itself complains about counts too
+  # an error of find counts too
   strange=$(find "$1" \( ! -user 0 -o ! -type l \( -perm -002 -o -perm -020 ! -group 0 \) \) 2>&1 | head -n 1)
   [ -n "$strange" ] || return 0
   strange="somebody else can change $strange"
   return 1
 }
 
-# https everywhere, but for this very host and for folders.
+# Only https, except for this host itself and for folders.
 check_feed() {
   case $feed in
     https://*@*) die 2 "expected no credentials in the feed" ;;
@@ -350,7 +350,7 @@ check_feed() {
   esac
 }
 
-# What is between // and @ is a name, not a host.
+# In a URL the text between // and @ is a user name, not a host: any such URL is refused.
 is_loopback() {
   authority=${1#http://}
   authority=${authority%%[/?#]*}
@@ -369,7 +369,7 @@ is_the_services() {
   [ "${3-}" = "$owner" ] && [ "$owner" != 0 ]
 }
 
-# Before anything is fetched: the place of the executable can be written, and has room for it.
+# Checks, before anything is fetched, that the directory of the executable can be written and has room for it.
 check_target() {
   [ "$command" = install ] || return 0
   find_receipt || :
@@ -421,7 +421,7 @@ resolve_tag() {
   is_tag "$tag" || die 4 "expected a tag of the form vX.Y.Z from $feed, got $tag"
 }
 
-# releases.json on stdin: the newest tag that is no draft and no prerelease.
+# Reads releases.json on stdin; prints the newest tag that is neither a draft nor a prerelease.
 newest_tag() {
   tr -d '\n\r\t ' | sed 's/{"tag"/\
 {"tag"/g' | grep '^{"tag"' | grep -v '"draft":true' | grep -v '"prerelease":true' |
@@ -440,7 +440,7 @@ fetch_executable() {
   if [ -n "$BATON_TAG" ]; then
     [ -n "$expected" ] || die 3 "expected $service $tag for $os $arch, this install.sh knows of none" "it is made for the platforms that its release was built for"
   else
-    # of a clone: it has no sum of its own, so it is as good as the feed
+    # a clone's script holds no sha256, so it is only as trustworthy as the feed
     say "warning: this install.sh is of no release, it believes the SHA256SUMS of $feed"
     fetch "$(asset_url SHA256SUMS)" "$scratch/SHA256SUMS" 4 || die 4 "cannot read SHA256SUMS of $tag in $feed" "does the release exist?"
     expected=$(sed -n "s/^\([0-9a-f]\{64\}\)[ ][ *]$asset\$/\1/p" "$scratch/SHA256SUMS")
@@ -456,7 +456,7 @@ fetch_executable() {
   have gzip || die 3 "expected gzip, found none"
   (bound 1024 && gzip -dc <"$scratch/$asset" >"$scratch/$service") || die 7 "cannot unpack $asset in $scratch" "is the disk full?"
   rm -f "$scratch/$asset"
-  # the service's own user reads it during an install
+  # the service's user reads the executable during an install
   chmod 755 "$scratch" "$scratch/$service"
   version=$("$scratch/$service" --version 2>"$scratch/error")
   case $? in
@@ -493,7 +493,7 @@ github_asset() {
 &/g' | sed -n 's/^"browser_download_url" *: *"\([^"]*\)".*/\1/p' | grep "/$1\$" | head -n 1
 }
 
-# URL or path, target file, bound in MB. Redirects are followed by hand: https stays https, plain http stays on this host.
+# URL or path, target file, bound in MB. Follows redirects by hand: https stays https, plain http stays on this host.
 fetch() {
   case $1 in
     '') return 1 ;;
@@ -538,12 +538,12 @@ fetch() {
   return 1
 }
 
-# No file that is written grows beyond so many MB: a shell counts in blocks of 512 bytes, bash by itself in 1024.
+# Limits every file that is written to this many MB: a shell counts in blocks of 512 bytes; bash, unless in POSIX mode, in 1024.
 bound() {
   ulimit -f $(($1 * 2048)) 2>/dev/null || :
 }
 
-# Each prints where it is redirected to, if it is.
+# Each prints the address that it is redirected to, if any.
 get_by_curl() {
   bound "$3"
   exec curl -fsS --proto '=http,https' --tlsv1.2 --connect-timeout 20 --max-time 3600 --speed-limit 1000 \

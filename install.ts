@@ -1,5 +1,5 @@
-// The command line of a managed install, from a clone: `tsx install.ts …`. Inside the executable the same tree is started by
-// `deploy/executable.ts`.
+// The commands of a managed install, run from a clone: `tsx install.ts …`. Inside the executable, `deploy/executable.ts` runs the
+// same commands.
 
 import { BUILD } from './agent/service/build.ts'
 import { runCommand } from './deploy/host/tree.ts'

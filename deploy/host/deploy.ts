@@ -1,6 +1,6 @@
-// A deployment to this very host, without asking. All that is done here is to ask: install.sh for a first install, the install's own
-// command for everything after it, with `--json`; what they say is passed on.
-// Must never break: 0 only where the release asked for answers; 8 where the previous one is back; 9 where nothing is.
+// Deploys to this host without asking anybody. It runs install.sh for a first install and the install's own command afterwards,
+// both with `--json`, and passes on what they print.
+// Must never break: 0 only if the requested release answers; 8 if the previous one is back; 9 if no release runs.
 
 import { spawn } from 'node:child_process'
 import { readdir, readFile } from 'node:fs/promises'
@@ -21,18 +21,18 @@ export interface Deployment {
   /** a tag, null for the latest; ignored by a rollback */
   release: string | null
   rollback: boolean
-  /** for a first install; null: what install.sh takes by itself */
+  /** for a first install; null: install.sh builds this clone */
   feed: string | null
   healthUrl: string | null
   /** seconds, as they were typed */
   healthTimeout: string
   lockTimeout: string
-  /** handed to install.sh for a first install */
+  /** passed to install.sh for a first install */
   installFlags: readonly string[]
   dryRun: boolean
 }
 
-/** The last line of a command with `--json`. */
+/** The last line that a command prints with `--json`. */
 export interface DeployEnd {
   outcome: string | null
   would?: string
@@ -46,7 +46,7 @@ type Line = Record<string, unknown>
 const CLONE = join(import.meta.dirname, '../..')
 const INSTALLER = join(CLONE, 'install.sh')
 
-/** The receipt of the install that a deployment is about: root's for root, else one's own, else the host's. */
+/** The receipt of the install to deploy to. Root gets root's; a user gets their own, else the host's. */
 export async function findInstalled(service: string): Promise<Receipt | null> {
   const system = await readSystemReceipt(service)
   if (isRoot()) return system
@@ -55,7 +55,7 @@ export async function findInstalled(service: string): Promise<Receipt | null> {
   return (await readReceiptBeside(executable)) ?? system
 }
 
-/** The service that is installed for this host, where there is exactly one; else `otherwise`. */
+/** The service that is installed for the whole host, if there is exactly one; else `otherwise`. */
 export async function theServiceHere(otherwise: string): Promise<string> {
   const names = await readdir(SYSTEM_DIRECTORY).catch(() => [])
   const receipts = await Promise.all(names.map((name) => readSystemReceipt(name).catch(() => null)))
@@ -63,7 +63,7 @@ export async function theServiceHere(otherwise: string): Promise<string> {
   return found.length === 1 ? (found[0]?.service ?? otherwise) : otherwise
 }
 
-/** Throws unsupported_host where a first install would find no systemd, with the flag that does without. */
+/** Throws unsupported_host if a first install would find no systemd; the hint names the flag that does without. */
 export async function assertSupervised(withUnit: boolean): Promise<void> {
   const problem = worstOf(await checkSupervisor({ layout: { scope: isRoot() ? 'system' : 'user' }, withUnit }))
   if (problem !== null) throw problem
@@ -81,7 +81,7 @@ export async function deployHere(deployment: Deployment, report: HostReport): Pr
   const word = rollback ? ['rollback'] : ['upgrade', '--release', release ?? 'latest']
   const ended = await runCommand(command, [...word, ...flagsOf(deployment)], report)
   if (dryRun || ended.outcome !== 'up_to_date' || receipt.options['start'] === false) return ended
-  // a deployment ends with a service that runs, also where its release is in place already and it was stopped
+  // a deployment ends with a running service, even if the release was in place already and the service was stopped
   await runCommand(command, ['start', '--health-timeout', deployment.healthTimeout], report)
   return ended
 }
@@ -90,11 +90,11 @@ async function firstInstall(deployment: Deployment, report: HostReport): Promise
   const { service, release, feed, dryRun, installFlags, healthUrl, healthTimeout } = deployment
   if (serviceName(service) !== service)
     throw new BatonError('invalid_request', `expected the name of a service, got ${JSON.stringify(service)}`)
-  // without a feed this clone builds what it is asked for
+  // without a feed, install.sh builds the release from this clone
   const from = feed === null ? ['--clone', CLONE] : ['--feed', feed]
   const flags = ['install', '-y', '--release', release ?? 'latest', ...from]
   if (dryRun) flags.push('--dry-run')
-  // with a feed the script is told which service it is for
+  // with a feed, the script must know the name of the service
   const named = (await readFile(INSTALLER, 'utf8')).replace(/^BATON_SERVICE=$/m, `BATON_SERVICE=${service}`)
   const [script, text] = feed === null ? [[INSTALLER], null] : [['-s', '--'], named]
   const ended = await runJson(['/bin/sh', ...script, ...flags, ...installFlags, '--json'], report, text)
@@ -126,14 +126,14 @@ async function runCommand(
   return await runJson([program, word, scope, ...rest, '--json'], report)
 }
 
-/** Passes on what the command says, and resolves to its result. Throws its error. */
+/** Passes the command's events on, and resolves to its result. Throws its error. */
 async function runJson(
   [file = '', ...args]: string[],
   report: HostReport,
   input: string | null = null,
 ): Promise<DeployEnd> {
   const child = spawn(file, args, { stdio: ['pipe', 'pipe', 'pipe'] })
-  child.stdin.on('error', () => {}) // it may end before it has read it
+  child.stdin.on('error', () => {}) // the child may end before it has read its input
   child.stdin.end(input ?? '')
   let [said, last]: [string, Line | null] = ['', null]
   child.stderr.setEncoding('utf8').on('data', (text: string) => (said = `${said}${text}`.slice(-2000)))

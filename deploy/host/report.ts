@@ -1,4 +1,4 @@
-// What a command says. People get a plan, a progress line and one result on their terminal; programs get one JSON object a
+// What a command prints. People get a plan, a progress line and one result on their terminal. Programs get one JSON object a
 // line on stdout (`--json`) and nothing else there. Must hold: an error is never followed by a success.
 
 import { type BatonError, MEANINGS, type Stage } from '../../agent/words.ts'
@@ -7,17 +7,17 @@ import { createProgress, type ProgressReport } from '../lib/progress.ts'
 
 export interface HostReport {
   plan(steps: readonly Step[]): void
-  /** a plan that somebody else has put into words */
+  /** a plan that another program has put into words */
   told(steps: readonly { text: string }[]): void
   step(step: Step): void
   stage(stage: Stage | 'start' | 'health'): void
   bytes(done: number, total: number): void
   note(line: string): void
-  /** what goes on is told by another program */
+  /** another program reports from here on: ends the progress line */
   leave(): void
-  /** one object with everything, and the lines that a person gets instead */
+  /** `object` for programs has everything; a person gets `lines` instead */
   result(object: Record<string, unknown>, lines: readonly string[]): void
-  /** `end`: how far it came, for programs */
+  /** `end`: how far the command came, for programs */
   failed(error: BatonError, end?: Record<string, unknown>): void
 }
 
@@ -25,7 +25,7 @@ export interface ReportOptions {
   json: boolean
   quiet: boolean
   verbose: boolean
-  /** members of what a program reads last */
+  /** members of the last line that a program reads */
   about: Record<string, unknown>
 }
 
@@ -89,7 +89,7 @@ function textReport(quiet: boolean, verbose: boolean): HostReport {
   }
 }
 
-/** A unit's text is long, and `text` says that it is written. */
+/** Leaves out the content of a file: a unit's text is long, and the event's `text` says that it is written. */
 function publicOf(step: Step): Record<string, unknown> {
   return step.do === 'write-file' ? { do: step.do, path: step.path } : { ...step }
 }

@@ -1,5 +1,5 @@
-// The command tree of a managed install. `deploy/executable.ts` starts it inside the executable, `install.ts` from a
-// clone. Must hold: every way out has an exit code of the table in agent/words/errors.ts; nothing is thrown.
+// The commands of a managed install. `deploy/executable.ts` runs them inside the executable, `install.ts` from a clone.
+// Must hold: every way out has an exit code of the table in agent/words/errors.ts; nothing is thrown.
 
 import { asBatonError, EXIT, MEANINGS } from '../../agent/words.ts'
 import {
@@ -62,7 +62,7 @@ interface Word extends CommandLine {
   act(context: Context, values: Values, argv: readonly string[]): Promise<number>
 }
 
-/** What the program is that the commands are inside of. */
+/** The program that contains these commands. */
 export interface HostProgram {
   service: string
   tag: string

@@ -1,5 +1,5 @@
-// How every command line reads its arguments and says what they are: the one importer of citty. Must hold: what a command
-// line does not know ends as a usage error (exit code 2); nothing is guessed.
+// Parses the arguments of every command line and prints their usage. The one importer of citty.
+// Must hold: an argument that a command line does not know is a usage error (exit code 2); nothing is guessed.
 
 import { BatonError, EXITS } from '../../agent/words.ts'
 import { type ArgsDef, defineCommand, type ParsedArgs, parseArgs, renderUsage } from 'citty'
@@ -7,7 +7,7 @@ import { type ArgsDef, defineCommand, type ParsedArgs, parseArgs, renderUsage } 
 export type Flags = ArgsDef
 export type Values<T extends Flags> = ParsedArgs<T>
 
-/** One command line: a script's own, or one of several words. */
+/** One command line: a script's own, or one of a program's commands. */
 export interface CommandLine<T extends Flags = Flags> {
   name: string
   description: string
@@ -18,19 +18,19 @@ export interface CommandLine<T extends Flags = Flags> {
 
 const SECONDS_MAX = 86_400
 
-/** of everything that says what it does */
+/** for every command that prints its progress */
 export const OUTPUT_FLAGS = {
   json: { type: 'boolean', default: false, description: 'one JSON object a line on stdout' },
   quiet: { type: 'boolean', alias: 'q', default: false, description: 'say nothing but errors' },
 } as const satisfies Flags
 
-/** of every deploy script */
+/** for every deploy script */
 export const SCRIPT_FLAGS = {
   ...OUTPUT_FLAGS,
   'dry-run': { type: 'boolean', alias: 'n', default: false, description: 'print the plan and change nothing' },
 } as const satisfies Flags
 
-/** of those that move a service to another release */
+/** for commands that move a service to another release */
 export const WAITING_FLAGS = {
   'health-url': { type: 'string', valueHint: 'url', description: 'must answer 2xx too, asked from probation on' },
   'health-timeout': {
@@ -47,13 +47,13 @@ export const WAITING_FLAGS = {
   },
 } as const satisfies Flags
 
-/** Whether help is asked for; what comes after `--` is somebody else's. */
+/** Whether help is asked for; arguments after `--` are for another program. */
 export function asksForHelp(argv: readonly string[]): boolean {
   const own = argv.includes('--') ? argv.slice(0, argv.indexOf('--')) : argv
   return own.includes('--help') || own.includes('-h')
 }
 
-/** The values of `command`'s flags in `argv`. Throws BatonError invalid_request where something is unknown or missing. */
+/** The values of a command's flags in `argv`. Throws BatonError invalid_request if a flag is unknown or a value is missing. */
 export function parseFlags<T extends Flags>(
   argv: readonly string[],
   { args }: Pick<CommandLine<T>, 'args'>,
@@ -72,7 +72,7 @@ export function parseFlags<T extends Flags>(
   }
 }
 
-/** What `--help` prints. `parent` names what `command` is a word of; `commands` are its own words. */
+/** The text of `--help`. `parent`: the program that `command` belongs to; `commands`: the commands of `command` itself. */
 export async function usageOf(
   command: CommandLine,
   parent?: CommandLine,
@@ -89,14 +89,14 @@ export async function usageOf(
   return `${coloured ? text : plain(text)}\nexit: ${exits.join(' · ')}\n`
 }
 
-/** Milliseconds from seconds, of which there may be a day's worth. */
+/** Milliseconds from seconds: 0 to 86,400 with at most three decimals. Throws BatonError invalid_request. */
 export function secondsOf(flag: string, text: string): number {
   const seconds = Number(text)
   if (/^\d{1,5}(\.\d{1,3})?$/.test(text) && seconds <= SECONDS_MAX) return Math.round(seconds * 1000)
   throw usage(`expected 0 to ${SECONDS_MAX} seconds in ${flag}, got ${JSON.stringify(text.slice(0, 40))}`)
 }
 
-/** What is wrong with a `--tag` that is none. */
+/** The message for a missing or malformed `--tag`. */
 export function tagFault(tag: unknown): string {
   return `expected a tag of the form vX.Y.Z in --tag, ${tag === undefined ? 'which is not there' : `got ${JSON.stringify(tag)}`}`
 }
@@ -105,7 +105,7 @@ export function usage(message: string): BatonError {
   return new BatonError('invalid_request', message, { hint: 'see --help' })
 }
 
-/** citty takes what it does not know for a flag without a meaning; here that is an error. */
+/** citty accepts and ignores unknown flags; here they are an error. */
 function refuseUnknown(argv: readonly string[], args: Flags): void {
   const types = new Map<string, string | undefined>()
   let positionals = 0
@@ -116,7 +116,7 @@ function refuseUnknown(argv: readonly string[], args: Flags): void {
       types.set(`--${name}`, type)
       const alias = 'alias' in definition ? definition.alias : undefined
       for (const one of alias === undefined ? [] : [alias].flat()) types.set(`-${one}`, type)
-      // only what says so can be negated
+      // only a flag with a `negativeDescription` can be negated
       if ('negativeDescription' in definition) types.set(`--no-${name}`, 'boolean')
     }
   }

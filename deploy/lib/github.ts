@@ -1,16 +1,16 @@
-// GitHub's REST API at any base URL, for what publishes. Must hold: the token is sent to the API and its upload host only, and is in
+// GitHub's REST API at any base URL, for publishing. Must hold: the token is sent only to the API and its upload host, and appears in
 // no message.
 
 import { BatonError } from '../../agent/words.ts'
 
 export interface GitHub {
   token: string | null
-  /** Every answer but 404 that is no success is an error; `body`: a text is JSON, bytes are an asset. */
+  /** `body`: a string is JSON, bytes are an asset. Throws BatonError check_failed for every answer but a success or 404. */
   ask(method: string, url: string, body?: Uint8Array | string | null): Promise<Response>
 }
 
 const TIMEOUT_MS = 60_000
-/** of an asset, which may go up by a slow line */
+/** for an asset, whose upload may be slow */
 const UPLOAD_MS = 30 * 60_000
 
 export function openGitHub(api: string, environment: NodeJS.ProcessEnv): GitHub {

@@ -1,4 +1,4 @@
-// The one importer of node-fetch-native: how the command line talks to a service on this host. JSON in, JSON out, bounded.
+// How the command line talks to a service on this host: JSON in, JSON out, bounded. The one importer of node-fetch-native.
 // Must never break: the token goes into a header and nowhere else; no redirect is followed with it.
 
 import { request as httpRequest, type IncomingMessage } from 'node:http'
@@ -11,7 +11,7 @@ export type Address = { tls: boolean } & ({ host: string; port: number } | { pat
 
 export interface HttpAnswer {
   status: number
-  /** null where the body is empty or not JSON */
+  /** null if the body is empty or not JSON */
   body: unknown
 }
 
@@ -24,7 +24,7 @@ export interface Call {
 
 const ANSWER_MAX_BYTES = 4 * 1024 * 1024
 
-/** Rejects where there is no whole answer in time; every status is an answer. */
+/** Resolves to the answer, whatever its status. Rejects without a whole answer in time, or beyond 4 MiB. */
 export async function callHttp(address: Address, target: string, options: Call = {}): Promise<HttpAnswer> {
   const { method = 'GET', token = null, body, timeoutMs = 5000 } = options
   const headers: Record<string, string> = { accept: 'application/json', connection: 'close' }
@@ -51,14 +51,14 @@ export async function callHttp(address: Address, target: string, options: Call =
   return { status: response.statusCode ?? 0, body: parsed(answer) }
 }
 
-/** The status of a plain GET of any URL: for health URLs that an operator names. */
+/** The status of a plain GET of any URL: for the health URLs that an operator names. */
 export async function httpStatusOf(url: string, timeoutMs: number): Promise<number> {
   const response = await fetch(url, { redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) })
   await response.arrayBuffer()
   return response.status
 }
 
-/** The clock of the host behind a URL, or null where it does not tell. */
+/** The clock of the host behind a URL; null if its answer has no date. */
 export async function dateOf(url: string, timeoutMs: number): Promise<Date | null> {
   const response = await fetch(url, { method: 'HEAD', redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) })
   const date = Date.parse(response.headers.get('date') ?? '')

@@ -1,7 +1,7 @@
-# Runs a script of this folder with this repository's own Node, where it has one. Sourced by deploy-*.sh; POSIX sh.
-# Must hold: where it cannot run, one line says what to do.
+# Runs a TypeScript script with this repository's own Node, if it has one. Sourced by deploy-*.sh; POSIX sh.
+# Must hold: if it cannot run, one line says what to do.
 
-# run_here FILE ARGUMENT…   in the folder that `here` names
+# run_here FILE ARGUMENT…   runs FILE of the folder in `here`
 run_here() {
   script=$1
   shift

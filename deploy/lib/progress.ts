@@ -1,17 +1,17 @@
-// Draws what a command is doing: stages that come one after another, and bytes within one. On a terminal one line is
-// redrawn in place; elsewhere each stage is one plain line. Meaning is never carried by colour alone; NO_COLOR is honoured.
-// Must hold: what was drawn ends with a whole line and a visible cursor, whichever way out is taken.
+// Draws a command's progress: one stage after another, and bytes within a stage. On a terminal it redraws one line in place;
+// elsewhere each stage is one plain line. Colour alone never carries meaning; NO_COLOR is honoured.
+// Must hold: the output ends with a whole line and a visible cursor, whichever way out is taken.
 
 export interface ProgressReport {
-  /** Ends the stage before as done and begins this one. */
+  /** Ends the previous stage as done and begins this one. */
   stage(name: string, detail?: string): void
-  /** Replaces what stands beside the name of the present stage. */
+  /** Replaces the text beside the name of the current stage. */
   detail(text: string): void
-  /** Bytes of the present stage so far. `totalBytes` null where it is not known. */
+  /** Bytes of the current stage so far. `totalBytes` null if it is not known. */
   bytes(doneBytes: number, totalBytes: number | null): void
-  /** A line of its own, above what is being redrawn. */
+  /** Prints a separate line, above the one that is being redrawn. */
   note(line: string): void
-  /** Ends the present stage. `detail` replaces what stood beside its name. */
+  /** Ends the current stage. `detail` replaces the text beside its name. */
   end(result: 'done' | 'failed', detail?: string): void
 }
 
@@ -21,7 +21,7 @@ export interface ProgressOptions {
   /** draws nothing */
   quiet?: boolean
   environment?: Readonly<Record<string, string | undefined>>
-  /** milliseconds that only go up */
+  /** a monotonic clock, in milliseconds */
   now?: () => number
 }
 

@@ -1,6 +1,6 @@
-// The one importer of zx; of its core, as the rest is 360 kB of YAML, globs and prompts in every executable.
-// Commands are arrays of arguments: zx quotes them for `sh`, which every host has, where its own quoting is bash's.
-// Must hold: no argument is printed that `secrets` names; a failed command throws with what it wrote to stderr.
+// The one importer of zx: only of its core, because the rest adds 360 kB of YAML, globs and prompts to every executable.
+// A command is an array of arguments. They are quoted here for `sh`, which every host has; zx's own quoting is bash's.
+// Must hold: no error message contains a text of `secrets`; a failed command throws with what it wrote to stderr.
 
 import { $ as zx, which } from 'zx/core'
 import { BatonError } from '../../agent/words.ts'
@@ -15,12 +15,12 @@ export interface CommandOptions {
   cwd?: string
   /** added to this process's environment; undefined removes a variable */
   env?: Readonly<Record<string, string | undefined>>
-  /** written to the command's stdin, which is closed otherwise */
+  /** written to the command's stdin, which is empty without it */
   input?: string
   timeoutMs?: number
-  /** return the result whatever the exit code */
+  /** returns the result whatever the exit code */
   allowFailure?: boolean
-  /** pass the command's output on as it comes */
+  /** passes the command's output on as it comes */
   show?: boolean
   /** texts that must not appear in an error message */
   secrets?: readonly string[]
@@ -30,9 +30,9 @@ const TIMEOUT_MS = 15 * 60_000
 /** how long a command may take to end after SIGTERM */
 const KILL_MS = 5000
 
-/** Runs `command` and waits for it. Throws BatonError unexpected where it fails or cannot be started. */
+/** Runs `command` and waits for it. Throws BatonError unexpected if it fails or cannot be started. */
 export async function run(command: readonly string[], options: CommandOptions = {}): Promise<CommandResult> {
-  // everything that a ZX_ variable of the environment could set is set here
+  // set every option that a ZX_ variable of the environment could set otherwise
   const shell = zx({
     shell: '/bin/sh',
     // the program takes the shell's place, so that a signal reaches it

@@ -1,6 +1,6 @@
-// Two processes that ask each other, one JSON object a line. The one may be root's and the other may belong to somebody who
-// means it ill. Must hold: a line is bounded, an answer is data and never code, and on root's side no text keeps a control
-// character, which a terminal would obey.
+// Two processes call each other, one JSON object a line. One may run as root while an attacker controls the other.
+// Must hold: a line is bounded; an answer is data and never code; at root's end no text keeps a control character, which a
+// terminal would obey.
 
 import type { Readable, Writable } from 'node:stream'
 import { asBatonError, BatonError, type ErrorCode, MEANINGS } from '../../../agent/words.ts'
@@ -8,13 +8,13 @@ import { asBatonError, BatonError, type ErrorCode, MEANINGS } from '../../../age
 export type Handlers = Readonly<Record<string, (parameter: unknown) => unknown>>
 
 export interface WorkerChannel {
-  /** Asks the other side. Throws what it threw; service_down where it has gone. */
+  /** Asks the other process. Throws what it threw; unexpected if it has ended. */
   call(name: string, parameter: unknown): Promise<unknown>
-  /** Tells the other side something that needs no answer. */
+  /** Sends a message that needs no answer. */
   tell(name: string, parameter: unknown): void
-  /** resolves when the other side has gone */
+  /** resolves when the other process has ended */
   readonly closed: Promise<void>
-  /** what a call is rejected with once it has gone; null until then */
+  /** the error that rejects a call once the other process has ended; null until then */
   gone(): Error | null
 }
 
@@ -38,7 +38,7 @@ interface Waiting {
   reject(error: unknown): void
 }
 
-/** `clean` is for root's side. */
+/** `clean`: removes control characters from everything that arrives; for root's end. */
 export function makeChannel(
   input: Readable,
   output: Writable,
@@ -99,7 +99,7 @@ export function makeChannel(
   }
 }
 
-/** Without what a terminal would obey: control characters, new lines among them, and what turns the direction of text. */
+/** Replaces what a terminal would obey: control characters, new lines included, and characters that turn the direction of text. */
 export function cleaned(value: unknown, depth = 0): unknown {
   if (depth > DEPTH_MAX) return null
   if (typeof value === 'string') {
@@ -140,7 +140,7 @@ function handlerOf(handlers: Handlers, name: string): (parameter: unknown) => un
   throw new BatonError('unexpected', `there is nothing called ${JSON.stringify(name.slice(0, 40))} on this side`)
 }
 
-/** Whatever the other side calls an error: what does not fit is left out. */
+/** The error that the other process sent. An unknown code becomes `unexpected`; members that are not scalars are dropped. */
 function errorFrom(said: unknown): BatonError {
   const { code, message, hint, members } = (typeof said === 'object' ? said : {}) as Record<string, unknown>
   const known = typeof code === 'string' && Object.hasOwn(MEANINGS, code) ? (code as ErrorCode) : 'unexpected'

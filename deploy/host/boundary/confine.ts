@@ -1,6 +1,6 @@
-// The process of a command in a transient unit, in the sandbox of the service: what it starts, the service's own executable first of
-// all, gets no further than the service does, and goes when the command goes. Must hold: what an
-// environment file holds stands in no argument and in no property, which everybody can read.
+// Starts a command's worker in a transient unit with the service's sandbox. Whatever the worker starts, above all the service's
+// own executable, can do no more than the service can, and ends when the command ends.
+// Must hold: no value from an environment file appears in an argument or a property, which everybody can read.
 
 import { existsSync } from 'node:fs'
 import { lstat, readFile } from 'node:fs/promises'
@@ -11,18 +11,18 @@ import { trustIn } from '../place/trusted.ts'
 import { parseShow } from '../supervisor/systemd.ts'
 import { spawnWatched, type Worker } from './drop.ts'
 
-/** The service as a unit knows it. */
+/** What the transient unit takes from the service. */
 export interface Sandbox {
   service: string
-  /** text of the unit as an install writes it, whether it stands there or not */
+  /** text of the unit as an install writes it, whether the file exists or not */
   unit: string
-  /** what the process must be able to write: the directory of the executable, and the state */
+  /** the worker must be able to write here: the directory of the executable, and the state directory */
   places: readonly string[]
-  /** folder of the feed, if only root decides what is there: seen where it is hidden */
+  /** folder of the feed, if only root can change it: mounted read-only if the sandbox would hide it */
   feedFolder: string | null
 }
 
-/** systemd.exec(5): what makes a sandbox, and the environment. Not RemoveIPC=, which would take what the service has. */
+/** systemd.exec(5): the settings of a sandbox, and the environment. Not RemoveIPC=: it would remove the running service's objects. */
 const KEPT =
   /^(?:NoNewPrivileges|CapabilityBoundingSet|AmbientCapabilities|SecureBits|Protect\w+|Private\w+|Restrict\w+|ProcSubset|LockPersonality|MemoryDenyWriteExecute|SystemCall\w+|\w+Paths|TemporaryFileSystem|IPAddress\w+|SocketBind\w+|Device\w+|SupplementaryGroups|AppArmorProfile|SELinuxContext|Environment|EnvironmentFile|UnsetEnvironment)$/
 const PATHS = /Paths$/
@@ -30,25 +30,25 @@ const BASE = ['PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 const STOP_TIMEOUT_MS = 30_000
 let count = 0
 
-/** Whether there is a systemd here that starts units for root. */
+/** Whether systemd runs here and starts units for root. */
 export async function canConfine(): Promise<boolean> {
-  // sd_booted(3); what a unit's ends are passed over is D-Bus
+  // sd_booted(3); systemd-run passes stdin, stdout and stderr to the unit over D-Bus
   if (!existsSync('/run/systemd/system') || !existsSync('/run/dbus/system_bus_socket')) return false
   return (await findProgram('systemd-run')) !== null
 }
 
-/** Pure: the slice of a service's commands. A `-` in its name would be a slice below another. */
+/** Pure: the slice of a service's commands. An unescaped `-` in the name would put the slice below another one. */
 export function sliceOf(service: string): string {
   return `baton-${service.replaceAll('-', String.raw`\x2d`)}.slice`
 }
 
-/** Ends what commands of root's have left, if they were killed; by the slice, never by the user. */
+/** Ends what root's commands left behind when they were killed: everything in the slice, never everything of the user. */
 export async function endSlice(service: string): Promise<void> {
   if (await canConfine())
     await run(['systemctl', 'stop', sliceOf(service)], { allowFailure: true, timeoutMs: STOP_TIMEOUT_MS })
 }
 
-/** `withDropIns` false: the sandbox as the installer wrote it, where the operator's changes keep a process from starting. */
+/** `withDropIns` false: the sandbox as the installer wrote it, for when the operator's drop-ins keep a process from starting. */
 export async function startConfined(
   program: readonly string[],
   { uid, gid }: Identity,
@@ -89,8 +89,8 @@ export async function startConfined(
 }
 
 /**
- * Pure: the settings of `[Service]` that make its sandbox, in their order, each as systemd-run takes it. A path that is not there
- * is no reason not to start: a command has to say what is wrong. What holds a specifier is left out: only units know those.
+ * Pure: the settings of `[Service]` that make its sandbox, in their order, each as systemd-run takes it. A missing path does not
+ * keep the worker from starting: a command has to say what is wrong. Skips a setting with a specifier: only units expand those.
  */
 export function sandboxOf(text: string): string[] {
   let section = ''
@@ -111,7 +111,7 @@ function optional(path: string): string {
   return path === '' || path.startsWith('-') ? path : `-${path}`
 }
 
-/** The operator's own changes of the unit, as far as only root can have written them; and which settings this systemd has. */
+/** The texts of the operator's drop-ins that only root can have written, and which settings this systemd knows. */
 async function unitAsItIs(service: string): Promise<{ texts: string[]; isKnown(setting: string): boolean }> {
   const { stdout } = await run(['systemctl', 'show', '--all', `${service}.service`], { timeoutMs: STOP_TIMEOUT_MS })
   const shown = parseShow(stdout)
@@ -120,7 +120,7 @@ async function unitAsItIs(service: string): Promise<{ texts: string[]; isKnown(s
     const trust = await trustIn(path)
     return trust.trusted && trust.found?.isFile() === true ? await readFile(path, 'utf8') : ''
   })
-  // in a unit's file an older systemd passes over what it does not know; for systemd-run that is an error
+  // an older systemd ignores an unknown setting in a unit file; systemd-run fails on it
   const isKnown = (setting: string) => {
     const [name = ''] = setting.split('=', 1)
     return Object.hasOwn(shown, name) || name === 'EnvironmentFile'
@@ -128,7 +128,7 @@ async function unitAsItIs(service: string): Promise<{ texts: string[]; isKnown(s
   return { texts: await Promise.all(texts), isKnown }
 }
 
-/** An install makes its directories while the process runs, which must see them then. */
+/** The worker must see the directories that an install makes while it runs, so their nearest existing parent is writable. */
 async function nearestExisting(path: string): Promise<string> {
   const found = await lstat(path).catch(() => null)
   return found !== null || path === '/' ? path : await nearestExisting(dirname(path))

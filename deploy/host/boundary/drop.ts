@@ -1,5 +1,6 @@
-// How root becomes the service's user, in a process of its own and for good. Must hold: that process has no way back: real,
-// effective, saved and file-system ids, no groups, no capabilities, no new privileges by what it runs, and no terminal.
+// Root starts a separate process that becomes the service's user for good.
+// Must hold: that process has no way back. All its ids (real, effective, saved, file-system) are that user's. It has no groups, no
+// capabilities, no new privileges by what it runs, and no terminal.
 
 import { spawn, type ChildProcessByStdio, type SpawnOptions } from 'node:child_process'
 import { readFileSync } from 'node:fs'
@@ -10,28 +11,28 @@ import type { Identity } from '../place/identity.ts'
 
 export type Dropped = ChildProcessByStdio<Writable, Readable, Readable>
 
-/** the hidden word of the command tree that is the other side */
+/** the hidden command that runs the worker */
 export const WORKER = 'as-service'
-/** and its word where a unit has set the groups: they are the user's own */
+/** its argument if a unit has set the groups: they are the user's own */
 export const IN_UNIT = 'in-unit'
-/** descriptor of the feed's folder in the worker, where root has opened it */
+/** descriptor of the feed's folder in the worker, if root has opened it */
 export const FEED_FD = 3
 
-/** The process at the other end. */
+/** The process that acts on the service's files. */
 export interface Worker {
   child: Dropped
-  /** to the process itself */
+  /** sends the signal to the process only, not to what it has started */
   signal(signal: NodeJS.Signals): Promise<void>
-  /** ends it and what it has started, which it need not agree to */
+  /** kills it and what it has started; it cannot refuse */
   end(): Promise<void>
-  /** ends what it has started, once it has ended by itself */
+  /** kills what it has started, once it has ended by itself */
   endRest(): Promise<void>
 }
 
 /**
- * Starts `file` as `identity`, in a process group of its own: without systemd there is no sandbox for it. libuv clears the groups, then
- * sets the gid and the uid of the child, each for good; the child itself gives up what else there is (`stayDropped`) before it
- * does anything.
+ * Starts `program` as the user `uid`, `gid`, in its own process group: without systemd there is no sandbox for it. libuv clears
+ * the child's groups, then sets its gid and its uid, each for good. The child gives up the rest itself (`stayDropped`) before it
+ * does anything else.
  */
 export function startDropped(
   program: readonly string[],
@@ -40,19 +41,19 @@ export function startDropped(
   feedFd: number | null,
 ): Worker {
   const child = spawnWatched(program, { uid, gid, env: environment }, feedFd === null ? [] : [feedFd])
-  // with the rights of that user: whatever has the number by now, nobody else's is ended
+  // with the rights of that user: if the number has been reused, no other user's process is killed
   const end = async () => {
     if (child.pid !== undefined) await sayAs({ uid, gid }, 'kill -9 "$1"', String(-child.pid))
   }
   return { child, signal: async (signal) => void child.kill(signal), end, endRest: end }
 }
 
-/** An empty directory that is that user's, in a place that is not root's: a process in the sandbox has it mounted. */
+/** Removes a user's empty directory below a parent that is not root's. A sandboxed worker cannot: the directory is mounted there. */
 export async function removeEmptyAs(identity: Identity, path: string): Promise<void> {
   await sayAs(identity, 'rmdir "$1"', path)
 }
 
-/** One word of the shell's, whatever comes of it. */
+/** Runs one shell command as that user, and ignores how it ends. */
 async function sayAs({ uid, gid }: Identity, text: string, parameter: string): Promise<void> {
   await new Promise<void>((resolve) => {
     const words = ['-c', `PATH=/usr/bin:/bin; ${text}`, 'sh', parameter]
@@ -61,7 +62,7 @@ async function sayAs({ uid, gid }: Identity, text: string, parameter: string): P
   })
 }
 
-/** In a session without root's terminal: nothing can be typed into it from there (TIOCSTI), and its Ctrl-C is ours to pass on. */
+/** Starts a new session without root's terminal: the child cannot type into it (TIOCSTI), and root passes Ctrl-C on itself. */
 export function spawnWatched(
   [file = '', ...args]: readonly string[],
   options: Pick<SpawnOptions, 'uid' | 'gid' | 'env'>,
@@ -77,19 +78,19 @@ export function spawnWatched(
 
 const PR_SET_NO_NEW_PRIVS = 38
 
-/** In the child, first of all: gives up the last privilege and makes sure that nothing of root is left. Throws refused. */
+/** The child's first call: gives up the last privilege and checks that nothing of root is left. Throws refused. */
 export function stayDropped(inUnit: boolean): void {
   if (process.platform !== 'linux') {
     if (process.getuid?.() === 0 || process.geteuid?.() === 0) throw stillRoot('uid 0')
     return
   }
   callLibc('prctl', PR_SET_NO_NEW_PRIVS, 1n, 0n, 0n, 0n)
-  // the main thread is the one that starts processes, and threads made from here on are as it is
+  // the main thread starts the processes, and later threads inherit its state
   const left = remnantsOf(readFileSync('/proc/thread-self/status', 'utf8'), inUnit)
   if (left !== null) throw stillRoot(left)
 }
 
-/** Pure: what of root is left in a `/proc/…/status`, or null. `inUnit`: systemd has set the groups, to those of the user. */
+/** Pure: what a `/proc/…/status` still has of root, or null. `inUnit`: systemd has set the groups, to those of the user. */
 export function remnantsOf(status: string, inUnit: boolean): string | null {
   const field = (name: string) => new RegExp(`^${name}:[ \\t]*(.*)$`, 'm').exec(status)?.[1]?.trim() ?? ''
   for (const name of ['Uid', 'Gid']) {

@@ -1,17 +1,17 @@
-// The environment of the service's own process, for what is to see the world as it does: its certificates, its proxy.
-// Must hold: nothing of root's environment goes along but what is named here.
+// The environment of the service's process, so that a worker uses the same certificates and the same proxy.
+// Must hold: of root's environment, only the variables named here are passed on.
 
 import { readFile } from 'node:fs/promises'
 import { trustIn } from '../place/trusted.ts'
 import { showUnit } from '../supervisor/systemd.ts'
 import type { Environment } from '../place/choices.ts'
 
-/** what a service without systemd would have got from whoever started it */
+/** what a service without systemd inherits from the command that starts it */
 const PASSED = ['LANG', 'TZ', 'NODE_EXTRA_CA_CERTS', 'SSL_CERT_FILE', 'SSL_CERT_DIR']
 const PROXY = /^(https?|no|all)_proxy$/i
 const FILE_MAX_BYTES = 256 * 1024
 
-/** `file`: the operator's environment file, read where only root can write it. */
+/** `file`: the operator's environment file, read only if nobody but root can write it. */
 export async function serviceEnvironment(
   service: string,
   withUnit: boolean,
@@ -28,7 +28,7 @@ export async function serviceEnvironment(
   return found
 }
 
-/** Pure: systemd's `Environment=` as `systemctl show` prints it: words, quoted where they hold spaces. */
+/** Pure: systemd's `Environment=` as `systemctl show` prints it: words, quoted if they hold spaces. */
 export function parseEnvironment(text: string): Record<string, string> {
   const words = text.match(/"(?:[^"\\]|\\.)*"|\S+/g) ?? []
   return fromPairs(words.map((word) => (word.startsWith('"') ? word.slice(1, -1).replaceAll(/\\(.)/g, '$1') : word)))
@@ -39,7 +39,7 @@ export function environmentFiles(text: string): string[] {
   return [...text.matchAll(/(\/\S+) \(ignore_errors=\w+\)/g)].map(([, path = '']) => path)
 }
 
-/** Pure: systemd.exec(5), EnvironmentFile=; without its continued lines. */
+/** Pure: systemd.exec(5), EnvironmentFile=; continued lines are not supported. */
 export function parseEnvironmentFile(text: string): Record<string, string> {
   const lines = text.split('\n').map((line) => line.trim())
   return fromPairs(

@@ -1,6 +1,6 @@
-// Root's end: starts the process that is the service's user, asks it for what is to be done in the service's places, and shows what
-// it says. Must hold: nothing that comes from there is more than data, and of that only so much; the only deeds it can ask for are to
-// start and to stop the one unit that root's receipt names, and to tell its state; it keeps nobody from ending the command.
+// Root's end: starts a worker as the service's user, asks it to act on the service's files, prints its progress.
+// Must hold: root takes what the worker sends as data only, and only a bounded amount of it. The worker can ask root only to start
+// or stop the one unit that root's receipt names, or for that unit's state. It cannot keep anybody from ending the command.
 
 import { once } from 'node:events'
 import { closeSync, constants, openSync } from 'node:fs'
@@ -21,18 +21,18 @@ export interface Front {
 }
 
 export interface FrontOptions {
-  /** the program to run: this very one */
+  /** the program to run: this one again */
   program: readonly [string, ...string[]]
   identity: Identity
   environment: Record<string, string>
-  /** of the service; null where there is no systemd to hold a process in one */
+  /** the service's; null without systemd, which no other sandbox replaces */
   sandbox: Omit<Sandbox, 'feedFolder'> | null
-  /** the setting of root's receipt, or of this command line */
+  /** the feed of root's receipt, or of this command line */
   feed: string
   outside: Pick<Outside, 'stage' | 'bytes' | 'note'>
-  /** of root's receipt; null before there is one, and where there is no systemd */
+  /** of the service's unit; null without a unit */
   supervisor: Supervisor | null
-  /** the process is ended after this long */
+  /** root kills the worker after this long */
   deadlineMs: number
 }
 
@@ -40,9 +40,9 @@ const STAGES: ReadonlySet<string> = new Set(['check', 'download', 'verify', 'swa
 const NOTE_MAX = 2000
 const STDERR_MAX = 2000
 const GRACE_MS = 5000
-/** how long a process may take to say that it is there, once somebody wants to end the command */
+/** how long the worker may take to answer a ping, once the operator wants to end the command */
 const ANSWER_MS = 3000
-/** of a whole command; an update needs some ten of each */
+/** limits for a whole command; an update needs some ten of each */
 const NOTES_MAX = 200
 const STAGES_MAX = 100
 const ASKS_MAX = 200
@@ -59,7 +59,7 @@ export async function openFront(options: FrontOptions): Promise<Front> {
     const worker = await startConfined(program, identity, sandbox, environment, { deadlineMs, withDropIns })
     return await greet(worker, { feedFolder: null }, options)
   }
-  // what the operator has changed may be why the service does not start, and a command has to help then
+  // the operator's drop-ins may be the reason why the service does not start, and a command has to help then
   return await open(true).catch((cause: unknown) => {
     if (cause instanceof BatonError && cause.code === 'cancelled') throw cause
     return open(false)
@@ -117,7 +117,7 @@ async function greet(worker: Worker, hello: Hello, options: FrontOptions): Promi
   return { side, close }
 }
 
-/** What the process may tell and ask for: so often, and no more. */
+/** What the worker may send and ask for, each only so often. */
 function handlersFor({ outside, supervisor }: FrontOptions): Handlers {
   const counts = new Map<string, number>()
   const isWithin = (what: string, max: number) => {
@@ -155,8 +155,8 @@ function handlersFor({ outside, supervisor }: FrontOptions): Handlers {
 }
 
 /**
- * Ctrl-C: the process hears it, and what it is at ends in its own way, which may be after a swap. One that does not answer is ended; so
- * is any at the second signal, as who has taken it over could answer for ever; and at the deadline.
+ * Ctrl-C: passes the signal to the worker, whose operation ends in its own way, maybe only after a swap. Kills a worker that does
+ * not answer the ping. Also kills it at the second signal, since an attacker in it could answer for ever, and at the deadline.
  */
 function endable(worker: Worker, channel: WorkerChannel, deadlineMs: number) {
   let asked: NodeJS.Signals | null = null
@@ -190,7 +190,7 @@ function endable(worker: Worker, channel: WorkerChannel, deadlineMs: number) {
   }
 }
 
-/** A folder that only root can reach, such as one in root's home. */
+/** Opens the feed's folder for a worker that cannot reach it, such as one in root's home. Null unless only root can change it. */
 async function openFeedFolder(feed: string): Promise<number | null> {
   const path = pathOf(feed)
   return path !== null && (await isRoots(path)) ? openSync(path, constants.O_RDONLY | constants.O_DIRECTORY) : null

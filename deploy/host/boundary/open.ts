@@ -1,5 +1,5 @@
-// Who does what is to be done in the service's places: this process, where it is the service's user itself; where root runs the
-// command for a service of another user, a process that has become that user for good.
+// Chooses which process acts on the service's files. If root runs the command for another user's service, that is a worker that has
+// become that user for good; otherwise it is this process.
 
 import { isSea } from 'node:sea'
 import type { Receipt } from '../../../agent/install.ts'
@@ -16,7 +16,7 @@ import { serviceEnvironment } from './environment.ts'
 import { openFront } from './front.ts'
 import { ownFile, ownNode } from '../place/own.ts'
 
-/** Whose places. */
+/** Whose files a command acts on. */
 export interface Owner {
   service: string
   scope: Scope
@@ -24,31 +24,31 @@ export interface Owner {
   feed: string
   withUnit: boolean
   environmentFile: string
-  /** text of its unit, and what its processes write */
+  /** text of its unit, and the directories that its processes write */
   unit: string
   places: readonly string[]
 }
 
 export interface OpenSide extends AsyncDisposable {
   side: Side
-  /** what root starts here is in the sandbox of the service; null where root starts nothing for somebody else */
+  /** whether the worker runs in the service's sandbox; null if there is no worker */
   confined: boolean | null
 }
 
 type Told = Pick<Outside, 'stage' | 'bytes' | 'note'>
 
-/** This program, as somebody else starts it again. */
+/** The command line that starts this program again. */
 export function ownProgram(): [string, ...string[]] {
   const script = process.argv[1]
   return isSea() || script === undefined ? [process.execPath] : [process.execPath, ...process.execArgv, script]
 }
 
-/** Whether root is to be kept apart from the service. */
+/** Whether root runs a command for another user's service, so that a worker must act instead of root. */
 export async function isCrossing({ scope, user }: Pick<Owner, 'scope' | 'user'>): Promise<boolean> {
   return isRoot() && scope === 'system' && (await idOf(user)).uid !== 0
 }
 
-/** `deadlineMs`: what root has started is ended then. */
+/** `deadlineMs`: how long a worker may live; root kills it then. */
 export async function openSide(
   owner: Owner,
   told: Told,
@@ -63,7 +63,7 @@ export async function openSide(
     return { side, confined: null, [Symbol.asyncDispose]: () => side.unlock() }
   }
   const node = ownNode()
-  // what holds a service without systemd holds nothing else either; and who starts it must outlive the command
+  // a service without a unit has no sandbox to copy, and its supervision, which a command starts, must outlive the command
   const confined = withUnit && (await canConfine())
   const front = await openFront({
     program: ownProgram(),
@@ -81,12 +81,12 @@ export async function openSide(
   return { side: front.side, confined, [Symbol.asyncDispose]: () => front.close() }
 }
 
-/** Nothing that a command of root's has started for this service is left, not by one that was killed either. */
+/** Ends everything that root's commands have started for this service, also by commands that were killed. */
 export async function endCommands({ service, scope }: Pick<Owner, 'service' | 'scope'>): Promise<void> {
   if (isRoot() && scope === 'system') await endSlice(service)
 }
 
-/** What starts and stops the service, for the command itself. */
+/** Starts and stops the service for this command. Without systemd it asks the worker to. */
 export function supervisorOf(receipt: Receipt, side: Side): Supervisor {
   if (receipt.supervisor !== 'none') return systemdSupervisor(receipt)
   return {
@@ -97,7 +97,7 @@ export function supervisorOf(receipt: Receipt, side: Side): Supervisor {
   }
 }
 
-/** For code that is only ever the service's own: the rescue, the supervision. */
+/** For code that only the service's user may run: the rescue, the supervision. */
 export function assertNotRootFor({ user, service }: Receipt, uid: number): void {
   if (!isRoot() || uid === 0) return
   throw new BatonError('refused', `expected to run as ${user}, got root`, {

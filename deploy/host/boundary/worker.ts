@@ -1,6 +1,6 @@
-// The process that root has started as the service's user: it does what `Side` names, for root's process at the other end of its
-// standard input and output. Must hold: it gives up what it has of root before it looks at anything, and it goes when root's
-// process goes.
+// The worker: root started it as the service's user. It does what `Side` names, and talks to root's process over its standard
+// input and output.
+// Must hold: it gives up everything of root before it reads anything, and it ends when root's process ends.
 
 import type { Receipt } from '../../../agent/install.ts'
 import { asBatonError } from '../../../agent/words.ts'
@@ -14,9 +14,9 @@ import { type WorkerChannel, type Handlers, makeChannel } from './channel.ts'
 import { FEED_FD, stayDropped } from './drop.ts'
 import { ownFile } from '../place/own.ts'
 
-/** What root's process tells first. */
+/** The first message from root's process. */
 export interface Hello {
-  /** setting of the feed whose folder root has opened for us; null where there is none */
+  /** the feed setting whose folder root has opened for the worker; null if there is none */
   feedFolder: string | null
 }
 
@@ -45,7 +45,7 @@ export async function work(inUnit: boolean): Promise<number> {
         return await act(parameter)
       } catch (cause) {
         const error = asBatonError(cause, isRefusal(cause) ? 'refused' : 'unexpected', name)
-        // nobody but us knows the folder by that name
+        // only this process knows the folder by its descriptor
         if (feedFolder !== null) error.message = error.message.replaceAll(opened, feedFolder)
         throw error
       }
@@ -54,12 +54,12 @@ export async function work(inUnit: boolean): Promise<number> {
   channel = makeChannel(process.stdin, process.stdout, handlers, { clean: false })
   await channel.closed
   await side.unlock()
-  // an operation that goes on hears it, and ends before its swap or goes on to its end; everything else ends here
+  // a running operation hears the signal: it cancels before its swap, and finishes after it; everything else ends here
   process.kill(process.pid, 'SIGTERM')
   return 0
 }
 
-/** systemd is asked by root's process. */
+/** Root's process asks systemd. */
 function supervisorAcross(receipt: Receipt, call: (name: string) => Promise<unknown>): Supervisor {
   return {
     ...(receipt.supervisor === 'none' ? detachedWords(receipt) : systemdWords(receipt)),

@@ -1,4 +1,4 @@
-// What every command has in common: what it was told, how it finds the install that it is about, and how it asks.
+// What every command shares: its flags, how it finds its install, and how it asks the operator.
 
 import { spawn } from 'node:child_process'
 import { closeSync, openSync, readSync, writeSync } from 'node:fs'
@@ -20,10 +20,10 @@ export interface HostFlags {
   release: string | null
   dryRun: boolean
   yes: boolean
-  /** name typed in place of an answer, for `uninstall --purge` */
+  /** the service's name, which answers the question of `uninstall --purge` */
   confirm: string | null
   purge: boolean
-  /** ask the feed too */
+  /** whether to ask the feed too */
   check: boolean
   healthUrl: string | null
   lockTimeoutMs: number
@@ -39,13 +39,13 @@ export interface Context {
   report: HostReport
 }
 
-/** An install that is there. */
+/** An install that exists. */
 export interface Located {
   receipt: Receipt
   layout: Layout
 }
 
-/** Throws BatonError refused where there is none. */
+/** Finds the install that the command is about. Throws BatonError refused if there is none. */
 export async function locate(context: Context): Promise<Located> {
   const found = await find(context)
   if (found !== null) return found
@@ -59,7 +59,7 @@ export async function locate(context: Context): Promise<Located> {
   })
 }
 
-/** The install that the flags name; without one root's for root, else one's own and then the host's. */
+/** The install that the flags name. Without such flags root gets root's; a user gets their own, else the host's. */
 export async function find(context: Context): Promise<Located | null> {
   const { service, flags, environment } = context
   const { said } = fromEnvironment(service, environment)
@@ -80,14 +80,14 @@ export async function find(context: Context): Promise<Located | null> {
   return null
 }
 
-/** Where this very program may be a user's install, in whatever place: its executable, or the backup of it. */
+/** Directory of this program, if it may be a user's install: an executable with the service's name, or its backup. Else null. */
 function ownDirectory(service: string): string | null {
   const directory = dirname(ownFile())
   const name = basename(ownFile()).replace(/\.backup$/, '')
   return !isFromSource() && name === service && directory !== join(SYSTEM_DIRECTORY, service) ? directory : null
 }
 
-/** The service's side of an install, for as long as the scope lasts. `moves`: it may have to download a release. */
+/** Opens `Side` for an install; dispose it at the end. `moves`: the command may have to download a release. */
 export async function sideOf(context: Context, { receipt, layout }: Located, moves = false): Promise<OpenSide> {
   const owner = ownerOf(layout, receipt.feed, receipt.supervisor !== 'none')
   return await openSide(owner, context.report, context.environment, deadlineOf(context, moves))
@@ -102,7 +102,7 @@ export function ownerOf(layout: Layout, feed: string, withUnit: boolean) {
 const LOOK_MS = 600_000
 const MOVE_MS = 86_400_000
 
-/** How long what root starts for a command may live: what the operator is ready to wait, and the work itself. */
+/** How long a command's worker may live, in milliseconds: the waits that the operator allows, plus time for the work itself. */
 export function deadlineOf({ flags }: Context, moves: boolean): number {
   return flags.lockTimeoutMs + 2 * flags.healthTimeoutMs + (moves ? MOVE_MS : LOOK_MS)
 }
@@ -129,7 +129,7 @@ export function assertRights({ scope }: Layout): void {
   throw new BatonError('refused', 'expected to run as root for an install of the whole host', { hint: 'use sudo' })
 }
 
-/** Asks whether to go on, unless `-y` has said so. Throws refused. */
+/** Asks the operator whether to go on, unless `-y` is given. Throws refused if they do not confirm, or without a terminal. */
 export function confirm({ flags, report }: Context, title: string, steps: readonly Step[], command: string): void {
   if (flags.yes) return
   report.note(title)
@@ -150,7 +150,7 @@ export function confirmPurge({ service, flags }: Context): void {
   )
 }
 
-/** From source there is no executable here: install.sh gets one and comes back with it; from this clone, if nobody names a feed. */
+/** A clone has no executable to install. So install.sh gets one and runs its `install`; it builds this clone if no feed is named. */
 export async function handToScript(context: Context, argv: readonly string[]): Promise<number> {
   const { service, flags, environment } = context
   const clone = join(import.meta.dirname, '../../..')
@@ -164,7 +164,7 @@ export async function handToScript(context: Context, argv: readonly string[]): P
   })
 }
 
-/** Under `curl … | sh` the script is on stdin; the person is at /dev/tty. */
+/** Asks at /dev/tty: under `curl … | sh` stdin is the script. Null without a terminal. */
 function askTerminal(question: string): string | null {
   let fd: number
   try {

@@ -1,4 +1,4 @@
-// Carries out the plan of a command: joins its steps with the service's side, the supervisor, and the report.
+// Carries out the plan of a command: connects its steps with `Side`, the supervisor and the report.
 
 import type { Receipt } from '../../../agent/install.ts'
 import { BatonError, type OperationReport, reasonOf } from '../../../agent/words.ts'
@@ -14,12 +14,12 @@ export interface Deed {
   /** for the lock, and messages: `install.sh install` */
   who: string
   open(): Promise<OpenSide>
-  /** nothing of the service's user is left that root has started */
+  /** ends everything that root has started as the service's user */
   end?(): Promise<void>
   receipt(): Promise<Receipt>
 }
 
-/** Carries the steps out; resolves to what an operation among them came to. Throws where it is no success. */
+/** Carries the steps out; resolves to the result of the operation among them, if any. Throws unless it succeeds. */
 export async function carryOutSteps(context: Context, steps: readonly Step[], deed: Deed): Promise<Done> {
   const { report, flags } = context
   const done: Done = { operated: null, left: [] }
@@ -61,7 +61,7 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
   try {
     await carryOut(steps, carrier)
   } catch (cause) {
-    // what an undo could not take away
+    // what an undo could not remove
     for (const path of done.left) report.note(`kept: ${path}`)
     throw cause
   }
@@ -70,7 +70,7 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
 
 export interface Done {
   operated: Operated | null
-  /** what a purge could not remove */
+  /** paths that could not be removed, with the reason if it is known */
   left: string[]
 }
 
@@ -79,7 +79,7 @@ export function requestFor({ flags }: Context, who: string, request: Pick<Operat
   return { ...request, who, lockTimeoutMs, healthTimeoutMs, healthUrl }
 }
 
-/** Expected endings are values until here; a command ends well or with an error, which says how far it came. */
+/** Throws the error of an operation that did not succeed. Its members say how far the operation came. */
 export function assertGood({ outcome, from, to, report, error }: Operated): void {
   if (error === null) return
   throw new BatonError(error.code, error.message, {
@@ -94,7 +94,7 @@ export function endOf({ members }: BatonError): Record<string, unknown> {
   return { outcome, from, to, operationId, operation: reportFrom(operation) }
 }
 
-/** It comes from the service's side, which may say anything. */
+/** The text comes from the worker, which may send anything. */
 function reportFrom(text: unknown): OperationReport | null {
   try {
     return typeof text === 'string' ? (JSON.parse(text) as OperationReport | null) : null

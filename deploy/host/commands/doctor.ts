@@ -1,4 +1,4 @@
-// `doctor`: what would fail, before it does; before a first install too.
+// `doctor`: says what would fail, before it does; also before a first install.
 
 import { stat } from 'node:fs/promises'
 import { EXIT, MEANINGS } from '../../../agent/words.ts'

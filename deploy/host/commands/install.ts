@@ -1,4 +1,4 @@
-// `install`: on this host, or a change of an install.
+// `install`: makes an install on this host, or changes one.
 
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -69,7 +69,7 @@ export async function install(context: Context, argv: readonly string[]): Promis
   }
 }
 
-/** Flags beat environment beat receipt beat what an earlier installer's unit says beat defaults. */
+/** Flags beat environment beat receipt (without one: an earlier installer's unit) beat defaults. */
 async function chooseFor(context: Context): Promise<{ chosen: Chosen; layout: Layout }> {
   const { service, flags, environment } = context
   const { said } = fromEnvironment(service, environment)
@@ -85,7 +85,7 @@ async function chooseFor(context: Context): Promise<{ chosen: Chosen; layout: La
   return { chosen, layout: { ...layoutOf(service, chosen.choices, personOf(environment)), node: nodeFor(scope) } }
 }
 
-/** The Node of a script, judged before anything is changed; null where the executable brings its own. */
+/** Checks the Node of a script before anything is changed; null if the executable brings its own. */
 function nodeFor(scope: Scope): string | null {
   const node = ownNode()
   if (node === null) return null
@@ -98,7 +98,7 @@ function nodeFor(scope: Scope): string | null {
     )
   if (!/^\/[A-Za-z0-9@._+/-]+$/.test(node))
     throw refuse(`expected a plain path of Node, got ${node}`, 'BATON_NODE names another one')
-  // the unit hides the homes, and a user of the service could not come there
+  // the unit hides the homes, and the service's user has no access to them
   if (scope === 'system' && /^\/(home|root|run\/user)\//.test(node))
     throw refuse(
       `expected a Node that a service of the whole host can run, got ${node}`,
@@ -107,7 +107,7 @@ function nodeFor(scope: Scope): string | null {
   return node
 }
 
-/** Stops at the first thing that would fail, before anything is changed. */
+/** Throws the first problem that would make the install fail, before anything is changed. */
 async function assertPlace(
   layout: Layout,
   chosen: Chosen,

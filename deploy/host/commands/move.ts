@@ -1,4 +1,4 @@
-// `upgrade`, `rollback` and `cancel`: to another release, and back; and out of it before anything has changed.
+// `upgrade` moves to another release, `rollback` goes back, `cancel` ends an operation before anything has changed.
 
 import { BatonError, EXIT, parseTag } from '../../../agent/words.ts'
 import { fromEnvironment, parseRelease } from '../place/choices.ts'
@@ -14,7 +14,7 @@ export async function upgrade(context: Context): Promise<number> {
   return await move(context, requestFor(context, 'install.sh upgrade', { kind: 'update', tag }))
 }
 
-/** Without a tag the backup executable comes back; with one too, where it is that tag; else that release is fetched. */
+/** Without a tag, brings the backup executable back. With one, too, if the backup is that tag; else it fetches that release. */
 export async function rollback(context: Context, tag: string | null): Promise<number> {
   const wanted = tag === null ? null : parseTag(tag)
   return await move(context, requestFor(context, 'install.sh rollback', { kind: 'rollback', tag: wanted }))

@@ -1,6 +1,6 @@
-// An install of another release than the one that runs this: install.sh fetches only what it names by its sum, so that a newer
-// release, or one by its tag, is found, verified and run from here, with the root that this executable was built with.
-// Must hold: the other one is run only once it is verified, from a folder that nobody but who runs this can write in.
+// Installs another release than this program's. install.sh fetches only the release whose checksum it holds. So this program finds,
+// verifies and runs a newer release, or one named by its tag, and trusts the root keys that it was built with.
+// Must hold: it runs the other release only after verifying it, from a folder that only the user of this command can write in.
 
 import { spawn } from 'node:child_process'
 import { chmod, mkdtemp, rm } from 'node:fs/promises'
@@ -14,10 +14,10 @@ import type { Context } from './context.ts'
 
 type Feed = ReturnType<typeof openFeed>
 
-/** tag that the one before us has found to be the latest: it is not looked for again */
+/** the tag that the program before this one found to be the latest; this one does not look again */
 const FOUND = 'BATON_FOUND_LATEST'
 
-/** Null where this very executable is what was asked for; else the exit code of the other one. `feed`: where it is looked for. */
+/** Null if this program's own release was asked for; else the exit code of the other one. `feed`: where to look for it. */
 export async function installOther(
   context: Context,
   feed: string,
@@ -25,13 +25,13 @@ export async function installOther(
   argv: readonly string[],
 ): Promise<number | null> {
   const { service, tag, environment, report } = context
-  // without a word about it an install is of the release that install.sh came with
+  // if no release is named, install the one that install.sh came with
   if (release === null || release === tag || (release === 'latest' && environment[FOUND] === tag)) return null
   await using open = openFeed(feed, { service, stateDirectory: null })
   report.stage('check')
   const found = release === 'latest' ? await newestOf(open) : await open.byTag(release)
   if (found === null) throw new BatonError('release_not_found', `${feed} has no release`)
-  if (release === 'latest' && compareTags(found.tag, tag) <= 0) return null // a mirror that lags takes nobody back
+  if (release === 'latest' && compareTags(found.tag, tag) <= 0) return null // never downgrade: a mirror may lag
   await using folder = await ownFolder(service)
   const path = join(folder.path, service)
   await fetchTo(path, found, open, context)
@@ -39,7 +39,7 @@ export async function installOther(
   return await run(path, ['install', ...argv], { ...environment, [FOUND]: found.tag, BATON_DEFAULT_FEED: feed })
 }
 
-/** What is installed for the first time is the newest, or nothing: a feed that keeps the newest back chooses no older one. */
+/** Installs the newest release or nothing: a feed that withholds the newest must not be able to choose an older one. */
 async function newestOf(feed: Feed): Promise<Release | null> {
   const { release, problem } = await feed.latest(() => false)
   if (problem !== null) throw problem
@@ -56,7 +56,7 @@ async function fetchTo(path: string, release: Release, feed: Feed, { service, re
   await makeVerify({ service, disk })(candidate, release)
 }
 
-/** The service's own user reads it during an install, and nobody but us writes in it. */
+/** The service's user reads this folder during an install; only the user of this command writes in it. */
 async function ownFolder(service: string): Promise<{ path: string } & AsyncDisposable> {
   const path = await mkdtemp(join(tmpdir(), `${service}-install.`))
   const off = () => rm(path, { recursive: true, force: true })
@@ -72,7 +72,7 @@ async function ownFolder(service: string): Promise<{ path: string } & AsyncDispo
 
 async function run(path: string, args: readonly string[], env: Readonly<Record<string, string | undefined>>) {
   const child = spawn(path, args, { stdio: 'inherit', env })
-  // a terminal sends them to both; our own folder goes once it has ended
+  // a terminal signals both processes; this one must outlive the child, to remove the folder
   const pass = (signal: NodeJS.Signals) => void child.kill(signal)
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, pass)
   try {

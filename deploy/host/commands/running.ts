@@ -1,4 +1,4 @@
-// `start` and `stop`; and what the supervisor runs by itself as the service's user: `start --supervise`, `rescue`.
+// `start` and `stop`; and the commands that the supervisor runs as the service's user: `start --supervise` and `rescue`.
 
 import { type Receipt, receiptFor, rescue } from '../../../agent/install.ts'
 import { BatonError, EXIT } from '../../../agent/words.ts'
@@ -59,22 +59,22 @@ export async function stop(context: Context): Promise<number> {
   return EXIT.done
 }
 
-/** Without systemd: stays, as the service's supervisor. */
+/** Without systemd: keeps running as the service's supervisor. */
 export async function superviseHere({ service }: Context): Promise<number> {
   return await supervise(await ownReceipt(service))
 }
 
-/** For `ExecStopPost=`, `OnFailure=` and our own supervision. 0 only where the backup executable was put back. */
+/** For `ExecStopPost=`, `OnFailure=` and `supervise.ts`. Exits with 0 only if it put the backup executable back. */
 export async function rescueHere({ environment, report, service }: Context, givenUp: boolean): Promise<number> {
   const receipt = await ownReceipt(service)
-  // systemd.exec(5): what ExecStopPost= is told about the end of the service
+  // systemd.exec(5): systemd passes ExecStopPost= how the service ended
   const result = environment['SERVICE_RESULT'] ?? 'failure'
   const failed = result !== 'success'
   const reason = givenUp
     ? 'given up'
     : [result, environment['EXIT_CODE'], environment['EXIT_STATUS']].filter(Boolean).join(' ')
   let did = await rescue(receipt, { failed, reason })
-  // nobody is going to start it again, so there is no second failure to wait for
+  // systemd will not start it again, so a second failure cannot come
   if (did.did === 'counted' && givenUp) did = await rescue(receipt, { failed, reason })
   if (did.did === 'reverted') {
     report.result({ ...did, exit: EXIT.done }, [`${did.from} failed, ${did.to} is back`])
@@ -84,12 +84,12 @@ export async function rescueHere({ environment, report, service }: Context, give
     did.did === 'counted'
       ? `${receipt.service} failed in probation, ${did.failures} of 2`
       : `nothing to rescue: ${did.why}`
-  // nothing on probation is the usual case, and no news
+  // usually nothing is on probation: print nothing
   report.result({ ...did, exit: EXIT.refused }, did.did === 'nothing' ? [] : [line])
   return EXIT.refused
 }
 
-/** Of the executable that runs this, or of the one that it is the backup of. Throws not_managed, and refused for root. */
+/** The receipt of this executable, or of the one that it is the backup of. Throws not_managed; refused for root. */
 async function ownReceipt(service: string): Promise<Receipt> {
   const executable = ownFile().replace(/\.backup$/, '')
   const receipt = await receiptFor(service, executable)

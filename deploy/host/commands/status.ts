@@ -1,4 +1,4 @@
-// `status`: what is installed and running. `check`: what the feed has beside it.
+// `status`: what is installed and running. `check`: also what the feed has.
 
 import { compareTags, EXIT, MEANINGS, type Operation, type OperationReport, reportOf } from '../../../agent/words.ts'
 import { installedTag } from '../../../agent/install.ts'
@@ -7,7 +7,7 @@ import type { Supervisor, SupervisorState } from '../supervisor/supervisor.ts'
 import type { Look, Offer } from '../service/look.ts'
 import { type Context, locate, sideOf } from './context.ts'
 
-/** Asks the feed only where `check` says so: it may cost quota, and a status is asked often. */
+/** Asks the feed only if `check`: that may cost quota, and people ask for a status often. */
 export async function status(context: Context, check: boolean): Promise<number> {
   const { service, report } = context
   const located = await locate(context)
@@ -15,7 +15,7 @@ export async function status(context: Context, check: boolean): Promise<number> 
   await using open = await sideOf(context, located)
   const supervisor = supervisorOf(receipt, open.side)
   const [state, look] = await Promise.all([supervisor.state(), open.side.look({ receipt, check })])
-  // root's own copy is root's to run; for a user the command is the executable
+  // root may run its own copy of the program; for a user the command is the executable itself
   const commandTag =
     layout.program === layout.executable ? look.installed : await installedTag(layout.program).catch(() => null)
   const { offer, operation, unproven, ...rest } = look

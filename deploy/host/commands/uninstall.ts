@@ -1,4 +1,4 @@
-// `uninstall`: stops the service and removes what the installer made. What is somebody's stays, and is listed.
+// `uninstall`: stops the service and removes what the installer made. The service's and the operator's files stay, and are listed.
 
 import { findId } from '../place/identity.ts'
 import { EXIT } from '../../../agent/words.ts'
@@ -43,7 +43,7 @@ export async function uninstall(context: Context): Promise<number> {
   return EXIT.done
 }
 
-/** Everything that is still here and was part of it. */
+/** Everything of the install that is still there. */
 async function keptOf(layout: Layout): Promise<string[]> {
   const { stateDirectory, configDirectory, environmentFile, dropIns, directory, scope, user } = layout
   const paths = [stateDirectory, configDirectory, environmentFile, dropIns, directory]

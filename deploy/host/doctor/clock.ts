@@ -1,4 +1,4 @@
-// Whether the clock is right: certificates cannot be checked with a wrong one.
+// Checks the clock: with a wrong one, certificates cannot be checked.
 
 import { dateOf } from '../../lib/http.ts'
 import { feedOf } from '../service/configuration.ts'

@@ -1,4 +1,4 @@
-// Whether the configuration can be read, keeps its secret, and its port is free.
+// Checks that the configuration can be read, that it keeps its secret, and that its port is free.
 
 import { stat } from 'node:fs/promises'
 import { createServer } from 'node:net'

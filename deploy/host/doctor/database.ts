@@ -1,4 +1,4 @@
-// Whether the database is whole. Opening one in WAL mode may make files beside it: the service's user does it.
+// Checks the database's integrity. Runs as the service's user: opening a database in WAL mode may make files beside it.
 
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'

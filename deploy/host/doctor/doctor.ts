@@ -1,6 +1,6 @@
-// Says before anything is downloaded what would fail: the checks, in the order in which they are told. An install stops at the
-// first failure of those about the place; `doctor` tells them all. Reads only.
-// Must hold: what looks into the service's places is a check of the service's side, and runs as the service's user.
+// The checks that say what would fail before anything is downloaded, in the order in which they are reported. An install runs those
+// of the host and of `place`, and stops at the first failure; `doctor` reports them all. Reads only.
+// Must hold: a check that reads the service's files runs as the service's user.
 
 import { reasonOf } from '../../../agent/words.ts'
 import type { Outside } from '../service/outside.ts'
@@ -18,7 +18,7 @@ import { checkSandbox } from './unit.ts'
 
 type Check = (subject: Subject, outside: Outside) => Promise<Finding[]>
 
-/** Asks the host and its supervisor only. */
+/** These ask only the host and its supervisor. */
 export const HOST_CHECKS: readonly Check[] = [checkHost, checkRights, checkSupervisor, checkSandbox]
 
 const CHECKS = {
@@ -39,7 +39,7 @@ const CHECKS = {
 
 export type Checks = keyof typeof CHECKS
 
-/** In the service's places. */
+/** Runs the checks of the service's files, as the service's user. */
 export async function examine(subject: Subject, checks: Checks, outside: Outside): Promise<Finding[]> {
   return await runChecks(subject, CHECKS[checks], outside)
 }

@@ -1,4 +1,4 @@
-// Whether the executable runs and belongs to whom it should.
+// Checks that the executable and its backup run, and that the service's user owns the executable.
 
 import { lstat, stat } from 'node:fs/promises'
 import { installedTag } from '../../../agent/install.ts'

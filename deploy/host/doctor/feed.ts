@@ -1,4 +1,4 @@
-// Whether the feed can be used, with the eyes and the environment of the service.
+// Checks that the feed can be used by the service's user, with the service's environment.
 
 import { openFeed } from '../../../agent/install.ts'
 import { BatonError, reasonOf, type Release, type TrustReport } from '../../../agent/words.ts'
@@ -13,7 +13,7 @@ export async function checkFeed(subject: Subject, outside: Outside): Promise<Fin
   if (fault !== null) {
     const code = fault instanceof BatonError ? fault.code : 'check_failed'
     const reason = reasonOf(fault)
-    // what curl trusts is the host's; what a service trusts comes with Node and its environment
+    // curl trusts the host's authorities; a service trusts those of Node and of its own environment
     const hint = /self.signed|issuer certificate|unable to verify/i.test(reason)
       ? `its authority is not one that comes with Node: \`systemctl edit ${subject.layout.service}\` with \`[Service]\` and \`Environment=NODE_EXTRA_CA_CERTS=FILE\`, then restart it`
       : 'is it reachable from here, for the user and with the environment of the service?'
@@ -32,7 +32,7 @@ export async function checkFeed(subject: Subject, outside: Outside): Promise<Fin
 export interface FeedOffer {
   /** the feed that was asked */
   setting: string
-  /** null: there is none for this host, or a fault */
+  /** null if the feed has none for this host, or on a fault */
   release: Release | null
   /** why a newer one than `release` cannot be used */
   problem: BatonError | null
@@ -42,7 +42,7 @@ export interface FeedOffer {
 
 const asked = new WeakMap<Subject, Promise<FeedOffer | null>>()
 
-/** What the feed has for this host, asked once for all checks of a subject; null where none is named. */
+/** What the feed has for this host; asks it once for all checks of a subject. Null if no feed is named. */
 export function newest(subject: Subject, outside: Outside): Promise<FeedOffer | null> {
   const answer = asked.get(subject) ?? ask(subject, outside)
   asked.set(subject, answer)

@@ -1,4 +1,4 @@
-// What a check has found. Pure.
+// What a check finds. Pure.
 
 import type { Receipt } from '../../../agent/install.ts'
 import { BatonError, type ErrorCode } from '../../../agent/words.ts'
@@ -11,21 +11,21 @@ export interface Finding {
   level: Level
   message: string
   hint: string | null
-  /** gives a failure its exit code */
+  /** decides the exit code of a failure */
   code: ErrorCode
 }
 
-/** The install that is looked at, or the one that is going to be made. */
+/** The install to check, or the one that is going to be made. */
 export interface Subject {
   layout: Layout
   /** null before a first install */
   receipt: Receipt | null
   /** null: none was named yet */
   feed: string | null
-  /** bytes of the executable that is going to be put in place, as far as no feed tells */
+  /** bytes of the executable that is going to be put in place, unless the feed says another size */
   executableBytes: number
   withUnit: boolean
-  /** directories that root is going to make, or to give to the service: nobody need be able to write there yet */
+  /** directories that root is going to make, or to give to the service: the service's user need not be able to write there yet */
   given: readonly string[]
 }
 

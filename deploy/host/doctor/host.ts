@@ -1,4 +1,4 @@
-// Whether this host can have such an install at all.
+// Checks whether this host can have an install of this kind at all.
 
 import { isRoot } from '../place/identity.ts'
 import type { Layout } from '../place/layout.ts'

@@ -1,4 +1,4 @@
-// What the mounts forbid: noexec, and an executable that is a mount of its own.
+// Checks the mounts: read-only, noexec, and an executable that is a mount point itself.
 
 import { access, constants, lstat, readFile } from 'node:fs/promises'
 import { nearestExisting } from '../../../agent/install.ts'
@@ -10,7 +10,7 @@ export interface HostMount {
   options: string[]
 }
 
-/** noexec, and an executable that is a mount of its own: nothing can be renamed over that. */
+/** An update renames the new executable into place: nothing can be renamed over a mount point, or to another file system. */
 export async function checkMounts({ layout }: Subject): Promise<Finding[]> {
   if (process.platform !== 'linux') return []
   const mounts = parseMounts(await readFile('/proc/self/mountinfo', 'utf8'))
@@ -42,7 +42,7 @@ export async function checkMounts({ layout }: Subject): Promise<Finding[]> {
       ),
     )
   }
-  // device numbers do not tell: on an overlay a file and its directory differ
+  // device numbers cannot show another file system: on an overlay a file's and its directory's differ
   if ((await lstat(layout.executable).catch(() => null))?.isSymbolicLink()) {
     findings.push(
       failure(
@@ -69,7 +69,7 @@ export function parseMounts(text: string): HostMount[] {
   }))
 }
 
-/** The last one mounted on the deepest path counts. */
+/** The mount of the deepest path counts; of several there, the last one. */
 export function mountOf(mounts: readonly HostMount[], path: string): HostMount | null {
   let best: HostMount | null = null
   for (const mount of mounts) {

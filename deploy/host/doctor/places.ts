@@ -1,4 +1,4 @@
-// Whether the service's user can write where it must, seen with that user's eyes.
+// Checks that the service's user can write in its directories. Runs as that user, except `checkGiven`.
 
 import { lstat, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -41,8 +41,8 @@ function judge(check: string, path: string, uid: number, reason: string, user: s
 }
 
 /**
- * By root, before anything else: what root will make or give to the service, and what it could give only by taking it from
- * somebody. `given` is filled in.
+ * Root's check, before all others. `given`: the directories that root will make, or give to the service. Fails for a directory
+ * with root's files in it: root does not give those away by itself.
  */
 export async function checkGiven(layout: Layout): Promise<{ findings: Finding[]; given: string[] }> {
   const findings: Finding[] = []
@@ -52,7 +52,7 @@ export async function checkGiven(layout: Layout): Promise<{ findings: Finding[];
     ['state', layout.stateDirectory],
   ] as const) {
     const trust = await trustIn(path)
-    if (!trust.trusted) continue // the service's already, or for its user to make
+    if (!trust.trusted) continue // it is the service's already, or its user makes it
     const [first] = trust.found?.isDirectory() === true ? await readdir(path) : []
     if (first !== undefined) {
       const hint = `\`chown -R ${layout.user}: ${path}\` gives it to ${layout.user}, or ${ELSEWHERE}`

@@ -1,4 +1,4 @@
-// Whether there is room for what an install or an update puts down: the very reckoning of the update itself.
+// Checks that there is room for what an install or an update writes. Calculates it with the update's own code.
 
 import { join } from 'node:path'
 import {
@@ -14,12 +14,12 @@ import type { Outside } from '../service/outside.ts'
 import { newest } from './feed.ts'
 import { failure, type Finding, ok, type Subject } from './finding.ts'
 
-/** For the program that is going to be put there. */
+/** For an install of a program of `executableBytes`. */
 export async function checkSpace(subject: Subject): Promise<Finding[]> {
   return await checkRoom(subject, needsOfExecutable(subject.layout.directory, subject.executableBytes))
 }
 
-/** For an update to the newest release; where the feed does not tell, to one as large as this program. */
+/** For an update to the newest release. If the feed has none or cannot be asked, assumes one as large as this program. */
 export async function checkUpdateSpace(subject: Subject, outside: Outside): Promise<Finding[]> {
   const found = subject.receipt === null ? null : await newest(subject, outside).catch(() => null)
   const release = found?.release ?? null

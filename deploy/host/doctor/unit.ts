@@ -1,11 +1,11 @@
-// The unit as it really is, drop-ins included, against what an update has to do inside it.
+// Checks that the unit as systemd has loaded it, drop-ins included, allows what an update has to do inside it.
 
 import { dirname } from 'node:path'
 import type { Receipt } from '../../../agent/install.ts'
 import { showUnit } from '../supervisor/systemd.ts'
 import { failure, type Finding, ok, type Subject, warning } from './finding.ts'
 
-/** The unit as it really is, drop-ins included. */
+/** Asks systemd for the loaded unit, drop-ins included. */
 export async function checkSandbox({ receipt, layout }: Subject): Promise<Finding[]> {
   if (receipt === null || receipt.supervisor === 'none') return []
   const names = [
@@ -26,7 +26,7 @@ export async function checkSandbox({ receipt, layout }: Subject): Promise<Findin
   return judgeUnit(await showUnit(layout.scope, `${layout.service}.service`, names), receipt)
 }
 
-/** Pure: what `systemctl show` says against what an update has to do inside the unit. */
+/** Pure: judges whether the properties from `systemctl show` allow what an update has to do inside the unit. */
 export function judgeUnit(unit: Readonly<Record<string, string>>, receipt: Receipt): Finding[] {
   if (unit['LoadState'] !== 'loaded') {
     const message = `expected the unit ${receipt.service}.service, it is ${unit['LoadState'] ?? 'not there'}`
@@ -40,7 +40,7 @@ export function judgeUnit(unit: Readonly<Record<string, string>>, receipt: Recei
     : [ok('unit', `${receipt.service}.service lets the service replace its executable`)]
 }
 
-/** Where the sandbox lets it write and run what it must. */
+/** Whether the sandbox lets the service write and run its files. */
 function judgePaths(unit: Readonly<Record<string, string>>, receipt: Receipt): Finding[] {
   const drop = whereToLook(receipt)
   const findings: Finding[] = []
@@ -80,14 +80,14 @@ function judgeProcess(unit: Readonly<Record<string, string>>, receipt: Receipt):
   return findings
 }
 
-/** systemd.exec(5): what ProtectSystem= and ProtectHome= make read-only or hide. */
+/** systemd.exec(5): the directories that ProtectSystem= and ProtectHome= make read-only or hide. */
 function closedBy(unit: Readonly<Record<string, string>>): string[] {
   const system = { strict: ['/'], full: ['/usr', '/boot', '/efi', '/etc'], yes: ['/usr', '/boot', '/efi'] }
   const closed = Object.entries(system).find(([value]) => value === unit['ProtectSystem'])?.[1] ?? []
   return (unit['ProtectHome'] ?? 'no') === 'no' ? closed : [...closed, '/home', '/root', '/run/user']
 }
 
-/** The deepest rule about a path wins. */
+/** Length of the deepest rule about a path, which wins; -1 if there is none. */
 function depth(tops: readonly string[], path: string): number {
   const within = (top: string) => top === '/' || path === top || path.startsWith(`${top}/`)
   return Math.max(-1, ...tops.filter(within).map((top) => top.length))

@@ -1,4 +1,4 @@
-// What an operator chooses, and from where: flags beat environment beat receipt beat defaults. Pure.
+// The operator's choices, and which source wins: flags beat environment beat receipt beat defaults. Pure.
 // Must never break: a re-run with fewer flags changes nothing that was chosen before.
 
 import { isAbsolute, resolve } from 'node:path'
@@ -6,10 +6,10 @@ import { BatonError, isTag } from '../../../agent/words.ts'
 
 export type Scope = 'system' | 'user'
 
-/** What may be chosen. A key is also a flag (`--state-dir`), a variable (`BEACON_INSTALL_STATE_DIR`) and a key in the receipt. */
+/** Each key is also a flag (`--state-dir`), a variable (`BEACON_INSTALL_STATE_DIR`) and a key in the receipt. */
 export interface Choices {
   scope: Scope
-  /** directory of the executable; null: where the layout has it */
+  /** directory of the executable; null: the layout's default */
   prefix: string | null
   'state-dir': string | null
   feed: string
@@ -25,13 +25,13 @@ export interface Choices {
 
 export type ChoiceName = keyof Choices
 export type ChoiceOrigin = 'flag' | 'environment' | 'receipt' | 'default'
-/** What one source says; a key that is absent is left to the next one. */
+/** What one source says. For a key that it lacks, the next source decides. */
 export type Said = { [K in ChoiceName]?: Choices[K] }
 
 export interface Chosen {
   choices: Choices
   origins: Record<ChoiceName, ChoiceOrigin>
-  /** what was said now, for the receipt to keep with what it has; no default is ever written down */
+  /** the choices of flags and environment, which the receipt adds to its own; a default is never stored */
   remembered: Record<string, string | boolean>
 }
 
@@ -69,7 +69,7 @@ export function environmentPrefix(service: string): string {
   return `${service.toUpperCase().replaceAll(/[^A-Z0-9]/g, '_')}_INSTALL_`
 }
 
-/** `BEACON_INSTALL_STATE_DIR=/srv/x` and the like; also `…_RELEASE`, which is no choice to remember. */
+/** `BEACON_INSTALL_STATE_DIR=/srv/x` and the like; also `…_RELEASE`, which the receipt does not remember. */
 export function fromEnvironment(service: string, environment: Environment): { said: Said; release: string | null } {
   const prefix = environmentPrefix(service)
   const read = (key: string) => environment[prefix + key.toUpperCase().replaceAll('-', '_')] || undefined
@@ -85,7 +85,7 @@ export function fromEnvironment(service: string, environment: Environment): { sa
   return { said: checked(said), release: read('release') ?? null }
 }
 
-/** The same keys out of a receipt; what is not ours or of another type is left out. */
+/** The choices in a receipt. Skips unknown keys and values of another type. */
 export function fromReceipt(options: Readonly<Record<string, unknown>>): Said {
   const said: Record<string, unknown> = {}
   for (const key of KEYS) {
@@ -95,7 +95,7 @@ export function fromReceipt(options: Readonly<Record<string, unknown>>): Said {
   return said
 }
 
-/** Paths made absolute, forms checked. Throws BatonError invalid_settings. */
+/** Makes paths absolute and checks the form of each value. Throws BatonError invalid_settings. */
 export function checked(said: Record<string, unknown>): Said {
   const result: Record<string, unknown> = {}
   for (const [key, value] of Object.entries(said)) {
@@ -115,7 +115,7 @@ export function checked(said: Record<string, unknown>): Said {
   return result
 }
 
-/** `latest` is null. Throws BatonError invalid_tag. */
+/** A tag; null for `latest`. Throws BatonError invalid_tag. */
 export function parseRelease(release: string | null): string | null {
   if (release === null || release === 'latest') return null
   if (isTag(release)) return release
@@ -129,7 +129,7 @@ export function parseListen(listen: string): { host: string; port: number } {
   return { host: match[1] ?? match[2] ?? '', port }
 }
 
-/** systemd splits and expands what stands in a unit: a path that would need quoting there is refused everywhere. */
+/** systemd splits and expands the values in a unit. So a path that would need quoting there is refused everywhere. */
 export function checkedPath(key: string, value: string): string {
   const path = isAbsolute(value) ? value.replace(/(?<=.)\/+$/, '') : resolve(value)
   if (!/^\/[A-Za-z0-9@._+/-]*$/.test(path) || path === '/' || path.split('/').includes('..')) {

@@ -1,5 +1,5 @@
-// What an earlier installer has chosen for the whole host, read from the unit that root wrote then. Its receipt lay beside the
-// executable, where the service's user can write what it likes: nothing of that is believed.
+// The choices of an earlier installer for the whole host, read from the unit that root wrote then. Its receipt is not believed: it
+// lay beside the executable, where the service's user can write anything.
 
 import { readFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
@@ -14,7 +14,7 @@ export async function earlierChoices(service: string): Promise<Said> {
   return choicesIn(await readFile(path, 'utf8'), service)
 }
 
-/** Pure. Empty where the unit is not ours. */
+/** Pure. Empty if the installer did not write the unit. */
 export function choicesIn(unit: string, service: string): Said {
   if (!unit.startsWith(MARK)) return {}
   const value = (name: string) => new RegExp(`^${name}=(.*)$`, 'm').exec(unit)?.[1]

@@ -1,4 +1,4 @@
-// Users: who runs this, and who runs the service.
+// The user of this command, and the user of the service.
 
 import { readFile } from 'node:fs/promises'
 import { userInfo } from 'node:os'
@@ -22,7 +22,7 @@ export function ownName(): string {
   }
 }
 
-/** Null where there is no such user. */
+/** Null if there is no such user. */
 export async function findId(user: string): Promise<Identity | null> {
   const passwd = await readFile('/etc/passwd', 'utf8').catch(() => '')
   const fields = passwd
@@ -32,7 +32,7 @@ export async function findId(user: string): Promise<Identity | null> {
   if (fields !== undefined) return { uid: Number(fields[2]), gid: Number(fields[3]) }
   if (user === ownName()) return { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 }
   try {
-    // directories beyond /etc/passwd
+    // id(1) also knows users that are not in /etc/passwd, such as LDAP's
     const [uid, gid] = await Promise.all([run(['id', '-u', user]), run(['id', '-g', user])])
     return { uid: Number(uid.stdout), gid: Number(gid.stdout) }
   } catch {

@@ -1,4 +1,4 @@
-// Where everything lives: a pure function. One place for every path that the installer touches.
+// Every path that the installer touches, computed in one pure function.
 
 import { dirname, isAbsolute, join } from 'node:path'
 import { type Receipt, receiptPath, SYSTEM_DIRECTORY, systemReceiptPath } from '../../../agent/install.ts'
@@ -8,20 +8,20 @@ import type { Choices, Environment, Scope } from './choices.ts'
 export interface Layout {
   service: string
   scope: Scope
-  /** directory of the executable, owned by the service's user: it must be able to rename inside it */
+  /** directory of the executable; the service's user owns it, because it must be able to rename inside it */
   directory: string
   executable: string
   backup: string
   /** the command: a link to `program` */
   command: string
-  /** what the command runs: for the whole host a copy that only root can change, else the executable itself */
+  /** the file that the command runs: for the whole host a copy that only root can change, else the executable itself */
   program: string
   /** the receipt: root's own for the whole host, else beside the executable */
   receipt: string
   configDirectory: string
   configPath: string
   stateDirectory: string
-  /** true where systemd's `StateDirectory=` makes the state directory itself */
+  /** true if systemd's `StateDirectory=` makes the state directory itself */
   stateIsStandard: boolean
   unit: string
   rescueUnit: string
@@ -29,9 +29,9 @@ export interface Layout {
   /** the operator's; never written */
   environmentFile: string
   user: string
-  /** the feed where it is a folder of this host: the sandbox must let the service read it */
+  /** the feed, if it is a folder of this host: the sandbox must let the service read it; else null */
   feedFolder: string | null
-  /** the Node of a script, where it can stand in a unit; else null */
+  /** absolute path of the Node that runs a script, for the unit; null if the executable brings its own */
   node: string | null
   /** pid file and log of a service without systemd */
   runDirectory: string
@@ -72,7 +72,7 @@ export function layoutOf(service: string, choices: Choices, person: Person): Lay
   }
 }
 
-/** Null for a feed that is fetched, and for a path that could not stand in a unit. */
+/** Null for a feed that is fetched, and for a path that would need quoting in a unit. */
 function folderOf(feed: string): string | null {
   const path = feed.replace(/^file:\/\//, '').replace(/(?<=.)\/+$/, '')
   return /^\/[A-Za-z0-9@._+/-]+$/.test(path) ? path : null
@@ -108,7 +108,7 @@ function userPlaces(service: string, { home, environment }: Person) {
   }
 }
 
-/** The layout that a receipt tells of, whatever today's flags and environment are. */
+/** The layout that a receipt describes, whatever today's flags and environment are. */
 export function layoutOfReceipt(receipt: Receipt, person: Person): Layout {
   const { service, scope, executable, stateDirectory, configPath, user } = receipt
   const choices: Choices = {

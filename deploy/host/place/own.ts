@@ -1,4 +1,4 @@
-// The program that these commands are inside of: an executable, or a script and the Node that runs it.
+// The program that contains these commands: an executable, or a script and the Node that runs it.
 
 import { isSea } from 'node:sea'
 import { ownExecutable } from '../../../agent/install.ts'
@@ -8,12 +8,12 @@ export function ownFile(): string {
   return ownExecutable() ?? process.execPath
 }
 
-/** There is no file to install: the commands run from a clone. */
+/** Whether the commands run from a clone, which has no file to install. */
 export function isFromSource(): boolean {
   return ownExecutable() === null
 }
 
-/** The Node of a script; null where the executable brings its own. */
+/** Absolute path of the Node that runs a script; null if the executable brings its own, and in a clone. */
 export function ownNode(): string | null {
   return isSea() || isFromSource() ? null : process.execPath
 }

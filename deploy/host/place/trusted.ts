@@ -1,20 +1,20 @@
-// Which paths only root can decide about. Must hold: root opens, runs, changes and removes nothing at a path that is not.
-// Each part is looked at from the top: above the first part that somebody else can change nothing can change under us.
+// Decides which paths only root can change. Must hold: root opens, runs, changes and removes nothing at any other path.
+// It checks each part of a path from the top. So nobody but root can change the parts already checked in the meantime.
 
 import { lstat, readlink } from 'node:fs/promises'
 import type { Stats } from 'node:fs'
 import { BatonError } from '../../../agent/words.ts'
 
 export type Trust =
-  | { trusted: true; /** what is there, null for nothing */ found: Stats | null }
-  | { trusted: false; /** the first part that somebody else decides about */ at: string; uid: number }
+  | { trusted: true; /** what is there; null for nothing */ found: Stats | null }
+  | { trusted: false; /** the first part that somebody else can change */ at: string; uid: number }
 
 const LINKS_MAX = 40
 const OTHERS_WRITE = 0o002
 const GROUP_WRITES = 0o020
 const STICKY = 0o1000
 
-/** What is at `path`, and whether only root could have put it there and can change it. Follows root's own links. */
+/** What is at `path`, and whether nobody but root could put it there or can change it. Follows root's own links. */
 export async function trustIn(path: string): Promise<Trust> {
   const parts = path.split('/').filter(Boolean)
   let at = '/'
@@ -27,7 +27,7 @@ export async function trustIn(path: string): Promise<Trust> {
       if (error.code === 'ENOENT' || error.code === 'ENOTDIR') return null
       throw error
     })
-    // in a folder such as /tmp everybody may make new names; what is root's there stays
+    // in a folder such as /tmp anybody may make new names, but nobody else can replace root's
     if (child === null) return isShared(found) ? { trusted: false, at, uid: found.uid } : { trusted: true, found: null }
     if (child.isSymbolicLink()) {
       if (child.uid !== 0 || ++links > LINKS_MAX) return { trusted: false, at: next, uid: child.uid }
@@ -48,7 +48,7 @@ export async function trustIn(path: string): Promise<Trust> {
   return { trusted: true, found }
 }
 
-/** Throws BatonError refused where somebody other than root decides what is at `path`. */
+/** Throws BatonError refused if anybody but root can change what is at `path`. */
 export async function assertTrusted(path: string, what: string, hint: string): Promise<void> {
   const trust = await trustIn(path)
   if (trust.trusted) return
@@ -63,7 +63,7 @@ function isOthers({ uid, mode }: Stats): boolean {
   return uid !== 0 || (isWritable({ mode }) && (mode & STICKY) === 0)
 }
 
-/** A folder of root's in which others may make names, but not touch root's. */
+/** A sticky folder of root's: others may make names in it, but not change root's. */
 function isShared(found: Stats): boolean {
   return isWritable(found)
 }

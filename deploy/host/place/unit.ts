@@ -1,14 +1,14 @@
 // The systemd units, as text. Pure; golden tests hold them and `systemd-analyze` judges them.
-// Must never break: nothing in a unit is the operator's. What they change goes into drop-ins and the environment file,
-// which no command of ours writes or removes.
+// Must never break: nothing in a unit is the operator's. Operators put their changes into drop-ins and the environment file,
+// which no command here writes or removes.
 
 import type { Layout } from './layout.ts'
 
-/** First line of every file that is ours to replace. */
+/** First line of every file that the installer may replace. */
 export const MARK = '# Written by the installer, which will replace it.'
 
 /**
- * `systemd-analyze security` gives the system unit 1.7. What is left open, on purpose: the network, and W^X
+ * `systemd-analyze security` gives the system unit 1.7. Two things are left open on purpose: the network, and W^X
  * (`MemoryDenyWriteExecute=` kills a JIT compiler). `ReadWritePaths=` names the directory of the executable, not the
  * file: an update renames inside it.
  */
@@ -39,7 +39,7 @@ SystemCallFilter=~@privileged @resources
 SystemCallErrorNumber=EPERM
 UMask=0077`
 
-/** What a manager without privileges can enforce. */
+/** What a systemd manager without privileges can enforce. */
 const HARDENING_USER = `NoNewPrivileges=yes
 RestrictRealtime=yes
 LockPersonality=yes
@@ -47,12 +47,16 @@ SystemCallArchitectures=native
 UMask=0077`
 
 /**
- * The service. `Type=notify` with `NotifyAccess=all`: a handover moves the main process. `KillMode=mixed`: a stop asks
- * the main process only. `ExecStop=` waits for it: a main process that came by a handover was not started by systemd, and
- * without this systemd would send SIGTERM and, not waiting for what is not its child, SIGKILL at once. `Restart=always`: should the main process end well while nothing follows it, that is a crash too.
- * `ExecStopPost=` runs after every end of the service and before every restart, so the backup executable can take a
- * release on probation back long before the start limit (by a shell: systemd has a line in the journal for each program that is
- * not there); `OnFailure=` fires only behind it, and is the second net.
+ * The service's unit.
+ *
+ * - `Type=notify` with `NotifyAccess=all`: a handover moves the main process.
+ * - `KillMode=mixed`: a stop sends SIGTERM to the main process only.
+ * - `ExecStop=` waits for the main process. After a handover that process is not systemd's child, so systemd would not wait for
+ *   it: it would send SIGTERM, and SIGKILL at once.
+ * - `Restart=always`: if the main process exits with 0 and no successor has taken over, that is a crash too.
+ * - `ExecStopPost=` runs after every end of the service and before every restart. So the backup executable can revert a release on
+ *   probation long before the start limit. A shell runs it, because systemd logs an error for each program that does not exist.
+ * - `OnFailure=` fires only after the start limit, as a second net.
  */
 export function serviceUnit(layout: Layout): string {
   const { executable, backup, configPath, service } = layout
@@ -89,8 +93,8 @@ WantedBy=${system ? 'multi-user.target' : 'default.target'}
 }
 
 /**
- * Runs once the service is given up: the backup executable takes the release back, and only then is it started again. A
- * rescue that finds nothing to do is a condition that does not hold, not a failure.
+ * Runs once systemd has given the service up. The backup executable puts itself back, and only then is the service started again.
+ * If the rescue has nothing to do, that counts as an unmet condition, not as a failure.
  */
 export function rescueUnit(layout: Layout): string {
   const { service, backup } = layout
@@ -111,7 +115,7 @@ ${sandbox(layout)}
 `
 }
 
-/** A unit's PATH is not the one of whoever installed it. */
+/** Names the Node: a unit's PATH is not the PATH of the person who installed it. */
 function nodeOf({ node }: Layout): string {
   return node === null ? '' : `Environment=BATON_NODE=${node}\n`
 }
@@ -132,7 +136,7 @@ function sandbox(layout: Layout): string {
     ? `StateDirectory=${service}\nStateDirectoryMode=0750\nReadWritePaths=${directory}`
     : `ReadWritePaths=${directory} ${stateDirectory}`
   const inHome = (path: string | null) => path !== null && /^\/(home|root|run\/user)(\/|$)/.test(path)
-  // a home that holds the service itself stays visible; one that holds only the feed is empty but for that
+  // if a home holds the service itself, homes stay visible; if one holds only the feed, only the feed is visible
   const home = inHome(directory) || inHome(stateDirectory) ? 'read-only' : inHome(feedFolder) ? 'tmpfs' : 'yes'
   const hidden = home === 'tmpfs' || /^\/(var\/)?tmp\//.test(feedFolder ?? '')
   const feed = hidden ? `\nBindReadOnlyPaths=-${feedFolder ?? ''}` : ''

@@ -1,7 +1,7 @@
-// Carries out the steps of a plan, one function a step. Until `start` a failure takes back what was done before it, so that an
-// install that cannot be completed leaves the host as it was.
-// Must never break: no step is carried out that the plan does not show; root touches only what only root can change, and asks the
-// service's side for the rest.
+// Carries out the steps of a plan, one function a step. A failure before the point of no return, such as `start`, undoes the steps
+// before it. So an install that fails leaves the host as it was.
+// Must never break: it carries out no step that the plan does not show; root touches only what nobody but root can change, and has
+// the rest done as the service's user (`Side`).
 
 import { randomBytes } from 'node:crypto'
 import { constants } from 'node:fs'
@@ -18,30 +18,30 @@ import type { Side } from '../service/side.ts'
 import { createUser, removeUser } from './user.ts'
 import { describe, type Step } from './step.ts'
 
-/** What carries the steps out that are not files. */
+/** Carries out the steps that are more than changes of files. */
 export interface Carrier {
   who: string
-  /** called before each step with what it is */
+  /** called with each step before it is carried out */
   say(step: Step): void
-  /** the service's side; the user of the service must be there */
+  /** changes files as the service's user, who must exist */
   side(): Promise<Side>
-  /** nothing is asked of the service's side any more: no process of its user may be left */
+  /** closes `side` for good: no process of the service's user may be left */
   leaveSide(): Promise<void>
-  /** an empty directory in a place of the service's, by its user */
+  /** removes an empty directory whose parent is not root's, as the service's user */
   removeEmpty(path: string): Promise<void>
   start(): Promise<void>
   stop(): Promise<void>
   update(to: string | null): Promise<void>
   rollback(to: string | null): Promise<void>
   waitHealthy(tag: string): Promise<void>
-  /** what could not be removed */
+  /** reports paths that could not be removed */
   left(paths: readonly string[]): void
 }
 
 type Undo = () => Promise<unknown>
 type Of<Do extends Step['do']> = Extract<Step, { do: Do }>
 
-/** from here on nothing is taken back: what happened is for a person to look at */
+/** from these steps on a failure undoes nothing: a person must look at what happened */
 const POINT_OF_NO_RETURN: readonly Step['do'][] = [
   'start',
   'stop',
@@ -51,7 +51,7 @@ const POINT_OF_NO_RETURN: readonly Step['do'][] = [
   'remove',
   'purge',
 ]
-/** the service takes the lock itself when it is asked, and while it starts */
+/** release the lock before these: the service takes it itself for an operation, and while it starts */
 const TAKE_THE_LOCK: readonly Step['do'][] = ['start', 'update', 'rollback', 'purge']
 
 export async function carryOut(steps: readonly Step[], carrier: Carrier): Promise<void> {
@@ -63,7 +63,7 @@ export async function carryOut(steps: readonly Step[], carrier: Carrier): Promis
   }
   try {
     for (const step of steps) {
-      // an earlier installer's receipt is removed in the middle of an install, and written again if it fails
+      // removing an earlier installer's receipt, in the middle of an install, does not keep a failure from undoing the steps before
       final ||= POINT_OF_NO_RETURN.includes(step.do) && !(step.do === 'remove' && step.path.endsWith('receipt.json'))
       if (TAKE_THE_LOCK.includes(step.do)) await unlock()
       carrier.say(step)
@@ -156,12 +156,12 @@ async function writeUnit({ path, content }: Of<'write-file'>): Promise<Undo> {
   return () => (before === null ? rm(path, { force: true }) : writeAs(null, path, before, 0o644))
 }
 
-/** A full or read-only disk and missing rights are refusals: nothing has changed. */
+/** Adds the step to the error. A full or read-only disk and missing rights are refusals: nothing has changed. */
 function withDoing(cause: unknown, step: Step): BatonError {
   return asBatonError(cause, isRefusal(cause) ? 'refused' : 'unexpected', describe(step))
 }
 
-/** Where only root decides, root makes it and gives it away; elsewhere the service's user makes its own. */
+/** If nobody but root can change the path, root makes the directory and gives it away; else the service's user makes it. */
 async function makeDirectory(step: Of<'make-directory'>, carrier: Carrier): Promise<Undo> {
   const { path, mode, owner, group } = step
   if (owner === null) return await makeOwn(path, mode, carrier)
@@ -172,7 +172,7 @@ async function makeDirectory(step: Of<'make-directory'>, carrier: Carrier): Prom
     return made ? () => side.removeDirectory(path) : await nothing()
   }
   const first = await mkdir(path, { recursive: true, mode: 0o755 })
-  // a directory of root's may be given away while there is nothing in it that could be somebody's
+  // give root's directory away only if it is empty: files in it could belong to somebody
   if (first === undefined && owner !== 'root' && (await readdir(path)).length > 0) {
     const hint = `\`chown -R ${owner}: ${path}\` gives it to ${owner}, or choose another place`
     throw new BatonError('refused', `expected ${path} to be empty or ${owner}'s own, found root's files in it`, {
@@ -182,12 +182,12 @@ async function makeDirectory(step: Of<'make-directory'>, carrier: Carrier): Prom
   if (first !== undefined) await chmod(path, mode)
   await chown(path, (await idOf(owner)).uid, (await idOf(group ?? owner)).gid)
   if (first === undefined) return await nothing()
-  // what is inside is its owner's to remove: they may have put a link there
+  // only the owner removes what is inside: they may have put a link there
   const empty = async () => (owner === 'root' ? await removeTree(path) : await (await carrier.side()).empty(path))
   return () => removeMade(first, path, empty, carrier)
 }
 
-/** Takes directories back that were made, from `path` up to `first`; one that is not empty stays, and is told. */
+/** Removes the directories that were made, from `path` up to `first`; one that is not empty stays, and is reported. */
 async function removeMade(
   first: string,
   path: string,
@@ -211,7 +211,7 @@ async function makeOwn(path: string, mode: number, carrier: Carrier): Promise<Un
   return () => removeMade(first, path, () => removeTree(path), carrier)
 }
 
-/** Root's own copy of this very program, which was verified before it was run. */
+/** Makes root's own copy of this program, which was verified before it was run. */
 async function placeProgram({ from, path }: Of<'place-program'>): Promise<Undo> {
   const directory = dirname(path)
   await assertTrusted(directory, "root's own folder", `nobody but root may write in ${directory}`)
@@ -228,7 +228,7 @@ async function placeProgram({ from, path }: Of<'place-program'>): Promise<Undo> 
   }
   await rename(temporary, path)
   await makeDisk().flushDirectory(directory)
-  // a newer command is as good for the install that stays; without one, nothing of it stays
+  // if there was a folder, keep the newer program: it can operate the existing install; else remove all of it
   return async () => void (fresh === undefined || (await rm(fresh, { recursive: true, force: true })))
 }
 
@@ -251,7 +251,7 @@ async function link(path: string, target: string): Promise<Undo> {
   return () => rm(path, { force: true })
 }
 
-/** All or nothing, in a folder that is ours, with the rights of `owner` where that is not us. */
+/** Writes all or nothing, in a folder that nobody else can change. `owner` null: the user of this command. */
 async function writeAs(owner: string | null, path: string, text: string, mode: number): Promise<void> {
   const temporary = join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.tmp`)
   const file = await open(
@@ -273,14 +273,14 @@ async function writeAs(owner: string | null, path: string, text: string, mode: n
   await rename(temporary, path)
 }
 
-/** Root takes a directory of the service's away where its parent is root's; elsewhere the service's user does. */
+/** Root removes a directory of the service's if its parent is root's; else the service's user does. */
 async function removeFromItsParent(path: string, carrier: Carrier): Promise<void> {
   const parent = await trustIn(dirname(path))
   if (!isRoot() || parent.trusted) await removeDirectory(path)
   else await carrier.removeEmpty(path)
 }
 
-/** As root only through what is root's: what others could change meanwhile stays, and is told. */
+/** Root removes only what nobody else can change: the rest could change meanwhile. It stays, and is returned. */
 async function removeTree(path: string): Promise<string[]> {
   if (isRoot() && !(await trustIn(path)).trusted) return [`${path}: it is not root's alone`]
   const left: string[] = []

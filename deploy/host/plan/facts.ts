@@ -1,5 +1,4 @@
-// Looks at the host before anything is changed: what a plan is made from. Reads only; what is in the service's places is looked
-// at by the service's side.
+// Gathers the facts that a plan is made from, before anything is changed. Reads only; the service's user reads the service's files.
 
 import { lstat, readFile, readlink } from 'node:fs/promises'
 import {
@@ -32,10 +31,10 @@ const NOTHING: Survey = {
   ours: [],
 }
 
-/** The receipt that counts for such an install. */
+/** The receipt that counts for an install of this layout, or null. Throws refused. */
 export async function receiptOf(layout: Layout): Promise<Receipt | null> {
   if (layout.scope === 'system') return await readSystemReceipt(layout.service)
-  // with HOME of somebody else, root would believe what that user has written
+  // if HOME is another user's, root must not believe what that user has written
   if (isRoot() && (await exists(layout.receipt)))
     await assertTrusted(layout.receipt, 'the receipt', 'run it as the user whose install it is')
   const receipt = await readReceiptBeside(layout.executable)
@@ -43,7 +42,7 @@ export async function receiptOf(layout: Layout): Promise<Receipt | null> {
   throw new BatonError('refused', `expected a receipt for one user at ${layout.receipt}, found one for the whole host`)
 }
 
-/** `side` null where the user of the service is still to be made. */
+/** `open` null if the service's user does not exist yet. */
 export async function gatherFacts(
   layout: Layout,
   receipt: Receipt | null,
@@ -78,7 +77,7 @@ export async function gatherFacts(
   }
 }
 
-/** Without a user of the service nothing can be the service's; what there is, is root's or a stranger's. */
+/** As long as the service's user does not exist, nothing belongs to it: what exists is root's or another user's. */
 async function surveyByRoot({ directory, executable }: Layout): Promise<Survey> {
   const trust = await trustIn(directory)
   if (!trust.trusted || trust.found === null) return NOTHING
@@ -89,11 +88,11 @@ async function foundLink({ command, program, executable }: Layout): Promise<Foun
   const target = await readlink(command).catch(() => null)
   if (target === null) return (await exists(command)) ? 'foreign' : 'absent'
   if (target === program) return 'same'
-  // an earlier installer linked to the executable; a link that leads nowhere is what an uninstall by hand leaves behind
+  // an earlier installer linked to the executable; an uninstall by hand leaves a dangling link behind
   return target === executable || !(await exists(target)) ? 'ours' : 'foreign'
 }
 
-/** Root's own copy of the command. It is run to say its tag only where nobody but root could have put it there. */
+/** Root's own copy of the command. It is run, to print its tag, only if nobody but root could have put it there. */
 async function foundProgram({ program, executable }: Layout): Promise<Pick<Facts, 'program' | 'programTag'>> {
   if (program === executable) return { program: 'same', programTag: null }
   const trust = await trustIn(program)

@@ -1,31 +1,31 @@
-// What the host looks like before anything is changed, as data. Gathered by `facts.ts`.
+// The state of the host before anything is changed, as data. `facts.ts` gathers it.
 
 import type { Receipt } from '../../../agent/install.ts'
 import type { Chosen } from '../place/choices.ts'
 import type { Layout } from '../place/layout.ts'
 import { MARK } from '../place/unit.ts'
 
-/** What stands at a path that we are going to write. */
+/** What is at a path that the installer is going to write. `ours`: the installer's, but it differs; `foreign`: anything else. */
 export type Found = 'absent' | 'same' | 'ours' | 'foreign'
 
 export interface Facts {
-  /** as root for the whole host: owners are set; otherwise everything belongs to whoever runs the command */
+  /** root installs for the whole host and sets owners; otherwise everything belongs to the user of the command */
   root: boolean
   userExists: boolean
   directoryReady: boolean
   stateReady: boolean
   configDirectoryExists: boolean
   configExists: boolean
-  /** the one that counts: root's for the whole host */
+  /** the receipt that counts: root's for the whole host */
   receipt: Receipt | null
-  /** installed: ours by the receipt, or left by an earlier installer for the very user that we install for */
+  /** installed: a receipt names it, root's or one that an earlier installer left beside it */
   executable: 'absent' | 'installed' | 'foreign'
-  /** tag of the executable in place; null where there is none, or it does not run */
+  /** tag of the executable in place; null if there is none, or it does not run */
   installed: string | null
   /** receipts that an earlier installer has left beside the executable */
   earlier: string[]
   command: Found
-  /** root's own copy; `same` where there is none to be had */
+  /** root's own copy; `same` for one user, who needs none */
   program: Found
   /** tag of root's own copy */
   programTag: string | null
@@ -33,7 +33,7 @@ export interface Facts {
   rescueUnit: Found
   enabled: boolean
   active: boolean
-  /** our files in the directory of the executable */
+  /** the install's files in the directory of the executable */
   ours: string[]
   now: Date
 }
@@ -54,7 +54,7 @@ export interface InstallRequest {
   explicit: boolean
 }
 
-/** Whether the text at one of our paths was written by us. */
+/** Judges the text at one of the installer's paths; null: there is no file. */
 export function foundAs(existing: string | null, wanted: string): Found {
   if (existing === null) return 'absent'
   if (existing === wanted) return 'same'

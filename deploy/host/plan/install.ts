@@ -1,4 +1,4 @@
-// The steps of an install or a re-install. Pure: facts in, steps out; empty where there is nothing to do.
+// The steps of an install or a re-install. Pure: facts in, steps out; empty if there is nothing to do.
 
 import type { Receipt } from '../../../agent/install.ts'
 import { compareTags } from '../../../agent/words.ts'
@@ -19,7 +19,7 @@ export function planInstall(request: InstallRequest): Step[] {
     ...unitSteps(request),
     ...runSteps(request, executable),
   ]
-  // the lock goes between the directories, which it needs, and everything that could collide
+  // take the lock after making the directories, which it needs, and before everything that could collide
   const place = steps.findLastIndex(({ do: what }) => what === 'make-directory' || what === 'create-user') + 1
   if (steps.length > 0 && executable?.do !== 'update')
     steps.splice(place, 0, { do: 'lock', path: request.layout.stateDirectory })
@@ -39,7 +39,7 @@ function placeSteps({ layout, chosen, facts }: InstallRequest): Step[] {
     directory(layout.configDirectory, layout.scope === 'system' ? 0o750 : 0o700, facts.root ? 'root' : null)
   if (!facts.configExists) {
     const { host, port } = parseListen(chosen.choices.listen)
-    // the feed stays in the receipt, where a later `install --feed` can change it: the configuration is the operator's
+    // write the feed only into the receipt, so that a later `install --feed` can change it: the configuration is the operator's
     const config = { listen: { host, port }, stateDirectory: layout.stateDirectory }
     steps.push({ do: 'write-config', path: layout.configPath, owner, config })
   }
@@ -55,7 +55,7 @@ function commandSteps(request: InstallRequest): Step[] {
     steps.push({ do: 'place-program', from: own.path, path: layout.program, tag: own.tag, sha256: own.sha256 })
   const receipt = receiptFor(request)
   if (receipt !== null) steps.push({ do: 'write-receipt', path: layout.receipt, receipt })
-  // what an earlier installer has left beside the executable decides nothing any more
+  // an earlier installer's receipt beside the executable no longer counts
   for (const path of facts.receipt === null ? facts.earlier : []) steps.push({ do: 'remove', path, of: 'service' })
   if (facts.command !== 'same') steps.push({ do: 'link', path: layout.command, target: layout.program })
   return steps
@@ -101,7 +101,7 @@ function executableStep({
   return { do: 'update', service, to: own.tag, from: installed }
 }
 
-/** Null where the one on the disk says it already. */
+/** Null if the receipt on the disk says the same already. */
 function receiptFor({ layout, chosen, facts }: InstallRequest): Receipt | null {
   const old = facts.receipt
   const options: Receipt['options'] = { ...old?.options, ...chosen.remembered }

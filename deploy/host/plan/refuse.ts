@@ -1,4 +1,4 @@
-// What an install does not touch: what is somebody else's, and choices that an install cannot change afterwards. Pure.
+// Refuses an install that would touch another user's or program's files, or change a choice that only a new install can. Pure.
 
 import { BatonError } from '../../../agent/words.ts'
 import type { Found, InstallRequest } from './found.ts'

@@ -1,28 +1,28 @@
-// What a command is going to do, as data. `--dry-run` prints it, `apply.ts` carries it out: there is no other way to change a
-// host, so the two cannot differ. Pure. No step holds a secret.
+// What a command is going to do, as data. `--dry-run` prints it and `apply.ts` carries it out. No other code changes a host, so the
+// two cannot differ. Pure. No step holds a secret.
 
 import type { Receipt } from '../../../agent/install.ts'
 import { formatCommand } from '../../lib/shell.ts'
 
 export type Step =
   | { do: 'create-user'; user: string; home: string }
-  /** `owner` null: whoever runs the command */
+  /** `owner` null: the user of the command */
   | { do: 'make-directory'; path: string; mode: number; owner: string | null; group: string | null }
   | { do: 'lock'; path: string }
-  /** with a `dashboard.password` made at random while it is carried out */
+  /** adds a random `dashboard.password`, made while the step is carried out */
   | { do: 'write-config'; path: string; owner: string | null; config: Configuration }
-  /** in the service's place, as the service's user */
+  /** in the service's directory, as the service's user */
   | { do: 'place-executable'; path: string; stateDirectory: string; tag: string; sha256: string }
-  /** root's own copy, which is what the command runs */
+  /** root's own copy, which the command runs */
   | { do: 'place-program'; from: string; path: string; tag: string; sha256: string }
   | { do: 'write-receipt'; path: string; receipt: Receipt }
   | { do: 'write-file'; path: string; content: string }
   | { do: 'link'; path: string; target: string }
-  /** `of` the service: in its places, as its user; of root: where only root writes, or one's own */
+  /** `of` service: removed as the service's user; root: as the user of the command, in a folder that only root or that user writes */
   | { do: 'remove'; path: string; of: 'service' | 'root' }
-  /** only where it is empty */
+  /** only if it is empty */
   | { do: 'remove-directory'; path: string; of: 'service' | 'root' }
-  /** everything in it; only ever after the service's name was typed */
+  /** everything in it; only after the operator has typed the service's name */
   | { do: 'purge'; path: string; of: 'service' | 'root' }
   | { do: 'remove-user'; user: string }
   | { do: 'run'; command: string[]; cwd?: string }
@@ -32,13 +32,13 @@ export type Step =
   | { do: 'rollback'; service: string; to: string | null; from?: string }
   | { do: 'wait-healthy'; service: string; tag: string }
 
-/** What a first install writes, but for the password. */
+/** What a first install writes, except the password. */
 export interface Configuration {
   listen: { host: string; port: number }
   stateDirectory: string
 }
 
-/** What a person reads, one line a step. */
+/** The step as a person reads it, in one line. */
 export function describe(step: Step): string {
   switch (step.do) {
     case 'create-user':

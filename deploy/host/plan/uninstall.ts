@@ -24,7 +24,7 @@ export function planUninstall(
     steps.push({ do: 'run', command: [...systemctl, 'daemon-reload'] })
   for (const path of facts.ours) steps.push({ do: 'remove', path, of: 'service' })
   if (purge) steps.push({ do: 'purge', path: layout.stateDirectory, of: 'service' })
-  // a directory goes from its parent: who made the one may take it away
+  // removing a directory changes its parent: the user that made the directory may do that
   steps.push({ do: 'remove-directory', path: layout.directory, of: 'root' })
   if (purge) {
     steps.push(
@@ -33,7 +33,7 @@ export function planUninstall(
     )
   }
   if (isOurs(facts.command)) steps.push({ do: 'remove', path: layout.command, of: 'root' })
-  // last of all: until here another try finds the install
+  // remove the receipt last: until then, another try finds the install
   if (layout.program !== layout.executable) {
     if (isOurs(facts.program)) steps.push({ do: 'remove', path: layout.program, of: 'root' })
     steps.push(

@@ -1,10 +1,10 @@
-// The user of a system service: made at the first install, where the host has none of that name.
+// The user of a system service. The first install makes it, unless the host has a user of that name.
 
 import { BatonError } from '../../../agent/words.ts'
 import { findProgram, run } from '../../lib/shell.ts'
 import { findId } from '../place/identity.ts'
 
-/** Resolves to what takes it back. */
+/** Resolves to a function that undoes it. */
 export async function createUser(user: string, home: string): Promise<() => Promise<void>> {
   if ((await findId(user)) !== null) return async () => {}
   if ((await findProgram('useradd')) !== null) {

@@ -1,5 +1,5 @@
-// Ends an operation in flight before its swap. Only the service itself can: a command that carries one out is ended where it
-// was started.
+// Ends an operation in flight before its swap. Only a running service can: to end an operation that a command carries out itself,
+// end that command.
 
 import type { Receipt } from '../../../agent/install.ts'
 import { BatonError, type OperationReport, reportOf } from '../../../agent/words.ts'
@@ -7,7 +7,7 @@ import { connect, follow } from './client.ts'
 import { readAccess } from './configuration.ts'
 import type { Outside } from './outside.ts'
 
-/** Null where nothing is in flight. Throws too_late after the swap. */
+/** The cancelled operation; null if none is in flight. Throws too_late after the swap. */
 export async function cancelOperation(receipt: Receipt, outside: Outside): Promise<OperationReport | null> {
   const client = connect(await readAccess(receipt.configPath))
   const status = await client.status()

@@ -1,5 +1,5 @@
-// The running service, as seen from a shell: asks it through its own endpoints, with the token from its configuration.
-// Must never break: an answer counts as success only when it comes from another process with the version asked for.
+// Asks the running service through its endpoints, with the token from its configuration.
+// Must never break: an answer counts as success only if it comes from another process with the requested version.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import {
@@ -16,26 +16,26 @@ import { callHttp, type HttpAnswer } from '../../lib/http.ts'
 import type { Access } from './configuration.ts'
 
 export interface Client {
-  /** null where nobody answers */
+  /** null if the service does not answer */
   status(): Promise<Status | null>
   check(): Promise<VersionReport>
   update(tag: string | null): Promise<Operation>
   rollback(): Promise<Operation>
-  /** The operation in flight, which is going to end as cancelled. Throws too_late after the swap. */
+  /** Cancels the operation in flight and returns it; follow it to its end. Throws too_late after the swap. */
   cancel(): Promise<Operation>
 }
 
 export interface Watcher {
   stage(stage: Stage): void
   bytes(done: number, total: number): void
-  /** each answer, from whichever process */
+  /** called with each answer, of the predecessor or the successor */
   status?(status: Status): void
 }
 
 const POLL_MS = 200
-/** how long nobody may answer before the service counts as down; a handover is never silent, a plain restart is */
+/** how long the service may stay silent before it counts as down; a handover is never silent, a plain restart is */
 const SILENCE_MS = 90_000
-/** how long after the end of an operation the other process may take to answer */
+/** how long the new process may take to answer after the end of an operation */
 const SETTLE_MS = 15_000
 
 export function connect({ address, basePath, token }: Access): Client {
@@ -63,7 +63,7 @@ export function connect({ address, basePath, token }: Access): Client {
   }
 }
 
-/** Follows an operation to its end, across the switch of processes. Throws service_down where nobody answers any more. */
+/** Follows an operation to its end, across the switch of processes. Throws service_down after `silenceMs` without an answer. */
 export async function follow(client: Client, id: string, watcher: Watcher, silenceMs = SILENCE_MS): Promise<Operation> {
   let stage: Stage | null = null
   let lastAnswer = performance.now()
@@ -90,7 +90,7 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
   }
 }
 
-/** Waits until a process of `tag` answers that is not `notInstance`. Throws service_down. */
+/** Waits until a process of `tag` answers, other than `notInstance`. Throws service_down after `timeoutMs`. */
 export async function waitForInstance(
   client: Client,
   { tag, notInstance = null, timeoutMs = SETTLE_MS }: { tag: string; notInstance?: string | null; timeoutMs?: number },
@@ -122,7 +122,7 @@ function operationWith(status: Status, id: string): Operation | null {
   return status.history.find((operation) => operation.id === id) ?? null
 }
 
-/** 202 answers with the operation, alone or under its name. */
+/** The body of a 202 is the operation, or holds it as `operation`. */
 function operationIn(value: unknown): Operation {
   const record = recordOf(value)
   return (record['operation'] ?? record) as Operation

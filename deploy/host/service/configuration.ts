@@ -1,25 +1,25 @@
-// The service's configuration file, as far as a command needs it. It belongs to the service, which can write what it likes into
-// it: only a process of the service's user reads it.
+// Reads from the service's configuration file what a command needs. The service owns that file and can write anything into it, so
+// only a process of the service's user reads it.
 
 import { readFile } from 'node:fs/promises'
 import { type Receipt, UPDATE_BOUNDS } from '../../../agent/install.ts'
 import { BatonError, reasonOf } from '../../../agent/words.ts'
 import type { Address } from '../../lib/http.ts'
 
-/** members of the configuration that somebody reads, of those that are ours alone */
+/** all members of `update` and `listen`, which belong to Baton alone, that anything reads */
 export const KNOWN = { update: Object.keys(UPDATE_BOUNDS), listen: ['host', 'port', 'path', 'tls'] }
 const NAME_MAX = 40
 
-/** What of the configuration file a shell needs. */
+/** How a command reaches the service. */
 export interface Access {
   address: Address
   basePath: string
   token: string | null
-  /** members of `update` and of `listen` that nobody reads, such as `update.probationMS`; the rest of the file may be the author's own */
+  /** members of `update` and `listen` that nothing reads, such as `update.probationMS`; other parts may be the author's own */
   unknown: string[]
 }
 
-/** Reads the service's configuration file. Throws BatonError where it cannot be read or understood. */
+/** Reads the service's configuration file. Throws BatonError refused without access to it, else invalid_settings. */
 export async function readAccess(configPath: string): Promise<Access> {
   let value: unknown
   try {
@@ -38,7 +38,7 @@ export async function readAccess(configPath: string): Promise<Access> {
   return accessFrom(value)
 }
 
-/** Pure. The first listener that needs no certificate, else the first. */
+/** Pure. Takes the first listener without TLS, else the first one. */
 export function accessFrom(value: unknown): Access {
   const config = recordOf(value)
   const listen = config['listen'] ?? { host: '127.0.0.1', port: 8080 }
@@ -61,7 +61,7 @@ function unknownIn(name: keyof typeof KNOWN, value: unknown): string[] {
   return others.map((key) => `${name}.${key.slice(0, NAME_MAX)}`)
 }
 
-/** The configuration's, where the operator has put one there; else the receipt's. */
+/** The feed of the configuration, if the operator has set one there; else the receipt's. */
 export async function feedOf(receipt: Pick<Receipt, 'configPath' | 'feed'>): Promise<string> {
   try {
     const { feed } = recordOf(JSON.parse(await readFile(receipt.configPath, 'utf8')))

@@ -1,5 +1,5 @@
-// What an operation would do, for a dry run that tells the truth: the feed is asked, the backup is looked at, and what would be
-// refused is refused. Changes nothing anywhere.
+// Says what an operation would do, for an honest dry run: it asks the feed, looks at the backup, and throws what the operation
+// would throw. Changes nothing anywhere.
 
 import { dirname, join } from 'node:path'
 import {
@@ -24,7 +24,7 @@ export interface Foreseen {
   would: 'updated' | 'rolled_back' | 'up_to_date'
   from: string
   to: string
-  /** of the asset that this host would take, hex; null where nothing would be fetched */
+  /** of the asset that this host would take, hex; null if there is no asset to fetch */
   sha256: string | null
 }
 
@@ -53,7 +53,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   return { would: 'updated', from, to: release.tag, sha256 }
 }
 
-/** The release that the check stage would find; a tag that is in place already is looked for too. */
+/** The release that the check stage would find. It looks for a named tag even if that tag is in place already. */
 async function releaseFor(
   receipt: Receipt,
   tag: string | null,
@@ -69,7 +69,7 @@ async function releaseFor(
   return release
 }
 
-/** As the download stage would. */
+/** Checks for room as the download stage would. */
 async function assertRoomOf({ service, executable, stateDirectory }: Receipt, { asset }: Release): Promise<void> {
   const name = ownDatabase(service)
   const database = name === null ? null : join(stateDirectory, name)

@@ -1,14 +1,14 @@
-// The address that an operator names: the release counts as good only when it answers 2xx. It is asked from the moment the new
-// process serves, while the old one still stands by.
+// The health URL that an operator names: a release counts as good only once that URL answers 2xx. The command asks it from the
+// moment the successor serves, while the predecessor still stands by.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError, reasonOf } from '../../../agent/words.ts'
 import { httpStatusOf } from '../../lib/http.ts'
 
 export interface HealthGate {
-  /** Begins to ask; nothing happens where it has begun already. */
+  /** Begins to ask, once. */
   begin(): void
-  /** Why it is not well, or null. Waits until that is known. */
+  /** Waits for the result: null if the URL answered 2xx, else why it did not. */
   fault(): Promise<string | null>
 }
 

@@ -1,5 +1,4 @@
-// What there is: installed, running, on probation, in flight; and, where somebody asks for it, what the feed has.
-// Reads only.
+// What is installed, running, on probation and in flight; and, if asked for, what the feed has. Reads only.
 
 import { installedTag, makeDisk, makeJournal, openFeed, type Receipt } from '../../../agent/install.ts'
 import {
@@ -29,9 +28,9 @@ export interface Look {
   /** releases that failed here */
   bad: BadRelease[]
   feed: string
-  /** how far the feed is believed: what the service says, else what this program was built with */
+  /** how far the feed is trusted: as the service says, else by the root that this program was built with */
   trust: TrustReport
-  /** null where the feed was not asked */
+  /** null if the feed was not asked */
   offer: Offer | null
 }
 
@@ -39,13 +38,13 @@ export interface Offer {
   latest: string | null
   updateAvailable: boolean
   skipped: Skipped[]
-  /** why `latest` is not known, or why a newer one that is published cannot be used */
+  /** why `latest` is not known, or why a newer published release cannot be used */
   problem: { code: ErrorCode; message: string } | null
-  /** after it was asked */
+  /** as it is after the feed was asked */
   trust: TrustReport
 }
 
-/** Asks the feed only where `check` says so. */
+/** Asks the feed only if `check`. */
 export async function look(receipt: Receipt, check: boolean, outside: Outside): Promise<Look> {
   const client = connect(await readAccess(receipt.configPath))
   const [status, installed, feed] = await Promise.all([
@@ -104,7 +103,7 @@ async function offerOf(
 const problemOf = (error: BatonError | null): Offer['problem'] =>
   error === null ? null : { code: error.code, message: error.message }
 
-/** Without asking the feed: what this host has seen of it. */
+/** Does not ask the feed: reports what this host has stored of it. */
 async function trustOf({ service, stateDirectory }: Receipt, setting: string, outside: Outside): Promise<TrustReport> {
   await using feed = openFeed(outside.feedAt(setting), { service, stateDirectory })
   return await feed.trust()

@@ -1,5 +1,5 @@
-// The operation where nothing runs: the same story as in the agent, with a restart step that starts the service and waits until
-// it answers. Runs as the service's user; starting and stopping is asked of whoever may.
+// Carries an operation out while the service does not run: the same story as in the agent, with a restart step that starts the
+// service and waits until it answers. Runs as the service's user; it asks `outside` to start and stop the service.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { join } from 'node:path'
@@ -43,7 +43,7 @@ export async function carryOutHere(
   })
   const install = await installOf(receipt, feed, outside)
   const restart: Restart = async (to) => {
-    if (!starts) return { open: true } // proves itself when somebody starts it
+    if (!starts) return { open: true } // the release goes on probation when the service is started
     try {
       await start(supervisor, outside)
       await waitUntilStable(receipt, client, to, request.healthTimeoutMs, outside)
@@ -55,7 +55,7 @@ export async function carryOutHere(
     return {}
   }
   const { who, kind, tag } = request
-  // under the lock: whoever held it a moment ago may have changed what is installed, and may be starting it
+  // look again under the lock: its last holder may have changed what is installed, and may be starting it
   const prepare = async () => {
     await makeWay(receipt, supervisor, client)
     install.current = await tagInPlace(receipt.stateDirectory, receipt.executable)
@@ -77,7 +77,7 @@ export async function carryOutHere(
   return operation
 }
 
-/** Version and instance, and it must go on: a service that dies a second after its start is not a good one. */
+/** Waits until one process of `tag` has answered twice, 1.5 s apart: a service may die a second after its start. */
 export async function waitUntilStable(
   receipt: Receipt,
   client: Client,
@@ -98,7 +98,7 @@ async function start(supervisor: Supervisor, outside: Outside): Promise<void> {
   await supervisor.start()
 }
 
-/** A service that dies and is started again must not be in the way; one that runs is to do the work itself. */
+/** Stops a service in a restart loop, which would be in the way. Refuses if the service answers: then it does the work itself. */
 async function makeWay({ service }: Receipt, supervisor: Supervisor, client: Client): Promise<void> {
   const state = await supervisor.state()
   if (!state.active) return
@@ -115,7 +115,7 @@ async function makeWay({ service }: Receipt, supervisor: Supervisor, client: Cli
   await supervisor.stop()
 }
 
-/** The old executable is back: it must run, or the service is down. */
+/** Starts the service after a revert. Throws service_down if the old executable does not run either. */
 async function startAgain(
   receipt: Receipt,
   client: Client,

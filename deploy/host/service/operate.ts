@@ -1,7 +1,7 @@
-// One story, two callers. On a running managed install an update or a rollback is asked of the service itself, through its
-// endpoint; where nothing runs, the same operation is carried out here, with a restart step that starts the service.
-// Must never break: success is said only when a new process answers with the version asked for; what was reverted ends
-// with 8, and a service that is down ends with 9.
+// Updates or rolls back an install. If the service runs, this asks it to do the work, through its endpoint. If it does not, this
+// carries the same operation out itself, with a restart step that starts the service.
+// Must never break: it reports success only if a new process answers with the requested version; a reverted operation exits with 8,
+// and a service that is down with 9.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import {
@@ -34,16 +34,16 @@ import { carryOutHere } from './offline.ts'
 import type { Outside } from './outside.ts'
 import type { Operate, Operated } from './request.ts'
 
-/** What there is before anything is done. */
+/** The tags in place before an operation. */
 export interface Standing {
   current: string
   backup: string | null
 }
 
-/** Carries the operation out. Throws where it could not begin: locked, refused, nobody answers any more. */
+/** Carries the operation out. Throws if it cannot begin (locked, refused), or if the service stops answering. */
 export async function operate(receipt: Receipt, request: Operate, outside: Outside): Promise<Operated> {
   const client = connect(await readAccess(receipt.configPath))
-  // looked at again after every wait: whoever held the lock may have started the service, or stopped it
+  // look again after every wait: the last holder of the lock may have started the service, or stopped it
   const operation = await withPatience(request.lockTimeoutMs, outside, async () => {
     const status = await client.status()
     const standing = await standingOf(receipt, status)
@@ -60,7 +60,7 @@ export async function operate(receipt: Receipt, request: Operate, outside: Outsi
   return operatedFrom(operation)
 }
 
-/** Pure. A rollback to a tag is a rollback only where the backup is that tag; null where it is in place already. */
+/** Pure. A rollback to a tag is one only if the backup is that tag, else it is an update. Null if the tag is in place already. */
 export function whatToDo(
   { kind, tag }: Pick<Operate, 'kind' | 'tag'>,
   { current, backup }: Standing,
@@ -80,7 +80,7 @@ export async function standingOf(receipt: Receipt, status: Status | null): Promi
   return { current, backup: saved }
 }
 
-/** Somebody who names a release that failed here should know that it did. */
+/** Tells the operator if the release that they name has failed here before. */
 export async function tellOfBad(receipt: Receipt, tag: string | null, outside: Outside): Promise<void> {
   if (tag === null) return
   const entry = badEntry(await badOf(receipt), tag, null)
@@ -88,7 +88,7 @@ export async function tellOfBad(receipt: Receipt, tag: string | null, outside: O
     outside.note(`${tag} has failed here before, at ${entry.at}: ${entry.reason}; named, it is tried again`)
 }
 
-/** Somebody who names none should know which newer ones are left out since they failed here. */
+/** If the operator names no release, tells which newer ones are skipped because they failed here. */
 export async function tellOfSkipped(
   receipt: Receipt,
   tag: string | null,
@@ -107,7 +107,7 @@ export async function badOf({ stateDirectory }: Receipt): Promise<readonly BadRe
   return (await makeJournal(makeDisk(), stateDirectory).read()).bad
 }
 
-/** Reverted is always told with a code of exit 8: whatever the reason was, the previous version is running. */
+/** A reverted operation always gets a code of exit 8: whatever the reason, the previous version is running. */
 function operatedFrom(operation: Operation): Operated {
   const { outcome, error, to, from } = operation
   const report = reportOf(operation)
@@ -116,7 +116,7 @@ function operatedFrom(operation: Operation): Operated {
   const message = error?.message ?? `the operation ended as ${outcome ?? 'nothing'}`
   if (outcome !== 'reverted') {
     const plain = error?.code ?? 'unexpected'
-    // nothing has changed, for want of room: no fault of the swap's
+    // the disk was full and nothing has changed: a refusal, not a fault of the swap
     const code = MEANINGS[plain].exit === EXIT.unexpected && tellsOfFullDisk(message) ? 'refused' : plain
     return { outcome: outcome ?? 'failed', from, to, report, error: { code, message, hint: null } }
   }
@@ -166,7 +166,7 @@ async function askOnce(
     ...outside,
     status({ instance, state }) {
       if (isOnProbation || instance.id === before.instance.id) return
-      isOnProbation = true // from the moment the new process answers
+      isOnProbation = true // begin when the new process first answers
       gate?.begin()
       if (state === 'in_flight') outside.note(`${instance.version} is serving, on probation`)
     },
@@ -182,7 +182,7 @@ async function askOnce(
   return gate === null ? operation : { ...operation, gate }
 }
 
-/** The release proved itself to the service, but not to the address that the operator names: back, with a handover. */
+/** The release passed the service's own probation but not the operator's health URL: rolls it back, with a handover. */
 async function goBack(
   receipt: Receipt,
   client: Client,
@@ -205,7 +205,7 @@ async function goBack(
   return { ...operation, outcome: 'reverted', error: { code: 'probation_failed', message: fault } }
 }
 
-/** 409 says that there is an operation; which one it is, to where, since when, is in the status. */
+/** 409 says only that an operation is in flight; the status says which one, to which release, since when. */
 async function explained(cause: unknown, client: Client): Promise<unknown> {
   if (!(cause instanceof BatonError) || cause.code !== 'update_in_flight') return cause
   const operation = (await client.status().catch(() => null))?.operation ?? null
@@ -224,7 +224,7 @@ export function inFlight({ id, kind, from, to, stage, startedAt }: Operation): B
   )
 }
 
-/** Tries again while somebody else holds the lock: only what takes it ends with 6, and it has changed nothing then. */
+/** Tries again while another operation holds the lock. Safe: only taking the lock fails with exit 6, before anything has changed. */
 async function withPatience<T>(timeoutMs: number, outside: Outside, work: () => Promise<T>): Promise<T> {
   const deadline = performance.now() + timeoutMs
   for (let told = false; ; told = true) {

@@ -1,5 +1,5 @@
-// What the work in the service's places needs from outside of them: somebody who listens, and who may start and stop the
-// service. Where root runs a command, that is root's process, and all it takes are these words.
+// What work on the service's files needs from outside: a listener for progress, and the right to start and stop the service. If
+// root runs the command, root's process provides both, and accepts only these calls.
 
 import type { Receipt } from '../../../agent/install.ts'
 import type { Stage } from '../../../agent/words.ts'
@@ -9,8 +9,8 @@ export interface Outside {
   stage(stage: Stage | 'start' | 'health'): void
   bytes(done: number, total: number): void
   note(line: string): void
-  /** of this install, with and without systemd */
+  /** starts and stops this install, with and without systemd */
   supervisor(receipt: Receipt): Supervisor
-  /** where to read the feed from; another path than the setting only where root has opened its folder */
+  /** where to read the feed from; differs from the setting only if root has opened the feed's folder for a worker */
   feedAt(setting: string): string
 }

@@ -1,4 +1,4 @@
-// What is asked for, and how it ended. Plain data, which passes between root's process and the service's.
+// The request for an operation, and its result. Plain data, which passes between root's process and its worker.
 
 import type { BatonError, Kind, OperationReport, Outcome } from '../../../agent/words.ts'
 
@@ -6,7 +6,7 @@ export interface Operate {
   kind: Kind
   /** update: a tag, or null for the latest release; rollback: a tag, or null for the backup executable */
   tag: string | null
-  /** for the lock: `install.sh upgrade` */
+  /** holder of the lock, as others see it: `install.sh upgrade` */
   who: string
   lockTimeoutMs: number
   healthTimeoutMs: number
@@ -14,12 +14,12 @@ export interface Operate {
   healthUrl: string | null
 }
 
-/** How it ended; expected endings are values. */
+/** How an operation ended; an expected failure is a value here, not an exception. */
 export interface Operated {
   outcome: Outcome
   from: string
   to: string | null
-  /** null where there was nothing to do */
+  /** null if there was nothing to do */
   report: OperationReport | null
   error: { code: BatonError['code']; message: string; hint: string | null } | null
 }

@@ -1,6 +1,6 @@
-// All that is done in the service's places and with its rights, under one name each. Root asks for it by a process that has
-// become the service's user (`boundary/`); everybody else does it themselves. Parameters and results are plain data.
-// Must hold: nothing here is root's. What is asked of outside is in `outside.ts`.
+// Every operation on the service's files, run as the service's user. Root has a worker run it, a process that has become that user
+// (`boundary/`); any other user runs it in this process. Parameters and results are plain data.
+// Must hold: nothing here needs root. `outside.ts` lists what it may ask of others.
 
 import { type Lock, makeDisk, type Receipt, takeLock } from '../../../agent/install.ts'
 import { BatonError, type OperationReport } from '../../../agent/words.ts'
@@ -21,15 +21,15 @@ import * as places from './survey.ts'
 
 export interface Side {
   survey(at: places.HostPlaces): Promise<places.Survey>
-  /** true where it made it */
+  /** true if it made the directory */
   makeDirectory(at: { path: string; mode: number }): Promise<boolean>
-  /** held until `unlock`, or until this side ends */
+  /** held until `unlock`, or until this process ends */
   lock(at: { stateDirectory: string; who: string }): Promise<void>
   unlock(): Promise<void>
-  /** puts the program that runs this there */
+  /** copies this program to `path` */
   place(at: { path: string; stateDirectory: string; tag: string }): Promise<void>
   remove(paths: readonly string[]): Promise<void>
-  /** what could not be removed */
+  /** removes everything in the directory; returns what could not be removed, each as `path: reason` */
   empty(path: string): Promise<string[]>
   removeDirectory(path: string): Promise<void>
   operate(what: { receipt: Receipt; request: Operate }): Promise<Operated>
@@ -38,7 +38,7 @@ export interface Side {
   cancel(receipt: Receipt): Promise<OperationReport | null>
   waitHealthy(what: { receipt: Receipt; tag: string; timeoutMs: number }): Promise<void>
   examine(what: { subject: Subject; checks: Checks }): Promise<Finding[]>
-  /** without systemd */
+  /** these three for an install without systemd only */
   supervisorState(receipt: Receipt): Promise<SupervisorState>
   supervisorStart(receipt: Receipt): Promise<void>
   supervisorStop(receipt: Receipt): Promise<void>
@@ -85,7 +85,7 @@ export function makeSide(outside: Outside, own: { path: string }): Side {
   }
 }
 
-/** Every name of a side, for what passes them on. */
+/** Every name of `Side`, for the code that passes calls on. */
 export const SIDE_NAMES = Object.keys({
   survey: 0,
   makeDirectory: 0,

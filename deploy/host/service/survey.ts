@@ -1,5 +1,5 @@
-// What stands in the service's places, seen by the service's user; and the few changes that an installer makes there.
-// Must never break: nothing is opened through a link, nothing is written over, and what is removed is named.
+// Surveys the service's directories as the service's user, and makes the few changes that an installer needs there.
+// Must never break: it opens nothing through a link, overwrites nothing, and removes only what it is given by name.
 
 import { constants } from 'node:fs'
 import { access, copyFile, lstat, mkdir, open, readdir, rename, rm, rmdir } from 'node:fs/promises'
@@ -17,15 +17,15 @@ import {
 import { BatonError, reasonOf } from '../../../agent/words.ts'
 
 export interface Survey {
-  /** whether each directory is there and ours */
+  /** of this directory and of the state directory: `ours` if this user owns it or can write in it */
   directory: Place
   stateDirectory: Place
   executable: boolean
-  /** tag of the executable; null where it does not run */
+  /** tag of the executable; null if it does not run */
   installed: string | null
-  /** service that a receipt beside the executable names: an install of an earlier installer, or of a user */
+  /** service that a receipt beside the executable names: of an earlier installer, or of a user's install */
   besideNames: string | null
-  /** our files in the directory of the executable, the receipt last */
+  /** the install's files in the directory of the executable, the receipt last */
   ours: string[]
 }
 
@@ -50,12 +50,12 @@ export async function survey({ service, executable, stateDirectory }: HostPlaces
   }
 }
 
-/** Something at this path, a dangling link included. */
+/** Whether anything is at this path, a dangling link included. */
 export async function isThere(path: string): Promise<boolean> {
   return (await lstat(path).catch(() => null)) !== null
 }
 
-/** True where it made it, with its parents; false where it was there and is ours. */
+/** True if it made the directory, with its parents; false if this user had it already. Throws refused if it is another user's. */
 export async function makeOwnDirectory(path: string, mode: number): Promise<boolean> {
   const place = await placeAt(path)
   if (place === 'ours') return false
@@ -73,7 +73,7 @@ export async function makeOwnDirectory(path: string, mode: number): Promise<bool
   return true
 }
 
-/** Puts the program that runs this into `path`, all or nothing, and notes what it is. */
+/** Copies this program to `path`, all or nothing, and notes its tag. */
 export async function placeExecutable(from: string, path: string, stateDirectory: string, tag: string): Promise<void> {
   const disk = makeDisk()
   const { partial } = placesOf(path)
@@ -97,12 +97,12 @@ export async function placeExecutable(from: string, path: string, stateDirectory
   await noteTag({ disk, places: placesOf(path), stateDirectory, log }, { tag, sha256: null })
 }
 
-/** Removes these names, and nothing behind them. */
+/** Removes these names, and follows no link. */
 export async function removeAll(paths: readonly string[]): Promise<void> {
   for (const path of paths) await rm(path, { force: true, recursive: basename(path).startsWith('.') })
 }
 
-/** Removes everything in a directory of ours; gives what could not be removed. */
+/** Removes everything in a directory; returns what could not be removed, each as `path: reason`. */
 export async function empty(path: string): Promise<string[]> {
   const names = await readdir(path).catch(() => [])
   const left: string[] = []
@@ -114,15 +114,15 @@ export async function empty(path: string): Promise<string[]> {
   return left
 }
 
-/** Only where it is empty, and ours to remove. */
+/** Removes the directory if it is empty and this user may; else it stays. */
 export async function removeDirectory(path: string): Promise<void> {
   await rmdir(path).catch((error: NodeJS.ErrnoException) => {
-    // not empty, a mount, or in a place that is not ours to change: it stays
+    // not empty, a mount, or below a parent that this user cannot change: it stays
     if (!['ENOENT', 'ENOTEMPTY', 'EEXIST', 'EACCES', 'EPERM', 'EBUSY', 'EROFS'].includes(error.code ?? '')) throw error
   })
 }
 
-/** Null where we can write in it, else why not. */
+/** Null if this user can write in the directory, else why not. */
 export async function whyNotWritable(path: string): Promise<string | null> {
   return await access(path, constants.W_OK | constants.X_OK).then(() => null, reasonOf)
 }
@@ -142,7 +142,7 @@ async function oursBeside(service: string, executable: string): Promise<string[]
   const names = await readdir(directory).catch(() => [])
   const leftovers = names.filter((name) => isLeftover(name) && name.includes(service))
   const paths = [partial, former, aside, ...leftovers.map((name) => join(directory, name))]
-  // what a release of kind `app` was unpacked into stands beside it, under the name of the service
+  // a release of kind `app` is unpacked into `.<service>` beside the executable
   const home = join(directory, `.${service}`)
   const unpacked = (await readdir(home).catch(() => [])).map((name) => join(home, name))
   const databases = (await Promise.all(unpacked.map(databasesIn))).flat()

@@ -1,5 +1,5 @@
-// A service without systemd, as a command sees it: starts, finds and stops the detached supervision (`supervise.ts`) and what
-// it supervises. Runs as the service's user.
+// The supervisor of a service without systemd: starts, finds and stops the detached supervision (`supervise.ts`) and the service
+// under it. Runs as the service's user.
 
 import { spawn } from 'node:child_process'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -11,7 +11,7 @@ import type { Supervisor } from './supervisor.ts'
 
 const START_MS = 90_000
 
-/** Pure: what messages say of it. */
+/** Pure: the supervisor's words in messages. */
 export function detachedWords(receipt: Receipt): Pick<Supervisor, 'description' | 'logCommand'> {
   const { pidFile, log } = runFilesOf(receipt)
   return { description: `a detached process (pid file ${pidFile})`, logCommand: `tail -n 50 ${log}` }
@@ -71,7 +71,7 @@ export function detachedSupervisor(receipt: Receipt): Supervisor {
   }
 }
 
-/** Of everything of a service that is started: whoever starts it may have another Node on their PATH than who installed it. */
+/** The environment to start the service with: the caller's, plus the Node of the install, since PATH may hold another one. */
 export function environmentFor({ node }: Pick<Receipt, 'node'>): NodeJS.ProcessEnv {
   return node === undefined ? process.env : { BATON_NODE: node, ...process.env }
 }

@@ -1,5 +1,6 @@
-// The processes of a service without systemd, by what the kernel says of them. Must hold: whoever asks is the service's user,
-// so the kernel refuses to signal what is somebody else's, whatever a pid file or a command line says.
+// Finds and ends the processes of a service without systemd, by what the kernel says of them.
+// Must hold: the caller is the service's user. So the kernel refuses to signal another user's process, whatever a pid file or a
+// command line says.
 
 import { readdir, readFile, readlink, stat } from 'node:fs/promises'
 import { basename } from 'node:path'
@@ -12,8 +13,8 @@ export const STOP_MS = 60_000
 const LOOK_MS = 50
 
 /**
- * Ids of the living processes of this very service: same executable, same configuration, same user, and in our own
- * namespaces: a container on this host has its own service at the same path. Oldest first.
+ * Ids of this service's living processes: same executable, same configuration, same user, and the same namespaces as this process,
+ * since a container on this host may run another service at the same path. Oldest first.
  */
 export async function servicePids(receipt: Pick<Receipt, 'executable' | 'configPath'>): Promise<number[]> {
   const wanted = [receipt.executable, 'serve', '--config', receipt.configPath].join('\0')
@@ -34,7 +35,7 @@ export async function servicePids(receipt: Pick<Receipt, 'executable' | 'configP
   return found.toSorted((a, b) => a.startTime - b.startTime).map(({ pid }) => pid)
 }
 
-/** Asks the processes to end, the newest one first, as `KillMode=mixed` would; then ends what is left. */
+/** Sends SIGTERM to the processes, the newest one first, as `KillMode=mixed` would; kills what is left after 60 seconds. */
 export async function endService(receipt: Pick<Receipt, 'executable' | 'configPath'>): Promise<void> {
   for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
     const pids = await servicePids(receipt)
@@ -44,7 +45,7 @@ export async function endService(receipt: Pick<Receipt, 'executable' | 'configPa
   }
 }
 
-/** Nothing happens where it has gone. */
+/** Sends the signal; does nothing if the process has ended. */
 export function endOne(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal)
@@ -58,15 +59,15 @@ export async function until(done: () => boolean | Promise<boolean>, timeoutMs: n
   while (!(await done()) && performance.now() < deadline) await sleep(LOOK_MS)
 }
 
-/** A command line without the Node, and its flags, that runs a script: the first line of a script writes `--` behind them. */
+/** A command line without the Node that runs a script, and Node's flags. A script's first line adds `--` after them. */
 function ownWords(command: string): string {
   const end = command.startsWith('/') ? command.indexOf('\0--\0/') : -1
   return end < 0 ? command : command.slice(end + 4)
 }
 
 /**
- * A service that has set `process.title` (Next.js does) has written over its words. What it is then says its executable, and what
- * it was started with: a child of the application says whose it is, and so does a successor, which is the service all the same.
+ * Setting `process.title` (Next.js does) overwrites a service's command line. Then its executable and its first environment identify
+ * it. A child of the application has the variable PARENT there. So has a successor, but with INHERITANCE: it is the service.
  */
 async function isRetitled(pid: string, command: string, executable: string): Promise<boolean> {
   const [first = ''] = command.split('\0')
@@ -79,7 +80,7 @@ async function isRetitled(pid: string, command: string, executable: string): Pro
   return has(INHERITANCE) || !has(PARENT)
 }
 
-/** Process ids and paths mean something within them only. */
+/** Process ids and paths have a meaning only within these namespaces. */
 async function namespacesOf(pid: string): Promise<string> {
   const links = ['pid', 'mnt'].map((kind) => readlink(`/proc/${pid}/ns/${kind}`).catch(() => 'hidden'))
   return (await Promise.all(links)).join(' ')

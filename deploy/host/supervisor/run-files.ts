@@ -1,4 +1,4 @@
-// What a service without systemd keeps beside its state: who runs (a pid file, as JSON) and its log.
+// The files that a service without systemd keeps beside its state: a pid file (as JSON) and a log.
 // Must hold: they are the service's own files; only its user reads or writes them.
 
 import { copyFile, readFile, rename, stat, truncate, writeFile } from 'node:fs/promises'
@@ -44,7 +44,7 @@ export async function writePidFile(path: string, file: PidFile): Promise<void> {
   await rename(`${path}.new`, path)
 }
 
-/** Keeps the log and three older ones. The service appends, so it goes on in the emptied file. */
+/** Keeps the log and three older ones. The service opened it to append, so it goes on writing into the truncated file. */
 export async function rotateLog(log: string, maxBytes = LOG_MAX_BYTES, kept = LOGS_KEPT): Promise<boolean> {
   const size = await stat(log).then(
     (found) => found.size,

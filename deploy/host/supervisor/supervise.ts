@@ -1,8 +1,9 @@
-// Supervision for a host without systemd: a detached process that starts the service, writes down who runs, keeps its log
-// small, and starts it again (with the backup executable's rescue in between) when it has died. Meanwhile it holds the listening
-// sockets, so that clients wait for the next process and nobody is refused; for WAITING_MAX_MS, and not behind a stop.
-// Must never break: the supervision is not needed by what it supervises. It may die at any time; the service writes its log
-// by itself and goes on, and `stop`, `status` and `upgrade` find the service by its command line.
+// Supervision for a host without systemd: a detached process that starts the service, records its process id and keeps its log
+// small. When the service dies, it runs the backup executable's rescue and starts the service again. Meanwhile it holds the
+// listening sockets, so that clients wait for the next process instead of being refused: for at most WAITING_MAX_MS, and not after
+// a stop on purpose.
+// Must never break: the service does not need its supervision, which may die at any time. The service then goes on and writes its
+// log itself, and `stop`, `status` and `upgrade` find it by its command line.
 
 import { spawn } from 'node:child_process'
 import { closeSync, openSync } from 'node:fs'
@@ -21,14 +22,14 @@ import { endOne, endService, servicePids } from './processes.ts'
 import { type Process, rotateLog, runFilesOf, writePidFile } from './run-files.ts'
 
 const LOOK_MS = 200
-/** as in the unit: given up after so many deaths within so long */
+/** as in the unit: gives up after this many deaths within this time */
 const BURST = 6
 const BURST_MS = 120_000
 const AGAIN_MS = 500
-/** how often what the service has sent is read: a few messages wait */
+/** how often to read the service's messages: its socket can queue a few */
 const READ_MS = 50
 
-/** Runs as the service's user until it is told to stop or gives up, at the `burst`th death in a while. Returns its exit code. */
+/** Runs as the service's user until SIGTERM or SIGINT (returns 0) or the `burst`th death within 120 seconds (gives up, returns 9). */
 export async function supervise(receipt: Receipt, burst = BURST): Promise<number> {
   const files = runFilesOf(receipt)
   await mkdir(files.directory, { recursive: true, mode: 0o700 })
@@ -52,7 +53,7 @@ export async function supervise(receipt: Receipt, burst = BURST): Promise<number
       }
       await sleep(AGAIN_MS)
     }
-    keeper?.letGo() // a stop on purpose refuses at once
+    keeper?.letGo() // after a stop on purpose, refuse clients at once
     await endService(receipt)
     return 0
   } finally {
@@ -69,11 +70,11 @@ async function keeperAt(path: string, note: (line: string) => Promise<void>): Pr
   }
 }
 
-/** Starts the service and resolves when no process of it is left, over all its handovers, or when it is to stop. */
+/** Starts the service and follows its handovers. Resolves when no process of it is left, or when `stop` is aborted. */
 async function live(receipt: Receipt, restarts: number, keeper: Keeper | null, stop: AbortSignal): Promise<void> {
   const files = runFilesOf(receipt)
   const supervisor = { pid: process.pid, startTime: startTimeOf(process.pid) }
-  keeper?.isReady() // of the one before
+  keeper?.isReady() // clears the flag of the previous process
   let known = [await startService(receipt, files.log, keeper)]
   await writePidFile(files.pidFile, { supervisor, service: known[0] ?? null, restarts })
   const late = performance.now() + WAITING_MAX_MS
@@ -88,7 +89,7 @@ async function live(receipt: Receipt, restarts: number, keeper: Keeper | null, s
     if (isWaiting && performance.now() > late) {
       isWaiting = false
       keeper?.letGo()
-      for (const { pid } of known) if (pid > 0) endOne(pid, 'SIGKILL') // it has them too
+      for (const { pid } of known) if (pid > 0) endOne(pid, 'SIGKILL') // these processes hold the sockets too
     }
     if (known.some(({ pid, startTime }) => isAlive(pid, startTime))) continue
     known = (await servicePids(receipt)).map((pid) => ({ pid, startTime: startTimeOf(pid) })) // a handover
@@ -123,7 +124,7 @@ async function rescueWithBackup(receipt: Receipt, log: string): Promise<void> {
     })
     await new Promise<void>((resolve) => {
       child.once('exit', () => resolve())
-      child.once('error', () => resolve()) // there is no backup
+      child.once('error', () => resolve()) // no backup
     })
   } finally {
     closeSync(fd)

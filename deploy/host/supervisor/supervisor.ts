@@ -1,4 +1,4 @@
-// What starts and stops the service on this host, as every command sees it, with and without systemd.
+// How commands start and stop the service on this host, with and without systemd.
 
 export interface Supervisor {
   /** for messages: `systemd (beacon.service)` */
@@ -6,15 +6,15 @@ export interface Supervisor {
   /** what to run to read the service's log */
   logCommand: string
   state(): Promise<SupervisorState>
-  /** Returns when the supervisor says that it runs. Throws service_down. */
+  /** Resolves when the supervisor says that the service runs. Throws service_down. */
   start(): Promise<void>
-  /** Lets it drain; returns when no process of the service is left. */
+  /** Lets the service drain; resolves when no process of it is left. */
   stop(): Promise<void>
 }
 
 export interface SupervisorState {
   active: boolean
-  /** systemd's word for it, or ours: active, activating, inactive, failed */
+  /** systemd's word, such as failed or auto-restart; or the detached supervisor's: active, activating, inactive */
   word: string
   mainPid: number | null
   restarts: number | null

@@ -1,4 +1,4 @@
-// systemd as the supervisor. Its unit is root's own (or the user's); nothing here reads a place of the service.
+// systemd as the supervisor. The unit belongs to root (or to the user); nothing here reads the service's files.
 
 import type { Receipt } from '../../../agent/install.ts'
 import { BatonError } from '../../../agent/words.ts'
@@ -12,7 +12,7 @@ export function systemctlFor(scope: 'system' | 'user'): string[] {
   return scope === 'system' ? ['systemctl'] : ['systemctl', '--user']
 }
 
-/** True where this systemd manager can be talked to. */
+/** Whether this systemd manager answers. */
 export async function hasSystemd(scope: 'system' | 'user'): Promise<boolean> {
   if (process.platform !== 'linux') return false
   try {
@@ -26,7 +26,7 @@ export async function hasSystemd(scope: 'system' | 'user'): Promise<boolean> {
   }
 }
 
-/** Properties of a unit by their names; a unit that is not there has some too. */
+/** Properties of a unit by name. systemd has some even for a unit that does not exist. */
 export async function showUnit(
   scope: 'system' | 'user',
   unit: string,
@@ -46,7 +46,7 @@ export function parseShow(text: string): Record<string, string> {
   return Object.fromEntries(pairs.map((line) => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)]))
 }
 
-/** Pure: what messages say of it. */
+/** Pure: the supervisor's words in messages. */
 export function systemdWords({
   service,
   scope,
