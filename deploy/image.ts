@@ -61,7 +61,7 @@ export async function buildImage(options: ImageOptions): Promise<string[]> {
   const isLatest = await isNewest(tag, options.dist)
   const images = [
     { target: 'deploy', tags: [`${tag}-deploy`, ...(isLatest ? ['deploy'] : [])] },
-    { target: 'service', tags: [tag, ...(isLatest ? ['latest'] : [])] }, // last: when the service's image appears, the image that deploys it is there
+    { target: 'service', tags: [tag, ...(isLatest ? ['latest'] : [])] }, // last: who sees the release finds its tool
   ]
   for (const { target, tags } of images) {
     const reference = `${repository}:${tags[0]}`

@@ -183,7 +183,7 @@ async function run(file: TestFile, reportPath: string, onlyLists: boolean): Prom
   const startedAt = performance.now()
   const child = spawn(process.execPath, [...nodeArguments, join(root, file.path)], {
     cwd: root,
-    detached: true, // its own process group, so that all of it can be ended
+    detached: true, // a process group of its own, so that nothing of it can stay
     stdio: ['ignore', 'pipe', 'pipe'],
     env: {
       ...process.env,

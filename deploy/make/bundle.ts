@@ -152,16 +152,15 @@ async function compile(
     target: 'node26',
     format: 'cjs',
     minify,
-    charset: 'ascii', // one character outside Latin 1 would double the script's size in memory
+    charset: 'ascii', // one character outside of Latin 1 would double the script in memory
     external: [...external],
     legalComments: 'eof',
     logLevel: 'silent',
     define: {
       ...Object.fromEntries(Object.entries(define).map(([name, value]) => [name, JSON.stringify(value)])),
-      // the panel's files, as one string of JSON
+      // the panel's files travel inside: one string, of JSON
       __BATON_WEB__: JSON.stringify(JSON.stringify(await panelAssets())),
-      // CommonJS has no `import.meta`. The URL is one that no file has, so no module of a bundle takes itself for the program that
-      // was started.
+      // CommonJS has none. No module of a bundle is the program that was started, whatever its path is compared with.
       'import.meta.url': '"file:///bundle/main.cjs"',
       'import.meta.main': 'false',
       'import.meta.dirname': '__dirname',
@@ -193,7 +192,7 @@ function asTexts(options: BundleOptions, names: readonly string[]): Plugin {
         const script = await compile(options, {
           entryPoints: [path],
           plugins: [asTexts(options, names)],
-          supported: { 'dynamic-import': false }, // a script that is compiled with `node:vm` has none
+          supported: { 'dynamic-import': false }, // a script that is compiled by hand has none
         })
         const text = JSON.stringify(Buffer.from(script).toString())
         const parameters = `['exports', 'require', 'module', '__filename', '__dirname']`

@@ -23,7 +23,7 @@ export async function traced(project: Project, files: readonly ArchiveFile[]): P
     base: project.folder,
     ts: true,
     mixedModules: true,
-    // `@vercel/nft` cannot read TypeScript, and only warns about it
+    // it cannot read TypeScript, and says so only as a warning
     readFile: async (path) => {
       const text = await readFile(path, 'utf8').catch(() => null)
       return text !== null && /\.[cm]?ts$/.test(path) ? stripTypeScriptTypes(text) : text

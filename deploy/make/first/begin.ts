@@ -36,7 +36,7 @@ export const OPERATOR_WORDS: readonly string[] = [
   'cancel',
   'check',
   'help',
-  'as-service', // root starts this as the service's user
+  'as-service', // what root starts as the service's user
 ]
 
 export function beginRelease({ release, executable, operator, prepare, application }: Beginning): void {
