@@ -51,7 +51,7 @@ function isExcluded(path: string, { exclude }: Project): boolean {
   return exclude.some((glob) => matchesGlob(path, glob) || path.startsWith(`${glob}/`))
 }
 
-/** Paths below `folder`; links are not followed. `isProject`: leaves node_modules out, because `packagesOf` finds packages by name. */
+/** Paths below `folder`; follows no links. `isProject`: leaves node_modules out, as `packagesOf` finds packages by name. */
 async function walk(folder: string, isProject: boolean, below = ''): Promise<string[]> {
   const paths: string[] = []
   for (const entry of await readdir(join(folder, below), { withFileTypes: true })) {

@@ -5,7 +5,7 @@ import { readFile } from 'node:fs/promises'
 import type { Anchor } from '../../agent/publish.ts'
 import { BatonError } from '../../agent/words.ts'
 
-/** Null, if `path` is null: the feed is not signed. Throws BatonError verify_failed, which names every fault, or invalid_settings. */
+/** Null if `path` is null: the feed is not signed. Throws BatonError invalid_settings, or verify_failed with every fault. */
 export async function readRoot(
   path: string | null,
   service: string,

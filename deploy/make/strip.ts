@@ -19,7 +19,7 @@ interface Section {
   raw: Uint8Array
 }
 
-/** The stripped executable, or null where `file` is not a 64-bit little-endian ELF executable. */
+/** The stripped executable, or null if `file` is not a 64-bit little-endian ELF executable. */
 export function stripElf(file: Uint8Array): Uint8Array | null {
   const view = new DataView(file.buffer, file.byteOffset, file.byteLength)
   const magic = file.length >= 64 && view.getUint32(0) === 0x7f454c46 && file[4] === 2 && file[5] === 1

@@ -18,7 +18,7 @@ export interface EngineGate {
   close(): Promise<void>
 }
 
-/** Counts changes from the start of the container that does the switch. `holdAt`: number of the one to hold, from 1; 0 holds none. */
+/** Counts changes from the start of the container that does the switch. `holdAt`: which one to hold, from 1; 0 holds none. */
 export async function engineGate(engineSocket: string, socketPath: string, holdAt: number): Promise<EngineGate> {
   const changes: string[] = []
   const { promise: held, resolve } = Promise.withResolvers<void>()

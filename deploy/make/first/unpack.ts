@@ -225,7 +225,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** Notes that this release uses the folder: it is removed when no release uses it. A folder that root owns stays without the note. */
+/** Notes that this release uses the folder: it is removed when no release does. A folder of root's gets no note, and stays. */
 function noteTag(directory: string, tag: string): void {
   try {
     writeFileSync(join(directory, 'tags', tag), '', { flag: 'wx' })
