@@ -1,6 +1,7 @@
 #!/usr/bin/env node
-// The command `baton` of an author: init, dev, build, publish, image, deploy, doctor. This file reads the arguments and says what
-// happened; the work is in build/. Must hold: it starts on every Node that the package supports; what needs Node 26 is run by one.
+// The author's command `baton`: init, dev, build, publish, image, deploy, trust, doctor. This file reads the arguments and reports
+// what happened; the work is in make/. Must hold: it starts on every Node that the package supports. It runs a command that needs
+// Node 26 with a Node 26.
 
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
@@ -32,7 +33,7 @@ import { createProgress, formatBytes } from './lib/progress.ts'
 type Values = Record<string, unknown>
 
 interface Word extends CommandLine {
-  /** run by Node 26 */
+  /** needs Node 26 */
   heavy: boolean
   act(values: Values): Promise<void>
 }
@@ -125,7 +126,7 @@ interface Script {
   rest: readonly string[]
 }
 
-/** Scripts of their own, with their own flags. */
+/** Commands that are separate scripts and read their own flags. */
 const SCRIPTS: Record<string, { description: string; file(argv: readonly string[]): Script | Promise<Script> }> = {
   image: {
     description: 'make and push the container image of a release',
@@ -215,7 +216,7 @@ async function init(values: Values): Promise<void> {
   say(`\nnext: npx baton build --tag ${isTag(tag) ? tag : 'v0.1.0'}`)
 }
 
-/** of each new file */
+/** how many lines of each new file `init` shows */
 const SHOWN_LINES = 12
 
 function show(found: ReturnType<typeof detect>, plan: InitPlan, isNew: boolean): void {
@@ -347,7 +348,7 @@ async function agreed(question: string): Promise<boolean> {
   return /^(y|yes)?$/i.test(answer.trim())
 }
 
-/** A script of ours that reads its own arguments, beside this file. */
+/** Runs a script beside this file, which reads its own arguments. */
 async function runScript(name: string, argv: readonly string[]): Promise<number> {
   const file = fileURLToPath(new URL(IS_PACKAGED ? `./${name}.js` : `./${name}.ts`, import.meta.url))
   if (!existsSync(file)) throw new BatonError('unsupported_host', `\`${name}\` is not part of this package`)

@@ -1,5 +1,5 @@
 // Builds one release of the reference service: `npm run build -- --tag v1.2.0` -> dist/v1.2.0/ and dist/releases.json. This file
-// reads the arguments; the work is in build/release.ts. Other authors use `baton build`.
+// reads the arguments; the work is in make/release.ts. Other authors use `baton build`.
 
 import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -37,7 +37,7 @@ const COMMAND = {
   },
 } as const satisfies CommandLine
 
-/** what shells say for a program that was ended by them */
+/** exit codes that a shell reports for a program that these signals ended */
 const SIGNALS = [
   ['SIGINT', 130],
   ['SIGTERM', 143],

@@ -1,7 +1,7 @@
-// `npm run demo`: the main job, watched. Three real releases (the third breaks on purpose), a server that speaks GitHub's API,
-// a managed install made by the release's own install.sh in a temporary home, two kinds of load that never retry, and then:
-// check, update, rollback, update, and an update that reverts by itself. `-- --json --once` does the same without drawing.
-// Must hold: whichever way out is taken, Ctrl-C included, no process and no file of it is left.
+// `npm run demo`: shows updates under load. It makes three real releases (the third breaks on purpose), a server that speaks
+// GitHub's API, a managed install by the release's own install.sh in a temporary home, and two kinds of load that never retry.
+// Then it does: check, update, rollback, update, and an update that reverts by itself. `-- --json --once` does the same without
+// drawing. Must hold: however it ends, Ctrl-C included, no process and no file of it is left.
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -24,9 +24,9 @@ import { createProgress, formatBytes } from './lib/progress.ts'
 /** The last line of `--json`. */
 interface Summary {
   requests: number
-  /** never answered, of all requests: the broken release's included */
+  /** requests that were never answered, including those of the broken release */
   lost: number
-  /** of these: while the broken release was running, by the requests that it was answering when it died */
+  /** of these, lost during the update to the broken release: it was answering them when it died */
   lostWithTheBroken: number
   /** connections that the server ended while their client wanted to keep them */
   closed: number
@@ -37,10 +37,10 @@ interface Summary {
   fdsBefore: number
   fdsAfter: number
   switchMs: number[]
-  /** over the healthy switches: what was carried */
+  /** connections that were carried, over the healthy switches */
   websockets: Followed
   streams: Followed
-  /** what the dying release took with it: those that were its own by then */
+  /** carried connections that were with the broken release when it died */
   closedWithTheBroken: number
 }
 
@@ -48,7 +48,7 @@ const SERVICE = 'beacon'
 const PROBATION_MS = 4000
 const DOWNLOAD_BYTES_PER_SECOND = 16 * 1024 * 1024
 const OPERATION_MS = 120_000
-/** WebSockets, and as many streams, that follow the log; each WebSocket writes to it this often */
+/** how many WebSockets, and how many streams, follow the log; how often each WebSocket writes to it */
 const [FOLLOWERS, MESSAGE_EVERY_MS] = [32, 500]
 
 const STORY = [
@@ -84,7 +84,7 @@ const say = (line = '') => void (values.json || process.stderr.write(`${line}\n`
 const home = mkdtempSync(join(tmpdir(), 'baton-demo-'))
 const loads: Load[] = []
 
-// whichever way out
+// however it ends
 process.once('exit', () => {
   for (const pid of processesBelow(home)) kill(pid)
   rmSync(home, { recursive: true, force: true })
@@ -166,7 +166,7 @@ async function main(): Promise<void> {
   progress.end('done')
 }
 
-/** Requests of every kind, each counted; what follows the log is returned. */
+/** Starts loads of every kind, which count each request. Resolves to the clients that follow the log. */
 async function putLoadOn(port: number): Promise<Followers> {
   progress.stage('load')
   const write = {
@@ -213,7 +213,7 @@ async function installed(release: TestRelease, feed: string, port: number): Prom
     dashboard: { password: string }
     stateDirectory: string
   }
-  // a minute is short: the probation of a demo is, too
+  // a demo takes about a minute, so its probation is short too
   await writeFile(
     configPath,
     JSON.stringify({ ...config, update: { probationMs: PROBATION_MS, drainMs: 5000 } }, null, 2),
@@ -243,7 +243,7 @@ async function watched(service: Service, path: string, body: unknown): Promise<O
   while (performance.now() < deadline) {
     const answer = await service.call('GET', '/admin/update/status').catch(() => null)
     if (answer === null) {
-      await sleep(40) // this very question met a release that was dying
+      await sleep(40) // this request met the release that was dying
       continue
     }
     const { operation, instance } = answer.body as Status
@@ -330,7 +330,7 @@ function draw(summary: Summary): void {
   for (const [what, value] of lines) say(`  ${what.padEnd(42)} ${value}`)
 }
 
-/** What the followers have seen when all that was sent until now has come back to everybody. */
+/** The followers' report, once everything sent so far has come back to all of them, or after 5 s. */
 async function settled(followers: Followers): Promise<FollowersReport> {
   const deadline = performance.now() + 5000
   for (;;) {
@@ -340,13 +340,16 @@ async function settled(followers: Followers): Promise<FollowersReport> {
   }
 }
 
-/** Exact at this moment: what the loads push by themselves is up to 100 ms old. */
+/** Lost requests, exact at this moment: what the loads push by themselves is up to 100 ms old. */
 async function lostSoFar(): Promise<number> {
   await Promise.all(loads.map((load) => load.mark(null)))
   return loads.reduce((all, load) => all + load.snapshot().lost, 0)
 }
 
-/** The fewest that the serving process has in a while, without its connections. What is above `expected` may still be closing; what leaks stays. */
+/**
+ * The fewest descriptors that the serving process has over a while, without its connections. Some above `expected` may still be
+ * closing; a leaked one stays.
+ */
 async function descriptors(service: Service, expected = 0): Promise<number> {
   const { instance } = (await service.call('GET', '/admin/update/status')).body as Status
   let fewest = Infinity

@@ -1,4 +1,4 @@
-// Deploys a release of a container: pulls its image, recreates the container beside the old one, and goes back where it fails.
+// Deploys a release to a container: pulls the image, recreates the container beside the old one, and goes back if that fails.
 
 import { deployContainer } from './container/command.ts'
 

@@ -1,5 +1,5 @@
-// Moves many hosts to a release, in waves, with Ansible: this file reads the arguments and says how it ended. What happens is
-// in fleet/playbooks/waves.yml, what is decided in fleet/plugins/module_utils/plan.py.
+// Moves many hosts to a release, in waves, with Ansible. This file reads the arguments and reports how it ended. The plays are in
+// fleet/playbooks/waves.yml, the decisions in fleet/plugins/module_utils/plan.py.
 
 import { randomUUID } from 'node:crypto'
 import { readFile, stat } from 'node:fs/promises'
@@ -40,7 +40,7 @@ const COMMAND = {
 } as const satisfies CommandLine
 
 const LOG_TAIL_LINES = 12
-/** of plugins/callback/report.py */
+/** exit codes of plugins/callback/report.py */
 const [FULL, UNWRITABLE] = [97, 98]
 
 async function main(argv: readonly string[]): Promise<number> {
@@ -71,7 +71,7 @@ async function move(
   { report: named, json, quiet }: { report: string; json: boolean; quiet: boolean },
 ): Promise<number> {
   const program = await findAnsible()
-  // what a run has left to go on from is not for a check to write to
+  // a check must not write to the report that a later `--resume` goes on from
   const base = `${named.replace(/\.jsonl$/, '')}${variables['fleet_check'] === true ? '.check' : ''}`
   const report = variables['fleet_check'] === true ? `${base}.jsonl` : named
   const log = `${base}.log`
@@ -93,7 +93,7 @@ async function move(
   }
   const { why, exit } = ended.result
   if (why !== null) process.stderr.write(`error: ${why}\n`)
-  // last on the screen
+  // the last lines on the screen
   process.stderr.write(
     lookLines(ended.result)
       .map((line) => `${line}\n`)
@@ -102,7 +102,7 @@ async function move(
   return exit
 }
 
-/** The playbook did not come to its last line. */
+/** The error for a playbook that ended without its result. */
 async function explained(
   { interrupted, exitCode }: FleetEnd,
   { report, log }: { report: string; log: string },
@@ -124,7 +124,7 @@ async function explained(
     })
   }
   const text = await readFile(log, 'utf8').catch(() => '')
-  // plays that come later have no hosts where there is nothing for them to do
+  // look at the play `Look` only: a later play has no hosts if it has nothing to do
   if (/^PLAY \[Look\] \**\s+skipping: no hosts matched|provided hosts list is empty/m.test(text))
     return new BatonError('invalid_request', 'the inventory has no such host', {
       hint: `all that Ansible said is in ${log}`,

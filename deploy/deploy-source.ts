@@ -1,5 +1,5 @@
-// The route from source: fetch the tag, build it in a clean worktree, verify what was built, then deploy it to this host like any other
-// release. What is built goes into the clone (`dist/` of this one, `releases/` of an author's), which is the feed of the install.
+// Deploys from source: fetches the tag, builds it in a clean worktree, verifies the release, then deploys it to this host like any
+// other. The release goes into a folder of the clone (`dist/` in this one, `releases/` in an author's), the feed of the install.
 
 import { createHash } from 'node:crypto'
 import { existsSync } from 'node:fs'
@@ -60,22 +60,22 @@ const COMMAND = {
   },
 } as const satisfies CommandLine
 
-/** What is built, and how. */
+/** A clone to build from, and how to build it. */
 interface Source {
-  /** of the clone */
+  /** the clone's folder */
   folder: string
   service: string
-  /** where releases go, and where the install looks for them */
+  /** folder that gets the releases; it is the feed of the install */
   dist: string
-  /** installs the packages that the worktree locks */
+  /** command that installs the packages of the worktree's lock file */
   install: string[]
-  /** builds; the flags of the build follow */
+  /** command that builds, without its flags */
   build: string[]
-  /** the packages of the clone will do where the worktree locks the same */
+  /** whether the build may use the clone's packages if both lock files are the same */
   shares: boolean
 }
 
-/** A clone of this repository, or of any other that has a baton.config.json. */
+/** Reads a clone of this repository, or of another one that has a baton.config.json. */
 async function sourceAt(given: string | undefined): Promise<Source> {
   const folder = resolve(given ?? (IS_PACKAGED ? '.' : PROJECT))
   if (!existsSync(join(folder, CONFIG)) && !IS_PACKAGED && folder === resolve(PROJECT)) {
@@ -111,7 +111,7 @@ interface Build extends Source {
   tag: string
   remote: string
   signed: boolean
-  /** the clean worktree; made for this build, gone after it */
+  /** the clean worktree, which is made for this build and removed after it */
   worktree: string
   modules: 'installed' | 'shared'
 }
@@ -153,7 +153,7 @@ async function main(argv: readonly string[]): Promise<number> {
         hint: `\`install.sh --feed ${dist}\` and a restart make this clone its feed`,
       })
     }
-    // before a minute of building, not after it
+    // fail before a minute of building, not after it
     if (receipt === null && !values['build-only']) await assertSupervised(values.service !== false)
     const parent = await mkdtemp(join(tmpdir(), 'baton-source-'))
     try {
@@ -172,7 +172,7 @@ async function main(argv: readonly string[]): Promise<number> {
         return EXIT.done
       }
       await buildRelease(build, report)
-      report.leave() // it is built, whatever becomes of the deployment
+      report.leave() // the release stays built, even if the deployment fails
     } finally {
       await run(['git', '-C', source.folder, 'worktree', 'remove', '--force', join(parent, 'tree')], {
         allowFailure: true,
@@ -220,7 +220,7 @@ function buildSteps({
 
 async function buildRelease(build: Build, report: HostReport): Promise<void> {
   for (const step of buildSteps(build)) {
-    // the very packages that the tag locks may be here already
+    // the packages that the tag locks may be here already
     if (step.command[1] === 'ci' && build.shares && (await sharesModules(build.worktree))) {
       await symlink(join(PROJECT, 'node_modules'), join(build.worktree, 'node_modules'))
       continue
@@ -251,7 +251,7 @@ async function sharesModules(worktree: string): Promise<boolean> {
   return theirs === ours
 }
 
-/** Every file of the release against its sums: what is deployed is what was built. */
+/** Checks every file of the release against SHA256SUMS: only what was built is deployed. */
 async function verify({ dist, tag }: Build): Promise<void> {
   const sums = await readFile(join(dist, tag, 'SHA256SUMS'), 'utf8')
   for (const line of sums.split('\n').filter(Boolean)) {

@@ -1,5 +1,5 @@
-// Deploys a release to this host without asking: plan, install or upgrade, health gate, and back to the previous release
-// where the new one is not good. This file reads the arguments; the work is in host/deploy.ts.
+// Deploys a release to this host without asking: plans, installs or upgrades, checks the health, and goes back to the previous
+// release if the new one is not healthy. This file reads the arguments; the work is in host/deploy.ts.
 
 import { asBatonError, EXIT, MEANINGS } from '../agent/words.ts'
 import { BUILD } from '../agent/service/build.ts'

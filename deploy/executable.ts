@@ -1,5 +1,5 @@
-// The first code of the reference service's executable: looks at the arguments and loads only what they ask for.
-// Must never break: `--version` answers at once, whatever else is wrong; the verify stage of an update runs it.
+// The first code of the reference service's executable: looks at the arguments and loads only what they need.
+// Must never break: `--version` answers at once, whatever else is wrong. The verify stage of an update runs it.
 
 import { doAsOrdered } from '../agent/first.ts'
 import { BUILD } from '../agent/service/build.ts'
@@ -11,7 +11,7 @@ async function run(argv: readonly string[]): Promise<void> {
     await doAsOrdered()
     return
   }
-  // a word is a command, and the tree knows which there are; flags alone are for the service
+  // a first word is a command, and the operator's tree knows them all; flags alone are for the service
   if ((first !== 'serve' && !first.startsWith('-')) || first === '--help' || first === '-h') {
     const { runOperator } = await import('./operator.ts')
     process.exitCode = await runOperator(argv)

@@ -1,7 +1,7 @@
 // Builds and pushes the container image of a release: `npm run image -- --tag v1.2.0 --repository registry.example/beacon --push`.
-// dist/<tag> -> verified and unpacked context -> build -> run it once -> tags vX.Y.Z and latest -> push; and beside it the image
-// that updates containers of the service, vX.Y.Z-deploy and deploy.
-// Must hold: what is in the image is what the release's checksums say; `latest` never goes back to an older release.
+// dist/<tag> -> verified and unpacked context -> build -> run it once -> tags vX.Y.Z and latest -> push. It also makes the image
+// that updates containers of the service, with the tags vX.Y.Z-deploy and deploy.
+// Must hold: the files in the image have the release's checksums. `latest` never goes back to an older release.
 
 import { createHash } from 'node:crypto'
 import { createReadStream, createWriteStream } from 'node:fs'
@@ -31,21 +31,21 @@ export interface ImageOptions {
   /** folder with `<tag>/` and `releases.json` */
   dist: string
   repository: string
-  /** null: the one of the Dockerfile */
+  /** base image; null: the Dockerfile's */
   base: string | null
-  /** as Node names it: x64, arm64 */
+  /** architecture as Node names it: x64, arm64 */
   arch: string
   push: boolean
-  /** where releases are found, which its panel tells the newest of; null: it tells none */
+  /** feed in which the panel looks for the newest release; null: the panel shows none */
   feed?: string | null
   revision: string
   source: string
   progress: ProgressReport
-  /** for the docker command line */
+  /** environment of the docker command */
   environment?: Record<string, string | undefined>
 }
 
-/** Tags that now name the image. Throws verify_failed where a file of the release is not what it should be. */
+/** Resolves to the tags of the new images. Throws BatonError verify_failed if a file of the release has a wrong checksum. */
 export async function buildImage(options: ImageOptions): Promise<string[]> {
   const { tag, repository, progress } = options
   parseTag(tag)
@@ -85,7 +85,7 @@ export async function buildImage(options: ImageOptions): Promise<string[]> {
   return names
 }
 
-/** A file that the build writes. Throws BatonError release_not_found where nobody has built the release. */
+/** Text of a file that the build writes. Throws BatonError release_not_found if the release was not built. */
 async function readBuilt(folder: string, name: string, tag: string): Promise<string> {
   return await readFile(join(folder, name), 'utf8').catch((cause: NodeJS.ErrnoException) => {
     if (cause.code !== 'ENOENT' && cause.code !== 'ENOTDIR') throw cause
@@ -96,7 +96,7 @@ async function readBuilt(folder: string, name: string, tag: string): Promise<str
   })
 }
 
-/** Without a name and a password; '' where it is not a web address. */
+/** The address without user name and password; '' if it is not a web address. */
 export function publicUrl(text: string): string {
   if (!/^https?:/.test(text) || !URL.canParse(text)) return ''
   const { origin, pathname } = new URL(text)
@@ -178,7 +178,7 @@ async function sha256(path: string): Promise<string> {
   return hash.digest('hex')
 }
 
-/** Whether no final release of dist/releases.json is newer. */
+/** Whether dist/releases.json has no newer release, drafts and prereleases aside. */
 async function isNewest(tag: string, dist: string): Promise<boolean> {
   const list = JSON.parse(await readBuilt(dist, 'releases.json', tag)) as {
     releases: { tag: string; draft: boolean; prerelease: boolean }[]

@@ -1,10 +1,10 @@
-// What an operator's word does inside an executable. Travels as a text that is compiled when such a word is said: a service
-// that serves never looks at it.
+// The operator's commands of an executable. A release carries this file as a text, which is compiled only if such a command runs:
+// a process that serves never reads it.
 
 import { BUILD } from '../agent/service/build.ts'
 import { variableName } from '../agent/service/config.ts'
 
-/** The exit code. Each word loads only what it is about. */
+/** Runs the command and resolves to its exit code. Each command loads only what it needs. */
 export async function runOperator(argv: readonly string[]): Promise<number> {
   const [first = '', ...rest] = argv
   if (first === 'healthcheck') {
@@ -27,7 +27,7 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
   return await runCommand(argv, BUILD)
 }
 
-/** With the configuration that the receipt names, where this is an install: it need not be where the user who asks would have it. */
+/** The environment; an install adds its receipt's configuration path, which may differ from the default of the user who asks. */
 async function environmentOfInstall(): Promise<NodeJS.ProcessEnv> {
   const { ownExecutable, receiptFor } = await import('../agent/install.ts')
   const receipt = await receiptFor(BUILD.service, ownExecutable() ?? process.execPath).catch(() => null)

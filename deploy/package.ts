@@ -1,7 +1,8 @@
 // `npm run pack [-- --out DIR]`: makes the package and packs it: lib/ with compiled ES modules and CommonJS, their types, the command,
-// and the scripts that travel in every release. It is put together in a folder of its own: the clone's own package.json is private and
-// has no version, so that `npm pack` and `npm publish` there are refused instead of packing sources without lib/. Must hold: nothing in it imports a package, and everything loads on Node 20: what that has
-// not got of Node's own modules is `undefined` there, and is missed only where it is used.
+// and the scripts that every release carries. It does so in a separate folder. The clone's own package.json is private and has no
+// version, so that npm refuses `npm pack` and `npm publish` there instead of packing sources without lib/.
+// Must hold: nothing in the package imports another package, and everything loads on Node 20. A part of Node that Node 20 lacks is
+// `undefined` there, and fails only when it is used.
 
 import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
@@ -31,11 +32,14 @@ const COMMANDS = {
   'deploy-source': 'deploy/deploy-source.ts',
 }
 
-/** A named import of what an older Node has not got would fail before the first line; a member of the module is undefined. */
+/**
+ * Turns named imports of Node's modules into members of the module. On an older Node a missing named import would fail before the
+ * first line; a missing member is undefined.
+ */
 const builtins: Plugin = {
   name: 'builtins',
   setup(bundling) {
-    // a dynamic import fails where it is used, and only there; as a part of its own it would have no named exports
+    // a dynamic import fails only when it runs, so it stays; esbuild would make it a chunk without named exports
     bundling.onResolve({ filter: /^node:/ }, ({ path, kind }) =>
       kind === 'dynamic-import' ? { path, external: true } : { path, namespace: 'builtin' },
     )
@@ -46,7 +50,7 @@ const builtins: Plugin = {
   },
 }
 
-/** A CommonJS package as a part of its own has a default export and no names: they are written out. */
+/** Writes out the named exports of undici: a CommonJS package in a chunk has only a default export. */
 const namesOfUndici: Plugin = {
   name: 'names-of-undici',
   setup(bundling) {
@@ -65,7 +69,7 @@ const namesOfUndici: Plugin = {
   },
 }
 
-/** CommonJS is not split by esbuild: the one large part that few need is split off by hand. */
+/** esbuild does not split CommonJS: this splits off undici, the one large part that few need. */
 const undiciApart: Plugin = {
   name: 'undici-apart',
   setup(bundling) {
@@ -122,7 +126,7 @@ await build({
 await build({ ...SHARED, entryPoints: ['undici'], outfile: join(LIB, 'cjs', 'undici.js'), format: 'cjs' })
 await writeFile(join(LIB, 'cjs', 'package.json'), '{ "type": "commonjs" }\n')
 
-// what travels in releases
+// the scripts that every release carries
 await mkdir(join(LIB, 'first'), { recursive: true })
 for (const name of ['app', 'operator', 'source'] as const)
   await writeFile(join(LIB, 'first', `${name}.cjs`), await bundleOurScript(name))
@@ -146,7 +150,7 @@ function entries(names: Record<string, string>): { in: string; out: string }[] {
   return Object.entries(names).map(([out, path]) => ({ in: path, out }))
 }
 
-/** The manifest without what is the clone's, and the files beside lib/ that it names. */
+/** Writes the manifest, without the fields that only the clone needs, and the files beside lib/ that it names. */
 async function writeRest(): Promise<void> {
   const manifest = JSON.parse(await readFile(join(PROJECT, 'package.json'), 'utf8')) as Record<string, unknown>
   const { name, packed, files, ...rest } = manifest as { name: string; packed: { version: string }; files: string[] }
@@ -164,7 +168,7 @@ async function writeRest(): Promise<void> {
   }
 }
 
-/** One tree of declarations, twice: a file's own folder says whether it is a module. */
+/** Writes the same tree of declarations twice: the folder of a declaration says whether it describes an ES module or CommonJS. */
 async function writeTypes(): Promise<void> {
   const config = join(PROJECT, '.cache', 'types.tsconfig.json')
   await mkdir(join(PROJECT, '.cache'), { recursive: true })

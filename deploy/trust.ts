@@ -1,4 +1,4 @@
-// The door of the publisher: `npm run trust -- init | sign | refresh | rotate | withdraw | verify | show`.
+// The publisher's entry point: `npm run trust -- init | sign | refresh | rotate | withdraw | pull | push | verify | show`.
 
 import { runTrust } from './trust/main.ts'
 

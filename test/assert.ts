@@ -1,5 +1,5 @@
-// The assertions that tests use: uvu's, with two traps closed. `throws` and `rejects` compare a text (uvu takes it for the
-// message of the assertion) and give the error back; `not.throws` is left out (it passes when another error is thrown).
+// The tests' assertions: uvu's, without two traps. `throws` and `rejects` compare a text (uvu takes it for the assertion's message)
+// and return the error. There is no `not.throws`: it passes if another error is thrown.
 
 import { Assertion } from 'uvu/assert'
 import * as uvu from 'uvu/assert'
@@ -11,10 +11,10 @@ type Not = ((value: unknown, message?: string) => void) &
 
 export const not: Not = uvu.not as unknown as Not
 
-/** A part of the message, a pattern for it, or a condition on what was thrown. */
+/** A part of the message, a pattern for it, or a condition on the error. */
 export type Expected = string | RegExp | ((error: Error) => boolean)
 
-/** The error that `body` throws. */
+/** Returns the error that `body` throws. */
 export function throws(body: () => unknown, expected?: Expected): Error {
   let thrown: unknown
   try {
@@ -26,7 +26,7 @@ export function throws(body: () => unknown, expected?: Expected): Error {
   throw failure('Expected function to throw', 'throws', expected)
 }
 
-/** The error that the promise, or the promise that `body` returns, is rejected with. */
+/** Resolves to the error that rejects `body`, or the promise that `body` returns. */
 export async function rejects(body: Promise<unknown> | (() => Promise<unknown>), expected?: Expected): Promise<Error> {
   try {
     await (typeof body === 'function' ? body() : body)

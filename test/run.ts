@@ -1,18 +1,19 @@
-// Runs the test files: `tsx test/run.ts [-v] [--in FOLDER] [--shard 1/3] [--check] [part of a path…]`. Each file is a process
-// of its own. Must never break: a file counts as good only when its report (test/suite.ts) is whole, it exits 0 and leaves no
-// process behind. The last line is `N passed, N failed`, with `, N skipped` where something was.
+// Runs the test files: `tsx test/run.ts [-v] [--in FOLDER] [--shard 1/3] [--check] [part of a path…]`. Each file runs in a separate
+// process. Must never break: a file passes only if its report (test/suite.ts) is whole, it exits 0 and it leaves no process behind.
+// The last line is `N passed, N failed`, and `, N skipped` if tests were skipped.
 //
-// The longest file starts first, and as many run at once as the processors carry: test/run/order.ts decides, from what each
-// file cost when somebody last ran `tsx test/run.ts --record` on a machine that did nothing else (test/run/costs.json).
+// The longest file starts first, and as many run at once as the processors can carry. test/run/order.ts decides that from each
+// file's cost in test/run/costs.json: the last `tsx test/run.ts --record`, on a machine that did nothing else, measured it.
 // `--check` runs `npm run check` beside the first files. `--list` runs nothing and prints every title.
 //
-// Test files are run by Node itself, which knows TypeScript: the loader of tsx costs each process a tenth of a second.
+// Node itself runs the test files, as it knows TypeScript: tsx's loader costs each process a tenth of a second.
 //
-// BATON_TEST_AGAIN=1 (CI sets it): a file that failed is run once more at the end, with nothing beside it; both results are
-// shown and the second one counts. What fails twice has failed; what fails once is there to be read.
+// BATON_TEST_AGAIN=1 (CI sets it): a failed file runs once more at the end, with nothing beside it. Both results are shown and the
+// second one counts: a file that fails twice has failed, and the output of one that fails once is there to read.
 //
 // First line of a test file: `// @alone` runs it with nothing beside it, `// @deadlineMs 900000` gives it longer, `// @later WHY`
-// leaves it out unless `--later` asks for it: what is not seen to pass yet, or takes longer than CI has, is no part of the count.
+// leaves it out unless `--later` asks for it. Such a file has not been seen to pass yet, or takes longer than CI has; it does not
+// count.
 
 import { spawn } from 'node:child_process'
 import { readFileSync } from 'node:fs'
@@ -24,7 +25,7 @@ import { admit, type Cost, costOf, longestFirst, readCosts, recordCosts, shardOf
 import type { Report } from './suite.ts'
 
 const FILE_DEADLINE_MS = 600_000
-/** from SIGTERM to SIGKILL, and how long the children of a finished file may take to go */
+/** time from SIGTERM to SIGKILL, and time for the children of a finished file to end */
 const GRACE_MS = 5_000
 
 interface TestFile {
@@ -42,7 +43,7 @@ interface Totals {
 
 interface FileResult extends Totals {
   output: string
-  /** what is wrong beside failed tests */
+  /** faults other than failed tests */
   problems: string[]
   /** lines for `-v` and `--list` */
   titles: string[]
@@ -50,16 +51,16 @@ interface FileResult extends Totals {
 }
 
 const root = join(import.meta.dirname, '..')
-/** Node of its own strips types; an older one needs the loader that this process was started with. */
+/** This Node strips types by itself; an older one needs the loader that this process was started with. */
 const nodeArguments = process.features.typescript ? [] : process.execArgv
-/** What Node compiles of the scripts that thousands of short processes run: kept from one run to the next. */
+/** Node's compile cache for the scripts that thousands of short processes run. It is kept from one run to the next. */
 const compiled = join(root, '.cache', 'compiled')
-/** a script in a temporary folder leaves an entry that nobody asks for again */
+/** entries in that cache before it is emptied: a script in a temporary folder leaves one that is never used again */
 const COMPILED_MAX = 20_000
 const colour = process.stdout.isTTY && (process.env['NO_COLOR'] ?? '') === ''
-/** process groups of the files that run now */
+/** process groups of the files that are running */
 const groups = new Set<number>()
-/** processor seconds of all children that have ended, as last asked */
+/** processor seconds of all ended children, when last read */
 let reaped = 0
 
 process.exitCode = await main(process.argv.slice(2))
@@ -105,14 +106,15 @@ async function main(args: string[]): Promise<number> {
       if (values.list && result.failed === 0) return void listed.push(...result.titles)
       show(file, result, values.verbose)
       if (!isLast && result.failed > 0) return void again.push(file)
-      // with what outlived its parent, such as a successor or a tab of a browser: nothing else runs while somebody records
+      // counts the whole machine, so also processes that outlived their parent, such as a successor or a browser's tab: nothing
+      // else runs during `--record`
       seen[file.path] = { seconds: result.cost.seconds, processor: machineSeconds() - before }
       for (const key of ['passed', 'failed', 'skipped'] as const) totals[key] += result[key]
     }
     const check = async (): Promise<void> => {
       if (!(await runCheck())) totals.failed++
     }
-    // whoever records wants to know what each file costs by itself
+    // `--record` measures each file by itself
     const [alone, together] = values.record ? [files, []] : [files.filter((file) => file.alone), files]
     await admit([
       ...(values.check ? [{ load: 1, run: check }] : []),
@@ -158,7 +160,7 @@ async function findFiles(folder: string): Promise<TestFile[]> {
   )
 }
 
-/** Types, lint and format: true where all is well. */
+/** Checks types, lint and format; true if all is well. */
 async function runCheck(): Promise<boolean> {
   const startedAt = performance.now()
   const child = spawn('npm', ['run', '-s', 'check'], { cwd: root, stdio: ['ignore', 'pipe', 'pipe'], detached: true })
@@ -253,8 +255,8 @@ function show(file: TestFile, result: FileResult, verbose: boolean): void {
 }
 
 /**
- * Processor seconds of the child that has just ended, with all it waited for: what the kernel adds up for this process's
- * ended children has grown by that since it was last asked. What outlives its parent is not in it.
+ * Processor seconds of the child that has just ended, with all children that it waited for: by how much the kernel's sum for this
+ * process's ended children has grown since the last call. Processes that outlive their parent are not in it.
  */
 function reapedSeconds(): number {
   const fields = readProc('/proc/self/stat').split(') ')[1]?.split(' ') ?? []
@@ -263,7 +265,7 @@ function reapedSeconds(): number {
   return reaped - before
 }
 
-/** Processor seconds of the whole machine since it started: user, nice, system; idle ones and those of interrupts are not in it. */
+/** Processor seconds of the whole machine since it started: user, nice and system, without idle time and interrupts. */
 function machineSeconds(): number {
   const [, ...fields] = readProc('/proc/stat').split('\n', 1)[0]?.split(/ +/) ?? []
   return fields.slice(0, 3).reduce((sum, field) => sum + Number(field), 0) / 100
@@ -281,7 +283,7 @@ function indented(output: string): string {
   return `\n${output.trimEnd().replaceAll(/^/gm, '     | ')}\n`
 }
 
-/** True where the group still has a process after the grace period. */
+/** True if the group still has a process after the grace period. */
 async function isLeft(group: number): Promise<boolean> {
   const until = Date.now() + GRACE_MS
   while (kill(group, 0)) {

@@ -1,7 +1,7 @@
 // The guard around uvu. uvu runs the tests and draws them; this file decides whether they passed.
-// Must never break: what is registered is accounted for. uvu 0.5.6 exits 0 after a throwing `before` or `after.each`, after
-// `throw 'text'` and after a forgotten `.run()` (its issues 60, 80 and 191); here each of these fails the file. So uvu gets
-// tests only: hooks are run here, and what they throw is the failure of a test.
+// Must never break: every registered test has a result. uvu 0.5.6 exits 0 after a throwing `before` or `after.each`, after
+// `throw 'text'` and after a forgotten `.run()` (its issues 60, 80 and 191). Here each of these fails the file. So uvu gets only
+// tests: this file runs the hooks, and an error in a hook fails a test.
 //
 //   const test = suite('feed', { timeoutMs: 60_000 })
 //   test('skips a release without our asset', async () => { … })
@@ -16,21 +16,21 @@ export type Body = (context: { signal: AbortSignal }) => unknown
 export interface SuiteOptions {
   /** deadline of each test and each hook, in milliseconds */
   timeoutMs?: number
-  /** why every test here is skipped on this machine, such as `needs root`; null or absent runs them */
+  /** why this machine skips every test here, such as `needs root`; null or absent runs them */
   skip?: string | null
 }
 
 export interface Suite {
-  /** `timeoutMs`: where this one needs another deadline */
+  /** `timeoutMs`: deadline of this test, if the suite's will not do */
   (title: string, body: Body, options?: { timeoutMs?: number }): void
-  /** Before the first test; where it fails, each test does. */
+  /** Runs before the first test; if it fails, every test fails. */
   before(body: Body): void
-  /** After the last test; where it fails, it counts as one. */
+  /** Runs after the last test; if it fails, that counts as a failed test. */
   after(body: Body): void
   run(): void
 }
 
-/** What a test file appends, a line of JSON each, to the file that `test/run.ts` names in BATON_TEST_REPORT. */
+/** A test file appends these, one JSON text a line, to the file that `test/run.ts` names in BATON_TEST_REPORT. */
 export type Report =
   | { event: 'started'; title: string }
   | { event: 'passed' | 'failed' | 'skipped'; title: string; ms: number }
@@ -44,21 +44,21 @@ const LINGER_MS = 10_000
 interface Account {
   name: string
   running: boolean
-  /** every title in; null until it is out */
+  /** every registered title; null until the test has a result */
   results: Map<string, 'passed' | 'failed' | 'skipped' | 'listed' | null>
 }
 
 const accounts: Account[] = []
 const reportPath = process.env['BATON_TEST_REPORT']
 delete process.env['BATON_TEST_REPORT'] // belongs to this process alone
-/** The long form of the tests that have one: every case, not some of them. `npm run soak` asks for it. */
+/** Whether tests with a long form run every case instead of some. `npm run soak` asks for it. */
 export const isLong = process.env['BATON_TEST_LONG'] === '1'
 const neverSkip = process.env['BATON_TEST_NO_SKIP'] === '1'
-/** `run.ts --list` asks for the titles alone: no test and no hook runs, and a file that works before its tests does not begin. */
+/** `run.ts --list` asks only for the titles: no test and no hook runs, and a file does no work before its tests. */
 export const onlyLists = process.env['BATON_TEST_LIST'] === '1'
 delete process.env['BATON_TEST_LIST']
 
-// uvu looks at these when it is loaded: it leaves its queue to us
+// uvu reads these when it is loaded, and then leaves its queue to this file
 const queue: (() => Promise<[string | true, ...number[]]>)[] = []
 Object.assign(globalThis, { UVU_DEFER: 1, UVU_INDEX: 0, UVU_QUEUE: [queue] })
 const uvu = await import('uvu')
@@ -136,7 +136,7 @@ process.on('exit', (code) => {
   if (accounts.length === 0 || all.includes('failed')) process.exitCode = code || 1
 })
 
-/** Runs the body, and waits no longer than its deadline. */
+/** Runs the body and waits for it until its deadline. */
 async function bounded(body: Body, timeoutMs: number, title: string): Promise<void> {
   const abort = new AbortController()
   const deadline = Promise.withResolvers<never>()
@@ -167,7 +167,7 @@ function fail(account: Account, title: string, message: string): void {
   leave(account, title, 'failed', 0)
 }
 
-/** uvu draws an error by its `name`, `stack` and `details`, and swallows the failure where one of them is not what it expects. */
+/** uvu draws an error by its `name`, `stack` and `details`. If one of them is not a text, uvu swallows the failure. */
 function toError(thrown: unknown): Error {
   if (!(thrown instanceof Error)) return new Error(`thrown, but not an Error: ${inspect(thrown)}`)
   const details = 'details' in thrown ? thrown.details : undefined
@@ -177,7 +177,7 @@ function toError(thrown: unknown): Error {
   return thrown
 }
 
-/** A test that leaves something open would keep the process: name it, and fail. */
+/** Something that a test leaves open would keep the process alive: names it, and fails. */
 function endSoon(account: Account): void {
   setTimeout(() => {
     if (onlyLists) process.exit()

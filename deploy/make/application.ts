@@ -1,6 +1,6 @@
-// A release of any author's application, as `baton.config.json` describes it: make -> collect -> archive (or bundle) -> base ->
-// inject -> check -> compress -> publish. Must hold: the same commit, packages and tag give the same bytes; nothing is published
-// that did not say its tag, unpack itself and answer.
+// Builds a release of an author's application from its `baton.config.json`: make -> collect -> archive (or bundle) -> base ->
+// inject -> check -> compress -> publish. Must hold: the same commit, packages and tag give the same bytes. Nothing is published
+// before it has printed its tag, unpacked itself and answered a request.
 
 import { readFile, writeFile } from 'node:fs/promises'
 import { join, relative } from 'node:path'
@@ -26,17 +26,18 @@ import { tryOut } from './tryout.ts'
 
 export interface ApplicationOptions extends Omit<PublishOptions, 'executable' | 'service' | 'schema' | 'about'> {
   project: Project
-  /** run `build` of the configuration first */
+  /** first run `build` of the configuration */
   make: boolean
-  /** start the application once and ask it */
+  /** start the application once and send it a request */
   check: boolean
 }
 
 const MAKE_MS = 30 * 60_000
 /**
- * The first lines of a script: `sh` reads them and hands over to Node at once; for Node they are a comment and a string. An older Node
- * would fail with an error of syntax; asking costs 40 ms, so only `--version` does, which every install and update begins with.
- * `require` because a main script named `x.partial` is refused below a package.json that says that files are modules.
+ * The first lines of a script. `sh` reads them and starts Node at once; Node reads them as a comment and a string.
+ * An older Node would fail with a syntax error. To ask Node for its version costs 40 ms, so only `--version` asks: every install
+ * and update begins with it. The script is loaded with `require`: below a package.json with `"type": "module"`, Node refuses a
+ * main script named `x.partial`.
  */
 const SCRIPT_HEAD = `#!/bin/sh
 ':' //; n=\${BATON_NODE-}; [ -x "$n" ] || n=$(command -v node) || { echo "error: expected Node 26 on PATH or in BATON_NODE to run $0, found none" >&2; exit 3; }; [ "\${1-}" != --version ] || case $("$n" --version) in v2[4-9].* | v[3-9][0-9].*) ;; *) echo "error: expected Node 26 to run $0, found $("$n" --version) at $n" >&2; exit 3 ;; esac; exec "$n" --disable-warning=ExperimentalWarning -e 'process.argv[1] = process.getBuiltinModule("fs").realpathSync(process.argv[1]); process.getBuiltinModule("module").createRequire("/")(process.argv[1])' -- "$0" "$@"
@@ -70,7 +71,7 @@ export async function buildApplication(options: ApplicationOptions): Promise<Pub
   })
 }
 
-/** What the author's `build` makes, where there is one. */
+/** Runs the author's `build` command, if there is one. */
 export async function makeFirst({ build, folder }: Project, progress: ProgressReport): Promise<void> {
   if (build === null) return
   progress.stage('make', build)
@@ -86,12 +87,12 @@ export function wordsOf(project: Project, tag: string, commit: string | null, tr
   return { service, tag, commit, kind, healthPath, database, servers, environment, args, trust }
 }
 
-/** A script as it stands in a file. */
+/** The content of an executable script file: `text` below its first lines. */
 export function scriptOf(text: string): string {
   return SCRIPT_HEAD + text
 }
 
-/** Bytes that it takes where it unpacks itself. */
+/** Writes an executable of kind app to `to`. Resolves to the bytes that it takes on the disk once unpacked. */
 async function writeApp(project: Project, words: OwnWords, to: string, progress: ProgressReport): Promise<number> {
   progress.stage('collect', project.folder)
   const all = await filesOf(project)
@@ -140,7 +141,7 @@ async function writeBundle(options: ApplicationOptions, words: OwnWords, to: str
   await injectBundle(base, script, to, { nodeOptions: true, assets: { release: JSON.stringify(words) } })
 }
 
-/** Scripts of ours that travel in every release: bundled when this package was packed, or now. */
+/** One of the kit's scripts that every release carries. The installed package has it bundled; a clone bundles it now. */
 async function ourScript(name: 'app' | 'operator'): Promise<Uint8Array> {
   if (IS_PACKAGED) return await readFile(join(PROJECT, 'lib', 'first', `${name}.cjs`))
   return await bundleOurScript(name)

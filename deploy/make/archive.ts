@@ -1,15 +1,15 @@
-// A deterministic tar: the same files give the same bytes, whoever packs them, when and where. Order by bytes, node_modules
-// first and the application last (what changes most is then at the end, and a delta small), no times, no owners, two modes.
-// Pure but for reading the files.
+// A deterministic tar: the same files give the same bytes, on any machine, for any user, at any time. Files are in byte order,
+// node_modules first and the application last: what changes most is then at the end, and a delta is small. It has no times, no
+// owners, and two modes for files. Pure but for reading the files.
 
 import { createHash } from 'node:crypto'
 import { lstat, readFile, readlink } from 'node:fs/promises'
 import { dirname } from 'node:path/posix'
 
 export interface ArchiveFile {
-  /** in the archive, with slashes */
+  /** path in the archive, with slashes */
   path: string
-  /** absolute, on this disk; a symbolic link there is one in the archive too */
+  /** absolute path on this disk; a symbolic link stays one in the archive */
   source: string
 }
 
@@ -18,7 +18,7 @@ export interface Archive {
   /** hex */
   sha256: string
   files: number
-  /** what it takes when it is unpacked, on a disk with blocks of 4 KiB */
+  /** size once unpacked, on a disk with blocks of 4 KiB */
   unpackedBytes: number
 }
 

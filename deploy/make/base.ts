@@ -1,5 +1,5 @@
-// The Node that goes into an executable: found or fetched, stripped once, and kept.
-// Must hold: what is kept has run and said its version.
+// Provides the Node that goes into an executable: finds or fetches it, strips it once, keeps it in the cache.
+// Must hold: a Node enters the cache only after it ran and printed its version.
 
 import { copyFile, mkdir, readFile, rename, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -21,7 +21,7 @@ export interface Base {
 
 let prepared: Promise<Base> | null = null
 
-/** Node 26, stripped and kept in the cache by version. */
+/** Node 26, stripped. The cache keeps one for each version. */
 export function prepareBase(): Promise<Base> {
   return (prepared ??= prepare())
 }
@@ -52,7 +52,7 @@ async function prepare(): Promise<Base> {
   return { node, executable, version, stripped: true, sizeBytes: { before, after } }
 }
 
-/** False where this machine cannot strip this file. */
+/** False if this machine cannot strip this file. */
 async function strip(node: string, output: string): Promise<boolean> {
   try {
     const stripped = stripElf(await readFile(node))

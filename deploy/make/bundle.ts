@@ -1,7 +1,7 @@
-// The one importer of esbuild: an entry and all that it imports become one CommonJS file.
-// CommonJS because an ES module main starts 1.3 times slower; dynamic imports stay lazy, so `--version` loads nothing else.
-// Must hold: the same sources give the same bytes, whatever folder they are in, and the less there is to read before the first
-// line runs, the sooner a successor can take over.
+// Bundles an entry and everything it imports into one CommonJS file. The only importer of esbuild.
+// It makes CommonJS because an ES module main starts 1.3 times slower. Dynamic imports stay lazy, so `--version` loads nothing else.
+// Must hold: the same sources give the same bytes, whatever folder they are in. Keep small what V8 reads before the first line
+// runs: the less it is, the sooner a successor can take over.
 
 import type { BuildOptions, Plugin } from 'esbuild'
 import { basename, dirname, join, relative } from 'node:path'
@@ -12,9 +12,12 @@ import { BatonError } from '../../agent/words.ts'
 import { type Assets, PAGE, PAGE_LATER, readAssets, webAssets } from '../../agent/install.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
 
-/** Of the author's own project where this is the installed package: only these kinds of release need it. */
 export type { BuildOptions, Plugin }
 
+/**
+ * The installed package loads esbuild from the author's project in `folder`: only the kinds bundle and script need it.
+ * Throws BatonError unsupported_host.
+ */
 export async function loadEsbuild(folder: string): Promise<typeof Esbuild> {
   if (!IS_PACKAGED) return await import('esbuild')
   try {
@@ -30,24 +33,24 @@ export async function loadEsbuild(folder: string): Promise<typeof Esbuild> {
 export interface BundleOptions {
   /** absolute path */
   entry: string
-  /** names that become constants; the values are put in as JSON */
+  /** name -> value, which the bundle gets as a constant: a JSON text */
   define: Readonly<Record<string, string>>
   /** first line of the file, such as a shebang */
   banner?: string
   minify?: boolean
-  /** what stays an import */
+  /** packages that stay imports */
   external?: readonly string[]
-  /** where names of packages are looked for; default: this project */
+  /** where packages are resolved from; default: this project */
   folder?: string
-  /** it is compiled by hand (`node:vm`), and a script that is has no dynamic import */
+  /** the bundle will be compiled with `node:vm`, where a script has no dynamic import */
   byHand?: boolean
-  /** a text that is the entry, as if it stood in `folder`; `entry` is its name in messages */
+  /** source text of the entry, resolved as if it were a file in `folder`; `entry` is then its name in messages */
   text?: string
 }
 
 /**
- * What a service does not need to start: the command line and the HTTP client of the feeds. Each travels as a text that is
- * compiled when it is first imported. V8 looks over a whole script before it runs its first line, and this is most of it.
+ * A service does not need these to start: the command line and the HTTP client of the feeds. The bundle carries each as a text
+ * and compiles it on its first import. V8 scans a whole script before it runs the first line, and these are most of the script.
  */
 const LAZY = ['undici', '*/tuf.ts', '*/operator.ts', '*/host/tree.ts']
 
@@ -66,7 +69,7 @@ export async function bundle(options: BundleOptions): Promise<Uint8Array> {
 
 let panel: Promise<Assets> | null = null
 
-/** The panel as an executable serves it: the page, one script and what that loads later, one stylesheet, an icon. The same for every executable. */
+/** The panel as every executable serves it: the page, one script and the scripts that it loads later, one stylesheet, an icon. */
 export async function panelAssets(): Promise<Assets> {
   return await (panel ??= IS_PACKAGED ? Promise.resolve(webAssets()) : bundlePanel())
 }
@@ -94,7 +97,7 @@ async function bundlePanel(): Promise<Assets> {
   return Object.fromEntries([...PAGE, ...PAGE_LATER].map((name) => [name, made[name] ?? asTheyAre[name] ?? '']))
 }
 
-/** What the page imports dynamically is a file of its own, and stands where it stands from source. */
+/** A script that the page imports dynamically stays a separate file, at the same path as in the sources. */
 const loadedLater: Plugin = {
   name: 'loaded-later',
   setup(bundling) {
@@ -105,8 +108,8 @@ const loadedLater: Plugin = {
 }
 
 /**
- * What a package publishes may be one minified file that cannot be shaken, of which we need one class. The sources are in its
- * source map: this takes only what that class needs from there, and of that only GitHub's dialect (11 kB compressed of marked's 15).
+ * Bundles one class of a package that publishes a single minified file, which esbuild cannot tree-shake. The package's source map
+ * holds the sources: this takes only those that the class needs, and only GitHub's dialect (11 kB compressed of marked's 15).
  */
 function fromItsSources(name: string, wanted: string): Plugin {
   const path = createRequire(import.meta.url).resolve(name)
@@ -128,7 +131,7 @@ function fromItsSources(name: string, wanted: string): Plugin {
   }
 }
 
-/** Options that are never set here are constants; then nothing asks for the rules of the other dialects. */
+/** Turns options that we never set into constants. Then nothing refers to the rules of the other dialects. */
 function oneDialect(text: string): string {
   return text
     .replaceAll(/this\.options\.(?:pedantic|breaks|extensions|hooks)\b/g, 'undefined')
@@ -174,7 +177,7 @@ async function compile(
   return output.contents
 }
 
-/** Makes of each dynamic import of one of `names` a script of its own, inside the script as a text. */
+/** Bundles each dynamic import of one of `names` as a separate script, embedded as a text. */
 function asTexts(options: BundleOptions, names: readonly string[]): Plugin {
   const isLazy = (path: string) => names.some((name) => path === name || `*/${basename(path)}` === name)
   return {

@@ -1,5 +1,5 @@
-// Looks at an application and guesses what `baton.config.json` has to say. Reads, and changes nothing.
-// Must hold: what could not be found out is null, and asked for or said; nothing is made up.
+// Guesses the settings of `baton.config.json` from an application's folder. Reads, and changes nothing.
+// Must hold: a setting that it cannot find is null, and `baton init` asks for it or says so. It never makes one up.
 
 import { existsSync, readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -13,25 +13,25 @@ export interface Detected {
   packageManager: 'npm' | 'pnpm' | 'yarn' | 'bun'
   typescript: boolean
   isModule: boolean
-  /** what runs, from the folder; null where it was not found */
+  /** main module, as a path in the folder; null if not found */
   entry: string | null
-  /** where the line of embedding goes: the entry, or the source that it is compiled from; null where there is none to edit */
+  /** file that gets the line that embeds the agent: the entry, or the source it is compiled from; null if there is none to edit */
   source: string | null
-  /** whether there is a folder public/, which Next.js leaves out of its standalone one */
+  /** whether there is a folder public/, which Next.js leaves out of its standalone output */
   hasPublic: boolean
-  /** packages that are for development only */
+  /** development dependencies */
   devPackages: string[]
   /** packages with compiled addons */
   natives: string[]
   healthPath: string | null
   database: string | null
-  /** variables that say where data belongs, such as DATA_DIR */
+  /** environment variables that name the folder for data, such as DATA_DIR */
   dataVariables: string[]
-  /** script of package.json that makes what runs */
+  /** command that makes the entry, such as `npm run build`; null if none is needed */
   build: string | null
   /** `owner/name` of the git remote */
   github: string | null
-  /** what package.json says, which may be any text */
+  /** version in package.json, which may be any text */
   version: string | null
 }
 
@@ -46,7 +46,7 @@ interface Manifest {
 }
 
 const SOURCE_MAX_BYTES = 1024 * 1024
-/** a folder, not a file in it */
+/** matches variables for a folder, not for a file in it */
 const DATA_VARIABLE = /\bprocess\.env(?:\.|\[['"`])((?:DATA|STORAGE|UPLOADS?|DB|DATABASE)_?DIR)\b/g
 const USUAL = ['server', 'app', 'index', 'main'].flatMap((name) =>
   ['', 'src/', 'dist/'].flatMap((folder) =>
@@ -93,7 +93,7 @@ function frameworkOf(packages: string[]): Framework {
   return has('express') ? 'express' : 'http'
 }
 
-/** What `npm start` runs, else `main`, else a usual name. */
+/** The file that `npm start` runs, else `main`, else a usual name. */
 function entryOf(folder: string, { scripts = {}, main }: Manifest, framework: Framework): string | null {
   if (framework === 'nest') return 'dist/main.js'
   const commands = [scripts['start:prod'], scripts['start']].filter((one) => one !== undefined)
@@ -108,7 +108,7 @@ function entryOf(folder: string, { scripts = {}, main }: Manifest, framework: Fr
   return USUAL.find((path) => existsSync(join(folder, path))) ?? null
 }
 
-/** The file itself, or the TypeScript in src/ that dist/ or build/ is compiled from. */
+/** The file itself, or the TypeScript in src/ from which dist/ or build/ is compiled. */
 function sourceOf(folder: string, entry: string): string | null {
   const bare = entry.replace(/^(dist|build|out|lib)\//, '').replace(/\.[cm]?js$/, '')
   const guesses = /^(dist|build|out)\//.test(entry)
@@ -144,7 +144,7 @@ function githubOf(folder: string): string | null {
   return /url\s*=\s*\S*github\.com[:/]([\w.-]+\/[\w.-]+?)(?:\.git)?\s*$/m.exec(config)?.[1] ?? null
 }
 
-/** The source and its neighbours: routes often have files of their own. */
+/** The texts of the source and of its neighbours: routes are often in separate files. */
 function textsBeside(folder: string, source: string): string {
   const directory = source.includes('/') ? source.slice(0, source.lastIndexOf('/')) : '.'
   const names = readdirSync(join(folder, directory), { recursive: directory !== '.', encoding: 'utf8' })

@@ -1,6 +1,7 @@
-// `baton dev`: the service from source, as a managed install of its own inside the project. Saving a file makes a release of the kind
-// script in a feed that is a folder; whatever appears there, the running service is moved to it, as on a host.
-// Must hold: everything it makes is below `.baton/dev/`; what it has started it ends, also what an earlier one has left behind.
+// `baton dev`: runs the service from source, as a managed install inside the project. Saving a file makes a release of kind script
+// in a feed that is a folder. The running service updates to each newer release in that feed, as on a host.
+// Must hold: everything that a session makes is below `.baton/dev/`. It ends what it started, and what an earlier session left
+// running.
 
 import { watch } from 'node:fs'
 import { mkdir, open, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
@@ -36,7 +37,7 @@ export async function develop(options: DevOptions, stop: AbortSignal): Promise<v
   const at = placesOf(project)
   const command = (...args: string[]) => run([at.executable, ...args, '--user', '-q'], { env: at.environment })
   await using _session = await onlySession(at.session, project)
-  await command('stop').catch(() => {}) // of a session that was killed
+  await command('stop').catch(() => {}) // ends the service of a session that was killed
   for (const path of [at.feed, at.copies, at.programs, at.home, join(at.state, 'update'), at.log])
     await rm(path, { recursive: true, force: true })
   for (const path of [at.feed, at.home, at.state]) await mkdir(path, { recursive: true })
@@ -65,7 +66,7 @@ export async function develop(options: DevOptions, stop: AbortSignal): Promise<v
   }
 }
 
-/** A second session in a folder would end the first one's service. */
+/** Takes the session's lock: a second session in the same folder would end the first one's service. */
 async function onlySession(path: string, { folder, service }: Project): Promise<Lock> {
   return await takeLock(makeDisk(), path, '`baton dev`').catch((cause: unknown) => {
     if (!(cause instanceof BatonError) || cause.code !== 'locked') throw cause
@@ -113,7 +114,7 @@ async function installInto({ project, port }: DevOptions): Promise<void> {
   await writeFile(at.configPath, JSON.stringify({ ...(await at.config()), update }), { mode: 0o600 })
 }
 
-/** The log of the service, as it grows. */
+/** Copies the service's log to stdout as it grows. */
 async function follow(path: string, stop: AbortSignal): Promise<void> {
   await using file = await open(path)
   for (let position = 0; !stop.aborted; await pause(LOOK_MS, stop)) {
@@ -187,7 +188,7 @@ async function releaseWhatIsSaved(options: DevOptions, stop: AbortSignal): Promi
   }
 }
 
-/** Of the author's files. Where `build` makes the entry, its folder changes by building, not by saving. */
+/** Sizes and times of the author's files. If `build` makes the entry, leaves out its folder: a build changes it, not a save. */
 async function stateOf({ folder, build, entry }: Project): Promise<string> {
   const made = build === null || !entry.includes('/') ? null : entry.split('/')[0]
   const names = (await readdir(folder, { withFileTypes: true })).filter(

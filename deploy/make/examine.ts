@@ -1,4 +1,4 @@
-// `baton doctor`: what would make a build or a release fail, looked at one by one. Changes nothing.
+// `baton doctor`: checks, one by one, what would make a build or a release fail. Changes nothing.
 
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'

@@ -1,6 +1,6 @@
-// Which files of an application go into its release: its folder as it is, with the packages that it needs to run. What those
-// are is read from the package.json files, as Node would find them: no network, no second install, natives as they were built.
-// Must hold: no development dependency, no secret file of a developer, nothing from outside of the folder.
+// Collects the files of an application's release: its folder as it is, and the packages that it needs to run. It finds those by
+// the package.json files, as Node would: no network, no second install, native addons as they were built.
+// Must hold: a release has no development dependency, no secret file of a developer, and nothing from outside the folder.
 
 import { existsSync } from 'node:fs'
 import { readdir, readFile, realpath, stat } from 'node:fs/promises'
@@ -9,9 +9,9 @@ import { BatonError } from '../../agent/words.ts'
 import type { ArchiveFile } from './archive.ts'
 import type { Project } from './project.ts'
 
-/** never, in no folder: a developer's own */
+/** a developer's own: never packed, from any folder */
 const NEVER = ['.git', '.hg', '.svn', '.DS_Store', '.npmrc', '.yarnrc', '.cache', '.idea', '.vscode', '.env', '.baton']
-/** of node_modules: what installers leave for themselves */
+/** what package managers leave in node_modules for themselves */
 const NOT_OF_PACKAGES = ['.bin', '.cache', '.package-lock.json', '.modules.yaml', '.yarn-state.yml', '.yarn-integrity']
 
 interface Manifest {
@@ -51,7 +51,7 @@ function isExcluded(path: string, { exclude }: Project): boolean {
   return exclude.some((glob) => matchesGlob(path, glob) || path.startsWith(`${glob}/`))
 }
 
-/** Paths below `folder`, links as themselves. `isProject`: packages are looked for by name, not taken as they lie. */
+/** Paths below `folder`; follows no links. `isProject`: leaves node_modules out, as `packagesOf` finds packages by name. */
 async function walk(folder: string, isProject: boolean, below = ''): Promise<string[]> {
   const paths: string[] = []
   for (const entry of await readdir(join(folder, below), { withFileTypes: true })) {
@@ -64,7 +64,7 @@ async function walk(folder: string, isProject: boolean, below = ''): Promise<str
   return paths
 }
 
-/** Path in the archive -> file of every package that `folder` needs to run. */
+/** Path in the archive -> file on disk, for every package that `folder` needs to run. */
 async function packagesOf(folder: string): Promise<Map<string, string>> {
   const root = await realpath(folder)
   const files = new Map<string, string>()
@@ -85,7 +85,7 @@ async function packagesOf(folder: string): Promise<Map<string, string>> {
         continue
       }
       const real = await realpath(at)
-      // pnpm: what Node looks for is a link to where the package is
+      // with pnpm, Node finds a link to the package's real folder
       if (real !== at && isInside(root, at)) files.set(toArchive(root, at), at)
       await visit(real, false)
     }
@@ -99,7 +99,7 @@ async function packagesOf(folder: string): Promise<Map<string, string>> {
   return files
 }
 
-/** As Node climbs: https://nodejs.org/api/modules.html#loading-from-node_modules-folders */
+/** Climbs as Node does: https://nodejs.org/api/modules.html#loading-from-node_modules-folders */
 function find(name: string, from: string): string | null {
   for (let folder = from; ; folder = dirname(folder)) {
     const at = join(folder, 'node_modules', name)

@@ -1,5 +1,5 @@
-// A release for `baton dev`: the author's files copied beside their packages, and a script that starts them. No executable and no bundle
-// is made, so it takes as long as copying a few files.
+// Makes a release for `baton dev`: a copy of the author's files beside their packages, and a script that starts it. It makes no
+// executable and no bundle, so it takes only as long as copying a few files.
 
 import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'
@@ -15,7 +15,7 @@ import type { ProgressReport } from '../lib/progress.ts'
 export interface SourceRelease {
   project: Project
   tag: string
-  /** folder inside the project, so that its packages are found; a copy of the sources goes into `<copies>/<tag>/` */
+  /** folder inside the project, so that Node finds its packages; a copy of the sources goes into `<copies>/<tag>/` */
   copies: string
   /** folder that is the feed */
   feed: string
@@ -27,7 +27,7 @@ export async function releaseFromSource({ project, tag, copies, feed, progress }
   const copy = join(copies, tag)
   const modules = join(project.folder, 'node_modules') + sep
   for (const { path, source } of await filesOf(project)) {
-    if (source.startsWith(modules)) continue // found from the copy as it is from the folder
+    if (source.startsWith(modules)) continue // Node finds it from the copy too
     await mkdir(dirname(join(copy, path)), { recursive: true })
     await copyFile(source, join(copy, path))
   }

@@ -1,5 +1,6 @@
-// A release on GitHub, by the REST API at any base URL: a draft until every asset is there, so that no reader sees half of one.
-// Must hold: what was published is never replaced; a draft that an interrupted upload has left is finished, not made twice.
+// Publishes a release on GitHub, through the REST API at any base URL. It stays a draft until every asset is there, so that no
+// reader sees half of one.
+// Must hold: a published release is never replaced. A draft that an interrupted upload left is finished, not made a second time.
 
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -28,7 +29,7 @@ export interface GitHubOptions {
   /** folder of the release */
   folder: string
   tag: string
-  /** `github:owner/name[@api]`, as hosts have it */
+  /** `github:owner/name[@api]`, as in a host's feed setting */
   to: string
   progress: ProgressReport
   environment?: NodeJS.ProcessEnv
@@ -36,7 +37,7 @@ export interface GitHubOptions {
 
 const SUMS = 'SHA256SUMS'
 
-/** The address of the release's page. */
+/** Resolves to the address of the release's page. Throws BatonError refused if a different release has this tag. */
 export async function publishToGitHub(options: GitHubOptions): Promise<string> {
   const { folder, tag, to, progress, environment = process.env } = options
   const parsed = parseFeedSetting(to)
@@ -66,7 +67,7 @@ export async function publishToGitHub(options: GitHubOptions): Promise<string> {
   const upload = draft.upload_url.replace(/\{.*\}$/, '')
   const names = [...sums.split('\n').flatMap((line) => (line === '' ? [] : [line.slice(66)])), SUMS]
   for (const name of names) {
-    const left = draft.assets.find((asset) => asset.name === name) // by an upload that was cut short
+    const left = draft.assets.find((asset) => asset.name === name) // from an upload that was cut short
     if (left !== undefined) await ask('DELETE', left.url)
     const bytes = await readFile(join(folder, name))
     progress.stage('upload', `${name}, ${formatBytes(bytes.length)}`)
@@ -80,7 +81,7 @@ export async function publishToGitHub(options: GitHubOptions): Promise<string> {
 
 type Ask = ReturnType<typeof openGitHub>['ask']
 
-/** A draft has no tag to be found by: the newest hundred are looked through. */
+/** GitHub does not find a draft by its tag: this looks through the newest hundred releases. */
 async function find(ask: Ask, releases: string, tag: string): Promise<Release | null> {
   const answer = await ask('GET', `${releases}/tags/${tag}`)
   if (answer.status !== 404) return (await answer.json()) as Release

@@ -1,6 +1,6 @@
-// `baton init`: what an application needs to become a service that updates itself, as a plan that is shown before anything is
-// written. Pure: what was found in, files and lines out. Must hold: run again it changes nothing, and no file of the author's is
-// replaced; their entry gets one line.
+// `baton init`: plans what an application needs to become a service that updates itself. The author sees the plan before anything
+// is written. Pure: takes what `detect` found, returns files and lines. Must hold: a second run changes nothing. No file of the
+// author is replaced; the entry gets one line.
 
 import type { Detected } from './detect.ts'
 import { ENVIRONMENT } from './project.ts'
@@ -10,7 +10,7 @@ export interface Written {
   content: string
 }
 
-/** The one line that goes on top of a source file. */
+/** The one line to put on top of a source file. */
 export interface Patch {
   path: string
   line: string
@@ -19,7 +19,7 @@ export interface Patch {
 export interface InitPlan {
   files: Written[]
   patch: Patch | null
-  /** what a person has to look at */
+  /** what the author has to look at */
   notes: string[]
 }
 
@@ -75,7 +75,7 @@ function configOf(found: Detected): Record<string, unknown> {
   }
 }
 
-/** What stands there is all that it is given: the usual ones, and where the application asks for its data. */
+/** `environment` replaces the default variables, so this repeats those beside the variables that name the folder for data. */
 function environmentOf({ dataVariables }: Detected): Record<string, unknown> {
   if (dataVariables.length === 0) return {}
   const data = Object.fromEntries(dataVariables.map((name) => [name, '{stateDirectory}']))
@@ -89,21 +89,21 @@ function patchOf({ source, isModule }: Detected): Patch | null {
   return { path: source, line: isModuleFile ? `import '${PACKAGE}/auto'` : `require('${PACKAGE}/auto')` }
 }
 
-/** The source with the line as its first statement; null where it is there already. */
+/** The source with the line as its first statement; null if the source embeds the agent already. */
 export function patched(text: string, { line }: Patch): string | null {
-  // who this is (`/release`) may be asked without being updated
+  // an import of `/release` only reads the release's facts and does not embed the agent
   if (new RegExp(String.raw`['"]${PACKAGE}(/(?!release)\w+)?['"]`).test(text)) return null
   const head =
     /^(#!.*\n)?((?:\s*(?:\/\/.*|\/\*[\s\S]*?\*\/)\s*\n)*)(\s*['"]use strict['"];?\s*\n)?/.exec(text)?.[0] ?? ''
   return `${head}${line}\n${text.slice(head.length)}`
 }
 
-/** What a person is shown. */
+/** The patch as a diff, for a person. */
 export function formatPatch({ path, line }: Patch): string {
   return `--- ${path}\n+++ ${path}\n+${line}\n`
 }
 
-/** Next.js listens by itself, in a server of its own; it only has to find the agent there. */
+/** Next.js's own server listens by itself: the agent only has to be loaded before it. */
 const NEXT_SERVER = `// Starts the standalone server of Next.js with the agent in front of it.
 require('${PACKAGE}/auto')
 require('./server.js')

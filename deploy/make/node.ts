@@ -1,5 +1,6 @@
-// Node 26, which builds and goes into executables: the one that is installed here, else fetched from the registry of npm's
-// own settings as a plain package, by version. Must hold: what is fetched is what the lock file of this project names.
+// Provides the Node 26 that builds executables and goes into them: the installed package, else one fetched with npm, as a plain
+// package of a fixed version from the registry in npm's settings. Must hold: a fetched Node is the one that the lock file of this
+// project names.
 
 import { createHash } from 'node:crypto'
 import { constants, readFileSync } from 'node:fs'
@@ -26,7 +27,7 @@ export const NODE_MAJOR = 26
 const PLATFORM = `${process.platform}-${process.arch}`
 const FETCH_MS = 10 * 60_000
 
-/** What builds keep between them: beside a clone, or in the user's own cache. */
+/** Folder that builds share: inside a clone, or in the user's cache. */
 export function cacheFolder(): string {
   const { BATON_CACHE, XDG_CACHE_HOME } = process.env
   if (BATON_CACHE !== undefined && isAbsolute(BATON_CACHE)) return BATON_CACHE
@@ -59,7 +60,7 @@ async function provide(): Promise<string> {
   return kept
 }
 
-/** In node_modules of this project or of the author's. Never the host's own by accident. */
+/** Looks in node_modules of this project or of the author's project. Never takes the host's own Node by accident. */
 async function installedNode(): Promise<string | null> {
   const require = createRequire(join(PROJECT, 'package.json'))
   for (const name of [`node-${PLATFORM}`, `node-bin-${PLATFORM}`]) {

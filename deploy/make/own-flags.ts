@@ -1,5 +1,5 @@
-// What the configuration in the working directory says to a script of ours, as flags. They stand in front of those that are typed, and of
-// a flag that is there twice the last one counts.
+// Turns the configuration in the working directory into flags for the kit's scripts. `baton` puts them in front of the typed
+// flags: the last one of a repeated flag counts.
 
 import { existsSync } from 'node:fs'
 import { isAbsolute, join, resolve } from 'node:path'
@@ -13,12 +13,12 @@ export async function imageFlags(): Promise<string[]> {
   const project = await projectHere()
   if (project === null) return []
   const { folder, image, feed } = project
-  // a folder of this host is not there in a container
+  // a container does not have this host's folders
   const seen = feed !== null && !isAbsolute(feed) ? ['--feed', feed] : []
   return ['--dist', join(folder, RELEASES_FOLDER), ...(image === null ? [] : ['--repository', image]), ...seen]
 }
 
-/** Of `baton trust WORD`. */
+/** Flags for `baton trust WORD`. */
 export async function trustFlags(word: string): Promise<string[]> {
   const project = await projectHere()
   if (project === null) return []
@@ -26,7 +26,7 @@ export async function trustFlags(word: string): Promise<string[]> {
   return ['--dir', join(folder, RELEASES_FOLDER), ...(word === 'init' ? ['--service', service] : [])]
 }
 
-/** Of `baton deploy systemd`. */
+/** Flags for `baton deploy systemd`. */
 export async function systemdFlags(): Promise<string[]> {
   const project = await projectHere()
   if (project === null) return []
@@ -34,7 +34,7 @@ export async function systemdFlags(): Promise<string[]> {
   return ['--service', project.service, ...(feed === null ? [] : ['--feed', feed])]
 }
 
-/** An author who publishes into a folder of this host, or to GitHub, has named the feed by that. */
+/** An author who publishes into a folder of this host, or to GitHub, has thereby named the feed. Null for other targets. */
 export function folderFeed({ publish }: Project): string | null {
   return publish !== null && (isAbsolute(publish) || publish.startsWith('github:')) ? publish : null
 }

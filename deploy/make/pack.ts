@@ -1,5 +1,5 @@
-// From an executable to the assets of a release: compressed copies and their checksums.
-// Must hold: the same executable gives the same bytes; every size and sha256 is of what is on the disk.
+// Makes a release's assets from an executable: compressed copies and their checksums.
+// Must hold: the same executable gives the same bytes. Every size and sha256 is that of the file on the disk.
 
 import { createHash } from 'node:crypto'
 import { createReadStream, createWriteStream } from 'node:fs'
@@ -9,7 +9,7 @@ import { pipeline } from 'node:stream/promises'
 import { constants, createGzip, createZstdCompress } from 'node:zlib'
 
 export const COMPRESSIONS = ['fast', 'normal', 'best'] as const
-/** How hard to try: see docs/decisions/0002-reproducible-build.md for what each costs. */
+/** How hard to compress: docs/decisions/0002-reproducible-build.md says what each costs. */
 export type Effort = (typeof COMPRESSIONS)[number]
 
 export interface Packed {
@@ -24,7 +24,7 @@ const LEVELS = {
   best: { zstd: 19, gzip: 9 },
 } as const satisfies Record<Effort, { zstd: number; gzip: number }>
 
-/** A window of 8 MB at most keeps what the updating service needs in memory small; 128 MB would save 1 % more. */
+/** A window of at most 8 MB keeps the updating service's memory small; 128 MB would save 1 % more. */
 const WINDOW_LOG = 23
 
 export async function compress(
@@ -74,7 +74,7 @@ export async function measure(path: string): Promise<Packed> {
   return { sizeBytes, sha256: hash.digest('hex') }
 }
 
-/** Lines as `sha256sum --check` reads them, by name. */
+/** Lines for `sha256sum --check`, sorted by name. */
 export function formatSums(sums: readonly { name: string; sha256: string }[]): string {
   const sorted = sums.toSorted((a, b) => (a.name < b.name ? -1 : 1))
   return sorted.map(({ name, sha256 }) => `${sha256}  ${name}\n`).join('')

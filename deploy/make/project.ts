@@ -1,5 +1,5 @@
-// What an author says about their application: `baton.config.json`, read once, every fault at once. `config.schema.json`
-// describes the same for editors.
+// Reads an author's `baton.config.json`, once, and reports every fault at once. `config.schema.json` describes the same file for
+// editors.
 
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
@@ -11,15 +11,15 @@ export interface Project {
   folder: string
   service: string
   kind: ReleaseKind
-  /** path of the main module; in kind `app` in the release, else in the folder */
+  /** path of the main module: inside the release for kind `app`, else inside the folder */
   entry: string
-  /** command line that makes what is packed; null: nothing is made */
+  /** command line that makes the files to pack; null: nothing has to be made */
   build: string | null
   /** path in the release -> path in the folder */
   include: Record<string, string>
   /** globs of paths in the release */
   exclude: string[]
-  /** only what the entry reaches, as `@vercel/nft` sees it */
+  /** pack only the packages' files that the entry reaches, as `@vercel/nft` sees it */
   trace: boolean
   cwd: 'keep' | 'app'
   environment: Record<string, string>
@@ -29,18 +29,18 @@ export interface Project {
   database: string | null
   servers: number
   feed: string | null
-  /** path of the root.json that the feed is signed by, below the folder of the project */
+  /** path, inside the folder, of the root.json that the feed is signed by */
   root: string | null
   /** `/folder`, `user@host:/folder` or `github:owner/name` */
   publish: string | null
   /** image name without a tag */
   image: string | null
-  /** number of the schema of the database, for release.json */
+  /** version of the database schema, for release.json */
   schema: number | null
 }
 
 export const CONFIG = 'baton.config.json'
-/** what `baton build` writes, and what never goes into a release */
+/** folder that `baton build` writes; it never goes into a release */
 export const RELEASES_FOLDER = 'releases'
 const KINDS: readonly ReleaseKind[] = ['app', 'bundle', 'script']
 export const ENVIRONMENT = {

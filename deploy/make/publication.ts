@@ -1,4 +1,4 @@
-// When a release says it was made, and from what: the commit's words, never the clock's.
+// The time and the commit that a release states, and its notes. The time is the commit's, never the clock's.
 
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
@@ -7,7 +7,7 @@ import { run } from '../lib/shell.ts'
 
 const NOTES_MAX_BYTES = 64 * 1024
 
-/** ISO 8601, UTC; null where there is no commit. https://reproducible-builds.org/docs/source-date-epoch/ */
+/** Time of the commit, ISO 8601, UTC; null if there is none. https://reproducible-builds.org/docs/source-date-epoch/ */
 export async function publicationTime(folder: string, environment: NodeJS.ProcessEnv): Promise<string | null> {
   const given = environment['SOURCE_DATE_EPOCH']
   const seconds = given ?? (await git(folder, 'log', '-1', '--format=%ct'))
@@ -18,13 +18,13 @@ export async function publicationTime(folder: string, environment: NodeJS.Proces
   return new Date(Number(seconds) * 1000).toISOString()
 }
 
-/** 40 hex, or null where `folder` is no clone. */
+/** The commit, 40 hex; null if `folder` is no clone. */
 export async function commitOf(folder: string): Promise<string | null> {
   const commit = await git(folder, 'rev-parse', 'HEAD')
   return commit !== null && /^[0-9a-f]{40}$/.test(commit) ? commit : null
 }
 
-/** A text, or the text of the file that it names. */
+/** `textOrFile` itself, or the text of the file that it names. Throws if the notes are longer than 64 KiB. */
 export async function readNotes(textOrFile: string): Promise<string> {
   const isFile = textOrFile !== '' && !textOrFile.includes('\n') && existsSync(textOrFile)
   const notes = isFile ? await readFile(textOrFile, 'utf8') : textOrFile

@@ -1,6 +1,6 @@
-// From an executable to a release in its folder: compressed assets, release.json, install.sh, SHA256SUMS, releases.json.
-// Must hold: a release appears in its folder whole or not at all, and one that is there is never replaced by a different
-// one without `force`; what other machines built for the same tag stays part of it.
+// Turns an executable into a release folder: compressed assets, release.json, install.sh, SHA256SUMS; then updates releases.json.
+// Must hold: a release appears in its folder whole or not at all. Without `force`, a different release never replaces one that
+// is there. Assets that other machines built for the same tag stay part of the release.
 
 import { existsSync } from 'node:fs'
 import { link, mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises'
@@ -12,26 +12,26 @@ import { formatBytes, type ProgressReport } from '../lib/progress.ts'
 import { temporaryDirectory } from './temporary.ts'
 
 export interface PublishOptions {
-  /** path of what is published */
+  /** path of the executable, or of the script */
   executable: string
   tag: string
-  /** folder that holds the release folders and releases.json */
+  /** folder of the release folders and releases.json */
   out: string
   service: string
-  /** what it writes beside itself before its first start; absent: nothing */
+  /** bytes that the executable unpacks beside itself before its first start; absent: none */
   unpackedBytes?: number | undefined
-  /** where installs of this release look for the next one; null leaves install.sh as it is */
+  /** feed in which installs of this release look for the next one; null leaves install.sh as it is */
   feed: string | null
   notes: string
   effort: Effort
-  /** number of the schema that this release writes; null where it does not tell */
+  /** version of the database schema that this release writes; null if unknown */
   schema: number | null
   /** ISO 8601, UTC */
   publishedAt: string | null
   /** replace a different release of the same tag */
   force: boolean
   progress: ProgressReport
-  /** further words of release.json, for those who make an image or an install of it */
+  /** further fields of release.json, for images and installs */
   about?: Pick<ReleaseManifest, 'kind' | 'healthPath' | 'port'>
 }
 
@@ -42,7 +42,7 @@ export interface PublishedRelease {
   directory: string
   executable: { sizeBytes: number; sha256: string }
   files: { name: string; sizeBytes: number; sha256: string }[]
-  /** false where the folder held this very release already */
+  /** false if the folder already held the same release */
   changed: boolean
 }
 
@@ -99,7 +99,7 @@ export function assetName(service: string): string {
   return `${service}-${process.platform}-${process.arch}`
 }
 
-/** Assets that another machine built for the same tag: linked into the new folder, so that one release serves all platforms. */
+/** Hard-links assets that other machines built for this tag into the new folder, so that one release serves all platforms. */
 async function takeOtherPlatforms(
   directory: string,
   release: string,
@@ -120,7 +120,7 @@ async function takeOtherPlatforms(
   return others
 }
 
-/** Moves the finished folder into its place. False where it was there already, the same. */
+/** Moves the finished folder to `directory`. False if the same release is there already. */
 async function publish(release: string, directory: string, { tag, force }: PublishOptions): Promise<boolean> {
   const [before, after] = await Promise.all([sumsOf(directory), sumsOf(release)])
   if (before === after) return false
@@ -130,7 +130,7 @@ async function publish(release: string, directory: string, { tag, force }: Publi
     const keepsAll = before !== null && before.split('\n').every((line) => papers.test(line) || lines.includes(line))
     const grows = keepsAll && lines.some((line) => !papers.test(line) && !before.includes(line))
     if (!grows && !force) throw refused(`${directory} holds a different ${tag}`)
-    await rename(directory, `${release}.former`) // goes away with the folder that both are in
+    await rename(directory, `${release}.former`) // removed with the temporary folder around it
   }
   await rename(release, directory)
   return true
@@ -157,7 +157,7 @@ interface ReleaseList {
   releases: { tag: string; draft: boolean; prerelease: boolean }[]
 }
 
-/** `releases.json` says what the folders say, newest first; the marks that a maintainer set in it are kept. */
+/** Writes `releases.json` from the release folders, newest first. Keeps the `draft` and `prerelease` marks of a maintainer. */
 export async function updateReleases(out: string, service: string): Promise<void> {
   const path = join(out, RELEASES)
   const text = await readFile(path, 'utf8').catch(() => null)
@@ -177,7 +177,7 @@ export async function updateReleases(out: string, service: string): Promise<void
   await rename(temporary, path)
 }
 
-/** install.sh with what this release is in its marked lines, or null where there is none. */
+/** install.sh with this release's values in its marked lines; null if there is no install.sh. */
 async function bakedInstaller(options: PublishOptions, assets: ReleaseManifest['assets']): Promise<string | null> {
   const text = await readFile(join(PROJECT, 'install.sh'), 'utf8').catch(() => null)
   if (text === null) return null
@@ -193,7 +193,7 @@ async function bakedInstaller(options: PublishOptions, assets: ReleaseManifest['
   })
 }
 
-/** Pure: puts each value into the line that begins with `NAME=`. A name without its line is a fault of the script. */
+/** Pure: puts each value into the line that begins with `NAME=`. Throws if the script has no such line. */
 export function bakeInstaller(text: string, values: Readonly<Record<string, string>>): string {
   let baked = text
   for (const [name, value] of Object.entries(values)) {

@@ -1,5 +1,6 @@
-// One release of kind `bundle` whose main script is its own first code: bundle -> base -> inject -> check -> compress -> publish.
-// Must hold: the same commit and tag give the same bytes; nothing is published that did not run and say the tag.
+// Builds a release of the reference service: kind `bundle`, with a main script that is itself the first code.
+// bundle -> base -> inject -> check -> compress -> publish.
+// Must hold: the same commit and tag give the same bytes. Nothing is published before it has run and printed its tag.
 
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -17,7 +18,7 @@ import { temporaryDirectory } from './temporary.ts'
 export interface BuildOptions extends Omit<PublishOptions, 'executable'> {
   /** absolute path of the module that is the executable's main */
   entry: string
-  /** path of the root.json that its feed is signed by; null or absent: not signed */
+  /** path of the root.json that the feed is signed by; null or absent: not signed */
   root?: string | null
 }
 

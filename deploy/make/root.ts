@@ -1,11 +1,11 @@
-// The root that a release is built with, and that its hosts then believe a feed by. Must hold: a release that no host could update
-// from is not built.
+// Reads the root that a release is built with; its hosts then verify their feed with it. Must hold: no release is built from which
+// a host could not update.
 
 import { readFile } from 'node:fs/promises'
 import type { Anchor } from '../../agent/publish.ts'
 import { BatonError } from '../../agent/words.ts'
 
-/** `path` null: not signed. Throws BatonError verify_failed, naming every fault. */
+/** Null if `path` is null: the feed is not signed. Throws BatonError invalid_settings, or verify_failed with every fault. */
 export async function readRoot(
   path: string | null,
   service: string,

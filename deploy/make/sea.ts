@@ -1,6 +1,6 @@
 // Makes a Node single executable application: a stripped Node 26 with the bundle inside.
-// Must hold: the base is stripped before the bundle goes in (after it: SIGSEGV); no code cache (its bytes differ each time);
-// no absolute path goes into the file. So the same bundle and the same Node give the same bytes.
+// Must hold: the base is stripped before the bundle goes in (a strip after it gives SIGSEGV). There is no code cache (its bytes
+// differ each time). No absolute path goes into the file. So the same bundle and the same Node give the same bytes.
 
 import { chmod, rename, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
@@ -12,7 +12,7 @@ import { run } from '../lib/shell.ts'
 export interface SeaOptions {
   /** name -> bytes, for `sea.getAsset()` */
   assets?: Readonly<Record<string, string | Uint8Array>>
-  /** whether NODE_OPTIONS counts: the application's own business, where it is an application */
+  /** whether the executable obeys NODE_OPTIONS, as an author's application does */
   nodeOptions?: boolean
 }
 
@@ -24,7 +24,7 @@ export async function injectBundle(
   { assets = {}, nodeOptions = false }: SeaOptions = {},
 ): Promise<void> {
   await using work = await temporaryDirectory(dirname(output))
-  // Relative names, and the same ones each time: the path of the main script is stored in the executable.
+  // Relative names, and always the same ones: the executable stores the path of its main script.
   await writeFile(join(work.path, 'main.cjs'), bundle)
   for (const [name, bytes] of Object.entries(assets)) await writeFile(join(work.path, `${name}.asset`), bytes)
   await writeFile(
@@ -49,8 +49,7 @@ export async function injectBundle(
   await rename(built, output)
 }
 
-/** Runs the executable and holds what it says against what it must say. */
-/** `node`: what runs it, where it is a script. */
+/** Runs the executable with `--version` and throws if it does not print `expected`. `node`: path of the Node that runs a script. */
 export async function checkVersion(executable: string, expected: string, node?: string): Promise<void> {
   const env = node === undefined ? {} : { BATON_NODE: node }
   const command = [executable, '--version']

@@ -1,6 +1,6 @@
-// `baton publish`: brings a release to where feeds read it, in an order in which no reader ever sees half of one: the release's
-// files first, whole; then the list that names it; what is signed last. Must hold: a release that is there already and differs
-// is never replaced.
+// `baton publish`: copies a release to the place that a feed reads. The order keeps readers from ever seeing half of a release:
+// first the release's files, whole; then the list that names it; the signed metadata last.
+// Must hold: a different release of the same tag is never replaced.
 
 import { createHash } from 'node:crypto'
 import { cp, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
@@ -19,16 +19,16 @@ export interface SendOptions {
   service: string
   /** `/folder`, `user@host:/folder` or `github:owner/name` */
   to: string
-  /** whether its hosts take only what is signed */
+  /** whether its hosts accept only signed releases */
   signed: boolean
   progress: ProgressReport
-  /** for the token of GitHub; default: this process's */
+  /** environment with the token for GitHub; default: this process's own */
   environment?: NodeJS.ProcessEnv
 }
 
 const SIGNED = 'verified'
 
-/** What a person reads. */
+/** Resolves to where the release is now, for a person. Throws BatonError release_not_found, refused or check_failed. */
 export async function sendRelease(options: SendOptions): Promise<string> {
   const sums = await readFile(join(options.from, options.tag, 'SHA256SUMS'), 'utf8').catch(() => null)
   if (sums === null) {
@@ -63,7 +63,7 @@ async function toFolder({ from, tag, service, to, progress }: SendOptions, sums:
   return join(to, tag)
 }
 
-/** By the newest targets of the folder: a host with a root passes everything else over. */
+/** Refuses a release that the newest targets of the folder do not sign: a host with a root ignores every other release. */
 async function assertSigned({ from, tag }: SendOptions): Promise<void> {
   const names = await readdir(join(from, SIGNED)).catch(() => [])
   const versions = names.map((name) => Number(/^(\d+)\.targets\.json$/.exec(name)?.[1] ?? 0))
@@ -78,7 +78,7 @@ async function assertSigned({ from, tag }: SendOptions): Promise<void> {
   })
 }
 
-/** Each whole or not at all, and timestamp.json, whose name sorts last, when all that it speaks of is there. */
+/** Copies each file whole or not at all. timestamp.json sorts last, so everything that it refers to is there before it. */
 async function copySigned(from: string, to: string): Promise<void> {
   const names = await readdir(join(from, SIGNED)).catch(() => [])
   if (names.length > 0) await mkdir(join(to, SIGNED), { recursive: true })
@@ -111,12 +111,12 @@ async function toHost({ from, tag, to, progress }: SendOptions): Promise<string>
   }
 }
 
-/** The list, and the sums of `tag`. */
+/** Fetches the list of releases and the sums of `tag`. */
 async function fetchWhatIsThere(base: string, tag: string, to: string): Promise<void> {
   const wanted = [RELEASES, `${tag}/`, `${tag}/SHA256SUMS`].map((path) => `--include=/${path}`)
   const command = ['rsync', '-a', ...wanted, '--exclude=*', `${base}/`, `${to}/`]
   const { exitCode, stderr } = await run(command, { allowFailure: true })
-  // a feed that is published for the first time has no folder yet
+  // before the first release the feed has no folder
   if (exitCode === 0 || (exitCode === 23 && /No such file or directory/.test(stderr))) return
   throw new BatonError(
     'check_failed',

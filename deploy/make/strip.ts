@@ -1,7 +1,7 @@
-// Takes the symbols and debug sections off an ELF executable: what is never loaded. Pure: bytes in, bytes out.
-// Why not strip(1): its bytes depend on the binutils of the machine, it knows only the machine's own architecture, and it
-// may be missing. This is byte for byte the same everywhere (docs/decisions/0002-reproducible-build.md).
-// Must hold: no byte that a segment maps moves or changes; only the header's pointer to the section table does.
+// Removes from an ELF executable what is never loaded: symbols and debug sections. Pure: bytes in, bytes out.
+// Why not strip(1): its output depends on the machine's binutils, it knows only the machine's own architecture, and it may be
+// missing. This gives the same bytes everywhere (docs/decisions/0002-reproducible-build.md).
+// Must hold: no byte that a segment maps moves or changes, except the header's pointer to the section table.
 
 const SHT_NOBITS = 8
 const SHF_ALLOC = 0x2n
@@ -19,7 +19,7 @@ interface Section {
   raw: Uint8Array
 }
 
-/** The stripped executable, or null where `file` is not a 64-bit little-endian ELF executable. */
+/** The stripped executable, or null if `file` is not a 64-bit little-endian ELF executable. */
 export function stripElf(file: Uint8Array): Uint8Array | null {
   const view = new DataView(file.buffer, file.byteOffset, file.byteLength)
   const magic = file.length >= 64 && view.getUint32(0) === 0x7f454c46 && file[4] === 2 && file[5] === 1
@@ -69,7 +69,7 @@ function readSections(file: Uint8Array, view: DataView): Section[] {
   })
 }
 
-/** First byte of the file that nothing maps. */
+/** Offset of the first byte after everything that is mapped. */
 function endOfMapped(view: DataView, sections: Section[]): number {
   const segments = Number(view.getBigUint64(32, true))
   const ends = Array.from({ length: view.getUint16(56, true) }, (_, i) => {

@@ -1,4 +1,4 @@
-// Folders that a build makes on its way. Must hold: none is left, also where a signal ends the build.
+// Temporary folders of a build. Must hold: none is left behind, even if a signal ends the build.
 
 import { rmSync } from 'node:fs'
 import { mkdir, mkdtemp, rm } from 'node:fs/promises'
@@ -6,7 +6,7 @@ import { join } from 'node:path'
 
 const temporaries = new Set<string>()
 
-/** A fresh directory inside `parent` that goes away with its scope. */
+/** Makes a new directory inside `parent`; the end of the scope removes it. */
 export async function temporaryDirectory(parent: string): Promise<AsyncDisposable & { path: string }> {
   await mkdir(parent, { recursive: true })
   const path = await mkdtemp(join(parent, '.partial-'))
@@ -18,7 +18,7 @@ export async function temporaryDirectory(parent: string): Promise<AsyncDisposabl
   return { path, [Symbol.asyncDispose]: remove }
 }
 
-/** For a process that is about to be ended by a signal: scopes do not end then. */
+/** For a signal handler that is about to exit the process: scopes do not end then. */
 export function removeTemporaries(): void {
   for (const path of temporaries) rmSync(path, { recursive: true, force: true })
 }

@@ -1,5 +1,6 @@
-// The smaller release, by choice: of the packages only what the entry reaches, as `@vercel/nft` sees it. A trace may miss what
-// is required by a computed name: that is why a build starts the application before it is published.
+// Makes a release smaller, if the author asks for it: of the packages it keeps only the files that the entry reaches, as
+// `@vercel/nft` sees it. A trace may miss a module that is required by a computed name. That is why a build starts the application
+// before it publishes it.
 
 import { createRequire } from 'node:module'
 import { readFile } from 'node:fs/promises'

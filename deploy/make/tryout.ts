@@ -1,5 +1,5 @@
-// Starts what was built, as an installer would, in an empty place, and asks it: a green build of what does not start is worth
-// nothing. Must hold: whatever it does, it is ended and leaves nothing.
+// Starts the built release as an installer would, in an empty folder, and sends it a request: a green build is worth nothing if
+// the release does not start. Must hold: whatever the application does, it is ended and leaves nothing behind.
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
@@ -21,9 +21,9 @@ const START_MS = 60_000
 const STOP_MS = 10_000
 const SAID_MAX_CHARS = 2000
 
-/** What a person reads. Throws BatonError verify_failed with what the application said. */
+/** Resolves to a line for a person. Throws BatonError verify_failed with the application's output. */
 export async function tryOut(project: Project, built: string): Promise<string> {
-  // not below the project: a package that was forgotten would be found in its node_modules
+  // not below the project: Node would find a forgotten package in the project's node_modules
   await using work = await temporaryDirectory(tmpdir())
   const [executable, state, config] = ['service', 'state', 'config.json'].map((name) => join(work.path, name)) as [
     string,
@@ -73,7 +73,7 @@ export async function tryOut(project: Project, built: string): Promise<string> {
   }
 }
 
-/** What an application keeps in its own folder is not there any more after an update: each release has a folder of its own. */
+/** Refuses an application with a database in its own folder: each release has a separate folder, so an update would lose it. */
 async function refuseDatabases(home: string): Promise<void> {
   for (const name of await readdir(home).catch(() => [])) {
     const [database] = await databasesIn(join(home, name))
@@ -89,7 +89,7 @@ async function refuseDatabases(home: string): Promise<void> {
   }
 }
 
-/** The status, or why there is none. */
+/** The HTTP status; or a text that says why there is none. */
 async function answerOf(url: string, mustBeWell: boolean, ended: () => string | null): Promise<number | string> {
   const deadline = performance.now() + START_MS
   let last = 'no answer'

@@ -1,6 +1,6 @@
-// Changes of a signed feed: a new root, new targets, or only a later expiry; and all that has to be signed anew for it.
-// Must hold: what depends on a file is signed after it, so that whatever is published belongs together; a file is signed by as
-// many keys as the root asks for, and where they are not at hand nothing is written at all.
+// Changes a signed feed: a new root, new targets, or only a later expiry; and signs again everything that depends on the change.
+// Must hold: a file is signed before the files that depend on it, so that all published files belong together. Each file has as
+// many signatures as the root asks for. If the keys are not at hand, nothing is written at all.
 
 import { createHash } from 'node:crypto'
 import { readdir, readFile, stat } from 'node:fs/promises'
@@ -23,13 +23,13 @@ export const DAYS: Days = { root: 365, targets: 90, snapshot: 30, timestamp: 30 
 const DAYS_MEMBER = 'x-baton-days'
 const SPEC = '1.0.31'
 
-/** Signers for a role, as many as its threshold; throws where there are fewer. */
+/** Resolves to as many signers of a role as its threshold; throws if there are fewer. */
 export type Signers = (role: Role, root: Repository['root']) => Promise<Signer[]>
 
 export interface TrustChange {
   repository: Repository
   signers: Signers
-  /** days that snapshot and timestamp, and targets where they are signed, hold; null: as the root says */
+  /** days until the snapshot, the timestamp and any newly signed targets expire; null: as the root says */
   offlineDays: number | null
   now: Date
 }
@@ -40,7 +40,7 @@ export interface RootPlan {
   roles: Record<Role, { keys: Signer[]; threshold: number }>
 }
 
-/** The first root, with no releases yet. */
+/** Signs and publishes the first root, with no releases yet. */
 export async function beginChange(folder: string, plan: RootPlan, now: Date): Promise<void> {
   const { service, days, roles } = plan
   const keys = Object.fromEntries(
@@ -83,7 +83,7 @@ export async function signTargets(change: TrustChange, targets: Record<string, T
   await publish(change.repository.folder, await signedAnew(change, targets))
 }
 
-/** A new root with other keys, thresholds or expiries; vouched for by the keys of the old one and by its own. */
+/** Signs a new root with other keys, thresholds or expiries, with the keys of the old root and with its own. */
 export async function signRoot(change: TrustChange, edit: (root: Repository['root']) => void): Promise<void> {
   const { repository, signers, now } = change
   const root = structuredClone(repository.root)
@@ -99,13 +99,13 @@ export async function signRoot(change: TrustChange, edit: (root: Repository['roo
   const bytes = sealed(root, [...signing.values()])
   verifyRoot(bytes)
   const changed = { ...change, repository: { ...repository, root } }
-  // every role whose keys are others is signed anew by them, whether its content has changed or not
+  // a role with new keys is signed again by them, even if its content is the same
   const isSame = JSON.stringify(root.roles.targets) === JSON.stringify(repository.root.roles.targets)
   const rest = await signedAnew(changed, isSame ? null : repository.targets.targets)
   await publish(repository.folder, [{ name: `${root.version}.root.json`, bytes }, ...rest])
 }
 
-/** What is to be published after all that it depends on; timestamp.json last. */
+/** The newly signed files, each after those that it depends on; timestamp.json last. */
 async function signedAnew(change: TrustChange, targets: Record<string, TargetFile> | null): Promise<NewFile[]> {
   const { repository, signers, offlineDays, now } = change
   const { folder, root } = repository
@@ -135,7 +135,7 @@ async function currentTargets({ folder, targets }: Repository): Promise<Record<s
   return describeRepository(targets.version, await readFile(join(folder, `${targets.version}.targets.json`)))
 }
 
-/** The releases in the folder of a feed that are not signed yet, each looked at: what is signed is what is there. */
+/** Targets with the releases of a feed's folder that are not signed yet. Checks every file of each: only what is there is signed. */
 export async function newTargets(
   feed: string,
   repository: Repository,

@@ -1,4 +1,5 @@
-// What `trust` does, a function a word. Each says what it has done; nothing is written before every key that it takes is open.
+// The commands of `trust`, one function for each. A command reports what it has done. It writes nothing before it has opened every
+// key that it needs.
 
 import { readdir, readFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
@@ -21,19 +22,19 @@ import type { Passphrases } from './passphrase.ts'
 import { type Days, readRepository, type Repository } from './repository.ts'
 
 export interface TrustContext {
-  /** absolute, of the feed */
+  /** absolute path of the feed's folder */
   feed: string
   keyFolders: string[]
-  /** key files as a secret of CI has them; '' for none */
+  /** texts of key files, one after the other, as in a secret of CI; '' for none */
   keyText: string
   passphrases: Passphrases
   environment: NodeJS.ProcessEnv
   cwd: string
-  /** of scrypt, for new keys */
+  /** scrypt's cost N for new keys */
   work: number
   offlineDays: number | null
   now: Date
-  /** one line for whoever reads */
+  /** prints one line for the publisher */
   say(line: string): void
 }
 
@@ -44,7 +45,7 @@ export interface Init {
   days: Partial<Days>
 }
 
-/** Where keys are kept unless said otherwise: not in any repository. */
+/** Default folder for keys: outside every repository. */
 export function defaultKeys(service: string, environment: NodeJS.ProcessEnv): string {
   const home = environment['XDG_CONFIG_HOME'] || join(homedir(), '.config')
   return join(home, 'baton', 'keys', service)
@@ -89,7 +90,7 @@ export async function sign(
   return tags
 }
 
-/** A later expiry: of the timestamp and the snapshot, and of the targets where they need it and their key is at hand. */
+/** Gives the timestamp and the snapshot a later expiry; the targets too, if they are due and their key is at hand. */
 export async function refresh(context: TrustContext): Promise<void> {
   const change = await changeOf(context)
   const { targets, root } = change.repository
@@ -116,8 +117,8 @@ export async function withdraw(context: TrustContext, tag: string, why: string |
 }
 
 /**
- * New keys for a role: in place of `lost` ones, or of all. What the old keys signed is worth nothing on hosts that have seen the
- * new root, so a stolen key ends here.
+ * Gives a role new keys in place of the `lost` ones, or of all. Hosts that have seen the new root accept nothing that the old keys
+ * signed. That is how a stolen key ends.
  */
 export async function rotate(
   context: TrustContext,
@@ -131,7 +132,7 @@ export async function rotate(
   const gone = lost.length === 0 ? before : before.filter((id) => lost.some((one) => isNamed(one, id, files)))
   if (gone.length === 0) throw new BatonError('refused', `none of ${lost.join(', ')} is a key of ${role}`)
   const [keys = defaultKeys(String(root[SERVICE_MEMBER]), context.environment)] = context.keyFolders
-  // asked for now: a wrong passphrase must not leave new keys behind
+  // open the root keys first: a wrong passphrase must not leave new keys behind
   await change.signers('root', root)
   const passphrase = await context.passphrases.choose()
   const salt = randomBytes(16)
@@ -187,14 +188,14 @@ export async function show(context: TrustContext): Promise<Shown> {
   }
 }
 
-/** Every release in the folder that nobody has signed. */
+/** Tags of the releases in the folder that are not signed. */
 export async function unsignedTags(context: TrustContext): Promise<string[]> {
   const { targets } = (await readRepository(context.feed)).targets
   const tags = (await readdir(context.feed)).filter(isTag)
   return tags.filter((tag) => !(`${tag}/release.json` in targets))
 }
 
-/** Of the folder's newest root: what a build takes. */
+/** Text of the folder's newest root, which a build takes. */
 export async function newestRoot(feed: string): Promise<string> {
   const { folder, root } = await readRepository(feed)
   return await readFile(join(folder, `${root.version}.root.json`), 'utf8')
@@ -221,7 +222,7 @@ async function keyFilesOf(context: TrustContext, root: Repository['root']): Prom
   return await readKeys(folders, context.keyText)
 }
 
-/** Opens as many keys of a role as are needed. */
+/** Opens `enough` keys of a role. */
 async function opened(context: TrustContext, role: Role, root: Repository['root'], enough: number): Promise<Signer[]> {
   const { keyids } = root.roles[role]
   const files = (await keyFilesOf(context, root)).filter(({ keyid }) => keyids.includes(keyid))
@@ -242,7 +243,7 @@ async function openedOne({ passphrases }: TrustContext, file: KeyFile): Promise<
   }
 }
 
-/** By its id, the beginning of it, or the name of its file. */
+/** Whether `said` names this key: by its id, by the first 8 or more characters of it, or by its name. */
 function isNamed(said: string, id: string, files: readonly KeyFile[]): boolean {
   return (said.length >= 8 && id.startsWith(said)) || files.some(({ name, keyid }) => name === said && keyid === id)
 }

@@ -1,6 +1,6 @@
-// The metadata of a feed on GitHub: assets of one prerelease that is never the latest, by the REST API at any base URL.
-// Must hold: what timestamp.json refers to is there before it is replaced; the token is sent to the API and its upload host only,
-// and is in no message.
+// Keeps a feed's metadata on GitHub, as assets of one prerelease that is never the latest, through the REST API at any base URL.
+// Must hold: the files that timestamp.json refers to are there before it is replaced. The token goes only to the API and its
+// upload host, and into no message.
 
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -25,7 +25,7 @@ const TIMESTAMP = 'timestamp.json'
 const TIMEOUT_MS = 60_000
 const FILE_MAX_BYTES = 4 * 1024 * 1024
 const NAME = /^(timestamp|[1-9]\d{0,9}\.(root|snapshot|targets))\.json$/
-/** old snapshots and targets that stay, for readers in the middle of their work */
+/** snapshots and targets that stay, for a host in the middle of reading; of each role the newest */
 const KEPT = 8
 
 const HOLDER = {
@@ -37,13 +37,13 @@ const HOLDER = {
 }
 
 export interface Hub {
-  /** Fetches the metadata into `<feed>/verified/`. */
+  /** Fetches the metadata into `<feed>/verified/`. Resolves to the names of the fetched files. */
   pull(feed: string): Promise<string[]>
-  /** Uploads what is new, timestamp.json last, and removes what nobody asks for any more. */
+  /** Uploads new files, timestamp.json last, and removes outdated ones. Resolves to the names of the uploaded files. */
   push(feed: string): Promise<string[]>
 }
 
-/** `setting` as hosts have it: `github:owner/name[@api]`. */
+/** `setting`: a host's feed setting, `github:owner/name[@api]`. */
 export function openHub(setting: string, environment: NodeJS.ProcessEnv): Hub {
   const parsed = parseFeedSetting(setting)
   if (parsed.kind !== 'github') {
@@ -97,7 +97,7 @@ export function openHub(setting: string, environment: NodeJS.ProcessEnv): Hub {
   }
 }
 
-/** Snapshots and targets behind the newest few. */
+/** Snapshots and targets older than the newest `KEPT` of their role. */
 function outdated<T extends { name: string }>(assets: readonly T[], names: readonly string[]): T[] {
   return (['snapshot', 'targets'] as const).flatMap((role) => {
     const kept = versionsOf(role, names)
@@ -107,7 +107,7 @@ function outdated<T extends { name: string }>(assets: readonly T[], names: reado
   })
 }
 
-/** The API redirects to where the bytes are, and that host must not see the token: `fetch` drops it when the origin changes. */
+/** The API redirects to another host for the bytes. That host must not see the token: `fetch` drops it when the origin changes. */
 async function download(url: string, name: string, token: string | null, api: string): Promise<Buffer> {
   if (new URL(url).origin !== new URL(api).origin)
     throw new BatonError('check_failed', `${name}: expected an address of the API`)

@@ -1,6 +1,6 @@
-// Signing keys: Ed25519, each in a file of its own that only its owner reads, encrypted with a passphrase.
-// Must hold: a secret key is never on the disk in the clear, and neither it nor a passphrase is ever in an argument, a log or an
-// error text.
+// Signing keys: Ed25519, each in a separate file that only its owner can read, encrypted with a passphrase.
+// Must hold: a secret key is never on the disk in the clear. Neither a secret key nor a passphrase is ever in an argument, a log
+// or an error text.
 
 import type { KeyObject } from 'node:crypto'
 import { createCipheriv, createDecipheriv, createPrivateKey, createPublicKey, generateKeyPairSync } from 'node:crypto'
@@ -10,10 +10,10 @@ import { join } from 'node:path'
 import { canonicalize, type Key, keyIdOf } from '../../agent/publish.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 
-/** A key as it is kept: what is public in the clear, what is not encrypted. Bytes in hex. */
+/** A key file: the public part in the clear, the secret part encrypted. Bytes in hex. */
 export interface KeyFile {
   format: 1
-  /** what its owner calls it: `root-1` */
+  /** name for people, such as `root-1` */
   name: string
   keyid: string
   public: string
@@ -30,7 +30,7 @@ export interface Signer {
   sign(message: Buffer): string
 }
 
-/** of scrypt: 128 MiB and some tenths of a second for each guess */
+/** scrypt's cost N: 128 MiB and some tenths of a second for each guess */
 export const WORK = 2 ** 17
 const FILE_MAX_BYTES = 4 * 1024
 
@@ -40,7 +40,7 @@ export function makeSigner(): Signer & { secret: KeyObject } {
   return { ...signerOf(privateKey), secret: privateKey }
 }
 
-/** A new key pair, locked. Keys of one passphrase may share the salt: then it is derived once for all of them. */
+/** A new key pair and its encrypted file. Keys of one passphrase may share the salt: scrypt then runs once for all of them. */
 export function makeKey(
   name: string,
   passphrase: string,
@@ -66,7 +66,7 @@ export function makeKey(
   return { file, signer }
 }
 
-/** Throws BatonError refused where the passphrase is another, or the file was changed. */
+/** Throws BatonError refused if the passphrase is wrong or the file was changed. */
 export function unlock(file: KeyFile, passphrase: string): Signer {
   const { name, keyid, scrypt, iv, tag, secret } = file
   try {
@@ -83,7 +83,7 @@ export function unlock(file: KeyFile, passphrase: string): Signer {
   }
 }
 
-/** Writes a new key; a file that is there is never replaced. */
+/** Writes a new key file and resolves to its path. Never replaces a file: throws BatonError refused. */
 export async function writeKey(folder: string, file: KeyFile): Promise<string> {
   await mkdir(folder, { recursive: true, mode: 0o700 })
   const path = join(folder, `${file.name}.json`)
@@ -97,7 +97,7 @@ export async function writeKey(folder: string, file: KeyFile): Promise<string> {
   return path
 }
 
-/** The keys in these folders, and those of `text`: one key file after the other, as CI has them in a secret. */
+/** The keys in these folders, and those in `text`: key files one after the other, as in a secret of CI. */
 export async function readKeys(folders: readonly string[], text: string): Promise<KeyFile[]> {
   const found: KeyFile[] = []
   for (const folder of folders) {
@@ -119,7 +119,7 @@ export function nextName(role: string, files: readonly KeyFile[]): string {
   return `${role}-${Math.max(0, ...numbers) + 1}`
 }
 
-/** Never shows what is in it. */
+/** No error text quotes the file. */
 function parseKeyFile(text: string, where: string): KeyFile {
   const refused = (why: string): BatonError =>
     new BatonError('refused', `${where}: expected a key of \`trust init\`, ${why}`)

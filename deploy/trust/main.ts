@@ -1,5 +1,5 @@
-// The command line of the publisher: `npm run trust -- WORD`, in an author's project `baton trust WORD`.
-// Must hold: every way out has an exit code of the table; nothing is thrown; no secret is an argument.
+// The publisher's command line: `npm run trust -- WORD`; in an author's project `baton trust WORD`.
+// Must hold: every way out has an exit code of the table. It throws nothing. No argument is a secret.
 
 import { readdir } from 'node:fs/promises'
 import { delimiter, join, resolve } from 'node:path'
@@ -18,11 +18,11 @@ type Values = Record<string, unknown>
 /** What a run reads and writes besides files. */
 export interface Io {
   environment: NodeJS.ProcessEnv
-  /** what relative paths are relative to */
+  /** base of relative paths */
   cwd: string
   write(text: string): void
   complain(text: string): void
-  /** of scrypt, for new keys; a test has no time for guessing to be slow */
+  /** scrypt's cost N for new keys; tests take a small one to be fast */
   work: number
 }
 

@@ -1,19 +1,19 @@
-// Where a passphrase comes from: a file, the environment (for CI), or whoever sits at the terminal. Must hold: it is never echoed.
+// Gets a passphrase from a file, from the environment (for CI) or from the terminal. Must hold: it is never echoed.
 
 import { readFile } from 'node:fs/promises'
 import { BatonError } from '../../agent/words.ts'
 
 export interface Passphrases {
-  /** For keys that are there. `again`: the one before did not open the key. */
+  /** The passphrase of an existing key. `again`: the last answer did not open it. */
   ask(name: string, again: boolean): Promise<string>
-  /** For new keys: asked for twice. */
+  /** The passphrase for new keys. The terminal is asked twice. */
   choose(): Promise<string>
 }
 
 const VARIABLE = 'BATON_TRUST_PASSPHRASE'
 const LENGTH_MIN = 12
 
-/** `path`: of a file whose first line it is. */
+/** `path`: a file whose first line is the passphrase. */
 export function passphrases(path: string | null, environment: NodeJS.ProcessEnv): Passphrases {
   let last: string | null = null
   const given = async (): Promise<string | null> => {
@@ -37,7 +37,7 @@ export function passphrases(path: string | null, environment: NodeJS.ProcessEnv)
   }
 }
 
-/** One line from the terminal, not shown. */
+/** Reads one line from the terminal without showing it. */
 async function hidden(question: string): Promise<string> {
   const { stdin, stderr } = process
   if (!stdin.isTTY) {

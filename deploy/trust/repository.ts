@@ -1,6 +1,6 @@
-// The signed metadata of a feed, in its folder: read, and changed so that no reader ever sees half of a change: every file but
-// timestamp.json has its version in its name and is never replaced; timestamp.json is, last, by a rename.
-// Power cut: there may be numbered files that nothing refers to; their numbers are passed over by the next change.
+// Reads and changes the signed metadata in a feed's folder, so that no reader ever sees half of a change. Every file but
+// timestamp.json has its version in its name and is never replaced. timestamp.json is replaced last, by a rename.
+// A power cut may leave numbered files that nothing refers to; the next change skips their numbers.
 
 import { createHash } from 'node:crypto'
 import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises'
@@ -24,7 +24,7 @@ export interface SignedTargets {
 export type Days = Record<Role, number>
 
 export interface Repository {
-  /** absolute, of `verified/` */
+  /** absolute path of `verified/` */
   folder: string
   root: SignedRoot & { [member: string]: unknown }
   targets: SignedTargets
@@ -37,10 +37,10 @@ export interface NewFile {
   bytes: Buffer
 }
 
-/** old snapshots and targets that a reader in the middle of its work may still ask for */
+/** snapshots and targets that stay, for a host in the middle of reading; of each role the newest */
 const KEPT = 8
 
-/** `feed`: folder with the releases. Throws BatonError refused where it is not signed, or damaged. */
+/** `feed`: folder with the releases. Throws BatonError refused if it is not signed, or damaged. */
 export async function readRepository(feed: string): Promise<Repository> {
   const folder = join(feed, METADATA_FOLDER)
   const names = await readdir(folder).catch(() => [])
@@ -62,7 +62,7 @@ export async function readRepository(feed: string): Promise<Repository> {
   }
 }
 
-/** A file of the metadata: canonical, signed by each of `signers`. */
+/** Bytes of a metadata file: canonical JSON, signed by each of `signers`. */
 export function sealed(signed: Record<string, unknown>, signers: readonly Signer[]): Buffer {
   const message = Buffer.from(canonicalize(signed))
   const signatures = signers
@@ -71,17 +71,17 @@ export function sealed(signed: Record<string, unknown>, signers: readonly Signer
   return Buffer.from(canonicalize({ signatures, signed }))
 }
 
-/** What another file says of this one. */
+/** The entry by which another metadata file refers to this one. */
 export function describeRepository(version: number, bytes: Buffer): Record<string, unknown> {
   return { version, length: bytes.length, hashes: { sha256: createHash('sha256').update(bytes).digest('hex') } }
 }
 
-/** The version after all that have ever been in the folder, referred to or not. */
+/** One more than the highest version in the folder, even if nothing refers to that file. */
 export async function nextVersion(folder: string, role: Role, current: number): Promise<number> {
   return Math.max(current, ...versionsOf(role, await readdir(folder).catch(() => []))) + 1
 }
 
-/** In this order, timestamp.json last; each one whole and on the disk before the next. */
+/** Writes the files in this order, timestamp.json last; each is whole and on the disk before the next. Removes outdated ones. */
 export async function publish(folder: string, files: readonly NewFile[]): Promise<void> {
   await mkdir(folder, { recursive: true })
   for (const { name, bytes } of files) {
@@ -122,7 +122,7 @@ function metaOf(signed: Record<string, unknown>, name: string): number {
   return (signed['meta'] as Record<string, { version: number }>)[name]?.version ?? 0
 }
 
-/** Of the numbered files of a role among these names, in no order. */
+/** Versions of a role's numbered files among these names, in no order. */
 export function versionsOf(role: Role, names: readonly string[]): number[] {
   const pattern = new RegExp(`^([1-9]\\d{0,9})\\.${role}\\.json$`)
   return names.map((name) => Number(pattern.exec(name)?.[1] ?? 0)).filter((version) => version > 0)

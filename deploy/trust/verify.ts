@@ -1,4 +1,4 @@
-// What a host would say of a feed: it is asked with the agent's own client, from the root that hosts were built with.
+// Says what a host would say of a feed: it reads the feed with the agent's own client, from the root that hosts were built with.
 
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -17,7 +17,7 @@ export interface Verified {
   exit: number
 }
 
-/** `rootFile`: the root.json that hosts have compiled in. */
+/** `rootFile`: path of the root.json that hosts have compiled in. */
 export async function verifyFeed(
   feed: string,
   rootFile: string,

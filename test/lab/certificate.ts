@@ -1,11 +1,11 @@
-// A certificate of one's own for a TLS server on this machine, made on the spot: no key lies in the repository, none expires.
+// Makes a certificate for a TLS server on this machine, so that the repository holds no key and no certificate that can expire.
 // X.509 v3 by hand (RFC 5280, 4.1): ECDSA with P-256, self-signed, valid for a day.
 
 import { generateKeyPairSync, randomBytes, sign } from 'node:crypto'
 import { isIP } from 'node:net'
 
 export interface Certificate {
-  /** PEM, as `createServer` of node:https takes them; `cert` is also what a client trusts */
+  /** both PEM, for `createServer` of node:https; a client trusts `cert` */
   key: string
   cert: string
 }

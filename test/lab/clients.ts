@@ -1,8 +1,8 @@
-// Clients of every kind that a service meets, each on raw sockets: they never retry, never forgive, and count what a switch
-// does to them. Must never break: a request that got no whole, right answer is lost; an end that was not announced is closed;
-// an answer that nobody asked for is doubled. The writes that were acknowledged are told, for the rows to be counted.
+// Clients of every kind that a service meets, all on raw sockets. They never retry, never forgive, and count what a switch does to
+// them. Must never break: a request without a whole, right answer counts as lost; an unannounced end as closed; an answer without
+// a request as doubled. The report lists the acknowledged writes, so that a test can count their rows.
 //
-//   const clients = await spawnClients({ host, port, socketPath, tls, http2 })   // in a process of its own
+//   const clients = await spawnClients({ host, port, socketPath, tls, http2 })   // in a separate process
 //   …switches…
 //   const report = await clients.stop()
 
@@ -19,12 +19,12 @@ export interface ClientsOptions {
   host: string
   port: number
   socketPath: string
-  /** unix sockets too: where TLS ends, the last word of one side meets a closed port of the other, which the kernel counts as a reset */
+  /** these two are paths of unix sockets: at the end of TLS the last bytes meet a closed port, which the kernel counts as a reset */
   tls: string
   http2: string
-  /** of a response that takes long */
+  /** duration of a slow response */
   slowMs: number
-  /** connections that ask once, are silent until the end, and ask once more */
+  /** number of connections that send one request, are silent until the end, and send one more */
   idle: number
 }
 
@@ -33,16 +33,16 @@ export interface Counted {
   lost: number
   closed: number
   doubled: number
-  /** an end that was announced with the last answer, or (HTTP/2) a session that was told to go */
+  /** ends that the last answer announced, or (HTTP/2) sessions that the server ended with GOAWAY */
   told: number
-  /** HTTP/2: never begun by the server, and said so */
+  /** HTTP/2 requests that the server says it has not begun */
   refused: number
   errors: Record<string, number>
 }
 
 export interface ClientsReport {
   kinds: Record<string, Counted>
-  /** texts of the rows that were acknowledged */
+  /** texts of the acknowledged rows */
   acknowledged: string[]
 }
 
@@ -89,7 +89,7 @@ interface Answer {
 
 interface Connection {
   write(bytes: string | Buffer): void
-  /** the next whole answer, to be waited for before the last byte is sent; rejects with why there is none */
+  /** the next whole answer; call it before you send the last byte. Rejects with the reason if there is none */
   answer(): Promise<Answer>
   /** resolves when the server says that it goes on (RFC 9110, 15.2.1) */
   goOn(): Promise<void>
@@ -99,7 +99,7 @@ interface Connection {
 
 const HANG_MS = 20_000
 
-/** `unasked` is called for bytes that nobody has asked for. */
+/** Calls `unasked` for bytes that answer no request. */
 function opened(socket: Socket, unasked: () => void): Promise<Connection> {
   interface Wait {
     reader: ResponseReader
@@ -160,15 +160,15 @@ function opened(socket: Socket, unasked: () => void): Promise<Connection> {
 
 interface Kind {
   count: number
-  /** between two requests; a pair is a random pause between the two */
+  /** pause between two requests, random between these bounds, in milliseconds */
   think: [number, number]
   /** default: the HTTP port */
   to?: 'unix' | 'tls'
-  /** a connection for every request */
+  /** opens a connection for every request */
   isFresh?: true
-  /** before the first byte on a connection */
+  /** pause before the first byte on a connection, random between these bounds, in milliseconds */
   late?: [number, number]
-  /** Asks and reads the answers; ids for every one. Throws where something is wrong with them. */
+  /** Sends a request with this id and reads its answers. Throws if something is wrong with them. */
   ask(connection: Connection, id: string): Promise<Answer>
 }
 
@@ -452,7 +452,7 @@ async function http2(
   }
 }
 
-/** `refused`: the server has not begun it, so that it may be asked again (RFC 9113, 8.7). */
+/** Resolves to `ok`, `refused` or a fault. `refused`: the server has not begun it, so a client may retry it (RFC 9113, 8.7). */
 function requestOn(session: ClientHttp2Session): Promise<string> {
   return new Promise((resolve) => {
     try {
@@ -476,7 +476,7 @@ function requestOn(session: ClientHttp2Session): Promise<string> {
   })
 }
 
-/** Our own side did not even send it: the session was told to go. */
+/** This client did not send the request: the server has ended the session with GOAWAY. */
 function isUnsent({ code }: NodeJS.ErrnoException): boolean {
   return code === 'ERR_HTTP2_GOAWAY_SESSION' || code === 'ERR_HTTP2_INVALID_SESSION'
 }

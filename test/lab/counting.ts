@@ -1,5 +1,5 @@
-// Clients of `numbered-service.ts`: each counts what comes to it on its own connection, and what it sends. At the end its books,
-// the service's for this connection, and the kernel's must agree to the byte. No client connects again by itself.
+// Clients of `numbered-service.ts`. Each counts what it receives and sends on its own connection. At the end three counts must
+// agree to the byte: the client's, the service's for this connection, and the kernel's. No client connects again by itself.
 
 import { connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -29,15 +29,15 @@ export interface CountingOptions {
 
 export interface Counted {
   clients: number
-  /** that came, and that were sent */
+  /** messages received, and messages sent */
   messages: number
   sent: number
   lost: number
   doubled: number
   reordered: number
-  /** of another connection, or not to the byte what was written */
+  /** received messages that belong to another connection, or differ in a byte from what was written */
   foreign: number
-  /** by the service */
+  /** connections that the service closed */
   closed: number
   /** longest time between two messages */
   longestGapMs: number
@@ -46,27 +46,27 @@ export interface Counted {
 export interface CountingReport {
   websockets: Counted
   streams: Counted
-  /** of the connections that are open at the end: where the service's ledger, this client's or the kernel's count differs, in words */
+  /** for connections that are open at the end: how the service's ledger, the client's count or the kernel's differ, in words */
   differing: string[]
-  /** switches that the connections were carried over: the fewest and the most */
+  /** over how many switches a connection was carried: the fewest and the most */
   hops: [number, number]
 }
 
-/** What became of every connection in the second after a process was killed. */
+/** What happened to every connection in the second after a process was killed. */
 export interface Aftermath {
   served: number
   closed: number
-  /** neither: not a word and not an end */
+  /** connections with neither a message nor an end */
   hung: number
 }
 
 export interface Counting {
   report(): CountingReport
-  /** Looks for a second at what becomes of the connections that are open now. */
+  /** Watches for a second what happens to the connections that are open now. */
   aftermath(): Promise<Aftermath>
   /** Opens a new connection for each that was closed, with another name. */
   renew(): Promise<void>
-  /** Stops sending and compares all books. Whoever ends this process ends the connections. */
+  /** Stops sending and compares all counts. The connections stay open until this process ends. */
   settle(): Promise<CountingReport>
 }
 
@@ -79,7 +79,7 @@ interface Client {
   sent: number
   counts: Omit<Counted, 'clients' | 'sent' | 'closed'>
   isClosed: boolean
-  /** bytes that are no messages: the head of the answer, and for those that were sent what the kernel had acknowledged before */
+  /** bytes that are not messages: received, the answer's head; sent, what the kernel had acknowledged before the first message */
   headBytes: number
   ackedBefore: number
   /** asks the service for its ledger */
@@ -133,12 +133,12 @@ async function aftermathOf(all: Client[]): Promise<Aftermath> {
   await sleep(AFTERMATH_MS)
   const since = performance.now() - LATE_MS
   const closed = open.filter(({ isClosed }) => isClosed).length
-  // what the dead had sent before may still come in the first moments
+  // bytes that the killed process sent before may still arrive in the first moments
   const served = open.filter(({ isClosed, lastAt }) => !isClosed && lastAt > since).length
   return { served, closed, hung: open.length - closed - served }
 }
 
-/** Where the books of a connection that is still open do not agree. */
+/** The differences between the counts of a connection that is still open, in words. */
 function differencesOf(client: Client, ledger: Ledger | null): string[] {
   if (client.isClosed) return []
   const said: string[] = []
@@ -244,7 +244,7 @@ function openWebSocket({ host, port, everyMs }: CountingOptions, name: number): 
   })
 }
 
-/** what of an event has come of which the rest is still on its way */
+/** the received part of an event whose rest is still on its way */
 const parts = new WeakMap<Client, string>()
 const unwhole = (client: Client): number => parts.get(client)?.length ?? 0
 

@@ -1,5 +1,5 @@
-// Makes dist folders whose executables are small scripts: real files that really run and really say their tag, in no time.
-// The layout is the one that `npm run build` makes.
+// Makes dist folders quickly: their executables are small scripts, real files that really run and print their tag.
+// The layout is that of `npm run build`.
 
 import { createHash } from 'node:crypto'
 import { mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises'
@@ -10,7 +10,7 @@ import type { ReleaseManifest } from '../../agent/words/release.ts'
 
 export interface DistOptions {
   service?: string
-  /** content of the executable of a tag; default a shell script that says its name and tag */
+  /** content of a tag's executable; default: a shell script that prints its name and tag */
   executable?: (tag: string) => string | Buffer
   os?: string
   arch?: string
@@ -21,11 +21,11 @@ export interface Dist extends AsyncDisposable {
   dir: string
   /** adds the release, or replaces it */
   add(tag: string, options?: DistOptions): Promise<ReleaseManifest>
-  /** after a file of a release was changed by hand: sums everything again */
+  /** writes the sums of a release again, after a test has changed a file of it */
   sum(tag: string): Promise<void>
 }
 
-/** In a new temporary folder, removed by disposing. */
+/** Makes a dist folder in a new temporary folder, which disposing removes. */
 export async function makeDist(tags: string[], options: DistOptions = {}): Promise<Dist> {
   const dir = await mkdtemp(join(tmpdir(), 'baton-dist-'))
   const dist: Dist = {

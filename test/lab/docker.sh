@@ -1,7 +1,7 @@
 #!/bin/sh
-# The container lab: runs a command as root in namespaces of its own (network with only a loopback, mounts, processes), so
+# The container lab: runs a command as root in separate namespaces (network with only a loopback, mounts, processes), so
 # that a private engine, its containers and their published ports exist only there and end with it.
-# usage: docker.sh FOLDER COMMAND…   FOLDER is made before and removed after; the cgroup of the lab too
+# usage: docker.sh FOLDER COMMAND…   makes FOLDER and the lab's cgroup before, and removes both after
 set -eu
 if [ "${1-}" != --inside ]; then
   folder=$1
@@ -13,7 +13,7 @@ if [ "${1-}" != --inside ]; then
     [ -z "$inside" ] || kill -KILL "$inside" 2>/dev/null || :
     wait
     rm -rf "$folder"
-    # the last processes of the lab may still be on their way out
+    # the lab's last processes may still be ending
     for _ in 1 2 3 4 5 6 7 8 9 10; do
       find /sys/fs/cgroup -depth -type d -path "*/$cgroup*" -exec rmdir {} + 2>/dev/null || :
       [ -n "$(find /sys/fs/cgroup -type d -name "$cgroup" 2>/dev/null)" ] || break
@@ -22,7 +22,7 @@ if [ "${1-}" != --inside ]; then
   }
   trap 'clean' EXIT
   trap 'clean; exit 143' HUP INT TERM
-  # in the background: a shell that waits for a command in the foreground would see no signal before its end
+  # in the background: a shell handles no signal while it waits for a command in the foreground
   BATON_LAB_CGROUP=$cgroup unshare --mount --net --pid --fork --mount-proc --kill-child "$0" --inside "$@" &
   inside=$!
   code=0
@@ -32,7 +32,7 @@ if [ "${1-}" != --inside ]; then
 fi
 shift 2
 ip link set lo up
-# no exec: the shell stays as process 1 and buries what the engine leaves behind
+# no exec: the shell stays as process 1 and reaps what the engine leaves behind
 code=0
 "$@" || code=$?
 exit $code

@@ -1,5 +1,5 @@
-// A real Docker engine and a real registry for tests, each in a namespace of its own (docker.sh) and gone afterwards.
-// Needs root and the packages of NEEDS; where one is missing the tests are skipped and say so.
+// A real Docker engine and a real registry for tests, in separate namespaces (docker.sh) and gone afterwards.
+// Needs root and the packages of NEEDS; if one is missing, the tests are skipped and say so.
 // A test file calls `inLab('folder/tests.ts')`, which runs that file inside; there `startEngine()` and `startRegistry()`.
 
 import { type ChildProcess, spawn } from 'node:child_process'
@@ -13,7 +13,7 @@ import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { run } from '../../deploy/lib/shell.ts'
 
-/** Program and the Debian package that has it. */
+/** Program -> the Debian package that has it. */
 const NEEDS = {
   dockerd: 'docker.io',
   docker: 'docker.io',
@@ -24,7 +24,7 @@ const NEEDS = {
   ip: 'iproute2',
 } as const
 
-/** Why the tests cannot run here, null where they can. */
+/** Why the tests cannot run here; null if they can. */
 export async function whyNot(): Promise<string | null> {
   if (process.platform !== 'linux') return 'needs Linux'
   if (process.getuid?.() !== 0) return 'needs root'
@@ -36,7 +36,7 @@ export async function whyNot(): Promise<string | null> {
 }
 
 /**
- * Runs the tests of `file` inside the lab and ends with their exit code. Where the lab cannot be had the file runs outside,
+ * Runs the tests of `file` inside the lab and ends this process with their exit code. If there can be no lab, the file runs outside
  * and finds the reason in `labReason()`.
  */
 export async function inLab(file: string, deadlineMs = 600_000): Promise<never> {
@@ -44,7 +44,7 @@ export async function inLab(file: string, deadlineMs = 600_000): Promise<never> 
   process.exit(await runInLab(file, { reason, deadlineMs }))
 }
 
-/** Runs a program of ours inside the lab, with this process's stdout and stderr; gives back its exit code. */
+/** Runs one of this repository's programs inside the lab, with this process's stdout and stderr; resolves to its exit code. */
 export async function runInLab(
   file: string,
   options: { reason?: string | null; deadlineMs?: number; args?: string[] } = {},
@@ -73,33 +73,33 @@ export function labReason(): string | null {
 
 export interface LabEngine {
   socketPath: string
-  /** for programs: `{ DOCKER_HOST, DOCKER_CONFIG, DOCKER_BUILDKIT, PATH }` */
+  /** environment for programs: `{ DOCKER_HOST, DOCKER_CONFIG, DOCKER_BUILDKIT, PATH }` */
   environment: Record<string, string>
-  /** runs the docker command line, gives back what it printed */
+  /** runs the docker command; resolves to its output */
   docker(...args: string[]): Promise<string>
-  /** asks the engine itself: a command line for each look costs more than what is looked at */
+  /** asks the engine directly: starting the docker command for each look costs too much */
   inspect(name: string): Promise<Inspection>
-  /** of all containers, also those that have ended, in order */
+  /** names of all containers, also of ended ones, in order */
   names(): Promise<string[]>
   /** stops the engine as an operating system does at shutdown, starts it again and waits for it */
   restart(): Promise<void>
   stop(): Promise<void>
   start(): Promise<void>
-  /** a power cut: the engine and all that it runs are killed at once */
+  /** a power cut: kills the engine and everything that it runs at once */
   crash(): Promise<void>
 }
 
-// oxlint-disable-next-line typescript/no-explicit-any -- what the engine answers is read freely by tests
+// oxlint-disable-next-line typescript/no-explicit-any -- tests read the engine's answers freely
 export type Inspection = any
 
 export interface EngineOptions {
-  /** size of a file system of its own for images and containers, in MB; default: the disk */
+  /** size of a separate file system for images and containers, in MB; default: they are on the disk */
   diskMb?: number
 }
 
 let engines = 0
 
-/** A dockerd of its own. Ends with the lab. */
+/** Starts a private dockerd, which ends with the lab. */
 export async function startEngine(options: EngineOptions = {}): Promise<LabEngine> {
   const number = engines++
   const folder = join(labFolder(), `engine${number}`)
@@ -158,7 +158,7 @@ export async function startEngine(options: EngineOptions = {}): Promise<LabEngin
       const all = await below(own.pid)
       for (const pid of [own.pid, ...all]) kill(pid)
       await ended
-      // what the engine cannot see any more: shims whose parent is process 1, and what they run
+      // also the shims whose parent is process 1 by now, and what they run: the engine has lost them
       for (let left = await inFolder(folder); left.length > 0; left = await inFolder(folder)) {
         for (const pid of left) for (const one of [pid, ...(await below(pid))]) kill(one)
         await sleep(20)
@@ -215,7 +215,7 @@ function kill(pid: number): void {
   }
 }
 
-/** podman's service on a socket of its own, for the same `docker` command line; null where there is no podman. */
+/** Starts podman's service on a private socket, for the same `docker` command; null if there is no podman. */
 export async function startPodman(
   registryHost: string,
 ): Promise<Omit<LabEngine, 'restart' | 'start' | 'crash'> | null> {
@@ -280,7 +280,7 @@ export interface Registry {
   start(): Promise<void>
 }
 
-/** A registry on the loopback of the lab, which engines take for an insecure one. */
+/** Starts a registry on the lab's loopback, which engines treat as an insecure one. */
 export async function startRegistry(port = 5000): Promise<Registry> {
   const folder = join(labFolder(), `registry${port}`)
   const host = `127.0.0.1:${port}`
@@ -322,7 +322,7 @@ export async function startRegistry(port = 5000): Promise<Registry> {
   return registry
 }
 
-/** What an image is made of, put into a registry without an engine. */
+/** The parts of an image that is put into a registry without an engine. */
 export interface ImageOptions {
   /** path inside -> content */
   files: Record<string, string | { from: string; mode?: number } | { link: string }>
@@ -429,7 +429,7 @@ async function inspect(socketPath: string, name: string): Promise<Inspection> {
 async function names(socketPath: string): Promise<string[]> {
   const { status, text } = await ask(socketPath, '/containers/json?all=true')
   if (status !== 200) throw new Error(`listing containers: ${status} ${text.slice(0, 200)}`)
-  // one that is linked to has a name of the form /other/alias too
+  // a container that another one links to also has a name of the form /other/alias
   const all = (JSON.parse(text) as { Names: string[] }[]).flatMap(({ Names }) => Names.map((name) => name.slice(1)))
   return all.filter((name) => !name.includes('/')).toSorted()
 }
@@ -438,7 +438,7 @@ async function ping(socketPath: string): Promise<number> {
   return (await ask(socketPath, '/_ping')).status
 }
 
-/** Status 0 where there is no answer. */
+/** Resolves to status 0 if there is no answer. */
 function ask(socketPath: string, path: string): Promise<{ status: number; text: string }> {
   return new Promise((resolve) => {
     const none = () => resolve({ status: 0, text: '' })
@@ -460,7 +460,7 @@ export function labFolder(): string {
   return folder
 }
 
-/** Debian's own first: another on PATH may be newer than the engine. */
+/** Path of a program, Debian's own first: another one on PATH may be newer than the engine. */
 async function program(name: string): Promise<string> {
   return (await where(name)) ?? name
 }
@@ -478,7 +478,7 @@ async function where(name: string): Promise<string | null> {
   return null
 }
 
-/** A base image for executables, made of this machine's own libraries: the lab has no others. */
+/** Publishes a base image for executables, made of this machine's own libraries: the lab can fetch no other. */
 export async function publishBase(host: string): Promise<string> {
   const { stdout } = await run(['ldd', process.execPath])
   const libraries = [...stdout.matchAll(/(\/\S+) \(0x/g)].map((match) => match[1] ?? '')

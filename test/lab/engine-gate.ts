@@ -1,5 +1,5 @@
-// Stands between a deployment and the engine, on a socket of its own: holds whoever does the switch before a chosen change of the
-// engine, so that the power can fail right there. What is held is sent on by `release` only; else its sender must be gone before `close`.
+// A proxy between a deployment and the engine, on its own socket. It holds back one chosen change during the switch, so that the
+// power can fail right there. Only `release` sends a held request on; without it, the sender must be gone before `close`.
 
 import { createServer, type IncomingMessage, request as httpRequest, type ServerResponse } from 'node:http'
 import { rm } from 'node:fs/promises'
@@ -7,18 +7,18 @@ import type { Socket } from 'node:net'
 
 export interface EngineGate {
   socketPath: string
-  /** the changes of the switch that came this far, as `rename`, `stop`, … */
+  /** the switch's changes that have arrived, as `rename`, `stop`, … */
   readonly changes: readonly string[]
-  /** resolves when the change is there and held */
+  /** resolves when the chosen change has arrived and is held */
   held: Promise<void>
-  /** From now on nothing is held; what is held stays unanswered. */
+  /** From now on holds nothing more; a held request stays unanswered. */
   open(): void
-  /** Sends on what is held, and holds nothing any more. */
+  /** Sends the held request on, and holds nothing more. */
   release(): void
   close(): Promise<void>
 }
 
-/** Changes are counted from the start of the container that does the switch; `holdAt` from 1, 0 holds none. */
+/** Counts changes from the start of the container that does the switch. `holdAt`: which one to hold, from 1; 0 holds none. */
 export async function engineGate(engineSocket: string, socketPath: string, holdAt: number): Promise<EngineGate> {
   const changes: string[] = []
   const { promise: held, resolve } = Promise.withResolvers<void>()
@@ -47,7 +47,7 @@ export async function engineGate(engineSocket: string, socketPath: string, holdA
   const server = createServer((request, response) => {
     const { url = '' } = request
     if (isChange(request)) {
-      // the deployment itself starts one container: the one that does the switch
+      // the deployment itself starts only the container that does the switch
       if (!isSwitching && url.endsWith('/start') && ++starts === 1) isSwitching = true
       else if (isSwitching && !isOpen) {
         changes.push(/\/(\w+)(?:\?.*)?$/.exec(url)?.[1] ?? '')

@@ -1,11 +1,11 @@
-// Opens feeds as tests need them: of a given service, with nothing of the environment of whoever runs the tests.
+// Opens feeds for tests: for a given service, and without the environment of the user who runs the tests.
 
 import { openFeedWith, type FeedMeans } from '../../agent/update/feed/open.ts'
 import type { OpenFeed } from '../../agent/words/release.ts'
 
 export type LabFeedOptions = Partial<Omit<FeedMeans, 'target'>>
 
-/** For this machine's platform and the service `beacon`. */
+/** Opens a feed for this machine's platform and the service `beacon`. */
 export function labFeed(setting: string, options: LabFeedOptions = {}): OpenFeed {
   const target = { service: 'beacon', os: process.platform, arch: process.arch }
   return openFeedWith(setting, {

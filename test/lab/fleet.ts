@@ -1,5 +1,5 @@
-// A machine room whose hosts have a managed install each, from one feed, and the controller that moves them: the way an operator
-// has it, with a playbook that installs and deploy/deploy-fleet.sh.
+// A machine room whose hosts each have a managed install from one feed, and the controller that moves them. It is set up as by an
+// operator: a playbook installs, deploy/deploy-fleet.sh moves.
 
 import { spawn, type ChildProcess } from 'node:child_process'
 import { readFile, rm, writeFile } from 'node:fs/promises'
@@ -17,36 +17,36 @@ import type { Ran } from './systemd.ts'
 export interface Fleet extends AsyncDisposable {
   room: Room
   hosts: RoomHost[]
-  /** the folder that all hosts have as their feed */
+  /** folder that is the feed of all hosts */
   feed: string
   inventory: string
-  /** writes another inventory: its variables for each host, in the order of names; returns its path */
+  /** writes another inventory: for each host name its variables, in the order of names; resolves to its path */
   inventoryOf(names: Record<string, Record<string, unknown>>): Promise<string>
-  /** deploy-fleet.sh with this inventory and a report of its own */
+  /** runs deploy-fleet.sh with this inventory and a separate report */
   move(report: string, ...args: string[]): Promise<Moved>
-  /** the same, to be interrupted */
+  /** like `move`, for a run that the test interrupts */
   start(report: string, ...args: string[]): { child: ChildProcess; done: Promise<Moved> }
-  /** what the report says so far */
+  /** the report's events so far */
   events(report: string): Promise<FleetEvent[]>
   reportPath(report: string): string
   status(host: RoomHost): Promise<Status | null>
-  /** tags that run, in the order of the hosts; null where nobody answers */
+  /** tags that are running, in the order of the hosts; null for a host that does not answer */
   running(): Promise<(string | null)[]>
   ask(host: RoomHost, method: 'GET' | 'POST', target: string, body?: unknown): Promise<Ran>
-  /** a program where the switch is, ended with its scope */
+  /** starts a program in the switch's namespace; the end of the scope ends it */
   background(command: readonly string[]): AsyncDisposable
   load(options: Omit<LoadOptions, 'mode' | 'clients'> & Partial<LoadOptions>): { stop(): Promise<Totals> }
 }
 
 const PORT = 8080
-/** where a host finds the releases: a folder that is mounted there */
+/** where a host sees the feed: the folder is mounted there */
 export const FEED = '/srv/feed'
-/** without what a machine of many users needs: the hosts of the lab are made anew each time */
+/** settings for hosts that the lab makes new each time: their keys are not checked */
 export const ANSIBLE = { ANSIBLE_HOST_KEY_CHECKING: 'False', ANSIBLE_TIMEOUT: '5' }
 
-/** Every host has v1.0.0, with a probation of `probationMs`. */
+/** Boots `count` hosts with v1.0.0 installed and a probation of `probationMs`. */
 export async function bootFleet(count: number, specs: readonly ReleaseSpec[], probationMs = 2000): Promise<Fleet> {
-  // not below /tmp: a host has a /tmp of its own
+  // not below /tmp: a host has its own /tmp
   const feed = join(PROJECT, '.cache', 'host-feeds', `${process.pid}-fleet`)
   await publishTo(feed, await releases(specs))
   const clear = () => rm(feed, { recursive: true, force: true })
@@ -71,7 +71,7 @@ export async function bootFleet(count: number, specs: readonly ReleaseSpec[], pr
   }
 }
 
-/** Not started: systemd does that when the host is switched on again. */
+/** Installs without a start: systemd starts the service when the host is switched on again. */
 async function install(host: RoomHost, feed: string, probationMs: number): Promise<void> {
   const edit = `sed -i 's/"listen"/"update":{"probationMs":${probationMs}},"listen"/' /etc/${SERVICE}/config.json`
   const lines = [

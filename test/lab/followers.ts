@@ -1,6 +1,6 @@
-// Clients that follow something numbered over a WebSocket or a stream of events, and count what a switch does to them.
-// Must never break: a number that is missing, came twice or came late is counted, and so is a connection that the server has
-// ended; no client connects again.
+// Clients that follow numbered messages over a WebSocket or a stream of events, and count what a switch does to them.
+// Must never break: a number that is missing, comes twice or comes late is counted, and so is a connection that the server
+// ended. No client connects again.
 
 import { get, type IncomingMessage } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -11,7 +11,7 @@ export interface FollowersOptions {
   host?: string
   websockets: number
   streams: number
-  /** each WebSocket sends a numbered message so often; it must come back to it once */
+  /** pause between two numbered messages of a WebSocket; each message must come back to it once */
   everyMs: number
   /** default: the live tail of the reference service's logs */
   paths?: { websocket: string; stream: string }
@@ -33,7 +33,7 @@ export interface FollowersReport {
 
 export interface Followers {
   report(): FollowersReport
-  /** Stops sending, waits until all that was sent has come back (bounded), and closes. */
+  /** Stops sending, waits (not forever) until every sent message has come back, and closes. */
   stop(): Promise<FollowersReport>
 }
 

@@ -6,11 +6,11 @@ export { fc }
 
 export interface FuzzOptions {
   runs?: number
-  /** of the failure to see again; default: another one each time, printed where it fails */
+  /** seed of a failure to repeat; default: another one each time, which a failure prints */
   seed?: number
 }
 
-/** Holds `property` against values of `arbitrary`; `property` throws, or returns false, where it does not hold. */
+/** Tests `property` with values of `arbitrary`; `property` throws, or returns false, if it does not hold. */
 export async function fuzz<T>(
   arbitrary: fc.Arbitrary<T>,
   property: (value: T) => boolean | void | Promise<boolean | void>,

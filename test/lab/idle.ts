@@ -1,5 +1,5 @@
-// Very many connections of which nearly all only wait, as a pool of a proxy or a crowd of browsers does: each asks once, some
-// ask now and then. No connection is opened again. A connection that is closed, or gives no answer, is counted.
+// Very many connections, nearly all of them idle, like a proxy's pool or a crowd of browsers. Each sends one request; some send
+// more now and then. No connection is opened again. A connection that is closed, or gives no answer, is counted.
 
 import { connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -9,25 +9,25 @@ export interface IdleOptions {
   host: string
   port: number
   clients: number
-  /** requests a second, on one connection after the other; 0: none */
+  /** requests a second over all connections, on one after the other; 0: none */
   perSecond: number
 }
 
 export interface IdleReport {
   clients: number
-  /** by the service */
+  /** connections that the service closed */
   closed: number
   answers: number
-  /** asked and not answered within ANSWER_MS, or closed before the answer */
+  /** requests without an answer: not within ANSWER_MS, or the connection closed first */
   lost: number
-  /** longest wait, and how many answers each release gave, since it was asked last */
+  /** longest wait, and how many answers each release gave; both since the last report */
   longestMs: number
   tags: Record<string, number>
 }
 
 export interface Idle {
   report(): IdleReport
-  /** Asks on every connection once, and then as `report`. */
+  /** Sends one request on every connection, then resolves to `report()`. */
   askAll(): Promise<IdleReport>
 }
 
@@ -100,7 +100,7 @@ function opened(host: string, port: number): Promise<Socket> {
   })
 }
 
-/** The body of one answer; null where none came. */
+/** Resolves to the body of one answer; null if none came. */
 function answerOn(socket: Socket): Promise<string | null> {
   return new Promise((resolve) => {
     let text = ''

@@ -1,9 +1,9 @@
 // A load of raw-socket clients that never retry, never forgive and count everything they lose.
-// Must never break: a request that got no whole, right answer is counted as lost, and a connection that the server ended
-// is counted as closed. An HTTP library would hide both (it opens another socket and asks again).
+// Must never break: a request without a whole, right answer counts as lost, and a connection that the server ended counts as
+// closed. An HTTP library would hide both (it opens another socket and sends the request again).
 //
 //   const load = startLoad({ mode: 'keepalive', clients: 64, port })   // in this process
-//   const load = await spawnLoad({ … })                                // in a process of its own, same interface
+//   const load = await spawnLoad({ … })                                // in a separate process, same interface
 //   load.snapshot(); await load.mark('switch'); const totals = await load.stop()
 //   node test/lab/load.ts --json '{"mode":"fresh","clients":64,"port":8080}'   // until stdin ends, ^C or `maxMs`
 
@@ -18,8 +18,8 @@ import { OPCODE, clientFrame, createResponseReader, readFrames } from './respons
 import type { ResponseReader } from './response.ts'
 
 /**
- * `fresh`: a connection a request. `keepalive`: every client keeps one connection. `stream`: a connection and one long
- * response at a time; latency and stall are the gaps between its bytes. `websocket`: an echo connection per client.
+ * `fresh`: one connection for each request. `keepalive`: every client keeps one connection. `stream`: a connection and one long
+ * response at a time; latency and stall are the gaps between its bytes. `websocket`: one echo connection for each client.
  */
 export type Mode = 'fresh' | 'keepalive' | 'stream' | 'websocket'
 
@@ -39,27 +39,27 @@ export interface LoadOptions {
   headers?: Record<string, string>
   /** pause of a client between an answer and its next request; a pair is a random pause between the two. Default 0 */
   thinkMs?: number | [number, number]
-  /** an answer (or the next bytes of one) that takes longer is lost. Default 7000 */
+  /** an answer (or its next bytes) that takes longer counts as lost. Default 7000 */
   hangMs?: number
-  /** pause of a client after a lost request, so that a dead server is not counted as fast as a CPU can count. Default 10 */
+  /** pause of a client after a lost request, so that a dead server does not give as many losses as a CPU can count. Default 10 */
   failurePauseMs?: number
-  /** what a keepalive or websocket client does when its connection is gone: nothing more, or be counted and replaced. Default end */
+  /** when its connection is gone, a keepalive or websocket client ends, or is counted and opens another one. Default end */
   afterClose?: 'end' | 'reopen'
-  /** stops by itself after so many requests. Default: no bound */
+  /** stops by itself after this many requests. Default: no bound */
   maxRequests?: number
-  /** stops by itself after so long. Default 600000, at most 3600000 */
+  /** stops by itself after this time. Default 600000, at most 3600000 */
   maxMs?: number
-  /** every `every`th request is this one instead; `{id}` in path and body becomes the request's unique id */
+  /** replaces every `every`th request by this one; `{id}` in path and body becomes the request's unique id */
   write?: { every: number; path: string; body: string; method?: string; headers?: Record<string, string> }
   /** the last totals (not the snapshots) carry the ids of all acknowledged writes */
   keepAcknowledgedIds?: boolean
-  /** a stream must end with this text; one that is ended properly but earlier counts as closed, announced */
+  /** text at the end of a stream; one that ends properly but without it counts as closed, announced */
   expectTail?: string
   /** count the answers by the value of this response header, such as a version */
   tally?: string
 }
 
-/** What happened in a stretch of time that `mark` named. */
+/** What happened in the time that `mark` named. */
 export interface Slice {
   ok: number
   lost: number
@@ -71,12 +71,12 @@ export interface Slice {
 export interface Totals extends Slice {
   mode: Mode
   clients: number
-  /** clients that still go on */
+  /** clients that are still running */
   alive: number
   requests: number
-  /** sent, and neither answered nor lost when the load was stopped (or the snapshot taken) */
+  /** requests that were sent, and neither answered nor lost when the load stopped (or at the snapshot) */
   unfinished: number
-  /** how far a lost request had come */
+  /** lost requests by how far they had come */
   lostBy: { connect: number; sent: number; response: number }
   /** `phase: reason` -> count */
   errors: Record<string, number>
@@ -91,11 +91,11 @@ export interface Totals extends Slice {
 }
 
 export interface Load {
-  /** totals so far; from another process at most 100 ms old */
+  /** totals so far; those of another process are up to 100 ms old */
   snapshot(): Totals
-  /** from now on results also count for the slice of this name; null: for none */
+  /** from now on, results also count for the slice of this name; null: for no slice */
   mark(slice: string | null): Promise<void>
-  /** lets requests in flight finish (streams are cut), closes every connection, gives the totals; more than once is fine */
+  /** lets requests in flight finish (cuts streams), closes every connection, resolves to the totals; may be called again */
   stop(): Promise<Totals>
   /** resolves when the load ends: by `stop`, by a bound, or because no client is left */
   readonly done: Promise<Totals>
@@ -164,13 +164,13 @@ export function startLoad(options: LoadOptions): Load {
 }
 
 export interface SpawnOptions {
-  /** put before the command, such as `['ip', 'netns', 'exec', name]` */
+  /** goes before the command, such as `['ip', 'netns', 'exec', name]` */
   prefix?: string[]
 }
 
-/** The same load in a process of its own, so that it shares no event loop with what it measures. Resolves once it runs. */
+/** The same load in a separate process, so that it shares no event loop with what it measures. Resolves once it runs. */
 export async function spawnLoad(options: LoadOptions, spawnOptions: SpawnOptions = {}): Promise<Load> {
-  const settings = settingsOf(options) // complain here, not over there
+  const settings = settingsOf(options) // report faults here, not in the other process
   const [command = process.execPath, ...args] = [
     ...(spawnOptions.prefix ?? []),
     process.execPath,
@@ -190,7 +190,7 @@ export async function spawnLoad(options: LoadOptions, spawnOptions: SpawnOptions
     finished.reject(error)
     for (const marked of marks.splice(0)) marked()
   }
-  finished.promise.catch(() => undefined) // whoever awaits `done` or `stop` hears it
+  finished.promise.catch(() => undefined) // a caller that awaits `done` or `stop` gets the error
   child.on('error', (error) => fail(`could not be started: ${error.message}`))
   child.on('exit', (code, signal) => fail(`ended early with ${signal ?? code}`))
   child.on('message', (message: Report) => {
@@ -203,7 +203,7 @@ export async function spawnLoad(options: LoadOptions, spawnOptions: SpawnOptions
   })
   const tell = (order: Order): boolean => {
     if (!child.connected) return false
-    child.send(order, () => undefined) // where it cannot be sent, `exit` says why
+    child.send(order, () => undefined) // if it cannot be sent, `exit` says why
     return true
   }
   tell({ kind: 'start', options })
@@ -234,7 +234,7 @@ const PUSH_MS = 100
 
 function serveOrders(send: (report: Report, sent?: () => void) => void): void {
   let load: Load | null = null
-  process.on('disconnect', () => process.exit(0)) // nobody is left to report to
+  process.on('disconnect', () => process.exit(0)) // the parent is gone
   process.on('message', (order: Order) => {
     if (order.kind === 'start') {
       const running = startLoad(order.options)
@@ -277,7 +277,7 @@ interface Run {
 interface Client {
   readonly ended: boolean
   readonly busy: boolean
-  /** since when the client has wanted an answer that it does not have, null where it wants none */
+  /** since when the client has waited for an answer; null if it waits for none */
   readonly wantingSince: number | null
   start(): void
   /** no further request; end when the one in flight is answered */
@@ -290,7 +290,7 @@ interface Client {
 
 type Phase = 'connect' | 'sent' | 'response'
 
-/** What all clients do alike: one request at a time, a clock on it, and a pause before the next. */
+/** What all clients share: one request at a time, its clock, and a pause before the next. */
 function createCourse(run: Run, next: () => void) {
   const { settings, recorder } = run
   let timer: NodeJS.Timeout | null = null
@@ -417,16 +417,16 @@ function createHttpClient(run: Run, index: number): Client {
     } else if (course.finishing) drop()
     course.pause(false)
   }
-  /** the server's doing: the connection is gone */
+  /** the server has ended the connection */
   const gone = (reason: string): void => {
     const wanted = connected && mode !== 'fresh' && !(mode === 'stream' && !course.busy)
     if (wanted) recorder.closed(course.busy ? 'busy' : 'idle')
     if (course.busy) return fail(reason)
     drop()
     if (settings.afterClose === 'end') course.end()
-    // else: the pending pause leads to a new connection, as another client would open it
+    // else the client opens a new connection after the pending pause, like a new client
   }
-  /** our doing: the request in flight is given up */
+  /** this client gives up the request in flight */
   const fail = (reason: string): void => {
     course.lost(phase(), reason)
     drop()
@@ -719,7 +719,7 @@ function sliceOf(book: Book): Slice {
   return { ok, lost, closed, longestStallMs: Math.round(book.longestStallMs * 10) / 10, latency: histogram.latency() }
 }
 
-const WEBSOCKET_KEY = 'dGhlIHNhbXBsZSBub25jZQ==' // of RFC 6455; nothing depends on it
+const WEBSOCKET_KEY = 'dGhlIHNhbXBsZSBub25jZQ==' // the example of RFC 6455; nothing depends on it
 
 function requestBytes(settings: Settings, id: string, write: boolean): string {
   const plan = write && settings.write !== null ? { method: 'POST', headers: {}, ...settings.write } : settings
@@ -774,7 +774,7 @@ function settingsOf(options: LoadOptions): Settings {
   }
 }
 
-// ---- on its own
+// ---- as a program
 
 if (import.meta.main) {
   const [flag, json] = process.argv.slice(2)

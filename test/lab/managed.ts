@@ -1,5 +1,5 @@
-// A systemd host with a feed of real releases in it, and the service installed the way an operator would. For the tests of
-// the installer and of whatever needs a managed install under systemd.
+// A systemd host with a feed of real releases, and the service installed as an operator installs it. For the tests of the installer
+// and for all others that need a managed install under systemd.
 
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
@@ -15,17 +15,17 @@ import { bootHost, type Host, type Ran } from './systemd.ts'
 export interface FeedHost extends Host {
   /** the feed setting, a folder inside the host */
   feed: string
-  /** the same folder on this machine; the host need not see what changes in it once it is on */
+  /** the same folder on this machine; the host may not see changes in it after it is switched on */
   folder: string
-  /** a release server in the host's own network */
+  /** starts a release server in the host's network */
   serve(options: Serving): Promise<Served & AsyncDisposable>
-  /** `beacon …` as root */
+  /** runs `beacon …` as root */
   cli(...args: string[]): Promise<Ran>
-  /** install.sh of a release, with this feed */
+  /** runs a release's install.sh, with this feed */
   installer(tag: string, ...args: string[]): Promise<Ran>
-  /** deploy/deploy-systemd.sh of this repository */
+  /** runs this repository's deploy/deploy-systemd.sh */
   deploy(...args: string[]): Promise<Ran>
-  /** an endpoint below /admin/update, asked as the panel asks; `body` null sends none */
+  /** sends a request to an endpoint below /admin/update, as the panel does; `body` null sends none */
   ask(method: 'GET' | 'POST', target: string, body?: unknown): Promise<{ status: number; body: string }>
   /** installs v1.0.0 (or `tag`), shortens the probation and starts it */
   install(update?: Record<string, number>, tag?: string): Promise<void>
@@ -33,7 +33,7 @@ export interface FeedHost extends Host {
   /** properties of the unit */
   show(...names: string[]): Promise<Record<string, string>>
   sql(statement: string): Promise<string>
-  /** after a power cut */
+  /** switches the host on again after a power cut */
   again(): Promise<void>
 }
 
@@ -43,15 +43,15 @@ export const DATABASE = `/var/lib/${SERVICE}/${SERVICE}.db`
 const FEED = '/srv/feed'
 let count = 0
 
-/** The releases are on the host's disk under /srv/feed before it is switched on. */
+/** Boots a host with these releases in /srv/feed. */
 export async function bootWithReleases(specs: readonly ReleaseSpec[]): Promise<FeedHost> {
   return await bootWithFeed(async (folder) => void (await publishTo(folder, await releases(specs))))
 }
 
-/** The same, with a feed that `fill` makes: a folder of this machine, which the host sees as /srv/feed. */
+/** Boots a host with a feed that `fill` makes: a folder on this machine, which the host sees as /srv/feed. */
 export async function bootWithFeed(fill: (folder: string) => Promise<void>): Promise<FeedHost> {
   const feeds = join(PROJECT, '.cache', 'host-feeds')
-  // what a test that was killed has left
+  // remove the folders of tests that were killed
   for (const name of await readdir(feeds).catch(() => [])) {
     if (!existsSync(`/proc/${name.split('-')[0] ?? ''}`)) await rm(join(feeds, name), { recursive: true, force: true })
   }
@@ -101,7 +101,7 @@ export async function bootWithFeed(fill: (folder: string) => Promise<void>): Pro
       const installed = await installer(tag, 'install', '-y', '--no-start')
       if (installed.code !== 0) throw new Error(`install: ${installed.stderr}`)
       await setUpdate(host, update)
-      // what install.sh has fetched is root's own command now
+      // from here on root runs the command that install.sh has installed
       const started = await cli('install', '-y', '--start')
       if (started.code !== 0) throw new Error(`install --start: ${started.stderr}`)
     },
@@ -148,7 +148,7 @@ async function serveOn(host: Host, options: Serving): Promise<Served & AsyncDisp
   throw new Error('the release server did not come up')
 }
 
-/** What a command with `--json` has said, an object a line. */
+/** The objects that a command with `--json` printed, one a line. */
 export function eventsIn(stdout: string): Record<string, unknown>[] {
   return stdout
     .trim()
@@ -156,7 +156,7 @@ export function eventsIn(stdout: string): Record<string, unknown>[] {
     .map((line) => JSON.parse(line) as Record<string, unknown>)
 }
 
-/** Sets `update` in the configuration of the service: by default an operation takes half a minute. It counts from the next start. */
+/** Sets `update` in the service's configuration: by default an operation takes half a minute. Takes effect at the next start. */
 export async function setUpdate(
   host: Host,
   update: Record<string, number>,
@@ -167,7 +167,7 @@ export async function setUpdate(
   await writeFile(outside, JSON.stringify({ ...config, update }))
 }
 
-/** Writes a file on the host's disk, as root, with its folder. */
+/** Writes a file on the host's disk, as root; makes its folder. */
 export async function put(host: Host, path: string, text: string): Promise<void> {
   const outside = await host.path(path)
   await mkdir(join(outside, '..'), { recursive: true })

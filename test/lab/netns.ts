@@ -1,12 +1,12 @@
-// The oracle that catches one loss in a million: server and clients run in a network namespace of their own, and the
-// kernel's own counters say whether any connection was reset or dropped. Nothing outside can move them.
-// Must never break: what is run inside is ended, with all its children, when the command ends or its time is up.
+// The oracle that catches one loss in a million: server and clients run in a separate network namespace, and the kernel's counters
+// say whether any connection was reset or dropped. Nothing outside the namespace can move them.
+// Must never break: everything that a command starts inside ends, with all its children, when the command ends or its time is up.
 
 import { spawn, spawnSync } from 'node:child_process'
 import { readFileSync, readlinkSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-/** Not one of these may move in a handover. */
+/** None of these may move during a handover. */
 export interface Counters {
   /** resets sent */
   TcpOutRsts: number
@@ -18,7 +18,7 @@ export interface Counters {
   ListenOverflows: number
 }
 
-/** The counters of this process's network namespace, or of that of another process. Same as `nstat -az`. */
+/** The counters of this process's network namespace, or of another process's. The same as `nstat -az`. */
 export function counters(pid: number | 'self' = 'self'): Counters {
   const snmp = readFileSync(`/proc/${pid}/net/snmp`, 'utf8')
   const netstat = readFileSync(`/proc/${pid}/net/netstat`, 'utf8')
@@ -40,7 +40,7 @@ export function moved(before: Counters, after: Counters): Counters {
   }
 }
 
-/** `prefix:` stands on two lines: the names, then the values. */
+/** Two lines begin with `prefix:`: the first has the names, the second the values. */
 function counter(table: string, prefix: string, name: string): number {
   const [names = [], values = []] = table
     .split('\n')
@@ -54,9 +54,9 @@ function counter(table: string, prefix: string, name: string): number {
 export interface NetnsOptions {
   cwd?: string
   env?: NodeJS.ProcessEnv
-  /** the command and its children are killed after so long. Default 120000 */
+  /** time after which the command and its children are killed. Default 120000 */
   timeoutMs?: number
-  /** what goes to stderr is also shown here as it comes; stdout is the result */
+  /** also shows the command's stderr here as it comes; stdout is the result */
   echo?: boolean
 }
 
@@ -73,15 +73,15 @@ const TIMEOUT_MS = 120_000
 /** The flags of `unshare` that work here, or why none do. */
 let known: { flags: string[] } | { reason: string } | null = null
 
-/** Null where `inNetns` works, else why it does not (for the message of a skipped test). */
+/** Null if `inNetns` works, else why it does not (for the message of a skipped test). */
 export function netnsProblem(): string | null {
   const found = flags()
   return 'reason' in found ? found.reason : null
 }
 
 /**
- * Runs a command in a fresh network namespace with its own loopback up, and, so that nothing can be left behind, in a
- * process namespace that ends with it. Works as root and, where user namespaces are allowed, as anybody.
+ * Runs a command in a new network namespace with its own loopback up. It is also in a new process namespace, which ends with the
+ * command, so that nothing is left behind. Works as root; also as any other user, if user namespaces are allowed.
  */
 export async function inNetns(command: readonly string[], options: NetnsOptions = {}): Promise<NetnsResult> {
   const found = flags()
@@ -101,7 +101,7 @@ export async function inNetns(command: readonly string[], options: NetnsOptions 
     stderr = (stderr + text).slice(-OUTPUT_MAX_CHARACTERS)
     if (echo) process.stderr.write(text)
   })
-  const killer = setTimeout(() => child.kill('SIGKILL'), timeoutMs) // --kill-child takes everything inside with it
+  const killer = setTimeout(() => child.kill('SIGKILL'), timeoutMs) // `--kill-child` then kills everything inside
   const onExit = (): void => void child.kill('SIGKILL')
   process.once('exit', onExit)
   try {
@@ -116,15 +116,15 @@ export async function inNetns(command: readonly string[], options: NetnsOptions 
 }
 
 export interface Neighbour extends AsyncDisposable {
-  /** put before a command to run it over there */
+  /** goes before a command to run it in the neighbour's namespace */
   prefix: string[]
-  /** address of this namespace, as seen from there */
+  /** address of this namespace, as the neighbour sees it */
   address: string
 }
 
 /**
- * Inside `inNetns`: a second namespace on the other end of a cable, for the clients. The counters of this one then tell of
- * the server alone: a client that is slow to close may send a reset after a connection that has ended well.
+ * Inside `inNetns`: makes a second namespace for the clients, on the other end of a cable. The counters of this namespace are then
+ * the server's alone. A client that is slow to close may send a reset after a connection that has ended well.
  */
 export async function neighbour(): Promise<Neighbour> {
   const holder = spawn('unshare', ['--net', '--', 'sleep', '3600'], { stdio: 'ignore' })
@@ -160,7 +160,7 @@ export async function neighbour(): Promise<Neighbour> {
   }
 }
 
-/** The shell stays, as process 1 of the namespace: it reaps what is orphaned there. */
+/** The shell stays, as process 1 of the namespace: it reaps orphans. */
 const WITH_LOOPBACK = ['sh', '-c', 'ip link set lo up && "$@"; exit $?', 'sh']
 
 function flags(): NonNullable<typeof known> {

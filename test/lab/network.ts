@@ -1,9 +1,9 @@
-// A switch and systemd hosts on it, each with an address and sshd, as a machine room has them; whoever is to reach them runs
-// where the switch is. Must hold: every namespace that was made is gone when its scope ends.
+// A machine room: a switch and systemd hosts on it, each with an address and sshd. A program that must reach the hosts runs in the
+// switch's namespace. Must hold: the end of the scope removes every namespace that was made.
 //
 //   await using room = await bootRoom(8)
 //   await room.run(['ssh', …room.ssh, 'root@10.77.0.11', 'hostname'])
-//   await room.unplug(room.hosts[3])          // the link is down, nothing is said to anybody
+//   await room.unplug(room.hosts[3])          // the link is down, and no program is notified
 
 import { execFile, spawn, spawnSync } from 'node:child_process'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
@@ -20,15 +20,15 @@ export interface RoomHost extends Host {
 
 export interface Room extends AsyncDisposable {
   hosts: RoomHost[]
-  /** address of the switch, where the controller, feeds and loads are */
+  /** address of the switch's namespace, in which the controller, feeds and loads run */
   address: string
-  /** put before a command to run it there */
+  /** goes before a command to run it in the switch's namespace */
   prefix: string[]
   /** private key of root on every host */
   key: string
-  /** a folder for files of the test, gone with the room */
+  /** a folder for the test's files, removed with the room */
   folder: string
-  /** runs a command where the switch is; never rejects for an exit code */
+  /** runs a command in the switch's namespace; never rejects for an exit code */
   run(command: readonly string[], options?: RunOptions): Promise<Ran>
   unplug(host: RoomHost): Promise<void>
   plug(host: RoomHost): Promise<void>
@@ -40,7 +40,7 @@ const HOSTS_MAX = 40
 const exec = promisify(execFile)
 const ip = async (...args: string[]) => void (await exec('ip', args, { timeout: 10_000 }))
 
-/** `furnish`: what is done to the first host; the others are made as copies of its disk, which is quicker than doing it again. */
+/** `furnish` prepares the first host; the others get copies of its disk, which is quicker than to prepare each. */
 export async function bootRoom(count: number, furnish?: (first: RoomHost) => Promise<void>): Promise<Room> {
   if (!(count >= 1 && count <= HOSTS_MAX)) throw new RangeError(`hosts: expected 1 to ${HOSTS_MAX}, got ${count}`)
   const name = (what: string) => `room${process.pid}${what}`
@@ -118,7 +118,7 @@ export async function bootRoom(count: number, furnish?: (first: RoomHost) => Pro
   }
 }
 
-/** `work` for each, a few at once, results in order. The first failure is thrown when all have ended. */
+/** Does `work` for each, a few at once; results in order. Throws the first failure after all have ended. */
 export async function inTurns<T, R>(list: readonly T[], work: (one: T) => Promise<R>, atOnce = AT_ONCE): Promise<R[]> {
   const results: R[] = []
   const failures: unknown[] = []

@@ -1,9 +1,9 @@
-// A service whose clients can count, embedding the agent as any author would: a WebSocket at /numbered and a stream of events at
-// /events send a numbered message every `?everyMs=`, and what comes is held against what should have come. All that a connection
-// knows travels with it over a switch.
+// A service whose clients can count; it embeds the agent as any author would. A WebSocket at /numbered and a stream of events at
+// /events send a numbered message every `?everyMs=`. The service compares each message that it receives with the expected one.
+// A connection carries all its state over a switch.
 //
-// CARRY_FAULT=byte-lost|byte-doubled makes the carrying wrong on purpose: after a switch the first bytes of each connection,
-// inwards of every other WebSocket and outwards of the rest, have one byte less or one twice.
+// CARRY_FAULT=byte-lost|byte-doubled makes the carrying wrong on purpose: after a switch the first bytes of each connection lack
+// one byte or have one twice; of every other WebSocket the received ones, of all other connections the sent ones.
 
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
@@ -17,7 +17,7 @@ import { type WebSocket, WebSocketServer } from './ws.ts'
 
 const argv = process.argv.slice(2)
 const FAULT = process.env['CARRY_FAULT'] ?? ''
-/** idle connections are asked less often than Node closes them by itself */
+/** long, as the clients use idle connections less often than Node's default timeout would allow */
 const KEEP_ALIVE_MS = 600_000
 
 if (argv[0] === '--version') process.stdout.write(`${BUILD.service} ${BUILD.tag}\n`)
@@ -89,7 +89,7 @@ async function serve(): Promise<void> {
   await agent.serve(listeners.map((listener) => ({ server, ...listener })))
 }
 
-/** The first bytes that are worth it, once. */
+/** Damages the first chunk of at least 8 bytes, once. */
 function damage(socket: Socket, way: 'in' | 'out'): void {
   let isDone = false
   const damaged = <T>(data: T): T | Buffer => {

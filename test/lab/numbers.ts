@@ -1,9 +1,9 @@
-// The messages of a service whose clients can count (`numbered-service.ts`): each names its connection and has a number, and
-// is as long as every other, so that not a byte can be missing or there twice without a connection's books being wrong.
+// The messages of `numbered-service.ts` and its clients. Each names its connection, has a number and is as long as every other. So
+// if one byte is missing or comes twice, the counts of a connection are wrong.
 
-/** a binary message, each way: the connection's name, the message's number, and the last number that came the other way */
+/** size of a binary message, each way: the connection's name, the message's number, and the last number received */
 export const MESSAGE_BYTES = 12
-/** in a frame of the server's, and in a masked one */
+/** size of the message in a server's frame, and in a client's masked frame */
 export const [FRAME_BYTES, MASKED_FRAME_BYTES] = [MESSAGE_BYTES + 2, MESSAGE_BYTES + 6]
 
 export interface Numbered {
@@ -12,16 +12,16 @@ export interface Numbered {
   heard: number
 }
 
-/** What one connection remembers, in whichever process: it travels with it. */
+/** The service's state of one connection. A switch carries it to the new process. */
 export interface Ledger {
   name: number
-  /** number of the last message that the service has sent */
+  /** number of the last message that the service sent */
   sent: number
-  /** number of the last message that it has heard */
+  /** number of the last message that the service received */
   heard: number
-  /** messages that were not the next, or not of this connection */
+  /** received messages that had not the next number, or belonged to another connection */
   wrong: number
-  /** switches that it has been carried over */
+  /** switches that carried the connection */
   hops: number
 }
 
@@ -33,7 +33,7 @@ export function writeMessage({ name, number, heard }: Numbered): Buffer {
   return message
 }
 
-/** null: it is none of these messages */
+/** Null if `data` is no such message. */
 export function readMessage(data: Buffer): Numbered | null {
   if (data.length !== MESSAGE_BYTES) return null
   return { name: data.readUInt32BE(0), number: data.readUInt32BE(4), heard: data.readUInt32BE(8) }
@@ -41,15 +41,15 @@ export function readMessage(data: Buffer): Numbered | null {
 
 const DIGITS = 8
 const EVENT = /^1a\r\ndata: (\d{8}) (\d{8})\n\n\n\r\n$/
-/** of an event as a chunk of a response */
+/** size of an event as a chunk of a response */
 export const EVENT_BYTES = 32
 
-/** 26 bytes, which Node writes as one chunk */
+/** An event of 26 bytes, which Node writes as one chunk. */
 export function writeEvent(name: number, number: number): string {
   return `data: ${String(name).padStart(DIGITS, '0')} ${String(number).padStart(DIGITS, '0')}\n\n\n`
 }
 
-/** Of `EVENT_BYTES` as they come over the wire, in Latin 1. null: not to the byte what was written. */
+/** Parses `EVENT_BYTES` of the wire, in Latin 1. Null if they differ in a byte from what was written. */
 export function readEvent(chunk: string): { name: number; number: number } | null {
   const [, name, number] = EVENT.exec(chunk) ?? []
   return name === undefined || number === undefined ? null : { name: Number(name), number: Number(number) }

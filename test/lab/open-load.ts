@@ -1,8 +1,8 @@
-// A load whose requests begin when they are due and not when the last answer came: an open loop. What a request waits for its
-// connection counts as waiting for its answer, so that a server that stands still cannot hide it (no coordinated omission).
-// Must never break: every request that was due is answered or counted as lost; nothing is sent twice.
+// An open loop: each request begins when it is due, not when the last answer came. The time that a request waits for a connection
+// counts as time to its answer, so that a server that stands still cannot hide it (no coordinated omission).
+// Must never break: every request that was due is answered or counted as lost. No request is sent twice.
 //
-//   const load = await spawnOpenLoad({ port, rate: 2000, connections: 32 })   // in a process of its own
+//   const load = await spawnOpenLoad({ port, rate: 2000, connections: 32 })   // in a separate process
 //   load.mark('switch 1'); … load.mark(null); const slices = await load.stop()
 
 import { fork } from 'node:child_process'
@@ -26,7 +26,7 @@ export interface OpenSlice {
   requests: number
   lost: number
   closed: number
-  /** from the moment at which each was due, milliseconds */
+  /** milliseconds since each request was due */
   longestMs: number
   p50Ms: number
   p999Ms: number
@@ -145,7 +145,7 @@ function run({ port, host = '127.0.0.1', path = '/', rate, connections }: OpenLo
   }
   const next = (): void => {
     while (waiting.length > 0) {
-      const connection = free.shift() // in turns: one that nobody uses ends by its keep-alive timeout, which is not the switch's doing
+      const connection = free.shift() // in turns: an unused connection would end by its keep-alive timeout
       if (connection === undefined) return
       const request = waiting.shift()
       if (request === undefined) return

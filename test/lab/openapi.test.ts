@@ -1,4 +1,4 @@
-// The document agrees with the code's words, and the check that holds answers against it refuses wrong ones.
+// The document agrees with the code's words, and the check of answers against the document refuses wrong ones.
 
 import { EXIT, MEANINGS } from '../../agent/words/errors.ts'
 import { HISTORY_MAX, newOperation, OUTCOMES, STAGES } from '../../agent/words/state.ts'

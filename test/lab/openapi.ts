@@ -1,5 +1,5 @@
-// Holds answers against docs/api/openapi.json: status, headers, media type and body. The only importer of ajv.
-// Must never pass an answer that the document does not describe: what it does not know, it refuses.
+// Checks answers against docs/api/openapi.json: status, headers, media type and body. The only importer of ajv.
+// Must never pass an answer that the document does not describe: it refuses everything that it does not know.
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -7,13 +7,13 @@ import { Ajv2020, type ErrorObject } from 'ajv/dist/2020.js'
 
 export interface Answer {
   method: string
-  /** as asked for; what is before `/admin/` and the query are left out of the comparison */
+  /** path of the request; the comparison ignores the part before `/admin/` and the query */
   path: string
   status: number
   headers: Headers | Record<string, string | string[] | number | undefined>
-  /** the text as it came, or the value that was parsed from it */
+  /** the received text, or the value parsed from it */
   body: unknown
-  /** something was broken on purpose: a 500 is right. It is documented, but no test may meet it unawares */
+  /** the test broke something on purpose, so a 500 is right. It is documented, but else no test may meet one */
   isBroken?: boolean
 }
 
@@ -25,12 +25,12 @@ const METHODS = ['get', 'post', 'put', 'patch', 'delete', 'head', 'options', 'tr
 const document = JSON.parse(readFileSync(join(import.meta.dirname, '../../docs/api/openapi.json'), 'utf8')) as Node
 const conformsToDocument = conformance(document)
 
-/** Throws an Error that says what was expected and what was found where the answer is not as documented. */
+/** Throws an Error with the expected and the found, if the answer is not as documented. */
 export function conforms(answer: Answer): void {
   conformsToDocument(answer)
 }
 
-/** `conforms` for another document. */
+/** Makes a `conforms` for another document. */
 export function conformance(api: Node): (answer: Answer) => void {
   const ajv = validator(api)
   const paths = nodeAt(api, ['paths'])
@@ -45,7 +45,7 @@ export function conformance(api: Node): (answer: Answer) => void {
     }
 
     const item = Object.hasOwn(paths, path) ? nodeAt(paths, [path]) : null
-    // HEAD is GET without a body; a method or a path that is not there is refused in a documented way too
+    // HEAD is GET without a body; the document also describes the refusal of an unknown method or path
     const operation = item && Object.hasOwn(item, method) ? method : method === 'head' && item?.['get'] ? 'get' : null
     let pointer: string[]
     if (operation !== null) {
@@ -91,7 +91,7 @@ export function conformance(api: Node): (answer: Answer) => void {
   }
 }
 
-/** What is wrong with the document itself, as far as a small check can tell; empty where nothing is. */
+/** Faults of the document itself, as far as a small check can find them; empty if it finds none. */
 export function faultsOf(api: Node): string[] {
   const faults: string[] = []
   const expect = (good: boolean, message: string): void => void (good || faults.push(message))
@@ -105,7 +105,7 @@ export function faultsOf(api: Node): string[] {
       `${pointer}: ${ref}`,
     )
   }
-  if (faults.length > 0) return faults // the rest would only stumble over the same
+  if (faults.length > 0) return faults // the other checks would only stumble over these
 
   const schemes = Object.keys(nodeAt(api, ['components', 'securitySchemes']))
   const ids = new Set<Json>()
@@ -156,7 +156,7 @@ export function faultsOf(api: Node): string[] {
   return faults
 }
 
-/** A part of the document, for tests that hold it against the code. */
+/** A part of the document, for tests that compare it with the code. */
 export function documentedAt(...pointer: string[]): Json | undefined {
   return valueAt(document, pointer)
 }
@@ -166,7 +166,7 @@ export function apiDocument(): Node {
 }
 
 function validator(api: Node): Ajv2020 {
-  // the whole document is added as one schema so that `#/components/…` resolves; only parts of it are ever compiled
+  // add the whole document as one schema, so that `#/components/…` resolves; only parts of it are compiled
   const ajv = new Ajv2020({ allErrors: true, strict: false, validateSchema: false })
   ajv.addFormat('date-time', /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/)
   return ajv.addSchema(api, 'openapi')
@@ -192,7 +192,7 @@ function lineOf({ instancePath, message, params }: ErrorObject): string {
   return `${instancePath || 'the body'} ${message ?? 'is wrong'}${details.join('')}`
 }
 
-/** The response that stands for each refusal where no operation matches. */
+/** Status of a refusal -> name of the documented response, for requests that match no operation. */
 function sharedRefusals(api: Node): Map<string, string> {
   const byStatus: [string, string][] = [
     ['400', 'InvalidRequest'],
@@ -207,7 +207,7 @@ function sharedRefusals(api: Node): Map<string, string> {
   return new Map(byStatus.filter(([, name]) => Object.hasOwn(known, name)))
 }
 
-/** The pointer of what a `$ref` at `pointer` leads to. */
+/** The pointer that a `$ref` at `pointer` leads to. */
 function follow(api: Node, pointer: string[]): string[] {
   const ref = nodeAt(api, pointer)['$ref']
   return typeof ref === 'string' ? follow(api, ref.slice(2).split('/').map(unescape)) : pointer

@@ -1,6 +1,6 @@
 // A real HTTP(S) server that serves one dist folder twice: as GitHub's REST API with its web host, and as a static folder.
-// It is as awkward as the real ones are (redirects, quota, validators), and as hostile as `faults` asks for.
-// Only node: modules; listens on 127.0.0.1 only. The demo, the panel and the install tests use the plain behaviour.
+// It is as awkward as the real servers (redirects, quota, validators), and as hostile as `faults` says.
+// It imports only node: modules and listens only on 127.0.0.1. The demo, the panel and the install tests use it without faults.
 
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
@@ -12,72 +12,72 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-/** What goes wrong. Empty: nothing. Every member may be changed while the server runs, through `server.faults`. */
+/** What goes wrong; empty: nothing. A test may change every member through `server.faults` while the server runs. */
 export interface Faults {
   // the listing
-  /** tags that are flagged so, whatever releases.json says */
+  /** tags that the listing flags as drafts, and (below) as prereleases, whatever releases.json says */
   drafts?: string[]
   prereleases?: string[]
-  /** only these tags are listed and `/releases/latest` names the first: an out of date mirror */
+  /** lists only these tags, and `/releases/latest` names the first: an outdated mirror */
   onlyTags?: string[]
   /** asset names put first in the API's list and in SHA256SUMS, such as `../../etc/cron.d/x` */
   extraNames?: string[]
-  /** leave out our assets, as in the minutes between publishing a release and uploading to it */
+  /** lists no assets, as in the minutes between publishing a release and uploading to it */
   noAssets?: boolean
   // the sums
   /** `line`: SHA256SUMS has no line for an asset; `file`: there is no SHA256SUMS */
   missingChecksum?: 'line' | 'file'
   /** there is no release.json */
   missingManifest?: boolean
-  /** `digest` in the API: as GitHub gives it, as older Enterprise servers do, or one that is not true */
+  /** `digest` in the API: as GitHub gives it, absent as on older Enterprise servers, or a wrong one */
   digest?: 'true' | 'absent' | 'wrong'
-  /** bytes that the API says an asset has more (or fewer) than it has */
+  /** the API states this many bytes more (or fewer) than an asset has */
   announcedDelta?: number
   // every JSON and text answer
-  /** 200 with an HTML page: a captive portal */
+  /** answers 200 with an HTML page: a captive portal */
   html?: boolean
-  /** answered to every JSON and text request */
+  /** status of every JSON and text answer */
   status?: number
   rateLimited?: { status: 403 | 429; resetSeconds?: number; retryAfterSeconds?: number }
   /** a JSON that never ends */
   endlessJson?: boolean
   /** answers nothing at all */
   silent?: boolean
-  /** every request is redirected to itself, in a ring of two */
+  /** redirects every request in a ring of two addresses */
   redirectLoop?: boolean
   // the bytes of an asset
-  /** where the asset is redirected instead of to this server's own `/objects/…` */
+  /** redirects an asset to this address instead of this server's own `/objects/…` */
   redirectAssetTo?: string
-  /** the last byte is another one */
+  /** changes the last byte */
   wrongSha256?: boolean
   /** bytes sent after the end, with a content-length that agrees */
   longerBy?: number
   /** bytes lacking at the end, with a content-length that agrees */
   shorterBy?: number
   neverEnding?: boolean
-  /** content-length says this many more than are sent */
+  /** content-length states this many bytes more than are sent */
   contentLengthDelta?: number
   /** sends this many bytes, then nothing, with the connection open */
   stallAfter?: number
   /** breaks the connection after this many bytes, `cuts` times (default: always) */
   cutAfter?: number
   cuts?: number
-  /** slow-loris: one byte each this many milliseconds */
+  /** slow-loris: sends one byte, then waits this many milliseconds */
   byteEveryMs?: number
-  /** answers 200 and the whole to a Range request */
+  /** answers a Range request with 200 and the whole asset */
   ignoreRange?: boolean
-  /** another ETag in each answer, so that If-Range never holds */
+  /** gives another ETag in each answer, so that If-Range never matches */
   changingEtag?: boolean
-  /** 206 with a Content-Range that is not what was asked for */
+  /** answers 206 with a Content-Range other than the requested one */
   wrongContentRange?: boolean
   /** status of every asset answer */
   assetStatus?: number
-  /** besides these faults: those of the first answer with bytes of an asset, of the second, and so on; then none */
+  /** further faults for the first answer with bytes of an asset, for the second, and so on; then none */
   turns?: Faults[]
 }
 
 export interface ReleaseServerOptions extends Faults {
-  /** `<dir>/<tag>/…`, and `<dir>/releases.json` where there is one */
+  /** folder with `<tag>/…`, and perhaps `releases.json` */
   dir: string
   /** `owner/name`; default `acme/beacon` */
   repo?: string
@@ -85,15 +85,15 @@ export interface ReleaseServerOptions extends Faults {
   port?: number
   /** https instead of http */
   tls?: { key: string; cert: string }
-  /** of each asset answer; default: as fast as it goes */
+  /** speed of each asset answer; default: as fast as possible */
   bytesPerSecond?: number
   /** API requests that an anonymous client may make; default 60, as GitHub. A 304 counts too. */
   quota?: number
-  /** a private repository: 404 for whoever does not send it */
+  /** makes the repository private: a request without this token gets 404 */
   token?: string
-  /** whoever sends it may write: create `verified` or a draft, upload and delete their assets, publish a draft */
+  /** a request with this token may write: create `verified` or a draft, upload and delete their assets, publish a draft */
   writeToken?: string
-  /** base of another server that the assets are redirected to, as GitHub does; default this one */
+  /** base of the server to which assets are redirected, as GitHub does; default: this server */
   objectsUrl?: string
 }
 
@@ -107,19 +107,19 @@ export interface Seen {
 export interface ReleaseServer extends AsyncDisposable {
   /** the web host: `http://127.0.0.1:port` */
   url: string
-  /** base of the REST API: `<url>/api/v3`, as GitHub Enterprise has it */
+  /** base of the REST API: `<url>/api/v3`, as on GitHub Enterprise */
   apiUrl: string
   /** `<url>/static/` */
   staticUrl: string
-  /** setting for the agent: `github:owner/name@<apiUrl>` */
+  /** feed setting for the agent: `github:owner/name@<apiUrl>` */
   feed: string
   port: number
   /** newest last, at most REQUESTS_MAX */
   requests: Seen[]
   faults: Faults
-  /** no faults any more, and the counting of answers from the start */
+  /** removes all faults, and counts answers from the start again */
   heal(): void
-  /** 0 or undefined: as fast as it goes */
+  /** 0 or undefined: as fast as possible */
   throttle(bytesPerSecond: number | undefined): void
   close(): Promise<void>
 }
@@ -140,7 +140,7 @@ interface State {
   cutsMade: number
   answers: number
   sums: Map<string, { key: string; sha256: string }>
-  /** of assets that come and go: as GitHub's, never used again */
+  /** ids of assets; like GitHub's, an id is never used again */
   ids: Map<string, number>
 }
 
@@ -283,7 +283,7 @@ async function answerApi(
   }
   if (path.startsWith(`${prefix}/tags/`)) {
     const tag = path.slice(prefix.length + 6)
-    // a draft is seen in the list only, by who may write
+    // a draft appears only in the list, and only for a token that may write
     const isSeen = (entry: Listed) => state.options.writeToken === undefined || !entry.draft
     const release = listed.find((entry) => entry.tag_name === tag && isSeen(entry))
     return release
@@ -293,7 +293,7 @@ async function answerApi(
   sendJson(response, 404, { message: 'Not Found' })
 }
 
-/** What a publisher does: create a release, upload an asset (422 where the name is taken), delete one, publish a draft. */
+/** A publisher's requests: create a release, upload an asset (422 if the name is taken), delete one, publish a draft. */
 async function answerWrite(
   state: State,
   request: IncomingMessage,
@@ -340,7 +340,7 @@ async function answerWrite(
   response.writeHead(204).end()
 }
 
-/** Marks a release in releases.json as a draft, or as none. */
+/** Marks a release in releases.json as a draft or as published. */
 async function flag(dir: string, tag: string, draft: boolean): Promise<void> {
   const flags = await flagsOf(dir)
   flags.set(tag, { draft, prerelease: false })
@@ -348,7 +348,7 @@ async function flag(dir: string, tag: string, draft: boolean): Promise<void> {
   await writeFile(join(dir, 'releases.json'), JSON.stringify({ format: 1, releases }))
 }
 
-/** github.com itself: the redirect to the latest release, and downloads by convention. */
+/** Answers as github.com itself: the redirect to the latest release, and downloads at conventional addresses. */
 async function answerWeb(
   state: State,
   request: IncomingMessage,
@@ -384,7 +384,7 @@ async function answerStatic(state: State, request: IncomingMessage, response: Se
   await answerFile(state, request, response, path)
 }
 
-/** `<tag>/<name>`: a file of a release. The small ones are made to lie by the faults, the assets are streamed. */
+/** Answers with a file of a release, `<tag>/<name>`. The faults change the small ones; assets are streamed. */
 async function answerFile(state: State, request: IncomingMessage, response: ServerResponse, path: string) {
   if (!(await exists(state, path))) return sendText(response, 404, 'Not Found\n')
   const file = join(state.options.dir, path)
@@ -449,10 +449,10 @@ async function sendAsset(
       }
       sent += most
       chunk = chunk.subarray(most)
-      if (sent >= stall) return // the connection stays open and says nothing more
+      if (sent >= stall) return // the connection stays open and sends nothing more
       if (sent >= cut) {
         state.cutsMade++
-        await sleep(20) // what was written reaches the client before the reset does
+        await sleep(20) // so that the written bytes reach the client before the reset
         return void response.destroy()
       }
       await pace(state, faults, sent, started)
@@ -518,7 +518,7 @@ interface Listed {
   [member: string]: unknown
 }
 
-/** Newest first, in the shape of GitHub's `release` schema (the members that a client of releases reads). */
+/** The releases, newest first, in the shape of GitHub's `release` schema (the members that a client reads). */
 async function releasesOf(state: State): Promise<Listed[]> {
   const { faults, options } = state
   const flags = await flagsOf(options.dir)
@@ -613,7 +613,7 @@ async function sumsOf(state: State, file: string): Promise<string> {
   return [...extra, ...kept].map((line) => `${line}\n`).join('')
 }
 
-/** True for a file of a release that the faults do not hide. */
+/** Whether a release has this file and no fault hides it. */
 async function exists(state: State, path: string): Promise<boolean> {
   const [tag = '', name = '', ...rest] = path.split('/')
   if (
@@ -663,7 +663,7 @@ function lenient(text: string): Record<string, unknown> {
 
 // ---- answers -----------------------------------------------------------------------------------------------------
 
-/** True where a fault has answered in place of a JSON or text. */
+/** True if a fault has answered in place of a JSON or text. */
 function answeredByFault(state: State, response: ServerResponse): boolean {
   const { faults } = state
   if (faults.html) sendText(response, 200, HTML, 'text/html; charset=utf-8')

@@ -1,5 +1,5 @@
-// A part of a test in a process of its own, so that it shares no event loop with what it measures: a file that starts something
-// and answers by the names of its functions, none of which takes anything.
+// Runs a part of a test in a separate process, so that it shares no event loop with what it measures. The part is a file that
+// starts something; the test calls the functions of that by name, without arguments.
 
 import { spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
@@ -16,7 +16,7 @@ interface Call {
 type Said = { value: unknown } | { error: string }
 const [START, FLAG] = ['start', '--remote']
 
-/** Starts the module at `url`, which calls `answer`. `prefix`: put before the command, such as `['nsenter', …]`. Ended with the scope. */
+/** Starts the module at `url`, which calls `answer`; ends it with the scope. `prefix`: before the command, such as `['nsenter', …]`. */
 export async function spawnRemote<T>(
   url: string,
   options: unknown,
@@ -53,7 +53,7 @@ export async function spawnRemote<T>(
   })
 }
 
-/** Answers, where this process was started for that. */
+/** Answers the calls of `spawnRemote`, if that started this process. */
 export function answer<O, T extends object>(url: string, start: (options: O) => Promise<T>): void {
   if (process.argv[2] !== FLAG || process.argv[1] !== fileURLToPath(url)) return
   let started: Answering | null = null

@@ -1,17 +1,17 @@
-// Reads one HTTP/1.1 response, or one WebSocket frame, from the bytes of a raw socket. For clients that must see
-// everything a server does wrong: nothing is forgiven, nothing is repaired.
+// Reads one HTTP/1.1 response, or WebSocket frames, from the bytes of a raw socket. For clients that must see everything
+// that a server does wrong: it forgives nothing and repairs nothing.
 
 export type Reading = 'incomplete' | 'complete' | 'invalid'
 
 export interface ResponseReader {
-  /** Feeds bytes. What follows the end of the response is in `surplus`. */
+  /** Takes bytes. Those after the end of the response are in `surplus`. */
   push(chunk: Buffer): Reading
-  /** The server ended the connection: complete only where the end of the connection is the end of the body. */
+  /** The server ended the connection: the response is complete only if the end of the connection ends the body. */
   end(): Reading
-  /** true once the first byte has come */
+  /** true after the first byte */
   readonly started: boolean
   readonly status: number
-  /** true when the connection can be used again */
+  /** true if the connection can be used again */
   readonly persistent: boolean
   readonly surplus: Buffer | null
   header(name: string): string | null
@@ -153,7 +153,7 @@ export interface Frame {
 
 export const OPCODE = { text: 1, close: 8, ping: 9, pong: 10 } as const
 
-/** Frames that are whole, and the bytes that are not yet one. Null where the bytes cannot be a server's frames. */
+/** The whole frames, and the rest of the bytes. Null if the bytes cannot be a server's frames. */
 export function readFrames(bytes: Buffer): { frames: Frame[]; rest: Buffer } | null {
   const frames: Frame[] = []
   let rest = bytes
@@ -173,7 +173,7 @@ export function readFrames(bytes: Buffer): { frames: Frame[]; rest: Buffer } | n
   return { frames, rest }
 }
 
-/** A client's frame. The mask is all zeros, which the protocol allows and which keeps the load cheap. */
+/** A client's frame. Its mask is all zeros: the protocol allows that, and it keeps the load cheap. */
 export function clientFrame(opcode: number, payload: Buffer): Buffer {
   const length = payload.length
   if (length > 65_535) throw new RangeError(`expected a payload of at most 65535 bytes, got ${length}`)

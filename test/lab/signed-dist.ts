@@ -1,5 +1,5 @@
-// Dist folders whose releases are signed by keys that a test holds: a maintainer, and with some of the keys an attacker who signs
-// as far as they go. The metadata are written by hand, so that they can be wrong in every way; `publish` writes good ones.
+// Dist folders whose releases are signed with keys that the test holds. The test can play the maintainer, or an attacker who holds
+// some of the keys. It can write the metadata by hand, so that they can be wrong in every way; `publish` writes good ones.
 
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { createHash } from 'node:crypto'
@@ -17,11 +17,11 @@ export type Keys = Record<Role, Signer[]>
 export interface Publication {
   /** default: every release in the folder, as it is */
   targets?: Record<string, unknown>
-  /** changes to what is signed, made before it is */
+  /** changes a role's content before it is signed */
   edit?: Partial<Record<Exclude<Role, 'root'>, (signed: Signed) => void>>
   /** default: the maintainer's */
   signers?: Partial<Keys>
-  /** default: one after those before */
+  /** default: one more than the last version */
   versions?: Partial<Record<Exclude<Role, 'root'>, number>>
 }
 
@@ -32,11 +32,11 @@ export interface SignedDist extends AsyncDisposable {
   keys: Keys
   anchor: Anchor
   versions: Record<Role, number>
-  /** targets, snapshot and timestamp anew */
+  /** signs and writes new targets, snapshot and timestamp */
   publish(publication?: Publication): Promise<void>
-  /** a new root, signed by these keys (default: those before and those after) */
+  /** writes a new root, signed by these keys (default: those of the old root and of the new one) */
   publishRoot(edit: (root: Signed, keys: Keys) => void, signers?: Signer[]): Promise<void>
-  /** a file of the metadata, whatever it says */
+  /** writes a metadata file with any content */
   write(name: string, signed: Record<string, unknown>, signers: readonly Signer[]): Promise<Buffer>
   read(name: string): Promise<{ signed: Signed; signatures: { keyid: string; sig: string }[] }>
 }
@@ -46,7 +46,7 @@ export const PAST = '2020-01-01T00:00:00Z'
 
 export interface SignedDistOptions extends DistOptions {
   thresholds?: Partial<Record<Role, number>>
-  /** of each role; default 3 of root, else 1 */
+  /** number of keys of each role; default 3 for root, else 1 */
   counts?: Partial<Record<Role, number>>
   signedAs?: string
 }
@@ -126,7 +126,7 @@ export async function makeSignedDist(tags: string[], options: SignedDistOptions 
   return signedDist
 }
 
-/** The targets that an honest maintainer signs for what is in a folder. */
+/** The targets that an honest maintainer signs for the releases in a folder. */
 export async function targetsOf(
   dir: string,
   service: string,
@@ -146,7 +146,7 @@ export async function targetsOf(
   return targets
 }
 
-/** A folder that a host keeps its state in; removed by disposing. */
+/** A state directory for a host; disposing removes it. */
 export async function stateFolder(): Promise<{ path: string } & AsyncDisposable> {
   const path = await mkdtemp(join(tmpdir(), 'baton-host-'))
   return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }

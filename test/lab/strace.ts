@@ -1,14 +1,14 @@
-// Reads what `strace -f` has written: each call by which a process that is still root touched what somebody else can change (with
-// `-y`), and which process has opened a file. Pure.
+// Reads the output of `strace -f`. Finds each call by which a process that is still root touched something that another user can
+// change (needs `-y`), and which process opened a file. Pure.
 
 export interface Places {
-  /** folders that the other user can write in */
+  /** folders that the other user can write to */
   inside: readonly string[]
-  /** files that it can write */
+  /** files that the other user can write to */
   files: readonly string[]
 }
 
-/** of a folder itself, in a parent that is root's: an installer makes it, gives it away, and takes it away when it is empty */
+/** calls on a folder itself, if root owns its parent: an installer makes it, gives it away, and removes it when it is empty */
 const OF_THE_FOLDER = new Set([
   'mkdir',
   'mkdirat',
@@ -20,13 +20,13 @@ const OF_THE_FOLDER = new Set([
   'rmdir',
   'unlinkat',
 ])
-/** of a name in a folder that is root's: who can write the file has no say in it */
+/** calls on a name in a folder that root owns: a user who can write to the file cannot influence them */
 const OF_THE_NAME = new Set(['rename', 'renameat', 'renameat2', 'unlink', 'unlinkat'])
 
 export function faultsIn(trace: string, { inside, files }: Places): string[] {
-  /** pids that have given root up; what they start has none to give up */
+  /** pids of processes that have given up root, and of their children */
   const dropped = new Set<string>()
-  // a child's first lines may stand before the line that tells of its birth
+  // a child's first lines may come before the line with the call that made it
   const parents = parentsIn(trace)
   const unfinished = new Map<string, string>()
   const faults: string[] = []
@@ -57,13 +57,13 @@ function touches(name: string, call: string, inside: readonly string[], files: r
 }
 
 export interface Process {
-  /** of the last program that it became; of the one that was there at the start, empty */
+  /** arguments of the last program that it executed; empty if it executed none */
   argv: string
-  /** by any of its threads: path and flags, in their order */
+  /** what any of its threads opened: path and flags, in order */
   opened: string[]
 }
 
-/** Every process of a trace of `openat`, `execve` and what makes processes and threads, with what it has opened of `paths`. */
+/** Every process and what it opened of `paths`. Needs a trace of `openat`, `execve` and the calls that make processes and threads. */
 export function openersIn(trace: string, paths: readonly string[]): Process[] {
   const parents = parentsIn(trace)
   const calls: { pid: string; call: string }[] = []
@@ -80,7 +80,7 @@ export function openersIn(trace: string, paths: readonly string[]): Process[] {
   }
   const processOf = (pid: string): string => {
     const parent = parents.get(pid)
-    if (parent === undefined) return '' // a thread of the one that strace was attached to
+    if (parent === undefined) return '' // a thread of the process that strace was attached to
     return threads.has(pid) ? processOf(parent) : pid
   }
   const processes = new Map<string, Process>()
@@ -96,7 +96,7 @@ export function openersIn(trace: string, paths: readonly string[]): Process[] {
   return [...processes.values()]
 }
 
-/** A call that another one interrupted stands in two lines. */
+/** Joins the two lines of a call that another one interrupted; null for the first of them. */
 function whole(pid: string, rest: string, unfinished: Map<string, string>): string | null {
   const begun = /^(.*) <unfinished \.\.\.>$/.exec(rest)?.[1]
   if (begun !== undefined) {

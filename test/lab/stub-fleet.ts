@@ -1,5 +1,5 @@
-// Hosts of which only the answers are there, in folders of this machine, and the real deploy-fleet.sh, the real Ansible and the
-// real playbook that move them: for what is decided about a fleet, and for how fast the controller is.
+// Stub hosts: folders on this machine that hold only a host's answers. The real deploy-fleet.sh, Ansible and playbook move them.
+// For tests of the decisions about a fleet, and of the controller's speed.
 
 import { spawn, type ChildProcess } from 'node:child_process'
 import { existsSync } from 'node:fs'
@@ -22,15 +22,15 @@ export interface StubFleet extends AsyncDisposable {
   report: string
   inventory: string
   names: string[]
-  /** sets what a host answers: a file of test/fixtures/stub-host.sh */
+  /** sets a host's answer: writes a file that test/fixtures/stub-host.sh reads */
   set(host: string, file: string, text: string): Promise<void>
   get(host: string, file: string): Promise<string>
-  /** what was done on a host: `upgrade v1.1.0` */
+  /** the commands that ran on a host, such as `upgrade v1.1.0` */
   done(host: string): Promise<string[]>
   running(): Promise<string[]>
   start(...args: string[]): { child: ChildProcess; done: Promise<Moved> }
   move(...args: string[]): Promise<Moved>
-  /** what the report says so far */
+  /** the report's events so far */
   events(): Promise<FleetEvent[]>
 }
 
@@ -38,7 +38,7 @@ const PROJECT = join(import.meta.dirname, '../..')
 const STUB = join(PROJECT, 'test/fixtures/stub-host.sh')
 const SCRIPT = join(PROJECT, 'deploy/deploy-fleet.sh')
 
-/** Why there can be none here, or null. */
+/** Why this machine can have no stub fleet, or null. For `suite(name, { skip })`. */
 export const noAnsible: string | null = existsSync('/usr/bin/ansible-playbook') ? null : 'needs Ansible'
 
 export async function makeStubFleet(count: number, extra: Record<string, unknown> = {}): Promise<StubFleet> {
@@ -84,7 +84,7 @@ export async function makeStubFleet(count: number, extra: Record<string, unknown
   }
 }
 
-/** What a run has said with `--json`, when it has ended. */
+/** Waits for the end of a run with `--json`; resolves to its output, events and exit code. */
 export function outcomeOf(child: ChildProcess): Promise<Moved> {
   const output = { stdout: '', stderr: '' }
   for (const stream of ['stdout', 'stderr'] as const) {

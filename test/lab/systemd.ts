@@ -1,5 +1,5 @@
 // Throwaway hosts with a real systemd, for tests: the interface of `systemd-host`. A host is up in half a second.
-// Must hold: what a test has booted is gone when its scope ends, whichever way out it took.
+// Must hold: the end of the scope removes every host that a test has booted, however the test ends.
 //
 //   await using host = await bootHost()
 //   await host.ok('systemctl', 'start', 'beacon')
@@ -20,11 +20,11 @@ export interface Host extends AsyncDisposable {
   readonly name: string
   /** runs a command as root inside; never rejects for an exit code */
   run(command: readonly string[], options?: RunOptions): Promise<Ran>
-  /** runs it and gives its stdout; rejects where it fails, with all that it said */
+  /** runs it and resolves to its stdout; rejects with its whole output if it fails */
   ok(...command: string[]): Promise<string>
-  /** a path of the host as seen from here; not to be kept across a reboot */
+  /** a path of the host as this machine sees it; not valid after a reboot */
   path(inside: string): Promise<string>
-  /** what to put before a command of this machine to run it in the host's network */
+  /** goes before a command of this machine to run it in the host's network */
   network(): Promise<string[]>
   /** power cut */
   cut(): Promise<void>
@@ -43,7 +43,7 @@ export interface RunOptions {
 const SCRIPT = join(import.meta.dirname, 'systemd-host')
 const OUTPUT_MAX_BYTES = 32 * 1024 * 1024
 
-/** Why there can be no such host here, or null. For `suite(name, { skip })`. */
+/** Why this machine can have no such host, or null. For `suite(name, { skip })`. */
 export const noHosts: string | null = reasonAgainst()
 
 let count = 0
@@ -51,12 +51,12 @@ let count = 0
 const on = new Set<string>()
 
 export interface BootOptions {
-  /** name of a network namespace to be in, `.` for that of this process; default one of its own, with nothing but loopback */
+  /** name of the host's network namespace, `.` for this process's own; default: a new one with nothing but loopback */
   netns?: string
-  /** a script that furnishes its disk before it is switched on, and its environment */
+  /** a script that prepares the host's disk before it is switched on, and the script's environment */
   prepare?: string
   env?: Readonly<Record<string, string>>
-  /** a host that is dark: the new one has a copy of its disk, and is not prepared anew */
+  /** a switched-off host: the new one gets a copy of its disk, and is not prepared again */
   like?: Host
 }
 
@@ -79,7 +79,7 @@ export async function bootHost({ netns, prepare, env = {}, like }: BootOptions =
   return host
 }
 
-/** Asks until `probe` gives something other than null or false; rejects after `timeoutMs`, with the last error if there was one. */
+/** Calls `probe` until it gives neither null nor false; rejects after `timeoutMs`, with the last error if there was one. */
 export async function eventually<T>(
   what: string,
   probe: () => Promise<T | null | false>,
@@ -116,7 +116,7 @@ function hostNamed(name: string): Host {
       }
       child.on('error', reject)
       child.on('close', (code) => resolve({ code: code ?? 255, ...output }))
-      child.stdin.on('error', () => {}) // it may not read it
+      child.stdin.on('error', () => {}) // the command may not read its input
       child.stdin.end(input)
     })
   const off = async () => {
@@ -153,7 +153,7 @@ function script(args: string[], env: Readonly<Record<string, string>> = {}): Pro
   })
 }
 
-/** A host is no child of this process: it would outlive a test that is killed for its deadline. */
+/** Removes hosts when this process ends. They are not its children, and would outlive a test that is killed for its deadline. */
 function leaveNone(): void {
   process.on('exit', () => {
     for (const name of on) spawnSync(SCRIPT, ['off', name], { stdio: 'ignore' })

@@ -1,18 +1,18 @@
-// What the kernel has counted of one TCP connection: an oracle that no code of ours can fool. Linux, node:ffi.
+// The kernel's byte counts of one TCP connection: an oracle that no code of this repository can fool. Linux, node:ffi.
 
 import type { Socket } from 'node:net'
 import { callLibc } from '../../agent/sockets/libc.ts'
 
 export interface TcpBytes {
-  /** that came from the other side, and what of them waits to be read */
+  /** bytes received from the peer, and how many of them wait to be read */
   received: number
   waiting: number
-  /** that the other side's kernel has acknowledged */
+  /** bytes that the peer's kernel has acknowledged */
   acknowledged: number
 }
 
 const [IPPROTO_TCP, TCP_INFO, FIONREAD] = [6, 11, 0x541bn]
-/** in struct tcp_info (linux/tcp.h) */
+/** offsets in struct tcp_info (linux/tcp.h) */
 const [ACKNOWLEDGED_AT, RECEIVED_AT] = [120, 128]
 
 let opened: ((fd: number) => TcpBytes) | null = null

@@ -1,3 +1,3 @@
-// The one importer of `ws` among the tests.
+// The tests' only importer of `ws`.
 
 export { WebSocket, WebSocketServer } from 'ws'

@@ -1,5 +1,5 @@
-// In which order test files run, and how many at once. What each cost is recorded in costs.json: seconds from start to end
-// with nothing beside it, and processor seconds. A file that is not in it counts as a long one: it starts early.
+// Decides in which order test files run, and how many at once. costs.json records what each cost: seconds from start to end with
+// nothing beside it, and processor seconds. A file that is not in it counts as a long one, so that it starts early.
 
 import { readFile, writeFile } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
@@ -14,16 +14,16 @@ export type Costs = Readonly<Record<string, Cost>>
 
 const FILE = join(import.meta.dirname, 'costs.json')
 const UNKNOWN: Cost = { seconds: 60, processor: 45 }
-/** How many processors' worth of files run at once, for each processor: a file waits in between, and another one computes. */
+/** How much load may run at once for each processor. More than 1, as one file computes while another one waits. */
 const SHARE = 1.3
-/** No file is so light that any number of it may run at once, and none so heavy that it waits for an empty machine. */
+/** Bounds of a file's load: no file is too light to count, and none so heavy that it waits for an empty machine. */
 const [LIGHTEST, HEAVIEST] = [0.35, 1.5]
 
 export async function readCosts(): Promise<Costs> {
   return JSON.parse(await readFile(FILE, 'utf8').catch(() => '{}')) as Costs
 }
 
-/** Replaces what is known of these files, and keeps what is known of the others. */
+/** Writes the costs of these files, and keeps the known costs of the others. */
 export async function recordCosts(seen: Costs, known: Costs): Promise<void> {
   const all = Object.entries({ ...known, ...seen }).toSorted(([a], [b]) => (a < b ? -1 : 1))
   const lines = all.map(([path, { seconds, processor }]) => {
@@ -64,7 +64,7 @@ export interface Job {
   run(): Promise<void>
 }
 
-/** Runs all jobs: whenever one ends, the first ones of the rest that fit beside what runs. */
+/** Runs all jobs: whenever one ends, it starts the next ones that fit beside those that are running, in order. */
 export async function admit(jobs: readonly Job[], room = availableParallelism() * SHARE): Promise<void> {
   const waiting = [...jobs]
   const running = new Set<Promise<void>>()

@@ -1,5 +1,5 @@
-// The main script of kind `app`: unpacks the folder that travels inside and becomes `node <entry>` in it.
-// Must hold: what the application sees is what plain Node would show it: argv, execArgv, `import.meta.main`, `require.main`.
+// The main script of kind `app`: unpacks the application's folder from the executable and becomes `node <entry>` in it.
+// Must hold: the application sees what plain Node would show it: argv, execArgv, `import.meta.main`, `require.main`.
 
 import { getAsset, getRawAsset } from 'node:sea'
 import { existsSync } from 'node:fs'
@@ -30,7 +30,7 @@ function unpacked(): Unpacked {
 function run({ directory }: Unpacked, own: readonly string[]): void {
   const app = join(directory, 'app')
   const entry = join(app, release.archive?.entry ?? '')
-  // `fork(file)`, `cluster` and `spawn(process.execPath, [file])` name a file of the application: be `node` for them
+  // `fork(file)`, `cluster` and `spawn(process.execPath, [file])` name a file of the application: act as `node` for them
   const asked = own[0] === undefined ? '' : resolve(own[0])
   const isChild = asked.startsWith(app + sep) && existsSync(asked)
   const isSuccessor = process.env[INHERITANCE] !== undefined
@@ -44,7 +44,7 @@ function run({ directory }: Unpacked, own: readonly string[]): void {
   process.env[PARENT] = String(process.pid)
   const main = isChild ? asked : entry
   process.argv = [process.execPath, main, ...(isChild ? own.slice(1) : own)]
-  process.execArgv = [] // else `fork` would put ours in front of the script
+  process.execArgv = [] // else `fork` would put these flags in front of its script
   if (!isChild && release.archive?.cwd === 'app') process.chdir(app)
   const modules = process.getBuiltinModule('node:module') as typeof Module & { runMain(main: string): void }
   modules.enableCompileCache(join(directory, 'cache'))

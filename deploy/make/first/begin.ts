@@ -1,6 +1,6 @@
-// The first code of every release: looks at the first word and loads only what it asks for.
-// Must never break: `--version` answers before anything else is read; an operator's word runs our code only, and never loads
-// or unpacks the application; every other word reaches the application untouched.
+// The first code of every release: looks at the first argument and loads only what that needs.
+// Must never break: `--version` answers before anything else is read. An operator's command runs only the kit's code, and never
+// loads or unpacks the application. Every other argument reaches the application untouched.
 
 import { createRequire, syncBuiltinESMExports } from 'node:module'
 import { doAsOrdered, keepLastWords, noteRelease, noteStart } from '../../../agent/first.ts'
@@ -9,17 +9,17 @@ import type { OwnWords } from './release.ts'
 
 export interface Beginning {
   release: OwnWords
-  /** path of the file that a release is */
+  /** path of the release's own file */
   executable: string
-  /** a CommonJS text that exports `runOperator(argv)` */
+  /** text of a CommonJS module that exports `runOperator(argv)` */
   operator: () => string
-  /** unpacks, where there is something to unpack; resolves to what it did */
+  /** unpacks, if there is something to unpack; returns what it did, as a line for a person */
   prepare: () => string
-  /** starts the application with its own arguments */
+  /** starts the application with `own` as its arguments */
   application: (own: readonly string[]) => void
 }
 
-/** Claimed where they are exactly the first word. `--` in front gives the application any word. */
+/** The kit takes one of these if it is exactly the first argument. After a `--`, every argument is the application's. */
 export const OPERATOR_WORDS: readonly string[] = [
   'install',
   'upgrade',
@@ -58,8 +58,9 @@ export function beginRelease({ release, executable, operator, prepare, applicati
 }
 
 /**
- * A script is begun with `node -e`, and `parseArgs` of node:util then takes the first word after Node itself for the application's:
- * it asks for the flag, not for `process.execArgv`. It gets what it would get from `node app.js`.
+ * Gives `parseArgs` of node:util the arguments that it would see under `node app.js`. A script starts with `node -e`, and then
+ * `parseArgs` takes the first word after Node itself for an argument of the application: it looks at the flag `-e`, not at
+ * `process.execArgv`.
  */
 function tellParseArgs(): void {
   const util = process.getBuiltinModule('node:util')
@@ -86,7 +87,7 @@ function start({
   application(own)
 }
 
-/** The exact words of a unit, of our supervisor and of the image; everybody else's `serve` is the application's. */
+/** Takes only the exact arguments of the systemd unit, the supervisor and the image. Any other `serve` is the application's. */
 function configurationOf({ service }: OwnWords, [word, flag, path]: string[]): string | null {
   if (word !== 'serve') return null
   if (flag === '--config' && path !== undefined) return path
@@ -95,7 +96,7 @@ function configurationOf({ service }: OwnWords, [word, flag, path]: string[]): s
   return isImage ? (process.env[variable] ?? null) : null
 }
 
-/** Compiled by hand: nothing of it is looked at in a process that serves. */
+/** Compiles the operator's text only now, so that a process that serves never reads it. */
 function runOperator(text: string, argv: string[]): void {
   const { compileFunction } = process.getBuiltinModule('node:vm')
   const require = createRequire(process.execPath)

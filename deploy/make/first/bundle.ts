@@ -1,5 +1,5 @@
-// The beginning of kinds `bundle` and `script`: the application is a part of the same script, and is run only where it is meant.
-// The build writes the main script: `beginBundle(() => require(<entry>), () => <operator's text>)`.
+// The first code of the kinds `bundle` and `script`. The application is part of the same script, and runs only if the arguments
+// ask for it. The build writes the main script: `beginBundle(() => require(<entry>), () => <operator's text>)`.
 
 import { getAsset, isSea } from 'node:sea'
 import { realpathSync } from 'node:fs'
@@ -10,7 +10,7 @@ declare const __BATON_RELEASE__: string
 
 export function beginBundle(application: () => unknown, operator: () => string): void {
   const release = JSON.parse(isSea() ? getAsset('release', 'utf8') : __BATON_RELEASE__) as OwnWords
-  // the command is a link to the file, and only the file is what a receipt names
+  // the command is a link; the receipt names the file itself
   const executable = isSea() ? process.execPath : realpathSync(process.argv[1] ?? '')
   beginRelease({
     release,
@@ -19,7 +19,7 @@ export function beginBundle(application: () => unknown, operator: () => string):
     prepare: () => 'there is nothing to prepare',
     application: (own) => {
       process.argv = [process.execPath, executable, ...own]
-      process.execArgv = [] // `fork` would put ours in front of its script
+      process.execArgv = [] // else `fork` would put these flags in front of its script
       void application()
     },
   })

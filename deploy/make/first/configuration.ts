@@ -1,5 +1,5 @@
-// From the installer's `config.json` to what the application understands: environment variables whose names its author chose.
-// Must hold: no message quotes the file, which holds the password; nothing reaches the environment but what the author asked for.
+// Turns the installer's `config.json` into environment variables, whose names the author chose.
+// Must hold: no message quotes the file, which holds the password. Only variables that the author asked for reach the environment.
 
 import { readFileSync } from 'node:fs'
 import type { InstallConfiguration } from '../../../agent/first.ts'
@@ -29,7 +29,7 @@ export function readConfiguration(path: string): InstallConfiguration {
   return value as InstallConfiguration
 }
 
-/** Only what we read ourselves is checked; further members are the operator's. */
+/** Checks only the members that this file reads; further members belong to the operator. */
 function faultsOf(value: unknown): string[] {
   if (!isRecord(value)) return ['expected an object']
   const faults: string[] = []

@@ -1,22 +1,22 @@
-// What the build puts beside the code of a release, for its first code; and how that says no.
+// The facts that the build puts beside a release's code, for its first code; and how that refuses to start.
 
 import type { OwnRelease } from '../../../agent/first.ts'
 
-/** As JSON: an asset of an executable, a constant of a script. */
+/** Travels as JSON: an executable has it as an asset, a script as a constant. */
 export interface OwnWords extends OwnRelease {
-  /** what the application is given when an installer starts it: variable -> text with {port} and the like */
+  /** environment of an application that an installer starts: variable -> text with {port} and the like */
   environment: Record<string, string>
-  /** own arguments of the application when an installer starts it */
+  /** arguments of an application that an installer starts */
   args: string[]
   /** kind app */
   archive?: { sha256: string; sizeBytes: number; entry: string; cwd: 'keep' | 'app' }
 }
 
-/** Ends the process before the application has begun: one line says why. */
+/** Ends the process before the application begins; one line says why. */
 export function refuse(message: string, hint: string | null = null): never {
   process.stderr.write(`error: ${message}\n${hint === null ? '' : `hint: ${hint}\n`}`)
   process.exit(EXIT_REFUSED)
 }
 
-/** `refused` of the table in agent/words/errors.ts, which would be far too much to load here */
+/** `refused` in the table of agent/words/errors.ts, which is far too much to load here */
 const EXIT_REFUSED = 7

@@ -1,4 +1,4 @@
-// The beginning of a release that `baton dev` makes: a script that starts a copy of the sources as they are, by the Node that runs it.
+// The first code of a release that `baton dev` makes: a script that starts a copy of the sources with the Node that runs it.
 // The build puts three constants in front of it.
 
 import type Module from 'node:module'
@@ -20,7 +20,7 @@ beginRelease({
   prepare: () => 'there is nothing to prepare',
   application: (own) => {
     process.argv = [process.execPath, __BATON_ENTRY__, ...own]
-    process.execArgv = [] // `fork` would put ours in front of its script
+    process.execArgv = [] // else `fork` would put these flags in front of its script
     const modules = process.getBuiltinModule('node:module') as typeof Module & { runMain(main: string): void }
     modules.runMain(__BATON_ENTRY__)
   },

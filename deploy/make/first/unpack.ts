@@ -1,10 +1,11 @@
-// Unpacks the application of an executable, once for each content of it:
+// Unpacks the application inside an executable, once for each content:
 //
 //   <directory of the executable>/.<service>/<first 16 of the archive's sha256>/   app/ complete tags/<tag> cache/
 //
-// named by the service, as the candidate, the executable and its backup share it. What is left where power fails: 1 to 3 a
-// `.partial-…` that nobody starts and a later unpacking removes; from 4 on the whole folder.
-// Must hold: what is started was written whole and flushed by us or by root, where nobody else can write.
+// The folder has the service's name because the candidate, the executable and its backup share it. After a power cut the disk
+// holds: at steps 1 to 3 a `.partial-…`, which nothing starts and a later unpacking removes; from step 4 on the whole folder.
+// Must hold: an application that starts was written whole and flushed, by this user or by root, in a folder that nobody else can
+// write to.
 
 import {
   chmodSync,
@@ -25,17 +26,17 @@ import { dirname, join } from 'node:path'
 import { type OwnWords, refuse } from './release.ts'
 
 export interface Unpacked {
-  /** what holds app/ and cache/ */
+  /** folder with app/ and cache/ */
   directory: string
   fresh: boolean
 }
 
 const BLOCK = 512
-/** a partial folder this old whose process is gone is nobody's */
+/** a `.partial-…` older than this is abandoned, if its process is gone */
 const STALE_MS = 10 * 60_000
 const OTHERS_MAY_WRITE = 0o022
 
-/** Finds the unpacked folder or makes it; ends the process, with every reason, where there is no place for it. */
+/** Finds the unpacked folder or makes it. If no place will do, ends the process and prints the reason for each place. */
 export function unpack(release: OwnWords, archive: () => Buffer): Unpacked {
   const { sha256 } = archiveOf(release)
   const faults: string[] = []
@@ -56,7 +57,7 @@ export function unpack(release: OwnWords, archive: () => Buffer): Unpacked {
   )
 }
 
-/** Where it may be unpacked, the best first. */
+/** Folders to unpack into, the best first. */
 function homesOf(service: string): string[] {
   const { STATE_DIRECTORY, XDG_CACHE_HOME, HOME } = process.env
   const state = STATE_DIRECTORY?.split(':')[0]
@@ -68,7 +69,7 @@ function homesOf(service: string): string[] {
   ]
 }
 
-/** Whether the whole application is there. Throws where something is there that must not be believed. */
+/** Whether the whole application is there. Throws if the folder must not be trusted. */
 function look(home: string, directory: string, sha256: string): boolean {
   if (!isOurs(home) || !isOurs(directory)) return false
   let mark: string
@@ -81,7 +82,7 @@ function look(home: string, directory: string, sha256: string): boolean {
   return true
 }
 
-/** False where there is nothing. Throws where others could have put it there, or could change it. */
+/** False if nothing is there. Throws if another user could have made the folder, or could change it. */
 function isOurs(path: string): boolean {
   const found = lstatSync(path, { throwIfNoEntry: false })
   if (found === undefined) return false
@@ -95,7 +96,7 @@ function isOurs(path: string): boolean {
 
 function write(home: string, directory: string, release: OwnWords, archive: () => Buffer): void {
   const { sha256 } = archiveOf(release)
-  // not recursive: a parent that is not there is a wrong place (and under /proc a recursive one never comes back)
+  // not recursive: a missing parent means a wrong place (and under /proc a recursive `mkdir` never returns)
   if (!isOurs(home)) makeHome(home)
   removeStale(home)
   const partial = join(home, `.partial-${process.pid}-${Date.now()}`)
@@ -113,7 +114,7 @@ function write(home: string, directory: string, release: OwnWords, archive: () =
     try {
       renameSync(partial, directory) // 4
     } catch (cause) {
-      // somebody else was first; theirs is the same, by its name and its mark
+      // another process was first; name and mark show that its folder holds the same
       if (!['ENOTEMPTY', 'EEXIST'].includes(codeOf(cause)) || !look(home, directory, sha256)) throw cause
     }
     flush(home)
@@ -122,7 +123,7 @@ function write(home: string, directory: string, release: OwnWords, archive: () =
   }
 }
 
-/** What cannot be removed is nobody's, and must not hide why it was given up. */
+/** A failed removal must not hide why the unpacking failed, and nothing uses the folder. */
 function discard(partial: string): void {
   try {
     rmSync(partial, { recursive: true, force: true })
@@ -186,7 +187,7 @@ function writeFile(path: string, body: Buffer, mode: number): void {
   }
 }
 
-/** A place from which programs cannot be mapped (noexec) is no place for native addons: better to know now than at a request. */
+/** Throws if the file system is mounted noexec: native addons cannot be loaded from it. Better to fail now than at a request. */
 function tryAddons(app: string): void {
   const elf = process.platform === 'linux' ? Buffer.from([0x7f, 0x45, 0x4c, 0x46]) : null
   if (elf === null) return
@@ -197,14 +198,14 @@ function tryAddons(app: string): void {
       return
     } catch (cause) {
       const why = reasonOf(cause)
-      // for another platform, or wanting something that only its own loader brings: the next one
+      // this addon is for another platform, or needs something that only its own loader brings: try the next one
       if (!/failed to map segment|Operation not permitted|Permission denied/i.test(why)) continue
       throw new Error(`programs cannot be loaded from there (is it mounted noexec?): ${why}`, { cause })
     }
   }
 }
 
-/** What a killed unpacking has left. */
+/** Removes the leftovers of unpackings that were killed. */
 function removeStale(home: string): void {
   for (const name of readdirSync(home)) {
     const pid = Number(/^\.partial-(\d+)-/.exec(name)?.[1] ?? Number.NaN)
@@ -224,7 +225,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** Which releases use the folder: it goes when none of them is left. It may be root's, and then it stays. */
+/** Notes that this release uses the folder: it is removed when no release does. A folder of root's gets no note, and stays. */
 function noteTag(directory: string, tag: string): void {
   try {
     writeFileSync(join(directory, 'tags', tag), '', { flag: 'wx' })
