@@ -180,10 +180,7 @@ async function findSetting({ service }: ComposeProject, compose: Compose): Promi
   })
 }
 
-/**
- * By service: the config hash with which compose would label its containers, given these variables. `*`: all with an active
- * profile.
- */
+/** By service: the hash with which compose would label its containers, given these variables. `*`: all with an active profile. */
 async function hashes(
   compose: Compose,
   variables: Record<string, string>,

@@ -1,5 +1,4 @@
-// Sets one variable in a compose project's `.env`. Must hold: every other line stays as it is, and the file is whole at any
-// instant.
+// Sets one variable in a compose project's `.env`. Must hold: every other line stays as it is; the file is whole at any instant.
 
 import { readFile, realpath, stat } from 'node:fs/promises'
 import { makeDisk } from '../../agent/install.ts'

@@ -16,9 +16,7 @@ const CHECK_MS = 2000
 const CHECK_RETRY_MS = 500
 const FAILURES_MAX = 3
 const CHECK_TIMEOUT_MS = 30_000
-/**
- * the old container gets this long to be well again, or the new one's time if that is longer: there is nothing else to go back to
- */
+/** the old container gets at least this long, and at least the new one's time, to be well again: there is no other to go back to */
 const RETURN_MS = 120_000
 
 /** What a health check said. */

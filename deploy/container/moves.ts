@@ -75,7 +75,7 @@ export async function switchTo({ origin, predecessor, successor }: Job, engine: 
   await ensureRunning(successor, engine)
 }
 
-/** Makes the new container the one that an engine starts by itself. The first call below already takes that from the old one. */
+/** Makes the new container the one that an engine starts by itself. Its first act already takes that from the old one. */
 export async function commit({ origin, predecessor, successor }: Job, engine: Engine): Promise<void> {
   const old = await engine.container(predecessor) // null: somebody pruned it; its image has a tag
   if (old !== null) await setRestartPolicy(predecessor, { Name: 'no' }, engine)
@@ -177,9 +177,7 @@ async function setRestartPolicy(id: string, policy: RestartPolicy, engine: Engin
   )
 }
 
-/**
- * Acts once, unless the state is reached already. After a lost connection it looks again, as the act may have been done or not.
- */
+/** Acts once, unless the state is reached already. After a lost connection it looks again: the act may have been done or not. */
 async function until(engine: Engine, isSo: () => Promise<boolean>, act: () => Promise<void>): Promise<void> {
   for (let refusals = 0; ;) {
     if (await isSo()) return

@@ -85,10 +85,7 @@ async function addressOf(container: ContainerInspection, engine: Engine): Promis
   return addresses.find((address) => address !== undefined && address !== '') ?? null
 }
 
-/**
- * Finds out, while the service still runs, what can be asked: HTTP if a port speaks it, else a connection. Null if no port
- * answers.
- */
+/** While the service still runs, finds what can be asked: HTTP if a port speaks it, else a connection. Null if no port answers. */
 async function whatAnswers(container: ContainerInspection, address: string): Promise<Asked | null> {
   const path = labelsOf(container)[IMAGE_LABELS.healthPath] ?? '/'
   const ports = portsOf(container).slice(0, PORTS_MAX)

@@ -113,10 +113,7 @@ export async function prepare(
   }
 }
 
-/**
- * Before the commit, no engine may start the successor by itself. On podman the policy stays: podman before 5 cannot set one
- * later.
- */
+/** Before the commit, no engine may start the successor by itself. podman keeps the policy: before 5 it cannot set one later. */
 function withoutRestart(specification: Specification, kind: 'docker' | 'podman'): Specification {
   if (kind === 'podman') return specification
   const { body } = specification

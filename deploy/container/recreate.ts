@@ -70,8 +70,7 @@ async function fromTheTop(
 
 /**
  * What runs, whether it is well, what ran before, and what is under way. During a deployment `from` is the version that it
- * replaces.
- * Asks no registry. Throws BatonError refused if there is no such container.
+ * replaces. Asks no registry. Throws BatonError refused if there is no such container.
  */
 export async function containerStatus(name: string, { engine }: Pick<Tools, 'engine'>): Promise<ContainerEnd> {
   const site = await surveyContainer(name, engine)

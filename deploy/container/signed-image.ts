@@ -1,5 +1,4 @@
-// Finds the image that a signed feed names for a release. The maintainer's signature decides: no registry is asked what a tag
-// means.
+// Finds the image that a signed feed names for a release. The maintainer's signature decides what a tag means, not a registry.
 // Must hold: an unsigned image is never taken from such a feed.
 
 import { readFile } from 'node:fs/promises'

@@ -1,5 +1,4 @@
-// Finds the image to run: the release asked for, pulled by digest, or the image that ran before. Reads and pulls; changes no
-// container.
+// Finds the image to run: the release asked for, pulled by digest, or the previous image. Reads and pulls; changes no container.
 // Must hold: the same digest is resolved, verified and run; a rollback never goes by a tag.
 
 import { BatonError, isTag } from '../../agent/words.ts'

@@ -23,10 +23,7 @@ const OLDEST = [2, 14] as const
 const POLL_MS = 100
 /** from the first signal to SIGKILL */
 const GRACE_MS = 15_000
-/**
- * Settings for Ansible that the operator gives neither in the environment nor in ansible.cfg: [variable, key in ansible.cfg,
- * value].
- */
+/** For Ansible, if the operator sets it neither in the environment nor in ansible.cfg: [variable, key in ansible.cfg, value]. */
 const SETTINGS = [
   ['ANSIBLE_FORKS', 'forks', '200'],
   // notice a dead link within a quarter of a minute, not when TCP gives up
@@ -62,10 +59,7 @@ export async function expectNewEnough(program: string): Promise<void> {
   })
 }
 
-/**
- * Runs the playbook to its end. `said` gets every event of the report, read from the file `written`; a check writes a separate
- * one.
- */
+/** Runs the playbook to its end. `said` gets each event of the report, read from `written`: for a check that is another file. */
 export async function runPlaybook(
   program: string,
   variables: Variables,

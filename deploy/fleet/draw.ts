@@ -1,5 +1,4 @@
-// Draws a run for a person: the table of the look, the plan, a line for each host as it ends, one line for the wave that is
-// redrawn.
+// Draws a run for a person: the table of the look, the plan, a line for each host as it ends, one redrawn line for the wave.
 // Must hold: calls nothing good that the report does not call good.
 
 import { createProgress, formatDuration } from '../lib/progress.ts'

@@ -1,6 +1,5 @@
-# The decisions before anything is done, as pure functions: which hosts take part, in which wave, and whether anything is in the
-# way. `run` is the whole state of a run, a dictionary that goes from step to step; `run["events"]` is what this step adds to the
-# report.
+# The decisions before anything is done, as pure functions: which hosts take part, in which wave, and what is in the way.
+# `run` is the whole state of a run, a dictionary that goes from step to step; `run["events"]` is what a step adds to the report.
 # Must never break: nothing is decided from silence; what is not known is called unknown.
 
 from __future__ import annotations
