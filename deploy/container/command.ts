@@ -1,4 +1,5 @@
-// The command line of the container route: `deploy-container.sh`, and the word `deploy` of an executable. This file reads the arguments, hears signals and draws; the work is in recreate.ts.
+// The command line of the container route: `deploy-container.sh`, and `deploy` of an executable. This file parses arguments,
+// handles signals and prints; recreate.ts does the work.
 
 import { asBatonError, BatonError, EXIT, isTag } from '../../agent/words.ts'
 import { connectEngine } from './engine/engine.ts'
@@ -64,7 +65,7 @@ const COMMAND = {
   },
 } as const satisfies CommandLine
 
-/** What only the container is told that does the switch (switcher.ts). */
+/** With the flags that only the switcher container gets (switcher.ts). */
 const INNER = {
   ...COMMAND,
   args: {
@@ -86,7 +87,7 @@ export interface ContainerSettings extends Omit<ContainerRequest, 'container'> {
   quiet: boolean
 }
 
-/** Throws BatonError invalid_request, invalid_tag. Null where help is asked for. */
+/** Throws BatonError invalid_request, invalid_tag. Null if the arguments ask for help. */
 export function parseContainerSettings(argv: readonly string[]): ContainerSettings | null {
   if (asksForHelp(argv)) return null
   const values = parseFlags(argv, INNER)
@@ -128,7 +129,7 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
 
 export type ContainerArguments = Pick<Tools, 'engine' | 'report'> & Partial<Pick<Tools, 'stop' | 'program'>>
 
-/** One deployment under its lock. Events go to `report`; the last one is how it ended. */
+/** Runs one deployment under its lock. Events go to `report`; the last one says how it ended. */
 export async function deploy(
   request: Omit<ContainerRequest, 'container'> & { container: string | null },
   given: ContainerArguments,
@@ -182,7 +183,10 @@ async function tell(settings: ContainerSettings, given: ContainerArguments): Pro
   return end
 }
 
-/** This process is the one that does the switch. Its last line is read by whoever follows its log, and says that it need not be started again. */
+/**
+ * Runs in the switcher. The command follows this process's log and reads its last line. Once the work is done, the engine must
+ * not start the switcher again.
+ */
 async function doSwitch(settings: ContainerSettings, given: ContainerArguments): Promise<ContainerEnd> {
   const { act, container, successor } = settings
   const name = container ?? ''
@@ -199,14 +203,14 @@ function toolsOf({ engine, report, stop, program }: ContainerArguments): Tools {
 }
 
 /**
- * SIGINT and SIGTERM undo what is under way. A terminal that is closed (SIGHUP) undoes it before the switch; from there on it is
- * finished. Whoever does the switch is asked by SIGINT to
- * go back; the engine that shuts down says SIGTERM, and starts it again later.
+ * SIGINT and SIGTERM undo the deployment. SIGHUP (the terminal was closed) undoes it before the switch; once the switch has
+ * begun, the deployment is finished. In the switcher, SIGINT asks to go back. SIGTERM comes from an engine that shuts down: the
+ * switcher exits, and the engine starts it again later.
  */
 function hearSignals({ act }: ContainerSettings, report: ContainerReport): AbortSignal {
   const controller = new AbortController()
   let stoppedAt = 0
-  for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {}) // a terminal that is gone
+  for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {}) // the terminal may be gone
   const isSwitcher = act === 'finish' || act === 'undo'
   const leave = (signal: string): void => {
     process.stderr.write(
@@ -230,10 +234,10 @@ function hearSignals({ act }: ContainerSettings, report: ContainerReport): Abort
   return controller.signal
 }
 
-/** reports that have seen the switch begin */
+/** reports that were told that the switch has begun */
 const switching = new WeakSet<ContainerReport>()
 
-/** JSON to stdout; or the plan to stdout and what is under way to stderr. */
+/** With `--json`: events to stdout. Else: the plan or the status to stdout, progress to stderr. */
 function reporter({ json, quiet, dryRun }: ContainerSettings): ContainerReport {
   const progress = createProgress({ quiet: quiet || json })
   const report: ContainerReport = (event: DeployEvent): void => {

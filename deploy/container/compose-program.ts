@@ -1,5 +1,5 @@
-// How compose is asked about a project; nothing is started by it. Must hold: whoever runs this may be root, so a file that
-// somebody in a container can write is not read; and what a file names never becomes the environment in which a program starts.
+// Asks compose about a project; starts no service. Must hold: the user may be root, so no file is read that a container can
+// write; and no variable that a project's file names enters the environment of a program that this file starts.
 
 import { execFile } from 'node:child_process'
 import { access, mkdtemp, readFile, realpath, rm, writeFile } from 'node:fs/promises'
@@ -22,18 +22,18 @@ export interface ComposeProject {
 }
 
 export interface Compose {
-  /** as a person would call it for this project */
+  /** command line that a person would type for this project */
   command: string[]
-  /** names of the variables in its files, the likely ones first */
+  /** names of the variables in the compose files, the likeliest for the release first */
   variables: string[]
-  /** Throws BatonError refused where compose does not understand the project. */
+  /** Throws BatonError refused if compose does not understand the project. */
   ask(args: string[], variables?: Record<string, string>): Promise<string>
 }
 
 const ASK_TIMEOUT_MS = 60_000
 const ANSWER_MAX_BYTES = 16 * 1024 * 1024
 const PATH_DEFAULT = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
-/** What decides which program runs, and how: never asked for, never passed on. */
+/** Variables that decide which program runs, and how. Never tried as the release's variable, never taken from the shell. */
 const OBEYED = /^(PATH|HOME|SHELL|IFS|ENV|BASH_ENV|LD_\w+|PYTHON\w+|DOCKER_(HOST|CONFIG|CONTEXT))$/
 
 /** Throws BatonError refused, unsupported_host. */
@@ -58,7 +58,7 @@ export async function findCompose(
     command: [...program.shown, ...named, ...(isDefault ? [] : ['--env-file', project.environmentFile])],
     variables,
     async ask(args, tried = {}) {
-      const folder = await mkdtemp(join(tmpdir(), 'baton-compose-')) // only this user can look into it
+      const folder = await mkdtemp(join(tmpdir(), 'baton-compose-')) // only this user can read it
       try {
         const path = join(folder, 'env')
         const text = Object.entries(tried).reduce(
@@ -77,14 +77,14 @@ export async function findCompose(
   }
 }
 
-/** Names of the variables in a compose file, the likely ones first; none that a program obeys. Pure. */
+/** Names of the variables in a compose file, the likeliest for the release first, without those of `OBEYED`. Pure. */
 export function variablesIn(text: string): string[] {
   const names = new Set([...text.matchAll(/\$\{?([A-Za-z_]\w*)/g)].map((match) => match[1] ?? ''))
   const likely = (name: string) => (/TAG|VERSION|RELEASE/i.test(name) ? 0 : /IMAGE/i.test(name) ? 1 : 2)
   return [...names].filter((name) => !OBEYED.test(name)).toSorted((a, b) => likely(a) - likely(b))
 }
 
-/** Throws BatonError refused where something in a container can write what compose would be told. */
+/** Throws BatonError refused if a container can write the project's folder or a file that compose reads. */
 async function refuseForeign(project: ComposeProject, container: ContainerInspection, engine: Engine): Promise<void> {
   const { directory, files, environmentFile } = project
   const volumes = await engine.volumes()
@@ -104,7 +104,7 @@ async function refuseForeign(project: ComposeProject, container: ContainerInspec
   }
 }
 
-/** As it is named, and where its links lead to. */
+/** The path as given, and with its links resolved. */
 async function bothPaths(path: string): Promise<string[]> {
   return [path, await realpath(path).catch(() => path)]
 }
@@ -114,7 +114,7 @@ function isInside(path: string, place: string): boolean {
   return path === folder || path.startsWith(`${folder}/`)
 }
 
-/** All that compose starts with; nothing of it comes from a project. */
+/** The whole environment of compose. Nothing in it comes from a project. */
 function fixedEnvironment({ socketPath }: Engine): Record<string, string> {
   const own = Object.entries({ HOME: process.env['HOME'], DOCKER_CONFIG: process.env['DOCKER_CONFIG'] })
   const folders = (process.env['PATH'] ?? '').split(':').filter((folder) => isAbsolute(folder))
@@ -133,7 +133,7 @@ async function environmentOf({ environmentFile }: ComposeProject): Promise<strin
   })
 }
 
-/** A person's shell comes before the project's file, as it does for compose: but only for what the files ask for. */
+/** The shell's variables override the project's env file, as in compose itself; but only those that the compose files name. */
 function withShell(text: string, variables: readonly string[]): string {
   return variables.reduce((now, name) => {
     const value = process.env[name]
@@ -162,19 +162,22 @@ async function composeProgram(project: ComposeProject, environment: Record<strin
   throw await notHere(project, 'compose is not')
 }
 
-/** Null also where only a relative entry of PATH has it. */
+/** Null also if only a relative entry of PATH has the program. */
 async function programAt(name: string): Promise<string | null> {
   const path = await findProgram(name)
   return path !== null && isAbsolute(path) ? path : null
 }
 
-/** Not by a shell: the image that deploys has none. Not in the project's folder. Throws where the program fails, with what it said. */
+/**
+ * Stdout of a program. Starts it without a shell, as the deploying image has none, and not in the project's folder. Throws if the
+ * program fails, with its stderr.
+ */
 async function said(program: string, args: string[], env: Record<string, string>): Promise<string> {
   const bounds = { timeout: ASK_TIMEOUT_MS, maxBuffer: ANSWER_MAX_BYTES }
   return (await promisify(execFile)(program, args, { cwd: '/', env, ...bounds })).stdout
 }
 
-/** Of a program that failed: its last line, not its arguments. */
+/** The last line of a failed program's stderr, without its arguments. */
 function lastWords(cause: unknown): string {
   const { stderr } = cause as { stderr?: string }
   return (stderr?.trim().split('\n').at(-1) || reasonOf(cause)).slice(0, 500)
@@ -185,7 +188,7 @@ async function isHere(files: readonly string[]): Promise<boolean> {
   return found.every(({ status }) => status === 'fulfilled')
 }
 
-/** In a container of this program both can be lent to it; compose 2 is one file. */
+/** If this program runs in a container, the hint mounts the project and compose into it; compose 2 is one file. */
 async function notHere({ directory, service }: ComposeProject, what: string): Promise<BatonError> {
   const mounts = `-v ${directory}:${directory} -v /usr/libexec/docker/cli-plugins/docker-compose:/usr/local/bin/docker-compose:ro`
   const isContainer = (await ownContainerId()) !== null

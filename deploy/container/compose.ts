@@ -1,6 +1,6 @@
-// A container of a compose project: it is recreated like any other, and compose is told, so that the project's file stays the
-// truth and the next `up` finds nothing to do. The release is set where the file takes it from: a variable of its `.env`, or the tag
-// that it names itself.
+// A container of a compose project is recreated like any other. Compose's `.env` and labels are changed too, so that the
+// project's file stays the truth and the next `up` finds nothing to do. The release is set where the compose file takes it from:
+// in a variable of `.env`; or, if the file names the tag itself, by giving that tag to the new image.
 
 import { realpath } from 'node:fs/promises'
 import { isAbsolute, join } from 'node:path'
@@ -14,20 +14,20 @@ import { COMPOSE_LABELS, isKept, parseReference } from './reference.ts'
 import type { ContainerRequest, Tools } from './request.ts'
 import { type Pulled, versionOf } from './target.ts'
 
-/** Where the file takes the tag from: a variable, or a text that cannot be changed without editing it. */
+/** Where the compose file takes the tag from: a variable, or a literal that only an edit of the file can change. */
 type Setting = { repository: string } & ({ kind: 'variable'; name: string } | { kind: 'literal'; tag: string })
 
-/** What the project has to say of a target. */
+/** What a compose project adds to a deployment. */
 export interface Composed {
   target: Pulled
   variable: JobOrigin['compose']
-  /** a line of the plan */
+  /** line of the plan that says what is done for compose */
   doing: string
-  /** Labels that make compose take the new container for its own; to be asked once the image has its name. */
+  /** Labels by which compose takes the new container for its own. Call it only once the image has its name. */
   labels(): Promise<Record<string, string>>
 }
 
-/** Null where the container belongs to no project. Throws BatonError refused, unsupported_host. */
+/** Null if the container belongs to no project. Throws BatonError refused, unsupported_host. */
 export async function composeFor(
   container: ContainerInspection,
   target: Pulled,
@@ -69,7 +69,7 @@ export async function composeFor(
         ? `let ${repository}:${tag} name the new image, which is what the compose file says`
         : `set ${variable.variable}=${tag} in ${variable.environmentFile}${moved.length === 0 ? '' : `, so that the next \`up\` moves ${moved.join(', ')} too`}`,
     async labels() {
-      // only now: compose 1 looks at the image that has the name
+      // not earlier: compose 1 looks at the image that has the name
       const next = isAsInFile ? await hashOf(project, compose, wanted) : undefined
       return {
         ...(next === undefined ? {} : { [hashLabel]: next }),
@@ -96,7 +96,7 @@ function fixedTag(
   })
 }
 
-/** A service that takes the same variable is moved by the next `up`, and nobody has proved it. Throws BatonError refused. */
+/** The next `up` would also move each service that uses the same variable, unproved. Throws BatonError refused. */
 async function refuseShared(
   variable: string,
   moved: readonly string[],
@@ -110,7 +110,7 @@ async function refuseShared(
   })
 }
 
-/** Null where the container belongs to none. */
+/** Null if the container belongs to no project. */
 export function composeProjectOf(container: ContainerInspection): ComposeProject | null {
   const labels = labelsOf(container)
   const label = (key: string) => labels[`com.docker.compose.${key}`]
@@ -127,7 +127,7 @@ export function composeProjectOf(container: ContainerInspection): ComposeProject
   }
 }
 
-/** Throws BatonError refused where the service has more than one container: one database has one writer. */
+/** Throws BatonError refused if the service has more than one container: one database has one writer. */
 export async function refuseScaled(container: ContainerInspection, engine: Engine): Promise<void> {
   const project = composeProjectOf(container)
   if (project === null) return
@@ -143,7 +143,7 @@ export async function refuseScaled(container: ContainerInspection, engine: Engin
   })
 }
 
-/** What stands under `services: SERVICE: image:` of what `compose config` prints, which is always laid out alike. Pure. */
+/** The value of `services: SERVICE: image:` in the output of `compose config`, whose layout is always the same. Pure. */
 export function imageIn(yaml: string, service: string): string | null {
   let section = ''
   let current = ''
@@ -160,10 +160,10 @@ export function imageIn(yaml: string, service: string): string | null {
 }
 
 const PROBE_TAG = 'v0.0.0-baton-probe'
-/** each is a call of compose; the likely ones come first */
+/** each try is a call of compose; the likeliest variables come first */
 const TRIED_MAX = 100
 
-/** Tries each variable of the files: the one that changes the tag, and nothing else of the image, is the one to set. */
+/** Tries each variable of the files. The one to set changes the image's tag, and nothing else of the image. */
 async function findSetting({ service }: ComposeProject, compose: Compose): Promise<Setting> {
   for (const name of compose.variables.slice(0, TRIED_MAX)) {
     const tried = imageIn(await compose.ask(['config'], { [name]: PROBE_TAG }).catch(() => ''), service) ?? ''
@@ -180,7 +180,7 @@ async function findSetting({ service }: ComposeProject, compose: Compose): Promi
   })
 }
 
-/** By service: what compose would label its containers with, if the variables were so. `*`: all whose profile is active. */
+/** By service: the hash with which compose would label its containers, given these variables. `*`: all with an active profile. */
 async function hashes(
   compose: Compose,
   variables: Record<string, string>,
@@ -190,7 +190,7 @@ async function hashes(
   return new Map(lines.map((line) => line.trim().split(/\s+/)).map(([name = '', hash = '']) => [name, hash]))
 }
 
-/** Of one service, whatever its profile. */
+/** The config hash of one service, whatever its profile. */
 async function hashOf(
   { service }: ComposeProject,
   compose: Compose,
@@ -199,7 +199,7 @@ async function hashOf(
   return (await hashes(compose, variables, service)).get(service)
 }
 
-/** A tag that a person would know the image by. */
+/** The tag by which a person would know the image. */
 function tagOf(image: ImageInspection, repository: string): string {
   const tags = (image.RepoTags ?? [])
     .map(parseReference)

@@ -1,5 +1,5 @@
-// The proof: two inspections, before and after, and for each value that differs the reason. Pure.
-// Must hold: it shares no rule with specification.ts. That decides what to carry; this finds what was lost.
+// The proof that nothing was lost: compares the inspections before and after, and gives the reason for each difference. Pure.
+// Must hold: it shares no rule with specification.ts. That file decides what to carry; this file finds what was lost.
 
 import type { ContainerInspection, Endpoint, Fields, ImageConfig, ImageInspection } from './inspection.ts'
 import { isEmpty, isSame, shortId } from './inspection.ts'
@@ -31,7 +31,7 @@ const MAPS = ['Labels', 'ExposedPorts', 'Volumes'] as const
 const ENDPOINT_FIELDS = ['IPAMConfig', 'Links', 'DriverOpts', 'GwPriority'] as const
 const MOUNT_FIELDS = ['Type', 'Name', 'Source', 'Driver', 'RW', 'Propagation'] as const
 
-/** Everything that differs and that was set by a person or by an image. What the engine makes up at run time is not looked at. */
+/** All differences between values that a person or an image set. Ignores what the engine makes up at run time. */
 export function compare(pair: Pair): Difference[] {
   return [...compareConfig(pair), ...compareHostConfig(pair), ...compareMounts(pair), ...compareNetworks(pair)]
 }
@@ -70,7 +70,7 @@ function compareConfig({ before, after, oldImage, newImage }: Pair): Difference[
   return found
 
   function becauseOf(key: string, was: unknown, is: unknown): Because {
-    // one that lives in another container's network shows that one's name once it runs
+    // a container in another container's network shows that container's host name once it runs
     const borrowed = before.HostConfig.NetworkMode.startsWith('container:')
     if (key === 'Hostname')
       return borrowed || (was === shortId(before.Id) && is === shortId(after.Id)) ? 'identity' : 'unexplained'
@@ -78,7 +78,10 @@ function compareConfig({ before, after, oldImage, newImage }: Pair): Difference[
   }
 }
 
-/** Entry by entry. An entry is the old image's where name and value agree; only such a one may change, and only to the new image's. */
+/**
+ * Compares entry by entry. An entry is the old image's if name and value agree. Only such an entry may change, and only to the
+ * new image's value.
+ */
 function compareMap(path: string, was: unknown, is: unknown, old: unknown, fresh: unknown): Difference[] {
   const [before, after, oldImage, newImage] = [was, is, old, fresh].map((map) => (map ?? {}) as Fields) as [
     Fields,
@@ -114,11 +117,11 @@ function compareHostConfig({ before, after, newImage }: Pair): Difference[] {
   }
   return found
 
-  /** Whether all that changed is that volumes which had no name here are named, and each is the one that was mounted there. */
+  /** Whether the only change is that unnamed volumes now have names, and each name is the volume that was mounted there. */
   function nowNamed(key: string, was: unknown, is: unknown): boolean {
     const mounted = (name: string, destination: string) =>
       before.Mounts.some((mount) => mount.Type === 'volume' && mount.Name === name && mount.Destination === destination)
-    // podman lists in `Binds` what it makes for a volume of the image too
+    // podman's `Binds` also lists the volumes that it makes for a `VOLUME` of the image
     const madeFor = (destination: string) =>
       destination in (newImage.Config?.Volumes ?? {}) &&
       !before.Mounts.some((mount) => mount.Destination === destination)
@@ -195,7 +198,7 @@ function ownAliases({ Id }: ContainerInspection, { Aliases }: Endpoint): string[
   return (Aliases ?? []).filter((alias) => alias !== shortId(Id)).toSorted()
 }
 
-/** `/other:/this/alias` names this container, whose name differs while the work is under way. */
+/** Leaves this container's name out of `/other:/this/alias`: it differs while the deployment is under way. */
 function linkTargets(links: unknown): string[] {
   return ((links ?? []) as string[]).map((link) => link.replace(/^\/?([^:]+):(?:.*\/)?([^/]+)$/, '$1:$2')).toSorted()
 }
@@ -208,7 +211,7 @@ function variables(env: readonly string[] | null | undefined): Fields {
   return Object.fromEntries(
     (env ?? []).map((entry) => {
       const at = entry.indexOf('=')
-      // `NAME` alone removes the image's variable: a value of its own
+      // `NAME` without `=` removes the image's variable: compare it as a distinct value
       return at < 0 ? [entry, ['removed']] : [entry.slice(0, at), `=${entry.slice(at + 1)}`]
     }),
   )

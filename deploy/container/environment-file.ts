@@ -1,4 +1,4 @@
-// One variable of a compose project's `.env`. Must hold: every other line stays as it is, and the file is whole at any instant.
+// Sets one variable in a compose project's `.env`. Must hold: every other line stays as it is; the file is whole at any instant.
 
 import { readFile, realpath, stat } from 'node:fs/promises'
 import { makeDisk } from '../../agent/install.ts'
@@ -11,7 +11,7 @@ export async function setVariable(wanted: { environmentFile: string; variable: s
   })
   const changed = withVariable(text, variable, value)
   if (changed === text) return
-  const file = await realpath(path).catch(() => path) // a link stays one
+  const file = await realpath(path).catch(() => path) // replace the link's target, not the link
   const mode = await stat(file).then(
     (found) => found.mode & 0o777,
     () => 0o600,

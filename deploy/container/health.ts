@@ -1,6 +1,6 @@
-// Whether a container is what is wanted: well, of the expected version, and still so at the end of its probation.
-// It is asked here and now, by the very check that the container has: the engine's own tick may be half a minute away.
-// Must hold: an engine that was restarted is not held against the container; a container that was restarted is.
+// Whether a container is well, has the expected version, and is still so at the end of its probation.
+// Runs the container's own health check at once: the engine's next run of it may be half a minute away.
+// Must hold: a restart of the engine does not count against the container; a restart of the container does.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError, isTag, reasonOf } from '../../agent/words.ts'
@@ -11,12 +11,12 @@ import { ensureRunning } from './moves.ts'
 import { refuseStopped, type Limits, type Tools } from './request.ts'
 
 const POLL_MS = 100
-/** in probation the check is run this often, and believed the third time that it fails */
+/** in probation the check runs this often; the third failure in a row counts */
 const CHECK_MS = 2000
 const CHECK_RETRY_MS = 500
 const FAILURES_MAX = 3
 const CHECK_TIMEOUT_MS = 30_000
-/** the old container may take this long to be well again, or as long as the new one: there is nothing else to go back to */
+/** the old container gets at least this long, and at least the new one's time, to be well again: there is no other to go back to */
 const RETURN_MS = 120_000
 
 /** What a health check said. */
@@ -25,11 +25,11 @@ export interface HealthVerdict {
   said: string
 }
 
-/** `answers`: whether it answers over its network, for a container without a health check; null where that cannot be asked. */
+/** Whether a container without a health check answers over its network. Null if that cannot be asked. */
 export type Answers = (() => Promise<boolean>) | null
 
 /**
- * Waits until the successor passes its health check; `again` puts the two as they should be after the engine was away.
+ * Waits until the successor passes its health check. After the engine was away, `again` puts both containers as they should be.
  * Throws BatonError restart_failed, interrupted.
  */
 export async function becomesHealthy(
@@ -57,7 +57,10 @@ export async function becomesHealthy(
   }
 }
 
-/** Throws BatonError probation_failed where it does not stay so for `probationMs`; interrupted. */
+/**
+ * Waits out the probation. Throws BatonError probation_failed if the successor does not stay healthy for `probationMs`;
+ * interrupted.
+ */
 export async function standsProbation(
   job: Job,
   limits: Limits,
@@ -94,9 +97,9 @@ export async function standsProbation(
 }
 
 /**
- * The old container after it was put back: well, where it was well before. Gives back whether it is. It has its own time to
- * come back, whatever the new one was given; and one that answers is not down, whatever its check says. Throws BatonError
- * undo_failed where it does not run or gives no answer.
+ * Waits for the old container after it was put back: it must be well if it was well before. Returns whether it is well. It has
+ * its own time limit, whatever the new one's was. A container that answers is not down, whatever its health check says. Throws
+ * BatonError undo_failed if it does not run or gives no answer.
  */
 export async function standsAgain(
   id: string,
@@ -119,7 +122,7 @@ export async function standsAgain(
     if (well) return true
     if (!origin.healthy && (running || status === 'restarting')) return false
     if (!running) throw new BatonError('undo_failed', `the old container is ${status}`)
-    // its own check has given it up: it will not get any better by waiting where it answers nevertheless
+    // if its own check gave up on it but it answers nevertheless, waiting does not make it better
     const isLate = performance.now() > deadline
     if ((isLate || health?.Status === 'unhealthy') && answers !== null && (await answers())) return false
     if (isLate)
@@ -127,7 +130,7 @@ export async function standsAgain(
   }
 }
 
-/** Its own health check, run now; without one whether it answers; without that whether it runs. */
+/** Runs the container's own health check now. If it has none: whether it answers. If that cannot be asked: whether it runs. */
 export async function check(
   container: ContainerInspection | null,
   answers: Answers,
@@ -143,7 +146,7 @@ export async function check(
     const { exitCode, output } = await engine.exec(container.Id, command, timeoutMs)
     return { well: exitCode === 0, said: output.trim() }
   } catch (error) {
-    return { well: false, said: reasonOf(error) } // it has just ended, or the check does not come to an end
+    return { well: false, said: reasonOf(error) } // the container has just ended, or the check does not end
   }
 }
 
@@ -154,13 +157,13 @@ function checkCommand({ Config }: ContainerInspection): string[] | null {
   return kind === 'CMD-SHELL' ? [...shell, rest.join(' ')] : null
 }
 
-/** Throws BatonError restart_failed where the successor cannot be what is wanted any more. */
+/** Throws BatonError restart_failed if the successor can no longer succeed. */
 function refuseUnlike(container: ContainerInspection | null, { image }: Job): asserts container is ContainerInspection {
   if (container === null) return fail('the new container is gone')
   const { State: state } = container
   if (container.Image !== image) fail(`expected image ${image}, got ${container.Image}`)
   if (container.RestartCount > 0 || state.Status === 'restarting') {
-    // once it runs again, the engine says 0 for how it ended
+    // once the container runs again, the engine shows 0 as its exit code
     fail(`the new container ended${state.ExitCode === 0 ? '' : ` with ${state.ExitCode}`} and was started again`)
   }
   if (state.Status === 'exited' || state.Status === 'dead') {

@@ -1,4 +1,4 @@
-// What the Engine API answers about containers and images: the fields that are read here; all others are carried unread.
+// The Engine API's answers about containers and images. Declares the fields that this route reads; it carries all others unread.
 // Pure: shapes, and what "the same" means.
 
 export type Fields = Record<string, unknown>
@@ -120,7 +120,7 @@ export function isSame(left: unknown, right: unknown): boolean {
   return JSON.stringify(canonical(left)) === JSON.stringify(canonical(right))
 }
 
-/** Sorted keys, nothing that is empty. The order in lists counts. */
+/** Keys sorted, empty values left out. The order in lists counts. */
 function canonical(value: unknown): unknown {
   if (isEmpty(value)) return null
   if (Array.isArray(value)) return value.map((one: unknown) => (typeof one === 'object' ? canonical(one) : one))
@@ -139,7 +139,7 @@ export function labelsOf(of: { Config: { Labels?: Record<string, string> | null 
   return of.Config?.Labels ?? {}
 }
 
-/** As Docker and podman shorten an id where they use it for a name. */
+/** The short form of an id that Docker and podman use as a name. */
 export function shortId(id: string): string {
   return id.slice(0, 12)
 }

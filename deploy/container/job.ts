@@ -1,38 +1,38 @@
-// The facts of one deployment, and how they are read back from the containers that an interrupted one left. Pure.
-// Must hold: everything that is needed to undo the work is on the successor's label before the old container is touched.
+// The facts of one deployment, and how to read them back from the containers that an interrupted deployment left. Pure.
+// Must hold: the successor's label has everything needed to undo the deployment before the old container is touched.
 
 import type { ContainerInspection, RestartPolicy } from './inspection.ts'
 import { labelsOf } from './inspection.ts'
 import { ORIGIN_LABEL } from './reference.ts'
 
-/** On the successor, as JSON in the label `baton.recreated-from`. */
+/** The successor carries it as JSON in the label `baton.recreated-from`. */
 export interface JobOrigin {
   format: 1
-  /** name that the service's container has */
+  /** name of the service's container */
   name: string
   kind: 'update' | 'rollback'
-  /** as it was asked for: a tag, `latest`, or `rollback` */
+  /** what was asked for: a tag, `latest`, or `rollback` */
   release: string
-  /** what the successor must report, null where its image does not tell */
+  /** version that the successor must report; null if its image does not say */
   version: string | null
   /** id of the old container */
   predecessor: string
-  /** id of its image, and what is needed to find that again */
+  /** id of the old container's image; `digest` and `reference` find that image again */
   image: string
   digest: string | null
   reference: string
-  /** where the tag is that keeps that image */
+  /** repository of the tag that keeps that image */
   repository: string
-  /** version that ran before, null where its image does not tell */
+  /** version that ran before; null if its image does not say */
   from: string | null
   restart: RestartPolicy
-  /** whether it passed its health check; then it must pass it again when it is put back */
+  /** whether the old container passed its health check; if so, it must pass it again when it is put back */
   healthy: boolean
-  /** copy of the database from before the switch, inside the container */
+  /** path, inside the container, of the database's copy from before the switch; null if there is none */
   snapshot: string | null
-  /** where compose takes the release from, so that its file says what runs; null without compose, or with a tag in the file itself */
+  /** variable to set, so that compose's file says what runs; null without compose, or if the compose file names the tag itself */
   compose: { environmentFile: string; variable: string; value: string } | null
-  /** whether it is compose's: then nothing is kept beside it that compose would take for its own */
+  /** whether the container is compose's; if so, no other container is kept that compose would take for its own */
   ofCompose: boolean
 }
 
@@ -44,7 +44,7 @@ export interface Job {
   image: string
 }
 
-/** What stands under the names that this route gives. */
+/** The containers under the names that this route gives (`namesFor`). */
 export interface Site {
   main: ContainerInspection | null
   successor: ContainerInspection | null
@@ -56,15 +56,16 @@ export interface Site {
 }
 
 /**
- * Where an interrupted deployment was left. `prepared`: the successor is made, the old one has its name. `renaming`: the old
- * one has given its name up. `switching`: the successor has the name, and may be on probation. `reverting`: the old one is being put back.
+ * Where an interrupted deployment stopped. `prepared`: the successor is created; the old container still has its name.
+ * `renaming`: the old container gave up its name. `switching`: the successor has the name, and may be on probation. `reverting`:
+ * the old container is being put back.
  */
 export type Unfinished = { at: 'prepared' | 'renaming' | 'switching' | 'reverting'; job: Job }
 
 export function parseOrigin(container: ContainerInspection): JobOrigin | null {
   try {
     const origin = JSON.parse(labelsOf(container)[ORIGIN_LABEL] ?? '') as JobOrigin
-    return origin.format === 1 ? origin : null // another format is of a newer one of this program
+    return origin.format === 1 ? origin : null // a newer version of this program wrote another format
   } catch {
     return null
   }
@@ -77,7 +78,7 @@ export function unfinishedAt(site: Site): Unfinished | null {
     main: ContainerInspection | null,
   ): Unfinished | null => {
     const origin = parseOrigin(successor)
-    // with compose's or somebody else's container under the name there is nothing to go back to
+    // if a container of compose or of a person has the name, there is nothing to go back to
     if (origin === null || (main !== null && main.Id !== origin.predecessor)) return null
     return { at, job: { origin, predecessor: origin.predecessor, successor: successor.Id, image: successor.Image } }
   }
@@ -89,7 +90,7 @@ export function unfinishedAt(site: Site): Unfinished | null {
   return null
 }
 
-/** The inspection as it is with the restart policy that the service has: until the commit, the new container has none. */
+/** The inspection with the service's restart policy: until the commit, the new container has none. */
 export function asItWas(container: ContainerInspection, origin: JobOrigin): ContainerInspection {
   return { ...container, HostConfig: { ...container.HostConfig, RestartPolicy: origin.restart } }
 }

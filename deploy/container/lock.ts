@@ -1,5 +1,5 @@
-// One deployment of a container at a time: the lock is a listening unix socket, which the kernel frees with its process.
-// Must hold: whoever holds it says so to whoever is refused.
+// Allows one deployment of a container at a time. The lock is a listening unix socket, which the kernel frees with its process.
+// Must hold: the holder says who it is to each process that is refused.
 
 import { createHash } from 'node:crypto'
 import { connect, createServer } from 'node:net'
@@ -24,7 +24,7 @@ export async function lockContainer(socketPath: string, name: string): Promise<A
     if (holder !== null || attempt > 3) {
       throw new BatonError('locked', `another deployment of \`${name}\` is under way: ${holder ?? 'nobody answers'}`)
     }
-    if (!path.startsWith('\0')) await rm(path, { force: true }) // a file that its process left behind
+    if (!path.startsWith('\0')) await rm(path, { force: true }) // a dead process left this file behind
   }
 }
 
@@ -46,7 +46,7 @@ function listens(server: ReturnType<typeof createServer>, path: string): Promise
   })
 }
 
-/** What the holder says; null where nobody listens any more. */
+/** What the holder says; null if no process listens any more. */
 function ask(path: string): Promise<string | null> {
   return new Promise((resolve) => {
     let said = ''

@@ -1,5 +1,5 @@
-// The moves of containers that a deployment is made of. Each says what should be so and does only what is missing, so that it
-// may be repeated after a lost connection, a restarted engine, or by another run.
+// The container operations of a deployment. Each has a target state and does only what is missing. So each may be repeated after
+// a lost connection, after a restart of the engine, or by another run.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError } from '../../agent/words.ts'
@@ -11,13 +11,13 @@ import { namesFor, ORIGIN_LABEL } from './reference.ts'
 import { type Specification, specify } from './specification.ts'
 import { imageOfContainer, inheritedVolumes, nameNow } from './survey.ts'
 
-/** how often the engine may refuse the same act before it is believed */
+/** at this many refusals of the same act, the engine's error counts */
 const REFUSALS_MAX = 2
 const SETTLE_MS = 100
-/** a failed successor gets no longer than this to stop: the old one is waiting */
+/** a failed successor gets at most this long to stop: the old container is waiting */
 const ASIDE_STOP_SECONDS = 10
 
-/** A container that is never started here. What an attempt that was cut short left under the name is removed first. */
+/** Creates a container, does not start it, returns its id. First removes what an interrupted attempt left under the name. */
 export async function createBeside(name: string, specification: Specification, engine: Engine): Promise<string> {
   const { body, connect, disconnect } = specification
   return await again(engine, async () => {
@@ -35,7 +35,7 @@ export async function createBeside(name: string, specification: Specification, e
   })
 }
 
-/** For an act that may be done twice. */
+/** Repeats an act after a lost connection. Only for an act that may be done twice. */
 export async function again<T>(engine: Engine, act: () => Promise<T>): Promise<T> {
   for (;;) {
     try {
@@ -54,9 +54,9 @@ export async function discard({ successor }: Job, engine: Engine): Promise<void>
 }
 
 /**
- * Moves the name from the old one to the new one, then stops the old one and starts the new one: between the two is only what
- * must be. The old one keeps its restart policy and the new one gets none before the commit: whatever an engine starts by
- * itself after a power cut, it starts one of the two, never both.
+ * Moves the name from the old container to the new one, then stops the old one and starts the new one. Nothing avoidable comes
+ * between stop and start. Before the commit, the old container keeps its restart policy and the new one has none: after a power
+ * cut the engine starts one of the two by itself, never both.
  */
 export async function switchTo({ origin, predecessor, successor }: Job, engine: Engine): Promise<void> {
   const old = await engine.container(predecessor)
@@ -67,7 +67,7 @@ export async function switchTo({ origin, predecessor, successor }: Job, engine: 
       () => engine.stop(predecessor, typeof old?.Config.StopTimeout === 'number' ? old.Config.StopTimeout : null),
     )
   if (old !== null) {
-    if (old.State.Status === 'restarting') await stop() // 20.10 cannot rename one that is between two restarts
+    if (old.State.Status === 'restarting') await stop() // Docker 20.10 cannot rename a container between two restarts
     await rename(predecessor, namesFor(origin.name).predecessor, engine)
   }
   await rename(successor, origin.name, engine)
@@ -75,12 +75,12 @@ export async function switchTo({ origin, predecessor, successor }: Job, engine: 
   await ensureRunning(successor, engine)
 }
 
-/** From the first line on the new one is what an engine starts by itself. */
+/** Makes the new container the one that an engine starts by itself. Its first act already takes that from the old one. */
 export async function commit({ origin, predecessor, successor }: Job, engine: Engine): Promise<void> {
   const old = await engine.container(predecessor) // null: somebody pruned it; its image has a tag
   if (old !== null) await setRestartPolicy(predecessor, { Name: 'no' }, engine)
   await setRestartPolicy(successor, origin.restart, engine)
-  await ensureRunning(successor, engine) // an engine that was restarted between the two lines has started none
+  await ensureRunning(successor, engine) // an engine that restarted between these two calls has started neither
   if (origin.compose !== null) await setVariable(origin.compose)
   if (origin.ofCompose) return old === null ? undefined : await again(engine, () => engine.remove(predecessor))
   const { previous } = namesFor(origin.name)
@@ -88,7 +88,10 @@ export async function commit({ origin, predecessor, successor }: Job, engine: En
   if (old !== null) await rename(predecessor, previous, engine)
 }
 
-/** Takes the ports and the name from a successor that failed. Stopped first: 20.10 cannot rename one that is between two restarts. */
+/**
+ * Takes the ports and the name from a failed successor. Stops it first: Docker 20.10 cannot rename a container between two
+ * restarts.
+ */
 export async function standAside({ origin, successor }: Job, engine: Engine): Promise<void> {
   await engine.awake()
   const { reverting, failed } = namesFor(origin.name)
@@ -103,7 +106,7 @@ export async function standAside({ origin, successor }: Job, engine: Engine): Pr
   if (now !== failed) await rename(successor, reverting, engine)
 }
 
-/** Keeps a successor that failed, for its log; one that never ran has none. */
+/** Keeps a failed successor for its log. Removes one that never ran, as it has no log, and one of compose. */
 export async function keepFailed({ origin, successor }: Job, engine: Engine): Promise<void> {
   const container = await engine.container(successor)
   if (container === null) return
@@ -113,7 +116,10 @@ export async function keepFailed({ origin, successor }: Job, engine: Engine): Pr
   await rename(successor, failed, engine)
 }
 
-/** The old container under its name again, with its restart policy, running. Made anew from its image where it was pruned. */
+/**
+ * Gives the old container its name and restart policy again and starts it. Creates it anew from its image if it was pruned.
+ * Returns its id.
+ */
 export async function putBack(job: Job, engine: Engine): Promise<string> {
   const { origin } = job
   let id = job.predecessor
@@ -138,7 +144,7 @@ async function remake(job: Job, engine: Engine): Promise<string> {
   return await createBeside(origin.name, specification, engine)
 }
 
-/** What bore this name for an earlier deployment goes. Never its volumes. */
+/** Removes the container that an earlier deployment kept under this name. Never its volumes. */
 async function makeRoom(name: string, forId: string, engine: Engine): Promise<void> {
   const there = await engine.container(name)
   if (there !== null && there.Id !== forId && !there.State.Running) await engine.remove(there.Id)
@@ -171,7 +177,7 @@ async function setRestartPolicy(id: string, policy: RestartPolicy, engine: Engin
   )
 }
 
-/** Acts once, unless it is so already. A lost connection leaves open whether the act was done: then it is looked at again. */
+/** Acts once, unless the state is reached already. After a lost connection it looks again: the act may have been done or not. */
 async function until(engine: Engine, isSo: () => Promise<boolean>, act: () => Promise<void>): Promise<void> {
   for (let refusals = 0; ;) {
     if (await isSo()) return
@@ -180,7 +186,7 @@ async function until(engine: Engine, isSo: () => Promise<boolean>, act: () => Pr
       return await act()
     } catch (error) {
       if (!isUnreachable(error)) {
-        await sleep(SETTLE_MS) // an engine on its way out answers with errors of its own
+        await sleep(SETTLE_MS) // an engine that is shutting down answers with unrelated errors
         if (await isSo()) return
         if (epoch === engine.epoch() && ++refusals === REFUSALS_MAX) throw error
       }

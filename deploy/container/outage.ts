@@ -1,5 +1,5 @@
-// How long the service gives no answer, as a client beside it sees it: it is asked over its own network, before, through and
-// after the switch. Must hold: where nothing can be asked, no time is told.
+// Measures how long the service gives no answer, as a client on its network sees it. Asks over the service's own network before,
+// during and after the switch. Must hold: if nothing can be asked, no time is reported.
 
 import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -9,22 +9,22 @@ import { type ContainerInspection, labelsOf } from './inspection.ts'
 import { IMAGE_LABELS } from './reference.ts'
 
 export interface OutageWatch {
-  /** whether the container that should answer now does; null where nothing can be asked */
+  /** whether the container that should answer does so now; null if nothing can be asked */
   answers: (() => Promise<boolean>) | null
-  /** From now on it is this container that should answer. */
+  /** From now on this container should answer. */
   follow(id: string): Promise<void>
   end(): Promise<{ downMs: number | null; downMeasured: string | null }>
 }
 
 interface Asked {
   port: number
-  /** null: that a connection is accepted is all that can be asked */
+  /** null: only whether a connection is accepted can be asked */
   path: string | null
 }
 
 const FAST_MS = 10
 const SLOW_MS = 250
-/** asked often for this long after something has changed */
+/** after a change, asks every `FAST_MS` for this long, then every `SLOW_MS` */
 const FAST_FOR_MS = 2000
 const ANSWER_MS = 1000
 const PORTS_MAX = 4
@@ -85,7 +85,7 @@ async function addressOf(container: ContainerInspection, engine: Engine): Promis
   return addresses.find((address) => address !== undefined && address !== '') ?? null
 }
 
-/** Finds out what can be asked while it still serves: HTTP where some port speaks it, else a connection. */
+/** While the service still runs, finds what can be asked: HTTP if a port speaks it, else a connection. Null if no port answers. */
 async function whatAnswers(container: ContainerInspection, address: string): Promise<Asked | null> {
   const path = labelsOf(container)[IMAGE_LABELS.healthPath] ?? '/'
   const ports = portsOf(container).slice(0, PORTS_MAX)
@@ -97,7 +97,7 @@ async function whatAnswers(container: ContainerInspection, address: string): Pro
   return null
 }
 
-/** What the image says; then published ports; then exposed ones. */
+/** TCP ports to ask: first the one of the image's label, then published ports, then exposed ones. */
 function portsOf({ Config, HostConfig, ...container }: ContainerInspection): number[] {
   const tcp = (ports: object | null | undefined) =>
     Object.keys(ports ?? {}).flatMap((port) => (port.endsWith('/tcp') ? [Number.parseInt(port, 10)] : []))

@@ -1,5 +1,5 @@
-// What the engine will show for a container that is not created yet: its own merge of a specification and an image. Pure.
-// For `--dry-run`, which creates nothing. The real inspection is compared before anything is stopped.
+// Predicts the inspection of a container that is not created yet, by the engine's own merge of a specification and an image.
+// Pure. `--dry-run` needs it, as it creates nothing. A deployment also compares the real inspection before it stops anything.
 
 import type { ContainerInspection, Endpoint, Fields, ImageInspection, Mount } from './inspection.ts'
 import { isEmpty, isSame } from './inspection.ts'
@@ -29,10 +29,10 @@ export function predict(
     merged['Entrypoint'] = fresh.Entrypoint
     if (isEmpty(config['Cmd'])) merged['Cmd'] = fresh.Cmd
   } else if (isSame(config['Entrypoint'], [''])) merged['Entrypoint'] = null
-  if (isEmpty(merged['Hostname'])) merged['Hostname'] = before.Config.Hostname // it will be its own id; nothing to tell
+  if (isEmpty(merged['Hostname'])) merged['Hostname'] = before.Config.Hostname // it will be the new id: no difference
 
   if (kind === 'podman') {
-    // its inspection does not show what the image exposes and mounts, and shows limits in its own words
+    // podman's inspection does not show what the image exposes and mounts, and shows limits in its own words
     for (const key of ['ExposedPorts', 'Volumes']) merged[key] = before.Config[key]
   }
 

@@ -1,5 +1,5 @@
-// Everything of a deployment that comes before the old container is touched: what is asked for, what would be lost, a successor
-// that is proved to equal it. Must hold: on every way out that is not success there is nothing left of it.
+// The part of a deployment before the old container is touched: finds the image, refuses what would be lost, creates a successor
+// and proves that it equals the old container. Must hold: every exit that is not success leaves nothing of the successor.
 
 import { BatonError } from '../../agent/words.ts'
 import { formatDuration } from '../lib/progress.ts'
@@ -29,7 +29,7 @@ export interface Prepared {
   snapshot: string[] | null
 }
 
-/** What would be done. Pulls the image; changes no container. */
+/** Decides what to do. Pulls the image; changes no container. */
 export async function plan(
   container: ContainerInspection,
   site: Site,
@@ -78,7 +78,7 @@ export function planEvent(
   }
 }
 
-/** Makes the successor, beside the old container that still serves. */
+/** Creates the successor while the old container still serves. */
 export async function prepare(
   { container, oldImage, target, origin, source, composed, snapshot }: Prepared,
   tools: Tools,
@@ -113,14 +113,14 @@ export async function prepare(
   }
 }
 
-/** Before the commit no engine may start it by itself. podman before 5 cannot set a policy later on. */
+/** Before the commit, no engine may start the successor by itself. podman keeps the policy: before 5 it cannot set one later. */
 function withoutRestart(specification: Specification, kind: 'docker' | 'podman'): Specification {
   if (kind === 'podman') return specification
   const { body } = specification
   return { ...specification, body: { ...body, HostConfig: { ...body.HostConfig, RestartPolicy: { Name: 'no' } } } }
 }
 
-/** Throws BatonError verify_failed where the successor lacks something that a person set, or runs another image. */
+/** Throws BatonError verify_failed if the successor lacks something that a person set, or runs another image. */
 async function provesSame(
   job: Job,
   before: ContainerInspection,

@@ -1,6 +1,6 @@
-// This very program in an image, for the container that does the switch: the image of this container where it runs in one, else one
-// that is made of this program's own file, its libraries and its sources. Nothing is fetched, and no foreign image ever gets
-// the engine's socket.
+// Provides this program as an image, for the switcher. If this program runs in a container, that container's image; else an image
+// made of this program's own file, its libraries and its sources. Nothing is fetched, and no foreign image ever gets the engine's
+// socket.
 
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
@@ -17,11 +17,11 @@ import type { Program } from './request.ts'
 
 const REPOSITORY = 'baton-switch'
 const ROOT = join(import.meta.dirname, '../..')
-/** what this program's sources import before they know what is to be done */
+/** packages that this program's sources import before they know which command to run */
 const PACKAGES = ['citty', 'node-fetch-native', 'undici', 'zx']
 const NODE_FLAGS = ['--disable-warning=ExperimentalWarning']
 
-/** Throws BatonError unsupported_host where this program cannot run in a container of this engine. */
+/** Throws BatonError unsupported_host if this program cannot run in a container of this engine. */
 export async function programInImage(engine: Engine): Promise<Program> {
   const id = await ownContainerId()
   const self = id === null ? null : await engine.container(id)
@@ -52,7 +52,7 @@ function samePath(left: string, right: string): boolean {
   return left.replace(/^\/var\/run\//, '/run/') === right.replace(/^\/var\/run\//, '/run/')
 }
 
-/** Path in the image -> path here. */
+/** Path in the image -> path on this host. */
 async function ownFiles(): Promise<Record<string, string>> {
   const files: Record<string, string> = { 'baton/program': process.execPath }
   const { stdout } = await run(['ldd', process.execPath])

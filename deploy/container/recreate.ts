@@ -1,6 +1,6 @@
-// THE STORY of the container route: a container is replaced by one of another image that equals it in all that a person set.
-// Must never break: until `switch` the running container is untouched; nothing is ever deleted that held data; whoever is killed
-// at any point leaves names and one label from which the next one finishes the work or undoes it (job.ts).
+// THE STORY of the container route: replaces a container by one of another image that equals it in all that a person set.
+// Must never break: until `switch` the running container is untouched; nothing that held data is ever deleted; a process killed
+// at any point leaves names and one label, from which the next run finishes the deployment or undoes it (job.ts).
 
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { followSwitcher, isAtWork, makeSwitcher, refuseBusy } from './switcher.ts'
@@ -16,7 +16,7 @@ import { imageOfContainer, surveyContainer } from './survey.ts'
 import { revert, switchOver } from './switch.ts'
 import { versionOf } from './target.ts'
 
-/** One deployment of the container `name`. Throws only where nothing has changed; cancelled where somebody stopped it before the switch. */
+/** One deployment of the container `name`. Throws only if nothing has changed; cancelled if it was stopped before the switch. */
 export async function recreate(name: string, request: ContainerRequest, tools: Tools): Promise<ContainerEnd> {
   try {
     return await fromTheTop(name, request, tools, false)
@@ -27,7 +27,7 @@ export async function recreate(name: string, request: ContainerRequest, tools: T
   }
 }
 
-/** `isSettled`: what an earlier one had left is finished or undone. */
+/** `isSettled`: what an earlier deployment left is now finished or undone. */
 async function fromTheTop(
   name: string,
   request: ContainerRequest,
@@ -40,7 +40,7 @@ async function fromTheTop(
   const isBegun = unfinished !== null && unfinished.at !== 'prepared'
   if (isBegun && !isSettled) {
     const end = await settle(unfinished, request, tools)
-    return end ?? (await fromTheTop(name, request, tools, true)) // undone: from the beginning
+    return end ?? (await fromTheTop(name, request, tools, true)) // undone: start over
   }
   const isUnused = unfinished?.at === 'prepared' && found.successor?.State.Status === 'created'
   const site = isUnused ? await withoutSuccessor(found, unfinished.job, request, tools) : found
@@ -69,14 +69,14 @@ async function fromTheTop(
 }
 
 /**
- * What runs, whether it is well, what ran before, and what is under way: then `from` is what that goes from. Asks no registry.
- * Throws BatonError refused where there is no such container.
+ * What runs, whether it is well, what ran before, and what is under way. During a deployment `from` is the version that it
+ * replaces. Asks no registry. Throws BatonError refused if there is no such container.
  */
 export async function containerStatus(name: string, { engine }: Pick<Tools, 'engine'>): Promise<ContainerEnd> {
   const site = await surveyContainer(name, engine)
   const { main, switcher } = site
   const found = unfinishedAt(site)
-  const unfinished = found?.at === 'prepared' ? null : found // that is not under way: nothing is touched by it
+  const unfinished = found?.at === 'prepared' ? null : found // `prepared` is not under way: it has touched nothing
   const inFlight = unfinished?.at ?? (isAtWork(switcher) ? 'switching' : null)
   if (main === null && inFlight === null) throw new BatonError('refused', `there is no container \`${name}\``)
   const image = main === null ? null : await imageOfContainer(main, engine)
@@ -93,7 +93,9 @@ export async function containerStatus(name: string, { engine }: Pick<Tools, 'eng
   return ended('status', { from: origin?.from ?? null, ...serving, healthy, inFlight })
 }
 
-/** In the switcher where there can be one, so that it is finished whatever happens to this process; else here. */
+/**
+ * Switches in the switcher if there can be one, so that the switch ends whatever happens to this process; else in this process.
+ */
 async function doSwitch(
   job: Job,
   { undo }: { undo: BatonError | null },
@@ -124,7 +126,7 @@ async function switcherFor(job: Job, undo: boolean, limits: ContainerRequest, to
   }
 }
 
-/** What an interrupted run had only prepared is thrown away: the old container was never touched, and what is asked for is done. */
+/** Throws away what an interrupted run only prepared, as the old container was never touched. Then the request itself is done. */
 async function withoutSuccessor(
   site: Site,
   { origin, ...job }: Job,
@@ -142,13 +144,13 @@ async function withoutSuccessor(
   }
   const isUndo = request.release === null && request.backTo === null && origin.kind === 'update'
   if (!isUndo) return { ...site, successor: null }
-  // one step back, as after any other cut; whoever wants to go back further has seen now what runs
+  // a rollback goes one step back, as after any other cut; to go further, the operator runs it again, now knowing what runs
   throw new BatonError('refused', `nothing was rolled back: ${message}`, {
     hint: 'to go back to what ran before that, run it again',
   })
 }
 
-/** Finishes or undoes what an interrupted run has begun; null where the request is still to be done. */
+/** Finishes or undoes what an interrupted run has begun; null if the request is still to be done. */
 async function settle({ at, job }: Unfinished, request: ContainerRequest, tools: Tools): Promise<ContainerEnd | null> {
   const { report } = tools
   const { origin } = job
@@ -159,7 +161,7 @@ async function settle({ at, job }: Unfinished, request: ContainerRequest, tools:
     ? origin.kind === 'rollback' && isFor(request.backTo, release)
     : request.release === origin.release
   const isForward = at !== 'reverting' && (!back || isSame)
-  // the undo is all of it where that is what is asked for
+  // if the request asks for exactly this undo, nothing else is to be done
   const isUndo = back && origin.kind === 'update' && isFor(request.backTo, origin.from)
   if (request.dryRun) {
     await report({ event: 'note', message: `${said}; it would be ${isForward ? 'finished' : 'undone'} first` })

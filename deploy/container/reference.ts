@@ -1,5 +1,5 @@
-// Names of images: `registry/repository:tag@digest`, and the names and the label that this route gives to containers and tags.
-// Pure. Must hold: an image id is never taken for a repository.
+// Names of images, `registry/repository:tag@digest`; and the names, tags and labels of the container route. Pure.
+// Must hold: an image id is never taken for a repository.
 
 export interface Reference {
   repository: string
@@ -8,7 +8,7 @@ export interface Reference {
   digest: string | null
 }
 
-/** Null where `text` is an image id, or no reference at all. */
+/** Null if `text` is an image id, or no reference at all. */
 export function parseReference(text: string): Reference | null {
   const match =
     /^(?<repository>[A-Za-z0-9][A-Za-z0-9._:/[\]-]*?)(?::(?<tag>\w[\w.-]{0,127}))?(?:@(?<digest>sha256:[0-9a-f]{64}))?$/.exec(
@@ -31,7 +31,7 @@ export function fullRepository(repository: string): string {
   return rest.length > 0 ? `docker.io/${repository}` : `docker.io/library/${repository}`
 }
 
-/** Host and port of the registry, as it is named in `~/.docker/config.json`. */
+/** Host and port of the registry, as `~/.docker/config.json` names it. */
 export function registryOf(repository: string): string {
   const host = fullRepository(repository).split('/')[0] ?? ''
   return host === 'docker.io' ? 'https://index.docker.io/v1/' : host
@@ -44,7 +44,7 @@ export function digestIn(repoDigests: readonly string[], repository: string): st
   return found?.split('@')[1] ?? null
 }
 
-/** The names that a container has on its way; each says where the work was left (recreate.ts). */
+/** The names that containers have during a deployment. Each says where an interrupted one stopped (recreate.ts). */
 export function namesFor(name: string) {
   return {
     /** created, never started */
@@ -57,7 +57,7 @@ export function namesFor(name: string) {
     reverting: `${name}-baton-reverting`,
     /** the new one that failed, for its logs */
     failed: `${name}-baton-failed`,
-    /** the one that does the switch, and its log until the next deployment */
+    /** the container that does the switch; an interrupted run leaves it, with its log, until the next deployment */
     switcher: `${name}-baton-switch`,
   }
 }
@@ -67,22 +67,22 @@ export function isKept(name: string): boolean {
   return /-baton-(successor|predecessor|previous|reverting|failed|switch)$/.test(name)
 }
 
-/** A tag keeps an image from `docker image prune`. */
+/** The tag that keeps the old image from `docker image prune`. */
 export function rollbackTag(name: string): string {
   return `baton-rollback-${name}`.slice(0, 128)
 }
 
-/** On the successor: JSON of `Origin`, all that is needed to finish or to undo the work. */
+/** On the successor: JSON of `JobOrigin`, all that is needed to finish or to undo the deployment. */
 export const ORIGIN_LABEL = 'baton.recreated-from'
-/** What compose says of the image that it made a container from: it changes with the image, and only this route changes it. */
+/** Compose's labels about a container's image. They change with the image, and only this route changes them. */
 export const COMPOSE_LABELS = ['com.docker.compose.config-hash', 'com.docker.compose.image'] as const
 
-/** Whether only compose or this route may give it: what it names on the host is believed. */
+/** Whether only compose or this route may set this label: the files of the host that it names are trusted. */
 export function isToolLabel(key: string): boolean {
   return key === ORIGIN_LABEL || key.startsWith('com.docker.compose.')
 }
 
-/** What an image says of itself, so that no service has to be known here. */
+/** The labels by which an image describes its service, so that no service has to be known here. */
 export const IMAGE_LABELS = {
   /** name of the service */
   service: 'baton.service',

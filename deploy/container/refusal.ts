@@ -1,4 +1,4 @@
-// What this route does not touch, and what to do instead. Pure.
+// The containers that this route refuses to touch, and what to do instead. Pure.
 // Must hold: a refusal comes before anything has changed.
 
 import { BatonError } from '../../agent/words.ts'
@@ -61,8 +61,8 @@ export function refuseUnfit(
 }
 
 /**
- * What an image says becomes the container's, and a label of compose or of this route names files of the host. So an image that
- * carries one itself could choose what root reads and writes there. Throws BatonError refused.
+ * A container inherits its image's labels, and a label of compose or of this route names files of the host. So an image with such
+ * a label could choose what root reads and writes there. Throws BatonError refused.
  */
 export function refuseClaims(image: ImageInspection, what: string): void {
   const claimed = claims(image)

@@ -1,12 +1,12 @@
-// What a deployment has to say: one typed union, and one formatter for people. `--json` prints the events as they are.
-// Must hold: the last line is `result`, or `error` with the code; its `exit` is what the process ends with.
+// The events of a deployment: one typed union, and one formatter for people. `--json` prints the events as they are.
+// Must hold: the last line is `result`, or `error` with the code; its `exit` is the process's exit code.
 
 import { BatonError, type ErrorCode, EXIT, MEANINGS, type Outcome } from '../../agent/words.ts'
 import { formatBytes, formatDuration } from '../lib/progress.ts'
 import { formatDifference, type Difference } from './difference.ts'
 import type { Unfinished } from './job.ts'
 
-/** What is done, in this order. `revert` is done where `switch` or one after it fails. */
+/** The steps, in this order. `revert` is done if `switch` or a later step fails. */
 export const STEPS = [
   'resolve',
   'pull',
@@ -28,7 +28,7 @@ export interface Version {
   reference: string
   image: string
   digest: string | null
-  /** of the image's own label, or the release asked for */
+  /** from the image's own label, else the release asked for */
   version: string | null
 }
 
@@ -49,30 +49,30 @@ export type DeployEvent =
   | { event: 'log'; line: string }
   | EndEvent
 
-/** How it ended; for `planned`, what `would` be done; for `status`, nothing was asked for. */
+/** How a deployment ended. `planned`: `would` says what would be done. `status`: nothing was to be done. */
 export interface ContainerEnd {
   outcome: Outcome | 'planned' | 'status'
   from: string | null
   to: string | null
   would: 'updated' | 'up_to_date' | 'rolled_back' | null
-  /** id and digest of the image that runs now; of a plan: that would */
+  /** id and digest of the image that runs now; for a plan, of the image that would run */
   image: string | null
   digest: string | null
-  /** milliseconds in which the service gave no answer, added up; null where that was not measured */
+  /** total milliseconds in which the service gave no answer; null if not measured */
   downMs: number | null
   /** what was asked and how often; or why nothing was */
   downMeasured: string | null
   /** copy of the database from before the switch, as a path inside the container */
   snapshot: string | null
-  /** whether what runs now passes its health check; null where that was not asked */
+  /** whether what runs now passes its health check; null if not checked */
   healthy: boolean | null
-  /** of a way back that failed: whether the service answers nevertheless; null where nobody can tell, or nobody asked */
+  /** if going back failed: whether the service answers nevertheless; null if unknown or not asked */
   serves: boolean | null
-  /** of `status`: what is under way, by whomever it was begun; null where nothing is */
+  /** for `status`: what is under way, no matter who began it; null if nothing is */
   inFlight: Unfinished['at'] | null
-  /** of `status`: the container that serves, null in the moment in which none has the name */
+  /** for `status`: id of the container that serves; null while no container has the name */
   containerId: string | null
-  /** of `status`: when its process was started, by whomever; ISO 8601, UTC */
+  /** for `status`: when its process started, no matter who started it; ISO 8601, UTC */
   startedAt: string | null
   error: BatonError | null
 }
@@ -86,7 +86,7 @@ export interface EndEvent extends Omit<ContainerEnd, 'error'> {
   exit: number
 }
 
-/** May be slow: the work waits for it. */
+/** May be slow: the deployment waits for it. */
 export type ContainerReport = (event: DeployEvent) => void | Promise<void>
 
 const NOTHING: Omit<ContainerEnd, 'outcome'> = {
@@ -121,10 +121,10 @@ function exitOf(outcome: ContainerEnd['outcome'], code: ErrorCode | null, serves
   if (outcome === 'reverted') return EXIT.reverted
   if (code === null) return EXIT.done
   const { exit } = MEANINGS[code]
-  return exit === EXIT.down && serves === true ? EXIT.unexpected : exit // what answers is not down
+  return exit === EXIT.down && serves === true ? EXIT.unexpected : exit // a service that answers is not down
 }
 
-/** What another process of this program has printed as its last line. */
+/** The end that another process of this program has printed as its last line. */
 export function endedOf({ event: _, container: __, exit: ___, code, message, hint, ...rest }: EndEvent): ContainerEnd {
   const details = hint === null ? {} : { hint }
   return { ...rest, error: code === null ? null : new BatonError(code, message ?? '', details) }
@@ -186,7 +186,7 @@ function formatEnd(event: EndEvent): string[] {
   ]
 }
 
-/** Nothing is called down that was not asked. */
+/** Never calls a service down that was not asked. */
 function formatFailed({ code, serves }: EndEvent): string {
   if (code === null || MEANINGS[code].exit !== EXIT.down) return 'is as it was'
   if (serves === null) return 'could not be asked whether it serves'

@@ -1,4 +1,4 @@
-// What a deployment is asked to do, and what it is done with: the two arguments of every step of it.
+// The two arguments of every step of a deployment: what it is asked to do, and the tools to do it with.
 
 import { BatonError } from '../../agent/words.ts'
 import type { Engine } from './engine/engine.ts'
@@ -9,22 +9,22 @@ export interface ContainerRequest extends Limits {
   container: string
   /** `latest` or a tag; null for a rollback */
   release: string | null
-  /** of a rollback: the release that must be the one before; null: whichever it is */
+  /** for a rollback: the release that must have run before; null: any */
   backTo: string | null
   /** repository to take the release from; null: the one of the container's image */
   repository: string | null
-  /** digest that the release's image must have, where somebody who is believed says so; null: the registry's word counts */
+  /** digest that the release's image must have, from a trusted source; null: the registry's word counts */
   digest: string | null
   /** the signed feed that says which image a release is; null: the registry's tags count */
   signedBy: SignedBy | null
-  /** of a compose project: other services that take the same variable may be moved by the next `up` */
+  /** in a compose project: the next `up` may also move other services that use the same variable */
   withShared: boolean
   dryRun: boolean
 }
 
 export interface SignedBy {
   feed: string
-  /** path of a root.json; null: the one that this program was built with */
+  /** path of a root.json; null: the one built into this program */
   root: string | null
 }
 
@@ -33,27 +33,27 @@ export interface Limits {
   probationMs: number
 }
 
-/** This very program in an image of the engine, so that the engine can start it again. */
+/** This program as an image of the engine, so that the engine can start it again. */
 export interface Program {
   image: string
-  /** starts it; its arguments come after this */
+  /** words that start it; its arguments follow */
   entrypoint: string[]
-  /** where the engine's host has the engine's socket */
+  /** path of the engine's socket on the engine's host */
   socket: string
 }
 
 export interface Tools {
   engine: Engine
   report: ContainerReport
-  /** header for the registry of this repository */
+  /** `X-Registry-Auth` header for this repository's registry; null without a login */
   credentials: (repository: string) => Promise<string | null>
-  /** somebody wants it to end: what is under way is undone */
+  /** aborted to end the deployment: what is under way is undone */
   stop: AbortSignal
-  /** null: the switch is done by this process */
+  /** null: this process does the switch */
   program: (() => Promise<Program>) | null
 }
 
-/** Says what comes next, unless somebody wants it to end. Throws BatonError interrupted. */
+/** Reports the next step. Throws BatonError interrupted if the deployment was stopped. */
 export async function step(
   { report, stop }: Pick<Tools, 'report' | 'stop'>,
   name: ContainerStep,

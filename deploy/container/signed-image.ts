@@ -1,5 +1,5 @@
-// Which image a signed feed names for a release. Where the maintainer's signature says it, no registry is asked what a tag means.
-// Must hold: an image that nobody has signed is not taken from such a feed.
+// Finds the image that a signed feed names for a release. The maintainer's signature decides what a tag means, not a registry.
+// Must hold: an unsigned image is never taken from such a feed.
 
 import { readFile } from 'node:fs/promises'
 import { openFeed } from '../../agent/install.ts'
@@ -12,7 +12,9 @@ export interface SignedImage {
   digest: string
 }
 
-/** `release`: `latest` or a tag. Throws not_signed, release_not_found, release_unusable, withdrawn and what else the feed refuses. */
+/**
+ * `release`: `latest` or a tag. Throws not_signed, release_not_found, release_unusable, withdrawn and the feed's other errors.
+ */
 export async function signedImage({ feed, root }: SignedBy, service: string, release: string): Promise<SignedImage> {
   const trust = root === null ? {} : { trust: { root: await rootOf(root), builtAt: null } }
   await using open = openFeed(feed, { service, stateDirectory: null, ...trust })

@@ -1,5 +1,6 @@
-// `<executable> backup --snapshot`: the other side of snapshot.ts, inside the container whose image names it. A copy in the state
-// directory, as before every update of a managed install; prints its path, or nothing where there is no database (yet).
+// `<executable> backup --snapshot`: what snapshot.ts runs inside the container, if its image names this command. Copies the
+// database into the state directory, as before every update of a managed install. Prints the copy's path, or nothing if there is
+// no database (yet).
 
 import { join } from 'node:path'
 import { makeDisk, ownDatabase, snapshot } from '../../agent/install.ts'

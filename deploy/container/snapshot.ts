@@ -1,4 +1,4 @@
-// A copy of the database before a new version opens it, made by the old version itself: its image says how (`baton.snapshot`).
+// Copies the database before a new version opens it. The old version makes the copy: its image says how (`baton.snapshot`).
 
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { type Engine, isAway, isEngineFull } from './engine/engine.ts'
@@ -7,7 +7,7 @@ import { IMAGE_LABELS } from './reference.ts'
 
 const SNAPSHOT_MS = 15 * 60_000
 
-/** The command, null where the image names none. Throws BatonError refused where it cannot be read. */
+/** The command; null if the image names none. Throws BatonError refused if the label cannot be read. */
 export function snapshotCommand(image: ImageInspection): string[] | null {
   const label = labelsOf(image)[IMAGE_LABELS.snapshot]
   if (label === undefined || label === '') return null
@@ -16,7 +16,7 @@ export function snapshotCommand(image: ImageInspection): string[] | null {
     if (Array.isArray(command) && command.length > 0 && command.every((word) => typeof word === 'string'))
       return command
   } catch {
-    // said below
+    // reported below
   }
   throw new BatonError(
     'refused',
@@ -24,7 +24,9 @@ export function snapshotCommand(image: ImageInspection): string[] | null {
   )
 }
 
-/** Path of the copy inside the container; null where there is no database yet. Throws BatonError refused; nothing has changed then. */
+/**
+ * Path of the copy inside the container; null if there is no database yet. Throws BatonError refused; nothing has changed then.
+ */
 export async function takeSnapshot(
   { Id }: ContainerInspection,
   command: readonly string[],

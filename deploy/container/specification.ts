@@ -1,5 +1,5 @@
-// From the inspection of a container to the body that creates its successor: what a person set is carried, what came from
-// the old image is left out, so that the new image's own takes its place. Pure.
+// Turns a container's inspection into the body that creates its successor. Carries what a person set; leaves out what came from
+// the old image, so that the new image's value takes its place. Pure.
 // Each rule that is not obvious names the engine's own merge (moby `daemon/create.go`, `runconfig.Merge`) or the bug it avoids.
 
 import type {
@@ -21,14 +21,14 @@ import { ORIGIN_LABEL } from './reference.ts'
 export interface SpecificationSource {
   container: ContainerInspection
   image: ImageInspection
-  /** destinations that come from `VolumesFrom`, by the name of their volume; they are not to be carried twice */
+  /** destination -> volume name, of mounts that come from `VolumesFrom`; they must not be carried twice */
   inherited: ReadonlyMap<string, string>
 }
 
 export interface ContainerTarget {
   /** what the new container's `Config.Image` says */
   reference: string
-  /** the label that makes the work resumable, and compose's of the image */
+  /** the label that makes the deployment resumable, and compose's labels about the image */
   labels: Record<string, string>
   engine: EngineTraits
 }
@@ -40,7 +40,7 @@ export interface Specification {
   disconnect: string[]
 }
 
-/** Fields of `Config` that an image can set and that are one value. */
+/** Fields of `Config` with a single value that an image can set. */
 const FROM_IMAGE = ['User', 'WorkingDir', 'StopSignal', 'Shell'] as const
 /** Fields of `Config` that only a person sets. `OnBuild`, `ArgsEscaped` and `Image` are the image's. */
 const PERSONAL = [
@@ -77,12 +77,12 @@ export function specify(source: SpecificationSource, target: ContainerTarget): S
     body,
     // engines before API 1.44 take one network at creation, so all of them get the others one by one (portainer#1491)
     connect: joins ? endpoints.filter(({ network }) => network !== primary) : [],
-    // a person may have left the network that the container was created in
+    // a person may have disconnected the container from the network that it was created in
     disconnect: joins && primary !== null && own === undefined ? [primary] : [],
   }
 }
 
-/** The network of `Networks` that `NetworkMode` means, by name or by id; where it is none of them, its own name. */
+/** The network of `Networks` that `NetworkMode` means, by name or by id; if it is none of them, the mode itself as a name. */
 export function primaryNetwork(mode: string, networks: Record<string, Endpoint>): string | null {
   if (/^(container:|ns:)/.test(mode)) return null
   const wanted = mode === 'default' ? ['bridge', 'default', 'podman'] : [mode]
@@ -109,13 +109,16 @@ function configFor({ container, image }: SpecificationSource, { labels, engine }
   result['Labels'] = { ...withoutPairs(config.Labels, old.Labels), ...labels }
   const volumes = withoutKeys(config.Volumes, old.Volumes)
   if (!isEmpty(volumes)) result['Volumes'] = volumes
-  // a published port stays exposed, also where the old image exposed it and the new one does not
+  // a published port stays exposed, even if the old image exposed it and the new one does not
   const exposed = { ...withoutKeys(config.ExposedPorts, old.ExposedPorts), ...emptyValues(host.PortBindings) }
   if (!isEmpty(exposed) && !host.NetworkMode.startsWith('container:')) result['ExposedPorts'] = exposed
   return result
 }
 
-/** The engine names a container after its id; in the host's UTS namespace, or in another container's, it has no name of its own. */
+/**
+ * The host name that a person set, else null. The engine names a container after its id. A container in the host's UTS namespace,
+ * or in another container's, has no host name of its own.
+ */
 function hostnameFor(container: ContainerInspection, engine: EngineTraits): string | null {
   const { Hostname: name = '' } = container.Config
   const { NetworkMode: mode, UTSMode } = container.HostConfig
@@ -124,7 +127,7 @@ function hostnameFor(container: ContainerInspection, engine: EngineTraits): stri
 }
 
 /**
- * `Cmd` comes from the image only together with its `Entrypoint`: where a person gives an entrypoint, the engine drops the
+ * `Cmd` comes from the image only together with its `Entrypoint`: if a person gives an entrypoint, the engine drops the
  * image's command. An entrypoint that a person emptied is `null` in the inspection and must be sent as `['']`.
  */
 function commandFor(config: ContainerConfig, old: ImageConfig): Fields {
@@ -133,7 +136,7 @@ function commandFor(config: ContainerConfig, old: ImageConfig): Fields {
   return isEmpty(config.Cmd) ? { Entrypoint: entrypoint } : { Entrypoint: entrypoint, Cmd: config.Cmd }
 }
 
-/** The engine merges each field of it on its own. */
+/** The engine merges a health check field by field. */
 function healthcheckFor(set: Healthcheck | null, old: Healthcheck | null): Healthcheck | null {
   if (set === null) return null
   const entries = Object.entries(set).filter(
@@ -145,7 +148,7 @@ function healthcheckFor(set: Healthcheck | null, old: Healthcheck | null): Healt
 function hostConfigFor(source: SpecificationSource, engine: EngineTraits): HostConfig {
   const { container } = source
   const host: HostConfig = structuredClone(container.HostConfig)
-  delete host['ContainerIDFile'] // written once, by the client that ran the first one
+  delete host['ContainerIDFile'] // only the client that ran the first container writes it, once
   host.Mounts = (host.Mounts ?? []).map((mount) => named(mount, container.Mounts))
   host.Binds = [...(host.Binds ?? []), ...carriedVolumes(source).map(bindFor)]
   // inspect says `/other:/this/alias`, create wants `other:alias`
@@ -154,14 +157,14 @@ function hostConfigFor(source: SpecificationSource, engine: EngineTraits): HostC
   return engine.kind === 'podman' ? forPodman(host) : host
 }
 
-/** A volume without a name in `Mounts` would be made anew: the one that is there is named (compose-cli#1815 lost data). */
+/** Names the existing volume of an unnamed mount: the engine would make a new volume otherwise (compose-cli#1815 lost data). */
 function named(mount: Fields, mounts: readonly Mount[]): Fields {
   if (mount['Type'] !== 'volume' || !isEmpty(mount['Source'])) return mount
   const there = mounts.find(({ Type, Destination }) => Type === 'volume' && Destination === mount['Target'])
   return there?.Name === undefined ? mount : { ...mount, Source: there.Name }
 }
 
-/** Volumes that nothing in `HostConfig` names: made for a `VOLUME` of the image or a `-v /path`. */
+/** Volumes that `HostConfig` does not name: made for a `VOLUME` of the image or a `-v /path`. */
 export function carriedVolumes({ container, inherited }: SpecificationSource): Mount[] {
   const { Binds, Mounts, Tmpfs } = container.HostConfig
   const said = new Set<unknown>([
@@ -190,7 +193,9 @@ function destinationOf(bind: string): string {
   return (parts.length === 1 ? parts[0] : parts[1]) ?? ''
 }
 
-/** What a person set of one network; what the engine gave out at run time is left (containrrr/watchtower#78, #521, #1723). */
+/**
+ * A person's settings of one network. Leaves out what the engine assigned at run time (containrrr/watchtower#78, #521, #1723).
+ */
 function endpointFor(
   network: string,
   endpoint: Endpoint,
@@ -206,13 +211,14 @@ function endpointFor(
   if (!isEmpty(endpoint.DriverOpts)) result.DriverOpts = endpoint.DriverOpts as Fields
   if (!isEmpty(endpoint.GwPriority)) result.GwPriority = endpoint.GwPriority as number
   const mac = endpoint.MacAddress ?? ''
-  // before 1.44 a person's address is in `Config.MacAddress`; from there on it is here, and so is a generated one (moby#48168)
+  // before API 1.44 a person's MAC address is in `Config.MacAddress`; from 1.44 on it is here, and so is a generated one
+  // (moby#48168)
   if (atLeast(engine.apiVersion, '1.44') && mac !== '' && mac !== generatedMac(endpoint.IPAddress))
     result.MacAddress = mac
   return result
 }
 
-/** `02:42:` and the IPv4 address: what engines before 28 make up. */
+/** `02:42:` and the IPv4 address: the address that engines before 28 generate. */
 function generatedMac(address: string | undefined): string | null {
   const bytes = (address ?? '').split('.').map(Number)
   if (bytes.length !== 4) return null

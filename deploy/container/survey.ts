@@ -1,4 +1,4 @@
-// What is there: the container that is meant, what an interrupted deployment left beside it, and what else must be known.
+// Finds the container that is meant, what an interrupted deployment left beside it, and what else a deployment must know.
 // Reads only.
 
 import { BatonError } from '../../agent/words.ts'
@@ -8,7 +8,7 @@ import { nameOf } from './inspection.ts'
 import type { Site } from './job.ts'
 import { IMAGE_LABELS, isKept, namesFor } from './reference.ts'
 
-/** `wanted`: name, id, `label=KEY=VALUE`; null: the only container of a service that this program is made for. Throws refused. */
+/** `wanted`: name, id, `label=KEY=VALUE`; null: the only container with the label `baton.service`. Throws refused. */
 export async function resolveName(wanted: string | null, engine: Engine): Promise<string> {
   if (wanted === null) return await onlyName(engine)
   const label = /^label=(.+)$/.exec(wanted)?.[1]
@@ -23,7 +23,7 @@ export async function resolveName(wanted: string | null, engine: Engine): Promis
     )
   }
   const found = await engine.container(wanted)
-  // what was found by its name has that name, also where a deployment is just renaming it
+  // a container found by its name keeps that name here, even if a deployment is just renaming it
   const name = found !== null && found.Id.startsWith(wanted) ? nameOf(found) : wanted
   if (isKept(name)) {
     throw new BatonError('refused', `\`${name}\` is kept by an earlier deployment`, {
@@ -54,7 +54,7 @@ export async function surveyContainer(name: string, engine: Engine): Promise<Sit
   const names = namesFor(name)
   const byName = async (wanted: string) => {
     const container = await engine.container(wanted)
-    return container !== null && nameOf(container) === wanted ? container : null // not by the start of an id
+    return container !== null && nameOf(container) === wanted ? container : null // the engine also finds by the start of an id
   }
   const { successor, predecessor, reverting, previous, failed, switcher } = names
   const found = await Promise.all([name, successor, predecessor, reverting, previous, failed, switcher].map(byName))
@@ -70,7 +70,7 @@ export async function surveyContainer(name: string, engine: Engine): Promise<Sit
   }
 }
 
-/** Changed files, without the folders above them and without what is mounted or made by the engine itself. */
+/** Changed files, without the folders above them, without mounts, and without what the engine itself makes. */
 export function ownChanges(paths: readonly string[], { Mounts, HostConfig }: ContainerInspection): string[] {
   const engines = [
     '/etc/hosts',
@@ -92,7 +92,7 @@ export function ownChanges(paths: readonly string[], { Mounts, HostConfig }: Con
   return paths.filter((path) => !isCovered(path) && !isFolder(path))
 }
 
-/** Throws BatonError refused where it was removed. */
+/** Throws BatonError refused if the image was removed. */
 export async function imageOfContainer(container: ContainerInspection, engine: Engine): Promise<ImageInspection> {
   const image = await engine.image(container.Image)
   if (image !== null) return image
@@ -110,7 +110,7 @@ export async function inheritedVolumes(container: ContainerInspection, engine: E
   return inherited
 }
 
-/** The name that the container has now, null where it is gone. */
+/** The name that the container has now; null if it is gone. */
 export async function nameNow(id: string, engine: Engine): Promise<string | null> {
   const container = await engine.container(id)
   return container === null ? null : nameOf(container)

@@ -1,6 +1,6 @@
-// The part of a deployment in which the old container is touched, from a successor that is ready to one of the two that has
-// proved itself. Whoever does it may be killed anywhere: names and one label say where it stands, and `finish` goes on from
-// there. Must hold: every way out that is not success puts the old container back.
+// The part of a deployment that touches the old container: from a ready successor to one of the two that has proved itself. The
+// process may be killed anywhere: names and one label say how far it got, and `finishSwitch` goes on from there.
+// Must hold: every exit that is not success puts the old container back.
 
 import { asBatonError, BatonError, reasonOf } from '../../agent/words.ts'
 import { formatDuration } from '../lib/progress.ts'
@@ -15,7 +15,7 @@ import { type ContainerEnd, ended } from './report.ts'
 import { type Limits, step, type Tools } from './request.ts'
 import { surveyContainer } from './survey.ts'
 
-/** what is shown of the log of a successor that failed */
+/** lines shown of a failed successor's log */
 const LOG_LINES = 20
 
 export type Switching = Pick<Tools, 'engine' | 'report' | 'stop'>
@@ -54,7 +54,7 @@ export async function switchOver(job: Job, limits: Limits, tools: Switching): Pr
   try {
     await move.commit(job, engine)
   } catch (cause) {
-    // the new one serves and has proved itself; what is left is its restart policy and a name
+    // the new container serves and has proved itself; only its restart policy and a name are left to set
     await report({ event: 'warning', message: `committing: ${reasonOf(cause)}; run it again to finish` })
   }
   return ended(origin.kind === 'rollback' ? 'rolled_back' : 'updated', {
@@ -106,7 +106,7 @@ async function goBack(
   }
 }
 
-/** The old container serves: what is left is names. A failure here is told, and is none of the service. */
+/** The old container serves: only names are left to set. A failure here is reported, but the service is not affected. */
 async function tidy(job: Job, predecessor: string, { engine, report }: Switching): Promise<void> {
   try {
     await retag(predecessor, job.origin, engine)
@@ -116,7 +116,7 @@ async function tidy(job: Job, predecessor: string, { engine, report }: Switching
   }
 }
 
-/** Whether one of the two gives an answer, before anybody says that the service is down; null where nobody can tell. */
+/** Whether one of the two containers answers; asked before the service is called down. Null if that cannot be known. */
 async function isServing(
   { predecessor, successor }: Job,
   outage: OutageWatch,
@@ -134,7 +134,7 @@ async function isServing(
   }
 }
 
-/** Goes on where somebody was killed, for the successor that he made; also where nothing was left to do. */
+/** Goes on with the interrupted switch to this successor. If nothing is left to do, says how it ended. */
 export async function finishSwitch(
   name: string,
   { successor, undo }: { successor: string; undo: boolean },
@@ -162,7 +162,7 @@ async function asItEnded(name: string, successor: string, engine: Engine): Promi
   return ended('reverted', { from: origin?.from ?? null, to: origin?.version ?? origin?.release ?? null, error })
 }
 
-/** The tag that keeps an image names again what it named before this job, where that is known. */
+/** Sets the tag that keeps an image back to what it named before this job, if that is known. */
 async function retag(predecessor: string, origin: JobOrigin, engine: Engine): Promise<void> {
   const container = await engine.container(predecessor)
   const earlier = container === null ? null : parseOrigin(container)

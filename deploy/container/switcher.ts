@@ -1,7 +1,7 @@
-// The switch itself is done by a small container with a restart policy, made of this very program: whoever is killed, and
-// whenever the power fails, the engine starts it again, and it finishes the switch or undoes it. The command only watches.
-// Must hold: it is told what to do by its arguments and by the names and the label of the two containers, and by nothing else;
-// there is at most one per service, since a name can be given once.
+// The switcher: a small container with a restart policy, made of this program, that does the switch. If it is killed or the power
+// fails, the engine starts it again, and it finishes the switch or undoes it. The command only watches.
+// Must hold: only its arguments, and the names and the label of the two containers, say what it must do; there is at most one
+// switcher per service, since a name can be given once.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError, reasonOf } from '../../agent/words.ts'
@@ -16,11 +16,11 @@ import { type Limits, type Program, refuseStopped, type Tools } from './request.
 import { surveyContainer } from './survey.ts'
 import { dirname } from 'node:path'
 
-/** How often it may be started again without a word before it is given up. */
+/** after this many starts without output, the command gives the switcher up */
 const SILENT_STARTS_MAX = 5
 const SOCKET = '/run/baton-engine.sock'
 
-/** Makes the switcher and does not start it; null where this program cannot be put into a container. */
+/** Creates the switcher, does not start it, returns its id. Removes an earlier one first. */
 export async function makeSwitcher(
   job: Job,
   { undo, limits }: { undo: boolean; limits: Limits },
@@ -45,7 +45,7 @@ export async function makeSwitcher(
   return await again(engine, () => engine.create(name, body))
 }
 
-/** Throws BatonError locked where one is at work. */
+/** Throws BatonError locked if a switcher is at work. */
 export function refuseBusy(switcher: ContainerInspection | null, name: string): void {
   if (switcher === null || !isAtWork(switcher)) return
   throw new BatonError('locked', `another deployment of \`${name}\` is under way since ${switcher.State.StartedAt}`, {
@@ -57,13 +57,13 @@ export function isAtWork(switcher: ContainerInspection | null): boolean {
   return switcher !== null && (switcher.State.Running || switcher.State.Status === 'restarting')
 }
 
-/** Starts it and passes on what it says, to its last line. A stop is passed on to it: it goes back. */
+/** Starts the switcher and passes its events on, up to its last line. Passes a stop on to the switcher, which then goes back. */
 export async function followSwitcher(id: string, name: string, tools: Tools): Promise<ContainerEnd> {
   const { engine, report, stop } = tools
   refuseStopped(stop)
   await again(engine, () => engine.start(id))
   const undo = (): void => {
-    void engine.signal(id, 'SIGINT').catch(() => {}) // it has ended, or the engine is away: its last line says
+    void engine.signal(id, 'SIGINT').catch(() => {}) // it has ended, or the engine is away: its last line will say
     void report({ event: 'note', message: `stopped by ${String(stop.reason)}: going back to the old container` })
   }
   stop.addEventListener('abort', undo, { once: true })
@@ -71,7 +71,7 @@ export async function followSwitcher(id: string, name: string, tools: Tools): Pr
   try {
     const end = await lastLine(id, name, tools).catch((cause: unknown) => cause)
     if (!isEnd(end)) return await lost(end, name, engine)
-    const isDone = end.code !== 'undo_failed' && end.code !== 'service_down' // then it goes on trying
+    const isDone = end.code !== 'undo_failed' && end.code !== 'service_down' // else the switcher goes on trying
     if (isDone) await engine.remove(id, true).catch(() => {})
     const message = end.code === 'interrupted' && stop.aborted ? `stopped by ${String(stop.reason)}` : end.message
     return endedOf({ ...end, message })
@@ -115,7 +115,7 @@ function isEnd(end: unknown): end is EndEvent {
   return typeof end === 'object' && end !== null && 'event' in end
 }
 
-/** How it ends where nobody says how the switch ended: the service is asked before it is called down. */
+/** The end if the switcher does not say how the switch ended. Asks the service before it is called down. */
 async function lost(cause: unknown, name: string, engine: Engine): Promise<ContainerEnd> {
   const hint = `look at \`docker logs ${namesFor(name).switcher}\`, then run the same command again`
   const error = new BatonError('service_down', `following the switch: ${reasonOf(cause)}`, { cause, hint })
@@ -124,7 +124,7 @@ async function lost(cause: unknown, name: string, engine: Engine): Promise<Conta
     const looks = [main, predecessor, successor].map(async (one) => (await check(one, null, engine)).well)
     return ended('failed', { error, serves: (await Promise.all(looks)).includes(true) })
   } catch {
-    return ended('failed', { error }) // the engine is away, and knows alone
+    return ended('failed', { error }) // the engine is away, and only the engine knows
   }
 }
 
@@ -138,7 +138,7 @@ function isKeptUp({ HostConfig }: ContainerInspection): boolean {
   return HostConfig.RestartPolicy?.Name === 'always'
 }
 
-/** The network of the service, so that it can be asked whether it answers; none where there is none to join. */
+/** The service's network, over which the switcher asks whether the service answers; `none` if there is no network to join. */
 async function networkOf({ predecessor, origin }: Job, engine: Engine): Promise<string> {
   const container = (await engine.container(predecessor)) ?? (await engine.container(origin.name))
   const mode = container?.HostConfig.NetworkMode ?? 'none'
@@ -165,7 +165,7 @@ function bodyOf({ origin }: Job, program: Program, network: string, args: string
       LogConfig: { Type: 'json-file', Config: { 'max-size': '4m', 'max-file': '1' } },
       ReadonlyRootfs: true,
       CapDrop: ['ALL'],
-      // the socket's folder, and a .env that is somebody's own
+      // to reach the socket through its folder, and to write a .env that another user owns
       CapAdd: folder === null ? ['DAC_OVERRIDE'] : ['DAC_OVERRIDE', 'CHOWN', 'FOWNER'],
       SecurityOpt: ['no-new-privileges', 'label=disable'],
       UsernsMode: 'host',
@@ -177,6 +177,6 @@ function parse(text: string): DeployEvent | null {
   try {
     return JSON.parse(text) as DeployEvent
   } catch {
-    return null // not of ours, such as a warning of the runtime
+    return null // not an event of this program, such as a warning of the runtime
   }
 }

@@ -1,5 +1,5 @@
-// Which image to run: the release asked for, pulled by digest, or the one before. Reads and pulls; changes no container.
-// Must hold: what was resolved, what is verified and what is run is the same digest; a rollback never goes by a tag.
+// Finds the image to run: the release asked for, pulled by digest, or the previous image. Reads and pulls; changes no container.
+// Must hold: the same digest is resolved, verified and run; a rollback never goes by a tag.
 
 import { BatonError, isTag } from '../../agent/words.ts'
 import type { Engine, OnProgress, Platform } from './engine/engine.ts'
@@ -17,9 +17,9 @@ export interface Pulled {
   reference: string
   repository: string | null
   digest: string | null
-  /** what the image says of itself, or the release asked for */
+  /** from the image's own label, else the release asked for */
   version: string | null
-  /** name to give the image before it is run; null where it has it */
+  /** name to give the image before it runs; null if it has its name already */
   tag: { repository: string; tag: string } | null
 }
 
@@ -39,7 +39,7 @@ export async function resolveRelease(
   const reference = `${repository}:${release}`
   const header = await credentials(repository)
   await step(tools, 'resolve', reference)
-  // where somebody who is believed says it, the registry is not asked what the tag means
+  // if a trusted source gives the digest, the registry is not asked what the tag means
   let digest = signed?.digest ?? request.digest
   if (digest === null && engine.kind === 'docker') {
     const found = await engine.distribution(reference, header)
@@ -48,7 +48,7 @@ export async function resolveRelease(
   }
   const pinned = digest === null ? reference : `${repository}@${digest}`
   await step(tools, 'pull', pinned)
-  // podman's compatible API cannot ask a registry for a digest: there the tag is pulled and the digest read afterwards
+  // podman's compatible API cannot ask a registry for a digest: with podman, pull the tag and read the digest afterwards
   if (digest === null || (await engine.image(pinned)) === null) {
     await engine.pull(repository, digest ?? release, header, { progress: showing(report), signal: stop })
   }
@@ -66,8 +66,8 @@ export async function resolveRelease(
 }
 
 /**
- * The image that ran before the last deployment: by its id, else by its digest. `backTo`: the release that it must be; where that
- * one runs already, it is the one. Throws no_backup, download_failed.
+ * The image that ran before the last deployment: by its id, else by its digest. `backTo`: the release that it must be; if that
+ * release runs already, the result is its image. Throws no_backup, download_failed.
  */
 export async function resolveRollback(
   container: ContainerInspection,
@@ -123,14 +123,14 @@ function showing(report: ContainerReport): OnProgress {
   return (doneBytes, totalBytes) => void report({ event: 'progress', step: 'pull', doneBytes, totalBytes })
 }
 
-/** Version in the image's label, as a tag; null where it has none. */
+/** Version in the image's label, as a tag; null if it has none. */
 export function versionOf(image: ImageInspection): string | null {
   const label = labelsOf(image)[IMAGE_LABELS.version]
   if (label === undefined) return null
   return [label, `v${label}`].find((text) => isTag(text)) ?? null
 }
 
-/** The name that the person used, where it still means this image; else one that cannot mean another. */
+/** The name that the person used, if it still means this image; else a name that cannot mean another image. */
 async function nameForId(
   reference: string,
   repository: string | null,
@@ -161,7 +161,10 @@ function repositoryOf(container: ContainerInspection, image: ImageInspection): s
   )
 }
 
-/** An image of another architecture cannot run, unless the one that runs now is of another one too (emulation). */
+/**
+ * Throws BatonError verify_failed for another architecture than the engine's, unless the image that runs now has it too
+ * (emulation).
+ */
 function refuseArchitecture(
   reference: string,
   platforms: readonly Platform[],

@@ -1,5 +1,5 @@
-// Starts ansible-playbook with our collection, and follows the report that it writes. Must never break: nothing of the
-// operator's own Ansible settings is overwritten; no variable is put into the arguments of a process.
+// Starts ansible-playbook with Baton's collection, and follows the report that it writes. Must never break: overwrites none of
+// the operator's own Ansible settings; puts no variable into the arguments of a process.
 
 import { spawn } from 'node:child_process'
 import { type FileHandle, open, mkdir, mkdtemp, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
@@ -11,7 +11,7 @@ import { type FleetEvent, followRun, plain, type HostResult } from './events.ts'
 import type { Variables } from './settings.ts'
 
 export interface FleetEnd {
-  /** what the playbook has said last; null where it did not come to that */
+  /** the playbook's last event; null if it did not get that far */
   result: HostResult | null
   exitCode: number | null
   /** a signal told this process, or Ansible, to end */
@@ -21,19 +21,19 @@ export interface FleetEnd {
 const PROGRAM = 'ansible-playbook'
 const OLDEST = [2, 14] as const
 const POLL_MS = 100
-/** from the first signal to the last */
+/** from the first signal to SIGKILL */
 const GRACE_MS = 15_000
-/** What Ansible is told where the operator has not said it, in the environment or in ansible.cfg: [variable, key there, value]. */
+/** For Ansible, if the operator sets it neither in the environment nor in ansible.cfg: [variable, key in ansible.cfg, value]. */
 const SETTINGS = [
   ['ANSIBLE_FORKS', 'forks', '200'],
-  // a link that is dead is noticed within a quarter of a minute, not when TCP gives up
+  // notice a dead link within a quarter of a minute, not when TCP gives up
   ['ANSIBLE_SSH_EXTRA_ARGS', 'ssh_extra_args', '-o ServerAliveInterval=3 -o ServerAliveCountMax=3'],
   ['ANSIBLE_RETRY_FILES_ENABLED', 'retry_files_enabled', 'False'],
   ['ANSIBLE_LOCALHOST_WARNING', 'localhost_warning', 'False'],
-  // a host that stands twice in a file is a mistake, not the one that was written last
+  // a host that is listed twice in a file is a mistake; by default the last one would count
   ['ANSIBLE_DUPLICATE_YAML_DICT_KEY', 'duplicate_dict_key', 'error'],
   ['ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED', 'any_unparsed_is_failed', 'True'],
-  // group_vars and host_vars are read once, with the inventory, not anew for each host at each step; facts are not gathered
+  // read group_vars and host_vars once, with the inventory, not anew for each host at each step; facts are not gathered
   ['ANSIBLE_RUN_VARS_PLUGINS', 'run_vars_plugins', 'start'],
   ['ANSIBLE_PRECEDENCE', 'precedence', 'all_inventory,groups_inventory'],
   ['ANSIBLE_INJECT_FACT_VARS', 'inject_facts_as_vars', 'False'],
@@ -41,14 +41,14 @@ const SETTINGS = [
 
 const HINT = 'install it on this machine: `apt install ansible`, or `pipx install ansible-core`; the hosts need nothing'
 
-/** Throws unsupported_host where there is no Ansible. */
+/** Path of ansible-playbook. Throws unsupported_host if there is none. */
 export async function findAnsible(): Promise<string> {
   const path = await findProgram(PROGRAM)
   if (path !== null) return path
   throw new BatonError('unsupported_host', `expected ${PROGRAM} on PATH, found none`, { hint: HINT })
 }
 
-/** Throws unsupported_host where it is too old: asked only where a run has failed, as it takes as long as a small run. */
+/** Throws unsupported_host if Ansible is too old. Asked only after a failed run, as it takes as long as a small run. */
 export async function expectNewEnough(program: string): Promise<void> {
   const { stdout } = await run([program, '--version'], { timeoutMs: 60_000 })
   const [, major = '0', minor = '0'] = /\bcore (\d+)\.(\d+)/.exec(stdout) ?? []
@@ -59,7 +59,7 @@ export async function expectNewEnough(program: string): Promise<void> {
   })
 }
 
-/** Runs the playbook to its end. `said` gets every line of the report as it is `written`; of a check that is a file of its own. */
+/** Runs the playbook to its end. `said` gets each event of the report, read from `written`: for a check that is another file. */
 export async function runPlaybook(
   program: string,
   variables: Variables,
@@ -84,7 +84,7 @@ export async function runPlaybook(
     const child = spawn(program, [...args, ...variables.fleet_ansible_flags], {
       env: { ...process.env, ...(await environment(work, report, lockSeconds)) },
       stdio: ['inherit', output.fd, output.fd],
-      // a process group of its own: Ctrl-C is passed on by us, once
+      // a separate process group: this process passes Ctrl-C on, once
       detached: true,
     })
     const stopped = passSignals(child.pid)
@@ -93,7 +93,7 @@ export async function runPlaybook(
     let ours = false
     const take = async () => {
       for (const event of await read()) {
-        // somebody else's run may be writing to the same file still
+        // another operator's run may still be writing to the same file
         if (event.event === 'run') ours = event.options['fleet_run_id'] === variables['fleet_run_id']
         if (!ours) continue
         draw(event)
@@ -118,10 +118,10 @@ export async function runPlaybook(
   }
 }
 
-/** What is shown must not decide: where drawing fails, hosts are moved and taken back all the same. */
+/** Drawing must decide nothing: if it fails, hosts are moved and taken back all the same. */
 function safely(said: (event: FleetEvent) => void): (event: FleetEvent) => void {
   let broken = false
-  // whoever reads it may go
+  // the reader of the output may go away
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => (broken = true))
   return (event) => {
     if (broken) return
@@ -134,7 +134,7 @@ function safely(said: (event: FleetEvent) => void): (event: FleetEvent) => void 
   }
 }
 
-/** Of the last run, by whomever of those who share its folder. */
+/** Opens the log of this run and drops the one before. If operators share its folder, the group may read and write it. */
 async function openLog(path: string): Promise<FileHandle> {
   await rm(path, { force: true })
   const file = await open(path, 'w', 0o600)
@@ -143,7 +143,7 @@ async function openLog(path: string): Promise<FileHandle> {
   return file
 }
 
-/** Ours where the operator has not said anything. */
+/** Environment variables for Ansible. A setting of `SETTINGS` is in it only if the operator has not given one. */
 async function environment(work: string, report: string, lockSeconds: number): Promise<Record<string, string>> {
   const own = process.env
   const said = await configuration()
@@ -154,7 +154,7 @@ async function environment(work: string, report: string, lockSeconds: number): P
   return {
     ...Object.fromEntries(unsaid.map(([name, , value]) => [name, value])),
     ANSIBLE_NOCOLOR: '1',
-    // our plugins are in this repository: nothing is to be written there
+    // the plugins are in this repository: Python must not write there
     PYTHONDONTWRITEBYTECODE: '1',
     ANSIBLE_COLLECTIONS_PATH: `${work}:${collections ?? fallback}`,
     ANSIBLE_CALLBACKS_ENABLED: ['baton.fleet.report', callbacks].filter(Boolean).join(','),
@@ -164,7 +164,7 @@ async function environment(work: string, report: string, lockSeconds: number): P
   }
 }
 
-/** What a key is in the ansible.cfg that Ansible will take (the first of these places that there is), or null. */
+/** Looks up a key in the ansible.cfg that Ansible will use, the first of these files that exists. Null if it is not set. */
 async function configuration(): Promise<(key: string) => string | null> {
   const places = [
     process.env['ANSIBLE_CONFIG'],
@@ -179,7 +179,10 @@ async function configuration(): Promise<(key: string) => string | null> {
   return () => null
 }
 
-/** The first signal asks Ansible to end, the second does not ask. Returns whether there was one. */
+/**
+ * The first signal asks Ansible to end (SIGINT), the second one kills it (SIGKILL). The result ends this, and says whether there
+ * was one.
+ */
 function passSignals(pid: number | undefined): () => boolean {
   let count = 0
   const group = pid === undefined ? null : -pid

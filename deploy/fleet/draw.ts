@@ -1,17 +1,17 @@
-// What a person sees of a run: the table of the look, the plan, a line for each host as it ends, one line that is redrawn for
-// the wave. Must hold: nothing is called good here that the report does not call good.
+// Draws a run for a person: the table of the look, the plan, a line for each host as it ends, one redrawn line for the wave.
+// Must hold: calls nothing good that the report does not call good.
 
 import { createProgress, formatDuration } from '../lib/progress.ts'
 import type { FleetEvent, Plan, HostResult, Row, Seen } from './events.ts'
 
-/** outcomes after which somebody has to look at a host */
+/** outcomes after which a person has to look at a host */
 const LEFT = ['down', 'stuck', 'unknown']
 const GOOD = new Set(['updated', 'up_to_date', 'rolled_back'])
 
-/** a silence that people would take for a hang where nothing is redrawn */
+/** if nothing is redrawn, people take this much silence for a hang */
 const LONG_SOAK_SECONDS = 10
 
-/** Draws each event; returned is what ends the drawing, whichever way out is taken. */
+/** `draw` draws one event. `end` ends the drawing; call it on every way out. */
 export function drawer({ quiet }: { quiet: boolean }): { draw(event: FleetEvent): void; end(good: boolean): void } {
   const progress = createProgress({ quiet })
   const seen = new Map<string, Seen>()
@@ -54,7 +54,7 @@ export function drawer({ quiet }: { quiet: boolean }): { draw(event: FleetEvent)
       case 'back':
         return progress.note(hostLine(GOOD.has(event.outcome) ? { ...event, outcome: 'is back' } : event))
       case 'result':
-        // what is drawn now is a wave that was good, or the way back
+        // the line drawn last is of a good wave, or of going back
         progress.end(LEFT.some((outcome) => (event.counts[outcome] ?? 0) > 0) ? 'failed' : 'done')
         return print(resultLines(event))
     }
@@ -125,7 +125,7 @@ function planLines({ waves, first, release, rollback, stop }: Plan): string[] {
   return waves.map((wave, i) => `wave ${first + i} of ${of} ${what}: ${wave.join(', ')}`)
 }
 
-/** Those that somebody has to look at, the worst last. */
+/** The hosts that a person has to look at, the worst last. */
 export function lookLines({ hosts, look }: HostResult): string[] {
   const rows = look.flatMap((name) => hosts.filter(({ host }) => host === name))
   return rows.length === 0
@@ -133,7 +133,7 @@ export function lookLines({ hosts, look }: HostResult): string[] {
     : [rows.length === 1 ? 'to look at:' : `${rows.length} to look at:`, ...rows.map(hostLine)]
 }
 
-/** Why it stopped is said with the error, and who is to be looked at after that. */
+/** Leaves out why the run stopped, which comes with the error, and the hosts to look at, which come after that. */
 function resultLines({ outcome, counts, hosts, look, release }: HostResult): string[] {
   const bad = hosts.filter((row) => !GOOD.has(row.outcome) && row.outcome !== 'untouched' && !look.includes(row.host))
   const count = Object.entries(counts).map(([name, number]) => `${number} ${name.replaceAll('_', ' ')}`)

@@ -1,15 +1,15 @@
-// What the report of a fleet says: one JSON object a line, written by plugins/callback/report.py as results arrive, and read
-// here as the file grows. The same lines are what `--json` prints.
+// The report of a fleet: one JSON object a line. plugins/callback/report.py writes it as results arrive; this file reads it as it
+// grows. `--json` prints the same lines.
 
 import { open } from 'node:fs/promises'
 
-/** How it stands with a host. `taken_back`: it was moved and is back; `stuck`: it was to go back and did not. */
+/** The state of a host. `taken_back`: it was moved and is back; `stuck`: it was to go back and did not. */
 export interface Row {
   host: string
   wave: number | null
   from: string | null
   to: string | null
-  /** what it runs at the end, where that is known */
+  /** what it runs at the end, if known */
   now?: string | null
   outcome: string
   ms: number | null
@@ -37,9 +37,9 @@ export interface Plan {
   event: 'plan'
   release: string
   rollback: boolean
-  /** all, in the order of the inventory */
+  /** all hosts, in the order of the inventory */
   hosts: string[]
-  /** number of the first of `waves`; more than 1 where a run is resumed */
+  /** number of the first of `waves`; more than 1 if a run is resumed */
   first: number
   waves: string[][]
   upToDate: string[]
@@ -55,7 +55,7 @@ export interface HostResult {
   exit: number
   why: string | null
   counts: Record<string, number>
-  /** who is not as they should be, the worst last */
+  /** hosts that are not as they should be, the worst last */
   look: string[]
   hosts: Row[]
 }
@@ -70,7 +70,7 @@ export type FleetEvent =
   | { event: 'stop'; why: string; exit: number; wave: number; hosts: string[]; back: string[]; onFailure: string }
   | HostResult
 
-/** Without what steers a terminal; lines stay lines. */
+/** Replaces what steers a terminal with blanks; lines stay lines. */
 export function plain(text: string): string {
   return text.replaceAll(/[^\P{C}\n]/gu, ' ')
 }
@@ -83,13 +83,13 @@ export function readLines(text: string): { events: FleetEvent[]; rest: string } 
     try {
       return [JSON.parse(line) as FleetEvent]
     } catch {
-      return [] // cut off by the death of who wrote it
+      return [] // cut off: its writer died
     }
   })
   return { events, rest }
 }
 
-/** Reads on where it stopped the last time. */
+/** Each call returns the events written since the call before. */
 export function followRun(path: string, offset: number): () => Promise<FleetEvent[]> {
   let at = offset
   let kept = Buffer.alloc(0)

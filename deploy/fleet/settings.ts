@@ -1,5 +1,5 @@
-// From the flags of deploy-fleet.sh to the variables of the role, and, on a resume, from what the run before was told. Pure but
-// for reading its report.
+// Turns the flags of deploy-fleet.sh into the variables of the role; a resume starts from the options of the earlier run. Pure,
+// except that it reads that run's report.
 
 import { readFile } from 'node:fs/promises'
 import { resolve } from 'node:path'
@@ -27,7 +27,7 @@ export interface FleetArguments {
   check: boolean
 }
 
-/** Variables of the role, and two of our own: where the inventory is, and what Ansible itself was told. */
+/** Variables of the role, and two more: the inventory, and the flags for Ansible itself. */
 export interface Variables {
   fleet_inventory: string
   fleet_ansible_flags: string[]
@@ -39,7 +39,7 @@ const HOSTS_MAX = 100_000
 const WAVES_MAX = 100
 const UNITS = { s: 1, m: 60, h: 3600 } as const
 
-/** Of a fresh run. */
+/** The variables of a fresh run. */
 export function variablesOf(given: FleetArguments, ansibleFlags: readonly string[]): Variables {
   if (given.inventory === undefined) throw usage('expected --inventory')
   const check = given.check || ansibleFlags.some((flag) => flag === '--check' || flag === '-C')
@@ -64,7 +64,7 @@ export function variablesOf(given: FleetArguments, ansibleFlags: readonly string
   }
 }
 
-/** What may be said anew on a resume. What is not said is as it was. */
+/** The settings that a resume may change. One that is not given stays as it was. */
 export function changesOf(given: FleetArguments): Record<`fleet_${string}`, string | number | boolean> {
   const changes: Record<`fleet_${string}`, string | number | boolean> = {}
   if (given.soak !== undefined) changes.fleet_soak = durationOf('--soak', given.soak)
@@ -83,7 +83,7 @@ export function changesOf(given: FleetArguments): Record<`fleet_${string}`, stri
   return changes
 }
 
-/** Of a run that did not end, from its report. The tag, the waves and the hosts stay what they were. */
+/** The variables to resume a run that did not end, from its report. The tag, the waves and the hosts stay as they were. */
 export async function resumedFrom(path: string, given: FleetArguments): Promise<Variables> {
   for (const flag of ['release', 'waves', 'inventory', 'limit'] as const) {
     if (given[flag] !== undefined) throw usage(`--${flag} is what it was: it cannot be said anew with --resume`)

@@ -1,6 +1,6 @@
-// The wire to the engine: HTTP on its unix socket, questions that are asked again, and whether the engine was away meanwhile.
-// Must hold: an answer that is not a success throws with what the engine said; a lost connection is told apart from that,
-// so that the caller can look again when the engine is back (`isUnreachable`).
+// The connection to the engine: HTTP on its unix socket, repeated questions, and whether the engine was away meanwhile.
+// Must hold: an answer that is not a success throws with the engine's message; a lost connection throws a different error
+// (`isUnreachable`), so that the caller can look again when the engine is back.
 
 import { type ClientRequest, type IncomingMessage, request as httpRequest } from 'node:http'
 import type { Readable } from 'node:stream'
@@ -13,20 +13,20 @@ export interface CallOptions {
   /** instead of `body`: a tar */
   upload?: Readable
   credentials?: string | null
-  /** this status is answered with null */
+  /** for this status, the result is null */
   absent?: number
   timeoutMs?: number
   signal?: AbortSignal
 }
 
 export interface Connection {
-  /** The whole answer as JSON, null where there is none. A lost connection may have done the act or not. */
+  /** The whole answer as JSON; null if it is empty. After a lost connection the act may have been done or not. */
   call(method: string, path: string, options?: CallOptions): Promise<unknown>
-  /** A question: asked again when the engine is back. */
+  /** A GET that is repeated when the engine is back. */
   ask(path: string, options?: CallOptions): Promise<unknown>
-  /** The answer as it comes. Throws where its status is no success. */
+  /** The answer as a stream. Throws if its status is not a success. */
   open(method: string, path: string, options?: CallOptions): Promise<IncomingMessage>
-  /** Goes up each time contact is lost: whoever was running before may not be running after. */
+  /** Goes up each time contact is lost: a container that ran before may not run after. */
   epoch(): number
   /** Resolves when the engine answers again. Throws BatonError unsupported_host (`isAway`) after `timeoutMs`. */
   awake(timeoutMs?: number): Promise<void>
@@ -91,17 +91,17 @@ export function isUnreachable(error: unknown): boolean {
   return false
 }
 
-/** Whether the engine was waited for in vain: whether a service runs cannot be asked it then. */
+/** Whether the engine is away: then it cannot say whether a service runs. */
 export function isAway(error: unknown): boolean {
   return isUnreachable(error) || (error instanceof BatonError && error.members['engine'] === 'away')
 }
 
-/** Status of the engine's refusal, 0 where it is none. */
+/** HTTP status of the engine's refusal; 0 if the error is no refusal. */
 export function engineStatusOf(error: unknown): number {
   return error instanceof BatonError ? Number(error.members['status'] ?? 0) : 0
 }
 
-/** Whether this is what a full disk says, through whatever program. */
+/** Whether this message, of whatever program, reports a full disk. */
 export function isEngineFull(text: string): boolean {
   return /no space left|ENOSPC|disk quota exceeded/i.test(text)
 }
@@ -120,7 +120,7 @@ export async function bytesOf(response: IncomingMessage): Promise<Buffer> {
   return Buffer.concat(chunks)
 }
 
-/** An open stream of events that ends only when the engine does: the one sign of a restart between two requests. */
+/** Keeps a stream of events open that ends only when the engine does: the only sign of a restart between two requests. */
 function watchEvents(socketPath: string, prefix: string) {
   let epoch = 0
   let stream: ClientRequest | null = null

@@ -5,7 +5,7 @@ import type { ContainerInspection, CreateBody, Endpoint, RestartPolicy } from '.
 import { bytesOf, type Connection } from './connection.ts'
 
 export interface ContainerCalls {
-  /** Container by name or id, null where there is none. */
+  /** Container by name or id; null if there is none. */
   container(nameOrId: string): Promise<ContainerInspection | null>
   /** Ids of all containers, running or not; `label` is `key` or `key=value`. */
   containers(label?: string): Promise<string[]>
@@ -18,16 +18,16 @@ export interface ContainerCalls {
   signal(container: string, signal: 'SIGINT'): Promise<void>
   rename(container: string, name: string): Promise<void>
   setRestartPolicy(container: string, policy: RestartPolicy): Promise<void>
-  /** Never with its named volumes. `force`: also one that runs. */
+  /** Never removes its named volumes. `force`: also a container that runs, and its unnamed volumes. */
   remove(container: string, force?: boolean): Promise<void>
   /** Last lines of stdout and stderr. */
   logs(container: string, lines: number): Promise<string[]>
-  /** All lines of a container with a terminal, from its first on; ends when it does. */
+  /** All lines of a container with a terminal, from the first one on; ends when the container does. */
   follow(container: string): AsyncIterable<string>
   volumes(): Promise<Volume[]>
   /** Paths changed in the container's own layer. */
   changes(container: string): Promise<string[]>
-  /** Runs a command in the container; what it said, and with what it ended. Throws where it could not be started. */
+  /** Runs a command in the container; returns its exit code and output. Throws if it could not be started. */
   exec(container: string, command: readonly string[], timeoutMs: number): Promise<{ exitCode: number; output: string }>
 }
 
@@ -72,7 +72,7 @@ export function containerCalls(connection: Connection, kind: 'docker' | 'podman'
     },
     signal: async (id, signal) => await act(id, `kill?signal=${signal}`),
     rename: async (id, name) => await act(id, `rename?name=${encodeURIComponent(name)}`),
-    // podman before 5 has no such call; it does not start a container again that was stopped, whatever the policy
+    // podman before 5 has no such call; but it never restarts a container that was stopped, whatever the policy
     setRestartPolicy: async (id, RestartPolicy) =>
       await act(id, 'update', { body: { RestartPolicy }, ...(kind === 'podman' ? { absent: 404 } : {}) }),
     remove: async (id, force = false) =>
@@ -113,7 +113,7 @@ async function lastLines({ open }: Connection, id: string, lines: number): Promi
     .slice(-lines)
 }
 
-/** Without a terminal, stdout and stderr come in frames of eight bytes and what they announce. */
+/** Without a terminal, stdout and stderr come in frames: eight bytes, then as many as these announce. */
 function plainLog(bytes: Buffer): string {
   const framed = bytes.length >= 8 && (bytes[0] ?? 9) <= 2 && bytes[1] === 0 && bytes[2] === 0 && bytes[3] === 0
   if (!framed) return bytes.toString()

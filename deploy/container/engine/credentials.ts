@@ -1,5 +1,5 @@
 // The `X-Registry-Auth` header from what `docker login` wrote: `auths` and the credential programs of `~/.docker/config.json`.
-// Must hold: nothing of it is printed.
+// Must hold: no credential is printed.
 
 import { readFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
@@ -13,7 +13,7 @@ interface DockerConfig {
   credHelpers?: Record<string, string>
 }
 
-/** The header, or null where nobody has logged in to the registry of `repository`. */
+/** The header; null without a login to the registry of `repository`. */
 export async function credentialsFor(repository: string, environment: NodeJS.ProcessEnv): Promise<string | null> {
   const config = await readConfig(environment)
   const registry = registryOf(repository)
@@ -47,7 +47,7 @@ async function readConfig(environment: NodeJS.ProcessEnv): Promise<DockerConfig>
   try {
     return JSON.parse(await readFile(path, 'utf8')) as DockerConfig
   } catch {
-    return {} // nobody has logged in here
+    return {} // no login on this host
   }
 }
 

@@ -29,7 +29,7 @@ export interface Engine
   readonly architecture: string
 }
 
-/** What was tried: 20.10 from Debian says 1.41; nothing newer than 1.52 has been read about. */
+/** The supported range. Tried: Debian's Docker 20.10, which says 1.41. Nothing newer than 1.52 has been read about. */
 export const API_OLDEST = '1.41'
 export const API_NEWEST = '1.52'
 
@@ -72,7 +72,7 @@ export async function connectEngine(socketPath: string): Promise<Engine> {
   }
 }
 
-/** The newest version that both sides know. Throws BatonError unsupported_host where there is none. */
+/** The newest version that the engine and this program both know. Throws BatonError unsupported_host if there is none. */
 export function negotiate(newest: string, oldest: string): string {
   const common = atLeast(newest, API_NEWEST) ? API_NEWEST : newest
   if (atLeast(common, API_OLDEST) && atLeast(common, oldest)) return common

@@ -28,7 +28,7 @@ export interface ImageCalls {
 
 export interface OnPull {
   progress: OnProgress
-  /** leaves the pull */
+  /** aborts the pull */
   signal?: AbortSignal
 }
 
@@ -98,7 +98,7 @@ interface PullMessage {
   progressDetail?: { current?: number; total?: number }
 }
 
-/** Reads the stream to its end; an error in it, or an end that is not one, throws. */
+/** Reads the stream to its end. Throws for an error in the stream, or if it was cut off. */
 async function followPull(response: IncomingMessage, onProgress: OnProgress): Promise<void> {
   const layers = new Map<string, { current: number; total: number }>()
   for await (const line of createInterface({ input: response, crlfDelay: Infinity })) {

@@ -1,4 +1,4 @@
-// Where the engine's socket is. Only local ones: a deployment that loses its way to the engine halfway is not worth having.
+// Finds the engine's socket. Only local sockets: a deployment must not lose its connection to the engine halfway.
 
 import { access } from 'node:fs/promises'
 import { constants } from 'node:fs'

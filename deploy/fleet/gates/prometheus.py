@@ -31,7 +31,7 @@ def ask(url, query, seconds):
 
 
 def objection(series, addresses, at_least):
-    """Why it is not well, or None. A host that nobody measures is not well."""
+    """Why the wave is not well, or None. A host without a measurement is not well."""
     ours = [(name, value) for name, value in series if not addresses or any(_names(name, one) for one in addresses)]
     silent = [one for one in addresses if not any(_names(name, one) for name, _ in ours)]
     if silent or not ours:

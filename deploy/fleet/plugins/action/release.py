@@ -1,7 +1,8 @@
-# What is asked of one host: to look, to move, to settle, to go back. Runs on the controller; on the host runs
-# plugins/modules/release.sh and nothing else. A host that cannot be reached is Ansible's to say (UNREACHABLE).
-# What a task does not say is read from the role's variables here, and whose turn it is from what the run has decided: a template
-# in a task is compiled anew for every host, and twelve of them took longer than all else that the controller does for one.
+# Asks one host to look, to move, to settle or to go back. Runs on the controller; the host runs plugins/modules/release.sh and
+# nothing else. If a host cannot be reached, Ansible itself reports it (UNREACHABLE).
+# This file reads the arguments that a task does not give from the role's variables, and whose turn it is from the run's
+# decisions. Reason: Ansible compiles a template in a task anew for every host, and twelve of them took longer than all else that
+# the controller does for a host.
 # Must never break: `move` and `back` name the tag, so that asking twice is the same as asking once.
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ COMMAND = re.compile(r"^[A-Za-z0-9_./-]+\Z")
 IMAGE = re.compile(r"^[a-z0-9][A-Za-z0-9_./:@-]{0,254}\Z")
 SECONDS_MAX = 86400
 POLL_SECONDS = 1
-# how often a host is asked in a soak: about that often, and at most so many times
+# in a soak, a host is asked about every SAMPLE_SECONDS, and at most SAMPLES_MAX times
 SAMPLE_SECONDS = 5
 SAMPLES_MAX = 20
-# a service may be slow to answer once; this often in a row it is down
+# a service may be slow to answer once; after this many silences in a row it is down
 SILENCES = 3
 HOOK_SECONDS = 600
 CONTAINER_ONLY = ("container", "image", "engine_socket", "container_probation")
@@ -42,7 +43,7 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         self.vars = task_vars or {}
         self.host = self._task.delegate_to or self.vars.get("inventory_hostname", "?")
-        # in the place of another host it is that one's variables which count
+        # a delegated task takes the variables of the host that it is delegated to
         self.vars = (self.vars.get("ansible_delegated_vars") or {}).get(self._task.delegate_to) or self.vars
         self.address = self.vars.get("ansible_host", self.host)
         args = dict(self._task.args)
@@ -58,7 +59,7 @@ class ActionModule(ActionBase):
         return result
 
     def _turn(self, do):
-        """`{to, known}` that the run has decided for this host; None where it has none. Empty where there is no run."""
+        """The turn that the run has decided for this host: `{to, known}`. None if it has no turn; empty if there is no run."""
         run = self.vars["hostvars"].raw_get("localhost")
         in_wave = do in ("move", "settle")
         turns = run.get("fleet_turn_move" if in_wave else f"fleet_turn_{do}")
@@ -92,10 +93,10 @@ class ActionModule(ActionBase):
         if unknown:
             raise AnsibleActionFail(f"there is no argument {unknown[0]!r} here")
 
-    # ---- what is asked
+    # ---- the questions
 
     def look(self):
-        """What runs, what it would take, and what would be in the way. Changes nothing."""
+        """Finds what runs, what the host would take, and what would be in the way. Changes nothing."""
         if self.known and self.known.get("started"):
             self._until_idle()
             self.to = self.known.get("to") or self.to
@@ -109,7 +110,7 @@ class ActionModule(ActionBase):
         return self._seen(seen)
 
     def name(self):
-        """What it would take for the tag that `latest` is, of a host that was looked at already."""
+        """Asks a host that was looked at already what it would take, now that `latest` is a tag."""
         return self._seen(looked(self.call(self._status(), self._dry_run()), self.route))
 
     def move(self):
@@ -127,23 +128,23 @@ class ActionModule(ActionBase):
         return self._between_hooks("host", self._verb("upgrade"))
 
     def back(self):
-        """To the tag from before, from the host's own backup executable."""
+        """Goes back to the tag from before, by the host's own backup executable."""
         self._until_idle(self.again_timeout)
         return self._between_hooks("back", self._verb("rollback"))
 
     def settle(self):
-        """Through the soak and after it: what runs, when nobody is at it and it has proved itself."""
+        """Watches the host through the soak. Then says what runs, once nothing is in flight and the release has proved itself."""
         before, still = self._soaked()
         return {"changed": False, "fleet": None, "still": still or settled(self._until_idle(), before)}
 
     def again(self):
-        """The same of a host that has vanished: it may take its time to be there."""
+        """Settles a host that has vanished: waits until it can be reached again."""
         return {"changed": False, "fleet": None, "still": settled(self._until_idle(self.again_timeout), self._row().get("alive"))}
 
     # ---- how
 
     def call(self, *verbs, seconds=None):
-        """Each verb is one call on the host, in one connection. A host that is silent for too long has answered nothing."""
+        """One call on the host for each verb, all in one connection. A host that is silent for too long has answered nothing."""
         command = self.command
         if self.route == "container":
             command = f"docker run --rm -v {self.socket}:/var/run/docker.sock {self.image}"
@@ -174,8 +175,8 @@ class ActionModule(ActionBase):
 
     def _soaked(self):
         """
-        The process that is to serve still, and the answer that ends the soak early, or None. The end of the soak is the same for
-        the whole wave: where it has more hosts than Ansible has forks, those of a later turn are compared with their move only.
+        Returns the process that must still serve, and the answer that ends the soak early, or None. The whole wave's soak ends at
+        one time. If the wave has more hosts than Ansible has forks, hosts of a later turn are compared only with their move.
         """
         before, row = self._row().get("alive"), self._row()
         until = self._run().get("soakUntil") or 0
@@ -192,7 +193,7 @@ class ActionModule(ActionBase):
         return before, None
 
     def _sample(self, before):
-        """One look in the middle of a soak. Only a host that answers is judged: one that does not is asked at the end."""
+        """One look in the middle of a soak. Judges only a host that answers; a silent one is asked at the end."""
         for _ in range(SILENCES):
             try:
                 status = self.call(self._status())[-1]
@@ -207,7 +208,7 @@ class ActionModule(ActionBase):
         return {"bad": now}
 
     def _sleep(self, seconds, parent):
-        """Nobody waits for a run that was killed."""
+        """Sleeps; ends at once if the run was killed."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             if os.getppid() != parent:
@@ -219,14 +220,14 @@ class ActionModule(ActionBase):
         return {"changed": self._would_change(seen), "fleet": {"event": "seen", **seen}, "seen": seen}
 
     def _would_change(self, seen):
-        """Of a check; else a look changes nothing."""
+        """In a check: whether a move would change this host. Without a check False, as a look changes nothing."""
         is_check = boolean(self.vars.get("ansible_check_mode", False)) or boolean(self._templar.template(self.vars.get("fleet_check", False)))
         options = {"rollback": self.rollback, "allow_downgrade": self.allow_downgrade}
         would = seen["would"] not in (None, "up_to_date") and not seen["refused"] and not newer(seen, self.to, options)
         return is_check and would
 
     def _verbs_to_look(self):
-        """What a host would take is asked in the same connection where it is known already what it is to take."""
+        """If the tag is known already, the same connection also asks what the host would take."""
         # a check without a release asks what runs where
         if not self.to and not self.rollback:
             return [self._status()]
@@ -265,7 +266,7 @@ class ActionModule(ActionBase):
         try:
             done = self._behind_hook(event, verb)
         finally:
-            # also where the one before has failed in the middle of its work
+            # even if the hook before has failed in the middle of its work
             refusal = self._hook("after", self.after_host)
         if refusal and done["outcome"] in GOOD:
             done.update(outcome="failed", why=f"{done['outcome']}, but {refusal}", exit=1)
@@ -279,10 +280,10 @@ class ActionModule(ActionBase):
         return self._back_for_sure(done) if event == "back" else done
 
     def _moved(self, verb):
-        """A managed install waits for its lock by itself; the container tool answers at once that somebody is at it."""
+        """A managed install waits for its lock by itself. The container tool answers `busy` at once, so this waits for it."""
         deadline = time.monotonic() + self.lock_timeout
         while True:
-            # who serves now is who must serve after the soak
+            # the process that serves now must still serve after the soak
             calls = self.call(verb, self._status(), seconds=SECONDS_MAX)
             done = {**moved(calls, self.to), "alive": alive(calls[-1])}
             if done["outcome"] != "busy" or self.route == "host" or time.monotonic() > deadline:
@@ -290,7 +291,7 @@ class ActionModule(ActionBase):
             time.sleep(POLL_SECONDS)
 
     def _back_for_sure(self, done):
-        """`up_to_date` is said of what is installed; whether it runs is asked."""
+        """`up_to_date` only says what is installed, so this asks what runs."""
         now = settled(self.call(self._status())[-1])
         if done["outcome"] not in GOOD or now["running"] == self.to:
             return done
@@ -321,7 +322,7 @@ class ActionModule(ActionBase):
             time.sleep(POLL_SECONDS)
 
     def _hook(self, when, command):
-        """Null where it went well. Runs on the controller, in the directory that the run was started from."""
+        """Why the hook failed; None if it went well. Runs on the controller, in the directory that the run was started from."""
         if not command:
             return None
         environment = {"BATON_HOST": self.host, "BATON_ADDRESS": self.address, "BATON_RELEASE": self.to, "BATON_WHEN": when}
@@ -343,7 +344,7 @@ class ActionModule(ActionBase):
         return f"the hook {when} the host ended with {ran.returncode}: {clean(said[0], 200)}"
 
     def _said(self, args, name, default):
-        """As the task says it, else as the variable of the role does."""
+        """The task's argument, else the role's variable, else the default."""
         if name in args:
             return args.pop(name)
         return self._templar.template(self.vars.get(f"fleet_{name}", default))
@@ -365,7 +366,7 @@ class ActionModule(ActionBase):
 
 
 class TooLong(BaseException):
-    """Of no kind that a connection would make an error of its own of."""
+    """No Exception: a connection would turn one into an error of its own."""
 
 
 def _too_long(*_):

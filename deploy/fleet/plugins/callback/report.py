@@ -1,6 +1,6 @@
-# Writes the report as results arrive: one JSON object a line, each line on the disk before anything goes on, so that the file
-# is true at any instant. Says what the playbook and the hosts have said; decides nothing.
-# Must never break: one report has one writer; and where the one who started us is gone, no further step is begun.
+# Writes the report as results arrive, one JSON object a line. Each line is on the disk before the run goes on, so that the file
+# is true at any instant. Records what the playbook and the hosts have said; decides nothing.
+# Must never break: one report has one writer; and if the process that started Ansible is gone, no further step begins.
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ options:
 
 ACTION = "baton.fleet.release"
 POLL_SECONDS = 0.01
-# how Ansible ends where the report cannot be written: on a full disk, and for another reason
+# exit codes of Ansible if the report cannot be written: on a full disk, and for another reason
 FULL, UNWRITABLE = 97, 98
 
 
@@ -57,8 +57,8 @@ class CallbackModule(CallbackBase):
 
     def __init__(self):
         super().__init__()
-        # a thousand times a second Ansible asks each of its workers whether it is alive: of two hundred that takes half a processor
-        # for as long as hosts prove themselves. Only ansible.cfg has a word for it (internal_poll_interval), which may be higher.
+        # Ansible asks each worker a thousand times a second whether it is alive. For two hundred workers that takes half a processor
+        # while hosts prove themselves. Only ansible.cfg can set it (internal_poll_interval); a higher value there stays.
         constants.DEFAULT_INTERNAL_POLL_INTERVAL = max(POLL_SECONDS, constants.DEFAULT_INTERNAL_POLL_INTERVAL)
         self.file = None
         self.wave = None
@@ -70,7 +70,7 @@ class CallbackModule(CallbackBase):
         self.path = self.get_option("path")
         self.parent = self.get_option("parent")
 
-    # ---- what Ansible tells
+    # ---- events from Ansible
 
     def v2_playbook_on_play_start(self, play):
         self._alive()
@@ -78,7 +78,7 @@ class CallbackModule(CallbackBase):
             self.began = True
             given = play.get_variable_manager().extra_vars
             options = {key: value for key, value in given.items() if str(key).startswith("fleet_")}
-            # what a run has left to go on from is not for a check to write to
+            # a check must not write to the report that a resume goes on from
             if boolean(options.get("fleet_check", False)) or context.CLIARGS.get("check"):
                 self.path = f"{re.sub(r'[.]jsonl$', '', self.path)}.check.jsonl"
             self._open()
@@ -113,7 +113,7 @@ class CallbackModule(CallbackBase):
             why = clean(result._result.get("msg", ""))
             self._write({"event": event, "host": result._host.get_name(), "wave": self.wave, "outcome": "gone", "why": why})
 
-    # ---- what is written
+    # ---- the file
 
     def _take(self, result):
         self._alive()
@@ -135,7 +135,7 @@ class CallbackModule(CallbackBase):
         self._put(f"{line}\n".encode(errors="replace"))
 
     def _put(self, data):
-        """Ends the run where there is no writing: a step that is not in the report must not be begun."""
+        """Ends the run if it cannot write: a step that is not in the report must not begin."""
         try:
             while data:
                 data = data[os.write(self.file, data) :]
@@ -159,7 +159,7 @@ class CallbackModule(CallbackBase):
         deadline = time.monotonic() + self.get_option("lock_seconds")
         while True:
             try:
-                # kept by our workers too: a run that was killed lets go when the last host it is at has answered
+                # Ansible's workers keep the lock too: a killed run frees it when the last host it is at has answered
                 fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
@@ -173,7 +173,7 @@ class CallbackModule(CallbackBase):
             self._put(b"\n")
 
     def _share(self):
-        """A gate may hold a password: nobody else's to read, unless it stands in a folder that a group of operators shares."""
+        """A gate may hold a password: only this user can read the report, unless a group of operators shares its folder."""
         folder, file = os.stat(os.path.dirname(os.path.abspath(self.path))), os.fstat(self.file)
         if folder.st_mode & stat.S_IWGRP and folder.st_gid == file.st_gid and file.st_uid == os.geteuid():
             os.fchmod(self.file, 0o660)

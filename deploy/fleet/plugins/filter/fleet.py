@@ -1,5 +1,5 @@
-# What plugins/module_utils/ decides (plan, judge, end) as filters, for the playbook. Each takes the run and gives the run.
-# Must never break: what a host has said may hold `{{ … }}`; all of it is marked unsafe, so that nobody ever expands it.
+# The decisions of plugins/module_utils/ (plan, judge, end) as filters for the playbook. Each takes the run and returns the run.
+# Must never break: a host's answer may hold `{{ … }}`; all of it is marked unsafe, so that it is never expanded.
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ansible_collections.baton.fleet.plugins.module_utils.schema import clean
 
 
 def _registered(hostvars, hosts, name, key):
-    """What each host has answered; None where it could not be reached, or was not asked."""
+    """Each host's answer; None if it could not be reached or was not asked."""
     answers = {}
     for host in hosts:
-        # as it was said: `hostvars[host]` would look for templates in it
+        # the raw answer: `hostvars[host]` would look for templates in it
         got = hostvars.raw_get(host).get(name) or {}
         answers[host] = None if got.get("unreachable") else got.get(key)
         # it could not even be asked: a variable of this host is wrong
@@ -68,7 +68,7 @@ def carried(before, play, release):
 
 
 def _checked(options):
-    """Templates give texts; every fault is said before anything is done."""
+    """Converts the texts that templates give. Raises ValueError for a fault, before anything is done."""
     numbers = {key: int(options[key]) for key in ("soak", "tolerate_bad", "tolerate_gone")}
     flags = {key: boolean(options.get(key, False)) for key in ("rollback", "check", "allow_downgrade")}
     if options["on_failure"] not in ("fleet", "wave", "none"):
@@ -81,7 +81,7 @@ def begin(run, hosts):
 
 
 def _judged(function):
-    """A wave that cannot be judged stops the run and goes back: without this the next wave would begin."""
+    """If a wave cannot be judged, the run stops and the wave goes back. Without this, the next wave would begin."""
 
     def guarded(run, *args):
         try:
@@ -117,7 +117,7 @@ def found_again(run, hostvars):
 def ended(run, hostvars):
     results = _registered(hostvars, run["back"], "fleet_back", "moved")
     for host in run["hosts"]:
-        # of the batches before, asked by one host of this batch
+        # hosts of earlier batches: one host of this batch asked them
         for got in (hostvars.raw_get(host).get("fleet_back_before") or {}).get("results") or []:
             if run["hosts"].get(got.get("item"), {}).get("carried"):
                 results[got["item"]] = None if got.get("unreachable") else got.get("moved") or _failure(clean(got.get("msg", "")))
@@ -125,7 +125,7 @@ def ended(run, hostvars):
 
 
 def earlier(path):
-    """Of the report of a run before; empty where there is none."""
+    """The facts from an earlier run's report; empty if there is none."""
     return past.fold(past.lines_of(os.path.expanduser(path))) if path else {}
 
 

@@ -1,4 +1,4 @@
-# What a host has said, as values: from the lines of plugins/modules/release.sh to what was seen and how it ended. Pure.
+# Turns a host's answer into values: from the lines of plugins/modules/release.sh to what was seen and how a move ended. Pure.
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Call:
     last: dict | None
     stderr: str
     platform: str = ""
-    # what it has said is not what hosts say: nothing of it is believed
+    # why the answer does not fit the schema; then nothing of it is believed
     misfit: str | None = None
 
     @property
     def busy(self):
-        """Somebody is at it, or what runs has yet to prove itself. A service that is down is at nothing."""
+        """An operation is in flight, or what runs has yet to prove itself. A service that is down is not busy."""
         last = self.last or {}
         return self.exit == 0 and (in_flight(last) is not None or bool(last.get("unproven")))
 
@@ -43,7 +43,7 @@ def _last_line(text):
 
 
 def parse(stdout, stderr, code, verbs):
-    """The calls of one connection, in the order in which they were asked for. One that is missing was cut off."""
+    """The calls of one connection, in the order of `verbs`. A missing one was cut off."""
     try:
         return _calls(schema.lines(stdout), stderr, code, verbs)
     except Misfit as misfit:
@@ -51,7 +51,7 @@ def parse(stdout, stderr, code, verbs):
 
 
 def silent(verbs, seconds):
-    """Of a host that has not answered."""
+    """The calls of a host that has not answered."""
     return [Call(verb, -1, None, "", misfit=f"no answer within {seconds} s") for verb in verbs]
 
 
@@ -85,7 +85,7 @@ CUT = "the answer was cut off"
 
 
 def _take(call, line, ended):
-    """Its last line, and what it ended with."""
+    """Sets the call's last line and its exit code."""
     try:
         call.last = None if line is None else _one_tongue(schema.answer(line))
         if ended is None:
@@ -96,7 +96,7 @@ def _take(call, line, ended):
 
 
 def _one_tongue(value):
-    """The container tool has other words for what runs and what ran before."""
+    """Translates a status of the container tool, which has other words for what runs and what ran before."""
     if value["outcome"] != "status":
         return value
     container = value["containerId"]
@@ -105,7 +105,7 @@ def _one_tongue(value):
 
 
 def in_flight(status):
-    """The operation in somebody's hands, or None. Of a container only that there is one is known, and what it goes from."""
+    """The operation in flight, or None. For a container, only that there is one is known, and what it goes from."""
     if status.get("inFlight"):
         return {"kind": status["inFlight"], "from": status.get("backup")}
     operation = status.get("operation") or None
@@ -113,7 +113,7 @@ def in_flight(status):
 
 
 def looked(calls, route):
-    """What a look has found: words of `status --json`, and `refused` where this host cannot take part."""
+    """What a look has found, in the words of `status --json`. `refused`: why this host cannot take part, or None."""
     status = calls[0]
     check = next((call for call in calls if call.verb == "status --check --json"), None)
     doctor = next((call for call in calls if call.verb.startswith("doctor")), None)
@@ -130,7 +130,7 @@ def looked(calls, route):
         "installed": now.get("installed"),
         "backup": now.get("backup"),
         "instance": (now.get("instance") or {}).get("id"),
-        # while somebody is at it, it is what that operation goes from that this host can go back to
+        # during an operation, the host can go back to what that operation goes from
         "from": operation["from"] if operation else running,
         "inFlight": operation and {key: operation.get(key) for key in ("id", "kind", "from", "to")},
         "lastOperation": _brief(now.get("operation")),
@@ -172,14 +172,14 @@ def _refusal(calls, status, doctor, dry, check):
     if status.last.get("healthy") is False and not in_flight(status.last):
         return {"why": "the container is not healthy", "exit": EXIT["down"]}
     for finding in ((doctor.last or {}).get("findings") or []) if doctor else []:
-        # doctor reckons the room for the newest release; for another one the dry run does, and going back needs none
+        # doctor checks the space for the newest release; for another release the dry run does, and going back needs none
         if finding.get("check") == "space" and not check:
             continue
         if finding.get("level") == "failure":
             hint = f" (hint: {finding['hint']})" if finding.get("hint") else ""
             why = f"{finding.get('check')}: {finding.get('message')}{hint}"
             return {"why": why, "exit": doctor.exit or EXIT["refused"]}
-    # somebody else is at it: there is a time to wait for that, when it is its turn
+    # a host that is locked may take part: when its turn comes, it waits for the other operation
     if dry and dry.exit not in (0, EXIT["locked"]):
         return {"why": dry.why, "exit": dry.exit}
     return None
@@ -191,7 +191,7 @@ def _down(status):
 
 
 def moved(calls, to):
-    """How a move ended. What cannot be read is `unknown`, never a success."""
+    """How a move ended. An answer that cannot be read is `unknown`, never a success."""
     call = calls[0]
     last = call.last or {}
     operation = last.get("operation") or {}
@@ -215,7 +215,7 @@ def moved(calls, to):
 
 
 def settled(status, before=None):
-    """What runs now. `before`: the process that ran when the move had ended; another one has come by an end that nobody asked for."""
+    """What runs now. `before`: the process that ran when the move ended. Another one means that the service ended by itself."""
     now = status.last or {}
     return {
         "running": now.get("running") if status.exit in (0, EXIT["down"]) and now.get("healthy") is not False else None,
@@ -229,7 +229,7 @@ def settled(status, before=None):
 
 
 def alive(status):
-    """The very process that serves, and how often its supervisor has started it; None where none is known."""
+    """The process that serves, and how often its supervisor has started it; None if no process is known."""
     now = status.last or {}
     instance, restarts = now.get("instance") or {}, (now.get("supervisor") or {}).get("restarts")
     if status.exit != 0 or not now.get("running") or not instance.get("id"):
@@ -238,7 +238,7 @@ def alive(status):
 
 
 def another(before, now):
-    """In words, where it is not the process from before; None where it is, or where either is not known."""
+    """Says in words that this is not the process from before; None if it is, or if either is not known."""
     if not before or not now:
         return None
     differing = [key for key in before if None not in (before[key], now[key]) and before[key] != now[key]]

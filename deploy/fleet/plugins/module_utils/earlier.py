@@ -1,5 +1,5 @@
-# What a run before has left in its report: the facts that a resume goes on from. Pure but for reading the file.
-# Must never break: the last line may be cut off in the middle; what stands before it is true.
+# Reads from an earlier run's report the facts that a resume goes on from. Pure, except that it reads the file.
+# Must never break: the last line may be cut off in the middle; the lines before it are true.
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def lines_of(path):
 
 
 def fold(events):
-    """`hosts`: who was started and how it ended; `waves`, `goodWaves`; `stop` and `back` where it was on its way back."""
+    """`hosts`: those that were started, and how each ended; `waves`, `goodWaves`; `stop` and `back` if the run was going back."""
     state = {"release": "", "hosts": {}, "waves": [], "goodWaves": 0, "stop": None, "back": [], "wave": None, "ended": None}
     seen = {}
     for event in events:

@@ -1,18 +1,18 @@
-# How it all ended, as pure functions: what those say who had vanished, who is back, and the one exit code of it.
-# Must never break: what cannot be known is said, not guessed; 0 only where nothing was stopped.
+# How a run ended, as pure functions: what vanished hosts say now, which hosts are back, and the run's one exit code.
+# Must never break: what cannot be known is reported as unknown, not guessed; 0 only if nothing was stopped.
 
 from __future__ import annotations
 
 from ansible_collections.baton.fleet.plugins.module_utils.plan import is_survey
 from ansible_collections.baton.fleet.plugins.module_utils.words import BAD, EXIT, GOOD, names, public
 
-# a service that is down, a host of which nothing is known, a release that was no good; then whatever else is wrong
+# a service that is down, a host of which nothing is known, a bad release; then everything else
 WORST_FIRST = (EXIT["down"], EXIT["network"], EXIT["reverted"], EXIT["verification"], 3, EXIT["refused"], EXIT["locked"], EXIT["usage"], 1, 0)
 OWN_EXIT = {"down": EXIT["down"], "stuck": EXIT["down"], "unknown": EXIT["network"], "gone": EXIT["network"]}
 
 
 def lost(run):
-    """Who vanished and has to be asked again at the end."""
+    """The hosts that vanished and must be asked again at the end."""
     rows = {host: row for host, row in run.get("hosts", {}).items() if row["wave"] is not None and not row.get("carried")}
     return [host for host, row in rows.items() if row["outcome"] in ("gone", "unknown")]
 
@@ -22,12 +22,12 @@ def turns_again(run):
 
 
 def turns_back(run):
-    """Where each goes back to."""
+    """The tag that each host goes back to."""
     return {host: {"to": run["hosts"][host]["from"]} for host in run["back"]}
 
 
 def found_again(run, still):
-    """What those who had vanished say now. Who is still silent stays unknown."""
+    """What the vanished hosts say now. A host that is still silent stays unknown."""
     rows, events = dict(run["hosts"]), []
     for host in lost(run):
         row, now = rows[host], still.get(host)
@@ -49,7 +49,7 @@ def found_again(run, still):
 
 
 def ended(run, results):
-    """The last word. `results`: of those that were to go back; None where it could not be reached."""
+    """The run's result. `results`: by host, of those that were to go back; None if a host could not be reached."""
     rows = dict(run["hosts"])
     for host in run["back"]:
         row, got = rows[host], results.get(host)
@@ -81,7 +81,7 @@ def ended(run, results):
         "exit": _exit(because, rows),
         "why": because["why"] if because else _left(rows),
         "counts": counts,
-        # somebody has to look at these; the worst last, where a person looks first
+        # hosts that a person has to look at; the worst last, where a person looks first
         "look": _look(rows),
         "hosts": [{"host": host, **public(row)} for host, row in rows.items()],
     }
@@ -111,7 +111,7 @@ def _look(rows):
 
 
 def _left(rows):
-    """Why it is not 0 although nothing was stopped; None where every host is as it should be."""
+    """Why the exit code is not 0 although nothing was stopped; None if every host is as it should be."""
     bad = [host for host in rows if rows[host]["outcome"] in (*BAD, "stuck", "gone", "refused")]
     if not bad:
         return None
@@ -119,7 +119,7 @@ def _left(rows):
 
 
 def _exit(because, rows):
-    """What is tolerated lets a run go on; what it returns is how the hosts are."""
+    """Tolerated hosts let a run go on; its exit code still says how the hosts are."""
     outcomes = {row["outcome"] for row in rows.values()}
     if because is None:
         exits = [*_exits(rows), 0]

@@ -1,5 +1,5 @@
-# Whether a wave was good, as pure functions: after every host had its turn, and after the soak. Whoever is bad stops everything
-# after it; who goes back is decided at that very moment. Must never break: a host that says nothing is not a good one.
+# Whether a wave was good, as pure functions: judged after every host had its turn, and after the soak. A bad host stops
+# everything after it; which hosts go back is decided at that moment. Must never break: a silent host is not a good one.
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TOUCHED = (*GOOD, "reverted", "restarted", "down", "unknown", "gone")
 
 
 def in_the_way(run):
-    """Why no wave may begin; empty where one may."""
+    """Why no wave may begin; empty if one may."""
     if run["stop"]:
         return run["stop"]["why"]
     if run["options"]["check"]:
@@ -18,20 +18,20 @@ def in_the_way(run):
 
 
 def turns_to_move(run):
-    """Who moves, and to what; on a resume also those whose outcome is known already."""
+    """The hosts that move, and to what; on a resume also the hosts whose outcome is known already."""
     rows = run["hosts"]
     return {host: {"to": rows[host]["to"], "known": rows[host] if rows[host].get("resolved") else None} for host in run["order"]}
 
 
 def begin(run, hosts):
-    """A wave begins. Nothing is asked of a host before this is in the report."""
+    """Begins a wave. Nothing is asked of a host before this is in the report."""
     run = {**run, "wave": run["wave"] + 1, "batch": [host for host in hosts if host in run["order"]]}
     event = {"event": "wave", "wave": run["wave"], "of": run["of"], "step": "begin", "hosts": run["batch"]}
     return {**run, "events": [event]}
 
 
 def judge_moves(run, results):
-    """After every host of the wave had its turn. `results`: {outcome, from, to, ms, why, exit} of a host; None: vanished."""
+    """Judges after every host of the wave had its turn. `results`: {outcome, from, to, ms, why, exit} by host; None: vanished."""
     rows, hosts = dict(run["hosts"]), run["batch"]
     for host in hosts:
         got = results.get(host)
@@ -41,7 +41,7 @@ def judge_moves(run, results):
             rows[host] = {**rows[host], "outcome": "gone", "why": "it vanished in the middle of it", "exit": EXIT["network"]}
             continue
         kept = {key: got.get(key) for key in ("outcome", "why", "ms", "exit", "alive")}
-        # where somebody else's operation came first, it went from somewhere else than was seen
+        # if another operation came first, the host went from another release than the look saw
         came_from = got.get("from") if got["outcome"] != "up_to_date" and got.get("from") else rows[host]["from"]
         rows[host] = {**rows[host], **kept, "from": came_from}
     run = {**run, "hosts": rows}
@@ -51,7 +51,7 @@ def judge_moves(run, results):
 
 
 def judge_soak(run, still, gate):
-    """After the soak: does each still run what it should, and does the gate agree. `gate`: {rc, said} or None."""
+    """Judges after the soak: does each host still run what it should, and does the gate agree? `gate`: {rc, said} or None."""
     rows, hosts = dict(run["hosts"]), run["batch"]
     for host in hosts:
         row, now = rows[host], still.get(host)
@@ -73,7 +73,7 @@ def judge_soak(run, still, gate):
 
 
 def _after_soak(row, now):
-    """What became of a good host, and why; none where it is good still."""
+    """What became of a good host, and why; (None, None) if it is still good."""
     running = now["running"]
     if running == row["to"] and not now["busy"]:
         return ("restarted", now["restarted"]) if now["restarted"] else (None, None)
@@ -84,7 +84,7 @@ def _after_soak(row, now):
 
 
 def unjudged(run, why):
-    """What has come from the hosts could not be judged. That is no wave to go on from: what was said of a bad one is done."""
+    """The hosts' answers could not be judged. The run must not go on from such a wave: it is handled as a bad one."""
     rows = dict(run["hosts"])
     for host in run["batch"]:
         if rows[host]["outcome"] is None:
@@ -112,7 +112,7 @@ def _verdict(run, hosts, step):
 
 
 def _stopped(run, hosts, because):
-    """Nothing goes on after this. Who goes back is decided here, and in the report before it is done."""
+    """Stops the run. Decides which hosts go back; that is in the report before it is done."""
     policy = run["options"]["on_failure"]
     rows = run["hosts"]
     reach = list(rows) if policy == "fleet" else list(hosts) if policy == "wave" else []
@@ -123,7 +123,7 @@ def _stopped(run, hosts, because):
 
 
 def _is_touched(row):
-    """It was asked to move, and may not be what it was. Going back names a tag, so it does no harm where it is back already."""
+    """Whether it was asked to move and may have changed. Going back names a tag, so it harms no host that is back already."""
     if row["wave"] is None or row["from"] is None or row["from"] == row["to"]:
         return False
     return row["outcome"] in TOUCHED

@@ -1,6 +1,6 @@
-# What is decided before anything is done, as pure functions: who takes part, in which wave, and whether anything is in the way.
-# `run` is the one state of it all, a dictionary that goes from step to step; `run["events"]` is what the report is told at this
-# step. Must never break: nothing is decided from silence; what is not known is called unknown.
+# The decisions before anything is done, as pure functions: which hosts take part, in which wave, and what is in the way.
+# `run` is the whole state of a run, a dictionary that goes from step to step; `run["events"]` is what a step adds to the report.
+# Must never break: nothing is decided from silence; what is not known is called unknown.
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WAVES_MAX = 100
 
 
 def wave_sizes(waves, count):
-    """As Ansible's own `serial`: each is a number of hosts, or a share of all; the last one goes on until all had their turn."""
+    """As Ansible's own `serial`: each is a number of hosts, or a share of all; the last one repeats until all had their turn."""
     if not isinstance(waves, (list, tuple)) or not 0 < len(waves) <= WAVES_MAX:
         raise ValueError(f"waves: expected a list of 1 to {WAVES_MAX}, such as 1, 10%, 100%")
     sizes = []
@@ -29,32 +29,32 @@ def wave_sizes(waves, count):
 
 
 def turns_to_look(hosts, release, earlier):
-    """Every host is asked what it would take; on a resume for the tag that it was, with what was recorded of the host."""
+    """Asks every host what it would take. On a resume: for the earlier run's tag, with what that run recorded of the host."""
     known = earlier.get("hosts", {})
     return {host: {"to": earlier.get("release") or release, "known": known.get(host)} for host in hosts}
 
 
 def turns_to_name(seen):
-    """Who is asked once more now that `latest` is a tag: those who may take part."""
+    """The hosts to ask once more now that `latest` is a tag: those that may take part."""
     tag = latest_of(seen)
     return {host: {"to": tag} for host, it in seen.items() if it and tag and not it.get("refused")}
 
 
 def latest_of(seen):
-    """The one tag that `latest` means for all: the highest that any host is offered. Bad memories are dealt with later."""
+    """The one tag that `latest` means for all: the highest that any host is offered. `_row` deals with tags known as bad."""
     tags = [it["latest"] for it in seen.values() if it and it.get("latest")]
     return max(tags, key=order, default="")
 
 
 def carried(before, play, release):
-    """What the batches before of the same `serial` have left: their rows, and how many waves they were. Empty where there are none."""
+    """What earlier batches of the same `serial` left: their rows, and how many waves they were. Empty if there were none."""
     rows = (before or {}).get("hosts") or {}
     is_same = rows and set(rows) < set(play["hosts"]) and not set(rows) & set(play["batch"]) and before["release"] == release
     return {"hosts": {host: {**row, "carried": True} for host, row in rows.items()}, "wave": before["wave"]} if is_same else {}
 
 
 def plan(seen, options, earlier=None, before=None):
-    """`seen`: what a look has found, for each host in the order of the inventory; None where it could not be reached."""
+    """`seen`: what a look has found, for each host in the order of the inventory; None if it could not be reached."""
     earlier, before = earlier or {}, before or {}
     run = {
         "release": options["release"],
@@ -72,7 +72,7 @@ def plan(seen, options, earlier=None, before=None):
     for host, it in seen.items():
         run["hosts"][host] = _row(host, it, options, earlier.get("hosts", {}).get(host))
     rows = run["hosts"]
-    # of a run before, also of its good waves: what is tolerated is tolerated once
+    # counts the bad hosts of an earlier run too, also those of its good waves: the tolerance is for both runs together
     run["bad"] = {host: row["why"] for host, row in rows.items() if row["outcome"] in BAD}
     gone = [host for host, row in rows.items() if row["outcome"] == "gone"]
     refused = [host for host, row in rows.items() if row["outcome"] == "refused"]
@@ -103,7 +103,7 @@ def plan(seen, options, earlier=None, before=None):
 
 
 def _row(host, it, options, known):
-    """What is known of one host before the first wave, or, on a resume, from the run before."""
+    """What is known of one host before the first wave, or, on a resume, from the earlier run."""
     if not it:
         why = (known or {}).get("why") or "it cannot be reached"
         row = {"from": None, "to": None, "outcome": "gone", "why": why, "exit": EXIT["network"], "ms": None, "wave": None}
@@ -138,12 +138,12 @@ def _is_back_already(it, to, options):
 
 
 def is_survey(options):
-    """No release is asked for: what runs where, and nothing else."""
+    """Whether no release is asked for: only what runs where."""
     return options["check"] and not options["rollback"] and not options["asked"]
 
 
 def newer(it, to, options):
-    """What this host runs, or is on its way to, that is newer than what it is to take; None where that was said to be right."""
+    """What this host runs, or is on its way to, if newer than `to`; else None. None too for a rollback or an allowed downgrade."""
     if options["rollback"] or options["allow_downgrade"] or not to:
         return None
     tags = [it.get("running"), (it.get("inFlight") or {}).get("to")]
@@ -151,7 +151,7 @@ def newer(it, to, options):
 
 
 def known_row(known, it, to):
-    """On a resume: what the run before has recorded, and what the host has finished by itself since."""
+    """On a resume: what the earlier run recorded, and what the host has finished by itself since."""
     row = {key: known.get(key) for key in ("from", "to", "wave", "outcome", "why", "ms")}
     row["to"] = row["to"] or to
     row["exit"] = known.get("exit") or 0
@@ -172,7 +172,7 @@ def known_row(known, it, to):
 
 
 def _waves(rows, waves, earlier, before):
-    """Of a fresh run, from the sizes; of a resumed one, what is left of the waves it had."""
+    """The waves of a fresh run, from the sizes; of a resumed run, what is left of its waves."""
     if earlier.get("waves"):
         first = earlier.get("goodWaves", 0) + 1
         placed = {host for wave in earlier["waves"] for host in wave}
@@ -202,7 +202,7 @@ def _numbers(rows, waves):
 
 
 def _objection(rows, seen, gone, refused, waves, options):
-    """Why nothing may be changed, or None. The worst first: what is a mistake of the operator, then what is missing."""
+    """Why nothing may be changed, or None. The worst first: mistakes of the operator, then what is missing."""
     if not rows:
         return stop("the inventory names no host", EXIT["usage"])
     twins = _twins(seen)

@@ -1,6 +1,6 @@
-# What a host may say, and nothing else: types, lengths, the form of a tag. Pure.
-# Must never break: what does not fit is never half believed. The host that has said it counts as a failed one; no value from
-# here can end a decision, move a cursor on a terminal, or be no text in UTF-8.
+# All that a host may say: types, lengths, the form of a tag. Pure.
+# Must never break: an answer that does not fit is never half believed, and its host counts as failed. No value from here can make
+# a decision fail, move a cursor on a terminal, or be invalid as UTF-8.
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ OUTCOMES = ("updated", "up_to_date", "rolled_back", "reverted", "failed", "cance
 
 
 class Misfit(ValueError):
-    """What a host has said is not what hosts say."""
+    """A host's answer does not fit the schema."""
 
 
 def clean(text, most=SAID_MAX):
-    """For people: one line, without what steers a terminal, turns the direction of a text around, or is half a character."""
+    """One line for people: without half characters, and without what steers a terminal or turns the direction of a text around."""
     plain = "".join(" " if unicodedata.category(one)[0] == "C" or one in "\u2028\u2029" else one for one in str(text)[:TEXT_MAX])
     return " ".join(plain.split())[:most]
 
 
 def order(tag):
-    """Of tags, for comparing them."""
+    """The sort key of a tag."""
     return [int(part) for part in tag[1:].split(".")]
 
 
@@ -87,7 +87,7 @@ def _object(**members):
     def check(value, where):
         if not isinstance(value, dict):
             raise Misfit(f"`{where}`: expected an object, got {clean(repr(value), 60)}")
-        # what nobody asks for may be there, and goes no further
+        # unknown members may be there; they are dropped
         return {key: None if value.get(key) is None else member(value[key], key) for key, member in members.items()}
 
     return check
@@ -95,7 +95,7 @@ def _object(**members):
 
 _tag, _word, _name = _form(TAG, "a tag of the form vX.Y.Z"), _form(WORD, "a word"), _form(NAME, "a name")
 _bad = _each(_object(tag=_tag, why=_text, reason=_text))
-# the last line of each of its commands; null may stand for any member
+# the last line of each command of the managed install or the container tool; null may stand for any member
 _answer = _object(
     event=_word,
     outcome=_outcome,
@@ -129,7 +129,7 @@ _answer = _object(
 
 
 def answer(line):
-    """One line as an object with every member that is known, or Misfit."""
+    """One line as an object with every known member. Raises Misfit."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -138,7 +138,7 @@ def answer(line):
 
 
 def ended(text):
-    """The exit code of a command: those that every command of ours has, or Misfit."""
+    """The exit code of a command, one of those that all of Baton's commands share. Raises Misfit."""
     if not re.match(r"[0-9]\Z", text, re.ASCII):
         raise Misfit(f"expected that it ends with 0 to {EXIT_MAX}, got {clean(text, 60)}")
     return int(text)

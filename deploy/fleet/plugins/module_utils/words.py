@@ -1,10 +1,10 @@
-# The words that a run is told in: what is good, which exit code says what, and how a host's row is shown. Pure.
+# The words of a run: which outcomes are good, what each exit code says, and how a host's row is shown. Pure.
 
 from __future__ import annotations
 
 GOOD = ("updated", "up_to_date", "rolled_back")
 BAD = ("reverted", "restarted", "failed", "busy", "down", "unknown")
-# as every command of ours has them: a test holds it to the one table
+# the exit codes of all of Baton's commands: a test compares them with the one table
 EXIT = {
     "done": 0,
     "unexpected": 1,

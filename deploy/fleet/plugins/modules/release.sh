@@ -1,8 +1,8 @@
 #!/bin/sh
-# What runs on a host, and all that runs there: sent over ssh on stdin, nothing is written, no Python is needed.
+# All that runs on a host. It is sent over ssh on stdin, writes nothing and needs no Python.
 #   sh -s -- COMMAND VERB...   each VERB is one call of the managed install's own command, such as `status --json`
-# Answers `@began VERB`, what the command says on stdout, `@ended CODE`; and `@platform`, which tells hosts apart by what they take.
-# A VERB is split at its blanks: the controller puts words, tags and numbers into it and nothing else.
+# Prints `@platform`, which tells hosts apart by what they take. Then, for each VERB: `@began VERB`, the command's stdout,
+# `@ended CODE`. The shell splits a VERB at its blanks: the controller puts only words, tags and numbers into it.
 # shellcheck disable=SC2086
 set -f
 PATH=${PATH:-/usr/bin:/bin}:/usr/local/bin:${HOME:-/root}/.local/bin
