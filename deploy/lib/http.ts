@@ -37,7 +37,7 @@ export async function callHttp(address: Address, target: string, options: Call =
     method,
     headers,
     signal: AbortSignal.timeout(timeoutMs),
-    // the same host by the same configuration file: there is nobody in between to be told from
+    // the address is this host's, from the service's own configuration: nobody is in between, so there is nothing to verify
     ...(address.tls ? { rejectUnauthorized: false } : {}),
   }
   const response = await new Promise<IncomingMessage>((resolve, reject) => {

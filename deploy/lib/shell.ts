@@ -47,7 +47,7 @@ export async function run(command: readonly string[], options: CommandOptions = 
     ...(options.input === undefined ? {} : { input: options.input }),
     timeout: options.timeoutMs ?? TIMEOUT_MS,
     timeoutSignal: 'SIGTERM',
-    // zx's own looks for more processes to end with ps(1), which a small host may not have
+    // zx's own kill looks for child processes with ps(1), which a small host may not have
     kill: async (_pid, signal) => {
       running.child?.kill(signal)
       setTimeout(() => running.child?.kill('SIGKILL'), KILL_MS).unref()

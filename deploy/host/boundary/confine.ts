@@ -61,7 +61,7 @@ export async function startConfined(
   const { texts, isKnown } = await unitAsItIs(service)
   const properties = [
     'WorkingDirectory=/',
-    'KillSignal=SIGKILL', // what is left when the command has ended goes at once
+    'KillSignal=SIGKILL', // ends at once what is left after the command
     'TimeoutStopSec=5',
     `RuntimeMaxSec=${Math.ceil(deadlineMs / 1000)}`,
     `Slice=${sliceOf(service)}`,
@@ -72,7 +72,7 @@ export async function startConfined(
     ),
     ...[unit, ...(withDropIns ? texts : [])].flatMap(sandboxOf).filter(isKnown),
     `ReadWritePaths=${(await Promise.all(places.map(nearestExisting))).map((path) => `-${path}`).join(' ')}`,
-    // an installer's own program lies below /tmp, of which a service has one of its own
+    // an installer's program lies below /tmp, and PrivateTmp= gives a service another /tmp
     ...program.filter((word) => isAbsolute(word) && isHidden(word)).map((path) => `BindReadOnlyPaths=-${path}`),
     ...(feedFolder !== null && isHidden(feedFolder) ? [`BindReadOnlyPaths=-${feedFolder}`] : []),
   ]
@@ -84,7 +84,7 @@ export async function startConfined(
     child: spawnWatched(command, { env: process.env }),
     signal: (signal) => ask(['kill', '--kill-who=main', `--signal=${signal}`]),
     end: () => ask(['kill', '--signal=SIGKILL']),
-    endRest: async () => {}, // systemd has
+    endRest: async () => {}, // systemd has ended it
   }
 }
 

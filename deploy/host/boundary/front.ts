@@ -177,7 +177,7 @@ function endable(worker: Worker, channel: WorkerChannel, deadlineMs: number) {
     void worker.end()
   }, deadlineMs)
   return {
-    /** why the process has gone, if that was us */
+    /** why this command ended the worker; null if it did not */
     why(): BatonError | null {
       if (asked !== null) return new BatonError('cancelled', `the command was ended by ${asked}`)
       if (!isLate) return null

@@ -22,9 +22,9 @@ type Check = (subject: Subject, outside: Outside) => Promise<Finding[]>
 export const HOST_CHECKS: readonly Check[] = [checkHost, checkRights, checkSupervisor, checkSandbox]
 
 const CHECKS = {
-  /** what an install needs of the places of the service */
+  /** what an install needs of the service's directories */
   place: [checkDirectories, checkMounts, checkSpace],
-  /** what else an update needs */
+  /** these, and what else an update needs */
   all: [
     checkDirectories,
     checkMounts,
