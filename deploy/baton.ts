@@ -359,6 +359,8 @@ async function runUnderNode(file: string, argv: readonly string[]): Promise<numb
   const node = isRightMajor() ? process.execPath : await provideNode()
   const loader = file.endsWith('.ts') ? ['--import', 'tsx'] : []
   const child = spawn(node, ['--disable-warning=ExperimentalWarning', ...loader, file, ...argv], { stdio: 'inherit' })
+  // A terminal sends its signals to both. Who ends this wrapper by its pid means the program that it runs.
+  for (const signal of ['SIGTERM', 'SIGHUP'] as const) process.on(signal, () => void child.kill(signal))
   return await new Promise((done, fail) => {
     child.once('error', (cause) =>
       fail(new BatonError('unsupported_host', `running Node ${NODE_MAJOR}: ${cause.message}`, { cause })),

@@ -99,10 +99,10 @@ function entryOf(folder: string, { scripts = {}, main }: Manifest, framework: Fr
   const commands = [scripts['start:prod'], scripts['start']].filter((one) => one !== undefined)
   for (const command of commands) {
     const named = /\bnode\s+(?:--?[\w=./-]+\s+)*((?:\.\/)?[\w./@-]+)/.exec(command)?.[1]?.replace(/^\.\//, '')
-    const file = [named, `${named}.js`, `${named}/index.js`].find(
-      (one) => one !== undefined && /\.[cm]?[jt]s$/.test(one),
-    )
-    if (file !== undefined && (existsSync(join(folder, file)) || sourceOf(folder, file) !== null)) return file
+    if (named === undefined) continue
+    const files = /\.[cm]?[jt]s$/.test(named) ? [named] : [`${named}.js`, `${named}/index.js`]
+    const file = files.find((one) => existsSync(join(folder, one)) || sourceOf(folder, one) !== null)
+    if (file !== undefined) return file
   }
   if (main !== undefined && existsSync(join(folder, main))) return main.replace(/^\.\//, '')
   return USUAL.find((path) => existsSync(join(folder, path))) ?? null

@@ -236,8 +236,9 @@ async function opened(context: TrustContext, role: Role, root: Repository['root'
 }
 
 async function openedOne({ passphrases }: TrustContext, file: KeyFile): Promise<Signer> {
+  const passphrase = await passphrases.ask(file.name, false)
   try {
-    return unlock(file, await passphrases.ask(file.name, false))
+    return unlock(file, passphrase)
   } catch {
     return unlock(file, await passphrases.ask(file.name, true))
   }

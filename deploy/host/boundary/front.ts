@@ -42,6 +42,8 @@ const STDERR_MAX = 2000
 const GRACE_MS = 5000
 /** how long the worker may take to answer a ping, once the operator wants to end the command */
 const ANSWER_MS = 3000
+/** a Ctrl-C may come twice in one moment, from the terminal and from a parent that passes it on */
+const TWICE_MS = 500
 /** limits for a whole command; an update needs some ten of each */
 const NOTES_MAX = 200
 const STAGES_MAX = 100
@@ -160,10 +162,14 @@ function handlersFor({ outside, supervisor }: FrontOptions): Handlers {
  */
 function endable(worker: Worker, channel: WorkerChannel, deadlineMs: number) {
   let asked: NodeJS.Signals | null = null
+  let askedAt = 0
   let isLate = false
   const pass = (signal: NodeJS.Signals) => {
-    if (asked !== null) return void worker.end()
-    asked = signal
+    if (asked !== null) {
+      if (performance.now() - askedAt > TWICE_MS) void worker.end()
+      return
+    }
+    ;[asked, askedAt] = [signal, performance.now()]
     void worker.signal(signal)
     const timer = setTimeout(() => void worker.end(), ANSWER_MS)
     void channel.call('ping', null).then(
