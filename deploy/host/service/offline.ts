@@ -16,7 +16,7 @@ import {
   type Restart,
   tagInPlace,
 } from '../../../agent/install.ts'
-import { BatonError, cancellation, type Operation, reasonOf, type Status } from '../../../agent/words.ts'
+import { BatonError, cancellation, EXIT, type Operation, reasonOf, type Status } from '../../../agent/words.ts'
 import type { Supervisor } from '../supervisor/supervisor.ts'
 import { type Client, waitForInstance } from './client.ts'
 import { feedOf } from './configuration.ts'
@@ -27,6 +27,8 @@ import type { Operate } from './request.ts'
 /** how long a process must go on answering before a start counts as good */
 const STABLE_MS = 1500
 const DRAW_MS = 100
+/** a Ctrl-C may come twice in one moment, from the terminal and from a parent that passes it on */
+const TWICE_MS = 500
 
 export async function carryOutHere(
   receipt: Receipt,
@@ -61,8 +63,13 @@ export async function carryOutHere(
     install.current = await tagInPlace(receipt.stateDirectory, receipt.executable)
   }
   const running = await begin(install, { kind, tag, who, refusal: 'locked', prepare }, restart)
-  const cancel = () => void running.cancel(cancellation('a signal'))
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, cancel)
+  let askedAt: number | null = null
+  const cancel = () => {
+    if (askedAt !== null && performance.now() - askedAt > TWICE_MS) process.exit(EXIT.unexpected)
+    askedAt ??= performance.now()
+    running.cancel(cancellation('a signal'))
+  }
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, cancel)
   const timer = setInterval(() => {
     const { progress } = running.operation
     if (progress !== null && running.operation.stage === 'download') outside.bytes(progress.bytes, progress.totalBytes)
