@@ -103,6 +103,7 @@ async function loadHandover() {
   const [{ handOver }, { couldUpdate }] = await Promise.all([
     import('./handover/give/predecessor.ts'),
     import('./update/could-update.ts'),
+    import('./update/answers.ts'), // whoever polls the status is answered through the switch
   ])
   return { handOver, couldUpdate }
 }
