@@ -58,7 +58,7 @@ const CASES: Case[] = [
   script('hangs-in-probation', 'probation', /no sign of life|no answer from/),
   script('answers-nothing-in-probation', 'probation', /no answer from \S+ within \d+ ms/),
   {
-    ...script('cannot-update-further', 'probation', /could not be updated again: it is not a managed install/),
+    ...script('cannot-update-further', 'probation', /cannot install later updates: it is not a managed install/),
     code: 'cannot_update_further',
   },
   script('unhealthy-in-probation', 'probation', /expected status 2xx from \/healthz, got 503/),

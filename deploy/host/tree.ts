@@ -147,7 +147,7 @@ const WORDS: readonly Word[] = [
     description: 'put the backup executable back where a release on probation failed twice',
     args: {
       ...OUTPUT_FLAGS,
-      'given-up': { type: 'boolean', description: 'nobody starts it again: one failure is enough' },
+      'given-up': { type: 'boolean', description: 'roll back after one failure (no supervisor restarts the service)' },
     },
     hidden: true,
     act: (context, values) => rescueHere(context, values['given-up'] === true),

@@ -215,9 +215,9 @@ async function provesItself(successor: Successor, { couldUpdate, tag }: Handover
   if (next.problem === null && next.feed) return
   const own = await couldUpdate()
   const why = own.problem === null ? next.problem : null
-  if (why !== null) throw new BatonError('cannot_update_further', `${tag} could not be updated again: ${why}`)
+  if (why !== null) throw new BatonError('cannot_update_further', `${tag} cannot install later updates: ${why}`)
   if (!next.feed && own.feed) {
-    throw new BatonError('cannot_update_further', `${tag} could not be updated again: the feed does not answer it`)
+    throw new BatonError('cannot_update_further', `${tag} cannot install later updates: the feed does not answer it`)
   }
 }
 

@@ -208,9 +208,9 @@ export const en = {
   'error.metadata_invalid': 'The signatures of the feed are not readable.',
   'error.signature_missing': 'A signature is missing or wrong.',
   'error.threshold_not_met': 'Too few of the keys have signed.',
-  'error.root_unreachable': 'No chain of keys leads from this service to the feed.',
+  'error.root_unreachable': "The feed's current keys cannot be verified from this version.",
   'error.clock_wrong': 'The clock of this host is wrong.',
   'error.withdrawn': 'The release was withdrawn.',
-  'error.not_signed': 'Nobody has signed this release.',
+  'error.not_signed': 'This release is not signed.',
   'error.unexpected': 'Something unexpected happened.',
 }

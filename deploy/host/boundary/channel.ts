@@ -131,7 +131,7 @@ async function lines(input: Readable, each: (line: string) => void): Promise<voi
 function objectFrom(line: string): Record<string, unknown> {
   const value: unknown = JSON.parse(line)
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>
-  throw new BatonError('unexpected', 'expected an object from the other side of the command')
+  throw new BatonError('unexpected', "the worker's answer is not a JSON object")
 }
 
 function handlerOf(handlers: Handlers, name: string): (parameter: unknown) => unknown {
