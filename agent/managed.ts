@@ -2,7 +2,7 @@
 // whole host, the user's own for a service of one user. Any other install gets the route to take instead (501).
 
 import { access, stat } from 'node:fs/promises'
-import { type ManagedInstall, openInstall } from './disk/install.ts'
+import { type ManagedInstall, openInstall } from './disk/managed-install.ts'
 import { isSingleExecutable, ownContainerId, updateCommand } from './own.ts'
 import type { Settings } from './settings.ts'
 import type { OpenFeed } from './words/release.ts'

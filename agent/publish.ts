@@ -2,10 +2,10 @@
 
 export { openFeedWith } from './update/feed/open.ts'
 export { parseFeedSetting } from './update/feed/setting.ts'
-export { METADATA_FOLDER } from './update/feed/signed.ts'
+export { METADATA_FOLDER } from './update/feed/signed-feed.ts'
 export { faultsOfRoot, SERVICE_MEMBER } from './update/trust/anchor.ts'
 export type { Anchor } from './words/release.ts'
 export { formFault, type Key, keyIdOf, type Role, ROLES, type SignedRoot } from './update/trust/form.ts'
 export { parseManifest } from './update/trust/release-texts.ts'
-export { releasesOf, SIGNED_AT } from './update/trust/signed.ts'
+export { releasesOf, SIGNED_AT } from './update/trust/signed-releases.ts'
 export { canonicalize, verifyRoot } from './update/trust/tuf.ts'

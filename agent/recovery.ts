@@ -5,7 +5,7 @@
 import { readdir } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { exists, isLeftover, sameFile } from './disk/disk.ts'
-import { foldersOf, type ManagedInstall } from './disk/install.ts'
+import { foldersOf, type ManagedInstall } from './disk/managed-install.ts'
 import { lacksReserve } from './disk/reserve.ts'
 import { updateDirectory } from './disk/journal.ts'
 import type { Lock } from './disk/lock.ts'

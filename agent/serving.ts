@@ -8,7 +8,7 @@ import { bind, type Listener, type ListenerSpec, makeListener } from './sockets/
 import type { Inheritance } from './words/wire.ts'
 import { notifySystemd } from './sockets/systemd.ts'
 import type { Life, Serving } from './life.ts'
-import type { ManagedInstall } from './disk/install.ts'
+import type { ManagedInstall } from './disk/managed-install.ts'
 import type { Settings } from './settings.ts'
 
 /** how long to wait for the lock, which a dead predecessor may still seem to hold */

@@ -4,7 +4,7 @@
 import { canMakeUnnamed, temporaryName } from '../disk/disk.ts'
 import { reasonOf } from '../words/errors.ts'
 import { updateDirectory } from '../disk/journal.ts'
-import type { ManagedInstall } from '../disk/install.ts'
+import type { ManagedInstall } from '../disk/managed-install.ts'
 
 export interface Prospect {
   /** why the next update could not be installed, one clause; null if it could */

@@ -9,7 +9,7 @@ import { asBatonError, type BatonError, type ErrorCode, reasonOf } from '../word
 import { finishOperation, markBad, updateDirectory } from '../disk/journal.ts'
 import { type Lock, takeLock } from '../disk/lock.ts'
 import type { Placed } from './installed.ts'
-import type { ManagedInstall } from '../disk/install.ts'
+import type { ManagedInstall } from '../disk/managed-install.ts'
 import { clearTemporaries, closeInterrupted, sweep } from './ending.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import { makeStages, type Stages } from './stages.ts'

@@ -47,7 +47,7 @@ export interface Newest {
 }
 
 /**
- * Where releases are found. Implementations: `feed/signed.ts`; for a build without a root, `feed/github.ts` and `feed/static.ts`.
+ * Where releases are found. Implementations: `feed/signed-feed.ts`; for a build without a root, `feed/github-feed.ts` and `feed/static-feed.ts`.
  */
 export interface Feed {
   /** for messages and receipts: `github:owner/name`, `https://…/`, `/folder` */

@@ -22,7 +22,7 @@ import { showBase } from './release.ts'
 import { checkVersion, injectBundle } from './sea.ts'
 import { temporaryDirectory } from './temporary.ts'
 import { traced } from './trace.ts'
-import { tryOut } from './tryout.ts'
+import { tryOut } from './trial-start.ts'
 
 export interface ApplicationOptions extends Omit<PublishOptions, 'executable' | 'service' | 'schema' | 'about'> {
   project: Project

@@ -1,7 +1,7 @@
 // What an install that cannot update itself tells of the newest release: heard behind the answers, from a real feed.
 
 import { readSettings } from '../../agent/settings.ts'
-import { latestOf } from '../../agent/update/latest.ts'
+import { latestOf } from '../../agent/update/unmanaged.ts'
 import { unmanagedUpdater } from '../../agent/updater.ts'
 import { is, ok, rejects, withCode } from '../assert.ts'
 import { makeDist } from '../lab/dist.ts'

@@ -10,7 +10,7 @@ import { adopt, descriptorOf, idleTimeLeft, readOn, stopReading } from '../../so
 import { type About, type Kept, makeKept } from './kept.ts'
 import type { Listener } from '../../sockets/listeners.ts'
 import type { ToPredecessor, ToSuccessor } from '../../words/wire.ts'
-import { took } from '../steps.ts'
+import { took } from '../moments.ts'
 
 export interface Giving {
   /** whether the successor has the listener of this key */

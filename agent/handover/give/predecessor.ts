@@ -23,7 +23,7 @@ import type { Ability } from '../../words/wire.ts'
 import { listenAgain, type Listener, stopAccepting, turnAway } from '../../sockets/listeners.ts'
 import { privateServer } from '../private.ts'
 import { probe, type ProbeOptions, type ProbeVerdict } from './probe.ts'
-import { took } from '../steps.ts'
+import { took } from '../moments.ts'
 import { notifySystemd } from '../../sockets/systemd.ts'
 import { ticketsOf } from '../../sockets/tickets.ts'
 

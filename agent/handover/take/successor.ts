@@ -23,7 +23,7 @@ import {
 } from '../../words/wire.ts'
 import { packetsOn } from '../../sockets/packets.ts'
 import { privateServer } from '../private.ts'
-import { took } from '../steps.ts'
+import { took } from '../moments.ts'
 import { notifySystemd } from '../../sockets/systemd.ts'
 import { makeTaking } from './taking.ts'
 import { takeTickets } from '../../sockets/tickets.ts'

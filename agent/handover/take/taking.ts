@@ -9,7 +9,7 @@ import type { Listener } from '../../sockets/listeners.ts'
 import type { ToPredecessor, ToSuccessor } from '../../words/wire.ts'
 import { closeDescriptor } from '../../sockets/libc.ts'
 import { replay } from '../carry/replay.ts'
-import { took } from '../steps.ts'
+import { took } from '../moments.ts'
 
 export interface Taking {
   connections(message: Extract<ToSuccessor, { type: 'connections' }>, descriptors: number[] | null): void

@@ -4,14 +4,14 @@ import { makeDisk } from '../../disk/disk.ts'
 import { ownRelease } from '../../own.ts'
 import type { Anchor, Feed, OpenFeed, Target } from '../../words/release.ts'
 import { knownStore } from '../trust/known.ts'
-import { makeGithubFeed } from './github.ts'
+import { makeGithubFeed } from './github-feed.ts'
 import { type Http, type HttpOptions, loadHttp, openHttp } from './http.ts'
 import { loadTrust } from '../trust/refresh.ts'
 import type { OnPassedOver } from './newest.ts'
 import { homesOf, parseFeedSetting, type FeedSetting } from './setting.ts'
-import { makeSignedFeed } from './signed.ts'
+import { makeSignedFeed } from './signed-feed.ts'
 import { assetSource, folderSource, webSource, type Source } from './source.ts'
-import { makeStaticFeed } from './static.ts'
+import { makeStaticFeed } from './static-feed.ts'
 
 export interface FeedOptions {
   service: string

@@ -3,7 +3,7 @@
 import { compareTags, latestFor, parseTag } from '../../words/release.ts'
 import type { Feed, Skip, Tag } from '../../words/release.ts'
 import type { Steps } from '../story.ts'
-import { within } from './within.ts'
+import { within } from '../rethrow.ts'
 
 export interface CheckOptions {
   feed: Feed

@@ -17,7 +17,7 @@ import type { Asset, Bytes, Feed } from '../../words/release.ts'
 import { assertRoom, type Need, needsOfAsset } from '../../disk/room.ts'
 import type { Progress } from '../../words/state.ts'
 import type { Candidate, Steps } from '../story.ts'
-import { within } from './within.ts'
+import { within } from '../rethrow.ts'
 
 export interface DownloadOptions {
   feed: Pick<Feed, 'bytes'>

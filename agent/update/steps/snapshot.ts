@@ -8,7 +8,7 @@ import { type Copier, copyDatabase } from '../../disk/copy-database.ts'
 import { type Disk, temporaryName } from '../../disk/disk.ts'
 import { updateDirectory } from '../../disk/journal.ts'
 import { assertRoom, needOfSnapshot } from '../../disk/room.ts'
-import { within } from './within.ts'
+import { within } from '../rethrow.ts'
 
 export const SNAPSHOTS_KEPT = 2
 

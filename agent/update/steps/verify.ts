@@ -8,7 +8,7 @@ import type { Disk } from '../../disk/disk.ts'
 import { BatonError } from '../../words/errors.ts'
 import type { Steps } from '../story.ts'
 import { expectTag } from '../version.ts'
-import { within } from './within.ts'
+import { within } from '../rethrow.ts'
 
 export interface VerifyOptions {
   service: string

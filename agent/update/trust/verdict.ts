@@ -14,7 +14,7 @@ import {
 import type { ReleaseTexts } from './release-texts.ts'
 import { compareTags } from '../../words/release.ts'
 import type { ListedFile, Listing, Release, ReleaseManifest, Tag, Target } from '../../words/release.ts'
-import type { SignedRelease } from './signed.ts'
+import type { SignedRelease } from './signed-releases.ts'
 import { quoted } from '../../words/untrusted.ts'
 
 /**

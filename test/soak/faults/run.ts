@@ -1,7 +1,7 @@
 // Many faults, one after the other, in the same service under the same load: what one leaves behind the next one meets.
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { PREDECESSOR_STEPS, REVERT_STEPS, SUCCESSOR_STEPS } from '../../../agent/handover/steps.ts'
+import { PREDECESSOR_STEPS, REVERT_STEPS, SUCCESSOR_STEPS } from '../../../agent/handover/moments.ts'
 import { type Load, spawnLoad } from '../../lab/load.ts'
 import type { Ground, GroundName } from './ground.ts'
 import { conduct, type Plan, settledStatus, type Side, type Trial } from './trial.ts'

@@ -1,7 +1,7 @@
 // One helper of the steps: makes an error say what was being done, and keeps its code, its hint and its cause.
 
-import { BatonError, reasonOf } from '../../words/errors.ts'
-import type { ErrorCode } from '../../words/errors.ts'
+import { BatonError, reasonOf } from '../words/errors.ts'
+import type { ErrorCode } from '../words/errors.ts'
 
 /** The same error with `doing` in front of its message. An error that is no BatonError gets the code `code`. */
 export function within(error: unknown, code: ErrorCode, doing: string): BatonError {

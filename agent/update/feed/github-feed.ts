@@ -7,11 +7,11 @@ import { NOTES_MAX_CHARS, TEXT_MAX_BYTES, readReleaseTexts, sha256Of } from '../
 import { isTag, parseTag } from '../../words/release.ts'
 import type { Feed, ListedFile, Listing, Release, Skip, Tag, Target } from '../../words/release.ts'
 import { isObject, isTime, quoted } from '../../words/untrusted.ts'
-import { trustReport } from '../trust/signed.ts'
+import { trustReport } from '../trust/signed-releases.ts'
 import { assess, listingOf, ruledOut, unusable } from '../trust/verdict.ts'
 import type { Judgement } from '../trust/verdict.ts'
 import type { Http } from './http.ts'
-import { notesBetween } from './between.ts'
+import { notesBetween } from './notes.ts'
 import { newestUsable } from './newest.ts'
 import type { OnPassedOver } from './newest.ts'
 

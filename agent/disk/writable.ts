@@ -1,7 +1,7 @@
 // Checks that the folder of the executable can be written: before the feed is asked, not after a download.
 
 import { access, constants } from 'node:fs/promises'
-import { BatonError, reasonOf } from '../../words/errors.ts'
+import { BatonError, reasonOf } from '../words/errors.ts'
 
 /** Throws refused. */
 export async function assertWritable(directory: string): Promise<void> {

@@ -9,9 +9,9 @@ import { parseTag, type Feed, type Tag, type Target, type Anchor } from '../../w
 import type { KnownStore } from '../trust/known.ts'
 import { refreshMetadata } from '../trust/refresh.ts'
 import { MANIFEST_NAME, TEXT_MAX_BYTES } from '../trust/release-texts.ts'
-import { releasesOf, trustReport, type SignedRelease } from '../trust/signed.ts'
+import { releasesOf, trustReport, type SignedRelease } from '../trust/signed-releases.ts'
 import { assessSigned, unusable, type Judgement } from '../trust/verdict.ts'
-import { notesBetween } from './between.ts'
+import { notesBetween } from './notes.ts'
 import { newestUsable, type OnPassedOver } from './newest.ts'
 import type { Source } from './source.ts'
 
