@@ -84,7 +84,7 @@ export async function openOwnInstall(
     log({ event: 'warning', message: 'updates are not signed: whoever can write to the feed decides what runs here' })
   }
   const setting = settings.feed ?? receiptFeed
-  const feed = openLater(setting, async () => {
+  const feed = openLater(setting, settings.trust !== null, async () => {
     const { openFeed } = await import('./update/feed/open.ts')
     const onPassedOver = (passed: string, why: string) =>
       log({ event: 'warning', message: `not using ${passed}: ${why}` })
@@ -101,7 +101,7 @@ export async function openOwnInstall(
 }
 
 /** Opens the feed at the first question: a service that only serves needs none of its code. */
-function openLater(description: string, open: () => Promise<OpenFeed>): OpenFeed {
+function openLater(description: string, signed: boolean, open: () => Promise<OpenFeed>): OpenFeed {
   let opened: Promise<OpenFeed> | null = null
   const feed = () => (opened ??= open())
   const close = async () => await (await opened)?.close()
@@ -110,7 +110,11 @@ function openLater(description: string, open: () => Promise<OpenFeed>): OpenFeed
     load: async () => await (await feed()).load(),
     latest: async (...asked) => await (await feed()).latest(...asked),
     notes: async (...asked) => await (await feed()).notes(...asked),
-    trust: async () => await (await feed()).trust(),
+    trust: async () => {
+      const usable = await feed().catch((cause: unknown) => reasonOf(cause))
+      if (typeof usable !== 'string') return await usable.trust()
+      return { signed, metadata: [], withdrawn: [], warning: usable } // a status is told all the same
+    },
     byTag: async (...asked) => await (await feed()).byTag(...asked),
     bytes: async (...asked) => await (await feed()).bytes(...asked),
     close,
