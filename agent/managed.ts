@@ -103,8 +103,15 @@ export async function openOwnInstall(
 /** Opens the feed at the first question: a service that only serves needs none of its code. */
 function openLater(description: string, signed: boolean, open: () => Promise<OpenFeed>): OpenFeed {
   let opened: Promise<OpenFeed> | null = null
-  const feed = () => (opened ??= open())
-  const close = async () => await (await opened)?.close()
+  const feed = async () => {
+    try {
+      return await (opened ??= open())
+    } catch (cause) {
+      opened = null // the next question tries again
+      throw cause
+    }
+  }
+  const close = async () => await (await opened?.catch(() => null))?.close()
   return {
     description,
     load: async () => await (await feed()).load(),

@@ -1,42 +1,131 @@
 // The one importer of tuf-js, which decides whether signatures, versions and expiries are good (TUF 1.0). Travels as a script of
-// its own that is compiled when a feed is first asked: it imports nothing of ours that has an identity, such as error classes.
+// its own that is compiled when a feed is first asked. It imports nothing of ours that has an identity; a refusal is plain data.
 
 import { canonicalize } from '@tufjs/canonical-json'
-import { Updater } from 'tuf-js'
-import { DownloadHTTPError } from 'tuf-js/dist/error.js'
+import { BadVersionError, EqualVersionError, ExpiredMetadataError } from 'tuf-js/dist/error.js'
 import { TrustedMetadataStore } from 'tuf-js/dist/store.js'
 
 export { canonicalize }
 
-/** A file of the metadata by its name; null where there is none. */
-export type FetchMetadata = (name: string, maxBytes: number) => Promise<Buffer | null>
+type Role = 'root' | 'timestamp' | 'snapshot' | 'targets'
 
-export interface Bounds {
-  rootMaxLength: number
-  timestampMaxLength: number
-  snapshotMaxLength: number
-  targetsMaxLength: number
-  maxRootRotations: number
+export interface Walk {
+  /** what a host goes on from; all but the root may be no good any more */
+  known: { root: string } & Partial<Record<Role, string>>
+  /** A file of the feed, of good form, on which no signature is bad; null if there is none. */
+  fetch(role: Role, name: string, maxBytes: number): Promise<Buffer | null>
+  /** Told of each file that is verified, also if a later one is refused. Throws nothing. */
+  accept(role: Role, bytes: Buffer): void
 }
 
-/**
- * The client's workflow (TUF, 5): from the trusted files in `directory`, which has at least root.json, to those of the feed. What
- * has been verified is written there, also where it throws in the end. Everything thrown is the library's or `fetch`'s.
- */
-export async function refreshTuf(directory: string, fetch: FetchMetadata, bounds: Bounds): Promise<void> {
-  const fetcher = {
-    async downloadBytes(url: string, maxBytes: number): Promise<Buffer> {
-      const bytes = await fetch(decodeURIComponent(new URL(url).pathname.slice(1)), maxBytes)
-      if (bytes === null) throw new DownloadHTTPError('there is no such file', 404)
-      return bytes
-    },
-    downloadFile: () => Promise.reject(new Error('targets are not fetched here')),
+/** Why a file is refused. */
+export interface Refusal {
+  kind: 'missing' | 'expired' | 'older' | 'unsigned' | 'too_few' | 'mixed' | 'invalid'
+  message: string
+}
+
+/** in one check; the next one goes on from there */
+const MAX_ROOT_ROTATIONS = 64
+
+/** The client's workflow (TUF, 5), in memory. Null: all four files are good and the newest. Throws only what `fetch` throws. */
+export async function walkTuf({ known, fetch, accept }: Walk): Promise<Refusal | null> {
+  // 5.1, 5.2: the store takes the time once, for every expiry. The first root may have expired
+  let store!: TrustedMetadataStore
+  const fault = faultOf(() => (store = new TrustedMetadataStore(Buffer.from(known.root))))
+  if (fault !== null) return refusalOf(fault, 'root', Buffer.from(known.root))
+  const update: Record<Role, (bytes: Buffer, isKnown: boolean) => unknown> = {
+    root: (bytes) => store.updateRoot(bytes),
+    timestamp: (bytes) => store.updateTimestamp(bytes),
+    snapshot: (bytes, isKnown) => store.updateSnapshot(bytes, isKnown),
+    targets: (bytes) => store.updateDelegatedTargets(bytes, 'targets', 'root'),
   }
-  const config = { ...bounds, maxDelegations: 0 }
-  await new Updater({ metadataDir: directory, metadataBaseUrl: 'feed://metadata', fetcher, config }).refresh()
+  const isKnown = (role: Role): boolean => faultOf(() => update[role](Buffer.from(known[role] ?? ''), true)) === null
+  const take = async (role: Role): Promise<Refusal | null> => {
+    const named = namedIn(store, role)
+    const name = named === undefined ? `${role}.json` : `${named.version}.${role}.json`
+    const bytes = await fetch(role, name, named?.length ?? Infinity)
+    if (bytes === null) return { kind: 'missing', message: `the feed has no ${name}` }
+    const fault = faultOf(() => update[role](bytes, false))
+    if (fault === null) accept(role, bytes)
+    // 5.4.3: of two timestamps of one version the known one stays
+    return fault === null || fault instanceof EqualVersionError ? null : refusalOf(fault, role, bytes, store)
+  }
+
+  // 5.3: each root vouches for the next. Only the last one must not have expired: 5.4 looks at that
+  for (let turn = 0; turn < MAX_ROOT_ROTATIONS; turn++) {
+    const refusal = await take('root')
+    if (refusal?.kind === 'missing') break
+    if (refusal !== null) return refusal
+  }
+  // 5.4: the known timestamp goes first, even if it has expired. The feed's must not be older
+  isKnown('timestamp')
+  return (
+    (await take('timestamp')) ??
+    // 5.5, 5.6: a known file stays if it is still named and has not expired
+    (isKnown('snapshot') ? null : await take('snapshot')) ??
+    (isKnown('targets') ? null : await take('targets'))
+  )
 }
 
 /** Throws unless a root is signed by as many of its own keys as it asks for. */
 export function verifyRoot(bytes: Buffer): void {
   void new TrustedMetadataStore(bytes).root
+}
+
+interface Signed {
+  type?: Role
+  version: number
+  expires: string
+  length?: number | undefined
+  verify?(bytes: Buffer): void
+  meta?: Record<string, { version: number }>
+  roles?: Record<Role, { keyids: string[]; threshold: number }>
+}
+
+/** The class of the error tells. tuf-js does not export two of its classes: instead of those, sum and signatures are looked at again. */
+function refusalOf(error: unknown, role: Role, bytes: Buffer, store?: TrustedMetadataStore): Refusal {
+  const text = error instanceof Error ? error.message : String(error)
+  const mixed: Refusal = { kind: 'mixed', message: `files of the feed's metadata do not belong together: ${text}` }
+  const { signed, signatures } = JSON.parse(bytes.toString()) as { signed: Signed; signatures?: { keyid: string }[] }
+  if (error instanceof ExpiredMetadataError) {
+    const held = [store?.root, store?.timestamp, store?.snapshot].find((file) => file?.signed.isExpired())
+    const { type = role, expires } = held?.signed ?? signed
+    const now = new Date().toISOString()
+    return { kind: 'expired', message: `${type}.json has expired on ${expires}; it is ${now} here` }
+  }
+  if (error instanceof BadVersionError && role !== 'root') {
+    // if the version is lower, the store still holds the file before
+    const versions = (of?: Signed) => ({ [`${role}.json`]: of, ...of?.meta }) as Record<string, Signed>
+    const [before, offered] = [versions(store?.[role]?.signed.toJSON() as Signed | undefined), versions(signed)]
+    const name = Object.keys(before).find((name) => Number(offered[name]?.version) < Number(before[name]?.version))
+    if (name === undefined) return mixed
+    const seen = `this host has seen version ${before[name]?.version}, the feed offers ${offered[name]?.version}`
+    return { kind: 'older', message: `${name}: ${seen}` }
+  }
+  if (faultOf(() => namedIn(store, role)?.verify?.(bytes)) !== null) return mixed
+  const root = store?.root.signed.toJSON() as Signed | undefined
+  for (const { roles } of [root ?? signed, signed]) {
+    const { keyids = [], threshold = 0 } = roles?.[role] ?? {}
+    const good = signatures?.filter(({ keyid }) => keyids.includes(keyid)).length ?? 0
+    const message = `${role}.json is signed by ${good} of the ${threshold} keys that it needs`
+    if (good < threshold) return { kind: good === 0 ? 'unsigned' : 'too_few', message }
+  }
+  return { kind: 'invalid', message: `the feed's metadata: ${text}` }
+}
+
+/** Which file of the role comes next, as far as what vouches for it says. */
+function namedIn(store: TrustedMetadataStore | undefined, role: Role): Partial<Signed> | undefined {
+  if (role === 'root') return store && { version: store.root.signed.version + 1 }
+  if (role === 'snapshot') return store?.timestamp?.signed.snapshotMeta
+  return role === 'targets' ? store?.snapshot?.signed.meta['targets.json'] : undefined
+}
+
+/** What the library throws; null: nothing. */
+function faultOf(step: () => unknown): unknown {
+  try {
+    step()
+    return null
+  } catch (error) {
+    return error
+  }
 }
