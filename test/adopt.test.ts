@@ -4,7 +4,7 @@
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { appendFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { appendFile, cp, mkdir, mkdtemp, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises'
 import { Agent, type IncomingMessage, request as plainRequest } from 'node:http'
 import { createServer as createSecure, request as secureRequest } from 'node:https'
 import type { AddressInfo } from 'node:net'
@@ -96,6 +96,31 @@ test('what an application has changed in its environment, and where it has gone,
   equal(first, { set: null, home, port: String(it.port), cwd: join(home, '.local', 'state', 'shop') })
   is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
   equal(await found(), first)
+})
+
+test('an operation needs no file of its own release any more once it has begun: an update goes through without them, a revert too', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-gone-'))
+  try {
+    const copy = async (name: string) => {
+      await cp(join(PROJECT, 'agent'), join(folder, name, 'agent'), { recursive: true })
+      await symlink(join(PROJECT, 'node_modules'), join(folder, name, 'node_modules'))
+      return join(folder, name, 'agent/adapters/auto.ts')
+    }
+    const [first, second] = [await copy('first'), await copy('second')]
+    const text = `import { existsSync } from 'node:fs'
+      import { createServer } from 'node:http'
+      const file = ['${first}', '${second}'].find((path) => existsSync(path))
+      await import(file)
+      createServer((request, response) => ${HELLO}).listen(Number(process.env.PORT), process.env.HOST)`
+    await using it = await adopted(text)
+    const gone = async (name: string) => await rename(join(folder, name), join(folder, `${name}-gone`))
+    is((await it.operate('/admin/update', { tag: 'v1.1.0' }, () => gone('first'))).outcome, 'updated')
+    const reverted = await it.operate('/admin/update/rollback', null, () => gone('second'))
+    equal([reverted.outcome, reverted.error?.code], ['reverted', 'restart_failed'])
+    is((await ask(it.port, 'GET', '/healthz', null)).status, 200)
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
 })
 
 test('on a base path behind a TLS proxy: the panel, the endpoints and their addresses are below it', async () => {
@@ -269,7 +294,8 @@ interface Adopted extends AsyncDisposable {
   port: number
   password: string
   configPath: string
-  operate(path: string, body?: unknown): Promise<Operation>
+  /** `then`: done once the operation has begun */
+  operate(path: string, body?: unknown, then?: () => Promise<void>): Promise<Operation>
   /** of the operator's */
   word(...words: string[]): ReturnType<typeof run>
 }
@@ -305,9 +331,10 @@ async function adopted(text: string, config: object = {}, settings: object = {},
     password,
     configPath: path,
     word: (...words) => run([command, ...words], { env, allowFailure: true }),
-    async operate(target, body) {
-      const begun = await ask(port, 'POST', target, password, body)
+    async operate(target, body, then = async () => {}) {
+      const begun = await ask(port, 'POST', target, password, body ?? undefined)
       is(begun.status, 202, JSON.stringify(begun.body))
+      await then()
       const { id } = begun.body as Operation
       const look = async () => {
         const { operation } = (await ask(port, 'GET', '/admin/update/status', password)).body as Status
