@@ -12,6 +12,9 @@ import { makeVerify } from '../agent/update/steps/verify.ts'
 import { update } from '../agent/update/story.ts'
 import type { StoryEnd, Steps } from '../agent/update/story.ts'
 import * as assert from './assert.ts'
+import type { Status, VersionReport } from '../agent/words/state.ts'
+import { install } from './fixtures/install.ts'
+import { scriptRelease } from './fixtures/releases.ts'
 import { makeCertificate } from './lab/certificate.ts'
 import { makeDist, script } from './lab/dist.ts'
 import { labFeed } from './lab/feed.ts'
@@ -205,5 +208,19 @@ for (const kind of ['github', 'web'] as const) {
     assert.is(swapped, false)
   })
 }
+
+test('a setting that names no feed keeps no service from serving: check, status and update say what is wrong with it', async () => {
+  await using home = await install({ release: await scriptRelease('v1.0.0'), feed: 'ftp://releases.test/' })
+  await home.start()
+  const check = await home.api('POST', '/admin/update/check')
+  const { latest, problem } = check.body as VersionReport
+  assert.equal([check.status, latest, problem?.code], [200, null, 'invalid_settings'])
+  const status = await home.api('GET', '/admin/update/status')
+  assert.is(status.status, 200)
+  assert.match((status.body as Status).trust.warning ?? '', /ftp:.*it is of no form that we know/)
+  const update = await home.api('POST', '/admin/update')
+  assert.equal([update.status, (update.body as { code: string }).code], [500, 'invalid_settings'])
+  assert.is((await home.api('GET', '/healthz')).status, 200)
+})
 
 test.run()
