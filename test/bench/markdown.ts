@@ -14,6 +14,7 @@ export function markdown(results: Results, goals: Goal[]): string {
     '# Performance',
     '<!-- Written by `npm run bench -- --docs`; the numbers are in performance.json. Do not edit. -->',
     'Every number here comes from one command, side by side, in one run, on one machine: `npm run bench`, or one part of it with `npm run bench -- handover|carry|update|overhead|trust|container|fleet` (`--long` for at least a million requests a peer, `--json` for one JSON object last; `--docs` writes this page, where a short run never takes the place of a long one). Peers that are not on the machine are fetched into `.cache/bench`; nothing is installed, everything listens on loopback, every process is ended.',
+    ...machines(results),
     '## Goals',
     markdownTable([
       ['', 'goal', 'measured'],
@@ -48,12 +49,6 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
       `${loadedSwitchMs}`,
     ],
   )
-  const latencies = peers.map(({ title, loads }) => [
-    title,
-    ...LOADS.map((load) => `${loads[load].longestStallMs} / ${loads[load].steadyStallMs}`),
-    ...LOADS.map((load) => `${loads[load].p999SwitchMs} / ${loads[load].p999SteadyMs}`),
-  ])
-  const total = peers.map(({ title, loads }) => [title, ...LOADS.map((load) => String(loads[load].requests))])
   return [
     '## Handover',
     `Each peer is switched there and back between two versions, ${switches} times, under four loads at once: ${LOADS.map((load) => `${clients[load]} clients on ${NAMES[load]}`).join(', ')}. The clients are raw sockets that never retry (\`test/lab/load.ts\`): a request without a whole, right answer is *lost*; a connection that the server ends while its client wants to keep it is *closed*, and then replaced, so that every switch meets the same load. A stream is 15 events in 1.5 s. Every peer has ${drainMs} ms to drain.`,
@@ -73,16 +68,8 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
       ],
       ...summary,
     ]),
-    `${carried ? 'A WebSocket of Baton is carried to the next process, where its author registers it (two lines). ' : ''}Where a WebSocket is closed, it is with a close frame 1012 (service restart) for the Node services, and cut at the drain deadline by the proxies. Its *lost* messages crossed that close. "Go" is the moment of the order (for Baton: the request), measured without load, like the bare start: one process of the same executable from spawn to its first answer. For Baton the restart stage alone, without the journal, the snapshot of the database and the exchange of the files, which the others have done before "go", takes ${restartOf(peers)}. *Resets* are what the kernel sent under load (\`TcpOutRsts\` of a network namespace in which nothing else runs), by servers and clients together.`,
+    `${carried ? 'Baton carries a WebSocket to the next process if its author registers it (two lines). ' : ''}The Node services close a WebSocket with a close frame 1012 (service restart), the proxies cut it at the drain deadline. Its *lost* messages crossed that close. "Go" is the moment of the order (for Baton: the request), measured without load, like the bare start: one process of the same executable from spawn to its first answer. For Baton the restart stage alone, without the journal, the snapshot of the database and the exchange of the files, which the others have done before "go", takes ${restartOf(peers)}. *Resets* are what the kernel sent under load (\`TcpOutRsts\` of a network namespace in which nothing else runs), by servers and clients together.`,
     ...waitsMarkdown(peers),
-    '### Waiting, with both processors full',
-    'Longest stall: the longest time that one client wanted an answer and had none, lost requests included. Each pair is during the switches / without a switch, ms: clients and servers share the processors, and what the second number says is theirs anyway. For streams both are the gaps between events, which are 100 ms by themselves.',
-    markdownTable([
-      ['', ...LOADS.map((load) => `stall, ${NAMES[load]}`), ...LOADS.map((load) => `p99.9, ${NAMES[load]}`)],
-      ...latencies,
-    ]),
-    '### Requests',
-    markdownTable([['', ...LOADS.map((load) => NAMES[load])], ...total]),
     '### How each peer is configured',
     peers.map(({ title, version, configuration }) => `- **${title}** (${version}). ${configuration}`).join('\n'),
     ...(missing.length === 0
@@ -92,6 +79,9 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
     provenance(section),
   ]
 }
+
+/** Requests a second of the row that the page shows for each peer. */
+const SHOWN_RATE = 2000
 
 /** The waits of clients that ask at a steady rate, whatever the service does. */
 function waitsMarkdown(peers: PeerResult[]): string[] {
@@ -108,11 +98,13 @@ function waitsMarkdown(peers: PeerResult[]): string[] {
   ]
   return [
     '### Waiting',
-    'As a service is used: 32 keep-alive connections ask at a steady rate (an open loop, `test/lab/open-load.ts`), and each wait counts from the moment at which its request was due, also where it had to wait for its connection. Each pair is the second around a switch / a second without one, ms: the longest wait, its median and its worst over all switches, and p99.9.',
+    `32 keep-alive connections ask at a steady rate (an open loop, \`test/lab/open-load.ts\`). A wait counts from the moment at which its request was due, so waiting for a connection counts too. Each pair is the second around a switch / a second without one, ms: the longest wait (its median and its worst over all switches), and p99.9. \`performance.json\` has other rates, the stalls with both processors full, and the number of requests of each peer.`,
     picture('stall', 'Longest wait of a client during a switch by peer'),
     markdownTable([
       ['', 'requests/s', 'lost', 'closed', 'longest wait', 'worst', 'p99.9'],
-      ...peers.flatMap(({ title, waits = [] }) => waits.map((one) => row(title, one))),
+      ...peers.flatMap(({ title, waits = [] }) =>
+        waits.filter(({ rate }) => rate === SHOWN_RATE).map((one) => row(title, one)),
+      ),
     ]),
   ]
 }
@@ -203,8 +195,17 @@ function overheadMarkdown(section: Section<OverheadResult>): string[] {
 }
 
 function provenance({ machine, command }: Section<unknown>): string {
-  const { processor, processors, memoryGiB, system, kernel, node, date } = machine
-  return `<sub>\`${command}\`, ${date}: ${processor}, ${processors} processors, ${memoryGiB} GiB, ${system}, ${kernel}, Node ${node}. Clients and servers share the processors.</sub>`
+  return `<sub>\`${command}\`, ${machine.date}.</sub>`
+}
+
+/** Of each machine that was measured on, once. */
+function machines(results: Results): string[] {
+  const sections = Object.values(results).filter((section) => section !== undefined) as Section<unknown>[]
+  const told = sections.map(({ machine }) => {
+    const { processor, processors, memoryGiB, system, kernel, node } = machine
+    return `Measured on ${processor}, ${processors} processors, ${memoryGiB} GiB, ${system}, ${kernel}, Node ${node}. Clients and servers share the processors.`
+  })
+  return [...new Set(told)]
 }
 
 function picture(name: string, alt: string): string {
