@@ -7,7 +7,7 @@ import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { releases } from './fixtures/releases.ts'
+import { releases } from '../fixtures/releases.ts'
 import {
   type Browser,
   type BrowserContextOptions,
@@ -17,12 +17,12 @@ import {
   openPage,
   type Page,
   signIn,
-} from './panel/browser.ts'
-import { installService, type Service, TOKEN } from './panel/service.ts'
-import { STATES } from './panel/states.ts'
-import { NOTES, serveStub, TOKEN as STUB_TOKEN } from './panel/stub.ts'
+} from '../panel/browser.ts'
+import { installService, type Service, TOKEN } from '../panel/service.ts'
+import { STATES } from '../panel/states.ts'
+import { NOTES, serveStub, TOKEN as STUB_TOKEN } from '../panel/stub.ts'
 
-const ROOT = join(import.meta.dirname, '..')
+const ROOT = join(import.meta.dirname, '../..')
 
 /** what README.md and docs/panel.md show */
 const PUBLISHED = ['offer-light', 'download-dark', 'reverted-phone', 'probation-chinese', 'unmanaged-light']
