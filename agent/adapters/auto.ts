@@ -18,7 +18,7 @@ import { attach } from './attach.ts'
 export interface Auto extends Pick<Agent, 'carry' | 'carried'> {
   /** resolves once the servers of this process serve; never if none listens */
   readonly agent: Promise<Agent>
-  /** called when this process stops accepting: end what cannot move */
+  /** Registers `act`, which is called when this process stops accepting: there the author ends what cannot move. */
   onDrain(act: () => void): void
   /** called when this process accepts again after `onDrain`, because the next release was reverted */
   onResume(act: () => void): void

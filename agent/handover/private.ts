@@ -14,7 +14,7 @@ export interface PrivateAnswer {
   body: string
 }
 
-/** A server for one end of a pair. It runs the author's handler; under PROBE_PATH it answers with this process's identity. */
+/** A server for requests that come over a socket pair (`ask` sends them). The author's handler answers; PROBE_PATH says who this process is. */
 export function privateServer(listeners: Listener[], { service, tag }: Omit<ProbeAnswer, 'pid'>): Server {
   const real = listeners.find((listener) => listener.movable) ?? listeners[0]
   return createServer((asked, response) => {

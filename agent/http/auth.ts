@@ -8,7 +8,7 @@ import { BatonError } from '../words/errors.ts'
 
 /** a shorter password gets a warning */
 export const PASSWORD_USUAL_MIN = 16
-/** How many failures an address may make at once, and how long one takes to be forgotten. */
+/** An address may fail this often in a row before it must wait; one of its failures is forgotten after this time. */
 export const FAILURES_AT_ONCE = 20
 export const FAILURE_FORGOTTEN_MS = 3000
 const ADDRESSES_MAX = 10_000

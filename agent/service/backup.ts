@@ -45,8 +45,8 @@ export async function backup(build: Build, argv: readonly string[], environment:
   }
 }
 
-/** Into an empty file. Throws BatonError unexpected if `to` holds anything, or if the copy cannot be read back. */
-export function copyDatabase(from: string, to: string): void {
+/** Copies a database that may be in use. `to` must be empty. Throws BatonError unexpected if it cannot, or if the copy is not whole. */
+function copyDatabase(from: string, to: string): void {
   const source = new DatabaseSync(from, { readOnly: true, timeout: 5000 })
   try {
     source.prepare('vacuum into ?').run(to)

@@ -135,7 +135,7 @@ function makeSwapOf(install: ManagedInstall, operation: Operation, place: (to: s
         await snapshot(disk, database, stateDirectory, install.current, copier)
       } catch (cause) {
         if (operation.kind === 'update') throw cause
-        // Never block a rollback: a full disk may be the reason for it.
+        // A rollback goes on without a snapshot: the full disk that prevents it may be the reason for the rollback.
         install.log({ event: 'warning', message: `rolling back without a snapshot: ${reasonOf(cause)}` })
       }
     },

@@ -96,7 +96,10 @@ function fixedTag(
   })
 }
 
-/** The next `up` would also move each service that uses the same variable, unproved. Throws BatonError refused. */
+/**
+ * Refuses (BatonError refused), or with `--with-shared` only warns: these services take the same variable, so the next
+ * `docker-compose up` would give them the new image too, without a proof that it works.
+ */
 async function refuseShared(
   variable: string,
   moved: readonly string[],

@@ -211,8 +211,8 @@ function endpointFor(
   if (!isEmpty(endpoint.DriverOpts)) result.DriverOpts = endpoint.DriverOpts as Fields
   if (!isEmpty(endpoint.GwPriority)) result.GwPriority = endpoint.GwPriority as number
   const mac = endpoint.MacAddress ?? ''
-  // before API 1.44 a person's MAC address is in `Config.MacAddress`; from 1.44 on it is here, and so is a generated one
-  // (moby#48168)
+  // From API 1.44 on, a MAC address that the operator set is in the endpoint, no longer in `Config.MacAddress`. The engine shows a
+  // generated one in the same place (moby#48168), and that one must not be copied.
   if (atLeast(engine.apiVersion, '1.44') && mac !== '' && mac !== generatedMac(endpoint.IPAddress))
     result.MacAddress = mac
   return result

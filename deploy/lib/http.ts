@@ -30,7 +30,7 @@ export async function callHttp(address: Address, target: string, options: Call =
   const headers: Record<string, string> = { accept: 'application/json', connection: 'close' }
   if (token !== null) headers['authorization'] = `Bearer ${token}`
   if (body !== undefined) headers['content-type'] = 'application/json'
-  // fetch knows neither unix sockets nor a certificate that names another host than 127.0.0.1
+  // `node:http` instead of `fetch`: fetch cannot use a unix socket, and refuses a certificate for another name than 127.0.0.1
   const asked = {
     ...('path' in address ? { socketPath: address.path } : { host: address.host, port: address.port }),
     path: target,

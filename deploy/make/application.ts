@@ -141,7 +141,10 @@ async function writeBundle(options: ApplicationOptions, words: OwnWords, to: str
   await injectBundle(base, script, to, { nodeOptions: true, assets: { release: JSON.stringify(words) } })
 }
 
-/** One of the kit's scripts that every release carries. The installed package has it bundled; a clone bundles it now. */
+/**
+ * One of the kit's own scripts in one file: `operator` goes into each release, `app` into one of kind `app`. The installed package
+ * contains it ready made; a clone makes it now.
+ */
 async function ourScript(name: 'app' | 'operator'): Promise<Uint8Array> {
   if (IS_PACKAGED) return await readFile(join(PROJECT, 'lib', 'first', `${name}.cjs`))
   return await bundleOurScript(name)

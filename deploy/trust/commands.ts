@@ -195,12 +195,6 @@ export async function unsignedTags(context: TrustContext): Promise<string[]> {
   return tags.filter((tag) => !(`${tag}/release.json` in targets))
 }
 
-/** Text of the folder's newest root, which a build takes. */
-export async function newestRoot(feed: string): Promise<string> {
-  const { folder, root } = await readRepository(feed)
-  return await readFile(join(folder, `${root.version}.root.json`), 'utf8')
-}
-
 async function changeOf(context: TrustContext): Promise<TrustChange> {
   const repository = await readRepository(context.feed)
   const { offlineDays, now } = context

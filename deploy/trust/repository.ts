@@ -40,7 +40,10 @@ export interface NewFile {
 /** snapshots and targets that stay, for a host in the middle of reading; of each role the newest */
 const KEPT = 8
 
-/** `feed`: folder with the releases. Throws BatonError refused if it is not signed, or damaged. */
+/**
+ * Reads the feed's newest trust metadata; `feed`: folder with the releases. Throws BatonError refused if there is no root, or a file is
+ * missing or malformed. Does not verify signatures.
+ */
 export async function readRepository(feed: string): Promise<Repository> {
   const folder = join(feed, METADATA_FOLDER)
   const names = await readdir(folder).catch(() => [])

@@ -26,7 +26,7 @@ export interface CarryOptions {
 export interface Carries {
   /** From now on a switch carries the connection of `request` over. Throws BatonError invalid_settings for wrong options. */
   carry(request: IncomingMessage, options: CarryOptions): void
-  /** The state that the predecessor's author gave; undefined for a request that begins here. */
+  /** What the author's `state()` returned in the predecessor for this request; undefined if the request was not carried. */
   carried(request: IncomingMessage): unknown
   /** the connections that may be carried now */
   entries(): ReadonlyMap<Socket, Entry>

@@ -49,7 +49,10 @@ export interface DrainOptions {
   signal: AbortSignal
 }
 
-/** Moves, carries and drains connections until none is left, or `signal` aborts. At the deadline it cuts what is still here. */
+/**
+ * Moves or carries each connection, or lets it end, until none is left or `signal` aborts. Cuts each one that is past its own
+ * deadline (`DrainLimits`).
+ */
 export async function drain(options: DrainOptions): Promise<void> {
   const { listeners, giving, carries, limits, signal } = options
   const said = new Set<string>()

@@ -19,7 +19,7 @@ export interface Kept {
   keep(id: number, fd: number, about: About): boolean
   /** Call it when the successor has closed the connection, or never had it: closes the kept descriptor. */
   release(id: number): void
-  /** Gives the descriptor back to the caller; null if it was not kept. */
+  /** Stops keeping this connection and returns its descriptor, which the caller now owns; null if it was not kept. */
   take(id: number): (About & { fd: number }) | null
   /** `untouched`: connections that nobody has touched since; they belong to the caller now. The others are closed and counted. */
   takeBack(): { untouched: (About & { fd: number })[]; touched: number }

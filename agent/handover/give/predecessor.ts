@@ -193,8 +193,8 @@ async function stand(
   began: (draining: Promise<void>) => void,
   signal: AbortSignal,
 ): Promise<void> {
-  // New connections first: if the release dies at once, it takes none of the clients with it that are still here. Then all of
-  // them, while this process can still take them back: a release must prove itself under the whole load.
+  // In the first half the successor gets only new connections: if it dies at once, the clients that are still connected here lose
+  // nothing. In the second half it gets all of them, while this process can still take them back: it must prove itself under the whole load.
   await observe(successor, options, own, options.probationMs / 2, provesItself(successor, options))
   took('half')
   const draining = move(successor, options, signal)

@@ -24,7 +24,7 @@ export interface HttpOptions {
   token?: { value: string; base: string } | null
   /** certificates to trust in place of those that come with Node, PEM */
   ca?: string
-  /** how long an answer may take to begin, and a text to arrive whole */
+  /** how long the start of an answer may take; also the limit for a whole small file. A download that has begun has no limit here */
   timeoutMs?: number
 }
 

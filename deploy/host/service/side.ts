@@ -1,6 +1,6 @@
-// Every operation on the service's files, run as the service's user. Root has a worker run it, a process that has become that user
-// (`boundary/`); any other user runs it in this process. Parameters and results are plain data.
-// Must hold: nothing here needs root. `outside.ts` lists what it may ask of others.
+// Everything that a command does to the service's files; it runs as the service's user. If root gave the command, a worker does it
+// (`boundary/`), else this process. Parameters and results are plain data.
+// Must hold: nothing here needs root. `outside.ts` lists what it needs from the process that runs the command (progress, start, stop).
 
 import { type Lock, makeDisk, type Receipt, takeLock } from '../../../agent/install.ts'
 import { BatonError, type OperationReport } from '../../../agent/words.ts'
