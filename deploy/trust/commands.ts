@@ -1,7 +1,7 @@
 // The commands of `trust`, one function for each. A command reports what it has done. It writes nothing before it has opened every
 // key that it needs.
 
-import { readdir, readFile } from 'node:fs/promises'
+import { readdir } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { METADATA_FOLDER, type Role, ROLES, SERVICE_MEMBER, SIGNED_AT } from '../../agent/publish.ts'
