@@ -3,6 +3,7 @@
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { existsSync } from 'node:fs'
 import { chmod, mkdir, open, readFile, writeFile } from 'node:fs/promises'
 import { request } from 'node:http'
 import { connect } from 'node:net'
@@ -50,6 +51,14 @@ const PROMISES: Record<string, () => Promise<void>> = {
     const { predecessor, operation } = await handedOver(home)
     predecessor.kill('SIGTERM')
     await goesOn(home, operation, 'updated', 'v1.1.0')
+  },
+
+  'the first start of an install, and the next one, find nothing to clear up and say nothing of it': async () => {
+    await using home = await served()
+    await home.stop()
+    await home.start()
+    ok(!(await home.output()).includes('clearing up'), await home.output())
+    ok(existsSync(join(home.stateDirectory, 'update', 'reserve')), 'room to write down a rollback')
   },
 
   'a predecessor that is killed while its successor starts leaves one that serves': async () => {

@@ -14,7 +14,9 @@ function reservePath(directory: string): string {
 
 /** Whether the reserve is missing and the disk has room for it. */
 export async function lacksReserve(directory: string): Promise<boolean> {
-  return !(await exists(reservePath(directory))) && (await roomIn(directory)) >= 2 * LEAST_BYTES
+  // a new install has no such folder yet: whoever makes it makes the reserve
+  const room = await roomIn(directory).catch(() => Infinity)
+  return !(await exists(reservePath(directory))) && room >= 2 * LEAST_BYTES
 }
 
 /** Makes the reserve if it is missing and fits on the disk. `directory`: the journal's. Never throws: the reserve only helps. */
