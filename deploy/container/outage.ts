@@ -102,14 +102,25 @@ function portsOf({ Config, HostConfig, ...container }: ContainerInspection): num
   const tcp = (ports: object | null | undefined) =>
     Object.keys(ports ?? {}).flatMap((port) => (port.endsWith('/tcp') ? [Number.parseInt(port, 10)] : []))
   const said = Number(labelsOf({ ...container, Config })[IMAGE_LABELS.port] ?? '')
-  return [...new Set([...(said > 0 ? [said] : []), ...tcp(HostConfig.PortBindings), ...tcp(Config.ExposedPorts)])]
+  return [
+    ...new Set([
+      ...(Number.isInteger(said) && said > 0 && said < 65_536 ? [said] : []),
+      ...tcp(HostConfig.PortBindings),
+      ...tcp(Config.ExposedPorts),
+    ]),
+  ]
 }
 
 async function answers(host: string, { port, path }: Asked, signal: AbortSignal): Promise<boolean> {
   return await new Promise((resolve) => {
     const timer = setTimeout(() => settle(false), ANSWER_MS)
-    const end = path === null ? connecting() : asking(path)
+    let end = () => {}
     signal.addEventListener('abort', leave, { once: true })
+    try {
+      end = path === null ? connecting() : asking(path)
+    } catch {
+      settle(false) // a label may hold a path that no request can have
+    }
     function leave(): void {
       settle(false)
     }

@@ -72,6 +72,7 @@ export function makeGithubFeed(options: GithubOptions): Feed {
         if (!(error instanceof BatonError) || error.code !== 'rate_limited') throw error
         return { release: await byConvention(null, skip, error, signal), problem }
       }
+      problem ??= url === null ? null : tooManyOthers()
       return { release: null, problem }
     },
     async byTag(value, signal) {
@@ -98,6 +99,18 @@ export function makeGithubFeed(options: GithubOptions): Feed {
     },
     bytes: (asset, from, validator, signal) => http.bytes(asset.url, from, validator, signal),
   }
+}
+
+/** A repository may hold the releases of others too: what is not found among the newest must not seem to be nothing. */
+function tooManyOthers(): BatonError {
+  const searched = PAGES_MAX * PER_PAGE
+  return new BatonError(
+    'release_unusable',
+    `none of the newest ${searched} releases there can be used, and there are more`,
+    {
+      hint: 'name a release by its tag, or give the service a feed of its own',
+    },
+  )
 }
 
 type Text = (url: string, signal: AbortSignal | undefined) => Promise<string | null>

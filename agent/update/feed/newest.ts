@@ -25,13 +25,17 @@ export async function newestUsable<Listed extends Pick<Listing, 'tag' | 'draft' 
   judge: (listing: Listed) => Promise<Judgement>,
   onPassedOver: OnPassedOver,
 ): Promise<Newest> {
-  const published = newestFirst(listed).filter(({ draft, prerelease }) => !draft && !prerelease)
+  const published = newestFirst(listed.filter(({ draft, prerelease }) => !draft && !prerelease))
   const withdrawn: string[] = []
   const unusable: string[] = []
   let skipped = 0
   for (const listing of published) {
     const { tag } = listing
-    if (unusable.length === CANDIDATES_MAX || skipped === SKIPPED_MAX) break
+    if (unusable.length === CANDIDATES_MAX) break
+    if (skipped === SKIPPED_MAX) {
+      unusable.push(`${skipped} releases failed here, and older ones such as ${tag} were not looked at`)
+      break
+    }
     const verdict = await judge(listing)
     if ('release' in verdict) {
       const { release } = verdict

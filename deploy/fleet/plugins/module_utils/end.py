@@ -64,7 +64,9 @@ def ended(run, results):
         else:
             rows[host] = {**row, "outcome": "down" if got["outcome"] == "down" else "stuck", "why": f"going back: {got['why']}", "exit": EXIT["down"]}
     for host, row in rows.items():
-        if row["outcome"] is None:
+        if row["outcome"] is None and not run["stop"] and not run["options"]["check"] and host in run["order"]:
+            rows[host] = {**row, "outcome": "failed", "now": row["from"], "why": "it never had its turn", "exit": EXIT["unexpected"]}
+        elif row["outcome"] is None:
             rows[host] = {**row, "outcome": "untouched", "now": row["from"]}
         elif row["outcome"] in ("reverted", "failed", "busy"):
             rows[host] = {**row, "now": row["from"]}

@@ -157,6 +157,13 @@ def known_row(known, it, to):
     row["exit"] = known.get("exit") or 0
     if row["outcome"] in ("gone", "unknown", "busy"):
         row["outcome"] = None
+    if row["outcome"] in GOOD and it.get("refused"):
+        why = f"it was {row['outcome']}, and now: {it['refused']['why']}"
+        down = it["refused"]["exit"] == EXIT["down"]
+        row.update(outcome="down" if down else "unknown", why=why, exit=EXIT["down"] if down else EXIT["network"])
+    elif row["outcome"] in GOOD and it.get("running") != row["to"]:
+        went_back = it.get("running") == row["from"]
+        row.update(outcome="reverted" if went_back else "unknown", why=f"it runs {it.get('running')} since", exit=EXIT["reverted"])
     if row["outcome"] is None and known.get("started"):
         last = it.get("lastOperation") or {}
         ended_since = last.get("id") and last.get("id") != known.get("operationBefore")
