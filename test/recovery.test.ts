@@ -1,13 +1,14 @@
 // What nobody plans for: processes that are killed, stopped or told to stop in the middle of an operation, a journal that is
 // garbage, a disk that cannot be written. The service comes back, and every operation gets its outcome under its own id.
 
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync } from 'node:fs'
+import { existsSync, readdirSync } from 'node:fs'
 import { chmod, mkdir, open, readFile, writeFile } from 'node:fs/promises'
 import { request } from 'node:http'
 import { connect } from 'node:net'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { rescue } from '../agent/update/rescue.ts'
 import type { Operation, Status } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
@@ -52,6 +53,26 @@ const PROMISES: Record<string, () => Promise<void>> = {
     predecessor.kill('SIGTERM')
     await goesOn(home, operation, 'updated', 'v1.1.0')
   },
+
+  'a service that runs out of descriptors in an update lives, its operation ends, and the release is not blamed for it':
+    async () => {
+      for (const more of [0, 2, 5]) {
+        await using home = await served()
+        const pid = await processOf(home)
+        const limit = (most: number) => is(spawnSync('prlimit', ['--pid', String(pid), `--nofile=${most}:`]).status, 0)
+        await start(home)
+        limit(readdirSync(`/proc/${pid}/fd`).length + more)
+        // it need not be felt: what is left may be enough
+        const felt = async () => /EMFILE|errno 24|finished/.test(await home.output())
+        for (const by = performance.now() + 2500; performance.now() < by && !(await felt());) await sleep(50)
+        limit(1024)
+        const { outcome } = await home.settled()
+        ok(outcome === 'failed' || outcome === 'reverted' || outcome === 'updated', String(outcome))
+        is((await ask(home.port ?? 0, 'GET', '/healthz', null)).status, 200)
+        equal((await journalOf(home)).bad, [])
+        if (outcome !== 'updated') await nextUpdateWorks(home)
+      }
+    },
 
   'the first start of an install, and the next one, find nothing to clear up and say nothing of it': async () => {
     await using home = await served()

@@ -89,6 +89,12 @@ async function order(executable: string, what: Record<string, string>, mostMs: n
     stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
     detached: true, // a group of its own, to end it with whatever it has started
   })
+  // heard from the first moment on: without a descriptor left Node starts nothing, and gives no streams
+  const failed = new Promise<never>((_, reject) => child.once('error', reject))
+  failed.catch(() => {})
+  if (child.pid === undefined) {
+    throw await failed.catch((cause: unknown) => new Error(`running ${executable}: ${reasonOf(cause)}`, { cause }))
+  }
   const ended: Ended = { ...REFUSED }
   const streams = [child.stdio[2], child.stdio[ANSWER_FD]] as [Readable, Readable]
   for (const [at, key] of (['said', 'answer'] as const).entries()) {
@@ -97,10 +103,7 @@ async function order(executable: string, what: Record<string, string>, mostMs: n
   }
   const timer = setTimeout(() => end(child, streams), mostMs)
   try {
-    ended.code = await new Promise<number | null>((resolve, reject) => {
-      child.once('error', reject)
-      child.once('close', resolve)
-    })
+    ended.code = await Promise.race([failed, new Promise<number | null>((resolve) => child.once('close', resolve))])
     return ended
   } catch (cause) {
     throw new Error(`running ${executable}: ${reasonOf(cause)}`, { cause })

@@ -37,6 +37,7 @@ interface PrivateParser {
 interface PrivateResponse {
   _header?: string | null
   _headerSent?: boolean
+  _trailer?: string
   _send?(data: unknown, coding: unknown, written?: unknown): boolean
 }
 
@@ -228,6 +229,11 @@ export function responseOf(socket: Socket): ServerResponse | null {
 /** The head of a response as its client sees it; null until it is fixed. */
 export function responseHead(response: ServerResponse): string | null {
   return (response as PrivateResponse)._header ?? null
+}
+
+/** Whether the author has given trailers, announced or not. */
+export function hasTrailers(response: ServerResponse): boolean {
+  return ((response as PrivateResponse)._trailer ?? '') !== ''
 }
 
 /** Whether the head is on its way to the client. A fixed head waits for the first byte of the body. */

@@ -76,7 +76,9 @@ export async function statusOf(install: ManagedInstall, running: Running | null,
   const state = await install.journal.read()
   // the operation in memory differs from the journal by its progress only
   const own = running !== null && running.operation.id === state.operation?.id ? running.operation : null
-  const operation = own !== null && own.outcome === null ? structuredClone(own) : state.operation
+  // it is ahead of the disk too if its outcome could not be written
+  const isAhead = own !== null && (own.outcome === null || state.operation?.outcome === null)
+  const operation = isAhead ? structuredClone(own) : state.operation
   const isInFlight = operation !== null && operation.outcome === null
   // During a restart the backup is the release that ran before. Asking the file would start a process at the worst moment.
   const backupTag = async () =>

@@ -20,6 +20,7 @@ import { type StoryEnd, rollBack, update } from './story.ts'
 /** how long the lock may stay held after the outcome is on disk, and how often to look meanwhile */
 const LETTING_GO_MS = 2000
 const LETTING_GO_EVERY_MS = 20
+const [OUTCOME_TRIES, OUTCOME_EVERY_MS] = [20, 500]
 
 export interface OperationRequest {
   kind: Kind
@@ -152,9 +153,11 @@ async function conduct({ install, request, operation, restart, lock, signal }: C
   }
   stages.leave()
   try {
-    if (!open) await writeOutcome(install, operation, result, stages)
+    if (!open) await writeOutcomeSoon(install, operation, result, stages)
   } catch (cause) {
     install.log({ event: 'warning', message: `writing the outcome of ${operation.id}: ${reasonOf(cause)}` })
+    // The next operation closes this one in the journal. Nobody is kept from it by what could not be written.
+    Object.assign(operation, { outcome: result.outcome, finishedAt: new Date().toISOString() })
   } finally {
     await install.feed.close().catch(() => {}) // no connection stays open between two operations
     await keepReserve(install.disk, updateDirectory(install.stateDirectory)) // it may have been used up: a rollback may come next
@@ -162,6 +165,18 @@ async function conduct({ install, request, operation, restart, lock, signal }: C
   }
   const { outcome } = result
   return { ...result, placed: outcome === 'updated' || outcome === 'rolled_back' ? stages.placed() : null }
+}
+
+/** A host that is short of descriptors or space for a moment may not be a moment later. */
+async function writeOutcomeSoon(...what: Parameters<typeof writeOutcome>): Promise<void> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await writeOutcome(...what)
+    } catch (cause) {
+      if (tries === OUTCOME_TRIES) throw cause
+      await sleep(OUTCOME_EVERY_MS)
+    }
+  }
 }
 
 async function writeOutcome(

@@ -1,6 +1,6 @@
 // The real steps of one operation on one install. Must hold: each stage is in the journal before it begins.
 
-import { reasonOf } from '../words/errors.ts'
+import { BatonError, reasonOf } from '../words/errors.ts'
 import type { JournalState } from '../disk/journal.ts'
 import type { Placed } from './installed.ts'
 import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
@@ -65,7 +65,9 @@ export function makeStages(
       try {
         await verify(candidate, release, signal)
       } catch (cause) {
-        publishedBad = candidate.assetSha256 === release.asset.sha256 && signal?.aborted !== true
+        // what this host lacks says nothing about the release
+        const isVerdict = cause instanceof BatonError && cause.code === 'verify_failed'
+        publishedBad = isVerdict && candidate.assetSha256 === release.asset.sha256 && signal?.aborted !== true
         throw cause
       }
     },

@@ -28,6 +28,8 @@ export const DEPTH_MAX = 3
 const OUTPUT_MAX_BYTES = 4 * 1024
 /** a child that this process forks at that moment may hold the file open for writing until its exec: golang/go#22315 */
 const BUSY_TRIES = 10
+/** what a host may lack for a moment; it says nothing about the executable */
+const SHORTAGES = ['EMFILE', 'ENFILE', 'ENOMEM', 'EAGAIN', 'ENOSPC', 'EIO']
 const BUSY_WAIT_MS = 50
 const KEPT_MAX = 8
 
@@ -97,7 +99,10 @@ async function runPatiently(
       else if (code === 'ENOEXEC')
         throw failed(path, 'exec format error: it was built for another platform, or is damaged')
       else if (code === 'ENOENT') throw failed(path, 'the interpreter or the loader that it names is not on this host')
-      else throw failed(path, reasonOf(error))
+      else if (SHORTAGES.includes(String(code))) {
+        const message = `running \`${path} --version\`: this host lacks what it takes to start a process: ${reasonOf(error)}`
+        throw new BatonError('refused', message, { cause: error })
+      } else throw failed(path, reasonOf(error))
     }
   }
 }
@@ -115,6 +120,12 @@ function run(
       stdio: ['ignore', 'pipe', 'pipe'],
       detached: true, // a group of its own, to end it with whatever it has started
     })
+    // Heard from the first moment on: without a descriptor left Node starts nothing, gives no streams, and ends a process whose
+    // child's `error` nobody hears.
+    child.once('error', (error) => {
+      clearTimeout(timer)
+      reject(error)
+    })
     let output = ''
     let said = ''
     const timer = setTimeout(() => {
@@ -125,6 +136,7 @@ function run(
       end(child)
       reject(signal?.reason as Error)
     }
+    if (child.pid === undefined) return
     signal?.addEventListener('abort', cancel, { once: true })
     child.once('close', () => signal?.removeEventListener('abort', cancel))
     child.stdout.setEncoding('utf8').on('data', (text: string) => {
@@ -136,10 +148,6 @@ function run(
     child.stderr
       .setEncoding('utf8')
       .on('data', (text: string) => (said += text.slice(0, OUTPUT_MAX_BYTES - said.length)))
-    child.once('error', (error) => {
-      clearTimeout(timer)
-      reject(error)
-    })
     child.once('close', (code, signal) => {
       clearTimeout(timer)
       // Kill the processes that it left behind. Not as root: root runs only root's own executables, and signals nothing.

@@ -94,6 +94,8 @@ export function makeCarries(warn: (message: string) => void): Carries {
       if (entry.response?.writableFinished === true) return
       register(entries, entry, () => message !== undefined && targets.delete(message.id))
       if (message === undefined) return
+      // what the predecessor has sent of the body is not counted here
+      if (entry.response !== null) entry.response.strictContentLength = false
       const before = targets.get(message.id)
       targets.set(message.id, entry)
       if (before !== undefined && 'waiting' in before) for (const data of before.waiting) send(entry, data)

@@ -5,11 +5,13 @@
 
 import { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import { divertBody, isHeadSent, responseHead, responseOf } from '../../sockets/internals.ts'
+import { divertBody, hasTrailers, isHeadSent, responseHead, responseOf } from '../../sockets/internals.ts'
 
 /** Why this response can never be carried, for people; null if it can, or while its head is unknown. */
 export function whyBodyStays(response: ServerResponse): string | null {
-  return whyNotGoneOnWith(responseHead(response) ?? '')
+  return (
+    whyNotGoneOnWith(responseHead(response) ?? '') ?? (hasTrailers(response) ? 'trailers come behind its body' : null)
+  )
 }
 
 /** The same, from the text of a head. */
@@ -77,7 +79,8 @@ export function watchWrites(response: ServerResponse): () => boolean {
 
 /** Whether a stream is piped into it: what that stream writes would land in the middle of what the successor sends. */
 export function isPipedInto(response: ServerResponse): boolean {
-  return response.listenerCount('unpipe') > 0
+  // `pipeline` of an async generator and a web stream wait for `drain`; the others hear `unpipe`
+  return response.listenerCount('unpipe') > 0 || response.listenerCount('drain') > 0
 }
 
 /** From now on `forward` gets what the author writes, and null when the author has ended the response. */

@@ -78,7 +78,12 @@ export function spawnSuccessor(
     detached: true,
   })
   closeDescriptor(farPackets)
-  const messages = child.stdio[MESSAGES] as Socket
+  const messages = (child.stdio as ChildProcess['stdio'] | undefined)?.[MESSAGES] as Socket | undefined
+  if (messages === undefined) {
+    child.on('error', () => {}) // without a descriptor left Node starts nothing, and gives no streams
+    packets.close()
+    throw new Error('no process can be started: are any descriptors left?')
+  }
   return follow(child, channelOver<ToSuccessor, ToPredecessor>(messages, packets), listeners, report)
 }
 
