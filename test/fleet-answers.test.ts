@@ -25,6 +25,22 @@ const says = (members: Record<string, unknown>) =>
 /** Whoever started us says no more. */
 const CUT = 'kill -9 $PPID\n'
 
+test('a name of a host that Ansible would read as a pattern ends the run before anything is done', async () => {
+  await using fleet = await makeStubFleet(2)
+  const inventory = JSON.parse(await readFile(fleet.inventory, 'utf8')) as { all: { hosts: Record<string, unknown> } }
+  const { h1, h2 } = inventory.all.hosts
+  for (const name of ['rack 2', 'a,b', 'a:b']) {
+    inventory.all.hosts = { h1, [name]: h2 }
+    await writeFile(fleet.inventory, JSON.stringify(inventory))
+    for (const more of [[], ['--check']]) {
+      const { code, stderr } = await fleet.move(...TO, ...more)
+      not.equal(code, 0, name)
+      match(stderr, 'expected names of hosts without blanks')
+      equal(await fleet.done('h1'), [])
+    }
+  }
+})
+
 test('where no host can use the newest release, nothing is moved and the reason is theirs', async () => {
   await using fleet = await makeStubFleet(2)
   const problem = { code: 'release_unusable', message: 'v1.2.0 cannot be used: release.json is missing' }

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
-from ansible_collections.baton.fleet.plugins.module_utils.schema import order
+from ipaddress import ip_address
+
+from ansible_collections.baton.fleet.plugins.module_utils.schema import clean, order
 from ansible_collections.baton.fleet.plugins.module_utils.words import BAD, EXIT, GOOD, names, stop
 
 WAVES_MAX = 100
@@ -28,8 +30,19 @@ def wave_sizes(waves, count):
     return sizes
 
 
+def _is_plain(host):
+    """Whether Ansible takes this name as it is: it reads `hosts:` as a pattern, and braces as a template that it expands here."""
+    try:
+        return bool(ip_address(host))
+    except ValueError:
+        return not any(one.isspace() or one in ",:{}" for one in host)
+
+
 def turns_to_look(hosts, release, earlier):
     """Asks every host what it would take. On a resume: for the earlier run's tag, with what that run recorded of the host."""
+    odd = [host for host in hosts if not _is_plain(host)]
+    if odd:
+        raise ValueError(f"expected names of hosts without blanks, commas, braces and ports, got {', '.join(repr(clean(host, 60)) for host in odd)}")
     known = earlier.get("hosts", {})
     return {host: {"to": earlier.get("release") or release, "known": known.get(host)} for host in hosts}
 
@@ -157,13 +170,6 @@ def known_row(known, it, to):
     row["exit"] = known.get("exit") or 0
     if row["outcome"] in ("gone", "unknown", "busy"):
         row["outcome"] = None
-    if row["outcome"] in GOOD and it.get("refused"):
-        why = f"it was {row['outcome']}, and now: {it['refused']['why']}"
-        down = it["refused"]["exit"] == EXIT["down"]
-        row.update(outcome="down" if down else "unknown", why=why, exit=EXIT["down"] if down else EXIT["network"])
-    elif row["outcome"] in GOOD and it.get("running") != row["to"]:
-        went_back = it.get("running") == row["from"]
-        row.update(outcome="reverted" if went_back else "unknown", why=f"it runs {it.get('running')} since", exit=EXIT["reverted"])
     if row["outcome"] is None and known.get("started"):
         last = it.get("lastOperation") or {}
         ended_since = last.get("id") and last.get("id") != known.get("operationBefore")
