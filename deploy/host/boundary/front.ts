@@ -4,7 +4,7 @@
 
 import { once } from 'node:events'
 import { closeSync, constants, openSync } from 'node:fs'
-import { BatonError } from '../../../agent/words.ts'
+import { BatonError, reasonOf } from '../../../agent/words.ts'
 import type { Outside } from '../service/outside.ts'
 import { type Side, SIDE_NAMES } from '../service/side.ts'
 import type { Identity } from '../place/identity.ts'
@@ -65,8 +65,11 @@ export async function openFront(options: FrontOptions): Promise<Front> {
   // the operator's drop-ins may be the reason why the service does not start, and a command has to help then
   return await open(true).catch((cause: unknown) => {
     if (cause instanceof BatonError && cause.code === 'cancelled') throw cause
-    if (!isNotStarted(worker?.child.exitCode ?? null)) throw cause
     const { service } = sandbox
+    if (!isNotStarted(worker?.child.exitCode ?? null)) {
+      const hint = `if a drop-in causes it, take that away: \`systemctl cat ${service}\``
+      throw new BatonError('unexpected', reasonOf(cause), { cause, hint })
+    }
     options.outside.note(`the drop-ins of ${service} keep a process from starting: this command works without them`)
     return open(false)
   })
