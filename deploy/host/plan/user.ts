@@ -25,7 +25,7 @@ export async function createUser(user: string, home: string): Promise<() => Prom
 
 /** Throws unexpected if the user is still there. */
 export async function removeUser(user: string): Promise<void> {
-  await endManagerOf(user)
+  await endLingeringOf(user)
   const program = (await findProgram('userdel')) === null ? 'deluser' : 'userdel'
   const { stderr } = await run([program, user], { allowFailure: true })
   if ((await findId(user)) === null) return
@@ -36,7 +36,7 @@ export async function removeUser(user: string): Promise<void> {
 }
 
 /** Ends the service manager that logind may run for a user without a session: what it starts is outside the service's sandbox. */
-export async function endManagerOf(user: string): Promise<void> {
+export async function endLingeringOf(user: string): Promise<void> {
   const identity = await findId(user)
   if (identity === null || identity.uid === 0 || (await findProgram('loginctl')) === null) return
   const quietly = { allowFailure: true, timeoutMs: MANAGER_TIMEOUT_MS }
