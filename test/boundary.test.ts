@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { BatonError } from '../agent/words/errors.ts'
 import { sandboxOf, sliceOf } from '../deploy/host/boundary/confine.ts'
-import { type Front, openFront } from '../deploy/host/boundary/front.ts'
+import { type Front, isNotStarted, openFront } from '../deploy/host/boundary/front.ts'
 import { remnantsOf } from '../deploy/host/boundary/drop.ts'
 import { endOf } from '../deploy/host/commands/deeds.ts'
 import { equal, is, match, ok, rejects } from './assert.ts'
@@ -31,6 +31,7 @@ SystemCallFilter=@system-service \\
   @mount
 SystemCallFilter=
 BindPaths=%S/x
+NetworkNamespacePath=/run/netns/x
 Environment="A=b c"
 User=root
 [Install]
@@ -41,6 +42,7 @@ PrivateTmp=yes
     'ReadWritePaths=-/opt/x -/srv/y',
     'SystemCallFilter=@system-service    @mount',
     'SystemCallFilter=',
+    'NetworkNamespacePath=/run/netns/x',
     'Environment="A=b c"',
   ])
 })
@@ -56,6 +58,10 @@ test('groups are what root had, unless systemd has set them; ids and capabilitie
   is(remnantsOf(status('9 27'), false), 'Groups 27')
   is(remnantsOf(status('9 27'), true), null)
   match(remnantsOf(status('9', '0'), true) ?? '', 'Uid')
+})
+
+test('only a worker that systemd could not start is started again without the drop-ins', () => {
+  equal([null, 0, 1, 137, 199, 200, 226, 243, 244].filter(isNotStarted), [200, 226, 243])
 })
 
 test('an end that is no JSON is no end', () => {
@@ -93,6 +99,13 @@ answer 2 '"value":null'`)
     is(notes.length, 201)
     is(notes.at(-1), 'it says more than this, which is left out')
     ok(stages <= 100 && bytes <= 400 && states <= 200, JSON.stringify([stages, bytes, states]))
+  })
+
+  test('one that asks for what is not there and reads no answer is given up', async () => {
+    await using world = await openOn(`yes '{"ask":"nothing of that name","id":1}'`)
+    const told = (await rejects(world.front.side.unlock())) as BatonError
+    match(told.message, 'the other side of the command has ended')
+    is(world.said.states, 0)
   })
 
   test('what it has started in its group goes with it', async () => {

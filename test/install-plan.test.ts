@@ -285,7 +285,9 @@ OnFailure=beacon-rescue.service
 Type=notify
 NotifyAccess=all
 ExecStart=/opt/beacon/beacon serve --config /etc/beacon/config.json
+ExecStop=-+/bin/sh -c 'umask 022; mkdir -p /run/baton; systemctl list-jobs --plain --no-legend >/run/baton/beacon.service.jobs'
 ExecStop=-/bin/sh -c 'kill -TERM $$MAINPID && while kill -0 $$MAINPID; do sleep 0.1; done 2>/dev/null'
+ExecStop=-+/bin/rm -f /run/baton/beacon.service.jobs
 ExecStopPost=-/bin/sh -c '[ ! -x /opt/beacon/beacon.backup ] || exec /opt/beacon/beacon.backup rescue'
 EnvironmentFile=-/etc/default/beacon
 User=beacon
@@ -305,6 +307,9 @@ ReadWritePaths=/opt/beacon
 `,
   )
   ok(!/MemoryDenyWriteExecute/.test(text))
+  // over D-Bus its user could have a manager of its own started, outside of the sandbox
+  for (const one of [text, rescueUnit(layoutOf('beacon', DEFAULTS, ROOT))])
+    match(one, /^InaccessiblePaths=-\/run\/dbus -\/run\/systemd\/private -\/run\/user$/m)
   match(rescueUnit(layoutOf('beacon', DEFAULTS, ROOT)), 'ExecCondition=/opt/beacon/beacon.backup rescue --given-up')
 })
 

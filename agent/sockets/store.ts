@@ -89,6 +89,9 @@ export async function shutDoor(listeners: Listener[]): Promise<void> {
 async function isRestarting(): Promise<boolean> {
   const unit = /([^/]+\.service)\s*$/.exec(await readFile('/proc/self/cgroup', 'utf8').catch(() => ''))?.[1]
   if (unit === undefined) return false
+  // the unit's ExecStop= writes the jobs down where the sandbox hides D-Bus
+  const written = await readFile(`/run/baton/${unit}.jobs`, 'utf8').catch(() => null)
+  if (written !== null) return namesRestart(written, unit)
   const scope = process.env['MANAGERPID'] === undefined ? [] : ['--user']
   const { execFile } = await import('node:child_process')
   const jobs = await new Promise<string>((resolve) => {
@@ -96,6 +99,10 @@ async function isRestarting(): Promise<boolean> {
       resolve(stdout),
     )
   })
+  return namesRestart(jobs, unit)
+}
+
+function namesRestart(jobs: string, unit: string): boolean {
   return jobs.split('\n').some((line) => {
     const [, name, type] = line.trim().split(/\s+/)
     return name === unit && type === 'restart'

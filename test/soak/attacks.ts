@@ -128,6 +128,30 @@ test("what root's commands start of the service is in its sandbox, and ends with
   await renew()
 })
 
+const LINGERER = `#!/bin/sh
+busctl call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager SetUserLinger ubb "$(id -u)" true true >/var/lib/beacon/seen 2>&1
+printf 'beacon v1.0.0\\n'
+`
+
+test('the service can ask no manager for a process outside its sandbox; a manager of its user ends with a stop', async () => {
+  const asService = 'systemd-run --quiet --wait --pipe --uid=beacon'
+  const sandbox = await host.ok('sh', '-c', 'grep ^InaccessiblePaths= /etc/systemd/system/beacon.service')
+  const ask = `busctl --system list`
+  is((await host.run(['sh', '-c', `${asService} ${ask}`])).code, 0, 'D-Bus answers outside of the sandbox')
+  ok((await host.run(['sh', '-c', `${asService} --property='${sandbox.trim()}' ${ask}`])).code !== 0)
+  await inPlace(LINGERER)
+  await host.cli('status')
+  match(await host.ok('sh', '-c', 'cat /var/lib/beacon/seen; rm /var/lib/beacon/seen'), /Permission denied|Failed to/)
+  await renew()
+  await host.run(['loginctl', 'enable-linger', 'beacon'])
+  const uid = (await host.ok('id', '-u', 'beacon')).trim()
+  await host.run(['systemctl', 'start', `user@${uid}.service`])
+  is((await host.cli('stop')).code, 0)
+  ok((await host.run(['systemctl', 'is-active', `user@${uid}.service`])).code !== 0)
+  is((await host.run(['test', '-e', '/var/lib/systemd/linger/beacon'])).code, 1)
+  is((await host.cli('start')).code, 0)
+})
+
 test('a process of the service that stands still keeps nobody from ending a command of root; a stop ends what a killed one has left', async () => {
   await inPlace(STOPPER)
   const stopped = "until ps -u beacon -o stat= | grep -q '^T'; do sleep 0.05; done"

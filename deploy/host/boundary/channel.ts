@@ -30,6 +30,7 @@ interface Answer {
 }
 
 export const LINE_MAX_BYTES = 4 * 1024 * 1024
+const UNREAD_MAX_BYTES = 2 * LINE_MAX_BYTES
 const DEPTH_MAX = 12
 const TEXT_MAX = 4000
 
@@ -38,32 +39,33 @@ interface Waiting {
   reject(error: unknown): void
 }
 
-/** `clean`: removes control characters from everything that arrives; for root's end. */
+/**
+ * `clean`: removes control characters from everything that arrives; for root's end. `asksMax`: refuses every question after so
+ * many. An other side that asks and reads no answers is given up.
+ */
 export function makeChannel(
   input: Readable,
   output: Writable,
   handlers: Handlers,
-  { clean }: { clean: boolean },
+  { clean, asksMax = Infinity }: { clean: boolean; asksMax?: number },
 ): WorkerChannel {
   const waiting = new Map<number, Waiting>()
   let last = 0
+  let asks = 0
   let gone: Error | null = null
   const send = (message: Ask | Answer | { tell: string; with: unknown }) => {
-    if (gone === null) output.write(`${JSON.stringify(message)}\n`)
+    if (gone !== null) return
+    output.write(`${JSON.stringify(message)}\n`)
+    if (output.writableLength > UNREAD_MAX_BYTES)
+      input.destroy(new BatonError('unexpected', 'the other side of the command reads no answers'))
   }
   const receive = async (line: string): Promise<void> => {
     const value = objectFrom(line)
     const message = clean ? (cleaned(value) as typeof value) : value
     if (typeof message['tell'] === 'string') return void (await handlerOf(handlers, message['tell'])(message['with']))
     if (typeof message['ask'] === 'string' && typeof message['id'] === 'number') {
-      const { ask, id } = message as unknown as Ask
-      try {
-        send({ to: id, value: (await handlerOf(handlers, ask)(message['with'])) ?? null })
-      } catch (cause) {
-        const { code, message: text, hint, members } = asBatonError(cause, 'unexpected', ask)
-        send({ to: id, error: { code, message: text, hint, members } })
-      }
-      return
+      const may = ++asks <= asksMax
+      return send(await answerTo(message as unknown as Ask, handlers, may))
     }
     const { to, value: answer, error } = message as unknown as Answer
     const asked = waiting.get(to)
@@ -96,6 +98,16 @@ export function makeChannel(
       })
     },
     tell: (name, parameter) => send({ tell: name, with: parameter }),
+  }
+}
+
+async function answerTo({ ask, id, with: parameter }: Ask, handlers: Handlers, may: boolean): Promise<Answer> {
+  try {
+    if (!may) throw new BatonError('refused', 'expected fewer questions in one command')
+    return { to: id, value: (await handlerOf(handlers, ask)(parameter)) ?? null }
+  } catch (cause) {
+    const { code, message: text, hint, members } = asBatonError(cause, 'unexpected', ask)
+    return { to: id, error: { code, message: text, hint, members } }
   }
 }
 

@@ -22,9 +22,12 @@ export interface Sandbox {
   feedFolder: string | null
 }
 
-/** systemd.exec(5): the settings of a sandbox, and the environment. Not RemoveIPC=: it would remove the running service's objects. */
+/**
+ * systemd.exec(5): the settings of a sandbox, and the environment. Not RemoveIPC=: it would remove the running service's objects.
+ * Not MemoryDenyWriteExecute=: it kills Node, and `doctor` has to name it; no service runs under it either.
+ */
 const KEPT =
-  /^(?:NoNewPrivileges|CapabilityBoundingSet|AmbientCapabilities|SecureBits|Protect\w+|Private\w+|Restrict\w+|ProcSubset|LockPersonality|MemoryDenyWriteExecute|SystemCall\w+|\w+Paths|TemporaryFileSystem|IPAddress\w+|SocketBind\w+|Device\w+|SupplementaryGroups|AppArmorProfile|SELinuxContext|Environment|EnvironmentFile|UnsetEnvironment)$/
+  /^(?:NoNewPrivileges|CapabilityBoundingSet|AmbientCapabilities|SecureBits|Protect\w+|Private\w+|Restrict\w+|ProcSubset|LockPersonality|SystemCall\w+|\w+Paths|TemporaryFileSystem|NetworkNamespacePath|IPCNamespacePath|IPAddress\w+|SocketBind\w+|Device\w+|SupplementaryGroups|AppArmorProfile|SELinuxContext|Environment|EnvironmentFile|UnsetEnvironment)$/
 const PATHS = /Paths$/
 const BASE = ['PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', 'LANG=C.UTF-8']
 const STOP_TIMEOUT_MS = 30_000

@@ -4,7 +4,7 @@
 
 import { once } from 'node:events'
 import { closeSync, constants, openSync } from 'node:fs'
-import { BatonError } from '../../../agent/words.ts'
+import { BatonError, reasonOf } from '../../../agent/words.ts'
 import type { Outside } from '../service/outside.ts'
 import { type Side, SIDE_NAMES } from '../service/side.ts'
 import type { Identity } from '../place/identity.ts'
@@ -55,17 +55,32 @@ export async function openFront(options: FrontOptions): Promise<Front> {
   if (options.sandbox === null) return await openDropped(options)
   const feed = pathOf(options.feed)
   const sandbox = { ...options.sandbox, feedFolder: feed !== null && (await isRoots(feed)) ? feed : null }
+  let worker: Worker | null = null
   const open = async (withDropIns: boolean) => {
     const { identity, environment, deadlineMs } = options
     const program = [...options.program, WORKER, IN_UNIT]
-    const worker = await startConfined(program, identity, sandbox, environment, { deadlineMs, withDropIns })
+    worker = await startConfined(program, identity, sandbox, environment, { deadlineMs, withDropIns })
     return await greet(worker, { feedFolder: null }, options)
   }
   // the operator's drop-ins may be the reason why the service does not start, and a command has to help then
   return await open(true).catch((cause: unknown) => {
     if (cause instanceof BatonError && cause.code === 'cancelled') throw cause
+    const { service } = sandbox
+    if (!isNotStarted(worker?.child.exitCode ?? null)) {
+      const hint = `if a drop-in causes it, take that away: \`systemctl cat ${service}\``
+      throw new BatonError('unexpected', reasonOf(cause), { cause, hint })
+    }
+    options.outside.note(`the drop-ins of ${service} keep a process from starting: this command works without them`)
     return open(false)
   })
+}
+
+/**
+ * Pure: whether systemd itself could not start the program, systemd.exec(5). Whoever has taken over the service may kill the
+ * worker, and would otherwise choose the weaker sandbox for the next one.
+ */
+export function isNotStarted(exitCode: number | null): boolean {
+  return exitCode !== null && exitCode >= 200 && exitCode <= 243
 }
 
 async function openDropped(options: FrontOptions): Promise<Front> {
@@ -86,7 +101,7 @@ async function greet(worker: Worker, hello: Hello, options: FrontOptions): Promi
   await once(child, 'spawn').catch((cause: unknown) => {
     throw new BatonError('refused', `starting ${options.program[0]} as user id ${options.identity.uid}`, { cause })
   })
-  const channel = makeChannel(child.stdout, child.stdin, handlersFor(options), { clean: true })
+  const channel = makeChannel(child.stdout, child.stdin, handlersFor(options), { clean: true, asksMax: ASKS_MAX })
   const ending = endable(worker, channel, options.deadlineMs)
   const call = async (name: string, parameter: unknown) => {
     try {
@@ -130,7 +145,6 @@ function handlersFor({ outside, supervisor }: FrontOptions): Handlers {
   let drawnAt = -Infinity
   const ours = (act: (one: Supervisor) => Promise<unknown>) => async () => {
     if (supervisor === null) throw new BatonError('unexpected', 'there is no unit to ask about')
-    if (!isWithin('ask', ASKS_MAX)) throw new BatonError('refused', `expected at most ${ASKS_MAX} questions`)
     return await act(supervisor)
   }
   return {

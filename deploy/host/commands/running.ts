@@ -5,6 +5,7 @@ import { BatonError, EXIT } from '../../../agent/words.ts'
 import { endCommands, supervisorOf } from '../boundary/open.ts'
 import { idOf, isRoot } from '../place/identity.ts'
 import type { Step } from '../plan/step.ts'
+import { endLingeringOf } from '../plan/user.ts'
 import { supervise } from '../supervisor/supervise.ts'
 import { type Context, locate, sideOf } from './context.ts'
 import { carryOutSteps } from './deeds.ts'
@@ -55,8 +56,14 @@ export async function stop(context: Context): Promise<number> {
     })
   }
   await endCommands(located.receipt)
+  await endLingering(located.receipt)
   report.result({ ...NOTHING, outcome: 'stopped', exit: EXIT.done }, [`${service} is stopped`])
   return EXIT.done
+}
+
+/** A user that the install made has no manager of its own. Any other may be a person's, who wants one. */
+export async function endLingering({ scope, user, options }: Receipt): Promise<void> {
+  if (isRoot() && scope === 'system' && options['created-user'] === true) await endLingeringOf(user)
 }
 
 /** Without systemd: keeps running as the service's supervisor. */

@@ -9,6 +9,7 @@ import { planUninstall } from '../plan/uninstall.ts'
 import { endCommands } from '../boundary/open.ts'
 import { assertRights, confirm, confirmPurge, type Context, locate, sideOf } from './context.ts'
 import { carryOutSteps } from './deeds.ts'
+import { endLingering } from './running.ts'
 
 const WHO = 'install.sh uninstall'
 
@@ -30,7 +31,10 @@ export async function uninstall(context: Context): Promise<number> {
   }
   if (flags.purge) confirmPurge(context)
   confirm(context, title, steps, WHO)
-  const end = async () => await endCommands(receipt)
+  const end = async () => {
+    await endCommands(receipt)
+    await endLingering(receipt)
+  }
   const deed = { who: WHO, open: async () => open, end, receipt: async () => receipt }
   const { left } = await carryOutSteps(context, steps, deed)
   await open[Symbol.asyncDispose]()

@@ -11,6 +11,8 @@ export const MARK = '# Written by the installer, which will replace it.'
  * `systemd-analyze security` gives the system unit 1.7. Two things are left open on purpose: the network, and W^X
  * (`MemoryDenyWriteExecute=` kills a JIT compiler). `ReadWritePaths=` names the directory of the executable, not the
  * file: an update renames inside it.
+ *
+ * D-Bus is hidden: over it any user may have logind start a manager for it, outside of this sandbox, that outlives a stop.
  */
 const HARDENING = `NoNewPrivileges=yes
 CapabilityBoundingSet=
@@ -27,6 +29,7 @@ ProtectClock=yes
 ProtectHostname=yes
 ProtectProc=invisible
 ProcSubset=pid
+InaccessiblePaths=-/run/dbus -/run/systemd/private -/run/user
 RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
 RestrictNamespaces=yes
 RestrictRealtime=yes
@@ -54,6 +57,7 @@ UMask=0077`
  * - `ExecStop=` waits for the main process. After a handover that process is not systemd's child, so systemd would not wait for
  *   it: it would send SIGTERM, and SIGKILL at once.
  * - `Restart=always`: if the main process exits with 0 and no successor has taken over, that is a crash too.
+ * - The `ExecStop=` before it writes down the manager's jobs, as root: the service must know a restart from a stop, and cannot ask.
  * - `ExecStopPost=` runs after every end of the service and before every restart. So the backup executable can revert a release on
  *   probation long before the start limit. A shell runs it, because systemd logs an error for each program that does not exist.
  * - `OnFailure=` fires only after the start limit, as a second net.
@@ -61,6 +65,8 @@ UMask=0077`
 export function serviceUnit(layout: Layout): string {
   const { executable, backup, configPath, service } = layout
   const system = layout.scope === 'system'
+  // agent/sockets/store.ts reads it
+  const jobs = `/run/baton/${service}.service.jobs`
   return `${head(layout)}
 [Unit]
 Description=${service}
@@ -74,8 +80,8 @@ OnFailure=${service}-rescue.service
 Type=notify
 NotifyAccess=all
 ExecStart=${executable} serve --config ${configPath}
-ExecStop=-/bin/sh -c 'kill -TERM $$MAINPID && while kill -0 $$MAINPID; do sleep 0.1; done 2>/dev/null'
-ExecStopPost=-/bin/sh -c '[ ! -x ${backup} ] || exec ${backup} rescue'
+${system ? `ExecStop=-+/bin/sh -c 'umask 022; mkdir -p /run/baton; systemctl list-jobs --plain --no-legend >${jobs}'\n` : ''}ExecStop=-/bin/sh -c 'kill -TERM $$MAINPID && while kill -0 $$MAINPID; do sleep 0.1; done 2>/dev/null'
+${system ? `ExecStop=-+/bin/rm -f ${jobs}\n` : ''}ExecStopPost=-/bin/sh -c '[ ! -x ${backup} ] || exec ${backup} rescue'
 ${nodeOf(layout)}EnvironmentFile=-${layout.environmentFile}
 ${system ? `User=${layout.user}\nGroup=${layout.user}\nWorkingDirectory=${layout.stateDirectory}\n` : ''}KillMode=mixed
 TimeoutStartSec=90
@@ -140,5 +146,7 @@ function sandbox(layout: Layout): string {
   const home = inHome(directory) || inHome(stateDirectory) ? 'read-only' : inHome(feedFolder) ? 'tmpfs' : 'yes'
   const hidden = home === 'tmpfs' || /^\/(var\/)?tmp\//.test(feedFolder ?? '')
   const feed = hidden ? `\nBindReadOnlyPaths=-${feedFolder ?? ''}` : ''
-  return `${state}${feed}\n${HARDENING.replace('ProtectHome=yes', `ProtectHome=${home}`)}`
+  const inRun = [directory, stateDirectory, feedFolder ?? ''].some((path) => path.startsWith('/run/user/'))
+  const hardening = HARDENING.replace('ProtectHome=yes', `ProtectHome=${home}`)
+  return `${state}${feed}\n${inRun ? hardening.replace(' -/run/user', '') : hardening}`
 }

@@ -4,6 +4,8 @@ import { BatonError } from '../../../agent/words.ts'
 import { findProgram, run } from '../../lib/shell.ts'
 import { findId } from '../place/identity.ts'
 
+const MANAGER_TIMEOUT_MS = 130_000
+
 /** Resolves to a function that undoes it. */
 export async function createUser(user: string, home: string): Promise<() => Promise<void>> {
   if ((await findId(user)) !== null) return async () => {}
@@ -21,7 +23,23 @@ export async function createUser(user: string, home: string): Promise<() => Prom
   return () => removeUser(user)
 }
 
+/** Throws unexpected if the user is still there. */
 export async function removeUser(user: string): Promise<void> {
+  await endLingeringOf(user)
   const program = (await findProgram('userdel')) === null ? 'deluser' : 'userdel'
-  await run([program, user], { allowFailure: true })
+  const { stderr } = await run([program, user], { allowFailure: true })
+  if ((await findId(user)) === null) return
+  const said = stderr.trim().split('\n').at(-1)?.slice(0, 300) ?? ''
+  throw new BatonError('unexpected', `the user ${user} was not removed${said === '' ? '' : `: ${said}`}`, {
+    hint: `\`ps -u ${user}\` shows what still runs as it; end that, then \`${program} ${user}\``,
+  })
+}
+
+/** Ends the service manager that logind may run for a user without a session: what it starts is outside the service's sandbox. */
+export async function endLingeringOf(user: string): Promise<void> {
+  const identity = await findId(user)
+  if (identity === null || identity.uid === 0 || (await findProgram('loginctl')) === null) return
+  const quietly = { allowFailure: true, timeoutMs: MANAGER_TIMEOUT_MS }
+  await run(['loginctl', 'disable-linger', user], quietly)
+  await run(['systemctl', 'stop', `user@${identity.uid}.service`], quietly)
 }
