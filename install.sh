@@ -37,6 +37,7 @@ main() {
   umask 022
   service=${BATON_SERVICE:-beacon}
   scratch=
+  ! is_root || leave_strange_home
   read_environment
   read_arguments "$@"
   case $command in
@@ -52,6 +53,7 @@ main() {
       ;;
   esac
   detect_host
+  choose_temporary
   choose_feed
   if [ -n "$clone" ]; then
     # the executable has no --clone: pass it the clone's feed instead
@@ -172,6 +174,10 @@ find_receipt() {
     receipt=/usr/local/lib/$service/receipt.json
   fi
   [ -n "$receipt" ] && [ -f "$receipt" ] || return 1
+  if is_root; then
+    folder=$(resolved "$(dirname -- "$receipt")") || return 1
+    receipt=${folder%/}/receipt.json
+  fi
   ! is_root || only_roots "$receipt" || die 7 "expected $receipt to be root's alone" "run it as the user whose install it is"
   # a release that is a script runs with the Node that it was installed with
   node=$(sed -n 's/^ *"node": *"\([^"\\]*\)",*$/\1/p' "$receipt" | head -n 1)
@@ -184,6 +190,31 @@ for_host() {
 
 is_root() {
   [ "$(id -u)" -eq 0 ]
+}
+
+# Prints the folder's own path, without links: what is checked must be what is used, and a link may be exchanged in between.
+resolved() {
+  (CDPATH='' cd -P -- "$1" 2>/dev/null && pwd -P)
+}
+
+# As root: if anybody else can write to HOME (`sudo -E` keeps the user's), root's own home is used. What curl, wget, git and npm
+# read there can make root run programs and write files. `--user` then means root.
+leave_strange_home() {
+  home=$(resolved "${HOME:-/nowhere}") || home=
+  if [ -n "$home" ] && only_roots "$home"; then
+    # in a sticky folder everybody can make files
+    case $(ls -ldn -- "$home") in
+      d????????[tT]*) ;;
+      *)
+        export HOME="$home"
+        return 0
+        ;;
+    esac
+  fi
+  HOME=$(sed -n '/^[^:]*:[^:]*:0:/{s|^[^:]*:[^:]*:0:[^:]*:[^:]*:\(/[^:]*\):.*|\1|p;q;}' /etc/passwd 2>/dev/null)
+  export HOME="${HOME:-/root}"
+  unset XDG_CONFIG_HOME XDG_CACHE_HOME XDG_DATA_HOME XDG_STATE_HOME CURL_HOME WGETRC SYSTEM_WGETRC
+  for name in $(env 2>/dev/null | sed -n 's/^\([Nn][Pp][Mm]_[Cc][Oo][Nn][Ff][Ii][Gg]_[A-Za-z0-9_]*\)=.*/\1/p'); do unset "$name"; done
 }
 
 # Whether nobody but root can change what is at this path: the file itself, and every folder above it. In a sticky folder such as
@@ -245,7 +276,7 @@ published_beside() {
 find_installed() {
   installed=
   find_receipt || return 1
-  program=$(dirname "$receipt")/$service
+  program=$(dirname -- "$receipt")/$service
   for executable in "$program" "$program.backup"; do
     [ -f "$executable" ] || continue
     ! is_root || only_roots "$executable" || die 7 "expected $executable to be root's alone, it is not run" "run \`install.sh\` to put root's own there"
@@ -389,14 +420,25 @@ free_kilobytes() {
   df -Pk "$1" 2>/dev/null | sed -n '2s/^[^ ]* *[0-9]* *[0-9]* *\([0-9]*\) .*/\1/p'
 }
 
+# Before anything is made there: a stranger's link could lead elsewhere at each use.
+choose_temporary() {
+  temporary=$(resolved "${TMPDIR:-/tmp}") || die 7 "cannot make a directory in ${TMPDIR:-/tmp}"
+  is_root || return 0
+  only_roots "$temporary" ||
+    die 7 "expected a place for temporary files that only root can change, got ${TMPDIR:-/tmp}" "unset TMPDIR"
+  # the build and the executable use it too
+  [ -z "${TMPDIR-}" ] || export TMPDIR="$temporary"
+}
+
 make_scratch() {
-  scratch=$(mktemp -d "${TMPDIR:-/tmp}/$service-install.XXXXXXXX") || die 7 "cannot make a directory in ${TMPDIR:-/tmp}"
+  scratch=$(mktemp -d "${temporary%/}/$service-install.XXXXXXXX") || die 7 "cannot make a directory in $temporary"
   trap 'rm -rf "$scratch"' EXIT
   trap 'exit 129' HUP
   trap 'exit 130' INT
   trap 'exit 143' TERM
   ! is_root || only_roots "$scratch" ||
-    die 7 "expected a place for temporary files that only root can change, got ${TMPDIR:-/tmp}" "unset TMPDIR"
+    die 7 "expected a place for temporary files that only root can change, got $temporary" "unset TMPDIR"
+  : >"$scratch/wgetrc"
   free=$(free_kilobytes "$scratch")
   [ -z "$free" ] || [ "$free" -ge 204800 ] ||
     die 7 "expected 200 MB of free space in $scratch, found $((free / 1024)) MB" "set TMPDIR to a larger place"
@@ -543,24 +585,25 @@ bound() {
   ulimit -f $(($1 * 2048)) 2>/dev/null || :
 }
 
-# Each prints the address that it is redirected to, if any.
+# Each prints the address that it is redirected to, if any. Neither reads the user's settings, which could write files: `curl -q`
+# and an empty file as WGETRC, as GNU's wget refuses /dev/null there.
 get_by_curl() {
   bound "$3"
-  exec curl -fsS --proto '=http,https' --tlsv1.2 --connect-timeout 20 --max-time 3600 --speed-limit 1000 \
+  exec curl -q -fsS --proto '=http,https' --tlsv1.2 --connect-timeout 20 --max-time 3600 --speed-limit 1000 \
     --speed-time 30 --retry 2 -o "$2" -w '%{redirect_url}' "$1"
 }
 
 get_by_wget() {
-  if (bound "$3" && exec wget -S --max-redirect=0 -T 30 -O "$2" "$1" 2>"$scratch/wget"); then return 0; fi
+  if (bound "$3" && exec env WGETRC="$scratch/wgetrc" wget -S --max-redirect=0 -T 30 -O "$2" "$1" 2>"$scratch/wget"); then return 0; fi
   tr -d '\r' <"$scratch/wget" | sed -n 's/^ *[Ll]ocation: *\([^ ]*\).*/\1/p' | tail -n 1 | grep .
 }
 
 # GitHub answers /releases/latest with a redirect to the tag; asking this way costs no API quota.
 latest_by_redirect() {
   if have curl; then
-    curl -fsSI --proto =https --tlsv1.2 --connect-timeout 20 "$1"
+    curl -q -fsSI --proto =https --tlsv1.2 --connect-timeout 20 "$1"
   else
-    wget -S --spider --max-redirect=0 -T 30 "$1" 2>&1
+    WGETRC="$scratch/wgetrc" wget -S --spider --max-redirect=0 -T 30 "$1" 2>&1
   fi | tr -d '\r' | sed -n 's|^ *[Ll]ocation: *https://.*/releases/tag/\(v[0-9.]*\)$|\1|p' | head -n 1
 }
 

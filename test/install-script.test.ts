@@ -234,6 +234,8 @@ test('redirects: from https never to plain http, from this host never to plain h
   await using scratch = await folder()
   const ca = join(scratch.path, 'ca.pem')
   await writeFile(ca, cert)
+  const wgetrc = join(scratch.path, 'wgetrc')
+  await writeFile(wgetrc, `ca_certificate = ${ca}\n`)
   const asked: string[] = []
   await using plain = await answering(createHttpServer, (request, response) => {
     asked.push(request.url ?? '')
@@ -256,19 +258,27 @@ test('redirects: from https never to plain http, from this host never to plain h
       [plain.url, 'was redirected to plain http on another host'],
     ] as const) {
       asked.length = 0
-      const script = (await bakedFor('')).replace(
-        /^main "\$@"$/m,
-        `export CURL_CA_BUNDLE='${ca}' SSL_CERT_FILE='${ca}'\nmain "$@"`,
-      )
-      const ran = await installSh(['-y', '--feed', feed], {
-        path: path.path,
-        script,
-        files: { '.wgetrc': `ca_certificate = ${ca}\n` },
-      })
+      const script = (await bakedFor(''))
+        .replace(/^main "\$@"$/m, `export CURL_CA_BUNDLE='${ca}' SSL_CERT_FILE='${ca}'\nmain "$@"`)
+        .replaceAll('WGETRC="$scratch/wgetrc"', `WGETRC='${wgetrc}'`)
+      const ran = await installSh(['-y', '--feed', feed], { path: path.path, script })
       equal([feed, ran.code, ran.stdout], [feed, 4, ''], ran.stderr)
       match(ran.stderr, why, `${feed} without ${without}`)
       is(asked.length, 1, asked.join()) // where it was led to is not asked
     }
+  }
+})
+
+test('what HOME sets for curl and wget is not read: it could write files', async () => {
+  await using dist = await sayingDist(['v1.0.0'])
+  await using server = await releaseServer({ dir: dist.dir })
+  await using scratch = await folder()
+  const written = join(scratch.path, 'written')
+  const files = { '.curlrc': `trace-ascii = ${written}\n`, '.wgetrc': `logfile = ${written}\n` }
+  for (const without of ['', 'curl']) {
+    await using path = await pathWithout(without)
+    const ran = await installSh(['-y', '--feed', server.staticUrl], { path: path.path, files })
+    equal([without, ran.code, existsSync(written)], [without, 0, false], ran.stderr)
   }
 })
 
@@ -451,6 +461,109 @@ if (isRoot) {
     await chown(dist.dir, 0, 0)
     await chmod(dist.dir, 0o1777)
     equal([beside().status, beside().stdout], [2, ''])
+  })
+
+  test("as root in a stranger's HOME: no setting of npm there counts, root's own home is used", async () => {
+    await using place = await folder()
+    await using own = await ownFolder()
+    await using dist = await sayingDist(
+      ['v1.0.0'],
+      'echo "$HOME ${XDG_CONFIG_HOME-none} ${npm_config_x-none} ${NPM_CONFIG_Y-none}"',
+    )
+    await chmod(place.path, 0o755)
+    const [ran, evil] = [join(place.path, 'ran'), join(place.path, 'evil')]
+    const [sticky, link] = [join(place.path, 'sticky'), join(place.path, 'link')]
+    await writeFile(evil, `#!/bin/sh\nid -u >>${ran}\n`, { mode: 0o755 })
+    const home = join(place.path, 'home')
+    for (const path of [home, join(home, 'below'), sticky]) {
+      await mkdir(path)
+      await writeFile(join(path, '.npmrc'), `script-shell=${evil}\n`)
+    }
+    await chmod(sticky, 0o1777)
+    await chown(home, 65534, 65534)
+    await symlink(home, link)
+    const { stdout: passwd } = spawnSync('getent', ['passwd', '0'], { encoding: 'utf8' })
+    const roots = passwd.split(':')[5]
+    for (const HOME of [home, join(home, 'below'), sticky, link, '']) {
+      // npm takes a second: one shell each builds
+      for (const [i, [shell = '', ...before]] of HOME === home ? SHELLS.entries() : [[0, ['dash']] as const]) {
+        const clone = join(own.path, `clone-${i}`)
+        await rm(clone, { recursive: true, force: true })
+        await fakeClone(clone, join(own.path, 'built'), dist.dir)
+        for (const feed of [
+          ['--clone', clone],
+          ['--feed', dist.dir],
+        ]) {
+          const env = {
+            PATH: process.env['PATH'],
+            HOME,
+            TMPDIR: tmpdir(),
+            XDG_CONFIG_HOME: home,
+            npm_config_x: '1',
+            NPM_CONFIG_Y: '1',
+            npm_config_script_shell: evil,
+          }
+          const { status, stdout, stderr } = spawnSync(shell, [...before, SCRIPT, '-y', ...feed], {
+            encoding: 'utf8',
+            env,
+          })
+          equal([HOME, feed, status, existsSync(ran)], [HOME, feed, 0, false], stderr)
+          is(stdout.split('\n')[1], `${roots} none none none`)
+        }
+      }
+    }
+    // a HOME that is root's stays
+    const { stdout } = spawnSync('dash', [SCRIPT, '-y', '--feed', dist.dir], {
+      encoding: 'utf8',
+      env: { PATH: process.env['PATH'], HOME: own.path, npm_config_x: '1' },
+    })
+    is(stdout.split('\n')[1], `${own.path} none 1 none`)
+  })
+
+  test("as root through a stranger's link: what is checked is what is used, whenever the link is exchanged", async () => {
+    await using dist = await sayingDist(['v1.0.0'])
+    const script = await bakedFor(dist.dir)
+    for (const [shell = '', ...before] of SHELLS) {
+      for (const program of ['mktemp', 'gzip', 'ls']) {
+        await using own = await ownFolder()
+        await using place = await folder()
+        await using path = await pathWithout(program)
+        await chmod(place.path, 0o755)
+        const [eves, link, honest, kept] = [
+          join(place.path, 'eve'),
+          join(place.path, 'link'),
+          join(own.path, 'honest'),
+          join(own.path, 'kept'),
+        ]
+        for (const folder of [eves, honest, kept]) await mkdir(folder)
+        await writeFile(join(kept, 'file'), '')
+        await symlink(honest, link)
+        await chown(place.path, 65534, 65534)
+        const says = (who: string) =>
+          `#!/bin/sh\nif [ "$1" = --version ]; then echo "beacon v1.0.0"; exit 0; fi\necho "${who} ran"\n`
+        await writeFile(join(place.path, 'evil'), says('eve'), { mode: 0o755 })
+        // eve's part, at the moment that suits it best
+        const exchange = {
+          mktemp: `made=$(/usr/bin/mktemp "$@"); echo "$made"; ln -s ${kept} ${eves}/"\${made##*/}"; ln -sfn ${eves} ${link}`,
+          gzip: `for made in ${honest}/*; do cp -r "$made" ${eves}; cp ${place.path}/evil ${eves}/"\${made##*/}"/beacon; done; ln -sfn ${eves} ${link}; exec /usr/bin/gzip "$@"`,
+          ls: `case "$*" in */honest/beacon) cp ${place.path}/evil ${eves}/beacon; ln -sfn ${eves} ${link} ;; esac; exec /usr/bin/ls "$@"`,
+        }[program]
+        await writeFile(join(path.path, program), `#!/bin/sh\n${exchange}\n`, { mode: 0o755 })
+        await writeFile(join(own.path, 'install.sh'), script)
+        if (program === 'ls') {
+          await writeFile(join(honest, 'receipt.json'), '{}')
+          await writeFile(join(honest, 'beacon'), says('v1.0.0'), { mode: 0o755 })
+        }
+        const args = program === 'ls' ? ['status', '--user', '--prefix', link] : ['-y']
+        const { status, stdout, stderr } = spawnSync(shell, [...before, join(own.path, 'install.sh'), ...args], {
+          encoding: 'utf8',
+          env: { PATH: path.path, HOME: own.path, ...(program !== 'ls' && { TMPDIR: link }) },
+        })
+        equal([program, status, stdout.slice(0, 10)], [program, 0, 'v1.0.0 ran'], stderr)
+        equal(await readdir(kept), ['file'])
+        if (program !== 'ls') equal(await readdir(honest), [])
+      }
+    }
   })
 
   test('a TMPDIR that is noexec or too small ends with 7 and says so', async () => {
