@@ -3,7 +3,7 @@
 // Must hold: it runs the other release only after verifying it, from a folder that only the user of this command can write in.
 
 import { spawn } from 'node:child_process'
-import { chmod, mkdtemp, rm } from 'node:fs/promises'
+import { chmod, mkdtemp, realpath, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { makeDisk, makeDownload, makeVerify, openFeed, UPDATE_BOUNDS } from '../../../agent/install.ts'
@@ -58,10 +58,12 @@ async function fetchTo(path: string, release: Release, feed: Feed, { service, re
 
 /** The service's user reads this folder during an install; only the user of this command writes in it. */
 async function ownFolder(service: string): Promise<{ path: string } & AsyncDisposable> {
-  const path = await mkdtemp(join(tmpdir(), `${service}-install.`))
+  // without links: another user's could lead elsewhere after it was checked
+  const place = await realpath(tmpdir())
+  if (isRoot()) await assertTrusted(place, 'a place for temporary files', 'unset TMPDIR')
+  const path = await mkdtemp(join(place, `${service}-install.`))
   const off = () => rm(path, { recursive: true, force: true })
   try {
-    if (isRoot()) await assertTrusted(path, 'a place for temporary files', 'unset TMPDIR')
     await chmod(path, 0o755)
   } catch (cause) {
     await off()
