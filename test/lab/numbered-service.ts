@@ -8,10 +8,9 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { DatabaseSync } from 'node:sqlite'
-import { join } from 'node:path'
-import { embed } from '../../agent/index.ts'
 import { BUILD } from '../../agent/service/build.ts'
 import { readSettings } from '../../agent/service/config.ts'
+import { databasePath, embedAgent } from './embedded.ts'
 import { type Ledger, readMessage, writeEvent, writeMessage } from './numbers.ts'
 import { type WebSocket, WebSocketServer } from './ws.ts'
 
@@ -25,9 +24,7 @@ else void serve()
 
 async function serve(): Promise<void> {
   const settings = readSettings(BUILD.service, argv, process.env)
-  const { password, feed, stateDirectory, update, listeners } = settings
-  const path = join(stateDirectory, `${BUILD.service}.db`)
-  const database = new DatabaseSync(path)
+  const database = new DatabaseSync(databasePath(settings.stateDirectory))
   database.exec('PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS notes (at INTEGER)')
   const server = createServer({ keepAliveTimeout: KEEP_ALIVE_MS }, (request, response) => {
     if (agent.handle(request, response)) return
@@ -75,18 +72,8 @@ async function serve(): Promise<void> {
     if (isCarried && FAULT !== '') damage(request.socket, 'out')
   }
 
-  const agent = await embed({
-    ...BUILD,
-    executable: process.argv[1] ?? null, // a script's process.execPath is Node
-    password,
-    feed,
-    stateDirectory,
-    update,
-    database: path,
-    healthPath: '/healthz',
-    onStop: () => database.close(),
-  })
-  await agent.serve(listeners.map((listener) => ({ server, ...listener })))
+  const agent = await embedAgent(settings, { onStop: () => database.close() })
+  await agent.serve(settings.listeners.map((listener) => ({ server, ...listener })))
 }
 
 /** Damages the first chunk of at least 8 bytes, once. */
