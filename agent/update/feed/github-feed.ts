@@ -8,7 +8,7 @@ import { isTag, parseTag } from '../../words/release.ts'
 import type { Feed, ListedFile, Listing, Release, Skip, Tag, Target } from '../../words/release.ts'
 import { isObject, isTime, quoted } from '../../words/untrusted.ts'
 import { trustReport } from '../trust/signed-releases.ts'
-import { assess, listingOf, ruledOut, unusable } from '../trust/verdict.ts'
+import { assess, listingOf, ruledOut, unusable, usableOf } from '../trust/verdict.ts'
 import type { Judgement } from '../trust/verdict.ts'
 import type { Http } from './http.ts'
 import { notesBetween } from './notes.ts'
@@ -80,9 +80,7 @@ export function makeGithubFeed(options: GithubOptions): Feed {
       try {
         const [listing] = (await ask(`${releases}/tags/${tag}`, signal)).listings
         if (listing?.tag !== tag) throw unusable(tag, `the feed answered with ${listing?.tag ?? 'no release of ours'}`)
-        const verdict = await judge(listing, signal)
-        if ('why' in verdict) throw unusable(tag, verdict.why)
-        return verdict.release
+        return usableOf(tag, await judge(listing, signal))
       } catch (error) {
         if (!(error instanceof BatonError)) throw error
         if (error.code === 'release_not_found') {

@@ -10,7 +10,7 @@ import type { KnownStore } from '../trust/known.ts'
 import { refreshMetadata } from '../trust/refresh.ts'
 import { MANIFEST_NAME, TEXT_MAX_BYTES } from '../trust/release-texts.ts'
 import { releasesOf, trustReport, type SignedRelease } from '../trust/signed-releases.ts'
-import { assessSigned, unusable, type Judgement } from '../trust/verdict.ts'
+import { assessSigned, usableOf, type Judgement } from '../trust/verdict.ts'
 import { notesBetween } from './notes.ts'
 import { newestUsable, type OnPassedOver } from './newest.ts'
 import type { Source } from './source.ts'
@@ -89,9 +89,7 @@ export function makeSignedFeed(options: SignedOptions): Feed {
       if (signed.withdrawn !== null) {
         throw new BatonError('withdrawn', `${tag} was withdrawn: ${signed.withdrawn}`, { hint: 'name another release' })
       }
-      const verdict = await judge(signed, signal)
-      if ('why' in verdict) throw unusable(tag, verdict.why)
-      return verdict.release
+      return usableOf(tag, await judge(signed, signal))
     },
     async notes(range, signal) {
       return await notesBetween(await list(signal), range, (signed) => judge(signed, signal))

@@ -9,7 +9,7 @@ import type { Feed, Tag, Target } from '../../words/release.ts'
 import { TEXT_MAX_BYTES, readReleaseTexts } from '../trust/release-texts.ts'
 import { isObject, parsedJson, quoted } from '../../words/untrusted.ts'
 import { trustReport } from '../trust/signed-releases.ts'
-import { assess, listingOf, unusable } from '../trust/verdict.ts'
+import { assess, listingOf, usableOf } from '../trust/verdict.ts'
 import type { Judgement } from '../trust/verdict.ts'
 import { notesBetween } from './notes.ts'
 import { newestUsable } from './newest.ts'
@@ -61,9 +61,7 @@ export function makeStaticFeed({ description, source, target, onPassedOver }: St
       const tag = parseTag(value)
       const listed = (await list(signal)).find((entry) => entry.tag === tag)
       if (listed === undefined) throw new BatonError('release_not_found', `${description} has no release ${tag}`)
-      const verdict = await judge(listed, signal)
-      if ('why' in verdict) throw unusable(tag, verdict.why)
-      return verdict.release
+      return usableOf(tag, await judge(listed, signal))
     },
     async notes(range, signal) {
       return await notesBetween(await list(signal), range, (listed) => judge(listed, signal))

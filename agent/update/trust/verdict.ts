@@ -160,6 +160,12 @@ export function unusable(tag: Tag, why: string): BatonError {
   return new BatonError('release_unusable', `${tag} cannot be used: ${why}`)
 }
 
+/** The release of a caller who named the tag. Throws release_unusable. */
+export function usableOf(tag: Tag, verdict: Judgement): Release {
+  if ('why' in verdict) throw unusable(tag, verdict.why)
+  return verdict.release
+}
+
 function trustedManifest(
   listing: Listing,
   { manifest: text }: ReleaseTexts,
