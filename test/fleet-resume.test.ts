@@ -121,6 +121,21 @@ test('a check in between, clean or refused, leaves what a resume goes on from; a
   match(none.stderr, 'that run was a check: there is nothing to go on with')
 })
 
+test('goes on with what the last run was about, whatever older runs the same report holds', async () => {
+  await using fleet = await makeStubFleet(2)
+  const older = await fleet.move('--release', 'v1.1.0', '--waves', '100%', '--soak', '0')
+  is(older.code, 0, older.stderr)
+  for (const host of fleet.names) await fleet.set(host, 'latest', '"v1.2.0"')
+  // the run ends after the look at one host, before a plan names the release
+  await fleet.set('h2', 'answers-after', '8')
+  const step = { at: 'the first host seen', is: (event: FleetEvent) => event.event === 'seen' && event.to === null }
+  await interrupted(fleet, step, WAYS['kill -9 of both'], ['--release', 'latest', '--waves', '100%', '--soak', '0'])
+  await fleet.set('h2', 'answers-after', '')
+  const { code, result, stderr } = await fleet.move('--resume')
+  equal([code, result?.release], [0, 'v1.2.0'], stderr)
+  equal(await fleet.running(), ['v1.2.0', 'v1.2.0'])
+})
+
 test('a report has one writer: a second run on it ends with 6', async () => {
   await using fleet = await makeStubFleet(1)
   await fleet.set('h1', 'delay', '25')

@@ -21,13 +21,12 @@ def lines_of(path):
 
 def fold(events):
     """`hosts`: those that were started, and how each ended; `waves`, `goodWaves`; `stop` and `back` if the run was going back."""
-    state = {"release": "", "hosts": {}, "waves": [], "goodWaves": 0, "stop": None, "back": [], "wave": None, "ended": None}
-    seen = {}
+    state, seen = _fresh(), {}
     for event in events:
         kind, host = event.get("event"), event.get("host")
         if kind == "run" and not event.get("resumed"):
-            state.update(hosts={}, waves=[], goodWaves=0, stop=None, back=[], ended=None)
-            seen = {}
+            # older runs may be in the same report: nothing of them counts
+            state, seen = _fresh(), {}
         elif kind == "seen":
             seen.setdefault(host, event)
         elif kind == "plan":
@@ -42,9 +41,11 @@ def fold(events):
             state["goodWaves"] = max(state["goodWaves"], event["wave"])
         elif kind == "stop":
             state.update(stop={"why": event["why"], "exit": event["exit"]}, back=event["back"], wave=event["wave"])
-        elif kind == "result":
-            state["ended"] = event["outcome"]
     return state
+
+
+def _fresh():
+    return {"release": "", "hosts": {}, "waves": [], "goodWaves": 0, "stop": None, "back": [], "wave": None}
 
 
 def _begin(state, seen, host, event):
