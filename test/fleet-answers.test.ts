@@ -3,6 +3,7 @@
 // while nobody looks, that were moved on by somebody. The real deploy-fleet.sh, Ansible and playbook.
 
 import { execFile, spawn } from 'node:child_process'
+import { existsSync } from 'node:fs'
 import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
@@ -25,15 +26,17 @@ const says = (members: Record<string, unknown>) =>
 /** Whoever started us says no more. */
 const CUT = 'kill -9 $PPID\n'
 
-test('a name of a host that Ansible would read as a pattern ends the run before anything is done', async () => {
+test('a name of a host that Ansible would read as a pattern or expand ends the run before anything is done', async () => {
   await using fleet = await makeStubFleet(2)
   const inventory = JSON.parse(await readFile(fleet.inventory, 'utf8')) as { all: { hosts: Record<string, unknown> } }
   const { h1, h2 } = inventory.all.hosts
-  for (const name of ['rack 2', 'a,b', 'a:b']) {
+  const made = join(fleet.folder, 'made')
+  for (const name of ['rack 2', 'a,b', 'a:b', `h{{ lookup('pipe','touch ${made}') }}`]) {
     inventory.all.hosts = { h1, [name]: h2 }
     await writeFile(fleet.inventory, JSON.stringify(inventory))
     for (const more of [[], ['--check']]) {
       const { code, stderr } = await fleet.move(...TO, ...more)
+      is(existsSync(made), false, 'the name was expanded')
       not.equal(code, 0, name)
       match(stderr, 'expected names of hosts without blanks')
       equal(await fleet.done('h1'), [])

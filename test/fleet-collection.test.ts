@@ -3,6 +3,7 @@
 // hosts of which only the answers are there. No deploy-fleet.sh takes part.
 
 import { execFile } from 'node:child_process'
+import { existsSync } from 'node:fs'
 import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
@@ -69,11 +70,7 @@ test('the playbooks of the README move hosts; what goes wrong on the canary stop
 
 test('the role in `serial`: a check says who would change, one bad batch takes all of them back, its variables are told', async () => {
   await using fleet = await makeStubFleet(4)
-  const place = join(fleet.folder, 'collections', 'ansible_collections', 'baton')
-  await mkdir(place, { recursive: true })
-  await symlink(COLLECTION, join(place, 'fleet'))
-  const settings = '[defaults]\ncollections_path = collections\ncallbacks_enabled = baton.fleet.report\n'
-  await writeFile(join(fleet.folder, 'ansible.cfg'), `${settings}[baton_fleet]\nreport = fleet.jsonl\n`)
+  await ownCollection(fleet, 'fleet.jsonl')
   const role = '{role: baton.fleet.release, fleet_release: v1.1.0, fleet_soak: 0, fleet_on_failure: fleet}'
   const book = `- hosts: all\n  gather_facts: false\n  serial: [1, 1, "100%"]\n  roles: [${role}]\n`
 
@@ -118,6 +115,32 @@ test('the role in `serial`: a check says who would change, one bad batch takes a
   for (const [, name = ''] of defaults.matchAll(/^(fleet_\w+):/gm)) ok(options.includes(`"${name}"`), name)
   ok(JSON.stringify(await docs('baton.fleet.release')).includes('allow_downgrade'))
 })
+
+test('the name of a host in a later batch is not expanded', async () => {
+  await using fleet = await makeStubFleet(2)
+  await ownCollection(fleet, 'fleet.jsonl')
+  const inventory = JSON.parse(await readFile(fleet.inventory, 'utf8')) as { all: { hosts: Record<string, unknown> } }
+  const { h1, h2 } = inventory.all.hosts
+  const made = join(fleet.folder, 'made')
+  inventory.all.hosts = { h1, [`h{{ lookup('pipe','touch ${made}') }}`]: h2 }
+  await writeFile(fleet.inventory, JSON.stringify(inventory))
+  const role = '{role: baton.fleet.release, fleet_release: v1.1.0, fleet_soak: 0}'
+  const book = `- hosts: all\n  gather_facts: false\n  serial: 1\n  roles: [${role}]\n`
+  const { code, stdout } = await play(fleet, book)
+  is(existsSync(made), false, 'the name was expanded')
+  is(code, 2, stdout)
+  match(stdout, 'expected names of hosts without blanks')
+  equal([await fleet.done('h1'), await fleet.done('h2')], [['upgrade v1.1.0'], []])
+})
+
+/** Links the collection beside the hosts, and names it and the report in their ansible.cfg. */
+async function ownCollection(fleet: StubFleet, report: string): Promise<void> {
+  const place = join(fleet.folder, 'collections', 'ansible_collections', 'baton')
+  await mkdir(place, { recursive: true })
+  await symlink(COLLECTION, join(place, 'fleet'))
+  const settings = '[defaults]\ncollections_path = collections\ncallbacks_enabled = baton.fleet.report\n'
+  await writeFile(join(fleet.folder, 'ansible.cfg'), `${settings}[baton_fleet]\nreport = ${report}\n`)
+}
 
 async function play(fleet: StubFleet, text: string, ...flags: string[]): Promise<{ code: number; stdout: string }> {
   await writeFile(join(fleet.folder, 'book.yml'), text)
