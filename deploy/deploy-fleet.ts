@@ -84,7 +84,7 @@ async function move(
   const ended = await runPlaybook(
     program,
     { ...variables, fleet_run_id: randomUUID() },
-    { report: named, written: report, log, lockSeconds },
+    { report, log, lockSeconds },
     said,
   ).finally(() => drawn?.end(false))
   if (ended.result === null) {

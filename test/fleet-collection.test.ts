@@ -116,6 +116,21 @@ test('the role in `serial`: a check says who would change, one bad batch takes a
   ok(JSON.stringify(await docs('baton.fleet.release')).includes('allow_downgrade'))
 })
 
+test('a flag in text is no more than a flag, and a check keeps to a report that is named for checks', async () => {
+  await using fleet = await makeStubFleet(2)
+  await ownCollection(fleet, 'fleet.check.jsonl')
+  const book = '- hosts: all\n  gather_facts: false\n  roles: [{role: baton.fleet.release, fleet_soak: 0}]\n'
+  const texts = ['-e', 'fleet_release=latest', '-e', 'fleet_rollback=false', '-e', 'fleet_check=false']
+  const checked = await play(fleet, book, '--check', ...texts)
+  is(checked.code, 0, checked.stdout)
+  const last = readLines(await readFile(join(fleet.folder, 'fleet.check.jsonl'), 'utf8')).events.at(-1)
+  equal(last?.event === 'result' && [last.outcome, last.release], ['planned', 'v1.1.0'])
+  equal(await fleet.running(), ['v1.0.0', 'v1.0.0'])
+  const moved = await play(fleet, book, ...texts)
+  is(moved.code, 0, moved.stdout)
+  equal(await fleet.running(), ['v1.1.0', 'v1.1.0'])
+})
+
 test('the name of a host in a later batch is not expanded', async () => {
   await using fleet = await makeStubFleet(2)
   await ownCollection(fleet, 'fleet.jsonl')

@@ -59,11 +59,11 @@ export async function expectNewEnough(program: string): Promise<void> {
   })
 }
 
-/** Runs the playbook to its end. `said` gets each event of the report, read from `written`: for a check that is another file. */
+/** Runs the playbook to its end. `said` gets each event of the report. */
 export async function runPlaybook(
   program: string,
   variables: Variables,
-  { report, written, log, lockSeconds }: { report: string; written: string; log: string; lockSeconds: number },
+  { report, log, lockSeconds }: { report: string; log: string; lockSeconds: number },
   said: (event: FleetEvent) => void,
 ): Promise<FleetEnd> {
   const draw = safely(said)
@@ -75,7 +75,7 @@ export async function runPlaybook(
     const vars = join(work, 'vars.json')
     await writeFile(vars, JSON.stringify(variables), { mode: 0o600 })
     await mkdir(dirname(report), { recursive: true })
-    const begin = await stat(written).then(
+    const begin = await stat(report).then(
       ({ size }) => size,
       () => 0,
     )
@@ -88,7 +88,7 @@ export async function runPlaybook(
       detached: true,
     })
     const stopped = passSignals(child.pid)
-    const read = followRun(written, begin)
+    const read = followRun(report, begin)
     let result: HostResult | null = null
     let ours = false
     const take = async () => {

@@ -78,9 +78,9 @@ class CallbackModule(CallbackBase):
             self.began = True
             given = play.get_variable_manager().extra_vars
             options = {key: value for key, value in given.items() if str(key).startswith("fleet_")}
-            # a check must not write to the report that a resume goes on from
+            # a check must not write to the report that a resume goes on from; deploy-fleet.sh names the check's own report already
             if boolean(options.get("fleet_check", False)) or context.CLIARGS.get("check"):
-                self.path = f"{re.sub(r'[.]jsonl$', '', self.path)}.check.jsonl"
+                self.path = f"{re.sub(r'([.]check)?[.]jsonl$', '', self.path)}.check.jsonl"
             self._open()
             self._write({"event": "run", "resumed": bool(options.get("fleet_resume_from")), "options": options})
 
