@@ -137,7 +137,8 @@ function safely(said: (event: FleetEvent) => void): (event: FleetEvent) => void 
 /** Opens the log of this run and drops the one before. If operators share its folder, the group may read and write it. */
 async function openLog(path: string): Promise<FileHandle> {
   await rm(path, { force: true })
-  const file = await open(path, 'w', 0o600)
+  // not through a link that another user of the folder has made in between
+  const file = await open(path, 'wx', 0o600)
   const [folder, own] = [await stat(dirname(path)), await file.stat()]
   if ((folder.mode & 0o020) !== 0 && folder.gid === own.gid) await file.chmod(0o660)
   return file

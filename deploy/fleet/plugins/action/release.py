@@ -178,7 +178,8 @@ class ActionModule(ActionBase):
         Returns the process that must still serve, and the answer that ends the soak early, or None. The whole wave's soak ends at
         one time. If the wave has more hosts than Ansible has forks, hosts of a later turn are compared only with their move.
         """
-        before, row = self._row().get("alive"), self._row()
+        row = self._row()
+        before = row.get("alive")
         until = self._run().get("soakUntil") or 0
         step = max(SAMPLE_SECONDS, (until - time.monotonic()) / SAMPLES_MAX)
         asks = row.get("outcome") in GOOD
@@ -221,7 +222,7 @@ class ActionModule(ActionBase):
 
     def _would_change(self, seen):
         """In a check: whether a move would change this host. Without a check False, as a look changes nothing."""
-        is_check = boolean(self.vars.get("ansible_check_mode", False)) or boolean(self._templar.template(self.vars.get("fleet_check", False)))
+        is_check = boolean(self.vars.get("ansible_check_mode", False)) or boolean(self._said({}, "check", False))
         options = {"rollback": self.rollback, "allow_downgrade": self.allow_downgrade}
         would = seen["would"] not in (None, "up_to_date") and not seen["refused"] and not newer(seen, self.to, options)
         return is_check and would

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from ansible_collections.baton.fleet.plugins.module_utils.plan import is_survey
-from ansible_collections.baton.fleet.plugins.module_utils.words import BAD, EXIT, GOOD, names, public
+from ansible_collections.baton.fleet.plugins.module_utils.words import EXIT, GOOD, names, public
 
 # a service that is down, a host of which nothing is known, a bad release; then everything else
 WORST_FIRST = (EXIT["down"], EXIT["network"], EXIT["reverted"], EXIT["verification"], 3, EXIT["refused"], EXIT["locked"], EXIT["usage"], 1, 0)
+# outcomes of hosts that are not as they should be, the worst last
+NOT_WELL = ("refused", "busy", "failed", "restarted", "gone", "unknown", "stuck", "down")
 OWN_EXIT = {"down": EXIT["down"], "stuck": EXIT["down"], "unknown": EXIT["network"], "gone": EXIT["network"]}
 
 
@@ -100,21 +102,25 @@ def _outcome(run, because, rows):
     return ("rolled_back" if run["rollback"] else "updated") if moved else "up_to_date"
 
 
+def _bad(rows):
+    """Hosts that are not where the run was to take them. One that went back by itself is well, and is not there."""
+    return [host for host, row in rows.items() if row["outcome"] in (*NOT_WELL, "reverted")]
+
+
 def _exits(rows):
-    for row in rows.values():
-        if row["outcome"] in (*BAD, "stuck", "gone", "refused"):
-            yield OWN_EXIT.get(row["outcome"]) or row["exit"] or EXIT["unexpected"]
+    for row in (rows[host] for host in _bad(rows)):
+        yield OWN_EXIT.get(row["outcome"]) or row["exit"] or EXIT["unexpected"]
 
 
 def _look(rows):
-    """Hosts that are not as they should be, the worst last. One that went back, by itself or not, is well."""
-    left = ("refused", "busy", "failed", "restarted", "gone", "unknown", "stuck", "down")
-    return sorted((host for host in rows if rows[host]["outcome"] in left), key=lambda host: left.index(rows[host]["outcome"]))
+    """The hosts that a person has to look at, the worst last."""
+    left = [host for host, row in rows.items() if row["outcome"] in NOT_WELL]
+    return sorted(left, key=lambda host: NOT_WELL.index(rows[host]["outcome"]))
 
 
 def _left(rows):
     """Why the exit code is not 0 although nothing was stopped; None if every host is as it should be."""
-    bad = [host for host in rows if rows[host]["outcome"] in (*BAD, "stuck", "gone", "refused")]
+    bad = _bad(rows)
     if not bad:
         return None
     return f"it went on without {names(bad)}: {len(bad)} of {len(rows)} hosts not as they should be"
