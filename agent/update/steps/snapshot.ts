@@ -5,7 +5,7 @@
 import { readdir, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { type Copier, copyDatabase } from '../../disk/copy-database.ts'
-import { type Disk, temporaryName } from '../../disk/disk.ts'
+import type { Disk } from '../../disk/disk.ts'
 import { updateDirectory } from '../../disk/journal.ts'
 import { assertRoom, needOfSnapshot } from '../../disk/room.ts'
 import { within } from '../rethrow.ts'
@@ -37,15 +37,14 @@ export async function snapshot(
     .replaceAll(/[-:]/g, '')
     .replace(/\.\d+Z$/, 'Z')
   const path = join(directory, `${basename(database)}.${from}.${stamp}`)
-  const temporary = temporaryName(path)
   try {
-    await (await disk.create(temporary, 0o600)).close() // so that it has the right mode and owner from the first byte
-    await copyDatabase(database, temporary, copier)
-    await disk.flushPath(temporary)
-    await disk.rename(temporary, path)
+    await disk.replace(path, async (temporary) => {
+      await (await disk.create(temporary, 0o600)).close() // so that it has the right mode and owner from the first byte
+      await copyDatabase(database, temporary, copier)
+      await disk.flushPath(temporary)
+    })
     await disk.flushDirectory(directory)
   } catch (cause) {
-    await disk.remove(temporary)
     throw within(cause, 'swap_failed', `making a snapshot of ${database}`)
   }
   await dropOld(disk, directory, basename(database))
