@@ -6,15 +6,11 @@ import { readdir, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { type Copier, copyDatabase } from '../../disk/copy-database.ts'
 import type { Disk } from '../../disk/disk.ts'
-import { updateDirectory } from '../../disk/journal.ts'
+import { snapshotDirectory } from '../../disk/journal.ts'
 import { assertRoom, needOfSnapshot } from '../../disk/room.ts'
 import { within } from '../rethrow.ts'
 
 export const SNAPSHOTS_KEPT = 2
-
-export function snapshotDirectory(stateDirectory: string): string {
-  return join(updateDirectory(stateDirectory), 'snapshots')
-}
 
 /**
  * Resolves to the path of the new snapshot, or null if there is no database yet. Throws refused if there is no room for it,
