@@ -8,7 +8,7 @@ import { BatonError, reasonOf } from '../../../agent/words.ts'
 import type { Outside } from '../service/outside.ts'
 import { type Side, SIDE_NAMES } from '../service/side.ts'
 import type { Identity } from '../place/identity.ts'
-import { assertTrusted, trustIn } from '../place/trusted.ts'
+import { assertTrusted, trustIn } from '../../lib/trusted.ts'
 import type { Supervisor } from '../supervisor/supervisor.ts'
 import { type WorkerChannel, type Handlers, makeChannel } from './channel.ts'
 import { type Sandbox, startConfined } from './confine.ts'
@@ -26,7 +26,7 @@ export interface FrontOptions {
   identity: Identity
   environment: Record<string, string>
   /** the service's; null without systemd, which no other sandbox replaces */
-  sandbox: Omit<Sandbox, 'feedFolder'> | null
+  sandbox: Sandbox | null
   /** the feed of root's receipt, or of this command line */
   feed: string
   outside: Pick<Outside, 'stage' | 'bytes' | 'note'>
@@ -52,9 +52,8 @@ const BYTES_EVERY_MS = 50
 
 export async function openFront(options: FrontOptions): Promise<Front> {
   await assertTrusted(options.program[0], 'this program', 'run the command in /usr/local/bin, or `install.sh`')
-  if (options.sandbox === null) return await openDropped(options)
-  const feed = pathOf(options.feed)
-  const sandbox = { ...options.sandbox, feedFolder: feed !== null && (await isRoots(feed)) ? feed : null }
+  const { sandbox } = options
+  if (sandbox === null) return await openDropped(options)
   let worker: Worker | null = null
   const open = async (withDropIns: boolean) => {
     const { identity, environment, deadlineMs } = options
