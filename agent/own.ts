@@ -51,12 +51,11 @@ export function ownRelease(): Readonly<OwnRelease> {
   return (known ??= Object.freeze(readBuilt() ?? fromSource()))
 }
 
-/**
- * Path of the database inside the state directory; null for none. `<service>.db` for a program built without a release record.
- */
-export function ownDatabase(service: string): string | null {
+/** Path of the database; null for none. In the state directory, `<service>.db` for a program built without a release record. */
+export function ownDatabase(service: string, stateDirectory: string): string | null {
   const { kind, database } = ownRelease()
-  return kind === 'source' ? `${service}.db` : database
+  const name = kind === 'source' ? `${service}.db` : database
+  return name === null ? null : join(stateDirectory, name)
 }
 
 function readBuilt(): OwnRelease | null {

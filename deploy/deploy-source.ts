@@ -3,8 +3,7 @@
 
 import { createHash } from 'node:crypto'
 import { existsSync } from 'node:fs'
-import { mkdtemp, readFile, rm, symlink } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readFile, symlink } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { asBatonError, BatonError, EXIT, MEANINGS, parseTag, reasonOf } from '../agent/words.ts'
 import { BUILD } from '../agent/service/build.ts'
@@ -15,6 +14,7 @@ import { assertSupervised, type Deployment, deployHere, findInstalled } from './
 import { describe, type Step } from './host/plan/step.ts'
 import { makeReport, type HostReport } from './host/report.ts'
 import { run } from './lib/shell.ts'
+import { temporaryFolder } from './lib/trusted.ts'
 import {
   asksForHelp,
   type CommandLine,
@@ -155,29 +155,31 @@ async function main(argv: readonly string[]): Promise<number> {
     }
     // fail before a minute of building, not after it
     if (receipt === null && !values['build-only']) await assertSupervised(values.service !== false)
-    const parent = await mkdtemp(join(tmpdir(), 'baton-source-'))
-    try {
-      const build: Build = {
-        ...source,
-        tag,
-        remote: values.remote,
-        signed: values['verify-signature'],
-        worktree: join(parent, 'tree'),
-        modules: 'installed',
+    {
+      await using parent = await temporaryFolder('baton-source-')
+      const worktree = join(parent.path, 'tree')
+      try {
+        const build: Build = {
+          ...source,
+          tag,
+          remote: values.remote,
+          signed: values['verify-signature'],
+          worktree,
+          modules: 'installed',
+        }
+        if (dryRun) {
+          const update = { do: 'update', service, to: tag } as const
+          report.plan([...buildSteps(build), ...(values['build-only'] ? [] : [update])])
+          report.result({ outcome: 'planned', to: tag, exit: EXIT.done }, [])
+          return EXIT.done
+        }
+        await buildRelease(build, report)
+        report.leave() // the release stays built, even if the deployment fails
+      } finally {
+        await run(['git', '-C', source.folder, 'worktree', 'remove', '--force', worktree], {
+          allowFailure: true,
+        })
       }
-      if (dryRun) {
-        const update = { do: 'update', service, to: tag } as const
-        report.plan([...buildSteps(build), ...(values['build-only'] ? [] : [update])])
-        report.result({ outcome: 'planned', to: tag, exit: EXIT.done }, [])
-        return EXIT.done
-      }
-      await buildRelease(build, report)
-      report.leave() // the release stays built, even if the deployment fails
-    } finally {
-      await run(['git', '-C', source.folder, 'worktree', 'remove', '--force', join(parent, 'tree')], {
-        allowFailure: true,
-      })
-      await rm(parent, { recursive: true, force: true })
     }
     if (values['build-only']) {
       report.result({ outcome: 'built', to: tag, exit: EXIT.done }, [`built ${join(dist, tag)}`])

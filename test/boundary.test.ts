@@ -1,7 +1,7 @@
 // Root's end of a command, against a process of the service that has been taken over. It says whatever it likes.
 // Must hold: what it says is bounded and never breaks the command; it ends when the command does.
 
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { chmod, chown, mkdir, mkdtemp, readdir, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { BatonError } from '../agent/words/errors.ts'
@@ -9,7 +9,9 @@ import { sandboxOf, sliceOf } from '../deploy/host/boundary/confine.ts'
 import { type Front, isNotStarted, openFront } from '../deploy/host/boundary/front.ts'
 import { remnantsOf } from '../deploy/host/boundary/drop.ts'
 import { endOf } from '../deploy/host/commands/deeds.ts'
-import { equal, is, match, ok, rejects } from './assert.ts'
+import { temporaryFolder } from '../deploy/lib/trusted.ts'
+import { verifyFeed } from '../deploy/trust/verify.ts'
+import { equal, is, match, ok, rejects, withCode } from './assert.ts'
 import { suite } from './suite.ts'
 import { eventually } from './lab/systemd.ts'
 
@@ -70,6 +72,32 @@ test('an end that is no JSON is no end', () => {
 })
 
 if (isRoot) {
+  test('root makes no temporary folder where another user can change the path: an error says so, and nothing is made', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'baton-boundary-'))
+    const before = process.env['TMPDIR']
+    try {
+      const root = join(folder, 'root.json')
+      await writeFile(root, JSON.stringify({ signed: { version: 1 } }))
+      const others = join(folder, 'others')
+      await mkdir(others)
+      await chown(others, NOBODY.uid, NOBODY.gid)
+      await symlink(others, join(folder, 'link'))
+      for (const place of [others, join(folder, 'link')]) {
+        process.env['TMPDIR'] = place
+        const error = await rejects(verifyFeed(folder, root, { os: 'linux', arch: 'x64' }, {}), withCode('refused'))
+        match(error.message, `expected a place for temporary files at a place that only root can change, got ${others}`)
+      }
+      equal(await readdir(others), [])
+      process.env['TMPDIR'] = folder
+      await using made = await temporaryFolder('baton-')
+      is((await stat(made.path)).mode & 0o777, 0o700)
+    } finally {
+      if (before === undefined) delete process.env['TMPDIR']
+      else process.env['TMPDIR'] = before
+      await rm(folder, { recursive: true })
+    }
+  })
+
   test('an error of whatever shape is an error, with an exit code of its own', async () => {
     for (const error of ['"no"', 'true', '[1]', '{}', '{"code":"toString","message":[1],"hint":{},"members":"x"}']) {
       await using world = await openOn(`answer 2 '"error":${error}'`)

@@ -2,11 +2,12 @@
 
 import { existsSync, readdirSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Operation, Status } from '../agent/words/state.ts'
 import { equal, is, match } from './assert.ts'
-import { processesBelow, sha256Of, until } from './fixtures/evidence.ts'
+import { journalOf, processesBelow, sha256Of, until } from './fixtures/evidence.ts'
 import { type Install, install } from './fixtures/install.ts'
 import { publishTo, scriptRelease, type TestRelease } from './fixtures/releases.ts'
 import { conforms } from './lab/openapi.ts'
@@ -46,6 +47,33 @@ test('cancelling takes effect while the feed says nothing at all', async () => {
   equal([(body as Operation).outcome, (body as Operation).stage], ['cancelled', 'check'])
 })
 
+test('a service that is told to stop in the middle of an update does not hold that against the release', async () => {
+  await using world = await withFeed({ turns: [{ stallAfter: 20_000 }] }, { drainMs: 20_000 })
+  const { home } = world
+  const before = await sha256Of(home.executable)
+  is((await home.api('POST', '/admin/update')).status, 202)
+  await until('some bytes', async () => ((await statusOf(home)).operation?.bytes ?? 0) > 0)
+  // a request that has not ended keeps the process until its update comes to the restart
+  const busy = connect(home.port ?? 0, '127.0.0.1')
+  busy.on('error', () => {})
+  busy.write('POST /api/logs HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{')
+  is((await home.api('GET', '/version')).status, 200, 'a later connection: so the earlier one is accepted')
+  for (const pid of home.pids()) process.kill(pid, 'SIGTERM')
+  const ended = await until('the end of the update', async () => {
+    const { operation } = await journalOf(home)
+    return operation !== null && operation.outcome !== null && operation
+  })
+  equal([ended.outcome, ended.error?.code, ended.stage], ['reverted', 'restart_failed', 'restart'])
+  equal((await journalOf(home)).bad, [])
+  match(ended.error?.message ?? '', /did not take over: this process was told to stop/)
+  is(await sha256Of(home.executable), before)
+  busy.destroy()
+  await until('it to leave', () => home.pids().length === 0)
+  await home.start()
+  is((await home.api('POST', '/admin/update')).status, 202)
+  is((await home.settled()).outcome, 'updated')
+})
+
 test('from the swap on it is too late, and where nothing is in flight', async () => {
   await using world = await withFeed({})
   const { home } = world
@@ -79,13 +107,16 @@ async function statusOf(home: Install): Promise<Status> {
 }
 
 /** v1.0.0 runs; v1.1.0 is in a feed that has these faults. */
-async function withFeed(faults: Faults): Promise<AsyncDisposable & { home: Install }> {
+async function withFeed(
+  faults: Faults,
+  update: Record<string, number> = {},
+): Promise<AsyncDisposable & { home: Install }> {
   await using stack = new AsyncDisposableStack()
   const list = await built
   const folder = await mkdtemp(join(tmpdir(), 'baton-cancel-'))
   stack.defer(() => rm(folder, { recursive: true, force: true }))
   const server = stack.use(await releaseServer({ dir: await publishTo(folder, list), ...faults }))
-  const home = stack.use(await install({ release: list[0] as TestRelease, feed: server.staticUrl }))
+  const home = stack.use(await install({ release: list[0] as TestRelease, feed: server.staticUrl, update }))
   await home.start()
   const kept = stack.move()
   return { home, [Symbol.asyncDispose]: () => kept.disposeAsync() }

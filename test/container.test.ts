@@ -14,6 +14,7 @@ import { imageIn } from '../deploy/container/compose.ts'
 import { variablesIn } from '../deploy/container/compose-program.ts'
 import { withVariable } from '../deploy/container/environment-file.ts'
 import { containerIdIn } from '../agent/own.ts'
+import type { BatonError } from '../agent/words.ts'
 import { compare, unexplained } from '../deploy/container/difference.ts'
 import { credentialsFor } from '../deploy/container/engine/credentials.ts'
 import { connectEngine, type Engine, type EngineTraits, negotiate } from '../deploy/container/engine/engine.ts'
@@ -22,6 +23,7 @@ import { type JobOrigin, type Site, unfinishedAt } from '../deploy/container/job
 import { digestIn, fullRepository, ORIGIN_LABEL, parseReference } from '../deploy/container/reference.ts'
 import { watchOutage } from '../deploy/container/outage.ts'
 import { candidateSockets } from '../deploy/container/engine/socket.ts'
+import { takeSnapshot } from '../deploy/container/snapshot.ts'
 import { specify } from '../deploy/container/specification.ts'
 
 const test = suite('container, pure')
@@ -181,6 +183,15 @@ test('tells from names and labels where an interrupted deployment was left', () 
   equal(at({ main: old, reverting: fresh }), 'reverting')
   equal(at({ main: fresh, previous: old }), null)
   equal(at({ main: inspection({ Id: 'foreign' }), successor: fresh }), null)
+})
+
+test('a copy of the database that finds a full disk says where to make room, whoever says so and however', async () => {
+  const fulls = ['EDQUOT: quota exceeded', 'database or disk is full', 'write: No space left on device', 'ENOSPC']
+  for (const said of [...fulls, 'it is not a database']) {
+    const engine = { exec: () => Promise.resolve({ exitCode: 1, output: `error: ${said}\n` }) } as unknown as Engine
+    const error = await rejects(takeSnapshot(inspection({}), ['x', 'backup'], engine), withCode('refused'))
+    equal([said, /make room/.test((error as BatonError).hint ?? '')], [said, fulls.includes(said)])
+  }
 })
 
 test('an error inside a pull that was answered with 200 is an error, and so is a stream that just ends; what a registry says is told once', async () => {

@@ -23,7 +23,7 @@ test('the old process is told that it goes on after a revert, each that leaves i
   // everything was given away when the new one died: what was ended begins again
   const reverted = await world.update('dies-drained')
   is(reverted.outcome, 'reverted')
-  equal(await world.heard(), ['v1.0.0 drain', 'v1.0.0 drain too', 'v1.0.0 resume'])
+  equal(await world.heard(), ['v1.0.0 drain', 'v1.0.0 drain too', 'v1.0.0 drained', 'v1.0.0 resume'])
   match(
     reverted.error?.message ?? '',
     /failed in probation: it exited with code 5, after it wrote: .*Error: the disk has melted/,
@@ -35,11 +35,11 @@ test('the old process is told that it goes on after a revert, each that leaves i
 
   is((await world.update(null)).outcome, 'updated')
   await until('the old one to leave', () => processesBelow(world.home.home).length === 1)
-  equal(await world.heard(), ['v1.0.0 drain', 'v1.0.0 drain too', 'v1.0.0 stop handover'])
+  equal(await world.heard(), ['v1.0.0 drain', 'v1.0.0 drain too', 'v1.0.0 drained', 'v1.0.0 stop handover'])
 
   for (const pid of processesBelow(world.home.home)) process.kill(pid, 'SIGTERM')
   await until('it to stop', () => processesBelow(world.home.home).length === 0)
-  equal(await world.heard(), ['v1.1.0 drain', 'v1.1.0 drain too', 'v1.1.0 stop stop'])
+  equal(await world.heard(), ['v1.1.0 drain', 'v1.1.0 drain too', 'v1.1.0 drained', 'v1.1.0 stop stop'])
   match(await world.home.output(), /warning: the author's onDrain: a hook that fails/)
 })
 

@@ -144,6 +144,18 @@ test('what changes the disk in agent/ is disk.ts', () => {
   equal(paths(sources.filter(offends)), [])
 })
 
+test('deploy/ makes temporary folders in one place: root must not use a path that another user can change', () => {
+  // a build's own folder is inside the folder that it writes to
+  const makers = new Map([
+    ['tmpdir', ['deploy/lib/trusted.ts']],
+    ['mkdtemp', ['deploy/lib/trusted.ts', 'deploy/make/temporary.ts']],
+  ])
+  for (const [name, allowed] of makers) {
+    const makes = sources.filter(({ path, text }) => /^(deploy\/|install\.ts$)/.test(path) && text.includes(name))
+    equal(paths(makes).toSorted(), allowed)
+  }
+})
+
 test("nothing in agent/ opens a database but the lock and the process that copies the application's", () => {
   // in the process of the application a descriptor that is closed drops the locks of its driver: see test/database.test.ts
   const opens = ({ path, text }: Source): boolean =>

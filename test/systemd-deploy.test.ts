@@ -121,4 +121,14 @@ test('from a clone in the home of root, without any release: it builds one, and 
   match((await host.cli('upgrade')).stdout, 'is up to date')
 })
 
+test('a purge removes the user that the install made, and ends the manager of that user once', async () => {
+  // one that notes what it is asked, in front of the host's own
+  const noting = '#!/bin/sh\necho "$*" >>/run/loginctl.asked\nexec /usr/bin/loginctl "$@"\n'
+  await put(host, '/usr/local/bin/loginctl', noting)
+  await host.ok('chmod', '755', '/usr/local/bin/loginctl')
+  is((await host.cli('uninstall', '--purge', '--confirm', 'beacon', '-y')).code, 0)
+  is((await host.run(['id', 'beacon'])).code, 1)
+  is((await host.ok('cat', '/run/loginctl.asked')).trim(), 'disable-linger beacon')
+})
+
 test.run()

@@ -1,7 +1,7 @@
 // Any single byte of any file of the metadata changed, cut or repeated: never accepted, never a crash; and what a host knows is
 // on its disk as it was or as it is, wherever it is killed.
 
-import { mkdir, readFile, readdir } from 'node:fs/promises'
+import { mkdir, readdir, readFile, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { makeDisk } from '../agent/disk/disk.ts'
 import { BatonError } from '../agent/words/errors.ts'
@@ -103,6 +103,17 @@ test('a feed of any bytes at all is refused with a code', async () => {
     await assert.rejects(() => asking, assert.withCode('metadata_invalid'))
   }
   await fuzz(fc.tuple(anything, anything), property, { runs: 100 })
+})
+
+test('a file that is much larger than what Baton writes is not read: this host starts again from its root', async () => {
+  const { root } = await filesOfFeed()
+  await using folder = await stateFolder()
+  const path = join(folder.path, 'update', 'trust.json')
+  await mkdir(join(folder.path, 'update'))
+  await writeFile(path, '')
+  await truncate(path, 3 * 1024 ** 3) // a hole: it takes no room on the disk
+  const known = await knownStore(makeDisk(), folder.path, root).read()
+  assert.equal(known.files, { root })
 })
 
 test('killed before and after each change of the disk, a host knows what it knew or what it had learned', async () => {

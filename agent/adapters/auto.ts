@@ -106,9 +106,9 @@ function warnOfOneMore({ port, path }: Omit<ListenerSpec, 'server'>, wanted: num
 async function serve(specs: Wanted[], state: State): Promise<Agent> {
   try {
     const agent = await embed({
-      onDrain: () => eachOf(state.drains, (act) => act()),
-      onResume: () => eachOf(state.resumes, (act) => act()),
-      onStop: (reason) => eachOf(state.stops, (act) => act(reason)),
+      onDrain: () => together(state.drains),
+      onResume: () => together(state.resumes),
+      onStop: (reason) => inTurn(state.stops, reason),
     })
     state.embedded = agent
     for (const { server } of specs) attach(agent, server)
@@ -125,20 +125,28 @@ async function serve(specs: Wanted[], state: State): Promise<Agent> {
   }
 }
 
-/**
- * Calls one after the other, and always all of them: one that fails keeps no other from its turn. Throws the failures at the end.
- */
-async function eachOf<Act>(acts: readonly Act[], call: (act: Act) => void | Promise<void>): Promise<void> {
+/** Calls all in the same turn: this process gives its connections away meanwhile. A slow one keeps no other from its turn. */
+async function together(acts: readonly (() => void)[]): Promise<void> {
+  const ends = await Promise.allSettled(acts.map(async (act) => act()))
+  throwAny(ends.flatMap((end) => (end.status === 'rejected' ? [end.reason as unknown] : [])))
+}
+
+/** Calls one after the other, and always all of them: one that fails keeps no other from its turn. */
+async function inTurn(acts: State['stops'], reason: StopReason): Promise<void> {
   const failures: unknown[] = []
   for (const act of acts) {
     try {
-      await call(act)
+      await act(reason)
     } catch (cause) {
       failures.push(cause)
     }
   }
-  if (failures.length > 0)
-    throw failures.length === 1 ? failures[0] : new AggregateError(failures, failures.map(reasonOf).join('; '))
+  throwAny(failures)
+}
+
+function throwAny(failures: readonly unknown[]): void {
+  if (failures.length > 1) throw new AggregateError(failures, failures.map(reasonOf).join('; '))
+  if (failures.length > 0) throw failures[0]
 }
 
 /**

@@ -4,10 +4,11 @@
 // process: closing any descriptor of the file drops the locks that the application's driver holds, if the driver brings its own
 // copy of SQLite. Another process then writes beside an open transaction, and committed rows are lost.
 
-import { type ChildProcess, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { stat } from 'node:fs/promises'
 import type { Readable } from 'node:stream'
 import { BatonError, reasonOf } from '../words/errors.ts'
+import { endGroup } from '../sockets/process.ts'
 import { ANSWER_FD, COPY_ORDER, copyHere, SCHEMA_ORDER, type Sweep, SWEEP_ORDER } from './orders.ts'
 
 const COPY_MAX_MS = 600_000
@@ -101,7 +102,7 @@ async function order(executable: string, what: Record<string, string>, mostMs: n
     const add = (text: string) => void (ended[key] += text.slice(0, SAID_MAX - ended[key].length))
     streams[at]?.setEncoding('utf8').on('data', add)
   }
-  const timer = setTimeout(() => end(child, streams), mostMs)
+  const timer = setTimeout(() => endGroup(child), mostMs)
   try {
     ended.code = await Promise.race([failed, new Promise<number | null>((resolve) => child.once('close', resolve))])
     return ended
@@ -110,13 +111,4 @@ async function order(executable: string, what: Record<string, string>, mostMs: n
   } finally {
     clearTimeout(timer)
   }
-}
-
-function end(child: ChildProcess, streams: readonly Readable[]): void {
-  try {
-    if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL')
-  } catch {
-    child.kill('SIGKILL') // the group is gone
-  }
-  for (const stream of streams) stream.destroy()
 }

@@ -52,26 +52,35 @@ export interface Disk {
   writeWhole(path: string, text: string, mode: number): Promise<void>
   /** As `writeWhole`, but a power cut may lose it. For files that only inform. */
   writeNote(path: string, text: string, mode: number): Promise<void>
+  /** Puts the file that `make` makes under a temporary name at `path`, all or nothing. A failure leaves no temporary file. */
+  replace(path: string, make: (temporary: string) => Promise<void>): Promise<void>
   /** Makes `path` a second name of the file `from`, replacing what `path` was, all or nothing. */
   linkOver(from: string, path: string): Promise<void>
 }
 
 export function makeDisk(witness: Witness = () => {}): Disk {
   const single = makeChanges(witness)
-  const write = async (path: string, text: string, mode: number, isFlushed: boolean): Promise<void> => {
+  const replace: Disk['replace'] = async (path, make) => {
     const temporary = temporaryName(path)
-    const file = await single.create(temporary, mode)
     try {
+      await make(temporary)
+      await single.rename(temporary, path)
+    } catch (cause) {
+      await single.remove(temporary).catch(() => {})
+      throw cause
+    }
+  }
+  const write = async (path: string, text: string, mode: number, isFlushed: boolean): Promise<void> => {
+    await replace(path, async (temporary) => {
+      await using file = await single.create(temporary, mode)
       await file.writeFile(text)
       if (isFlushed) await single.flush(file, temporary)
-    } finally {
-      await file.close()
-    }
-    await single.rename(temporary, path)
+    })
     if (isFlushed) await single.flushDirectory(dirname(path))
   }
   return {
     ...single,
+    replace,
     writeWhole: (path, text, mode) => write(path, text, mode, true),
     writeNote: (path, text, mode) => write(path, text, mode, false),
     async copy(from, path, mode) {
@@ -81,16 +90,19 @@ export function makeDisk(witness: Witness = () => {}): Disk {
     },
     async linkOver(from, path) {
       const temporary = temporaryName(path)
-      await single.link(from, temporary)
-      await single.rename(temporary, path)
-      // rename(2) does nothing if both names are the same file, and leaves both
-      await single.remove(temporary)
+      try {
+        await single.link(from, temporary)
+        await single.rename(temporary, path)
+      } finally {
+        // rename(2) does nothing if both names are the same file, and leaves both
+        await single.remove(temporary)
+      }
     },
   }
 }
 
 /** The single changes, each seen by the witness before and after. */
-function makeChanges(witness: Witness): Omit<Disk, 'copy' | 'writeWhole' | 'writeNote' | 'linkOver'> {
+function makeChanges(witness: Witness): Omit<Disk, 'copy' | 'writeWhole' | 'writeNote' | 'replace' | 'linkOver'> {
   const around = async <T>(change: Change, path: string, act: () => Promise<T>): Promise<T> => {
     witness('before', change, path)
     const result = await act()

@@ -33,6 +33,10 @@ export function updateDirectory(stateDirectory: string): string {
   return join(stateDirectory, 'update')
 }
 
+export function snapshotDirectory(stateDirectory: string): string {
+  return join(updateDirectory(stateDirectory), 'snapshots')
+}
+
 export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: string) => void = () => {}): Journal {
   const directory = updateDirectory(stateDirectory)
   const path = join(directory, 'journal.json')

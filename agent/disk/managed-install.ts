@@ -1,10 +1,9 @@
 // A managed install as every operation needs it: its files, its feed, its journal. Both callers use this type and this builder:
 // the agent inside a service, and the command line if no service runs.
 
-import { join } from 'node:path'
 import { type Disk, makeDisk } from './disk.ts'
 import type { OpenFeed } from '../words/release.ts'
-import { type Journal, makeJournal, updateDirectory } from './journal.ts'
+import { type Journal, makeJournal, snapshotDirectory, updateDirectory } from './journal.ts'
 import type { Log } from '../log.ts'
 import { type Places, placesOf } from './places.ts'
 
@@ -72,5 +71,5 @@ export async function imageOf({ places, runningImage }: ManagedInstall): Promise
 /** The folders in which an operation makes temporary files. */
 export function foldersOf({ places, stateDirectory }: ManagedInstall): string[] {
   const kept = updateDirectory(stateDirectory)
-  return [places.directory, kept, join(kept, 'snapshots')]
+  return [places.directory, kept, snapshotDirectory(stateDirectory)]
 }

@@ -3,7 +3,7 @@
 
 import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
-import { type Disk, exists, roomIn, temporaryName } from './disk.ts'
+import { type Disk, exists, roomIn } from './disk.ts'
 
 /** on a disk that is nearly full half of what is left, if that is worth it */
 const [RESERVE_BYTES, LEAST_BYTES] = [512 * 1024, 64 * 1024]
@@ -21,21 +21,16 @@ export async function lacksReserve(directory: string): Promise<boolean> {
 
 /** Makes the reserve if it is missing and fits on the disk. `directory`: the journal's. Never throws: the reserve only helps. */
 export async function keepReserve(disk: Disk, directory: string): Promise<void> {
-  const path = reservePath(directory)
-  const temporary = temporaryName(path)
   try {
     if (!(await lacksReserve(directory))) return
     const bytes = Math.min(RESERVE_BYTES, Math.floor((await roomIn(directory)) / 2))
-    const file = await disk.create(temporary, 0o600)
-    try {
+    await disk.replace(reservePath(directory), async (temporary) => {
+      await using file = await disk.create(temporary, 0o600)
       await file.writeFile(randomBytes(bytes)) // a file system that compresses would reserve nothing for zeros
       await disk.flush(file, temporary)
-    } finally {
-      await file.close()
-    }
-    await disk.rename(temporary, path)
+    })
   } catch {
-    await disk.remove(temporary).catch(() => {})
+    return // the disk is fuller than it was a moment ago
   }
 }
 

@@ -20,13 +20,12 @@ export async function backup(build: Build, argv: readonly string[], environment:
       })
     }
     const { stateDirectory } = readSettings(build.service, rest, environment)
-    const name = ownDatabase(build.service)
-    if (name === null) {
+    const database = ownDatabase(build.service, stateDirectory)
+    if (database === null) {
       throw new BatonError('refused', `${build.service} ${build.tag} names no database`, {
         hint: '`database` in baton.config.json names one',
       })
     }
-    const database = join(stateDirectory, name)
     if (!existsSync(database)) throw new BatonError('refused', `expected a database at ${database}, found none yet`)
     const path = target === '-' ? join(stateDirectory, `.backup-${process.pid}.db`) : resolve(target)
     try {

@@ -6,7 +6,7 @@ import { createHash, randomBytes, randomUUID } from 'node:crypto'
 import { mkdirSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
-import { BatonError, reasonOf } from '../words.ts'
+import { asBatonError, BatonError } from '../words.ts'
 import { makeWriteQueue } from './write-queue.ts'
 import { SCHEMA, type SchemaStep } from './schema.ts'
 
@@ -86,7 +86,7 @@ export function openStore(path: string, options: StoreOptions = {}): Store {
     // The other process of a handover writes too: wait for its lock instead of failing.
     database = new DatabaseSync(path, { timeout: BUSY_TIMEOUT_MS, enableForeignKeyConstraints: true })
   } catch (cause) {
-    throw new BatonError('unexpected', `opening ${path}: ${reasonOf(cause)}`, { cause })
+    throw asBatonError(cause, 'unexpected', `opening ${path}`)
   }
   try {
     // WAL: readers and the one writer do not wait for each other, also across processes.
@@ -98,8 +98,7 @@ export function openStore(path: string, options: StoreOptions = {}): Store {
     return storeOn(database, found, now)
   } catch (cause) {
     database.close()
-    if (cause instanceof BatonError) throw cause
-    throw new BatonError('unexpected', `opening ${path}: ${reasonOf(cause)}`, { cause })
+    throw asBatonError(cause, 'unexpected', `opening ${path}`)
   }
 }
 

@@ -10,7 +10,7 @@ import { dirname, join } from 'node:path'
 import { randomBytes } from 'node:crypto'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import type { InheritedListener } from '../words/wire.ts'
-import { duplicate, keepFromChildren, refuseClients } from './libc.ts'
+import { duplicate, refuseClients } from './libc.ts'
 import { belowTls, closeListenerOnly } from './internals.ts'
 
 export interface ListenerSpec {
@@ -123,11 +123,9 @@ export async function bind(
   }
 }
 
-/** Successor: listens on the socket that it has inherited. */
+/** Successor: listens on the socket that it has inherited, which is kept from its children since its start. */
 export async function inherit(listener: Listener, inherited: InheritedListener): Promise<void> {
   listener.spare = inherited.spare
-  keepFromChildren(inherited.accept)
-  keepFromChildren(inherited.spare)
   await listen(listener, inherited.accept)
 }
 

@@ -51,12 +51,12 @@ export function packetPair(): [Packets, number] {
   return [packetsOn(near), far]
 }
 
-/** Process and user at the other end of a connected unix socket, according to the kernel. */
-function peerOf(fd: number): { pid: number; uid: number } {
+/** The user at the other end of a connected unix socket, according to the kernel (struct ucred). */
+function userAt(fd: number): number {
   const { option, length } = openBuffers()
   length.writeInt32LE(12, 0)
   callChecked('getsockopt', fd, SOL_SOCKET, SO_PEERCRED, option, length)
-  return { pid: option.readInt32LE(0), uid: option.readUInt32LE(4) }
+  return option.readUInt32LE(4)
 }
 
 /**
@@ -77,7 +77,7 @@ export function markOf(fd: number): string | null {
 
 /** The end that this process has as `fd`. Throws if another user has the other end. */
 export function packetsOn(fd: number): Packets {
-  const [{ uid }, own] = [peerOf(fd), process.geteuid?.() ?? 0]
+  const [uid, own] = [userAt(fd), process.geteuid?.() ?? 0]
   if (uid !== own) throw new Error(`expected a process of user ${own} at the other end, got one of ${uid}`)
   return open(fd)
 }
@@ -161,13 +161,13 @@ function open(fd: number): Packets {
       const count = controlBytes === 0 ? 0 : (Number(control.readBigUInt64LE(0)) - CMSGHDR_BYTES) / 4
       const descriptors = Array.from({ length: count }, (_, at) => control.readInt32LE(CMSGHDR_BYTES + at * 4))
       if ((head.readInt32LE(FLAGS_AT) & (MSG_CTRUNC | MSG_TRUNC)) !== 0) {
-        for (const one of descriptors) callLibc('close', one)
+        for (const one of descriptors) closeDescriptor(one)
         throw new Error('recvmsg: a packet came torn (too many open files?)')
       }
       return { text: text.toString('utf8', 0, got), descriptors }
     },
     close: () => {
-      if (isOpen) callLibc('close', fd)
+      if (isOpen) closeDescriptor(fd)
       isOpen = false
     },
   }

@@ -1,5 +1,6 @@
-// Tells processes apart. A pid alone is not enough: the kernel reuses it.
+// Tells processes apart, and ends those that this one has started. A pid alone is not enough: the kernel reuses it.
 
+import type { ChildProcess } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 
 /** Clock ticks since boot at which the process started, as a string to compare; null if it is gone or the host has no /proc. */
@@ -23,4 +24,15 @@ export function isAlive(pid: number, startTime: string | null): boolean {
   }
   const now = startTimeOf(pid)
   return startTime === null || now === startTime || (now === null && process.platform !== 'linux')
+}
+
+/** Kills a child that leads a group with its whole group. Closes its streams too: a process that has left the group may hold them. */
+export function endGroup(child: ChildProcess): void {
+  if (child.pid === undefined) return // it never started
+  try {
+    process.kill(-child.pid, 'SIGKILL')
+  } catch {
+    child.kill('SIGKILL') // the group is gone
+  }
+  for (const stream of child.stdio) stream?.destroy()
 }

@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { keepFromChildren } from './libc.ts'
 import { environmentAtStart, LISTEN_VARIABLES } from './environment.ts'
 import type { Listener } from './listeners.ts'
-import { notifySystemd, notifyWith } from './systemd.ts'
+import { hasSupervisor, notifySystemd, notifyWith } from './systemd.ts'
 
 const FIRST = 3
 const NAME_MAX = 255
@@ -60,7 +60,7 @@ export function openDoor(warn: (message: string) => void, patienceMs = WAITING_M
 
 /** Gives the listening sockets to the manager, which holds them from now on, whatever happens to this process. */
 export async function storeSockets(listeners: readonly Listener[]): Promise<void> {
-  if ((process.env['NOTIFY_SOCKET'] ?? '') === '') return
+  if (!hasSupervisor()) return
   for (const listener of listeners) {
     const isStored = async () =>
       listener.spare === null ||
@@ -72,7 +72,7 @@ export async function storeSockets(listeners: readonly Listener[]): Promise<void
 
 /** Drops a socket that was held for a listener which this release does not have. */
 export async function letGo(key: string, fd: number): Promise<void> {
-  await notifySystemd(['FDSTOREREMOVE=1', `FDNAME=${storedNameOf(key)}`])
+  await forget(key)
   closeSync(fd)
 }
 
@@ -81,8 +81,12 @@ export async function letGo(key: string, fd: number): Promise<void> {
  * before a restart: connections then wait in the queue until the service is back.
  */
 export async function shutDoor(listeners: Listener[]): Promise<void> {
-  if ((process.env['NOTIFY_SOCKET'] ?? '') === '' || (await isRestarting())) return
-  for (const { key } of listeners) await notifySystemd(['FDSTOREREMOVE=1', `FDNAME=${storedNameOf(key)}`])
+  if (!hasSupervisor() || (await isRestarting())) return
+  for (const { key } of listeners) await forget(key)
+}
+
+async function forget(key: string): Promise<void> {
+  await notifySystemd(['FDSTOREREMOVE=1', `FDNAME=${storedNameOf(key)}`])
 }
 
 /** Whether `systemctl restart` stops this process: the manager's job for its unit says so. */

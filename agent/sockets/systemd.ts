@@ -2,10 +2,14 @@
 // process runs. Never sends STOPPING=1: since systemd v259 it is final, and a draining predecessor is not stopping. Protocol:
 // sd_notify(3).
 
+export function hasSupervisor(): boolean {
+  return (process.env['NOTIFY_SOCKET'] ?? '') !== ''
+}
+
 /** Sends one notification if a supervisor listens for it; else does nothing. Never throws. */
 export async function notifySystemd(lines: string[]): Promise<void> {
   if (await notifyWith(lines, null)) return
-  if ((process.env['NOTIFY_SOCKET'] ?? '') === '') return
+  if (!hasSupervisor()) return
   // The fallback runs as a separate process: it needs NotifyAccess=all, or systemd ignores it for a service that is not root.
   const { execFile } = await import('node:child_process')
   await new Promise<void>((resolve) => {

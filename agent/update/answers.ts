@@ -15,16 +15,14 @@ import { installedTag } from './version.ts'
 export async function versionReport(install: ManagedInstall, instance: Instance): Promise<VersionReport> {
   const state = stateOf(install)
   const installed = await installedTag(install.places.executable).catch(() => null)
-  const report: VersionReport = {
+  const report: Omit<VersionReport, 'trust' | 'state'> = {
     installed,
     running: instance.version,
     latest: null,
     updateAvailable: false,
     release: null,
     between: [],
-    state: null,
     skipped: [],
-    trust: await install.feed.trust(),
     checkedAt: new Date().toISOString(),
     problem: null,
   }
@@ -49,9 +47,8 @@ export async function versionReport(install: ManagedInstall, instance: Instance)
   } catch (cause) {
     report.problem = problemOf(asBatonError(cause, 'check_failed', 'asking the feed'))
   }
-  report.trust = await install.feed.trust() // again: asking the feed may have changed it
-  report.state = await state
-  return report
+  // trust comes last: asking the feed may have changed it
+  return { ...report, state: await state, trust: await install.feed.trust() }
 }
 
 const problemOf = ({ code, message }: BatonError): VersionReport['problem'] => ({ code, message })

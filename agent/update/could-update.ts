@@ -5,18 +5,12 @@ import { canMakeUnnamed, temporaryName } from '../disk/disk.ts'
 import { reasonOf } from '../words/errors.ts'
 import { updateDirectory } from '../disk/journal.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
-
-export interface Prospect {
-  /** why the next update could not be installed, one clause; null if it could */
-  problem: string | null
-  /** whether the feed answers; compare it with what the predecessor gets from the feed */
-  feed: boolean
-}
+import type { Ability } from '../words/wire.ts'
 
 export const FEED_PATIENCE_MS = 10_000
 
 /** Never throws. Takes at most FEED_PATIENCE_MS if the feed does not answer. */
-export async function couldUpdate(install: ManagedInstall): Promise<Prospect> {
+export async function couldUpdate(install: ManagedInstall): Promise<Ability> {
   const [problem, feed] = await Promise.all([unwritable(install), answers(install)])
   return { problem, feed }
 }

@@ -1,8 +1,8 @@
 // A note of the release that was installed last. It is in the state directory, where the agent may write.
 // People and installers read it. No decision rests on it: what the executable itself says decides.
 
-import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { readSmall } from '../disk/disk.ts'
 import { reasonOf } from '../words/errors.ts'
 import { updateDirectory } from '../disk/journal.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
@@ -30,8 +30,8 @@ const NOTE_MAX_BYTES = 4096
 /** Null if there is no note, or if it cannot be parsed. */
 export async function readInstalled(stateDirectory: string): Promise<Installed | null> {
   try {
-    const text = await readFile(notePath(stateDirectory), 'utf8')
-    if (text.length > NOTE_MAX_BYTES) return null
+    const text = await readSmall(notePath(stateDirectory), NOTE_MAX_BYTES)
+    if (text === null) return null
     const { tag, sha256, at } = JSON.parse(text) as Record<string, unknown>
     return isTag(tag) && typeof sha256 === 'string' && typeof at === 'string' ? { tag, sha256, at } : null
   } catch {

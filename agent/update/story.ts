@@ -2,7 +2,7 @@
 // Must never break: until `swap` the installed executable and the running service are untouched; after `swap`, every way
 // out except success goes through `undo`.
 
-import { BatonError, reasonOf } from '../words/errors.ts'
+import { asBatonError, BatonError, reasonOf } from '../words/errors.ts'
 import type { Release } from '../words/release.ts'
 import type { Outcome } from '../words/state.ts'
 
@@ -57,10 +57,7 @@ async function restartOrUndo(success: Outcome, to: string, undo: Undo, steps: St
     await steps.restart(to)
     return { outcome: success, to, error: null }
   } catch (cause) {
-    const error =
-      cause instanceof BatonError
-        ? cause
-        : new BatonError('restart_failed', `restarting: ${reasonOf(cause)}`, { cause })
+    const error = asBatonError(cause, 'restart_failed', 'restarting')
     try {
       await undo()
     } catch (second) {

@@ -3,9 +3,9 @@
 // executables that start each other ends (BATON_DEPTH).
 
 import { spawn } from 'node:child_process'
-import type { ChildProcess } from 'node:child_process'
 import { open, stat } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { endGroup } from '../sockets/process.ts'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import { isTag } from '../words/release.ts'
 import type { Tag } from '../words/release.ts'
@@ -129,11 +129,11 @@ function run(
     let output = ''
     let said = ''
     const timer = setTimeout(() => {
-      end(child)
+      endGroup(child)
       reject(failed(path, `expected an answer to \`--version\` within ${timeoutMs / 1000} s, got none`))
     }, timeoutMs)
     const cancel = () => {
-      end(child)
+      endGroup(child)
       reject(signal?.reason as Error)
     }
     if (child.pid === undefined) return
@@ -142,7 +142,7 @@ function run(
     child.stdout.setEncoding('utf8').on('data', (text: string) => {
       output += text
       if (output.length <= OUTPUT_MAX_BYTES) return
-      end(child)
+      endGroup(child)
       reject(failed(path, `expected one line, got more than ${OUTPUT_MAX_BYTES} bytes`))
     })
     child.stderr
@@ -151,7 +151,7 @@ function run(
     child.once('close', (code, signal) => {
       clearTimeout(timer)
       // Kill the processes that it left behind. Not as root: root runs only root's own executables, and signals nothing.
-      if (process.getuid?.() !== 0) end(child)
+      if (process.getuid?.() !== 0) endGroup(child)
       resolve({ code, signal, output, said: said === '' ? '' : `, saying ${quoted(said.trim())}` })
     })
   })
@@ -167,16 +167,6 @@ function environment(depth: number, prepare: boolean): NodeJS.ProcessEnv {
   }
   if (prepare) variables['BATON_PREPARE'] = '1'
   return { ...variables, PATH: process.env['PATH'] ?? '/usr/local/bin:/usr/bin:/bin' }
-}
-
-function end(child: ChildProcess): void {
-  try {
-    if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL')
-  } catch {
-    child.kill('SIGKILL') // its group is gone
-  }
-  child.stdout?.destroy()
-  child.stderr?.destroy()
 }
 
 const ELF_MACHINES: Record<number, string> = { 0x03: 'ia32', 0x28: 'arm', 0x3e: 'x64', 0xb7: 'arm64', 0xf3: 'riscv64' }

@@ -40,7 +40,7 @@ export interface Tickets {
 
 /** Whether a process could run the next update. */
 export interface Ability {
-  /** what prevents it on this host; null if nothing does */
+  /** what prevents it on this host, one clause; null if nothing does */
   problem: string | null
   /** whether the feed answers this process */
   feed: boolean

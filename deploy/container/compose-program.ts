@@ -2,13 +2,13 @@
 // write; and no variable that a project's file names enters the environment of a program that this file starts.
 
 import { execFile } from 'node:child_process'
-import { access, mkdtemp, readFile, realpath, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { access, readFile, realpath, writeFile } from 'node:fs/promises'
 import { isAbsolute, join } from 'node:path'
 import { promisify } from 'node:util'
 import { ownContainerId } from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { findProgram } from '../lib/shell.ts'
+import { temporaryFolder } from '../lib/trusted.ts'
 import type { Engine } from './engine/engine.ts'
 import { withVariable } from './environment-file.ts'
 import { type ContainerInspection, nameOf } from './inspection.ts'
@@ -58,9 +58,9 @@ export async function findCompose(
     command: [...program.shown, ...named, ...(isDefault ? [] : ['--env-file', project.environmentFile])],
     variables,
     async ask(args, tried = {}) {
-      const folder = await mkdtemp(join(tmpdir(), 'baton-compose-')) // only this user can read it
+      await using folder = await temporaryFolder('baton-compose-')
       try {
-        const path = join(folder, 'env')
+        const path = join(folder.path, 'env')
         const text = Object.entries(tried).reduce(
           (now, [name, value]) => withVariable(now, name, value),
           environmentText,
@@ -70,8 +70,6 @@ export async function findCompose(
       } catch (cause) {
         const hint = `see \`docker compose config\` in ${project.directory}`
         throw new BatonError('refused', `compose does not understand its project: ${lastWords(cause)}`, { cause, hint })
-      } finally {
-        await rm(folder, { recursive: true, force: true })
       }
     },
   }

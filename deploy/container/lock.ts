@@ -4,13 +4,13 @@
 import { createHash } from 'node:crypto'
 import { connect, createServer } from 'node:net'
 import { rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { BatonError } from '../../agent/words.ts'
+import { temporaryPlace } from '../lib/trusted.ts'
 
 /** Held until disposed of. Throws BatonError locked. */
 export async function lockContainer(socketPath: string, name: string): Promise<AsyncDisposable> {
-  const path = lockPath(socketPath, name)
+  const path = await lockPath(socketPath, name)
   const server = createServer((socket) => {
     socket.on('error', () => {})
     socket.end(`pid ${process.pid} since ${startedAt}`)
@@ -29,9 +29,10 @@ export async function lockContainer(socketPath: string, name: string): Promise<A
 }
 
 /** On Linux an abstract name: no file, nothing to clean up. */
-function lockPath(socketPath: string, name: string): string {
+async function lockPath(socketPath: string, name: string): Promise<string> {
   const hash = createHash('sha256').update(`${socketPath}\0${name}`).digest('hex').slice(0, 32)
-  return process.platform === 'linux' ? `\0baton-container-${hash}` : join(tmpdir(), `baton-container-${hash}.sock`)
+  if (process.platform === 'linux') return `\0baton-container-${hash}`
+  return join(await temporaryPlace(), `baton-container-${hash}.sock`)
 }
 
 function listens(server: ReturnType<typeof createServer>, path: string): Promise<boolean> {

@@ -5,13 +5,13 @@
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { mkdir, mkdtemp, readdir, rm, stat, symlink } from 'node:fs/promises'
+import { mkdir, readdir, stat, symlink } from 'node:fs/promises'
 import { isSea } from 'node:sea'
-import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { BatonError } from '../../agent/words.ts'
 import { ownContainerId } from '../../agent/install.ts'
 import { run } from '../lib/shell.ts'
+import { temporaryFolder } from '../lib/trusted.ts'
 import type { Engine } from './engine/engine.ts'
 import type { Program } from './request.ts'
 
@@ -78,21 +78,17 @@ async function fingerprint(paths: readonly string[]): Promise<string> {
 }
 
 async function importFiles(files: Readonly<Record<string, string>>, tag: string, engine: Engine): Promise<void> {
-  const stage = await mkdtemp(join(tmpdir(), 'baton-switch-'))
-  try {
-    for (const [to, from] of Object.entries(files)) {
-      await mkdir(dirname(join(stage, to)), { recursive: true })
-      await symlink(from, join(stage, to))
-    }
-    const flags = ['--dereference', '--sort=name', '--owner=0', '--group=0', '--numeric-owner']
-    const tar = spawn('tar', ['-C', stage, ...flags, '-cf', '-', '.'], { stdio: ['ignore', 'pipe', 'ignore'] })
-    const ends = once(tar, 'close')
-    await engine.importImage(REPOSITORY, tag, tar.stdout)
-    const [code] = (await ends) as [number]
-    if (code === 0) return
-    await engine.untag(`${REPOSITORY}:${tag}`)
-    throw new BatonError('unexpected', `packing this program for the switcher: tar ended with ${code}`)
-  } finally {
-    await rm(stage, { recursive: true, force: true })
+  await using stage = await temporaryFolder('baton-switch-')
+  for (const [to, from] of Object.entries(files)) {
+    await mkdir(dirname(join(stage.path, to)), { recursive: true })
+    await symlink(from, join(stage.path, to))
   }
+  const flags = ['--dereference', '--sort=name', '--owner=0', '--group=0', '--numeric-owner']
+  const tar = spawn('tar', ['-C', stage.path, ...flags, '-cf', '-', '.'], { stdio: ['ignore', 'pipe', 'ignore'] })
+  const ends = once(tar, 'close')
+  await engine.importImage(REPOSITORY, tag, tar.stdout)
+  const [code] = (await ends) as [number]
+  if (code === 0) return
+  await engine.untag(`${REPOSITORY}:${tag}`)
+  throw new BatonError('unexpected', `packing this program for the switcher: tar ended with ${code}`)
 }

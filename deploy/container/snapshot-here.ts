@@ -2,7 +2,6 @@
 // database into the state directory, as before every update of a managed install. Prints the copy's path, or nothing if there is
 // no database (yet).
 
-import { join } from 'node:path'
 import { makeDisk, ownDatabase, snapshot } from '../../agent/install.ts'
 import { BUILD } from '../../agent/service/build.ts'
 import { readSettings } from '../../agent/service/config.ts'
@@ -11,10 +10,10 @@ import { asBatonError, EXIT, MEANINGS } from '../../agent/words.ts'
 export async function snapshotHere(environment: NodeJS.ProcessEnv): Promise<number> {
   try {
     const { stateDirectory } = readSettings(BUILD.service, [], environment)
-    const database = ownDatabase(BUILD.service)
+    const database = ownDatabase(BUILD.service, stateDirectory)
     if (database === null) return EXIT.done
     const copier = { executable: null, here: true } // this process is a command's
-    const path = await snapshot(makeDisk(), join(stateDirectory, database), stateDirectory, BUILD.tag, copier)
+    const path = await snapshot(makeDisk(), database, stateDirectory, BUILD.tag, copier)
     if (path !== null) process.stdout.write(`${path}\n`)
     return EXIT.done
   } catch (cause) {

@@ -1,7 +1,8 @@
 // Copies the database before a new version opens it. The old version makes the copy: its image says how (`baton.snapshot`).
 
 import { BatonError, reasonOf } from '../../agent/words.ts'
-import { type Engine, isAway, isEngineFull } from './engine/engine.ts'
+import { tellsOfFullDisk } from '../lib/refusal.ts'
+import { type Engine, isAway } from './engine/engine.ts'
 import { type ContainerInspection, type ImageInspection, labelsOf } from './inspection.ts'
 import { IMAGE_LABELS } from './reference.ts'
 
@@ -39,7 +40,9 @@ export async function takeSnapshot(
   } catch (cause) {
     if (isAway(cause)) throw cause
     const reason = reasonOf(cause)
-    const hint = isEngineFull(reason) ? 'make room on its volume' : 'nothing has changed; the old container says more'
+    const hint = tellsOfFullDisk(reason)
+      ? 'make room on its volume'
+      : 'nothing has changed; the old container says more'
     throw new BatonError('refused', `copying the database before the switch: ${reason}`, { cause, hint })
   }
 }

@@ -2,11 +2,12 @@
 // the operator's own Ansible settings; puts no variable into the arguments of a process.
 
 import { spawn } from 'node:child_process'
-import { type FileHandle, open, mkdir, mkdtemp, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
-import { homedir, tmpdir } from 'node:os'
+import { type FileHandle, open, mkdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { homedir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { findProgram, run } from '../lib/shell.ts'
+import { temporaryFolder } from '../lib/trusted.ts'
 import { type FleetEvent, followRun, plain, type HostResult } from './events.ts'
 import type { Variables } from './settings.ts'
 
@@ -67,55 +68,51 @@ export async function runPlaybook(
   said: (event: FleetEvent) => void,
 ): Promise<FleetEnd> {
   const draw = safely(said)
-  const work = await mkdtemp(join(tmpdir(), 'baton-fleet-'))
-  try {
-    await mkdir(join(work, 'ansible_collections', 'baton'), { recursive: true })
-    await symlink(import.meta.dirname, join(work, 'ansible_collections', 'baton', 'fleet'))
-    // a gate may hold a password: not in argv, and readable by nobody else
-    const vars = join(work, 'vars.json')
-    await writeFile(vars, JSON.stringify(variables), { mode: 0o600 })
-    await mkdir(dirname(report), { recursive: true })
-    const begin = await stat(report).then(
-      ({ size }) => size,
-      () => 0,
-    )
-    const args = ['baton.fleet.waves', '--inventory', variables.fleet_inventory, '--extra-vars', `@${vars}`]
-    await using output = await openLog(log)
-    const child = spawn(program, [...args, ...variables.fleet_ansible_flags], {
-      env: { ...process.env, ...(await environment(work, report, lockSeconds)) },
-      stdio: ['inherit', output.fd, output.fd],
-      // a separate process group: this process passes Ctrl-C on, once
-      detached: true,
-    })
-    const stopped = passSignals(child.pid)
-    const read = followRun(report, begin)
-    let result: HostResult | null = null
-    let ours = false
-    const take = async () => {
-      for (const event of await read()) {
-        // another operator's run may still be writing to the same file
-        if (event.event === 'run') ours = event.options['fleet_run_id'] === variables['fleet_run_id']
-        if (!ours) continue
-        draw(event)
-        if (event.event === 'result') result = event
-      }
+  await using work = await temporaryFolder('baton-fleet-')
+  await mkdir(join(work.path, 'ansible_collections', 'baton'), { recursive: true })
+  await symlink(import.meta.dirname, join(work.path, 'ansible_collections', 'baton', 'fleet'))
+  // a gate may hold a password: not in argv, and readable by nobody else
+  const vars = join(work.path, 'vars.json')
+  await writeFile(vars, JSON.stringify(variables), { mode: 0o600 })
+  await mkdir(dirname(report), { recursive: true })
+  const begin = await stat(report).then(
+    ({ size }) => size,
+    () => 0,
+  )
+  const args = ['baton.fleet.waves', '--inventory', variables.fleet_inventory, '--extra-vars', `@${vars}`]
+  await using output = await openLog(log)
+  const child = spawn(program, [...args, ...variables.fleet_ansible_flags], {
+    env: { ...process.env, ...(await environment(work.path, report, lockSeconds)) },
+    stdio: ['inherit', output.fd, output.fd],
+    // a separate process group: this process passes Ctrl-C on, once
+    detached: true,
+  })
+  const stopped = passSignals(child.pid)
+  const read = followRun(report, begin)
+  let result: HostResult | null = null
+  let ours = false
+  const take = async () => {
+    for (const event of await read()) {
+      // another operator's run may still be writing to the same file
+      if (event.event === 'run') ours = event.options['fleet_run_id'] === variables['fleet_run_id']
+      if (!ours) continue
+      draw(event)
+      if (event.event === 'result') result = event
     }
-    const end = new Promise<number | null>((resolve, reject) => {
-      child.once('error', reject)
-      child.once('exit', (code) => resolve(code))
-    })
-    let exitCode: number | null | undefined
-    void end.then((code) => (exitCode = code)).catch(() => (exitCode = null))
-    while (exitCode === undefined) {
-      await new Promise((resolve) => setTimeout(resolve, POLL_MS))
-      await take()
-    }
-    await end
-    await take()
-    return { result, exitCode, interrupted: stopped() || exitCode === 99 || exitCode === null }
-  } finally {
-    await rm(work, { recursive: true, force: true })
   }
+  const end = new Promise<number | null>((resolve, reject) => {
+    child.once('error', reject)
+    child.once('exit', (code) => resolve(code))
+  })
+  let exitCode: number | null | undefined
+  void end.then((code) => (exitCode = code)).catch(() => (exitCode = null))
+  while (exitCode === undefined) {
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS))
+    await take()
+  }
+  await end
+  await take()
+  return { result, exitCode, interrupted: stopped() || exitCode === 99 || exitCode === null }
 }
 
 /** Drawing must decide nothing: if it fails, hosts are moved and taken back all the same. */

@@ -13,6 +13,11 @@ export function isRefusal(cause: unknown): boolean {
 }
 
 /** The same for the message of an error from another process; full and read-only disks only. */
+export function tellsOfRefusal(message: string): boolean {
+  return tellsOfFullDisk(message) || /\bEROFS\b/.test(message)
+}
+
+/** Whether this message, of whatever program, reports a full disk. */
 export function tellsOfFullDisk(message: string): boolean {
-  return /\b(?:ENOSPC|EDQUOT|EROFS|database or disk is full)\b/.test(message)
+  return /\b(?:ENOSPC|EDQUOT)\b|no space left|disk quota exceeded|database or disk is full/i.test(message)
 }

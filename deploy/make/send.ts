@@ -3,14 +3,15 @@
 // Must hold: a different release of the same tag is never replaced.
 
 import { createHash } from 'node:crypto'
-import { cp, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { cp, mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { tmpdir } from 'node:os'
 import { BatonError, compareTags, isTag } from '../../agent/words.ts'
 import type { ProgressReport } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
+import { temporaryFolder } from '../lib/trusted.ts'
 import { publishToGitHub } from './github.ts'
 import { RELEASES, updateReleases } from './publish.ts'
+import { temporaryDirectory } from './temporary.ts'
 
 export interface SendOptions {
   /** folder with `<tag>/` and releases.json */
@@ -45,17 +46,12 @@ export async function sendRelease(options: SendOptions): Promise<string> {
 
 async function toFolder({ from, tag, service, to, progress }: SendOptions, sums: string): Promise<string> {
   progress.stage('publish', join(to, tag))
-  await mkdir(to, { recursive: true })
   const there = await readFile(join(to, tag, 'SHA256SUMS'), 'utf8').catch(() => null)
   if (there !== null && there !== sums) throw different(join(to, tag), tag)
   if (there === null) {
-    const partial = await mkdtemp(join(to, '.partial-'))
-    try {
-      await cp(join(from, tag), join(partial, tag), { recursive: true })
-      await rename(join(partial, tag), join(to, tag))
-    } finally {
-      await rm(partial, { recursive: true, force: true })
-    }
+    await using partial = await temporaryDirectory(to)
+    await cp(join(from, tag), join(partial.path, tag), { recursive: true })
+    await rename(join(partial.path, tag), join(to, tag))
   }
   await updateReleases(to, service)
   await copySigned(from, to)
@@ -92,23 +88,20 @@ async function copySigned(from: string, to: string): Promise<void> {
 /** rsync writes each file beside its name and renames it: https://download.samba.org/pub/rsync/rsync.1 */
 async function toHost({ from, tag, to, progress }: SendOptions): Promise<string> {
   const base = to.replace(/\/+$/, '')
-  const work = await mkdtemp(join(tmpdir(), 'baton-publish-'))
-  try {
-    progress.stage('publish', `${base}/${tag}`)
-    await fetchWhatIsThere(base, tag, work)
-    const there = await readFile(join(work, tag, 'SHA256SUMS'), 'utf8').catch(() => null)
-    if (there !== null && there !== (await readFile(join(from, tag, 'SHA256SUMS'), 'utf8')))
-      throw different(`${base}/${tag}`, tag)
-    await run(['rsync', '-a', '--mkpath', '--chmod=D755,F644', `${join(from, tag)}/`, `${base}/${tag}/`])
-    const list = merged(await readList(join(work, RELEASES)), tag)
-    await writeFile(join(work, RELEASES), `${JSON.stringify(list, null, 2)}\n`)
-    await run(['rsync', '-a', '--chmod=F644', join(work, RELEASES), `${base}/${RELEASES}`])
-    await run(['rsync', '-a', '--ignore-missing-args', join(from, SIGNED), `${base}/`])
-    progress.end('done', `${base}/${tag}`)
-    return `${base}/${tag}`
-  } finally {
-    await rm(work, { recursive: true, force: true })
-  }
+  await using folder = await temporaryFolder('baton-publish-')
+  const work = folder.path
+  progress.stage('publish', `${base}/${tag}`)
+  await fetchWhatIsThere(base, tag, work)
+  const there = await readFile(join(work, tag, 'SHA256SUMS'), 'utf8').catch(() => null)
+  if (there !== null && there !== (await readFile(join(from, tag, 'SHA256SUMS'), 'utf8')))
+    throw different(`${base}/${tag}`, tag)
+  await run(['rsync', '-a', '--mkpath', '--chmod=D755,F644', `${join(from, tag)}/`, `${base}/${tag}/`])
+  const list = merged(await readList(join(work, RELEASES)), tag)
+  await writeFile(join(work, RELEASES), `${JSON.stringify(list, null, 2)}\n`)
+  await run(['rsync', '-a', '--chmod=F644', join(work, RELEASES), `${base}/${RELEASES}`])
+  await run(['rsync', '-a', '--ignore-missing-args', join(from, SIGNED), `${base}/`])
+  progress.end('done', `${base}/${tag}`)
+  return `${base}/${tag}`
 }
 
 /** Fetches the list of releases and the sums of `tag`. */

@@ -5,7 +5,6 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { constants, copyFile, mkdir, readdir, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { createServer } from 'node:net'
 import { basename, join, relative } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -13,6 +12,7 @@ import { databasesIn } from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { httpStatusOf } from '../lib/http.ts'
 import { formatDuration } from '../lib/progress.ts'
+import { temporaryPlace } from '../lib/trusted.ts'
 import { provideNode } from './node.ts'
 import type { Project } from './project.ts'
 import { temporaryDirectory } from './temporary.ts'
@@ -24,7 +24,7 @@ const SAID_MAX_CHARS = 2000
 /** Resolves to a line for a person. Throws BatonError verify_failed with the application's output. */
 export async function tryOut(project: Project, built: string): Promise<string> {
   // not below the project: Node would find a forgotten package in the project's node_modules
-  await using work = await temporaryDirectory(tmpdir())
+  await using work = await temporaryDirectory(await temporaryPlace())
   const [executable, state, config] = ['service', 'state', 'config.json'].map((name) => join(work.path, name)) as [
     string,
     string,

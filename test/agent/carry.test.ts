@@ -5,6 +5,7 @@
 import type { IncomingMessage } from 'node:http'
 import { connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { agreementIn } from '../../agent/handover/carry/frames.ts'
 import { equal, match, ok } from '../assert.ts'
 import { echo, twoSides, until } from '../fixtures/two-sides.ts'
 import { WebSocket, WebSocketServer } from '../lab/ws.ts'
@@ -225,6 +226,12 @@ test('a successor that agrees on something else tells its WebSocket 1012; one th
     match(String(sides.answers[0]), /another protocol|answered 401/)
     await sides.close()
   }
+})
+
+test('an empty value in the answer to an upgrade agrees on nothing: the next line is no part of it', () => {
+  const head =
+    'HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Protocol: \r\nSec-WebSocket-Extensions:\r\nx-room: 7\r\n'
+  equal(agreementIn(head), JSON.stringify(['', []]))
 })
 
 test('a stream whose successor frames it in another way ends short, so that its client notices', async () => {

@@ -3,7 +3,7 @@
 import { mkdtemp, readdir, readFile, rm, stat, unlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type Disk, makeDisk } from '../../agent/disk/disk.ts'
+import { type Change, type Disk, makeDisk } from '../../agent/disk/disk.ts'
 import { type Places, placesOf } from '../../agent/disk/places.ts'
 import type { Release } from '../../agent/words/release.ts'
 import { clearLeftovers, makeSwap, type Swap, type SwapOptions } from '../../agent/update/steps/swap.ts'
@@ -148,6 +148,35 @@ test('whatever fails on the way, nothing has changed, and it says what it was do
       match(error.message, /^putting v1\.1\.0 in place of .*: on purpose/)
       await world.candidate[Symbol.asyncDispose]()
       equal(await world.files(), { svc: 'v1.0.0', 'svc.backup': 'v0.9.0' }, `failure ${i}`)
+    })
+  }
+})
+
+test('what could not be put in place leaves no temporary file behind', async () => {
+  const failures: [Change, (world: World, disk: Disk) => Promise<unknown>][] = [
+    ['flush', ({ places }, disk) => disk.writeWhole(places.executable, 'x', 0o755)],
+    ['rename', ({ places }, disk) => disk.writeNote(places.executable, 'x', 0o755)],
+    ['rename', ({ places }, disk) => disk.linkOver(places.backup, places.executable)],
+    // somebody has replaced the executable by hand: the backup is a copy of the running one
+    [
+      'flush',
+      ({ swap, candidate, places }, disk) =>
+        swap({ disk, runningImage: () => Promise.resolve(places.executable) }).swap(candidate, NEW),
+    ],
+  ]
+  for (const [kind, act] of failures) {
+    await inWorld(async (world) => {
+      const disk = makeDisk((moment, change) => {
+        if (moment === 'before' && change === kind) throw new Error('on purpose')
+      })
+      await rejects(act(world, disk), 'on purpose')
+      const { svc, ...others } = await world.files()
+      is(svc, 'v1.0.0')
+      equal(
+        Object.keys(others).filter((name) => name.endsWith('.tmp')),
+        [],
+        kind,
+      )
     })
   }
 })

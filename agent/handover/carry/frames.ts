@@ -3,6 +3,7 @@
 
 import type { Socket } from 'node:net'
 import { DEFLATE, type PrivateWebSocket, type Receiver, type WebSocketLike } from './websocket.ts'
+import { callBack, valuesOf } from './writes.ts'
 
 const OPEN = 1
 /** Receiver._state: what it reads next */
@@ -40,9 +41,10 @@ export function agreementOf(ws: WebSocketLike): string {
 
 /** The same, from a response head that answers an upgrade. */
 export function agreementIn(head: string): string {
-  const valueOf = (name: string): string => new RegExp(`^${name}:\\s*(.*?)\\s*$`, 'im').exec(head)?.[1] ?? ''
-  const [name, ...params] = valueOf('sec-websocket-extensions').split(/\s*;\s*/)
-  return JSON.stringify([valueOf('sec-websocket-protocol'), name === '' ? [] : [name, ...params.toSorted()]])
+  const [extensions = ''] = valuesOf(head, 'sec-websocket-extensions')
+  const [protocol = ''] = valuesOf(head, 'sec-websocket-protocol')
+  const [name, ...params] = extensions.split(/\s*;\s*/)
+  return JSON.stringify([protocol, name === '' ? [] : [name, ...params.toSorted()]])
 }
 
 /** The bytes since the last whole message, as a client would send them: fragments, the start of a frame, and unread bytes. */
@@ -100,8 +102,7 @@ export function letGoOfWebSocket(ws: WebSocketLike, forward: (data: string | Buf
       const read = async () => hear(data instanceof Blob ? asBuffer(await data.arrayBuffer()) : asData(data))
       reading = before.then(read).catch(() => {}) // a Blob's file may be gone
     } else hear(asData(data))
-    const sent = rest.findLast((value) => typeof value === 'function') as ((error?: Error) => void) | undefined
-    if (sent !== undefined) process.nextTick(sent)
+    callBack(rest)
   }
   // a heartbeat of the author's must not end a connection that is alive in the successor
   for (const verb of ['close', 'terminate', 'ping', 'pong', 'pause', 'resume'] as const) own[verb] = () => {}

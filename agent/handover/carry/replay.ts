@@ -10,6 +10,7 @@ import { adopt, breakOff } from '../../sockets/internals.ts'
 import type { CarryMessage } from '../../words/wire.ts'
 import { framingIn, statusIn, whyNotGoneOnWith } from './stream.ts'
 import { agreementIn } from './frames.ts'
+import { callBack } from './writes.ts'
 
 /** how long an author's handler may take to answer the repeated request */
 const ANSWER_MS = 10_000
@@ -89,12 +90,9 @@ function swallowHead(socket: Socket, heard: (head: string) => void): () => void 
   }
   const write = (data: string | Uint8Array, ...rest: unknown[]): boolean => {
     const encoding = typeof rest[0] === 'string' ? (rest[0] as BufferEncoding) : 'utf8'
-    const written = rest.findLast((value) => typeof value === 'function') as
-      | ((error?: Error | null) => void)
-      | undefined
     kept = Buffer.concat([kept, typeof data === 'string' ? Buffer.from(data, encoding) : data])
     const end = kept.indexOf(END_OF_HEAD)
-    if (written !== undefined) process.nextTick(written)
+    callBack(rest)
     if (end < 0 && kept.length < HEAD_MAX_BYTES) return true
     stop()
     heard(kept.toString('latin1', 0, end < 0 ? kept.length : end))

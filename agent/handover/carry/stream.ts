@@ -6,6 +6,7 @@
 import { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { divertBody, hasTrailers, isHeadSent, responseHead, responseOf } from '../../sockets/internals.ts'
+import { callBack, valuesOf } from './writes.ts'
 
 /** Why this response can never be carried, for people; null if it can, or while its head is unknown. */
 export function whyBodyStays(response: ServerResponse): string | null {
@@ -90,27 +91,19 @@ export function letGoOfBody(response: ServerResponse, forward: (data: string | B
     const isText = typeof data === 'string' && (encodingIn(coding) === 'utf8' || encodingIn(coding) === 'utf-8')
     forward(isText ? data : asBuffer(data, coding))
   }
-  const callbackIn = (rest: unknown[]) =>
-    rest.findLast((value) => typeof value === 'function') as (() => void) | undefined
   response.write = (data: unknown, ...rest: unknown[]): boolean => {
     pass(data, rest[0])
-    const written = callbackIn(rest)
-    if (written !== undefined) process.nextTick(written)
+    callBack(rest)
     return true
   }
   response.end = (data?: unknown, ...rest: unknown[]): ServerResponse => {
     pass(data, rest[0])
     forward(null)
-    const ended = callbackIn([data, ...rest])
-    if (ended !== undefined) process.nextTick(ended)
+    callBack([data, ...rest])
     return response
   }
   // covers code that holds the former `write` or `end`
   divertBody(response, pass, () => forward(null))
-}
-
-function valuesOf(head: string, name: string): string[] {
-  return [...head.matchAll(new RegExp(`^${name}:[ \\t]*(.*?)[ \\t]*$`, 'gim'))].map(([, value = '']) => value.trim())
 }
 
 function bytesOf(data: unknown, coding: unknown): number {

@@ -186,13 +186,14 @@ function makeCarrier(
   const attempt = async (listener: Listener, entry: Entry): Promise<void> => {
     const until = performance.now() + CALM_MS
     while (!isOver && carries.entries().get(entry.socket) === entry) {
-      if (isCalm(entry) && giving.hasRoom()) {
+      const calm = isCalm(entry)
+      if (calm && giving.hasRoom()) {
         if (!giving.carry(listener, entry)) break
         given++
         return
       }
       if (performance.now() > until) break
-      if (!isCalm(entry)) calmDown(entry)
+      if (!calm) calmDown(entry)
       await sleep(1)
     }
     wakeUp(entry)

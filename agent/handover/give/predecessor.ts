@@ -134,7 +134,7 @@ async function introduce(options: HandoverOptions, own: Server): Promise<Success
   let successor: Successor | null = null
   const late = new AbortController()
   try {
-    options.leaving.throwIfAborted()
+    if (options.leaving.aborted) throw stopped()
     const patienceMs = probationMs + drainMaxMs + readyMs + 10_000
     successor = spawnSuccessor(options.command, listeners, { operationId, patienceMs, hangMs }, options.report)
     log({ event: 'successor', pid: successor.pid, tag, doing: 'spawned' })
@@ -145,10 +145,10 @@ async function introduce(options: HandoverOptions, own: Server): Promise<Success
       rejected(`it was not ready within ${readyMs} ms`)
     })
     deadline.catch(() => {})
-    const stopped = aborted(options.leaving).then(() => {
-      throw blameless('this process was told to stop')
+    const leaving = aborted(options.leaving).then(() => {
+      throw stopped()
     })
-    await Promise.race([becomeReady(successor, options, own, health), deadline, stopped])
+    await Promise.race([becomeReady(successor, options, own, health), deadline, leaving])
     log({ event: 'successor', pid: successor.pid, tag, doing: 'accepting' })
     return successor
   } catch (cause) {
@@ -303,6 +303,11 @@ function sayBothIll({ log, tag }: HandoverOptions, { why }: Exclude<ProbeVerdict
     event: 'warning',
     message: `${tag} is not healthy (${why}), but neither is this process: that is no verdict, waiting`,
   })
+}
+
+/** This process was told to stop, before the release could show anything. */
+function stopped(): BatonError {
+  return blameless('this process was told to stop')
 }
 
 function blameless(reason: string): BatonError {

@@ -4,6 +4,7 @@
 
 import { closeSync } from 'node:fs'
 import { Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError, reasonOf } from '../../words/errors.ts'
 import type { Log } from '../../log.ts'
 import { isAlive } from '../../sockets/process.ts'
@@ -113,8 +114,8 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
         await up.tell({ type: 'committed' })
         took('said committed')
         await Promise.race([up.closed, deadline(PREDECESSOR_EXIT_MS).passes])
-        if (isAlive(predecessor.pid, predecessor.startTime)) await seeOff(predecessor, log)
-      } else await seeOff(predecessor, log)
+      }
+      await seeOff(predecessor, log)
       clearInterval(alive)
       forgetLastWords()
       hung[Symbol.dispose]()
@@ -194,7 +195,7 @@ async function seeOff(predecessor: Predecessor, log: Log): Promise<void> {
   const until = performance.now() + PREDECESSOR_EXIT_MS
   while (isAlive(predecessor.pid, predecessor.startTime)) {
     if (performance.now() > until) return end(predecessor, `it did not leave within ${PREDECESSOR_EXIT_MS} ms`, log)
-    await new Promise((resolve) => setTimeout(resolve, 10))
+    await sleep(10)
   }
 }
 

@@ -50,16 +50,16 @@ export function openFeedWith(setting: string, means: FeedMeans): OpenFeed {
   const token = parsed.kind === 'github' ? tokenFor(parsed, environment) : null
   const http = openHttp({ ...means, homes: homesOf(parsed), token })
   const close = (): Promise<void> => http.close()
-  const feed = means.trust === null ? unsigned(setting, parsed, http, means) : signed(setting, parsed, http, means)
+  const feed =
+    means.trust === null ? unsigned(setting, parsed, http, means) : signed(setting, parsed, http, means, means.trust)
   const load = async () => {
     await Promise.all([loadHttp(), means.trust === null ? null : loadTrust()])
   }
   return { ...feed, load, close, [Symbol.asyncDispose]: close }
 }
 
-function signed(description: string, parsed: FeedSetting, http: Http, means: FeedMeans): Feed {
-  const { target, trust, stateDirectory, patienceMs, onPassedOver } = means
-  const anchor = trust ?? { root: '', builtAt: null }
+function signed(description: string, parsed: FeedSetting, http: Http, means: FeedMeans, anchor: Anchor): Feed {
+  const { target, stateDirectory, patienceMs, onPassedOver } = means
   const store = knownStore(makeDisk(), stateDirectory, anchor.root.trimEnd())
   return makeSignedFeed({
     description,

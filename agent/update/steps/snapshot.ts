@@ -5,16 +5,12 @@
 import { readdir, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { type Copier, copyDatabase } from '../../disk/copy-database.ts'
-import { type Disk, temporaryName } from '../../disk/disk.ts'
-import { updateDirectory } from '../../disk/journal.ts'
+import type { Disk } from '../../disk/disk.ts'
+import { snapshotDirectory } from '../../disk/journal.ts'
 import { assertRoom, needOfSnapshot } from '../../disk/room.ts'
 import { within } from '../rethrow.ts'
 
 export const SNAPSHOTS_KEPT = 2
-
-export function snapshotDirectory(stateDirectory: string): string {
-  return join(updateDirectory(stateDirectory), 'snapshots')
-}
 
 /**
  * Resolves to the path of the new snapshot, or null if there is no database yet. Throws refused if there is no room for it,
@@ -37,15 +33,14 @@ export async function snapshot(
     .replaceAll(/[-:]/g, '')
     .replace(/\.\d+Z$/, 'Z')
   const path = join(directory, `${basename(database)}.${from}.${stamp}`)
-  const temporary = temporaryName(path)
   try {
-    await (await disk.create(temporary, 0o600)).close() // so that it has the right mode and owner from the first byte
-    await copyDatabase(database, temporary, copier)
-    await disk.flushPath(temporary)
-    await disk.rename(temporary, path)
+    await disk.replace(path, async (temporary) => {
+      await (await disk.create(temporary, 0o600)).close() // so that it has the right mode and owner from the first byte
+      await copyDatabase(database, temporary, copier)
+      await disk.flushPath(temporary)
+    })
     await disk.flushDirectory(directory)
   } catch (cause) {
-    await disk.remove(temporary)
     throw within(cause, 'swap_failed', `making a snapshot of ${database}`)
   }
   await dropOld(disk, directory, basename(database))

@@ -12,8 +12,8 @@
 //
 // Must hold: the path of the executable names a whole, runnable executable at every moment.
 
-import { type Disk, exists, sameFile, temporaryName } from '../../disk/disk.ts'
-import { BatonError, reasonOf } from '../../words/errors.ts'
+import { type Disk, exists, sameFile } from '../../disk/disk.ts'
+import { asBatonError, BatonError } from '../../words/errors.ts'
 import type { Places } from '../../disk/places.ts'
 import type { Release } from '../../words/release.ts'
 import type { Candidate, Undo } from '../story.ts'
@@ -55,19 +55,14 @@ export function makeSwap(options: SwapOptions): Swap {
         if (await exists(places.backup)) await disk.linkOver(places.backup, places.former) // 1
         const image = await options.runningImage()
         if (image === null) await disk.linkOver(places.executable, places.backup) // 2
-        else await copyOver(disk, image, places.backup)
+        else await disk.replace(places.backup, (temporary) => disk.copy(image, temporary, 0o755))
         done = 2
         await disk.rename(candidate.path, places.executable) // 3
         await disk.flushDirectory(places.directory)
         return once(() => undoSwap(disk, places))
       } catch (cause) {
         if (done > 0) await clearLeftovers(disk, places)
-        if (cause instanceof BatonError) throw cause
-        throw new BatonError(
-          'swap_failed',
-          `putting ${release.tag} in place of ${places.executable}: ${reasonOf(cause)}`,
-          { cause },
-        )
+        throw asBatonError(cause, 'swap_failed', `putting ${release.tag} in place of ${places.executable}`)
       }
     },
 
@@ -80,8 +75,7 @@ export function makeSwap(options: SwapOptions): Swap {
         await exchange(disk, places)
       } catch (cause) {
         await clearLeftovers(disk, places)
-        if (cause instanceof BatonError) throw cause
-        throw new BatonError('swap_failed', `restoring ${places.backup}: ${reasonOf(cause)}`, { cause })
+        throw asBatonError(cause, 'swap_failed', `restoring ${places.backup}`)
       }
       return { to, undo: once(() => exchange(disk, places)) }
     },
@@ -133,12 +127,6 @@ export function noBackup(places: Places): BatonError {
   return new BatonError('no_backup', `expected a backup executable at ${places.backup}, found none`, {
     hint: 'an update leaves one behind; `install.sh rollback <tag>` fetches a named release instead',
   })
-}
-
-async function copyOver(disk: Disk, from: string, path: string): Promise<void> {
-  const temporary = temporaryName(path)
-  await disk.copy(from, temporary, 0o755)
-  await disk.rename(temporary, path)
 }
 
 /** A second call does nothing: it would undo more than was done. A failed call may be repeated. */

@@ -1,13 +1,13 @@
 // Keeps the trust metadata that this host has verified, in `<state directory>/update/trust.json`. The file is replaced whole, so
 // after a power cut it holds either the old set or the new one. Must hold: an older set never replaces a newer one.
 
-import { createHash } from 'node:crypto'
-import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { Disk } from '../../disk/disk.ts'
+import { type Disk, readSmall } from '../../disk/disk.ts'
+import { updateDirectory } from '../../disk/journal.ts'
 import { BatonError, reasonOf } from '../../words/errors.ts'
 import { ROLES } from './form.ts'
 import type { Role } from './form.ts'
+import { sha256Of } from './release-texts.ts'
 import { isObject, isSha256, parsedJson } from '../../words/untrusted.ts'
 
 export interface Known {
@@ -26,26 +26,22 @@ export interface KnownStore {
 const MAX_BYTES = 8 * 1024 * 1024
 const CHAIN_MAX = 1_000
 
-export function sumOf(text: string | Buffer): string {
-  return createHash('sha256').update(text).digest('hex')
-}
-
 export function metadataVersionOf(file: string | undefined): number {
   return file === undefined ? 0 : (JSON.parse(file) as { signed: { version: number } }).signed.version
 }
 
 /** `stateDirectory` null: keeps the metadata in memory only. `anchor`: text of the compiled root. */
 export function knownStore(disk: Disk, stateDirectory: string | null, anchor: string): KnownStore {
-  const directory = stateDirectory === null ? null : join(stateDirectory, 'update')
+  const directory = stateDirectory === null ? null : updateDirectory(stateDirectory)
   const path = directory === null ? null : join(directory, 'trust.json')
-  const start: Known = { chain: [sumOf(anchor)], files: { root: anchor } }
+  const start: Known = { chain: [sha256Of(anchor)], files: { root: anchor } }
   let memory: Known | null = null
 
   const readDisk = async (): Promise<Known | null> => {
     if (path === null) return memory
     try {
-      const text = await readFile(path, 'utf8')
-      return text.length > MAX_BYTES ? null : parseKnown(text)
+      const text = await readSmall(path, MAX_BYTES)
+      return text === null ? null : parseKnown(text)
     } catch (error) {
       if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return null
       throw new BatonError('unexpected', `reading ${path}: ${reasonOf(error)}`, { cause: error })
@@ -56,7 +52,7 @@ export function knownStore(disk: Disk, stateDirectory: string | null, anchor: st
     async read() {
       const known = await readDisk()
       if (known === null) return start
-      if (known.chain.includes(sumOf(anchor))) return known
+      if (known.chain.includes(sha256Of(anchor))) return known
       // This executable has another root compiled in, so the chain starts from that root. If the keys are the same, the other
       // files on disk still protect against older versions of them.
       return { chain: start.chain, files: { ...known.files, root: anchor } }

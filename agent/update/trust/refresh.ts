@@ -7,8 +7,9 @@ import { BatonError, reasonOf } from '../../words/errors.ts'
 import { SERVICE_MEMBER, assertClock } from './anchor.ts'
 import type { Anchor } from '../../words/release.ts'
 import { formFault, isSignedByAny, signatureFault, type Role } from './form.ts'
-import { type Known, type KnownStore, sumOf, metadataVersionOf } from './known.ts'
+import { type Known, type KnownStore, metadataVersionOf } from './known.ts'
 import { quoted } from '../../words/untrusted.ts'
+import { sha256Of } from './release-texts.ts'
 
 /** A file of the feed's metadata folder; null where there is none. */
 export type ReadMetadata = (name: string, maxBytes: number) => Promise<Buffer | null>
@@ -64,7 +65,7 @@ export async function refreshMetadata({ anchor, service, store, read }: RefreshO
   }
   const accept = (role: Role, bytes: Buffer): void => {
     next.files[role] = bytes.toString()
-    if (role === 'root') next.chain.push(sumOf(bytes))
+    if (role === 'root') next.chain.push(sha256Of(bytes))
   }
 
   const problem = await walkTuf({ known: known.files, fetch, accept }).then(

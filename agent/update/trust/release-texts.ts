@@ -36,10 +36,10 @@ export async function readReleaseTexts(
 }
 
 /**
- * The sha256 of a text in UTF-8, lower-case hex. If a text was not UTF-8 on the wire, its sha256 differs from that of its bytes,
- * so the release is refused.
+ * The sha256 of bytes, or of a text in UTF-8, lower-case hex. If a text was not UTF-8 on the wire, its sha256 differs from that
+ * of its bytes, so the release is refused.
  */
-export function sha256Of(text: string): string {
+export function sha256Of(text: string | Buffer): string {
   return createHash('sha256').update(text).digest('hex')
 }
 

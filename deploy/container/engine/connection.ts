@@ -7,6 +7,7 @@ import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError, reasonOf } from '../../../agent/words.ts'
+import { tellsOfFullDisk } from '../../lib/refusal.ts'
 
 export interface CallOptions {
   body?: unknown
@@ -101,11 +102,6 @@ export function engineStatusOf(error: unknown): number {
   return error instanceof BatonError ? Number(error.members['status'] ?? 0) : 0
 }
 
-/** Whether this message, of whatever program, reports a full disk. */
-export function isEngineFull(text: string): boolean {
-  return /no space left|ENOSPC|disk quota exceeded/i.test(text)
-}
-
 /** The answer of an engine whose version is not known yet. */
 export async function rawJson(socketPath: string, path: string): Promise<unknown> {
   const response = await send(socketPath, 'GET', path, { timeoutMs: 10_000 })
@@ -185,6 +181,6 @@ function refusal(method: string, path: string, status: number, text: string): Ba
     // not JSON: as it is
   }
   const said = `the engine answered ${status} to ${method} ${path.split('?')[0]}: ${message.slice(0, 500)}`
-  if (!isEngineFull(message)) return new BatonError('unexpected', said, { members: { status } })
+  if (!tellsOfFullDisk(message)) return new BatonError('unexpected', said, { members: { status } })
   return new BatonError('refused', said, { members: { status }, hint: 'make room where the engine keeps its data' })
 }

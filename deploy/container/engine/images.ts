@@ -4,8 +4,9 @@ import { createInterface } from 'node:readline'
 import type { IncomingMessage } from 'node:http'
 import type { Readable } from 'node:stream'
 import { BatonError, reasonOf } from '../../../agent/words.ts'
+import { tellsOfFullDisk } from '../../lib/refusal.ts'
 import type { ImageInspection } from '../inspection.ts'
-import { type Connection, isEngineFull, engineStatusOf } from './connection.ts'
+import { type Connection, engineStatusOf } from './connection.ts'
 
 export interface Platform {
   architecture: string
@@ -58,7 +59,7 @@ export function imageCalls({ call, ask, open }: Connection): ImageCalls {
         await followPull(await open('POST', path, options), progress)
       } catch (cause) {
         if (engineStatusOf(cause) === 404) throw registryError(cause, `${repository}:${tagOrDigest}`)
-        if (isEngineFull(reasonOf(cause))) {
+        if (tellsOfFullDisk(reasonOf(cause))) {
           const hint = 'make room where the engine keeps its data'
           throw new BatonError('refused', `${doing}: ${reasonOf(cause)}`, { cause, hint })
         }

@@ -3,11 +3,12 @@
 // Must hold: no value from an environment file appears in an argument or a property, which everybody can read.
 
 import { existsSync } from 'node:fs'
-import { lstat, readFile } from 'node:fs/promises'
-import { dirname, isAbsolute } from 'node:path'
+import { readFile } from 'node:fs/promises'
+import { isAbsolute } from 'node:path'
+import { nearestExisting } from '../../../agent/install.ts'
 import { findProgram, run } from '../../lib/shell.ts'
 import type { Identity } from '../place/identity.ts'
-import { trustIn } from '../place/trusted.ts'
+import { trustIn } from '../../lib/trusted.ts'
 import { parseShow } from '../supervisor/systemd.ts'
 import { spawnWatched, type Worker } from './drop.ts'
 
@@ -18,8 +19,6 @@ export interface Sandbox {
   unit: string
   /** the worker must be able to write here: the directory of the executable, and the state directory */
   places: readonly string[]
-  /** folder of the feed, if only root can change it: mounted read-only if the sandbox would hide it */
-  feedFolder: string | null
 }
 
 /**
@@ -59,7 +58,7 @@ export async function startConfined(
   environment: Readonly<Record<string, string>>,
   { deadlineMs, withDropIns }: { deadlineMs: number; withDropIns: boolean },
 ): Promise<Worker> {
-  const { service, unit, places, feedFolder } = sandbox
+  const { service, unit, places } = sandbox
   const name = `baton-${service}-command-${process.pid}-${++count}.service`
   const { texts, isKnown } = await unitAsItIs(service)
   const properties = [
@@ -74,10 +73,10 @@ export async function startConfined(
       (pair) => `Environment=${JSON.stringify(pair)}`,
     ),
     ...[unit, ...(withDropIns ? texts : [])].flatMap(sandboxOf).filter(isKnown),
+    // the worker must see the directories that an install makes while it runs
     `ReadWritePaths=${(await Promise.all(places.map(nearestExisting))).map((path) => `-${path}`).join(' ')}`,
     // an installer's program lies below /tmp, and PrivateTmp= gives a service another /tmp
     ...program.filter((word) => isAbsolute(word) && isHidden(word)).map((path) => `BindReadOnlyPaths=-${path}`),
-    ...(feedFolder !== null && isHidden(feedFolder) ? [`BindReadOnlyPaths=-${feedFolder}`] : []),
   ]
   const flags = ['--quiet', '--pipe', '--wait', '--collect', `--unit=${name}`]
   const command = ['systemd-run', ...flags, ...properties.map((one) => `--property=${one}`), '--', ...program]
@@ -129,12 +128,6 @@ async function unitAsItIs(service: string): Promise<{ texts: string[]; isKnown(s
     return Object.hasOwn(shown, name) || name === 'EnvironmentFile'
   }
   return { texts: await Promise.all(texts), isKnown }
-}
-
-/** The worker must see the directories that an install makes while it runs, so their nearest existing parent is writable. */
-async function nearestExisting(path: string): Promise<string> {
-  const found = await lstat(path).catch(() => null)
-  return found !== null || path === '/' ? path : await nearestExisting(dirname(path))
 }
 
 function isHidden(path: string): boolean {

@@ -2,7 +2,7 @@
 // Must hold: of root's environment, only the variables named here are passed on.
 
 import { readFile } from 'node:fs/promises'
-import { trustIn } from '../place/trusted.ts'
+import { trustIn } from '../../lib/trusted.ts'
 import { showUnit } from '../supervisor/systemd.ts'
 import type { Environment } from '../place/choices.ts'
 

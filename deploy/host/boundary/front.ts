@@ -5,10 +5,11 @@
 import { once } from 'node:events'
 import { closeSync, constants, openSync } from 'node:fs'
 import { BatonError, reasonOf } from '../../../agent/words.ts'
+import { heedInterrupts } from '../service/interrupts.ts'
 import type { Outside } from '../service/outside.ts'
 import { type Side, SIDE_NAMES } from '../service/side.ts'
 import type { Identity } from '../place/identity.ts'
-import { assertTrusted, trustIn } from '../place/trusted.ts'
+import { assertTrusted, trustIn } from '../../lib/trusted.ts'
 import type { Supervisor } from '../supervisor/supervisor.ts'
 import { type WorkerChannel, type Handlers, makeChannel } from './channel.ts'
 import { type Sandbox, startConfined } from './confine.ts'
@@ -26,7 +27,7 @@ export interface FrontOptions {
   identity: Identity
   environment: Record<string, string>
   /** the service's; null without systemd, which no other sandbox replaces */
-  sandbox: Omit<Sandbox, 'feedFolder'> | null
+  sandbox: Sandbox | null
   /** the feed of root's receipt, or of this command line */
   feed: string
   outside: Pick<Outside, 'stage' | 'bytes' | 'note'>
@@ -42,8 +43,6 @@ const STDERR_MAX = 2000
 const GRACE_MS = 5000
 /** how long the worker may take to answer a ping, once the operator wants to end the command */
 const ANSWER_MS = 3000
-/** a Ctrl-C may come twice in one moment, from the terminal and from a parent that passes it on */
-const TWICE_MS = 500
 /** limits for a whole command; an update needs some ten of each */
 const NOTES_MAX = 200
 const STAGES_MAX = 100
@@ -52,9 +51,8 @@ const BYTES_EVERY_MS = 50
 
 export async function openFront(options: FrontOptions): Promise<Front> {
   await assertTrusted(options.program[0], 'this program', 'run the command in /usr/local/bin, or `install.sh`')
-  if (options.sandbox === null) return await openDropped(options)
-  const feed = pathOf(options.feed)
-  const sandbox = { ...options.sandbox, feedFolder: feed !== null && (await isRoots(feed)) ? feed : null }
+  const { sandbox } = options
+  if (sandbox === null) return await openDropped(options)
   let worker: Worker | null = null
   const open = async (withDropIns: boolean) => {
     const { identity, environment, deadlineMs } = options
@@ -176,14 +174,9 @@ function handlersFor({ outside, supervisor }: FrontOptions): Handlers {
  */
 function endable(worker: Worker, channel: WorkerChannel, deadlineMs: number) {
   let asked: NodeJS.Signals | null = null
-  let askedAt = 0
   let isLate = false
   const pass = (signal: NodeJS.Signals) => {
-    if (asked !== null) {
-      if (performance.now() - askedAt > TWICE_MS) void worker.end()
-      return
-    }
-    ;[asked, askedAt] = [signal, performance.now()]
+    asked = signal
     void worker.signal(signal)
     const timer = setTimeout(() => void worker.end(), ANSWER_MS)
     void channel.call('ping', null).then(
@@ -191,7 +184,7 @@ function endable(worker: Worker, channel: WorkerChannel, deadlineMs: number) {
       () => clearTimeout(timer),
     )
   }
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, pass)
+  const interrupts = heedInterrupts(pass, () => void worker.end())
   const timer = setTimeout(() => {
     isLate = true
     void worker.end()
@@ -205,7 +198,7 @@ function endable(worker: Worker, channel: WorkerChannel, deadlineMs: number) {
     },
     off() {
       clearTimeout(timer)
-      for (const signal of ['SIGINT', 'SIGTERM'] as const) process.off(signal, pass)
+      interrupts[Symbol.dispose]()
     },
   }
 }

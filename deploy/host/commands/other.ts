@@ -3,13 +3,10 @@
 // Must hold: it runs the other release only after verifying it, from a folder that only the user of this command can write in.
 
 import { spawn } from 'node:child_process'
-import { chmod, mkdtemp, realpath, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { makeDisk, makeDownload, makeVerify, openFeed, UPDATE_BOUNDS } from '../../../agent/install.ts'
 import { BatonError, compareTags, EXIT, type Release } from '../../../agent/words.ts'
-import { isRoot } from '../place/identity.ts'
-import { assertTrusted } from '../place/trusted.ts'
+import { temporaryFolder } from '../../lib/trusted.ts'
 import type { Context } from './context.ts'
 
 type Feed = ReturnType<typeof openFeed>
@@ -32,7 +29,8 @@ export async function installOther(
   const found = release === 'latest' ? await newestOf(open) : await open.byTag(release)
   if (found === null) throw new BatonError('release_not_found', `${feed} has no release`)
   if (release === 'latest' && compareTags(found.tag, tag) <= 0) return null // never downgrade: a mirror may lag
-  await using folder = await ownFolder(service)
+  // the service's user reads it during the install
+  await using folder = await temporaryFolder(`${service}-install.`, 0o755)
   const path = join(folder.path, service)
   await fetchTo(path, found, open, context)
   report.leave()
@@ -54,22 +52,6 @@ async function fetchTo(path: string, release: Release, feed: Feed, { service, re
   const candidate = await makeDownload({ feed, disk, partialPath: path, stallMs, onProgress })(release)
   report.stage('verify')
   await makeVerify({ service, disk })(candidate, release)
-}
-
-/** The service's user reads this folder during an install; only the user of this command writes in it. */
-async function ownFolder(service: string): Promise<{ path: string } & AsyncDisposable> {
-  // without links: another user's could lead elsewhere after it was checked
-  const place = await realpath(tmpdir())
-  if (isRoot()) await assertTrusted(place, 'a place for temporary files', 'unset TMPDIR')
-  const path = await mkdtemp(join(place, `${service}-install.`))
-  const off = () => rm(path, { recursive: true, force: true })
-  try {
-    await chmod(path, 0o755)
-  } catch (cause) {
-    await off()
-    throw cause
-  }
-  return { path, [Symbol.asyncDispose]: off }
 }
 
 async function run(path: string, args: readonly string[], env: Readonly<Record<string, string | undefined>>) {

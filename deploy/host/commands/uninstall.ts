@@ -31,14 +31,17 @@ export async function uninstall(context: Context): Promise<number> {
   }
   if (flags.purge) confirmPurge(context)
   confirm(context, title, steps, WHO)
-  const end = async () => {
-    await endCommands(receipt)
-    await endLingering(receipt)
+  const deed = {
+    who: WHO,
+    open: async () => open,
+    end: () => endCommands(receipt),
+    receipt: async () => receipt,
   }
-  const deed = { who: WHO, open: async () => open, end, receipt: async () => receipt }
   const { left } = await carryOutSteps(context, steps, deed)
   await open[Symbol.asyncDispose]()
-  await end()
+  await deed.end()
+  // the step that removes a user has done this for it
+  if (!steps.some((step) => step.do === 'remove-user')) await endLingering(receipt)
   const kept = [...(await keptOf(layout)), ...left]
   report.result({ outcome: 'uninstalled', kept, ...ending }, [
     `${service} is uninstalled`,

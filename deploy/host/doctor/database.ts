@@ -1,17 +1,15 @@
 // Checks the database's integrity. Runs as the service's user: opening a database in WAL mode may make files beside it.
 
-import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import { ownDatabase } from '../../../agent/install.ts'
+import { exists, ownDatabase } from '../../../agent/install.ts'
 import { reasonOf } from '../../../agent/words.ts'
 import { failure, type Finding, ok, type Subject } from './finding.ts'
 
 export async function checkDatabase({ receipt }: Subject): Promise<Finding[]> {
   if (receipt === null) return []
-  const name = ownDatabase(receipt.service)
-  if (name === null) return [ok('database', `${receipt.service} names none`)]
-  const path = join(receipt.stateDirectory, name)
-  if ((await stat(path).catch(() => null)) === null) return [ok('database', `${path} is not there yet`)]
+  const path = ownDatabase(receipt.service, receipt.stateDirectory)
+  if (path === null) return [ok('database', `${receipt.service} names none`)]
+  if (!(await exists(path))) return [ok('database', `${path} is not there yet`)]
   const hint = `restore a snapshot from ${join(receipt.stateDirectory, 'update/snapshots')}`
   const { DatabaseSync } = await import('node:sqlite')
   try {

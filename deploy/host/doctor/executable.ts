@@ -1,7 +1,7 @@
 // Checks that the executable and its backup run, and that the service's user owns the executable.
 
-import { lstat, stat } from 'node:fs/promises'
-import { installedTag } from '../../../agent/install.ts'
+import { stat } from 'node:fs/promises'
+import { exists, installedTag } from '../../../agent/install.ts'
 import { reasonOf } from '../../../agent/words.ts'
 import { findId } from '../place/identity.ts'
 import { failure, type Finding, ok, type Subject, warning } from './finding.ts'
@@ -35,7 +35,7 @@ export async function checkExecutable({ receipt }: Subject): Promise<Finding[]> 
   const backup = `${receipt.executable}.backup`
   const backupTag = await installedTag(backup).catch((cause: unknown) => cause as Error)
   if (typeof backupTag === 'string') findings.push(ok('backup', `${backup} is ${backupTag}`))
-  else if (await lstat(backup).catch(() => null))
+  else if (await exists(backup))
     findings.push(
       warning('backup', `${backup} does not run: ${reasonOf(backupTag)}`, '`rollback <tag>` fetches a release instead'),
     )

@@ -4,7 +4,7 @@ import { lstat, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { nearestExisting } from '../../../agent/install.ts'
 import type { Layout } from '../place/layout.ts'
-import { trustIn } from '../place/trusted.ts'
+import { trustIn } from '../../lib/trusted.ts'
 import { whyNotWritable } from '../service/survey.ts'
 import { failure, type Finding, ok, type Subject } from './finding.ts'
 

@@ -1,6 +1,5 @@
 // Checks that there is room for what an install or an update writes. Calculates it with the update's own code.
 
-import { join } from 'node:path'
 import {
   mebibytes,
   type Need,
@@ -29,8 +28,7 @@ export async function checkUpdateSpace(subject: Subject, outside: Outside): Prom
 
 async function checkRoom({ layout }: Subject, ofExecutable: readonly Need[]): Promise<Finding[]> {
   const { service, stateDirectory } = layout
-  const name = ownDatabase(service)
-  const database = name === null ? null : join(stateDirectory, name)
+  const database = ownDatabase(service, stateDirectory)
   const needs = [...ofExecutable, ...(await needsBeside({ database, stateDirectory }))]
   return (await roomFor(needs)).map(({ directory: at, freeBytes, neededBytes, what }) => {
     const message = `${mebibytes(freeBytes, Math.floor)} free at ${at}, ${mebibytes(neededBytes)} needed for ${what}`

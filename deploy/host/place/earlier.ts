@@ -4,7 +4,7 @@
 import { readFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import type { Said } from './choices.ts'
-import { trustIn } from './trusted.ts'
+import { trustIn } from '../../lib/trusted.ts'
 import { MARK } from './unit.ts'
 
 export async function earlierChoices(service: string): Promise<Said> {

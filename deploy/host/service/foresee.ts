@@ -1,7 +1,7 @@
 // Says what an operation would do, for an honest dry run: it asks the feed, looks at the backup, and throws what the operation
 // would throw. Changes nothing anywhere.
 
-import { dirname, join } from 'node:path'
+import { dirname } from 'node:path'
 import {
   assertRoom,
   assertWritable,
@@ -71,7 +71,6 @@ async function releaseFor(
 
 /** Checks for room as the download stage would. */
 async function assertRoomOf({ service, executable, stateDirectory }: Receipt, { asset }: Release): Promise<void> {
-  const name = ownDatabase(service)
-  const database = name === null ? null : join(stateDirectory, name)
+  const database = ownDatabase(service, stateDirectory)
   await assertRoom([...needsOfAsset(dirname(executable), asset), ...(await needsBeside({ database, stateDirectory }))])
 }

@@ -2,7 +2,6 @@
 // service and waits until it answers. Runs as the service's user; it asks `outside` to start and stop the service.
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { join } from 'node:path'
 import {
   begin,
   type LogEvent,
@@ -21,14 +20,13 @@ import type { Supervisor } from '../supervisor/supervisor.ts'
 import { type Client, waitForInstance } from './client.ts'
 import { feedOf } from './configuration.ts'
 import { askUntilWell } from './health.ts'
+import { heedInterrupts } from './interrupts.ts'
 import type { Outside } from './outside.ts'
 import type { Operate } from './request.ts'
 
 /** how long a process must go on answering before a start counts as good */
 const STABLE_MS = 1500
 const DRAW_MS = 100
-/** a Ctrl-C may come twice in one moment, from the terminal and from a parent that passes it on */
-const TWICE_MS = 500
 
 export async function carryOutHere(
   receipt: Receipt,
@@ -63,20 +61,15 @@ export async function carryOutHere(
     install.current = await tagInPlace(receipt.stateDirectory, receipt.executable)
   }
   const running = await begin(install, { kind, tag, who, refusal: 'locked', prepare }, restart)
-  let askedAt: number | null = null
-  const cancel = () => {
-    if (askedAt !== null && performance.now() - askedAt > TWICE_MS) process.exit(EXIT.unexpected)
-    askedAt ??= performance.now()
-    running.cancel(cancellation('a signal'))
-  }
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, cancel)
+  const cancel = () => void running.cancel(cancellation('a signal'))
+  const interrupts = heedInterrupts(cancel, () => process.exit(EXIT.unexpected))
   const timer = setInterval(() => {
     const { progress } = running.operation
     if (progress !== null && running.operation.stage === 'download') outside.bytes(progress.bytes, progress.totalBytes)
   }, DRAW_MS)
   const result = await running.done.finally(() => {
     clearInterval(timer)
-    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.off(signal, cancel)
+    interrupts[Symbol.dispose]()
   })
   const operation: Operation = { ...running.operation, outcome: running.operation.outcome ?? result.outcome }
   if (operation.outcome === 'reverted' && starts) await startAgain(receipt, client, operation, request, outside)
@@ -150,13 +143,12 @@ async function installOf(receipt: Receipt, feed: ManagedInstall['feed'], outside
     if (event.event === 'warning') outside.note(`warning: ${event.message}`)
   }
   const current = await tagInPlace(stateDirectory, executable)
-  const database = ownDatabase(service)
   return openInstall({
     service,
     executable,
     current,
     stateDirectory,
-    database: database === null ? null : join(stateDirectory, database),
+    database: ownDatabase(service, stateDirectory),
     feed,
     stallMs: UPDATE_BOUNDS.stallMs[2],
     log,

@@ -26,7 +26,7 @@ import {
   reportOf,
   type Status,
 } from '../../../agent/words.ts'
-import { tellsOfFullDisk } from '../../lib/refusal.ts'
+import { tellsOfRefusal } from '../../lib/refusal.ts'
 import { type Client, connect, follow, waitForInstance } from './client.ts'
 import { readAccess } from './configuration.ts'
 import { askUntilWell, type HealthGate, healthGate } from './health.ts'
@@ -117,7 +117,7 @@ function operatedFrom(operation: Operation): Operated {
   if (outcome !== 'reverted') {
     const plain = error?.code ?? 'unexpected'
     // the disk was full and nothing has changed: a refusal, not a fault of the swap
-    const code = MEANINGS[plain].exit === EXIT.unexpected && tellsOfFullDisk(message) ? 'refused' : plain
+    const code = MEANINGS[plain].exit === EXIT.unexpected && tellsOfRefusal(message) ? 'refused' : plain
     return { outcome: outcome ?? 'failed', from, to, report, error: { code, message, hint: null } }
   }
   const code = error !== null && MEANINGS[error.code].exit === 8 ? error.code : 'restart_failed'

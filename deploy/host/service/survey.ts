@@ -6,6 +6,7 @@ import { access, copyFile, lstat, mkdir, open, readdir, rename, rm, rmdir } from
 import { basename, dirname, join } from 'node:path'
 import {
   databasesIn,
+  exists,
   installedTag,
   isLeftover,
   makeDisk,
@@ -38,7 +39,7 @@ export interface HostPlaces {
 }
 
 export async function survey({ service, executable, stateDirectory }: HostPlaces): Promise<Survey> {
-  const found = await isThere(executable)
+  const found = await exists(executable)
   const beside = await readReceiptBeside(executable).catch(() => null)
   return {
     directory: await placeAt(dirname(executable)),
@@ -48,11 +49,6 @@ export async function survey({ service, executable, stateDirectory }: HostPlaces
     besideNames: beside?.service ?? null,
     ours: await oursBeside(service, executable),
   }
-}
-
-/** Whether anything is at this path, a dangling link included. */
-export async function isThere(path: string): Promise<boolean> {
-  return (await lstat(path).catch(() => null)) !== null
 }
 
 /** True if it made the directory, with its parents; false if this user had it already. Throws refused if it is another user's. */
@@ -147,6 +143,6 @@ async function oursBeside(service: string, executable: string): Promise<string[]
   const unpacked = (await readdir(home).catch(() => [])).map((name) => join(home, name))
   const databases = (await Promise.all(unpacked.map(databasesIn))).flat()
   paths.push(...(databases.length === 0 ? [home] : []), backup, executable, receiptPath(executable))
-  const found = await Promise.all(paths.map(async (path) => ((await isThere(path)) ? path : null)))
+  const found = await Promise.all(paths.map(async (path) => ((await exists(path)) ? path : null)))
   return found.filter((path) => path !== null)
 }

@@ -1,9 +1,12 @@
-// Decides which paths only root can change. Must hold: root opens, runs, changes and removes nothing at any other path.
+// Decides which paths only root can change, and makes temporary folders there. Must hold: root opens, runs, changes and removes
+// nothing at any other path.
 // It checks each part of a path from the top. So nobody but root can change the parts already checked in the meantime.
 
-import { lstat, readlink } from 'node:fs/promises'
 import type { Stats } from 'node:fs'
-import { BatonError } from '../../../agent/words.ts'
+import { chmod, lstat, mkdtemp, readlink, realpath, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { BatonError } from '../../agent/words.ts'
 
 export type Trust =
   | { trusted: true; /** what is there; null for nothing */ found: Stats | null }
@@ -57,6 +60,21 @@ export async function assertTrusted(path: string, what: string, hint: string): P
     `expected ${what} at a place that only root can change, got ${path}: user id ${trust.uid} can change ${trust.at}`,
     { hint },
   )
+}
+
+/** The folder for temporary files. Throws BatonError refused if root runs this and anybody else can change what is at its path. */
+export async function temporaryPlace(): Promise<string> {
+  // without links: another user's could lead elsewhere after it was checked
+  const place = await realpath(tmpdir())
+  if (process.geteuid?.() === 0) await assertTrusted(place, 'a place for temporary files', 'unset TMPDIR')
+  return place
+}
+
+/** A new folder in it, which only the user of this command can write in. The end of the scope removes it. */
+export async function temporaryFolder(prefix: string, mode = 0o700): Promise<AsyncDisposable & { path: string }> {
+  const path = await mkdtemp(join(await temporaryPlace(), prefix))
+  await chmod(path, mode)
+  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
 }
 
 function isOthers({ uid, mode }: Stats): boolean {
