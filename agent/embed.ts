@@ -10,10 +10,12 @@ import { type Carries, makeCarries } from './handover/carry/carry.ts'
 import { openDoor } from './sockets/store.ts'
 import type { ListenerSpec } from './sockets/listeners.ts'
 import { readInheritance } from './handover/inheritance.ts'
+import { makeTurn, type ProcessRole, type Turn } from './handover/turn.ts'
+import { ownValues, type Memory } from './handover/values.ts'
 import { latestOf } from './update/unmanaged.ts'
 import { makeLife, type Serving } from './life.ts'
 import { decideManagement, openOwnInstall } from './managed.ts'
-import { ownExecutable } from './own.ts'
+import { ownExecutable, ownStart } from './own.ts'
 import { makePanel } from './panel.ts'
 import { makeRoutes } from './http/routes.ts'
 import { serve } from './serving.ts'
@@ -21,7 +23,9 @@ import { type EmbedOptions, readSettings } from './settings.ts'
 import type { Instance } from './words/state.ts'
 import { makeUpdater, unmanagedUpdater } from './updater.ts'
 
-export interface Agent extends Pick<Carries, 'carry' | 'carried'> {
+export interface Agent extends Pick<Carries, 'carry' | 'carried'>, Memory, Pick<Turn, 'only'> {
+  /** whether another process of the service lives at this moment, and which of the two this one is */
+  readonly role: ProcessRole
   /** this process, as the status endpoint shows it */
   readonly instance: Instance
   /**
@@ -56,7 +60,8 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     startedAt: new Date().toISOString(),
   })
   const executable = settings.executable === undefined ? ownExecutable() : settings.executable
-  const management = await decideManagement(service, executable, process.env)
+  const lacksFirstCode = settings.switch === 'one-at-a-time' && ownStart() === null
+  const management = await decideManagement(service, executable, process.env, undefined, undefined, lacksFirstCode)
   if (settings.password !== null && settings.password.length < PASSWORD_USUAL_MIN) {
     log({
       event: 'warning',
@@ -69,7 +74,10 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     : null
 
   const carries = makeCarries((message) => log({ event: 'warning', message }))
-  const serving: Serving = { listeners: [], carries, side: null, handingOver: null, isSettling: inheritance !== null }
+  const turn = makeTurn(settings.update.stopMs, (message) => log({ event: 'warning', message }))
+  const isSettling = inheritance !== null
+  const serving: Serving = { listeners: [], carries, turn, side: null, handingOver: null, isSettling }
+  const { handOver, inherited } = ownValues()
   const life = makeLife(settings, serving)
   const updater =
     install === null || !management.managed
@@ -82,6 +90,13 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     handle: (request, response) => routes(request, response) || panel(request, response),
     carry: carries.carry,
     carried: carries.carried,
+    handOver,
+    inherited,
+    only: turn.only,
+    get role() {
+      if (serving.handingOver !== null && settings.switch === 'together') return 'old'
+      return serving.isSettling && inheritance?.gate === undefined ? 'new' : 'only'
+    },
     serve: (listeners) => serve(listeners, { settings, install, inheritance, door, serving, life }),
     stop: life.stop,
   }

@@ -3,12 +3,13 @@
 
 export { type Agent, embed } from './embed.ts'
 export { BatonError, type ErrorCode, EXIT, MEANINGS } from './words/errors.ts'
+export type { ProcessRole } from './handover/turn.ts'
 export type { CarryOptions } from './handover/carry/carry.ts'
 export { type ListenerSpec, socketPathFault } from './sockets/listeners.ts'
 export { assertOneHost, pathOf, problemOf, readBody, send } from './http/answer.ts'
 export { formatEvent, type Log, type LogEvent } from './log.ts'
 export type { TrustedProxy } from './http/client-address.ts'
-export { type EmbedOptions, type StopReason, UPDATE_BOUNDS, type UpdateSettings } from './settings.ts'
+export { BUSY, type Busy, type EmbedOptions, type StopReason, UPDATE_BOUNDS, type UpdateSettings } from './settings.ts'
 export { type OwnRelease, ownRelease } from './own.ts'
 export type { ReleaseKind } from './words/release.ts'
 export {
@@ -25,3 +26,4 @@ export {
   type Unproven,
   type VersionReport,
 } from './words/state.ts'
+export type { NextSwitch, Switch } from './words/switch.ts'

@@ -2,6 +2,7 @@
 // service's author imports `index.ts`; `words.ts` has the types of both.
 
 export { exists, isLeftover, makeDisk, mebibytes, nearestExisting } from './disk/disk.ts'
+export { hold } from './handover/hold/holder.ts'
 export { ownContainerId, ownDatabase, ownExecutable, PARENT } from './own.ts'
 export { openFeed } from './update/feed/open.ts'
 export { startWith, WAITING_MAX_MS } from './sockets/store.ts'
@@ -28,7 +29,7 @@ export {
 } from './disk/receipt.ts'
 export { rescue } from './update/rescue.ts'
 export { assertRoom, type Need, needsBeside, needsOfAsset, needsOfExecutable, roomFor } from './disk/room.ts'
-export { UPDATE_BOUNDS } from './settings.ts'
+export { BUSY, UPDATE_BOUNDS } from './settings.ts'
 export { makeDownload } from './update/steps/download.ts'
 export { noBackup } from './update/steps/swap.ts'
 export { snapshot } from './update/steps/snapshot.ts'

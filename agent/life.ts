@@ -7,6 +7,7 @@ import { askToClose, closeIdle } from './sockets/closing.ts'
 import { shutDoor } from './sockets/store.ts'
 import { closeListener, type Listener } from './sockets/listeners.ts'
 import type { Carries } from './handover/carry/carry.ts'
+import { bounded, type Turn } from './handover/turn.ts'
 import type { SuccessorSide } from './handover/take/successor.ts'
 import type { Settings, StopReason } from './settings.ts'
 
@@ -17,6 +18,8 @@ export interface Serving {
   carries: Carries
   /** this process's link to its predecessor; null if it is not a successor */
   side: SuccessorSide | null
+  /** what only one process may do */
+  turn: Turn
   /** resolves when a handover has ended and this process still lives; null if none is in progress */
   handingOver: Promise<unknown> | null
   /** true in a successor that has not yet ended the operation that started it */
@@ -48,7 +51,7 @@ const FIRST_BYTE_MS = 500
 
 export function makeLife(settings: Settings, serving: Serving): Life {
   const { log } = settings
-  const hooks = makeHooks(settings)
+  const hooks = makeHooks(settings, serving.turn)
   const leaving = new AbortController()
 
   const leave = async (code: number, reason: StopReason): Promise<never> => {
@@ -84,7 +87,7 @@ export function makeLife(settings: Settings, serving: Serving): Life {
 }
 
 /** The author's hooks. A hook that fails is logged; it stops neither a switch nor a stop. */
-function makeHooks(settings: Settings): Pick<Life, 'drain' | 'resume' | 'close'> {
+function makeHooks(settings: Settings, turn: Turn): Pick<Life, 'drain' | 'resume' | 'close'> {
   const { log, onStop } = settings
   const { stopMs } = settings.update
   const call = (hook: 'onDrain' | 'onResume'): void => {
@@ -105,14 +108,12 @@ function makeHooks(settings: Settings): Pick<Life, 'drain' | 'resume' | 'close'>
     isDrained = false
   }
   const close = async (reason: StopReason): Promise<void> => {
-    const late = sleep(stopMs).then(() => {
-      throw new Error(`expected it to settle within ${stopMs} ms`)
-    })
-    try {
-      await Promise.race([(async () => onStop(reason))(), late])
-    } catch (cause) {
-      log({ event: 'warning', message: `the author's onStop: ${reasonOf(cause)}` })
-    }
+    await turn.pass()
+    await bounded(
+      () => onStop(reason),
+      stopMs,
+      (why) => log({ event: 'warning', message: `the author's onStop: ${why}` }),
+    )
   }
   return { drain, resume, close }
 }

@@ -10,7 +10,15 @@ import { reasonOf } from './words/errors.ts'
 import { missingParts } from './sockets/internals.ts'
 import { names, receiptFor, type Receipt } from './disk/receipt.ts'
 
-export type Unmanaged = 'windows' | 'container' | 'source' | 'no_receipt' | 'foreign_receipt' | 'node' | 'cluster'
+export type Unmanaged =
+  | 'windows'
+  | 'container'
+  | 'source'
+  | 'no_receipt'
+  | 'foreign_receipt'
+  | 'node'
+  | 'cluster'
+  | 'first_code'
 
 export type Management =
   | { managed: true; receipt: Receipt; executable: string }
@@ -25,16 +33,24 @@ const ROUTES: Record<Unmanaged, string> = {
     'download the new release asset, replace the executable, restart the process, or run `install.sh` for a managed install (docs/guides/manual-binary.md)',
   foreign_receipt:
     'update the executable that the receipt names, or run `install.sh` to make this one a managed install',
+  first_code:
+    'build the service with `baton build`, or say `switch: "together"` if two processes of it may live at once, then replace the executable and restart (docs/guides/manual-binary.md)',
   node: 'replace the executable by one that is built on Node 26.1 or later, and restart (docs/guides/manual-binary.md)',
 }
 
-/** `executable`: absolute path of the running executable, or null if the service runs from source. */
+export const NO_FIRST_CODE = 'this executable has none of the first code with which `baton build` begins a release'
+
+/**
+ * `executable`: absolute path of the running executable, or null if the service runs from source. `lacksFirstCode`: it must be the
+ * only process, but nothing could keep its successor from beginning.
+ */
 export async function decideManagement(
   service: string,
   executable: string | null,
   environment: Readonly<Record<string, string | undefined>>,
   platform: NodeJS.Platform = process.platform,
   missing: readonly string[] = missingParts(),
+  lacksFirstCode = false,
 ): Promise<Management> {
   const refuse = async (why: Unmanaged, reason: string): Promise<Management> => {
     const command = why === 'container' ? updateCommand(await ownContainerId(), environment) : null
@@ -69,6 +85,8 @@ export async function decideManagement(
   // Without these parts a revert would leave no process to serve, and there is no second-best handover.
   if (missing.length > 0)
     return refuse('node', `Node ${process.version} cannot hand over, it lacks ${missing.join(', ')}`)
+  if (lacksFirstCode)
+    return refuse('first_code', `only one process of this service may live at a time, and ${NO_FIRST_CODE}`)
   return { managed: true, receipt, executable }
 }
 

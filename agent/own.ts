@@ -9,6 +9,7 @@ import { hostname } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import type * as Sea from 'node:sea'
 import { type Anchor, type ReleaseKind, serviceName } from './words/release.ts'
+import type { Switch } from './words/switch.ts'
 
 export interface OwnRelease {
   service: string
@@ -25,6 +26,7 @@ export interface OwnRelease {
   servers: number
   /** the root of its signed feed; null: not signed */
   trust: Anchor | null
+  switch: Switch
 }
 
 declare const __BATON_RELEASE__: string | undefined
@@ -72,8 +74,9 @@ function readBuilt(): OwnRelease | null {
 }
 
 /** Keeps only the members that the agent uses. `trust` is missing from a build without a root. */
-function whole({ service, tag, commit, kind, healthPath, database, servers, trust }: OwnRelease): OwnRelease {
-  return { service, tag, commit, kind, healthPath, database, servers, trust: trust ?? null }
+function whole(given: OwnRelease): OwnRelease {
+  const { service, tag, commit, kind, healthPath, database, servers, trust } = given
+  return { service, tag, commit, kind, healthPath, database, servers, trust: trust ?? null, switch: given.switch }
 }
 
 function fromSource(): OwnRelease {
@@ -86,6 +89,7 @@ function fromSource(): OwnRelease {
     database: null,
     servers: 1,
     trust: typeof __BATON_TRUST__ === 'string' ? (JSON.parse(__BATON_TRUST__) as Anchor | null) : null,
+    switch: 'one-at-a-time',
   }
   // Do not search the folders around a release: any user's files may be there, for instance in /tmp during an install.
   if (typeof __BATON_TAG__ === 'string') return release
@@ -118,7 +122,8 @@ export interface InstallConfiguration {
   basePath?: string
   stateDirectory?: string
   feed?: string
-  update?: Record<string, number>
+  /** milliseconds, see UpdateSettings, and `busy` */
+  update?: Record<string, number | string>
 }
 
 export interface OwnStart {

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { exists, isLeftover, sameFile } from './disk/disk.ts'
 import { foldersOf, type ManagedInstall } from './disk/managed-install.ts'
 import { lacksReserve } from './disk/reserve.ts'
-import { updateDirectory } from './disk/journal.ts'
+import { beginsProbation, updateDirectory } from './disk/journal.ts'
 import type { Lock } from './disk/lock.ts'
 import { reasonOf } from './words/errors.ts'
 import type { Probation } from './words/state.ts'
@@ -82,13 +82,8 @@ async function loadEnding(lock: Lock) {
 
 /** Notes that the release on probation serves from now on. Never throws: a failed write is no reason to end the probation. */
 export async function beginProbation(install: ManagedInstall, probationMs: number): Promise<void> {
-  const since = new Date()
-  const until = new Date(since.getTime() + probationMs)
   try {
-    await install.journal.change(({ probation }) => {
-      if (probation === null) return
-      Object.assign(probation, { since: since.toISOString(), until: until.toISOString() })
-    })
+    await install.journal.change((state) => beginsProbation(state, probationMs))
   } catch (cause) {
     install.log({ event: 'warning', message: `writing the start of the probation: ${reasonOf(cause)}` })
   }

@@ -6,6 +6,7 @@ import { type Door, letGo, storeSockets } from './sockets/store.ts'
 import { missingParts } from './sockets/internals.ts'
 import { bind, type Listener, type ListenerSpec, makeListener } from './sockets/listeners.ts'
 import type { Inheritance } from './words/wire.ts'
+import { ownValues } from './handover/values.ts'
 import { notifySystemd } from './sockets/systemd.ts'
 import type { Life, Serving } from './life.ts'
 import type { ManagedInstall } from './disk/managed-install.ts'
@@ -58,6 +59,7 @@ async function serveFirst(specs: ListenerSpec[], options: ServeOptions): Promise
     const message = `another process listens on ${address} already, and the kernel divides the connections between the two`
     settings.log({ event: 'warning', message })
   }
+  void serving.turn.take()
   await notifySystemd([`MAINPID=${process.pid}`, 'READY=1', `STATUS=serving ${settings.tag}`])
   void storeSockets(serving.listeners)
   if (install === null || open === null) return
@@ -71,14 +73,21 @@ async function serveNext(specs: ListenerSpec[], inheritance: Inheritance, option
     install === null ? UNMANAGED : await (await import('./update/could-update.ts')).couldUpdate(install)
   try {
     const { takeOver } = await import('./handover/take/successor.ts')
-    serving.side = await takeOver({ inheritance, ...serving, specs, service, tag, log, couldUpdate })
+    const takeTurn = serving.turn.take
+    serving.side = await takeOver({ inheritance, ...serving, specs, service, tag, log, couldUpdate, takeTurn })
+    if (inheritance.gate !== undefined) void takeTurn() // no other process lives
   } catch (cause) {
     log({ event: 'warning', message: `taking over: ${reasonOf(cause)}` })
     await life.leave(EXIT.unexpected, 'revert')
   }
   // Store the sockets only after the handover. Otherwise a listener that only this release has would stay open beyond a revert,
   // with no process to accept, and its clients would wait for ever.
-  void serving.side?.ended.then(() => (life.isStopping() ? undefined : storeSockets(serving.listeners)))
+  void serving.side?.ended.then(() => {
+    ownValues().complete()
+    if (life.isStopping()) return
+    void serving.turn.take()
+    void storeSockets(serving.listeners)
+  })
   if (install === null) return
   void serving.side?.ended.then(async (ending) => {
     await notifySystemd([`MAINPID=${process.pid}`, `STATUS=serving ${tag}`])

@@ -7,6 +7,7 @@ import { BatonError } from './words/errors.ts'
 import { type Log, logToStdout } from './log.ts'
 import { ownRelease, ownStart } from './own.ts'
 import { isService, isTag, SERVICE_MAX, type Anchor } from './words/release.ts'
+import { type Switch, SWITCHES } from './words/switch.ts'
 
 export interface UpdateSettings {
   /** milliseconds that a successor must prove itself before it is committed; 0 to 3,600,000, default 30,000 */
@@ -26,7 +27,14 @@ export interface UpdateSettings {
   stopMs?: number
   /** milliseconds of silence after which a successor in probation counts as hung; 500 to 600,000, default 5,000 */
   hangMs?: number
+  /** one at a time: milliseconds that requests may take to end once nothing new is read; 0 to 600,000, default 2,000 */
+  quietMs?: number
+  /** one at a time: an update that is expected to make clients wait longer is refused; 100 to 600,000, default 10,000 */
+  holdMs?: number
 }
+
+export const BUSY = ['cut', 'give-up'] as const
+export type Busy = (typeof BUSY)[number]
 
 /**
  * Why this process ends. `handover`: the next release serves on. `stop`: the service ends. `revert`: this new release could not
@@ -64,6 +72,16 @@ export interface EmbedOptions {
   /** the root of the signed feed; default: the release's, or null: not signed */
   trust?: Anchor | null
   update?: UpdateSettings
+  /**
+   * `one-at-a-time`: no two processes of this application ever live at once; `together`: two releases may serve side by side for a
+   * while. Default: the release's, which is `one-at-a-time` unless its author said otherwise
+   */
+  switch?: Switch
+  /**
+   * one at a time: what becomes of requests that still run after three attempts to find a quiet moment. `cut`: they are closed and
+   * counted; `give-up`: the update ends with the code `busy`. Default: `update.busy` of the installer's configuration, or `cut`
+   */
+  busy?: Busy
   /** called when this process stops accepting: end what cannot move (WebSockets, long streams) */
   onDrain?: () => void
   /**
@@ -88,6 +106,8 @@ export interface Settings {
   readonly basePath: string
   readonly trust: Anchor | null
   readonly update: Readonly<Required<UpdateSettings>>
+  readonly switch: Switch
+  readonly busy: Busy
   readonly onDrain: () => void
   readonly onResume: () => void
   readonly onStop: (reason: StopReason) => void | Promise<void>
@@ -103,6 +123,8 @@ export const UPDATE_BOUNDS = {
   stallMs: [100, 600_000, 30_000],
   stopMs: [100, 600_000, 10_000],
   hangMs: [500, 600_000, 5_000],
+  quietMs: [0, 600_000, 2_000],
+  holdMs: [100, 600_000, 10_000],
 } as const satisfies Record<keyof UpdateSettings, readonly [number, number, number]>
 
 /** The settings, or BatonError invalid_settings that names every fault. */
@@ -136,6 +158,9 @@ export function readSettings(options: EmbedOptions = {}): Settings {
   const trustedProxy = options.trustedProxy ?? null
   const proxyFault = trustedProxy === null ? null : trustedProxyFault(trustedProxy)
   expect(proxyFault === null, `\`trustedProxy\`: ${proxyFault}`)
+  const { switch: switched = ownRelease().switch } = options
+  expect(SWITCHES.includes(switched), `\`switch\`: expected ${SWITCHES.join(' or ')}, got ${show(switched)}`)
+  const busy = readBusy(options.busy, expect)
   const update = readUpdateSettings(options.update, expect)
   if (faults.length > 0) throw new BatonError('invalid_settings', faults.join('; '))
   return Object.freeze({
@@ -151,6 +176,8 @@ export function readSettings(options: EmbedOptions = {}): Settings {
     basePath,
     trust: options.trust === undefined ? ownRelease().trust : options.trust,
     update: Object.freeze(update),
+    switch: switched,
+    busy,
     onDrain: options.onDrain ?? (() => {}),
     onResume: options.onResume ?? (() => {}),
     onStop: options.onStop ?? (() => {}),
@@ -165,7 +192,7 @@ function readUpdateSettings(
   const configured = ownStart()?.configuration?.update
   const read = (key: keyof UpdateSettings): number => {
     const [lowest, highest, normal] = UPDATE_BOUNDS[key]
-    const value = given?.[key] ?? configured?.[key] ?? normal
+    const value = (given?.[key] ?? configured?.[key] ?? normal) as number
     expect(
       Number.isInteger(value) && value >= lowest && value <= highest,
       `\`update.${key}\`: expected whole milliseconds from ${lowest} to ${highest}, got ${show(value)}`,
@@ -174,6 +201,14 @@ function readUpdateSettings(
   }
   const keys = Object.keys(UPDATE_BOUNDS) as (keyof UpdateSettings)[]
   return Object.fromEntries(keys.map((key) => [key, read(key)])) as Required<UpdateSettings>
+}
+
+function readBusy(given: unknown, expect: (holds: boolean, fault: string) => void): Busy {
+  const configured: unknown = ownStart()?.configuration?.update?.['busy']
+  const [name, value] = given === undefined ? ['update.busy', configured ?? BUSY[0]] : ['busy', given]
+  const busy = BUSY.find((one) => one === value)
+  expect(busy !== undefined, `\`${name}\`: expected ${BUSY.join(' or ')}, got ${show(value)}`)
+  return busy ?? BUSY[0]
 }
 
 type Defaulted = 'service' | 'tag' | 'password' | 'feed' | 'stateDirectory' | 'healthPath' | 'database' | 'basePath'

@@ -4,13 +4,15 @@
 import { beginProbation } from './recovery.ts'
 import { BatonError, EXIT } from './words/errors.ts'
 import { type Command, spares, startWith } from './sockets/store.ts'
+import { ownValues } from './handover/values.ts'
 import { notifySystemd } from './sockets/systemd.ts'
 import type { Updater } from './http/routes.ts'
 import type { Life, Serving } from './life.ts'
 import type { Management } from './managed.ts'
 import type { ManagedInstall } from './disk/managed-install.ts'
 import type { Restart, Running } from './update/operation.ts'
-import { ownArguments, ownDirectory } from './own.ts'
+import { ownArguments, ownDirectory, ownStart } from './own.ts'
+import { NO_FIRST_CODE } from './managed.ts'
 import type { Settings } from './settings.ts'
 import { cancellation, type Instance, type Kind, NO_HANDOVER, type Operation, type Status } from './words/state.ts'
 
@@ -48,7 +50,7 @@ export interface UpdaterOptions {
 }
 
 export function makeUpdater(options: UpdaterOptions): Updater {
-  const { install, instance, life, serving } = options
+  const { install, instance, life, serving, settings } = options
   let running: Running | null = null
 
   const start = async (kind: Kind, tag: string | null): Promise<Operation> => {
@@ -82,7 +84,9 @@ export function makeUpdater(options: UpdaterOptions): Updater {
     return begun.operation
   }
 
-  const status = async (): Promise<Status> => (await import('./update/answers.ts')).statusOf(install, running, instance)
+  const next = { kind: settings.switch, holdMs: settings.update.holdMs }
+  const status = async (): Promise<Status> =>
+    (await import('./update/answers.ts')).statusOf(install, running, instance, next)
 
   return {
     update: (tag) => start('update', tag),
@@ -100,12 +104,12 @@ export function makeUpdater(options: UpdaterOptions): Updater {
 }
 
 async function loadHandover() {
-  const [{ handOver }, { couldUpdate }] = await Promise.all([
-    import('./handover/give/predecessor.ts'),
+  const [{ replaceThis }, { couldUpdate }] = await Promise.all([
+    import('./handover/give/hand-over.ts'),
     import('./update/could-update.ts'),
     import('./update/answers.ts'), // whoever polls the status is answered through the switch
   ])
-  return { handOver, couldUpdate }
+  return { replaceThis, couldUpdate }
 }
 
 /** Does not return if the successor proves itself. Rejects if this process serves again, or has closed its state and cannot. */
@@ -114,33 +118,37 @@ async function handOverTo(
   operation: Operation,
   { install, settings, serving, life }: UpdaterOptions,
   close: () => Promise<void>,
-  { handOver, couldUpdate }: Awaited<ReturnType<typeof loadHandover>>,
+  { replaceThis, couldUpdate }: Awaited<ReturnType<typeof loadHandover>>,
 ): Promise<void> {
-  const began = performance.now()
   const report = { ...NO_HANDOVER }
   operation.handover = report
   await serving.side?.ended // a predecessor that has committed is about to exit: never let three processes live at once
-  await handOver({
-    command: ownCommand(install),
-    listeners: serving.listeners,
-    carries: serving.carries,
-    service: settings.service,
-    tag: to,
-    operationId: operation.id,
-    healthPath: settings.healthPath,
+  const { places, stateDirectory, journal } = install
+  const { turn, listeners, carries } = serving
+  const command = ownCommand(install)
+  await replaceThis({
+    ...settings,
     ...settings.update,
-    log: settings.log,
+    command,
+    image: { ...command, file: places.backup },
+    executable: places.executable,
+    stateDirectory,
+    listeners,
+    carries,
+    tag: to,
+    operation,
+    journal,
+    report,
+    given: ownValues().given,
+    whyNotAlone: ownStart() === null ? NO_FIRST_CODE : null,
     onDrain: life.drain,
     onResume: life.resume,
-    report,
     onAccepting: () => void beginProbation(install, settings.update.probationMs),
-    note: async () => {
-      operation.durations.restart = Math.round(performance.now() - began) // the successor ends the operation, and cannot know this
-      await install.journal.change((state) => void (state.operation = structuredClone(operation)))
-    },
     couldUpdate: () => couldUpdate(install),
     leaving: life.leaving,
     close,
+    passTurn: turn.pass,
+    takeTurn: turn.take,
   })
 }
 

@@ -4,3 +4,4 @@
 export * from './words/errors.ts'
 export * from './words/release.ts'
 export * from './words/state.ts'
+export * from './words/switch.ts'

@@ -7,6 +7,10 @@ import { variableName } from '../agent/service/config.ts'
 /** Runs the command and resolves to its exit code. Each command loads only what it needs. */
 export async function runOperator(argv: readonly string[]): Promise<number> {
   const [first = '', ...rest] = argv
+  if (first === '(hold)') {
+    const { hold } = await import('../agent/install.ts')
+    process.exit(await hold())
+  }
   if (first === 'healthcheck') {
     const { healthcheck } = await import('../agent/service/healthcheck.ts')
     return await healthcheck(BUILD, rest, process.env)

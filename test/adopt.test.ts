@@ -10,6 +10,7 @@ import { createServer as createSecure, request as secureRequest } from 'node:htt
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { OPERATOR_WORDS } from '../deploy/make/first/begin.ts'
 import { examineProject } from '../deploy/make/examine.ts'
 import { patched } from '../deploy/make/init.ts'
@@ -98,6 +99,24 @@ test('what an application has changed in its environment, and where it has gone,
   equal(await found(), first)
 })
 
+test('an application that sets its title is one process through a switch, and a stop ends it', async () => {
+  const text = `${AUTO}import { createServer } from 'node:http'
+    process.title = 'shop'
+    createServer((request, response) => response.end(String(process.pid))).listen(Number(process.env.PORT), process.env.HOST)`
+  for (const kind of ['one-at-a-time', 'together']) {
+    await using it = await adopted(text, { switch: kind })
+    is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+    const pids = new Set<unknown>()
+    // longer than a supervisor takes to start a service that it believes dead
+    for (const until = performance.now() + 3000; performance.now() < until; await sleep(100))
+      pids.add((await ask(it.port, 'GET', '/healthz', null)).body)
+    is(pids.size, 1, kind)
+    is((await it.word('status', '--user')).exitCode, 0)
+    is((await it.word('stop', '--user', '-q')).exitCode, 0)
+    equal(await ask(it.port, 'GET', '/healthz', null).then(String, () => 'nobody'), 'nobody')
+  }
+})
+
 test('an operation needs no file of its own release any more once it has begun: an update goes through without them, a revert too', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'baton-gone-'))
   try {
@@ -112,7 +131,7 @@ test('an operation needs no file of its own release any more once it has begun: 
       const file = ['${first}', '${second}'].find((path) => existsSync(path))
       await import(file)
       createServer((request, response) => ${HELLO}).listen(Number(process.env.PORT), process.env.HOST)`
-    await using it = await adopted(text)
+    await using it = await adopted(text, { switch: 'together' }) // the old one serves through the whole of it
     const gone = async (name: string) => await rename(join(folder, name), join(folder, `${name}-gone`))
     is((await it.operate('/admin/update', { tag: 'v1.1.0' }, () => gone('first'))).outcome, 'updated')
     const reverted = await it.operate('/admin/update/rollback', null, () => gone('second'))

@@ -40,6 +40,10 @@ test('the old process is told that it goes on after a revert, each that leaves i
   for (const pid of processesBelow(world.home.home)) process.kill(pid, 'SIGTERM')
   await until('it to stop', () => processesBelow(world.home.home).length === 0)
   equal(await world.heard(), ['v1.1.0 drain', 'v1.1.0 drain too', 'v1.1.0 drained', 'v1.1.0 stop stop'])
+  // the work of one process: there, back as the new one dies, there again, and its end
+  const jobs = (await world.home.output()).matchAll(/^job: (.*)$/gm).map(([, said]) => said ?? '')
+  const passed = ['v1.0.0 end', 'v1.1.0 begin']
+  equal([...jobs], ['v1.0.0 begin', ...passed, 'v1.0.0 begin', ...passed, 'v1.1.0 end'])
   match(await world.home.output(), /warning: the author's onDrain: a hook that fails/)
 })
 

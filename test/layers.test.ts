@@ -254,7 +254,7 @@ test('the wall clock only says what time it is: every span is taken from a clock
     /^(agent\/update\/trust|deploy\/trust)\/|^(agent\/words\/untrusted|agent\/update\/feed\/answer|deploy\/lib\/http|deploy\/host\/doctor\/clock)\.ts$/
   const ages = new Set(['deploy/make/first/unpack.ts'])
   // and these add a span to it: an instant for people
-  const instants = new Set(['agent/recovery.ts', 'agent/service/store.ts'])
+  const instants = new Set(['agent/disk/journal.ts', 'agent/service/store.ts'])
   const reads = sources.filter(
     ({ path, text }) =>
       /^(agent|deploy|container)\/|^install\.ts$/.test(path) &&

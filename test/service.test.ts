@@ -44,7 +44,7 @@ config('reads what the installer writes', () => {
     stateDirectory: '/var/lib/beacon',
     feed: 'github:owner/name',
     basePath: '/beacon',
-    update: { probationMs: 5000, hangMs: 1000 },
+    update: { probationMs: 5000, hangMs: 1000, busy: 'give-up' },
   })
   const settings = parseSettings(text, context)
   is(settings.password, 'secret')
@@ -52,7 +52,7 @@ config('reads what the installer writes', () => {
     { host: '::1', port: 8443, tls: { key: '/k.pem', cert: '/c.pem' } },
     { path: '/run/beacon.sock', tls: null },
   ])
-  equal(settings.update, { probationMs: 5000, hangMs: 1000 })
+  equal([settings.update, settings.busy], [{ probationMs: 5000, hangMs: 1000 }, 'give-up'])
   is(settings.basePath, '/beacon')
   ok(Object.isFrozen(settings) && Object.isFrozen(settings.listeners) && Object.isFrozen(settings.update))
 })
@@ -61,7 +61,7 @@ config('names every fault at once, and never the password', () => {
   const text = JSON.stringify({
     dashboard: { password: 'hunter2 with spaces', user: 'x' },
     listen: [{ port: 70_000 }, { host: 'a b', port: 1 }, { path: '/s', port: 1 }, { path: '/s' }],
-    update: { probationMs: -1, stallMs: 1.5, foo: 1 },
+    update: { probationMs: -1, stallMs: 1.5, foo: 1, busy: 'wait' },
     basePath: 'beacon',
     feed: 7,
     unknown: true,
@@ -75,7 +75,15 @@ config('names every fault at once, and never the password', () => {
     '`host` of `listen[1]`',
     '`listen[2]`',
   ]
-  for (const part of [...expected, 'update.probationMs', 'update.stallMs', '`foo`', 'basePath', '`feed`']) {
+  for (const part of [
+    ...expected,
+    'update.probationMs',
+    'update.stallMs',
+    'update.busy',
+    '`foo`',
+    'basePath',
+    '`feed`',
+  ]) {
     ok(message.includes(part), `${part} in ${message}`)
   }
   not(message.includes('hunter2'))

@@ -11,11 +11,12 @@ import { isMainThread } from 'node:worker_threads'
 import { type Agent, embed } from '../embed.ts'
 import { reasonOf } from '../words/errors.ts'
 import type { ListenerSpec } from '../sockets/listeners.ts'
+import { ownValues, type Memory } from '../handover/values.ts'
 import { ownRelease, ownStart } from '../own.ts'
 import type { StopReason } from '../settings.ts'
 import { attach } from './attach.ts'
 
-export interface Auto extends Pick<Agent, 'carry' | 'carried'> {
+export interface Auto extends Pick<Agent, 'carry' | 'carried' | 'only'>, Memory {
   /** resolves once the servers of this process serve; never if none listens */
   readonly agent: Promise<Agent>
   /** Registers `act`, which is called when this process stops accepting: there the author ends what cannot move. */
@@ -52,6 +53,10 @@ export const agent: Promise<Agent> = auto.agent
 /** As `agent.carry` of docs/guides/carry.md. Does nothing in a worker or a child, which hands nothing over. */
 export const carry: Auto['carry'] = (request, options) => auto.carry(request, options)
 export const carried: Auto['carried'] = (request) => auto.carried(request)
+/** As `agent.only`, `agent.handOver` and `agent.inherited` of docs/adopt.md. A worker or a child has nothing to hand over. */
+export const only: Auto['only'] = (...work) => auto.only(...work)
+export const handOver: Auto['handOver'] = (key, value) => auto.handOver(key, value)
+export const inherited: Auto['inherited'] = (key) => auto.inherited(key)
 export const onDrain: Auto['onDrain'] = (act) => auto.onDrain(act)
 export const onResume: Auto['onResume'] = (act) => auto.onResume(act)
 export const onStop: Auto['onStop'] = (act) => auto.onStop(act)
@@ -67,6 +72,9 @@ function install(): State {
     stops: [],
     carry: (request, options) => state.embedded?.carry(request, options),
     carried: (request) => state.embedded?.carried(request),
+    only: (...work) => void agent.then((ready) => ready.only(...work)),
+    handOver: (key, value) => ownValues().handOver(key, value),
+    inherited: (key) => ownValues().inherited(key),
     onDrain: (act) => void state.drains.push(act),
     onResume: (act) => void state.resumes.push(act),
     onStop: (act) => void state.stops.push(act),

@@ -2,6 +2,7 @@
 // before and after each one (`witness`). Each caller says what a file looks like after a power cut.
 // Must hold: a file appears under its final name complete and flushed, or not at all.
 
+import { openSync } from 'node:fs'
 import {
   constants,
   type FileHandle,
@@ -224,6 +225,18 @@ export async function canMakeUnnamed(directory: string): Promise<boolean> {
     return true
   } catch {
     return false
+  }
+}
+
+/**
+ * Descriptor of a new file without a name in `directory`, to read and write; it ends with its last descriptor. Null if the file
+ * system has none.
+ */
+export function openUnnamed(directory: string): number | null {
+  try {
+    return openSync(directory, constants.O_RDWR | constants.O_DIRECTORY | UNNAMED, 0o600)
+  } catch {
+    return null
   }
 }
 

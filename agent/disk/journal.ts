@@ -8,6 +8,7 @@ import { BatonError, reasonOf } from '../words/errors.ts'
 import { withReserve } from './reserve.ts'
 import { badEntry, type BadRelease, HISTORY_MAX, NO_HANDOVER, type Operation, type Probation } from '../words/state.ts'
 import { isObject, parsedJson } from '../words/untrusted.ts'
+import type { ProcessName } from '../words/wire.ts'
 
 export interface JournalState {
   format: 1
@@ -16,6 +17,8 @@ export interface JournalState {
   history: Operation[]
   bad: BadRelease[]
   probation: Probation | null
+  /** the process that answers for the operation while no process of the service does; absent: none. It owns the lock. */
+  holder?: ProcessName
 }
 
 export interface Journal {
@@ -33,13 +36,23 @@ export function updateDirectory(stateDirectory: string): string {
   return join(stateDirectory, 'update')
 }
 
+/** The process that answers for the operation in the journal; null if there is none, or no journal. */
+export async function holderIn(stateDirectory: string): Promise<ProcessName | null> {
+  const text = await readSmall(journalPath(stateDirectory), JOURNAL_MAX_BYTES).catch(() => null)
+  return (text === null ? null : parse(text))?.holder ?? null
+}
+
+function journalPath(stateDirectory: string): string {
+  return join(updateDirectory(stateDirectory), 'journal.json')
+}
+
 export function snapshotDirectory(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'snapshots')
 }
 
 export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: string) => void = () => {}): Journal {
   const directory = updateDirectory(stateDirectory)
-  const path = join(directory, 'journal.json')
+  const path = journalPath(stateDirectory)
   let last: Promise<unknown> = Promise.resolve()
 
   const read = async (): Promise<JournalState> => {
@@ -99,12 +112,21 @@ export function finishOperation(
   operation.finishedAt = new Date().toISOString()
   state.history.unshift(structuredClone(operation))
   state.probation = null
+  delete state.holder
   if (operation.to === null) return
   if (operation.outcome === 'reverted' && end.isBlameless !== true) {
     markBad(state, operation.to, operation.sha256, operation.error?.message ?? 'reverted')
   } else if (operation.outcome === 'updated') {
     state.bad = without(state.bad, operation.to, operation.sha256)
   }
+}
+
+/** The release on probation serves from now on. */
+export function beginsProbation({ probation }: JournalState, probationMs: number): void {
+  if (probation === null) return
+  const since = new Date()
+  const until = new Date(since.getTime() + probationMs)
+  Object.assign(probation, { since: since.toISOString(), until: until.toISOString() })
 }
 
 /** `sha256`: of the asset; null if not known. */

@@ -6,9 +6,11 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Disk, exists, readSmall } from './disk.ts'
 import { BatonError, type ErrorCode, reasonOf } from '../words/errors.ts'
-import { updateDirectory } from './journal.ts'
+import { holderIn, updateDirectory } from './journal.ts'
 import { isFull } from './reserve.ts'
+import { isAlive } from '../sockets/process.ts'
 import { isObject, parsedJson } from '../words/untrusted.ts'
+import type { ProcessName } from '../words/wire.ts'
 
 export interface Holder {
   pid: number
@@ -78,6 +80,11 @@ async function tryLock(disk: Disk, stateDirectory: string, who: string): Promise
   }
   try {
     database.exec('PRAGMA busy_timeout = 0; PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE')
+    // The lock died with the old process. The journal says who owns it until that process has it, too.
+    if (isHeldByAnother(await holderIn(stateDirectory))) {
+      database.close()
+      return null
+    }
     const holder: Holder = { pid: process.pid, who, since: new Date().toISOString() }
     // The note only informs. Never block a rollback over it: a full disk may be the reason for the rollback.
     await disk.writeNote(holderPath(stateDirectory), `${JSON.stringify(holder)}\n`, 0o600).catch((error: unknown) => {
@@ -100,6 +107,11 @@ async function tryLock(disk: Disk, stateDirectory: string, who: string): Promise
     }
   }
   return { release, [Symbol.asyncDispose]: release }
+}
+
+/** Whether a process that still lives answers for the operation, and is not this one. */
+function isHeldByAnother(holder: ProcessName | null): boolean {
+  return holder !== null && holder.pid !== process.pid && isAlive(holder.pid, holder.startTime)
 }
 
 export async function readHolder(stateDirectory: string): Promise<Holder | null> {

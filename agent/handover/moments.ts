@@ -22,6 +22,33 @@ export const PREDECESSOR_STEPS = [
   'closed',
 ] as const
 
+/** The old process's steps in a switch one at a time. */
+export const ALONE_STEPS = ['spawned', 'waiting', 'named', 'quiet', 'settled', 'claimed', 'closed', 'left'] as const
+
+/** The holder's steps in it. */
+export const HOLDER_STEPS = [
+  'held',
+  'said waiting',
+  'old is gone',
+  'locked',
+  'opened',
+  'greeted',
+  'probed',
+  'allowed',
+  'ready',
+  'claimed',
+  'passed on',
+  'asked to prove',
+  'stood',
+  'noted',
+  'told to commit',
+  'committed',
+  'reverting',
+  'ended',
+  'put back',
+  'started again',
+] as const
+
 /** The predecessor's steps if the handover fails. */
 export const REVERT_STEPS = ['reverting', 'reclaimed', 'ended', 'listening again', 'took back'] as const
 
@@ -40,6 +67,8 @@ export const SUCCESSOR_STEPS = [
 
 export type HandoverStep =
   | (typeof PREDECESSOR_STEPS)[number]
+  | (typeof ALONE_STEPS)[number]
+  | (typeof HOLDER_STEPS)[number]
   | (typeof REVERT_STEPS)[number]
   | (typeof SUCCESSOR_STEPS)[number]
 

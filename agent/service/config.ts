@@ -7,7 +7,7 @@ import { homedir } from 'node:os'
 import { isAbsolute, join, resolve } from 'node:path'
 import { BatonError, reasonOf } from '../words.ts'
 import { ownRelease } from '../first.ts'
-import { socketPathFault, type TrustedProxy, UPDATE_BOUNDS, type UpdateSettings } from '../index.ts'
+import { BUSY, type Busy, socketPathFault, type TrustedProxy, UPDATE_BOUNDS, type UpdateSettings } from '../index.ts'
 
 /** An address to listen on; `tls` makes it https. `path` is a unix socket. */
 export type Listener = ({ host: string; port: number } | { path: string }) & {
@@ -28,6 +28,8 @@ export interface Settings {
   /** null if not set: then the feed in the receipt counts */
   feed: string | null
   update: Readonly<UpdateSettings>
+  /** null if not set */
+  busy: Busy | null
 }
 
 export const CONFIG_MAX_BYTES = 256 * 1024
@@ -93,7 +95,7 @@ export function parseSettings(text: string, context: Context): Readonly<Settings
     listeners: listenersFrom(fields['listen'], faults),
     stateDirectory,
     feed: textFrom(fields['feed'], '`feed`', 4096, faults),
-    update: updateFrom(fields['update'], faults),
+    ...updateFrom(fields['update'], faults),
   }
   if (faults.length > 0) throw invalid(where, faults)
   return deepFreeze(settings)
@@ -245,9 +247,9 @@ function textFrom(value: unknown, name: string, maxLength: number, faults: strin
   return null
 }
 
-function updateFrom(value: unknown, faults: string[]): UpdateSettings {
+function updateFrom(value: unknown, faults: string[]): Pick<Settings, 'update' | 'busy'> {
   const names = Object.keys(UPDATE_BOUNDS) as (keyof UpdateSettings)[]
-  const fields = known(value ?? {}, '`update`', names, faults)
+  const fields = known(value ?? {}, '`update`', [...names, 'busy'], faults)
   const update: UpdateSettings = {}
   for (const name of names) {
     const [least, most] = UPDATE_BOUNDS[name]
@@ -257,7 +259,10 @@ function updateFrom(value: unknown, faults: string[]): UpdateSettings {
       update[name] = number
     else faults.push(`expected a whole number from ${least} to ${most} in \`update.${name}\`, got ${shown(number)}`)
   }
-  return update
+  const given = fields['busy'] ?? null
+  const busy = BUSY.find((one) => one === given) ?? null
+  if (busy !== given) faults.push(`expected ${BUSY.join(' or ')} in \`update.busy\`, got ${shown(given)}`)
+  return { update, busy }
 }
 
 function typeName(value: unknown): string {

@@ -37,7 +37,7 @@ export async function main(
   const { build, openStore, executable, log } = { ...PARTS, ...parts }
   const settings = readSettings(build.service, argv, environment)
   const database = join(settings.stateDirectory, `${build.service}.db`)
-  const { password, trustedProxy, feed, stateDirectory, basePath, update } = settings
+  const { password, trustedProxy, feed, stateDirectory, basePath, update, busy } = settings
   const store = openStore(database)
   const tail = createTail(store)
   const live = createLive(store, tail, () => agent)
@@ -53,6 +53,8 @@ export async function main(
     update,
     database,
     healthPath: '/healthz',
+    switch: 'together', // its store is SQLite, which two processes may use at once
+    ...(busy === null ? {} : { busy }),
     ...(executable === null ? {} : { executable }),
     onDrain: () => app.drain(),
     onStop: async () => {

@@ -2,13 +2,14 @@
 // and changes its directory, all for itself. The next process starts as the manager would start it.
 
 import { readFileSync } from 'node:fs'
-import { INHERITANCE } from '../words/wire.ts'
+import { HOLDING, INHERITANCE } from '../words/wire.ts'
 
 /** how a manager passes a process the sockets that it holds for it: sd_listen_fds(3) */
 export const LISTEN_VARIABLES = ['LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES']
 /** meant for one process only: set by a predecessor, by systemd, and by Node for a process that it forks */
 const ONLY_FOR_ONE = [
   INHERITANCE,
+  HOLDING,
   ...LISTEN_VARIABLES,
   'NODE_CHANNEL_FD',
   'NODE_CHANNEL_SERIALIZATION_MODE',

@@ -226,6 +226,11 @@ export function responseOf(socket: Socket): ServerResponse | null {
   return ((socket as unknown as PrivateSocket)._httpMessage ?? null) as ServerResponse | null
 }
 
+/** Whether Node reads no requests from this connection any more: it was upgraded, to a WebSocket for instance. */
+export function isUpgraded(socket: Socket): boolean {
+  return !socket.destroyed && ((socket as unknown as PrivateSocket).parser ?? null) === null
+}
+
 /** The head of a response as its client sees it; null until it is fixed. */
 export function responseHead(response: ServerResponse): string | null {
   return (response as PrivateResponse)._header ?? null

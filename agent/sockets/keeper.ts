@@ -3,6 +3,8 @@
 // Must hold: the directory of its socket decides who may write to it; what a process may send there is bounded.
 
 import { rmSync } from 'node:fs'
+import type { ProcessName } from '../words/wire.ts'
+import { isAlive, startTimeOf } from './process.ts'
 import type { HeldSocket } from './store.ts'
 import { letterbox, type Packets } from './packets.ts'
 import { closeDescriptor } from './libc.ts'
@@ -14,6 +16,8 @@ export interface Keeper extends Disposable {
   held(): HeldSocket[]
   /** Whether a process has reported that it serves since the last call. */
   isReady(): boolean
+  /** the process that says it is the main one (MAINPID=), as far as it lives; null: none has */
+  main(): ProcessName | null
   /** Closes the held sockets, so that no client waits for a process that is not there. */
   letGo(): void
 }
@@ -27,6 +31,7 @@ export function openKeeper(path: string): Keeper {
   const letters = letterbox(path)
   const kept = new Map<string, number>()
   let ready = false
+  let main: ProcessName | null = null
   const drop = (name: string) => {
     const fd = kept.get(name)
     if (fd !== undefined) closeDescriptor(fd)
@@ -39,6 +44,8 @@ export function openKeeper(path: string): Keeper {
       const lines = letter.text.split('\n')
       const name = lines.find((line) => line.startsWith('FDNAME='))?.slice('FDNAME='.length) ?? ''
       ready ||= lines.includes('READY=1')
+      const pid = Number(/^MAINPID=([0-9]{1,10})$/m.exec(letter.text)?.[1] ?? 0)
+      if (pid > 0) main = { pid, startTime: startTimeOf(pid) }
       if (lines.includes('FDSTOREREMOVE=1')) drop(name)
       if (fd === undefined) continue
       if (lines.includes('FDSTORE=1') && NAME.test(name) && (kept.has(name) || kept.size < HELD_MAX)) {
@@ -62,6 +69,10 @@ export function openKeeper(path: string): Keeper {
       const was = ready
       ready = false
       return was
+    },
+    main: () => {
+      read()
+      return main !== null && isAlive(main.pid, main.startTime) ? main : null
     },
     letGo,
     [Symbol.dispose]: () => {

@@ -36,8 +36,9 @@ const SYMBOLS = {
     : {}),
 }
 
-const [F_SETFD, FD_CLOEXEC, F_DUPFD_CLOEXEC] = [2, 1, 1030]
+const [F_SETFD, F_SETFL, FD_CLOEXEC, F_DUPFD_CLOEXEC] = [2, 4, 1, 1030]
 const SHUT_RD = 0
+const PR_SET_CHILD_SUBREAPER = 36
 export const [AF_UNIX, SOCK_STREAM, SOCK_CLOEXEC, SOCK_NONBLOCK] = [1, 1, 0o2000000, 0o4000]
 
 let functions: Functions | null | undefined
@@ -81,6 +82,16 @@ export function duplicate(fd: number): number | null {
 /** Sets close-on-exec: an inherited descriptor must not leak into the service's children, which would hold the port. */
 export function keepFromChildren(fd: number): void {
   if (LINUX && hasLibc()) callLibc('fcntl', fd, F_SETFD, FD_CLOEXEC)
+}
+
+/** From now on this process becomes the parent of every process below it whose own parent ends: prctl(2), PR_SET_CHILD_SUBREAPER. */
+export function adoptOrphans(): void {
+  if (LINUX && hasLibc()) callLibc('prctl', PR_SET_CHILD_SUBREAPER, 1n, 0n, 0n, 0n)
+}
+
+/** Makes reading from a descriptor fail with EAGAIN if there is nothing to read. */
+export function neverBlock(fd: number): void {
+  if (LINUX && hasLibc()) callLibc('fcntl', fd, F_SETFL, SOCK_NONBLOCK)
 }
 
 /**

@@ -80,7 +80,7 @@ export async function letGo(key: string, fd: number): Promise<void> {
  * Before a stop: makes the manager drop the sockets, so that no client waits for a service that was stopped on purpose. Not
  * before a restart: connections then wait in the queue until the service is back.
  */
-export async function shutDoor(listeners: Listener[]): Promise<void> {
+export async function shutDoor(listeners: readonly Pick<Listener, 'key'>[]): Promise<void> {
   if (!hasSupervisor() || (await isRestarting())) return
   for (const { key } of listeners) await forget(key)
 }

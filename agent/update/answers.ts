@@ -9,6 +9,7 @@ import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import type { Running } from './operation.ts'
 import { compareTags, latestFor } from '../words/release.ts'
 import { badEntry, type Instance, type Probation, type Status, type VersionReport } from '../words/state.ts'
+import { lastPause, type NextSwitch } from '../words/switch.ts'
 import { installedTag } from './version.ts'
 
 /** `installed` is the file on disk, `running` this process, `latest` the feed's newest. All three may differ. */
@@ -69,7 +70,12 @@ async function stateOf(install: ManagedInstall): Promise<VersionReport['state']>
 }
 
 /** `running`: the operation that this process carries out, or carried out last. */
-export async function statusOf(install: ManagedInstall, running: Running | null, instance: Instance): Promise<Status> {
+export async function statusOf(
+  install: ManagedInstall,
+  running: Running | null,
+  instance: Instance,
+  next: Omit<NextSwitch, 'expectedMs'>,
+): Promise<Status> {
   const state = await install.journal.read()
   // the operation in memory differs from the journal by its progress only
   const own = running !== null && running.operation.id === state.operation?.id ? running.operation : null
@@ -87,6 +93,7 @@ export async function statusOf(install: ManagedInstall, running: Running | null,
     instance,
     backup,
     unproven: isInFlight ? unprovenOf(state.probation) : null,
+    switch: { ...next, expectedMs: lastPause(state.history) },
     trust: await install.feed.trust(),
     history: state.history,
   }

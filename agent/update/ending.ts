@@ -59,10 +59,10 @@ export async function closeInterrupted(install: ManagedInstall, why: string): Pr
     // in the restart stage, but the old executable is in place: somebody put it back, and had a reason
     const outcome = now.operation?.stage === 'restart' ? 'reverted' : 'failed'
     const stage = now.operation?.stage ?? 'check'
-    finishOperation(now, {
-      outcome,
-      error: { code: 'interrupted', message: `interrupted in the ${stage} stage: ${why}` },
-    })
+    const failed = now.probation?.failed
+    const message = `interrupted in the ${stage} stage: ${why}`
+    const { isBlameless = false, ...error } = failed ?? { code: 'interrupted' as const, message }
+    finishOperation(now, { outcome, error, isBlameless })
   })
   install.log({
     event: 'recovered',

@@ -3,6 +3,7 @@
 
 import { BatonError } from './errors.ts'
 import type { ReleaseNotes, TrustReport } from './state.ts'
+import type { Switch } from './switch.ts'
 
 /** `vX.Y.Z`, no leading zeros, each number at most nine digits. */
 export type Tag = string
@@ -28,6 +29,8 @@ export interface Release extends ReleaseNotes {
   others: readonly Asset[]
   /** schema number of the state that this release writes (`PRAGMA user_version`); null if it does not tell */
   schema: number | null
+  /** how it replaces another; absent if it does not tell */
+  switch?: Switch
   /** its container image, if the feed is signed and the maintainer has named the image: pull `repository@digest` */
   image: { repository: string; digest: string } | null
 }
@@ -93,6 +96,8 @@ export interface ReleaseManifest {
   schema: number | null
   notes: string
   publishedAt: string | null
+  /** absent: not built by Baton, or the reference service */
+  switch?: Switch
   /** only for an author's application, as are the next two */
   kind?: ReleaseKind
   healthPath?: string | null

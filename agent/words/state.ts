@@ -2,6 +2,7 @@
 // Every process that answers `GET /admin/update/status` uses them, before, during and after a switch.
 
 import { BatonError, type ErrorCode } from './errors.ts'
+import type { NextSwitch } from './switch.ts'
 
 /** The stages of an operation, in order. A rollback has `swap` and `restart` only. */
 export const STAGES = ['check', 'download', 'verify', 'swap', 'restart'] as const
@@ -36,6 +37,11 @@ export interface HandoverReport {
   reasons?: string[]
   /** milliseconds from the start of the restart stage until the successor accepted connections */
   switchMs: number
+  /**
+   * One at a time: milliseconds in which nobody was served, from the end of reading to the new process's `ready`. Absent: both
+   * processes lived together.
+   */
+  pauseMs?: number
 }
 
 export const NO_HANDOVER: Readonly<HandoverReport> = { moved: 0, carried: 0, takenBack: 0, cut: 0, switchMs: 0 }
@@ -83,7 +89,7 @@ export function newOperation(known: Pick<Operation, 'id' | 'kind' | 'from' | 'to
  * The whole result of an operation, in one form: shown to a person, in the panel, by `--json`, and collected by a fleet.
  * `reportOf` makes it.
  */
-export interface OperationReport extends Omit<HandoverReport, 'switchMs'> {
+export interface OperationReport extends Omit<HandoverReport, 'switchMs' | 'pauseMs'> {
   id: string
   kind: Kind
   from: string
@@ -95,6 +101,8 @@ export interface OperationReport extends Omit<HandoverReport, 'switchMs'> {
   bytes: number
   /** null if nothing was handed over, for instance because no service was running */
   switchMs: number | null
+  /** see HandoverReport; null if nobody had to wait */
+  pauseMs: number | null
   /** ISO 8601, UTC: earliest end of the current probation; null if there is none */
   unprovenUntil: string | null
 }
@@ -104,7 +112,7 @@ export function reportOf(operation: Operation, unproven: Unproven | null = null)
   const { id, kind, from, to, outcome, error, durations, bytes, handover } = operation
   const { moved, carried, takenBack, cut, reasons } = handover ?? NO_HANDOVER
   const unprovenUntil = outcome === null ? (unproven?.until ?? null) : null
-  const switchMs = handover?.switchMs ?? null
+  const [switchMs, pauseMs] = [handover?.switchMs ?? null, handover?.pauseMs ?? null]
   return {
     id,
     kind,
@@ -120,6 +128,7 @@ export function reportOf(operation: Operation, unproven: Unproven | null = null)
     cut,
     ...(reasons === undefined ? {} : { reasons }),
     switchMs,
+    pauseMs,
     unprovenUntil,
   }
 }
@@ -151,6 +160,8 @@ export interface Probation {
   sha256: string | null
   /** how often the service has ended in failure since then, counted by the rescue */
   failures: number
+  /** why the holder put the previous release back, which then ends the operation; absent: it did not */
+  failed?: { code: ErrorCode; message: string; isBlameless: boolean }
 }
 
 /** A probation in progress: `tag` serves and has not proved itself. ISO 8601, UTC; `until` is its earliest end. */
@@ -209,6 +220,8 @@ export interface Status {
   backup: string | null
   /** the release that serves and has not proved itself yet; null if none is on probation */
   unproven: Unproven | null
+  /** how the next switch would go; absent: this release is older than the choice */
+  switch?: NextSwitch
   trust: TrustReport
   /** newest first, at most HISTORY_MAX */
   history: Operation[]

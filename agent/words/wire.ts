@@ -1,4 +1,8 @@
-// The messages between predecessor and successor on their channel, and what the predecessor hands the successor at its start.
+// The messages between predecessor and successor on their channel, and what the predecessor hands the successor at its start. In a
+// switch one at a time a holder stands between the two: it has a channel to each.
+
+import type { HandoverReport, Kind } from './state.ts'
+import type { Switch } from './switch.ts'
 
 /** A listening socket that a successor inherits: the key of its listener, and two descriptors. */
 export interface InheritedListener {
@@ -13,14 +17,32 @@ export interface Inheritance {
   channel: { messages: number; packets: number }
   operationId: string
   listeners: InheritedListener[]
-  predecessor: { pid: number; startTime: string | null }
+  predecessor: ProcessName
   /** milliseconds after which a predecessor that lives but does not commit counts as stuck */
   patienceMs: number
   /** milliseconds of silence after which a predecessor counts as hung */
   hangMs: number
+  /** descriptor of the file with the values that the old process leaves: see `handover/values.ts` */
+  values?: number
+  /** present if the application may not begin yet */
+  gate?: Gate
 }
 
 export const INHERITANCE = 'BATON_INHERITANCE'
+
+/** Where a successor waits in its first code until no process of the old release is left. */
+export interface Gate {
+  /** descriptor that gives a byte when the application may begin; it ends if the holder dies */
+  descriptor: number
+  /** the old process, to wait for if the holder dies */
+  old: ProcessName
+}
+
+/** A process: the kernel reuses pids. `startTime` as `startTimeOf` gives it */
+export interface ProcessName {
+  pid: number
+  startTime: string | null
+}
 
 /** Answered on private connections only, never on a public one. */
 export const PROBE_PATH = '/.baton/probe'
@@ -58,11 +80,17 @@ export type ToSuccessor =
   /** something could not be passed on to a carried connection: the successor ends it, so that its client notices */
   | { type: 'spoilt'; id: number }
   | { type: 'alive' }
+  /** what only one process may do is the successor's now */
+  | { type: 'turn' }
   /** asks: could you be updated again? */
   | { type: 'prove' }
   | { type: 'commit' }
 
 export type ToPredecessor =
+  /** it waits at its gate; `switch`: what its release asks for */
+  | { type: 'waiting'; tag: string; switch: Switch }
+  /** sent by a release that must be the only process, to a predecessor that would live beside it: it has begun nothing, and exits */
+  | { type: 'alone' }
   /** the keys of all its listeners. The predecessor can give it no other */
   | { type: 'hello'; listeners: string[] }
   | { type: 'ready' }
@@ -82,6 +110,73 @@ export type ToPredecessor =
   | ({ type: 'proved' } & Ability)
   /** from now on the operation is the successor's: it ends the operation as soon as the predecessor is gone */
   | { type: 'committed' }
+
+/** Passed in the holder's environment as JSON, under HOLDING. Holds no secret. */
+export interface Holding {
+  /** descriptors of the holder's ends of the channel to the old process */
+  channel: { messages: number; packets: number }
+  listeners: { key: string; spare: number }[]
+  /** as in an Inheritance */
+  values?: number
+  old: ProcessName
+  /** processes that the application has started so far */
+  children: ProcessName[]
+  service: string
+  /** tag of the new release, and of the old one */
+  tag: string
+  from: string
+  operationId: string
+  kind: Kind
+  /** starts either release: the one in the place of the executable */
+  command: { file: string; args: string[]; cwd?: string }
+  executable: string
+  stateDirectory: string
+  healthPath: string | null
+  readyMs: number
+  hangMs: number
+  probationMs: number
+  drainMaxMs: number
+  stopMs: number
+  /** milliseconds after which an old process that reads no more must be gone */
+  pauseMaxMs: number
+}
+
+export const HOLDING = 'BATON_HOLDING'
+
+/** what gives connections, and tells of them */
+export type Given = Extract<ToSuccessor, { type: 'connections' | 'carry' | 'late' | 'spoilt' }>
+
+export type ToHolder =
+  | Given
+  | { type: 'alive' }
+  /** this process reads and accepts no more: from now on its silence is a hang */
+  | { type: 'pause' }
+  /** this process serves again: forget the connections that were given */
+  | { type: 'resume' }
+  /** no handover: end the successor, and exit */
+  | { type: 'drop' }
+  | Leaving
+
+/** The old process's last message: it is about to exit. */
+export interface Leaving {
+  type: 'leaving'
+  report: HandoverReport
+  /** milliseconds since the restart stage began */
+  restartMs: number
+  /** milliseconds since this process read its last byte */
+  pausedMs: number
+  tickets: Tickets[]
+  ability: Ability
+  /** why the old release was not healthy before the pause; null if it was */
+  illness: string | null
+  /** processes that the application has started and that still live */
+  children: ProcessName[]
+}
+
+export type FromHolder = Extract<
+  ToPredecessor,
+  { type: 'waiting' | 'alive' | 'failed' | 'adopted' | 'missing' | 'carried' | 'ended' | 'last words' }
+>
 
 /** `idleMs`: what is left of its idle time; 0: no limit; null: it has never sent a byte */
 export interface IdleConnection {

@@ -67,7 +67,7 @@ export async function buildApplication(options: ApplicationOptions): Promise<Pub
     unpackedBytes,
     service,
     schema,
-    about: { kind, healthPath, port },
+    about: { kind, healthPath, port, switch: project.switch },
   })
 }
 
@@ -83,8 +83,8 @@ export async function makeFirst({ build, folder }: Project, progress: ProgressRe
 }
 
 export function wordsOf(project: Project, tag: string, commit: string | null, trust: OwnWords['trust']): OwnWords {
-  const { service, kind, healthPath, database, servers, environment, args } = project
-  return { service, tag, commit, kind, healthPath, database, servers, environment, args, trust }
+  const { service, kind, healthPath, database, servers, switch: switched, environment, args } = project
+  return { service, tag, commit, kind, healthPath, database, servers, switch: switched, environment, args, trust }
 }
 
 /** The content of an executable script file: `text` below its first lines. */

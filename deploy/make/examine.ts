@@ -5,6 +5,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { findProgram } from '../lib/shell.ts'
+import { BORNE } from '../lib/switch.ts'
 import { detect } from './detect.ts'
 import { filesOf } from './files.ts'
 import { PACKAGE } from './init.ts'
@@ -54,6 +55,13 @@ const CHECKS: Record<string, Check> = {
           '`baton init` adds the line; without it the service is installed, but never updates itself',
         ]
   },
+  switch: async ({ switch: kind }) =>
+    kind === 'together'
+      ? [
+          'good',
+          'switch together: two processes of it live at once; `build` starts one, and names what only one can have',
+        ]
+      : ['good', `switch one at a time: clients wait until the new process is there; ${BORNE}`],
   health: async ({ healthPath }) =>
     healthPath === null
       ? ['warn', 'no `healthPath`: a release proves that it runs, not that it is well', 'name a route that answers 2xx']

@@ -25,8 +25,14 @@ export interface InitPlan {
 
 export const PACKAGE = 'baton-kit'
 
-export function planInit(found: Detected): InitPlan {
-  const notes: string[] = []
+const SWITCH_NOTES = [
+  '`switch` is one-at-a-time: the old process has ended before the new one begins, so no timer, bot or lock is ever there twice, and clients wait for that moment.',
+  'If two processes of the application may live at once, say `together`: then nobody waits (docs/adopt.md).',
+]
+
+/** `isConfigured`: there is a baton.config.json, so its author has chosen already. */
+export function planInit(found: Detected, isConfigured = false): InitPlan {
+  const notes: string[] = isConfigured ? [] : [...SWITCH_NOTES]
   const files: Written[] = [
     { path: 'baton.config.json', content: `${JSON.stringify(configOf(found), null, 2)}\n` },
     { path: '.github/workflows/release.yml', content: workflow(found) },
@@ -51,6 +57,7 @@ function configOf(found: Detected): Record<string, unknown> {
     $schema: `./node_modules/${PACKAGE}/config.schema.json`,
     service: found.service,
     entry: found.entry ?? 'server.js',
+    switch: 'one-at-a-time',
     ...(found.build === null ? {} : { build: found.build }),
     ...(isNext
       ? {

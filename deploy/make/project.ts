@@ -4,7 +4,15 @@
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { isAbsolute, join, normalize } from 'node:path'
-import { BatonError, reasonOf, type ReleaseKind, SERVICE_MAX, serviceName } from '../../agent/words.ts'
+import {
+  BatonError,
+  reasonOf,
+  type ReleaseKind,
+  SERVICE_MAX,
+  serviceName,
+  type Switch,
+  SWITCHES,
+} from '../../agent/words.ts'
 
 export interface Project {
   /** absolute path of the application */
@@ -28,6 +36,7 @@ export interface Project {
   port: number
   database: string | null
   servers: number
+  switch: Switch
   feed: string | null
   /** path, inside the folder, of the root.json that the feed is signed by */
   root: string | null
@@ -142,6 +151,7 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
     return null
   },
   servers: number(1, 16, 1),
+  switch: oneOf(SWITCHES, 'one-at-a-time'),
   feed: textOr(null),
   root: textOr(null),
   publish: textOr(null),

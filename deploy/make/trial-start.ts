@@ -10,6 +10,7 @@ import { basename, join, relative } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { databasesIn } from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
+import { onlyOneCanHave } from '../lib/only-one.ts'
 import { httpStatusOf } from '../lib/http.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
@@ -39,7 +40,13 @@ export async function tryOut(project: Project, built: string): Promise<string> {
   const startedAt = performance.now()
   const child = spawn(executable, ['serve', '--config', config], {
     cwd: state,
-    env: { ...process.env, STATE_DIRECTORY: state, BATON_NODE: await provideNode(), NODE_OPTIONS: '' },
+    env: {
+      ...process.env,
+      STATE_DIRECTORY: state,
+      BATON_NODE: await provideNode(),
+      NODE_OPTIONS: '',
+      BATON_TRIAL: '1',
+    },
     stdio: ['ignore', 'pipe', 'pipe'],
     detached: true,
   })
@@ -67,10 +74,19 @@ export async function tryOut(project: Project, built: string): Promise<string> {
     const open = /serving \S+ on (?:\[::\]|0\.0\.0\.0):/.test(said)
       ? '; it listens on every address, whatever address it is told (`{host}`, by default in HOST)'
       : ''
-    return `serves ${path} with ${answer}${odd} after ${formatDuration(performance.now() - startedAt)}${open}`
+    const took = formatDuration(performance.now() - startedAt)
+    return `serves ${path} with ${answer}${odd} after ${took}${open}${await againstTogether(project, child.pid ?? 0, port)}`
   } finally {
     await end(child, () => ended !== null)
   }
+}
+
+/** What this start shows that two processes cannot have at once, if two are to live at once. */
+async function againstTogether({ switch: kind, servers }: Project, pid: number, port: number): Promise<string> {
+  if (kind !== 'together') return ''
+  const against = await onlyOneCanHave(pid, { port, servers })
+  if (against.length === 0) return ''
+  return `; warning: \`switch\` is "together", but only one process can have ${against.join(', ')}`
 }
 
 /** Refuses an application with a database in its own folder: each release has a separate folder, so an update would lose it. */

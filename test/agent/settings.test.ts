@@ -1,5 +1,6 @@
 // What an author gives to `embed()`.
 
+import { noteStart } from '../../agent/own.ts'
 import { type EmbedOptions, readSettings, UPDATE_BOUNDS } from '../../agent/settings.ts'
 import { equal, is, ok, throws, withCode } from '../assert.ts'
 import { suite } from '../suite.ts'
@@ -24,7 +25,10 @@ test('have a default for all that is not asked for, and are frozen', () => {
     stallMs: 30_000,
     hangMs: 5_000,
     stopMs: 10_000,
+    quietMs: 2_000,
+    holdMs: 10_000,
   })
+  equal([settings.switch, settings.busy], ['one-at-a-time', 'cut'])
   equal([settings.database, settings.healthPath, settings.basePath], [null, null, ''])
   ok(Object.isFrozen(settings) && Object.isFrozen(settings.update))
   settings.onDrain()
@@ -72,6 +76,17 @@ test('base paths are of plain names', () => {
   for (const basePath of ['/', 'beacon', '/beacon/', '//beacon', '/a b', '/a?b', '/a#b', '/é', '/%41']) {
     throws(() => readSettings({ ...LEAST, basePath }), withCode('invalid_settings'))
   }
+})
+
+test('an operator says `update.busy`; another value is refused by name', () => {
+  const settings = (busy: string) => {
+    const configuration = { update: { busy } }
+    noteStart({ argv: [], executable: '/x', isChild: false, directory: null, configuration })
+    return readSettings(LEAST)
+  }
+  is(settings('give-up').busy, 'give-up')
+  const { message } = throws(() => settings('wait'), withCode('invalid_settings'))
+  is(message, '`update.busy`: expected cut or give-up, got "wait"')
 })
 
 test.run()

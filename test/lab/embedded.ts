@@ -9,10 +9,10 @@ export function databasePath(stateDirectory: string): string {
   return join(stateDirectory, `${BUILD.service}.db`)
 }
 
-/** `own`: the hooks of the service. */
+/** `own`: the hooks of the service, and how it is switched if that is not together. */
 export async function embedAgent(
   { password, feed, stateDirectory, update }: Settings,
-  own: Pick<EmbedOptions, 'onDrain' | 'onStop'>,
+  own: Pick<EmbedOptions, 'onDrain' | 'onStop' | 'switch'>,
 ): Promise<Agent> {
   return await embed({
     ...BUILD,
@@ -23,6 +23,7 @@ export async function embedAgent(
     update,
     database: databasePath(stateDirectory),
     healthPath: '/healthz',
+    switch: 'together',
     ...own,
   })
 }

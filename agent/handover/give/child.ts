@@ -1,31 +1,46 @@
-// The successor as its predecessor sees it. The predecessor spawns it with the listening sockets, follows its messages and its
-// signs of life, and kills it if it must not go on.
+// A process that this one has started for a handover, the successor or the holder: spawned with the listening sockets and a channel,
+// followed by its messages and its signs of life, and killed if it must not go on.
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { reasonOf } from '../../words/errors.ts'
-import { isAlive, startTimeOf } from '../../sockets/process.ts'
-import type { HandoverReport } from '../../words/state.ts'
+import { descendantsOf, isAlive, startTimeOf } from '../../sockets/process.ts'
 import { type Channel, channelOver } from '../channel.ts'
 import { environmentAtStart } from '../../sockets/environment.ts'
 import type { Command } from '../../sockets/store.ts'
-import { type Giving, makeGiving } from './giving.ts'
 import { descriptorOf, stopReading } from '../../sockets/internals.ts'
 import { ALIVE_EVERY_MS, type Heartbeat, lifeOf } from '../heartbeat.ts'
 import { lineOf, plainOf } from '../last-words.ts'
 import type { Listener } from '../../sockets/listeners.ts'
-import { type Inheritance, INHERITANCE, type ToPredecessor, type ToSuccessor } from '../../words/wire.ts'
+import {
+  type FromHolder,
+  type Gate,
+  type Holding,
+  HOLDING,
+  type Inheritance,
+  INHERITANCE,
+  type ProcessName,
+  type ToHolder,
+  type ToPredecessor,
+  type ToSuccessor,
+} from '../../words/wire.ts'
 import { packetPair } from '../../sockets/packets.ts'
 import { closeDescriptor } from '../../sockets/libc.ts'
 
-/** descriptors in the successor: its ends of the channel, then two for each listening socket */
+/** descriptors in the child: its ends of the channel, then those that it is given */
 const [MESSAGES, PACKETS, FIRST] = [3, 4, 5]
 
 /** how long to wait until the last words of a dead process have been read */
 const LAST_WORDS_MS = 200
 
-export interface Successor {
+interface Message {
+  type: string
+}
+
+export interface Child<Said, Heard extends Message> {
+  /** `pid` 0 if it could not be started */
+  name: ProcessName
   pid: number
   life: Heartbeat
   /** resolves once, with the reason, when it has exited or could not be started */
@@ -34,29 +49,41 @@ export interface Successor {
   lastWords(): Promise<string | null>
   /** looks at the process now, not at its messages */
   isAlive(): boolean
-  /** Whether an operator or a supervisor told it to stop. If it is dead, this first reads its last messages. */
-  isStopping(): Promise<boolean>
-  tell(message: ToSuccessor): Promise<boolean>
-  /** resolves when a message of this type has come; rejects if the successor is gone first */
-  heard<T extends ToPredecessor['type']>(type: T): Promise<Extract<ToPredecessor, { type: T }>>
-  /** whether it has the listener of this key */
-  has(key: string): boolean
-  /** sends it one end of a pair of sockets, on which a request will come; false if it cannot take it */
-  takeQuestion(far: Socket): boolean
-  /** gives connections to it */
-  giving: Giving
+  tell: Channel<Said, Heard>['tell']
+  give: Channel<Said, Heard>['give']
+  /** resolves when a message of this type has come; rejects if the process is gone first */
+  heard<T extends Heard['type']>(type: T): Promise<Extract<Heard, { type: T }>>
+  /** `heard` gets every message from now on, unless `end` was called */
+  also(heard: (message: Heard) => void): void
   /** Kills it, hung or not, and waits until the kernel has removed it: only one process may accept. */
   end(): Promise<void>
 }
 
-/** Spawns, never forks: a single executable that forks itself runs its own main with a shifted argv. */
+export interface Successor extends Child<ToSuccessor, ToPredecessor> {
+  /** Whether an operator or a supervisor told it to stop. If it is dead, this first reads its last messages. */
+  isStopping(): Promise<boolean>
+  /** whether it has the listener of this key */
+  has(key: string): boolean
+  /** sends it one end of a pair of sockets, on which a request will come; false if it cannot take it */
+  takeQuestion(far: Socket): boolean
+  /** lets it pass its gate; does nothing if it has none */
+  open(): void
+  /** whether it has exited because it must be the only process; for use once it is gone */
+  wantsToBeAlone(): Promise<boolean>
+}
+
+export type DoorHolder = Child<ToHolder, FromHolder>
+
+/**
+ * Spawns, never forks: a single executable that forks itself runs its own main with a shifted argv. `gate`: the process to wait for
+ * before its application begins; `values`: see Inheritance.
+ */
 export function spawnSuccessor(
-  { file, args, cwd }: Command,
-  listeners: Listener[],
-  told: Omit<Inheritance, 'listeners' | 'predecessor' | 'channel'>,
-  report: HandoverReport,
+  command: Command,
+  listeners: readonly Pick<Listener, 'key' | 'spare'>[],
+  told: Omit<Inheritance, 'listeners' | 'predecessor' | 'channel' | 'gate' | 'values'>,
+  { gate = null, values = null }: { gate?: Gate['old'] | null; values?: number | null } = {},
 ): Successor {
-  const [packets, farPackets] = packetPair()
   const descriptors: number[] = []
   const inheritance: Inheritance = {
     ...told,
@@ -69,12 +96,79 @@ export function spawnSuccessor(
       return { key, accept, spare: accept + 1 }
     }),
     predecessor: { pid: process.pid, startTime: startTimeOf(process.pid) },
+    ...(values === null ? {} : { values: FIRST + descriptors.push(values) - 1 }),
+    ...(gate === null ? {} : { gate: { descriptor: FIRST + descriptors.length, old: gate } }),
   }
+  const stdio = gate === null ? descriptors : [...descriptors, 'pipe' as const]
+  const child = spawnChild<ToSuccessor, ToPredecessor>(command, INHERITANCE, inheritance, stdio)
+  const opening = gate === null ? null : (child.process.stdio.at(-1) as Socket)
+  opening?.on('error', () => {}) // it is gone
+  const has = (key: string) => {
+    const hello = child.cameOf('hello')
+    return hello !== null && hello.listeners.includes(key)
+  }
+  return {
+    ...child,
+    has,
+    open: () => void opening?.end('.'),
+    async wantsToBeAlone() {
+      await child.heardOut()
+      return child.cameOf('alone') !== null
+    },
+    async isStopping() {
+      if (!child.isAlive()) {
+        await child.gone
+        if (child.process.exitCode === 0) await child.heardOut() // only a process that was told to stop exits with 0
+      }
+      return child.cameOf('stopping') !== null
+    },
+    takeQuestion(far) {
+      stopReading(far)
+      return child.give({ type: 'ask' }, [descriptorOf(far) ?? -1])
+    },
+  }
+}
+
+/** Starts the old executable again, which holds the sockets and never loads the application. */
+export function spawnHolder(
+  command: Command,
+  listeners: readonly Pick<Listener, 'key' | 'spare'>[],
+  told: Omit<Holding, 'listeners' | 'old' | 'channel' | 'children' | 'values'>,
+  values: number | null,
+): DoorHolder {
+  const spares = listeners.flatMap(({ key, spare }) => (spare === null ? [] : [{ key, fd: spare }]))
+  const holding: Holding = {
+    ...told,
+    channel: { messages: MESSAGES, packets: PACKETS },
+    listeners: spares.map(({ key }, at) => ({ key, spare: FIRST + at })),
+    old: { pid: process.pid, startTime: startTimeOf(process.pid) },
+    children: descendantsOf(process.pid),
+    ...(values === null ? {} : { values: FIRST + spares.length }),
+  }
+  const descriptors = [...spares.map(({ fd }) => fd), ...(values === null ? [] : [values])]
+  return spawnChild<ToHolder, FromHolder>(command, HOLDING, holding, descriptors)
+}
+
+interface Started<Said, Heard extends Message> extends Child<Said, Heard> {
+  process: ChildProcess
+  /** the last message of this type; null if none has come */
+  cameOf<T extends Heard['type']>(type: T): Extract<Heard, { type: T }> | null
+  /** Resolves when no more can come. For use once the process is gone. */
+  heardOut(): Promise<unknown>
+}
+
+function spawnChild<Said extends Message, Heard extends Message>(
+  { file, args, cwd }: Command,
+  variable: string,
+  told: object,
+  descriptors: readonly (number | 'pipe')[],
+): Started<Said, Heard> {
+  const [packets, farPackets] = packetPair()
   const child = spawn(file, args, {
     stdio: ['ignore', 'inherit', 'inherit', 'pipe', farPackets, ...descriptors],
     ...(cwd === undefined ? {} : { cwd }),
-    env: { ...environmentAtStart(), [INHERITANCE]: JSON.stringify(inheritance) },
-    // its own session: a Ctrl-C meant for the predecessor's terminal group must not kill the successor
+    env: { ...environmentAtStart(), [variable]: JSON.stringify(told) },
+    // its own session: a Ctrl-C meant for this process's terminal group must not kill it
     detached: true,
   })
   closeDescriptor(farPackets)
@@ -84,20 +178,19 @@ export function spawnSuccessor(
     packets.close()
     throw new Error('no process can be started: are any descriptors left?')
   }
-  return follow(child, channelOver<ToSuccessor, ToPredecessor>(messages, packets), listeners, report)
+  return follow(child, channelOver<Said, Heard>(messages, packets))
 }
 
-function follow(
+function follow<Said extends Message, Heard extends Message>(
   child: ChildProcess,
-  channel: Channel<ToSuccessor, ToPredecessor>,
-  listeners: readonly Listener[],
-  report: HandoverReport,
-): Successor {
+  channel: Channel<Said, Heard>,
+): Started<Said, Heard> {
   const pid = child.pid ?? 0
   const startTime = startTimeOf(pid)
   const life = lifeOf(pid)
-  const awaited = new Map<string, (message: ToPredecessor) => void>()
-  const came = new Map<string, ToPredecessor>()
+  const awaited = new Map<string, (message: Heard) => void>()
+  const came = new Map<string, Heard>()
+  const listeners: ((message: Heard) => void)[] = []
   let failure: string | null = null
   let words: string | null = null
   let isEnded = false
@@ -107,55 +200,43 @@ function follow(
       resolve(failure ?? (signal === null ? `it exited with code ${code}` : `it was ended by ${signal}`))
     })
   })
-  // For use once the successor is gone. The timer keeps this process alive: Node never reports the channel as closed if the last
-  // socket that was given was not acknowledged.
+  // The timer keeps this process alive: Node never reports the channel as closed if the last socket that was given was not
+  // acknowledged.
   const heardOut = () => Promise.race([channel.closed, sleep(LAST_WORDS_MS)])
-  const alive = setInterval(() => void channel.tell({ type: 'alive' }), ALIVE_EVERY_MS)
+  const alive = setInterval(() => void channel.tell({ type: 'alive' } as Said), ALIVE_EVERY_MS)
   void gone.then(() => clearInterval(alive))
-  const has = (key: string) => {
-    const hello = came.get('hello')
-    return hello?.type === 'hello' && hello.listeners.includes(key)
-  }
-  const giving = makeGiving({ has, give: channel.give, tell: channel.tell, gone, listeners, report })
   channel.hear((message) => {
     life.sign()
-    if (!isEnded) giving.hear(message)
-    if (message.type === 'failed') failure = `it says: ${plainOf(message.message.slice(0, 2000))}`
-    if (message.type === 'last words') words = lineOf(message.lines)
-    came.set(message.type, message)
-    awaited.get(message.type)?.(message)
+    if (!isEnded) for (const heard of listeners) heard(message)
+    const { type, message: why, lines } = message as { type: string; message?: string; lines?: string[] }
+    if (type === 'failed') failure = `it says: ${plainOf(String(why).slice(0, 2000))}`
+    if (type === 'last words') words = lineOf(lines ?? [])
+    came.set(type, message)
+    awaited.get(type)?.(message)
   })
-  const lives = () => child.exitCode === null && child.signalCode === null && isAlive(pid, startTime)
   return {
+    name: { pid, startTime },
     pid,
     life,
     gone,
+    process: child,
+    heardOut,
+    tell: channel.tell,
+    give: channel.give,
+    cameOf: <T extends Heard['type']>(type: T) => (came.get(type) ?? null) as Extract<Heard, { type: T }> | null,
+    also: (heard) => void listeners.push(heard),
     async lastWords() {
       await heardOut()
       return failure === null ? words : null
     },
-    isAlive: lives,
-    async isStopping() {
-      if (!lives()) {
-        await gone
-        if (child.exitCode === 0) await heardOut() // only a process that was told to stop exits with 0
-      }
-      return came.has('stopping')
-    },
-    tell: (message) => channel.tell(message),
-    heard: async <T extends ToPredecessor['type']>(type: T) => {
-      const message = new Promise<ToPredecessor>((resolve) => {
+    isAlive: () => child.exitCode === null && child.signalCode === null && isAlive(pid, startTime),
+    heard: async <T extends Heard['type']>(type: T) => {
+      const message = new Promise<Heard>((resolve) => {
         const already = came.get(type)
         if (already === undefined) awaited.set(type, resolve)
         else resolve(already)
       })
-      return (await Promise.race([message, gone.then(rejected)])) as Extract<ToPredecessor, { type: T }>
-    },
-    has,
-    giving,
-    takeQuestion(far) {
-      stopReading(far)
-      return channel.give({ type: 'ask' }, [descriptorOf(far) ?? -1])
+      return (await Promise.race([message, gone.then(rejected)])) as Extract<Heard, { type: T }>
     },
     async end() {
       child.kill('SIGKILL')

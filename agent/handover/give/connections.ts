@@ -105,7 +105,7 @@ function whyLeft(entry: Entry, movable: readonly Listener[]): string {
  * Ends a connection. A WebSocket gets the reason, and is read until its client agrees: closing with unread bytes resets the
  * connection, and then the client never sees the reason. Any other connection just ends, in a way that its client notices.
  */
-function cut(socket: Socket, carries: Carries, report: { cut: number }): void {
+export function cut(socket: Socket, carries: Carries, report: { cut: number }): void {
   if (ending.has(socket)) return
   ending.add(socket)
   report.cut++
@@ -124,7 +124,7 @@ function endsOnlyByItsEnd(socket: Socket): boolean {
 }
 
 /** Gives all connections between two requests, some at a time, while this process serves the rest. Resolves to their number. */
-async function moveIdle(listener: Listener, giving: Giving, signal: AbortSignal): Promise<number> {
+export async function moveIdle(listener: Listener, giving: Giving, signal: AbortSignal): Promise<number> {
   let given = 0
   const idle = idleConnections(listener.server as HttpServer, listener.sockets).map((socket) => ({
     socket,
@@ -144,7 +144,7 @@ async function moveIdle(listener: Listener, giving: Giving, signal: AbortSignal)
 }
 
 /** From now on a connection moves in the tick in which its response finishes. Returns the undo. */
-function moveWhenAnswered(listener: Listener, giving: Giving): () => void {
+export function moveWhenAnswered(listener: Listener, giving: Giving): () => void {
   const server = listener.server as HttpServer
   let isOn = true
   const follow = (response: ServerResponse, socket: Socket) => {
@@ -173,7 +173,7 @@ interface Carrier {
 }
 
 /** Carries the connections that the author has registered, each as soon as it is between two messages. */
-function makeCarrier(
+export function makeCarrier(
   listeners: readonly Listener[],
   giving: Giving,
   carries: Carries,

@@ -9,7 +9,7 @@ import { handOn } from '../carry/hand-on.ts'
 import { adopt, descriptorOf, idleTimeLeft, readOn, stopReading } from '../../sockets/internals.ts'
 import { type About, type Kept, makeKept } from './kept.ts'
 import type { Listener } from '../../sockets/listeners.ts'
-import type { ToPredecessor, ToSuccessor } from '../../words/wire.ts'
+import type { Given, ToPredecessor } from '../../words/wire.ts'
 import { took } from '../moments.ts'
 
 export interface Giving {
@@ -35,8 +35,8 @@ export interface Giving {
 export interface GivingOptions {
   has(key: string): boolean
   /** `give` and `tell` of the channel */
-  give(message: ToSuccessor | (() => ToSuccessor), descriptors: readonly number[]): boolean
-  tell(message: ToSuccessor): unknown
+  give(message: Given | (() => Given), descriptors: readonly number[]): boolean
+  tell(message: Given): unknown
   /** resolves when the successor is gone */
   gone: Promise<unknown>
   listeners: readonly Listener[]
@@ -197,6 +197,7 @@ function hear(
       }
       return
     case 'alive':
+    case 'alone':
     case 'committed':
     case 'failed':
     case 'hello':
@@ -204,6 +205,7 @@ function hear(
     case 'proved':
     case 'ready':
     case 'stopping':
+    case 'waiting':
       return
     default:
       return message satisfies never

@@ -1,5 +1,5 @@
-// Asks a successor, before it may go on, who it is and whether it is healthy. It is blamed only if its predecessor, asked the
-// same at the same moment, does better: a locked database or a full disk is no verdict on a release.
+// Asks a successor, before it may go on, who it is and whether it is healthy. It is blamed only if the old release, asked the same
+// at the same moment, does better: a locked database or a full disk is no verdict on a release.
 
 import type { Server } from 'node:http'
 import type { Socket } from 'node:net'
@@ -14,26 +14,34 @@ export interface ProbeOptions {
   /** must answer 2xx; null if the author names none */
   healthPath: string | null
   timeoutMs: number
-  /** this process's own private server */
-  own: Server
+  /** whether the old release does better */
+  isOldWell(): Promise<boolean>
+  /** a failure that is none, since the old release had the same; null or absent: none */
+  excused?: string | null
 }
 
-/** `ill`: it failed alone. `both`: this process failed too, so nothing is said about the release. */
+/** `ill`: it failed alone. `both`: the old release failed too, so nothing is said about the new one. */
 export type ProbeVerdict = { is: 'well' } | { is: 'ill' | 'both'; why: string }
 
-/** Asks the successor who it is and whether it is healthy. If an answer is bad, asks this process's health too. Never rejects. */
+/** Asks the successor who it is and whether it is healthy. If an answer is bad, asks for the old release. Never rejects. */
 export async function probe(take: (far: Socket) => boolean, options: ProbeOptions): Promise<ProbeVerdict> {
   try {
     await examine(take, options)
     return { is: 'well' }
   } catch (cause) {
     const why = reasonOf(cause)
-    const isWell = await examineHealth(askOwn(options.own), options).then(
-      () => true,
-      () => false,
-    )
-    return { is: isWell ? 'ill' : 'both', why }
+    if (why === options.excused) return { is: 'well' }
+    return { is: (await options.isOldWell()) ? 'ill' : 'both', why }
   }
+}
+
+/** Why the service behind `own`, this process's private server, is not healthy; null if it is. */
+export async function ownIllness(own: Server, health: Pick<ProbeOptions, 'healthPath' | 'timeoutMs'>) {
+  const askOwn = (far: Socket) => {
+    own.emit('connection', far)
+    return true
+  }
+  return await examineHealth(askOwn, health).then(() => null, reasonOf)
 }
 
 async function examine(take: (far: Socket) => boolean, options: ProbeOptions): Promise<void> {
@@ -48,15 +56,11 @@ async function examine(take: (far: Socket) => boolean, options: ProbeOptions): P
   await healthy
 }
 
-async function examineHealth(take: (far: Socket) => boolean, { healthPath, timeoutMs }: ProbeOptions): Promise<void> {
+async function examineHealth(
+  take: (far: Socket) => boolean,
+  { healthPath, timeoutMs }: Pick<ProbeOptions, 'healthPath' | 'timeoutMs'>,
+): Promise<void> {
   if (healthPath === null) return
   const { status }: PrivateAnswer = await ask(take, healthPath, timeoutMs)
   if (status < 200 || status > 299) throw new Error(`expected status 2xx from ${healthPath}, got ${status}`)
-}
-
-function askOwn(own: Server): (far: Socket) => boolean {
-  return (far) => {
-    own.emit('connection', far)
-    return true
-  }
 }

@@ -42,6 +42,8 @@ export interface SuccessorOptions {
   log: Log
   /** whether this process could make the next update */
   couldUpdate(): Promise<Ability>
+  /** what only one process may do begins here */
+  takeTurn(): Promise<void>
 }
 
 export interface SuccessorSide {
@@ -174,6 +176,8 @@ function receive(
         return taking.spoilt(message.id)
       case 'alive':
         return
+      case 'turn':
+        return void options.takeTurn()
       case 'prove':
         return void options
           .couldUpdate()

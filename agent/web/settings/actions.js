@@ -9,7 +9,7 @@ import { make, put, putCode, ui } from './page.js'
 import { followNow, poll, settle, take } from './polling.js'
 import { render } from './render.js'
 import { state } from './state.js'
-import { ago, problemText, t, withoutStop } from './words.js'
+import { ago, duration, problemText, t, withoutStop } from './words.js'
 
 async function start(kind, tag, typed = false) {
   state.starting = true
@@ -68,9 +68,9 @@ function ask(title, text, points, yes, act) {
   ui.no.focus()
 }
 
-function pointItem({ kind, at, why, ...vars }) {
+function pointItem({ kind, at, why, ms, ...vars }) {
   const item = make('li', /^(bad|downgrade)/.test(kind) ? 'alarm' : '')
-  putCode(item, t(`point.${kind}`, { ...vars, time: ago(at), why: withoutStop(why ?? '') }))
+  putCode(item, t(`point.${kind}`, { ...vars, time: ago(at), wait: duration(ms ?? 0), why: withoutStop(why ?? '') }))
   return item
 }
 

@@ -23,7 +23,7 @@ export function renderBusy(status) {
   const loading = stage === 'download' && operation.progress?.totalBytes > 0 ? operation.progress : null
   renderBar(loading === null ? proving : { value: loading.bytes, max: loading.totalBytes })
   put(ui.detail, detailOf(status, operation, to, proving))
-  put(ui.serving, servingOf(phase.phase, from, to))
+  put(ui.serving, servingOf(phase.phase, from, to, isAlone(status, operation)))
   renderCancel(operation)
   const stages = { running: t(`stage.${stage}`), probation: t('live.probation', { to }) }
   announce(
@@ -77,10 +77,15 @@ function downloadOf(progress) {
     .join('  ·  ')
 }
 
-function servingOf(phase, from, to) {
+/** Whether the old process has ended before the new one begins, as far as whoever answers knows. */
+const isAlone = (status, { handover }) =>
+  status.switch?.kind === 'one-at-a-time' || (handover ?? {}).pauseMs !== undefined
+
+function servingOf(phase, from, to, alone) {
   if (phase === 'unconfirmed') return ''
-  if (phase === 'probation') return t('serving.new', { from, to })
-  return t(to === null ? 'serving.old.unknown' : 'serving.old', { from, to })
+  const suffix = alone ? '.alone' : ''
+  if (phase === 'probation') return t(`serving.new${suffix}`, { from, to })
+  return to === null ? t('serving.old.unknown') : t(`serving.old${suffix}`, { from, to })
 }
 
 function renderCancel({ id, kind, stage, outcome }) {

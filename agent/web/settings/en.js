@@ -33,6 +33,8 @@ export const en = {
   'reason.foreign_receipt': 'The receipt beside its executable is about another one.',
   'reason.node': 'Its Node is too old to hand over.',
   'reason.cluster': 'It is several processes, which are not handed over.',
+  'reason.first_code': 'Only one process of it may live at a time, and `baton build` did not make it.',
+  'route.first_code': 'Build it with `baton build`, replace the executable, restart the process.',
   'route.windows': 'Download the new release asset, replace the executable, restart the process.',
   'route.container': 'Pull the new image, then recreate the container.',
   'route.source': 'Pull the source, rebuild and restart: `deploy-source.sh --ref <tag>`.',
@@ -96,6 +98,8 @@ export const en = {
   'point.schema': 'Schema of the state: {before} before, {after} after.',
   'point.schema.same': 'Schema of the state: {after}, before and after.',
   'point.snapshot': 'A snapshot of `{database}` is made before the swap and kept.',
+  'point.pause': 'Nobody is served for about {wait}, as in the last switch.',
+  'point.pause.unknown': 'Nobody is served for a moment: the old process ends before the new one begins.',
   'point.unsigned': 'It is not signed: only its sums are checked.',
 
   'busy.update': 'Updating {from} to {to}',
@@ -127,7 +131,9 @@ export const en = {
   'detail.same': 'The journal says it is finished, but the old process answers. Waiting for the new one.',
   'serving.old': '{from} keeps serving until {to} has proved itself.',
   'serving.old.unknown': '{from} keeps serving meanwhile.',
+  'serving.old.alone': '{from} keeps serving, and ends before {to} begins.',
   'serving.new': 'Watched: its process, its heartbeat, its health. {from} stands by to take over again.',
+  'serving.new.alone': 'Watched: its process, its heartbeat, its health. If it fails, {from} is started again.',
 
   'outcome.updated': 'Updated to {to}',
   'outcome.up_to_date': 'Nothing to do',
@@ -149,6 +155,7 @@ export const en = {
   'text.unconfirmed': 'The journal says it went well, but {version} answers where {to} was expected.',
   'text.cancelled': 'Nothing has changed, {from} was serving all the time.',
   'handover.ms': 'Switched in {ms}.',
+  'handover.pause': 'Nobody was served for {ms}.',
   'handover.moved': '{moved} connections moved, {cut} cut.',
   'handover.carried': '{moved} connections moved, {carried} of them in the middle of something; {cut} cut.',
   'handover.back': '{takenBack} taken back.',
@@ -199,6 +206,7 @@ export const en = {
   'error.cannot_update_further': '', // likewise
   'error.undo_failed': 'Putting the previous executable back failed too. Look at the host.',
   'error.interrupted': 'The operation was interrupted.',
+  'error.busy': 'Requests never came to rest.',
   'error.cancelled': 'The operation was cancelled.',
   'error.too_late': 'Too late to cancel: the swap has begun.',
   'error.metadata_missing': 'The feed has no signatures.',

@@ -54,6 +54,9 @@ export function particulars(to, status, report) {
   if (before !== null && after !== null)
     points.push({ kind: before === after ? 'schema.same' : 'schema', before, after })
   if (report?.state) points.push({ kind: 'snapshot', database: report.state.database })
+  const { kind, expectedMs } = status.switch ?? {}
+  if (kind === 'one-at-a-time')
+    points.push(expectedMs === null ? { kind: 'pause.unknown' } : { kind: 'pause', ms: expectedMs })
   if (report?.trust?.signed === false && status.backup !== to) points.push({ kind: 'unsigned' })
   return points
 }

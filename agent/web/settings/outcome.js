@@ -58,11 +58,12 @@ function textKey({ instance }, { operation, outcome, followed }) {
 /** What happened to the connections; nothing if there was no handover. */
 function handoverOf({ handover, outcome }) {
   if (handover === null) return []
-  const { moved, carried = 0, takenBack = 0, cut, switchMs } = handover
+  const { moved, carried = 0, takenBack = 0, cut, switchMs, pauseMs } = handover
   const done = succeeded(outcome)
   if (!done && moved + takenBack + cut === 0) return []
   return [
     done ? t('handover.ms', { ms: duration(switchMs) }) : '',
+    done && pauseMs !== undefined ? t('handover.pause', { ms: duration(pauseMs) }) : '',
     t(carried > 0 ? 'handover.carried' : 'handover.moved', { moved, carried, cut }),
     takenBack > 0 ? t('handover.back', { takenBack }) : '',
   ]

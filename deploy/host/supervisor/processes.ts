@@ -7,28 +7,32 @@ import { basename } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { INHERITANCE, PARENT, type Receipt, startTimeOf } from '../../../agent/install.ts'
 import { run } from '../../lib/shell.ts'
+import { readPidFile, runFilesOf } from './run-files.ts'
 
 /** how long the service may take to drain */
 export const STOP_MS = 60_000
 const LOOK_MS = 50
 
 /**
- * Ids of this service's living processes: same executable, same configuration, same user, and the same namespaces as this process,
- * since a container on this host may run another service at the same path. Oldest first.
+ * Ids of this service's living processes: same executable and same configuration, or noted by its supervision; same user, and the
+ * same namespaces as this process, since a container on this host may run another service at the same path. Oldest first.
  */
-export async function servicePids(receipt: Pick<Receipt, 'executable' | 'configPath'>): Promise<number[]> {
+export async function servicePids(receipt: Receipt): Promise<number[]> {
   const wanted = [receipt.executable, 'serve', '--config', receipt.configPath].join('\0')
   if (process.platform !== 'linux') return await pidsFromPs(wanted.replaceAll('\0', ' '))
   const uid = process.getuid?.() ?? 0
   const own = await namespacesOf('self')
+  const noted = (await readPidFile(runFilesOf(receipt).pidFile))?.service ?? null
   const found: { pid: number; startTime: number }[] = []
   for (const name of await readdir('/proc')) {
     if (!/^[0-9]+$/.test(name)) continue
     const pid = Number(name)
-    const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
-    if (!ownWords(command).startsWith(`${wanted}\0`) && !(await isRetitled(name, command, receipt.executable))) continue
-    const owner = await stat(`/proc/${pid}`).catch(() => null)
     const startTime = startTimeOf(pid) // null for a zombie
+    const isNoted = noted?.pid === pid && noted.startTime === startTime
+    const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
+    const isNamed = ownWords(command).startsWith(`${wanted}\0`)
+    if (!isNoted && !isNamed && !(await isRetitled(name, command, receipt.executable))) continue
+    const owner = await stat(`/proc/${pid}`).catch(() => null)
     if (owner?.uid !== uid || startTime === null || (await namespacesOf(name)) !== own) continue
     found.push({ pid, startTime: Number(startTime) })
   }
@@ -36,7 +40,7 @@ export async function servicePids(receipt: Pick<Receipt, 'executable' | 'configP
 }
 
 /** Sends SIGTERM to the processes, the newest one first, as `KillMode=mixed` would; kills what is left after 60 seconds. */
-export async function endService(receipt: Pick<Receipt, 'executable' | 'configPath'>): Promise<void> {
+export async function endService(receipt: Receipt): Promise<void> {
   for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
     const pids = await servicePids(receipt)
     if (pids.length === 0) return

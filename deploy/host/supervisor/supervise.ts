@@ -84,6 +84,12 @@ async function live(receipt: Receipt, restarts: number, keeper: Keeper | null, s
       await sleep(READ_MS)
       if (keeper?.isReady() === true) isWaiting = false
     }
+    // A handover moves the main process. What it is called says nothing: an application may set its title.
+    const main = keeper?.main() ?? null
+    if (main !== null && !known.some(({ pid, startTime }) => pid === main.pid && startTime === main.startTime)) {
+      known = [main, ...known]
+      await writePidFile(files.pidFile, { supervisor, service: main, restarts })
+    }
     await rotateLog(files.log)
     if (stop.aborted) return
     if (isWaiting && performance.now() > late) {

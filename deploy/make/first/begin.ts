@@ -3,7 +3,15 @@
 // loads or unpacks the application. Every other argument reaches the application untouched.
 
 import { createRequire, syncBuiltinESMExports } from 'node:module'
-import { doAsOrdered, keepLastWords, noteRelease, noteStart } from '../../../agent/first.ts'
+import {
+  doAsOrdered,
+  INHERITANCE,
+  isHolder,
+  keepLastWords,
+  noteRelease,
+  noteStart,
+  waitAtGate,
+} from '../../../agent/first.ts'
 import { applyConfiguration, readConfiguration } from './configuration.ts'
 import type { OwnWords } from './release.ts'
 
@@ -39,6 +47,9 @@ export const OPERATOR_WORDS: readonly string[] = [
   'as-service', // what root starts as the service's user
 ]
 
+/** What the operator's text is told to do in a process that holds the sockets; no command that a person can type. */
+const HOLD = '(hold)'
+
 export function beginRelease({ release, executable, operator, prepare, application }: Beginning): void {
   const argv = process.argv.slice(2)
   noteRelease(release)
@@ -53,7 +64,7 @@ export function beginRelease({ release, executable, operator, prepare, applicati
     noteStart({ argv, executable, isChild: false, directory: null, configuration: null })
     runOperator(operator(), argv)
   } else {
-    start({ release, executable, argv, application })
+    start({ release, executable, argv, operator, prepare, application })
   }
 }
 
@@ -71,12 +82,11 @@ function tellParseArgs(): void {
   syncBuiltinESMExports()
 }
 
-function start({
-  release,
-  executable,
-  argv,
-  application,
-}: Pick<Beginning, 'release' | 'executable' | 'application'> & { argv: string[] }) {
+function start({ release, executable, argv, operator, prepare, application }: Beginning & { argv: string[] }) {
+  if (isHolder()) {
+    noteStart({ argv, executable, isChild: false, directory: process.cwd(), configuration: null })
+    return runOperator(operator(), [HOLD])
+  }
   keepLastWords()
   const path = configurationOf(release, argv)
   const configuration = path === null ? null : readConfiguration(path)
@@ -84,6 +94,8 @@ function start({
   if (configuration !== null) applyConfiguration(configuration, release, path ?? '')
   const own = path !== null ? [...release.args, ...argv.slice(3)] : argv[0] === '--' ? argv.slice(1) : argv
   if (process.execArgv.includes('-e')) tellParseArgs()
+  if (process.env[INHERITANCE] !== undefined) prepare() // nothing is left to unpack when the gate opens
+  waitAtGate(release)
   application(own)
 }
 

@@ -1,0 +1,63 @@
+// A switch one at a time, in the first code of a release: the successor waits here until no process of the old release is left,
+// before the application's first line.
+// Must hold: nobody passes while a process of the old release can still hold a lock, a port or a file.
+
+import { readSync, writeSync } from 'node:fs'
+import type { Switch } from '../words/switch.ts'
+import { type Gate, HOLDING, INHERITANCE, type Inheritance, type ToPredecessor } from '../words/wire.ts'
+import { keepFromChildren, neverBlock } from '../sockets/libc.ts'
+import { isGone, signalAll } from '../sockets/process.ts'
+
+const [LOOK_EVERY_MS, LOOK_AT_OLD_MS] = [1, 100]
+
+/** Whether this process was started to hold the sockets between two processes of the application, which it must not load. */
+export function isHolder(): boolean {
+  return process.env[HOLDING] !== undefined
+}
+
+/**
+ * Returns when the application may begin: at once, unless this process is a successor. Blocks the thread, since nothing else may
+ * run here. A release that must be the only process ends here if its predecessor would live on beside it.
+ */
+export function waitAtGate({ tag, switch: switched }: { tag: string; switch: Switch }): void {
+  const text = process.env[INHERITANCE]
+  if (text === undefined) return
+  const { channel, gate, listeners, predecessor, hangMs } = JSON.parse(text) as Inheritance
+  if (predecessor.pid !== process.ppid) return // a child of the application's
+  // whatever the application starts in its first lines must not have these
+  for (const { accept, spare } of listeners) for (const fd of [accept, spare]) keepFromChildren(fd)
+  for (const fd of [channel.messages, channel.packets]) keepFromChildren(fd)
+  const say = (body: ToPredecessor) => void writeSync(channel.messages, `${JSON.stringify({ body })}\n`)
+  if (gate === undefined) {
+    if (switched === 'together') return
+    say({ type: 'alone' })
+    process.exit(0)
+  }
+  say({ type: 'waiting', tag, switch: switched })
+  if (isOpened(gate, hangMs)) return
+  // The holder is dead, or hangs. This process has the sockets too: it goes on alone.
+  signalAll([predecessor], 'SIGKILL')
+  while (!isGone(gate.old)) pause()
+}
+
+/** Waits for the byte. False if the other end was closed first, or is silent although the old process is long gone. */
+function isOpened({ descriptor, old }: Gate, hangMs: number): boolean {
+  const byte = Buffer.alloc(1)
+  neverBlock(descriptor)
+  let goneSince: number | null = null
+  for (let looked = 0; ; pause()) {
+    try {
+      return readSync(descriptor, byte) === 1
+    } catch (cause) {
+      if (!(cause instanceof Error && 'code' in cause && cause.code === 'EAGAIN')) return false
+    }
+    if (performance.now() - looked < LOOK_AT_OLD_MS) continue
+    looked = performance.now()
+    goneSince = isGone(old) ? (goneSince ?? looked) : null
+    if (goneSince !== null && looked - goneSince > hangMs) return false
+  }
+}
+
+function pause(): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOOK_EVERY_MS)
+}

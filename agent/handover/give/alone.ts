@@ -1,0 +1,255 @@
+// The old process's part of a switch one at a time. The holder, a process of this same executable, takes over the sockets and the
+// connections while no process of the application lives, and starts the new release once this process is gone.
+//
+//   spawn the holder -> it spawns the successor, which waits at its gate -> a quiet moment -> give everything -> onStop -> exit
+//   on any failure before `onStop`: drop the holder; this process serves again, and nothing was lost
+//   from `onStop` on: the holder goes on, whatever becomes of this process
+
+import { setTimeout as sleep } from 'node:timers/promises'
+import { BatonError, EXIT, reasonOf } from '../../words/errors.ts'
+import type { Busy } from '../../settings.ts'
+import type { HandoverReport } from '../../words/state.ts'
+import { pauseFault } from '../../words/switch.ts'
+import type { Ability, Holding, Leaving, ProcessName } from '../../words/wire.ts'
+import { endAll } from '../../sockets/process.ts'
+import type { Command } from '../../sockets/store.ts'
+import type { Listener } from '../../sockets/listeners.ts'
+import { notifySystemd } from '../../sockets/systemd.ts'
+import { ticketsOf } from '../../sockets/tickets.ts'
+import type { Log } from '../../log.ts'
+import type { Carries } from '../carry/carry.ts'
+import { took } from '../moments.ts'
+import { privateServer } from '../private.ts'
+import { type DoorHolder, rejected, spawnHolder } from './child.ts'
+import { makeGiving } from './giving.ts'
+import { ownIllness } from './probe.ts'
+import { type QuietOptions, serveAgain, settle, comeToRest } from './quiet.ts'
+import { blameless, switchFailure } from './trial.ts'
+
+export interface AloneOptions extends Omit<
+  Holding,
+  'channel' | 'listeners' | 'old' | 'children' | 'values' | 'command' | 'pauseMaxMs'
+> {
+  /** starts the holder: this release's executable, which has another name by now */
+  image: Command
+  /** starts either release: what is in place */
+  command: Command
+  listeners: Listener[]
+  carries: Carries
+  report: HandoverReport
+  drainMs: number
+  quietMs: number
+  holdMs: number
+  busy: Busy
+  /** milliseconds that clients had to wait at the last switch; null: not known */
+  expectedMs: number | null
+  log: Log
+  onDrain(): void
+  onResume(): void
+  couldUpdate(): Promise<Ability>
+  /** writes durably that this process owns the operation once this one is gone */
+  nameHolder(holder: ProcessName): Promise<void>
+  /** descriptor of the file for the values in memory; null: there is none */
+  values: number | null
+  /** fills that file; never throws */
+  writeValues(): void
+  /** aborts when an operator or a supervisor wants this process to end */
+  leaving: AbortSignal
+  /** the author's last hook, within its time limit; afterwards this process cannot serve any more */
+  close(): Promise<void>
+}
+
+/** how long children may take to end after SIGTERM */
+const CHILDREN_MS = 500
+/** for what is not waited for as long as a setting says: carrying, closing, ending children */
+const LEAVING_MS = 5000
+
+/**
+ * Never resolves if all goes well: this process exits. Rejects with restart_failed or busy when this process serves again;
+ * `members.blameless` is true if that says nothing about the release.
+ */
+export async function handOverAlone(options: AloneOptions): Promise<never> {
+  const { tag, leaving } = options
+  const here: Here = {
+    options,
+    began: performance.now(),
+    stop: new AbortController(),
+    holder: null,
+    pausedAt: null,
+    isClosed: false,
+  }
+  const leaves = () => here.stop.abort(blameless('this process was told to stop'))
+  if (leaving.aborted) leaves()
+  leaving.addEventListener('abort', leaves, { once: true })
+  try {
+    const holder = await introduce(here)
+    const [ability, illness] = await Promise.all([options.couldUpdate(), illnessOf(options)])
+    await options.nameHolder(holder.name)
+    took('named')
+    await beQuiet(here, holder)
+    return await leave(here, holder, { ability, illness })
+  } catch (cause) {
+    if (here.isClosed) return process.exit(EXIT.done) // the holder goes on
+    if (here.holder !== null) await drop(here.holder)
+    if (cause instanceof BatonError && cause.code !== 'interrupted') throw cause
+    throw switchFailure('restart_failed', `${tag} did not take over: ${await whyOf(cause, here.holder)}`, cause)
+  } finally {
+    leaving.removeEventListener('abort', leaves)
+  }
+}
+
+interface Here {
+  options: AloneOptions
+  /** in `performance.now()` */
+  began: number
+  /** aborts when this process must serve on: with the reason */
+  stop: AbortController
+  holder: DoorHolder | null
+  /** in `performance.now()`: when this process read its last byte; null while it serves */
+  pausedAt: number | null
+  /** whether the author's state may be closed, so that there is no way back */
+  isClosed: boolean
+}
+
+/** Resolves when the successor waits at its gate. */
+async function introduce(here: Here): Promise<DoorHolder> {
+  const { options, stop } = here
+  const { expectedMs, holdMs, kind, tag, log } = options
+  stop.signal.throwIfAborted()
+  // a release that starts slowly must not bar the way back from it
+  const fault = kind === 'update' ? pauseFault(expectedMs, holdMs) : null
+  if (fault !== null) throw fault
+  const holder = spawnHolder(options.image, options.listeners, toldTo(options), options.values)
+  here.holder = holder
+  // no verdict on the new release
+  void holder.gone.then((why) => stop.abort(blameless(`the process that holds the sockets is gone: ${why}`)))
+  holder.also((message) => {
+    if (message.type === 'failed') stop.abort(new Error(message.message))
+  })
+  log({ event: 'successor', pid: holder.pid, tag, doing: 'spawned' })
+  took('spawned')
+  await becomesReady(holder, options, stop.signal)
+  took('waiting')
+  return holder
+}
+
+/** Resolves when nothing is on its way through this process any more. Rejects when it serves again. */
+async function beQuiet(here: Here, holder: DoorHolder): Promise<void> {
+  const { options, stop } = here
+  const { listeners, report, tag } = options
+  const { tell, give, also, gone } = holder
+  const giving = makeGiving({ has: () => true, give, tell, gone, listeners, report })
+  also(giving.hear)
+  const quiet = quietOptions(here, holder, giving)
+  try {
+    if (!(await comeToRest(quiet)))
+      throw new BatonError('busy', `${tag}: requests never came to rest`, { members: { blameless: true } })
+    stop.signal.throwIfAborted()
+  } catch (cause) {
+    if (here.pausedAt !== null) await serveAgain(quiet)
+    throw cause
+  }
+  took('quiet')
+  here.isClosed = true
+  await settle(quiet)
+  took('settled')
+}
+
+/** Ends this process. The holder knows by that that the new release may begin. */
+async function leave(
+  { options, began, pausedAt }: Here,
+  holder: DoorHolder,
+  known: Pick<Leaving, 'ability' | 'illness'>,
+): Promise<never> {
+  await notifySystemd([`MAINPID=${holder.pid}`, `STATUS=${options.tag} begins when this process is gone`])
+  took('claimed')
+  options.writeValues()
+  await options.close()
+  took('closed')
+  const children = await endAll(process.pid, [holder.pid], CHILDREN_MS)
+  await holder.tell({
+    type: 'leaving',
+    report: options.report,
+    restartMs: Math.round(performance.now() - began),
+    pausedMs: Math.round(performance.now() - (pausedAt ?? performance.now())),
+    tickets: ticketsOf(options.listeners),
+    children,
+    ...known,
+  })
+  took('left')
+  return process.exit(EXIT.done)
+}
+
+function toldTo(options: AloneOptions): Parameters<typeof spawnHolder>[2] {
+  const { service, tag, from, operationId, kind, command, executable, stateDirectory, healthPath } = options
+  const { readyMs, hangMs, probationMs, drainMaxMs, stopMs } = options
+  const pauseMaxMs = options.quietMs + stopMs + LEAVING_MS
+  const limits = { readyMs, hangMs, probationMs, drainMaxMs, stopMs, pauseMaxMs }
+  return { service, tag, from, operationId, kind, command, executable, stateDirectory, healthPath, ...limits }
+}
+
+/** Resolves when the successor waits at its gate, and the holder has said so. */
+async function becomesReady(holder: DoorHolder, { readyMs, tag }: AloneOptions, signal: AbortSignal): Promise<void> {
+  const late = sleep(readyMs, undefined, { ref: false }).then(() => rejected(`it did not begin within ${readyMs} ms`))
+  late.catch(() => {})
+  const aborted = new Promise<never>((_, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true })
+  })
+  aborted.catch(() => {})
+  const heard = holder.heard('waiting')
+  heard.catch(() => {}) // `aborted` knows why
+  const waiting = await Promise.race([heard, late, aborted])
+  if (waiting.tag !== tag) throw new Error(`expected ${tag}, it says it is ${waiting.tag}`)
+}
+
+async function illnessOf({
+  listeners,
+  service,
+  from,
+  healthPath,
+  readyMs,
+  hangMs,
+}: AloneOptions): Promise<string | null> {
+  const own = privateServer(listeners, { service, tag: from })
+  return await ownIllness(own, { healthPath, timeoutMs: Math.min(readyMs, hangMs) })
+}
+
+function quietOptions(here: Here, holder: DoorHolder, giving: QuietOptions['giving']): QuietOptions {
+  const { options, stop } = here
+  const { listeners, carries, report, quietMs, drainMs, busy, kind, log, onDrain, onResume } = options
+  return {
+    listeners,
+    carries,
+    giving,
+    report,
+    quietMs,
+    drainMs,
+    busy: kind === 'rollback' ? 'cut' : busy,
+    isPatient: kind === 'update',
+    onDrain,
+    onResume,
+    onPause() {
+      here.pausedAt = performance.now()
+      void holder.tell({ type: 'pause' })
+    },
+    onServe() {
+      here.pausedAt = null
+      void holder.tell({ type: 'resume' })
+    },
+    warn: (message) => log({ event: 'warning', message }),
+    signal: stop.signal,
+  }
+}
+
+/** Has the holder end the successor, and itself. */
+async function drop(holder: DoorHolder): Promise<void> {
+  await holder.tell({ type: 'drop' })
+  await Promise.race([holder.gone, sleep(CHILDREN_MS)])
+  await endAll(holder.pid, [], 0)
+  await holder.end()
+}
+
+async function whyOf(cause: unknown, holder: DoorHolder | null): Promise<string> {
+  const words = (await holder?.lastWords()) ?? null
+  return `${reasonOf(cause)}${words === null ? '' : `, after it wrote: ${words}`}`
+}

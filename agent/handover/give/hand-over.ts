@@ -1,0 +1,70 @@
+// Replaces this process by the executable that is now in place: together with it for a while, or one at a time.
+
+import { openUnnamed } from '../../disk/disk.ts'
+import { type Journal, updateDirectory } from '../../disk/journal.ts'
+import { closeDescriptor } from '../../sockets/libc.ts'
+import { BatonError } from '../../words/errors.ts'
+import type { Operation } from '../../words/state.ts'
+import { lastPause, type Switch } from '../../words/switch.ts'
+import { writeValues } from '../values-file.ts'
+import { type AloneOptions, handOverAlone } from './alone.ts'
+import { handOver, type HandoverOptions, MustBeAlone } from './predecessor.ts'
+
+/** filled in here, for either kind of switch */
+type Own = 'values' | 'writeValues' | 'note' | 'expectedMs' | 'nameHolder' | 'kind' | 'from' | 'operationId'
+
+export interface SwitchOptions extends Omit<HandoverOptions & AloneOptions, Own> {
+  /** what this release asks for */
+  switch: Switch
+  /** why it cannot be held between two processes; null if it can */
+  whyNotAlone: string | null
+  /** what the author hands over, by key */
+  given: ReadonlyMap<string, () => unknown>
+  operation: Operation
+  journal: Journal
+}
+
+/** As `handOver`, and as `handOverAlone` if either of the two releases must be the only process. */
+export async function replaceThis(options: SwitchOptions): Promise<'stopped'> {
+  const { journal, operation, tag, whyNotAlone, given, log } = options
+  const began = performance.now()
+  const { id: operationId, kind, from } = operation
+  // the file ends with the processes that have it open
+  const values = openUnnamed(updateDirectory(options.stateDirectory))
+  const warn = (message: string) => log({ event: 'warning', message })
+  const shared = {
+    ...options,
+    operationId,
+    kind,
+    from,
+    values,
+    writeValues: () => void (values !== null && writeValues(values, given, warn)),
+    note: async () => {
+      operation.durations.restart = Math.round(performance.now() - began) // the successor ends the operation, and cannot know this
+      await journal.change((state) => void (state.operation = structuredClone(operation)))
+    },
+  }
+  try {
+    if (options.switch === 'together') {
+      try {
+        return await handOver(shared)
+      } catch (cause) {
+        if (!(cause instanceof MustBeAlone)) throw cause // else it has begun nothing
+        if (whyNotAlone !== null)
+          throw new BatonError('restart_failed', `${tag} must be the only process, and ${whyNotAlone}`)
+      }
+    }
+    return await handOverAlone({
+      ...shared,
+      expectedMs: lastPause((await journal.read()).history),
+      nameHolder: async (holder) => {
+        await journal.change((state) => {
+          state.operation = structuredClone(operation)
+          state.holder = holder
+        })
+      },
+    })
+  } finally {
+    if (values !== null) closeDescriptor(values)
+  }
+}

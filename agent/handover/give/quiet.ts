@@ -1,0 +1,179 @@
+// Finds a moment in which this process can stop: nothing is half-read, half-written or half-answered. The holder gets every
+// connection that is between two requests, and listening sockets stay open, so clients wait. If no such moment comes, this
+// process serves again.
+// Must hold: until `settle`, everything can be taken back; no request is in the middle of its work at the end, unless it was cut.
+
+import type { Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Busy } from '../../settings.ts'
+import type { HandoverReport } from '../../words/state.ts'
+import { askToClose } from '../../sockets/closing.ts'
+import { isUpgraded, responseOf } from '../../sockets/internals.ts'
+import { listenAgain, type Listener, stopAccepting } from '../../sockets/listeners.ts'
+import type { Carries } from '../carry/carry.ts'
+import { cut, makeCarrier, moveIdle, moveWhenAnswered } from './connections.ts'
+import type { Giving } from './giving.ts'
+
+/** a request that has run for longer is not expected to end in a moment; and how long to wait until there is none */
+const [YOUNG_MS, CALM_WAIT_MS] = [250, 60_000]
+const LOOK_EVERY_MS = 2
+const ATTEMPTS = 3
+const AGAIN_MS = 10_000
+/** how long registered connections may take to come between two messages */
+const CARRY_MS = 1000
+/** how long the clients of closed connections may take to agree */
+const CLOSING_MS = 250
+
+export interface QuietOptions {
+  listeners: readonly Listener[]
+  carries: Carries
+  giving: Giving
+  report: HandoverReport
+  quietMs: number
+  drainMs: number
+  /** what becomes of requests that still run after the last attempt */
+  busy: Busy
+  /** whether to wait at all: a rollback does not */
+  isPatient: boolean
+  onDrain(): void
+  onResume(): void
+  /** this process reads no more; it reads again */
+  onPause(): void
+  onServe(): void
+  warn(message: string): void
+  /** aborts when this process must end, or the holder is gone */
+  signal: AbortSignal
+}
+
+/** Resolves to false if requests never ended and `busy` is `give-up`: this process serves then. Rejects if `signal` aborts. */
+export async function comeToRest(options: QuietOptions): Promise<boolean> {
+  const { isPatient, busy, signal } = options
+  const undo = await closeWhatCannotMove(options)
+  try {
+    for (let attempt = 1; ; attempt++) {
+      if (isPatient && attempt === 1) await calm(options)
+      if (await attemptOnce(options)) return true
+      const isLast = attempt === ATTEMPTS || !isPatient
+      if (isLast && busy === 'cut') {
+        cutRequests(options)
+        return true
+      }
+      await serveAgain(options)
+      if (isLast) return undoAll(undo, false)
+      options.warn(`requests did not end within ${options.quietMs} ms: it tries again in ${AGAIN_MS / 1000} s`)
+      await sleep(AGAIN_MS, undefined, { signal })
+    }
+  } catch (cause) {
+    undoAll(undo, false)
+    throw cause
+  }
+}
+
+/** Gives the registered connections to the holder, and closes what can go nowhere. From now on there is no way back. */
+export async function settle({ listeners, carries, giving, report, warn, signal }: QuietOptions): Promise<void> {
+  const movable = listeners.filter((listener) => listener.movable)
+  const carrier = makeCarrier(movable, giving, carries, report, warn)
+  const until = performance.now() + CARRY_MS
+  while (carries.entries().size > 0 && performance.now() < until && !signal.aborted) {
+    carrier.look(signal)
+    await sleep(LOOK_EVERY_MS)
+  }
+  carrier.stop()
+  for (const why of giving.refusals()) warn(why)
+  const left = listeners.flatMap(({ sockets }) => [...sockets])
+  if (left.length > 0) warn(`connections that cannot wait are closed: ${kindsOf(listeners)}`)
+  for (const socket of left) cut(socket, carries, report)
+  // The close frame, or the end, must reach the client: the kernel would drop it if the process exited with unread bytes.
+  const gone = performance.now() + CLOSING_MS
+  while (left.some(({ destroyed }) => !destroyed) && performance.now() < gone) await sleep(LOOK_EVERY_MS)
+}
+
+/** Serves the connections again that the holder has, and accepts. */
+export async function serveAgain({ listeners, giving, onServe, onResume }: QuietOptions): Promise<void> {
+  onServe()
+  for (const listener of listeners) await listenAgain(listener)
+  giving.takeBack()
+  onResume()
+}
+
+/** TLS and HTTP/2 cannot move: while all are served, their responses say that they end. */
+async function closeWhatCannotMove({ listeners, drainMs, signal }: QuietOptions): Promise<(() => void)[]> {
+  const unmovable = listeners.filter((listener) => !listener.movable)
+  const undo = unmovable.map(askToClose)
+  const until = performance.now() + drainMs
+  while (unmovable.some(({ sockets }) => sockets.size > 0) && performance.now() < until) {
+    await sleep(LOOK_EVERY_MS * 10, undefined, { signal })
+  }
+  return undo
+}
+
+/** Waits until no request is older than a moment. After a while it waits no longer. */
+async function calm(options: QuietOptions): Promise<void> {
+  const until = performance.now() + CALM_WAIT_MS
+  const isOld = ({ listener: { busySince }, socket }: Running) =>
+    responseOf(socket) !== null && performance.now() - (busySince.get(socket) ?? 0) > YOUNG_MS
+  while (performance.now() < until) {
+    options.signal.throwIfAborted()
+    if (!running(options).some(isOld)) return
+    await sleep(LOOK_EVERY_MS * 10, undefined, { signal: options.signal })
+  }
+}
+
+/** Whether everything came to rest in time. */
+async function attemptOnce(options: QuietOptions): Promise<boolean> {
+  const { listeners, giving, quietMs, signal, onPause, onDrain } = options
+  onPause()
+  for (const listener of listeners) stopAccepting(listener)
+  onDrain()
+  const movable = listeners.filter((listener) => listener.movable)
+  const undo = movable.map((listener) => moveWhenAnswered(listener, giving))
+  const until = performance.now() + quietMs
+  try {
+    for (;;) {
+      for (const listener of movable) await moveIdle(listener, giving, signal)
+      signal.throwIfAborted()
+      if (giving.isEmpty() && running(options).length === 0) return true
+      if (performance.now() > until) return false
+      await sleep(LOOK_EVERY_MS)
+    }
+  } finally {
+    undoAll(undo, true)
+  }
+}
+
+interface Running {
+  listener: Listener
+  socket: Socket
+}
+
+/** Connections in the middle of a request or of its response; those that are carried, or were upgraded, aside. */
+function running({ listeners, carries }: QuietOptions): Running[] {
+  const carried = carries.entries()
+  return listeners.flatMap((listener) =>
+    [...listener.sockets]
+      .filter((socket) => !carried.has(socket) && !socket.destroyed)
+      .filter((socket) => (listener.movable ? !isUpgraded(socket) : responseOf(socket) !== null))
+      .map((socket) => ({ listener, socket })),
+  )
+}
+
+function cutRequests(options: QuietOptions): void {
+  const left = running(options)
+  if (left.length > 0) options.warn(`${left.length} requests did not end within ${options.quietMs} ms: they are cut`)
+  for (const { socket } of left) cut(socket, options.carries, options.report)
+}
+
+/** What cannot wait, for people: `2 over TLS, 1 WebSocket`. */
+function kindsOf(listeners: readonly Listener[]): string {
+  const counts = new Map<string, number>()
+  for (const { movable, sockets } of listeners) {
+    const kind = movable ? 'upgraded or in a request' : 'over TLS or HTTP/2'
+    if (sockets.size > 0) counts.set(kind, (counts.get(kind) ?? 0) + sockets.size)
+  }
+  return [...counts].map(([kind, count]) => `${count} ${kind}`).join(', ')
+}
+
+function undoAll<T>(undo: readonly (() => void)[], result: T): T {
+  for (const back of undo) back()
+  return result
+}

@@ -1,0 +1,166 @@
+// Watches a successor from its first greeting to its commit, for the process that answers for it: the predecessor, or the holder.
+
+import { setTimeout as sleep } from 'node:timers/promises'
+import { BatonError, reasonOf } from '../../words/errors.ts'
+import type { Log } from '../../log.ts'
+import { rejected, type Successor } from './child.ts'
+import { watch } from '../heartbeat.ts'
+import type { Ability, Tickets } from '../../words/wire.ts'
+import { probe, type ProbeVerdict } from './probe.ts'
+import { took } from '../moments.ts'
+
+export interface TrialOptions {
+  service: string
+  /** the tag that the successor must answer with */
+  tag: string
+  /** requested on a private connection before the successor may accept; must answer 2xx; null if the author names none */
+  healthPath: string | null
+  readyMs: number
+  /** a successor that gives no sign of life for this long hangs */
+  hangMs: number
+  log: Log
+  /** whether the old release is well at the same moment: see `probe` */
+  isOldWell(): Promise<boolean>
+  /** what the old release was ill with already, before it stopped; null or absent: nothing */
+  excused?: string | null
+  /** writes the report to the disk, so that the successor finds it */
+  note(): Promise<void>
+  /** whether the old release could make the next update; it does not ask the successor for more than it can do itself */
+  couldUpdate(): Promise<Ability>
+}
+
+/** If both processes are ill at once, that is no verdict; but the wait for one ends after this many rounds. */
+const BOTH_ILL_ROUNDS = 12
+const FAILURES_ALLOWED = 2
+const LOOK_MOST_MS = 1000
+/** a feed may be slow */
+const PROVE_MS = 60_000
+
+/** Sets `health.bothIll` to the reason if both processes are ill, so that there is no verdict on the successor yet. */
+export async function becomeReady(
+  successor: Successor,
+  options: TrialOptions,
+  tickets: Tickets[],
+  health: { bothIll: string | null },
+): Promise<void> {
+  await successor.heard('hello')
+  took('greeted')
+  for (;;) {
+    const verdict = await ask(successor, options)
+    if (verdict.is === 'well') break
+    if (verdict.is === 'ill') throw new Error(verdict.why)
+    if (health.bothIll === null) sayBothIll(options, verdict)
+    health.bothIll = verdict.why
+    await sleep(Math.min(options.hangMs, LOOK_MOST_MS))
+  }
+  took('probed')
+  await successor.tell({ type: 'accept', tickets })
+  took('allowed')
+  await successor.heard('ready')
+  took('ready')
+}
+
+/**
+ * Asks the successor whether it could make the next update: a release that serves well but cannot be updated any more is a trap.
+ * Rejects with cannot_update_further if the successor cannot and the old release can.
+ */
+export async function provesItself(successor: Successor, { couldUpdate, tag }: TrialOptions): Promise<void> {
+  await successor.tell({ type: 'prove' })
+  took('asked to prove')
+  const late = sleep(PROVE_MS, undefined, { ref: false }).then(() => rejected(`it did not say whether it could update`))
+  const next = await Promise.race([successor.heard('proved'), late])
+  if (next.problem === null && next.feed) return
+  const own = await couldUpdate()
+  const why = own.problem === null ? next.problem : null
+  if (why !== null) throw new BatonError('cannot_update_further', `${tag} cannot install later updates: ${why}`)
+  if (!next.feed && own.feed) {
+    throw new BatonError('cannot_update_further', `${tag} cannot install later updates: the feed does not answer it`)
+  }
+}
+
+/**
+ * Watches the successor for `spanMs`, and until `busy` is done. Resolves if it lived and answered all the time and was well at
+ * the end.
+ */
+export async function observe(
+  successor: Successor,
+  options: TrialOptions,
+  spanMs: number,
+  busy: Promise<void> = Promise.resolve(),
+): Promise<void> {
+  const over = performance.now() + spanMs
+  const lookEveryMs = Math.min(LOOK_MOST_MS, Math.max(100, spanMs / 4))
+  let isDone = false
+  const done = busy.finally(() => (isDone = true)).catch(() => {})
+  let [failures, excuses] = [0, 0]
+  let verdict: ProbeVerdict = { is: 'both', why: 'it was not asked yet' }
+  using hung = watch(successor.life, options.hangMs)
+  const lost = Promise.race([successor.gone.then(rejected), hung.rejects])
+  lost.catch(() => {})
+  while (performance.now() < over || !isDone || verdict.is !== 'well') {
+    const left = over - performance.now()
+    const pause = left > 0 ? sleep(Math.min(lookEveryMs, left)) : Promise.race([sleep(lookEveryMs), done])
+    await Promise.race([pause, lost])
+    verdict = await Promise.race([ask(successor, options), lost])
+    if (verdict.is === 'well') [failures, excuses] = [0, 0]
+    else if (verdict.is === 'ill') {
+      if (!successor.isAlive() || ++failures > FAILURES_ALLOWED) throw new Error(verdict.why)
+    } else {
+      if (excuses++ === 0) sayBothIll(options, verdict)
+      if (excuses > BOTH_ILL_ROUNDS) throw blameless(`neither it nor this process is healthy: ${verdict.why}`)
+      await Promise.race([sleep(Math.min(options.hangMs, LOOK_MOST_MS)), lost])
+    }
+  }
+  await busy
+}
+
+/** Tells the successor to commit and waits until it confirms. From then on the successor answers for the operation. */
+export async function commitTo(successor: Successor, options: TrialOptions): Promise<void> {
+  await options.note()
+  took('noted')
+  await successor.tell({ type: 'commit' })
+  took('told to commit')
+  using hung = watch(successor.life, options.hangMs)
+  await Promise.race([successor.heard('committed'), hung.rejects])
+  options.log({ event: 'successor', pid: successor.pid, tag: options.tag, doing: 'committed' })
+  took('committed')
+}
+
+export function blameless(reason: string): BatonError {
+  return new BatonError('interrupted', reason, { members: { blameless: true } })
+}
+
+/** Whether the failure says nothing about the release. */
+export function isBlameless(cause: unknown): boolean {
+  return cause instanceof BatonError && cause.members['blameless'] === true
+}
+
+export function switchFailure(
+  code: 'restart_failed' | 'probation_failed',
+  message: string,
+  cause: unknown,
+): BatonError {
+  return new BatonError(code, message, { cause, ...(isBlameless(cause) ? { members: { blameless: true } } : {}) })
+}
+
+/** The reason of a failure. A broken connection says little: if the successor dies within 50 ms, that is the reason. */
+export async function whyOf(cause: unknown, successor: Successor): Promise<string> {
+  return await Promise.race([successor.gone, sleep(50).then(() => reasonOf(cause))])
+}
+
+/** The last words of a successor that has been ended, as the end of a message. */
+export async function lastWordsOf(successor: Successor | null): Promise<string> {
+  const words = (await successor?.lastWords()) ?? null
+  return words === null ? '' : `, after it wrote: ${words}`
+}
+
+async function ask(successor: Successor, options: TrialOptions): Promise<ProbeVerdict> {
+  return await probe(successor.takeQuestion, { ...options, timeoutMs: Math.min(options.readyMs, options.hangMs) })
+}
+
+function sayBothIll({ log, tag }: TrialOptions, { why }: Exclude<ProbeVerdict, { is: 'well' }>): void {
+  log({
+    event: 'warning',
+    message: `${tag} is not healthy (${why}), but neither is this process: that is no verdict, waiting`,
+  })
+}

@@ -1,0 +1,381 @@
+// Holds the door in a switch one at a time: a process of the old executable that never loads the application. It has the listening
+// sockets and the connections while no process of the application lives, starts the new release when the old process is gone, and
+// watches it through its probation. If it fails, it puts the old release back.
+//
+//   spawn the successor -> it waits at its gate -> take connections -> the old process is gone -> end what it left -> lock
+//   -> open the gate -> hello -> probe -> accept -> ready -> give connections -> probation -> commit -> exit
+//   on a failure before the old process pauses: say why, and exit; the old process serves
+//   on a failure after it is gone: kill the successor, put the old executable back, start it, give it the connections
+//
+// Must hold: the gate opens only when nothing of the old release is left; the successor can go on if this process dies, at any moment.
+
+import { Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { makeDisk } from '../../disk/disk.ts'
+import { beginsProbation, type Journal, makeJournal } from '../../disk/journal.ts'
+import { type Lock, takeLock } from '../../disk/lock.ts'
+import { placesOf } from '../../disk/places.ts'
+import { logToStdout } from '../../log.ts'
+import { adoptOrphans, keepFromChildren } from '../../sockets/libc.ts'
+import { packetsOn } from '../../sockets/packets.ts'
+import { descendantsOf, endAll, isGone, signalAll, startTimeOf, unitProcesses } from '../../sockets/process.ts'
+import { shutDoor } from '../../sockets/store.ts'
+import { notifySystemd } from '../../sockets/systemd.ts'
+import { exchange, undoSwap } from '../../update/steps/swap.ts'
+import { BatonError, EXIT, reasonOf } from '../../words/errors.ts'
+import { type HandoverReport, NO_HANDOVER } from '../../words/state.ts'
+import {
+  type FromHolder,
+  type Holding,
+  HOLDING,
+  type Leaving,
+  type ProcessName,
+  type ToHolder,
+} from '../../words/wire.ts'
+import { type Channel, channelOver } from '../channel.ts'
+import { rejected, spawnSuccessor, type Successor } from '../give/child.ts'
+import {
+  becomeReady,
+  commitTo,
+  switchFailure,
+  isBlameless,
+  observe,
+  provesItself,
+  type TrialOptions,
+  whyOf,
+  lastWordsOf,
+} from '../give/trial.ts'
+import { ALIVE_EVERY_MS, lifeOf, watch } from '../heartbeat.ts'
+import { took } from '../moments.ts'
+import { makePassing, type Passing } from './passing.ts'
+
+const log = logToStdout
+const LOOK_EVERY_MS = 1
+const [LOCK_MS, GONE_MS] = [10_000, 5000]
+const UNKNOWN = { problem: 'it is gone', feed: false }
+
+interface Hold {
+  holding: Holding
+  up: Channel<FromHolder, ToHolder>
+  passing: Passing
+  report: HandoverReport
+  journal: Journal
+  /** the old process's last message; null if it was killed before */
+  left: Leaving | null
+  /** what the application has started, as far as it was seen while the old process lived */
+  children: ProcessName[]
+  /** in `performance.now()`: when the old process stopped reading; null while it serves */
+  pausedAt: number | null
+  /** aborts when this process is told to stop, or the old process needs it no longer */
+  stop: AbortController
+}
+
+/** Resolves to the exit code. */
+export async function hold(): Promise<number> {
+  const holding = JSON.parse(process.env[HOLDING] ?? '') as Holding
+  delete process.env[HOLDING]
+  const { channel, listeners } = holding
+  const inherited = [channel.messages, channel.packets, ...listeners.map(({ spare }) => spare), holding.values ?? null]
+  for (const fd of inherited) if (fd !== null) keepFromChildren(fd)
+  const socket = new Socket({ fd: channel.messages, readable: true, writable: true })
+  const up = channelOver<FromHolder, ToHolder>(socket, packetsOn(channel.packets))
+  const report: HandoverReport = { ...NO_HANDOVER }
+  const own: Hold = {
+    holding,
+    up,
+    passing: makePassing(report, up.tell),
+    report,
+    journal: makeJournal(makeDisk(), holding.stateDirectory, (message) => log({ event: 'warning', message })),
+    left: null,
+    children: holding.children,
+    pausedAt: null,
+    stop: new AbortController(),
+  }
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => own.stop.abort(signal))
+  process.on('SIGHUP', () => {})
+  adoptOrphans() // nothing that a new release has started can hide by losing its parent
+  hear(own)
+  took('held')
+  let successor: Successor
+  try {
+    successor = begin(holding)
+    await waitsAtGate(successor, own)
+  } catch (cause) {
+    await up.tell({ type: 'failed', message: reasonOf(cause) })
+    return EXIT.unexpected
+  }
+  const outcome = await Promise.race([oldIsGone(own, successor), stopped(own.stop.signal)])
+  if (outcome !== 'gone') return await giveUp(successor, own)
+  await endWhatIsLeft(own, [successor.pid])
+  took('old is gone')
+  await using _lock = await lockOf(holding)
+  took('locked')
+  return await handOn(successor, own)
+}
+
+function hear(own: Hold): void {
+  const { up, passing, stop } = own
+  const alive = setInterval(() => void up.tell({ type: 'alive' }), ALIVE_EVERY_MS)
+  void up.closed.then(() => clearInterval(alive))
+  up.hear((message, descriptors) => {
+    switch (message.type) {
+      case 'pause':
+        own.pausedAt = performance.now()
+        return
+      case 'resume':
+        own.pausedAt = null
+        return passing.forget()
+      case 'drop':
+        return stop.abort('drop')
+      case 'leaving':
+        own.left = message
+        own.children = message.children
+        own.pausedAt = performance.now() - message.pausedMs
+        return
+      case 'alive':
+        return
+      case 'connections':
+      case 'carry':
+      case 'late':
+      case 'spoilt':
+        return passing.take(message, descriptors)
+      default:
+        return message satisfies never
+    }
+  })
+}
+
+function begin(holding: Holding): Successor {
+  const { command, listeners, operationId, hangMs, probationMs, drainMaxMs, readyMs, old, values = null } = holding
+  const patienceMs = probationMs + drainMaxMs + readyMs + 10_000
+  return spawnSuccessor(command, listeners, { operationId, patienceMs, hangMs }, { gate: old, values })
+}
+
+/** Tells the old process that the new release waits. */
+async function waitsAtGate(successor: Successor, { up }: Hold): Promise<void> {
+  const hasBegun = successor.heard('hello').then(() => rejected('it began before the old process had ended'))
+  hasBegun.catch(() => {})
+  try {
+    const waiting = await Promise.race([successor.heard('waiting'), hasBegun])
+    took('said waiting')
+    await up.tell(waiting)
+  } catch (cause) {
+    const why = await whyOf(cause, successor)
+    await successor.end()
+    throw new Error(`${why}${await lastWordsOf(successor)}`, { cause })
+  }
+}
+
+/** Resolves when nothing of the old process is left. Tells it if the successor dies at its gate. Ends one that hangs. */
+async function oldIsGone(own: Hold, successor: Successor): Promise<'gone'> {
+  const { up, holding } = own
+  const { old, hangMs, pauseMaxMs } = holding
+  const life = lifeOf(old.pid)
+  using hung = watch(life, hangMs)
+  const silent = hung.rejects.catch(() => 'silent' as const)
+  void successor.gone.then(async (why) => {
+    const message = `${why}${await lastWordsOf(successor)}`
+    await up.tell({ type: 'failed', message }) // the old process serves again, unless it has closed its state
+  })
+  let isSilent = false
+  void silent.then(() => (isSilent = true))
+  for (;;) {
+    if ((await Promise.race([up.closed.then(() => true), sleep(ALIVE_EVERY_MS)])) === true) break
+    if (isGone(old)) break // a child that it has forked may have its end of the channel
+    const seen = own.left === null ? childrenOf(old) : null
+    if (seen !== null && seen.length > 0) own.children = seen
+    if (own.pausedAt === null) continue
+    const pausedMs = performance.now() - own.pausedAt
+    if (!isSilent && pausedMs <= pauseMaxMs) continue
+    log({ event: 'warning', message: `the old process (pid ${old.pid}) is ended: it hangs` })
+    signalAll([old], 'SIGKILL')
+    break
+  }
+  own.pausedAt ??= performance.now() // it was killed while it served
+  while (!isGone(old)) await sleep(LOOK_EVERY_MS)
+  return 'gone'
+}
+
+/** Everything below the old process, but what this process is and has started. */
+function childrenOf(old: ProcessName): ProcessName[] {
+  const own = new Set([process.pid, ...descendantsOf(process.pid).map(({ pid }) => pid)])
+  return descendantsOf(old.pid).filter(({ pid }) => !own.has(pid))
+}
+
+/** Ends what the old release has started and that still lives, and waits until the kernel has released all of it. */
+async function endWhatIsLeft({ holding, children }: Hold, spared: readonly number[]): Promise<void> {
+  const keep = new Set([process.pid, ...spared, ...descendantsOf(process.pid).map(({ pid }) => pid)])
+  const ofUnit = () => unitProcesses(holding.service).filter((pid) => !keep.has(pid))
+  const all = () => [...children, ...ofUnit().map((pid) => ({ pid, startTime: startTimeOf(pid) }))]
+  for (const until = performance.now() + GONE_MS; performance.now() < until; await sleep(LOOK_EVERY_MS)) {
+    const alive = all().filter((one) => !isGone(one))
+    if (alive.length === 0) return
+    signalAll(alive, 'SIGKILL')
+  }
+  log({ event: 'warning', message: 'processes of the old release could not be ended' })
+}
+
+/** The service must serve, whoever has the lock: without it, the successor ends the operation all the same. */
+async function lockOf({ stateDirectory }: Holding): Promise<Lock> {
+  try {
+    return await takeLock(makeDisk(), stateDirectory, 'the switch', { waitMs: LOCK_MS })
+  } catch (cause) {
+    log({ event: 'warning', message: reasonOf(cause) })
+    return { release: async () => {}, [Symbol.asyncDispose]: async () => {} }
+  }
+}
+
+/** From the moment in which nothing of the old release lives. Resolves to the exit code. */
+async function handOn(successor: Successor, own: Hold): Promise<number> {
+  const { holding, passing, report, stop, left } = own
+  const { tag, probationMs } = holding
+  Object.assign(report, left?.report ?? { moved: passing.size() })
+  const trial = trialOf(own)
+  successor.also(passing.hear)
+  let isReady = false
+  try {
+    const orders = stopped(stop.signal).then(() => rejected('stopped'))
+    orders.catch(() => {})
+    successor.open()
+    took('opened')
+    await Promise.race([ready(successor, trial, own), orders])
+    isReady = true
+    report.pauseMs = Math.round(performance.now() - (own.pausedAt ?? performance.now()))
+    report.switchMs = restartMs(own)
+    await notifySystemd([`MAINPID=${successor.pid}`, `STATUS=handed over to ${tag}, on probation`])
+    took('claimed')
+    log({ event: 'successor', pid: successor.pid, tag, doing: 'accepting' })
+    await passing.passTo(successor)
+    took('passed on')
+    await own.journal.change((state) => beginsProbation(state, probationMs)).catch(warn)
+    await Promise.race([observe(successor, trial, probationMs, provesItself(successor, trial)), orders])
+    took('stood')
+    await commitTo(successor, trial)
+    return EXIT.done
+  } catch (cause) {
+    if (stop.signal.aborted || (await successor.isStopping())) return await giveUp(successor, own)
+    return await putBack(cause, successor, own, isReady)
+  }
+}
+
+async function ready(successor: Successor, trial: TrialOptions, { left, holding }: Hold): Promise<void> {
+  const { readyMs, listeners } = holding
+  const health: { bothIll: string | null } = { bothIll: null }
+  const hello = successor.heard('hello').then(({ listeners: own }) => {
+    if (listeners.some(({ key }) => own.includes(key))) return
+    rejected(`it listens on none of ${listeners.map(({ key }) => key).join(', ')}, but on ${own.join(', ')}`)
+  })
+  const late = sleep(readyMs, undefined, { ref: false }).then(() => rejected(`it was not ready within ${readyMs} ms`))
+  late.catch(() => {})
+  await Promise.race([hello.then(() => becomeReady(successor, trial, left?.tickets ?? [], health)), late])
+}
+
+function trialOf(own: Hold): TrialOptions {
+  const { service, tag, healthPath, readyMs, hangMs } = own.holding
+  return {
+    service,
+    tag,
+    healthPath,
+    readyMs,
+    hangMs,
+    log,
+    isOldWell: () => Promise.resolve(true),
+    excused: own.left?.illness ?? null,
+    couldUpdate: () => Promise.resolve(own.left?.ability ?? UNKNOWN),
+    note: () => note(own),
+  }
+}
+
+/** Writes down what has become of the connections, for the process that ends the operation. */
+async function note(own: Hold, failed?: { code: BatonError['code']; message: string; isBlameless: boolean }) {
+  await own.journal.change(({ operation, probation }) => {
+    if (operation !== null) {
+      operation.handover = own.report
+      operation.durations.restart = restartMs(own)
+    }
+    if (probation !== null && failed !== undefined) probation.failed = failed
+  })
+}
+
+/** Milliseconds since the restart stage began, as far as the old process could say when that was. */
+function restartMs({ left, pausedAt }: Hold): number {
+  const sinceMs = performance.now() - (pausedAt ?? performance.now())
+  return Math.round(left === null ? sinceMs : left.restartMs - left.pausedMs + sinceMs)
+}
+
+/** Told to stop, or not needed: ends the successor, which may serve already, and leaves the operation to the next start. */
+async function giveUp(successor: Successor, { holding, stop, passing }: Hold): Promise<number> {
+  const isStop = stop.signal.aborted && stop.signal.reason !== 'drop'
+  if (successor.isAlive()) {
+    signalAll([successor.name], 'SIGTERM')
+    await Promise.race([successor.gone, sleep(isStop ? holding.stopMs + GONE_MS : GONE_MS)])
+  }
+  await successor.end()
+  await endAll(process.pid, [], 0)
+  passing.forget()
+  if (isStop) await shutDoor(holding.listeners)
+  return EXIT.done
+}
+
+/** The new release has failed, and the old one is gone: puts it back and starts it, with all that is held. */
+async function putBack(cause: unknown, successor: Successor, own: Hold, wasReady: boolean): Promise<number> {
+  const { holding, passing, report } = own
+  const { tag, from, kind, executable } = holding
+  const failedAt = wasReady ? performance.now() : (own.pausedAt ?? performance.now())
+  const reason = await whyOf(cause, successor)
+  log({ event: 'reverting', message: reason })
+  took('reverting')
+  await notifySystemd([`MAINPID=${process.pid}`, `STATUS=reverting from ${tag}`])
+  await successor.end()
+  const left = await endAll(process.pid, [], 0)
+  await endWhatIsLeft({ ...own, children: left }, [])
+  took('ended')
+  passing.takeBack()
+  const words = await lastWordsOf(successor)
+  const { code, message } =
+    cause instanceof BatonError && cause.code === 'cannot_update_further'
+      ? cause
+      : wasReady
+        ? switchFailure('probation_failed', `${tag} failed in probation: ${reason}${words}`, cause)
+        : switchFailure('restart_failed', `${tag} did not take over: ${reason}${words}`, cause)
+  const [disk, places] = [makeDisk(), placesOf(executable)]
+  await (kind === 'update' ? undoSwap(disk, places) : exchange(disk, places))
+  took('put back')
+  const failed = { code, message, isBlameless: isBlameless(cause) }
+  await note(own, failed).catch(warn)
+  log({ event: 'taken_back', takenBack: report.takenBack, cut: report.cut })
+
+  const again = begin(holding)
+  again.also(passing.hear)
+  again.open()
+  log({ event: 'successor', pid: again.pid, tag: from, doing: 'spawned' })
+  const late = sleep(holding.readyMs, undefined, { ref: false }).then(() => rejected(`${from} was not ready in time`))
+  try {
+    await Promise.race([again.heard('hello'), late])
+    await again.tell({ type: 'accept', tickets: own.left?.tickets ?? [] })
+    await Promise.race([again.heard('ready'), late])
+    await notifySystemd([`MAINPID=${again.pid}`, `STATUS=serving ${from}`])
+    await passing.passTo(again)
+    // nobody was served a second time
+    report.pauseMs = Math.round((wasReady ? (report.pauseMs ?? 0) : 0) + performance.now() - failedAt)
+    await note(own, failed).catch(warn)
+    await again.tell({ type: 'commit' })
+    await Promise.race([again.heard('committed'), late])
+    took('started again')
+    return EXIT.done
+  } catch (second) {
+    log({ event: 'warning', message: `starting ${from} again: ${reasonOf(second)}` })
+    return EXIT.down
+  }
+}
+
+function stopped(signal: AbortSignal): Promise<'stopped'> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve('stopped')
+    else signal.addEventListener('abort', () => resolve('stopped'), { once: true })
+  })
+}
+
+function warn(cause: unknown): void {
+  log({ event: 'warning', message: reasonOf(cause) })
+}

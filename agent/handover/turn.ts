@@ -1,0 +1,64 @@
+// Work that only one process may do, in a switch in which two live: a scheduler, a bot, a consumer of a queue. The turn passes at
+// half the probation, and comes back if the new process fails.
+// Must hold: the old process's `stop` has settled, or is out of time, before the new one's `start` is called.
+
+import { setTimeout as sleep } from 'node:timers/promises'
+import { reasonOf } from '../words/errors.ts'
+
+/** `only`: no other process of the service lives. `old`, `new`: two do, in a switch together. */
+export type ProcessRole = 'only' | 'old' | 'new'
+
+type Act = () => void | Promise<void>
+
+export interface Turn {
+  /** `start` is called when it is this process's turn, `stop` when it is another's, or when this process ends */
+  only(name: string, start: Act, stop: Act): void
+  /** It is this process's turn. Never rejects. */
+  take(): Promise<void>
+  /** It is another's, or nobody's. Resolves when all has stopped, or is out of time. Never rejects. */
+  pass(): Promise<void>
+}
+
+/** set by whoever starts a release only to try it */
+export const TRIAL = 'BATON_TRIAL'
+
+/** Calls what an author wrote, and waits for it at most `ms`. Never rejects. */
+export async function bounded(act: Act, ms: number, failed: (why: string) => void): Promise<void> {
+  const late = sleep(ms, undefined, { ref: false }).then(() => {
+    throw new Error(`expected it to settle within ${ms} ms`)
+  })
+  try {
+    await Promise.race([(async () => act())(), late])
+  } catch (cause) {
+    failed(reasonOf(cause))
+  }
+}
+
+export function makeTurn(stopMs: number, warn: (message: string) => void): Turn {
+  const works: { name: string; start: Act; stop: Act }[] = []
+  const isTrial = process.env[TRIAL] === '1'
+  let isOurs = false
+  let last: Promise<void> = Promise.resolve()
+  const call = (name: string, what: string, act: Act) =>
+    bounded(act, stopMs, (why) => warn(`\`${what}\` of \`${name}\`: ${why}`))
+  // one after the other: a turn may come back while it is being passed
+  const queue = (act: () => Promise<void>): Promise<void> => (last = last.then(act))
+  return {
+    only: (name, start, stop) => {
+      works.push({ name, start, stop })
+      if (isOurs) void queue(() => call(name, 'start', start))
+    },
+    take: () =>
+      queue(async () => {
+        if (isOurs || isTrial) return
+        isOurs = true
+        for (const { name, start } of works) await call(name, 'start', start)
+      }),
+    pass: () =>
+      queue(async () => {
+        if (!isOurs) return
+        isOurs = false
+        for (const { name, stop } of works.toReversed()) await call(name, 'stop', stop)
+      }),
+  }
+}

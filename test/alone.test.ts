@@ -1,0 +1,130 @@
+// @deadlineMs 600000
+// A switch one at a time: an application that was written for one process is never two, and nobody is refused.
+
+import { request } from 'node:http'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { equal, is, match, ok } from './assert.ts'
+import { journalOf, until } from './fixtures/evidence.ts'
+import { ask } from './fixtures/install.ts'
+import { openWorld } from './fixtures/only-world.ts'
+import type { Totals } from './lab/load.ts'
+import { suite } from './suite.ts'
+
+const test = suite('alone', { timeoutMs: 300_000 })
+
+test('under load, forth and back: two processes never live at once, nobody is refused, every row is kept', async () => {
+  await using world = await openWorld()
+  const load = world.load()
+  await sleep(200)
+  const done = await world.update(null)
+  is(done.outcome, 'updated', JSON.stringify(done.error))
+  ok((done.handover?.pauseMs ?? 0) > 0)
+  await sleep(200)
+  await world.home.api('POST', '/admin/update/rollback')
+  is((await world.home.settled()).outcome, 'rolled_back')
+  await sleep(200)
+  equal(faultsOf(await load.stop()), [])
+  equal(await world.wrong(), [])
+  const said = (await world.lines()).map((line) => line.replace(/ \d+:/, ''))
+  const ends = (tag: string) => [`${tag} jobs end`, `${tag} stop handover`, `${tag} stopped`]
+  const begins = (tag: string) => [`${tag} began`, `${tag} jobs begin`]
+  const [old, next] = ['v1.0.0', 'v1.1.0']
+  equal(said, [...begins(old), ...ends(old), ...begins(next), ...ends(next), ...begins(old)])
+})
+
+test('a release that must be the only one replaces one that would live beside it, and goes back: one at a time, both ways', async () => {
+  await using world = await openWorld({}, { TOGETHER: '1' })
+  const load = world.load()
+  await sleep(100)
+  is((await world.update(null)).outcome, 'updated')
+  await world.home.api('POST', '/admin/update/rollback')
+  is((await world.home.settled()).outcome, 'rolled_back')
+  await sleep(100)
+  equal(faultsOf(await load.stop()), [])
+  equal(await world.wrong(), [])
+})
+
+test('what was in memory goes along, there and back, and from a release that fails; what cannot is named', async () => {
+  await using world = await openWorld()
+  const count = async () => Number((await ask(world.port, 'GET', '/session/1', null)).body)
+  is(await count(), 1)
+  is((await world.update('throws-later')).outcome, 'reverted')
+  is(await count(), 2)
+  is((await world.update(null)).outcome, 'updated')
+  is(await count(), 3)
+  await world.home.api('POST', '/admin/update/rollback')
+  is((await world.home.settled()).outcome, 'rolled_back')
+  is(await count(), 4)
+  match(await world.home.output(), /the value `what cannot travel` is not handed over: .*could not be cloned/)
+})
+
+test('a request that does not end: the switch waits and tries again, then cuts it, or gives up if that is said', async () => {
+  await using world = await openWorld({ quietMs: 200 })
+  const slow = new Promise((resolve) => {
+    const asked = request({ port: world.port, path: '/slow/200000' }, () => resolve('answered'))
+    asked.once('error', () => resolve('cut'))
+    asked.end()
+  })
+  await sleep(100)
+  await world.begin(null)
+  // three attempts, ten seconds apart, after a minute in which no request is younger
+  await until('the first attempt', async () => /it tries again in 10 s/.test(await world.home.output()), 90_000)
+  is((await ask(world.port, 'GET', '/', null)).body, 'v1.0.0')
+  const done = await world.home.settled(60_000)
+  is(done.outcome, 'updated')
+  is(done.handover?.cut, 1)
+  is(await slow, 'cut')
+  equal(await world.wrong(), [])
+})
+
+for (const [fault, why] of [
+  ['exits', /v1\.1\.0 did not take over: it exited with code 1, after it wrote: .*it does not start/],
+  ['throws-later', /v1\.1\.0 failed in probation: it exited with code 1, after it wrote: .*TypeError/],
+  ['never-listens', /v1\.1\.0 did not take over: it was not ready within 2000 ms/],
+  ['listens-elsewhere', /v1\.1\.0 did not take over: it listens on none of 127\.0\.0\.1:\d+, but on 127\.0\.0\.1:0/],
+  ['ill', /v1\.1\.0 did not take over: expected status 2xx from \/, got 500/],
+] as const) {
+  test(`a new release that ${fault}: the old one begins again when it is gone, and answers whoever waited`, async () => {
+    await using world = await openWorld({ readyMs: 2000 })
+    const load = world.load()
+    await sleep(100)
+    const done = await world.update(fault)
+    is(done.outcome, 'reverted', JSON.stringify(done))
+    ok((done.handover?.pauseMs ?? 0) > (fault === 'never-listens' ? 2000 : 0), 'until the old one serves again')
+    match(done.error?.message ?? '', why)
+    await sleep(200)
+    const totals = await load.stop()
+    equal(await world.wrong(), [])
+    // a process that dies takes with it what it had received
+    if (fault !== 'throws-later') equal(faultsOf(totals), [])
+    is((await ask(world.port, 'GET', '/', null)).body, 'v1.0.0')
+    const { bad, history } = await journalOf(world.home)
+    equal(
+      bad.map(({ tag }) => tag),
+      ['v1.1.0'],
+    )
+    is(history.length, 1)
+    // it can be updated again
+    is((await world.update(null)).outcome, 'updated')
+    equal(await world.wrong(), [])
+  })
+}
+
+test('a release that starts more slowly than an update may is left by a rollback all the same', async () => {
+  await using world = await openWorld({ holdMs: 100 })
+  const done = await world.update('starts-slowly')
+  is(done.outcome, 'updated', JSON.stringify(done.error))
+  await world.beginRollback()
+  const back = await world.home.settled()
+  is(back.outcome, 'rolled_back', JSON.stringify(back.error))
+  equal(await world.wrong(), [])
+})
+
+function faultsOf({ ok: answered, lost, closed, errors, closedBy }: Totals): string[] {
+  const faults = answered > 50 ? [] : [`only ${answered} requests were answered`]
+  if (lost > 0) faults.push(`lost ${lost}: ${JSON.stringify(errors)}`)
+  if (closed > 0) faults.push(`closed ${closed}: ${JSON.stringify(closedBy)}`)
+  return faults
+}
+
+test.run()
