@@ -16,7 +16,7 @@ import { COMPRESSIONS } from './make/pack.ts'
 import { IS_PACKAGED } from './make/place.ts'
 import { isRightMajor, NODE_MAJOR, provideNode } from './make/node.ts'
 import { folderFeed, imageFlags, systemdFlags, trustFlags } from './make/own-flags.ts'
-import { type Project, readProject, RELEASES_FOLDER } from './make/project.ts'
+import { CONFIG, type Project, readProject, RELEASES_FOLDER } from './make/project.ts'
 import { removeTemporaries } from './make/temporary.ts'
 import {
   asksForHelp,
@@ -197,7 +197,7 @@ async function init(values: Values): Promise<void> {
       hint: '`npm init` makes one',
     })
   const found = detect(folder)
-  const whole = planInit(found)
+  const whole = planInit(found, existsSync(join(folder, CONFIG)))
   const plan: InitPlan = { ...whole, files: whole.files.filter(({ path }) => !existsSync(join(folder, path))) }
   const source = plan.patch === null ? null : await readFile(join(folder, plan.patch.path), 'utf8')
   const embedded = plan.patch === null || source === null ? null : patched(source, plan.patch)

@@ -290,6 +290,41 @@ test('the question says what is particular: an older release, the snapshot, the 
   assertQuiet(watched)
 })
 
+test('one at a time: the question says how long nobody is served, the card who comes back, the outcome and the history how long it was', async () => {
+  await using stub = await served()
+  const kind = 'one-at-a-time'
+  stub.world.status.switch = { kind, expectedMs: 110, holdMs: 10_000 }
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await signIn(page, stub.url, TOKEN)
+  await page.click('#update')
+  await shown(page, '#confirmPoints li', 'Nobody is served for about 110 ms, as in the last switch.')
+  await page.click('#no')
+  stub.world.status.switch.expectedMs = null
+  await page.reload()
+  const running = await startUpdate(page, stub)
+  const unknown = 'Nobody is served for a moment: the old process ends before the new one begins.'
+  assert.ok((await page.locator('#confirmPoints li').allTextContents()).includes(unknown))
+  await shown(page, '#serving', 'v1.0.0 keeps serving, and ends before v1.1.0 begins.')
+  running.stage = 'restart'
+  const unproven = { tag: 'v1.1.0', since: secondsAgo(3), until: secondsAgo(-27) }
+  stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(3)), unproven, backup: 'v1.0.0' }
+  await shown(
+    page,
+    '#serving',
+    'Watched: its process, its heartbeat, its health. If it fails, v1.0.0 is started again.',
+  )
+  running.handover = { moved: 3, carried: 0, takenBack: 0, cut: 0, switchMs: 914, pauseMs: 108 }
+  finish(stub, running, 'updated')
+  await shown(
+    page,
+    '#outcomeText',
+    'v1.1.0 answers and has proved itself. v1.0.0 is kept as a backup. Switched in 914 ms. Nobody was served for 108 ms. 3 connections moved, 0 cut.',
+  )
+  assert.match(await textOf(page, '#history li:first-child'), /Nobody was served for 108 ms · 3 connections moved/)
+  assertQuiet(watched)
+})
+
 test('a probation has a bar with an end, says how much of it has passed, and never counts milliseconds', async () => {
   await using stub = await served()
   await using watched = await openPage(browser)

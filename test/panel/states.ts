@@ -228,6 +228,15 @@ export const STATES: readonly State[] = [
     },
   },
   {
+    name: 'updated-alone',
+    async reach(page, stub) {
+      const handover = { moved: 128, carried: 12, takenBack: 0, cut: 0, switchMs: 914, pauseMs: 108 }
+      const more = { instance: instance('v1.1.0', secondsAgo(60)), backup: 'v1.0.0' }
+      const now = { installed: 'v1.1.0', running: 'v1.1.0', updateAvailable: false }
+      await enter(page, stub, ended({ outcome: 'updated', handover }, more), now)
+    },
+  },
+  {
     name: 'reverted',
     async reach(page, stub) {
       const handover = { moved: 40, carried: 6, takenBack: 38, cut: 2, switchMs: 214 }

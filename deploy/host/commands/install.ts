@@ -4,6 +4,7 @@ import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type Receipt, sha256OfFile } from '../../../agent/install.ts'
 import { BatonError, EXIT } from '../../../agent/words.ts'
+import { formatPause } from '../../lib/switch.ts'
 import { endCommands, type OpenSide, openSide } from '../boundary/open.ts'
 import { HOST_CHECKS, runChecks } from '../doctor/doctor.ts'
 import { type Subject, worstOf } from '../doctor/finding.ts'
@@ -166,7 +167,9 @@ function told(
   const fresh = facts.receipt === null
   const to = operated?.to ?? facts.installed ?? own.tag
   const running = chosen.choices.start
-  const lines = [`${service} ${to} is ${running ? 'installed and running' : 'installed'}`]
+  const pause = formatPause(operated?.report?.pauseMs)
+  const end = pause === null ? '' : `, ${pause}`
+  const lines = [`${service} ${to} is ${running ? 'installed and running' : 'installed'}${end}`]
   if (fresh && !facts.configExists) {
     lines.push(`the panel is at http://${chosen.choices.listen}/web/settings.html`)
     lines.push(`the password of the panel and the endpoints is \`dashboard.password\` in ${layout.configPath}`)

@@ -2,7 +2,8 @@
 
 import { BatonError, EXIT, parseTag } from '../../../agent/words.ts'
 import { fromEnvironment, parseRelease } from '../place/choices.ts'
-import type { Foreseen } from '../service/foresee.ts'
+import { formatPause, formatSwitch } from '../../lib/switch.ts'
+import type { Foreseen, ForeseenSwitch } from '../service/foresee.ts'
 import type { Operate, Operated } from '../service/request.ts'
 import type { Step } from '../plan/step.ts'
 import { type Context, locate, sideOf } from './context.ts'
@@ -60,14 +61,31 @@ function lineOf(service: string, { outcome, from, to, report }: Operated): strin
   if (outcome === 'up_to_date') return `${service} ${from} is ${to === null ? 'up to date' : 'in place already'}`
   const moved =
     report === null || report.switchMs === null ? '' : `, ${report.moved} connections moved, ${report.cut} cut`
-  return `${service} ${to ?? ''} is in place, it was ${from}${moved}`
+  const pause = formatPause(report?.pauseMs)
+  return `${service} ${to ?? ''} is in place, it was ${from}${moved}${pause === null ? '' : `, ${pause}`}`
 }
 
-function foretold({ service, report }: Context, { would, from, to, sha256 }: Foreseen): number {
+function foretold({ service, report }: Context, foreseen: Foreseen): number {
+  const { would, from, to, sha256, switch: next } = foreseen
   const steps: Step[] =
     would === 'up_to_date' ? [] : [{ do: would === 'updated' ? 'update' : 'rollback', service, from, to }]
   report.note(`${service} ${from}, dry run`)
   report.plan(steps)
-  report.result({ outcome: 'planned', would, from, to, sha256, operationId: null, exit: EXIT.done }, [])
+  if (would !== 'up_to_date') report.note(formatForeseen(next, to))
+  report.result({ outcome: 'planned', would, from, to, sha256, switch: next, operationId: null, exit: EXIT.done }, [])
   return EXIT.done
+}
+
+/** Pure. `to`: the release that would be in place. */
+export function formatForeseen(next: ForeseenSwitch | null, to: string): string {
+  if (next === null) return 'nobody is served now: the service is started, and there is no switch'
+  const { kind, expectedMs, holdMs } = next
+  if (kind === 'together') return 'the switch: together, so nobody would wait'
+  const wait = expectedMs === null ? null : `clients would wait about ${expectedMs} ms (as in the last switch)`
+  if (kind === 'one-at-a-time')
+    return `the switch: ${formatSwitch(kind)}; ${wait ?? 'how long clients would wait is not known before the first one'}`
+  const isTooLong = expectedMs !== null && holdMs !== null && expectedMs > holdMs
+  const refused = isTooLong ? `, and \`holdMs\` allows ${holdMs}, so it would be refused` : ''
+  const alone = wait === null ? '' : `; if one at a time, ${wait}${refused}`
+  return `the switch: it is not known which kind, ${to} says it only when it starts${alone}`
 }

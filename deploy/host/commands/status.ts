@@ -1,7 +1,16 @@
 // `status`: what is installed and running. `check`: also what the feed has.
 
-import { compareTags, EXIT, MEANINGS, type Operation, type OperationReport, reportOf } from '../../../agent/words.ts'
+import {
+  compareTags,
+  EXIT,
+  MEANINGS,
+  type NextSwitch,
+  type Operation,
+  type OperationReport,
+  reportOf,
+} from '../../../agent/words.ts'
 import { installedTag } from '../../../agent/install.ts'
+import { formatPause, formatSwitch } from '../../lib/switch.ts'
 import { supervisorOf } from '../boundary/open.ts'
 import type { Supervisor, SupervisorState } from '../supervisor/supervisor.ts'
 import type { Look, Offer } from '../service/look.ts'
@@ -62,10 +71,16 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
     `installed  ${installed ?? 'does not run'}`,
     `backup     ${backup ?? 'none'}`,
     ...(commandTag === null || commandTag === installed ? [] : [`command    ${commandTag}, \`install.sh\` renews it`]),
+    ...(look.switch === null ? [] : [`switch     ${switchLine(look.switch)}`]),
     `state      ${stateDirectory}`,
     ...trustLines(look.trust),
     ...(operation === null ? [] : [`last       ${lastLine(operation)}`]),
   ]
+}
+
+function switchLine({ kind, expectedMs }: NextSwitch): string {
+  const pause = formatPause(expectedMs)
+  return `${formatSwitch(kind)}${kind === 'together' || pause === null ? '' : `; in the last one ${pause}`}`
 }
 
 function trustLines({ signed, metadata, warning }: Look['trust']): string[] {
@@ -92,8 +107,11 @@ function lastLine({
   finishedAt,
   stage,
   error,
+  handover,
 }: Operation | (OperationReport & Operation)): string {
   const what = `${kind} ${from} to ${to ?? 'the latest release'}`
   if (outcome === null) return `${what}: in the ${stage} stage`
-  return `${what}: ${outcome}${finishedAt === null ? '' : ` at ${finishedAt}`}${error === null ? '' : ` (${error.message})`}`
+  const pause = error === null ? formatPause(handover?.pauseMs) : null
+  const at = `${finishedAt === null ? '' : ` at ${finishedAt}`}${pause === null ? '' : `, ${pause}`}`
+  return `${what}: ${outcome}${at}${error === null ? '' : ` (${error.message})`}`
 }

@@ -14,6 +14,7 @@ import { checkHost, checkRights, checkSupervisor } from './host.ts'
 import { checkMounts } from './mounts.ts'
 import { checkDirectories } from './places.ts'
 import { checkSpace, checkUpdateSpace } from './space.ts'
+import { checkSwitch } from './switch.ts'
 import { checkSandbox } from './unit.ts'
 
 type Check = (subject: Subject, outside: Outside) => Promise<Finding[]>
@@ -31,6 +32,7 @@ const CHECKS = {
     checkUpdateSpace,
     checkExecutable,
     checkConfiguration,
+    checkSwitch,
     checkDatabase,
     checkFeed,
     checkClock,

@@ -13,7 +13,17 @@ import {
   placesOf,
   type Receipt,
 } from '../../../agent/install.ts'
-import { badEntry, compareTags, latestFor, type Release } from '../../../agent/words.ts'
+import {
+  badEntry,
+  compareTags,
+  latestFor,
+  type NextSwitch,
+  pauseFault,
+  type Release,
+  type Status,
+  type Switch,
+  switchOf,
+} from '../../../agent/words.ts'
 import { connect } from './client.ts'
 import { feedOf, readAccess } from './configuration.ts'
 import { badOf, inFlight, standingOf, tellOfBad, tellOfSkipped, whatToDo } from './operate.ts'
@@ -26,6 +36,15 @@ export interface Foreseen {
   to: string
   /** of the asset that this host would take, hex; null if there is no asset to fetch */
   sha256: string | null
+  /** how the one would replace the other; null: nothing is switched, since nothing is to be done or nobody serves */
+  switch: ForeseenSwitch | null
+}
+
+export interface ForeseenSwitch extends Pick<NextSwitch, 'expectedMs'> {
+  /** null: not known */
+  kind: Switch | null
+  /** null: not known */
+  holdMs: number | null
 }
 
 /** Throws what the operation would throw. */
@@ -35,11 +54,11 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   const standing = await standingOf(receipt, status)
   const { current: from, backup } = standing
   const act = whatToDo(request, standing)
-  if (act === null) return { would: 'up_to_date', from, to: from, sha256: null }
+  if (act === null) return { would: 'up_to_date', from, to: from, sha256: null, switch: null }
   await assertWritable(dirname(receipt.executable))
   if (act.kind === 'rollback') {
     if (backup === null) throw noBackup(placesOf(receipt.executable))
-    return { would: 'rolled_back', from, to: backup, sha256: null }
+    return { would: 'rolled_back', from, to: backup, sha256: null, switch: foreseeSwitch(status, null) }
   }
   await tellOfBad(receipt, act.tag, outside)
   const release = await releaseFor(receipt, act.tag, from, outside)
@@ -47,10 +66,20 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   const stays = release === null || release.tag === from || (act.tag === null && compareTags(release.tag, from) < 0)
   if (stays) {
     await tellOfSkipped(receipt, act.tag, from, outside)
-    return { would: 'up_to_date', from, to: from, sha256 }
+    return { would: 'up_to_date', from, to: from, sha256, switch: null }
   }
   await assertRoomOf(receipt, release)
-  return { would: 'updated', from, to: release.tag, sha256 }
+  return { would: 'updated', from, to: release.tag, sha256, switch: foreseeSwitch(status, release.switch ?? null) }
+}
+
+/** `asked`: what the other release asks for; null: not known. Throws if the service would refuse when it comes to the switch. */
+export function foreseeSwitch(status: Status | null, asked: Switch | null): ForeseenSwitch | null {
+  if (status === null) return null
+  const { kind = null, expectedMs = null, holdMs = null } = status.switch ?? {}
+  const fault = holdMs === null ? null : pauseFault(expectedMs, holdMs)
+  const both = switchOf(kind, asked)
+  if (both === 'one-at-a-time' && fault !== null) throw fault
+  return { kind: both, expectedMs, holdMs }
 }
 
 /** The release that the check stage would find. It looks for a named tag even if that tag is in place already. */

@@ -9,6 +9,7 @@ import {
   compareTags,
   type ErrorCode,
   latestFor,
+  type NextSwitch,
   type Skipped,
   type Status,
   type TrustReport,
@@ -25,6 +26,8 @@ export interface Look {
   operation: Status['operation']
   instance: Status['instance'] | null
   unproven: Status['unproven']
+  /** null: not known */
+  switch: NextSwitch | null
   /** releases that failed here */
   bad: BadRelease[]
   feed: string
@@ -64,6 +67,7 @@ export async function look(receipt: Receipt, check: boolean, outside: Outside): 
     operation: status === null ? operation : status.operation,
     instance: status?.instance ?? null,
     unproven: status?.unproven ?? null,
+    switch: status?.switch ?? null,
     bad,
     feed,
     trust: offer?.trust ?? status?.trust ?? (await trustOf(receipt, feed, outside)),

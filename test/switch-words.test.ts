@@ -1,0 +1,261 @@
+// @deadlineMs 240000
+// What an operator and an author are told of the kind of a switch: before it by `init`, `build`, both doctors, `status` and a dry run;
+// after it by the result, the status and the history.
+
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import type { Operation, Status } from '../agent/words/state.ts'
+import { lastPause, pauseFault, type Switch, switchOf } from '../agent/words/switch.ts'
+import { formatForeseen } from '../deploy/host/commands/move.ts'
+import { alone, besideEachOther } from '../deploy/host/doctor/switch.ts'
+import { foreseeSwitch } from '../deploy/host/service/foresee.ts'
+import { runCommand } from '../deploy/host/tree.ts'
+import { onlyOneCanHave } from '../deploy/lib/only-one.ts'
+import { run } from '../deploy/lib/shell.ts'
+import { detect } from '../deploy/make/detect.ts'
+import { examineProject } from '../deploy/make/examine.ts'
+import { planInit } from '../deploy/make/init.ts'
+import { PROJECT } from '../deploy/make/place.ts'
+import type { Project } from '../deploy/make/project.ts'
+import { tryOut } from '../deploy/make/trial-start.ts'
+import { equal, is, match, not, ok, throws, withCode } from './assert.ts'
+import { type Install, install } from './fixtures/install.ts'
+import { programRelease, publishTo } from './fixtures/releases.ts'
+import { suite } from './suite.ts'
+
+const test = suite('words of a switch', { timeoutMs: 120_000 })
+const ONLY = join(import.meta.dirname, 'fixtures/only.ts')
+
+test('if either release asks for one at a time it is that; what one does not say is not known', () => {
+  const [one, two] = ['one-at-a-time', 'together'] as const
+  const cases: [Switch | null, Switch | null, Switch | null][] = [
+    [one, one, one],
+    [one, two, one],
+    [two, one, one],
+    [null, one, one],
+    [one, null, one],
+    [two, two, two],
+    [two, null, null],
+    [null, two, null],
+  ]
+  for (const [mine, others, both] of cases) is(switchOf(mine, others), both, `${mine}, ${others}`)
+})
+
+test('the last pause is that of the newest switch one at a time; longer than `holdMs` allows is refused', () => {
+  const handed = (outcome: string, pauseMs?: number) => ({
+    outcome,
+    handover: pauseMs === undefined ? {} : { pauseMs },
+  })
+  is(lastPause([]), null)
+  is(lastPause([handed('updated'), { outcome: 'up_to_date', handover: null }]), null)
+  is(lastPause([handed('updated'), handed('failed', 9), handed('rolled_back', 108), handed('updated', 7)]), 108)
+  is(pauseFault(null, 100), null)
+  is(pauseFault(100, 100), null)
+  const fault = pauseFault(101, 100)
+  is(fault?.message, 'clients would have to wait about 101 ms, and `holdMs` allows 100')
+  match(fault?.hint ?? '', /update\.holdMs/)
+})
+
+test('a dry run says the kind, what it cannot know, and throws what the service would refuse', () => {
+  const status = (next: Status['switch']) => ({ switch: next }) as Status
+  const alone = { kind: 'one-at-a-time', expectedMs: 110, holdMs: 10_000 } as const
+  const together = { ...alone, kind: 'together' } as const
+  const said = (next: Status['switch'], asked: Switch | null) =>
+    formatForeseen(foreseeSwitch(status(next), asked), 'v1.1.0')
+  is(said(alone, null), 'the switch: one at a time; clients would wait about 110 ms (as in the last switch)')
+  is(said(together, 'one-at-a-time'), said(alone, 'together'))
+  match(said({ ...alone, expectedMs: null }, null), /not known before the first one/)
+  is(said(together, 'together'), 'the switch: together, so nobody would wait')
+  match(said(together, null), /not known which kind, v1\.1\.0 says it only when it starts; if one at a time, clients/)
+  match(said({ ...together, holdMs: 100 }, null), /`holdMs` allows 100, so it would be refused/)
+  match(said({ ...together, expectedMs: null }, null), /only when it starts$/)
+  equal(foreseeSwitch(status(undefined), 'together'), { kind: null, expectedMs: null, holdMs: null })
+  match(formatForeseen(foreseeSwitch(null, 'together'), 'v1.1.0'), /^nobody is served now/)
+  for (const next of [alone, together])
+    throws(() => foreseeSwitch(status({ ...next, holdMs: 100 }), 'one-at-a-time'), withCode('refused'))
+  is(foreseeSwitch(status({ ...together, holdMs: 100 }), 'together')?.kind, 'together')
+})
+
+test('doctor compares the last pause with `holdMs` and with what balancers and webhook senders bear', () => {
+  const next = { kind: 'one-at-a-time', expectedMs: 108, holdMs: 10_000 } as const
+  const short = alone(next)
+  is(short.level, 'ok')
+  is(
+    short.message,
+    'one at a time; in the last one nobody was served for 108 ms, and `holdMs` allows 10000; load balancers and webhook senders bear 3 to 10 s',
+  )
+  is(alone({ ...next, expectedMs: 3000 }).level, 'warning')
+  is(alone({ ...next, expectedMs: null }).level, 'ok')
+  const long = alone({ ...next, expectedMs: 10_001 })
+  is(long.level, 'failure')
+  match(long.message, /every update would be refused/)
+  is(besideEachOther([]).level, 'ok')
+  const against = besideEachOther(['UDP port 53', 'the lock on /x'])
+  is(against.level, 'warning')
+  match(against.message, /only one process can have UDP port 53, the lock on \/x/)
+})
+
+test('a UDP port, a lock by flock, in a child too, and a further port are what only one process can have', async () => {
+  await using room = await makeRoom()
+  const file = join(room.path, 'only.lock')
+  await using one = await started('flock', [file, process.execPath, '-e', PORTS])
+  const { udp, tcp } = JSON.parse(one.said) as { udp: number; tcp: [number, number] }
+  const pid = one.child.pid ?? 0
+  equal(await onlyOneCanHave(pid), [`the lock on ${file}`, `UDP port ${udp}`])
+  const served = { port: tcp[0], servers: 1 }
+  equal(await onlyOneCanHave(pid, served), [`the lock on ${file}`, `UDP port ${udp}`, `TCP port ${tcp[1]}`])
+  is((await onlyOneCanHave(pid, { ...served, servers: 2 })).length, 2)
+})
+
+test('the trial start of a build names it where two are to live at once, and says nothing of it otherwise', async () => {
+  await using room = await makeRoom()
+  const path = join(room.path, 'svc')
+  const program = `#!${process.execPath}
+    const { listen } = JSON.parse(require('node:fs').readFileSync(process.argv[4]))
+    require('node:dgram').createSocket('udp4').bind(0, '127.0.0.1', () =>
+      require('node:http').createServer((request, response) => response.end('ok')).listen(listen.port, '127.0.0.1'))`
+  await writeFile(path, program, { mode: 0o755 })
+  const project = (kind: Switch) => ({ service: 'svc', healthPath: '/', servers: 1, switch: kind }) as Project
+  match(
+    await tryOut(project('together'), path),
+    /; warning: `switch` is "together", but only one process can have UDP port \d+$/,
+  )
+  not(/warning/.test(await tryOut(project('one-at-a-time'), path)))
+})
+
+test('init explains the choice in two sentences and writes it; a second run changes nothing and explains nothing', async () => {
+  await using room = await makeRoom()
+  const file = (name: string) => join(room.path, name)
+  await writeFile(file('package.json'), JSON.stringify({ name: 'shop', main: 'server.js' }))
+  await writeFile(file('server.js'), `require('node:http')\n`)
+  const { files, notes } = planInit(detect(room.path))
+  is((JSON.parse(files[0]?.content ?? '') as Project).switch, 'one-at-a-time')
+  is(
+    notes
+      .filter((note) => /one-at-a-time|together/.test(note))
+      .join(' ')
+      .split(/\.(?: |$)/).length - 1,
+    2,
+  )
+  const init = async () => {
+    const { stdout, stderr } = await run([
+      process.execPath,
+      '--import',
+      import.meta.resolve('tsx'),
+      join(PROJECT, 'deploy/baton.ts'),
+      'init',
+      '--yes',
+      '--folder',
+      room.path,
+    ])
+    return stdout + stderr
+  }
+  match(await init(), /no timer, bot or lock is ever there twice/)
+  const chosen = (await readFile(file('baton.config.json'), 'utf8')).replace('one-at-a-time', 'together')
+  await writeFile(file('baton.config.json'), chosen)
+  const again = await init()
+  match(again, /nothing to do/)
+  not(/one-at-a-time/.test(again))
+  is(await readFile(file('baton.config.json'), 'utf8'), chosen)
+  const about = async () => (await examineProject(room.path)).find(({ check }) => check === 'switch')?.message ?? ''
+  match(await about(), /^switch together: two processes of it live at once/)
+  await writeFile(file('baton.config.json'), chosen.replace('together', 'one-at-a-time'))
+  match(await about(), /^switch one at a time: .* bear 3 to 10 s$/)
+})
+
+test('on a host: status, dry run, result and doctor tell the kind and the pause, and a pause too long is refused', async () => {
+  const [old, next] = [await programRelease('v1.0.0', ONLY), await programRelease('v1.1.0', ONLY)]
+  await using home = await install({ release: old, update: { quietMs: 500, probationMs: 500, holdMs: 60_000 } })
+  await publishTo(home.receipt.feed, [old, next])
+  await home.start()
+  const status = async () => (await home.api('GET', '/admin/update/status')).body as Status
+  equal((await status()).switch, { kind: 'one-at-a-time', expectedMs: null, holdMs: 60_000 })
+  match(await told(home, ['upgrade', '--dry-run']), /not known before the first one/)
+
+  const result = await told(home, ['upgrade'])
+  const pauseMs = (await status()).history[0]?.handover?.pauseMs ?? 0
+  ok(pauseMs > 0)
+  match(result, new RegExp(`v1\\.1\\.0 is in place, it was v1\\.0\\.0, .*, nobody was served for ${pauseMs} ms`))
+  equal((await status()).switch, { kind: 'one-at-a-time', expectedMs: pauseMs, holdMs: 60_000 })
+  const shown = await told(home, ['status'])
+  match(shown, new RegExp(`switch +one at a time; in the last one nobody was served for ${pauseMs} ms`))
+  match(
+    shown,
+    new RegExp(`last +update v1\\.0\\.0 to v1\\.1\\.0: updated at \\S+, nobody was served for ${pauseMs} ms`),
+  )
+  const wait = new RegExp(
+    `the switch: one at a time; clients would wait about ${pauseMs} ms \\(as in the last switch\\)`,
+  )
+  match(await told(home, ['rollback', '--dry-run']), wait)
+  const json = (await told(home, ['rollback', '--dry-run', '--json'])).trim().split('\n').at(-1) ?? ''
+  equal((JSON.parse(json) as { switch: unknown }).switch, {
+    kind: 'one-at-a-time',
+    expectedMs: pauseMs,
+    holdMs: 60_000,
+  })
+  match(await told(home, ['doctor'], null), new RegExp(`switch +one at a time; in the last one .* ${pauseMs} ms`))
+
+  const journal = join(home.stateDirectory, 'update/journal.json')
+  await writeFile(journal, (await readFile(journal, 'utf8')).replace(/"pauseMs":\s*\d+/g, '"pauseMs": 60001'))
+  const refusal = /clients would have to wait about 60001 ms, and `holdMs` allows 60000/
+  match(await told(home, ['rollback', '--dry-run'], 7), refusal)
+  match(await told(home, ['doctor'], null), /failure +switch .*every update would be refused/)
+  const before = await status()
+  match(await told(home, ['rollback'], 7), refusal)
+  const after = await status()
+  is(after.instance.id, before.instance.id)
+  const { outcome, error } = after.operation as Operation
+  equal([outcome, error?.code], ['failed', 'refused'])
+})
+
+/** Everything that the command prints. `code` null: it does not matter. */
+async function told({ receipt }: Install, argv: string[], code: number | null = 0): Promise<string> {
+  const where = ['--user', '--prefix', dirname(receipt.executable)]
+  const [out, error] = [process.stdout.write, process.stderr.write]
+  let text = ''
+  const keep = (some: unknown) => {
+    text += String(some)
+    return true
+  }
+  process.stdout.write = keep
+  process.stderr.write = keep
+  try {
+    const ended = await runCommand([...argv, ...where], { service: receipt.service, tag: 'v1.0.0' })
+    if (code !== null) is(ended, code, text)
+    return text
+  } finally {
+    process.stdout.write = out
+    process.stderr.write = error
+  }
+}
+
+const PORTS = `
+  const udp = require('node:dgram').createSocket('udp4').bind(0, '127.0.0.1')
+  const asks = require('node:dgram').createSocket('udp4')
+  asks.connect(9, '127.0.0.1')
+  const tcp = [0, 0].map(() => require('node:net').createServer().listen(0, '127.0.0.1'))
+  setTimeout(() => console.log(JSON.stringify({ udp: udp.address().port, tcp: tcp.map((one) => one.address().port) })), 200)`
+
+async function started(
+  command: string,
+  argv: string[],
+): Promise<AsyncDisposable & { child: ChildProcess; said: string }> {
+  const child = spawn(command, argv, { stdio: ['ignore', 'pipe', 'inherit'], detached: true })
+  const gone = once(child, 'exit')
+  const [said] = (await once(child.stdout, 'data')) as [Buffer]
+  const end = async () => {
+    process.kill(-(child.pid ?? 0), 'SIGKILL')
+    await gone
+  }
+  return { child, said: String(said), [Symbol.asyncDispose]: end }
+}
+
+async function makeRoom(): Promise<AsyncDisposable & { path: string }> {
+  const path = await mkdtemp(join(tmpdir(), 'baton-words-'))
+  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
+}
+
+test.run()
