@@ -6,6 +6,7 @@ import type { Machine } from './bench/machine.ts'
 import { peers } from './bench/peers.ts'
 import { goalsOf } from './bench/goals.ts'
 import { markdown } from './bench/markdown.ts'
+import { pairsOf } from './bench/pairs.ts'
 import { charts } from './bench/report.ts'
 import { longerOf, type Results } from './bench/results.ts'
 import { table } from './bench/table.ts'
@@ -87,6 +88,29 @@ test('the waits of a switch are those of its own second, the worst of all of the
   assert.equal(waits.switchLongestMs, { median: 20, worst: 30 })
   assert.equal(waits.steadyLongestMs, { median: 2, worst: 2 })
   assert.equal([waits.lost, waits.requests], [1, 30])
+})
+
+test('compares one at a time with each other round by round, and counts what each has lost', () => {
+  const turn = (longestMs: number, lost = 0) => ({
+    switchMs: 100,
+    steadyLongestMs: 2,
+    switch: { longestMs, lost, closed: 1, requests: 500 },
+  })
+  const peers = pairsOf([
+    { id: 'baton-one', title: 'one', turns: [turn(100), turn(300), turn(90)] },
+    { id: 'socket', title: 'socket', turns: [turn(200, 4), turn(150), turn(90)] },
+  ])
+  assert.equal(
+    peers.map(({ ratio, lost, closed, requests, longestMs }) => [ratio, lost, closed, requests, longestMs.median]),
+    [
+      [1, 0, 3, 1500, 100],
+      [1, 4, 3, 1500, 150],
+    ],
+  )
+  const results = resultsOf(peer('baton', {}))
+  if (results.handover !== undefined) results.handover.result.pairs = { rate: 500, rounds: 3, peers }
+  assert.match(table(results, []), /in turns: 3 switches each, an open loop of 500 requests\/s/)
+  assert.match(markdown(results, []), /### One at a time[\s\S]*\| socket \| 1500 \| 4 \|/)
 })
 
 test('in the docs a short run never takes the place of a long one, and leaves the other parts as they were', () => {

@@ -15,6 +15,8 @@ test('four switches lose no request, close no connection and double nothing, wha
     slowMs: 1500,
     idle: 100,
     followers: { websockets: 10, streams: 10 },
+    drainMs: 30_000,
+    isAlone: false,
   })
   equal(brokenIn(report), [], JSON.stringify(report))
 })

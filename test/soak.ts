@@ -8,6 +8,9 @@
 // `npm run soak -- --container-fleet`: waves over hosts of which some run the container.
 // `npm run soak -- --long`: the tests that do only some of their cases in CI do all of them: each step, each byte.
 // `npm run soak -- --carry [--switches 20] [--followers 500] [--only switches|idle|kills]`: WebSockets, streams and idle connections.
+// `npm run soak -- --one [--switches 20] [--reverts 8] [--kills 15]`: switches one at a time, of an application that notices a second
+// process: forth and back, releases that go wrong, processes that are killed, stopped and told to stop at random instants.
+// `npm run soak -- --one --clients [--switches 34]`: switches one at a time under clients of every kind.
 // `--docs` with --faults, --clients and --door: the figures go into docs/faults.md; with --attacks into SECURITY.md,
 // with --fleet into docs/guides/fleet.md. Exit code 1 where a promise was broken.
 
@@ -35,6 +38,9 @@ const { values } = parseArgs({
     ground: { type: 'string', default: 'alone,supervised,systemd' },
     clients: { type: 'boolean', default: false },
     long: { type: 'boolean', default: false },
+    one: { type: 'boolean', default: false },
+    reverts: { type: 'string', default: '8' },
+    kills: { type: 'string', default: '15' },
     door: { type: 'boolean', default: false },
     'container-fleet': { type: 'boolean', default: false },
     json: { type: 'boolean', default: false },
@@ -42,12 +48,12 @@ const { values } = parseArgs({
     help: { type: 'boolean', short: 'h', default: false },
   },
 })
-const usual = values.carry ? '20' : values.clients ? '34' : '200'
-const switches = wholeNumber('--switches', values.switches ?? usual, 1, 100_000)
+const usual = values.clients ? '34' : values.carry || values.one ? '20' : '200'
+const switches = wholeNumber('--switches', values.switches ?? usual, values.one ? 0 : 1, 100_000)
 const probationMs = wholeNumber('--probation', values.probation, 0, 60_000)
 if (values.help) {
   process.stdout.write(
-    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] [--docs] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks [--docs] | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --long | --container-fleet   (${fileURLToPath(import.meta.url)})\n`,
+    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] [--docs] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks [--docs] | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --one [--switches 20] [--reverts 8] [--kills 15] [--json] | --one --clients [--switches 34] | --long | --container-fleet   (${fileURLToPath(import.meta.url)})\n`,
   )
   process.exit(0)
 }
@@ -74,6 +80,13 @@ if (values.carry) {
   process.exit(await soakCarry({ clients, times: switches, json: values.json, only: values.only }))
 }
 
+if (values.one && !values.clients) {
+  const { soakOne } = await import('./soak/one.ts')
+  const reverts = wholeNumber('--reverts', values.reverts, 0, 100_000)
+  const kills = wholeNumber('--kills', values.kills, 0, 100_000)
+  process.exit(await soakOne({ switches, reverts, kills, json: values.json }))
+}
+
 if (values.faults !== undefined) {
   const { soakFaults } = await import('./soak/faults/soak.ts')
   const count = wholeNumber('--faults', values.faults, 1, 1000)
@@ -89,10 +102,11 @@ if (values.door) {
 }
 
 if (values.clients) {
-  const { brokenIn, LONG, markdownOf, soakClients } = await import('./soak/clients.ts')
-  const report = await soakClients({ ...LONG, switches }, !values.json)
+  const { brokenIn, LONG, LONG_ALONE, markdownOf, soakClients } = await import('./soak/clients.ts')
+  const report = await soakClients({ ...(values.one ? LONG_ALONE : LONG), switches }, !values.json)
   const broken = brokenIn(report)
-  if (values.docs) await writeSection('clients', `${markdownOf(report)}\n\nbroken promises: ${broken.length}`)
+  if (values.docs && !values.one)
+    await writeSection('clients', `${markdownOf(report)}\n\nbroken promises: ${broken.length}`)
   process.stdout.write(
     values.json
       ? `${JSON.stringify({ ...report, broken })}\n`

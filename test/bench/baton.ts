@@ -84,9 +84,19 @@ async function build(feed: string, tag: string, entry: string, effort: Effort): 
 
 export async function baton(): Promise<Peer> {
   const releases = await buildReleases('bench-releases', join(PROJECT, 'test/bench/service.ts'), 'fast')
+  return peerOf('baton', 'Baton', releases)
+}
+
+/** The same service, of which no two processes may live at once. */
+export async function batonAlone(): Promise<Peer> {
+  const releases = await buildReleases('bench-releases-alone', join(PROJECT, 'test/bench/service-alone.ts'), 'fast')
+  return peerOf('baton-one', 'Baton, one at a time', releases)
+}
+
+function peerOf(id: string, title: string, releases: Releases): Peer {
   return {
-    id: 'baton',
-    title: 'Baton',
+    id,
+    title,
     version: `node ${process.version.slice(1)}`,
     native: false,
     configuration: `A managed install of the reference service (a Node single executable) with a WebSocket echo added. \`probationMs\` ${PROBATION_MS}, \`drainMs\` the drain deadline. The order is \`POST /admin/update/rollback\`, there and back: everything from the request on counts, the database snapshot and the exchange of the files too. The WebSockets are carried (\`agent.carry\`), streams are left to finish.`,

@@ -10,6 +10,7 @@ import type { Load, LoadOptions, Mode, Totals } from '../lab/load.ts'
 import { counters, moved } from '../lab/netns.ts'
 import type { Counters } from '../lab/netns.ts'
 import { other, type Peer, type Place, switchOnce, TAGS, type Tag } from './peer.ts'
+import { measurePairs, type PairsResult } from './pairs.ts'
 import { bareStartMs, type Entry, openApp, peers } from './peers.ts'
 import { freePort, untilAnswers } from './processes.ts'
 import { CACHE } from './setup.ts'
@@ -66,6 +67,8 @@ export interface HandoverResult {
   clients: Record<string, number>
   /** Baton's WebSockets were registered to be carried; absent in results from before */
   carried?: true
+  /** both kinds of switch, in turns; absent in results from before */
+  pairs?: PairsResult
 }
 
 export interface HandoverOptions {
@@ -77,12 +80,16 @@ export interface HandoverOptions {
   isolated: boolean
   /** more peers than `peers.ts` knows: Baton itself */
   more: (tools: Tools) => Promise<Entry[]>
+  /** Baton one at a time */
+  alone: () => Promise<Peer>
   say: (line: string) => void
 }
 
 const SHORT = { switches: 6, quietSwitches: 6, starts: 7, drainMs: 2000, steadyMs: 1000, minRequests: 0, think: 40 }
 const LONG = { ...SHORT, switches: 20, quietSwitches: 12, starts: 15, minRequests: 1_000_000, think: 10 }
 type Scale = typeof SHORT
+/** the id of Baton one at a time: with `--only` it stands for the pairs */
+const ALONE = 'baton-one'
 const WARM_UP_MS = 1000
 const AFTER_SWITCH_MS = 300
 const CLIENTS = { fresh: 32, keepalive: 64, stream: 16, websocket: 32 } as const
@@ -92,9 +99,9 @@ const STREAM_PATH = '/api/stream?events=15&intervalMs=100'
 export async function run(options: HandoverOptions): Promise<HandoverResult> {
   const { tools, only, say, long } = options
   const scale = long ? LONG : SHORT
-  const entries = [...(await options.more(tools)), ...peers(tools)].filter(
-    ({ id }) => only.length === 0 || only.includes(id),
-  )
+  const isWanted = ({ id }: Pick<Entry, 'id'>) => only.length === 0 || only.includes(id)
+  const known = [...(await options.more(tools)), ...peers(tools)]
+  const entries = known.filter(isWanted)
   const result: HandoverResult = {
     peers: [],
     missing: [],
@@ -116,6 +123,14 @@ export async function run(options: HandoverOptions): Promise<HandoverResult> {
       result.failed.push({ title: entry.title, reason: error instanceof Error ? error.message : String(error) })
       say(`handover: ${entry.title} failed: ${String(error)}`)
     }
+  }
+  if (isWanted({ id: ALONE })) {
+    const beside = known.filter(({ id }) => id === 'baton' || id === 'socket')
+    for (const entry of beside)
+      if ('missing' in entry && !entries.includes(entry))
+        result.missing.push({ title: entry.title, command: entry.missing })
+    const { drainMs, switches: rounds } = scale
+    result.pairs = await measurePairs({ entries: [await options.alone(), ...beside], rounds, drainMs, say })
   }
   return result
 }

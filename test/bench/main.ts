@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { inNetns, netnsProblem } from '../lab/netns.ts'
 import { PROJECT } from '../../deploy/make/place.ts'
-import { baton } from './baton.ts'
+import { baton, batonAlone } from './baton.ts'
 import { run as carry } from './carry.ts'
 import { run as fleet } from './fleet.ts'
 import { run as handover } from './handover.ts'
@@ -101,7 +101,8 @@ async function measure({ parts, long, only }: Order, isolated: boolean): Promise
   const tools = await setUp(say)
   const measured: Measured = {}
   if (parts.includes('handover')) {
-    measured.handover = await handover({ tools, long, only, isolated, say, more: async () => [await baton()] })
+    const more = async () => [await baton()]
+    measured.handover = await handover({ tools, long, only, isolated, say, more, alone: batonAlone })
   }
   if (parts.includes('update')) measured.update = await update({ tools, long, say })
   if (parts.includes('overhead')) measured.overhead = await overhead({ tools, long, say })

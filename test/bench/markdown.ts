@@ -4,7 +4,8 @@ import { type Goal, WHY_MISSED } from './goals.ts'
 import { type HandoverResult, LOADS, type PeerResult } from './handover.ts'
 import type { CarryResult } from './carry.ts'
 import type { OverheadResult } from './overhead.ts'
-import { carryRows } from './table.ts'
+import type { PairsResult } from './pairs.ts'
+import { carryRows, pairRows } from './table.ts'
 import type { Waits } from './waits.ts'
 import { mb, mib, NAMES, ratio, type Results, type Section } from './results.ts'
 import type { UpdateResult } from './update.ts'
@@ -34,7 +35,7 @@ export function markdown(results: Results, goals: Goal[]): string {
 }
 
 function handoverMarkdown(section: Section<HandoverResult>): string[] {
-  const { peers, missing, failed, switches, drainMs, clients, carried = false } = section.result
+  const { peers, missing, failed, switches, drainMs, clients, carried = false, pairs } = section.result
   const summary = peers.map(
     ({ title, loads, bareStartMs, quietSwitchMs, switchOverBareStart, loadedSwitchMs, kernel }) => [
       title,
@@ -70,6 +71,7 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
     ]),
     `${carried ? 'Baton carries a WebSocket to the next process if its author registers it (two lines). ' : ''}The Node services close a WebSocket with a close frame 1012 (service restart), the proxies cut it at the drain deadline. Its *lost* messages crossed that close. "Go" is the moment of the order (for Baton: the request), measured without load, like the bare start: one process of the same executable from spawn to its first answer. For Baton the restart stage alone, without the journal, the snapshot of the database and the exchange of the files, which the others have done before "go", takes ${restartOf(peers)}. *Resets* are what the kernel sent under load (\`TcpOutRsts\` of a network namespace in which nothing else runs), by servers and clients together.`,
     ...waitsMarkdown(peers),
+    ...(pairs === undefined ? [] : pairsMarkdown(pairs)),
     '### How each peer is configured',
     peers.map(({ title, version, configuration }) => `- **${title}** (${version}). ${configuration}`).join('\n'),
     ...(missing.length === 0
@@ -106,6 +108,16 @@ function waitsMarkdown(peers: PeerResult[]): string[] {
         waits.filter(({ rate }) => rate === SHOWN_RATE).map((one) => row(title, one)),
       ),
     ]),
+  ]
+}
+
+/** Both kinds of switch, and what else never has two processes. */
+function pairsMarkdown(pairs: PairsResult): string[] {
+  const { rounds, rate } = pairs
+  return [
+    '### One at a time',
+    `The same service, switched together and one at a time, and its peer without the agent behind a socket that systemd holds: ${rounds} switches each, in turns, under an open loop of ${rate} requests/s. The longest wait is that of each second around a switch (its median and its worst), beside that of a second without one. The last column is the median of the ratios of each round. *Go* is the request to Baton, and the command to systemd. ms:`,
+    markdownTable(pairRows(pairs)),
   ]
 }
 

@@ -1,38 +1,8 @@
-// What the bench runs as Baton: the reference service with a WebSocket echo, embedding the agent as any author would. Its
-// streams are short, so on a drain they are left to finish; the WebSockets are carried.
+// What the bench runs as Baton: two releases of it serve side by side for a while.
 
-import { createServer } from 'node:http'
-import { join } from 'node:path'
-import { embed } from '../../agent/index.ts'
 import { BUILD } from '../../agent/service/build.ts'
-import { readSettings } from '../../agent/service/config.ts'
-import { createHandler } from '../../agent/service/handler.ts'
-import { openStore } from '../../agent/service/store.ts'
-import { addEcho } from './echo.ts'
+import { serve } from './serve.ts'
 
 const argv = process.argv.slice(2)
 if (argv[0] === '--version') process.stdout.write(`${BUILD.service} ${BUILD.tag}\n`)
-else void serve()
-
-async function serve(): Promise<void> {
-  const settings = readSettings(BUILD.service, argv, process.env)
-  const { password, feed, stateDirectory, update } = settings
-  const database = join(stateDirectory, `${BUILD.service}.db`)
-  const store = openStore(database)
-  const app = createHandler(store, BUILD, (line) => process.stderr.write(`${line}\n`))
-  const server = createServer((request, response) => {
-    if (!agent.handle(request, response)) app.handle(request, response)
-  })
-  addEcho(server, (request, ws) => agent.carry(request, { ws }))
-  const agent = await embed({
-    ...BUILD,
-    password,
-    feed,
-    stateDirectory,
-    update,
-    database,
-    healthPath: '/healthz',
-    onStop: () => store.close(),
-  })
-  await agent.serve(settings.listeners.map((listener) => ({ server, ...listener })))
-}
+else void serve(argv, 'together')

@@ -4,6 +4,7 @@ import type { Goal } from './goals.ts'
 import { LOADS, type PeerResult } from './handover.ts'
 import type { CarryResult } from './carry.ts'
 import type { OverheadResult } from './overhead.ts'
+import type { PairsResult } from './pairs.ts'
 import { mb, mib, type Results } from './results.ts'
 import type { UpdateResult } from './update.ts'
 
@@ -11,9 +12,15 @@ export function table(results: Results, goals: Goal[]): string {
   const lines: string[] = []
   const { handover, carry, update, overhead } = results
   if (handover !== undefined) {
-    const { peers, missing, failed, switches } = handover.result
-    lines.push('', `handover: ${switches} switches under four loads at once`, ...grid(handoverRows(peers)))
-    lines.push('', 'an open loop: the second around each switch, ms', ...grid(waitRows(peers)))
+    const { peers, missing, failed, switches, pairs } = handover.result
+    if (peers.length > 0) {
+      lines.push('', `handover: ${switches} switches under four loads at once`, ...grid(handoverRows(peers)))
+      lines.push('', 'an open loop: the second around each switch, ms', ...grid(waitRows(peers)))
+    }
+    if (pairs !== undefined) {
+      const about = `in turns: ${pairs.rounds} switches each, an open loop of ${pairs.rate} requests/s`
+      lines.push('', `${about}, the longest wait around each switch, ms`, ...grid(pairRows(pairs)))
+    }
     for (const { title, command } of missing) lines.push(`  missing: ${title}: ${command}`)
     for (const { title, reason } of failed) lines.push(`  failed: ${title}: ${reason}`)
   }
@@ -53,6 +60,17 @@ function waitRows(peers: PeerResult[]): string[][] {
           .concat([one.steadyLongestMs.median, one.switchP999Ms, one.steadyP999Ms])
           .map(String),
       ),
+    ),
+  ]
+}
+
+/** Also of docs/performance.md. */
+export function pairRows({ peers }: PairsResult): string[][] {
+  const one = peers[0]?.title ?? ''
+  return [
+    ['', 'requests', 'lost', 'closed', 'longest wait', 'worst', 'without', 'go → new', `${one}, times this`],
+    ...peers.map(({ title, requests, lost, closed, longestMs, steadyLongestMs, switchMs, ratio }) =>
+      [title, requests, lost, closed, longestMs.median, longestMs.worst, steadyLongestMs, switchMs, ratio].map(String),
     ),
   ]
 }

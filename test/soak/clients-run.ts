@@ -15,8 +15,8 @@ import { counters, moved, neighbour } from '../lab/netns.ts'
 import { withDatabase } from './faults/ground.ts'
 import type { ClientsSoak, ClientsSoakReport } from './clients.ts'
 
-const PROGRAM = join(import.meta.dirname, '../fixtures/every-client.ts')
 const soak = JSON.parse(process.argv[2] ?? '') as ClientsSoak
+const PROGRAM = join(import.meta.dirname, '../fixtures', soak.isAlone ? 'every-client-alone.ts' : 'every-client.ts')
 const began = performance.now()
 await using clients = soak.isIsolated ? await neighbour() : null
 const folder = await mkdtemp(join(tmpdir(), 'baton-clients-'))
@@ -32,7 +32,7 @@ const [old, next] = [await programRelease('v1.0.0', PROGRAM), await programRelea
 await using home = await install({
   release: old,
   listen,
-  update: { probationMs: soak.probationMs, drainMs: 30_000, hangMs: 5000 },
+  update: { probationMs: soak.probationMs, drainMs: soak.drainMs, hangMs: 5000 },
 })
 await unpack(next, home.backup)
 await home.start()

@@ -16,6 +16,10 @@ export interface ClientsSoak {
   /** connections that are silent from the first switch to the last */
   idle: number
   followers: { websockets: number; streams: number }
+  /** how long what cannot move may take to end */
+  drainMs: number
+  /** one at a time: a response may then take as long as `quietMs`, which is 2000 */
+  isAlone: boolean
   isIsolated: boolean
 }
 
@@ -40,7 +44,12 @@ export const LONG: Omit<ClientsSoak, 'isIsolated'> = {
   slowMs: 5000,
   idle: 1000,
   followers: { websockets: 50, streams: 50 },
+  drainMs: 30_000,
+  isAlone: false,
 }
+
+/** TLS and HTTP/2 cannot wait: under a load a switch one at a time takes as long as `drainMs` allows. */
+export const LONG_ALONE: typeof LONG = { ...LONG, slowMs: 500, drainMs: 3000, isAlone: true }
 
 const PROGRAM = fileURLToPath(new URL('clients-run.ts', import.meta.url))
 const TIMEOUT_MS = 900_000

@@ -1,0 +1,36 @@
+// The service that the bench runs as Baton: the reference service with a WebSocket echo, embedding the agent as any author would. Its
+// streams are short, so on a drain they are left to finish; the WebSockets are carried.
+
+import { createServer } from 'node:http'
+import { join } from 'node:path'
+import { embed } from '../../agent/index.ts'
+import { BUILD } from '../../agent/service/build.ts'
+import { readSettings } from '../../agent/service/config.ts'
+import { createHandler } from '../../agent/service/handler.ts'
+import { openStore } from '../../agent/service/store.ts'
+import type { Switch } from '../../agent/words/switch.ts'
+import { addEcho } from './echo.ts'
+
+export async function serve(argv: readonly string[], switched: Switch): Promise<void> {
+  const settings = readSettings(BUILD.service, argv, process.env)
+  const { password, feed, stateDirectory, update } = settings
+  const database = join(stateDirectory, `${BUILD.service}.db`)
+  const store = openStore(database)
+  const app = createHandler(store, BUILD, (line) => process.stderr.write(`${line}\n`))
+  const server = createServer((request, response) => {
+    if (!agent.handle(request, response)) app.handle(request, response)
+  })
+  addEcho(server, (request, ws) => agent.carry(request, { ws }))
+  const agent = await embed({
+    ...BUILD,
+    password,
+    feed,
+    stateDirectory,
+    update,
+    database,
+    healthPath: '/healthz',
+    switch: switched,
+    onStop: () => store.close(),
+  })
+  await agent.serve(settings.listeners.map((listener) => ({ server, ...listener })))
+}
