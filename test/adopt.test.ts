@@ -4,7 +4,7 @@
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { appendFile, cp, mkdir, mkdtemp, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises'
+import { appendFile, cp, mkdir, mkdtemp, readdir, rename, rm, symlink, writeFile } from 'node:fs/promises'
 import { Agent, type IncomingMessage, request as plainRequest } from 'node:http'
 import { createServer as createSecure, request as secureRequest } from 'node:https'
 import type { AddressInfo } from 'node:net'
@@ -22,6 +22,7 @@ import { createProgress } from '../deploy/lib/progress.ts'
 import { run } from '../deploy/lib/shell.ts'
 import type { Operation, Status } from '../agent/index.ts'
 import { equal, is, match, not, ok } from './assert.ts'
+import { adopted, processesNaming } from './fixtures/adopted.ts'
 import { ask, freePort } from './fixtures/install.ts'
 import { makeCertificate } from './lab/certificate.ts'
 import { spawnLoad } from './lab/load.ts'
@@ -309,68 +310,6 @@ test.run()
 
 // ---- parts
 
-interface Adopted extends AsyncDisposable {
-  port: number
-  password: string
-  configPath: string
-  /** `then`: done once the operation has begun */
-  operate(path: string, body?: unknown, then?: () => Promise<void>): Promise<Operation>
-  /** of the operator's */
-  word(...words: string[]): ReturnType<typeof run>
-}
-
-/** A managed install of a service whose one source is `text`, at v1.0.0, with v1.1.0 in its feed. */
-async function adopted(text: string, config: object = {}, settings: object = {}, waits = true): Promise<Adopted> {
-  const home = await mkdtemp(join(tmpdir(), 'baton-adopt-'))
-  const folder = join(home, 'app')
-  await mkdir(folder)
-  await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
-  await writeFile(join(folder, 'server.js'), text)
-  const project = parseProject({ service: 'shop', entry: 'server.js', healthPath: '/healthz', ...config }, folder)
-  const [feed, copies] = [join(home, 'feed'), join(folder, '.baton')]
-  const progress = createProgress({ quiet: true })
-  for (const tag of ['v1.0.0', 'v1.1.0']) await releaseFromSource({ project, tag, feed, copies, progress })
-  const port = await freePort()
-  const env = { HOME: home, BATON_NODE: process.execPath, XDG_CONFIG_HOME: undefined, XDG_STATE_HOME: undefined }
-  const flags = ['--user', '--no-service', '--no-start', '-y', '-q', '--listen', `127.0.0.1:${port}`]
-  await run(['sh', join(feed, 'v1.0.0', 'install.sh'), 'install', ...flags], { env })
-  const path = join(home, '.config', 'shop', 'config.json')
-  const written = JSON.parse(await readFile(path, 'utf8')) as { dashboard: { password: string } }
-  const update = { probationMs: 500, drainMs: 3000 }
-  await writeFile(path, JSON.stringify({ ...written, ...settings, update }), { mode: 0o600 })
-  const command = join(home, '.local', 'bin', 'shop')
-  // where nothing answers for it, whoever starts it is told so after a while
-  const patience = ['--health-timeout', waits ? '60' : '3']
-  const starting = run([command, 'start', '--user', '-q', ...patience], { env, allowFailure: true })
-  if (waits) is((await starting).exitCode, 0)
-  else await eventually('an answer', async () => (await ask(port, 'GET', '/healthz', null)).status === 200, 30_000)
-  const { password } = written.dashboard
-  return {
-    port,
-    password,
-    configPath: path,
-    word: (...words) => run([command, ...words], { env, allowFailure: true }),
-    async operate(target, body, then = async () => {}) {
-      const begun = await ask(port, 'POST', target, password, body ?? undefined)
-      is(begun.status, 202, JSON.stringify(begun.body))
-      await then()
-      const { id } = begun.body as Operation
-      const look = async () => {
-        const { operation } = (await ask(port, 'GET', '/admin/update/status', password)).body as Status
-        return operation?.id === id && operation.outcome !== null ? operation : null
-      }
-      return await eventually('the outcome', look, 60_000)
-    },
-    async [Symbol.asyncDispose]() {
-      await run([command, 'stop', '--user', '-q'], { env, allowFailure: true })
-      await starting
-      // workers of node:cluster end when they see that their primary is gone
-      await eventually('nothing is left', async () => (await processesNaming(home)).length === 0, 10_000)
-      await rm(home, { recursive: true, force: true })
-    },
-  }
-}
-
 /** As nginx in front of it: TLS ends there, and the connections behind are kept. */
 async function tlsProxy(port: number) {
   const agent = new Agent({ keepAlive: true })
@@ -417,14 +356,4 @@ async function olderNode(): Promise<{ path: string; version: string } | null> {
     if (exitCode === 0 && Number(/^v(\d+)/.exec(stdout)?.[1]) < 26) return { path, version: stdout.trim() }
   }
   return null
-}
-
-/** Of this machine, by what the kernel says they were started with. */
-async function processesNaming(folder: string): Promise<string[]> {
-  const found: string[] = []
-  for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
-    const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
-    if (command.includes(folder)) found.push(command.replaceAll('\0', ' '))
-  }
-  return found
 }

@@ -1,0 +1,99 @@
+// @deadlineMs 300000
+// Applications that were written for one process, and know nothing of a switch: a mailer with a clock, a service that registers itself
+// elsewhere, sessions in memory. One at a time, as `init` sets them up. (A database that only one may open: fixtures/only.ts.)
+
+import { readFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { dirname, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { PROJECT } from '../deploy/make/place.ts'
+import { equal, is, ok } from './assert.ts'
+import { type Adopted, adopted } from './fixtures/adopted.ts'
+import { suite } from './suite.ts'
+
+const test = suite('one apps', { timeoutMs: 120_000 })
+const AUTO = `from '${join(PROJECT, 'agent/adapters/auto.ts')}'`
+const LISTEN = `.listen(Number(process.env.PORT), process.env.HOST)`
+const BEAT_MS = 250
+
+test('a mailer: no mail is sent twice, whatever the clock says when the processes change', async () => {
+  await using it = await adopted(`import { release } ${AUTO.replace('auto.ts', 'release.ts')}
+    import ${AUTO.slice(5)}
+    import { appendFileSync } from 'node:fs'
+    import { createServer } from 'node:http'
+    const mail = () => appendFileSync('mails', Math.floor(Date.now() / ${BEAT_MS}) + ' ' + release.tag + '\\n')
+    setTimeout(() => setInterval(mail, ${BEAT_MS}), ${BEAT_MS} - (Date.now() % ${BEAT_MS}))
+    createServer((request, response) => response.end('ok'))${LISTEN}`)
+  await thereAndBack(it)
+  await sleep(1000)
+  const sent = (await readFile(join(stateOf(it), 'mails'), 'utf8')).trim().split('\n')
+  const slots = sent.map((line) => line.split(' ')[0])
+  equal(
+    slots.filter((slot, at) => slots.indexOf(slot) !== at),
+    [],
+  )
+  equal([...new Set(sent.map((line) => line.split(' ')[1]))], ['v1.0.0', 'v1.1.0'])
+  ok(sent.length > 8, `${sent.length} mails`)
+})
+
+test('a service that registers itself elsewhere: what stops never takes away what has just been registered', async () => {
+  const calls: string[] = []
+  const registry = createServer((request, response) => {
+    calls.push(`${request.method} ${request.url}`)
+    response.end()
+  })
+  await new Promise<void>((resolve) => registry.listen(0, '127.0.0.1', resolve))
+  const url = `http://127.0.0.1:${(registry.address() as AddressInfo).port}`
+  try {
+    await using it = await adopted(`import { onStop } ${AUTO}
+      import { createServer } from 'node:http'
+      await fetch('${url}/shop', { method: 'PUT' })
+      onStop(() => fetch('${url}/shop', { method: 'DELETE' }))
+      createServer((request, response) => response.end('ok'))${LISTEN}`)
+    await thereAndBack(it)
+    const turn = ['DELETE /shop', 'PUT /shop']
+    equal(calls, ['PUT /shop', ...turn, ...turn])
+  } finally {
+    registry.close()
+    registry.closeAllConnections()
+  }
+})
+
+test("the sessions of express-session in its own memory store: nobody's is lost", async () => {
+  const session = join(PROJECT, 'node_modules/express-session/index.js')
+  await using it = await adopted(`import { handOver, inherited } ${AUTO}
+    import session from '${session}'
+    import { createServer } from 'node:http'
+    const store = new session.MemoryStore()
+    store.sessions = (await inherited('sessions')) ?? store.sessions
+    handOver('sessions', () => ({ ...store.sessions }))
+    const use = session({ secret: 'not one', resave: false, saveUninitialized: true, store })
+    createServer((request, response) => use(request, response, () => {
+      request.session.count = (request.session.count ?? 0) + 1
+      response.end(String(request.session.count))
+    }))${LISTEN}`)
+  const url = `http://127.0.0.1:${it.port}/`
+  const first = await fetch(url)
+  is(await first.text(), '1')
+  const cookie = (first.headers.get('set-cookie') ?? '').split(';')[0] ?? ''
+  const count = async () => Number(await (await fetch(url, { headers: { cookie } })).text())
+  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+  is(await count(), 2)
+  is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
+  is(await count(), 3)
+})
+
+test.run()
+
+async function thereAndBack(it: Adopted): Promise<void> {
+  await sleep(1000)
+  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+  await sleep(500)
+  is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
+}
+
+/** The folder that the application is started in. */
+function stateOf({ configPath }: Adopted): string {
+  return join(dirname(dirname(dirname(configPath))), '.local', 'state', 'shop')
+}
