@@ -31,6 +31,8 @@ import { equal, is, match, not, ok } from './assert.ts'
 import { suite } from './suite.ts'
 
 const FILES = 300
+/** as in the types of older versions of Node: the text by which Node finds the place for the application in its own file */
+const FUSED = `/** --sentinel-fuse ${['NODE_SEA_FUSE', 'fce680ab2cc467b6e072b8b5df1996b2'].join('_')} */\n`
 const test = suite('unpack', { timeoutMs: 240_000 })
 
 interface Place extends AsyncDisposable {
@@ -59,6 +61,7 @@ test('two builds of one application are the same bytes, `--version` reads nothin
   const { assets } = JSON.parse(await readFile(join(a.directory, 'release.json'), 'utf8')) as {
     assets: { unpackedBytes: number }[]
   }
+  is(await readFile(join(app, 'sea.d.ts'), 'utf8'), FUSED)
   const taken = (1 + blocks.reduce((sum, count) => sum + count)) * 4096
   equal(
     assets.map(({ unpackedBytes }) => unpackedBytes),
@@ -302,6 +305,7 @@ async function make(folder: string, kind: ReleaseKind = 'app'): Promise<{ sha256
   for (let i = 0; i < FILES; i++)
     await writeFile(join(app, 'data', i % 2 === 0 ? 'deep'.repeat(30) : '.', `${i}.txt`), String(i).repeat(500))
   await symlink('1.txt', join(app, 'data', 'link'))
+  await writeFile(join(app, 'sea.d.ts'), FUSED)
   // not an addon, but the kernel has to map it all the same
   const library = /\/\S*\/libm\.so\.6/.exec(await readFile('/proc/self/maps', 'utf8'))?.[0] ?? ''
   await copyFile(library, join(app, 'addon.node'))

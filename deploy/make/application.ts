@@ -19,7 +19,7 @@ import { commitOf } from './publication.ts'
 import { type PublishedRelease, type PublishOptions, publishRelease } from './publish.ts'
 import { readRoot } from './root.ts'
 import { showBase } from './release.ts'
-import { checkVersion, injectBundle } from './sea.ts'
+import { checkVersion, injectBundle, withoutFuse } from './sea.ts'
 import { temporaryDirectory } from './temporary.ts'
 import { traced } from './trace.ts'
 import { tryOut } from './trial-start.ts'
@@ -107,13 +107,15 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
 
   const base = await showBase(progress)
   progress.stage('inject')
+  const { bytes, fuses } = withoutFuse(packed.bytes)
+  const { entry, cwd } = project
   const release: OwnWords = {
     ...words,
-    archive: { sha256: packed.sha256, sizeBytes: packed.bytes.length, entry: project.entry, cwd: project.cwd },
+    archive: { sha256: packed.sha256, sizeBytes: bytes.length, entry, cwd, ...(fuses.length > 0 ? { fuses } : {}) },
   }
   await injectBundle(base, await ourScript('app'), to, {
     nodeOptions: true,
-    assets: { release: JSON.stringify(release), operator: await ourScript('operator'), app: packed.bytes },
+    assets: { release: JSON.stringify(release), operator: await ourScript('operator'), app: bytes },
   })
   return packed.unpackedBytes
 }

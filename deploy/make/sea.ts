@@ -9,6 +9,22 @@ import type { Base } from './base.ts'
 import { temporaryDirectory } from './temporary.ts'
 import { run } from '../lib/shell.ts'
 
+/** the text by which Node finds the place for the application in its own file, which must hold it once */
+const FUSE = ['NODE_SEA_FUSE', 'fce680ab2cc467b6e072b8b5df1996b2'].join('_')
+
+/**
+ * `bytes` without that text, which the types of Node and tools that build executables contain: its first letter becomes small.
+ * `fuses`: the positions of these letters, for whoever unpacks it.
+ */
+export function withoutFuse(bytes: Buffer): { bytes: Buffer; fuses: number[] } {
+  const fuses: number[] = []
+  for (let at = bytes.indexOf(FUSE); at >= 0; at = bytes.indexOf(FUSE, at + 1)) fuses.push(at)
+  if (fuses.length === 0) return { bytes, fuses }
+  const masked = Buffer.from(bytes)
+  for (const at of fuses) masked.write('n', at)
+  return { bytes: masked, fuses }
+}
+
 export interface SeaOptions {
   /** name -> bytes, for `sea.getAsset()` */
   assets?: Readonly<Record<string, string | Uint8Array>>

@@ -24,7 +24,14 @@ beginRelease({
 })
 
 function unpacked(): Unpacked {
-  return unpack(release, () => Buffer.from(getRawAsset('app')))
+  return unpack(release, () => {
+    const { fuses = [] } = release.archive ?? {}
+    const asset = Buffer.from(getRawAsset('app'))
+    if (fuses.length === 0) return asset
+    const bytes = Buffer.from(asset) // the asset itself cannot be written to
+    for (const at of fuses) bytes.write('N', at)
+    return bytes
+  })
 }
 
 function run({ directory }: Unpacked, own: readonly string[]): void {

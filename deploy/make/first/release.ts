@@ -9,7 +9,15 @@ export interface OwnWords extends OwnRelease {
   /** arguments of an application that an installer starts */
   args: string[]
   /** kind app */
-  archive?: { sha256: string; sizeBytes: number; entry: string; cwd: 'keep' | 'app' }
+  archive?: {
+    /** of the archive as it was made */
+    sha256: string
+    sizeBytes: number
+    entry: string
+    cwd: 'keep' | 'app'
+    /** positions at which the build has put `n` for `N`: see `withoutFuse` in deploy/make/sea.ts */
+    fuses?: number[]
+  }
 }
 
 /** Ends the process before the application begins; one line says why. */
