@@ -10,7 +10,9 @@ import { join } from 'node:path'
 import { gunzipSync, zstdDecompressSync } from 'node:zlib'
 import type { ReleaseManifest } from '../agent/words/release.ts'
 import { SCHEMA } from '../agent/service/schema.ts'
+import { filesOf } from '../deploy/make/files.ts'
 import { PROJECT } from '../deploy/make/place.ts'
+import { parseProject } from '../deploy/make/project.ts'
 import { createProgress, formatBytes, formatBytesLine, formatDuration } from '../deploy/lib/progress.ts'
 import { assetName, bakeInstaller, publishRelease, type PublishOptions } from '../deploy/make/publish.ts'
 import { prepareBase } from '../deploy/make/base.ts'
@@ -21,6 +23,28 @@ import { suite } from './suite.ts'
 
 const QUIET = createProgress({ quiet: true })
 const EPOCH = '1767323045' // 2026-01-02T03:04:05Z
+
+// ---- what goes in
+
+const files = suite('build: files')
+
+files('what `exclude` names stays out, in packages too; what a package calls a log does not', async () => {
+  await using home = await temporary()
+  const put = async (path: string) => {
+    await mkdir(join(home.path, path, '..'), { recursive: true })
+    await writeFile(join(home.path, path), '')
+  }
+  await writeFile(join(home.path, 'package.json'), '{ "name": "shop", "dependencies": { "dep": "*" } }')
+  for (const path of ['main.js', 'own.map', 'own.log', 'data/rows.db']) await put(path)
+  for (const path of ['main.js', 'main.js.map', 'a.log', 'data/table.json']) await put(`node_modules/dep/${path}`)
+  await writeFile(join(home.path, 'node_modules/dep/package.json'), '{ "name": "dep" }')
+  const project = parseProject({ service: 'shop', entry: 'main.js', exclude: ['**/*.map', '*.map', 'data'] }, home.path)
+  const paths = (await filesOf(project)).map(({ path }) => path).toSorted()
+  const packed = ['a.log', 'data/table.json', 'main.js', 'package.json'].map((path) => `node_modules/dep/${path}`)
+  equal(paths, ['main.js', ...packed, 'package.json'])
+})
+
+files.run()
 
 // ---- a whole build
 

@@ -45,9 +45,9 @@ export async function filesOf(project: Project): Promise<ArchiveFile[]> {
 }
 
 function isExcluded(path: string, { exclude }: Project): boolean {
-  if (path.startsWith('node_modules/')) return false
   const name = path.slice(path.lastIndexOf('/') + 1)
-  if (name.startsWith('.env.') || name.endsWith('.log')) return true
+  const isPackage = path.startsWith('node_modules/')
+  if (!isPackage && (name.startsWith('.env.') || name.endsWith('.log'))) return true
   return exclude.some((glob) => matchesGlob(path, glob) || path.startsWith(`${glob}/`))
 }
 
