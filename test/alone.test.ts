@@ -12,6 +12,9 @@ import { suite } from './suite.ts'
 
 const test = suite('alone', { timeoutMs: 300_000 })
 
+/** after which a supervision has found that nobody is there, and has started the service */
+const LOOKED_MS = 1500
+
 test('under load, forth and back: two processes never live at once, nobody is refused, every row is kept', async () => {
   await using world = await openWorld()
   const load = world.load()
@@ -33,7 +36,7 @@ test('under load, forth and back: two processes never live at once, nobody is re
 })
 
 test('a release that must be the only one replaces one that would live beside it, and goes back: one at a time, both ways', async () => {
-  await using world = await openWorld({}, { TOGETHER: '1' })
+  await using world = await openWorld({}, false, { TOGETHER: '1' })
   const load = world.load()
   await sleep(100)
   is((await world.update(null)).outcome, 'updated')
@@ -117,6 +120,21 @@ test('a release that starts more slowly than an update may is left by a rollback
   await world.beginRollback()
   const back = await world.home.settled()
   is(back.outcome, 'rolled_back', JSON.stringify(back.error))
+  equal(await world.wrong(), [])
+})
+
+test('a supervision takes the holder for the service: it starts no second one while a release is put back', async () => {
+  await using world = await openWorld({}, true)
+  // nobody but the holder lives: this is how it looks on a slow disk
+  await world.faultAt('holder', [{ step: 'ended', signal: 'SIGSTOP' }])
+  await world.begin('exits')
+  await until('the holder to be stopped', async () => (await world.left('holder')).length === 0)
+  const [holder = 0, ...others] = world.home.pids()
+  equal(others, [])
+  await sleep(LOOKED_MS)
+  equal(world.home.pids(), [holder])
+  process.kill(holder, 'SIGCONT')
+  is((await world.home.settled()).outcome, 'reverted')
   equal(await world.wrong(), [])
 })
 

@@ -15,11 +15,15 @@ const LOOK_MS = 50
 
 /**
  * Ids of this service's living processes: same executable and same configuration, or noted by its supervision; same user, and the
- * same namespaces as this process, since a container on this host may run another service at the same path. Oldest first.
+ * same namespaces as this process, since a container on this host may run another service at the same path. Oldest first. A process
+ * that holds the sockets in a switch one at a time is one of them: it runs from the backup executable, and for moments nobody else
+ * lives.
  */
 export async function servicePids(receipt: Receipt): Promise<number[]> {
-  const wanted = [receipt.executable, 'serve', '--config', receipt.configPath].join('\0')
-  if (process.platform !== 'linux') return await pidsFromPs(wanted.replaceAll('\0', ' '))
+  const wanted = [receipt.executable, `${receipt.executable}.backup`].map((file) =>
+    [file, 'serve', '--config', receipt.configPath].join('\0'),
+  )
+  if (process.platform !== 'linux') return await pidsFromPs(wanted.map((words) => words.replaceAll('\0', ' ')))
   const uid = process.getuid?.() ?? 0
   const own = await namespacesOf('self')
   const noted = (await readPidFile(runFilesOf(receipt).pidFile))?.service ?? null
@@ -30,7 +34,7 @@ export async function servicePids(receipt: Receipt): Promise<number[]> {
     const startTime = startTimeOf(pid) // null for a zombie
     const isNoted = noted?.pid === pid && noted.startTime === startTime
     const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
-    const isNamed = ownWords(command).startsWith(`${wanted}\0`)
+    const isNamed = wanted.some((words) => ownWords(command).startsWith(`${words}\0`))
     if (!isNoted && !isNamed && !(await isRetitled(name, command, receipt.executable))) continue
     const owner = await stat(`/proc/${pid}`).catch(() => null)
     if (owner?.uid !== uid || startTime === null || (await namespacesOf(name)) !== own) continue
@@ -90,13 +94,13 @@ async function namespacesOf(pid: string): Promise<string> {
   return (await Promise.all(links)).join(' ')
 }
 
-async function pidsFromPs(wanted: string): Promise<number[]> {
+async function pidsFromPs(wanted: readonly string[]): Promise<number[]> {
   const { stdout } = await run(['ps', '-axo', 'pid=,uid=,command='], { allowFailure: true })
   const uid = String(process.getuid?.() ?? 0)
   return stdout
     .split('\n')
     .map((line) => /^\s*(\d+)\s+(\d+)\s+(.*)$/.exec(line))
-    .filter((match) => match?.[2] === uid && (match[3] === wanted || match[3]?.startsWith(`${wanted} `)))
+    .filter((match) => match?.[2] === uid && wanted.some((words) => `${match[3]} `.startsWith(`${words} `)))
     .map((match) => Number(match?.[1]))
     .toSorted((a, b) => a - b)
 }
