@@ -42,7 +42,9 @@ for (const [signal, role, steps] of [
       ok(done.outcome === 'updated' || done.outcome === 'reverted', where)
       const serves = (await ask(world.port, 'GET', '/', null)).body
       is(serves, done.outcome === 'updated' ? 'v1.1.0' : 'v1.0.0', where)
+      is(world.home.pids().length, 1, `${where}: ${world.home.pids().join(', ')}`)
       is((await world.update(null)).outcome, done.outcome === 'updated' ? 'up_to_date' : 'updated', where)
+      equal(await world.wrong(), [], `${where}, and after the next update`)
     })
   })
 }

@@ -2,7 +2,7 @@
 // before the application's first line.
 // Must hold: nobody passes while a process of the old release can still hold a lock, a port or a file.
 
-import { readSync, writeSync } from 'node:fs'
+import { readFileSync, readSync, writeSync } from 'node:fs'
 import type { Switch } from '../words/switch.ts'
 import { type Gate, HOLDING, INHERITANCE, type Inheritance, type ToPredecessor } from '../words/wire.ts'
 import { keepFromChildren, neverBlock } from '../sockets/libc.ts'
@@ -23,7 +23,12 @@ export function waitAtGate({ tag, switch: switched }: { tag: string; switch: Swi
   const text = process.env[INHERITANCE]
   if (text === undefined) return
   const { channel, gate, listeners, predecessor, hangMs } = JSON.parse(text) as Inheritance
-  if (predecessor.pid !== process.ppid) return // a child of the application's
+  if (predecessor.pid !== process.ppid) {
+    if (gate === undefined || !isGone(predecessor) || isChildOfSuccessor(text)) return // a child of the application's
+    // The holder was killed before this process could say that it waits. So the old process has not begun to leave, and serves on.
+    if (!isGone(gate.old)) process.exit(0)
+    return
+  }
   // whatever the application starts in its first lines must not have these
   for (const { accept, spare } of listeners) for (const fd of [accept, spare]) keepFromChildren(fd)
   for (const fd of [channel.messages, channel.packets]) keepFromChildren(fd)
@@ -38,6 +43,15 @@ export function waitAtGate({ tag, switch: switched }: { tag: string; switch: Swi
   // The holder is dead, or hangs. This process has the sockets too: it goes on alone.
   signalAll([predecessor], 'SIGKILL')
   while (!isGone(gate.old)) pause()
+}
+
+/** Whether this process's parent was given the same inheritance: then it is the successor, and this is a child of the application's. */
+function isChildOfSuccessor(text: string): boolean {
+  try {
+    return readFileSync(`/proc/${process.ppid}/environ`, 'utf8').split('\0').includes(`${INHERITANCE}=${text}`)
+  } catch {
+    return process.ppid !== 1 // whoever adopts orphans may be another user's
+  }
 }
 
 /** Waits for the byte. False if the other end was closed first, or is silent although the old process is long gone. */

@@ -1,7 +1,7 @@
 // Tells processes apart, and ends those that this one has started. A pid alone is not enough: the kernel reuses it.
 
 import type { ChildProcess } from 'node:child_process'
-import { readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { ProcessName } from '../words/wire.ts'
 
@@ -52,6 +52,22 @@ export function descendantsOf(pid: number): ProcessName[] {
     }
   }
   return found.map((one) => ({ pid: one, startTime: startTimeOf(one) })).filter(({ startTime }) => startTime !== null)
+}
+
+/** Every living process that was started with `text` in its environment. None on a host without /proc. */
+export function startedWith(text: string): ProcessName[] {
+  if (!existsSync('/proc/self/environ')) return []
+  const pids = readdirSync('/proc').filter((name) => /^[0-9]+$/.test(name))
+  return pids
+    .filter((pid) => {
+      try {
+        return readFileSync(`/proc/${pid}/environ`, 'utf8').includes(text)
+      } catch {
+        return false // another user's, or it is gone
+      }
+    })
+    .map((pid) => ({ pid: Number(pid), startTime: startTimeOf(Number(pid)) }))
+    .filter(({ startTime }) => startTime !== null)
 }
 
 /**

@@ -11,7 +11,7 @@ import type { Busy } from '../../settings.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import { pauseFault } from '../../words/switch.ts'
 import type { Ability, Holding, Leaving, ProcessName } from '../../words/wire.ts'
-import { endAll } from '../../sockets/process.ts'
+import { endAll, signalAll, startedWith } from '../../sockets/process.ts'
 import type { Command } from '../../sockets/store.ts'
 import type { Listener } from '../../sockets/listeners.ts'
 import { notifySystemd } from '../../sockets/systemd.ts'
@@ -61,6 +61,7 @@ export interface AloneOptions extends Omit<
 
 /** how long children may take to end after SIGTERM */
 const CHILDREN_MS = 500
+const LOOK_EVERY_MS = 5
 /** for what is not waited for as long as a setting says: carrying, closing, ending children */
 const LEAVING_MS = 5000
 
@@ -90,7 +91,7 @@ export async function handOverAlone(options: AloneOptions): Promise<never> {
     return await leave(here, holder, { ability, illness })
   } catch (cause) {
     if (here.isClosed) return process.exit(EXIT.done) // the holder goes on
-    if (here.holder !== null) await drop(here.holder)
+    if (here.holder !== null) await drop(here.holder, options.operationId)
     if (cause instanceof BatonError && cause.code !== 'interrupted') throw cause
     throw switchFailure('restart_failed', `${tag} did not take over: ${await whyOf(cause, here.holder)}`, cause)
   } finally {
@@ -242,11 +243,17 @@ function quietOptions(here: Here, holder: DoorHolder, giving: QuietOptions['givi
 }
 
 /** Has the holder end the successor, and itself. */
-async function drop(holder: DoorHolder): Promise<void> {
+async function drop(holder: DoorHolder, operationId: string): Promise<void> {
   await holder.tell({ type: 'drop' })
   await Promise.race([holder.gone, sleep(CHILDREN_MS)])
   await endAll(holder.pid, [], 0)
   await holder.end()
+  // If the holder was killed, its successor has another parent now, and waits at its gate until this process ends, however late.
+  const until = performance.now() + CHILDREN_MS
+  for (let left; (left = startedWith(operationId)).length > 0 && performance.now() < until;) {
+    signalAll(left, 'SIGKILL')
+    await sleep(LOOK_EVERY_MS)
+  }
 }
 
 async function whyOf(cause: unknown, holder: DoorHolder | null): Promise<string> {
