@@ -51,7 +51,7 @@ test('one request that is lost, refused or hangs is a broken promise, and so is 
 })
 
 test('two switches and two bad releases under a load: nothing is lost, and the totals say so', async () => {
-  const report = await soakRounds({ switches: 2, reverts: 2, kills: 0, heard: () => {} })
+  const report = await soakRounds({ switches: 2, reverts: 2, kills: 0, isSupervised: false, heard: () => {} })
   equal(report.wrong, [])
   equal(
     report.rounds.map(({ part, broken }) => [part, broken]),

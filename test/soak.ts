@@ -8,7 +8,7 @@
 // `npm run soak -- --container-fleet`: waves over hosts of which some run the container.
 // `npm run soak -- --long`: the tests that do only some of their cases in CI do all of them: each step, each byte.
 // `npm run soak -- --carry [--switches 20] [--followers 500] [--only switches|idle|kills]`: WebSockets, streams and idle connections.
-// `npm run soak -- --one [--switches 20] [--reverts 8] [--kills 15]`: switches one at a time, of an application that notices a second
+// `npm run soak -- --one [--switches 20] [--reverts 8] [--kills 15] [--supervised]`: switches one at a time, of an application that notices a second
 // process: forth and back, releases that go wrong, processes that are killed, stopped and told to stop at random instants.
 // `npm run soak -- --one --clients [--switches 34]`: switches one at a time under clients of every kind.
 // `--docs` with --faults, --clients and --door: the figures go into docs/faults.md; with --attacks into SECURITY.md,
@@ -41,6 +41,7 @@ const { values } = parseArgs({
     one: { type: 'boolean', default: false },
     reverts: { type: 'string', default: '8' },
     kills: { type: 'string', default: '15' },
+    supervised: { type: 'boolean', default: false },
     door: { type: 'boolean', default: false },
     'container-fleet': { type: 'boolean', default: false },
     json: { type: 'boolean', default: false },
@@ -53,7 +54,7 @@ const switches = wholeNumber('--switches', values.switches ?? usual, values.one 
 const probationMs = wholeNumber('--probation', values.probation, 0, 60_000)
 if (values.help) {
   process.stdout.write(
-    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] [--docs] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks [--docs] | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --one [--switches 20] [--reverts 8] [--kills 15] [--json] | --one --clients [--switches 34] | --long | --container-fleet   (${fileURLToPath(import.meta.url)})\n`,
+    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] [--docs] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks [--docs] | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --one [--switches 20] [--reverts 8] [--kills 15] [--supervised] [--json] | --one --clients [--switches 34] | --long | --container-fleet   (${fileURLToPath(import.meta.url)})\n`,
   )
   process.exit(0)
 }
@@ -84,7 +85,8 @@ if (values.one && !values.clients) {
   const { soakOne } = await import('./soak/one.ts')
   const reverts = wholeNumber('--reverts', values.reverts, 0, 100_000)
   const kills = wholeNumber('--kills', values.kills, 0, 100_000)
-  process.exit(await soakOne({ switches, reverts, kills, json: values.json }))
+  const { supervised: isSupervised, json } = values
+  process.exit(await soakOne({ switches, reverts, kills, isSupervised, json }))
 }
 
 if (values.faults !== undefined) {

@@ -8,7 +8,7 @@ import type { Operation, Status } from '../../../agent/words/state.ts'
 import type { ProcessName } from '../../../agent/words/wire.ts'
 import { until } from '../../fixtures/evidence.ts'
 import type { OnlyFault } from '../../fixtures/only.ts'
-import { endStrays, openWorld, type World } from '../../fixtures/only-world.ts'
+import { openWorld, type World } from '../../fixtures/only-world.ts'
 import { ALL_LOSS, clientsLost, type Loss, lossOf, NO_LOSS, type Part, type Round, type Steps } from './judge.ts'
 import { castOf, follow, lives, stepsOf, type Times } from './processes.ts'
 import { startTraffic, type Traffic } from './traffic.ts'
@@ -17,6 +17,8 @@ export interface OneOptions {
   switches: number
   reverts: number
   kills: number
+  /** under the supervision of `--no-service`, which starts the service again where nobody is left */
+  isSupervised: boolean
   /** hears of each round, with what the service wrote in it */
   heard(round: Round, log: string): void
 }
@@ -57,21 +59,16 @@ interface Ground {
 }
 
 export async function soakRounds(options: OneOptions): Promise<OneReport> {
-  await using world = await openWorld(UPDATE)
+  await using world = await openWorld(UPDATE, options.isSupervised)
   const ground: Ground = { world, options, report: { rounds: [], wrong: [], acknowledged: 0 }, seen: [] }
-  try {
-    await under(ground, options.switches, (traffic, at) => switchOnce(ground, traffic, at % 4 >= 2))
-    if (options.reverts > 0 && (await statusOf(world)).instance.version !== TAGS[0])
-      await orderSwitch(world).then(({ id }) => settle(world, id))
-    await world.keepChildren(false)
-    await under(ground, options.reverts, (traffic, at) =>
-      revertOnce(ground, traffic, FAULTS[at % FAULTS.length] ?? 'exits'),
-    )
-    await under(ground, options.kills, (traffic) => killOnce(ground, traffic))
-  } finally {
-    await world.home.stop()
-    await endStrays(world.home.home)
-  }
+  await under(ground, options.switches, (traffic, at) => switchOnce(ground, traffic, at % 4 >= 2))
+  if (options.reverts > 0 && (await statusOf(world)).instance.version !== TAGS[0])
+    await orderSwitch(world).then(({ id }) => settle(world, id))
+  await world.keepChildren(false)
+  await under(ground, options.reverts, (traffic, at) =>
+    revertOnce(ground, traffic, FAULTS[at % FAULTS.length] ?? 'exits'),
+  )
+  await under(ground, options.kills, (traffic) => killOnce(ground, traffic))
   return ground.report
 }
 
@@ -152,9 +149,12 @@ async function killOnce(ground: Ground, traffic: Traffic): Promise<void> {
     }
     if (signal === 'SIGSTOP')
       void sleep(3 * HANG_MS).then(() => lives(hit.name) && process.kill(hit.name.pid, 'SIGCONT'))
-    const first = await settle(world, id)
-    const isNobodyLeft = first === null
-    if (isNobodyLeft) await world.startAgain()
+    const { isSupervised } = ground.options
+    // who is told to stop still answers for a moment
+    if (signal !== 'SIGSTOP') await until('the process to end', () => !lives(hit.name), SETTLED_MS)
+    const first = await settle(world, id, isSupervised ? SETTLED_MS : EMPTY_MS)
+    const isNobodyLeft = first?.wasEmpty ?? true
+    if (first === null) await world.startAgain()
     const { operation, version } = first ?? (await settled(world, id))
     const seen = await traffic.mark()
     const broken = isNobodyLeft ? [] : clientsLost(seen, hit.loss)
@@ -226,6 +226,8 @@ async function orderSwitch(world: World, fault: OnlyFault | null = null): Promis
 interface Settled {
   operation: Operation
   version: string
+  /** for a moment no process was there */
+  wasEmpty: boolean
 }
 
 async function settled(world: World, id: string): Promise<Settled> {
@@ -234,23 +236,25 @@ async function settled(world: World, id: string): Promise<Settled> {
   return end
 }
 
-/** Resolves when the operation has ended and one process is left. Null: nobody is left. */
-async function settle(world: World, id: string): Promise<Settled | null> {
+/** Resolves when the operation has ended and one process is left. Null: nobody was there for `emptyMs`. */
+async function settle(world: World, id: string, emptyMs = EMPTY_MS): Promise<Settled | null> {
   const { home } = world
   const over = performance.now() + SETTLED_MS
   let emptySince: number | null = null
+  let wasEmpty = home.pids().length === 0
   let last: unknown = null
   while (performance.now() < over) {
     const pids = home.pids()
     emptySince = pids.length > 0 ? null : (emptySince ?? performance.now())
-    if (emptySince !== null && performance.now() - emptySince > EMPTY_MS) return null
+    if (emptySince !== null && performance.now() - emptySince > emptyMs) return null
+    wasEmpty ||= emptySince !== null
     // a process that is stopped answers nobody
     const answer = await Promise.race([home.api('GET', '/admin/update/status').catch(() => null), sleep(1000, null)])
     const status = answer?.status === 200 ? (answer.body as Status) : null
     last = status ?? last
     const operation = status?.operation ?? null
     if (status?.state === 'idle' && operation?.id === id && operation.outcome !== null && pids.length === 1) {
-      return { operation, version: status.instance.version }
+      return { operation, version: status.instance.version, wasEmpty }
     }
     await sleep(LOOK_EVERY_MS)
   }
