@@ -1,8 +1,12 @@
 // @deadlineMs 600000
 // A switch one at a time: an application that was written for one process is never two, and nobody is refused.
 
+import { execFile } from 'node:child_process'
 import { request } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { promisify } from 'node:util'
+import { startTimeOf } from '../agent/sockets/process.ts'
+import { type Inheritance, INHERITANCE } from '../agent/words/wire.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { journalOf, until } from './fixtures/evidence.ts'
 import { ask } from './fixtures/install.ts'
@@ -138,11 +142,33 @@ test('a supervision takes the holder for the service: it starts no second one wh
   equal(await world.wrong(), [])
 })
 
+test('a successor whose holder was dead before it began does not begin beside the old process', async () => {
+  const living = (pid: number) => ({ pid, startTime: startTimeOf(pid) })
+  const dead = { pid: process.ppid, startTime: '1' } // the kernel has given the pid to another
+  const [own, parent] = [living(process.pid), living(process.ppid)]
+  is(await atGate({ predecessor: dead, gate: { descriptor: 9, old: own } }), '')
+  is(await atGate({ predecessor: dead, gate: { descriptor: 9, old: dead } }), 'began')
+  // not its parent, and alive: it is a child of the application's
+  is(await atGate({ predecessor: parent, gate: { descriptor: 9, old: own } }), 'began')
+})
+
+test.run()
+
+/** What the first code of a release says after its gate, if it comes through. */
+async function atGate(given: Pick<Inheritance, 'predecessor' | 'gate'>): Promise<string> {
+  const inheritance = { ...given, channel: { messages: 7, packets: 8 }, hangMs: 1000, listeners: [] }
+  const gate = new URL('../agent/handover/gate.ts', import.meta.url).href
+  const code = `import { waitAtGate } from '${gate}'
+    waitAtGate({ tag: 'v1.1.0', switch: 'one-at-a-time' })
+    process.stdout.write('began')`
+  const env = { ...process.env, [INHERITANCE]: JSON.stringify(inheritance) }
+  const args = ['--input-type=module', '--eval', code]
+  return (await promisify(execFile)(process.execPath, args, { env, timeout: 20_000 })).stdout
+}
+
 function faultsOf({ ok: answered, lost, closed, errors, closedBy }: Totals): string[] {
   const faults = answered > 50 ? [] : [`only ${answered} requests were answered`]
   if (lost > 0) faults.push(`lost ${lost}: ${JSON.stringify(errors)}`)
   if (closed > 0) faults.push(`closed ${closed}: ${JSON.stringify(closedBy)}`)
   return faults
 }
-
-test.run()
