@@ -64,7 +64,7 @@ test('a dry run says the kind, what it cannot know, and throws what the service 
   const alone = { kind: 'one-at-a-time', expectedMs: 110, holdMs: 10_000 } as const
   const together = { ...alone, kind: 'together' } as const
   const said = (next: Status['switch'], asked: Switch | null) =>
-    formatForeseen(foreseeSwitch(status(next), asked), 'v1.1.0')
+    formatForeseen(foreseeSwitch('update', status(next), asked), 'v1.1.0')
   is(said(alone, null), 'the switch: one at a time; clients would wait about 110 ms (as in the last switch)')
   is(said(together, 'one-at-a-time'), said(alone, 'together'))
   match(said({ ...alone, expectedMs: null }, null), /not known before the first one/)
@@ -72,11 +72,11 @@ test('a dry run says the kind, what it cannot know, and throws what the service 
   match(said(together, null), /not known which kind, v1\.1\.0 says it only when it starts; if one at a time, clients/)
   match(said({ ...together, holdMs: 100 }, null), /`holdMs` allows 100, so it would be refused/)
   match(said({ ...together, expectedMs: null }, null), /only when it starts$/)
-  equal(foreseeSwitch(status(undefined), 'together'), { kind: null, expectedMs: null, holdMs: null })
-  match(formatForeseen(foreseeSwitch(null, 'together'), 'v1.1.0'), /^nobody is served now/)
+  equal(foreseeSwitch('update', status(undefined), 'together'), { kind: null, expectedMs: null, holdMs: null })
+  match(formatForeseen(foreseeSwitch('update', null, 'together'), 'v1.1.0'), /^nobody is served now/)
   for (const next of [alone, together])
-    throws(() => foreseeSwitch(status({ ...next, holdMs: 100 }), 'one-at-a-time'), withCode('refused'))
-  is(foreseeSwitch(status({ ...together, holdMs: 100 }), 'together')?.kind, 'together')
+    throws(() => foreseeSwitch('update', status({ ...next, holdMs: 100 }), 'one-at-a-time'), withCode('refused'))
+  is(foreseeSwitch('update', status({ ...together, holdMs: 100 }), 'together')?.kind, 'together')
 })
 
 test('doctor compares the last pause with `holdMs` and with what balancers and webhook senders bear', () => {
@@ -199,12 +199,18 @@ test('on a host: status, dry run, result and doctor tell the kind and the pause,
   match(await told(home, ['doctor'], null), new RegExp(`switch +one at a time; in the last one .* ${pauseMs} ms`))
 
   const journal = join(home.stateDirectory, 'update/journal.json')
-  await writeFile(journal, (await readFile(journal, 'utf8')).replace(/"pauseMs":\s*\d+/g, '"pauseMs": 60001'))
+  const pretend = async () =>
+    writeFile(journal, (await readFile(journal, 'utf8')).replace(/"pauseMs":\s*\d+/g, '"pauseMs": 60001'))
+  // the way back is never barred
+  await pretend()
+  match(await told(home, ['rollback', '--dry-run']), /clients would wait about 60001 ms/)
+  await told(home, ['rollback'])
+  await pretend()
   const refusal = /clients would have to wait about 60001 ms, and `holdMs` allows 60000/
-  match(await told(home, ['rollback', '--dry-run'], 7), refusal)
+  match(await told(home, ['upgrade', '--dry-run'], 7), refusal)
   match(await told(home, ['doctor'], null), /failure +switch .*every update would be refused/)
   const before = await status()
-  match(await told(home, ['rollback'], 7), refusal)
+  match(await told(home, ['upgrade'], 7), refusal)
   const after = await status()
   is(after.instance.id, before.instance.id)
   const { outcome, error } = after.operation as Operation

@@ -29,7 +29,9 @@ export function switchOf(one: Switch | null, other: Switch | null): Switch | nul
 export function lastPause(
   history: readonly { outcome: string | null; handover: { pauseMs?: number } | null }[],
 ): number | null {
-  const last = history.find(({ outcome, handover }) => outcome !== 'failed' && handover?.pauseMs !== undefined)
+  // one that was put back says more about the release that failed than about the next one
+  const isDone = (outcome: string | null) => outcome === 'updated' || outcome === 'rolled_back'
+  const last = history.find(({ outcome, handover }) => isDone(outcome) && handover?.pauseMs !== undefined)
   return last?.handover?.pauseMs ?? null
 }
 

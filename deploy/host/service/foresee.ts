@@ -16,6 +16,7 @@ import {
 import {
   badEntry,
   compareTags,
+  type Kind,
   latestFor,
   type NextSwitch,
   pauseFault,
@@ -58,7 +59,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   await assertWritable(dirname(receipt.executable))
   if (act.kind === 'rollback') {
     if (backup === null) throw noBackup(placesOf(receipt.executable))
-    return { would: 'rolled_back', from, to: backup, sha256: null, switch: foreseeSwitch(status, null) }
+    return { would: 'rolled_back', from, to: backup, sha256: null, switch: foreseeSwitch('rollback', status, null) }
   }
   await tellOfBad(receipt, act.tag, outside)
   const release = await releaseFor(receipt, act.tag, from, outside)
@@ -69,14 +70,21 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     return { would: 'up_to_date', from, to: from, sha256, switch: null }
   }
   await assertRoomOf(receipt, release)
-  return { would: 'updated', from, to: release.tag, sha256, switch: foreseeSwitch(status, release.switch ?? null) }
+  return {
+    would: 'updated',
+    from,
+    to: release.tag,
+    sha256,
+    switch: foreseeSwitch('update', status, release.switch ?? null),
+  }
 }
 
 /** `asked`: what the other release asks for; null: not known. Throws if the service would refuse when it comes to the switch. */
-export function foreseeSwitch(status: Status | null, asked: Switch | null): ForeseenSwitch | null {
+export function foreseeSwitch(act: Kind, status: Status | null, asked: Switch | null): ForeseenSwitch | null {
   if (status === null) return null
   const { kind = null, expectedMs = null, holdMs = null } = status.switch ?? {}
-  const fault = holdMs === null ? null : pauseFault(expectedMs, holdMs)
+  // a release that starts slowly must not bar the way back from it
+  const fault = act === 'rollback' || holdMs === null ? null : pauseFault(expectedMs, holdMs)
   const both = switchOf(kind, asked)
   if (both === 'one-at-a-time' && fault !== null) throw fault
   return { kind: both, expectedMs, holdMs }
