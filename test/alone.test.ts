@@ -142,6 +142,16 @@ test('a supervision takes the holder for the service: it starts no second one wh
   equal(await world.wrong(), [])
 })
 
+test('a holder that is told to stop in the probation leaves, and the new process goes on without it', async () => {
+  await using world = await openWorld()
+  await world.faultAt('holder', [{ step: 'passed on', signal: 'SIGTERM' }])
+  const load = world.load()
+  is((await world.update(null)).outcome, 'updated')
+  equal(faultsOf(await load.stop()), [])
+  is((await ask(world.port, 'GET', '/', null)).body, 'v1.1.0')
+  equal(await world.wrong(), [])
+})
+
 test('a successor whose holder was dead before it began does not begin beside the old process', async () => {
   const living = (pid: number) => ({ pid, startTime: startTimeOf(pid) })
   const dead = { pid: process.ppid, startTime: '1' } // the kernel has given the pid to another

@@ -253,6 +253,8 @@ async function handOn(successor: Successor, own: Hold): Promise<number> {
     await commitTo(successor, trial)
     return EXIT.done
   } catch (cause) {
+    // Whoever stops the service tells the process that serves, too. Told alone, this one leaves, and the other goes on without it.
+    if (isReady && stop.signal.aborted) return EXIT.done
     if (stop.signal.aborted || (await successor.isStopping())) return await giveUp(successor, own)
     return await putBack(cause, successor, own, isReady)
   }
