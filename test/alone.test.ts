@@ -2,7 +2,9 @@
 // A switch one at a time: an application that was written for one process is never two, and nobody is refused.
 
 import { execFile } from 'node:child_process'
+import { writeFile } from 'node:fs/promises'
 import { request } from 'node:http'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { startTimeOf } from '../agent/sockets/process.ts'
@@ -141,6 +143,19 @@ test('a supervision takes the holder for the service: it starts no second one wh
   is((await world.home.settled()).outcome, 'reverted')
   equal(await world.wrong(), [])
 })
+
+for (const how of ['throws', 'hangs', 'blocks']) {
+  test(`an old one whose onStop ${how} is waited for, and ended: the new one begins when it is gone`, async () => {
+    await using world = await openWorld({ stopMs: 1000 })
+    await writeFile(join(world.home.stateDirectory, 'stop'), how)
+    const load = world.load()
+    await sleep(100)
+    const done = await world.update(null)
+    is(done.outcome, 'updated', JSON.stringify(done.error))
+    equal(faultsOf(await load.stop()), [])
+    equal(await world.wrong(), [])
+  })
+}
 
 test('a holder that is told to stop in the probation leaves, and the new process goes on without it', async () => {
   await using world = await openWorld()

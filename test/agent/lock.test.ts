@@ -4,7 +4,9 @@ import { mkdtemp, mkdir, readdir, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { makeDisk } from '../../agent/disk/disk.ts'
+import { makeJournal } from '../../agent/disk/journal.ts'
 import { readHolder, takeLock } from '../../agent/disk/lock.ts'
+import { startTimeOf } from '../../agent/sockets/process.ts'
 import { equal, is, match, ok, rejects, withCode } from '../assert.ts'
 import { suite } from '../suite.ts'
 
@@ -41,6 +43,19 @@ test('releasing it twice does not free the one that somebody else has taken sinc
     await first.release()
     is((await readHolder(folder))?.who, 'the second')
     await rejects(takeLock(makeDisk(), folder, 'the third'), withCode('locked'))
+  })
+})
+
+test('a free lock is refused while the process lives that the journal names as its owner, and is given to that process', async () => {
+  await inFolder(async (folder) => {
+    const journal = makeJournal(makeDisk(), folder)
+    const owned = async (pid: number, startTime: string | null) => {
+      await journal.change((state) => void (state.holder = { pid, startTime }))
+      return await takeLock(makeDisk(), folder, 'a test')
+    }
+    await rejects(owned(process.ppid, startTimeOf(process.ppid)), withCode('locked'))
+    await (await owned(process.pid, startTimeOf(process.pid))).release()
+    await (await owned(process.ppid, '1')).release() // the kernel has given the pid to another
   })
 })
 

@@ -45,7 +45,7 @@ import {
   whyOf,
   lastWordsOf,
 } from '../give/trial.ts'
-import { ALIVE_EVERY_MS, lifeOf, watch } from '../heartbeat.ts'
+import { ALIVE_EVERY_MS, lifeOf } from '../heartbeat.ts'
 import { took } from '../moments.ts'
 import { makePassing, type Passing } from './passing.ts'
 
@@ -171,19 +171,16 @@ async function oldIsGone(own: Hold, successor: Successor): Promise<'gone'> {
   const { up, holding } = own
   const { old, hangMs, pauseMaxMs } = holding
   const life = lifeOf(old.pid)
-  using hung = watch(life, hangMs)
-  const silent = hung.rejects.catch(() => 'silent' as const)
   void successor.gone.then(async (why) => {
     const message = `${why}${await lastWordsOf(successor)}`
     await up.tell({ type: 'failed', message }) // the old process serves again, unless it has closed its state
   })
-  let isSilent = false
-  void silent.then(() => (isSilent = true))
   for (;;) {
     if ((await Promise.race([up.closed.then(() => true), sleep(ALIVE_EVERY_MS)])) === true) break
     if (isGone(old)) break // a child that it has forked may have its end of the channel
     const seen = own.left === null ? childrenOf(old) : null
     if (seen !== null && seen.length > 0) own.children = seen
+    const isSilent = life.silentMs() > hangMs // asked each time: one that was stopped before the pause may be well again
     if (own.pausedAt === null) continue
     const pausedMs = performance.now() - own.pausedAt
     if (!isSilent && pausedMs <= pauseMaxMs) continue
