@@ -1,11 +1,12 @@
-// The file in which values travel from one process to the next: a map of serialized values, in V8's own format. Loaded when a
+// The file in which values travel from one process to the next: each in V8's own format. Loaded when a
 // switch begins, or when the first value is asked for.
 
-import { ftruncateSync, readSync, writeSync } from 'node:fs'
+import { fstatSync, ftruncateSync, readSync, writeSync } from 'node:fs'
 import { reasonOf } from '../words/errors.ts'
 
 /** of all values together */
 const VALUES_MAX_BYTES = 64 * 1024 * 1024
+const LENGTH_BYTES = 4
 
 /** Each value in its serialized form, so that one which fails does not spoil the others. */
 function collected(given: ReadonlyMap<string, () => unknown>, warn: (message: string) => void): Map<string, Buffer> {
@@ -15,9 +16,9 @@ function collected(given: ReadonlyMap<string, () => unknown>, warn: (message: st
   for (const [key, value] of given) {
     try {
       const one = serialize(value())
-      bytes += one.length
-      if (bytes > VALUES_MAX_BYTES)
+      if (bytes + one.length > VALUES_MAX_BYTES)
         throw new Error(`expected at most ${VALUES_MAX_BYTES} bytes of all values, got more`)
+      bytes += one.length
       all.set(key, one)
     } catch (cause) {
       warn(`the value \`${key}\` is not handed over: ${reasonOf(cause).replaceAll(/\s+/g, ' ')}`)
@@ -39,26 +40,29 @@ export function writeValues(
   }
 }
 
+/** Four bytes with the length of a JSON list of keys and sizes, the list, and the values one after the other. */
 function writeTo(fd: number, values: Map<string, Buffer>): void {
-  const bytes = process.getBuiltinModule('node:v8').serialize(values)
+  const sizes = Buffer.from(JSON.stringify([...values].map(([key, { length }]) => [key, length])))
+  const length = Buffer.alloc(LENGTH_BYTES)
+  length.writeUInt32LE(sizes.length)
   ftruncateSync(fd, 0)
-  for (let done = 0; done < bytes.length;) done += writeSync(fd, bytes, done, bytes.length - done, done)
+  let at = 0
+  for (const part of [length, sizes, ...values.values()]) {
+    for (let done = 0; done < part.length;) done += writeSync(fd, part, done, part.length - done, at + done)
+    at += part.length
+  }
 }
 
 /** Empty if the writer was killed before it had written all. */
 export function readValues(fd: number): Map<string, unknown> {
   const { deserialize } = process.getBuiltinModule('node:v8')
-  const parts: Buffer[] = []
-  for (let at = 0; ;) {
-    const part = Buffer.alloc(1024 * 1024)
-    const got = readSync(fd, part, 0, part.length, at)
-    if (got === 0) break
-    parts.push(part.subarray(0, got))
-    at += got
-  }
   try {
-    const all = deserialize(Buffer.concat(parts)) as Map<string, Buffer>
-    return new Map([...all].map(([key, bytes]) => [key, deserialize(bytes) as unknown]))
+    const bytes = Buffer.allocUnsafe(fstatSync(fd).size)
+    for (let done = 0, got = 1; done < bytes.length && got > 0; done += got)
+      got = readSync(fd, bytes, done, bytes.length - done, done)
+    let at = LENGTH_BYTES + bytes.readUInt32LE(0)
+    const sizes = JSON.parse(bytes.toString('utf8', LENGTH_BYTES, at)) as [string, number][]
+    return new Map(sizes.map(([key, size]) => [key, deserialize(bytes.subarray(at, (at += size))) as unknown]))
   } catch {
     return new Map()
   }

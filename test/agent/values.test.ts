@@ -1,0 +1,49 @@
+// What an author's process leaves in memory: the file in which it travels.
+
+import { closeSync, fstatSync, ftruncateSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { openUnnamed } from '../../agent/disk/disk.ts'
+import { readValues, writeValues } from '../../agent/handover/values-file.ts'
+import { makeValues } from '../../agent/handover/values.ts'
+import { equal, is, match, ok } from '../assert.ts'
+import { suite } from '../suite.ts'
+
+const test = suite('values')
+const MEBIBYTE = 1024 * 1024
+
+/** What the next process reads of `given`, and what was said. `cut`: the writer was killed before the last bytes. */
+function travel(given: Record<string, unknown>, cut = 0): { read: Map<string, unknown>; said: string[] } {
+  const fd = openUnnamed(tmpdir())
+  ok(fd !== null)
+  const said: string[] = []
+  try {
+    const values = Object.entries(given).map(([key, value]): [string, () => unknown] => [key, () => value])
+    writeValues(fd, new Map(values), (message) => said.push(message))
+    ftruncateSync(fd, Math.max(0, fstatSync(fd).size - cut))
+    return { read: readValues(fd), said }
+  } finally {
+    closeSync(fd)
+  }
+}
+
+test('go there whole, of every kind that can be cloned; what cannot, and what is too much, is named and stops no other', () => {
+  const given = { map: new Map([['ö', new Date(1)]]), bytes: Buffer.alloc(3 * MEBIBYTE, 7), nothing: undefined }
+  const { read, said } = travel({ ...given, function: () => {}, much: Buffer.alloc(64 * MEBIBYTE), last: 1 })
+  equal(read.get('map'), given.map)
+  is(Buffer.compare(Buffer.from(read.get('bytes') as Uint8Array), given.bytes), 0)
+  ok(read.has('nothing'))
+  equal([...read.keys()], ['map', 'bytes', 'nothing', 'last'])
+  is(said.length, 2)
+  match(said[0] ?? '', /the value `function` is not handed over: .*could not be cloned/)
+  match(said[1] ?? '', /the value `much` is not handed over: expected at most 67108864 bytes of all values/)
+})
+
+test('are none at all if their writer was killed before it had written all of them', () => {
+  for (const cut of [1, 5, 1e9]) is(travel({ one: 'a text', two: [1, 2, 3] }, cut).read.size, 0, `${cut}`)
+})
+
+test('a process without a predecessor inherits nothing, at once', async () => {
+  is(await makeValues(null).inherited('sessions'), undefined)
+})
+
+test.run()
