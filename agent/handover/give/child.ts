@@ -4,7 +4,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { reasonOf } from '../../words/errors.ts'
+import { BatonError, reasonOf } from '../../words/errors.ts'
 import { descendantsOf, isAlive, startTimeOf } from '../../sockets/process.ts'
 import { type Channel, channelOver } from '../channel.ts'
 import { environmentAtStart } from '../../sockets/environment.ts'
@@ -176,7 +176,8 @@ function spawnChild<Said extends Message, Heard extends Message>(
   if (messages === undefined) {
     child.on('error', () => {}) // without a descriptor left Node starts nothing, and gives no streams
     packets.close()
-    throw new Error('no process can be started: are any descriptors left?')
+    const members = { blameless: true } // it is this host's fault
+    throw new BatonError('interrupted', 'no process can be started: are any descriptors left?', { members })
   }
   return follow(child, channelOver<Said, Heard>(messages, packets))
 }
