@@ -2,7 +2,7 @@
 // before and after each one (`witness`). Each caller says what a file looks like after a power cut.
 // Must hold: a file appears under its final name complete and flushed, or not at all.
 
-import { openSync } from 'node:fs'
+import { closeSync, openSync } from 'node:fs'
 import {
   constants,
   type FileHandle,
@@ -219,13 +219,10 @@ const UNNAMED = 0o20000000
  * Whether a file can be made in `directory`. Makes one without a name, so that nothing is left behind. Also false if the file
  * system does not support such files.
  */
-export async function canMakeUnnamed(directory: string): Promise<boolean> {
-  try {
-    await (await open(directory, constants.O_WRONLY | constants.O_DIRECTORY | UNNAMED, 0o600)).close()
-    return true
-  } catch {
-    return false
-  }
+export function canMakeUnnamed(directory: string): boolean {
+  const file = openUnnamed(directory)
+  if (file !== null) closeSync(file)
+  return file !== null
 }
 
 /**

@@ -45,7 +45,8 @@ export function openKeeper(path: string): Keeper {
       const name = lines.find((line) => line.startsWith('FDNAME='))?.slice('FDNAME='.length) ?? ''
       ready ||= lines.includes('READY=1')
       const pid = Number(/^MAINPID=([0-9]{1,10})$/m.exec(letter.text)?.[1] ?? 0)
-      if (pid > 0) main = { pid, startTime: startTimeOf(pid) }
+      const startTime = startTimeOf(pid)
+      if (startTime !== null) main = { pid, startTime } // else it has ended since
       if (lines.includes('FDSTOREREMOVE=1')) drop(name)
       if (fd === undefined) continue
       if (lines.includes('FDSTORE=1') && NAME.test(name) && (kept.has(name) || kept.size < HELD_MAX)) {

@@ -7,67 +7,78 @@ import type { ProcessName } from '../words/wire.ts'
 
 const [LOOK_EVERY_MS, KILL_ROUNDS] = [5, 100]
 
-/** Clock ticks since boot at which the process started, as a string to compare; null if it is gone or the host has no /proc. */
-export function startTimeOf(pid: number): string | null {
+/** The fields of /proc/<pid>/stat from the third on (proc(5)); null if the process is gone or the host has no /proc. */
+function statOf(pid: number): string[] | null {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    // proc(5): field 22; the name in field 2 may contain spaces and parentheses
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-    return fields[0] === 'Z' ? null : (fields[19] ?? null)
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ') // the name in field 2 may contain spaces and parentheses
   } catch {
     return null
   }
 }
 
+/** positions in what `statOf` gives */
+const [STATE, PARENT_PID, THREADS, START_TIME] = [0, 1, 17, 19]
+
+/** Clock ticks since boot at which the process started, as a string to compare; null if it is gone or the host has no /proc. */
+export function startTimeOf(pid: number): string | null {
+  const fields = statOf(pid)
+  return fields === null || fields[STATE] === 'Z' ? null : (fields[START_TIME] ?? null)
+}
+
 /**
  * Whether the kernel has released everything that the process held: its locks, ports and files. A process that is about to end
  * closes its descriptors first and releases the files afterwards, so neither the end of a pipe nor a missing descriptor is proof.
- * Every thread releases before it leaves; a zombie with no other thread has nothing left (proc(5), fields 3 and 20).
+ * Every thread releases before it leaves; a zombie with no other thread has nothing left.
  */
 export function isGone({ pid, startTime }: ProcessName): boolean {
-  let stat: string
-  try {
-    stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-  } catch {
-    return !isAlive(pid, startTime)
-  }
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-  if (startTime !== null && fields[19] !== startTime) return true // another process has the pid now
-  return fields[0] === 'X' || (fields[0] === 'Z' && Number(fields[17]) <= 1)
+  const fields = statOf(pid)
+  if (fields === null) return !isAlive(pid, startTime)
+  if (startTime !== null && fields[START_TIME] !== startTime) return true // another process has the pid now
+  return fields[STATE] === 'X' || (fields[STATE] === 'Z' && Number(fields[THREADS]) <= 1)
 }
 
-/** Every living process that `pid` has started, and what those have started, as far as each still has its parent. */
-export function descendantsOf(pid: number): ProcessName[] {
+/**
+ * Every living process that `pid` has started, and what those have started, as far as each still has its parent. Leaves out
+ * `spared`, and what those have started.
+ */
+export function descendantsOf(pid: number, spared: readonly number[] = []): ProcessName[] {
   const children = new Map<number, number[]>()
-  for (const name of readdirSync('/proc')) {
-    if (!/^[0-9]+$/.test(name)) continue
-    const parent = parentOf(Number(name))
-    if (parent !== null) children.set(parent, [...(children.get(parent) ?? []), Number(name)])
+  for (const one of allPids()) {
+    const parent = Number(statOf(one)?.[PARENT_PID] ?? Number.NaN)
+    children.set(parent, [...(children.get(parent) ?? []), one])
   }
   const found: number[] = []
   for (const open = [pid]; open.length > 0;) {
-    for (const child of children.get(open.pop() ?? 0) ?? []) {
-      found.push(child)
-      open.push(child)
-    }
+    const started = (children.get(open.pop() ?? 0) ?? []).filter((child) => !spared.includes(child))
+    found.push(...started)
+    open.push(...started)
   }
-  return found.map((one) => ({ pid: one, startTime: startTimeOf(one) })).filter(({ startTime }) => startTime !== null)
+  return living(found)
 }
 
-/** Every living process that was started with `text` in its environment. None on a host without /proc. */
+/** Every living process that was started with `text` in its environment. */
 export function startedWith(text: string): ProcessName[] {
-  if (!existsSync('/proc/self/environ')) return []
-  const pids = readdirSync('/proc').filter((name) => /^[0-9]+$/.test(name))
-  return pids
-    .filter((pid) => {
-      try {
-        return readFileSync(`/proc/${pid}/environ`, 'utf8').includes(text)
-      } catch {
-        return false // another user's, or it is gone
-      }
-    })
-    .map((pid) => ({ pid: Number(pid), startTime: startTimeOf(Number(pid)) }))
-    .filter(({ startTime }) => startTime !== null)
+  const has = (pid: number) => {
+    try {
+      return readFileSync(`/proc/${pid}/environ`, 'utf8').includes(text)
+    } catch {
+      return false // another user's, or it is gone
+    }
+  }
+  return living(allPids().filter(has))
+}
+
+/** None on a host without /proc. */
+function allPids(): number[] {
+  if (!existsSync('/proc/self')) return []
+  return readdirSync('/proc')
+    .filter((name) => /^[0-9]+$/.test(name))
+    .map(Number)
+}
+
+function living(pids: readonly number[]): ProcessName[] {
+  return pids.map((pid) => ({ pid, startTime: startTimeOf(pid) })).filter(({ startTime }) => startTime !== null)
 }
 
 /**
@@ -77,8 +88,7 @@ export function startedWith(text: string): ProcessName[] {
 export async function endAll(pid: number, spared: readonly number[], patienceMs: number): Promise<ProcessName[]> {
   const kill = performance.now() + patienceMs
   for (let rounds = 0; ;) {
-    const keep = new Set(spared.flatMap((one) => [one, ...descendantsOf(one).map((below) => below.pid)]))
-    const left = descendantsOf(pid).filter((one) => !keep.has(one.pid))
+    const left = descendantsOf(pid, spared)
     const isOver = performance.now() >= kill
     if (left.length === 0 || (isOver && ++rounds > KILL_ROUNDS)) return left
     signalAll(left, isOver ? 'SIGKILL' : 'SIGTERM')
@@ -105,15 +115,6 @@ export function signalAll(all: readonly ProcessName[], signal: NodeJS.Signals): 
     } catch {
       continue // it has ended, or it belongs to another user
     }
-  }
-}
-
-function parentOf(pid: number): number | null {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1])
-  } catch {
-    return null // it has ended
   }
 }
 

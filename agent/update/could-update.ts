@@ -22,7 +22,7 @@ async function unwritable({ disk, places, stateDirectory }: ManagedInstall): Pro
     const path = temporaryName(`${directory}/could-update`)
     try {
       if (directory !== places.directory) await disk.makeDirectory(directory, 0o700)
-      if (await canMakeUnnamed(directory)) continue
+      if (canMakeUnnamed(directory)) continue
       await (await disk.create(path, 0o600)).close()
       await disk.remove(path)
     } catch (cause) {

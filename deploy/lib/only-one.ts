@@ -3,6 +3,7 @@
 // Must hold: it says nothing about what it cannot see, such as a lock in a database or on another host.
 
 import { readdir, readFile, readlink } from 'node:fs/promises'
+import { descendantsOf } from '../../agent/install.ts'
 
 const LISTENING = '0A'
 const NAMED_MAX = 8
@@ -15,7 +16,7 @@ export async function onlyOneCanHave(
   pid: number,
   served: { port: number; servers: number } | null = null,
 ): Promise<string[]> {
-  const pids = await withDescendants(pid)
+  const pids = [pid, ...descendantsOf(pid).map((below) => below.pid)]
   const files = (await Promise.all(pids.map(openFiles))).flat()
   const sockets = new Set(files.flatMap(({ target }) => /^socket:\[(\d+)\]$/.exec(target)?.[1] ?? []))
   const table = async (name: string) =>
@@ -85,11 +86,6 @@ function boundIn(line: string, sockets: ReadonlySet<string>): Bound[] {
 
 async function both(name: string, table: (name: string) => Promise<Bound[]>): Promise<Bound[]> {
   return (await Promise.all([table(name), table(`${name}6`)])).flat()
-}
-
-async function withDescendants(pid: number): Promise<number[]> {
-  const children = (await read(`/proc/${pid}/task/${pid}/children`)).split(' ').filter((one) => one !== '')
-  return [pid, ...(await Promise.all(children.map((child) => withDescendants(Number(child))))).flat()]
 }
 
 async function read(path: string): Promise<string> {

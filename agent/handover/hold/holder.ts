@@ -106,7 +106,7 @@ export async function hold(): Promise<number> {
   }
   const outcome = await Promise.race([oldIsGone(own, successor), stopped(own.stop.signal)])
   if (outcome !== 'gone') return await giveUp(successor, own)
-  await endWhatIsLeft(own, [successor.pid])
+  await endWhatIsLeft(own)
   took('old is gone')
   await using _lock = await lockOf(holding)
   took('locked')
@@ -178,8 +178,8 @@ async function oldIsGone(own: Hold, successor: Successor): Promise<'gone'> {
   for (;;) {
     if ((await Promise.race([up.closed.then(() => true), sleep(ALIVE_EVERY_MS)])) === true) break
     if (isGone(old)) break // a child that it has forked may have its end of the channel
-    const seen = own.left === null ? childrenOf(old) : null
-    if (seen !== null && seen.length > 0) own.children = seen
+    const seen = own.left === null ? descendantsOf(old.pid, [process.pid]) : []
+    if (seen.length > 0) own.children = seen
     const isSilent = life.silentMs() > hangMs // asked each time: one that was stopped before the pause may be well again
     if (own.pausedAt === null) continue
     const pausedMs = performance.now() - own.pausedAt
@@ -193,15 +193,9 @@ async function oldIsGone(own: Hold, successor: Successor): Promise<'gone'> {
   return 'gone'
 }
 
-/** Everything below the old process, but what this process is and has started. */
-function childrenOf(old: ProcessName): ProcessName[] {
-  const own = new Set([process.pid, ...descendantsOf(process.pid).map(({ pid }) => pid)])
-  return descendantsOf(old.pid).filter(({ pid }) => !own.has(pid))
-}
-
 /** Ends what the old release has started and that still lives, and waits until the kernel has released all of it. */
-async function endWhatIsLeft({ holding, children }: Hold, spared: readonly number[]): Promise<void> {
-  const keep = new Set([process.pid, ...spared, ...descendantsOf(process.pid).map(({ pid }) => pid)])
+async function endWhatIsLeft({ holding, children }: Pick<Hold, 'holding' | 'children'>): Promise<void> {
+  const keep = new Set([process.pid, ...descendantsOf(process.pid).map(({ pid }) => pid)])
   const ofUnit = () => unitProcesses(holding.service).filter((pid) => !keep.has(pid))
   const all = () => [...children, ...ofUnit().map((pid) => ({ pid, startTime: startTimeOf(pid) }))]
   for (const until = performance.now() + GONE_MS; performance.now() < until; await sleep(LOOK_EVERY_MS)) {
@@ -326,8 +320,7 @@ async function putBack(cause: unknown, successor: Successor, own: Hold, wasReady
   took('reverting')
   await notifySystemd([`MAINPID=${process.pid}`, `STATUS=reverting from ${tag}`])
   await successor.end()
-  const left = await endAll(process.pid, [], 0)
-  await endWhatIsLeft({ ...own, children: left }, [])
+  await endWhatIsLeft({ holding, children: await endAll(process.pid, [], 0) })
   took('ended')
   passing.takeBack()
   const words = await lastWordsOf(successor)

@@ -31,12 +31,12 @@ export async function servicePids(receipt: Receipt): Promise<number[]> {
   for (const name of await readdir('/proc')) {
     if (!/^[0-9]+$/.test(name)) continue
     const pid = Number(name)
-    const startTime = startTimeOf(pid) // null for a zombie
-    const isNoted = noted?.pid === pid && noted.startTime === startTime
+    const isNoted = noted?.pid === pid && noted.startTime === startTimeOf(pid)
     const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
     const isNamed = wanted.some((words) => ownWords(command).startsWith(`${words}\0`))
     if (!isNoted && !isNamed && !(await isRetitled(name, command, receipt.executable))) continue
     const owner = await stat(`/proc/${pid}`).catch(() => null)
+    const startTime = startTimeOf(pid) // null for a zombie
     if (owner?.uid !== uid || startTime === null || (await namespacesOf(name)) !== own) continue
     found.push({ pid, startTime: Number(startTime) })
   }

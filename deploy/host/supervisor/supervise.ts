@@ -87,7 +87,7 @@ async function live(receipt: Receipt, restarts: number, keeper: Keeper | null, s
     // A handover moves the main process. What it is called says nothing: an application may set its title.
     const main = keeper?.main() ?? null
     if (main !== null && !known.some(({ pid, startTime }) => pid === main.pid && startTime === main.startTime)) {
-      known = [main, ...known]
+      known = [main, ...known.filter(({ pid, startTime }) => isAlive(pid, startTime))]
       await writePidFile(files.pidFile, { supervisor, service: main, restarts })
     }
     await rotateLog(files.log)
