@@ -9,7 +9,7 @@ import { doAsOrdered } from './disk/orders.ts'
 import { type Carries, makeCarries } from './handover/carry/carry.ts'
 import { openDoor } from './sockets/store.ts'
 import type { ListenerSpec } from './sockets/listeners.ts'
-import { readInheritance } from './handover/inheritance.ts'
+import { takeInheritance } from './handover/inheritance.ts'
 import { makeTurn, type ProcessRole, type Turn } from './handover/turn.ts'
 import { ownValues, type Memory } from './handover/values.ts'
 import { latestOf } from './update/unmanaged.ts'
@@ -51,7 +51,8 @@ void doAsOrdered()
 export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   const settings = readSettings(options)
   const { log, service, tag, basePath } = settings
-  const inheritance = await readInheritance()
+  const { handOver, inherited } = ownValues() // asks for the inheritance too, so it comes first
+  const inheritance = await takeInheritance()
   const door = openDoor((message) => log({ event: 'warning', message }))
   const instance: Instance = Object.freeze({
     id: randomUUID(),
@@ -77,7 +78,6 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   const turn = makeTurn(settings.update.stopMs, (message) => log({ event: 'warning', message }))
   const isSettling = inheritance !== null
   const serving: Serving = { listeners: [], carries, turn, side: null, handingOver: null, isSettling }
-  const { handOver, inherited } = ownValues()
   const life = makeLife(settings, serving)
   const updater =
     install === null || !management.managed

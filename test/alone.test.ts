@@ -67,6 +67,15 @@ test('what was in memory goes along, there and back, and from a release that fai
   match(await world.home.output(), /the value `what cannot travel` is not handed over: .*could not be cloned/)
 })
 
+test('what was in memory is there too for a new process whose holder has died before it began', async () => {
+  await using world = await openWorld()
+  const count = async () => Number((await ask(world.port, 'GET', '/session/1', null)).body)
+  is(await count(), 1)
+  await world.faultAt('holder', [{ step: 'locked', signal: 'SIGKILL' }])
+  is((await world.update(null)).outcome, 'updated')
+  is(await count(), 2)
+})
+
 test('a request that does not end: the switch waits and tries again, then cuts it, or gives up if that is said', async () => {
   await using world = await openWorld({ quietMs: 200 })
   const slow = new Promise((resolve) => {

@@ -2,11 +2,12 @@
 // before the application's first line.
 // Must hold: nobody passes while a process of the old release can still hold a lock, a port or a file.
 
-import { readFileSync, readSync, writeSync } from 'node:fs'
+import { readSync, writeSync } from 'node:fs'
 import type { Switch } from '../words/switch.ts'
-import { type Gate, HOLDING, INHERITANCE, type Inheritance, type ToPredecessor } from '../words/wire.ts'
-import { keepFromChildren, neverBlock } from '../sockets/libc.ts'
+import { type Gate, HOLDING, type ToPredecessor } from '../words/wire.ts'
+import { neverBlock } from '../sockets/libc.ts'
 import { isGone, signalAll } from '../sockets/process.ts'
+import { inheritanceHere, keepInheritance } from './inheritance.ts'
 
 const [LOOK_EVERY_MS, LOOK_AT_OLD_MS] = [1, 100]
 
@@ -20,18 +21,15 @@ export function isHolder(): boolean {
  * run here. A release that must be the only process ends here if its predecessor would live on beside it.
  */
 export function waitAtGate({ tag, switch: switched }: { tag: string; switch: Switch }): void {
-  const text = process.env[INHERITANCE]
-  if (text === undefined) return
-  const { channel, gate, listeners, predecessor, hangMs } = JSON.parse(text) as Inheritance
+  const inheritance = inheritanceHere()
+  if (inheritance === null) return
+  const { channel, gate, predecessor, hangMs } = inheritance
+  keepInheritance(inheritance) // whatever the application starts in its first lines must not have it
   if (predecessor.pid !== process.ppid) {
-    if (gate === undefined || !isGone(predecessor) || isChildOfSuccessor(text)) return // a child of the application's
     // The holder was killed before this process could say that it waits. So the old process has not begun to leave, and serves on.
-    if (!isGone(gate.old)) process.exit(0)
+    if (gate !== undefined && !isGone(gate.old)) process.exit(0)
     return
   }
-  // whatever the application starts in its first lines must not have these
-  for (const { accept, spare } of listeners) for (const fd of [accept, spare]) keepFromChildren(fd)
-  for (const fd of [channel.messages, channel.packets]) keepFromChildren(fd)
   const say = (body: ToPredecessor) => void writeSync(channel.messages, `${JSON.stringify({ body })}\n`)
   if (gate === undefined) {
     if (switched === 'together') return
@@ -43,15 +41,6 @@ export function waitAtGate({ tag, switch: switched }: { tag: string; switch: Swi
   // The holder is dead, or hangs. This process has the sockets too: it goes on alone.
   signalAll([predecessor], 'SIGKILL')
   while (!isGone(gate.old)) pause()
-}
-
-/** Whether this process's parent was given the same inheritance: then it is the successor, and this is a child of the application's. */
-function isChildOfSuccessor(text: string): boolean {
-  try {
-    return readFileSync(`/proc/${process.ppid}/environ`, 'utf8').split('\0').includes(`${INHERITANCE}=${text}`)
-  } catch {
-    return process.ppid !== 1 // whoever adopts orphans may be another user's
-  }
 }
 
 /** Waits for the byte. False if the other end was closed first, or is silent although the old process is long gone. */

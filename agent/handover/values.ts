@@ -2,8 +2,8 @@
 // name, which both processes have open and nobody else can find. The old process writes it after its last request.
 // Must hold: a value that cannot travel is named in the log, and stops no switch.
 
-import { keepFromChildren } from '../sockets/libc.ts'
-import { INHERITANCE, type Inheritance } from '../words/wire.ts'
+import type { Inheritance } from '../words/wire.ts'
+import { inheritanceHere } from './inheritance.ts'
 
 export interface Memory {
   /**
@@ -34,19 +34,11 @@ export function ownValues(): OwnValues {
   return (shared[VALUES] ??= makeValues(inheritanceHere()))
 }
 
-function inheritanceHere(): Inheritance | null {
-  const text = process.env[INHERITANCE]
-  if (text === undefined) return null
-  const inheritance = JSON.parse(text) as Inheritance
-  return inheritance.predecessor.pid === process.ppid ? inheritance : null // else a child of the application's
-}
-
 export function makeValues(inheritance: Pick<Inheritance, 'values' | 'gate'> | null): OwnValues {
   const given = new Map<string, () => unknown>()
   const fd = inheritance?.values ?? null
   const { promise: completed, resolve } = Promise.withResolvers<void>()
   if (fd === null || inheritance?.gate !== undefined) resolve()
-  if (fd !== null) keepFromChildren(fd)
   let read: Map<string, unknown> | null = null
   return {
     handOver: (key, value) => void given.set(key, value),
