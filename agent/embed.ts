@@ -62,7 +62,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   })
   const executable = settings.executable === undefined ? ownExecutable() : settings.executable
   const lacksFirstCode = settings.switch === 'one-at-a-time' && ownStart() === null
-  const management = await decideManagement(service, executable, process.env, undefined, undefined, lacksFirstCode)
+  const management = await decideManagement(service, executable, { lacksFirstCode })
   if (settings.password !== null && settings.password.length < PASSWORD_USUAL_MIN) {
     log({
       event: 'warning',

@@ -40,17 +40,25 @@ const ROUTES: Record<Unmanaged, string> = {
 
 export const NO_FIRST_CODE = 'this executable has none of the first code with which `baton build` begins a release'
 
-/**
- * `executable`: absolute path of the running executable, or null if the service runs from source. `lacksFirstCode`: it must be the
- * only process, but nothing could keep its successor from beginning.
- */
+interface Ground {
+  environment?: Readonly<Record<string, string | undefined>>
+  platform?: NodeJS.Platform
+  /** parts of Node that a handover needs and that are not there */
+  missing?: readonly string[]
+  /** it must be the only process, but nothing could keep its successor from beginning */
+  lacksFirstCode?: boolean
+}
+
+/** `executable`: absolute path of the running executable, or null if the service runs from source. */
 export async function decideManagement(
   service: string,
   executable: string | null,
-  environment: Readonly<Record<string, string | undefined>>,
-  platform: NodeJS.Platform = process.platform,
-  missing: readonly string[] = missingParts(),
-  lacksFirstCode = false,
+  {
+    environment = process.env,
+    platform = process.platform,
+    missing = missingParts(),
+    lacksFirstCode = false,
+  }: Ground = {},
 ): Promise<Management> {
   const refuse = async (why: Unmanaged, reason: string): Promise<Management> => {
     const command = why === 'container' ? updateCommand(await ownContainerId(), environment) : null

@@ -187,7 +187,8 @@ async function writeOutcome(
 ): Promise<void> {
   const { journal, log } = install
   if (outcome === 'updated' || outcome === 'rolled_back') await stages.settle()
-  const told = error === null ? null : { code: error.code, message: error.message }
+  const hint = error?.hint ?? null
+  const told = error === null ? null : { code: error.code, message: error.message, ...(hint === null ? {} : { hint }) }
   operation.to = to ?? operation.to
   const state = await journal.change((now) => {
     now.operation = { ...structuredClone(operation), outcome: null }

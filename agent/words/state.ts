@@ -38,8 +38,8 @@ export interface HandoverReport {
   /** milliseconds from the start of the restart stage until the successor accepted connections */
   switchMs: number
   /**
-   * One at a time: milliseconds in which nobody was served, from the end of reading to the new process's `ready`. Absent: both
-   * processes lived together.
+   * One at a time: milliseconds in which nobody was served, from the end of reading to the new process's `ready`, or until the old
+   * one read again; of several such times the longest. Absent: both processes lived together.
    */
   pauseMs?: number
 }
@@ -59,7 +59,8 @@ export interface Operation {
   startedAt: string
   finishedAt: string | null
   outcome: Outcome | null
-  error: { code: ErrorCode; message: string } | null
+  /** `hint`: what to do next, one sentence; absent if there is nothing to say */
+  error: { code: ErrorCode; message: string; hint?: string } | null
   /** sha256 of the asset as the feed published it, hex; null until the check stage, and if it is not known */
   sha256: string | null
   durations: Durations

@@ -55,7 +55,7 @@ export async function releaseFromSource({ project, tag, copies, feed, progress }
     publishedAt: null,
     force: true,
     progress,
-    about: { kind: 'script', healthPath, port },
+    about: { kind: 'script', healthPath, port, switch: project.switch },
   })
 }
 

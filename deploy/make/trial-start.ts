@@ -8,7 +8,7 @@ import { constants, copyFile, mkdir, readdir, writeFile } from 'node:fs/promises
 import { createServer } from 'node:net'
 import { basename, join, relative } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { databasesIn } from '../../agent/install.ts'
+import { databasesIn, TRIAL } from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { onlyOneCanHave } from '../lib/only-one.ts'
 import { httpStatusOf } from '../lib/http.ts'
@@ -45,7 +45,7 @@ export async function tryOut(project: Project, built: string): Promise<string> {
       STATE_DIRECTORY: state,
       BATON_NODE: await provideNode(),
       NODE_OPTIONS: '',
-      BATON_TRIAL: '1',
+      [TRIAL]: '1',
     },
     stdio: ['ignore', 'pipe', 'pipe'],
     detached: true,

@@ -91,7 +91,7 @@ const managed = suite('managed')
 managed('with a receipt that names this very executable, and only then', async () => {
   await inFolder(async (executable, receipt, folder) => {
     const why = async (own: string | null = executable, environment = {}, platform: NodeJS.Platform = 'linux') => {
-      const management = await decideManagement('beacon', own, environment, platform)
+      const management = await decideManagement('beacon', own, { environment, platform })
       if (management.managed) return 'managed'
       match(management.route, /docs\/guides|install\.sh/)
       ok(management.reason.length > 20, management.reason)
@@ -108,7 +108,11 @@ managed('with a receipt that names this very executable, and only then', async (
     const link = join(folder, 'link')
     await symlink(executable, link)
     is(await why(link), 'managed')
-    const old = await decideManagement('beacon', executable, {}, 'linux', ['node:ffi'])
+    const old = await decideManagement('beacon', executable, {
+      environment: {},
+      platform: 'linux',
+      missing: ['node:ffi'],
+    })
     ok(!old.managed && old.why === 'node', 'a Node that cannot hand over makes no managed install')
     await writeReceipt(makeDisk(), { ...receipt, service: 'lighthouse' })
     is(await why(), 'foreign_receipt')
@@ -130,7 +134,7 @@ managed('a receipt that cannot be used keeps updates off, not the service', asyn
   await inFolder(async (executable, receipt) => {
     for (const text of ['', '{"format":2}', JSON.stringify({ ...receipt, scope: 'galaxy' })]) {
       await writeFile(receiptPath(executable), text)
-      const management = await decideManagement('beacon', executable, {}, 'linux')
+      const management = await decideManagement('beacon', executable, { environment: {}, platform: 'linux' })
       ok(!management.managed)
       if (management.managed) continue
       is(management.why, 'foreign_receipt')

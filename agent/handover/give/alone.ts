@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError, EXIT, reasonOf } from '../../words/errors.ts'
 import type { Busy } from '../../settings.ts'
 import type { HandoverReport } from '../../words/state.ts'
-import { pauseFault } from '../../words/switch.ts'
+import { longestPause, pauseFault } from '../../words/switch.ts'
 import type { Ability, Holding, Leaving, ProcessName } from '../../words/wire.ts'
 import { endAll, signalAll, startedWith } from '../../sockets/process.ts'
 import type { Command } from '../../sockets/store.ts'
@@ -24,7 +24,7 @@ import { type DoorHolder, rejected, spawnHolder } from './child.ts'
 import { makeGiving } from './giving.ts'
 import { ownIllness } from './probe.ts'
 import { type QuietOptions, serveAgain, settle, comeToRest } from './quiet.ts'
-import { blameless, switchFailure } from './trial.ts'
+import { aborted, blameless, switchFailure, toldToStop } from './trial.ts'
 
 export interface AloneOptions extends Omit<
   Holding,
@@ -79,12 +79,15 @@ export async function handOverAlone(options: AloneOptions): Promise<never> {
     pausedAt: null,
     isClosed: false,
   }
-  const leaves = () => here.stop.abort(blameless('this process was told to stop'))
+  const leaves = () => here.stop.abort(toldToStop())
   if (leaving.aborted) leaves()
   leaving.addEventListener('abort', leaves, { once: true })
   try {
     const holder = await introduce(here)
-    const [ability, illness] = await Promise.all([options.couldUpdate(), illnessOf(options)])
+    const [ability, illness] = await Promise.all([
+      options.couldUpdate(),
+      ownIllness(privateServer(options.listeners, { service: options.service, tag: options.from }), options),
+    ])
     await options.nameHolder(holder.name)
     took('named')
     await beQuiet(here, holder)
@@ -93,7 +96,7 @@ export async function handOverAlone(options: AloneOptions): Promise<never> {
     if (here.isClosed) return process.exit(EXIT.done) // the holder goes on
     if (here.holder !== null) await drop(here.holder, options.operationId)
     if (cause instanceof BatonError && cause.code !== 'interrupted') throw cause
-    throw switchFailure('restart_failed', `${tag} did not take over: ${await whyOf(cause, here.holder)}`, cause)
+    throw await switchFailure('restart_failed', tag, reasonOf(cause), cause, here.holder)
   } finally {
     leaving.removeEventListener('abort', leaves)
   }
@@ -136,7 +139,7 @@ async function introduce(here: Here): Promise<DoorHolder> {
 
 /** Resolves when nothing is on its way through this process any more. Rejects when it serves again. */
 async function beQuiet(here: Here, holder: DoorHolder): Promise<void> {
-  const { options, stop } = here
+  const { options } = here
   const { listeners, report, tag } = options
   const { tell, give, also, gone } = holder
   const giving = makeGiving({ has: () => true, give, tell, gone, listeners, report })
@@ -145,7 +148,6 @@ async function beQuiet(here: Here, holder: DoorHolder): Promise<void> {
   try {
     if (!(await comeToRest(quiet)))
       throw new BatonError('busy', `${tag}: requests never came to rest`, { members: { blameless: true } })
-    stop.signal.throwIfAborted()
   } catch (cause) {
     if (here.pausedAt !== null) await serveAgain(quiet)
     throw cause
@@ -193,47 +195,28 @@ function toldTo(options: AloneOptions): Parameters<typeof spawnHolder>[2] {
 async function becomesReady(holder: DoorHolder, { readyMs, tag }: AloneOptions, signal: AbortSignal): Promise<void> {
   const late = sleep(readyMs, undefined, { ref: false }).then(() => rejected(`it did not begin within ${readyMs} ms`))
   late.catch(() => {})
-  const aborted = new Promise<never>((_, reject) => {
-    signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true })
-  })
-  aborted.catch(() => {})
+  const stopped = aborted(signal).then((reason) => Promise.reject(reason as Error))
+  stopped.catch(() => {})
   const heard = holder.heard('waiting')
-  heard.catch(() => {}) // `aborted` knows why
-  const waiting = await Promise.race([heard, late, aborted])
+  heard.catch(() => {}) // `stopped` knows why
+  const waiting = await Promise.race([heard, late, stopped])
   if (waiting.tag !== tag) throw new Error(`expected ${tag}, it says it is ${waiting.tag}`)
-}
-
-async function illnessOf({
-  listeners,
-  service,
-  from,
-  healthPath,
-  readyMs,
-  hangMs,
-}: AloneOptions): Promise<string | null> {
-  const own = privateServer(listeners, { service, tag: from })
-  return await ownIllness(own, { healthPath, timeoutMs: Math.min(readyMs, hangMs) })
 }
 
 function quietOptions(here: Here, holder: DoorHolder, giving: QuietOptions['giving']): QuietOptions {
   const { options, stop } = here
-  const { listeners, carries, report, quietMs, drainMs, busy, kind, log, onDrain, onResume } = options
+  const { report, busy, kind, log } = options
   return {
-    listeners,
-    carries,
+    ...options,
     giving,
-    report,
-    quietMs,
-    drainMs,
     busy: kind === 'rollback' ? 'cut' : busy,
     isPatient: kind === 'update',
-    onDrain,
-    onResume,
     onPause() {
       here.pausedAt = performance.now()
       void holder.tell({ type: 'pause' })
     },
     onServe() {
+      report.pauseMs = longestPause(report, here.pausedAt)
       here.pausedAt = null
       void holder.tell({ type: 'resume' })
     },
@@ -254,9 +237,4 @@ async function drop(holder: DoorHolder, operationId: string): Promise<void> {
     signalAll(left, 'SIGKILL')
     await sleep(LOOK_EVERY_MS)
   }
-}
-
-async function whyOf(cause: unknown, holder: DoorHolder | null): Promise<string> {
-  const words = (await holder?.lastWords()) ?? null
-  return `${reasonOf(cause)}${words === null ? '' : `, after it wrote: ${words}`}`
 }

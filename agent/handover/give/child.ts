@@ -31,6 +31,8 @@ import { closeDescriptor } from '../../sockets/libc.ts'
 /** descriptors in the child: its ends of the channel, then those that it is given */
 const [MESSAGES, PACKETS, FIRST] = [3, 4, 5]
 
+/** how much longer a successor waits for its predecessor's next word than a switch may take */
+const PATIENCE_MS = 10_000
 /** how long to wait until the last words of a dead process have been read */
 const LAST_WORDS_MS = 200
 
@@ -72,6 +74,8 @@ export interface Successor extends Child<ToSuccessor, ToPredecessor> {
   wantsToBeAlone(): Promise<boolean>
 }
 
+type SwitchLimits = Pick<Holding, 'operationId' | 'hangMs' | 'probationMs' | 'drainMaxMs' | 'readyMs'>
+
 export type DoorHolder = Child<ToHolder, FromHolder>
 
 /**
@@ -81,12 +85,14 @@ export type DoorHolder = Child<ToHolder, FromHolder>
 export function spawnSuccessor(
   command: Command,
   listeners: readonly Pick<Listener, 'key' | 'spare'>[],
-  told: Omit<Inheritance, 'listeners' | 'predecessor' | 'channel' | 'gate' | 'values'>,
+  { operationId, hangMs, probationMs, drainMaxMs, readyMs }: SwitchLimits,
   { gate = null, values = null }: { gate?: Gate['old'] | null; values?: number | null } = {},
 ): Successor {
   const descriptors: number[] = []
   const inheritance: Inheritance = {
-    ...told,
+    operationId,
+    hangMs,
+    patienceMs: probationMs + drainMaxMs + readyMs + PATIENCE_MS,
     channel: { messages: MESSAGES, packets: PACKETS },
     listeners: listeners.map(({ key, spare }) => {
       if (spare === null) throw new Error(`the listening socket of ${key} has no spare`)

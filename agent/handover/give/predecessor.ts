@@ -10,7 +10,7 @@
 // way as after a kill of this process.
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { BatonError, reasonOf } from '../../words/errors.ts'
+import { reasonOf } from '../../words/errors.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import type { Carries } from '../carry/carry.ts'
 import { rejected, spawnSuccessor, type Successor } from './child.ts'
@@ -21,15 +21,16 @@ import { listenAgain, type Listener, stopAccepting, turnAway } from '../../socke
 import { privateServer } from '../private.ts'
 import { ownIllness } from './probe.ts'
 import {
+  aborted,
   becomeReady,
   blameless,
   commitTo,
-  switchFailure,
   observe,
   provesItself,
+  switchFailure,
+  toldToStop,
   type TrialOptions,
   whyOf,
-  lastWordsOf,
 } from './trial.ts'
 import { took } from '../moments.ts'
 import { notifySystemd } from '../../sockets/systemd.ts'
@@ -76,11 +77,10 @@ type Context = HandoverOptions & TrialOptions
  * `members.blameless` is true if that says nothing about the release.
  */
 export async function handOver(given: HandoverOptions): Promise<'stopped'> {
-  const { listeners, log, report, tag, healthPath, readyMs, hangMs } = given
+  const { listeners, log, report, tag } = given
   const began = performance.now()
   const own = privateServer(listeners, given)
-  const timeoutMs = Math.min(readyMs, hangMs)
-  const isOldWell = async () => (await ownIllness(own, { healthPath, timeoutMs })) === null
+  const isOldWell = async () => (await ownIllness(own, given)) === null
   const options: Context = { ...given, isOldWell }
   const successor = await introduce(options)
   const giving = makeGiving({ ...successor, listeners, report })
@@ -98,7 +98,7 @@ export async function handOver(given: HandoverOptions): Promise<'stopped'> {
     took('let go')
     options.onAccepting?.()
     const stood = stand(successor, giving, options, (draining) => (here.draining = draining), abandon.signal)
-    if ((await Promise.race([stood, aborted(options.leaving)])) === 'leaving') {
+    if ((await Promise.race([stood, aborted(options.leaving).then(() => 'leaving' as const)])) === 'leaving') {
       // The successor serves, and goes on alone with its probation. It gets the connections that are still here.
       stood.catch(() => {})
       await (here.draining ?? move(successor, giving, options, abandon.signal))
@@ -118,9 +118,9 @@ export async function handOver(given: HandoverOptions): Promise<'stopped'> {
     took('reclaimed')
     await successor.end()
     took('ended')
-    if (!isClosed) void options.takeTurn()
     // A process that has closed its state cannot serve: the caller starts another one, and connections wait for that.
     if (!isClosed) {
+      void options.takeTurn()
       options.onResume()
       for (const listener of listeners) await listenAgain(listener)
       took('listening again')
@@ -129,21 +129,18 @@ export async function handOver(given: HandoverOptions): Promise<'stopped'> {
       log({ event: 'taken_back', takenBack: report.takenBack, cut: report.cut })
     }
     await here.draining?.catch(() => {})
-    if (cause instanceof BatonError && cause.code === 'cannot_update_further') throw cause
-    const message = `${tag} failed in probation: ${reason}${await lastWordsOf(successor)}`
-    throw switchFailure('probation_failed', message, cause)
+    throw await switchFailure('probation_failed', tag, reason, cause, successor)
   }
 }
 
 /** From spawn to `ready`. On any failure it ends the successor and throws restart_failed: this process never stopped accepting. */
 async function introduce(options: Context): Promise<Successor> {
-  const { listeners, operationId, readyMs, hangMs, probationMs, drainMaxMs, tag, log } = options
+  const { listeners, readyMs, tag, log } = options
   let successor: Successor | null = null
   const late = new AbortController()
   try {
-    if (options.leaving.aborted) throw stopped()
-    const patienceMs = probationMs + drainMaxMs + readyMs + 10_000
-    successor = spawnSuccessor(options.command, listeners, { operationId, patienceMs, hangMs }, options)
+    if (options.leaving.aborted) throw toldToStop()
+    successor = spawnSuccessor(options.command, listeners, options, options)
     log({ event: 'successor', pid: successor.pid, tag, doing: 'spawned' })
     took('spawned')
     const health: { bothIll: string | null } = { bothIll: null }
@@ -153,7 +150,7 @@ async function introduce(options: Context): Promise<Successor> {
     })
     deadline.catch(() => {})
     const leaving = aborted(options.leaving).then(() => {
-      throw stopped()
+      throw toldToStop()
     })
     await Promise.race([becomeReady(successor, options, ticketsOf(listeners), health), deadline, leaving])
     log({ event: 'successor', pid: successor.pid, tag, doing: 'accepting' })
@@ -162,7 +159,7 @@ async function introduce(options: Context): Promise<Successor> {
     const reason = successor === null ? reasonOf(cause) : await whyOf(cause, successor)
     await successor?.end()
     if ((await successor?.wantsToBeAlone()) === true) throw new MustBeAlone()
-    throw switchFailure('restart_failed', `${tag} did not take over: ${reason}${await lastWordsOf(successor)}`, cause)
+    throw await switchFailure('restart_failed', tag, reason, cause, successor)
   } finally {
     late.abort()
   }
@@ -216,16 +213,4 @@ async function leave(successor: Successor, options: HandoverOptions): Promise<ne
   took('closed')
   if (!successor.isAlive()) rejected('it died as this process was leaving')
   return process.exit(0)
-}
-
-/** This process was told to stop, before the release could show anything. */
-function stopped(): BatonError {
-  return blameless('this process was told to stop')
-}
-
-function aborted(signal: AbortSignal): Promise<'leaving'> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve('leaving')
-    else signal.addEventListener('abort', () => resolve('leaving'), { once: true })
-  })
 }

@@ -11,14 +11,18 @@ export interface ProbeOptions {
   /** the service and the tag that the successor must answer with */
   service: string
   tag: string
-  /** must answer 2xx; null if the author names none */
+  /** asked on a private connection; must answer 2xx; null if the author names none */
   healthPath: string | null
-  timeoutMs: number
-  /** whether the old release does better */
+  readyMs: number
+  /** a process that gives no sign of life for this long hangs */
+  hangMs: number
+  /** whether the old release is well at the same moment */
   isOldWell(): Promise<boolean>
-  /** a failure that is none, since the old release had the same; null or absent: none */
+  /** a failure that is none, since the old release had the same before it stopped; null or absent: none */
   excused?: string | null
 }
+
+type Health = Pick<ProbeOptions, 'healthPath' | 'readyMs' | 'hangMs'>
 
 /** `ill`: it failed alone. `both`: the old release failed too, so nothing is said about the new one. */
 export type ProbeVerdict = { is: 'well' } | { is: 'ill' | 'both'; why: string }
@@ -36,7 +40,7 @@ export async function probe(take: (far: Socket) => boolean, options: ProbeOption
 }
 
 /** Why the service behind `own`, this process's private server, is not healthy; null if it is. */
-export async function ownIllness(own: Server, health: Pick<ProbeOptions, 'healthPath' | 'timeoutMs'>) {
+export async function ownIllness(own: Server, health: Health) {
   const askOwn = (far: Socket) => {
     own.emit('connection', far)
     return true
@@ -47,7 +51,7 @@ export async function ownIllness(own: Server, health: Pick<ProbeOptions, 'health
 async function examine(take: (far: Socket) => boolean, options: ProbeOptions): Promise<void> {
   const healthy = examineHealth(take, options)
   healthy.catch(() => {}) // a wrong identity is reported first
-  const who = await ask(take, PROBE_PATH, options.timeoutMs)
+  const who = await ask(take, PROBE_PATH, timeoutMs(options))
   if (who.status !== 200) throw new Error(`expected status 200 from its probe, got ${who.status}`)
   const { service, tag } = JSON.parse(who.body) as ProbeAnswer
   if (service !== options.service || tag !== options.tag) {
@@ -56,11 +60,14 @@ async function examine(take: (far: Socket) => boolean, options: ProbeOptions): P
   await healthy
 }
 
-async function examineHealth(
-  take: (far: Socket) => boolean,
-  { healthPath, timeoutMs }: Pick<ProbeOptions, 'healthPath' | 'timeoutMs'>,
-): Promise<void> {
+async function examineHealth(take: (far: Socket) => boolean, health: Health): Promise<void> {
+  const { healthPath } = health
   if (healthPath === null) return
-  const { status }: PrivateAnswer = await ask(take, healthPath, timeoutMs)
+  const { status }: PrivateAnswer = await ask(take, healthPath, timeoutMs(health))
   if (status < 200 || status > 299) throw new Error(`expected status 2xx from ${healthPath}, got ${status}`)
+}
+
+/** milliseconds that an answer may take */
+function timeoutMs({ readyMs, hangMs }: Health): number {
+  return Math.min(readyMs, hangMs)
 }

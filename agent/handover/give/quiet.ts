@@ -47,25 +47,35 @@ export interface QuietOptions {
 
 /** Resolves to false if requests never ended and `busy` is `give-up`: this process serves then. Rejects if `signal` aborts. */
 export async function comeToRest(options: QuietOptions): Promise<boolean> {
-  const { isPatient, busy, signal } = options
-  const undo = await closeWhatCannotMove(options)
+  // TLS and HTTP/2 cannot move: while all are served, their responses say that they end
+  const unmovable = options.listeners.filter((listener) => !listener.movable)
+  const undo = unmovable.map(askToClose)
+  let isAtRest = false
   try {
-    for (let attempt = 1; ; attempt++) {
-      if (isPatient && attempt === 1) await calm(options)
-      if (await attemptOnce(options)) return true
-      const isLast = attempt === ATTEMPTS || !isPatient
-      if (isLast && busy === 'cut') {
-        cutRequests(options)
-        return true
-      }
-      await serveAgain(options)
-      if (isLast) return undoAll(undo, false)
-      options.warn(`requests did not end within ${options.quietMs} ms: it tries again in ${AGAIN_MS / 1000} s`)
-      await sleep(AGAIN_MS, undefined, { signal })
+    await untilClosed(unmovable, options)
+    if (options.isPatient) await calm(options)
+    isAtRest = await attempt(options)
+    return isAtRest
+  } finally {
+    if (!isAtRest) undoAll(undo)
+  }
+}
+
+async function attempt(options: QuietOptions): Promise<boolean> {
+  const { isPatient, busy, signal } = options
+  for (let count = 1; ; count++) {
+    const isAtRest = await attemptOnce(options)
+    signal.throwIfAborted()
+    if (isAtRest) return true
+    const isLast = count === ATTEMPTS || !isPatient
+    if (isLast && busy === 'cut') {
+      cutRequests(options)
+      return true
     }
-  } catch (cause) {
-    undoAll(undo, false)
-    throw cause
+    await serveAgain(options)
+    if (isLast) return false
+    options.warn(`requests did not end within ${options.quietMs} ms: it tries again in ${AGAIN_MS / 1000} s`)
+    await sleep(AGAIN_MS, undefined, { signal })
   }
 }
 
@@ -97,15 +107,11 @@ export async function serveAgain({ listeners, giving, onServe, onResume }: Quiet
   onResume()
 }
 
-/** TLS and HTTP/2 cannot move: while all are served, their responses say that they end. */
-async function closeWhatCannotMove({ listeners, drainMs, signal }: QuietOptions): Promise<(() => void)[]> {
-  const unmovable = listeners.filter((listener) => !listener.movable)
-  const undo = unmovable.map(askToClose)
+async function untilClosed(unmovable: readonly Listener[], { drainMs, signal }: QuietOptions): Promise<void> {
   const until = performance.now() + drainMs
   while (unmovable.some(({ sockets }) => sockets.size > 0) && performance.now() < until) {
     await sleep(LOOK_EVERY_MS * 10, undefined, { signal })
   }
-  return undo
 }
 
 /** Waits until no request is older than a moment. After a while it waits no longer. */
@@ -113,9 +119,11 @@ async function calm(options: QuietOptions): Promise<void> {
   const until = performance.now() + CALM_WAIT_MS
   const isOld = ({ listener: { busySince }, socket }: Running) =>
     responseOf(socket) !== null && performance.now() - (busySince.get(socket) ?? 0) > YOUNG_MS
-  while (performance.now() < until) {
+  for (let isFirst = true; performance.now() < until; isFirst = false) {
     options.signal.throwIfAborted()
-    if (!running(options).some(isOld)) return
+    const old = running(options).filter(isOld).length
+    if (old === 0) return
+    if (isFirst) options.warn(`${old} requests take long, such as streams: it waits for their end, up to ${CALM_WAIT_MS} ms`)
     await sleep(LOOK_EVERY_MS * 10, undefined, { signal: options.signal })
   }
 }
@@ -138,7 +146,7 @@ async function attemptOnce(options: QuietOptions): Promise<boolean> {
       await sleep(LOOK_EVERY_MS)
     }
   } finally {
-    undoAll(undo, true)
+    undoAll(undo)
   }
 }
 
@@ -174,7 +182,6 @@ function kindsOf(listeners: readonly Listener[]): string {
   return [...counts].map(([kind, count]) => `${count} ${kind}`).join(', ')
 }
 
-function undoAll<T>(undo: readonly (() => void)[], result: T): T {
+function undoAll(undo: readonly (() => void)[]): void {
   for (const back of undo) back()
-  return result
 }

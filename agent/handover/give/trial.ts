@@ -3,26 +3,14 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError, reasonOf } from '../../words/errors.ts'
 import type { Log } from '../../log.ts'
-import { rejected, type Successor } from './child.ts'
+import { type Child, rejected, type Successor } from './child.ts'
 import { watch } from '../heartbeat.ts'
 import type { Ability, Tickets } from '../../words/wire.ts'
-import { probe, type ProbeVerdict } from './probe.ts'
+import { probe, type ProbeOptions, type ProbeVerdict } from './probe.ts'
 import { took } from '../moments.ts'
 
-export interface TrialOptions {
-  service: string
-  /** the tag that the successor must answer with */
-  tag: string
-  /** requested on a private connection before the successor may accept; must answer 2xx; null if the author names none */
-  healthPath: string | null
-  readyMs: number
-  /** a successor that gives no sign of life for this long hangs */
-  hangMs: number
+export interface TrialOptions extends ProbeOptions {
   log: Log
-  /** whether the old release is well at the same moment: see `probe` */
-  isOldWell(): Promise<boolean>
-  /** what the old release was ill with already, before it stopped; null or absent: nothing */
-  excused?: string | null
   /** writes the report to the disk, so that the successor finds it */
   note(): Promise<void>
   /** whether the old release could make the next update; it does not ask the successor for more than it can do itself */
@@ -46,7 +34,7 @@ export async function becomeReady(
   await successor.heard('hello')
   took('greeted')
   for (;;) {
-    const verdict = await ask(successor, options)
+    const verdict = await probe(successor.takeQuestion, options)
     if (verdict.is === 'well') break
     if (verdict.is === 'ill') throw new Error(verdict.why)
     if (health.bothIll === null) sayBothIll(options, verdict)
@@ -101,7 +89,7 @@ export async function observe(
     const left = over - performance.now()
     const pause = left > 0 ? sleep(Math.min(lookEveryMs, left)) : Promise.race([sleep(lookEveryMs), done])
     await Promise.race([pause, lost])
-    verdict = await Promise.race([ask(successor, options), lost])
+    verdict = await Promise.race([probe(successor.takeQuestion, options), lost])
     if (verdict.is === 'well') [failures, excuses] = [0, 0]
     else if (verdict.is === 'ill') {
       if (!successor.isAlive() || ++failures > FAILURES_ALLOWED) throw new Error(verdict.why)
@@ -135,11 +123,28 @@ export function isBlameless(cause: unknown): boolean {
   return cause instanceof BatonError && cause.members['blameless'] === true
 }
 
-export function switchFailure(
+/** This process was told to stop, before the release could show anything. */
+export function toldToStop(): BatonError {
+  return blameless('this process was told to stop')
+}
+
+/** Resolves with the reason when `signal` aborts. */
+export async function aborted(signal: AbortSignal): Promise<unknown> {
+  if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }))
+  return signal.reason
+}
+
+/** The error of a switch to `tag` that failed for `reason`. Call it once `child`, which failed, is gone. */
+export async function switchFailure(
   code: 'restart_failed' | 'probation_failed',
-  message: string,
+  tag: string,
+  reason: string,
   cause: unknown,
-): BatonError {
+  child: Pick<Child<unknown, never>, 'lastWords'> | null,
+): Promise<BatonError> {
+  if (cause instanceof BatonError && cause.code === 'cannot_update_further') return cause
+  const what = code === 'restart_failed' ? 'did not take over' : 'failed in probation'
+  const message = `${tag} ${what}: ${reason}${await lastWordsOf(child)}`
   return new BatonError(code, message, { cause, ...(isBlameless(cause) ? { members: { blameless: true } } : {}) })
 }
 
@@ -148,14 +153,10 @@ export async function whyOf(cause: unknown, successor: Successor): Promise<strin
   return await Promise.race([successor.gone, sleep(50).then(() => reasonOf(cause))])
 }
 
-/** The last words of a successor that has been ended, as the end of a message. */
-export async function lastWordsOf(successor: Successor | null): Promise<string> {
-  const words = (await successor?.lastWords()) ?? null
+/** The last words of a process that has ended, as the end of a message. */
+export async function lastWordsOf(child: Pick<Child<unknown, never>, 'lastWords'> | null): Promise<string> {
+  const words = (await child?.lastWords()) ?? null
   return words === null ? '' : `, after it wrote: ${words}`
-}
-
-async function ask(successor: Successor, options: TrialOptions): Promise<ProbeVerdict> {
-  return await probe(successor.takeQuestion, { ...options, timeoutMs: Math.min(options.readyMs, options.hangMs) })
 }
 
 function sayBothIll({ log, tag }: TrialOptions, { why }: Exclude<ProbeVerdict, { is: 'well' }>): void {

@@ -22,8 +22,9 @@ import { descendantsOf, endAll, isGone, signalAll, startTimeOf, unitProcesses } 
 import { shutDoor } from '../../sockets/store.ts'
 import { notifySystemd } from '../../sockets/systemd.ts'
 import { exchange, undoSwap } from '../../update/steps/swap.ts'
-import { BatonError, EXIT, reasonOf } from '../../words/errors.ts'
+import { type BatonError, EXIT, reasonOf } from '../../words/errors.ts'
 import { type HandoverReport, NO_HANDOVER } from '../../words/state.ts'
+import { longestPause } from '../../words/switch.ts'
 import {
   type FromHolder,
   type Holding,
@@ -35,6 +36,7 @@ import {
 import { type Channel, channelOver } from '../channel.ts'
 import { rejected, spawnSuccessor, type Successor } from '../give/child.ts'
 import {
+  aborted,
   becomeReady,
   commitTo,
   switchFailure,
@@ -104,7 +106,7 @@ export async function hold(): Promise<number> {
     await up.tell({ type: 'failed', message: reasonOf(cause) })
     return EXIT.unexpected
   }
-  const outcome = await Promise.race([oldIsGone(own, successor), stopped(own.stop.signal)])
+  const outcome = await Promise.race([oldIsGone(own, successor), aborted(own.stop.signal)])
   if (outcome !== 'gone') return await giveUp(successor, own)
   await endWhatIsLeft(own)
   took('old is gone')
@@ -146,9 +148,8 @@ function hear(own: Hold): void {
 }
 
 function begin(holding: Holding): Successor {
-  const { command, listeners, operationId, hangMs, probationMs, drainMaxMs, readyMs, old, values = null } = holding
-  const patienceMs = probationMs + drainMaxMs + readyMs + 10_000
-  return spawnSuccessor(command, listeners, { operationId, patienceMs, hangMs }, { gate: old, values })
+  const { command, listeners, old, values = null } = holding
+  return spawnSuccessor(command, listeners, holding, { gate: old, values })
 }
 
 /** Tells the old process that the new release waits. */
@@ -225,13 +226,13 @@ async function handOn(successor: Successor, own: Hold): Promise<number> {
   successor.also(passing.hear)
   let isReady = false
   try {
-    const orders = stopped(stop.signal).then(() => rejected('stopped'))
+    const orders = aborted(stop.signal).then(() => rejected('stopped'))
     orders.catch(() => {})
     successor.open()
     took('opened')
     await Promise.race([ready(successor, trial, own), orders])
     isReady = true
-    report.pauseMs = Math.round(performance.now() - (own.pausedAt ?? performance.now()))
+    report.pauseMs = longestPause(report, own.pausedAt)
     report.switchMs = restartMs(own)
     await notifySystemd([`MAINPID=${successor.pid}`, `STATUS=handed over to ${tag}, on probation`])
     took('claimed')
@@ -323,13 +324,8 @@ async function putBack(cause: unknown, successor: Successor, own: Hold, wasReady
   await endWhatIsLeft({ holding, children: await endAll(process.pid, [], 0) })
   took('ended')
   passing.takeBack()
-  const words = await lastWordsOf(successor)
-  const { code, message } =
-    cause instanceof BatonError && cause.code === 'cannot_update_further'
-      ? cause
-      : wasReady
-        ? switchFailure('probation_failed', `${tag} failed in probation: ${reason}${words}`, cause)
-        : switchFailure('restart_failed', `${tag} did not take over: ${reason}${words}`, cause)
+  const what = wasReady ? 'probation_failed' : 'restart_failed'
+  const { code, message } = await switchFailure(what, tag, reason, cause, successor)
   const [disk, places] = [makeDisk(), placesOf(executable)]
   await (kind === 'update' ? undoSwap(disk, places) : exchange(disk, places))
   took('put back')
@@ -359,13 +355,6 @@ async function putBack(cause: unknown, successor: Successor, own: Hold, wasReady
     log({ event: 'warning', message: `starting ${from} again: ${reasonOf(second)}` })
     return EXIT.down
   }
-}
-
-function stopped(signal: AbortSignal): Promise<'stopped'> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve('stopped')
-    else signal.addEventListener('abort', () => resolve('stopped'), { once: true })
-  })
 }
 
 function warn(cause: unknown): void {

@@ -60,10 +60,10 @@ function handoverOf({ handover, outcome }) {
   if (handover === null) return []
   const { moved, carried = 0, takenBack = 0, cut, switchMs, pauseMs } = handover
   const done = succeeded(outcome)
-  if (!done && moved + takenBack + cut === 0) return []
+  if (!done && moved + takenBack + cut === 0 && pauseMs === undefined) return []
   return [
     done ? t('handover.ms', { ms: duration(switchMs) }) : '',
-    done && pauseMs !== undefined ? t('handover.pause', { ms: duration(pauseMs) }) : '',
+    pauseMs !== undefined ? t('handover.pause', { ms: duration(pauseMs) }) : '',
     t(carried > 0 ? 'handover.carried' : 'handover.moved', { moved, carried, cut }),
     takenBack > 0 ? t('handover.back', { takenBack }) : '',
   ]

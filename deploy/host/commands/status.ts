@@ -111,7 +111,7 @@ function lastLine({
 }: Operation | (OperationReport & Operation)): string {
   const what = `${kind} ${from} to ${to ?? 'the latest release'}`
   if (outcome === null) return `${what}: in the ${stage} stage`
-  const pause = error === null ? formatPause(handover?.pauseMs) : null
+  const pause = formatPause(handover?.pauseMs)
   const at = `${finishedAt === null ? '' : ` at ${finishedAt}`}${pause === null ? '' : `, ${pause}`}`
   return `${what}: ${outcome}${at}${error === null ? '' : ` (${error.message})`}`
 }

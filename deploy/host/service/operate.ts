@@ -30,6 +30,7 @@ import { tellsOfRefusal } from '../../lib/refusal.ts'
 import { type Client, connect, follow, waitForInstance } from './client.ts'
 import { readAccess } from './configuration.ts'
 import { askUntilWell, type HealthGate, healthGate } from './health.ts'
+import { formatPause } from '../../lib/switch.ts'
 import { carryOutHere } from './offline.ts'
 import type { Outside } from './outside.ts'
 import type { Operate, Operated } from './request.ts'
@@ -118,11 +119,12 @@ function operatedFrom(operation: Operation): Operated {
     const plain = error?.code ?? 'unexpected'
     // the disk was full and nothing has changed: a refusal, not a fault of the swap
     const code = MEANINGS[plain].exit === EXIT.unexpected && tellsOfRefusal(message) ? 'refused' : plain
-    return { outcome: outcome ?? 'failed', from, to, report, error: { code, message, hint: null } }
+    return { outcome: outcome ?? 'failed', from, to, report, error: { code, message, hint: error?.hint ?? null } }
   }
   const code = error !== null && MEANINGS[error.code].exit === 8 ? error.code : 'restart_failed'
-  const told = `${to ?? 'the release'} failed, ${from} is running again: ${message}`
-  return { outcome, from, to, report, error: { code, message: told, hint: null } }
+  const pause = formatPause(report.pauseMs)
+  const told = `${to ?? 'the release'} failed, ${from} is running again${pause === null ? '' : ` (${pause})`}: ${message}`
+  return { outcome, from, to, report, error: { code, message: told, hint: error?.hint ?? null } }
 }
 
 // ---- the running service
