@@ -123,7 +123,8 @@ async function calm(options: QuietOptions): Promise<void> {
     options.signal.throwIfAborted()
     const old = running(options).filter(isOld).length
     if (old === 0) return
-    if (isFirst) options.warn(`${old} requests take long, such as streams: it waits for their end, up to ${CALM_WAIT_MS} ms`)
+    if (isFirst)
+      options.warn(`${old} requests take long, such as streams: it waits for their end, up to ${CALM_WAIT_MS} ms`)
     await sleep(LOOK_EVERY_MS * 10, undefined, { signal: options.signal })
   }
 }
