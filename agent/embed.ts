@@ -13,10 +13,10 @@ import { takeInheritance } from './handover/inheritance.ts'
 import { makeTurn, type ProcessRole, type Turn } from './handover/turn.ts'
 import { ownValues, type Memory } from './handover/values.ts'
 import { latestOf } from './update/unmanaged.ts'
-import { makeLife, type Serving } from './life.ts'
+import { makeLife, startedServing } from './life.ts'
 import { decideManagement, openOwnInstall } from './managed.ts'
 import { ownExecutable, ownStart } from './own.ts'
-import { makePanel } from './panel.ts'
+import { makePanel } from './web/panel.ts'
 import { makeRoutes } from './http/routes.ts'
 import { serve } from './serving.ts'
 import { type EmbedOptions, readSettings } from './settings.ts'
@@ -33,8 +33,9 @@ export interface Agent extends Pick<Carries, 'carry' | 'carried'>, Memory, Pick<
    */
   handle(request: IncomingMessage, response: ServerResponse): boolean
   /**
-   * Listens, or takes over from a predecessor. Resolves when this process accepts connections. Call it once, with the servers
-   * complete and the state open. Rejects if it cannot listen; a successor then exits by itself with code 1.
+   * Listens, or takes over from a predecessor. Resolves when this process accepts connections. Call it with the servers complete
+   * and the state open; again for a server that listens later. Rejects if it cannot listen; a successor then exits by itself with
+   * code 1.
    */
   serve(listeners: ListenerSpec[]): Promise<void>
   /**
@@ -76,8 +77,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
 
   const carries = makeCarries((message) => log({ event: 'warning', message }))
   const turn = makeTurn(settings.update.stopMs, (message) => log({ event: 'warning', message }))
-  const isSettling = inheritance !== null
-  const serving: Serving = { listeners: [], carries, turn, side: null, handingOver: null, isSettling }
+  const serving = startedServing(carries, turn, inheritance !== null)
   const life = makeLife(settings, serving)
   const updater =
     install === null || !management.managed

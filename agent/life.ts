@@ -14,6 +14,10 @@ import type { Settings, StopReason } from './settings.ts'
 /** What this process has only once it serves. */
 export interface Serving {
   listeners: Listener[]
+  /** settles when the first of them serve; null before */
+  began: Promise<void> | null
+  /** sockets that were held for this process, by the key of a listener that it does not have yet */
+  unclaimed: Map<string, number>
   /** connections in the middle of something that the author has registered */
   carries: Carries
   /** this process's link to its predecessor; null if it is not a successor */
@@ -24,6 +28,11 @@ export interface Serving {
   handingOver: Promise<unknown> | null
   /** true in a successor that has not yet ended the operation that started it */
   isSettling: boolean
+}
+
+export function startedServing(carries: Carries, turn: Turn, isSettling: boolean): Serving {
+  const nothing = { began: null, side: null, handingOver: null }
+  return { listeners: [], unclaimed: new Map(), carries, turn, isSettling, ...nothing }
 }
 
 export interface Life {

@@ -11,6 +11,8 @@ export type LogEvent =
       managed: boolean
       missing: string[]
     }
+  /** one more server of this process, after those of `serving` */
+  | { event: 'listening'; address: string }
   | { event: 'unmanaged'; reason: string }
   | { event: 'operation'; id: string; kind: Kind; stage: Stage }
   | {
@@ -41,6 +43,8 @@ export function formatEvent(event: LogEvent): string {
         event.missing.length === 0 ? '' : `; this Node cannot hand over, missing: ${event.missing.join(', ')}`
       return `serving ${event.tag} on ${event.listeners.join(', ')} (${how})${lacks}`
     }
+    case 'listening':
+      return `listening on ${event.address} too`
     case 'unmanaged':
       return `updates are off: ${event.reason}`
     case 'operation':

@@ -22,8 +22,8 @@ export interface OwnRelease {
   healthPath: string | null
   /** SQLite database to snapshot before a swap, relative to the state directory; null for none */
   database: string | null
-  /** how many servers of the process a handover covers */
-  servers: number
+  /** how many servers of HTTP a handover covers; null: everything that listens */
+  servers: number | null
   /** the root of its signed feed; null: not signed */
   trust: Anchor | null
   switch: Switch
@@ -87,7 +87,7 @@ function fromSource(): OwnRelease {
     kind: 'source',
     healthPath: null,
     database: null,
-    servers: 1,
+    servers: null,
     trust: typeof __BATON_TRUST__ === 'string' ? (JSON.parse(__BATON_TRUST__) as Anchor | null) : null,
     switch: 'one-at-a-time',
   }

@@ -1,7 +1,7 @@
 // `import 'baton-kit/auto'` as the first line of an application: the agent then serves every HTTP server that listens later. For
 // frameworks that listen by themselves (NestJS, Next.js), and for authors who want to change one line only.
 // It replaces `net.Server.prototype.listen`, which every way of listening goes through; node:cluster does the same.
-// Must hold: a server that is not HTTP, a worker thread and a child process listen as they would without Baton. A process of
+// Must hold: a worker thread and a child process listen as they would without Baton. A process of
 // node:cluster listens as node:cluster wants, and its endpoints say why nothing is updated.
 
 import cluster from 'node:cluster'
@@ -10,7 +10,8 @@ import { networkInterfaces } from 'node:os'
 import { isMainThread } from 'node:worker_threads'
 import { type Agent, embed } from '../embed.ts'
 import { reasonOf } from '../words/errors.ts'
-import type { ListenerSpec } from '../sockets/listeners.ts'
+import { keyOf, type ListenerSpec, speaksHttp } from '../sockets/listeners.ts'
+import { inheritanceHere } from '../handover/inheritance.ts'
 import { ownValues, type Memory } from '../handover/values.ts'
 import { ownRelease, ownStart } from '../own.ts'
 import type { StopReason } from '../settings.ts'
@@ -37,12 +38,17 @@ interface State extends Auto {
 
 type Listen = typeof Server.prototype.listen
 
+type Place = Omit<ListenerSpec, 'server'>
+
 interface Wanted extends ListenerSpec {
   /** arguments of `listen()` */
   args: unknown[]
 }
 
 const { listen } = Server.prototype
+
+/** how long a successor waits for a server that its predecessor had: this release may have it no more */
+const ONE_MORE_MS = 1000
 
 /** one for each process, even if the package is loaded both as ESM and by require */
 const STATE = Symbol.for('baton.auto')
@@ -85,33 +91,78 @@ function install(): State {
 }
 
 function takeListening(state: State, ready: (agent: Agent) => void): void {
-  const wanted = ownRelease().servers
-  const specs: Wanted[] = []
+  const { servers: most } = ownRelease()
+  const gathered: Wanted[] = []
   const taken = new WeakSet<Server>()
+  let begun = false
+  const begin = () => {
+    if (begun) return
+    begun = true
+    void serve(gathered, state).then(ready)
+  }
+  const soon = most === null ? whenGathered(gathered, begin) : () => void (gathered.length === most && begin())
   Server.prototype.listen = function (this: Server, ...args: unknown[]): Server {
-    const where = taken.has(this) || this.listenerCount('request') === 0 ? null : placeOf(args)
-    if (where === null) return Reflect.apply(listen, this, args) as Server
-    if (specs.length >= wanted) {
-      warnOfOneMore(where, wanted)
+    const where = taken.has(this) ? null : placeOf(args)
+    const isNext = most === null || gathered.length < most
+    if (where === null || !isNext || !isHandedOver(this, where, most, gathered.length)) {
+      if (where !== null && !isNext && speaksHttp(this)) warnOfOneMore(where, most ?? 0)
       return Reflect.apply(listen, this, args) as Server
     }
     taken.add(this)
     const heard = args.at(-1)
     if (typeof heard === 'function') this.once('listening', heard as () => void)
-    specs.push({ server: this, args, ...where })
-    if (specs.length === wanted) void serve(specs, state).then(ready)
+    const spec: Wanted = { server: this, args, ...where }
+    if (begun) void serveMore(spec, state)
+    else {
+      gathered.push(spec)
+      soon()
+    }
     return this
   } as Listen
 }
 
-/** The extra server does listen, but a successor would find its port taken. */
-function warnOfOneMore({ port, path }: Omit<ListenerSpec, 'server'>, wanted: number): void {
-  const message = `baton hands over ${wanted} of the servers of this process, and one more listens on ${path ?? port}: an update would find that taken; \`"servers": ${wanted + 1}\` in baton.config.json hands it over too`
+/** `most`: how many servers of HTTP the author wants handed over; null: everything that listens. `before`: how many there are. */
+function isHandedOver(server: Server, { port, path }: Place, most: number | null, before: number): boolean {
+  if (most !== null) return speaksHttp(server)
+  if (speaksHttp(server)) return port !== 0 || before === 0 // whoever asks for any port can have another one
+  return path === undefined && port !== 0 // a unix socket that is not for HTTP is between a program and its children
+}
+
+/**
+ * Returns what to call for each server that listens. The first process begins with those of one turn. A successor waits until
+ * all are there that its predecessor had, since its predecessor asks it as soon as it has said which it has.
+ */
+function whenGathered(gathered: readonly Wanted[], begin: () => void): () => void {
+  const expected = inheritanceHere()?.listeners.map(({ key }) => key) ?? []
+  if (expected.length === 0) return () => void setImmediate(begin)
+  let timer: NodeJS.Timeout | undefined
+  return () => {
+    clearTimeout(timer)
+    if (expected.every((key) => gathered.some((spec) => keyOf(spec) === key))) begin()
+    else if (gathered.some(({ server }) => speaksHttp(server))) timer = setTimeout(begin, ONE_MORE_MS)
+  }
+}
+
+/** The extra server does listen, but a successor may find its port taken. */
+function warnOfOneMore({ port, path }: Place, most: number): void {
+  const message = `baton hands over ${most} of the servers of this process, and one more listens on ${path ?? port}: an update may find that taken; without \`servers\` in baton.config.json it is handed over too`
   if (port !== 0) process.emitWarning(message)
 }
 
+async function serveMore(spec: Wanted, state: State): Promise<void> {
+  const { server } = spec
+  try {
+    const agent = await state.agent
+    if (speaksHttp(server)) attach(agent, server)
+    if (cluster.isWorker) Reflect.apply(listen, server, spec.args)
+    else await agent.serve([spec])
+  } catch (cause) {
+    server.emit('error', cause) // as Node does without Baton
+  }
+}
+
 /** If a server cannot listen, reports it by the server's own `error` event, as Node does without Baton. */
-async function serve(specs: Wanted[], state: State): Promise<Agent> {
+async function serve(specs: readonly Wanted[], state: State): Promise<Agent> {
   try {
     const agent = await embed({
       onDrain: () => together(state.drains),
@@ -119,10 +170,10 @@ async function serve(specs: Wanted[], state: State): Promise<Agent> {
       onStop: (reason) => inTurn(state.stops, reason),
     })
     state.embedded = agent
-    for (const { server } of specs) attach(agent, server)
+    for (const { server } of specs) if (speaksHttp(server)) attach(agent, server)
     // One of several processes: its endpoints say why they update nothing, and node:cluster listens.
     if (cluster.isWorker) for (const { server, args } of specs) Reflect.apply(listen, server, args)
-    else await agent.serve(specs)
+    else await agent.serve([...specs])
     return agent
   } catch (cause) {
     const [first] = specs
@@ -161,7 +212,7 @@ function throwAny(failures: readonly unknown[]): void {
  * What `listen()` was asked for; null if that is neither a TCP port nor a unix socket:
  * https://nodejs.org/api/net.html#serverlisten
  */
-function placeOf(args: readonly unknown[]): Omit<ListenerSpec, 'server'> | null {
+function placeOf(args: readonly unknown[]): Place | null {
   const [first, second, third] = args
   if (typeof first === 'object' && first !== null) {
     const { port, host, path, backlog } = first as NetListenOptions

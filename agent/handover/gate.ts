@@ -7,7 +7,8 @@ import type { Switch } from '../words/switch.ts'
 import { type Gate, HOLDING, type ToPredecessor } from '../words/wire.ts'
 import { neverBlock } from '../sockets/libc.ts'
 import { isGone, signalAll } from '../sockets/process.ts'
-import { inheritanceHere, keepInheritance } from './inheritance.ts'
+import { inheritanceHere } from './inheritance.ts'
+import { keepInheritance } from './keep-inheritance.ts'
 
 const [LOOK_EVERY_MS, LOOK_AT_OLD_MS] = [1, 100]
 
@@ -21,7 +22,7 @@ export function isHolder(): boolean {
  * run here. A release that must be the only process ends here if its predecessor would live on beside it.
  */
 export function waitAtGate({ tag, switch: switched }: { tag: string; switch: Switch }): void {
-  const inheritance = inheritanceHere()
+  const inheritance = inheritanceHere(isGone)
   if (inheritance === null) return
   const { channel, gate, predecessor, hangMs } = inheritance
   keepInheritance(inheritance) // whatever the application starts in its first lines must not have it

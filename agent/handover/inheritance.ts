@@ -1,12 +1,13 @@
 // What a predecessor leaves to this process: the sockets, the channel and the values, as descriptors that are open from the start.
 
 import { readFileSync } from 'node:fs'
-import { INHERITANCE, type Inheritance } from '../words/wire.ts'
-import { keepFromChildren } from '../sockets/libc.ts'
-import { isGone } from '../sockets/process.ts'
+import { INHERITANCE, type Inheritance, type ProcessName } from '../words/wire.ts'
 
-/** What this process inherits; null if it has no predecessor. The predecessor may have died since. */
-export function inheritanceHere(): Inheritance | null {
+/**
+ * What this process inherits; null if it has no predecessor. The predecessor may have died since. `isGone`: whether it has; without
+ * it, one that is dead and not yet reaped counts as there.
+ */
+export function inheritanceHere(isGone: (process: ProcessName) => boolean = hasLeft): Inheritance | null {
   const text = process.env[INHERITANCE]
   if (text === undefined) return null
   const inheritance = JSON.parse(text) as Inheritance
@@ -24,21 +25,25 @@ function isChildOfSuccessor(text: string): boolean {
   }
 }
 
-/** No child gets these descriptors. */
-export function keepInheritance({ channel, listeners, values }: Inheritance): void {
-  for (const fd of Object.values(channel)) keepFromChildren(fd)
-  for (const { accept, spare } of listeners) for (const fd of [accept, spare]) keepFromChildren(fd)
-  if (values !== undefined) keepFromChildren(values)
+function hasLeft({ pid }: ProcessName): boolean {
+  try {
+    return !process.kill(pid, 0)
+  } catch (cause) {
+    return (cause as NodeJS.ErrnoException).code !== 'EPERM'
+  }
 }
 
-/** As `inheritanceHere`. Removes it from the environment. */
+/** As `inheritanceHere`, whoever the parent is. Removes it from the environment. */
 export async function takeInheritance(): Promise<Inheritance | null> {
   const text = process.env[INHERITANCE]
   if (text === undefined) return null
   delete process.env[INHERITANCE]
   const inheritance = JSON.parse(text) as Inheritance
+  const [{ keepInheritance }, { keepLastWords }] = await Promise.all([
+    import('./keep-inheritance.ts'),
+    import('./last-words.ts'),
+  ])
   keepInheritance(inheritance)
-  const { keepLastWords } = await import('./last-words.ts')
   keepLastWords(text) // does nothing if the first code of the release has called it already
   return inheritance
 }

@@ -4,7 +4,7 @@
 import { createServer, request, type Server } from 'node:http'
 import type { Socket } from 'node:net'
 import { socketPair } from '../sockets/libc.ts'
-import type { Listener } from '../sockets/listeners.ts'
+import { type Listener, speaksHttp } from '../sockets/listeners.ts'
 import { PROBE_PATH, type ProbeAnswer } from '../words/wire.ts'
 
 const BODY_MAX = 65_536
@@ -16,9 +16,9 @@ export interface PrivateAnswer {
 
 /** A server for requests that come over a socket pair (`ask` sends them). The author's handler answers; PROBE_PATH says who this process is. */
 export function privateServer(listeners: Listener[], { service, tag }: Omit<ProbeAnswer, 'pid'>): Server {
-  const real = listeners.find((listener) => listener.movable) ?? listeners[0]
   return createServer((asked, response) => {
     if (asked.url !== PROBE_PATH) {
+      const real = listeners.find(({ movable }) => movable) ?? listeners.find(({ server }) => speaksHttp(server))
       real?.server.emit('request', asked, response)
       return
     }

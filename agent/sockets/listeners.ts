@@ -14,7 +14,7 @@ import { duplicate, refuseClients } from './libc.ts'
 import { belowTls, closeListenerOnly } from './internals.ts'
 
 export interface ListenerSpec {
-  /** `node:http`, `node:https` or `node:http2` server that is not listening yet */
+  /** `node:http`, `node:https`, `node:http2` or `node:net` server that is not listening yet */
   server: Server
   /** TCP: address or name to bind, default 127.0.0.1 */
   host?: string
@@ -64,6 +64,11 @@ const canHandOver = 'BoundSocket' in net
 
 export function keyOf(spec: ListenerSpec): string {
   return spec.path === undefined ? `${spec.host ?? '127.0.0.1'}:${spec.port ?? 0}` : spec.path
+}
+
+/** Whether the server speaks HTTP/1.1 or HTTP/2. Any other has connections of which only its author knows how to end them. */
+export function speaksHttp(server: Server): boolean {
+  return server instanceof HttpServer || server.listenerCount('request') > 0 || server.listenerCount('stream') > 0
 }
 
 /** Prepares the bookkeeping of a listener. Binds nothing yet. */

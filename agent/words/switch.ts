@@ -35,12 +35,6 @@ export function lastPause(
   return last?.handover?.pauseMs ?? null
 }
 
-/** The longest time that anybody has waited, in milliseconds, with the pause that ends now. `pausedAt`: in `performance.now()`. */
-export function longestPause({ pauseMs = 0 }: { pauseMs?: number }, pausedAt: number | null): number {
-  const now = performance.now()
-  return Math.max(pauseMs, Math.round(now - (pausedAt ?? now)))
-}
-
 /** Why a switch one at a time is refused before anything stops; null: it is not. */
 export function pauseFault(expectedMs: number | null, holdMs: number): BatonError | null {
   if (expectedMs === null || expectedMs <= holdMs) return null

@@ -35,7 +35,7 @@ export interface Project {
   healthPath: string | null
   port: number
   database: string | null
-  servers: number
+  servers: number | null
   switch: Switch
   feed: string | null
   /** path, inside the folder, of the root.json that the feed is signed by */
@@ -150,7 +150,8 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
     faults.push(`expected a path inside the state directory in ${name}, got ${shown(value)}`)
     return null
   },
-  servers: number(1, 16, 1),
+  servers: (value, name, faults) =>
+    value === undefined || value === null ? null : number(1, 16, 1)(value, name, faults),
   switch: oneOf(SWITCHES, 'one-at-a-time'),
   feed: textOr(null),
   root: textOr(null),

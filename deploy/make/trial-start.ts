@@ -84,7 +84,7 @@ export async function tryOut(project: Project, built: string): Promise<string> {
 /** What this start shows that two processes cannot have at once, if two are to live at once. */
 async function againstTogether({ switch: kind, servers }: Project, pid: number, port: number): Promise<string> {
   if (kind !== 'together') return ''
-  const against = await onlyOneCanHave(pid, { port, servers })
+  const against = await onlyOneCanHave(pid, servers === null ? null : { port, servers })
   if (against.length === 0) return ''
   return `; warning: \`switch\` is "together", but only one process can have ${against.join(', ')}`
 }

@@ -5,7 +5,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import { makeGuard } from '../../agent/http/auth.ts'
 import { BatonError } from '../../agent/words/errors.ts'
-import { makePanel } from '../../agent/panel.ts'
+import { makePanel } from '../../agent/web/panel.ts'
 import { makeRoutes } from '../../agent/http/routes.ts'
 import {
   type Instance,

@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError, EXIT, reasonOf } from '../../words/errors.ts'
 import type { Busy } from '../../settings.ts'
 import type { HandoverReport } from '../../words/state.ts'
-import { longestPause, pauseFault } from '../../words/switch.ts'
+import { pauseFault } from '../../words/switch.ts'
 import type { Ability, Holding, Leaving, ProcessName } from '../../words/wire.ts'
 import { endAll, signalAll, startedWith } from '../../sockets/process.ts'
 import type { Command } from '../../sockets/store.ts'
@@ -24,7 +24,7 @@ import { type DoorHolder, rejected, spawnHolder } from './child.ts'
 import { makeGiving } from './giving.ts'
 import { ownIllness } from './probe.ts'
 import { type QuietOptions, serveAgain, settle, comeToRest } from './quiet.ts'
-import { aborted, blameless, switchFailure, toldToStop } from './trial.ts'
+import { aborted, blameless, longestPause, switchFailure, toldToStop } from './trial.ts'
 
 export interface AloneOptions extends Omit<
   Holding,

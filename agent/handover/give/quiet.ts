@@ -9,7 +9,7 @@ import type { Busy } from '../../settings.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import { askToClose } from '../../sockets/closing.ts'
 import { isUpgraded, responseOf } from '../../sockets/internals.ts'
-import { listenAgain, type Listener, stopAccepting } from '../../sockets/listeners.ts'
+import { listenAgain, type Listener, speaksHttp, stopAccepting } from '../../sockets/listeners.ts'
 import type { Carries } from '../carry/carry.ts'
 import { cut, makeCarrier, moveIdle, moveWhenAnswered } from './connections.ts'
 import type { Giving } from './giving.ts'
@@ -48,7 +48,7 @@ export interface QuietOptions {
 /** Resolves to false if requests never ended and `busy` is `give-up`: this process serves then. Rejects if `signal` aborts. */
 export async function comeToRest(options: QuietOptions): Promise<boolean> {
   // TLS and HTTP/2 cannot move: while all are served, their responses say that they end
-  const unmovable = options.listeners.filter((listener) => !listener.movable)
+  const unmovable = options.listeners.filter(({ movable, server }) => !movable && speaksHttp(server))
   const undo = unmovable.map(askToClose)
   let isAtRest = false
   try {
@@ -176,8 +176,9 @@ function cutRequests(options: QuietOptions): void {
 /** What cannot wait, for people: `2 over TLS, 1 WebSocket`. */
 function kindsOf(listeners: readonly Listener[]): string {
   const counts = new Map<string, number>()
-  for (const { movable, sockets } of listeners) {
-    const kind = movable ? 'upgraded or in a request' : 'over TLS or HTTP/2'
+  for (const { movable, server, sockets } of listeners) {
+    const plain = speaksHttp(server) ? 'over TLS or HTTP/2' : 'of a server that is not HTTP'
+    const kind = movable ? 'upgraded or in a request' : plain
     if (sockets.size > 0) counts.set(kind, (counts.get(kind) ?? 0) + sockets.size)
   }
   return [...counts].map(([kind, count]) => `${count} ${kind}`).join(', ')

@@ -102,6 +102,12 @@ export async function observe(
   await busy
 }
 
+/** The longest time that anybody has waited, in milliseconds, with the pause that ends now. `pausedAt`: in `performance.now()`. */
+export function longestPause({ pauseMs = 0 }: { pauseMs?: number }, pausedAt: number | null): number {
+  const now = performance.now()
+  return Math.max(pauseMs, Math.round(now - (pausedAt ?? now)))
+}
+
 /** Tells the successor to commit and waits until it confirms. From then on the successor answers for the operation. */
 export async function commitTo(successor: Successor, options: TrialOptions): Promise<void> {
   await options.note()

@@ -24,7 +24,6 @@ import { notifySystemd } from '../../sockets/systemd.ts'
 import { exchange, undoSwap } from '../../update/steps/swap.ts'
 import { type BatonError, EXIT, reasonOf } from '../../words/errors.ts'
 import { type HandoverReport, NO_HANDOVER } from '../../words/state.ts'
-import { longestPause } from '../../words/switch.ts'
 import {
   type FromHolder,
   type Holding,
@@ -41,6 +40,7 @@ import {
   commitTo,
   switchFailure,
   isBlameless,
+  longestPause,
   observe,
   provesItself,
   type TrialOptions,

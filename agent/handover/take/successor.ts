@@ -51,6 +51,10 @@ export interface SuccessorSide {
   ended: Promise<Ending>
   /** Tells the predecessor that this process was asked to stop and has not failed. */
   stopping(): void
+  /** whether the predecessor, or the holder, still answers for this process */
+  isTried(): boolean
+  /** Listens on one more socket, inherited if the predecessor had it. On a failure it tells the predecessor, and rejects. */
+  listen(listener: Listener, spec: ListenerSpec): Promise<void>
 }
 
 type Upwards = Channel<ToPredecessor, ToSuccessor>
@@ -97,7 +101,7 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
   ])
 
   // Binds the listeners that are not inherited before it says hello, because binding may fail.
-  const inherited = await sortOut(options)
+  const { inherited, unclaimed } = await sortOut(options)
   took('bound')
   await up.tell({ type: 'hello', listeners: listeners.map(({ key }) => key) })
   took('said hello')
@@ -109,6 +113,7 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
   await up.tell({ type: 'ready' })
   took('said ready')
 
+  let isTried = true
   const ended = Promise.race([heard.committed.then(() => true), alone.then(() => false)]).then(
     async (isCommitted): Promise<Ending> => {
       if (isCommitted) {
@@ -119,6 +124,8 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
       }
       await seeOff(predecessor, log)
       clearInterval(alive)
+      isTried = false
+      closeAll(unclaimed)
       forgetLastWords()
       hung[Symbol.dispose]()
       stuck[Symbol.dispose]()
@@ -126,11 +133,29 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
       return isCommitted ? 'committed' : 'orphaned'
     },
   )
-  return { ended, stopping: () => void up.tell({ type: 'stopping' }) }
+  const listen = async (listener: Listener, spec: ListenerSpec): Promise<void> => {
+    const own = unclaimed.get(listener.key)
+    unclaimed.delete(listener.key)
+    try {
+      await (own === undefined ? bind(listener, spec, null, true) : inherit(listener, own))
+    } catch (cause) {
+      await up.tell({ type: 'failed', message: reasonOf(cause) })
+      throw cause
+    }
+    await up.tell({ type: 'hello', listeners: [...listeners, listener].map(({ key }) => key) })
+  }
+  return { ended, stopping: () => void up.tell({ type: 'stopping' }), isTried: () => isTried, listen }
 }
 
-/** The listeners that this process inherits, each with its descriptors. Binds the others; closes descriptors it has no use for. */
-async function sortOut({ inheritance, listeners, specs }: SuccessorOptions): Promise<[Listener, InheritedListener][]> {
+interface Sorted {
+  /** the listeners that this process inherits, each with its descriptors */
+  inherited: [Listener, InheritedListener][]
+  /** what it inherits for servers that may listen later, by key */
+  unclaimed: Map<string, InheritedListener>
+}
+
+/** Binds the listeners that this process does not inherit. */
+async function sortOut({ inheritance, listeners, specs }: SuccessorOptions): Promise<Sorted> {
   const byKey = new Map(inheritance.listeners.map((inherited) => [inherited.key, inherited]))
   const inherited: [Listener, InheritedListener][] = []
   for (const [index, listener] of listeners.entries()) {
@@ -141,8 +166,12 @@ async function sortOut({ inheritance, listeners, specs }: SuccessorOptions): Pro
     else if (spec !== undefined) await bind(listener, spec, null, true)
     byKey.delete(listener.key)
   }
-  for (const { accept, spare } of byKey.values()) for (const fd of [accept, spare]) closeSync(fd)
-  return inherited
+  return { inherited, unclaimed: byKey }
+}
+
+function closeAll(unclaimed: Map<string, InheritedListener>): void {
+  for (const { accept, spare } of unclaimed.values()) for (const fd of [accept, spare]) closeSync(fd)
+  unclaimed.clear()
 }
 
 /** Starts listening on the channel, before anything else, so that no message and no socket comes too early. */

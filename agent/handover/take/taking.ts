@@ -23,7 +23,7 @@ export function makeTaking(
   carries: Carries,
   tell: (message: ToPredecessor) => unknown,
 ): Taking {
-  const byKey = new Map(listeners.map((listener) => [listener.key, listener]))
+  const named = (key: string) => listeners.find((listener) => listener.key === key)
   const cuts = new Map<number, () => void>()
   let ended: number[] = []
   const end = (id: number) => {
@@ -39,7 +39,7 @@ export function makeTaking(
   return {
     connections: ({ listener: key, connections }, descriptors) => {
       const ids = connections.map(({ id }) => id)
-      const listener = byKey.get(key)
+      const listener = named(key)
       if (descriptors === null || listener === undefined) {
         for (const fd of descriptors ?? []) closeDescriptor(fd)
         return void tell({ type: 'missing', ids })
@@ -55,7 +55,7 @@ export function makeTaking(
     carry: (message, descriptors) => {
       const { id } = message
       const [fd] = descriptors ?? []
-      const listener = byKey.get(message.listener)
+      const listener = named(message.listener)
       if (fd === undefined || listener === undefined) {
         if (fd !== undefined) closeDescriptor(fd)
         return void tell({ type: 'carried', id, refused: 'its descriptor did not arrive' })

@@ -4,9 +4,9 @@
 import { createHash } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { promisify } from 'node:util'
-import { BatonError } from './words/errors.ts'
-import { pathOf, problemOf, send as answerWith } from './http/answer.ts'
-import { typeOf, webAssets } from './web/assets.ts'
+import { BatonError } from '../words/errors.ts'
+import { pathOf, problemOf, send as answerWith } from '../http/answer.ts'
+import { typeOf, webAssets } from './assets.ts'
 
 /** Answers a request for the panel; returns false for any other. */
 export type Panel = (req: IncomingMessage, res: ServerResponse) => boolean

@@ -1,0 +1,90 @@
+// What most starts do not need, and so is loaded only then: taking over from a predecessor, and listening on more sockets when
+// others of this process serve already.
+
+import { proveAlone, recoverUnderLock } from './recovery.ts'
+import { EXIT, reasonOf } from './words/errors.ts'
+import { type Door, storeSockets } from './sockets/store.ts'
+import { bind, type ListenerSpec, makeListener } from './sockets/listeners.ts'
+import type { Inheritance } from './words/wire.ts'
+import { ownValues } from './handover/values.ts'
+import { notifySystemd } from './sockets/systemd.ts'
+import type { Life, Serving } from './life.ts'
+import type { ManagedInstall } from './disk/managed-install.ts'
+import type { Settings } from './settings.ts'
+
+/** how long to wait for the lock, which a dead predecessor may still seem to hold */
+const LETTING_GO_MS = 10_000
+
+const UNMANAGED = { problem: 'it is not a managed install', feed: false }
+
+export interface ServeOptions {
+  settings: Settings
+  /** null if this is not a managed install */
+  install: ManagedInstall | null
+  /** null if this process is the first of its service */
+  inheritance: Inheritance | null
+  /** the sockets that were held for this process until it serves */
+  door: Door
+  /** filled in by `serve` */
+  serving: Serving
+  life: Life
+}
+
+/** Takes over from a predecessor. If it cannot, this process exits. */
+export async function serveNext(specs: ListenerSpec[], inheritance: Inheritance, options: ServeOptions): Promise<void> {
+  const { settings, install, serving, life } = options
+  const { service, tag, log } = settings
+  const couldUpdate = async () =>
+    install === null ? UNMANAGED : await (await import('./update/could-update.ts')).couldUpdate(install)
+  try {
+    const { takeOver } = await import('./handover/take/successor.ts')
+    const takeTurn = serving.turn.take
+    serving.side = await takeOver({ inheritance, ...serving, specs, service, tag, log, couldUpdate, takeTurn })
+    if (inheritance.gate !== undefined) void takeTurn() // no other process lives
+  } catch (cause) {
+    log({ event: 'warning', message: `taking over: ${reasonOf(cause)}` })
+    await life.leave(EXIT.unexpected, 'revert')
+  }
+  // Store the sockets only after the handover. Otherwise a listener that only this release has would stay open beyond a revert,
+  // with no process to accept, and its clients would wait for ever.
+  void serving.side?.ended.then(() => {
+    ownValues().complete()
+    if (life.isStopping()) return
+    void serving.turn.take()
+    void storeSockets(serving.listeners)
+  })
+  if (install === null) return
+  void serving.side?.ended.then(async (ending) => {
+    await notifySystemd([`MAINPID=${process.pid}`, `STATUS=serving ${tag}`])
+    if (life.isStopping()) return
+    // This process ends the operation. If the predecessor has committed, the probation is complete; if not, it continues here.
+    if (ending === 'orphaned') {
+      log({ event: 'warning', message: 'the predecessor is gone without a commit; probation goes on alone' })
+    }
+    const open = await recoverUnderLock(install, LETTING_GO_MS)
+    const leftMs = ending === 'committed' ? 0 : settings.update.probationMs
+    if (open !== null) await proveAlone(install, open, leftMs, life.isStopping)
+    serving.isSettling = false
+  })
+}
+
+/** Rejects if a socket cannot be had. A successor then fails instead, whatever its author would do about the error. */
+export async function serveMore(specs: ListenerSpec[], { settings, serving, life }: ServeOptions): Promise<void> {
+  for (const spec of specs) {
+    const listener = makeListener(spec)
+    try {
+      if (serving.side?.isTried() === true) await serving.side.listen(listener, spec)
+      else {
+        await bind(listener, spec, serving.unclaimed.get(listener.key) ?? null, true)
+        serving.unclaimed.delete(listener.key)
+      }
+    } catch (cause) {
+      if (serving.side?.isTried() !== true) throw cause
+      settings.log({ event: 'warning', message: `taking over: ${reasonOf(cause)}` })
+      await life.leave(EXIT.unexpected, 'revert')
+    }
+    serving.listeners.push(listener)
+    if (serving.side?.isTried() !== true) void storeSockets([listener])
+    settings.log({ event: 'listening', address: listener.address })
+  }
+}

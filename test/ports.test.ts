@@ -1,0 +1,131 @@
+// @deadlineMs 240000
+// Everything that a process listens on goes to the next one: more servers of HTTP, servers of another protocol, servers that listen
+// late. And a release that cannot have one of its ports fails, whatever it does about the error.
+
+import { once } from 'node:events'
+import { connect, createServer, type Socket } from 'node:net'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Status } from '../agent/index.ts'
+import { PROJECT } from '../deploy/make/place.ts'
+import { equal, is, match, ok } from './assert.ts'
+import { adopted } from './fixtures/adopted.ts'
+import { ask, freePort } from './fixtures/install.ts'
+import { suite } from './suite.ts'
+
+const test = suite('ports', { timeoutMs: 120_000 })
+const AUTO = `import { onDrain } from '${join(PROJECT, 'agent/adapters/auto.ts')}'\n`
+
+/** An application with a server of lines beside its page, on a port of its own: it greets, and answers each line with its pid. */
+function withLines(port: number, { late = 0, handler = '' } = {}): string {
+  return `${AUTO}import { createServer } from 'node:http'
+    import { createServer as createPlain } from 'node:net'
+    createServer((request, response) => response.end(String(process.pid))).listen(Number(process.env.PORT), process.env.HOST)
+    const open = new Set()
+    const lines = createPlain((socket) => {
+      open.add(socket.on('error', () => {}).once('close', () => open.delete(socket)))
+      socket.on('data', () => socket.write(process.pid + '\\n'))
+    })
+    ${handler}
+    setTimeout(() => lines.listen(${port}, '127.0.0.1'), ${late})
+    onDrain(() => { for (const socket of open) socket.end('bye\\n') })`
+}
+
+interface Line {
+  socket: Socket
+  said(): string
+}
+
+async function openLine(port: number): Promise<Line> {
+  const socket = connect({ port, host: '127.0.0.1' })
+  let said = ''
+  socket.setEncoding('utf8').on('data', (text: string) => (said += text))
+  await once(socket, 'connect')
+  return { socket, said: () => said }
+}
+
+async function pidOn(port: number): Promise<string> {
+  const { socket, said } = await openLine(port)
+  socket.write('who\n')
+  while (!said().endsWith('\n')) await once(socket, 'data')
+  socket.destroy()
+  return said().trim()
+}
+
+/** Connects again and again, and asks each time. Stops when told. Resolves to how often it was answered, and not. */
+function clientOf(port: number): { stop(): Promise<{ answered: number; refused: number }> } {
+  let isOver = false
+  const count = { answered: 0, refused: 0 }
+  const all = (async () => {
+    while (!isOver) {
+      await pidOn(port).then(
+        () => count.answered++,
+        () => count.refused++,
+      )
+      await sleep(5)
+    }
+  })()
+  return {
+    async stop() {
+      isOver = true
+      await all
+      return count
+    },
+  }
+}
+
+for (const kind of ['one-at-a-time', 'together'] as const) {
+  // together, a port that nobody has at half the probation is shut, and that is a quarter of a second here
+  for (const late of [0, kind === 'together' ? 600 : 1500]) {
+    test(`${kind}: a server that is not HTTP and listens ${late} ms late is handed over, there and back`, async () => {
+      const port = await freePort()
+      await using it = await adopted(withLines(port, { late }), { switch: kind })
+      while ((await pidOn(port).catch(() => '')) === '') await sleep(20)
+      const first = await pidOn(port)
+      is(first, String((await ask(it.port, 'GET', '/', null)).body))
+      const client = clientOf(port)
+      const held = await openLine(port)
+      const ended = once(held.socket, 'close')
+      const { outcome, handover } = await it.operate('/admin/update', { tag: 'v1.1.0' })
+      is(outcome, 'updated')
+      await ended
+      is(held.said(), 'bye\n')
+      ok((handover?.cut ?? 0) <= 2, JSON.stringify(handover)) // the silent one, and one that the client has just opened
+      const { answered, refused } = await client.stop()
+      ok(answered > 20, `${answered} answered`)
+      is(refused, 0)
+      const second = await pidOn(port)
+      is(second === first, false)
+      is(second, String((await ask(it.port, 'GET', '/', null)).body))
+      is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
+      is(await pidOn(port), String((await ask(it.port, 'GET', '/', null)).body))
+    })
+  }
+
+  test(`${kind}: a release that cannot have a port fails, though it swallows the error`, async () => {
+    const port = await freePort()
+    const other = await freePort()
+    await using it = await adopted(withLines(port), { switch: kind })
+    await using taken = createServer().listen(other, '127.0.0.1')
+    await once(taken, 'listening')
+    await it.release('v1.1.0', withLines(other, { late: 1500, handler: `lines.on('error', () => {})` }))
+    const before = await pidOn(port)
+    const { outcome, error } = await it.operate('/admin/update', { tag: 'v1.1.0' })
+    is(outcome, 'reverted')
+    match(error?.message ?? '', new RegExp(`listening on 127.0.0.1:${other}: .*EADDRINUSE`))
+    if (kind === 'together') is(await pidOn(port), before)
+    else is(await pidOn(port), String((await ask(it.port, 'GET', '/', null)).body))
+  })
+}
+
+test('a release that has a port no more does not wait for it, and its clients are refused in the end', async () => {
+  const port = await freePort()
+  await using it = await adopted(withLines(port), { switch: 'together' })
+  await it.release('v1.1.0', withLines(port).replace(/setTimeout\(\(\) => lines.*/, ''))
+  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+  equal(await pidOn(port).catch((error: NodeJS.ErrnoException) => error.code), 'ECONNREFUSED')
+  const status = (await ask(it.port, 'GET', '/admin/update/status', it.password)).body as Status
+  is(status.operation?.outcome ?? status.history[0]?.outcome, 'updated')
+})
+
+test.run()
