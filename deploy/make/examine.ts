@@ -6,7 +6,9 @@ import { join } from 'node:path'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { findProgram } from '../lib/shell.ts'
 import { BORNE } from '../lib/switch.ts'
+import { addonHint, examineAddons, formatAddons } from './addons.ts'
 import { detect } from './detect.ts'
+import { foreignEngines } from './engines.ts'
 import { filesOf } from './files.ts'
 import { PACKAGE } from './init.ts'
 import { provideNode } from './node.ts'
@@ -35,6 +37,26 @@ const CHECKS: Record<string, Check> = {
           `the entry ${project.entry} is not among the files of the release`,
           'run `build`, or mend `entry` and `include`',
         ]
+  },
+  async addons(project) {
+    if (project.kind !== 'app') {
+      const { natives } = detect(project.folder)
+      return natives.length === 0
+        ? ['good', 'no native addons']
+        : ['warn', `kind ${project.kind} packs no native addons, and ${natives.join(', ')} has some`, '`"kind": "app"`']
+    }
+    const report = await examineAddons(await filesOf(project))
+    const odd = report.packages.filter(({ verdict }) => verdict !== 'works')
+    const said = (odd.length > 0 ? odd : report.packages).map((one) => formatAddons(one, report.node)).join('; ')
+    const hint = addonHint(report)
+    if (hint !== null) return ['bad', `native addons: ${said}`, hint]
+    return [odd.length > 0 ? 'warn' : 'good', said === '' ? 'no native addons' : `native addons: ${said}`]
+  },
+  async engines({ folder }) {
+    const foreign = await foreignEngines(folder)
+    return foreign === null
+      ? ['good', 'no package says that it does not run on Node 26']
+      : ['warn', foreign, 'many run all the same: `build` starts the release once']
   },
   async agent({ folder, kind }) {
     const { source, devPackages } = detect(folder)
