@@ -278,12 +278,12 @@ async function build(values: Values): Promise<void> {
 async function rebuild(values: Values): Promise<void> {
   const project = await projectOf(values)
   const [json, dryRun] = [values['json'] === true, values['dry-run'] === true]
-  const { formatRebuild, rebuildAddons } = await import('./make/rebuild.ts')
+  const { formatRebuild, isLeft, rebuildAddons } = await import('./make/rebuild.ts')
   const progress = createProgress({ quiet: values['quiet'] === true || json })
   try {
     const { packageManager } = detect(project.folder)
     const report = await rebuildAddons({ project, packageManager, dryRun, progress })
-    if (report.packages.some(({ verdict }) => verdict === 'other-abi' || verdict === 'fails')) process.exitCode = 7
+    if (isLeft(report)) process.exitCode = 7
     if (json) return print(report)
     for (const line of formatRebuild(report, dryRun)) say(line)
   } catch (error) {

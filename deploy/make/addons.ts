@@ -6,7 +6,7 @@ import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { readFile, stat } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-import { BatonError, reasonOf } from '../../agent/words.ts'
+import { BatonError, reasonOf, type ReleaseKind } from '../../agent/words.ts'
 import { formatBytes } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
 import { temporaryFolder, trustIn } from '../lib/trusted.ts'
@@ -24,8 +24,11 @@ export interface BroughtNode extends AddonHost {
   modules: number
 }
 
-/** `fails`: its ABI fits, and loading it fails or ends the process. `not-loaded`: its ABI fits, and root may not try it. */
-export type AddonVerdict = 'works' | 'not-loaded' | 'fails' | 'other-abi'
+/**
+ * `fails`: its ABI fits, and loading it fails or ends the process. `not-loaded`: its ABI fits, and root may not try it. `not-built`:
+ * the package says how an addon is built, and has none.
+ */
+export type AddonVerdict = 'works' | 'not-loaded' | 'not-built' | 'fails' | 'other-abi'
 
 export interface Addon {
   /** path in the release */
@@ -58,7 +61,7 @@ interface Candidate extends ArchiveFile {
   abi: AddonAbi
 }
 
-const VERDICTS: readonly AddonVerdict[] = ['works', 'not-loaded', 'fails', 'other-abi']
+const VERDICTS: readonly AddonVerdict[] = ['works', 'not-loaded', 'not-built', 'fails', 'other-abi']
 const FILE_MAX_BYTES = 1024 * 1024 * 1024
 const LOAD_MS = 30_000
 const PIPES_MS = 1000
@@ -70,23 +73,35 @@ const COMPILED_FOR = /using\s+NODE_MODULE_VERSION (\d{1,6})\./
 export async function examineAddons(files: readonly ArchiveFile[]): Promise<AddonReport> {
   const node = await broughtNode()
   const packages: AddonPackage[] = []
-  for (const [folder, own] of byPackage(files.filter(({ path }) => path.endsWith('.node')))) {
+  const optional = new Map<AddonPackage, string[]>()
+  for (const [folder, own] of byPackage(files.filter(({ path }) => /\.node$|(^|\/)binding\.gyp$/.test(path)))) {
     const addons: Addon[] = []
     for (const alternatives of await candidatesAmong(own, node)) addons.push(await bestOf(alternatives, node))
-    if (addons.length === 0) continue
+    const hasRecipe = own.some(({ source }) => source === join(folder, 'binding.gyp'))
+    if (addons.length === 0 && !hasRecipe) continue
     const manifest = await readManifest(folder)
     const { install, preinstall, postinstall } = manifest.scripts ?? {}
-    const scripts = [install, preinstall, postinstall]
-    packages.push({
+    const one: AddonPackage = {
       name: manifest.name ?? basename(folder),
       version: manifest.version ?? null,
       folder,
       addons,
-      verdict: VERDICTS.findLast((one) => addons.some(({ verdict }) => verdict === one)) ?? 'works',
-      canBuild: existsSync(join(folder, 'binding.gyp')) || scripts.some((script) => script !== undefined),
-    })
+      verdict: worstOf(addons),
+      canBuild: hasRecipe || [install, preinstall, postinstall].some((script) => script !== undefined),
+    }
+    packages.push(one)
+    optional.set(one, Object.keys(manifest.optionalDependencies ?? {}))
   }
-  return { node, packages }
+  // a package may have its addons in others, one for each platform
+  const isElsewhere = (one: AddonPackage) =>
+    one.addons.length === 0 &&
+    packages.some(({ name, addons }) => addons.length > 0 && optional.get(one)?.includes(name))
+  return { node, packages: packages.filter((one) => !isElsewhere(one)) }
+}
+
+function worstOf(addons: readonly Addon[]): AddonVerdict {
+  if (addons.length === 0) return 'not-built'
+  return VERDICTS.findLast((one) => addons.some(({ verdict }) => verdict === one)) ?? 'works'
 }
 
 /** One line for a person, such as `better-sqlite3 11.1.2 is built for ABI 115, expected 147 (Node 26.10.0)`. */
@@ -96,13 +111,21 @@ export function formatAddons({ name, version, addons, verdict }: AddonPackage, n
   if (verdict === 'works') return `${named} works${worst?.abi === 'node-api' ? ' (Node-API)' : ''}`
   if (verdict === 'other-abi')
     return `${named} is built for ABI ${worst?.abi ?? 'unknown'}, expected ${node.modules} (Node ${node.version})`
+  if (verdict === 'not-built') return `${named} has not been built for this platform`
   const failed = verdict === 'fails' ? 'cannot be loaded' : 'was not loaded'
   return `${named} ${failed}: ${worst?.path ?? ''}: ${worst?.reason ?? 'no reason given'}`
 }
 
+/** What is to be said of the native addons of packages in a release of one script, which has none; null for no such packages. */
+export function formatLeftOut(kind: ReleaseKind, packages: readonly string[]): string | null {
+  return packages.length === 0
+    ? null
+    : `kind ${kind} packs no native addons, and these packages have some: ${packages.join(', ')}`
+}
+
 /** What to do about packages that do not work, or null. */
 export function addonHint({ packages }: AddonReport): string | null {
-  const bad = packages.filter(({ verdict }) => verdict === 'other-abi' || verdict === 'fails')
+  const bad = packages.filter(({ verdict }) => verdict !== 'works' && verdict !== 'not-loaded')
   if (bad.length === 0) return null
   if (bad.some(({ canBuild }) => canBuild))
     return '`npx baton rebuild` builds it for the Node that goes into the release'
@@ -157,7 +180,7 @@ async function candidatesAmong(files: readonly ArchiveFile[], node: BroughtNode)
   const found: Candidate[] = []
   for (const file of files) {
     // what the compiler has left on its way
-    if (file.path.includes('/obj.target/')) continue
+    if (!file.path.endsWith('.node') || file.path.includes('/obj.target/')) continue
     const { size } = await stat(file.source)
     if (size > FILE_MAX_BYTES)
       throw new BatonError(
@@ -167,13 +190,13 @@ async function candidatesAmong(files: readonly ArchiveFile[], node: BroughtNode)
     const abi = abiOf(await readFile(file.source), node, node.modules)
     if (abi !== null) found.push({ ...file, abi })
   }
-  const isBuilt = found.some(({ path }) => /\/build\/(Release|Debug)\//.test(path))
+  const isBuilt = found.some(({ path }) => /(^|\/)build\/(Release|Debug)\//.test(path))
   const groups = new Map<string, Candidate[]>()
   for (const candidate of found) {
-    const [folder] = /^.*\/prebuilds\/[^/]+(?=\/)/.exec(candidate.path) ?? []
+    const isPrebuilt = /(^|\/)prebuilds\//.test(candidate.path)
     // node-gyp-build looks into prebuilds/ only if nothing was built
-    if (folder !== undefined && isBuilt) continue
-    const group = folder ?? basename(candidate.path)
+    if (isPrebuilt && isBuilt) continue
+    const group = isPrebuilt ? dirname(candidate.path) : basename(candidate.path)
     groups.set(group, [...(groups.get(group) ?? []), candidate])
   }
   return [...groups.values()]

@@ -11,7 +11,8 @@ import { run } from '../lib/shell.ts'
 import { archive, type Archive, type ArchiveFile } from './archive.ts'
 import type { Base } from './base.ts'
 import { bundle } from './bundle.ts'
-import { examineAddons, formatAddons, refuseOtherAbis } from './addons.ts'
+import { detect } from './detect.ts'
+import { examineAddons, formatAddons, formatLeftOut, refuseOtherAbis } from './addons.ts'
 import { filesOf } from './files.ts'
 import { provideNode } from './node.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
@@ -133,6 +134,8 @@ async function checkAddons(files: readonly ArchiveFile[], progress: ProgressRepo
 async function writeBundle(options: ApplicationOptions, words: OwnWords, to: string): Promise<void> {
   const { project, progress } = options
   progress.stage('bundle', project.entry)
+  const left = formatLeftOut(project.kind, detect(project.folder).natives)
+  if (left !== null) progress.note(`warning: ${left}`)
   const operator = Buffer.from(await ourScript('operator')).toString()
   const first = IS_PACKAGED
     ? join(PROJECT, 'lib', 'first', 'bundle.js')

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { findProgram } from '../lib/shell.ts'
 import { BORNE } from '../lib/switch.ts'
-import { addonHint, examineAddons, formatAddons } from './addons.ts'
+import { addonHint, examineAddons, formatAddons, formatLeftOut } from './addons.ts'
 import { detect } from './detect.ts'
 import { foreignEngines } from './engines.ts'
 import { filesOf } from './files.ts'
@@ -22,7 +22,7 @@ export interface AuthorFinding {
   hint: string | null
 }
 
-type Check = (project: Project) => Promise<[AuthorFinding['level'], string, string?]>
+type Check = (project: Project) => Promise<[AuthorFinding['level'], string, (string | undefined)?]>
 
 const CHECKS: Record<string, Check> = {
   node: async () => ['good', `Node 26 for the executable: ${await provideNode()}`],
@@ -40,17 +40,15 @@ const CHECKS: Record<string, Check> = {
   },
   async addons(project) {
     if (project.kind !== 'app') {
-      const { natives } = detect(project.folder)
-      return natives.length === 0
-        ? ['good', 'no native addons']
-        : ['warn', `kind ${project.kind} packs no native addons, and ${natives.join(', ')} has some`, '`"kind": "app"`']
+      const left = formatLeftOut(project.kind, detect(project.folder).natives)
+      return left === null ? ['good', 'no native addons'] : ['warn', left, '`"kind": "app"`']
     }
     const report = await examineAddons(await filesOf(project))
     const odd = report.packages.filter(({ verdict }) => verdict !== 'works')
     const said = (odd.length > 0 ? odd : report.packages).map((one) => formatAddons(one, report.node)).join('; ')
-    const hint = addonHint(report)
-    if (hint !== null) return ['bad', `native addons: ${said}`, hint]
-    return [odd.length > 0 ? 'warn' : 'good', said === '' ? 'no native addons' : `native addons: ${said}`]
+    const isBad = odd.some(({ verdict }) => verdict === 'other-abi' || verdict === 'fails')
+    const message = said === '' ? 'no native addons' : `native addons: ${said}`
+    return [isBad ? 'bad' : odd.length > 0 ? 'warn' : 'good', message, addonHint(report) ?? undefined]
   },
   async engines({ folder }) {
     const foreign = await foreignEngines(folder)

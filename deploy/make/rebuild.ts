@@ -55,7 +55,7 @@ export async function rebuildAddons(options: RebuildOptions): Promise<RebuildRep
   const before = await examineAddons(await filesOf(project))
   progress.end('done', `${before.packages.length} packages with native addons`)
   const ours = await realpath(project.folder)
-  const wrong = before.packages.filter(({ verdict }) => verdict === 'other-abi' || verdict === 'fails')
+  const wrong = before.packages.filter(({ verdict }) => verdict !== 'works' && verdict !== 'not-loaded')
   const steps = uniqueByName(wrong.filter((one) => one.canBuild && isInstalled(one)))
   const environment = rebuildEnvironment(before.node.path, steps.length === 0 ? null : await provideHeaders())
   const commands = steps.map((one) => rebuildCommand(options.packageManager, one))
@@ -95,6 +95,11 @@ export async function rebuildAddons(options: RebuildOptions): Promise<RebuildRep
   }
   progress.end('done', `${packages.filter(({ verdict }) => verdict === 'works').length} of ${packages.length} work`)
   return reportOf(packages)
+}
+
+/** Whether something is left that does not work. What was never built may never be needed. */
+export function isLeft({ packages }: RebuildReport): boolean {
+  return packages.some(({ verdict, failure }) => verdict === 'other-abi' || verdict === 'fails' || failure !== null)
 }
 
 /** The report, line by line, for a person. */
@@ -153,7 +158,7 @@ async function failureOf(
   const lines = `${stdout}\n${stderr}`
     .split('\n')
     .map((line) => line.replace(/^npm (error|ERR!) ?/, '').trim())
-    .filter((line) => line !== '')
+    .filter((line) => line !== '' && !line.startsWith('command '))
   const log = lines.find((line) => /complete log of this run/.test(line))?.split(': ')[1]
   const compiling = lines.find((line) => /(^|\s)(fatal )?error: /.test(line)) ?? lines.slice(-3).join(' · ')
   const whole = log === undefined ? '' : ` (all of it: ${log})`
