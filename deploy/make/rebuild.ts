@@ -66,15 +66,18 @@ export async function rebuildAddons(options: RebuildOptions): Promise<RebuildRep
   }
   const asTheyAre = before.packages.map((one) => rebuilt(one, before, null, ownHint(one, typed)))
   if (dryRun || steps.length === 0) return reportOf(asTheyAre)
-  if (options.packageManager !== 'npm') {
+  if (options.packageManager !== 'npm' && options.packageManager !== 'pnpm') {
     throw new BatonError(
       'refused',
-      `expected a project that npm installs, to rebuild ${steps.map(({ name }) => name).join(', ')} in it, found ${options.packageManager}`,
+      `expected a project that npm or pnpm installs, to rebuild ${steps.map(({ name }) => name).join(', ')} in it, found ${options.packageManager}`,
       { hint: typed.map((command) => `\`${command}\``).join(', then ') },
     )
   }
-  if ((await findProgram('npm')) === null)
-    throw new BatonError('unsupported_host', 'expected `npm` on PATH, to rebuild with')
+  if ((await findProgram(options.packageManager)) === null)
+    throw new BatonError(
+      'unsupported_host',
+      `expected \`${options.packageManager}\` on PATH, to rebuild with, found none`,
+    )
   if (process.geteuid?.() === 0)
     await assertTrusted(ours, 'an application', 'run this as the user that the application belongs to')
 
