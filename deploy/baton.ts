@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// The author's command `baton`: init, dev, build, publish, image, deploy, trust, doctor. This file reads the arguments and reports
+// The author's command `baton`: init, dev, build, publish, rebuild, image, deploy, trust, doctor. This file reads the arguments and reports
 // what happened; the work is in make/. Must hold: it starts on every Node that the package supports. It runs a command that needs
 // Node 26 with a Node 26.
 
@@ -11,7 +11,7 @@ import { createInterface } from 'node:readline/promises'
 import { fileURLToPath } from 'node:url'
 import { asBatonError, BatonError, isTag, MEANINGS, reasonOf } from '../agent/words.ts'
 import { detect } from './make/detect.ts'
-import { formatPatch, type InitPlan, patched, planInit } from './make/init.ts'
+import { formatPlan, type InitPlan, patched, planInit } from './make/init.ts'
 import { COMPRESSIONS } from './make/pack.ts'
 import { IS_PACKAGED } from './make/place.ts'
 import { isRightMajor, NODE_MAJOR, provideNode } from './make/node.ts'
@@ -103,6 +103,13 @@ const WORDS: readonly Word[] = [
     },
     heavy: true,
     act: publish,
+  },
+  {
+    name: 'rebuild',
+    description: 'build native addons anew, for the Node that goes into a release',
+    args: { ...FOLDER, ...SCRIPT_FLAGS },
+    heavy: true,
+    act: rebuild,
   },
   {
     name: 'doctor',
@@ -197,13 +204,14 @@ async function init(values: Values): Promise<void> {
       hint: '`npm init` makes one',
     })
   const found = detect(folder)
-  const whole = planInit(found, existsSync(join(folder, CONFIG)))
+  const { foreignEngines } = await import('./make/engines.ts')
+  const whole = planInit(found, existsSync(join(folder, CONFIG)), await foreignEngines(folder))
   const plan: InitPlan = { ...whole, files: whole.files.filter(({ path }) => !existsSync(join(folder, path))) }
   const source = plan.patch === null ? null : await readFile(join(folder, plan.patch.path), 'utf8')
   const embedded = plan.patch === null || source === null ? null : patched(source, plan.patch)
   if (values['json'] === true)
     print({ found, files: plan.files, patch: embedded === null ? null : plan.patch, notes: plan.notes })
-  else show(found, plan, embedded !== null)
+  else say(formatPlan(found, plan, embedded !== null))
   if (plan.files.length === 0 && embedded === null) return say('nothing to do: it is set up already')
   if (values['dry-run'] === true) return
   if (values['yes'] !== true && !(await agreed('write this?'))) return
@@ -214,22 +222,6 @@ async function init(values: Values): Promise<void> {
   if (plan.patch !== null && embedded !== null) await writeFile(join(folder, plan.patch.path), embedded)
   const tag = `v${found.version ?? ''}`
   say(`\nnext: npx baton build --tag ${isTag(tag) ? tag : 'v0.1.0'}`)
-}
-
-/** how many lines of each new file `init` shows */
-const SHOWN_LINES = 12
-
-function show(found: ReturnType<typeof detect>, plan: InitPlan, isNew: boolean): void {
-  const of = (text: string | null) => text ?? 'not found'
-  say(`${found.service}: ${found.framework}${found.typescript ? ', TypeScript' : ''}, ${found.packageManager}`)
-  say(`  entry ${of(found.entry)} · health ${of(found.healthPath)} · database ${of(found.database)}\n`)
-  for (const { path, content } of plan.files) {
-    const lines = content.trimEnd().split('\n')
-    const rest = lines.length > SHOWN_LINES ? [`… ${lines.length - SHOWN_LINES} more lines`] : []
-    say([`+ ${path}`, ...[...lines.slice(0, SHOWN_LINES), ...rest].map((line) => `  ${line}`)].join('\n'))
-  }
-  if (plan.patch !== null && isNew) say(`\n${formatPatch(plan.patch)}`)
-  for (const note of plan.notes) say(`note: ${note}`)
 }
 
 async function build(values: Values): Promise<void> {
@@ -277,6 +269,23 @@ async function build(values: Values): Promise<void> {
     if (values['quiet'] === true) return
     for (const { name, sizeBytes } of release.files) say(`  ${name.padEnd(32)} ${formatBytes(sizeBytes).padStart(9)}`)
     say(`\nnext: npx baton publish --tag ${release.tag} --to <folder, user@host:/folder or github:owner/name>`)
+  } catch (error) {
+    progress.end('failed')
+    throw error
+  }
+}
+
+async function rebuild(values: Values): Promise<void> {
+  const project = await projectOf(values)
+  const [json, dryRun] = [values['json'] === true, values['dry-run'] === true]
+  const { formatRebuild, isLeft, rebuildAddons } = await import('./make/rebuild.ts')
+  const progress = createProgress({ quiet: values['quiet'] === true || json })
+  try {
+    const { packageManager } = detect(project.folder)
+    const report = await rebuildAddons({ project, packageManager, dryRun, progress })
+    if (isLeft(report)) process.exitCode = 7
+    if (json) return print(report)
+    for (const line of formatRebuild(report, dryRun)) say(line)
   } catch (error) {
     progress.end('failed')
     throw error

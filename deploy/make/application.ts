@@ -1,5 +1,5 @@
-// Builds a release of an author's application from its `baton.config.json`: make -> collect -> archive (or bundle) -> base ->
-// inject -> check -> compress -> publish. Must hold: the same commit, packages and tag give the same bytes. Nothing is published
+// Builds a release of an author's application from its `baton.config.json`: make -> collect -> addons -> archive (or bundle) ->
+// base -> inject -> check -> compress -> publish. Must hold: the same commit, packages and tag give the same bytes. Nothing is published
 // before it has printed its tag, unpacked itself and answered a request.
 
 import { readFile, writeFile } from 'node:fs/promises'
@@ -8,9 +8,11 @@ import { BatonError, parseTag, reasonOf } from '../../agent/words.ts'
 import type { OwnWords } from './first/release.ts'
 import { formatBytes, type ProgressReport } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
-import { archive, type Archive } from './archive.ts'
+import { archive, type Archive, type ArchiveFile } from './archive.ts'
 import type { Base } from './base.ts'
 import { bundle } from './bundle.ts'
+import { detect } from './detect.ts'
+import { examineAddons, formatAddons, formatLeftOut, refuseOtherAbis } from './addons.ts'
 import { filesOf } from './files.ts'
 import { provideNode } from './node.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
@@ -102,6 +104,7 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
       hint: '`entry` is a path in the release; `include` says what goes into it, and `build` may have to make it first',
     })
   }
+  await checkAddons(files, progress)
   const packed: Archive = await archive(files)
   progress.end('done', `${packed.files} files, ${formatBytes(packed.bytes.length)}`)
 
@@ -120,9 +123,19 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
   return packed.unpackedBytes
 }
 
+/** Refuses addons for another Node. What does not load may never be needed: that is only said, and the trial start decides. */
+async function checkAddons(files: readonly ArchiveFile[], progress: ProgressReport): Promise<void> {
+  const report = await examineAddons(files)
+  refuseOtherAbis(report)
+  for (const one of report.packages)
+    if (one.verdict !== 'works') progress.note(`warning: ${formatAddons(one, report.node)}`)
+}
+
 async function writeBundle(options: ApplicationOptions, words: OwnWords, to: string): Promise<void> {
   const { project, progress } = options
   progress.stage('bundle', project.entry)
+  const left = formatLeftOut(project.kind, detect(project.folder).natives)
+  if (left !== null) progress.note(`warning: ${left}`)
   const operator = Buffer.from(await ourScript('operator')).toString()
   const first = IS_PACKAGED
     ? join(PROJECT, 'lib', 'first', 'bundle.js')

@@ -6,7 +6,9 @@ import { join } from 'node:path'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { findProgram } from '../lib/shell.ts'
 import { BORNE } from '../lib/switch.ts'
+import { addonHint, examineAddons, formatAddons, formatLeftOut } from './addons.ts'
 import { detect } from './detect.ts'
+import { foreignEngines } from './engines.ts'
 import { filesOf } from './files.ts'
 import { PACKAGE } from './init.ts'
 import { provideNode } from './node.ts'
@@ -20,7 +22,7 @@ export interface AuthorFinding {
   hint: string | null
 }
 
-type Check = (project: Project) => Promise<[AuthorFinding['level'], string, string?]>
+type Check = (project: Project) => Promise<[AuthorFinding['level'], string, (string | undefined)?]>
 
 const CHECKS: Record<string, Check> = {
   node: async () => ['good', `Node 26 for the executable: ${await provideNode()}`],
@@ -35,6 +37,24 @@ const CHECKS: Record<string, Check> = {
           `the entry ${project.entry} is not among the files of the release`,
           'run `build`, or mend `entry` and `include`',
         ]
+  },
+  async addons(project) {
+    if (project.kind !== 'app') {
+      const left = formatLeftOut(project.kind, detect(project.folder).natives)
+      return left === null ? ['good', 'no native addons'] : ['warn', left, '`"kind": "app"`']
+    }
+    const report = await examineAddons(await filesOf(project))
+    const odd = report.packages.filter(({ verdict }) => verdict !== 'works')
+    const said = (odd.length > 0 ? odd : report.packages).map((one) => formatAddons(one, report.node)).join('; ')
+    const isBad = odd.some(({ verdict }) => verdict === 'other-abi' || verdict === 'fails')
+    const message = said === '' ? 'no native addons' : `native addons: ${said}`
+    return [isBad ? 'bad' : odd.length > 0 ? 'warn' : 'good', message, addonHint(report) ?? undefined]
+  },
+  async engines({ folder }) {
+    const foreign = await foreignEngines(folder)
+    return foreign === null
+      ? ['good', 'no package says that it does not run on Node 26']
+      : ['warn', foreign, 'many run all the same: `build` starts the release once']
   },
   async agent({ folder, kind }) {
     const { source, devPackages } = detect(folder)

@@ -1,25 +1,18 @@
-// Collects the files of an application's release: its folder as it is, and the packages that it needs to run. It finds those by
-// the package.json files, as Node would: no network, no second install, native addons as they were built.
+// Collects the files of an application's release: its folder as it is, and the packages that it needs to run, as they are installed:
+// no network, no second install, native addons as they were built.
 // Must hold: a release has no development dependency, no secret file of a developer, and nothing from outside the folder.
 
-import { existsSync } from 'node:fs'
-import { readdir, readFile, realpath, stat } from 'node:fs/promises'
-import { dirname, join, matchesGlob, relative, sep } from 'node:path'
+import { readdir, realpath, stat } from 'node:fs/promises'
+import { join, matchesGlob, relative, sep } from 'node:path'
 import { BatonError } from '../../agent/words.ts'
 import type { ArchiveFile } from './archive.ts'
+import { packagesOf } from './packages.ts'
 import type { Project } from './project.ts'
 
 /** a developer's own: never packed, from any folder */
 const NEVER = ['.git', '.hg', '.svn', '.DS_Store', '.npmrc', '.yarnrc', '.cache', '.idea', '.vscode', '.env', '.baton']
 /** what package managers leave in node_modules for themselves */
 const NOT_OF_PACKAGES = ['.bin', '.cache', '.package-lock.json', '.modules.yaml', '.yarn-state.yml', '.yarn-integrity']
-
-interface Manifest {
-  name?: string
-  dependencies?: Record<string, string>
-  optionalDependencies?: Record<string, string>
-  peerDependencies?: Record<string, string>
-}
 
 export async function filesOf(project: Project): Promise<ArchiveFile[]> {
   const files = new Map<string, string>()
@@ -39,7 +32,7 @@ export async function filesOf(project: Project): Promise<ArchiveFile[]> {
       )
     if (found.isFile()) add(to, source)
     else for (const path of await walk(source, source === project.folder)) add(join(to, path), join(source, path))
-    if (source === project.folder) for (const [path, file] of await packagesOf(project.folder)) add(path, file)
+    if (source === project.folder) for (const [path, file] of await packageFiles(project.folder)) add(path, file)
   }
   return [...files].map(([path, source]) => ({ path, source }))
 }
@@ -51,7 +44,7 @@ function isExcluded(path: string, { exclude }: Project): boolean {
   return exclude.some((glob) => matchesGlob(path, glob) || path.startsWith(`${glob}/`))
 }
 
-/** Paths below `folder`; follows no links. `isProject`: leaves node_modules out, as `packagesOf` finds packages by name. */
+/** Paths below `folder`; follows no links. `isProject`: leaves node_modules out, as `packageFiles` finds packages by name. */
 async function walk(folder: string, isProject: boolean, below = ''): Promise<string[]> {
   const paths: string[] = []
   for (const entry of await readdir(join(folder, below), { withFileTypes: true })) {
@@ -65,47 +58,18 @@ async function walk(folder: string, isProject: boolean, below = ''): Promise<str
 }
 
 /** Path in the archive -> file on disk, for every package that `folder` needs to run. */
-async function packagesOf(folder: string): Promise<Map<string, string>> {
+async function packageFiles(folder: string): Promise<Map<string, string>> {
   const root = await realpath(folder)
   const files = new Map<string, string>()
-  const seen = new Set<string>()
-  const missing: string[] = []
-  const visit = async (from: string, isRoot: boolean): Promise<void> => {
-    if (seen.has(from)) return
-    seen.add(from)
-    const manifest = await readManifest(from)
-    if (!isRoot) await addPackage(root, from, files)
-    const required = new Set(Object.keys(manifest.dependencies ?? {}))
-    for (const name of Object.keys(manifest.optionalDependencies ?? {})) required.delete(name)
-    const names = [manifest.dependencies, manifest.optionalDependencies, manifest.peerDependencies]
-    for (const name of new Set(names.flatMap((some) => Object.keys(some ?? {})))) {
-      const at = find(name, from)
-      if (at === null) {
-        if (required.has(name)) missing.push(`${name} (of ${manifest.name ?? from})`)
-        continue
-      }
-      const real = await realpath(at)
-      // with pnpm, Node finds a link to the package's real folder
-      if (real !== at && isInside(root, at)) files.set(toArchive(root, at), at)
-      await visit(real, false)
-    }
-  }
-  await visit(root, true)
+  const { packages, links, missing } = await packagesOf(root)
+  for (const one of packages) await addPackage(root, one.folder, files)
+  for (const at of links) if (isInside(root, at)) files.set(toArchive(root, at), at)
   if (missing.length > 0) {
     throw new BatonError('invalid_settings', `expected installed packages, missing: ${missing.join(', ')}`, {
       hint: 'install the dependencies first (`npm ci`)',
     })
   }
   return files
-}
-
-/** Climbs as Node does: https://nodejs.org/api/modules.html#loading-from-node_modules-folders */
-function find(name: string, from: string): string | null {
-  for (let folder = from; ; folder = dirname(folder)) {
-    const at = join(folder, 'node_modules', name)
-    if (existsSync(join(at, 'package.json'))) return at
-    if (dirname(folder) === folder) return null
-  }
 }
 
 async function addPackage(root: string, folder: string, files: Map<string, string>): Promise<void> {
@@ -118,15 +82,6 @@ async function addPackage(root: string, folder: string, files: Map<string, strin
     // what only builds need of us
     if (/^lib\/(build|bin)\//.test(path) && folder.endsWith(join('node_modules', 'baton-kit'))) continue
     files.set(toArchive(root, join(folder, path)), join(folder, path))
-  }
-}
-
-async function readManifest(folder: string): Promise<Manifest> {
-  const text = await readFile(join(folder, 'package.json'), 'utf8').catch(() => '{}')
-  try {
-    return JSON.parse(text) as Manifest
-  } catch (cause) {
-    throw new BatonError('invalid_settings', `expected JSON in ${join(folder, 'package.json')}`, { cause })
   }
 }
 

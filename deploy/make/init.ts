@@ -30,8 +30,11 @@ const SWITCH_NOTES = [
   'If two processes of the application may live at once, say `together`: then nobody waits (docs/adopt.md).',
 ]
 
-/** `isConfigured`: there is a baton.config.json, so its author has chosen already. */
-export function planInit(found: Detected, isConfigured = false): InitPlan {
+/**
+ * `isConfigured`: there is a baton.config.json, so its author has chosen already. `foreign`: what is to be said of packages that do
+ * not want to run on Node 26.
+ */
+export function planInit(found: Detected, isConfigured = false, foreign: string | null = null): InitPlan {
   const notes: string[] = isConfigured ? [] : [...SWITCH_NOTES]
   const files: Written[] = [
     { path: 'baton.config.json', content: `${JSON.stringify(configOf(found), null, 2)}\n` },
@@ -45,7 +48,10 @@ export function planInit(found: Detected, isConfigured = false): InitPlan {
   if (found.healthPath === null)
     notes.push('no health route was found: `healthPath` makes a release prove that it is well, not only that it runs')
   if (found.natives.length > 0)
-    notes.push(`native addons (${found.natives.join(', ')}): build on each platform that you release for`)
+    notes.push(
+      `native addons (${found.natives.join(', ')}): build on each platform that you release for; \`baton doctor\` says whether they fit Node 26 (docs/addons.md)`,
+    )
+  if (foreign !== null) notes.push(foreign)
   if (found.github === null)
     notes.push('`feed` says where installs look for releases: a URL, a folder or github:owner/name')
   return { files, patch: patchOf(found), notes }
@@ -105,8 +111,27 @@ export function patched(text: string, { line }: Patch): string | null {
   return `${head}${line}\n${text.slice(head.length)}`
 }
 
-/** The patch as a diff, for a person. */
-export function formatPatch({ path, line }: Patch): string {
+/** how many lines of each new file are shown */
+const SHOWN_LINES = 12
+
+/** The plan, for a person. `embeds`: the patch is not in the source yet. */
+export function formatPlan(found: Detected, { files, patch, notes }: InitPlan, embeds: boolean): string {
+  const of = (text: string | null) => text ?? 'not found'
+  const shown = files.map(({ path, content }) => {
+    const lines = content.trimEnd().split('\n')
+    const rest = lines.length > SHOWN_LINES ? [`… ${lines.length - SHOWN_LINES} more lines`] : []
+    return [`+ ${path}`, ...[...lines.slice(0, SHOWN_LINES), ...rest].map((line) => `  ${line}`)].join('\n')
+  })
+  return [
+    `${found.service}: ${found.framework}${found.typescript ? ', TypeScript' : ''}, ${found.packageManager}`,
+    `  entry ${of(found.entry)} · health ${of(found.healthPath)} · database ${of(found.database)}\n`,
+    ...shown,
+    ...(patch !== null && embeds ? [`\n${formatPatch(patch)}`] : []),
+    ...notes.map((note) => `note: ${note}`),
+  ].join('\n')
+}
+
+function formatPatch({ path, line }: Patch): string {
   return `--- ${path}\n+++ ${path}\n+${line}\n`
 }
 

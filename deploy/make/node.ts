@@ -1,9 +1,9 @@
 // Provides the Node 26 that builds executables and goes into them: the installed package, else one fetched with npm, as a plain
-// package of a fixed version from the registry in npm's settings. Must hold: a fetched Node is the one that the lock file of this
-// project names.
+// package of a fixed version from the registry in npm's settings. It keeps the headers of that Node too, for `baton rebuild`.
+// Must hold: a fetched Node is the one that the lock file of this project names.
 
 import { createHash } from 'node:crypto'
-import { constants, readFileSync } from 'node:fs'
+import { constants, existsSync, readFileSync } from 'node:fs'
 import { access, chmod, mkdir, readFile, realpath, rename, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { homedir } from 'node:os'
@@ -26,6 +26,13 @@ declare const __BATON_NODES__: Record<string, NodePackage> | undefined
 export const NODE_MAJOR = 26
 const PLATFORM = `${process.platform}-${process.arch}`
 const FETCH_MS = 10 * 60_000
+/** the names that OpenSSL has for the platforms */
+const OPENSSL_SYSTEMS: Record<string, string> = {
+  'linux-x64': 'linux-x86_64',
+  'linux-arm64': 'linux-aarch64',
+  'darwin-x64': 'darwin64-x86_64-cc',
+  'darwin-arm64': 'darwin64-arm64-cc',
+}
 
 /** Folder that builds share: inside a clone, or in the user's cache. */
 export function cacheFolder(): string {
@@ -55,9 +62,36 @@ async function provide(): Promise<string> {
       hint: `run this with Node ${NODE_MAJOR}`,
     })
   }
-  const kept = join(cacheFolder(), 'node', `${wanted.name}-${wanted.version}`, 'node')
+  const kept = keptNode(wanted)
   if (!(await isExecutable(kept))) await fetchNode(wanted, kept)
   return kept
+}
+
+/**
+ * Folder with `include/node`, the headers of that Node, as node-gyp expects it in `nodedir`. Null if the Node came without them: then
+ * node-gyp fetches them itself. Throws BatonError as `provideNode` does.
+ */
+export async function provideHeaders(): Promise<string | null> {
+  const node = await provideNode()
+  const wanted = nodePackages()[PLATFORM]
+  const [beside, above] = [dirname(node), dirname(dirname(node))]
+  for (const folder of [beside, above]) if (hasHeaders(folder)) return folder
+  if (wanted === undefined || node !== keptNode(wanted)) return null
+  await fetchNode(wanted, node) // an earlier release of Baton has fetched it, and kept only the executable
+  return hasHeaders(beside) ? beside : null
+}
+
+/** The version of the Node that Baton brings, without asking for it: it may have to be fetched. */
+export function broughtVersion(): string {
+  return nodePackages()[PLATFORM]?.version ?? process.versions.node
+}
+
+function keptNode({ name, version }: NodePackage): string {
+  return join(cacheFolder(), 'node', `${name}-${version}`, 'node')
+}
+
+function hasHeaders(folder: string): boolean {
+  return existsSync(join(folder, 'include', 'node', 'node_version.h'))
 }
 
 /** Looks in node_modules of this project or of the author's project. Never takes the host's own Node by accident. */
@@ -94,23 +128,43 @@ async function fetchNode({ name, version, integrity }: NodePackage, to: string):
   const got = `sha512-${createHash('sha512').update(packed).digest('base64')}`
   if (got !== integrity)
     throw new BatonError('verify_failed', `sha512 of ${name}@${version}: expected ${integrity}, got ${got}`)
-  const node = fileOf(gunzipSync(packed), 'package/bin/node')
-  if (node === null) throw new BatonError('verify_failed', `expected bin/node in ${name}@${version}, found none`)
+  const files = new Map(filesInTar(gunzipSync(packed)))
+  const node = files.get('package/bin/node')
+  if (node === undefined) throw new BatonError('verify_failed', `expected bin/node in ${name}@${version}, found none`)
+  await keepHeaders(files, work.path, dirname(to))
   const partial = join(work.path, 'node')
   await writeFile(partial, node)
   await chmod(partial, 0o755)
   await rename(partial, to)
 }
 
-/** One file of a tar. */
-function fileOf(tar: Buffer, path: string): Buffer | null {
+/** Writes the headers among `files`, without those of OpenSSL for other platforms (64 of 67 MB). Whoever has them ready first wins. */
+async function keepHeaders(files: ReadonlyMap<string, Buffer>, work: string, folder: string): Promise<void> {
+  for (const [path, bytes] of files) {
+    const [, below] = /^package\/(include\/node\/[\w./+-]+)$/.exec(path) ?? []
+    const [, system] = /\/openssl\/archs\/([^/]+)\//.exec(path) ?? []
+    if (below === undefined || below.split('/').includes('..')) continue
+    if (system !== undefined && system !== OPENSSL_SYSTEMS[PLATFORM]) continue
+    await mkdir(dirname(join(work, below)), { recursive: true })
+    await writeFile(join(work, below), bytes)
+  }
+  if (!hasHeaders(work) || hasHeaders(folder)) return
+  await rename(join(work, 'include'), join(folder, 'include')).catch((error: unknown) => {
+    if (!hasHeaders(folder)) throw error
+  })
+}
+
+/** Path and bytes of each plain file of a tar. */
+function* filesInTar(tar: Buffer): Generator<[string, Buffer]> {
+  const text = (at: number, maxBytes: number) => tar.toString('utf8', at, at + maxBytes).split('\0', 1)[0] ?? ''
   for (let at = 0; at + 512 <= tar.length && tar[at] !== 0;) {
-    const name = tar.toString('utf8', at, tar.indexOf(0, at))
     const size = Number.parseInt(tar.toString('latin1', at + 124, at + 136), 8)
-    if (name === path) return tar.subarray(at + 512, at + 512 + size)
+    // a path of more than 100 bytes stands in two fields
+    const [name, above] = [text(at, 100), text(at + 345, 155)]
+    const isPlain = tar[at + 156] === 0x30 || tar[at + 156] === 0
+    if (isPlain) yield [above === '' ? name : `${above}/${name}`, tar.subarray(at + 512, at + 512 + size)]
     at += 512 + Math.ceil(size / 512) * 512
   }
-  return null
 }
 
 /** Platform -> package, as this project's lock file names it. */

@@ -1,0 +1,283 @@
+// Says of each native addon that goes into a release whether the Node that Baton brings can load it. First it reads the addon's file;
+// then that Node loads it, in a process of its own, which may crash.
+// Must hold: an addon is never loaded into this process. Root loads nothing that another user can change.
+
+import { spawn } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { readFile, stat } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
+import { BatonError, reasonOf, type ReleaseKind } from '../../agent/words.ts'
+import { formatBytes } from '../lib/progress.ts'
+import { run } from '../lib/shell.ts'
+import { temporaryFolder, trustIn } from '../lib/trusted.ts'
+import { type AddonAbi, type AddonHost, abiOf } from './addon-file.ts'
+import type { ArchiveFile } from './archive.ts'
+import { provideNode } from './node.ts'
+import { readManifest } from './packages.ts'
+
+/** the Node that goes into an executable */
+export interface BroughtNode extends AddonHost {
+  /** absolute path */
+  path: string
+  version: string
+  /** `process.versions.modules`: the ABI that addons must have, unless they use Node-API */
+  modules: number
+}
+
+/**
+ * `fails`: its ABI fits, and loading it fails or ends the process. `not-loaded`: its ABI fits, and root may not try it. `not-built`:
+ * the package says how an addon is built, and has none.
+ */
+export type AddonVerdict = 'works' | 'not-loaded' | 'not-built' | 'fails' | 'other-abi'
+
+export interface Addon {
+  /** path in the release */
+  path: string
+  abi: AddonAbi
+  verdict: AddonVerdict
+  /** why it was not loaded */
+  reason: string | null
+}
+
+export interface AddonPackage {
+  name: string
+  version: string | null
+  /** on this disk */
+  folder: string
+  addons: Addon[]
+  /** the worst of its addons */
+  verdict: AddonVerdict
+  /** whether it says how it is built */
+  canBuild: boolean
+}
+
+export interface AddonReport {
+  node: BroughtNode
+  packages: AddonPackage[]
+}
+
+/** an addon as its file tells it */
+interface Candidate extends ArchiveFile {
+  abi: AddonAbi
+}
+
+const VERDICTS: readonly AddonVerdict[] = ['works', 'not-loaded', 'not-built', 'fails', 'other-abi']
+const FILE_MAX_BYTES = 1024 * 1024 * 1024
+const LOAD_MS = 30_000
+const PIPES_MS = 1000
+const REASON_MAX_CHARS = 300
+/** Node says this of an addon that registers itself by a constructor */
+const COMPILED_FOR = /using\s+NODE_MODULE_VERSION (\d{1,6})\./
+
+/** Looks at every addon among `files`, the files of a release, that this host could load. */
+export async function examineAddons(files: readonly ArchiveFile[]): Promise<AddonReport> {
+  const node = await broughtNode()
+  const packages: AddonPackage[] = []
+  const optional = new Map<AddonPackage, string[]>()
+  for (const [folder, own] of byPackage(files.filter(({ path }) => /\.node$|(^|\/)binding\.gyp$/.test(path)))) {
+    const addons: Addon[] = []
+    for (const alternatives of await candidatesAmong(own, node)) addons.push(await bestOf(alternatives, node))
+    const hasRecipe = own.some(({ source }) => source === join(folder, 'binding.gyp'))
+    if (addons.length === 0 && !hasRecipe) continue
+    const manifest = await readManifest(folder)
+    const { install, preinstall, postinstall } = manifest.scripts ?? {}
+    const one: AddonPackage = {
+      name: manifest.name ?? basename(folder),
+      version: manifest.version ?? null,
+      folder,
+      addons,
+      verdict: worstOf(addons),
+      canBuild: hasRecipe || [install, preinstall, postinstall].some((script) => script !== undefined),
+    }
+    packages.push(one)
+    optional.set(one, Object.keys(manifest.optionalDependencies ?? {}))
+  }
+  // a package may have its addons in others, one for each platform
+  const isElsewhere = (one: AddonPackage) =>
+    one.addons.length === 0 &&
+    packages.some(({ name, addons }) => addons.length > 0 && optional.get(one)?.includes(name))
+  return { node, packages: packages.filter((one) => !isElsewhere(one)) }
+}
+
+function worstOf(addons: readonly Addon[]): AddonVerdict {
+  if (addons.length === 0) return 'not-built'
+  return VERDICTS.findLast((one) => addons.some(({ verdict }) => verdict === one)) ?? 'works'
+}
+
+/** One line for a person, such as `better-sqlite3 11.1.2 is built for ABI 115, expected 147 (Node 26.10.0)`. */
+export function formatAddons({ name, version, addons, verdict }: AddonPackage, node: BroughtNode): string {
+  const named = version === null ? name : `${name} ${version}`
+  const worst = addons.find((addon) => addon.verdict === verdict)
+  if (verdict === 'works') return `${named} works${worst?.abi === 'node-api' ? ' (Node-API)' : ''}`
+  if (verdict === 'other-abi')
+    return `${named} is built for ABI ${worst?.abi ?? 'unknown'}, expected ${node.modules} (Node ${node.version})`
+  if (verdict === 'not-built') return `${named} has not been built for this platform`
+  const failed = verdict === 'fails' ? 'cannot be loaded' : 'was not loaded'
+  return `${named} ${failed}: ${worst?.path ?? ''}: ${worst?.reason ?? 'no reason given'}`
+}
+
+/** What is to be said of the native addons of packages in a release of one script, which has none; null for no such packages. */
+export function formatLeftOut(kind: ReleaseKind, packages: readonly string[]): string | null {
+  return packages.length === 0
+    ? null
+    : `kind ${kind} packs no native addons, and these packages have some: ${packages.join(', ')}`
+}
+
+/** What to do about packages that do not work, or null. */
+export function addonHint({ packages }: AddonReport): string | null {
+  const bad = packages.filter(({ verdict }) => verdict !== 'works' && verdict !== 'not-loaded')
+  if (bad.length === 0) return null
+  if (bad.some(({ canBuild }) => canBuild))
+    return '`npx baton rebuild` builds it for the Node that goes into the release'
+  return `install another version of ${bad.map(({ name }) => name).join(', ')}, or leave it out with \`exclude\` if the application can do without`
+}
+
+/** Throws BatonError verify_failed that names each package whose addon is built for another Node. */
+export function refuseOtherAbis(report: AddonReport): void {
+  const bad = report.packages.filter(({ verdict }) => verdict === 'other-abi')
+  if (bad.length === 0) return
+  const hint = addonHint({ ...report, packages: bad })
+  throw new BatonError(
+    'verify_failed',
+    `native addons: ${bad.map((one) => formatAddons(one, report.node)).join('; ')}`,
+    hint === null ? {} : { hint },
+  )
+}
+
+async function broughtNode(): Promise<BroughtNode> {
+  const path = await provideNode()
+  const script = `process.report.excludeNetwork = true
+    const { version, versions: { modules }, platform, arch } = process
+    const glibc = process.report.getReport().header.glibcVersionRuntime !== undefined
+    console.log(JSON.stringify({ version: version.slice(1), modules: Number(modules), platform, arch, glibc }))`
+  const { stdout } = await run([path, '-e', script], { env: { NODE_OPTIONS: undefined }, timeoutMs: LOAD_MS })
+  return { path, ...(JSON.parse(stdout) as Omit<BroughtNode, 'path'>) }
+}
+
+/** Folder of a package on this disk -> its files. What is in no package is in that of the application. */
+function byPackage(files: readonly ArchiveFile[]): Map<string, ArchiveFile[]> {
+  const packages = new Map<string, ArchiveFile[]>()
+  for (const file of files) {
+    const below = /^(?:.*\/)?node_modules\/(?:@[^/]+\/)?[^/]+\/(.+)$/.exec(file.path)?.[1]
+    const folder = below === undefined ? applicationOf(file.source) : file.source.slice(0, -below.length - 1)
+    packages.set(folder, [...(packages.get(folder) ?? []), file])
+  }
+  return packages
+}
+
+function applicationOf(source: string): string {
+  for (let folder = dirname(source); ; folder = dirname(folder)) {
+    if (existsSync(join(folder, 'package.json'))) return folder
+    if (dirname(folder) === folder) return dirname(source)
+  }
+}
+
+/**
+ * The addons of one package that this host could load. A package may bring one addon several times, of which it chooses one when it
+ * is loaded: those are alternatives.
+ */
+async function candidatesAmong(files: readonly ArchiveFile[], node: BroughtNode): Promise<Candidate[][]> {
+  const found: Candidate[] = []
+  for (const file of files) {
+    // what the compiler has left on its way
+    if (!file.path.endsWith('.node') || file.path.includes('/obj.target/')) continue
+    const { size } = await stat(file.source)
+    if (size > FILE_MAX_BYTES)
+      throw new BatonError(
+        'invalid_settings',
+        `expected at most ${formatBytes(FILE_MAX_BYTES)} in ${file.path}, got ${formatBytes(size)}`,
+      )
+    const abi = abiOf(await readFile(file.source), node, node.modules)
+    if (abi !== null) found.push({ ...file, abi })
+  }
+  const isBuilt = found.some(({ path }) => /(^|\/)build\/(Release|Debug)\//.test(path))
+  const groups = new Map<string, Candidate[]>()
+  for (const candidate of found) {
+    const isPrebuilt = /(^|\/)prebuilds\//.test(candidate.path)
+    // node-gyp-build looks into prebuilds/ only if nothing was built
+    if (isPrebuilt && isBuilt) continue
+    const group = isPrebuilt ? dirname(candidate.path) : basename(candidate.path)
+    groups.set(group, [...(groups.get(group) ?? []), candidate])
+  }
+  return [...groups.values()]
+}
+
+async function bestOf(alternatives: readonly Candidate[], node: BroughtNode): Promise<Addon> {
+  let best: Addon | null = null
+  for (const candidate of alternatives) {
+    const addon = await tried(candidate, node)
+    if (best === null || VERDICTS.indexOf(addon.verdict) < VERDICTS.indexOf(best.verdict)) best = addon
+    if (best.verdict === 'works') break
+  }
+  return best as Addon
+}
+
+async function tried({ path, source, abi }: Candidate, node: BroughtNode): Promise<Addon> {
+  if (typeof abi === 'number' && abi !== node.modules) return { path, abi, verdict: 'other-abi', reason: null }
+  if (process.geteuid?.() === 0) {
+    const trust = await trustIn(source)
+    if (!trust.trusted) {
+      const reason = `root does not run what another user can change, and user id ${trust.uid} can change ${trust.at}`
+      return { path, abi, verdict: 'not-loaded', reason }
+    }
+  }
+  const reason = await loadReason(source, node.path)
+  if (reason === null) return { path, abi, verdict: 'works', reason }
+  const told = abi === 'untold' ? COMPILED_FOR.exec(reason)?.[1] : undefined
+  return told === undefined
+    ? { path, abi, verdict: 'fails', reason }
+    : { path, abi: Number(told), verdict: 'other-abi', reason: null }
+}
+
+/** Loads the addon in a process of its own. Null if that goes well, else why not. */
+async function loadReason(addon: string, node: string): Promise<string | null> {
+  // a crash may leave a file behind where the process stands
+  await using place = await temporaryFolder('baton-addon-')
+  const script = `let reason = ''
+    try { process.dlopen({ exports: {} }, process.argv[1]) } catch (error) { reason = error.message }
+    require('node:fs').writeSync(3, '<' + reason + '>')
+    process.reallyExit(0)`
+  const child = spawn(node, ['-e', script, addon], {
+    cwd: place.path,
+    env: { PATH: process.env['PATH'] },
+    stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
+    detached: true,
+  })
+  let [answer, said] = ['', '']
+  child.stdio[3]?.on('data', (bytes: Buffer) => (answer = (answer + bytes.toString()).slice(0, 10_000)))
+  child.stderr?.on('data', (bytes: Buffer) => (said = (said + bytes.toString()).slice(-REASON_MAX_CHARS)))
+  const kill = () => {
+    try {
+      if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL')
+    } catch {
+      return // nobody is left
+    }
+  }
+  let isLate = false
+  const late = setTimeout(() => {
+    isLate = true
+    kill()
+  }, LOAD_MS)
+  try {
+    const ended = await new Promise<string>((done) => {
+      const say = (code: number | null, signal: string | null) => done(signal ?? `exit code ${code}`)
+      child.once('error', (error) => done(reasonOf(error)))
+      child.once('close', say)
+      // what the addon has started may keep the pipes open
+      child.once('exit', (...how) => setTimeout(() => say(...how), PIPES_MS).unref())
+    })
+    const [, reason] = /^<(.*)>$/s.exec(answer) ?? []
+    if (reason !== undefined) return reason === '' ? null : oneLine(reason.replaceAll(addon, basename(addon)))
+    if (isLate) return `loading it was not done after ${LOAD_MS / 1000} s`
+    const lastWords = said.trim().split('\n')[0] ?? ''
+    return `loading it ended the process with ${ended}${lastWords === '' ? '' : `: ${oneLine(lastWords)}`}`
+  } finally {
+    clearTimeout(late)
+    kill()
+    for (const pipe of child.stdio) pipe?.destroy()
+  }
+}
+
+function oneLine(text: string): string {
+  return text.replaceAll(/\s+/g, ' ').trim().slice(0, REASON_MAX_CHARS)
+}

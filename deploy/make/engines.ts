@@ -1,0 +1,29 @@
+// Names the packages that say of themselves that they do not run on the Node that Baton brings: `engines` of their package.json. The
+// one importer of semver. Must hold: it starts on every Node that the package supports, because `baton init` asks it.
+
+import { realpath } from 'node:fs/promises'
+import { satisfies, validRange } from 'semver'
+import { broughtVersion } from './node.ts'
+import { packagesOf } from './packages.ts'
+
+/** how many packages a message names */
+const NAMED_MAX = 5
+const RANGE_MAX_CHARS = 100
+
+/** Whether `range` of `engines.node` leaves `version` out. What is no range says nothing. */
+export function excludesNode(range: unknown, version: string): boolean {
+  if (typeof range !== 'string' || range.length > RANGE_MAX_CHARS || validRange(range) === null) return false
+  return !satisfies(version, range)
+}
+
+/** A sentence that names the packages in `folder`, all that are needed to run, whose `engines` exclude that Node; null for none. */
+export async function foreignEngines(folder: string): Promise<string | null> {
+  const version = broughtVersion()
+  const { packages } = await packagesOf(await realpath(folder))
+  const named = packages.flatMap(({ manifest: { name = '', version: own = '', engines } }) =>
+    excludesNode(engines?.node, version) ? [`${name} ${own} (${String(engines?.node)})`] : [],
+  )
+  if (named.length === 0) return null
+  const more = named.length > NAMED_MAX ? ` and ${named.length - NAMED_MAX} more` : ''
+  return `the release runs on Node ${version}, which \`engines\` of ${named.slice(0, NAMED_MAX).join(', ')}${more} leaves out: a newer version may allow it`
+}

@@ -1,0 +1,77 @@
+// Finds the packages that an application needs to run, by the package.json files, as Node would: no network, no package manager.
+// Must hold: it starts on every Node that the package supports, because `baton init` asks it.
+
+import { existsSync } from 'node:fs'
+import { readFile, realpath } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { BatonError } from '../../agent/words.ts'
+
+export interface InstalledPackage {
+  /** real path */
+  folder: string
+  manifest: PackageManifest
+}
+
+export interface PackageManifest {
+  name?: string
+  version?: string
+  engines?: { node?: unknown }
+  scripts?: Record<string, string>
+  dependencies?: Record<string, string>
+  optionalDependencies?: Record<string, string>
+  peerDependencies?: Record<string, string>
+}
+
+export interface Packages {
+  packages: InstalledPackage[]
+  /** paths at which Node finds a link to a package, as pnpm lays them out */
+  links: string[]
+  /** a line for each package that is required and not installed */
+  missing: string[]
+}
+
+/** Every package that the application in `folder`, a real path, needs to run. Throws BatonError invalid_settings. */
+export async function packagesOf(folder: string): Promise<Packages> {
+  const found: Packages = { packages: [], links: [], missing: [] }
+  const seen = new Set<string>()
+  const visit = async (from: string): Promise<void> => {
+    if (seen.has(from)) return
+    seen.add(from)
+    const manifest = await readManifest(from)
+    if (from !== folder) found.packages.push({ folder: from, manifest })
+    const required = new Set(Object.keys(manifest.dependencies ?? {}))
+    for (const name of Object.keys(manifest.optionalDependencies ?? {})) required.delete(name)
+    const names = [manifest.dependencies, manifest.optionalDependencies, manifest.peerDependencies]
+    for (const name of new Set(names.flatMap((some) => Object.keys(some ?? {})))) {
+      const at = find(name, from)
+      if (at === null) {
+        if (required.has(name)) found.missing.push(`${name} (of ${manifest.name ?? from})`)
+        continue
+      }
+      const real = await realpath(at)
+      if (real !== at) found.links.push(at)
+      await visit(real)
+    }
+  }
+  await visit(folder)
+  return found
+}
+
+/** An absent file is an empty manifest. Throws BatonError invalid_settings. */
+export async function readManifest(folder: string): Promise<PackageManifest> {
+  const text = await readFile(join(folder, 'package.json'), 'utf8').catch(() => '{}')
+  try {
+    return JSON.parse(text) as PackageManifest
+  } catch (cause) {
+    throw new BatonError('invalid_settings', `expected JSON in ${join(folder, 'package.json')}`, { cause })
+  }
+}
+
+/** Climbs as Node does: https://nodejs.org/api/modules.html#loading-from-node_modules-folders */
+function find(name: string, from: string): string | null {
+  for (let folder = from; ; folder = dirname(folder)) {
+    const at = join(folder, 'node_modules', name)
+    if (existsSync(join(at, 'package.json'))) return at
+    if (dirname(folder) === folder) return null
+  }
+}
