@@ -3,12 +3,13 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Server } from 'node:net'
 import { type Agent, embed } from '../embed.ts'
+import { noteUpgrade } from '../handover/carry/upgrades.ts'
 import type { ListenerSpec } from '../sockets/listeners.ts'
 import type { EmbedOptions } from '../settings.ts'
 
 export interface ListenOptions extends EmbedOptions, Omit<ListenerSpec, 'server'> {}
 
-/** Lets the agent answer its own requests before any listener of `server` sees them. */
+/** Lets the agent answer its own requests before any listener of `server` sees them, and see which connections become WebSockets. */
 export function attach(agent: Pick<Agent, 'handle'>, server: Server): void {
   const emit = server.emit
   server.emit = function (this: Server, event: string, ...args: unknown[]): boolean {
@@ -16,6 +17,7 @@ export function attach(agent: Pick<Agent, 'handle'>, server: Server): void {
       const [request, response] = args as [IncomingMessage, ServerResponse]
       if (agent.handle(request, response)) return true
     }
+    if (event === 'upgrade') noteUpgrade(args[0] as IncomingMessage)
     return Reflect.apply(emit, this, [event, ...args])
   }
 }

@@ -5,12 +5,14 @@
 // node:cluster listens as node:cluster wants, and its endpoints say why nothing is updated.
 
 import cluster from 'node:cluster'
+import type { IncomingMessage } from 'node:http'
 import { type ListenOptions as NetListenOptions, Server } from 'node:net'
 import { networkInterfaces } from 'node:os'
 import { isMainThread } from 'node:worker_threads'
 import { type Agent, embed } from '../embed.ts'
 import { reasonOf } from '../words/errors.ts'
 import { keyOf, type ListenerSpec, speaksHttp } from '../sockets/listeners.ts'
+import type { WebSocketLike } from '../handover/carry/websocket.ts'
 import { inheritanceHere } from '../handover/inheritance.ts'
 import { ownValues, type Memory } from '../handover/values.ts'
 import { ownRelease, ownStart } from '../own.ts'
@@ -34,6 +36,15 @@ interface State extends Auto {
   drains: (() => void)[]
   resumes: (() => void)[]
   stops: ((reason: StopReason) => void | Promise<void>)[]
+}
+
+/** the public part of a `ws` WebSocketServer */
+export interface WebSocketServerLike {
+  on(event: 'connection', heard: (ws: WebSocketLike, request: IncomingMessage) => void): unknown
+}
+
+export interface CarryAllOptions {
+  state?(ws: WebSocketLike, request: IncomingMessage): unknown
 }
 
 type Listen = typeof Server.prototype.listen
@@ -60,6 +71,10 @@ export const agent: Promise<Agent> = auto.agent
 export const carry: Auto['carry'] = (request, options) => auto.carry(request, options)
 export const carried: Auto['carried'] = (request) => auto.carried(request)
 /** As `agent.only`, `agent.handOver` and `agent.inherited` of docs/adopt.md. A worker or a child has nothing to hand over. */
+/** Registers every WebSocket of a `ws` server, as `carry` does one. `state`: what the next process's `carried(request)` gives. */
+export function carryAll(server: WebSocketServerLike, { state = () => undefined }: CarryAllOptions = {}): void {
+  server.on('connection', (ws, request) => carry(request, { ws, state: () => state(ws, request) }))
+}
 export const only: Auto['only'] = (...work) => auto.only(...work)
 export const handOver: Auto['handOver'] = (key, value) => auto.handOver(key, value)
 export const inherited: Auto['inherited'] = (key) => auto.inherited(key)

@@ -9,8 +9,7 @@ import net, { type AddressInfo, connect, isIP, type Server, type Socket } from '
 import { dirname, join } from 'node:path'
 import { randomBytes } from 'node:crypto'
 import { BatonError, reasonOf } from '../words/errors.ts'
-import type { InheritedListener } from '../words/wire.ts'
-import { duplicate, refuseClients } from './libc.ts'
+import { duplicate } from './libc.ts'
 import { belowTls, closeListenerOnly } from './internals.ts'
 
 export interface ListenerSpec {
@@ -128,32 +127,8 @@ export async function bind(
   }
 }
 
-/** Successor: listens on the socket that it has inherited, which is kept from its children since its start. */
-export async function inherit(listener: Listener, inherited: InheritedListener): Promise<void> {
-  listener.spare = inherited.spare
-  await listen(listener, inherited.accept)
-}
-
-/** After a revert: listens again on the spare, and keeps a new one. */
-export async function listenAgain(listener: Listener): Promise<void> {
-  const spare = listener.spare
-  if (listener.server.listening) return
-  if (spare === null) throw new BatonError('undo_failed', `there is no spare of ${listener.key} to listen on again`)
-  listener.spare = duplicate(spare)
-  await listen(listener, spare)
-}
-
 export function stopAccepting(listener: Listener): void {
   if (listener.server.listening) closeListenerOnly(listener.server)
-}
-
-/**
- * Stops accepting on a listener that no process will take over: over TCP, clients are refused at once instead of queueing until
- * this process ends. It can be listened on again. Connections that are in the queue at this moment are reset.
- */
-export function turnAway(listener: Listener): void {
-  stopAccepting(listener)
-  if (listener.spare !== null && listener.isTcp) refuseClients(listener.spare)
 }
 
 /**
@@ -211,7 +186,8 @@ async function bindPath(listener: Listener, spec: ListenerSpec, path: string): P
   await rename(temporary, path)
 }
 
-async function listen(listener: Listener, fd: number): Promise<void> {
+/** Listens on a socket that is bound already. */
+export async function listen(listener: Listener, fd: number): Promise<void> {
   // The backlog as an argument: in an options object Node ignores it, and the shared queue shrinks to 511.
   await listening(listener.server, () => listener.server.listen({ fd }, listener.backlog))
   listener.address = addressOf(listener)

@@ -14,12 +14,11 @@ import {
   closeListener,
   keyOf,
   type Listener,
-  listenAgain,
   type ListenerSpec,
   makeListener,
   stopAccepting,
-  turnAway,
 } from '../../agent/sockets/listeners.ts'
+import { listenAgain, turnAway } from '../../agent/sockets/spare.ts'
 import { missingParts } from '../../agent/sockets/internals.ts'
 import { freePort } from '../fixtures/install.ts'
 import { equal, is, match, not, ok, rejects, throws, withCode } from '../assert.ts'

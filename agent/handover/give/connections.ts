@@ -10,12 +10,14 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { askToClose } from '../../sockets/closing.ts'
 import { reasonOf } from '../../words/errors.ts'
 import { type Carries, type Entry, whyNever } from '../carry/carry.ts'
+import { endWebSocket, followWebSockets, REASON, SERVICE_RESTART } from '../carry/close-frame.ts'
 import { calmDown, isCalm, wakeUp, whyNotCalm } from '../carry/hand-on.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import type { Giving } from './giving.ts'
 import { breakOff, bytesMoved, idleConnections, isQuiet, responseOf } from '../../sockets/internals.ts'
 import { DESCRIPTORS_MAX } from '../../sockets/packets.ts'
 import { framingOf, isOfEvents } from '../carry/stream.ts'
+import { isWebSocket } from '../carry/upgrades.ts'
 import type { Listener } from '../../sockets/listeners.ts'
 
 export interface DrainLimits {
@@ -30,8 +32,8 @@ const LONG_RESPONSE_MS = 50
 const PAUSE_MS = [1, 2, 5, 10, 20, 50] as const
 /** how many registered connections are calmed at the same time, and how long to wait for each before the next has its turn */
 const [CARRIED_AT_ONCE, CALM_MS] = [32, 500]
-/** close code of a WebSocket (IANA's registry), and how long a client may take to end a connection that is cut */
-const [SERVICE_RESTART, CLOSING_MS] = [1012, 1000]
+/** how long a client may take to end a connection that is cut */
+const CLOSING_MS = 1000
 /** a response that moves no byte for this long is silent */
 const SILENT_MS = 5000
 /** bounds of the reasons in the report, which is kept with the operation */
@@ -67,7 +69,8 @@ export async function drain(options: DrainOptions): Promise<void> {
   const undo = listeners.map((listener) =>
     movable.includes(listener) ? moveWhenAnswered(listener, giving) : askToClose(listener),
   )
-  const overdue = makeDeadline(listeners, limits)
+  followWebSockets(listeners, carries)
+  const overdue = makeDeadline(listeners, carries, limits)
   const carrier = makeCarrier(movable, giving, carries, options.report, warn)
   let idleRounds = 0
   try {
@@ -111,10 +114,13 @@ export function cut(socket: Socket, carries: Carries, report: { cut: number }): 
   report.cut++
   setTimeout(() => socket.destroy(), CLOSING_MS).unref() // a client that does not read, or does not agree
   const entry = carries.entries().get(socket)
-  if (entry?.ws?.readyState !== 1) return endsOnlyByItsEnd(socket) ? breakOff(socket) : socket.destroySoon()
+  if (entry?.ws?.readyState !== 1) {
+    if (endWebSocket(socket)) return
+    return endsOnlyByItsEnd(socket) ? breakOff(socket) : socket.destroySoon()
+  }
   entry.forget()
   entry.ws.resume()
-  entry.ws.close(SERVICE_RESTART, 'service restart')
+  entry.ws.close(SERVICE_RESTART, REASON)
 }
 
 /** Whether a client would mistake the part of the body that it has for the whole body. */
@@ -234,9 +240,14 @@ export function makeCarrier(
 }
 
 /** Returns a function that lists the connections to cut now. A response that moves bytes gets more time than a silent one. */
-function makeDeadline(listeners: readonly Listener[], { drainMs, drainMaxMs }: DrainLimits): () => Socket[] {
+function makeDeadline(
+  listeners: readonly Listener[],
+  carries: Carries,
+  { drainMs, drainMaxMs }: DrainLimits,
+): () => Socket[] {
   const began = performance.now()
   const last = new Map<Socket, { bytes: number; at: number }>()
+  const ends = new WeakMap<Socket, number>()
   return () => {
     const now = performance.now()
     const overdue: Socket[] = []
@@ -246,7 +257,14 @@ function makeDeadline(listeners: readonly Listener[], { drainMs, drainMaxMs }: D
         const before = last.get(socket)
         const at = before?.bytes === bytes ? before.at : now
         last.set(socket, { bytes, at })
-        if (now - began < drainMs) continue
+        // WebSockets would last for ever. They do not all end at once: their clients come back at once.
+        if (!ends.has(socket)) ends.set(socket, isWebSocket(socket) ? Math.random() * drainMs : drainMs)
+        const endMs = carries.entries().has(socket) ? drainMs : (ends.get(socket) ?? drainMs)
+        if (now - began < endMs) continue
+        if (endMs < drainMs) {
+          overdue.push(socket)
+          continue
+        }
         const isAnswering = responseOf(socket) !== null || sessions.size > 0
         const isMoving = isAnswering && now - at < Math.min(SILENT_MS, Math.max(drainMs, 1))
         const ageMs = began + drainMs - (busySince.get(socket) ?? began)

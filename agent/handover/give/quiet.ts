@@ -9,8 +9,10 @@ import type { Busy } from '../../settings.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import { askToClose } from '../../sockets/closing.ts'
 import { isUpgraded, responseOf } from '../../sockets/internals.ts'
-import { listenAgain, type Listener, speaksHttp, stopAccepting } from '../../sockets/listeners.ts'
+import { type Listener, speaksHttp, stopAccepting } from '../../sockets/listeners.ts'
+import { listenAgain } from '../../sockets/spare.ts'
 import type { Carries } from '../carry/carry.ts'
+import { followWebSockets } from '../carry/close-frame.ts'
 import { cut, makeCarrier, moveIdle, moveWhenAnswered } from './connections.ts'
 import type { Giving } from './giving.ts'
 
@@ -50,6 +52,7 @@ export async function comeToRest(options: QuietOptions): Promise<boolean> {
   // TLS and HTTP/2 cannot move: while all are served, their responses say that they end
   const unmovable = options.listeners.filter(({ movable, server }) => !movable && speaksHttp(server))
   const undo = unmovable.map(askToClose)
+  followWebSockets(options.listeners, options.carries)
   let isAtRest = false
   try {
     await untilClosed(unmovable, options)

@@ -13,7 +13,8 @@ import { type Channel, channelOver } from '../channel.ts'
 import { ALIVE_EVERY_MS, type Heartbeat, lifeOf, watch } from '../heartbeat.ts'
 import { descriptorOf } from '../../sockets/internals.ts'
 import { forgetLastWords, tellThrough } from '../last-words.ts'
-import { bind, inherit, type Listener, type ListenerSpec } from '../../sockets/listeners.ts'
+import { bind, type Listener, type ListenerSpec } from '../../sockets/listeners.ts'
+import { inherit } from '../../sockets/spare.ts'
 import {
   type InheritedListener,
   type Ability,

@@ -1,0 +1,122 @@
+// Ends a WebSocket that nobody has registered, whatever library has made it: with a close frame, so that its client knows why and
+// comes back. Must hold: the frame goes between two frames of the library, or not at all. RFC 6455, 5.2 and 5.5.1.
+
+import type { Socket } from 'node:net'
+import { isUpgraded } from '../../sockets/internals.ts'
+import type { Listener } from '../../sockets/listeners.ts'
+import type { Carries } from './carry.ts'
+import { isWebSocket } from './upgrades.ts'
+import { callBack } from './writes.ts'
+
+/** close code of a WebSocket (IANA's registry) */
+export const SERVICE_RESTART = 1012
+export const REASON = 'service restart'
+/** FIN and opcode 8, the length, the code, the reason; a server masks nothing */
+const CLOSE_FRAME = Buffer.concat([
+  Buffer.from([0x88, 2 + REASON.length, SERVICE_RESTART >> 8, SERVICE_RESTART & 0xff]),
+  Buffer.from(REASON),
+])
+
+export interface Frames {
+  /** takes what the server writes next */
+  see(bytes: Buffer): void
+  /** `lost`: what it wrote are no frames that a server may send */
+  at(): 'between' | 'inside' | 'lost'
+}
+
+/** Follows what a server writes, from the beginning of a frame on. */
+export function makeFrames(): Frames {
+  let head: number[] = []
+  let left = 0 // bytes of the body that are still to come
+  let isLost = false
+  return {
+    see(bytes) {
+      for (let at = 0; at < bytes.length && !isLost;) {
+        if (left > 0) {
+          const seen = Math.min(left, bytes.length - at)
+          left -= seen
+          at += seen
+          continue
+        }
+        head.push(bytes[at++] ?? 0)
+        const body = bodyOf(head)
+        if (body === 'wrong') isLost = true
+        else if (body !== 'more') [left, head] = [body, []]
+      }
+    },
+    at: () => (isLost ? 'lost' : left > 0 || head.length > 0 ? 'inside' : 'between'),
+  }
+}
+
+/** How many bytes follow this head of a frame. `more`: it is not whole yet; `wrong`: no server sends it. */
+function bodyOf(head: readonly number[]): number | 'more' | 'wrong' {
+  const [first = 0, second] = head
+  const opcode = first & 0x0f
+  const isControl = opcode > 7
+  // the first reserved bit belongs to compression
+  if ((first & 0x30) !== 0 || (opcode > 2 && opcode < 8) || opcode > 10) return 'wrong'
+  if (second === undefined) return 'more'
+  if (second > 127 || (isControl && (second > 125 || first < 0x80))) return 'wrong'
+  if (second < 126) return second
+  if (head.length < (second === 126 ? 4 : 10)) return 'more'
+  const bytes = Buffer.from(head)
+  return second === 126 ? bytes.readUInt16BE(2) : Number(bytes.readBigUInt64BE(2))
+}
+
+interface Followed {
+  frames: Frames
+  /** writes the close frame, now or at the end of the frame that is being written; from then on nothing else is written */
+  end(): void
+}
+
+const followed = new WeakMap<Socket, Followed>()
+
+/** Follows from now on what each WebSocket writes that nobody has registered. Nothing is followed before a switch. */
+export function followWebSockets(listeners: readonly Pick<Listener, 'sockets'>[], carries: Carries): void {
+  for (const { sockets } of listeners)
+    for (const socket of sockets) if (isOpen(socket) && !carries.entries().has(socket)) follow(socket)
+}
+
+/** Ends the connection with a close frame. False if it is no WebSocket, or if no place was found between two frames. */
+export function endWebSocket(socket: Socket): boolean {
+  if (!isOpen(socket)) return false
+  const { frames, end } = follow(socket)
+  if (frames.at() === 'lost') return false
+  end()
+  return true
+}
+
+function isOpen(socket: Socket): boolean {
+  return isWebSocket(socket) && isUpgraded(socket) && socket.writable
+}
+
+function follow(socket: Socket): Followed {
+  const already = followed.get(socket)
+  if (already !== undefined) return already
+  const frames = makeFrames()
+  const write = socket.write.bind(socket) as (...args: unknown[]) => boolean
+  let [isWanted, isSent] = [false, false]
+  const send = () => {
+    if (!isWanted || isSent || frames.at() !== 'between') return
+    isSent = true
+    write(CLOSE_FRAME)
+  }
+  // Every library writes whole frames in one turn, so this begins at the start of one.
+  socket.write = (data: string | Uint8Array, ...rest: unknown[]) => {
+    if (isSent) {
+      callBack(rest)
+      return true
+    }
+    const [coding] = rest
+    frames.see(typeof data === 'string' ? Buffer.from(data, coding as BufferEncoding) : Buffer.from(data))
+    const isRoom = write(data, ...rest)
+    send()
+    return isRoom
+  }
+  const end = () => {
+    isWanted = true
+    send()
+  }
+  followed.set(socket, { frames, end })
+  return { frames, end }
+}

@@ -1,0 +1,119 @@
+// @deadlineMs 240000
+// WebSockets that nobody has registered, made by `ws` and by hand: a switch ends each with 1012, whole messages only, and their clients
+// come back to the new release.
+
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { PROJECT } from '../deploy/make/place.ts'
+import { equal, is, ok } from './assert.ts'
+import { adopted } from './fixtures/adopted.ts'
+import { suite } from './suite.ts'
+
+const test = suite('web sockets', { timeoutMs: 120_000 })
+const AUTO = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
+  import { createServer } from 'node:http'
+  const server = createServer((request, response) => response.end('ok'))\n`
+const LISTEN = `\nserver.listen(Number(process.env.PORT), process.env.HOST)`
+const CLIENTS = 30
+
+/** Each sends messages of its own length all the time, in the ways in which libraries do. */
+const MADE_BY = {
+  ws: `import { WebSocketServer } from '${join(PROJECT, 'node_modules/ws/wrapper.mjs')}'
+    let count = 0
+    new WebSocketServer({ server, perMessageDeflate: true }).on('connection', (ws) => {
+      const size = [3, 200, 70_000][count++ % 3]
+      const timer = setInterval(() => ws.send('x'.repeat(size) + '.'), 5)
+      ws.on('close', () => clearInterval(timer))
+    })`,
+  // the head and the body in two writes, and every third connection sends nothing
+  hand: `import { createHash } from 'node:crypto'
+    let count = 0
+    server.on('upgrade', ({ headers }, socket) => {
+      const key = createHash('sha1').update(headers['sec-websocket-key'] + '258EAFA5-E914-47DA-95CA-C5AB0DC85B11').digest('base64')
+      socket.write('HTTP/1.1 101 Switching Protocols\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\nSec-WebSocket-Accept: ' + key + '\\r\\n\\r\\n')
+      socket.on('error', () => {}).resume()
+      const body = 'x'.repeat(999) + '.'
+      const send = () => {
+        socket.write(Buffer.from([0x81, 126, body.length >> 8, body.length & 255]))
+        socket.write(body, 'latin1')
+      }
+      const timer = count++ % 3 === 0 ? null : setInterval(send, 5)
+      socket.on('close', () => clearInterval(timer))
+    })`,
+}
+
+interface Ended {
+  code: number
+  reason: string
+  /** messages that did not end as each does */
+  broken: number
+}
+
+async function openOne(port: number): Promise<{ ended: Promise<Ended> }> {
+  const socket = new WebSocket(`ws://127.0.0.1:${port}/`)
+  let broken = 0
+  socket.addEventListener('message', ({ data }) => void (String(data).endsWith('.') || broken++))
+  await new Promise((resolve, reject) => {
+    socket.addEventListener('open', resolve)
+    socket.addEventListener('error', reject)
+  })
+  const ended = new Promise<Ended>((resolve) => {
+    socket.addEventListener('close', ({ code, reason }) => resolve({ code, reason, broken }))
+  })
+  return { ended }
+}
+
+for (const kind of ['one-at-a-time', 'together'] as const) {
+  for (const [maker, text] of Object.entries(MADE_BY)) {
+    test(`${kind}: each WebSocket that ${maker} made ends with 1012`, async () => {
+      await using it = await adopted(AUTO + text + LISTEN, { switch: kind })
+      const open = await Promise.all(Array.from({ length: CLIENTS }, async () => await openOne(it.port)))
+      await sleep(300)
+      const { outcome, handover } = await it.operate('/admin/update', { tag: 'v1.1.0' })
+      is(outcome, 'updated')
+      const ends = await Promise.all(open.map(async ({ ended }) => await ended))
+      equal(
+        ends.filter(({ code, reason, broken }) => code !== 1012 || reason !== 'service restart' || broken > 0),
+        [],
+      )
+      ok((handover?.cut ?? 0) === CLIENTS, JSON.stringify(handover))
+      await openOne(it.port)
+    })
+  }
+}
+
+test('a server whose WebSockets are registered as a whole: each goes on, with its state', async () => {
+  const auto = join(PROJECT, 'agent/adapters/auto.ts')
+  const text = `import { carryAll, carried } from '${auto}'
+    import { WebSocketServer } from '${join(PROJECT, 'node_modules/ws/wrapper.mjs')}'
+    const counts = new WeakMap()
+    const wss = new WebSocketServer({ server })
+    wss.on('connection', (ws, request) => {
+      counts.set(ws, carried(request)?.count ?? 0)
+      ws.on('message', () => {
+        counts.set(ws, counts.get(ws) + 1)
+        ws.send(process.pid + ' ' + counts.get(ws))
+      })
+    })
+    carryAll(wss, { state: (ws) => ({ count: counts.get(ws) }) })`
+  await using it = await adopted(AUTO + text + LISTEN)
+  const socket = new WebSocket(`ws://127.0.0.1:${it.port}/`)
+  await new Promise((resolve) => {
+    socket.addEventListener('open', resolve)
+  })
+  const answer = async () => {
+    const heard = new Promise<string>((resolve) => {
+      socket.addEventListener('message', ({ data }) => resolve(String(data)), { once: true })
+    })
+    socket.send('more')
+    return (await heard).split(' ')
+  }
+  const [first, one] = await answer()
+  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).handover?.carried, 1)
+  const [second, two] = await answer()
+  equal([one, two], ['1', '2'])
+  ok(first !== second, 'another process answers')
+  socket.close()
+})
+
+test.run()
