@@ -43,7 +43,12 @@ const SCRIPT_HEAD = `#!/bin/sh
 ':' //; n=\${BATON_NODE-}; [ -x "$n" ] || n=$(command -v node) || { echo "error: expected Node 26 on PATH or in BATON_NODE to run $0, found none" >&2; exit 3; }; [ "\${1-}" != --version ] || case $("$n" --version) in v2[4-9].* | v[3-9][0-9].*) ;; *) echo "error: expected Node 26 to run $0, found $("$n" --version) at $n" >&2; exit 3 ;; esac; exec "$n" --disable-warning=ExperimentalWarning -e 'process.argv[1] = process.getBuiltinModule("fs").realpathSync(process.argv[1]); process.getBuiltinModule("module").createRequire("/")(process.argv[1])' -- "$0" "$@"
 `
 
-export async function buildApplication(options: ApplicationOptions): Promise<PublishedRelease> {
+export interface BuiltApplication extends PublishedRelease {
+  /** what the configuration does not say, or says otherwise than the trial start has shown; a sentence each */
+  warnings: string[]
+}
+
+export async function buildApplication(options: ApplicationOptions): Promise<BuiltApplication> {
   const { project, tag, progress } = options
   parseTag(tag)
   if (options.make) await makeFirst(project, progress)
@@ -58,10 +63,13 @@ export async function buildApplication(options: ApplicationOptions): Promise<Pub
 
   progress.stage('check', `${project.service} ${tag}`)
   await checkVersion(executable, `${project.service} ${tag}`, await provideNode())
-  if (options.check) progress.end('done', await tryOut(project, executable))
+  const tried = options.check ? await tryOut(project, executable, (stage) => progress.stage(stage)) : null
+  if (tried !== null) progress.end('done', tried.line)
+  const warnings = tried?.warnings ?? []
+  for (const warning of warnings) progress.note(`warning: ${warning}`)
 
   const { healthPath, port, kind, service, schema } = project
-  return await publishRelease({
+  const release = await publishRelease({
     ...options,
     executable,
     unpackedBytes,
@@ -69,6 +77,7 @@ export async function buildApplication(options: ApplicationOptions): Promise<Pub
     schema,
     about: { kind, healthPath, port, switch: project.switch },
   })
+  return { ...release, warnings }
 }
 
 /** Runs the author's `build` command, if there is one. */

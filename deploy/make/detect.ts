@@ -109,7 +109,7 @@ function entryOf(folder: string, { scripts = {}, main }: Manifest, framework: Fr
 }
 
 /** The file itself, or the TypeScript in src/ from which dist/ or build/ is compiled. */
-function sourceOf(folder: string, entry: string): string | null {
+export function sourceOf(folder: string, entry: string): string | null {
   const bare = entry.replace(/^(dist|build|out|lib)\//, '').replace(/\.[cm]?js$/, '')
   const guesses = /^(dist|build|out)\//.test(entry)
     ? [`src/${bare}.ts`, `src/${bare}.mts`, `${bare}.ts`, `src/${bare}.js`]

@@ -90,10 +90,14 @@ function environmentOf({ dataVariables }: Detected): Record<string, unknown> {
 }
 
 function patchOf({ source, isModule }: Detected): Patch | null {
-  if (source === null) return null
+  return source === null ? null : { path: source, line: lineFor(source, isModule) }
+}
+
+/** The line that embeds the agent in `source`. `isModule`: the package says that its files are ES modules. */
+export function lineFor(source: string, isModule: boolean): string {
   const asImport = isModule || /\.(mjs|ts|mts)$/.test(source)
   const isModuleFile = asImport && !source.endsWith('.cjs')
-  return { path: source, line: isModuleFile ? `import '${PACKAGE}/auto'` : `require('${PACKAGE}/auto')` }
+  return isModuleFile ? `import '${PACKAGE}/auto'` : `require('${PACKAGE}/auto')`
 }
 
 /** The source with the line as its first statement; null if the source embeds the agent already. */

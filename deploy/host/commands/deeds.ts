@@ -53,7 +53,8 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
       try {
         await (await side()).waitHealthy({ receipt, tag, timeoutMs: flags.healthTimeoutMs })
       } catch (cause) {
-        const hint = `\`${(await supervisor()).logCommand}\` says why`
+        const own = cause instanceof BatonError ? cause.hint : null
+        const hint = own ?? `\`${(await supervisor()).logCommand}\` says why`
         throw new BatonError('service_down', reasonOf(cause), { cause, hint })
       }
     },
