@@ -33,7 +33,7 @@ export { assertRoom, type Need, needsBeside, needsOfAsset, needsOfExecutable, ro
 export { BUSY, UPDATE_BOUNDS } from './settings.ts'
 export { makeDownload } from './update/steps/download.ts'
 export { noBackup } from './update/steps/swap.ts'
-export { snapshot } from './update/steps/snapshot.ts'
+export { assertDatabaseThere, snapshot } from './update/steps/snapshot.ts'
 export { databasesIn, isDatabase } from './disk/sweep.ts'
 export { makeVerify, sha256OfFile } from './update/steps/verify.ts'
 export { installedTag } from './update/version.ts'

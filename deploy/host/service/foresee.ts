@@ -3,6 +3,7 @@
 
 import { dirname } from 'node:path'
 import {
+  assertDatabaseThere,
   assertRoom,
   assertWritable,
   needsBeside,
@@ -69,6 +70,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     await tellOfSkipped(receipt, act.tag, from, outside)
     return { would: 'up_to_date', from, to: from, sha256, switch: null }
   }
+  await assertDatabaseThere(ownDatabase(receipt.service, receipt.stateDirectory), receipt.stateDirectory)
   await assertRoomOf(receipt, release)
   return {
     would: 'updated',
