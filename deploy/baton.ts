@@ -79,7 +79,7 @@ const WORDS: readonly Word[] = [
     description: 'serve from source; what is saved, or published into its feed, it moves to under load',
     args: {
       ...FOLDER,
-      port: { type: 'string', valueHint: 'number', description: 'where it listens (default: `port`)' },
+      port: { type: 'string', valueHint: 'number', description: 'where it listens (default: PORT, else `port`)' },
       watch: {
         type: 'boolean',
         default: true,
@@ -285,9 +285,10 @@ async function build(values: Values): Promise<void> {
 
 async function dev(values: Values): Promise<void> {
   const project = await projectOf(values)
-  const port = values['port'] === undefined ? project.port : Number(values['port'])
+  const [where, said] = values['port'] === undefined ? ['PORT', process.env['PORT']] : ['--port', values['port']]
+  const port = said === undefined || said === '' ? project.port : Number(said)
   if (!Number.isInteger(port) || port < 1 || port > 65535)
-    throw new BatonError('invalid_request', `expected 1 to 65535 in --port, got ${JSON.stringify(values['port'])}`)
+    throw new BatonError('invalid_request', `expected 1 to 65535 in ${where}, got ${JSON.stringify(said)}`)
   const stop = new AbortController()
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => stop.abort())
   const { develop } = await import('./make/dev.ts')

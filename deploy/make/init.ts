@@ -44,6 +44,10 @@ export function planInit(found: Detected, isConfigured = false): InitPlan {
   if (found.entry === null) notes.push('which file starts the application? say it in `entry` of baton.config.json')
   if (found.healthPath === null)
     notes.push('no health route was found: `healthPath` makes a release prove that it is well, not only that it runs')
+  if (found.lostFlags.length > 0)
+    notes.push(
+      `not kept of the start script: ${found.lostFlags.join(', ')}. An executable cannot be started with these; NODE_OPTIONS in the environment of a start may have \`--inspect\` and \`--import\`, and \`environment\` what an env file sets.`,
+    )
   if (found.natives.length > 0)
     notes.push(`native addons (${found.natives.join(', ')}): build on each platform that you release for`)
   if (found.github === null)
@@ -76,6 +80,7 @@ function configOf(found: Detected): Record<string, unknown> {
           },
         }
       : environmentOf(found)),
+    ...(found.nodeFlags.length === 0 ? {} : { nodeFlags: found.nodeFlags }),
     ...(found.healthPath === null ? {} : { healthPath: found.healthPath }),
     ...(found.database === null ? {} : { database: found.database }),
     ...(found.github === null ? {} : { feed: `github:${found.github}` }),
@@ -100,13 +105,15 @@ export function lineFor(source: string, isModule: boolean): string {
   return isModuleFile ? `import '${PACKAGE}/auto'` : `require('${PACKAGE}/auto')`
 }
 
-/** The source with the line as its first statement; null if the source embeds the agent already. */
+/** The source with the line as its first statement, with line ends as it has them; null if it embeds the agent already. */
 export function patched(text: string, { line }: Patch): string | null {
   // an import of `/release` only reads the release's facts and does not embed the agent
   if (new RegExp(String.raw`['"]${PACKAGE}(/(?!release)\w+)?['"]`).test(text)) return null
   const head =
-    /^(#!.*\n)?((?:\s*(?:\/\/.*|\/\*[\s\S]*?\*\/)\s*\n)*)(\s*['"]use strict['"];?\s*\n)?/.exec(text)?.[0] ?? ''
-  return `${head}${line}\n${text.slice(head.length)}`
+    /^\uFEFF?(#!.*\r?\n)?((?:\s*(?:\/\/.*|\/\*[\s\S]*?\*\/)\s*\n)*)(\s*['"]use strict['"];?\s*\n)?/.exec(text)?.[0] ??
+    ''
+  const end = /\r?\n/.exec(text)?.[0] ?? '\n'
+  return `${head}${line}${end}${text.slice(head.length)}`
 }
 
 /** The patch as a diff, for a person. */

@@ -43,7 +43,16 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
     },
     say: (step) => report.step(step),
     side,
-    start: async () => await (await supervisor()).start(),
+    async start() {
+      const { executable, node } = await deed.receipt()
+      // Unpacking ten thousand files may take longer than a start may. A script, which has a Node of its own, unpacks nothing.
+      if (node === undefined) {
+        report.stage('unpack')
+        await (await side()).unpack({ path: executable })
+        report.stage('start')
+      }
+      await (await supervisor()).start()
+    },
     stop: async () => await (await supervisor()).stop(),
     update: (tag) => run({ kind: 'update', tag }),
     rollback: (tag) => run({ kind: 'rollback', tag }),
