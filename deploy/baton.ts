@@ -5,18 +5,16 @@
 
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { mkdir, readFile, writeFile } from 'node:fs/promises'
-import { dirname, join, resolve } from 'node:path'
-import { createInterface } from 'node:readline/promises'
+import { writeFile } from 'node:fs/promises'
+import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { asBatonError, BatonError, isTag, MEANINGS, reasonOf } from '../agent/words.ts'
-import { detect } from './make/detect.ts'
-import { formatPatch, type InitPlan, patched, planInit } from './make/init.ts'
 import { COMPRESSIONS } from './make/pack.ts'
 import { IS_PACKAGED } from './make/place.ts'
 import { isRightMajor, NODE_MAJOR, provideNode } from './make/node.ts'
 import { folderFeed, imageFlags, systemdFlags, trustFlags } from './make/own-flags.ts'
-import { CONFIG, type Project, readProject, RELEASES_FOLDER } from './make/project.ts'
+import { type Project, readProject, RELEASES_FOLDER } from './make/project.ts'
+import { setUp } from './make/set-up.ts'
 import { removeTemporaries } from './make/temporary.ts'
 import {
   asksForHelp,
@@ -66,11 +64,15 @@ const BUILD = {
 
 const YES = { yes: { type: 'boolean', alias: 'y', default: false, description: 'do not ask' } } as const satisfies Flags
 
+const TRY = {
+  try: { type: 'boolean', default: false, description: 'start it once from source, to see its database and its ports' },
+} as const satisfies Flags
+
 const WORDS: readonly Word[] = [
   {
     name: 'init',
     description: 'look at the application, write its configuration and the one line that embeds the agent',
-    args: { ...FOLDER, ...YES, ...SCRIPT_FLAGS },
+    args: { ...FOLDER, ...YES, ...TRY, ...SCRIPT_FLAGS },
     heavy: false,
     act: init,
   },
@@ -191,45 +193,12 @@ async function main(argv: readonly string[]): Promise<number> {
 }
 
 async function init(values: Values): Promise<void> {
-  const folder = folderOf(values)
-  if (!existsSync(join(folder, 'package.json')))
-    throw new BatonError('invalid_request', `expected package.json in ${folder}, found none`, {
-      hint: '`npm init` makes one',
-    })
-  const found = detect(folder)
-  const whole = planInit(found, existsSync(join(folder, CONFIG)))
-  const plan: InitPlan = { ...whole, files: whole.files.filter(({ path }) => !existsSync(join(folder, path))) }
-  const source = plan.patch === null ? null : await readFile(join(folder, plan.patch.path), 'utf8')
-  const embedded = plan.patch === null || source === null ? null : patched(source, plan.patch)
-  if (values['json'] === true)
-    print({ found, files: plan.files, patch: embedded === null ? null : plan.patch, notes: plan.notes })
-  else show(found, plan, embedded !== null)
-  if (plan.files.length === 0 && embedded === null) return say('nothing to do: it is set up already')
-  if (values['dry-run'] === true) return
-  if (values['yes'] !== true && !(await agreed('write this?'))) return
-  for (const { path, content } of plan.files) {
-    await mkdir(dirname(join(folder, path)), { recursive: true })
-    await writeFile(join(folder, path), content, { flag: 'wx' })
-  }
-  if (plan.patch !== null && embedded !== null) await writeFile(join(folder, plan.patch.path), embedded)
-  const tag = `v${found.version ?? ''}`
-  say(`\nnext: npx baton build --tag ${isTag(tag) ? tag : 'v0.1.0'}`)
-}
-
-/** how many lines of each new file `init` shows */
-const SHOWN_LINES = 12
-
-function show(found: ReturnType<typeof detect>, plan: InitPlan, isNew: boolean): void {
-  const of = (text: string | null) => text ?? 'not found'
-  say(`${found.service}: ${found.framework}${found.typescript ? ', TypeScript' : ''}, ${found.packageManager}`)
-  say(`  entry ${of(found.entry)} · health ${of(found.healthPath)} · database ${of(found.database)}\n`)
-  for (const { path, content } of plan.files) {
-    const lines = content.trimEnd().split('\n')
-    const rest = lines.length > SHOWN_LINES ? [`… ${lines.length - SHOWN_LINES} more lines`] : []
-    say([`+ ${path}`, ...[...lines.slice(0, SHOWN_LINES), ...rest].map((line) => `  ${line}`)].join('\n'))
-  }
-  if (plan.patch !== null && isNew) say(`\n${formatPatch(plan.patch)}`)
-  for (const note of plan.notes) say(`note: ${note}`)
+  const is = (flag: string) => values[flag] === true
+  await setUp(
+    folderOf(values),
+    { starts: is('try'), yes: is('yes'), json: is('json'), dryRun: is('dry-run') },
+    { say, print },
+  )
 }
 
 async function build(values: Values): Promise<void> {
@@ -339,14 +308,6 @@ function tagOf(values: Values): string {
   const tag = values['tag']
   if (isTag(tag)) return tag
   throw new BatonError('invalid_request', tagFault(tag))
-}
-
-async function agreed(question: string): Promise<boolean> {
-  if (!process.stdin.isTTY) throw new BatonError('refused', 'there is nobody to ask', { hint: '`--yes` asks nothing' })
-  const lines = createInterface({ input: process.stdin, output: process.stderr })
-  const answer = await lines.question(`\n${question} [Y/n] `)
-  lines.close()
-  return /^(y|yes)?$/i.test(answer.trim())
 }
 
 /** Runs a script beside this file, which reads its own arguments. */

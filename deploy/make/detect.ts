@@ -26,7 +26,8 @@ export interface Detected {
   /** packages with compiled addons */
   natives: string[]
   healthPath: string | null
-  database: string | null
+  /** a text in the sources that looks like the name of a database: where it lies, if anywhere, only a start shows */
+  mentionedDatabase: string | null
   /** flags of Node in the start script that every start of a release can have */
   nodeFlags: string[]
   /** its other ones */
@@ -83,7 +84,7 @@ export function detect(folder: string): Detected {
     healthPath:
       /['"`](\/(?:api\/)?(?:healthz?|livez?|readyz?|alive|health-?check|_health|up|ping))['"`]/.exec(texts)?.[1] ??
       null,
-    database: /['"`/]([\w-]+\.(?:db|sqlite3?))['"`]/.exec(texts)?.[1] ?? null,
+    mentionedDatabase: /['"`/]([\w-]+\.(?:db|sqlite3?))['"`]/.exec(texts)?.[1] ?? null,
     nodeFlags: flags.filter(isKeptFlag),
     lostFlags: flags.filter((flag) => !isKeptFlag(flag)),
     dataVariables: [...new Set([...texts.matchAll(DATA_VARIABLE)].map(([, name = '']) => name))],

@@ -3,7 +3,8 @@
 // author is replaced; the entry gets one line.
 
 import type { Detected } from './detect.ts'
-import { ENVIRONMENT } from './project.ts'
+import { CONFIG, ENVIRONMENT } from './project.ts'
+import type { SourceStart } from './source-start.ts'
 
 export interface Written {
   path: string
@@ -19,8 +20,17 @@ export interface Patch {
 export interface InitPlan {
   files: Written[]
   patch: Patch | null
+  /** what a start has shown that the author's own configuration says otherwise, as a diff: it is theirs to write; null for nothing */
+  proposal: string | null
   /** what the author has to look at */
   notes: string[]
+}
+
+export interface Findings {
+  /** the configuration that is there already: its author has chosen; null for none */
+  configured: Readonly<Record<string, unknown>> | null
+  /** what one start has shown; null: it was not started */
+  shown: SourceStart | null
 }
 
 export const PACKAGE = 'baton-kit'
@@ -30,11 +40,14 @@ const SWITCH_NOTES = [
   'If two processes of the application may live at once, say `together`: then nobody waits (docs/adopt.md).',
 ]
 
-/** `isConfigured`: there is a baton.config.json, so its author has chosen already. */
-export function planInit(found: Detected, isConfigured = false): InitPlan {
-  const notes: string[] = isConfigured ? [] : [...SWITCH_NOTES]
+export function planInit(
+  found: Detected,
+  { configured, shown }: Findings = { configured: null, shown: null },
+): InitPlan {
+  const notes: string[] = [...(configured === null ? SWITCH_NOTES : []), ...(shown?.notes ?? [])]
+  const healthPath = shown === null ? found.healthPath : shown.healthPath
   const files: Written[] = [
-    { path: 'baton.config.json', content: `${JSON.stringify(configOf(found), null, 2)}\n` },
+    { path: CONFIG, content: `${JSON.stringify(configOf({ ...found, healthPath }, shown), null, 2)}\n` },
     { path: '.github/workflows/release.yml', content: workflow(found) },
   ]
   if (found.framework === 'next') {
@@ -42,7 +55,11 @@ export function planInit(found: Detected, isConfigured = false): InitPlan {
     notes.push('next.config must say `output: "standalone"`')
   }
   if (found.entry === null) notes.push('which file starts the application? say it in `entry` of baton.config.json')
-  if (found.healthPath === null)
+  if (shown === null && configured === null && found.mentionedDatabase !== null)
+    notes.push(
+      `the sources name ${found.mentionedDatabase}, and nobody has seen where it lies, so \`database\` is not written: \`baton init --try\` starts the application once and looks, and so does \`build\``,
+    )
+  if (healthPath === null)
     notes.push('no health route was found: `healthPath` makes a release prove that it is well, not only that it runs')
   if (found.lostFlags.length > 0)
     notes.push(
@@ -52,10 +69,30 @@ export function planInit(found: Detected, isConfigured = false): InitPlan {
     notes.push(`native addons (${found.natives.join(', ')}): build on each platform that you release for`)
   if (found.github === null)
     notes.push('`feed` says where installs look for releases: a URL, a folder or github:owner/name')
-  return { files, patch: patchOf(found), notes }
+  return { files, patch: patchOf(found), proposal: proposalFor(configured, shown), notes }
 }
 
-function configOf(found: Detected): Record<string, unknown> {
+/** The lines of the author's configuration that a start has shown to be otherwise. */
+function proposalFor(configured: Findings['configured'], shown: SourceStart | null): string | null {
+  if (configured === null || shown === null) return null
+  const lines = (['database', 'servers', 'healthPath'] as const).flatMap((key) => {
+    const [old, seen] = [configured[key], shown[key]]
+    if (seen === null || seen === old) return []
+    // one start shows that something is there, and not that anything else is not
+    if (key === 'servers' && Number(seen) <= Number(old ?? 1)) return []
+    if (key === 'healthPath' && typeof old === 'string') return []
+    const line = (value: unknown) => `  "${key}": ${JSON.stringify(value)},`
+    return [...(old === undefined ? [] : [`-${line(old)}`]), `+${line(seen)}`]
+  })
+  return lines.length === 0 ? null : `--- ${CONFIG}\n+++ ${CONFIG}\n${lines.join('\n')}\n`
+}
+
+/** What a start of the application is given, as an install would give it. */
+export function startEnvironment(found: Detected): Record<string, string> {
+  return (environmentOf(found)['environment'] as Record<string, string> | undefined) ?? ENVIRONMENT
+}
+
+function configOf(found: Detected, shown: SourceStart | null): Record<string, unknown> {
   const isNext = found.framework === 'next'
   return {
     $schema: `./node_modules/${PACKAGE}/config.schema.json`,
@@ -82,7 +119,8 @@ function configOf(found: Detected): Record<string, unknown> {
       : environmentOf(found)),
     ...(found.nodeFlags.length === 0 ? {} : { nodeFlags: found.nodeFlags }),
     ...(found.healthPath === null ? {} : { healthPath: found.healthPath }),
-    ...(found.database === null ? {} : { database: found.database }),
+    ...(shown === null || shown.database === null ? {} : { database: shown.database }),
+    ...(shown === null || shown.servers === 1 ? {} : { servers: shown.servers }),
     ...(found.github === null ? {} : { feed: `github:${found.github}` }),
   }
 }

@@ -36,8 +36,11 @@ export function startProgram(
   child.once('exit', (code, signal) => (ended = signal === null ? `exit code ${code}` : signal))
   for (const stream of [child.stdout, child.stderr])
     stream?.setEncoding('utf8').on('data', (text: string) => (said = (said + text).slice(-SAID_MAX_CHARS)))
+  // a signal that ends this command waits for no scope
+  const kill = () => signalGroup(child, 'SIGKILL')
+  process.once('exit', kill)
   let ending: Promise<void> | null = null
-  const end = () => (ending ??= endProgram(child, () => ended !== null))
+  const end = () => (ending ??= endProgram(child, () => ended !== null).finally(() => void process.off('exit', kill)))
   return { pid: child.pid ?? 0, said: () => said.trim(), ended: () => ended, end, [Symbol.asyncDispose]: end }
 }
 
@@ -60,16 +63,17 @@ export async function runToEnd(
 
 async function endProgram(child: ChildProcess, hasEnded: () => boolean): Promise<void> {
   const gone = hasEnded() ? Promise.resolve() : once(child, 'exit')
-  const signal = (name: NodeJS.Signals) => {
-    try {
-      if (child.pid !== undefined) process.kill(-child.pid, name)
-    } catch {
-      return // nobody is left
-    }
-  }
-  signal('SIGTERM')
+  signalGroup(child, 'SIGTERM')
   await Promise.race([gone, sleep(STOP_MS, undefined, { ref: false })])
-  signal('SIGKILL')
+  signalGroup(child, 'SIGKILL')
+}
+
+function signalGroup({ pid }: ChildProcess, name: NodeJS.Signals): void {
+  try {
+    if (pid !== undefined) process.kill(-pid, name)
+  } catch {
+    return // nobody is left
+  }
 }
 
 /** The HTTP status; or a text that says why there is none. `mustBeWell`: only a 2xx will do. */
