@@ -5,18 +5,17 @@
 
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { mkdir, readFile, writeFile } from 'node:fs/promises'
-import { dirname, join, resolve } from 'node:path'
-import { createInterface } from 'node:readline/promises'
+import { writeFile } from 'node:fs/promises'
+import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { asBatonError, BatonError, isTag, MEANINGS, reasonOf } from '../agent/words.ts'
 import { detect } from './make/detect.ts'
-import { formatPlan, type InitPlan, patched, planInit } from './make/init.ts'
 import { COMPRESSIONS } from './make/pack.ts'
 import { IS_PACKAGED } from './make/place.ts'
 import { isRightMajor, NODE_MAJOR, provideNode } from './make/node.ts'
 import { folderFeed, imageFlags, systemdFlags, trustFlags } from './make/own-flags.ts'
-import { CONFIG, type Project, readProject, RELEASES_FOLDER } from './make/project.ts'
+import { type Project, readProject, RELEASES_FOLDER } from './make/project.ts'
+import { setUp } from './make/set-up.ts'
 import { removeTemporaries } from './make/temporary.ts'
 import {
   asksForHelp,
@@ -66,11 +65,15 @@ const BUILD = {
 
 const YES = { yes: { type: 'boolean', alias: 'y', default: false, description: 'do not ask' } } as const satisfies Flags
 
+const TRY = {
+  try: { type: 'boolean', default: false, description: 'start it once from source, to see its database and its ports' },
+} as const satisfies Flags
+
 const WORDS: readonly Word[] = [
   {
     name: 'init',
     description: 'look at the application, write its configuration and the one line that embeds the agent',
-    args: { ...FOLDER, ...YES, ...SCRIPT_FLAGS },
+    args: { ...FOLDER, ...YES, ...TRY, ...SCRIPT_FLAGS },
     heavy: false,
     act: init,
   },
@@ -79,7 +82,7 @@ const WORDS: readonly Word[] = [
     description: 'serve from source; what is saved, or published into its feed, it moves to under load',
     args: {
       ...FOLDER,
-      port: { type: 'string', valueHint: 'number', description: 'where it listens (default: `port`)' },
+      port: { type: 'string', valueHint: 'number', description: 'where it listens (default: PORT, else `port`)' },
       watch: {
         type: 'boolean',
         default: true,
@@ -198,30 +201,12 @@ async function main(argv: readonly string[]): Promise<number> {
 }
 
 async function init(values: Values): Promise<void> {
-  const folder = folderOf(values)
-  if (!existsSync(join(folder, 'package.json')))
-    throw new BatonError('invalid_request', `expected package.json in ${folder}, found none`, {
-      hint: '`npm init` makes one',
-    })
-  const found = detect(folder)
-  const { foreignEngines } = await import('./make/engines.ts')
-  const whole = planInit(found, existsSync(join(folder, CONFIG)), await foreignEngines(folder))
-  const plan: InitPlan = { ...whole, files: whole.files.filter(({ path }) => !existsSync(join(folder, path))) }
-  const source = plan.patch === null ? null : await readFile(join(folder, plan.patch.path), 'utf8')
-  const embedded = plan.patch === null || source === null ? null : patched(source, plan.patch)
-  if (values['json'] === true)
-    print({ found, files: plan.files, patch: embedded === null ? null : plan.patch, notes: plan.notes })
-  else say(formatPlan(found, plan, embedded !== null))
-  if (plan.files.length === 0 && embedded === null) return say('nothing to do: it is set up already')
-  if (values['dry-run'] === true) return
-  if (values['yes'] !== true && !(await agreed('write this?'))) return
-  for (const { path, content } of plan.files) {
-    await mkdir(dirname(join(folder, path)), { recursive: true })
-    await writeFile(join(folder, path), content, { flag: 'wx' })
-  }
-  if (plan.patch !== null && embedded !== null) await writeFile(join(folder, plan.patch.path), embedded)
-  const tag = `v${found.version ?? ''}`
-  say(`\nnext: npx baton build --tag ${isTag(tag) ? tag : 'v0.1.0'}`)
+  const is = (flag: string) => values[flag] === true
+  await setUp(
+    folderOf(values),
+    { starts: is('try'), yes: is('yes'), json: is('json'), dryRun: is('dry-run') },
+    { say, print },
+  )
 }
 
 async function build(values: Values): Promise<void> {
@@ -294,9 +279,10 @@ async function rebuild(values: Values): Promise<void> {
 
 async function dev(values: Values): Promise<void> {
   const project = await projectOf(values)
-  const port = values['port'] === undefined ? project.port : Number(values['port'])
+  const [where, said] = values['port'] === undefined ? ['PORT', process.env['PORT']] : ['--port', values['port']]
+  const port = said === undefined || said === '' ? project.port : Number(said)
   if (!Number.isInteger(port) || port < 1 || port > 65535)
-    throw new BatonError('invalid_request', `expected 1 to 65535 in --port, got ${JSON.stringify(values['port'])}`)
+    throw new BatonError('invalid_request', `expected 1 to 65535 in ${where}, got ${JSON.stringify(said)}`)
   const stop = new AbortController()
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => stop.abort())
   const { develop } = await import('./make/dev.ts')
@@ -347,14 +333,6 @@ function tagOf(values: Values): string {
   const tag = values['tag']
   if (isTag(tag)) return tag
   throw new BatonError('invalid_request', tagFault(tag))
-}
-
-async function agreed(question: string): Promise<boolean> {
-  if (!process.stdin.isTTY) throw new BatonError('refused', 'there is nobody to ask', { hint: '`--yes` asks nothing' })
-  const lines = createInterface({ input: process.stdin, output: process.stderr })
-  const answer = await lines.question(`\n${question} [Y/n] `)
-  lines.close()
-  return /^(y|yes)?$/i.test(answer.trim())
 }
 
 /** Runs a script beside this file, which reads its own arguments. */

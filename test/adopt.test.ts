@@ -7,7 +7,7 @@ import { once } from 'node:events'
 import { appendFile, cp, mkdir, mkdtemp, readdir, rename, rm, symlink, writeFile } from 'node:fs/promises'
 import { Agent, type IncomingMessage, request as plainRequest } from 'node:http'
 import { createServer as createSecure, request as secureRequest } from 'node:https'
-import type { AddressInfo } from 'node:net'
+import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -47,6 +47,23 @@ test('init puts its line behind what must stay first, once, and also where only 
   is(once, source.replace(`import {`, `import 'baton-kit/auto'\nimport {`))
   is(patched(once ?? '', patch), null)
   is(patched(`import { listen } from 'baton-kit/express'\n`, patch), null)
+})
+
+test('init keeps the line ends of a file, and its mark of a byte order', () => {
+  const patch = { path: 'server.js', line: `import 'baton-kit/auto'` }
+  for (const head of ['', '#!/usr/bin/env node\r\n// ours\r\n', '\uFEFF', `'use strict'\r\n`])
+    is(patched(`${head}serve()\r\n`, patch), `${head}import 'baton-kit/auto'\r\nserve()\r\n`)
+})
+
+test('the arguments of the configuration take {stateDirectory} and the like, as the environment does', async () => {
+  const text = `${AUTO}import { createServer } from 'node:http'
+    const told = JSON.stringify(process.argv.slice(2))
+    createServer((request, response) => response.end(told)).listen(Number(process.env.PORT), process.env.HOST)`
+  await using it = await adopted(text, { args: ['--data={stateDirectory}/rows', '{port}', '{other} {toString}'] })
+  const home = dirname(dirname(dirname(it.configPath)))
+  const { body } = await ask(it.port, 'GET', '/healthz', null)
+  const state = join(home, '.local', 'state', 'shop')
+  equal(JSON.parse(String(body)), [`--data=${state}/rows`, String(it.port), '{other} {toString}'])
 })
 
 test('doctor says that a release does not hold the package where it is for development only', async () => {
@@ -276,7 +293,15 @@ test('`baton dev`: what is saved serves, what cannot start is taken back, and Ct
     '--port',
     String(port),
   ]
-  const child = spawn(command[0] ?? '', command.slice(1))
+  const taken = createServer().listen(port, '127.0.0.1')
+  await once(taken, 'listening')
+  const busy = await run(command.slice(0, -2), { allowFailure: true, env: { PORT: String(port) } })
+  is(busy.exitCode, 7)
+  match(busy.stderr, new RegExp(`^error: listening on 127\\.0\\.0\\.1:${port}: .*EADDRINUSE`))
+  match(busy.stderr, /^hint: .*--port/m)
+  await new Promise((closed) => taken.close(closed))
+
+  const child = spawn(command[0] ?? '', command.slice(1, -2), { env: { ...process.env, PORT: String(port) } })
   const gone = once(child, 'exit')
   let said = ''
   for (const stream of [child.stdout, child.stderr])

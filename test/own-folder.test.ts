@@ -12,6 +12,7 @@ import { placesOf } from '../agent/disk/places.ts'
 import { sweepUnpacked } from '../agent/disk/sweep.ts'
 import { detect } from '../deploy/make/detect.ts'
 import { planInit } from '../deploy/make/init.ts'
+import { PROJECT } from '../deploy/make/place.ts'
 import type { Project } from '../deploy/make/project.ts'
 import { tryOut } from '../deploy/make/trial-start.ts'
 import { survey } from '../deploy/host/service/survey.ts'
@@ -74,7 +75,7 @@ test('a build whose application makes a database in its own folder fails, and sa
   match(error.message, /found the database data\/shop\.sqlite: each release has a folder of its own/)
   match(String((error as BatonError).hint), /"DATA_DIR": "\{stateDirectory\}"/)
   const outside = await program('join(process.env.STATE_DIRECTORY, "shop.sqlite")', '::')
-  match(await tryOut(PROJECT_OF, outside), /^serves \/healthz with 200 after .*; it listens on every address/)
+  match((await tryOut(PROJECT_OF, outside)).line, /^serves \/healthz with 200 after .*; it listens on every address/)
 })
 
 test('init gives the variables that say where data belongs the state directory', async () => {
@@ -99,11 +100,12 @@ test('init gives the variables that say where data belongs the state directory',
 
 test.run()
 
-const PROJECT_OF = { service: 'svc', healthPath: '/healthz' } as Project
+const PROJECT_OF = { service: 'svc', healthPath: '/healthz', database: null } as Project
 
 /** A release of kind `app` as far as it matters here: it has unpacked itself, says where it serves, and made a database. */
 function programOf(database: string, host: string): string {
   return `#!${process.execPath}
+    require('${join(PROJECT, 'agent/adapters/auto.ts')}')
     const { dirname, join } = require('node:path')
     const { mkdirSync, readFileSync, writeFileSync } = require('node:fs')
     const own = join(__dirname, '.svc', '${'a'.repeat(16)}')

@@ -114,16 +114,17 @@ test('the trial start of a build names it where two are to live at once, and say
   await using room = await makeRoom()
   const path = join(room.path, 'svc')
   const program = `#!${process.execPath}
+    require('${join(PROJECT, 'agent/adapters/auto.ts')}')
     const { listen } = JSON.parse(require('node:fs').readFileSync(process.argv[4]))
     require('node:dgram').createSocket('udp4').bind(0, '127.0.0.1', () =>
       require('node:http').createServer((request, response) => response.end('ok')).listen(listen.port, '127.0.0.1'))`
   await writeFile(path, program, { mode: 0o755 })
-  const project = (kind: Switch) => ({ service: 'svc', healthPath: '/', servers: 1, switch: kind }) as Project
-  match(
-    await tryOut(project('together'), path),
-    /; warning: `switch` is "together", but only one process can have UDP port \d+$/,
-  )
-  not(/warning/.test(await tryOut(project('one-at-a-time'), path)))
+  const project = (kind: Switch) =>
+    ({ service: 'svc', healthPath: '/', servers: 1, database: null, switch: kind }) as Project
+  const { warnings } = await tryOut(project('together'), path)
+  is(warnings.length, 1)
+  match(warnings[0] ?? '', /^`switch` is "together", but only one process can have UDP port \d+$/)
+  equal((await tryOut(project('one-at-a-time'), path)).warnings, [])
 })
 
 test('init explains the choice in two sentences and writes it; a second run changes nothing and explains nothing', async () => {

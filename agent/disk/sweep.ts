@@ -54,7 +54,8 @@ export async function databasesIn(unpacked: string): Promise<string[]> {
   return found
 }
 
-async function isDatabase(path: string): Promise<boolean> {
+/** Whether the file begins as an SQLite database does; false if it cannot be read, or is empty. */
+export async function isDatabase(path: string): Promise<boolean> {
   await using file = await open(path, 'r').catch(() => null)
   if (file === null) return false
   const { buffer, bytesRead } = await file.read(Buffer.alloc(SQLITE.length), 0, SQLITE.length, 0)

@@ -5,10 +5,11 @@ import type { JournalState } from '../disk/journal.ts'
 import type { Placed } from './installed.ts'
 import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import { needsBeside } from '../disk/room.ts'
+import type { Release } from '../words/release.ts'
 import { badEntry, type Operation, type Probation, type Progress, type Stage } from '../words/state.ts'
 import { makeCheck } from './steps/check.ts'
 import { makeDownload } from './steps/download.ts'
-import { snapshot } from './steps/snapshot.ts'
+import { assertDatabaseThere, snapshot } from './steps/snapshot.ts'
 import { makeSwap, type Swap } from './steps/swap.ts'
 import { makeVerify } from './steps/verify.ts'
 import { assertWritable } from '../disk/writable.ts'
@@ -52,7 +53,7 @@ export function makeStages(
       state = await journal.read()
       await assertWritable(install.places.directory)
       const release = await check(tag, signal)
-      if (release !== null) [operation.to, operation.sha256] = [release.tag, release.asset.sha256]
+      if (release !== null) await choose(release, install, operation)
       return release
     },
     async download(release, signal) {
@@ -87,6 +88,12 @@ export function makeStages(
     },
   }
   return { steps, leave, settle: swap.settle, isPublishedBad: () => publishedBad, placed: () => placed }
+}
+
+/** Notes the release that the update moves to. Throws refused if its swap would go without the snapshot that it promises. */
+async function choose({ tag, asset }: Release, install: ManagedInstall, operation: Operation): Promise<void> {
+  ;[operation.to, operation.sha256] = [tag, asset.sha256]
+  await assertDatabaseThere(install.database, install.stateDirectory)
 }
 
 function makeDownloadOf(install: ManagedInstall, operation: Operation): Steps['download'] {

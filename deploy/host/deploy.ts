@@ -7,13 +7,14 @@ import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { readReceiptBeside, readSystemReceipt, type Receipt, SYSTEM_DIRECTORY } from '../../agent/install.ts'
-import { BatonError, type ErrorCode, EXIT, MEANINGS, serviceName, type Stage, STAGES } from '../../agent/words.ts'
+import { BatonError, type ErrorCode, EXIT, MEANINGS, serviceName } from '../../agent/words.ts'
 import { defaultsFrom, personOf } from './commands/context.ts'
 import { worstOf } from './doctor/finding.ts'
 import { checkSupervisor } from './doctor/host.ts'
 import { isRoot } from './place/identity.ts'
 import { layoutOf, layoutOfReceipt } from './place/layout.ts'
 import type { HostReport } from './report.ts'
+import { HOST_STAGES, type HostStage } from './service/outside.ts'
 import { askUntilWell } from './service/health.ts'
 
 export interface Deployment {
@@ -159,8 +160,8 @@ function passOn(event: Line, report: HostReport): void {
   if (kind === 'note') report.note(String(message))
 }
 
-function isStage(stage: unknown): stage is Stage | 'start' | 'health' {
-  return [...STAGES, 'start', 'health'].includes(String(stage))
+function isStage(stage: unknown): stage is HostStage {
+  return HOST_STAGES.some((one) => one === stage)
 }
 
 function errorFrom(last: Line | null, code: number, said: string): BatonError {

@@ -1,8 +1,9 @@
 // What a command prints. People get a plan, a progress line and one result on their terminal. Programs get one JSON object a
 // line on stdout (`--json`) and nothing else there. Must hold: an error is never followed by a success.
 
-import { type BatonError, MEANINGS, type Stage } from '../../agent/words.ts'
+import { type BatonError, MEANINGS } from '../../agent/words.ts'
 import { describe, type Step } from './plan/step.ts'
+import type { HostStage } from './service/outside.ts'
 import { createProgress, type ProgressReport } from '../lib/progress.ts'
 
 export interface HostReport {
@@ -10,7 +11,7 @@ export interface HostReport {
   /** a plan that another program has put into words */
   told(steps: readonly { text: string }[]): void
   step(step: Step): void
-  stage(stage: Stage | 'start' | 'health'): void
+  stage(stage: HostStage): void
   bytes(done: number, total: number): void
   note(line: string): void
   /** another program reports from here on: ends the progress line */

@@ -2,10 +2,8 @@
 // listening ports than Baton hands over. Reads /proc only.
 // Must hold: it says nothing about what it cannot see, such as a lock in a database or on another host.
 
-import { readdir, readFile, readlink } from 'node:fs/promises'
-import { descendantsOf } from '../../agent/install.ts'
+import { type Bound, boundSockets, type OpenFile, openFilesBelow, readProc } from './open-files.ts'
 
-const LISTENING = '0A'
 const NAMED_MAX = 8
 
 /**
@@ -16,23 +14,15 @@ export async function onlyOneCanHave(
   pid: number,
   served: { port: number; servers: number } | null = null,
 ): Promise<string[]> {
-  const pids = [pid, ...descendantsOf(pid).map((below) => below.pid)]
-  const files = (await Promise.all(pids.map(openFiles))).flat()
-  const sockets = new Set(files.flatMap(({ target }) => /^socket:\[(\d+)\]$/.exec(target)?.[1] ?? []))
-  const table = async (name: string) =>
-    (await read(`/proc/${pid}/net/${name}`))
-      .split('\n')
-      .slice(1)
-      .flatMap((line) => boundIn(line, sockets))
-  const [udp, tcp] = await Promise.all([both('udp', table), both('tcp', table)])
+  const files = await openFilesBelow(pid)
+  const [udp, tcp] = await Promise.all([boundSockets(pid, files, 'udp'), boundSockets(pid, files, 'tcp')])
   const ports = (name: string, found: Bound[]) => [...new Set(found.map(({ port }) => `${name} port ${port}`))]
   const listening = ports(
     'TCP',
-    tcp.filter(({ state }) => state === LISTENING),
+    tcp.filter(({ isListening }) => isListening),
   )
   return [
     ...(await locksOf(files)),
-    // a socket that is connected only asks somebody, as a resolver does
     ...ports(
       'UDP',
       udp.filter(({ isConnected }) => !isConnected),
@@ -43,51 +33,14 @@ export async function onlyOneCanHave(
   ].slice(0, NAMED_MAX)
 }
 
-interface OpenFile {
-  pid: number
-  descriptor: string
-  target: string
-}
-
-async function openFiles(pid: number): Promise<OpenFile[]> {
-  const names = await readdir(`/proc/${pid}/fd`).catch(() => [])
-  return await Promise.all(
-    names.map(async (descriptor) => {
-      const target = await readlink(`/proc/${pid}/fd/${descriptor}`).catch(() => '')
-      return { pid, descriptor, target }
-    }),
-  )
-}
-
 /** The kernel shows a descriptor's own locks in its fdinfo. */
 async function locksOf(files: readonly OpenFile[]): Promise<string[]> {
   const found = await Promise.all(
     files.map(async ({ pid, descriptor, target }) => {
       if (!target.startsWith('/')) return null
-      const info = await read(`/proc/${pid}/fdinfo/${descriptor}`)
+      const info = await readProc(`/proc/${pid}/fdinfo/${descriptor}`)
       return /^lock:\s.*\b(FLOCK|OFDLCK)\b.*\bWRITE\b/m.test(info) ? `the lock on ${target}` : null
     }),
   )
   return [...new Set(found.filter((lock) => lock !== null))]
-}
-
-interface Bound {
-  port: number
-  state: string
-  isConnected: boolean
-}
-
-/** One line of /proc/net/tcp or udp, if it is one of these sockets. */
-function boundIn(line: string, sockets: ReadonlySet<string>): Bound[] {
-  const [, local = '', remote = '', state = '', , , , , , inode = ''] = line.trim().split(/\s+/)
-  if (!sockets.has(inode)) return []
-  return [{ port: Number.parseInt(local.split(':')[1] ?? '', 16), state, isConnected: !remote.endsWith(':0000') }]
-}
-
-async function both(name: string, table: (name: string) => Promise<Bound[]>): Promise<Bound[]> {
-  return (await Promise.all([table(name), table(`${name}6`)])).flat()
-}
-
-async function read(path: string): Promise<string> {
-  return await readFile(path, 'utf8').catch(() => '')
 }

@@ -13,6 +13,7 @@ import type { Base } from './base.ts'
 import { bundle } from './bundle.ts'
 import { detect } from './detect.ts'
 import { examineAddons, formatAddons, formatLeftOut, refuseOtherAbis } from './addons.ts'
+import { noteOfDotEnv } from './dot-env.ts'
 import { filesOf } from './files.ts'
 import { provideNode } from './node.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
@@ -41,11 +42,16 @@ const MAKE_MS = 30 * 60_000
  * and update begins with it. The script is loaded with `require`: below a package.json with `"type": "module"`, Node refuses a
  * main script named `x.partial`.
  */
-const SCRIPT_HEAD = `#!/bin/sh
-':' //; n=\${BATON_NODE-}; [ -x "$n" ] || n=$(command -v node) || { echo "error: expected Node 26 on PATH or in BATON_NODE to run $0, found none" >&2; exit 3; }; [ "\${1-}" != --version ] || case $("$n" --version) in v2[4-9].* | v[3-9][0-9].*) ;; *) echo "error: expected Node 26 to run $0, found $("$n" --version) at $n" >&2; exit 3 ;; esac; exec "$n" --disable-warning=ExperimentalWarning -e 'process.argv[1] = process.getBuiltinModule("fs").realpathSync(process.argv[1]); process.getBuiltinModule("module").createRequire("/")(process.argv[1])' -- "$0" "$@"
+const scriptHead = (flags: string) => `#!/bin/sh
+':' //; n=\${BATON_NODE-}; [ -x "$n" ] || n=$(command -v node) || { echo "error: expected Node 26 on PATH or in BATON_NODE to run $0, found none" >&2; exit 3; }; [ "\${1-}" != --version ] || case $("$n" --version) in v2[4-9].* | v[3-9][0-9].*) ;; *) echo "error: expected Node 26 to run $0, found $("$n" --version) at $n" >&2; exit 3 ;; esac; exec "$n" --disable-warning=ExperimentalWarning${flags} -e 'process.argv[1] = process.getBuiltinModule("fs").realpathSync(process.argv[1]); process.getBuiltinModule("module").createRequire("/")(process.argv[1])' -- "$0" "$@"
 `
 
-export async function buildApplication(options: ApplicationOptions): Promise<PublishedRelease> {
+export interface BuiltApplication extends PublishedRelease {
+  /** what the configuration does not say, or says otherwise than the trial start has shown; a sentence each */
+  warnings: string[]
+}
+
+export async function buildApplication(options: ApplicationOptions): Promise<BuiltApplication> {
   const { project, tag, progress } = options
   parseTag(tag)
   if (options.make) await makeFirst(project, progress)
@@ -60,10 +66,15 @@ export async function buildApplication(options: ApplicationOptions): Promise<Pub
 
   progress.stage('check', `${project.service} ${tag}`)
   await checkVersion(executable, `${project.service} ${tag}`, await provideNode())
-  if (options.check) progress.end('done', await tryOut(project, executable))
+  const dotEnv = await noteOfDotEnv(project.folder, project.environment)
+  if (dotEnv !== null) progress.note(`note: ${dotEnv}`)
+  const tried = options.check ? await tryOut(project, executable, (stage) => progress.stage(stage)) : null
+  if (tried !== null) progress.end('done', tried.line)
+  const warnings = tried?.warnings ?? []
+  for (const warning of warnings) progress.note(`warning: ${warning}`)
 
   const { healthPath, port, kind, service, schema } = project
-  return await publishRelease({
+  const release = await publishRelease({
     ...options,
     executable,
     unpackedBytes,
@@ -71,6 +82,7 @@ export async function buildApplication(options: ApplicationOptions): Promise<Pub
     schema,
     about: { kind, healthPath, port, switch: project.switch },
   })
+  return { ...release, warnings }
 }
 
 /** Runs the author's `build` command, if there is one. */
@@ -85,13 +97,14 @@ export async function makeFirst({ build, folder }: Project, progress: ProgressRe
 }
 
 export function wordsOf(project: Project, tag: string, commit: string | null, trust: OwnWords['trust']): OwnWords {
-  const { service, kind, healthPath, database, servers, switch: switched, environment, args } = project
-  return { service, tag, commit, kind, healthPath, database, servers, switch: switched, environment, args, trust }
+  const { service, kind, healthPath, database, servers, switch: switched, environment, args, nodeFlags } = project
+  const ours = { service, tag, commit, kind, healthPath, database, servers, switch: switched, trust }
+  return { ...ours, environment, args, nodeFlags }
 }
 
-/** The content of an executable script file: `text` below its first lines. */
-export function scriptOf(text: string): string {
-  return SCRIPT_HEAD + text
+/** The content of an executable script file: `text` below its first lines. `isKeptFlag` holds for each flag: none needs quotes. */
+export function scriptOf(text: string, nodeFlags: readonly string[]): string {
+  return scriptHead(nodeFlags.map((flag) => ` ${flag}`).join('')) + text
 }
 
 /** Writes an executable of kind app to `to`. Resolves to the bytes that it takes on the disk once unpacked. */
@@ -118,6 +131,7 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
   }
   await injectBundle(base, await ourScript('app'), to, {
     nodeOptions: true,
+    nodeFlags: project.nodeFlags,
     assets: { release: JSON.stringify(release), operator: await ourScript('operator'), app: bytes },
   })
   return packed.unpackedBytes
@@ -150,10 +164,11 @@ async function writeBundle(options: ApplicationOptions, words: OwnWords, to: str
     define: isScript ? { __BATON_RELEASE__: JSON.stringify(words) } : {},
   })
   progress.end('done', formatBytes(script.length))
-  if (isScript) return await writeFile(to, scriptOf(Buffer.from(script).toString()), { mode: 0o755 })
+  if (isScript) return await writeFile(to, scriptOf(Buffer.from(script).toString(), project.nodeFlags), { mode: 0o755 })
   const base: Base = await showBase(progress)
   progress.stage('inject')
-  await injectBundle(base, script, to, { nodeOptions: true, assets: { release: JSON.stringify(words) } })
+  const { nodeFlags } = project
+  await injectBundle(base, script, to, { nodeOptions: true, nodeFlags, assets: { release: JSON.stringify(words) } })
 }
 
 /**

@@ -4,6 +4,8 @@
 import { existsSync, readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { serviceName } from '../../agent/words.ts'
+import { isKeptFlag } from './project.ts'
+import { type NodeCommand, readNodeCommand } from './start-script.ts'
 
 export type Framework = 'next' | 'nest' | 'fastify' | 'express' | 'hono' | 'http'
 
@@ -24,7 +26,12 @@ export interface Detected {
   /** packages with compiled addons */
   natives: string[]
   healthPath: string | null
-  database: string | null
+  /** a text in the sources that looks like the name of a database: where it lies, if anywhere, only a start shows */
+  mentionedDatabase: string | null
+  /** flags of Node in the start script that every start of a release can have */
+  nodeFlags: string[]
+  /** its other ones */
+  lostFlags: string[]
   /** environment variables that name the folder for data, such as DATA_DIR */
   dataVariables: string[]
   /** command that makes the entry, such as `npm run build`; null if none is needed */
@@ -61,6 +68,7 @@ export function detect(folder: string): Detected {
   const typescript = existsSync(join(folder, 'tsconfig.json'))
   const entry = framework === 'next' ? 'baton.server.cjs' : entryOf(folder, manifest, framework)
   const source = framework === 'next' || entry === null ? null : sourceOf(folder, entry)
+  const flags = startCommands(manifest.scripts ?? {})[0]?.flags ?? []
   const texts = source === null ? '' : textsBeside(folder, source)
   return {
     service: serviceName(manifest.name ?? 'service'),
@@ -76,7 +84,9 @@ export function detect(folder: string): Detected {
     healthPath:
       /['"`](\/(?:api\/)?(?:healthz?|livez?|readyz?|alive|health-?check|_health|up|ping))['"`]/.exec(texts)?.[1] ??
       null,
-    database: /['"`/]([\w-]+\.(?:db|sqlite3?))['"`]/.exec(texts)?.[1] ?? null,
+    mentionedDatabase: /['"`/]([\w-]+\.(?:db|sqlite3?))['"`]/.exec(texts)?.[1] ?? null,
+    nodeFlags: flags.filter(isKeptFlag),
+    lostFlags: flags.filter((flag) => !isKeptFlag(flag)),
     dataVariables: [...new Set([...texts.matchAll(DATA_VARIABLE)].map(([, name = '']) => name))],
     build: buildOf(folder, manifest, framework, entry),
     github: githubOf(folder),
@@ -96,9 +106,8 @@ function frameworkOf(packages: string[]): Framework {
 /** The file that `npm start` runs, else `main`, else a usual name. */
 function entryOf(folder: string, { scripts = {}, main }: Manifest, framework: Framework): string | null {
   if (framework === 'nest') return 'dist/main.js'
-  const commands = [scripts['start:prod'], scripts['start']].filter((one) => one !== undefined)
-  for (const command of commands) {
-    const named = /\bnode\s+(?:--?[\w=./-]+\s+)*((?:\.\/)?[\w./@-]+)/.exec(command)?.[1]?.replace(/^\.\//, '')
+  for (const { program } of startCommands(scripts)) {
+    const named = program?.replace(/^\.\//, '')
     if (named === undefined) continue
     const files = /\.[cm]?[jt]s$/.test(named) ? [named] : [`${named}.js`, `${named}/index.js`]
     const file = files.find((one) => existsSync(join(folder, one)) || sourceOf(folder, one) !== null)
@@ -108,8 +117,14 @@ function entryOf(folder: string, { scripts = {}, main }: Manifest, framework: Fr
   return USUAL.find((path) => existsSync(join(folder, path))) ?? null
 }
 
+function startCommands(scripts: Record<string, string>): NodeCommand[] {
+  return [scripts['start:prod'], scripts['start']].flatMap((command) =>
+    command === undefined ? [] : (readNodeCommand(command) ?? []),
+  )
+}
+
 /** The file itself, or the TypeScript in src/ from which dist/ or build/ is compiled. */
-function sourceOf(folder: string, entry: string): string | null {
+export function sourceOf(folder: string, entry: string): string | null {
   const bare = entry.replace(/^(dist|build|out|lib)\//, '').replace(/\.[cm]?js$/, '')
   const guesses = /^(dist|build|out)\//.test(entry)
     ? [`src/${bare}.ts`, `src/${bare}.mts`, `${bare}.ts`, `src/${bare}.js`]

@@ -3,8 +3,10 @@
 // Must hold: everything that a session makes is below `.baton/dev/`. It ends what it started, and what an earlier session left
 // running.
 
+import { once } from 'node:events'
 import { watch } from 'node:fs'
 import { mkdir, open, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Lock, makeDisk, takeLock } from '../../agent/install.ts'
@@ -38,6 +40,7 @@ export async function develop(options: DevOptions, stop: AbortSignal): Promise<v
   const command = (...args: string[]) => run([at.executable, ...args, '--user', '-q'], { env: at.environment })
   await using _session = await onlySession(at.session, project)
   await command('stop').catch(() => {}) // ends the service of a session that was killed
+  await assertFree(options.port)
   for (const path of [at.feed, at.copies, at.programs, at.home, join(at.state, 'update'), at.log])
     await rm(path, { recursive: true, force: true })
   for (const path of [at.feed, at.home, at.state]) await mkdir(path, { recursive: true })
@@ -49,7 +52,9 @@ export async function develop(options: DevOptions, stop: AbortSignal): Promise<v
   try {
     await command('start').catch(async (cause: unknown) => {
       const said = (await readFile(at.log, 'utf8').catch(() => '')).slice(-SAID_MAX_CHARS)
-      throw new BatonError('restart_failed', `${project.service} does not start; it said:\n${said}`, { cause })
+      throw new BatonError('restart_failed', `${project.service} does not start: ${reasonIn(said)}it said:\n${said}`, {
+        cause,
+      })
     })
     const { password } = (await at.config()).dashboard
     say(`${project.service} v0.0.1 serves at http://127.0.0.1:${options.port} after ${since(started)}`)
@@ -79,6 +84,27 @@ async function onlySession(path: string, { folder, service }: Project): Promise<
       },
     )
   })
+}
+
+/** Throws BatonError refused if another process listens there: the service would say so only at the end of its log. */
+async function assertFree(port: number): Promise<void> {
+  const server = createServer()
+  try {
+    await once(server.listen(port, '127.0.0.1'), 'listening')
+  } catch (cause) {
+    throw new BatonError('refused', `listening on 127.0.0.1:${port}: ${reasonOf(cause)}`, {
+      hint: 'end the program that listens there, or name another port in PORT or --port',
+      cause,
+    })
+  } finally {
+    server.close()
+  }
+}
+
+/** The line of the log about a port that is taken, which is what a person has to know first; else nothing. */
+function reasonIn(said: string): string {
+  const line = said.split('\n').find((one) => one.includes('EADDRINUSE'))
+  return line === undefined ? '' : `${line.trim()}; `
 }
 
 function placesOf({ folder, service }: Project) {

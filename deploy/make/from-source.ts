@@ -41,7 +41,8 @@ export async function releaseFromSource({ project, tag, copies, feed, progress }
     __BATON_ENTRY__: join(copy, project.entry),
   }
   const lines = Object.entries(constants).map(([name, value]) => `const ${name} = ${JSON.stringify(value)}`)
-  await writeFile(executable, scriptOf(`${lines.join('\n')}\n${(await ourText('source')).toString()}`), { mode: 0o755 })
+  const text = `${lines.join('\n')}\n${(await ourText('source')).toString()}`
+  await writeFile(executable, scriptOf(text, project.nodeFlags), { mode: 0o755 })
   const { service, schema, healthPath, port } = project
   await publishRelease({
     executable,

@@ -3,7 +3,8 @@
 // author is replaced; the entry gets one line.
 
 import type { Detected } from './detect.ts'
-import { ENVIRONMENT } from './project.ts'
+import { CONFIG, ENVIRONMENT } from './project.ts'
+import type { SourceStart } from './source-start.ts'
 
 export interface Written {
   path: string
@@ -19,8 +20,17 @@ export interface Patch {
 export interface InitPlan {
   files: Written[]
   patch: Patch | null
+  /** what a start has shown that the author's own configuration says otherwise, as a diff: it is theirs to write; null for nothing */
+  proposal: string | null
   /** what the author has to look at */
   notes: string[]
+}
+
+export interface Findings {
+  /** the configuration that is there already: its author has chosen; null for none */
+  configured: Readonly<Record<string, unknown>> | null
+  /** what one start has shown; null: it was not started */
+  shown: SourceStart | null
 }
 
 export const PACKAGE = 'baton-kit'
@@ -30,14 +40,16 @@ const SWITCH_NOTES = [
   'If two processes of the application may live at once, say `together`: then nobody waits (docs/adopt.md).',
 ]
 
-/**
- * `isConfigured`: there is a baton.config.json, so its author has chosen already. `foreign`: what is to be said of packages that do
- * not want to run on Node 26.
- */
-export function planInit(found: Detected, isConfigured = false, foreign: string | null = null): InitPlan {
-  const notes: string[] = isConfigured ? [] : [...SWITCH_NOTES]
+/** `foreign`: what is to be said of packages that do not want to run on Node 26; null: nothing. */
+export function planInit(
+  found: Detected,
+  { configured, shown }: Findings = { configured: null, shown: null },
+  foreign: string | null = null,
+): InitPlan {
+  const notes: string[] = [...(configured === null ? SWITCH_NOTES : []), ...(shown?.notes ?? [])]
+  const healthPath = shown === null ? found.healthPath : shown.healthPath
   const files: Written[] = [
-    { path: 'baton.config.json', content: `${JSON.stringify(configOf(found), null, 2)}\n` },
+    { path: CONFIG, content: `${JSON.stringify(configOf({ ...found, healthPath }, shown), null, 2)}\n` },
     { path: '.github/workflows/release.yml', content: workflow(found) },
   ]
   if (found.framework === 'next') {
@@ -45,8 +57,16 @@ export function planInit(found: Detected, isConfigured = false, foreign: string 
     notes.push('next.config must say `output: "standalone"`')
   }
   if (found.entry === null) notes.push('which file starts the application? say it in `entry` of baton.config.json')
-  if (found.healthPath === null)
+  if (shown === null && configured === null && found.mentionedDatabase !== null)
+    notes.push(
+      `the sources name ${found.mentionedDatabase}, and nobody has seen where it lies, so \`database\` is not written: \`baton init --try\` starts the application once and looks, and so does \`build\``,
+    )
+  if (healthPath === null)
     notes.push('no health route was found: `healthPath` makes a release prove that it is well, not only that it runs')
+  if (found.lostFlags.length > 0)
+    notes.push(
+      `not kept of the start script: ${found.lostFlags.join(', ')}. An executable cannot be started with these; NODE_OPTIONS in the environment of a start may have \`--inspect\` and \`--import\`, and \`environment\` what an env file sets.`,
+    )
   if (found.natives.length > 0)
     notes.push(
       `native addons (${found.natives.join(', ')}): build on each platform that you release for; \`baton doctor\` says whether they fit Node 26 (docs/addons.md)`,
@@ -54,10 +74,29 @@ export function planInit(found: Detected, isConfigured = false, foreign: string 
   if (foreign !== null) notes.push(foreign)
   if (found.github === null)
     notes.push('`feed` says where installs look for releases: a URL, a folder or github:owner/name')
-  return { files, patch: patchOf(found), notes }
+  return { files, patch: patchOf(found), proposal: proposalFor(configured, shown), notes }
 }
 
-function configOf(found: Detected): Record<string, unknown> {
+/** The lines of the author's configuration that a start has shown to be otherwise. */
+function proposalFor(configured: Findings['configured'], shown: SourceStart | null): string | null {
+  if (configured === null || shown === null) return null
+  const lines = (['database', 'healthPath'] as const).flatMap((key) => {
+    const [old, seen] = [configured[key], shown[key]]
+    if (seen === null || seen === old) return []
+    // one start shows that something is there, and not that anything else is not
+    if (key === 'healthPath' && typeof old === 'string') return []
+    const line = (value: unknown) => `  "${key}": ${JSON.stringify(value)},`
+    return [...(old === undefined ? [] : [`-${line(old)}`]), `+${line(seen)}`]
+  })
+  return lines.length === 0 ? null : `--- ${CONFIG}\n+++ ${CONFIG}\n${lines.join('\n')}\n`
+}
+
+/** What a start of the application is given, as an install would give it. */
+export function startEnvironment(found: Detected): Record<string, string> {
+  return (environmentOf(found)['environment'] as Record<string, string> | undefined) ?? ENVIRONMENT
+}
+
+function configOf(found: Detected, shown: SourceStart | null): Record<string, unknown> {
   const isNext = found.framework === 'next'
   return {
     $schema: `./node_modules/${PACKAGE}/config.schema.json`,
@@ -82,8 +121,9 @@ function configOf(found: Detected): Record<string, unknown> {
           },
         }
       : environmentOf(found)),
+    ...(found.nodeFlags.length === 0 ? {} : { nodeFlags: found.nodeFlags }),
     ...(found.healthPath === null ? {} : { healthPath: found.healthPath }),
-    ...(found.database === null ? {} : { database: found.database }),
+    ...(shown === null || shown.database === null ? {} : { database: shown.database }),
     ...(found.github === null ? {} : { feed: `github:${found.github}` }),
   }
 }
@@ -96,42 +136,29 @@ function environmentOf({ dataVariables }: Detected): Record<string, unknown> {
 }
 
 function patchOf({ source, isModule }: Detected): Patch | null {
-  if (source === null) return null
-  const asImport = isModule || /\.(mjs|ts|mts)$/.test(source)
-  const isModuleFile = asImport && !source.endsWith('.cjs')
-  return { path: source, line: isModuleFile ? `import '${PACKAGE}/auto'` : `require('${PACKAGE}/auto')` }
+  return source === null ? null : { path: source, line: lineFor(source, isModule) }
 }
 
-/** The source with the line as its first statement; null if the source embeds the agent already. */
+/** The line that embeds the agent in `source`. `isModule`: the package says that its files are ES modules. */
+export function lineFor(source: string, isModule: boolean): string {
+  const asImport = isModule || /\.(mjs|ts|mts)$/.test(source)
+  const isModuleFile = asImport && !source.endsWith('.cjs')
+  return isModuleFile ? `import '${PACKAGE}/auto'` : `require('${PACKAGE}/auto')`
+}
+
+/** The source with the line as its first statement, with line ends as it has them; null if it embeds the agent already. */
 export function patched(text: string, { line }: Patch): string | null {
   // an import of `/release` only reads the release's facts and does not embed the agent
   if (new RegExp(String.raw`['"]${PACKAGE}(/(?!release)\w+)?['"]`).test(text)) return null
   const head =
-    /^(#!.*\n)?((?:\s*(?:\/\/.*|\/\*[\s\S]*?\*\/)\s*\n)*)(\s*['"]use strict['"];?\s*\n)?/.exec(text)?.[0] ?? ''
-  return `${head}${line}\n${text.slice(head.length)}`
+    /^\uFEFF?(#!.*\r?\n)?((?:\s*(?:\/\/.*|\/\*[\s\S]*?\*\/)\s*\n)*)(\s*['"]use strict['"];?\s*\n)?/.exec(text)?.[0] ??
+    ''
+  const end = /\r?\n/.exec(text)?.[0] ?? '\n'
+  return `${head}${line}${end}${text.slice(head.length)}`
 }
 
-/** how many lines of each new file are shown */
-const SHOWN_LINES = 12
-
-/** The plan, for a person. `embeds`: the patch is not in the source yet. */
-export function formatPlan(found: Detected, { files, patch, notes }: InitPlan, embeds: boolean): string {
-  const of = (text: string | null) => text ?? 'not found'
-  const shown = files.map(({ path, content }) => {
-    const lines = content.trimEnd().split('\n')
-    const rest = lines.length > SHOWN_LINES ? [`… ${lines.length - SHOWN_LINES} more lines`] : []
-    return [`+ ${path}`, ...[...lines.slice(0, SHOWN_LINES), ...rest].map((line) => `  ${line}`)].join('\n')
-  })
-  return [
-    `${found.service}: ${found.framework}${found.typescript ? ', TypeScript' : ''}, ${found.packageManager}`,
-    `  entry ${of(found.entry)} · health ${of(found.healthPath)} · database ${of(found.database)}\n`,
-    ...shown,
-    ...(patch !== null && embeds ? [`\n${formatPatch(patch)}`] : []),
-    ...notes.map((note) => `note: ${note}`),
-  ].join('\n')
-}
-
-function formatPatch({ path, line }: Patch): string {
+/** The patch as a diff, for a person. */
+export function formatPatch({ path, line }: Patch): string {
   return `--- ${path}\n+++ ${path}\n+${line}\n`
 }
 

@@ -32,6 +32,8 @@ export interface Project {
   cwd: 'keep' | 'app'
   environment: Record<string, string>
   args: string[]
+  /** flags of Node that every process of a release is started with */
+  nodeFlags: string[]
   healthPath: string | null
   port: number
   database: string | null
@@ -57,6 +59,16 @@ export const ENVIRONMENT = {
   HOST: '{host}',
   STATE_DIRECTORY: '{stateDirectory}',
   NODE_ENV: 'production',
+}
+
+const FLAGS_MAX = 32
+/** a single executable ignores these, or would do something else than serve, or (--inspect) open a debugger in every command */
+const NOT_KEPT =
+  /^--(import|require|loader|experimental-loader|env-file|env-file-if-exists|watch|watch-.*|test|test-.*|eval|print|check|run|interactive|inspect|inspect-.*|version|help)(=|$)/
+
+/** Whether every start of a release can have this flag of Node. */
+export function isKeptFlag(flag: string): boolean {
+  return /^--[a-z][a-z0-9-]*(=[\w.,:/%+@-]+)?$/.test(flag) && !NOT_KEPT.test(flag)
 }
 
 /** Throws BatonError invalid_settings that lists every fault. */
@@ -137,6 +149,16 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
     return value === undefined ? ENVIRONMENT : (environment as Record<string, string>)
   },
   args: texts,
+  nodeFlags(value, name, faults) {
+    const flags = texts(value, name, faults)
+    const bad = flags.find((flag) => !isKeptFlag(flag))
+    if (bad !== undefined)
+      faults.push(
+        `expected flags of Node such as \`--enable-source-maps\` that an executable obeys in ${name}, got ${shown(bad)}`,
+      )
+    if (flags.length > FLAGS_MAX) faults.push(`expected at most ${FLAGS_MAX} flags in ${name}, got ${flags.length}`)
+    return flags
+  },
   healthPath(value, name, faults) {
     if (value === undefined || value === null) return null
     if (typeof value === 'string' && /^\/[!-~]*$/.test(value)) return value

@@ -30,6 +30,8 @@ export interface SeaOptions {
   assets?: Readonly<Record<string, string | Uint8Array>>
   /** whether the executable obeys NODE_OPTIONS, as an author's application does */
   nodeOptions?: boolean
+  /** flags of Node that every process of the executable has; they count more than NODE_OPTIONS */
+  nodeFlags?: readonly string[]
 }
 
 /** Writes `output`: the base with `bundle`, a CommonJS script, inside. */
@@ -37,7 +39,7 @@ export async function injectBundle(
   base: Base,
   bundle: Uint8Array,
   output: string,
-  { assets = {}, nodeOptions = false }: SeaOptions = {},
+  { assets = {}, nodeOptions = false, nodeFlags = [] }: SeaOptions = {},
 ): Promise<void> {
   await using work = await temporaryDirectory(dirname(output))
   // Relative names, and always the same ones: the executable stores the path of its main script.
@@ -53,7 +55,7 @@ export async function injectBundle(
       disableExperimentalSEAWarning: true,
       useCodeCache: false,
       useSnapshot: false,
-      execArgv: ['--disable-warning=ExperimentalWarning'],
+      execArgv: ['--disable-warning=ExperimentalWarning', ...nodeFlags],
       execArgvExtension: nodeOptions ? 'env' : 'none',
       assets: Object.fromEntries(Object.keys(assets).map((name) => [name, `${name}.asset`])),
     }),

@@ -1,92 +1,165 @@
-// Starts the built release as an installer would, in an empty folder, and sends it a request: a green build is worth nothing if
-// the release does not start. Must hold: whatever the application does, it is ended and leaves nothing behind.
+// Starts the built release as an installer would, in an empty folder, and sends it requests: a green build is worth nothing if
+// the release does not start, or if it starts without the agent. Looks at what it has open, and compares that with the
+// configuration. Must hold: whatever the application does, it is ended and leaves nothing behind; no file of the author is changed.
 
-import { type ChildProcess, spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
-import { once } from 'node:events'
 import { constants, copyFile, mkdir, readdir, writeFile } from 'node:fs/promises'
-import { createServer } from 'node:net'
 import { basename, join, relative } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { databasesIn, TRIAL } from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
+import { isFromAgent } from '../lib/agent-answer.ts'
+import { callHttp } from '../lib/http.ts'
 import { onlyOneCanHave } from '../lib/only-one.ts'
-import { httpStatusOf } from '../lib/http.ts'
+import { cleanEnvironment } from '../lib/passed.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
+import { detect, sourceOf } from './detect.ts'
+import { lineFor } from './init.ts'
 import { provideNode } from './node.ts'
 import type { Project } from './project.ts'
+import { belowState, bothLooks, databasesBelow, isBatons, lookAt, type Looked } from './seen.ts'
+import { answerOf, freePort, LOOK_AGAIN_MS, runToEnd, type Started, startProgram } from './started.ts'
 import { temporaryDirectory } from './temporary.ts'
 
-const START_MS = 60_000
-const STOP_MS = 10_000
-const SAID_MAX_CHARS = 2000
+/** enough to unpack some ten thousand files on a slow disk */
+const UNPACK_MS = 300_000
 
-/** Resolves to a line for a person. Throws BatonError verify_failed with the application's output. */
-export async function tryOut(project: Project, built: string): Promise<string> {
+export interface Tried {
+  /** a line for a person */
+  line: string
+  /** what the configuration does not say, or says otherwise than what was seen; a sentence each */
+  warnings: string[]
+}
+
+/** `stage` hears what comes next. Throws BatonError verify_failed with the application's output. */
+export async function tryOut(
+  project: Project,
+  built: string,
+  stage: (name: string) => void = () => {},
+): Promise<Tried> {
   // not below the project: Node would find a forgotten package in the project's node_modules
   await using work = await temporaryDirectory(await temporaryPlace())
-  const [executable, state, config] = ['service', 'state', 'config.json'].map((name) => join(work.path, name)) as [
-    string,
-    string,
-    string,
-  ]
+  const install = await installIn(work.path, built)
+  const { executable, state, config, port, env } = install
+  if (project.kind === 'app') {
+    stage('unpack')
+    await runToEnd([executable, '--prepare'], { cwd: state, env }, UNPACK_MS)
+  }
+  stage('start')
+  const startedAt = performance.now()
+  await using started = startProgram([executable, 'serve', '--config', config], { cwd: state, env })
+  const status = await served(project, port, started)
+  const took = formatDuration(performance.now() - startedAt)
+  await assertAgent(project, install)
+  const first = await lookAt(started.pid)
+  await sleep(LOOK_AGAIN_MS)
+  const seen = bothLooks(first, await lookAt(started.pid))
+  const home = join(work.path, `.${project.service}`)
+  await refuseDatabases(home)
+  const against = await againstTogether(project, started.pid, port)
+  const everywhere = /serving \S+ on (?:\[::\]|0\.0\.0\.0):/.test(started.said())
+    ? '; it listens on every address, whatever address it is told (`{host}`, by default in HOST)'
+    : ''
+  await started.end()
+  // what it ships it may read
+  const open = (seen?.databases ?? []).filter((database) => !database.startsWith(home))
+  const databases = [...new Set([...open, ...(await databasesBelow(state))])]
+  const odd = status >= 400 ? ' (name a page that answers 200 in `healthPath`)' : ''
+  return {
+    line: `serves ${project.healthPath ?? '/'} with ${status}${odd} after ${took}${everywhere}${formatSeen(seen)}`,
+    warnings: [...against, ...aboutDatabases(project.database, databases, state)],
+  }
+}
+
+interface TrialInstall {
+  executable: string
+  state: string
+  /** path of its configuration */
+  config: string
+  port: number
+  password: string
+  env: NodeJS.ProcessEnv
+}
+
+async function installIn(folder: string, built: string): Promise<TrialInstall> {
+  const [executable, state, config] = [join(folder, 'service'), join(folder, 'state'), join(folder, 'config.json')]
   await copyFile(built, executable, constants.COPYFILE_FICLONE)
   await mkdir(state)
   const port = await freePort()
   const password = randomBytes(16).toString('hex')
   const settings = { dashboard: { password }, listen: { host: '127.0.0.1', port }, stateDirectory: state }
   await writeFile(config, JSON.stringify(settings), { mode: 0o600 })
-  const startedAt = performance.now()
-  const child = spawn(executable, ['serve', '--config', config], {
-    cwd: state,
-    env: {
-      ...process.env,
-      STATE_DIRECTORY: state,
-      BATON_NODE: await provideNode(),
-      NODE_OPTIONS: '',
-      [TRIAL]: '1',
-    },
-    stdio: ['ignore', 'pipe', 'pipe'],
-    detached: true,
+  // what an install gives, and nothing of the developer's: a variable of theirs would hide that the host lacks it
+  const own = { HOME: state, STATE_DIRECTORY: state, BATON_NODE: await provideNode(), [TRIAL]: '1' }
+  return { executable, state, config, port, password, env: { ...cleanEnvironment(process.env), ...own } }
+}
+
+/** The status of the first good answer. */
+async function served({ healthPath }: Project, port: number, started: Started): Promise<number> {
+  const answer = await answerOf(`http://127.0.0.1:${port}${healthPath ?? '/'}`, healthPath !== null, started)
+  if (typeof answer === 'number') return answer
+  const said = started.said() || 'nothing'
+  throw new BatonError('verify_failed', `starting what was built: ${answer}; it said: ${said}`, {
+    hint: 'it is started in an empty directory, with the variables of `environment` in baton.config.json and none of yours; `--no-check` leaves this out',
   })
-  let said = ''
-  for (const stream of [child.stdout, child.stderr])
-    stream.setEncoding('utf8').on('data', (text: string) => (said = (said + text).slice(-SAID_MAX_CHARS)))
-  let ended: string | null = null
-  child.once('error', (error) => (ended = error.message))
-  child.once('exit', (code, signal) => (ended = signal === null ? `exit code ${code}` : signal))
-  try {
-    const url = `http://127.0.0.1:${port}${project.healthPath ?? '/'}`
-    const answer = await answerOf(url, project.healthPath !== null, () => ended)
-    if (typeof answer === 'string') {
-      throw new BatonError(
-        'verify_failed',
-        `starting what was built: ${answer}; it said: ${said.trim() || 'nothing'}`,
-        {
-          hint: 'it is started in an empty directory with the variables of `environment` in baton.config.json; `--no-check` leaves this out',
-        },
-      )
-    }
-    await refuseDatabases(join(work.path, `.${project.service}`))
-    const path = project.healthPath ?? '/'
-    const odd = answer >= 400 ? ' (name a page that answers 200 in `healthPath`)' : ''
-    const open = /serving \S+ on (?:\[::\]|0\.0\.0\.0):/.test(said)
-      ? '; it listens on every address, whatever address it is told (`{host}`, by default in HOST)'
-      : ''
-    const took = formatDuration(performance.now() - startedAt)
-    return `serves ${path} with ${answer}${odd} after ${took}${open}${await againstTogether(project, child.pid ?? 0, port)}`
-  } finally {
-    await end(child, () => ended !== null)
-  }
+}
+
+/** Throws unless Baton's agent answers too: nobody could ever update what was built. */
+async function assertAgent(project: Project, { port, password: token }: TrialInstall): Promise<void> {
+  const address = { tls: false, host: '127.0.0.1', port }
+  const got = await callHttp(address, '/admin/update/status', { token }).then(
+    (answer) => (isFromAgent(answer) ? null : `got ${answer.status} from the application itself`),
+    (cause: unknown) => `got none: ${reasonOf(cause)}`,
+  )
+  if (got === null) return
+  const { folder, entry } = project
+  const source = sourceOf(folder, entry) ?? entry
+  throw new BatonError(
+    'verify_failed',
+    `expected the agent to answer beside the application, ${got}: the entry ${entry} does not embed it`,
+    {
+      hint: `make \`${lineFor(source, detect(folder).isModule)}\` the first line of ${source} (\`baton init\` does), or use \`embed()\`; with \`servers\` in baton.config.json, the agent answers once so many listen`,
+    },
+  )
 }
 
 /** What this start shows that two processes cannot have at once, if two are to live at once. */
-async function againstTogether({ switch: kind, servers }: Project, pid: number, port: number): Promise<string> {
-  if (kind !== 'together') return ''
+async function againstTogether({ switch: kind, servers }: Project, pid: number, port: number): Promise<string[]> {
+  if (kind !== 'together') return []
   const against = await onlyOneCanHave(pid, servers === null ? null : { port, servers })
-  if (against.length === 0) return ''
-  return `; warning: \`switch\` is "together", but only one process can have ${against.join(', ')}`
+  if (against.length === 0) return []
+  return [`\`switch\` is "together", but only one process can have ${against.join(', ')}`]
+}
+
+/** Pure. `seen`: absolute paths. */
+export function aboutDatabases(configured: string | null, seen: readonly string[], stateDirectory: string): string[] {
+  const inside = seen.flatMap((path) => belowState(path, stateDirectory) ?? []).filter((path) => !isBatons(path))
+  const outside = seen.filter((path) => belowState(path, stateDirectory) === null)
+  const others = inside.filter((path) => path !== configured)
+  const isThere = configured !== null && inside.includes(configured)
+  const line = (path: string) => `write \`"database": ${JSON.stringify(path)}\` into baton.config.json`
+  return [
+    ...others.map((path) =>
+      isThere
+        ? `it has the database ${path} too, and an update makes a snapshot of ${configured} only`
+        : `it has the database ${path}, and \`database\` is ${configured === null ? 'not set' : JSON.stringify(configured)}, so an update would make no snapshot of it: ${line(path)}`,
+    ),
+    ...outside.map(
+      (path) => `it has the database ${path}, which is not in the state directory: no update makes a snapshot of it`,
+    ),
+    ...(configured !== null && !isThere && others.length === 0
+      ? [
+          `\`database\` is ${JSON.stringify(configured)}, and this start made none: an update is refused while the state directory has other files and not this one`,
+        ]
+      : []),
+  ]
+}
+
+function formatSeen(seen: Looked | null): string {
+  if (seen === null) return '; what it opens was not seen: only Linux shows that'
+  const ports = seen.ports.length > 1 ? `; it listens on the ports ${seen.ports.join(', ')}` : ''
+  return seen.children.length === 0 ? ports : `${ports}; it has started ${seen.children.join(', ')}`
 }
 
 /** Refuses an application with a database in its own folder: each release has a separate folder, so an update would lose it. */
@@ -103,45 +176,4 @@ async function refuseDatabases(home: string): Promise<void> {
       },
     )
   }
-}
-
-/** The HTTP status; or a text that says why there is none. */
-async function answerOf(url: string, mustBeWell: boolean, ended: () => string | null): Promise<number | string> {
-  const deadline = performance.now() + START_MS
-  let last = 'no answer'
-  while (performance.now() < deadline) {
-    const why = ended()
-    if (why !== null) return `it ended with ${why}`
-    try {
-      const status = await httpStatusOf(url, 3000)
-      if (status < 300 || (!mustBeWell && status < 500)) return status
-      last = `${url} answers ${status}`
-    } catch (error) {
-      last = reasonOf(error)
-    }
-    await sleep(50)
-  }
-  return `expected an answer from ${url} within ${START_MS / 1000} s, got ${last}`
-}
-
-async function end(child: ChildProcess, hasEnded: () => boolean): Promise<void> {
-  const gone = hasEnded() ? Promise.resolve() : once(child, 'exit')
-  const signal = (name: NodeJS.Signals) => {
-    try {
-      if (child.pid !== undefined) process.kill(-child.pid, name)
-    } catch {
-      return // nobody is left
-    }
-  }
-  signal('SIGTERM')
-  await Promise.race([gone, sleep(STOP_MS, undefined, { ref: false })])
-  signal('SIGKILL')
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const address = server.address()
-  server.close()
-  return typeof address === 'object' && address !== null ? address.port : 0
 }

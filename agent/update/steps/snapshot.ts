@@ -2,18 +2,60 @@
 // WAL mode and an open writer, a plain copy kept 1 of 5,001 rows and still passed integrity_check.
 // Power cut: the next start clears the temporary file away; a snapshot appears under its name whole or not at all.
 
-import { readdir, stat } from 'node:fs/promises'
+import { opendir, readdir, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { type Copier, copyDatabase } from '../../disk/copy-database.ts'
-import type { Disk } from '../../disk/disk.ts'
+import { type Disk, exists } from '../../disk/disk.ts'
 import { snapshotDirectory } from '../../disk/journal.ts'
 import { assertRoom, needOfSnapshot } from '../../disk/room.ts'
+import { BatonError } from '../../words/errors.ts'
 import { within } from '../rethrow.ts'
 
 export const SNAPSHOTS_KEPT = 2
+/** folders that a search for the service's files opens, at most */
+const FOLDERS_MAX = 1000
+/** in a state directory: Baton's own, and what a fresh disk has */
+const NOT_THE_SERVICES = ['update', 'run', 'lost+found']
 
 /**
- * Resolves to the path of the new snapshot, or null if there is no database yet. Throws refused if there is no room for it,
+ * Throws BatonError refused if the service has kept something, but not this database: then the release probably names it wrongly,
+ * and an update would go on without a snapshot. A service that has kept nothing has nothing to lose; an empty file in the
+ * database's place says that there are no rows yet. Only names are looked at: no file of the service's is opened.
+ */
+export async function assertDatabaseThere(database: string | null, stateDirectory: string): Promise<void> {
+  if (database === null || (await exists(database))) return
+  const snapshots = await readdir(snapshotDirectory(stateDirectory)).catch(() => [])
+  const kept = snapshots.find((name) => name.startsWith(`${basename(database)}.v`))
+  const other = kept === undefined ? await firstFileIn(stateDirectory) : join(snapshotDirectory(stateDirectory), kept)
+  if (other === null) return
+  throw new BatonError(
+    'refused',
+    `expected the database ${database}, found none, but ${other}: the update would go on without a snapshot`,
+    {
+      hint: `if it has another name, link it there (\`ln -s\`) and correct \`database\` in the next release; if the service has made none yet, \`touch ${database}\` as its user says so`,
+    },
+  )
+}
+
+/** A file of the service's own. Names that begin with a dot are caches and the like. */
+async function firstFileIn(stateDirectory: string): Promise<string | null> {
+  const folders = [stateDirectory]
+  for (let looked = 0; folders.length > 0 && looked < FOLDERS_MAX; looked++) {
+    const folder = folders.shift() ?? ''
+    const entries = await opendir(folder).catch(() => null)
+    if (entries === null) continue
+    for await (const entry of entries) {
+      const isTop = folder === stateDirectory
+      if (isTop && (entry.name.startsWith('.') || NOT_THE_SERVICES.includes(entry.name))) continue
+      if (!entry.isDirectory()) return join(folder, entry.name)
+      folders.push(join(folder, entry.name))
+    }
+  }
+  return null
+}
+
+/**
+ * Resolves to the path of the new snapshot, or null if there is no database yet, or an empty one. Throws refused if there is no room for it,
  * swap_failed if it cannot be made.
  */
 export async function snapshot(
@@ -24,7 +66,7 @@ export async function snapshot(
   copier: Copier,
 ): Promise<string | null> {
   const need = await needOfSnapshot(database, stateDirectory)
-  if (need === null) return null
+  if (need === null || need.bytes === 0) return null
   await assertRoom([need])
   const directory = snapshotDirectory(stateDirectory)
   await disk.makeDirectory(directory, 0o700)

@@ -2,13 +2,11 @@
 // Must hold: of root's environment, only the variables named here are passed on.
 
 import { readFile } from 'node:fs/promises'
+import { BASE_ENVIRONMENT, isPassed } from '../../lib/passed.ts'
 import { trustIn } from '../../lib/trusted.ts'
 import { showUnit } from '../supervisor/systemd.ts'
 import type { Environment } from '../place/choices.ts'
 
-/** what a service without systemd inherits from the command that starts it */
-const PASSED = ['LANG', 'TZ', 'NODE_EXTRA_CA_CERTS', 'SSL_CERT_FILE', 'SSL_CERT_DIR']
-const PROXY = /^(https?|no|all)_proxy$/i
 const FILE_MAX_BYTES = 256 * 1024
 
 /** `file`: the operator's environment file, read only if nobody but root can write it. */
@@ -18,10 +16,10 @@ export async function serviceEnvironment(
   file: string,
   own: Environment,
 ): Promise<Record<string, string>> {
-  const base = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', LANG: 'C.UTF-8' }
-  if (!withUnit) return { ...base, ...passed(service, own), ...parseEnvironmentFile(await trustedText(file)) }
+  if (!withUnit)
+    return { ...BASE_ENVIRONMENT, ...passed(service, own), ...parseEnvironmentFile(await trustedText(file)) }
   const unit = await showUnit('system', `${service}.service`, ['Environment', 'EnvironmentFiles'])
-  const found: Record<string, string> = { ...base, ...parseEnvironment(unit['Environment'] ?? '') }
+  const found: Record<string, string> = { ...BASE_ENVIRONMENT, ...parseEnvironment(unit['Environment'] ?? '') }
   for (const path of environmentFiles(unit['EnvironmentFiles'] ?? '')) {
     Object.assign(found, parseEnvironmentFile(await trustedText(path)))
   }
@@ -60,9 +58,8 @@ function fromPairs(pairs: readonly string[]): Record<string, string> {
 
 function passed(service: string, own: Environment): Record<string, string> {
   const prefix = `${service.toUpperCase().replaceAll(/[^A-Z0-9]/g, '_')}_`
-  const isPassed = (name: string) =>
-    PASSED.includes(name) || PROXY.test(name) || (name.startsWith(prefix) && !name.startsWith(`${prefix}INSTALL_`))
-  const found = Object.entries(own).filter(([name, value]) => value !== undefined && isPassed(name))
+  const isOwn = (name: string) => name.startsWith(prefix) && !name.startsWith(`${prefix}INSTALL_`)
+  const found = Object.entries(own).filter(([name, value]) => value !== undefined && (isPassed(name) || isOwn(name)))
   return Object.fromEntries(found) as Record<string, string>
 }
 

@@ -6,7 +6,7 @@ import { once } from 'node:events'
 import { closeSync, constants, openSync } from 'node:fs'
 import { BatonError, reasonOf } from '../../../agent/words.ts'
 import { heedInterrupts } from '../service/interrupts.ts'
-import type { Outside } from '../service/outside.ts'
+import { HOST_STAGES, type Outside } from '../service/outside.ts'
 import { type Side, SIDE_NAMES } from '../service/side.ts'
 import type { Identity } from '../place/identity.ts'
 import { assertTrusted, trustIn } from '../../lib/trusted.ts'
@@ -37,7 +37,7 @@ export interface FrontOptions {
   deadlineMs: number
 }
 
-const STAGES: ReadonlySet<string> = new Set(['check', 'download', 'verify', 'swap', 'restart', 'start', 'health'])
+const STAGES: ReadonlySet<string> = new Set(HOST_STAGES)
 const NOTE_MAX = 2000
 const STDERR_MAX = 2000
 const GRACE_MS = 5000

@@ -43,7 +43,16 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
     },
     say: (step) => report.step(step),
     side,
-    start: async () => await (await supervisor()).start(),
+    async start() {
+      const { executable, node } = await deed.receipt()
+      // Unpacking ten thousand files may take longer than a start may. A script, which has a Node of its own, unpacks nothing.
+      if (node === undefined) {
+        report.stage('unpack')
+        await (await side()).unpack({ path: executable })
+        report.stage('start')
+      }
+      await (await supervisor()).start()
+    },
     stop: async () => await (await supervisor()).stop(),
     update: (tag) => run({ kind: 'update', tag }),
     rollback: (tag) => run({ kind: 'rollback', tag }),
@@ -53,7 +62,8 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
       try {
         await (await side()).waitHealthy({ receipt, tag, timeoutMs: flags.healthTimeoutMs })
       } catch (cause) {
-        const hint = `\`${(await supervisor()).logCommand}\` says why`
+        const own = cause instanceof BatonError ? cause.hint : null
+        const hint = own ?? `\`${(await supervisor()).logCommand}\` says why`
         throw new BatonError('service_down', reasonOf(cause), { cause, hint })
       }
     },

@@ -1,15 +1,19 @@
 // Checks the database's integrity. Runs as the service's user: opening a database in WAL mode may make files beside it.
 
 import { join } from 'node:path'
-import { exists, ownDatabase } from '../../../agent/install.ts'
+import { exists } from '../../../agent/install.ts'
 import { reasonOf } from '../../../agent/words.ts'
-import { failure, type Finding, ok, type Subject } from './finding.ts'
+import { databaseOf } from '../service/own-database.ts'
+import { failure, type Finding, ok, type Subject, warning } from './finding.ts'
 
 export async function checkDatabase({ receipt }: Subject): Promise<Finding[]> {
   if (receipt === null) return []
-  const path = ownDatabase(receipt.service, receipt.stateDirectory)
+  const path = await databaseOf(receipt)
   if (path === null) return [ok('database', `${receipt.service} names none`)]
-  if (!(await exists(path))) return [ok('database', `${path} is not there yet`)]
+  if (!(await exists(path))) {
+    const hint = `is that its name? \`database\` in baton.config.json names it; an update is refused if ${receipt.stateDirectory} holds other files, and not this one`
+    return [warning('database', `${path} is not there`, hint)]
+  }
   const hint = `restore a snapshot from ${join(receipt.stateDirectory, 'update/snapshots')}`
   const { DatabaseSync } = await import('node:sqlite')
   try {

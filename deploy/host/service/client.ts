@@ -12,6 +12,7 @@ import {
   type Status,
   type VersionReport,
 } from '../../../agent/words.ts'
+import { isFromAgent, recordOf } from '../../lib/agent-answer.ts'
 import { callHttp, type HttpAnswer } from '../../lib/http.ts'
 import type { Access } from './configuration.ts'
 
@@ -54,6 +55,7 @@ export function connect({ address, basePath, token }: Access): Client {
       } catch {
         return null
       }
+      if (!isFromAgent(answer)) throw noAgent(answer.status)
       return expected(answer, 200) as Status
     },
     check: async () => expected(await ask('/check', 'POST', undefined, 60_000), 200) as VersionReport,
@@ -97,9 +99,11 @@ export async function waitForInstance(
 ): Promise<Status> {
   const deadline = performance.now() + timeoutMs
   let found = 'nobody answered'
+  let hint: string | null = null
   for (;;) {
     const status = await client.status().catch((error: unknown) => {
       found = reasonOf(error)
+      hint = error instanceof BatonError ? error.hint : null
       return null
     })
     if (status !== null) {
@@ -111,6 +115,7 @@ export async function waitForInstance(
       throw new BatonError(
         'service_down',
         `expected ${tag} to answer within ${Math.round(timeoutMs / 1000)} seconds: ${found}`,
+        hint === null ? {} : { hint },
       )
     }
     await sleep(POLL_MS)
@@ -131,15 +136,14 @@ function operationIn(value: unknown): Operation {
 function expected(answer: HttpAnswer, status: number): unknown {
   if (answer.status === status && answer.body !== null) return answer.body
   const { code, detail, title, hint } = recordOf(answer.body)
-  const known = typeof code === 'string' && Object.hasOwn(MEANINGS, code) ? (code as ErrorCode) : 'unexpected'
   const message = [detail, title].find((text) => typeof text === 'string')
-  throw new BatonError(
-    known,
-    message ?? `expected ${status} from the service, got ${answer.status}`,
-    typeof hint === 'string' ? { hint } : {},
-  )
+  if (typeof code !== 'string' || message === undefined) throw noAgent(answer.status)
+  const known = Object.hasOwn(MEANINGS, code) ? (code as ErrorCode) : 'unexpected'
+  throw new BatonError(known, message, typeof hint === 'string' ? { hint } : {})
 }
 
-function recordOf(value: unknown): Record<string, unknown> {
-  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {}
+function noAgent(status: number): BatonError {
+  return new BatonError('unexpected', `expected Baton's agent to answer, got ${status} from something without it`, {
+    hint: 'either the entry of the application does not embed the agent (`baton build` names the line), or another program listens there',
+  })
 }

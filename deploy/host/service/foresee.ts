@@ -3,13 +3,13 @@
 
 import { dirname } from 'node:path'
 import {
+  assertDatabaseThere,
   assertRoom,
   assertWritable,
   needsBeside,
   needsOfAsset,
   noBackup,
   openFeed,
-  ownDatabase,
   placesOf,
   type Receipt,
 } from '../../../agent/install.ts'
@@ -29,6 +29,7 @@ import { connect } from './client.ts'
 import { feedOf, readAccess } from './configuration.ts'
 import { badOf, inFlight, standingOf, tellOfBad, tellOfSkipped, whatToDo } from './operate.ts'
 import type { Outside } from './outside.ts'
+import { databaseOf } from './own-database.ts'
 import type { Operate } from './request.ts'
 
 export interface Foreseen {
@@ -69,6 +70,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     await tellOfSkipped(receipt, act.tag, from, outside)
     return { would: 'up_to_date', from, to: from, sha256, switch: null }
   }
+  await assertDatabaseThere(await databaseOf(receipt), receipt.stateDirectory)
   await assertRoomOf(receipt, release)
   return {
     would: 'updated',
@@ -107,7 +109,8 @@ async function releaseFor(
 }
 
 /** Checks for room as the download stage would. */
-async function assertRoomOf({ service, executable, stateDirectory }: Receipt, { asset }: Release): Promise<void> {
-  const database = ownDatabase(service, stateDirectory)
+async function assertRoomOf(receipt: Receipt, { asset }: Release): Promise<void> {
+  const { executable, stateDirectory } = receipt
+  const database = await databaseOf(receipt)
   await assertRoom([...needsOfAsset(dirname(executable), asset), ...(await needsBeside({ database, stateDirectory }))])
 }

@@ -10,7 +10,6 @@ import {
   openFeed,
   openInstall,
   UPDATE_BOUNDS,
-  ownDatabase,
   type Receipt,
   type Restart,
   tagInPlace,
@@ -22,6 +21,7 @@ import { feedOf } from './configuration.ts'
 import { askUntilWell } from './health.ts'
 import { heedInterrupts } from './interrupts.ts'
 import type { Outside } from './outside.ts'
+import { databaseOf } from './own-database.ts'
 import type { Operate } from './request.ts'
 
 /** how long a process must go on answering before a start counts as good */
@@ -148,7 +148,7 @@ async function installOf(receipt: Receipt, feed: ManagedInstall['feed'], outside
     executable,
     current,
     stateDirectory,
-    database: ownDatabase(service, stateDirectory),
+    database: await databaseOf(receipt),
     feed,
     stallMs: UPDATE_BOUNDS.stallMs[2],
     log,

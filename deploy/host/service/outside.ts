@@ -2,11 +2,15 @@
 // root runs the command, root's process provides both, and accepts only these calls.
 
 import type { Receipt } from '../../../agent/install.ts'
-import type { Stage } from '../../../agent/words.ts'
+import { STAGES } from '../../../agent/words.ts'
 import type { Supervisor } from '../supervisor/supervisor.ts'
 
+/** `unpack`: the executable unpacks itself before its start */
+export const HOST_STAGES = [...STAGES, 'unpack', 'start', 'health'] as const
+export type HostStage = (typeof HOST_STAGES)[number]
+
 export interface Outside {
-  stage(stage: Stage | 'start' | 'health'): void
+  stage(stage: HostStage): void
   bytes(done: number, total: number): void
   note(line: string): void
   /** starts and stops this install, with and without systemd */

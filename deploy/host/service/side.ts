@@ -2,7 +2,7 @@
 // (`boundary/`), else this process. Parameters and results are plain data.
 // Must hold: nothing here needs root. `outside.ts` lists what it needs from the process that runs the command (progress, start, stop).
 
-import { type Lock, makeDisk, type Receipt, takeLock } from '../../../agent/install.ts'
+import { type Lock, makeDisk, type Receipt, runVersion, takeLock } from '../../../agent/install.ts'
 import { BatonError, type OperationReport } from '../../../agent/words.ts'
 import { examine, type Checks } from '../doctor/doctor.ts'
 import type { Finding, Subject } from '../doctor/finding.ts'
@@ -28,6 +28,8 @@ export interface Side {
   unlock(): Promise<void>
   /** copies this program to `path` */
   place(at: { path: string; stateDirectory: string; tag: string }): Promise<void>
+  /** has the executable unpack itself, if it is of a kind that does, so that its start need not */
+  unpack(at: { path: string }): Promise<void>
   remove(paths: readonly string[]): Promise<void>
   /** removes everything in the directory; returns what could not be removed, each as `path: reason` */
   empty(path: string): Promise<string[]>
@@ -67,6 +69,7 @@ export function makeSide(outside: Outside, own: { path: string }): Side {
       await lock?.release()
     },
     place: ({ path, stateDirectory, tag }) => places.placeExecutable(own.path, path, stateDirectory, tag),
+    unpack: async ({ path }) => void (await runVersion(path, { prepare: true })),
     remove: places.removeAll,
     empty: places.empty,
     removeDirectory: places.removeDirectory,
@@ -92,6 +95,7 @@ export const SIDE_NAMES = Object.keys({
   lock: 0,
   unlock: 0,
   place: 0,
+  unpack: 0,
   remove: 0,
   empty: 0,
   removeDirectory: 0,

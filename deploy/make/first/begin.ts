@@ -12,7 +12,7 @@ import {
   noteStart,
   waitAtGate,
 } from '../../../agent/first.ts'
-import { applyConfiguration, readConfiguration } from './configuration.ts'
+import { filled, readConfiguration, setEnvironment, fillingsOf } from './configuration.ts'
 import type { OwnWords } from './release.ts'
 
 export interface Beginning {
@@ -91,8 +91,10 @@ function start({ release, executable, argv, operator, prepare, application }: Be
   const path = configurationOf(release, argv)
   const configuration = path === null ? null : readConfiguration(path)
   noteStart({ argv, executable, isChild: false, directory: process.cwd(), configuration })
-  if (configuration !== null) applyConfiguration(configuration, release, path ?? '')
-  const own = path !== null ? [...release.args, ...argv.slice(3)] : argv[0] === '--' ? argv.slice(1) : argv
+  const values = configuration === null ? null : fillingsOf(configuration, path ?? '')
+  if (values !== null) setEnvironment(release, values)
+  const typed = argv[0] === '--' ? argv.slice(1) : argv
+  const own = values === null ? typed : [...release.args.map((text) => filled(text, values)), ...argv.slice(3)]
   if (process.execArgv.includes('-e')) tellParseArgs()
   if (process.env[INHERITANCE] !== undefined) prepare() // nothing is left to unpack when the gate opens
   waitAtGate(release)

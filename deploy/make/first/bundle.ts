@@ -19,7 +19,8 @@ export function beginBundle(application: () => unknown, operator: () => string):
     prepare: () => 'there is nothing to prepare',
     application: (own) => {
       process.argv = [process.execPath, executable, ...own]
-      process.execArgv = [] // else `fork` would put these flags in front of its script
+      // `fork` puts these in front of its script: those of the author's for Node, and none for an executable, which has them
+      process.execArgv = isSea() ? [] : [...release.nodeFlags]
       void application()
     },
   })

@@ -53,10 +53,13 @@ function faultsOf(value: unknown): string[] {
   return faults
 }
 
-export function applyConfiguration(configuration: InstallConfiguration, release: OwnWords, path: string): void {
+/** Values by the name in braces that stands for each in a text of the author's. */
+export type Fillings = Readonly<Record<string, string>>
+
+export function fillingsOf(configuration: InstallConfiguration, path: string): Fillings {
   const { STATE_DIRECTORY = '' } = process.env // systemd's, or an image's
   const { listen = {}, dashboard = {}, stateDirectory = STATE_DIRECTORY, feed = '', basePath = '' } = configuration
-  const values: Record<string, string> = {
+  return {
     host: listen.host ?? '127.0.0.1',
     port: String(listen.port ?? DEFAULT_PORT),
     path: listen.path ?? '',
@@ -66,9 +69,18 @@ export function applyConfiguration(configuration: InstallConfiguration, release:
     feed,
     basePath,
   }
-  for (const [name, template] of Object.entries(release.environment)) {
-    process.env[name] = template.replaceAll(/\{(\w+)\}/g, (whole, key: string) => values[key] ?? whole)
-  }
+}
+
+/** The variables that the author asked for, in this process's environment. */
+export function setEnvironment({ environment }: OwnWords, values: Fillings): void {
+  for (const [name, text] of Object.entries(environment)) process.env[name] = filled(text, values)
+}
+
+/** `text` with values for `{port}` and the like; a name that is not known stays as it is. */
+export function filled(text: string, values: Fillings): string {
+  return text.replaceAll(/\{(\w+)\}/g, (whole, key: string) =>
+    Object.hasOwn(values, key) ? (values[key] ?? whole) : whole,
+  )
 }
 
 function isRecord(value: unknown): value is Record<string, unknown> {

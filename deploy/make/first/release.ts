@@ -8,6 +8,8 @@ export interface OwnWords extends OwnRelease {
   environment: Record<string, string>
   /** arguments of an application that an installer starts */
   args: string[]
+  /** flags of Node that this release is started with */
+  nodeFlags: string[]
   /** kind app */
   archive?: {
     /** of the archive as it was made */

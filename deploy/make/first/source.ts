@@ -13,14 +13,16 @@ declare const __BATON_ENTRY__: string
 
 const executable = realpathSync(process.argv[1] ?? '')
 
+const release = JSON.parse(__BATON_RELEASE__) as OwnWords
+
 beginRelease({
-  release: JSON.parse(__BATON_RELEASE__) as OwnWords,
+  release,
   executable,
   operator: () => __BATON_OPERATOR__,
   prepare: () => 'there is nothing to prepare',
   application: (own) => {
     process.argv = [process.execPath, __BATON_ENTRY__, ...own]
-    process.execArgv = [] // else `fork` would put these flags in front of its script
+    process.execArgv = [...release.nodeFlags] // `fork` puts these in front of its script
     const modules = process.getBuiltinModule('node:module') as typeof Module & { runMain(main: string): void }
     modules.runMain(__BATON_ENTRY__)
   },

@@ -1,0 +1,13 @@
+// The database of the release that this command belongs to.
+
+import { exists, ownDatabase, ownRelease, type Receipt } from '../../../agent/install.ts'
+
+/**
+ * Absolute path; null for none. A program without a record of its release has only the usual name for one: if nothing is there, it
+ * has none, and nothing is missed.
+ */
+export async function databaseOf({ service, stateDirectory }: Receipt): Promise<string | null> {
+  const database = ownDatabase(service, stateDirectory)
+  const isUsual = ownRelease().kind === 'source'
+  return database !== null && isUsual && !(await exists(database)) ? null : database
+}

@@ -1,0 +1,66 @@
+// What a process and everything below it has open: its files, its sockets, and the ports that they are bound to. Reads /proc only.
+// Must hold: a process that ends meanwhile, or that this user may not look at, has nothing open.
+
+import { readdir, readFile, readlink } from 'node:fs/promises'
+import { descendantsOf } from '../../agent/install.ts'
+
+/** far more than an application opens before it serves */
+const FILES_MAX = 4096
+
+export interface OpenFile {
+  pid: number
+  descriptor: string
+  /** as /proc shows it: a path, or `socket:[123]` */
+  target: string
+}
+
+export interface Bound {
+  port: number
+  isListening: boolean
+  /** a UDP socket that is connected only asks somebody, as a resolver does */
+  isConnected: boolean
+}
+
+/** Of the process and everything below it. */
+export async function openFilesBelow(pid: number): Promise<OpenFile[]> {
+  const pids = [pid, ...descendantsOf(pid).map((below) => below.pid)]
+  return (await Promise.all(pids.map(openFiles))).flat().slice(0, FILES_MAX)
+}
+
+async function openFiles(pid: number): Promise<OpenFile[]> {
+  const names = await readdir(`/proc/${pid}/fd`).catch(() => [])
+  return await Promise.all(
+    names.slice(0, FILES_MAX).map(async (descriptor) => {
+      const target = await readlink(`/proc/${pid}/fd/${descriptor}`).catch(() => '')
+      return { pid, descriptor, target }
+    }),
+  )
+}
+
+/** Those of `files` that are bound. `pid`: a process in whose network they are. */
+export async function boundSockets(pid: number, files: readonly OpenFile[], name: 'tcp' | 'udp'): Promise<Bound[]> {
+  const sockets = new Set(files.flatMap(({ target }) => /^socket:\[(\d+)\]$/.exec(target)?.[1] ?? []))
+  const tables = await Promise.all([name, `${name}6`].map((table) => readProc(`/proc/${pid}/net/${table}`)))
+  return tables.flatMap((table) =>
+    table
+      .split('\n')
+      .slice(1)
+      .flatMap((line) => boundIn(line, sockets)),
+  )
+}
+
+/** in the column `st` of /proc/net/tcp */
+const LISTENING = '0A'
+
+/** One line of /proc/net/tcp or udp, if it is one of these sockets. */
+function boundIn(line: string, sockets: ReadonlySet<string>): Bound[] {
+  const [, local = '', remote = '', state = '', , , , , , inode = ''] = line.trim().split(/\s+/)
+  if (!sockets.has(inode)) return []
+  const port = Number.parseInt(local.split(':')[1] ?? '', 16)
+  return [{ port, isListening: state === LISTENING, isConnected: !remote.endsWith(':0000') }]
+}
+
+/** Empty if it cannot be read. */
+export async function readProc(path: string): Promise<string> {
+  return await readFile(path, 'utf8').catch(() => '')
+}

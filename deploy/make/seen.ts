@@ -1,0 +1,81 @@
+// What an application that was started once has open: its databases, the ports on which it listens, and the processes that it has
+// started. The build compares that with `baton.config.json`; `init` proposes settings by it.
+// Must hold: it reads, and never writes. It looks from a process of its own: one that opens and closes a database loses the locks
+// that it holds itself, and this one holds none. Null elsewhere than on Linux: nothing was seen.
+
+import { readdir, stat } from 'node:fs/promises'
+import { join, relative, sep } from 'node:path'
+import { descendantsOf, isDatabase } from '../../agent/install.ts'
+import { boundSockets, openFilesBelow, readProc } from '../lib/open-files.ts'
+
+export interface Looked {
+  /** absolute paths of SQLite databases, sorted */
+  databases: string[]
+  /** TCP ports on which it listens, sorted */
+  ports: number[]
+  /** names of the processes that it has started */
+  children: string[]
+}
+
+const DATABASES_MAX = 16
+/** files of a state directory that a trial start looks at */
+const FILES_MAX = 2000
+/** Baton's own, in a state directory */
+const OURS = ['update', 'run', '.unpacked']
+
+/** What the process has open at this moment, and everything below it. */
+export async function lookAt(pid: number): Promise<Looked | null> {
+  if (process.platform !== 'linux') return null
+  const files = await openFilesBelow(pid)
+  const paths = [...new Set(files.map(({ target }) => target))].filter((target) => target.startsWith('/'))
+  const children = await Promise.all(
+    descendantsOf(pid).map(async (child) => (await readProc(`/proc/${child.pid}/comm`)).trim()),
+  )
+  return {
+    databases: await databasesAmong(paths),
+    ports: sortedPorts((await boundSockets(pid, files, 'tcp')).flatMap((one) => (one.isListening ? one.port : []))),
+    children: children.filter((name) => name !== ''),
+  }
+}
+
+/** What either look has seen; of the second one's children only, since a child of the first may have ended its work. */
+export function bothLooks(first: Looked | null, second: Looked | null): Looked | null {
+  if (first === null || second === null) return second ?? first
+  return {
+    databases: [...new Set([...first.databases, ...second.databases])].toSorted(),
+    ports: sortedPorts([...first.ports, ...second.ports]),
+    children: second.children,
+  }
+}
+
+/** Databases in the state directory of a trial start that has ended: also those that the application opens only for a moment. */
+export async function databasesBelow(stateDirectory: string): Promise<string[]> {
+  const entries = await readdir(stateDirectory, { recursive: true, withFileTypes: true }).catch(() => [])
+  return await databasesAmong(entries.filter((one) => one.isFile()).map((one) => join(one.parentPath, one.name))).then(
+    (all) => all.filter((path) => !isBatons(relative(stateDirectory, path))),
+  )
+}
+
+/** Path of a database below the state directory, as `database` of the configuration names it; null if it lies elsewhere. */
+export function belowState(database: string, stateDirectory: string): string | null {
+  return database.startsWith(stateDirectory + sep) ? relative(stateDirectory, database) : null
+}
+
+export function isBatons(path: string): boolean {
+  return OURS.includes(path.split(sep)[0] ?? '')
+}
+
+async function databasesAmong(paths: readonly string[]): Promise<string[]> {
+  const found: string[] = []
+  for (const path of paths.slice(0, FILES_MAX)) {
+    // nothing but a file is opened: the other end of a pipe may never come
+    const isFile = (await stat(path).catch(() => null))?.isFile() === true
+    if (isFile && (await isDatabase(path))) found.push(path)
+    if (found.length >= DATABASES_MAX) break
+  }
+  return found.toSorted()
+}
+
+function sortedPorts(ports: readonly number[]): number[] {
+  return [...new Set(ports)].toSorted((a, b) => a - b)
+}

@@ -1,0 +1,128 @@
+// `baton init`: looks at an application, starts it once if its author allows that, shows what it would write, asks, and writes it.
+// Must hold: nothing is started or written without the author's word; no file of theirs is replaced; the entry gets one line.
+
+import { existsSync } from 'node:fs'
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { createInterface } from 'node:readline/promises'
+import { BatonError, isTag } from '../../agent/words.ts'
+import { recordOf } from '../lib/agent-answer.ts'
+import { detect, type Detected } from './detect.ts'
+import { noteOfDotEnv } from './dot-env.ts'
+import { formatPatch, type InitPlan, patched, planInit, startEnvironment } from './init.ts'
+import { CONFIG, readProject } from './project.ts'
+import type { SourceStart } from './source-start.ts'
+
+export interface SetUpFlags {
+  /** start the application once, without a question */
+  starts: boolean
+  /** write without a question; starts nothing */
+  yes: boolean
+  json: boolean
+  dryRun: boolean
+}
+
+interface Output {
+  /** a line for a person */
+  say(line: string): void
+  /** a value for a program */
+  print(value: unknown): void
+}
+
+/** Throws BatonError invalid_request without a package.json, refused if there is nobody to ask. */
+export async function setUp(folder: string, flags: SetUpFlags, { say, print }: Output): Promise<void> {
+  if (!existsSync(join(folder, 'package.json')))
+    throw new BatonError('invalid_request', `expected package.json in ${folder}, found none`, {
+      hint: '`npm init` makes one',
+    })
+  const found = detect(folder)
+  const configured = await configuredIn(folder)
+  const shown = (await mayStart(flags, folder, found, configured !== null))
+    ? await startOnce(folder, found, configured !== null)
+    : null
+  const { foreignEngines } = await import('./engines.ts')
+  const whole = planInit(found, { configured, shown }, await foreignEngines(folder))
+  const dotEnv = configured === null ? await noteOfDotEnv(folder, startEnvironment(found)) : null
+  if (dotEnv !== null) whole.notes.push(dotEnv)
+  const plan: InitPlan = { ...whole, files: whole.files.filter(({ path }) => !existsSync(join(folder, path))) }
+  const source = plan.patch === null ? null : await readFile(join(folder, plan.patch.path), 'utf8')
+  const embedded = plan.patch === null || source === null ? null : patched(source, plan.patch)
+  if (flags.json) print({ found, shown, ...plan, patch: embedded === null ? null : plan.patch })
+  else show({ found, shown, plan, isNew: embedded !== null }, say)
+  if (plan.files.length === 0 && embedded === null) return say('nothing to do: it is set up already')
+  if (flags.dryRun) return
+  if (!flags.yes && !(await agreed('write this?', 'yes'))) return
+  for (const { path, content } of plan.files) {
+    await mkdir(dirname(join(folder, path)), { recursive: true })
+    await writeFile(join(folder, path), content, { flag: 'wx' })
+  }
+  if (plan.patch !== null && embedded !== null) await writeFile(join(folder, plan.patch.path), embedded)
+  const tag = `v${found.version ?? ''}`
+  say(`\nnext: npx baton build --tag ${isTag(tag) ? tag : 'v0.1.0'}`)
+}
+
+/** The author's own configuration; empty if it is no JSON, which `build` reports; null if there is none. */
+async function configuredIn(folder: string): Promise<Record<string, unknown> | null> {
+  const text = await readFile(join(folder, CONFIG), 'utf8').catch(() => null)
+  if (text === null) return null
+  try {
+    return recordOf(JSON.parse(text))
+  } catch {
+    return {}
+  }
+}
+
+/** Whether the application may be started: nothing is without the author's word, and `--yes` is not meant for that. */
+async function mayStart(flags: SetUpFlags, folder: string, found: Detected, isConfigured: boolean): Promise<boolean> {
+  if (flags.starts) return true
+  const asksNothing = flags.yes || flags.json || flags.dryRun || !process.stdin.isTTY
+  if (asksNothing || isConfigured || found.entry === null || !existsSync(join(folder, found.entry))) return false
+  return await agreed(
+    `start \`node ${found.entry ?? ''}\` once, with a temporary state directory and none of your variables, to see its database and its ports?`,
+    'no',
+  )
+}
+
+/** Loaded only now: without a start `init` needs nothing of what looks at processes. */
+async function startOnce(folder: string, found: Detected, isConfigured: boolean): Promise<SourceStart> {
+  const { startFromSource } = await import('./source-start.ts')
+  const environment = isConfigured ? (await readProject(folder)).environment : startEnvironment(found)
+  return await startFromSource(folder, found, environment)
+}
+
+interface Shows {
+  found: Detected
+  shown: SourceStart | null
+  plan: InitPlan
+  /** the entry does not embed the agent yet */
+  isNew: boolean
+}
+
+/** how many lines of each new file `init` shows */
+const SHOWN_LINES = 12
+
+function show({ found, shown, plan, isNew }: Shows, say: Output['say']): void {
+  const of = (text: string | null) => text ?? 'not found'
+  const { healthPath, database } = shown ?? { healthPath: found.healthPath, database: null }
+  say(`${found.service}: ${found.framework}${found.typescript ? ', TypeScript' : ''}, ${found.packageManager}`)
+  say(
+    `  entry ${of(found.entry)} · health ${of(healthPath)} · database ${shown === null ? 'not looked for' : of(database)}\n`,
+  )
+  for (const { path, content } of plan.files) {
+    const lines = content.trimEnd().split('\n')
+    const rest = lines.length > SHOWN_LINES ? [`… ${lines.length - SHOWN_LINES} more lines`] : []
+    say([`+ ${path}`, ...[...lines.slice(0, SHOWN_LINES), ...rest].map((line) => `  ${line}`)].join('\n'))
+  }
+  if (plan.patch !== null && isNew) say(`\n${formatPatch(plan.patch)}`)
+  if (plan.proposal !== null) say(`\n${plan.proposal}(seen in one start; that file is yours to change)\n`)
+  for (const note of plan.notes) say(`note: ${note}`)
+}
+
+/** `usual`: what an empty answer means. */
+async function agreed(question: string, usual: 'yes' | 'no'): Promise<boolean> {
+  if (!process.stdin.isTTY) throw new BatonError('refused', 'there is nobody to ask', { hint: '`--yes` asks nothing' })
+  const lines = createInterface({ input: process.stdin, output: process.stderr })
+  const answer = await lines.question(`\n${question} ${usual === 'yes' ? '[Y/n]' : '[y/N]'} `)
+  lines.close()
+  return /^(y|yes)$/i.test(answer.trim() || usual)
+}

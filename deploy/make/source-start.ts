@@ -1,0 +1,162 @@
+// Starts an application once from its source, for `baton init`, if its author has allowed that: what it opens then is seen, not
+// guessed. It gets what an install would give it, with a temporary state directory and a port of its own.
+// Must hold: it is started only if somebody said so; whatever it does, it is ended; nothing that it was seen to do is written anywhere
+// by this file.
+
+import { existsSync } from 'node:fs'
+import { mkdir } from 'node:fs/promises'
+import { join, relative, sep } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { TRIAL } from '../../agent/install.ts'
+import { httpStatusOf } from '../lib/http.ts'
+import { cleanEnvironment } from '../lib/passed.ts'
+import { temporaryPlace } from '../lib/trusted.ts'
+import type { Detected } from './detect.ts'
+import { filled } from './first/configuration.ts'
+import { provideNode } from './node.ts'
+import { belowState, bothLooks, databasesBelow, isBatons, lookAt } from './seen.ts'
+import { freePort, LOOK_AGAIN_MS, type Started, startProgram } from './started.ts'
+import { removeTemporaries, temporaryDirectory } from './temporary.ts'
+
+export interface SourceStart {
+  /** below the state directory; null: it was seen to have none, or several */
+  database: string | null
+  /** answered 2xx */
+  healthPath: string | null
+  /** sentences for the author */
+  notes: string[]
+}
+
+const START_MS = 30_000
+const ANSWER_MS = 3000
+const PORTS_MAX = 16
+const USUAL_HEALTH = ['/healthz', '/health', '/livez', '/readyz', '/api/health']
+/** no application has it: if it answers 2xx, so does every path */
+const NO_PATH = '/baton-asks-for-what-is-not-there'
+
+/** `environment`: texts with {port} and the like. An application that does not start is no failure, but a note. */
+export async function startFromSource(
+  folder: string,
+  found: Detected,
+  environment: Readonly<Record<string, string>>,
+): Promise<SourceStart> {
+  const unseen = { database: null, healthPath: found.healthPath }
+  const entry = join(folder, found.entry ?? '')
+  if (found.entry === null || !existsSync(entry))
+    return { ...unseen, notes: [`it was not started: ${found.entry ?? 'its entry'} is not there yet`] }
+  using _signals = heedSignals()
+  await using work = await temporaryDirectory(await temporaryPlace())
+  const state = join(work.path, 'state')
+  await mkdir(state)
+  const port = await freePort()
+  const values = { port: String(port), host: '127.0.0.1', stateDirectory: state, path: '', feed: '', basePath: '' }
+  const given = Object.entries(environment).map(([name, text]) => [name, filled(text, values)] as const)
+  const own = { HOME: state, STATE_DIRECTORY: state, [TRIAL]: '1' }
+  const env = { ...cleanEnvironment(process.env), ...own, ...Object.fromEntries(given) }
+  await using started = startProgram([await provideNode(), ...found.nodeFlags, entry], { cwd: state, env })
+  const problem = await untilItListens(started, port)
+  if (problem !== null) {
+    const said = started.said() || 'nothing'
+    return { ...unseen, notes: [`it was started once, and ${problem}; it said: ${said}`] }
+  }
+  const first = await lookAt(started.pid)
+  await sleep(LOOK_AGAIN_MS)
+  const seen = bothLooks(first, await lookAt(started.pid))
+  const ports = await answering(seen?.ports ?? [port])
+  const health = await healthOf(ports.includes(port) ? port : ports[0], found.healthPath)
+  await started.end()
+  const databases = [...new Set([...(seen?.databases ?? []), ...(await databasesBelow(state))])]
+  const about = databasesFor(databases, state, folder)
+  return {
+    database: about.database,
+    healthPath: health.path,
+    notes: [
+      ...about.notes,
+      ...health.notes,
+      ...(ports.includes(port) || ports[0] === undefined
+        ? []
+        : [`it listens on port ${ports[0]}, whatever PORT says: an install gives it another one there`]),
+      ...(seen === null ? ['what it opens was not seen: only Linux shows that'] : []),
+      ...(seen === null || seen.children.length === 0 ? [] : [`it has started ${seen.children.join(', ')}`]),
+    ],
+  }
+}
+
+/** Until the end of the scope a signal ends this command and what it has started, and leaves no temporary folder. */
+function heedSignals(): Disposable {
+  const leave = () => {
+    removeTemporaries()
+    process.exit(130)
+  }
+  const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
+  for (const signal of signals) process.once(signal, leave)
+  return { [Symbol.dispose]: () => signals.forEach((signal) => process.off(signal, leave)) }
+}
+
+/** Resolves to why it does not listen; null once it does. */
+async function untilItListens({ pid, ended }: Started, port: number): Promise<string | null> {
+  for (const deadline = performance.now() + START_MS; performance.now() < deadline; await sleep(100)) {
+    const how = ended()
+    if (how !== null) return `it ended with ${how}`
+    const seen = await lookAt(pid)
+    if (seen === null ? (await answering([port])).length > 0 : seen.ports.length > 0) return null
+  }
+  return `it did not listen within ${START_MS / 1000} s`
+}
+
+/** Those at which an HTTP server answers, whatever it says. */
+async function answering(ports: readonly number[]): Promise<number[]> {
+  const found = await Promise.all(
+    ports.slice(0, PORTS_MAX).map(async (port) => ((await statusOf(port, '/')) === null ? [] : [port])),
+  )
+  return found.flat()
+}
+
+/** `named`: a path that stands in the sources. */
+async function healthOf(
+  port: number | undefined,
+  named: string | null,
+): Promise<{ path: string | null; notes: string[] }> {
+  if (port === undefined) return { path: named, notes: [] }
+  if (named !== null) {
+    const status = await statusOf(port, named)
+    if (isGood(status)) return { path: named, notes: [] }
+    return {
+      path: null,
+      notes: [`the sources name ${named}, which answered ${status ?? 'nothing'}: it is no \`healthPath\``],
+    }
+  }
+  if (isGood(await statusOf(port, NO_PATH))) return { path: null, notes: [] }
+  for (const path of USUAL_HEALTH) if (isGood(await statusOf(port, path))) return { path, notes: [] }
+  return { path: null, notes: [] }
+}
+
+function isGood(status: number | null): boolean {
+  return status !== null && status >= 200 && status < 300
+}
+
+async function statusOf(port: number, path: string): Promise<number | null> {
+  return await httpStatusOf(`http://127.0.0.1:${port}${path}`, ANSWER_MS).catch(() => null)
+}
+
+/** Pure. `seen`: absolute paths. */
+export function databasesFor(
+  seen: readonly string[],
+  stateDirectory: string,
+  folder: string,
+): Pick<SourceStart, 'database' | 'notes'> {
+  const inside = seen.flatMap((path) => belowState(path, stateDirectory) ?? []).filter((path) => !isBatons(path))
+  const notes = seen
+    .filter((path) => belowState(path, stateDirectory) === null)
+    .map((path) =>
+      path.startsWith(folder + sep)
+        ? `it opens the database ${relative(folder, path)} in its own folder, where no later release finds it: have it read the place from a variable, such as DATA_DIR or STATE_DIRECTORY`
+        : `it opens the database ${path}, of which no update makes a snapshot: only the state directory's are`,
+    )
+  const [database = null, ...others] = inside
+  if (others.length === 0) return { database, notes }
+  return {
+    database: null,
+    notes: [...notes, `it opens several databases, and \`database\` names one: choose of ${inside.join(', ')}`],
+  }
+}
