@@ -2,6 +2,7 @@
 // Everything that a process listens on goes to the next one: more servers of HTTP, servers of another protocol, servers that listen
 // late. And a release that cannot have one of its ports fails, whatever it does about the error.
 
+import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
@@ -115,6 +116,41 @@ for (const kind of ['one-at-a-time', 'together'] as const) {
     match(error?.message ?? '', new RegExp(`listening on 127.0.0.1:${other}: .*EADDRINUSE`))
     if (kind === 'together') is(await pidOn(port), before)
     else is(await pidOn(port), String((await ask(it.port, 'GET', '/', null)).body))
+  })
+}
+
+for (const kind of ['one-at-a-time', 'together'] as const) {
+  test(`${kind}: a UDP socket is handed over, and every datagram is answered once`, async () => {
+    const port = await freePort()
+    const text = `${AUTO}import { createServer } from 'node:http'
+      import { createSocket } from 'node:dgram'
+      createServer((request, response) => response.end(String(process.pid))).listen(Number(process.env.PORT), process.env.HOST)
+      const socket = createSocket('udp4').bind(${port}, '127.0.0.1')
+      socket.on('message', (text, { port, address }) => socket.send(text + ' ' + process.pid, port, address))`
+    await using it = await adopted(text, { switch: kind })
+    const client = createSocket('udp4')
+    const heard = new Map<number, string[]>()
+    client.on('message', (text) => {
+      const [number = '', pid = ''] = String(text).split(' ')
+      heard.set(Number(number), [...(heard.get(Number(number)) ?? []), pid])
+    })
+    let sent = 0
+    const timer = setInterval(() => client.send(String(sent++), port, '127.0.0.1'), 5)
+    while (heard.size < 20) await sleep(5)
+    is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+    const second = String((await ask(it.port, 'GET', '/', null)).body)
+    is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
+    clearInterval(timer)
+    while (heard.size < sent) await sleep(5)
+    const answers = [...heard.values()]
+    equal(
+      answers.filter(({ length }) => length !== 1),
+      [],
+    )
+    is(new Set(answers.flat()).size, 3)
+    ok(answers.some(([pid]) => pid === second))
+    is(heard.get(sent - 1)?.[0], String((await ask(it.port, 'GET', '/', null)).body))
+    client.close()
   })
 }
 

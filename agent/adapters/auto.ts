@@ -11,6 +11,8 @@ import { networkInterfaces } from 'node:os'
 import { isMainThread } from 'node:worker_threads'
 import { type Agent, embed } from '../embed.ts'
 import { reasonOf } from '../words/errors.ts'
+import type { InheritedListener } from '../words/wire.ts'
+import { isDatagrams, keepDatagrams } from '../sockets/datagrams.ts'
 import { keyOf, type ListenerSpec, speaksHttp } from '../sockets/listeners.ts'
 import type { WebSocketLike } from '../handover/carry/websocket.ts'
 import { inheritanceHere } from '../handover/inheritance.ts'
@@ -115,7 +117,10 @@ function takeListening(state: State, ready: (agent: Agent) => void): void {
     begun = true
     void serve(gathered, state).then(ready)
   }
-  const soon = most === null ? whenGathered(gathered, begin) : () => void (gathered.length === most && begin())
+  const inherited = most === null ? (inheritanceHere()?.listeners ?? []) : []
+  if (most === null) keepDatagrams(inherited)
+  const soon =
+    most === null ? whenGathered(inherited, gathered, begin) : () => void (gathered.length === most && begin())
   Server.prototype.listen = function (this: Server, ...args: unknown[]): Server {
     const where = taken.has(this) ? null : placeOf(args)
     const isNext = most === null || gathered.length < most
@@ -147,8 +152,12 @@ function isHandedOver(server: Server, { port, path }: Place, most: number | null
  * Returns what to call for each server that listens. The first process begins with those of one turn. A successor waits until
  * all are there that its predecessor had, since its predecessor asks it as soon as it has said which it has.
  */
-function whenGathered(gathered: readonly Wanted[], begin: () => void): () => void {
-  const expected = inheritanceHere()?.listeners.map(({ key }) => key) ?? []
+function whenGathered(
+  inherited: readonly InheritedListener[],
+  gathered: readonly Wanted[],
+  begin: () => void,
+): () => void {
+  const expected = inherited.filter((one) => !isDatagrams(one)).map(({ key }) => key)
   if (expected.length === 0) return () => void setImmediate(begin)
   let timer: NodeJS.Timeout | undefined
   return () => {

@@ -1,5 +1,5 @@
-// Finds what a running application has that two processes of it cannot have at once: an exclusive flock, a bound UDP port, and more
-// listening ports than Baton hands over. Reads /proc only.
+// Finds what a running application has that two processes of it cannot have at once: an exclusive flock, and the ports that Baton does
+// not hand over. Reads /proc only.
 // Must hold: it says nothing about what it cannot see, such as a lock in a database or on another host.
 
 import { type Bound, boundSockets, type OpenFile, openFilesBelow, readProc } from './open-files.ts'
@@ -7,8 +7,8 @@ import { type Bound, boundSockets, type OpenFile, openFilesBelow, readProc } fro
 const NAMED_MAX = 8
 
 /**
- * Of the process and everything below it; each as a few words. `served`: a port that Baton hands over, and how many there are of
- * those; null: not known, so listening ports are not looked at. Empty elsewhere than on Linux.
+ * Of the process and everything below it; each as a few words. `served`: a port that Baton hands over, and how many servers there are
+ * of those; null: it hands over all, or that is not known, so no port is looked at. Empty elsewhere than on Linux.
  */
 export async function onlyOneCanHave(
   pid: number,
@@ -23,10 +23,12 @@ export async function onlyOneCanHave(
   )
   return [
     ...(await locksOf(files)),
-    ...ports(
-      'UDP',
-      udp.filter(({ isConnected }) => !isConnected),
-    ),
+    ...(served === null
+      ? []
+      : ports(
+          'UDP',
+          udp.filter(({ isConnected }) => !isConnected),
+        )),
     ...(served === null || listening.length <= served.servers
       ? []
       : listening.filter((name) => name !== `TCP port ${served.port}`)),

@@ -14,6 +14,7 @@ import type { Ability, Holding, Leaving, ProcessName } from '../../words/wire.ts
 import { endAll, signalAll, startedWith } from '../../sockets/process.ts'
 import type { Command } from '../../sockets/store.ts'
 import type { Listener } from '../../sockets/listeners.ts'
+import { keptDatagrams } from '../../sockets/datagrams.ts'
 import { notifySystemd } from '../../sockets/systemd.ts'
 import { ticketsOf } from '../../sockets/tickets.ts'
 import type { Log } from '../../log.ts'
@@ -123,7 +124,7 @@ async function introduce(here: Here): Promise<DoorHolder> {
   // a release that starts slowly must not bar the way back from it
   const fault = kind === 'update' ? pauseFault(expectedMs, holdMs) : null
   if (fault !== null) throw fault
-  const holder = spawnHolder(options.image, options.listeners, toldTo(options), options.values)
+  const holder = spawnHolder(options.image, [...options.listeners, ...keptDatagrams()], toldTo(options), options.values)
   here.holder = holder
   // no verdict on the new release
   void holder.gone.then((why) => stop.abort(blameless(`the process that holds the sockets is gone: ${why}`)))

@@ -18,6 +18,7 @@ import type { Command } from '../../sockets/store.ts'
 import { drain } from './connections.ts'
 import { type Giving, makeGiving } from './giving.ts'
 import { type Listener, stopAccepting } from '../../sockets/listeners.ts'
+import { keptDatagrams } from '../../sockets/datagrams.ts'
 import { listenAgain, turnAway } from '../../sockets/spare.ts'
 import { privateServer } from '../private.ts'
 import { ownIllness } from './probe.ts'
@@ -141,7 +142,7 @@ async function introduce(options: Context): Promise<Successor> {
   const late = new AbortController()
   try {
     if (options.leaving.aborted) throw toldToStop()
-    successor = spawnSuccessor(options.command, listeners, options, options)
+    successor = spawnSuccessor(options.command, [...listeners, ...keptDatagrams()], options, options)
     log({ event: 'successor', pid: successor.pid, tag, doing: 'spawned' })
     took('spawned')
     const health: { bothIll: string | null } = { bothIll: null }

@@ -16,6 +16,7 @@ import { beginsProbation, type Journal, makeJournal } from '../../disk/journal.t
 import { type Lock, takeLock } from '../../disk/lock.ts'
 import { placesOf } from '../../disk/places.ts'
 import { logToStdout } from '../../log.ts'
+import { isDatagrams } from '../../sockets/datagrams.ts'
 import { adoptOrphans, keepFromChildren } from '../../sockets/libc.ts'
 import { packetsOn } from '../../sockets/packets.ts'
 import { descendantsOf, endAll, isGone, signalAll, startTimeOf, unitProcesses } from '../../sockets/process.ts'
@@ -257,7 +258,12 @@ async function ready(successor: Successor, trial: TrialOptions, { left, holding 
   const health: { bothIll: string | null } = { bothIll: null }
   const hello = successor.heard('hello').then(({ listeners: own }) => {
     if (listeners.some(({ key }) => own.includes(key))) return
-    rejected(`it listens on none of ${listeners.map(({ key }) => key).join(', ')}, but on ${own.join(', ')}`)
+    rejected(
+      `it listens on none of ${listeners
+        .filter((one) => !isDatagrams(one))
+        .map(({ key }) => key)
+        .join(', ')}, but on ${own.join(', ')}`,
+    )
   })
   const late = sleep(readyMs, undefined, { ref: false }).then(() => rejected(`it was not ready within ${readyMs} ms`))
   late.catch(() => {})

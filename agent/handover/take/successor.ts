@@ -14,6 +14,7 @@ import { ALIVE_EVERY_MS, type Heartbeat, lifeOf, watch } from '../heartbeat.ts'
 import { descriptorOf } from '../../sockets/internals.ts'
 import { forgetLastWords, tellThrough } from '../last-words.ts'
 import { bind, type Listener, type ListenerSpec } from '../../sockets/listeners.ts'
+import { isDatagrams } from '../../sockets/datagrams.ts'
 import { inherit } from '../../sockets/spare.ts'
 import {
   type InheritedListener,
@@ -157,7 +158,7 @@ interface Sorted {
 
 /** Binds the listeners that this process does not inherit. */
 async function sortOut({ inheritance, listeners, specs }: SuccessorOptions): Promise<Sorted> {
-  const byKey = new Map(inheritance.listeners.map((inherited) => [inherited.key, inherited]))
+  const byKey = new Map(inheritance.listeners.filter((one) => !isDatagrams(one)).map((one) => [one.key, one]))
   const inherited: [Listener, InheritedListener][] = []
   for (const [index, listener] of listeners.entries()) {
     const own = byKey.get(listener.key)
