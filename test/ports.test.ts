@@ -154,6 +154,33 @@ for (const kind of ['one-at-a-time', 'together'] as const) {
   })
 }
 
+test('an application that closes a server and listens again, with another one, has all of its clients, before and after an update', async () => {
+  const port = await freePort()
+  const text = `${AUTO}import { createServer } from 'node:http'
+    import { createServer as createPlain } from 'node:net'
+    const answer = (socket) => socket.on('error', () => {}).on('data', () => socket.write(process.pid + '\\n'))
+    let lines = createPlain(answer).listen(${port}, '127.0.0.1')
+    createServer((request, response) => {
+      if (request.url !== '/cycle' && request.url !== '/again') return response.end(String(process.pid))
+      const next = request.url === '/cycle' ? createPlain(answer) : lines
+      lines.close(() => (lines = next.listen(${port}, '127.0.0.1', () => response.end('done'))))
+    }).listen(Number(process.env.PORT), process.env.HOST)`
+  await using it = await adopted(text)
+  const allAnswered = async () => {
+    const pids = await Promise.all(Array.from({ length: 20 }, async () => await pidOn(port)))
+    equal([...new Set(pids)], [String((await ask(it.port, 'GET', '/', null)).body)])
+  }
+  await allAnswered()
+  for (const how of ['/cycle', '/again']) {
+    is((await ask(it.port, 'GET', how, null)).body, 'done')
+    await allAnswered()
+    is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+    await allAnswered()
+    is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
+    await allAnswered()
+  }
+})
+
 test('a release that has a port no more does not wait for it, and its clients are refused in the end', async () => {
   const port = await freePort()
   await using it = await adopted(withLines(port), { switch: 'together' })

@@ -9,8 +9,12 @@ import type { EmbedOptions } from '../settings.ts'
 
 export interface ListenOptions extends EmbedOptions, Omit<ListenerSpec, 'server'> {}
 
+const attached = new WeakSet<Server>()
+
 /** Lets the agent answer its own requests before any listener of `server` sees them, and see which connections become WebSockets. */
 export function attach(agent: Pick<Agent, 'handle'>, server: Server): void {
+  if (attached.has(server)) return // it listens again
+  attached.add(server)
   const emit = server.emit
   server.emit = function (this: Server, event: string, ...args: unknown[]): boolean {
     if (event === 'request') {

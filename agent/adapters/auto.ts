@@ -129,6 +129,7 @@ function takeListening(state: State, ready: (agent: Agent) => void): void {
       return Reflect.apply(listen, this, args) as Server
     }
     taken.add(this)
+    this.once('close', () => taken.delete(this))
     const heard = args.at(-1)
     if (typeof heard === 'function') this.once('listening', heard as () => void)
     const spec: Wanted = { server: this, args, ...where }

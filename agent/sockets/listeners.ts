@@ -70,8 +70,11 @@ export function speaksHttp(server: Server): boolean {
   return server instanceof HttpServer || server.listenerCount('request') > 0 || server.listenerCount('stream') > 0
 }
 
-/** Prepares the bookkeeping of a listener. Binds nothing yet. */
-export function makeListener(spec: ListenerSpec): Listener {
+/**
+ * Prepares the bookkeeping of a listener. Binds nothing yet. `closed`: called when the author closes the server while it accepts;
+ * what Baton itself does goes past the server's own `close`.
+ */
+export function makeListener(spec: ListenerSpec, closed: (listener: Listener) => void = () => {}): Listener {
   const { server } = spec
   if (server.listening)
     throw new BatonError('invalid_settings', `expected a server that is not listening, got one on ${keyOf(spec)}`)
@@ -89,6 +92,11 @@ export function makeListener(spec: ListenerSpec): Listener {
     sockets: new Set(),
     busySince: new WeakMap(),
     sessions: new Set(),
+  }
+  const close = server.close.bind(server)
+  server.close = (...given) => {
+    if (server.listening) closed(listener)
+    return close(...given)
   }
   const open = (socket: Socket) => {
     listener.sockets.add(socket)

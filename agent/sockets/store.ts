@@ -6,7 +6,7 @@
 import { closeSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { keepFromChildren } from './libc.ts'
+import { keepFromChildren, refuseClients } from './libc.ts'
 import { environmentAtStart, LISTEN_VARIABLES } from './environment.ts'
 import type { Listener } from './listeners.ts'
 import { hasSupervisor, notifySystemd, notifyWith } from './systemd.ts'
@@ -68,6 +68,18 @@ export async function storeSockets(listeners: readonly Listener[]): Promise<void
     // the manager takes only a few messages at once
     for (let tries = 0; !(await isStored()) && tries < STORE_TRIES; tries++) await sleep(STORE_EVERY_MS)
   }
+}
+
+/** Frees the socket of a listener whose server its author has closed, and forgets it. */
+export function letGoOf(listener: Listener, all: Listener[]): void {
+  const at = all.indexOf(listener)
+  if (at >= 0) all.splice(at, 1)
+  if (listener.spare === null) return
+  // the manager has it for a moment longer: it must not be given connections that belong to a server which listens there next
+  if (listener.isTcp) refuseClients(listener.spare)
+  closeSync(listener.spare)
+  listener.spare = null
+  void forget(listener.key)
 }
 
 /** Drops a socket that was held for a listener which this release does not have. */
