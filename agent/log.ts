@@ -25,6 +25,8 @@ export type LogEvent =
       message: string | null
     }
   | { event: 'successor'; pid: number; tag: string; doing: 'spawned' | 'accepting' | 'committed' }
+  /** the process that keeps the sockets in a switch one at a time */
+  | { event: 'holder'; pid: number; tag: string }
   | { event: 'drained'; moved: number; carried: number; cut: number }
   | { event: 'reverting'; message: string }
   | { event: 'taken_back'; takenBack: number; cut: number }
@@ -56,6 +58,8 @@ export function formatEvent(event: LogEvent): string {
     }
     case 'successor':
       return `successor ${event.tag} (pid ${event.pid}): ${event.doing}`
+    case 'holder':
+      return `holder (pid ${event.pid}): spawned, it starts ${event.tag}`
     case 'drained':
       return `drained: ${event.moved} connections moved, ${event.carried} of them in the middle of something, ${event.cut} cut`
     case 'reverting':

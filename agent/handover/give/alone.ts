@@ -131,7 +131,7 @@ async function introduce(here: Here): Promise<DoorHolder> {
   holder.also((message) => {
     if (message.type === 'failed') stop.abort(new Error(message.message))
   })
-  log({ event: 'successor', pid: holder.pid, tag, doing: 'spawned' })
+  log({ event: 'holder', pid: holder.pid, tag })
   took('spawned')
   await becomesReady(holder, options, stop.signal)
   took('waiting')
