@@ -4,8 +4,8 @@ import { readFileSync } from 'node:fs'
 import { INHERITANCE, type Inheritance, type ProcessName } from '../words/wire.ts'
 
 /**
- * What this process inherits; null if it has no predecessor. The predecessor may have died since. `isGone`: whether it has; without
- * it, one that is dead and not yet reaped counts as there.
+ * What this process inherits; null if it has no predecessor. The predecessor may have died since. `isGone`: whether it has released
+ * all that it held; without it, whether it is dead.
  */
 export function inheritanceHere(isGone: (process: ProcessName) => boolean = hasLeft): Inheritance | null {
   const text = process.env[INHERITANCE]
@@ -25,11 +25,12 @@ function isChildOfSuccessor(text: string): boolean {
   }
 }
 
+/** Dead; whoever adopts it may not have reaped it yet. */
 function hasLeft({ pid }: ProcessName): boolean {
   try {
-    return !process.kill(pid, 0)
-  } catch (cause) {
-    return (cause as NodeJS.ErrnoException).code !== 'EPERM'
+    return /^.*\) [ZX] /s.test(readFileSync(`/proc/${pid}/stat`, 'utf8'))
+  } catch {
+    return true
   }
 }
 
