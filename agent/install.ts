@@ -3,7 +3,7 @@
 
 export { exists, isLeftover, makeDisk, mebibytes, nearestExisting } from './disk/disk.ts'
 export { hold } from './handover/hold/holder.ts'
-export { ownContainerId, ownDatabase, ownExecutable, PARENT } from './own.ts'
+export { COMMAND, ownCommand, ownContainerId, ownDatabase, ownExecutable, ownRelease, PARENT } from './own.ts'
 export { openFeed } from './update/feed/open.ts'
 export { startWith, WAITING_MAX_MS } from './sockets/store.ts'
 export { TRIAL } from './handover/turn.ts'

@@ -98,10 +98,12 @@ export interface ReleaseManifest {
   publishedAt: string | null
   /** absent: not built by Baton, or the reference service */
   switch?: Switch
-  /** only for an author's application, as are the next two */
+  /** only for an author's application, as are the next three */
   kind?: ReleaseKind
   healthPath?: string | null
   port?: number
+  /** for the image's configuration; absent: '' */
+  basePath?: string
   assets: {
     name: string
     os: string

@@ -60,14 +60,15 @@ export async function buildApplication(options: ApplicationOptions): Promise<Pub
   await checkVersion(executable, `${project.service} ${tag}`, await provideNode())
   if (options.check) progress.end('done', await tryOut(project, executable))
 
-  const { healthPath, port, kind, service, schema } = project
+  const { healthPath, port, kind, service, schema, basePath } = project
+  const base = basePath === '' ? {} : { basePath }
   return await publishRelease({
     ...options,
     executable,
     unpackedBytes,
     service,
     schema,
-    about: { kind, healthPath, port, switch: project.switch },
+    about: { kind, healthPath, port, ...base, switch: project.switch },
   })
 }
 
@@ -83,8 +84,20 @@ export async function makeFirst({ build, folder }: Project, progress: ProgressRe
 }
 
 export function wordsOf(project: Project, tag: string, commit: string | null, trust: OwnWords['trust']): OwnWords {
-  const { service, kind, healthPath, database, servers, switch: switched, environment, args } = project
-  return { service, tag, commit, kind, healthPath, database, servers, switch: switched, environment, args, trust }
+  const {
+    service,
+    kind,
+    healthPath,
+    database,
+    servers,
+    switch: switched,
+    commands,
+    basePath,
+    environment,
+    args,
+  } = project
+  const own = { service, tag, commit, kind, healthPath, database, servers, switch: switched, commands, basePath, trust }
+  return { ...own, environment, args }
 }
 
 /** The content of an executable script file: `text` below its first lines. */

@@ -4,6 +4,7 @@
 import { existsSync, readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { serviceName } from '../../agent/words.ts'
+import { OPERATOR_WORDS } from './first/begin.ts'
 
 export type Framework = 'next' | 'nest' | 'fastify' | 'express' | 'hono' | 'http'
 
@@ -27,6 +28,10 @@ export interface Detected {
   database: string | null
   /** environment variables that name the folder for data, such as DATA_DIR */
   dataVariables: string[]
+  /** words of Baton's operator that the application takes too, such as `start` */
+  words: string[]
+  /** whether a route of the application is below /admin or /web, where Baton's are */
+  hasRoutesOfOurs: boolean
   /** command that makes the entry, such as `npm run build`; null if none is needed */
   build: string | null
   /** `owner/name` of the git remote */
@@ -43,6 +48,8 @@ interface Manifest {
   scripts?: Record<string, string>
   dependencies?: Record<string, string>
   devDependencies?: Record<string, string>
+  /** https://oclif.io: each command is a file of this folder, or below `dist/` of it */
+  oclif?: { commands?: unknown }
 }
 
 const SOURCE_MAX_BYTES = 1024 * 1024
@@ -77,10 +84,32 @@ export function detect(folder: string): Detected {
       /['"`](\/(?:api\/)?(?:healthz?|livez?|readyz?|alive|health-?check|_health|up|ping))['"`]/.exec(texts)?.[1] ??
       null,
     database: /['"`/]([\w-]+\.(?:db|sqlite3?))['"`]/.exec(texts)?.[1] ?? null,
+    words: wordsOf(folder, manifest, texts),
+    hasRoutesOfOurs: /['"`]\/(?:admin|web)(?:\/[^'"`\s]*)?['"`]/.test(texts),
     dataVariables: [...new Set([...texts.matchAll(DATA_VARIABLE)].map(([, name = '']) => name))],
     build: buildOf(folder, manifest, framework, entry),
     github: githubOf(folder),
     version: typeof manifest.version === 'string' ? manifest.version : null,
+  }
+}
+
+/** By commander or yargs (`.command('start')`), by a comparison with the first argument, or by a file for each command (oclif). */
+function wordsOf(folder: string, { oclif }: Manifest, texts: string): string[] {
+  const said = [...texts.matchAll(/\.command\(\s*(?:\{\s*command:\s*)?['"`]([a-z-]+)/g)].map(([, word = '']) => word)
+  const compared = [...texts.matchAll(/\b(?:argv\[2\]|command)\s*===?\s*['"`]([a-z-]+)['"`]/g)].map(
+    ([, word = '']) => word,
+  )
+  const commands = typeof oclif?.commands === 'string' ? namesIn(join(folder, oclif.commands)) : []
+  const files = commands.map((name) => name.replace(/\.[cm]?[jt]s$/, ''))
+  const all = new Set([...said, ...compared, ...files])
+  return OPERATOR_WORDS.filter((word) => all.has(word))
+}
+
+function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder)
+  } catch {
+    return []
   }
 }
 

@@ -42,7 +42,8 @@ export async function releaseFromSource({ project, tag, copies, feed, progress }
   }
   const lines = Object.entries(constants).map(([name, value]) => `const ${name} = ${JSON.stringify(value)}`)
   await writeFile(executable, scriptOf(`${lines.join('\n')}\n${(await ourText('source')).toString()}`), { mode: 0o755 })
-  const { service, schema, healthPath, port } = project
+  const { service, schema, healthPath, port, basePath } = project
+  const base = basePath === '' ? {} : { basePath }
   await publishRelease({
     executable,
     tag,
@@ -55,7 +56,7 @@ export async function releaseFromSource({ project, tag, copies, feed, progress }
     publishedAt: null,
     force: true,
     progress,
-    about: { kind: 'script', healthPath, port, switch: project.switch },
+    about: { kind: 'script', healthPath, port, ...base, switch: project.switch },
   })
 }
 

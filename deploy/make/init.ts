@@ -44,6 +44,12 @@ export function planInit(found: Detected, isConfigured = false): InitPlan {
   if (found.entry === null) notes.push('which file starts the application? say it in `entry` of baton.config.json')
   if (found.healthPath === null)
     notes.push('no health route was found: `healthPath` makes a release prove that it is well, not only that it runs')
+  if (found.words.length > 0)
+    notes.push(
+      `the application takes the words ${found.words.join(', ')}: with \`"commands": "baton"\` Baton's are \`${found.service} baton upgrade\` and so on`,
+    )
+  if (found.hasRoutesOfOurs)
+    notes.push('the application has routes below /admin or /web: `"basePath": "/_baton"` moves those of Baton there')
   if (found.natives.length > 0)
     notes.push(`native addons (${found.natives.join(', ')}): build on each platform that you release for`)
   if (found.github === null)
@@ -78,6 +84,8 @@ function configOf(found: Detected): Record<string, unknown> {
       : environmentOf(found)),
     ...(found.healthPath === null ? {} : { healthPath: found.healthPath }),
     ...(found.database === null ? {} : { database: found.database }),
+    ...(found.words.length === 0 ? {} : { commands: 'baton' }),
+    ...(found.hasRoutesOfOurs ? { basePath: '/_baton' } : {}),
     ...(found.github === null ? {} : { feed: `github:${found.github}` }),
   }
 }

@@ -32,7 +32,7 @@ export interface PublishOptions {
   force: boolean
   progress: ProgressReport
   /** further fields of release.json, for images and installs */
-  about?: Pick<ReleaseManifest, 'kind' | 'healthPath' | 'port' | 'switch'>
+  about?: Pick<ReleaseManifest, 'kind' | 'healthPath' | 'port' | 'basePath' | 'switch'>
 }
 
 export interface PublishedRelease {
