@@ -114,6 +114,8 @@ export interface ReleaseManifest {
     executable: { sizeBytes: number; sha256: string }
     unpackedBytes?: number
   }[]
+  /** files for people, such as what an executable holds (`….cdx.json`). No install reads them */
+  documents?: { name: string; sizeBytes: number; sha256: string }[]
 }
 
 /** The platform that an install runs on. */

@@ -9,7 +9,7 @@ import type { OwnWords } from './first/release.ts'
 import { formatBytes, type ProgressReport } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
 import { archive, type Archive } from './archive.ts'
-import type { Base } from './base.ts'
+import { type Base, prepareBase } from './base.ts'
 import { bundle } from './bundle.ts'
 import { filesOf } from './files.ts'
 import { provideNode } from './node.ts'
@@ -19,6 +19,7 @@ import { commitOf } from './publication.ts'
 import { type PublishedRelease, type PublishOptions, publishRelease } from './publish.ts'
 import { readRoot } from './root.ts'
 import { showBase } from './release.ts'
+import { billOf, licenceIn, type Package, packagesOf, unique } from './sbom.ts'
 import { checkVersion, injectBundle, withoutFuse } from './sea.ts'
 import { temporaryDirectory } from './temporary.ts'
 import { traced } from './trace.ts'
@@ -43,7 +44,12 @@ const SCRIPT_HEAD = `#!/bin/sh
 ':' //; n=\${BATON_NODE-}; [ -x "$n" ] || n=$(command -v node) || { echo "error: expected Node 26 on PATH or in BATON_NODE to run $0, found none" >&2; exit 3; }; [ "\${1-}" != --version ] || case $("$n" --version) in v2[4-9].* | v[3-9][0-9].*) ;; *) echo "error: expected Node 26 to run $0, found $("$n" --version) at $n" >&2; exit 3 ;; esac; exec "$n" --disable-warning=ExperimentalWarning -e 'process.argv[1] = process.getBuiltinModule("fs").realpathSync(process.argv[1]); process.getBuiltinModule("module").createRequire("/")(process.argv[1])' -- "$0" "$@"
 `
 
-export async function buildApplication(options: ApplicationOptions): Promise<PublishedRelease> {
+export interface BuiltApplication extends PublishedRelease {
+  /** what the executable holds beside the application's own files and Node, by name */
+  packages: Package[]
+}
+
+export async function buildApplication(options: ApplicationOptions): Promise<BuiltApplication> {
   const { project, tag, progress } = options
   parseTag(tag)
   if (options.make) await makeFirst(project, progress)
@@ -52,9 +58,12 @@ export async function buildApplication(options: ApplicationOptions): Promise<Pub
   const root = project.root === null ? null : join(project.folder, project.root)
   const trust = await readRoot(root, project.service, options.publishedAt)
   const words = wordsOf(project, tag, await commitOf(project.folder), trust)
-  const isApp = project.kind === 'app'
-  const unpackedBytes = isApp ? await writeApp(project, words, executable, progress) : undefined
-  if (!isApp) await writeBundle(options, words, executable)
+  const { sources, unpackedBytes } =
+    project.kind === 'app'
+      ? await writeApp(project, words, executable, progress)
+      : await writeBundle(options, words, executable)
+  const packages = unique([...(await packagesOf(sources, project.folder)), ...(await kitPackages())])
+  tellLicences(packages, progress)
 
   progress.stage('check', `${project.service} ${tag}`)
   await checkVersion(executable, `${project.service} ${tag}`, await provideNode())
@@ -62,14 +71,29 @@ export async function buildApplication(options: ApplicationOptions): Promise<Pub
 
   const { healthPath, port, kind, service, schema, basePath } = project
   const base = basePath === '' ? {} : { basePath }
-  return await publishRelease({
+  const bill = billOf({
+    service,
+    tag,
+    licence: await licenceIn(project.folder),
+    publishedAt: options.publishedAt,
+    node: kind === 'script' ? null : (await prepareBase()).version.replace(/^v/, ''),
+    packages,
+  })
+  const published = await publishRelease({
     ...options,
     executable,
+    bill,
     unpackedBytes,
     service,
     schema,
     about: { kind, healthPath, port, ...base, switch: project.switch },
   })
+  return { ...published, packages }
+}
+
+function tellLicences(packages: readonly Package[], progress: ProgressReport): void {
+  const silent = packages.filter(({ licence }) => licence === null).map(({ name, version }) => `${name} ${version}`)
+  if (silent.length > 0) progress.note(`warning: no licence is named by ${silent.join(', ')}`)
 }
 
 /** Runs the author's `build` command, if there is one. */
@@ -105,8 +129,15 @@ export function scriptOf(text: string): string {
   return SCRIPT_HEAD + text
 }
 
-/** Writes an executable of kind app to `to`. Resolves to the bytes that it takes on the disk once unpacked. */
-async function writeApp(project: Project, words: OwnWords, to: string, progress: ProgressReport): Promise<number> {
+interface Written {
+  /** absolute paths of the files that went in */
+  sources: Iterable<string>
+  /** on the disk, once unpacked; undefined: nothing is unpacked */
+  unpackedBytes: number | undefined
+}
+
+/** Writes an executable of kind app to `to`. */
+async function writeApp(project: Project, words: OwnWords, to: string, progress: ProgressReport): Promise<Written> {
   progress.stage('collect', project.folder)
   const all = await filesOf(project)
   const files = project.trace ? await traced(project, all) : all
@@ -130,11 +161,13 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
     nodeOptions: true,
     assets: { release: JSON.stringify(release), operator: await ourScript('operator'), app: bytes },
   })
-  return packed.unpackedBytes
+  return { sources: files.map(({ source }) => source), unpackedBytes: packed.unpackedBytes }
 }
 
-async function writeBundle(options: ApplicationOptions, words: OwnWords, to: string): Promise<void> {
+async function writeBundle(options: ApplicationOptions, words: OwnWords, to: string): Promise<Written> {
   const { project, progress } = options
+  const sources = new Set<string>()
+  const written = { sources, unpackedBytes: undefined }
   progress.stage('bundle', project.entry)
   const operator = Buffer.from(await ourScript('operator')).toString()
   const first = IS_PACKAGED
@@ -145,15 +178,20 @@ async function writeBundle(options: ApplicationOptions, words: OwnWords, to: str
   const script = await bundle({
     entry: project.entry,
     folder: project.folder,
+    inputs: sources,
     text: `import { beginBundle } from ${JSON.stringify(first)}
       beginBundle(() => require(${JSON.stringify(entry)}), () => ${JSON.stringify(operator)})`,
     define: isScript ? { __BATON_RELEASE__: JSON.stringify(words) } : {},
   })
   progress.end('done', formatBytes(script.length))
-  if (isScript) return await writeFile(to, scriptOf(Buffer.from(script).toString()), { mode: 0o755 })
+  if (isScript) {
+    await writeFile(to, scriptOf(Buffer.from(script).toString()), { mode: 0o755 })
+    return written
+  }
   const base: Base = await showBase(progress)
   progress.stage('inject')
   await injectBundle(base, script, to, { nodeOptions: true, assets: { release: JSON.stringify(words) } })
+  return written
 }
 
 /**
@@ -165,7 +203,23 @@ async function ourScript(name: 'app' | 'operator'): Promise<Uint8Array> {
   return await bundleOurScript(name)
 }
 
-export async function bundleOurScript(name: 'app' | 'operator' | 'source'): Promise<Uint8Array> {
+export async function bundleOurScript(
+  name: 'app' | 'operator' | 'source',
+  inputs: Set<string> = new Set(),
+): Promise<Uint8Array> {
   const entry = join(PROJECT, 'deploy', name === 'operator' ? 'operator.ts' : `make/first/${name}.ts`)
-  return await bundle({ entry, define: {}, byHand: name === 'operator' })
+  return await bundle({ entry, define: {}, byHand: name === 'operator', inputs })
 }
+
+/** This kit and the packages that it brings along, in every release. The installed package has the list ready made. */
+export async function kitPackages(): Promise<Package[]> {
+  if (IS_PACKAGED) return JSON.parse(await readFile(join(PROJECT, 'lib', 'first', KIT_PACKAGES), 'utf8')) as Package[]
+  const inputs = new Set<string>([join(PROJECT, 'node_modules/marked/index.js')]) // the panel's: taken from its source map
+  await bundleOurScript('operator', inputs)
+  const text = await readFile(join(PROJECT, 'package.json'), 'utf8')
+  const { name, packed, license } = JSON.parse(text) as { name: string; packed: { version: string }; license: string }
+  const own: Package = { name, version: packed.version, licence: license, integrity: null }
+  return unique([own, ...(await packagesOf(inputs, PROJECT))])
+}
+
+export const KIT_PACKAGES = 'packages.json'
