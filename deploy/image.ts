@@ -212,7 +212,7 @@ const COMMAND = {
     },
     dist: { type: 'string', valueHint: 'dir', default: 'dist', description: 'where release folders are' },
     feed: { type: 'string', valueHint: 'feed', description: 'where the panel learns which release is the newest' },
-    base: { type: 'string', valueHint: 'image', description: 'base image, with glibc and libstdc++' },
+    base: { type: 'string', valueHint: 'image', description: 'base image, with glibc, libstdc++ and libatomic' },
     arch: { type: 'string', valueHint: 'x64|arm64', default: process.arch, description: 'of the executable' },
   },
 } as const satisfies CommandLine
