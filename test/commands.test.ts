@@ -1,10 +1,12 @@
-// @deadlineMs 240000
+// @deadlineMs 420000
 // An application with words and routes of its own: `"commands": "baton"` leaves it its words, and `"basePath"` its routes. Real
 // installs, updated from a release without them and put back.
 
 import { mkdtemp, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { buildApplication } from '../deploy/make/application.ts'
+import { createProgress } from '../deploy/lib/progress.ts'
 import { detect } from '../deploy/make/detect.ts'
 import { commandIn, OPERATOR_WORDS } from '../deploy/make/first/begin.ts'
 import { planInit } from '../deploy/make/init.ts'
@@ -13,8 +15,9 @@ import { parseProject } from '../deploy/make/project.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { equal, is, match, throws } from './assert.ts'
 import { adopted } from './fixtures/adopted.ts'
+import { bootWithFeed } from './lab/managed.ts'
 import { ask } from './fixtures/install.ts'
-import { eventually } from './lab/systemd.ts'
+import { eventually, noHosts } from './lab/systemd.ts'
 import { suite } from './suite.ts'
 
 const test = suite('commands', { timeoutMs: 120_000 })
@@ -181,3 +184,75 @@ test('init proposes both if it sees such words or routes, and neither otherwise'
 })
 
 test.run()
+
+// ---- the whole host, with systemd
+
+const hosted = suite('commands: systemd', { skip: noHosts, timeoutMs: 200_000 })
+
+/** v1.1.0 does not start any more once the file is there. */
+const DIES = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
+  import { release } from '${join(PROJECT, 'agent/adapters/release.ts')}'
+  import { existsSync } from 'node:fs'
+  import { createServer } from 'node:http'
+  if (process.argv.length > 2) {
+    console.log('the application’s:', process.argv.slice(2).join(' '))
+    process.exit(0)
+  }
+  if (release.tag === 'v1.1.0' && existsSync(process.env.STATE_DIRECTORY + '/dies')) process.exit(7)
+  createServer((request, response) => response.end(release.tag)).listen(Number(process.env.PORT), process.env.HOST)`
+
+hosted(
+  'root’s command, a deployment and install.sh know the words; the backup rescues, by the unit of a release of either kind',
+  async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'baton-words-'))
+    try {
+      await writeFile(join(folder, 'server.js'), DIES)
+      await using host = await bootWithFeed(async (out) => {
+        const about = { make: false, check: false, feed: null, notes: '', effort: 'fast', publishedAt: null } as const
+        for (const [tag, commands] of [
+          ['v1.0.0', 'baton'],
+          ['v1.1.0', null],
+          ['v1.2.0', 'baton'],
+        ] as const) {
+          const config = { service: 'shop', kind: 'bundle', entry: 'server.js', healthPath: '/', commands }
+          const progress = createProgress({ quiet: true })
+          await buildApplication({ ...about, project: parseProject(config, folder), tag, out, force: false, progress })
+        }
+      })
+      const installer = join(host.feed, 'v1.0.0/install.sh')
+      const flags = ['--feed', host.feed, '--release', 'v1.0.0', '--no-start', '-y']
+      await host.ok('sh', installer, ...flags)
+      await host.ok(
+        'sed',
+        '-i',
+        's/"listen"/"update":{"probationMs":20000,"quietMs":500},"listen"/',
+        '/etc/shop/config.json',
+      )
+      await host.ok('shop', 'baton', 'start')
+      match(await host.ok('shop', 'status'), /the application’s: status/)
+      match(await host.ok('shop', 'baton', 'status'), /v1\.0\.0/)
+      match(await host.ok('sh', installer, 'status'), /v1\.0\.0/)
+
+      // v1.1.0 is on probation: every process dies, and it does not start again
+      const moving = host.run(['shop', 'baton', 'upgrade', '--release', 'v1.1.0', '-y'])
+      const serves = async (tag: string) => (await host.run(['curl', '-fsS', 'http://127.0.0.1:8080/'])).stdout === tag
+      await eventually('v1.1.0', async () => await serves('v1.1.0'), 30_000)
+      await host.ok('touch', '/var/lib/shop/dies')
+      await host.ok('systemctl', 'kill', '--signal=KILL', 'shop')
+      await eventually('the rescue', async () => await serves('v1.0.0'), 60_000)
+      await moving
+      match(await host.ok('shop', 'baton', 'status'), /v1\.0\.0/)
+
+      // root's copy is v1.0.0's still: the words of the whole host change when install.sh is run
+      await host.ok('rm', '/var/lib/shop/dies')
+      const deployed = await host.deploy('--service', 'shop', '--release', 'v1.2.0')
+      is(deployed.code, 0, deployed.stderr)
+      await eventually('v1.2.0', async () => await serves('v1.2.0'), 30_000)
+      await host.ok('shop', 'baton', 'uninstall', '-y')
+    } finally {
+      await rm(folder, { recursive: true, force: true })
+    }
+  },
+)
+
+hosted.run()

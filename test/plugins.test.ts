@@ -18,6 +18,8 @@ import { suite } from './suite.ts'
 
 const test = suite('plugins', { timeoutMs: 240_000 })
 
+/** a package of the application, and one of the plugin */
+const [LENT, OWN] = ['host-lib', 'greeter-dep']
 /** Loads its plugins from the state directory, and lends them its own copy of `host-lib`. */
 const APPLICATION = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
 import { mkdirSync, rmSync, symlinkSync } from 'node:fs'
@@ -25,7 +27,7 @@ import { createServer } from 'node:http'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
-import { host } from 'host-lib'
+import { host } from '${LENT}'
 
 const folder = join(process.env.STATE_DIRECTORY, 'plugins')
 const load = createRequire(join(folder, 'package.json'))
@@ -54,8 +56,8 @@ const PLUGIN = `const { fork } = require('node:child_process')
 const { Worker } = require('node:worker_threads')
 const tried = (act) => { try { return act() } catch (error) { return error.code ?? error.message } }
 exports.report = async (host) => ({
-  own: require('greeter-dep'),
-  host: tried(() => require('host-lib').host === host),
+  own: require('${OWN}'),
+  host: tried(() => require('${LENT}').host === host),
   addon: tried(() => typeof require('./addon.node').db_open),
   child: await new Promise((done) => fork(__filename + '.child', { stdio: 'ignore' }).once('exit', done)),
   worker: await new Promise((done) => new Worker('process.exit(4)', { eval: true }).once('exit', done)),
