@@ -34,6 +34,8 @@ BATON_SHA256_DARWIN_ARM64=
 
 main() {
   set -u
+  # the words below are the kit's, also for a release that wants them behind `baton`
+  export BATON_COMMAND=1
   umask 022
   service=${BATON_SERVICE:-beacon}
   scratch=

@@ -6,7 +6,9 @@ export { isHolder, waitAtGate } from './handover/gate.ts'
 export { keepLastWords } from './handover/last-words.ts'
 export { INHERITANCE } from './words/wire.ts'
 export {
+  COMMAND,
   noteRelease,
+  ownCommand,
   ownDatabase,
   type OwnRelease,
   ownRelease,

@@ -3,9 +3,10 @@
 
 export { exists, isLeftover, makeDisk, mebibytes, nearestExisting } from './disk/disk.ts'
 export { hold } from './handover/hold/holder.ts'
-export { ownContainerId, ownDatabase, ownExecutable, ownRelease, PARENT } from './own.ts'
+export { COMMAND, ownCommand, ownContainerId, ownDatabase, ownExecutable, ownRelease, PARENT } from './own.ts'
 export { openFeed } from './update/feed/open.ts'
-export { startWith, WAITING_MAX_MS } from './sockets/store.ts'
+export { startWith } from './sockets/start-with.ts'
+export { WAITING_MAX_MS } from './sockets/store.ts'
 export { TRIAL } from './handover/turn.ts'
 export { callLibc } from './sockets/libc.ts'
 export { type Keeper, openKeeper } from './sockets/keeper.ts'

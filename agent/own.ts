@@ -27,6 +27,10 @@ export interface OwnRelease {
   /** the root of its signed feed; null: not signed */
   trust: Anchor | null
   switch: Switch
+  /** `baton`: an operator's word stands behind `baton`, and every other word is the application's. Null: it is the first word */
+  commands: 'baton' | null
+  /** where the author wants the endpoints and the panel, such as `/_baton`; '' for `/admin` and `/web` */
+  basePath: string
 }
 
 declare const __BATON_RELEASE__: string | undefined
@@ -73,10 +77,23 @@ function readBuilt(): OwnRelease | null {
   }
 }
 
-/** Keeps only the members that the agent uses. `trust` is missing from a build without a root. */
+/** Keeps only the members that the agent uses. An older build lacks the last ones, a build without a root lacks `trust`. */
 function whole(given: OwnRelease): OwnRelease {
   const { service, tag, commit, kind, healthPath, database, servers, trust } = given
-  return { service, tag, commit, kind, healthPath, database, servers, trust: trust ?? null, switch: given.switch }
+  const { commands = null, basePath = '' } = given as Partial<OwnRelease>
+  return {
+    service,
+    tag,
+    commit,
+    kind,
+    healthPath,
+    database,
+    servers,
+    trust: trust ?? null,
+    switch: given.switch,
+    commands,
+    basePath,
+  }
 }
 
 function fromSource(): OwnRelease {
@@ -90,6 +107,8 @@ function fromSource(): OwnRelease {
     servers: null,
     trust: typeof __BATON_TRUST__ === 'string' ? (JSON.parse(__BATON_TRUST__) as Anchor | null) : null,
     switch: 'one-at-a-time',
+    commands: null,
+    basePath: '',
   }
   // Do not search the folders around a release: any user's files may be there, for instance in /tmp during an install.
   if (typeof __BATON_TAG__ === 'string') return release
@@ -100,7 +119,8 @@ function fromSource(): OwnRelease {
     const own = readJson(join(folder, 'baton.config.json')) ?? {}
     const name = own['service'] ?? readJson(join(folder, 'package.json'))?.['name']
     if (typeof name !== 'string') continue
-    for (const key of ['healthPath', 'database'] as const) if (typeof own[key] === 'string') release[key] = own[key]
+    for (const key of ['healthPath', 'database', 'basePath'] as const)
+      if (typeof own[key] === 'string') release[key] = own[key]
     if (typeof own['servers'] === 'number') release.servers = own['servers']
     return { ...release, service: serviceName(name) }
   }
@@ -142,6 +162,17 @@ export interface OwnStart {
 const START = Symbol.for('baton.start')
 /** Variable in the environment of the application's children: the pid of the service's process that they come from. */
 export const PARENT = 'BATON_PARENT'
+
+/**
+ * `1` in the environment: the first word is an operator's, whatever `commands` of the release says. For programs that cannot know
+ * which release they call, such as install.sh: a release from before `commands` takes the same words.
+ */
+export const COMMAND = 'BATON_COMMAND'
+
+/** What a person types behind the name of this release's executable for an operator's `words`: `upgrade`, or `baton upgrade`. */
+export function ownCommand(words: string): string {
+  return ownRelease().commands === 'baton' ? `baton ${words}` : words
+}
 
 /** Null if none of Baton's first code has run: from source, or in a program that Baton did not build. */
 export function ownStart(): OwnStart | null {

@@ -3,7 +3,7 @@
 
 import { proveAlone, recoverUnderLock } from './recovery.ts'
 import { EXIT, reasonOf } from './words/errors.ts'
-import { type Door, letGoOf, storeSockets } from './sockets/store.ts'
+import { type Door, freeSocket, storeSockets } from './sockets/store.ts'
 import { bind, type ListenerSpec, makeListener } from './sockets/listeners.ts'
 import type { Inheritance } from './words/wire.ts'
 import { ownValues } from './handover/values.ts'
@@ -71,7 +71,7 @@ export async function serveNext(specs: ListenerSpec[], inheritance: Inheritance,
 /** Rejects if a socket cannot be had. A successor then fails instead, whatever its author would do about the error. */
 export async function serveMore(specs: ListenerSpec[], { settings, serving, life }: ServeOptions): Promise<void> {
   for (const spec of specs) {
-    const listener = makeListener(spec, (closed) => letGoOf(closed, serving.listeners))
+    const listener = makeListener(spec, (closed) => freeSocket(closed, serving.listeners))
     try {
       if (serving.side?.isTried() === true) await serving.side.listen(listener, spec)
       else {

@@ -1,7 +1,7 @@
 // Starts to serve: as the first process of a service, or as the successor in a handover.
 
 import { proveAlone, recoverUnderLock } from './recovery.ts'
-import { letGo, letGoOf, storeSockets } from './sockets/store.ts'
+import { letGo, freeSocket, storeSockets } from './sockets/store.ts'
 import { missingParts } from './sockets/internals.ts'
 import { bind, type ListenerSpec, makeListener } from './sockets/listeners.ts'
 import { notifySystemd } from './sockets/systemd.ts'
@@ -27,7 +27,7 @@ export async function serve(specs: ListenerSpec[], options: ServeOptions): Promi
 async function serveAll(specs: ListenerSpec[], options: ServeOptions): Promise<void> {
   const { settings, install, inheritance, serving, life } = options
   const { tag, log } = settings
-  serving.listeners = specs.map((spec) => makeListener(spec, (listener) => letGoOf(listener, serving.listeners)))
+  serving.listeners = specs.map((spec) => makeListener(spec, (listener) => freeSocket(listener, serving.listeners)))
   life.heedSignals()
   if (inheritance === null) await serveFirst(specs, options)
   else await (await import('./serving-later.ts')).serveNext(specs, inheritance, options)

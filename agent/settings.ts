@@ -228,7 +228,8 @@ function withDefaults(options: EmbedOptions): Pick<Settings, Defaulted> {
     stateDirectory,
     healthPath: options.healthPath === undefined ? release.healthPath : options.healthPath,
     database: options.database === undefined ? database : options.database,
-    basePath: options.basePath ?? configuration?.basePath ?? '',
+    // an install has the author's wish in its configuration, since its first day; from there on it is the operator's
+    basePath: options.basePath ?? (configuration === null ? release.basePath : configuration.basePath) ?? '',
   }
 }
 

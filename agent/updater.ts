@@ -3,7 +3,7 @@
 
 import { beginProbation } from './recovery.ts'
 import { BatonError, EXIT } from './words/errors.ts'
-import { type Command, spares, startWith } from './sockets/store.ts'
+import { type Command, spares } from './sockets/store.ts'
 import { ownValues } from './handover/values.ts'
 import { notifySystemd } from './sockets/systemd.ts'
 import type { Updater } from './http/routes.ts'
@@ -154,6 +154,7 @@ async function handOverTo(
 
 /** The successor died after this process had closed its state. The previous executable is in place again: start it. */
 async function startAnew({ install, serving }: UpdaterOptions): Promise<void> {
+  const { startWith } = await import('./sockets/start-with.ts')
   const pid = await startWith(ownCommand(install), spares(serving.listeners))
   await notifySystemd([`MAINPID=${pid}`, 'STATUS=starting again'])
 }

@@ -155,10 +155,13 @@ async function fillContext(
     throw new BatonError('verify_failed', `sha256 of the executable: expected ${asset.executable.sha256}, got ${got}`)
   await mkdir(join(context, 'etc'))
   await mkdir(join(context, 'state'))
-  await writeFile(
-    join(context, 'etc', 'config.json'),
-    `${JSON.stringify({ listen: { host: '0.0.0.0', port: portOf(manifest) }, ...(feed === null ? {} : { feed }) }, null, 2)}\n`,
-  )
+  const { basePath } = manifest
+  const configuration = {
+    listen: { host: '0.0.0.0', port: portOf(manifest) },
+    ...(feed === null ? {} : { feed }),
+    ...(basePath === undefined ? {} : { basePath }),
+  }
+  await writeFile(join(context, 'etc', 'config.json'), `${JSON.stringify(configuration, null, 2)}\n`)
   await copyFile(join(PROJECT, 'container', 'Dockerfile'), join(context, 'Dockerfile'))
 }
 
@@ -209,7 +212,7 @@ const COMMAND = {
     },
     dist: { type: 'string', valueHint: 'dir', default: 'dist', description: 'where release folders are' },
     feed: { type: 'string', valueHint: 'feed', description: 'where the panel learns which release is the newest' },
-    base: { type: 'string', valueHint: 'image', description: 'base image, with glibc and libstdc++' },
+    base: { type: 'string', valueHint: 'image', description: 'base image, with glibc, libstdc++ and libatomic' },
     arch: { type: 'string', valueHint: 'x64|arm64', default: process.arch, description: 'of the executable' },
   },
 } as const satisfies CommandLine

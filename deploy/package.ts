@@ -7,7 +7,7 @@
 import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
-import { bundleOurScript } from './make/application.ts'
+import { bundleOurScript, KIT_PACKAGES, kitPackages } from './make/application.ts'
 import { type BuildOptions, loadEsbuild, panelAssets, type Plugin } from './make/bundle.ts'
 import { nodePackages } from './make/node.ts'
 import { PROJECT } from './make/place.ts'
@@ -130,6 +130,7 @@ await writeFile(join(LIB, 'cjs', 'package.json'), '{ "type": "commonjs" }\n')
 await mkdir(join(LIB, 'first'), { recursive: true })
 for (const name of ['app', 'operator', 'source'] as const)
   await writeFile(join(LIB, 'first', `${name}.cjs`), await bundleOurScript(name))
+await writeFile(join(LIB, 'first', KIT_PACKAGES), `${JSON.stringify(await kitPackages(), null, 2)}\n`)
 await build({
   ...SHARED,
   plugins: [],

@@ -6,13 +6,17 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { suite } from './suite.ts'
 import { equal, is, match, ok } from './assert.ts'
+import { buildApplication } from '../deploy/make/application.ts'
 import { PROJECT } from '../deploy/make/place.ts'
-import { bootWithReleases, type FeedHost, put } from './lab/managed.ts'
+import { parseProject } from '../deploy/make/project.ts'
+import { createProgress } from '../deploy/lib/progress.ts'
+import { bootWithFeed, bootWithReleases, type FeedHost, put } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 
 const test = suite('guides', { skip: noHosts, timeoutMs: 240_000 })
 
 const RELEASES = 'https://releases.example/beacon'
+const SHOP_RELEASES = 'https://releases.example/shop'
 const REPOSITORY = 'https://git.example/baton.git'
 
 test('managed install', async () => {
@@ -56,6 +60,75 @@ test('from source', async () => {
   is((await host.status()).instance.version, 'v1.0.0')
 })
 
+test('moving a unit of one’s own in, and out again: every row is kept', async () => {
+  await using host = await bootWithFeed(async (out) => {
+    const environment = { PORT: '{port}', HOST: '{host}', DATA_DIR: '{stateDirectory}' }
+    const config = {
+      service: 'shop',
+      kind: 'bundle',
+      entry: 'shop.js',
+      healthPath: '/',
+      database: 'shop.db',
+      environment,
+    }
+    const project = parseProject(config, join(PROJECT, 'test/fixtures'))
+    const about = {
+      project,
+      make: false,
+      check: false,
+      feed: null,
+      notes: '',
+      effort: 'fast',
+      publishedAt: null,
+    } as const
+    await buildApplication({ ...about, tag: 'v1.0.0', out, force: false, progress: createProgress({ quiet: true }) })
+  })
+  const url = await serveFeed(host)
+  const text = (await readFile(join(PROJECT, 'docs/guides/move.md'), 'utf8')).replaceAll(SHOP_RELEASES, url)
+  const steps = async (...headings: string[]) => {
+    for (const heading of headings) await obey(host, heading, shellBelow(text, heading))
+  }
+  const shop = async (method = 'GET') =>
+    await eventually('the shop', async () => {
+      const { code, stdout } = await host.run(['curl', '-fsS', '-X', method, 'http://127.0.0.1:3000/'])
+      return code === 0 ? (JSON.parse(stdout) as { rows: number; folder: string; TOKEN: string | null }) : null
+    })
+
+  await host.ok('useradd', '--system', 'seller')
+  await host.ok('mkdir', '-p', '/srv/shop/data')
+  await host.ok('chown', 'seller', '/srv/shop/data')
+  await put(
+    host,
+    '/etc/systemd/system/shop.service',
+    `[Service]
+User=seller
+Environment=PORT=3000 HOST=127.0.0.1 DATA_DIR=/srv/shop/data TOKEN=secret
+ExecStart=${process.execPath} ${join(PROJECT, 'test/fixtures/shop.js')}
+[Install]
+WantedBy=multi-user.target
+`,
+  )
+  await host.ok('systemctl', 'enable', '--now', 'shop')
+  for (let rows = 1; rows <= 3; rows++) is((await shop('POST')).rows, rows)
+  equal(await shop(), { rows: 3, folder: '/srv/shop/data', TOKEN: 'secret' })
+  // the installer touches none of it before it has made room
+  const refused = await host.run(['sh', join(host.feed, 'v1.0.0/install.sh'), '--feed', host.feed, '-y'])
+  equal([refused.code, /shop\.service, found another one/.test(refused.stderr)], [7, true], refused.stderr)
+
+  await put(host, '/etc/default/shop', 'TOKEN=secret\n')
+  await steps('A unit of your own', 'Move in')
+  equal(await shop(), { rows: 3, folder: '/var/lib/shop', TOKEN: 'secret' })
+  is((await shop('POST')).rows, 4)
+  match(await host.ok('shop', 'status'), /v1\.0\.0/)
+  await steps('And out again', 'To a unit of your own')
+  equal(await shop(), { rows: 4, folder: '/srv/shop/data', TOKEN: 'secret' })
+  is((await shop('POST')).rows, 5)
+
+  // and in a second time, with what was written meanwhile
+  await steps('A unit of your own', 'Move in')
+  is((await shop()).rows, 5)
+})
+
 interface Block {
   language: string
   text: string
@@ -85,6 +158,20 @@ async function follow(
   })
   is(code, 0, `${page}:\n${stdout.slice(-3000)}\n${stderr.slice(-3000)}`)
   return { output: stdout, blocks }
+}
+
+/** The shell commands between this heading and the next one. */
+function shellBelow(text: string, heading: string): string {
+  const [, part = ''] = text.split(new RegExp(`^##+ ${heading}$`, 'm'))
+  const commands = [...(part.split(/^##+ /m)[0] ?? '').matchAll(/^```sh\n([\s\S]*?)^```$/gm)].map(([, body]) => body)
+  ok(commands.length > 0, heading)
+  return commands.join('')
+}
+
+async function obey(host: FeedHost, what: string, script: string): Promise<string> {
+  const { code, stdout, stderr } = await host.run(['sh', '-eux', '-c', script], { timeoutMs: 100_000 })
+  is(code, 0, `${what}:\n${stdout.slice(-3000)}\n${stderr.slice(-3000)}`)
+  return stdout
 }
 
 async function serveFeed(host: FeedHost): Promise<string> {

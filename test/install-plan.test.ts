@@ -63,7 +63,7 @@ const FACTS: Facts = {
   ours: [],
   now: new Date('2026-03-04T05:06:07.000Z'),
 }
-const OWN = { path: '/tmp/x/beacon', tag: 'v1.1.0', sha256: 'ab'.repeat(32) }
+const OWN = { path: '/tmp/x/beacon', tag: 'v1.1.0', sha256: 'ab'.repeat(32), basePath: '' }
 
 test('flags beat environment, environment beats receipt, receipt beats defaults', () => {
   const { choices, origins, remembered } = choose(

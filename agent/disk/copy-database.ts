@@ -32,7 +32,7 @@ export async function copyDatabase(from: string, to: string, { executable, here 
       'swap_failed',
       `expected ${executable ?? 'an executable'} to copy the database, it did nothing`,
       {
-        hint: 'was it put there by hand? While the service is stopped, `upgrade` copies the database itself',
+        hint: 'was it put there by hand? While the service is stopped, an upgrade on the command line copies the database itself',
       },
     )
   }

@@ -7,7 +7,7 @@ import { closeSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { keepFromChildren, refuseClients } from './libc.ts'
-import { environmentAtStart, LISTEN_VARIABLES } from './environment.ts'
+import { LISTEN_VARIABLES } from './environment.ts'
 import type { Listener } from './listeners.ts'
 import { hasSupervisor, notifySystemd, notifyWith } from './systemd.ts'
 
@@ -15,8 +15,6 @@ const FIRST = 3
 const NAME_MAX = 255
 export const WAITING_MAX_MS = 30_000
 const [STORE_TRIES, STORE_EVERY_MS] = [100, 20]
-/** sets LISTEN_PID to the new process's own pid: the descriptors are meant for it and no other */
-const FOR_ITSELF = 'LISTEN_PID=$$; export LISTEN_PID; exec "$0" "$@"'
 
 /** Inherited sockets by the key of their listener. Removed from the environment: neither a child nor a second call finds them. */
 export function heldSockets(environment: NodeJS.ProcessEnv = process.env): Map<string, number> {
@@ -71,7 +69,7 @@ export async function storeSockets(listeners: readonly Listener[]): Promise<void
 }
 
 /** Frees the socket of a listener whose server its author has closed, and forgets it. */
-export function letGoOf(listener: Listener, all: Listener[]): void {
+export function freeSocket(listener: Listener, all: Listener[]): void {
   const at = all.indexOf(listener)
   if (at >= 0) all.splice(at, 1)
   if (listener.spare === null) return
@@ -141,35 +139,6 @@ export interface Command {
   args: string[]
   /** default: this process's working directory */
   cwd?: string
-}
-
-/**
- * Starts `command` with these sockets, as a manager that holds them would. `output`: descriptor of its log. Resolves to its pid.
- */
-export async function startWith(
-  { file, args, cwd }: Command,
-  held: readonly HeldSocket[],
-  { output, notify }: { output?: number; notify?: string } = {},
-): Promise<number> {
-  const said = output ?? 'inherit'
-  const { spawn } = await import('node:child_process')
-  const child = spawn('/bin/sh', ['-c', FOR_ITSELF, file, ...args], {
-    ...(cwd === undefined ? {} : { cwd }),
-    stdio: ['ignore', said, said, ...held.map(({ fd }) => fd)],
-    env: {
-      ...environmentAtStart(),
-      ...(notify === undefined ? {} : { NOTIFY_SOCKET: notify }),
-      LISTEN_FDS: String(held.length),
-      LISTEN_FDNAMES: held.map(({ name }) => name).join(':'),
-    },
-    detached: true,
-  })
-  await new Promise<void>((resolve, reject) => {
-    child.once('spawn', resolve)
-    child.once('error', reject)
-  })
-  child.unref()
-  return child.pid ?? 0
 }
 
 /** A name that systemd accepts: visible ASCII without `:`, at most 255 characters. */

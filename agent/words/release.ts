@@ -98,10 +98,12 @@ export interface ReleaseManifest {
   publishedAt: string | null
   /** absent: not built by Baton, or the reference service */
   switch?: Switch
-  /** only for an author's application, as are the next two */
+  /** only for an author's application, as are the next three */
   kind?: ReleaseKind
   healthPath?: string | null
   port?: number
+  /** for the image's configuration; absent: '' */
+  basePath?: string
   assets: {
     name: string
     os: string
@@ -112,6 +114,8 @@ export interface ReleaseManifest {
     executable: { sizeBytes: number; sha256: string }
     unpackedBytes?: number
   }[]
+  /** files for people, such as what an executable holds (`….cdx.json`). No install reads them */
+  documents?: { name: string; sizeBytes: number; sha256: string }[]
 }
 
 /** The platform that an install runs on. */

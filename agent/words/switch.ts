@@ -42,7 +42,7 @@ export function pauseFault(expectedMs: number | null, holdMs: number): BatonErro
     'refused',
     `clients would have to wait about ${expectedMs} ms, and \`holdMs\` allows ${holdMs}`,
     {
-      hint: 'raise `update.holdMs` in the configuration and restart, or update when nobody is there: `stop`, `upgrade`, `start`',
+      hint: 'raise `update.holdMs` in the configuration and restart, or stop the service, upgrade it and start it again when nobody is there',
       members: { blameless: true },
     },
   )

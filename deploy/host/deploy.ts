@@ -6,7 +6,7 @@ import { spawn } from 'node:child_process'
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { readReceiptBeside, readSystemReceipt, type Receipt, SYSTEM_DIRECTORY } from '../../agent/install.ts'
+import { COMMAND, readReceiptBeside, readSystemReceipt, type Receipt, SYSTEM_DIRECTORY } from '../../agent/install.ts'
 import { BatonError, type ErrorCode, EXIT, MEANINGS, serviceName } from '../../agent/words.ts'
 import { defaultsFrom, personOf } from './commands/context.ts'
 import { worstOf } from './doctor/finding.ts'
@@ -133,7 +133,9 @@ async function runJson(
   report: HostReport,
   input: string | null = null,
 ): Promise<DeployEnd> {
-  const child = spawn(file, args, { stdio: ['pipe', 'pipe', 'pipe'] })
+  // the installed release may be of any age
+  const env = { ...process.env, [COMMAND]: '1' }
+  const child = spawn(file, args, { env, stdio: ['pipe', 'pipe', 'pipe'] })
   child.stdin.on('error', () => {}) // the child may end before it has read its input
   child.stdin.end(input ?? '')
   let [said, last]: [string, Line | null] = ['', null]

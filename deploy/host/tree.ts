@@ -1,6 +1,7 @@
 // The commands of a managed install. `deploy/executable.ts` runs them inside the executable, `install.ts` from a clone.
 // Must hold: every way out has an exit code of the table in agent/words/errors.ts; nothing is thrown.
 
+import { ownCommand } from '../../agent/install.ts'
 import { asBatonError, EXIT, MEANINGS } from '../../agent/words.ts'
 import {
   asksForHelp,
@@ -169,7 +170,7 @@ export async function runCommand(argv: readonly string[], build: HostProgram): P
   const [first = '', ...rest] = argv
   const word = WORDS.find(({ name }) => name === first)
   const tree: CommandLine = {
-    name: build.service,
+    name: `${build.service} ${ownCommand('')}`.trim(),
     description: `installs and keeps up to date: ${build.service} ${build.tag}`,
     args: {},
   }

@@ -9,7 +9,7 @@ import type { OwnWords } from './first/release.ts'
 import { formatBytes, type ProgressReport } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
 import { archive, type Archive, type ArchiveFile } from './archive.ts'
-import type { Base } from './base.ts'
+import { type Base, prepareBase } from './base.ts'
 import { bundle } from './bundle.ts'
 import { detect } from './detect.ts'
 import { examineAddons, formatAddons, formatLeftOut, refuseOtherAbis } from './addons.ts'
@@ -22,6 +22,7 @@ import { commitOf } from './publication.ts'
 import { type PublishedRelease, type PublishOptions, publishRelease } from './publish.ts'
 import { readRoot } from './root.ts'
 import { showBase } from './release.ts'
+import { billOf, licenceIn, type Package, packagesBehind, unique } from './sbom.ts'
 import { checkVersion, injectBundle, withoutFuse } from './sea.ts'
 import { temporaryDirectory } from './temporary.ts'
 import { traced } from './trace.ts'
@@ -49,6 +50,8 @@ const scriptHead = (flags: string) => `#!/bin/sh
 export interface BuiltApplication extends PublishedRelease {
   /** what the configuration does not say, or says otherwise than the trial start has shown; a sentence each */
   warnings: string[]
+  /** what the executable holds beside the application's own files and Node, by name */
+  packages: Package[]
 }
 
 export async function buildApplication(options: ApplicationOptions): Promise<BuiltApplication> {
@@ -60,9 +63,12 @@ export async function buildApplication(options: ApplicationOptions): Promise<Bui
   const root = project.root === null ? null : join(project.folder, project.root)
   const trust = await readRoot(root, project.service, options.publishedAt)
   const words = wordsOf(project, tag, await commitOf(project.folder), trust)
-  const isApp = project.kind === 'app'
-  const unpackedBytes = isApp ? await writeApp(project, words, executable, progress) : undefined
-  if (!isApp) await writeBundle(options, words, executable)
+  const { sources, unpackedBytes } =
+    project.kind === 'app'
+      ? await writeApp(project, words, executable, progress)
+      : await writeBundle(options, words, executable)
+  const packages = unique([...(await packagesBehind(sources, project.folder)), ...(await kitPackages())])
+  tellLicences(packages, progress)
 
   progress.stage('check', `${project.service} ${tag}`)
   await checkVersion(executable, `${project.service} ${tag}`, await provideNode())
@@ -73,16 +79,31 @@ export async function buildApplication(options: ApplicationOptions): Promise<Bui
   const warnings = tried?.warnings ?? []
   for (const warning of warnings) progress.note(`warning: ${warning}`)
 
-  const { healthPath, port, kind, service, schema } = project
-  const release = await publishRelease({
+  const { healthPath, port, kind, service, schema, basePath } = project
+  const base = basePath === '' ? {} : { basePath }
+  const bill = billOf({
+    service,
+    tag,
+    licence: await licenceIn(project.folder),
+    publishedAt: options.publishedAt,
+    node: kind === 'script' ? null : (await prepareBase()).version.replace(/^v/, ''),
+    packages,
+  })
+  const published = await publishRelease({
     ...options,
     executable,
+    bill,
     unpackedBytes,
     service,
     schema,
-    about: { kind, healthPath, port, switch: project.switch },
+    about: { kind, healthPath, port, ...base, switch: project.switch },
   })
-  return { ...release, warnings }
+  return { ...published, warnings, packages }
+}
+
+function tellLicences(packages: readonly Package[], progress: ProgressReport): void {
+  const silent = packages.filter(({ licence }) => licence === null).map(({ name, version }) => `${name} ${version}`)
+  if (silent.length > 0) progress.note(`warning: no licence is named by ${silent.join(', ')}`)
 }
 
 /** Runs the author's `build` command, if there is one. */
@@ -98,8 +119,9 @@ export async function makeFirst({ build, folder }: Project, progress: ProgressRe
 
 export function wordsOf(project: Project, tag: string, commit: string | null, trust: OwnWords['trust']): OwnWords {
   const { service, kind, healthPath, database, servers, switch: switched, environment, args, nodeFlags } = project
-  const ours = { service, tag, commit, kind, healthPath, database, servers, switch: switched, trust }
-  return { ...ours, environment, args, nodeFlags }
+  const { commands, basePath } = project
+  const own = { service, tag, commit, kind, healthPath, database, servers, switch: switched, commands, basePath, trust }
+  return { ...own, environment, args, nodeFlags }
 }
 
 /** The content of an executable script file: `text` below its first lines. `isKeptFlag` holds for each flag: none needs quotes. */
@@ -107,8 +129,15 @@ export function scriptOf(text: string, nodeFlags: readonly string[]): string {
   return scriptHead(nodeFlags.map((flag) => ` ${flag}`).join('')) + text
 }
 
-/** Writes an executable of kind app to `to`. Resolves to the bytes that it takes on the disk once unpacked. */
-async function writeApp(project: Project, words: OwnWords, to: string, progress: ProgressReport): Promise<number> {
+interface Written {
+  /** absolute paths of the files that went in */
+  sources: Iterable<string>
+  /** on the disk, once unpacked; undefined: nothing is unpacked */
+  unpackedBytes: number | undefined
+}
+
+/** Writes an executable of kind app to `to`. */
+async function writeApp(project: Project, words: OwnWords, to: string, progress: ProgressReport): Promise<Written> {
   progress.stage('collect', project.folder)
   const all = await filesOf(project)
   const files = project.trace ? await traced(project, all) : all
@@ -134,7 +163,7 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
     nodeFlags: project.nodeFlags,
     assets: { release: JSON.stringify(release), operator: await ourScript('operator'), app: bytes },
   })
-  return packed.unpackedBytes
+  return { sources: files.map(({ source }) => source), unpackedBytes: packed.unpackedBytes }
 }
 
 /** Refuses addons for another Node. What does not load may never be needed: that is only said, and the trial start decides. */
@@ -145,8 +174,10 @@ async function checkAddons(files: readonly ArchiveFile[], progress: ProgressRepo
     if (one.verdict !== 'works') progress.note(`warning: ${formatAddons(one, report.node)}`)
 }
 
-async function writeBundle(options: ApplicationOptions, words: OwnWords, to: string): Promise<void> {
+async function writeBundle(options: ApplicationOptions, words: OwnWords, to: string): Promise<Written> {
   const { project, progress } = options
+  const sources = new Set<string>()
+  const written = { sources, unpackedBytes: undefined }
   progress.stage('bundle', project.entry)
   const left = formatLeftOut(project.kind, detect(project.folder).natives)
   if (left !== null) progress.note(`warning: ${left}`)
@@ -159,16 +190,21 @@ async function writeBundle(options: ApplicationOptions, words: OwnWords, to: str
   const script = await bundle({
     entry: project.entry,
     folder: project.folder,
+    inputs: sources,
     text: `import { beginBundle } from ${JSON.stringify(first)}
       beginBundle(() => require(${JSON.stringify(entry)}), () => ${JSON.stringify(operator)})`,
     define: isScript ? { __BATON_RELEASE__: JSON.stringify(words) } : {},
   })
   progress.end('done', formatBytes(script.length))
-  if (isScript) return await writeFile(to, scriptOf(Buffer.from(script).toString(), project.nodeFlags), { mode: 0o755 })
+  if (isScript) {
+    await writeFile(to, scriptOf(Buffer.from(script).toString(), project.nodeFlags), { mode: 0o755 })
+    return written
+  }
   const base: Base = await showBase(progress)
   progress.stage('inject')
   const { nodeFlags } = project
   await injectBundle(base, script, to, { nodeOptions: true, nodeFlags, assets: { release: JSON.stringify(words) } })
+  return written
 }
 
 /**
@@ -180,7 +216,23 @@ async function ourScript(name: 'app' | 'operator'): Promise<Uint8Array> {
   return await bundleOurScript(name)
 }
 
-export async function bundleOurScript(name: 'app' | 'operator' | 'source'): Promise<Uint8Array> {
+export async function bundleOurScript(
+  name: 'app' | 'operator' | 'source',
+  inputs: Set<string> = new Set(),
+): Promise<Uint8Array> {
   const entry = join(PROJECT, 'deploy', name === 'operator' ? 'operator.ts' : `make/first/${name}.ts`)
-  return await bundle({ entry, define: {}, byHand: name === 'operator' })
+  return await bundle({ entry, define: {}, byHand: name === 'operator', inputs })
 }
+
+/** This kit and the packages that it brings along, in every release. The installed package has the list ready made. */
+export async function kitPackages(): Promise<Package[]> {
+  if (IS_PACKAGED) return JSON.parse(await readFile(join(PROJECT, 'lib', 'first', KIT_PACKAGES), 'utf8')) as Package[]
+  const inputs = new Set<string>([join(PROJECT, 'node_modules/marked/index.js')]) // the panel's: taken from its source map
+  await bundleOurScript('operator', inputs)
+  const text = await readFile(join(PROJECT, 'package.json'), 'utf8')
+  const { name, packed, license } = JSON.parse(text) as { name: string; packed: { version: string }; license: string }
+  const own: Package = { name, version: packed.version, licence: license, integrity: null }
+  return unique([own, ...(await packagesBehind(inputs, PROJECT))])
+}
+
+export const KIT_PACKAGES = 'packages.json'

@@ -4,7 +4,7 @@
 // runs: the less it is, the sooner a successor can take over.
 
 import type { BuildOptions, Plugin } from 'esbuild'
-import { basename, dirname, join, relative } from 'node:path'
+import { basename, dirname, join, relative, resolve } from 'node:path'
 import type * as Esbuild from 'esbuild'
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -46,6 +46,8 @@ export interface BundleOptions {
   byHand?: boolean
   /** source text of the entry, resolved as if it were a file in `folder`; `entry` is then its name in messages */
   text?: string
+  /** gets the absolute path of every file that goes in */
+  inputs?: Set<string>
 }
 
 /**
@@ -140,14 +142,15 @@ function oneDialect(text: string): string {
 }
 
 async function compile(
-  { entry, define, minify = true, external = [], folder = PROJECT }: BundleOptions,
+  { entry, define, minify = true, external = [], folder = PROJECT, inputs }: BundleOptions,
   more: BuildOptions,
 ) {
   const { build } = await loadEsbuild(folder)
-  const { outputFiles, errors, warnings } = await build({
+  const { outputFiles, errors, warnings, metafile } = await build({
     absWorkingDir: folder,
     bundle: true,
     write: false,
+    metafile: true,
     platform: 'node',
     target: 'node26',
     format: 'cjs',
@@ -170,6 +173,8 @@ async function compile(
   }).catch((cause: unknown) => {
     throw new BatonError('unexpected', `bundling ${entry}`, { cause })
   })
+  // `text:…` is a script of its own, which reports what goes into it
+  for (const path of Object.keys(metafile?.inputs ?? {})) if (!path.includes(':')) inputs?.add(resolve(folder, path))
   const [first] = [...errors, ...warnings]
   if (first !== undefined) throw new BatonError('unexpected', `bundling ${entry}: ${first.text}`)
   const [output] = outputFiles ?? []

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { serviceName } from '../../agent/words.ts'
 import { isKeptFlag } from './project.ts'
 import { type NodeCommand, readNodeCommand } from './start-script.ts'
+import { OPERATOR_WORDS } from './first/begin.ts'
 
 export type Framework = 'next' | 'nest' | 'fastify' | 'express' | 'hono' | 'http'
 
@@ -34,6 +35,10 @@ export interface Detected {
   lostFlags: string[]
   /** environment variables that name the folder for data, such as DATA_DIR */
   dataVariables: string[]
+  /** words of Baton's operator that the application takes too, such as `start` */
+  words: string[]
+  /** whether a route of the application is below /admin or /web, where Baton's are */
+  hasRoutesOfOurs: boolean
   /** command that makes the entry, such as `npm run build`; null if none is needed */
   build: string | null
   /** `owner/name` of the git remote */
@@ -50,6 +55,8 @@ interface Manifest {
   scripts?: Record<string, string>
   dependencies?: Record<string, string>
   devDependencies?: Record<string, string>
+  /** https://oclif.io: each command is a file of this folder, or below `dist/` of it */
+  oclif?: { commands?: unknown }
 }
 
 const SOURCE_MAX_BYTES = 1024 * 1024
@@ -87,10 +94,32 @@ export function detect(folder: string): Detected {
     mentionedDatabase: /['"`/]([\w-]+\.(?:db|sqlite3?))['"`]/.exec(texts)?.[1] ?? null,
     nodeFlags: flags.filter(isKeptFlag),
     lostFlags: flags.filter((flag) => !isKeptFlag(flag)),
+    words: wordsOf(folder, manifest, texts),
+    hasRoutesOfOurs: /['"`]\/(?:admin|web)(?:\/[^'"`\s]*)?['"`]/.test(texts),
     dataVariables: [...new Set([...texts.matchAll(DATA_VARIABLE)].map(([, name = '']) => name))],
     build: buildOf(folder, manifest, framework, entry),
     github: githubOf(folder),
     version: typeof manifest.version === 'string' ? manifest.version : null,
+  }
+}
+
+/** By commander or yargs (`.command('start')`), by a comparison with the first argument, or by a file for each command (oclif). */
+function wordsOf(folder: string, { oclif }: Manifest, texts: string): string[] {
+  const said = [...texts.matchAll(/\.command\(\s*(?:\{\s*command:\s*)?['"`]([a-z-]+)/g)].map(([, word = '']) => word)
+  const compared = [...texts.matchAll(/\b(?:argv\[2\]|command)\s*===?\s*['"`]([a-z-]+)['"`]/g)].map(
+    ([, word = '']) => word,
+  )
+  const commands = typeof oclif?.commands === 'string' ? namesIn(join(folder, oclif.commands)) : []
+  const files = commands.map((name) => name.replace(/\.[cm]?[jt]s$/, ''))
+  const all = new Set([...said, ...compared, ...files])
+  return OPERATOR_WORDS.filter((word) => all.has(word))
+}
+
+function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder)
+  } catch {
+    return []
   }
 }
 

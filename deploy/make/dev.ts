@@ -9,7 +9,7 @@ import { mkdir, open, readdir, readFile, rm, stat, writeFile } from 'node:fs/pro
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Lock, makeDisk, takeLock } from '../../agent/install.ts'
+import { COMMAND, type Lock, makeDisk, takeLock } from '../../agent/install.ts'
 import { BatonError, compareTags, isTag, type Operation, reasonOf, type Status } from '../../agent/words.ts'
 import { callHttp } from '../lib/http.ts'
 import { createProgress, formatDuration } from '../lib/progress.ts'
@@ -57,8 +57,9 @@ export async function develop(options: DevOptions, stop: AbortSignal): Promise<v
       })
     })
     const { password } = (await at.config()).dashboard
+    const { basePath } = project
     say(`${project.service} v0.0.1 serves at http://127.0.0.1:${options.port} after ${since(started)}`)
-    say(`  panel     http://127.0.0.1:${options.port}/web/settings.html, password ${password}`)
+    say(`  panel     http://127.0.0.1:${options.port}${basePath}/web/settings.html, password ${password}`)
     say(`  feed      ${at.feed}: what is published there, it moves to`)
     if (options.watches) say('  watching  save a file, and it moves to what you saved; Ctrl-C ends it')
     await Promise.all([
@@ -122,7 +123,13 @@ function placesOf({ folder, service }: Project) {
     log: join(state, 'run', `${service}.log`),
     configPath,
     config: async () => JSON.parse(await readFile(configPath, 'utf8')) as { dashboard: { password: string } },
-    environment: { HOME: home, BATON_NODE: process.execPath, XDG_CONFIG_HOME: undefined, XDG_STATE_HOME: undefined },
+    environment: {
+      HOME: home,
+      BATON_NODE: process.execPath,
+      XDG_CONFIG_HOME: undefined,
+      XDG_STATE_HOME: undefined,
+      [COMMAND]: '1',
+    },
   }
 }
 
@@ -160,7 +167,7 @@ async function moveToWhatIsPublished(options: DevOptions, password: string, stop
     tried = newest
     const started = performance.now()
     try {
-      const { outcome, error } = await move(options.port, password, newest, stop)
+      const { outcome, error } = await move(options, password, newest, stop)
       if (outcome === 'updated') options.say(`${newest} serves, ${since(started)} after it was published`)
       else options.say(`${newest}: ${outcome ?? 'not there yet'}${error === null ? '' : `: ${error.message}`}`)
     } catch (cause) {
@@ -176,15 +183,16 @@ async function newestIn(feed: string): Promise<string | null> {
   return releases.map(({ tag }) => tag).find(isTag) ?? null
 }
 
-async function move(port: number, token: string, tag: string, stop: AbortSignal): Promise<Operation> {
+async function move({ port, project }: DevOptions, token: string, tag: string, stop: AbortSignal): Promise<Operation> {
   const address = { tls: false, host: '127.0.0.1', port }
-  const begun = await callHttp(address, '/admin/update', { method: 'POST', token, body: { tag } })
+  const endpoint = `${project.basePath}/admin/update`
+  const begun = await callHttp(address, endpoint, { method: 'POST', token, body: { tag } })
   if (begun.status !== 202)
     throw new BatonError('refused', `expected 202, got ${begun.status}: ${JSON.stringify(begun.body)}`)
   const { id } = begun.body as Operation
   for (;;) {
     stop.throwIfAborted()
-    const { operation } = (await callHttp(address, '/admin/update/status', { token })).body as Status
+    const { operation } = (await callHttp(address, `${endpoint}/status`, { token })).body as Status
     if (operation?.id === id && operation.outcome !== null) return operation
     await sleep(50)
   }

@@ -43,7 +43,8 @@ export async function releaseFromSource({ project, tag, copies, feed, progress }
   const lines = Object.entries(constants).map(([name, value]) => `const ${name} = ${JSON.stringify(value)}`)
   const text = `${lines.join('\n')}\n${(await ourText('source')).toString()}`
   await writeFile(executable, scriptOf(text, project.nodeFlags), { mode: 0o755 })
-  const { service, schema, healthPath, port } = project
+  const { service, schema, healthPath, port, basePath } = project
+  const base = basePath === '' ? {} : { basePath }
   await publishRelease({
     executable,
     tag,
@@ -56,7 +57,7 @@ export async function releaseFromSource({ project, tag, copies, feed, progress }
     publishedAt: null,
     force: true,
     progress,
-    about: { kind: 'script', healthPath, port, switch: project.switch },
+    about: { kind: 'script', healthPath, port, ...base, switch: project.switch },
   })
 }
 

@@ -67,6 +67,12 @@ export function planInit(
     notes.push(
       `not kept of the start script: ${found.lostFlags.join(', ')}. An executable cannot be started with these; NODE_OPTIONS in the environment of a start may have \`--inspect\` and \`--import\`, and \`environment\` what an env file sets.`,
     )
+  if (found.words.length > 0)
+    notes.push(
+      `the application takes the words ${found.words.join(', ')}: with \`"commands": "baton"\` Baton's are \`${found.service} baton upgrade\` and so on`,
+    )
+  if (found.hasRoutesOfOurs)
+    notes.push('the application has routes below /admin or /web: `"basePath": "/_baton"` moves those of Baton there')
   if (found.natives.length > 0)
     notes.push(
       `native addons (${found.natives.join(', ')}): build on each platform that you release for; \`baton doctor\` says whether they fit Node 26 (docs/addons.md)`,
@@ -124,6 +130,8 @@ function configOf(found: Detected, shown: SourceStart | null): Record<string, un
     ...(found.nodeFlags.length === 0 ? {} : { nodeFlags: found.nodeFlags }),
     ...(found.healthPath === null ? {} : { healthPath: found.healthPath }),
     ...(shown === null || shown.database === null ? {} : { database: shown.database }),
+    ...(found.words.length === 0 ? {} : { commands: 'baton' }),
+    ...(found.hasRoutesOfOurs ? { basePath: '/_baton' } : {}),
     ...(found.github === null ? {} : { feed: `github:${found.github}` }),
   }
 }

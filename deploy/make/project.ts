@@ -39,6 +39,10 @@ export interface Project {
   database: string | null
   servers: number | null
   switch: Switch
+  /** `baton`: an operator's word stands behind `baton`; null: it is the first word */
+  commands: 'baton' | null
+  /** where a first install puts the endpoints and the panel: '' or such as `/_baton` */
+  basePath: string
   feed: string | null
   /** path, inside the folder, of the root.json that the feed is signed by */
   root: string | null
@@ -53,6 +57,7 @@ export interface Project {
 export const CONFIG = 'baton.config.json'
 /** folder that `baton build` writes; it never goes into a release */
 export const RELEASES_FOLDER = 'releases'
+const COMMANDS = ['baton'] as const
 const KINDS: readonly ReleaseKind[] = ['app', 'bundle', 'script']
 export const ENVIRONMENT = {
   PORT: '{port}',
@@ -175,6 +180,14 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
   servers: (value, name, faults) =>
     value === undefined || value === null ? null : number(1, 16, 1)(value, name, faults),
   switch: oneOf(SWITCHES, 'one-at-a-time'),
+  commands: (value, name, faults) =>
+    value === undefined || value === null ? null : oneOf(COMMANDS, 'baton')(value, name, faults),
+  basePath(value, name, faults) {
+    if (value === undefined || value === '') return ''
+    if (typeof value === 'string' && /^(\/[A-Za-z0-9._~-]+)+$/.test(value)) return value
+    faults.push(`expected a path such as \`/_baton\` in ${name}, got ${shown(value)}`)
+    return ''
+  },
   feed: textOr(null),
   root: textOr(null),
   publish: textOr(null),

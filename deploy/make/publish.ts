@@ -9,6 +9,7 @@ import { BatonError, compareTags, isTag, parseTag, type ReleaseManifest } from '
 import { PROJECT } from './place.ts'
 import { compress, type Effort, formatSums, measure } from './pack.ts'
 import { formatBytes, type ProgressReport } from '../lib/progress.ts'
+import { billName } from './sbom.ts'
 import { temporaryDirectory } from './temporary.ts'
 
 export interface PublishOptions {
@@ -31,8 +32,10 @@ export interface PublishOptions {
   /** replace a different release of the same tag */
   force: boolean
   progress: ProgressReport
+  /** the list of what the executable holds: see sbom.ts; absent: none */
+  bill?: string
   /** further fields of release.json, for images and installs */
-  about?: Pick<ReleaseManifest, 'kind' | 'healthPath' | 'port' | 'switch'>
+  about?: Pick<ReleaseManifest, 'kind' | 'healthPath' | 'port' | 'basePath' | 'switch'>
 }
 
 export interface PublishedRelease {
@@ -77,8 +80,20 @@ export async function publishRelease(options: PublishOptions): Promise<Published
   const assets = [...own, ...(await takeOtherPlatforms(directory, release, own, options))].toSorted((a, b) =>
     a.name < b.name ? -1 : 1,
   )
+  if (options.bill !== undefined) await writeFile(join(release, billName(asset)), options.bill)
+  const documents = await documentsIn(release)
   const { schema, notes, publishedAt } = options
-  const manifest: ReleaseManifest = { format: 1, service, tag, schema, notes, publishedAt, ...options.about, assets }
+  const manifest: ReleaseManifest = {
+    format: 1,
+    service,
+    tag,
+    schema,
+    notes,
+    publishedAt,
+    ...options.about,
+    assets,
+    ...(documents.length === 0 ? {} : { documents }),
+  }
   await writeFile(join(release, 'release.json'), `${JSON.stringify(manifest, null, 2)}\n`)
   const installer = await bakedInstaller(options, assets)
   if (installer === null) progress.note('warning: there is no install.sh yet, the release goes without')
@@ -116,8 +131,15 @@ async function takeOtherPlatforms(
   if (different.length > 0 && !force) {
     throw refused(`${directory} holds a different ${tag}: ${different.map(({ name }) => name).join(', ')} would change`)
   }
-  for (const { name } of others) await link(join(directory, name), join(release, name))
+  const documents = (found.documents ?? []).filter(({ name }) => name !== billName(assetName(service)))
+  for (const { name } of [...others, ...documents]) await link(join(directory, name), join(release, name))
   return others
+}
+
+/** The files of a release that an install needs not: release.json vouches for them too, and hosts never fetch them. */
+async function documentsIn(release: string): Promise<NonNullable<ReleaseManifest['documents']>> {
+  const names = (await readdir(release)).filter((name) => name.endsWith(billName(''))).toSorted()
+  return await Promise.all(names.map(async (name) => ({ name, ...(await measure(join(release, name))) })))
 }
 
 /** Moves the finished folder to `directory`. False if the same release is there already. */

@@ -20,7 +20,7 @@ else void begin()
 async function begin(): Promise<void> {
   const database = `${service}.db`
   const release = { service, tag, commit: null, kind: 'bundle', healthPath: '/healthz', database, servers: 1 } as const
-  noteRelease({ ...release, trust: null, switch: 'one-at-a-time' })
+  noteRelease({ ...release, trust: null, switch: 'one-at-a-time', commands: null, basePath: '' })
   const configuration = JSON.parse(readFileSync(argv[1] ?? '', 'utf8')) as InstallConfiguration
   noteStart({ argv, executable: process.execPath, isChild: false, directory: process.cwd(), configuration })
   if (isHolder()) {

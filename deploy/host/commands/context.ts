@@ -3,7 +3,7 @@
 import { spawn } from 'node:child_process'
 import { closeSync, openSync, readSync, writeSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
-import { type Receipt, SYSTEM_DIRECTORY } from '../../../agent/install.ts'
+import { ownCommand, type Receipt, SYSTEM_DIRECTORY } from '../../../agent/install.ts'
 import { BatonError, EXIT } from '../../../agent/words.ts'
 import { type OpenSide, openSide } from '../boundary/open.ts'
 import { type Choices, type Environment, fromEnvironment, type Said, type Scope } from '../place/choices.ts'
@@ -146,7 +146,7 @@ export function confirmPurge({ service, flags }: Context): void {
   throw new BatonError(
     'refused',
     typed === null ? 'nobody to ask: there is no terminal' : `expected the name ${service}, nothing was changed`,
-    { hint: `\`uninstall --purge --confirm ${service}\` names it` },
+    { hint: `\`${ownCommand(`uninstall --purge --confirm ${service}`)}\` names it` },
   )
 }
 

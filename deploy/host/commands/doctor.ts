@@ -1,6 +1,7 @@
 // `doctor`: says what would fail, before it does; also before a first install.
 
 import { stat } from 'node:fs/promises'
+import { ownCommand } from '../../../agent/install.ts'
 import { EXIT, MEANINGS } from '../../../agent/words.ts'
 import { openSide, supervisorOf } from '../boundary/open.ts'
 import { HOST_CHECKS, runChecks } from '../doctor/doctor.ts'
@@ -33,7 +34,7 @@ export async function doctor(context: Context): Promise<number> {
   }
   const findings: Finding[] = [...places]
   if (layout.scope === 'system' && (await findId(layout.user)) === null) {
-    findings.push(warning('user', `the user ${layout.user} is not there yet`, '`install` makes it'))
+    findings.push(warning('user', `the user ${layout.user} is not there yet`, `\`${ownCommand('install')}\` makes it`))
   } else {
     await using open = await openSide(
       ownerOf(layout, choices.feed, withUnit),

@@ -2,7 +2,7 @@
 
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import { type Receipt, sha256OfFile } from '../../../agent/install.ts'
+import { ownRelease, type Receipt, sha256OfFile } from '../../../agent/install.ts'
 import { BatonError, EXIT } from '../../../agent/words.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { endCommands, type OpenSide, openSide } from '../boundary/open.ts'
@@ -49,7 +49,8 @@ export async function install(context: Context, argv: readonly string[]): Promis
     const withUser = layout.scope === 'user' || (await findId(layout.user)) !== null
     await assertPlace(layout, chosen, await receiptOf(layout), withUser ? open : null)
     const receipt = await receiptOf(layout)
-    const own: Own = { path: ownFile(), tag, sha256: await sha256OfFile(ownFile()) }
+    const { basePath } = ownRelease()
+    const own: Own = { path: ownFile(), tag, sha256: await sha256OfFile(ownFile()), basePath }
     const facts = await gatherFacts(layout, receipt, chosen.choices.service, withUser ? await open() : null)
     if (receipt === null && chosen.choices.feed === '')
       throw new BatonError('invalid_settings', 'no feed is named', { hint: 'name one with `--feed`' })
@@ -171,7 +172,7 @@ function told(
   const end = pause === null ? '' : `, ${pause}`
   const lines = [`${service} ${to} is ${running ? 'installed and running' : 'installed'}${end}`]
   if (fresh && !facts.configExists) {
-    lines.push(`the panel is at http://${chosen.choices.listen}/web/settings.html`)
+    lines.push(`the panel is at http://${chosen.choices.listen}${own.basePath}/web/settings.html`)
     lines.push(`the password of the panel and the endpoints is \`dashboard.password\` in ${layout.configPath}`)
   }
   if (fresh && !(environment['PATH'] ?? '').split(':').includes(join(layout.command, '..')))

@@ -4,7 +4,7 @@
 
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
-import { makeDisk, makeDownload, makeVerify, openFeed, UPDATE_BOUNDS } from '../../../agent/install.ts'
+import { COMMAND, makeDisk, makeDownload, makeVerify, openFeed, UPDATE_BOUNDS } from '../../../agent/install.ts'
 import { BatonError, compareTags, EXIT, type Release } from '../../../agent/words.ts'
 import { temporaryFolder } from '../../lib/trusted.ts'
 import type { Context } from './context.ts'
@@ -34,7 +34,12 @@ export async function installOther(
   const path = join(folder.path, service)
   await fetchTo(path, found, open, context)
   report.leave()
-  return await run(path, ['install', ...argv], { ...environment, [FOUND]: found.tag, BATON_DEFAULT_FEED: feed })
+  return await run(path, ['install', ...argv], {
+    ...environment,
+    [FOUND]: found.tag,
+    BATON_DEFAULT_FEED: feed,
+    [COMMAND]: '1',
+  })
 }
 
 /** Installs the newest release or nothing: a feed that withholds the newest must not be able to choose an older one. */

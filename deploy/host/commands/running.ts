@@ -1,6 +1,6 @@
 // `start` and `stop`; and the commands that the supervisor runs as the service's user: `start --supervise` and `rescue`.
 
-import { type Receipt, receiptFor, rescue } from '../../../agent/install.ts'
+import { ownCommand, type Receipt, receiptFor, rescue } from '../../../agent/install.ts'
 import { BatonError, EXIT } from '../../../agent/words.ts'
 import { endCommands, supervisorOf } from '../boundary/open.ts'
 import { idOf, isRoot } from '../place/identity.ts'
@@ -25,7 +25,7 @@ export async function start(context: Context): Promise<number> {
   const { executable, stateDirectory } = receipt
   const tag = (await open.side.survey({ service, executable, stateDirectory })).installed
   if (tag === null) {
-    const hint = '`rollback` brings the backup executable back, `install.sh` a release'
+    const hint = `\`${ownCommand('rollback')}\` brings the backup executable back, \`install.sh\` a release`
     throw new BatonError('service_down', `${executable} does not run`, { hint })
   }
   const steps: Step[] = [

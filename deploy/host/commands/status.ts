@@ -9,7 +9,7 @@ import {
   type OperationReport,
   reportOf,
 } from '../../../agent/words.ts'
-import { installedTag } from '../../../agent/install.ts'
+import { installedTag, ownCommand } from '../../../agent/install.ts'
 import { formatPause, formatSwitch } from '../../lib/switch.ts'
 import { supervisorOf } from '../boundary/open.ts'
 import type { Supervisor, SupervisorState } from '../supervisor/supervisor.ts'
@@ -92,7 +92,7 @@ function trustLines({ signed, metadata, warning }: Look['trust']): string[] {
 function offerLines({ latest, updateAvailable, skipped, problem, trust }: Offer, current: string | null): string[] {
   const isNews = ({ tag }: { tag: string }) => current === null || compareTags(tag, current) >= 0
   return [
-    `latest     ${latest ?? `unknown: ${problem?.message ?? 'the feed has no release'}`}${updateAvailable ? ', `upgrade` installs it' : ''}`,
+    `latest     ${latest ?? `unknown: ${problem?.message ?? 'the feed has no release'}`}${updateAvailable ? `, \`${ownCommand('upgrade')}\` installs it` : ''}`,
     ...(latest === null || problem === null ? [] : [`problem    ${problem.message}`]),
     ...trust.withdrawn.filter(isNews).map(({ tag, why }) => `withdrawn  ${tag}: ${why}`),
     ...skipped.map(({ tag, why, at }) => `skipped    ${tag}: ${why} (${at}); naming it tries it again`),

@@ -34,7 +34,7 @@ export function alone({ expectedMs, holdMs }: NextSwitch): Finding {
     return failure(
       'switch',
       `${said}: every update would be refused`,
-      'raise `update.holdMs` in the configuration and restart, or update when nobody is there: `stop`, `upgrade`, `start`',
+      'raise `update.holdMs` in the configuration and restart, or stop the service, upgrade it and start it again when nobody is there',
     )
   }
   if (isBorne(expectedMs)) return ok('switch', `${said}; ${BORNE}`)

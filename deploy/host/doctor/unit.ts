@@ -1,7 +1,7 @@
 // Checks that the unit as systemd has loaded it, drop-ins included, allows what an update has to do inside it.
 
 import { dirname } from 'node:path'
-import type { Receipt } from '../../../agent/install.ts'
+import { ownCommand, type Receipt } from '../../../agent/install.ts'
 import { showUnit } from '../supervisor/systemd.ts'
 import { failure, type Finding, ok, type Subject, warning } from './finding.ts'
 
@@ -30,7 +30,7 @@ export async function checkSandbox({ receipt, layout }: Subject): Promise<Findin
 export function judgeUnit(unit: Readonly<Record<string, string>>, receipt: Receipt): Finding[] {
   if (unit['LoadState'] !== 'loaded') {
     const message = `expected the unit ${receipt.service}.service, it is ${unit['LoadState'] ?? 'not there'}`
-    return [failure('unit', message, '`install` again', 'service_down')]
+    return [failure('unit', message, `\`${ownCommand('install')}\` again`, 'service_down')]
   }
   const findings = [...judgePaths(unit, receipt), ...judgeProcess(unit, receipt)]
   if (unit['NeedDaemonReload'] === 'yes')

@@ -43,6 +43,8 @@ export interface Own {
   path: string
   tag: string
   sha256: string
+  /** see OwnRelease */
+  basePath: string
 }
 
 export interface InstallRequest {

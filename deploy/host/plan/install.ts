@@ -27,7 +27,7 @@ export function planInstall(request: InstallRequest): Step[] {
 }
 
 /** The user, the directories and the configuration. */
-function placeSteps({ layout, chosen, facts }: InstallRequest): Step[] {
+function placeSteps({ layout, chosen, facts, own }: InstallRequest): Step[] {
   const owner = facts.root ? layout.user : null
   const steps: Step[] = []
   const directory = (path: string, mode: number, of: string | null) =>
@@ -40,7 +40,8 @@ function placeSteps({ layout, chosen, facts }: InstallRequest): Step[] {
   if (!facts.configExists) {
     const { host, port } = parseListen(chosen.choices.listen)
     // write the feed only into the receipt, so that a later `install --feed` can change it: the configuration is the operator's
-    const config = { listen: { host, port }, stateDirectory: layout.stateDirectory }
+    const path = own.basePath === '' ? {} : { basePath: own.basePath }
+    const config = { listen: { host, port }, stateDirectory: layout.stateDirectory, ...path }
     steps.push({ do: 'write-config', path: layout.configPath, owner, config })
   }
   return steps

@@ -36,6 +36,8 @@ export type Step =
 export interface Configuration {
   listen: { host: string; port: number }
   stateDirectory: string
+  /** the author's wish; absent: none */
+  basePath?: string
 }
 
 /** The step as a person reads it, in one line. */

@@ -9,6 +9,7 @@ import {
   installedTag,
   makeDisk,
   makeJournal,
+  ownCommand,
   placesOf,
   type Receipt,
   tagInPlace,
@@ -220,7 +221,7 @@ export function inFlight({ id, kind, from, to, stage, startedAt }: Operation): B
     'update_in_flight',
     `the service is at it: ${kind} from ${from} to ${target}, in the ${stage} stage, since ${startedAt} (operation ${id})`,
     {
-      hint: '`status` shows it, `cancel` ends it before the swap, `--lock-timeout` waits for it',
+      hint: `\`${ownCommand('status')}\` shows it, \`${ownCommand('cancel')}\` ends it before the swap, \`--lock-timeout\` waits for it`,
       members: { operationId: id, kind, from, to, stage, heldSince: startedAt },
     },
   )

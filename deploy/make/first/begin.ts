@@ -4,6 +4,7 @@
 
 import { createRequire, syncBuiltinESMExports } from 'node:module'
 import {
+  COMMAND,
   doAsOrdered,
   INHERITANCE,
   isHolder,
@@ -27,7 +28,10 @@ export interface Beginning {
   application: (own: readonly string[]) => void
 }
 
-/** The kit takes one of these if it is exactly the first argument. After a `--`, every argument is the application's. */
+/**
+ * The operator's words. The kit takes one if it is exactly the first argument; if the release has `commands: 'baton'`, only behind
+ * `baton`. After a `--`, every argument is the application's.
+ */
 export const OPERATOR_WORDS: readonly string[] = [
   'install',
   'upgrade',
@@ -52,21 +56,48 @@ const HOLD = '(hold)'
 
 export function beginRelease({ release, executable, operator, prepare, application }: Beginning): void {
   const argv = process.argv.slice(2)
+  const isSaid = process.env[COMMAND] === '1'
+  delete process.env[COMMAND] // it is about this process only: the application and its children must not see it
   noteRelease(release)
   const [first = ''] = argv
+  const command = commandIn(argv, release, isSaid)
   if (first === '--version') {
     if (process.env['BATON_PREPARE'] === '1') prepare()
     process.stdout.write(`${release.service} ${release.tag}\n`)
     void doAsOrdered()
   } else if (first === '--prepare') {
     process.stdout.write(`${prepare()}\n`)
-  } else if (OPERATOR_WORDS.includes(first)) {
-    noteStart({ argv, executable, isChild: false, directory: null, configuration: null })
-    runOperator(operator(), argv)
+  } else if (command !== null) {
+    noteStart({ argv: command, executable, isChild: false, directory: null, configuration: null })
+    runOperator(operator(), command)
   } else {
     start({ release, executable, argv, operator, prepare, application })
   }
 }
+
+/** The operator's command in these arguments; null: they are the application's. Pure. */
+export function commandIn(
+  argv: readonly string[],
+  { commands = null }: { commands?: OwnWords['commands'] },
+  isSaid: boolean,
+): string[] | null {
+  const [first = '', ...rest] = argv
+  if (commands === 'baton' && first === 'baton') return rest
+  const isOurs = commands !== 'baton' || isSaid || isInternal(argv)
+  return isOurs && OPERATOR_WORDS.includes(first) ? [...argv] : null
+}
+
+/**
+ * What units, supervisors, root's end and images call an executable with. They are older or newer than the release that they call,
+ * and cannot change with it. So these exact arguments are the kit's in every release: no application means them.
+ */
+function isInternal(argv: readonly string[]): boolean {
+  const said = argv.join('\0')
+  return INTERNAL.has(said) || (process.env['BATON_CONTAINER'] === '1' && INTERNAL_IN_IMAGES.has(said))
+}
+
+const INTERNAL = new Set(['rescue', 'rescue\0--given-up', 'start\0--supervise', 'as-service', 'as-service\0in-unit'])
+const INTERNAL_IN_IMAGES = new Set(['healthcheck', 'backup\0--snapshot'])
 
 /**
  * Gives `parseArgs` of node:util the arguments that it would see under `node app.js`. A script starts with `node -e`, and then

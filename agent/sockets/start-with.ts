@@ -1,0 +1,34 @@
+// Starts a process of the service with sockets that were held for it, as a manager that holds them would.
+
+import { spawn } from 'node:child_process'
+import { environmentAtStart } from './environment.ts'
+import type { Command, HeldSocket } from './store.ts'
+
+/** sets LISTEN_PID to the new process's own pid: the descriptors are meant for it and no other */
+const FOR_ITSELF = 'LISTEN_PID=$$; export LISTEN_PID; exec "$0" "$@"'
+
+/** `output`: descriptor of its log. Resolves to its pid. */
+export async function startWith(
+  { file, args, cwd }: Command,
+  held: readonly HeldSocket[],
+  { output, notify }: { output?: number; notify?: string } = {},
+): Promise<number> {
+  const said = output ?? 'inherit'
+  const child = spawn('/bin/sh', ['-c', FOR_ITSELF, file, ...args], {
+    ...(cwd === undefined ? {} : { cwd }),
+    stdio: ['ignore', said, said, ...held.map(({ fd }) => fd)],
+    env: {
+      ...environmentAtStart(),
+      ...(notify === undefined ? {} : { NOTIFY_SOCKET: notify }),
+      LISTEN_FDS: String(held.length),
+      LISTEN_FDNAMES: held.map(({ name }) => name).join(':'),
+    },
+    detached: true,
+  })
+  await new Promise<void>((resolve, reject) => {
+    child.once('spawn', resolve)
+    child.once('error', reject)
+  })
+  child.unref()
+  return child.pid ?? 0
+}

@@ -1,0 +1,258 @@
+// @deadlineMs 420000
+// An application with words and routes of its own: `"commands": "baton"` leaves it its words, and `"basePath"` its routes. Real
+// installs, updated from a release without them and put back.
+
+import { mkdtemp, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { buildApplication } from '../deploy/make/application.ts'
+import { createProgress } from '../deploy/lib/progress.ts'
+import { detect } from '../deploy/make/detect.ts'
+import { commandIn, OPERATOR_WORDS } from '../deploy/make/first/begin.ts'
+import { planInit } from '../deploy/make/init.ts'
+import { PROJECT } from '../deploy/make/place.ts'
+import { parseProject } from '../deploy/make/project.ts'
+import { run } from '../deploy/lib/shell.ts'
+import { equal, is, match, throws } from './assert.ts'
+import { adopted } from './fixtures/adopted.ts'
+import { bootWithFeed } from './lab/managed.ts'
+import { ask } from './fixtures/install.ts'
+import { eventually, noHosts } from './lab/systemd.ts'
+import { suite } from './suite.ts'
+
+const test = suite('commands', { timeoutMs: 120_000 })
+/** Says its words, and serves only if it is given none. */
+const OWN_WORDS = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
+  import { createServer } from 'node:http'
+  if (process.argv.length > 2) console.log('the application’s:', process.argv.slice(2).join(' '), process.env.BATON_COMMAND ?? '')
+  else
+    createServer((request, response) => response.end(request.url === '/healthz' ? 'ok' : 'hello'))
+      .listen(Number(process.env.PORT), process.env.HOST)`
+const BATON = { commands: 'baton' }
+
+test('without `commands` every word of Baton’s is the first; with it, it stands behind `baton`, and nothing else is taken', () => {
+  for (const word of OPERATOR_WORDS) {
+    equal(commandIn([word, '-q'], {}, false), [word, '-q'])
+    equal(commandIn([word, '-q'], { commands: null }, false), [word, '-q'])
+    equal(commandIn([word, '-q'], { commands: 'baton' }, false), null, word)
+    equal(commandIn(['baton', word, '-q'], { commands: 'baton' }, false), [word, '-q'])
+    equal(commandIn(['baton', word], {}, false), null, 'an application may have the word')
+    equal(commandIn([word, '-q'], { commands: 'baton' }, true), [word, '-q'], 'install.sh says whose it is')
+  }
+  equal(commandIn(['worker'], { commands: 'baton' }, true), null)
+  equal(commandIn(['--', 'baton', 'status'], { commands: 'baton' }, true), null)
+  equal(commandIn(['baton'], { commands: 'baton' }, false), [], 'which is its help')
+})
+
+test('what units, supervisors and root’s end call an executable with is taken by every release, in exactly that form', () => {
+  const said = ['rescue', 'rescue --given-up', 'start --supervise', 'as-service', 'as-service in-unit']
+  for (const words of said.map((line) => line.split(' '))) {
+    equal(commandIn(words, { commands: 'baton' }, false), words)
+    equal(commandIn(words, {}, false), words)
+    equal(commandIn([...words, 'more'], { commands: 'baton' }, false), null)
+  }
+  for (const words of [['start'], ['rescue', '--now'], ['healthcheck'], ['backup', '--snapshot']])
+    equal(commandIn(words, { commands: 'baton' }, false), null, words.join(' '))
+})
+
+test('the settings are checked: `commands` is baton, `basePath` is a path', () => {
+  const parse = (more: object) => parseProject({ service: 'shop', entry: 'a.js', ...more }, '/x')
+  equal([parse({}).commands, parse({}).basePath], [null, ''])
+  equal([parse({ commands: null }).commands, parse({ basePath: '' }).basePath], [null, ''])
+  equal([parse(BATON).commands, parse({ basePath: '/_baton' }).basePath], ['baton', '/_baton'])
+  throws(() => parse({ commands: 'shop' }), /expected baton in `commands`, got "shop"/)
+  for (const basePath of ['baton', '/', '/a//b', '/a b', 3]) throws(() => parse({ basePath }), /such as `\/_baton`/)
+})
+
+test('an update to a release with `commands` changes the words of the command, a rollback changes them back', async () => {
+  await using it = await adopted(OWN_WORDS, {}, {}, true, BATON)
+  match((await it.typed('status', '--user')).stdout, /v1\.0\.0/)
+  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+
+  match((await it.typed('status', '--user')).stdout, /^the application’s: status --user $/m)
+  match((await it.typed('start')).stdout, /^the application’s: start $/m)
+  match((await it.typed('baton', 'status', '--user')).stdout, /v1\.1\.0/)
+  match((await it.typed('baton')).stdout, /shop baton/)
+  match((await it.word('status', '--user')).stdout, /v1\.1\.0/, 'install.sh, which knows no release')
+  const doctor = (await it.typed('baton', 'doctor', '--user')).stdout
+  match(doctor, /v1\.0\.0/, 'the backup')
+
+  // the service stops and starts, by the supervision that calls the executable and its backup
+  is((await it.typed('baton', 'stop', '--user', '-q')).exitCode, 0)
+  is((await it.typed('baton', 'start', '--user', '-q')).exitCode, 0)
+  match((await it.typed('baton', 'status', '--user')).stdout, /v1\.1\.0/)
+
+  // back with nothing running: v1.1.0's code puts v1.0.0 there and starts it, then v1.0.0's the other one
+  is((await it.typed('baton', 'stop', '--user', '-q')).exitCode, 0)
+  is((await it.typed('baton', 'rollback', '--user', '-q', '-y')).exitCode, 0)
+  match((await it.typed('status', '--user')).stdout, /v1\.0\.0/)
+  is((await it.typed('stop', '--user', '-q')).exitCode, 0)
+  is((await it.typed('rollback', '--user', '-q', '-y')).exitCode, 0)
+  match((await it.typed('baton', 'status', '--user')).stdout, /v1\.1\.0/)
+})
+
+test('the backup of a release with `commands` rescues, as units that an older installer wrote call it', async () => {
+  await using it = await adopted(OWN_WORDS, BATON, {}, true, {})
+  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+  const backup = join(it.configPath, '../../../.local/share/shop/shop.backup')
+  const env = { HOME: join(it.configPath, '../../..'), BATON_NODE: process.execPath, XDG_STATE_HOME: undefined }
+  const { exitCode, stdout, stderr } = await run([backup, 'rescue'], { env, allowFailure: true })
+  is(exitCode, 7, 'there is nothing to rescue')
+  is(/application/.test(stdout + stderr), false, stdout)
+})
+
+test('a first install takes `basePath` into its configuration: endpoints, panel and commands are below it, after an update too', async () => {
+  const config = { basePath: '/_baton' }
+  const text = OWN_WORDS.replace(`? 'ok' : 'hello'`, `? 'ok' : 'the application’s ' + request.url`)
+  await using it = await adopted(text, config)
+  const written = JSON.parse(await readFile(it.configPath, 'utf8')) as { basePath?: string }
+  is(written.basePath, '/_baton')
+  for (const tag of ['v1.0.0', 'v1.1.0']) {
+    if (tag === 'v1.1.0') is((await it.typed('upgrade', '--user', '-q', '-y')).exitCode, 0)
+    is((await ask(it.port, 'GET', '/_baton/admin/update/status', it.password)).status, 200)
+    is((await ask(it.port, 'GET', '/_baton/web/settings.html', null)).status, 200)
+    for (const path of ['/admin/update/status', '/web/settings.html'])
+      is((await ask(it.port, 'GET', path, null)).body, `the application’s ${path}`)
+    match((await it.typed('status', '--user')).stdout, new RegExp(tag))
+  }
+  is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
+})
+
+test('from source the author’s `basePath` holds too; an installed configuration without one keeps `/admin` where it was', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-words-'))
+  try {
+    await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
+    await writeFile(
+      join(folder, 'baton.config.json'),
+      JSON.stringify({ service: 'shop', entry: 'server.js', basePath: '/_baton' }),
+    )
+    await writeFile(
+      join(folder, 'server.js'),
+      `import { agent } from '${join(PROJECT, 'agent/adapters/auto.ts')}'
+       import { createServer } from 'node:http'
+       const server = createServer((request, response) => response.end('hello')).listen(0, '127.0.0.1')
+       await agent
+       const { port } = server.address()
+       const asked = await Promise.all(['/web/settings.html', '/_baton/web/settings.html'].map((path) => fetch('http://127.0.0.1:' + port + path)))
+       console.log(JSON.stringify((await Promise.all(asked.map((one) => one.text()))).map((text) => text === 'hello')))
+       process.exit(0)`,
+    )
+    const { stdout } = await run([process.execPath, join(folder, 'server.js')], { cwd: folder })
+    match(stdout, /^\[true,false\]$/m)
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
+  await using it = await adopted(OWN_WORDS, {}, {}, true, { basePath: '/_baton' })
+  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+  await eventually(
+    'the panel',
+    async () => (await ask(it.port, 'GET', '/web/settings.html', null)).status === 200,
+    10_000,
+  )
+})
+
+test('init proposes both if it sees such words or routes, and neither otherwise', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-words-'))
+  const proposed = async (source: string, manifest: object = {}) => {
+    await writeFile(join(folder, 'package.json'), JSON.stringify({ name: 'shop', main: 'server.js', ...manifest }))
+    await writeFile(join(folder, 'server.js'), source)
+    const { files, notes } = planInit(detect(folder))
+    const { commands, basePath } = JSON.parse(files[0]?.content ?? '{}') as Record<string, unknown>
+    parseProject(JSON.parse(files[0]?.content ?? '{}'), folder)
+    return { commands, basePath, notes: notes.filter((note) => /shop baton|_baton/.test(note)).length }
+  }
+  try {
+    equal(await proposed(`const what = 'start'; switch (what) { case 'status': }`), {
+      commands: undefined,
+      basePath: undefined,
+      notes: 0,
+    })
+    const words = { commands: 'baton', basePath: undefined, notes: 1 }
+    equal(await proposed(`program.command('start <port>').action(go)`), words)
+    equal(await proposed(`if (process.argv[2] === 'status') tell()`), words)
+    equal(await proposed(`program.command('worker')`), { commands: undefined, basePath: undefined, notes: 0 })
+    await mkdir(join(folder, 'commands'))
+    await writeFile(join(folder, 'commands', 'start.js'), '')
+    equal(await proposed('', { oclif: { commands: './commands' } }), words)
+    const routes = { commands: undefined, basePath: '/_baton', notes: 1 }
+    equal(await proposed(`app.get('/admin/users', users)`), routes)
+    equal(await proposed(`app.use('/web', files)`), routes)
+    equal(await proposed(`app.use('/website', files)`), { commands: undefined, basePath: undefined, notes: 0 })
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
+})
+
+test.run()
+
+// ---- the whole host, with systemd
+
+const hosted = suite('commands: systemd', { skip: noHosts, timeoutMs: 200_000 })
+
+/** v1.1.0 does not start any more once the file is there. */
+const DIES = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
+  import { release } from '${join(PROJECT, 'agent/adapters/release.ts')}'
+  import { existsSync } from 'node:fs'
+  import { createServer } from 'node:http'
+  if (process.argv.length > 2) {
+    console.log('the application’s:', process.argv.slice(2).join(' '))
+    process.exit(0)
+  }
+  if (release.tag === 'v1.1.0' && existsSync(process.env.STATE_DIRECTORY + '/dies')) process.exit(7)
+  createServer((request, response) => response.end(release.tag)).listen(Number(process.env.PORT), process.env.HOST)`
+
+hosted(
+  'root’s command, a deployment and install.sh know the words; the backup rescues, by the unit of a release of either kind',
+  async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'baton-words-'))
+    try {
+      await writeFile(join(folder, 'server.js'), DIES)
+      await using host = await bootWithFeed(async (out) => {
+        const about = { make: false, check: false, feed: null, notes: '', effort: 'fast', publishedAt: null } as const
+        for (const [tag, commands] of [
+          ['v1.0.0', 'baton'],
+          ['v1.1.0', null],
+          ['v1.2.0', 'baton'],
+        ] as const) {
+          const config = { service: 'shop', kind: 'bundle', entry: 'server.js', healthPath: '/', commands }
+          const progress = createProgress({ quiet: true })
+          await buildApplication({ ...about, project: parseProject(config, folder), tag, out, force: false, progress })
+        }
+      })
+      const installer = join(host.feed, 'v1.0.0/install.sh')
+      const flags = ['--feed', host.feed, '--release', 'v1.0.0', '--no-start', '-y']
+      await host.ok('sh', installer, ...flags)
+      await host.ok(
+        'sed',
+        '-i',
+        's/"listen"/"update":{"probationMs":20000,"quietMs":500},"listen"/',
+        '/etc/shop/config.json',
+      )
+      await host.ok('shop', 'baton', 'start')
+      match(await host.ok('shop', 'status'), /the application’s: status/)
+      match(await host.ok('shop', 'baton', 'status'), /v1\.0\.0/)
+      match(await host.ok('sh', installer, 'status'), /v1\.0\.0/)
+
+      // v1.1.0 is on probation: every process dies, and it does not start again
+      const moving = host.run(['shop', 'baton', 'upgrade', '--release', 'v1.1.0', '-y'])
+      const serves = async (tag: string) => (await host.run(['curl', '-fsS', 'http://127.0.0.1:8080/'])).stdout === tag
+      await eventually('v1.1.0', async () => await serves('v1.1.0'), 30_000)
+      await host.ok('touch', '/var/lib/shop/dies')
+      await host.ok('systemctl', 'kill', '--signal=KILL', 'shop')
+      await eventually('the rescue', async () => await serves('v1.0.0'), 60_000)
+      await moving
+      match(await host.ok('shop', 'baton', 'status'), /v1\.0\.0/)
+
+      // root's copy is v1.0.0's still: the words of the whole host change when install.sh is run
+      await host.ok('rm', '/var/lib/shop/dies')
+      const deployed = await host.deploy('--service', 'shop', '--release', 'v1.2.0')
+      is(deployed.code, 0, deployed.stderr)
+      await eventually('v1.2.0', async () => await serves('v1.2.0'), 30_000)
+      await host.ok('shop', 'baton', 'uninstall', '-y')
+    } finally {
+      await rm(folder, { recursive: true, force: true })
+    }
+  },
+)
+
+hosted.run()
