@@ -14,6 +14,7 @@ import { addKit, begin, install, operate, release } from '../adopt.ts'
 /** by name, the variables that name a further port */
 const PORTS = {
   aedes: ['MQTT_PORT'],
+  'json-server': [],
 } as const satisfies Record<string, readonly string[]>
 
 export type Service = keyof typeof PORTS
