@@ -15,6 +15,7 @@ import { addKit, begin, install, operate, release } from '../adopt.ts'
 const PORTS = {
   aedes: ['MQTT_PORT'],
   'json-server': [],
+  verdaccio: [],
 } as const satisfies Record<string, readonly string[]>
 
 export type Service = keyof typeof PORTS
