@@ -16,6 +16,8 @@ const PORTS = {
   aedes: ['MQTT_PORT'],
   'json-server': [],
   verdaccio: [],
+  peerjs: [],
+  'socket.io': [],
 } as const satisfies Record<string, readonly string[]>
 
 export type Service = keyof typeof PORTS
