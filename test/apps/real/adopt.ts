@@ -18,6 +18,7 @@ const PORTS = {
   verdaccio: [],
   peerjs: [],
   'socket.io': [],
+  'classic-level': [],
 } as const satisfies Record<string, readonly string[]>
 
 export type Service = keyof typeof PORTS
@@ -88,6 +89,7 @@ export async function adoptReal(
     ['/admin/update', { tag: 'v1.2.0' }],
   ] as const) {
     say(`${path} ${JSON.stringify(body) ?? ''}`)
+    if (body?.tag === 'v1.2.0') client.tell('broken')
     operations.push(await operate(port, password, path, body))
   }
   const seen = await client.finish()
@@ -145,11 +147,12 @@ function linesChanged(before: string, after: string): number {
   return after.split('\n').filter((line) => !known.has(line)).length
 }
 
-/** Resolves once the client has done its first work. */
+/** Resolves once the client has done its first work. It is told `broken` before the release that breaks. */
 async function startClient(folder: string, env: NodeJS.ProcessEnv) {
   const child = spawn(process.execPath, ['client.mjs'], { cwd: folder, env, stdio: 'pipe' })
   const ended = once(child, 'close')
   let [said, errors] = ['', '']
+  child.stdin.on('error', () => {}) // a client that has ended: `finish` says how
   child.stdout.on('data', (chunk) => (said += String(chunk)))
   const working = new Promise<void>((resolve) => {
     child.stderr.on('data', (chunk) => {
@@ -169,7 +172,8 @@ async function startClient(folder: string, env: NodeJS.ProcessEnv) {
     await end()
     throw cause
   }
-  return { end, finish: async () => await finish(child, ended, () => [said, errors]) }
+  const tell = (line: string) => void child.stdin.write(`${line}\n`)
+  return { end, tell, finish: async () => await finish(child, ended, () => [said, errors]) }
 }
 
 async function finish(child: ChildProcess, ended: Promise<unknown>, output: () => string[]): Promise<Seen> {

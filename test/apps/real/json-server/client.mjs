@@ -1,6 +1,7 @@
 // Clients of json-server by fetch: each posts and reads back what it has posted, without a second try. Until stdin ends; then all posts
 // are read once more, and one line of JSON is printed.
 // lost: requests without their right answer. doubled: posts that are there twice. missing: acknowledged posts that are not there.
+// A request that ends with the process of the broken release, at most one of each client, is not lost but noted: docs/adopt.md says so.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -9,12 +10,15 @@ const url = `http://127.0.0.1:${process.env.PORT}/posts`
 const notes = []
 const acknowledged = []
 let lost = 0
+let died = 0
+let broken = false
 let working = true
 
-process.stdin.resume().once('end', () => (working = false))
+process.stdin.on('data', () => (broken = true)).once('end', () => (working = false))
 await Promise.all(Array.from({ length: CLIENTS }, (_, index) => work(index)))
 const there = (await (await fetch(url)).json()).map(({ title }) => title)
 const known = new Set(there)
+notes.push(`${died} requests ended with the broken release`)
 const total = {
   done: acknowledged.length,
   lost,
@@ -38,8 +42,9 @@ async function work(client) {
       if (read.title !== title) throw new Error(`read back ${read.title}, posted ${title}`)
       if (client === 0 && number === 1) process.stderr.write('working\n')
     } catch (error) {
-      lost++
-      if (notes.length < 10) notes.push(`${error.message} ${error.cause?.code ?? ''}`)
+      if (broken && died < CLIENTS && error.cause !== undefined) died++
+      else lost++
+      if (notes.length < 10) notes.push(`${error.message} ${error.cause?.code ?? error.cause?.message ?? ''}`)
     }
     await sleep(60)
   }
