@@ -19,6 +19,8 @@ const PORTS = {
   peerjs: [],
   'socket.io': [],
   'classic-level': [],
+  'graphql-yoga': [],
+  'node-red': [],
 } as const satisfies Record<string, readonly string[]>
 
 export type Service = keyof typeof PORTS
@@ -48,7 +50,14 @@ export interface RealAdopted {
   stopped: boolean
 }
 
-const BROKEN = `\nsetTimeout(() => { throw new Error('this release is broken') }, 300)\n`
+/** Throws a second after it has listened: late enough for the start that `build` tries, early enough for the probation of `install`. */
+const BROKEN = `
+const untilItListens = setInterval(() => {
+  if (!process.getActiveResourcesInfo().includes('TCPServerWrap')) return
+  clearInterval(untilItListens)
+  setTimeout(() => { throw new Error('this release is broken') }, 1000)
+}, 20)
+`
 const WORKING_MS = 30_000
 const END_MS = 120_000
 
