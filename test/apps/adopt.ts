@@ -44,7 +44,7 @@ export interface AdoptOptions {
 }
 
 export interface Adopter {
-  app: App
+  app: string
   /** temporary; holds all that is made, and is whoever began it to remove */
   home: string
   /** of the application */
@@ -55,7 +55,7 @@ export interface Adopter {
 }
 
 /** An empty folder, and who works there. */
-export async function begin(app: App, say: (line: string) => void = () => {}): Promise<Adopter> {
+export async function begin(app: string, say: (line: string) => void = () => {}): Promise<Adopter> {
   const home = await mkdtemp(join(tmpdir(), `baton-app-${app}-`))
   const folder = join(home, 'app')
   const environment = {
@@ -76,7 +76,7 @@ export async function begin(app: App, say: (line: string) => void = () => {}): P
   return { app, home, folder, environment, at }
 }
 
-/** Puts the application there, installs the package, and says `init` twice. */
+/** Puts the application there, and adds the package. */
 export async function adoptInto(
   { app, folder, at }: Pick<Adopter, 'app' | 'folder' | 'at'>,
   packed: string,
@@ -85,11 +85,42 @@ export async function adoptInto(
   for (const path of await readdir(folder, { recursive: true }))
     if (path.endsWith('.txt') && path.includes('.ts.'))
       await rename(join(folder, path), join(folder, path.slice(0, -4)))
+  await addKit(at, packed)
+}
+
+/** Installs the package, and says `init` twice. */
+export async function addKit(at: Adopter['at'], packed: string): Promise<void> {
   await at('npm', 'install', '--no-audit', '--no-fund', '--prefer-offline', packed)
   await at('npx', 'baton', 'init', '--yes')
   const again = await at('npx', 'baton', 'init', '--yes')
   if (!again.stderr.includes('nothing to do'))
     throw new Error(`init twice: expected nothing to do, got ${again.stderr}`)
+}
+
+/** Builds a release of what is in the folder, and publishes it. `buildMs` covers both. */
+export async function release(adopter: Adopter, tag: string) {
+  const startedAt = performance.now()
+  const built = await adopter.at('npx', 'baton', 'build', '--tag', tag, '--compress', 'fast', '--json')
+  await adopter.at('npx', 'baton', 'publish', '--tag', tag, '--to', feedOf(adopter))
+  const { service, executable } = JSON.parse(built.stdout) as { service: string; executable: { sizeBytes: number } }
+  return { service, executable, buildMs: Math.round(performance.now() - startedAt) }
+}
+
+/** Installs v1.0.0 with short times, and starts nothing. `command` is the operator's. */
+export async function install({ home, environment, at }: Adopter, service: string) {
+  const port = await freePort()
+  const flags = ['--user', '--no-service', '--no-start', '--listen', `127.0.0.1:${port}`, '-y', '-q']
+  await at('sh', join(feedOf({ home }), 'v1.0.0', 'install.sh'), 'install', ...flags)
+  const configPath = join(environment.HOME, '.config', service, 'config.json')
+  const config = JSON.parse(await readFile(configPath, 'utf8')) as { dashboard: { password: string } }
+  await writeFile(configPath, JSON.stringify({ ...config, update: { probationMs: 2000, drainMs: 5000 } }), {
+    mode: 0o600,
+  })
+  return { port, password: config.dashboard.password, command: join(environment.HOME, '.local', 'bin', service) }
+}
+
+function feedOf({ home }: Pick<Adopter, 'home'>): string {
+  return join(home, 'feed')
 }
 
 /** `packed` is the file that `npm pack` made. */
@@ -98,38 +129,23 @@ export async function adopt(
   packed: string,
   { say = () => {}, places = [] }: AdoptOptions = {},
 ): Promise<Adopted> {
-  const { home, folder, environment, at } = await begin(app, say)
+  const adopter = await begin(app, say)
+  const { home, folder, environment, at } = adopter
   let command: string | null = null
   try {
-    await adoptInto({ app, folder, at }, packed)
-    const feed = join(home, 'feed')
-    const build = async (tag: string) => {
-      const built = await at('npx', 'baton', 'build', '--tag', tag, '--compress', 'fast', '--json')
-      await at('npx', 'baton', 'publish', '--tag', tag, '--to', feed)
-      return JSON.parse(built.stdout) as { service: string; executable: { sizeBytes: number } }
-    }
-    const startedAt = performance.now()
-    const { service, executable } = await build('v1.0.0')
-    const buildMs = Math.round(performance.now() - startedAt)
-
-    const port = await freePort()
-    const install = ['--user', '--no-service', '--no-start', '--listen', `127.0.0.1:${port}`, '-y', '-q']
-    await at('sh', join(feed, 'v1.0.0', 'install.sh'), 'install', ...install)
-    const configPath = join(environment.HOME, '.config', service, 'config.json')
-    const config = JSON.parse(await readFile(configPath, 'utf8')) as { dashboard: { password: string } }
-    await writeFile(configPath, JSON.stringify({ ...config, update: { probationMs: 2000, drainMs: 5000 } }), {
-      mode: 0o600,
-    })
-    command = join(environment.HOME, '.local', 'bin', service)
+    await adoptInto(adopter, packed)
+    const { service, executable, buildMs } = await release(adopter, 'v1.0.0')
+    const installed = await install(adopter, service)
+    const { port, password } = installed
+    command = installed.command
     await at(command, 'start', '--user', '-q')
 
     await writeFile(join(folder, 'public', 'new.txt'), 'v1.1.0\n')
-    await build('v1.1.0')
+    await release(adopter, 'v1.1.0')
     const answers = await answersOf(port)
 
     const sockets = TALKING.includes(app)
     const load = await startLoads({ port, sockets })
-    const { password } = config.dashboard
     const updated = await operate(port, password, '/admin/update', { tag: 'v1.1.0' })
     answers['/new.txt'] = (await ask(port, 'GET', '/new.txt', null)).status
     if (app === 'http') await assertTags(port, 'v1.1.0')
@@ -143,7 +159,7 @@ export async function adopt(
       say(place)
       const kit = join(folder, 'node_modules', 'baton-kit')
       elsewhere[place] = await (place === 'systemd'
-        ? onSystemd({ service, feed, kit, sockets })
+        ? onSystemd({ service, feed: feedOf(adopter), kit, sockets })
         : inContainer(folder, service, home))
     }
     await at(command, 'stop', '--user', '-q')
@@ -193,7 +209,7 @@ async function assertTags(port: number, tag: string): Promise<void> {
   if (said !== [tag, tag, tag].join(' ')) throw new Error(`/tags: expected ${tag} three times, got ${said}`)
 }
 
-async function operate(port: number, password: string, path: string, body?: unknown): Promise<Operation> {
+export async function operate(port: number, password: string, path: string, body?: unknown): Promise<Operation> {
   const begun = await ask(port, 'POST', path, password, body)
   if (begun.status !== 202) throw new Error(`${path}: expected 202, got ${begun.status}: ${JSON.stringify(begun.body)}`)
   const { id } = begun.body as Operation

@@ -1,5 +1,6 @@
 // `npm run apps [-- NAME… --systemd --image]`: all six applications (or those named), from the packed package, on this host and, where
-// it is said, on one with systemd and in containers. Exit code 1 where a promise was broken.
+// it is said, on one with systemd and in containers. `npm run apps -- --real [NAME…]`: services of others, with clients of their own
+// kind, and a table at the end. Exit code 1 where a promise was broken.
 
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -7,21 +8,41 @@ import { join } from 'node:path'
 import { packInto } from '../pack/main.ts'
 import { adopt, APPS, faultsOf } from './adopt.ts'
 import { PLACES } from './places.ts'
+import { adoptReal, faultsOfReal, type RealAdopted, SERVICES, tableOf } from './real/adopt.ts'
 
 const wanted = process.argv.slice(2).filter((word) => !word.startsWith('--'))
-const places = PLACES.filter((place) => process.argv.includes(`--${place}`))
+const isWanted = (name: string) => wanted.length === 0 || wanted.includes(name)
 const work = await mkdtemp(join(tmpdir(), 'baton-apps-'))
 try {
   const packed = await packInto(work)
-  for (const app of APPS.filter((name) => wanted.length === 0 || wanted.includes(name))) {
-    const adopted = await adopt(app, packed, {
-      say: (line) => void process.stderr.write(`${app}: ${line}\n`),
-      places,
-    })
-    const faults = faultsOf(adopted)
-    process.stdout.write(`${JSON.stringify({ ...adopted, faults })}\n`)
-    if (faults.length > 0) process.exitCode = 1
-  }
+  await (process.argv.includes('--real') ? real(packed) : ours(packed))
 } finally {
   await rm(work, { recursive: true, force: true })
+}
+
+async function ours(packed: string): Promise<void> {
+  const places = PLACES.filter((place) => process.argv.includes(`--${place}`))
+  for (const app of APPS.filter(isWanted)) {
+    const adopted = await adopt(app, packed, { say: sayOf(app), places })
+    tell(adopted, faultsOf(adopted))
+  }
+}
+
+async function real(packed: string): Promise<void> {
+  const all: RealAdopted[] = []
+  for (const service of SERVICES.filter(isWanted)) {
+    const adopted = await adoptReal(service, packed, sayOf(service))
+    tell(adopted, faultsOfReal(adopted))
+    all.push(adopted)
+  }
+  process.stdout.write(`\n${tableOf(all)}`)
+}
+
+function tell(adopted: object, faults: string[]): void {
+  process.stdout.write(`${JSON.stringify({ ...adopted, faults })}\n`)
+  if (faults.length > 0) process.exitCode = 1
+}
+
+function sayOf(name: string): (line: string) => void {
+  return (line) => void process.stderr.write(`${name}: ${line}\n`)
 }

@@ -1,0 +1,204 @@
+// One service that nobody here wrote, from an empty folder, by the packed package and its commands alone: `init --yes`, `build`,
+// `publish`, `install.sh`, an update, a rollback, and an update to a release that breaks, while a client of its own kind works.
+// Must hold: the embedding (server.js) is what the documentation of that service shows, and all that is changed is counted.
+
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { appendFile, cp, readFile, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Operation } from '../../../agent/index.ts'
+import { run } from '../../../deploy/lib/shell.ts'
+import { ask, freePort } from '../../fixtures/install.ts'
+import { addKit, begin, install, operate, release } from '../adopt.ts'
+
+/** by name, the variables that name a further port */
+const PORTS = {
+  aedes: ['MQTT_PORT'],
+  'json-server': [],
+  verdaccio: [],
+  peerjs: [],
+  'socket.io': [],
+  'classic-level': [],
+  'graphql-yoga': [],
+  'node-red': [],
+} as const satisfies Record<string, readonly string[]>
+
+export type Service = keyof typeof PORTS
+export const SERVICES = Object.keys(PORTS) as Service[]
+
+/** What a client says at its end; the head of each client.mjs says what it counts. */
+export interface Seen {
+  done: number
+  lost: number
+  doubled: number
+  missing: number
+  notes: string[]
+}
+
+export interface RealAdopted {
+  service: Service
+  /** lines of server.js that are not as they were */
+  changed: number
+  /** of building and publishing v1.0.0 */
+  buildMs: number
+  executableBytes: number
+  /** of the update, the rollback and the broken update */
+  outcomes: string[]
+  pausesMs: number[]
+  seen: Seen
+  /** nobody answers after `stop` */
+  stopped: boolean
+}
+
+/** Throws a second after it has listened: late enough for the start that `build` tries, early enough for the probation of `install`. */
+const BROKEN = `
+const untilItListens = setInterval(() => {
+  if (!process.getActiveResourcesInfo().includes('TCPServerWrap')) return
+  clearInterval(untilItListens)
+  setTimeout(() => { throw new Error('this release is broken') }, 1000)
+}, 20)
+`
+const WORKING_MS = 30_000
+const END_MS = 120_000
+
+/** `packed` is the file that `npm pack` made. */
+export async function adoptReal(
+  service: Service,
+  packed: string,
+  say: (line: string) => void = () => {},
+): Promise<RealAdopted> {
+  const adopter = await begin(service, say)
+  const { home, folder, environment, at } = adopter
+  await using scope = new AsyncDisposableStack()
+  scope.defer(() => rm(home, { recursive: true, force: true }))
+
+  await cp(join(import.meta.dirname, service), folder, { recursive: true })
+  await at('npm', 'ci', '--no-audit', '--no-fund', '--prefer-offline')
+  const entry = join(folder, 'server.js')
+  const before = await readFile(entry, 'utf8')
+  await addKit(at, packed)
+  const changed = linesChanged(before, await readFile(entry, 'utf8'))
+
+  const first = await release(adopter, 'v1.0.0')
+  await release(adopter, 'v1.1.0')
+  await appendFile(entry, BROKEN)
+  await release(adopter, 'v1.2.0')
+
+  const { port, password, command } = await install(adopter, first.service)
+  for (const name of PORTS[service]) environment[name] = String(await freePort())
+  scope.defer(async () => void (await run([command, 'stop', '--user', '-q'], { env: environment, allowFailure: true })))
+  await at(command, 'start', '--user', '-q')
+
+  const client = await startClient(folder, { ...process.env, ...environment, PORT: String(port) })
+  scope.defer(() => client.end())
+  const operations: Operation[] = []
+  for (const [path, body] of [
+    ['/admin/update', { tag: 'v1.1.0' }],
+    ['/admin/update/rollback', undefined],
+    ['/admin/update', { tag: 'v1.2.0' }],
+  ] as const) {
+    say(`${path} ${JSON.stringify(body) ?? ''}`)
+    if (body?.tag === 'v1.2.0') client.tell('broken')
+    operations.push(await operate(port, password, path, body))
+  }
+  const seen = await client.finish()
+  await at(command, 'stop', '--user', '-q')
+  const stopped = await ask(port, 'GET', '/', null).then(
+    () => false,
+    () => true,
+  )
+  return {
+    service,
+    changed,
+    buildMs: first.buildMs,
+    executableBytes: first.executable.sizeBytes,
+    outcomes: operations.map(outcomeOf),
+    pausesMs: operations.map(({ handover }) => handover?.pauseMs ?? -1),
+    seen,
+    stopped,
+  }
+}
+
+/** What was promised and not kept. */
+export function faultsOfReal({ service, outcomes, seen, stopped }: RealAdopted): string[] {
+  const faults: string[] = []
+  const [updated, back, broken] = outcomes
+  if (updated !== 'updated' || back !== 'rolled_back' || !broken?.startsWith('reverted: '))
+    faults.push(`${service}: expected updated, rolled_back, reverted, got ${outcomes.join(', ')}`)
+  if (seen.done === 0) faults.push(`${service}: its client did nothing`)
+  for (const what of ['lost', 'doubled', 'missing'] as const)
+    if (seen[what] !== 0) faults.push(`${service}: expected ${what} 0, got ${seen[what]} of ${seen.done}`)
+  if (!stopped) faults.push(`${service}: somebody still answers after it was stopped`)
+  return faults
+}
+
+/** In Markdown, for a person and for docs/adopt.md. */
+export function tableOf(all: readonly RealAdopted[]): string {
+  const rows = all.map(({ service, changed, buildMs, executableBytes, pausesMs, seen }) => [
+    service,
+    changed,
+    `${Math.round(buildMs / 1000)} s`,
+    `${Math.round(executableBytes / 1e6)} MB`,
+    `${pausesMs.join(', ')} ms`,
+    `done ${seen.done}, lost ${seen.lost}, doubled ${seen.doubled}, missing ${seen.missing}`,
+    seen.notes.join('; '),
+  ])
+  const head = ['service', 'lines changed', 'build', 'executable', 'pauses', 'its clients', 'notes']
+  return [head, head.map(() => '---'), ...rows].map((row) => `| ${row.join(' | ')} |\n`).join('')
+}
+
+function outcomeOf({ outcome, error }: Operation): string {
+  return (outcome ?? 'none') + (error === null ? '' : `: ${error.message}`)
+}
+
+function linesChanged(before: string, after: string): number {
+  const known = new Set(before.split('\n'))
+  return after.split('\n').filter((line) => !known.has(line)).length
+}
+
+/** Resolves once the client has done its first work. It is told `broken` before the release that breaks. */
+async function startClient(folder: string, env: NodeJS.ProcessEnv) {
+  const child = spawn(process.execPath, ['client.mjs'], { cwd: folder, env, stdio: 'pipe' })
+  const ended = once(child, 'close')
+  let [said, errors] = ['', '']
+  child.stdin.on('error', () => {}) // a client that has ended: `finish` says how
+  child.stdout.on('data', (chunk) => (said += String(chunk)))
+  const working = new Promise<void>((resolve) => {
+    child.stderr.on('data', (chunk) => {
+      errors = (errors + String(chunk)).slice(-4000)
+      if (errors.includes('working\n')) resolve()
+    })
+  })
+  const failed = ended.then(() => Promise.reject(new Error(`client.mjs ended: ${errors}`)))
+  failed.catch(() => {})
+  const end = async () => {
+    child.kill('SIGKILL')
+    await ended
+  }
+  try {
+    await within(WORKING_MS, 'its first work', Promise.race([working, failed]))
+  } catch (cause) {
+    await end()
+    throw cause
+  }
+  const tell = (line: string) => void child.stdin.write(`${line}\n`)
+  return { end, tell, finish: async () => await finish(child, ended, () => [said, errors]) }
+}
+
+async function finish(child: ChildProcess, ended: Promise<unknown>, output: () => string[]): Promise<Seen> {
+  child.stdin?.end()
+  await within(END_MS, 'its end', ended)
+  const [said = '', errors = ''] = output()
+  if (child.exitCode !== 0) throw new Error(`client.mjs: expected exit code 0, got ${child.exitCode}: ${errors}`)
+  return JSON.parse(said) as Seen
+}
+
+async function within<T>(ms: number, what: string, promise: Promise<T>): Promise<T> {
+  const late = Promise.withResolvers<never>()
+  const timer = setTimeout(() => late.reject(new Error(`client.mjs: expected ${what} within ${ms} ms`)), ms)
+  try {
+    return await Promise.race([promise, late.promise])
+  } finally {
+    clearTimeout(timer)
+  }
+}
