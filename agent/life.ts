@@ -18,6 +18,8 @@ export interface Serving {
   began: Promise<void> | null
   /** sockets that were held for this process, by the key of a listener that it does not have yet */
   unclaimed: Map<string, number>
+  /** keys of listeners that the author has closed: whoever else holds their sockets lets go soon */
+  freed: Set<string>
   /** connections in the middle of something that the author has registered */
   carries: Carries
   /** this process's link to its predecessor; null if it is not a successor */
@@ -32,7 +34,7 @@ export interface Serving {
 
 export function startedServing(carries: Carries, turn: Turn, isSettling: boolean): Serving {
   const nothing = { began: null, side: null, handingOver: null }
-  return { listeners: [], unclaimed: new Map(), carries, turn, isSettling, ...nothing }
+  return { listeners: [], unclaimed: new Map(), freed: new Set(), carries, turn, isSettling, ...nothing }
 }
 
 export interface Life {

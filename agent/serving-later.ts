@@ -69,14 +69,19 @@ export async function serveNext(specs: ListenerSpec[], inheritance: Inheritance,
 }
 
 /** Rejects if a socket cannot be had. A successor then fails instead, whatever its author would do about the error. */
-export async function serveMore(specs: ListenerSpec[], { settings, serving, life }: ServeOptions): Promise<void> {
+export async function serveMore(
+  specs: ListenerSpec[],
+  { settings, install, serving, life }: ServeOptions,
+): Promise<void> {
   for (const spec of specs) {
-    const listener = makeListener(spec, (closed) => freeSocket(closed, serving.listeners))
+    const listener = makeListener(spec, (closed) => freeSocket(closed, serving))
     try {
       if (serving.side?.isTried() === true) await serving.side.listen(listener, spec)
       else {
-        await bind(listener, spec, serving.unclaimed.get(listener.key) ?? null, true)
-        serving.unclaimed.delete(listener.key)
+        const { key } = listener
+        const mayShare = serving.side !== null || install === null || serving.freed.has(key)
+        await bind(listener, spec, serving.unclaimed.get(key) ?? null, mayShare)
+        serving.unclaimed.delete(key)
       }
     } catch (cause) {
       if (serving.side?.isTried() !== true) throw cause

@@ -27,7 +27,7 @@ export async function serve(specs: ListenerSpec[], options: ServeOptions): Promi
 async function serveAll(specs: ListenerSpec[], options: ServeOptions): Promise<void> {
   const { settings, install, inheritance, serving, life } = options
   const { tag, log } = settings
-  serving.listeners = specs.map((spec) => makeListener(spec, (listener) => freeSocket(listener, serving.listeners)))
+  serving.listeners = specs.map((spec) => makeListener(spec, (listener) => freeSocket(listener, serving)))
   life.heedSignals()
   if (inheritance === null) await serveFirst(specs, options)
   else await (await import('./serving-later.ts')).serveNext(specs, inheritance, options)

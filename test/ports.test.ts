@@ -154,6 +154,18 @@ for (const kind of ['one-at-a-time', 'together'] as const) {
   })
 }
 
+test('a server that is not HTTP and finds its port taken hears of it itself, with Node’s code, and the others serve', async () => {
+  const port = await freePort()
+  await using taken = createServer().listen(port, '127.0.0.1')
+  await once(taken, 'listening')
+  const next = await freePort()
+  const handler = `lines.on('error', ({ code }) => code === 'EADDRINUSE' && lines.listen(${next}, '127.0.0.1'))`
+  await using it = await adopted(withLines(port, { handler }))
+  const pid = String((await ask(it.port, 'GET', '/', null)).body)
+  while ((await pidOn(next).catch(() => '')) === '') await sleep(20)
+  is(await pidOn(next), pid)
+})
+
 test('an application that closes a server and listens again, with another one, has all of its clients, before and after an update', async () => {
   const port = await freePort()
   const text = `${AUTO}import { createServer } from 'node:http'

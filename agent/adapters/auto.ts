@@ -119,8 +119,7 @@ function takeListening(state: State, ready: (agent: Agent) => void): void {
   }
   const inherited = most === null ? (inheritanceHere()?.listeners ?? []) : []
   if (most === null) keepDatagrams(inherited)
-  const soon =
-    most === null ? whenGathered(inherited, gathered, begin) : () => void (gathered.length === most && begin())
+  const soon = most === null ? whenGathered(inherited, begin) : () => void (gathered.length === most && begin())
   Server.prototype.listen = function (this: Server, ...args: unknown[]): Server {
     const where = taken.has(this) ? null : placeOf(args)
     const isNext = most === null || gathered.length < most
@@ -133,11 +132,10 @@ function takeListening(state: State, ready: (agent: Agent) => void): void {
     const heard = args.at(-1)
     if (typeof heard === 'function') this.once('listening', heard as () => void)
     const spec: Wanted = { server: this, args, ...where }
-    if (begun) void serveMore(spec, state)
-    else {
-      gathered.push(spec)
-      soon()
-    }
+    // each other server by itself: whether it gets its port is its author's matter, and no reason to stop the rest
+    if (begun || !speaksHttp(this)) void serveMore(spec, state)
+    else gathered.push(spec)
+    soon(spec)
     return this
   } as Listen
 }
@@ -153,18 +151,17 @@ function isHandedOver(server: Server, { port, path }: Place, most: number | null
  * Returns what to call for each server that listens. The first process begins with those of one turn. A successor waits until
  * all are there that its predecessor had, since its predecessor asks it as soon as it has said which it has.
  */
-function whenGathered(
-  inherited: readonly InheritedListener[],
-  gathered: readonly Wanted[],
-  begin: () => void,
-): () => void {
-  const expected = inherited.filter((one) => !isDatagrams(one)).map(({ key }) => key)
-  if (expected.length === 0) return () => void setImmediate(begin)
+function whenGathered(inherited: readonly InheritedListener[], begin: () => void): (spec: ListenerSpec) => void {
+  const expected = new Set(inherited.filter((one) => !isDatagrams(one)).map(({ key }) => key))
+  if (expected.size === 0) return () => void setImmediate(begin)
   let timer: NodeJS.Timeout | undefined
-  return () => {
+  let hasHttp = false // its predecessor asks it by HTTP
+  return (spec) => {
     clearTimeout(timer)
-    if (expected.every((key) => gathered.some((spec) => keyOf(spec) === key))) begin()
-    else if (gathered.some(({ server }) => speaksHttp(server))) timer = setTimeout(begin, ONE_MORE_MS)
+    expected.delete(keyOf(spec))
+    hasHttp ||= speaksHttp(spec.server)
+    if (expected.size === 0) begin()
+    else if (hasHttp) timer = setTimeout(begin, ONE_MORE_MS)
   }
 }
 
@@ -182,7 +179,8 @@ async function serveMore(spec: Wanted, state: State): Promise<void> {
     if (cluster.isWorker) Reflect.apply(listen, server, spec.args)
     else await agent.serve([spec])
   } catch (cause) {
-    server.emit('error', cause) // as Node does without Baton
+    // as Node does without Baton, with the code that authors look at
+    server.emit('error', cause instanceof Error && cause.cause instanceof Error ? cause.cause : cause)
   }
 }
 

@@ -159,11 +159,15 @@ async function bindPort(listener: Listener, spec: ListenerSpec, mayShare: boolea
   // SO_REUSEPORT, so that a process started from outside can share the port; a successor inherits it. The kernel decides which of
   // the two processes gets a connection, so never share a port unnoticed.
   listener.isShared = isTaken(address, spec.port ?? 0)
-  if (listener.isShared && !mayShare) throw new Error('EADDRINUSE, another process is listening there')
+  if (listener.isShared && !mayShare) throw taken()
   const bound = new net.BoundSocket({ host: address, port: spec.port ?? 0, reusePort: process.platform === 'linux' })
   listener.spare = duplicate(bound.fd())
   await listening(listener.server, () => listener.server.listen(bound, listener.backlog))
   listener.address = addressOf(listener)
+}
+
+function taken(): Error {
+  return Object.assign(new Error('EADDRINUSE, another process is listening there'), { code: 'EADDRINUSE' })
 }
 
 /** Whether another process listens there, which SO_REUSEPORT would let this process join without a warning. */
@@ -178,7 +182,7 @@ function isTaken(host: string, port: number): boolean {
 }
 
 async function bindPath(listener: Listener, spec: ListenerSpec, path: string): Promise<void> {
-  if (await answers(path)) throw new Error('EADDRINUSE, another process is listening there')
+  if (await answers(path)) throw taken()
   // libuv unlinks the name that it has bound when it closes. So it binds another name, which is then renamed: the clients' name
   // belongs to no process and survives each of them.
   const temporary = join(dirname(path), `.${randomBytes(3).toString('hex')}`)

@@ -68,10 +68,16 @@ export async function storeSockets(listeners: readonly Listener[]): Promise<void
   }
 }
 
+interface Open {
+  listeners: Listener[]
+  freed: Set<string>
+}
+
 /** Frees the socket of a listener whose server its author has closed, and forgets it. */
-export function freeSocket(listener: Listener, all: Listener[]): void {
-  const at = all.indexOf(listener)
-  if (at >= 0) all.splice(at, 1)
+export function freeSocket(listener: Listener, { listeners, freed }: Open): void {
+  const at = listeners.indexOf(listener)
+  if (at >= 0) listeners.splice(at, 1)
+  freed.add(listener.key)
   if (listener.spare === null) return
   // the manager has it for a moment longer: it must not be given connections that belong to a server which listens there next
   if (listener.isTcp) refuseClients(listener.spare)
