@@ -82,6 +82,37 @@ for (const kind of ['one-at-a-time', 'together'] as const) {
   }
 }
 
+test('server-sent events that nobody has registered: a switch waits for none of them, and each ends', async () => {
+  const text = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
+    import { createServer } from 'node:http'
+    createServer((request, response) => {
+      if (request.url !== '/events') return response.end('ok')
+      response.writeHead(200, { 'Content-Type': 'text/event-stream' })
+      const timer = setInterval(() => response.write('data: ' + process.pid + '\\n\\n'), 5)
+      response.on('close', () => clearInterval(timer))
+    }).listen(Number(process.env.PORT), process.env.HOST)`
+  await using it = await adopted(text)
+  const listen = async () => {
+    const response = await fetch(`http://127.0.0.1:${it.port}/events`)
+    const read = async () => {
+      let heard = ''
+      try {
+        for await (const chunk of response.body ?? []) heard += new TextDecoder().decode(chunk)
+      } catch {
+        return heard // cut off, as a client must see it
+      }
+      return 'it seemed to have ended well'
+    }
+    return { ended: read() }
+  }
+  const open = await Promise.all(Array.from({ length: CLIENTS }, listen))
+  // a request that takes so long would be waited for: a minute, and longer than this test
+  const { outcome, handover } = await it.operate('/admin/update', { tag: 'v1.1.0' })
+  equal([outcome, handover?.cut], ['updated', CLIENTS])
+  for (const heard of await Promise.all(open.map(async ({ ended }) => await ended)))
+    ok(/^(data: \d+\n\n)+/.test(heard), heard.slice(0, 80))
+})
+
 test('a server whose WebSockets are registered as a whole: each goes on, with its state', async () => {
   const auto = join(PROJECT, 'agent/adapters/auto.ts')
   const text = `import { carryAll, carried } from '${auto}'

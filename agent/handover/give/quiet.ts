@@ -13,6 +13,7 @@ import { type Listener, speaksHttp, stopAccepting } from '../../sockets/listener
 import { listenAgain } from '../../sockets/spare.ts'
 import type { Carries } from '../carry/carry.ts'
 import { followWebSockets } from '../carry/close-frame.ts'
+import { isOfEvents } from '../carry/stream.ts'
 import { cut, makeCarrier, moveIdle, moveWhenAnswered } from './connections.ts'
 import type { Giving } from './giving.ts'
 
@@ -23,8 +24,8 @@ const ATTEMPTS = 3
 const AGAIN_MS = 10_000
 /** how long registered connections may take to come between two messages */
 const CARRY_MS = 1000
-/** how long the clients of closed connections may take to agree */
-const CLOSING_MS = 250
+/** how long the clients of closed connections may take to agree, and to read what was written to them before */
+const [CLOSING_MS, WRITING_MS] = [250, 1000]
 
 export interface QuietOptions {
   listeners: readonly Listener[]
@@ -98,8 +99,10 @@ export async function settle({ listeners, carries, giving, report, warn, signal 
   if (left.length > 0) warn(`connections that cannot wait are closed: ${kindsOf(listeners)}`)
   for (const socket of left) cut(socket, carries, report)
   // The close frame, or the end, must reach the client: the kernel would drop it if the process exited with unread bytes.
-  const gone = performance.now() + CLOSING_MS
-  while (left.some(({ destroyed }) => !destroyed) && performance.now() < gone) await sleep(LOOK_EVERY_MS)
+  const began = performance.now()
+  const isAwaited = ({ destroyed, writableLength }: Socket) =>
+    !destroyed && performance.now() - began < (writableLength > 0 ? WRITING_MS : CLOSING_MS)
+  while (left.some(isAwaited)) await sleep(LOOK_EVERY_MS)
 }
 
 /** Serves the connections again that the holder has, and accepts. */
@@ -159,15 +162,24 @@ interface Running {
   socket: Socket
 }
 
-/** Connections in the middle of a request or of its response; those that are carried, or were upgraded, aside. */
+/**
+ * Connections in the middle of a request or of its response. Aside: those that are carried or were upgraded, and server-sent events,
+ * which nobody waits for: they never end, and their clients come back by themselves.
+ */
 function running({ listeners, carries }: QuietOptions): Running[] {
   const carried = carries.entries()
   return listeners.flatMap((listener) =>
     [...listener.sockets]
       .filter((socket) => !carried.has(socket) && !socket.destroyed)
       .filter((socket) => (listener.movable ? !isUpgraded(socket) : responseOf(socket) !== null))
+      .filter((socket) => !isEvents(socket))
       .map((socket) => ({ listener, socket })),
   )
+}
+
+function isEvents(socket: Socket): boolean {
+  const response = responseOf(socket)
+  return response !== null && isOfEvents(response)
 }
 
 function cutRequests(options: QuietOptions): void {
