@@ -53,7 +53,7 @@ export function makeUpdater(options: UpdaterOptions): Updater {
   const { install, instance, life, serving, settings } = options
   let running: Running | null = null
 
-  const start = async (kind: Kind, tag: string | null): Promise<Operation> => {
+  const start = async (kind: Kind, tag: string | null, oneWay: boolean): Promise<Operation> => {
     // The lock would refuse this process's own operation too, but only after a look at the disk.
     if (running !== null && running.operation.outcome === null) throw inFlight(running.operation)
     if (serving.isSettling) await refuseInherited(install)
@@ -70,7 +70,7 @@ export function makeUpdater(options: UpdaterOptions): Updater {
     }
     // Loads all code that the operation can need, its undo included: later it reads nothing of this release from the disk.
     const [{ begin }, parts] = await Promise.all([import('./update/operation.ts'), loadHandover()])
-    const begun = await begin(install, { kind, tag, who: 'the service' }, restart)
+    const begun = await begin(install, { kind, tag, oneWay, who: 'the service' }, restart)
     running = begun
     void begun.done.then(async ({ outcome }) => {
       const wasHandingOver = serving.handingOver !== null
@@ -89,8 +89,8 @@ export function makeUpdater(options: UpdaterOptions): Updater {
     (await import('./update/answers.ts')).statusOf(install, running, instance, next)
 
   return {
-    update: (tag) => start('update', tag),
-    rollback: () => start('rollback', null),
+    update: (tag, oneWay) => start('update', tag, oneWay),
+    rollback: () => start('rollback', null, false),
     async cancel() {
       const own = running
       if (own === null || !own.cancel(cancellation('a request'))) throw tooLate(await status())

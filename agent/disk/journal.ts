@@ -7,6 +7,7 @@ import { type Disk, readSmall } from './disk.ts'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import { withReserve } from './reserve.ts'
 import { badEntry, type BadRelease, HISTORY_MAX, NO_HANDOVER, type Operation, type Probation } from '../words/state.ts'
+import { type Tried, TRIED_MAX } from '../words/rehearsal.ts'
 import { isObject, parsedJson } from '../words/untrusted.ts'
 import type { ProcessName } from '../words/wire.ts'
 
@@ -19,6 +20,8 @@ export interface JournalState {
   probation: Probation | null
   /** the process that answers for the operation while no process of the service does; absent: none. It owns the lock. */
   holder?: ProcessName
+  /** the last rehearsals that were not in vain, newest first; absent: none */
+  tried?: Tried[]
 }
 
 export interface Journal {
@@ -75,6 +78,7 @@ export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: 
     const state = await read()
     edit(state)
     state.history.splice(HISTORY_MAX)
+    state.tried?.splice(TRIED_MAX)
     state.bad.splice(0, Math.max(0, state.bad.length - BAD_MAX))
     await disk.makeDirectory(directory, 0o700)
     await withReserve(disk, directory, () => disk.writeWhole(path, `${JSON.stringify(state, null, 2)}\n`, 0o600))

@@ -11,7 +11,8 @@ import type { Operation, Status, VersionReport } from '../words/state.ts'
 
 /** The actions behind the endpoints. Every method throws BatonError with the code of its refusal. */
 export interface Updater {
-  update(tag: string | null): Promise<Operation>
+  /** `oneWay`: a person allows a release with no way back. Throws one_way if it is known to have none and nobody does */
+  update(tag: string | null, oneWay: boolean): Promise<Operation>
   rollback(): Promise<Operation>
   /** Ends the operation in flight with nothing changed. Throws too_late if there is none or its swap has begun. */
   cancel(): Promise<Operation>
@@ -85,8 +86,11 @@ function makeEndpoints(prefix: string, updater: Updater): ReadonlyMap<string, En
       '',
       {
         method: 'POST',
-        fields: ['tag'],
-        act: async ({ tag }) => accepted(await updater.update(tag === undefined ? null : parseTag(tag))),
+        fields: ['tag', 'oneWay'],
+        act: async ({ tag, oneWay = false }) => {
+          if (typeof oneWay !== 'boolean') throw new BatonError('invalid_request', 'expected true or false in `oneWay`')
+          return accepted(await updater.update(tag === undefined ? null : parseTag(tag), oneWay))
+        },
       },
     ],
     ['/check', { method: 'POST', fields: [], act: async () => ({ status: 200, body: await updater.check() }) }],

@@ -26,6 +26,8 @@ export interface OperationRequest {
   kind: Kind
   /** update: a tag, or null for the latest; rollback: null */
   tag: string | null
+  /** a person allows a release with no way back; absent: nobody does */
+  oneWay?: boolean
   /** name of the lock's holder: `the service`, `install.sh upgrade` */
   who: string
   /** error code if the lock is held; default update_in_flight */

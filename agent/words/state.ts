@@ -2,6 +2,7 @@
 // Every process that answers `GET /admin/update/status` uses them, before, during and after a switch.
 
 import { BatonError, type ErrorCode } from './errors.ts'
+import type { Rehearsal } from './rehearsal.ts'
 import type { NextSwitch } from './switch.ts'
 
 /** The stages of an operation, in order. A rollback has `swap` and `restart` only. */
@@ -68,6 +69,8 @@ export interface Operation {
   bytes: number
   /** filled in by the restart stage */
   handover: HandoverReport | null
+  /** what trying the release on a copy of the data has shown; absent: the service keeps no database, or it has not come to that */
+  rehearsal?: Rehearsal
 }
 
 /** A new operation, with what is known when it begins. */
@@ -104,6 +107,8 @@ export interface OperationReport extends Omit<HandoverReport, 'switchMs' | 'paus
   switchMs: number | null
   /** see HandoverReport; null if nobody had to wait */
   pauseMs: number | null
+  /** see Operation; null if there was none */
+  rehearsal: Rehearsal | null
   /** ISO 8601, UTC: earliest end of the current probation; null if there is none */
   unprovenUntil: string | null
 }
@@ -130,6 +135,7 @@ export function reportOf(operation: Operation, unproven: Unproven | null = null)
     ...(reasons === undefined ? {} : { reasons }),
     switchMs,
     pauseMs,
+    rehearsal: operation.rehearsal ?? null,
     unprovenUntil,
   }
 }

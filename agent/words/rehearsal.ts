@@ -1,0 +1,106 @@
+// A rehearsal: a release is started on a copy of the data before anything changes, and then the present release on what it left
+// behind. Types and texts. Pure.
+
+import { BatonError } from './errors.ts'
+
+export const VERDICTS = ['open', 'one_way', 'unproven', 'not_tried'] as const
+/**
+ * What a rehearsal says about the way back. `open`: the present release works on the data that the new one has changed. `one_way`:
+ * it does not. `unproven`: it starts there, but nothing shows that it works. `not_tried`: there was no rehearsal.
+ */
+export type Verdict = (typeof VERDICTS)[number]
+
+export interface Rehearsal {
+  verdict: Verdict
+  /** why, as one clause without a full stop; for `not_tried` what keeps a rehearsal from taking place */
+  reason: string
+  /** what to do about it, one sentence; absent if there is nothing to do */
+  hint?: string
+  /** rows in all tables of the copy, before the migration; null: not counted */
+  rows: number | null
+  /** milliseconds that the copy took; null: none was made */
+  copyMs: number | null
+  /** milliseconds from the start of the new release to its first good answer; null: it was not started */
+  migrationMs: number | null
+  /** milliseconds of the rehearsal as a whole */
+  tookMs: number
+}
+
+export const REHEARSE_MODES = ['auto', 'always', 'never'] as const
+/** `auto`: a database of at most 1 GiB is rehearsed with, a larger one is not. */
+export type RehearseMode = (typeof REHEARSE_MODES)[number]
+
+/** A request that a release must answer on the copy. */
+export interface RehearseRequest {
+  /** default GET */
+  method?: string
+  /** such as `/notes` */
+  path: string
+  /** sent as JSON; absent: none */
+  body?: unknown
+  headers?: Record<string, string>
+  /** the status that is expected; absent: any 2xx */
+  status?: number
+}
+
+/** What an author says about rehearsals in `baton.config.json`. */
+export interface Rehearse {
+  mode?: RehearseMode
+  /** at least one of them should write */
+  requests?: RehearseRequest[]
+  /** SQL that is run on the copy before a release starts on it: releases leases and locks of the live service */
+  prepare?: string
+  /** files and folders besides the database, relative to the state directory, that the copy needs */
+  files?: string[]
+  /** the author's word that the release before this one can work on what this one's migration leaves behind */
+  reversible?: boolean
+}
+
+/** A rehearsal for one release on one schema, kept so that it is not repeated. */
+export interface Tried {
+  /** of the release's asset, hex */
+  sha256: string
+  to: string
+  /** the tag that was running */
+  from: string
+  /** `PRAGMA user_version` of the database at that time */
+  schema: number | null
+  rehearsal: Rehearsal
+}
+
+export const TRIED_MAX = 8
+
+/** Pure: the entry for this release on this schema, or null. */
+export function triedBefore(
+  tried: readonly Tried[],
+  asked: Pick<Tried, 'sha256' | 'from' | 'schema'>,
+): Rehearsal | null {
+  const same = (one: Tried) => one.sha256 === asked.sha256 && one.from === asked.from && one.schema === asked.schema
+  return tried.find(same)?.rehearsal ?? null
+}
+
+/** One line for a person. */
+export function formatRehearsal({ verdict, reason, rows, tookMs }: Rehearsal): string {
+  if (verdict === 'not_tried') return `not tried on a copy of your data: ${reason}`
+  const what = [...(rows === null ? [] : [formatRows(rows)]), formatSeconds(tookMs)].join(', ')
+  if (verdict === 'open') return `tried on a copy of your data: ${what}, the way back is open`
+  if (verdict === 'one_way') return `tried on a copy of your data: ${what}, there is no way back: ${reason}`
+  return `tried on a copy of your data: ${what}, the way back is not proved: ${reason}`
+}
+
+/** The refusal of a release with no way back that nobody has allowed. `to`: its tag. */
+export function oneWayFault(to: string, { reason }: Rehearsal): BatonError {
+  return new BatonError('one_way', `${to} changes the data so that there is no way back: ${reason}; nothing has changed`, {
+    hint: 'only a person can allow it: `upgrade --one-way`, `{"oneWay": true}`, or the checkbox in the panel',
+    members: { blameless: true },
+  })
+}
+
+function formatRows(rows: number): string {
+  if (rows === 1) return '1 row'
+  return rows < 1e6 ? `${rows} rows` : `${(rows / 1e6).toFixed(1)} million rows`
+}
+
+function formatSeconds(ms: number): string {
+  return `${(ms / 1000).toFixed(1)} s`
+}
