@@ -15,7 +15,7 @@ import { ownValues, type Memory } from './handover/values.ts'
 import { latestOf } from './update/unmanaged.ts'
 import { makeLife, startedServing } from './life.ts'
 import { decideManagement, openOwnInstall } from './managed.ts'
-import { ownExecutable, ownStart } from './own.ts'
+import { ownExecutable, ownRelease, ownStart } from './own.ts'
 import { makePanel } from './web/panel.ts'
 import { makeRoutes } from './http/routes.ts'
 import { serve } from './serving.ts'
@@ -46,7 +46,7 @@ export interface Agent extends Pick<Carries, 'carry' | 'carried'>, Memory, Pick<
 }
 
 // A program with its own `--version` does not know Baton's orders, but it has loaded this file: carry them out here.
-void doAsOrdered()
+void doAsOrdered(() => ownRelease().rehearse)
 
 /** Everything that a service needs to stay up to date. Throws BatonError invalid_settings that names every fault. */
 export async function embed(options: EmbedOptions = {}): Promise<Agent> {
@@ -71,9 +71,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     })
   }
   if (!management.managed) log({ event: 'unmanaged', reason: management.reason })
-  const install = management.managed
-    ? await openOwnInstall(settings, management.executable, management.receipt.feed)
-    : null
+  const install = management.managed ? await openOwnInstall(settings, management.executable, management.receipt) : null
 
   const carries = makeCarries((message) => log({ event: 'warning', message }))
   const turn = makeTurn(settings.update.stopMs, (message) => log({ event: 'warning', message }))
@@ -94,6 +92,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     inherited,
     only: turn.only,
     get role() {
+      if (turn.isTrial) return 'rehearsal'
       if (serving.handingOver !== null && settings.switch === 'together') return 'old'
       return serving.isSettling && inheritance?.gate === undefined ? 'new' : 'only'
     },

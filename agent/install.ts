@@ -7,11 +7,10 @@ export { COMMAND, ownCommand, ownContainerId, ownDatabase, ownExecutable, ownRel
 export { openFeed } from './update/feed/open.ts'
 export { startWith } from './sockets/start-with.ts'
 export { WAITING_MAX_MS } from './sockets/store.ts'
-export { TRIAL } from './handover/turn.ts'
 export { callLibc } from './sockets/libc.ts'
 export { type Keeper, openKeeper } from './sockets/keeper.ts'
 export { noteTag, type Placed, tagInPlace } from './update/installed.ts'
-export { INHERITANCE } from './words/wire.ts'
+export { INHERITANCE, TRIAL } from './words/wire.ts'
 export { makeJournal } from './disk/journal.ts'
 export { type Lock, takeLock } from './disk/lock.ts'
 export type { LogEvent } from './log.ts'
@@ -29,6 +28,7 @@ export {
   systemReceiptPath,
   writeReceipt,
 } from './disk/receipt.ts'
+export { conduct } from './update/rehearsal/conduct.ts'
 export { rescue } from './update/rescue.ts'
 export { assertRoom, type Need, needsBeside, needsOfAsset, needsOfExecutable, roomFor } from './disk/room.ts'
 export { BUSY, UPDATE_BOUNDS } from './settings.ts'

@@ -3,7 +3,8 @@
 
 import { access, stat } from 'node:fs/promises'
 import { type ManagedInstall, openInstall } from './disk/managed-install.ts'
-import { isSingleExecutable, ownContainerId, updateCommand } from './own.ts'
+import { isSingleExecutable, ownContainerId, ownStart, updateCommand } from './own.ts'
+import { TRIAL } from './words/wire.ts'
 import type { Settings } from './settings.ts'
 import type { OpenFeed } from './words/release.ts'
 import { reasonOf } from './words/errors.ts'
@@ -64,6 +65,7 @@ export async function decideManagement(
     const command = why === 'container' ? updateCommand(await ownContainerId(), environment) : null
     return { managed: false, why, reason, route: ROUTES[why], command }
   }
+  if (environment[TRIAL] === '1') return refuse('source', 'this process is only a trial')
   if (platform === 'win32') return refuse('windows', 'on Windows a running executable cannot be replaced')
   // A handover goes from one process to one. Each of several would want to be the only one (docs/adopt.md).
   if (isOneOfMany())
@@ -98,11 +100,11 @@ export async function decideManagement(
   return { managed: true, receipt, executable }
 }
 
-/** This process's own install. Uses `receiptFeed` if the settings name no feed. Opens no feed yet. */
+/** This process's own install. Uses the receipt's feed if the settings name none. Opens no feed yet. */
 export async function openOwnInstall(
   settings: Settings,
   executable: string,
-  receiptFeed: string,
+  { feed: receiptFeed, supervisor }: Pick<Receipt, 'feed' | 'supervisor'>,
 ): Promise<ManagedInstall> {
   const { service, tag, stateDirectory, database, log } = settings
   const first = await stat(executable)
@@ -121,8 +123,12 @@ export async function openOwnInstall(
     const replacedByHand = now.dev !== first.dev || now.ino !== first.ino
     return replacedByHand && isSingleExecutable() && process.platform === 'linux' ? '/proc/self/exe' : null
   }
-  const { stallMs } = settings.update
-  const own = { service, executable, current: tag, stateDirectory, database, feed, stallMs, log }
+  const about = {
+    stallMs: settings.update.stallMs,
+    supervisor,
+    rehearse: ownStart()?.configuration?.update?.['rehearse'],
+  }
+  const own = { service, executable, current: tag, stateDirectory, database, feed, log, ...about }
   return openInstall({ ...own, runningImage, serves: true })
 }
 

@@ -9,6 +9,7 @@ import { hostname } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import type * as Sea from 'node:sea'
 import { type Anchor, type ReleaseKind, serviceName } from './words/release.ts'
+import type { Rehearse } from './words/rehearsal.ts'
 import type { Switch } from './words/switch.ts'
 
 export interface OwnRelease {
@@ -31,6 +32,8 @@ export interface OwnRelease {
   commands: 'baton' | null
   /** where the author wants the endpoints and the panel, such as `/_baton`; '' for `/admin` and `/web` */
   basePath: string
+  /** what its author says about rehearsals; absent or null: nothing */
+  rehearse?: Rehearse | null
 }
 
 declare const __BATON_RELEASE__: string | undefined
@@ -80,7 +83,7 @@ function readBuilt(): OwnRelease | null {
 /** Keeps only the members that the agent uses. An older build lacks the last ones, a build without a root lacks `trust`. */
 function whole(given: OwnRelease): OwnRelease {
   const { service, tag, commit, kind, healthPath, database, servers, trust } = given
-  const { commands = null, basePath = '' } = given as Partial<OwnRelease>
+  const { commands = null, basePath = '', rehearse = null } = given as Partial<OwnRelease>
   return {
     service,
     tag,
@@ -93,6 +96,7 @@ function whole(given: OwnRelease): OwnRelease {
     switch: given.switch,
     commands,
     basePath,
+    rehearse,
   }
 }
 

@@ -69,7 +69,8 @@ export function makeUpdater(options: UpdaterOptions): Updater {
       return { open: true } // stopped in the middle of its probation: the next start continues it
     }
     // Loads all code that the operation can need, its undo included: later it reads nothing of this release from the disk.
-    const [{ begin }, parts] = await Promise.all([import('./update/operation.ts'), loadHandover()])
+    const [{ begin, refuseAtOnce }, parts] = await Promise.all([import('./update/operation.ts'), loadHandover()])
+    if (kind === 'update' && tag !== null && !oneWay) await refuseAtOnce(install, tag)
     const begun = await begin(install, { kind, tag, oneWay, who: 'the service' }, restart)
     running = begun
     void begun.done.then(async ({ outcome }) => {
@@ -129,6 +130,8 @@ async function handOverTo(
   await replaceThis({
     ...settings,
     ...settings.update,
+    // no process of the old release may see data that it cannot read
+    switch: operation.rehearsal?.verdict === 'one_way' ? 'one-at-a-time' : settings.switch,
     command,
     image: { ...command, file: places.backup },
     executable: places.executable,

@@ -11,6 +11,10 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
     const { hold } = await import('../agent/install.ts')
     process.exit(await hold())
   }
+  if (first === 'as-service' && rest[0] === 'in-cage') {
+    const { conduct } = await import('../agent/install.ts')
+    process.exit(await conduct())
+  }
   if (first === 'healthcheck') {
     const { healthcheck } = await import('../agent/service/healthcheck.ts')
     return await healthcheck(BUILD, rest, process.env)

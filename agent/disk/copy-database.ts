@@ -8,13 +8,28 @@ import { spawn } from 'node:child_process'
 import { stat } from 'node:fs/promises'
 import type { Readable } from 'node:stream'
 import { BatonError, reasonOf } from '../words/errors.ts'
+import { DEPTH } from './orders.ts'
 import { endGroup } from '../sockets/process.ts'
-import { ANSWER_FD, COPY_ORDER, copyHere, SCHEMA_ORDER, type Sweep, SWEEP_ORDER } from './orders.ts'
+import type { Rehearse } from '../words/rehearsal.ts'
+import { isObject, parsedJson } from '../words/untrusted.ts'
+import {
+  ANSWER_FD,
+  COPY_ORDER,
+  LOOK_ORDER,
+  REHEARSE_ORDER,
+  SCHEMA_ORDER,
+  type DatabaseLook,
+  copyHere,
+  type Sweep,
+  SWEEP_ORDER,
+} from './ordered.ts'
 
 const COPY_MAX_MS = 600_000
 const SCHEMA_MAX_MS = 10_000
 const SWEEP_MAX_MS = 120_000
 const SAID_MAX = 2000
+/** what an author says about rehearsals may be long */
+const ANSWER_MAX = 1024 * 1024
 
 /** Which process makes a copy. */
 export interface Copier {
@@ -54,6 +69,20 @@ async function askSchema(executable: string, database: string): Promise<number |
   return code === 0 && /^\d{1,10}$/.test(answer) ? Number(answer) : null
 }
 
+/** What is to be known before a rehearsal; null if that release cannot tell. */
+export async function lookBy(executable: string, database: string): Promise<DatabaseLook | null> {
+  const { code, answer } = await order(executable, { [LOOK_ORDER]: database }, SCHEMA_MAX_MS)
+  const look = code === 0 ? parsedJson(answer) : null
+  return isObject(look) ? (look as unknown as DatabaseLook) : null
+}
+
+/** What the author of the release in `executable` says about rehearsals; null: nothing, or the release is older than them. */
+export async function readRehearse(executable: string): Promise<Rehearse | null> {
+  const { code, answer } = await order(executable, { [REHEARSE_ORDER]: '1' }, SCHEMA_MAX_MS)
+  const rehearse = code === 0 ? parsedJson(answer) : null
+  return isObject(rehearse) ? (rehearse as Rehearse) : null
+}
+
 /**
  * Removes what releases have unpacked and none needs, by `executable` in a process of its own: a look into a file that turns out to
  * be a database would drop the application's locks. Gives the databases for whose sake a folder stays.
@@ -79,11 +108,12 @@ interface Ended {
   said: string
 }
 
+const mostOf = { said: SAID_MAX, answer: ANSWER_MAX }
 const REFUSED: Ended = { code: null, answer: '', said: '' }
 
 async function order(executable: string, what: Record<string, string>, mostMs: number): Promise<Ended> {
   const { PATH = '/usr/local/bin:/usr/bin:/bin', LD_LIBRARY_PATH, BATON_NODE } = process.env
-  const known = { PATH, LC_ALL: 'C', BATON_DEPTH: '1', ...what }
+  const known = { PATH, LC_ALL: 'C', [DEPTH]: '1', ...what }
   const child = spawn(executable, ['--version'], {
     cwd: '/',
     env: { ...known, ...(LD_LIBRARY_PATH && { LD_LIBRARY_PATH }), ...(BATON_NODE && { BATON_NODE }) },
@@ -99,7 +129,7 @@ async function order(executable: string, what: Record<string, string>, mostMs: n
   const ended: Ended = { ...REFUSED }
   const streams = [child.stdio[2], child.stdio[ANSWER_FD]] as [Readable, Readable]
   for (const [at, key] of (['said', 'answer'] as const).entries()) {
-    const add = (text: string) => void (ended[key] += text.slice(0, SAID_MAX - ended[key].length))
+    const add = (text: string) => void (ended[key] += text.slice(0, mostOf[key] - ended[key].length))
     streams[at]?.setEncoding('utf8').on('data', add)
   }
   const timer = setTimeout(() => endGroup(child), mostMs)

@@ -7,7 +7,7 @@ import { type Disk, readSmall } from './disk.ts'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import { withReserve } from './reserve.ts'
 import { badEntry, type BadRelease, HISTORY_MAX, NO_HANDOVER, type Operation, type Probation } from '../words/state.ts'
-import { type Tried, TRIED_MAX } from '../words/rehearsal.ts'
+import type { TriedRelease } from '../words/rehearsal.ts'
 import { isObject, parsedJson } from '../words/untrusted.ts'
 import type { ProcessName } from '../words/wire.ts'
 
@@ -21,7 +21,7 @@ export interface JournalState {
   /** the process that answers for the operation while no process of the service does; absent: none. It owns the lock. */
   holder?: ProcessName
   /** the last rehearsals that were not in vain, newest first; absent: none */
-  tried?: Tried[]
+  tried?: TriedRelease[]
 }
 
 export interface Journal {
@@ -32,7 +32,7 @@ export interface Journal {
 }
 
 const JOURNAL_MAX_BYTES = 4 * 1024 * 1024
-const BAD_MAX = 100
+const [BAD_MAX, TRIED_MAX] = [100, 8]
 const EMPTY: JournalState = { format: 1, operation: null, history: [], bad: [], probation: null }
 
 export function updateDirectory(stateDirectory: string): string {

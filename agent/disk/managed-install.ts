@@ -5,6 +5,7 @@ import { type Disk, makeDisk } from './disk.ts'
 import type { OpenFeed } from '../words/release.ts'
 import { type Journal, makeJournal, snapshotDirectory, updateDirectory } from './journal.ts'
 import type { Log } from '../log.ts'
+import type { Receipt } from './receipt.ts'
 import { type Places, placesOf } from './places.ts'
 
 export interface ManagedInstall {
@@ -19,6 +20,9 @@ export interface ManagedInstall {
   readonly feed: OpenFeed
   readonly journal: Journal
   readonly stallMs: number
+  readonly supervisor: Receipt['supervisor']
+  /** `update.rehearse` of the configuration, unchecked; null: the author's word counts */
+  readonly rehearse: unknown
   readonly log: Log
   /** see SwapOptions */
   readonly runningImage: () => Promise<string | null>
@@ -36,6 +40,9 @@ export interface InstallOptions {
   feed: OpenFeed
   /** milliseconds, see UpdateSettings */
   stallMs: number
+  /** default: none */
+  supervisor?: Receipt['supervisor']
+  rehearse?: unknown
   log: Log
   /** default: `executable` is the file that runs, if anything does */
   runningImage?: () => Promise<string | null>
@@ -57,6 +64,8 @@ export function openInstall(options: InstallOptions): ManagedInstall {
     feed: options.feed,
     journal: makeJournal(disk, stateDirectory, (message) => log({ event: 'warning', message })),
     stallMs: options.stallMs,
+    supervisor: options.supervisor ?? 'none',
+    rehearse: options.rehearse ?? null,
     log,
     runningImage: options.runningImage ?? (() => Promise.resolve(null)),
     serves: options.serves ?? false,

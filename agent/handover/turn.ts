@@ -4,13 +4,18 @@
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { reasonOf } from '../words/errors.ts'
+import { TRIAL } from '../words/wire.ts'
 
-/** `only`: no other process of the service lives. `old`, `new`: two do, in a switch together. */
-export type ProcessRole = 'only' | 'old' | 'new'
+/**
+ * `only`: no other process of the service lives. `old`, `new`: two do, in a switch together. `rehearsal`: it was started only to be
+ * tried, at the end of a build or on a copy of the data.
+ */
+export type ProcessRole = 'only' | 'old' | 'new' | 'rehearsal'
 
 type Act = () => void | Promise<void>
 
 export interface Turn {
+  readonly isTrial: boolean
   /** `start` is called when it is this process's turn, `stop` when it is another's, or when this process ends */
   only(name: string, start: Act, stop: Act): void
   /** It is this process's turn. Never rejects. */
@@ -18,9 +23,6 @@ export interface Turn {
   /** It is another's, or nobody's. Resolves when all has stopped, or is out of time. Never rejects. */
   pass(): Promise<void>
 }
-
-/** set by whoever starts a release only to try it */
-export const TRIAL = 'BATON_TRIAL'
 
 /** Calls what an author wrote, and waits for it at most `ms`. Never rejects. */
 export async function bounded(act: Act, ms: number, failed: (why: string) => void): Promise<void> {
@@ -44,6 +46,7 @@ export function makeTurn(stopMs: number, warn: (message: string) => void): Turn 
   // one after the other: a turn may come back while it is being passed
   const queue = (act: () => Promise<void>): Promise<void> => (last = last.then(act))
   return {
+    isTrial,
     only: (name, start, stop) => {
       works.push({ name, start, stop })
       if (isOurs) void queue(() => call(name, 'start', start))

@@ -11,6 +11,7 @@ import { type Lock, takeLock } from '../disk/lock.ts'
 import type { Placed } from './installed.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
 import { clearTemporaries, closeInterrupted, sweep } from './ending.ts'
+import { refuseKnownOneWay } from './rehearsal/rehearse.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import { makeStages, type Stages } from './stages.ts'
 import { type Kind, newOperation, type Operation, type Stage } from '../words/state.ts'
@@ -100,6 +101,14 @@ export async function begin(install: ManagedInstall, request: OperationRequest, 
   }
 }
 
+/** Throws one_way if a rehearsal has shown that this release has no way back. Asks the feed only if there was one for this tag. */
+export async function refuseAtOnce(install: ManagedInstall, tag: string): Promise<void> {
+  const { tried = [] } = await install.journal.read()
+  if (!tried.some((one) => one.to === tag && one.rehearsal.verdict === 'one_way')) return
+  const release = await install.feed.byTag(tag).catch(() => null) // the operation will say why
+  if (release !== null) await refuseKnownOneWay(install, release)
+}
+
 /**
  * Takes the lock. An operation releases it a moment after it writes its outcome, so this waits: a caller who has read the
  * outcome is not refused.
@@ -140,9 +149,12 @@ interface Conduct {
 
 async function conduct({ install, request, operation, restart, lock, signal }: Conduct): Promise<Finished> {
   let open = false
-  const stages = makeStages(install, operation, async (to) => {
-    const restarted = await restart(to, operation)
-    open = restarted.open === true
+  const stages = makeStages(install, operation, {
+    oneWay: request.oneWay === true,
+    async restart(to) {
+      const restarted = await restart(to, operation)
+      open = restarted.open === true
+    },
   })
   let result: StoryEnd
   try {

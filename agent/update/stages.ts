@@ -7,6 +7,7 @@ import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import { needsBeside } from '../disk/room.ts'
 import type { Release } from '../words/release.ts'
 import { badEntry, type Operation, type Probation, type Progress, type Stage } from '../words/state.ts'
+import { refuseKnownOneWay, rehearse } from './rehearsal/rehearse.ts'
 import { makeCheck } from './steps/check.ts'
 import { makeDownload } from './steps/download.ts'
 import { assertDatabaseThere, snapshot } from './steps/snapshot.ts'
@@ -32,7 +33,7 @@ export interface Stages {
 export function makeStages(
   install: ManagedInstall,
   operation: Operation,
-  restart: (to: string) => Promise<void>,
+  { restart, oneWay }: { restart: (to: string) => Promise<void>; oneWay: boolean },
 ): Stages {
   const { disk, journal, feed } = install
   const { enter, leave } = makeClock(install, operation)
@@ -54,6 +55,7 @@ export function makeStages(
       await assertWritable(install.places.directory)
       const release = await check(tag, signal)
       if (release !== null) await choose(release, install, operation)
+      if (release !== null && !oneWay) await refuseKnownOneWay(install, release)
       return release
     },
     async download(release, signal) {
@@ -65,6 +67,7 @@ export function makeStages(
       await enter('verify')
       try {
         await verify(candidate, release, signal)
+        await rehearse({ install, operation, release, candidate: candidate.path, oneWay, signal })
       } catch (cause) {
         // what this host lacks says nothing about the release
         const isVerdict = cause instanceof BatonError && cause.code === 'verify_failed'

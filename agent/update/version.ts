@@ -5,6 +5,7 @@
 import { spawn } from 'node:child_process'
 import { open, stat } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { DEPTH } from '../disk/orders.ts'
 import { endGroup } from '../sockets/process.ts'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import { isTag } from '../words/release.ts'
@@ -35,7 +36,7 @@ const KEPT_MAX = 8
 
 /** The service and the tag that `path` prints: `<service> v1.1.0`. Throws verify_failed, with what it did instead. */
 export async function runVersion(path: string, options: RunOptions = {}): Promise<{ service: string; tag: Tag }> {
-  const depth = Number(process.env['BATON_DEPTH'] ?? 0)
+  const depth = Number(process.env[DEPTH] ?? 0)
   if (!(depth < DEPTH_MAX)) throw failed(path, `it would be the ${depth + 1}th executable that runs another`)
   await rightFormat(path)
   const variables = environment(depth + 1, options.prepare === true)
@@ -159,7 +160,7 @@ function run(
 
 /** Only what the executable needs to find its interpreter and libraries; no secrets. */
 function environment(depth: number, prepare: boolean): NodeJS.ProcessEnv {
-  const variables: NodeJS.ProcessEnv = { LC_ALL: 'C', BATON_DEPTH: String(depth) }
+  const variables: NodeJS.ProcessEnv = { LC_ALL: 'C', [DEPTH]: String(depth) }
   // BATON_NODE is the Node that runs a script; `places` say where an executable may unpack itself when it starts
   const places = prepare ? ['STATE_DIRECTORY', 'XDG_CACHE_HOME', 'HOME'] : []
   for (const name of ['LD_LIBRARY_PATH', 'BATON_NODE', ...places]) {

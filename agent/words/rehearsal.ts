@@ -57,7 +57,7 @@ export interface Rehearse {
 }
 
 /** A rehearsal for one release on one schema, kept so that it is not repeated. */
-export interface Tried {
+export interface TriedRelease {
   /** of the release's asset, hex */
   sha256: string
   to: string
@@ -68,14 +68,13 @@ export interface Tried {
   rehearsal: Rehearsal
 }
 
-export const TRIED_MAX = 8
-
 /** Pure: the entry for this release on this schema, or null. */
 export function triedBefore(
-  tried: readonly Tried[],
-  asked: Pick<Tried, 'sha256' | 'from' | 'schema'>,
+  tried: readonly TriedRelease[],
+  asked: Pick<TriedRelease, 'sha256' | 'from' | 'schema'>,
 ): Rehearsal | null {
-  const same = (one: Tried) => one.sha256 === asked.sha256 && one.from === asked.from && one.schema === asked.schema
+  const same = (one: TriedRelease) =>
+    one.sha256 === asked.sha256 && one.from === asked.from && one.schema === asked.schema
   return tried.find(same)?.rehearsal ?? null
 }
 
@@ -90,10 +89,14 @@ export function formatRehearsal({ verdict, reason, rows, tookMs }: Rehearsal): s
 
 /** The refusal of a release with no way back that nobody has allowed. `to`: its tag. */
 export function oneWayFault(to: string, { reason }: Rehearsal): BatonError {
-  return new BatonError('one_way', `${to} changes the data so that there is no way back: ${reason}; nothing has changed`, {
-    hint: 'only a person can allow it: `upgrade --one-way`, `{"oneWay": true}`, or the checkbox in the panel',
-    members: { blameless: true },
-  })
+  return new BatonError(
+    'one_way',
+    `${to} changes the data so that there is no way back: ${reason}; nothing has changed`,
+    {
+      hint: 'only a person can allow it: `upgrade --one-way`, `{"oneWay": true}`, or the checkbox in the panel',
+      members: { blameless: true },
+    },
+  )
 }
 
 function formatRows(rows: number): string {

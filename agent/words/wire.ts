@@ -28,6 +28,9 @@ export interface Inheritance {
   gate?: Gate
 }
 
+/** Variable that is `1` in the environment of a release that is started only to be tried. */
+export const TRIAL = 'BATON_TRIAL'
+
 export const INHERITANCE = 'BATON_INHERITANCE'
 
 /** Where a successor waits in its first code until no process of the old release is left. */

@@ -58,6 +58,8 @@ const install: ManagedInstall = {
   log: () => {},
   runningImage: () => Promise.resolve(null),
   serves: false,
+  supervisor: 'none',
+  rehearse: null,
 }
 
 /** What a start of the service found and left. */

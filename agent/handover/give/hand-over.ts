@@ -5,7 +5,7 @@ import { type Journal, updateDirectory } from '../../disk/journal.ts'
 import { closeDescriptor } from '../../sockets/libc.ts'
 import { BatonError } from '../../words/errors.ts'
 import type { Operation } from '../../words/state.ts'
-import { lastPause, type Switch } from '../../words/switch.ts'
+import { expectedPause, type Switch } from '../../words/switch.ts'
 import { writeValues } from '../values-file.ts'
 import { type AloneOptions, handOverAlone } from './alone.ts'
 import { handOver, type HandoverOptions, MustBeAlone } from './predecessor.ts'
@@ -50,13 +50,13 @@ export async function replaceThis(options: SwitchOptions): Promise<'stopped'> {
         return await handOver(shared)
       } catch (cause) {
         if (!(cause instanceof MustBeAlone)) throw cause // else it has begun nothing
-        if (whyNotAlone !== null)
-          throw new BatonError('restart_failed', `${tag} must be the only process, and ${whyNotAlone}`)
       }
     }
+    if (whyNotAlone !== null)
+      throw new BatonError('restart_failed', `${tag} must be the only process, and ${whyNotAlone}`)
     return await handOverAlone({
       ...shared,
-      expectedMs: lastPause((await journal.read()).history),
+      expectedMs: expectedPause((await journal.read()).history, operation.rehearsal ?? null),
       nameHolder: async (holder) => {
         await journal.change((state) => {
           state.operation = structuredClone(operation)

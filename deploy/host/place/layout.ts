@@ -25,6 +25,9 @@ export interface Layout {
   stateIsStandard: boolean
   unit: string
   rescueUnit: string
+  /** the cage's units (cage.ts) */
+  cageUnit: string
+  cagePathUnit: string
   dropIns: string
   /** the operator's; never written */
   environmentFile: string
@@ -63,6 +66,8 @@ export function layoutOf(service: string, choices: Choices, person: Person): Lay
     stateIsStandard: choices.scope === 'system' && stateDirectory === at.stateDirectory,
     unit: join(at.units, `${service}.service`),
     rescueUnit: join(at.units, `${service}-rescue.service`),
+    cageUnit: join(at.units, `${service}-rehearse.service`),
+    cagePathUnit: join(at.units, `${service}-rehearse.path`),
     dropIns: join(at.units, `${service}.service.d`),
     environmentFile: at.environmentFile,
     user: choices.scope === 'system' ? (choices['run-as'] ?? service) : person.name,

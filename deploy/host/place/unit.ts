@@ -139,7 +139,7 @@ function sandbox(layout: Layout): string {
   if (layout.scope === 'user') return HARDENING_USER
   const { service, directory, stateDirectory, feedFolder, stateIsStandard } = layout
   const state = stateIsStandard
-    ? `StateDirectory=${service}\nStateDirectoryMode=0750\nReadWritePaths=${directory}`
+    ? `StateDirectory=${service}\nStateDirectoryMode=0750\nReadWritePaths=${directory} -${stateDirectory}-rehearse`
     : `ReadWritePaths=${directory} ${stateDirectory}`
   const inHome = (path: string | null) => path !== null && /^\/(home|root|run\/user)(\/|$)/.test(path)
   // if a home holds the service itself, homes stay visible; if one holds only the feed, only the feed is visible

@@ -16,6 +16,7 @@ import { run } from '../../lib/shell.ts'
 import { findId, isRoot } from '../place/identity.ts'
 import type { Layout } from '../place/layout.ts'
 import { assertTrusted, trustIn } from '../../lib/trusted.ts'
+import { cageFolder, cagePathUnit, cageUnit, hasCage } from '../place/cage.ts'
 import { rescueUnit, serviceUnit } from '../place/unit.ts'
 import type { Survey } from '../service/survey.ts'
 import { systemctlFor } from '../supervisor/systemd.ts'
@@ -70,7 +71,8 @@ export async function gatherFacts(
     ...(await foundProgram(layout)),
     unit: foundAs(await textAt(layout.unit), serviceUnit(layout)),
     rescueUnit: foundAs(await textAt(layout.rescueUnit), rescueUnit(layout)),
-    enabled: withUnit && (await isEnabled(layout)),
+    ...(await foundCage(layout, withUnit)),
+    enabled: withUnit && (await isEnabled(layout.scope, `${service}.service`)),
     active: receipt !== null && open !== null && (await supervisorOf(receipt, open.side).state()).active,
     ours: found.ours,
     now: new Date(),
@@ -108,8 +110,30 @@ async function isCopyOf(one: string, other: string): Promise<boolean> {
   return first === second && (await sha256OfFile(one)) === (await sha256OfFile(other))
 }
 
-async function isEnabled({ scope, service }: Layout): Promise<boolean> {
-  const { stdout } = await run([...systemctlFor(scope), 'is-enabled', `${service}.service`], { allowFailure: true })
+type CageFacts = Pick<Facts, 'cageUnit' | 'cagePathUnit' | 'cageReady' | 'cageEnabled' | 'systemdVersion'>
+
+async function foundCage(layout: Layout, withUnit: boolean): Promise<CageFacts> {
+  if (!hasCage(layout) || !withUnit)
+    return { cageUnit: 'same', cagePathUnit: 'same', cageReady: true, cageEnabled: true, systemdVersion: 0 }
+  const systemdVersion = await versionOfSystemd()
+  const folder = await lstat(cageFolder(layout)).catch(() => null)
+  const owner = await findId(layout.user)
+  return {
+    systemdVersion,
+    cageUnit: foundAs(await textAt(layout.cageUnit), cageUnit(layout, systemdVersion)),
+    cagePathUnit: foundAs(await textAt(layout.cagePathUnit), cagePathUnit(layout)),
+    cageReady: folder?.isDirectory() === true && folder.uid === owner?.uid,
+    cageEnabled: await isEnabled('system', `${layout.service}-rehearse.path`),
+  }
+}
+
+async function versionOfSystemd(): Promise<number> {
+  const { stdout } = await run(['systemctl', '--version'], { allowFailure: true })
+  return Number(/^systemd (\d+)/.exec(stdout)?.[1] ?? 0)
+}
+
+async function isEnabled(scope: Layout['scope'], unit: string): Promise<boolean> {
+  const { stdout } = await run([...systemctlFor(scope), 'is-enabled', unit], { allowFailure: true })
   return stdout.trim() === 'enabled'
 }
 

@@ -31,6 +31,15 @@ export interface Facts {
   programTag: string | null
   unit: Found
   rescueUnit: Found
+  /** the units of the cage; `same` if the layout gets none */
+  cageUnit: Found
+  cagePathUnit: Found
+  /** the cage's folder is there and the service's user owns it */
+  cageReady: boolean
+  /** systemd waits for requests to the cage */
+  cageEnabled: boolean
+  /** 0 if there is none */
+  systemdVersion: number
   enabled: boolean
   active: boolean
   /** the install's files in the directory of the executable */

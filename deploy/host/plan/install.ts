@@ -3,6 +3,7 @@
 import type { Receipt } from '../../../agent/install.ts'
 import { compareTags } from '../../../agent/words.ts'
 import { parseListen } from '../place/choices.ts'
+import { cageFolder, cagePathUnit, cageUnit } from '../place/cage.ts'
 import { rescueUnit, serviceUnit } from '../place/unit.ts'
 import type { Found, InstallRequest } from './found.ts'
 import { refuseForeign } from './refuse.ts'
@@ -35,6 +36,7 @@ function placeSteps({ layout, chosen, facts, own }: InstallRequest): Step[] {
   if (facts.root && !facts.userExists) steps.push({ do: 'create-user', user: layout.user, home: layout.stateDirectory })
   if (!facts.directoryReady) directory(layout.directory, 0o755, owner)
   if (!facts.stateReady) directory(layout.stateDirectory, 0o750, owner)
+  if (!facts.cageReady) directory(cageFolder(layout), 0o700, owner)
   if (!facts.configDirectoryExists)
     directory(layout.configDirectory, layout.scope === 'system' ? 0o750 : 0o700, facts.root ? 'root' : null)
   if (!facts.configExists) {
@@ -68,11 +70,15 @@ function unitSteps({ layout, chosen, facts }: InstallRequest): Step[] {
   const units: [Found, string, string][] = [
     [facts.unit, layout.unit, serviceUnit(layout)],
     [facts.rescueUnit, layout.rescueUnit, rescueUnit(layout)],
+    [facts.cageUnit, layout.cageUnit, cageUnit(layout, facts.systemdVersion)],
+    [facts.cagePathUnit, layout.cagePathUnit, cagePathUnit(layout)],
   ]
   const changed = units.filter(([found]) => found !== 'same')
   const steps: Step[] = changed.map(([, path, content]) => ({ do: 'write-file', path, content }))
   if (changed.length > 0) steps.push({ do: 'run', command: [...systemctl, 'daemon-reload'] })
   if (!facts.enabled) steps.push({ do: 'run', command: [...systemctl, 'enable', `${layout.service}.service`] })
+  if (!facts.cageEnabled)
+    steps.push({ do: 'run', command: [...systemctl, 'enable', '--now', `${layout.service}-rehearse.path`] })
   return steps
 }
 

@@ -20,6 +20,8 @@ export function refuseForeign(request: InstallRequest): void {
     [facts.program, layout.program],
     [chosen.choices.service ? facts.unit : 'absent', layout.unit],
     [chosen.choices.service ? facts.rescueUnit : 'absent', layout.rescueUnit],
+    [chosen.choices.service ? facts.cageUnit : 'absent', layout.cageUnit],
+    [chosen.choices.service ? facts.cagePathUnit : 'absent', layout.cagePathUnit],
   ]
   for (const [found, path] of places) {
     if (found === 'foreign')

@@ -3,6 +3,7 @@
 
 import { dirname } from 'node:path'
 import type { Receipt } from '../../../agent/install.ts'
+import { cageFolder, hasCage } from '../place/cage.ts'
 import type { Layout } from '../place/layout.ts'
 import { type Facts, isOurs } from './found.ts'
 import type { Step } from './step.ts'
@@ -10,7 +11,10 @@ import type { Step } from './step.ts'
 export function planUninstall(
   layout: Layout,
   receipt: Receipt,
-  facts: Pick<Facts, 'active' | 'enabled' | 'unit' | 'rescueUnit' | 'command' | 'program' | 'ours'>,
+  facts: Pick<
+    Facts,
+    'active' | 'enabled' | 'unit' | 'rescueUnit' | 'cageUnit' | 'cagePathUnit' | 'command' | 'program' | 'ours'
+  >,
   purge: boolean,
 ): Step[] {
   const { service } = layout
@@ -18,11 +22,22 @@ export function planUninstall(
   const steps: Step[] = [{ do: 'lock', path: layout.stateDirectory }]
   if (facts.active) steps.push({ do: 'stop', service })
   if (facts.enabled) steps.push({ do: 'run', command: [...systemctl, 'disable', `${service}.service`] })
+  const hasUnits = receipt.supervisor !== 'none'
+  const cage = hasUnits && hasCage(layout)
+  if (cage && isOurs(facts.cagePathUnit)) {
+    steps.push({ do: 'run', command: [...systemctl, 'disable', '--now', `${service}-rehearse.path`] })
+    steps.push({ do: 'remove', path: layout.cagePathUnit, of: 'root' })
+  }
+  if (cage && isOurs(facts.cageUnit)) {
+    steps.push({ do: 'run', command: [...systemctl, 'stop', `${service}-rehearse.service`] })
+    steps.push({ do: 'remove', path: layout.cageUnit, of: 'root' })
+  }
   if (isOurs(facts.unit)) steps.push({ do: 'remove', path: layout.unit, of: 'root' })
   if (isOurs(facts.rescueUnit)) steps.push({ do: 'remove', path: layout.rescueUnit, of: 'root' })
   if (isOurs(facts.unit) || isOurs(facts.rescueUnit))
     steps.push({ do: 'run', command: [...systemctl, 'daemon-reload'] })
   for (const path of facts.ours) steps.push({ do: 'remove', path, of: 'service' })
+  if (cage) steps.push({ do: 'remove-directory', path: cageFolder(layout), of: 'root' })
   if (purge) steps.push({ do: 'purge', path: layout.stateDirectory, of: 'service' })
   // removing a directory changes its parent: the user that made the directory may do that
   steps.push({ do: 'remove-directory', path: layout.directory, of: 'root' })

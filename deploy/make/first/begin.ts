@@ -64,7 +64,7 @@ export function beginRelease({ release, executable, operator, prepare, applicati
   if (first === '--version') {
     if (process.env['BATON_PREPARE'] === '1') prepare()
     process.stdout.write(`${release.service} ${release.tag}\n`)
-    void doAsOrdered()
+    void doAsOrdered(() => release.rehearse)
   } else if (first === '--prepare') {
     process.stdout.write(`${prepare()}\n`)
   } else if (command !== null) {
@@ -96,7 +96,14 @@ function isInternal(argv: readonly string[]): boolean {
   return INTERNAL.has(said) || (process.env['BATON_CONTAINER'] === '1' && INTERNAL_IN_IMAGES.has(said))
 }
 
-const INTERNAL = new Set(['rescue', 'rescue\0--given-up', 'start\0--supervise', 'as-service', 'as-service\0in-unit'])
+const INTERNAL = new Set([
+  'rescue',
+  'rescue\0--given-up',
+  'start\0--supervise',
+  'as-service',
+  'as-service\0in-unit',
+  'as-service\0in-cage',
+])
 const INTERNAL_IN_IMAGES = new Set(['healthcheck', 'backup\0--snapshot'])
 
 /**

@@ -1,0 +1,93 @@
+// What a process does that was run with an order (orders.ts): it copies a database, looks at one, or sweeps.
+// Must hold: no application runs in this process; `copy-database.ts` says why.
+
+import { writeSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { makeDisk } from './disk.ts'
+import { placesOf } from './places.ts'
+import { sweepUnpacked } from './sweep.ts'
+
+/** Variable with `{ from, to }` as JSON: a Baton executable that is run with `--version` then makes that copy too. */
+export const COPY_ORDER = 'BATON_COPY_DATABASE'
+/** Variable with the path of a database: the executable then writes its `PRAGMA user_version` to descriptor 3. */
+export const SCHEMA_ORDER = 'BATON_READ_SCHEMA'
+/** `{ service, executable, keep }`, likewise: then it sweeps, and writes the databases that stay to descriptor 3, one a line. */
+export const SWEEP_ORDER = 'BATON_SWEEP'
+/** Variable with the path of a database: then it writes a `DatabaseLook` as JSON to descriptor 3. */
+export const LOOK_ORDER = 'BATON_LOOK_AT_DATABASE'
+/** `1`: then it writes its release's `rehearse` as JSON to descriptor 3. */
+export const REHEARSE_ORDER = 'BATON_READ_REHEARSE'
+export const ANSWER_FD = 3
+
+export interface Sweep {
+  service: string
+  /** absolute path of the executable beside which releases unpack */
+  executable: string
+  /** tags that are needed */
+  keep: readonly string[]
+}
+
+/** Carries out what the environment orders. Rejects if it cannot. `ownRehearse`: the release's `rehearse`. */
+export async function obey(ownRehearse: () => unknown): Promise<void> {
+  const { [COPY_ORDER]: copy, [SCHEMA_ORDER]: database, [SWEEP_ORDER]: sweep } = process.env
+  const { [LOOK_ORDER]: look, [REHEARSE_ORDER]: rehearse } = process.env
+  const answer = (text: string) => void writeSync(ANSWER_FD, text)
+  if (look !== undefined) answer(JSON.stringify(await lookHere(look)))
+  if (rehearse !== undefined) answer(JSON.stringify(ownRehearse() ?? null))
+  if (database !== undefined) answer(String(schemaHere(database)))
+  if (sweep !== undefined) answer(await sweepHere(JSON.parse(sweep) as Sweep))
+  if (copy === undefined) return
+  const { from, to } = JSON.parse(copy) as { from: string; to: string }
+  await copyHere(from, to)
+}
+
+async function sweepHere({ service, executable, keep }: Sweep): Promise<string> {
+  return (await sweepUnpacked(makeDisk(), service, placesOf(executable), keep)).join('\n')
+}
+
+/** Copies `from` to `to` in this process. */
+export async function copyHere(from: string, to: string): Promise<void> {
+  const { backup, DatabaseSync } = process.getBuiltinModule('node:sqlite')
+  const source = new DatabaseSync(from, { readOnly: true, timeout: 5000 })
+  try {
+    // All pages in one step, off the main thread. In several steps, a busy writer would make it start over and over.
+    await backup(source, to, { rate: 0x7fff_ffff })
+  } finally {
+    source.close()
+  }
+}
+
+function schemaHere(path: string): number {
+  const { DatabaseSync } = process.getBuiltinModule('node:sqlite')
+  const database = new DatabaseSync(path, { readOnly: true, timeout: 2000 })
+  try {
+    return Number(database.prepare('PRAGMA user_version').get()?.['user_version'])
+  } finally {
+    database.close()
+  }
+}
+
+export interface DatabaseLook {
+  /** `PRAGMA user_version` */
+  schema: number
+  /** whether it has a rollback journal, and somebody writes to it */
+  isBusy: boolean
+}
+
+/** long enough to see a writer that writes twice a second */
+const WATCH_MS = 500
+
+async function lookHere(path: string): Promise<DatabaseLook> {
+  const { DatabaseSync } = process.getBuiltinModule('node:sqlite')
+  const database = new DatabaseSync(path, { readOnly: true, timeout: 2000 })
+  const read = (name: string) => database.prepare(`PRAGMA ${name}`).get()?.[name]
+  try {
+    const schema = Number(read('user_version'))
+    if (read('journal_mode') === 'wal') return { schema, isBusy: false }
+    const before = read('data_version')
+    await sleep(WATCH_MS)
+    return { schema, isBusy: read('data_version') !== before }
+  } finally {
+    database.close()
+  }
+}

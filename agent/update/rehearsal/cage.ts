@@ -1,0 +1,147 @@
+// The folder in which a rehearsal takes place, and how its cage is started. systemd starts the cage when a request appears in the
+// folder (deploy/host/place/cage.ts writes the units), and empties the folder when the cage has ended.
+// Must hold: nothing in the folder is trusted once a release has run in it. No link is followed, and this process removes nothing
+// in it but names: only systemd empties it, inside the cage, where everything else is read-only.
+// Power cut: what was copied stays in the folder until the next start or rehearsal has it emptied.
+
+import { constants } from 'node:fs'
+import { open, readdir, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { type Disk, roomIn } from '../../disk/disk.ts'
+import type { Receipt } from '../../disk/receipt.ts'
+import { isObject, parsedJson } from '../../words/untrusted.ts'
+
+/** Names inside the folder. `find` in the cage's unit spares the report. */
+export const REQUEST = '.rehearsal-request.json'
+export const REPORT = '.rehearsal-report.json'
+
+const REPORT_MAX_BYTES = 64 * 1024
+const LOOK_EVERY_MS = 50
+/** how long systemd may take to start the cage, and to empty the folder behind it */
+const [BEGIN_MS, EMPTY_MS] = [15_000, 20_000]
+
+interface NoCage {
+  reason: string
+  hint?: string
+}
+
+export interface Cage {
+  folder: string
+  disk: Disk
+  service: string
+}
+
+/** The folder, or why a rehearsal is not possible here. */
+export async function cageOf(
+  service: string,
+  supervisor: Receipt['supervisor'],
+  stateDirectory: string,
+): Promise<string | NoCage> {
+  if (supervisor !== 'systemd')
+    return { reason: 'it needs the systemd of the whole host, which does not supervise this install' }
+  if (stateDirectory !== `/var/lib/${service}`)
+    return { reason: `it needs the state directory /var/lib/${service}, this one is ${stateDirectory}` }
+  const folder = `${stateDirectory}-rehearse`
+  const found = await stat(folder).catch(() => null)
+  if (found?.isDirectory() === true && found.uid === process.getuid?.()) return folder
+  return {
+    reason: `there is no ${folder}, so the units are older than rehearsals`,
+    hint: 'run `install.sh` of a newer release once, as root: it writes the units',
+  }
+}
+
+/** What the cage is asked to do. */
+export type CageRequest =
+  | { do: 'empty' }
+  | {
+      do: 'rehearse'
+      /** absolute path of the executable that is to be tried */
+      candidate: string
+      /** relative to the state directory */
+      database: string
+      /** milliseconds that each start of a release may take until it is healthy */
+      startMs: number
+    }
+
+/** What became of a request. */
+export type CageEnd =
+  | { is: 'reported'; report: Record<string, unknown> }
+  /** systemd has not started it */
+  | { is: 'not-begun' }
+  /** the disk became too full */
+  | { is: 'full' }
+  /** it took longer than it may */
+  | { is: 'late'; report: Record<string, unknown> }
+
+/** Starts the cage, and resolves when it has ended and the folder is empty. `mostMs`: for all of it. */
+export async function askCage(
+  cage: Cage,
+  request: CageRequest,
+  { mostMs, signal }: { mostMs: number; signal?: AbortSignal | undefined },
+): Promise<CageEnd> {
+  const { folder, disk } = cage
+  await dropReport(folder, disk)
+  await disk.writeNote(join(folder, REQUEST), JSON.stringify(request), 0o600)
+  const began = performance.now()
+  let [hasBegun, isFull, isLate] = [false, false, false]
+  while (!(await isEmptied(folder))) {
+    hasBegun ||= (await readReport(folder)) !== null
+    isFull ||= request.do === 'rehearse' && (await roomIn(folder)) < 0
+    isLate ||= performance.now() - began > mostMs
+    const isStuck = !hasBegun && performance.now() - began > BEGIN_MS
+    if (isFull || isLate || isStuck || signal?.aborted === true) {
+      await endCage(cage)
+      break
+    }
+    await sleep(LOOK_EVERY_MS)
+  }
+  const report = (await readReport(folder)) ?? {}
+  await dropReport(folder, disk)
+  signal?.throwIfAborted()
+  if (isFull) return { is: 'full' }
+  if (isLate) return { is: 'late', report }
+  return hasBegun || report['phase'] !== undefined ? { is: 'reported', report } : { is: 'not-begun' }
+}
+
+/** Has the folder emptied by the cage. False if that has not come about. */
+export async function emptyCage(cage: Cage): Promise<boolean> {
+  if (await isEmptied(cage.folder)) return true
+  await endCage(cage) // of a process that was killed
+  if (await isEmptied(cage.folder)) return true
+  await askCage(cage, { do: 'empty' }, { mostMs: EMPTY_MS })
+  return await isEmptied(cage.folder)
+}
+
+/** Takes the request back, which ends the cage if it runs, and waits until the folder is empty, at most for a while. */
+async function endCage({ folder, disk }: Cage): Promise<void> {
+  await disk.remove(join(folder, REQUEST))
+  const deadline = performance.now() + EMPTY_MS
+  while (!(await isEmptied(folder)) && performance.now() < deadline && (await readReport(folder)) !== null)
+    await sleep(LOOK_EVERY_MS)
+}
+
+async function isEmptied(folder: string): Promise<boolean> {
+  return (await readdir(folder)).every((name) => name === REPORT)
+}
+
+/** Null if there is none yet, or if it is not a report: anything can be there. */
+async function readReport(folder: string): Promise<Record<string, unknown> | null> {
+  const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK
+  const file = await open(join(folder, REPORT), flags).catch(() => null)
+  if (file === null) return null
+  try {
+    const found = await file.stat()
+    if (!found.isFile() || found.size > REPORT_MAX_BYTES) return null
+    const report = parsedJson(await file.readFile('utf8'))
+    return isObject(report) ? report : null
+  } catch {
+    return null
+  } finally {
+    await file.close()
+  }
+}
+
+async function dropReport(folder: string, disk: Disk): Promise<void> {
+  await disk.remove(join(folder, REPORT))
+}

@@ -1,0 +1,233 @@
+// The conductor: the one program that systemd starts in the cage. It is the present release's own executable, but never the
+// application. It starts the present release on the copy, then the candidate, then the present release again, and reports.
+// Must hold: it does not trust a file that a release has written after it has begun; it ends as soon as its request is gone; when
+// it ends, everything in the cage ends, because it is the first process there.
+
+import { type ChildProcess, spawn } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
+import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { readRehearse } from '../../disk/copy-database.ts'
+import { TRIAL } from '../../words/wire.ts'
+import { ownExecutable, ownRelease } from '../../own.ts'
+import { reasonOf } from '../../words/errors.ts'
+import type { Rehearse, RehearseRequest } from '../../words/rehearsal.ts'
+import { type CageRequest, REPORT, REQUEST } from './cage.ts'
+import { type CopyLook, lookAtDatabase, prepareDatabase } from './look.ts'
+import type { Report, Run } from './report.ts'
+import { whyNotAdditive } from './schema-difference.ts'
+
+const CONFIG = '.rehearsal-config.json'
+const [SAID_MAX, STOP_MS, ANSWER_MS, POLL_MS] = [600, 15_000, 10_000, 50]
+const READS = ['GET', 'HEAD', 'OPTIONS']
+
+/** The working directory is the state directory, with the copy in its place. Resolves to the exit code. */
+export async function conduct(): Promise<number> {
+  const state = process.cwd()
+  const request = JSON.parse(readFileSync(join(state, REQUEST), 'utf8')) as CageRequest
+  const watch = setInterval(() => existsSync(join(state, REQUEST)) || process.exit(1), 4 * POLL_MS)
+  const report: Partial<Report> = { phase: 'begun' }
+  const tell = (more: Partial<Report>) => writeReport(state, Object.assign(report, more))
+  tell({})
+  try {
+    if (request.do === 'rehearse') await rehearseIn(state, request, tell)
+    tell({ phase: 'done' })
+    return 0
+  } finally {
+    clearInterval(watch)
+    endAll()
+  }
+}
+
+async function rehearseIn(
+  state: string,
+  { candidate, database, startMs }: Extract<CageRequest, { do: 'rehearse' }>,
+  tell: (more: Partial<Report>) => void,
+): Promise<void> {
+  const present = ownExecutable() ?? process.execPath
+  const path = join(state, database)
+  const [own, other] = [await readRehearse(present), await readRehearse(candidate)]
+  tell({ phase: 'present', reversible: other?.reversible === true })
+  const about = (executable: string, rehearse: Rehearse | null) => ({ executable, rehearse, state, startMs })
+  if (own?.prepare !== undefined) prepareDatabase(path, own.prepare)
+  const first = await run(about(present, own))
+  tell({ present: first })
+  if (first.failure !== null) return
+  const before = lookAtDatabase(path)
+  tell({ phase: 'candidate', rows: sum(before) })
+  const second = await run(about(candidate, other))
+  tell({ candidate: second })
+  if (second.failure !== null) return
+  const after = lookAtDatabase(path)
+  tell({ ...compared(before, after), phase: 'present-again' })
+  tell({ presentAgain: await run(about(present, own)) })
+}
+
+/** What a migration has changed, as far as it matters. Pure. */
+export function compared(before: CopyLook, after: CopyLook): Pick<Report, 'damage' | 'lost' | 'difference'> {
+  const orphans = after.orphans - before.orphans
+  const damage =
+    after.fault !== null && before.fault === null
+      ? `the database is damaged: ${after.fault}`
+      : orphans > 0
+        ? `${orphans} more rows than before point at rows that do not exist (PRAGMA foreign_key_check)`
+        : null
+  const fewer = Object.entries(before.rows).find(([table, rows]) => (after.rows[table] ?? rows) < rows)
+  const lost = fewer === undefined ? null : `${fewer[1] - (after.rows[fewer[0]] ?? 0)} rows of ${fewer[0]} are gone`
+  return { damage, lost, difference: whyNotAdditive(before.schema, after.schema) }
+}
+
+interface About {
+  executable: string
+  rehearse: Rehearse | null
+  state: string
+  startMs: number
+}
+
+/** Starts a release on the copy, sends it the requests, and ends it with all that it has started. Never rejects. */
+async function run({ executable, rehearse, state, startMs }: About): Promise<Run> {
+  const requests = rehearse?.requests ?? []
+  const about = { requests: requests.length, writes: requests.filter(isWrite).length }
+  const port = await freePort()
+  const config = join(state, CONFIG)
+  const dashboard = { password: randomBytes(16).toString('hex') }
+  rmSync(config, { force: true, recursive: true })
+  const settings = { dashboard, listen: { host: '127.0.0.1', port }, stateDirectory: state }
+  writeFileSync(config, JSON.stringify(settings), { mode: 0o600, flag: 'wx' })
+  const child = startRelease(executable, config, state)
+  try {
+    const ms = await untilWell(child, `http://127.0.0.1:${port}`, startMs)
+    if (typeof ms === 'string') return { ms: null, failure: `${ms}${child.said()}`, refused: null, ...about }
+    let refused: string | null = null
+    for (const request of requests) refused ??= await whyRefused(`http://127.0.0.1:${port}`, request)
+    if (refused === null && child.ended() !== null) refused = `it ended with ${child.ended()}${child.said()}`
+    return { ms, failure: null, refused, ...about }
+  } finally {
+    await child.end()
+  }
+}
+
+interface StartedRelease {
+  ended(): string | null
+  /** `, saying "…"`: the end of its output; empty if it wrote nothing */
+  said(): string
+  end(): Promise<void>
+}
+
+function startRelease(executable: string, config: string, state: string): StartedRelease {
+  const { PATH = '/usr/local/bin:/usr/bin:/bin', BATON_NODE } = process.env
+  const own = { HOME: state, STATE_DIRECTORY: state, LANG: 'C.UTF-8', [TRIAL]: '1' }
+  const child = spawn(executable, ['serve', '--config', config], {
+    cwd: state,
+    env: { PATH, ...own, ...(BATON_NODE === undefined ? {} : { BATON_NODE }) },
+    stdio: ['ignore', 'pipe', 'pipe'],
+    detached: true,
+  })
+  let [said, ended] = ['', null as string | null]
+  child.once('error', (error) => (ended = error.message))
+  child.once('exit', (code, signal) => (ended = signal === null ? `exit code ${code}` : signal))
+  for (const stream of [child.stdout, child.stderr])
+    stream?.setEncoding('utf8').on('data', (text: string) => (said = (said + text).slice(-SAID_MAX)))
+  return {
+    ended: () => ended,
+    said: () => (said.trim() === '' ? '' : `, saying ${JSON.stringify(said.trim())}`),
+    async end() {
+      signalGroup(child, 'SIGTERM')
+      const deadline = performance.now() + STOP_MS
+      while (ended === null && performance.now() < deadline) await sleep(POLL_MS)
+      signalGroup(child, 'SIGKILL')
+      endAll() // what it has started in groups of their own
+      while (ended === null && performance.now() < deadline + STOP_MS) await sleep(POLL_MS)
+    },
+  }
+}
+
+/** Milliseconds until the first good answer; or why there is none. */
+async function untilWell(child: StartedRelease, origin: string, mostMs: number): Promise<number | string> {
+  const { healthPath } = ownRelease()
+  const began = performance.now()
+  let last = 'no answer'
+  while (performance.now() - began < mostMs) {
+    const ended = child.ended()
+    if (ended !== null) return `it ended with ${ended}`
+    try {
+      const { status } = await ask(origin, { path: healthPath ?? '/' })
+      if (status < 300 || (healthPath === null && status < 500)) return Math.round(performance.now() - began)
+      last = `${healthPath ?? '/'} answers ${status}`
+    } catch (cause) {
+      last = reasonOf(cause)
+    }
+    await sleep(POLL_MS)
+  }
+  return `it is not healthy after ${Math.round(mostMs / 1000)} s: ${last}`
+}
+
+/** Why the answer is not as the author expects; null: it is. */
+async function whyRefused(origin: string, request: RehearseRequest): Promise<string | null> {
+  const { method = 'GET', path, status: wanted } = request
+  try {
+    const { status } = await ask(origin, request)
+    const isGood = wanted === undefined ? status >= 200 && status < 300 : status === wanted
+    return isGood ? null : `${method} ${path} answers ${status}, expected ${wanted ?? 'a 2xx'}`
+  } catch (cause) {
+    return `${method} ${path}: ${reasonOf(cause)}`
+  }
+}
+
+async function ask(origin: string, request: RehearseRequest): Promise<{ status: number }> {
+  const { method = 'GET', path, body, headers = {} } = request
+  const sent = body === undefined ? {} : { body: JSON.stringify(body) }
+  const type = body === undefined ? {} : { 'content-type': 'application/json' }
+  const answer = await fetch(new URL(path, origin), {
+    method,
+    headers: { ...type, ...headers },
+    ...sent,
+    redirect: 'manual',
+    signal: AbortSignal.timeout(ANSWER_MS),
+  })
+  await answer.body?.cancel()
+  return { status: answer.status }
+}
+
+function isWrite({ method = 'GET' }: RehearseRequest): boolean {
+  return !READS.includes(method.toUpperCase())
+}
+
+function signalGroup({ pid }: ChildProcess, name: NodeJS.Signals): void {
+  try {
+    if (pid !== undefined) process.kill(-pid, name)
+  } catch {
+    return // nobody is left
+  }
+}
+
+/** Ends every process in the cage but this one. Only the first process of a pid namespace may: elsewhere -1 is everybody. */
+function endAll(): void {
+  if (process.pid !== 1) return
+  try {
+    process.kill(-1, 'SIGKILL')
+  } catch {
+    return // nobody is left
+  }
+}
+
+/** A release may have put a link under the name: a rename replaces it, and follows nothing. */
+function writeReport(state: string, report: Partial<Report>): void {
+  const temporary = join(state, `${REPORT}.${randomBytes(6).toString('hex')}`)
+  writeFileSync(temporary, JSON.stringify(report), { mode: 0o600, flag: 'wx' })
+  renameSync(temporary, join(state, REPORT))
+}
+
+function sum({ rows }: CopyLook): number {
+  return Object.values(rows).reduce((all, one) => all + one, 0)
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await new Promise((resolve) => server.once('listening', resolve))
+  const address = server.address()
+  await new Promise((resolve) => server.close(resolve))
+  return typeof address === 'object' && address !== null ? address.port : 0
+}

@@ -1,0 +1,63 @@
+// From what was seen in the cage to a verdict. Pure.
+// Must hold: `open` only if the present release has written on the migrated copy; whatever is doubtful is `unproven` at best.
+
+import { BatonError } from '../../words/errors.ts'
+import type { Rehearsal } from '../../words/rehearsal.ts'
+import type { Report } from './report.ts'
+
+export interface Tags {
+  from: string
+  to: string
+}
+
+/** Throws verify_failed if the release fails on the copy: then it would fail on the data. */
+export function judge(report: Report, { from, to }: Tags): Pick<Rehearsal, 'verdict' | 'reason' | 'hint'> {
+  const { phase, present, candidate, presentAgain, damage, lost, difference, reversible } = report
+  if (present === null || present.failure !== null || candidate === null) {
+    if (phase === 'candidate') throw failed(to, 'it ended the cage: it took all memory, or all processes')
+    const why = present?.failure ?? 'the cage ended before it had reported'
+    return {
+      verdict: 'not_tried',
+      reason: `${from}, which serves now, does not serve in the cage: ${why}`,
+      hint: 'in the cage there is no network, no environment file, and nothing of the host but what can be read',
+    }
+  }
+  if (present.refused !== null) {
+    return {
+      verdict: 'not_tried',
+      reason: `${from} itself does not answer as \`rehearse\` expects: ${present.refused}`,
+    }
+  }
+  if (candidate.failure !== null) throw failed(to, candidate.failure)
+  if (damage !== null) throw failed(to, `after its migration ${damage}`)
+  if (lost !== null) return { verdict: 'one_way', reason: lost }
+  if (presentAgain === null || presentAgain.failure !== null) {
+    const why = presentAgain?.failure ?? 'the cage ended'
+    return { verdict: 'one_way', reason: `${from} does not start on the data that ${to} leaves: ${why}` }
+  }
+  if (presentAgain.refused !== null) {
+    return {
+      verdict: 'one_way',
+      reason: `${from} does not work on the data that ${to} leaves: ${presentAgain.refused}`,
+    }
+  }
+  if (candidate.refused !== null)
+    return {
+      verdict: 'unproven',
+      reason: `${to} does not answer as its own \`rehearse\` expects: ${candidate.refused}`,
+    }
+  if (presentAgain.writes === 0) {
+    return {
+      verdict: 'unproven',
+      reason: `${from} starts on the data that ${to} leaves, and its author names no request that writes`,
+    }
+  }
+  if (difference !== null && !reversible) return { verdict: 'unproven', reason: difference }
+  return { verdict: 'open', reason: `${from} reads and writes the data that ${to} leaves` }
+}
+
+function failed(to: string, why: string): BatonError {
+  return new BatonError('verify_failed', `${to} fails on a copy of the data: ${why}`, {
+    hint: 'nothing has changed; the data themselves were not touched',
+  })
+}

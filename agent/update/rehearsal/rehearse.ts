@@ -1,0 +1,234 @@
+// The last part of verify: tries a release on a copy of the data, before anything changes. Runs in the service's process, or in a
+// command if no service runs; the releases run in the cage.
+// Must hold: nothing is made but the copy, which is gone afterwards; whatever goes wrong here but the release itself ends in
+// `not_tried`, and the update goes on as it would without a rehearsal.
+
+import { lstat, readdir, stat } from 'node:fs/promises'
+import { dirname, join, relative, sep } from 'node:path'
+import { copyDatabase, lookBy, readRehearse } from '../../disk/copy-database.ts'
+import { type Disk, mebibytes, roomIn } from '../../disk/disk.ts'
+import { imageOf, type ManagedInstall } from '../../disk/managed-install.ts'
+import { BatonError, type ErrorCode, reasonOf } from '../../words/errors.ts'
+import type { Release } from '../../words/release.ts'
+import { oneWayFault, type Rehearsal, REHEARSE_MODES, type RehearseMode, triedBefore } from '../../words/rehearsal.ts'
+import type { Operation } from '../../words/state.ts'
+import { quoted } from '../../words/untrusted.ts'
+import { askCage, type Cage, cageOf, emptyCage } from './cage.ts'
+import { judge } from './judge.ts'
+import { readReportOf } from './report.ts'
+
+/** `auto` rehearses with a database of at most so many bytes */
+const AUTO_MAX_BYTES = 1024 ** 3
+/** A copy of a database in rollback mode makes its writer wait; so small a one is copied before anybody notices. */
+const ROLLBACK_MAX_BYTES = 16 * 1024 ** 2
+/** what the author's other files may have, all together */
+const [FILES_MAX_BYTES, FILES_MAX] = [1024 ** 3, 10_000]
+/** A migration needs room for a second copy, and for its journal. */
+const ROOM_FACTOR = 2.5
+/** A start may take a minute, and as long as so many copies took; the cage three starts, and what is around them. */
+const [START_MS, START_COPIES, START_MAX_MS, AROUND_MS] = [60_000, 30, 1_500_000, 60_000]
+
+export interface ToRehearse {
+  install: ManagedInstall
+  operation: Operation
+  release: Release
+  /** path of the verified executable */
+  candidate: string
+  /** a person allows a release with no way back */
+  oneWay: boolean
+  signal: AbortSignal | undefined
+}
+
+/**
+ * Notes the rehearsal in the operation, unless the service keeps no database. Throws verify_failed if the release fails on the
+ * copy, and one_way if there is no way back and nobody allows that.
+ */
+export async function rehearse(what: ToRehearse): Promise<void> {
+  const { install, operation, release, oneWay } = what
+  const { database, journal } = install
+  if (database === null || ((await stat(database).catch(() => null))?.size ?? 0) === 0) return
+  const executable = await imageOf(install)
+  const found = await lookBy(executable, database).catch(() => null)
+  const asked = { sha256: release.asset.sha256, from: install.current, schema: found?.schema ?? null }
+  const known = triedBefore((await journal.read()).tried ?? [], asked)
+  const rehearsal = known ?? (await tryOnCopy(what, database, executable, found?.isBusy === true))
+  operation.rehearsal = rehearsal
+  if (known === null && rehearsal.verdict !== 'not_tried') {
+    const entry = { ...asked, to: release.tag, rehearsal }
+    await journal.change((state) => void (state.tried = [entry, ...(state.tried ?? [])]))
+  }
+  if (rehearsal.verdict === 'one_way' && !oneWay) throw oneWayFault(release.tag, rehearsal)
+}
+
+/** Throws one_way if the release is known to have no way back from the data as they are. Copies and starts nothing. */
+export async function refuseKnownOneWay(install: ManagedInstall, { tag, asset }: Release): Promise<void> {
+  const { database, journal, current } = install
+  const tried = (await journal.read()).tried ?? []
+  if (database === null || !tried.some((one) => one.sha256 === asset.sha256)) return
+  const look = await lookBy(await imageOf(install), database).catch(() => null)
+  const known = triedBefore(tried, { sha256: asset.sha256, from: current, schema: look?.schema ?? null })
+  if (known?.verdict === 'one_way') throw oneWayFault(tag, known)
+}
+
+async function tryOnCopy(what: ToRehearse, database: string, executable: string, isBusy: boolean): Promise<Rehearsal> {
+  const began = performance.now()
+  const rehearsal: Rehearsal = { ...NOT_TRIED, reason: '' }
+  const ended = (more: Partial<Rehearsal>): Rehearsal => {
+    return Object.assign(rehearsal, more, { tookMs: Math.round(performance.now() - began) })
+  }
+  let cage: Cage | null = null
+  try {
+    const rules = await readRehearse(executable)
+    const opened = await openCage(
+      what.install,
+      modeOf(what.install.rehearse ?? rules?.mode ?? 'auto'),
+      database,
+      isBusy,
+    )
+    if ('reason' in opened) return ended(opened)
+    cage = opened
+    await copyInto(cage, what.install, database, executable, rules?.files ?? [])
+    rehearsal.copyMs = Math.round(performance.now() - began)
+    what.signal?.throwIfAborted()
+    return ended(await inCage(cage, what, database, rehearsal))
+  } catch (cause) {
+    if (what.signal?.aborted === true) throw what.signal.reason as Error
+    if (cause instanceof BatonError && ABOUT_THE_RELEASE.includes(cause.code)) throw cause
+    return ended({ reason: reasonOf(cause) })
+  } finally {
+    // a copy without a cage that ran, and a cage that systemd could not end
+    if (cage !== null && !(await emptyCage(cage).catch(() => false)))
+      what.install.log({ event: 'warning', message: `the copy in ${cage.folder} could not be removed` })
+  }
+}
+
+function modeOf(value: unknown): RehearseMode {
+  const mode = REHEARSE_MODES.find((one) => one === value)
+  if (mode !== undefined) return mode
+  throw new BatonError(
+    'invalid_settings',
+    `\`update.rehearse\`: expected ${REHEARSE_MODES.join(' or ')}, got ${quoted(value)}`,
+  )
+}
+
+/** what the release does wrong on the copy, or needs more room for than there is */
+const ABOUT_THE_RELEASE: readonly ErrorCode[] = ['verify_failed', 'refused', 'invalid_settings']
+
+const NOT_TRIED: Omit<Rehearsal, 'reason'> = {
+  verdict: 'not_tried',
+  rows: null,
+  copyMs: null,
+  migrationMs: null,
+  tookMs: 0,
+}
+
+/** The cage with an empty folder, or why there is no rehearsal. */
+async function openCage(
+  { service, supervisor, stateDirectory, disk }: ManagedInstall,
+  mode: RehearseMode,
+  database: string,
+  isBusy: boolean,
+): Promise<Cage | Pick<Rehearsal, 'reason' | 'hint'>> {
+  if (mode === 'never') return { reason: '`rehearse` is `never`' }
+  if (!database.startsWith(stateDirectory + sep)) return { reason: 'the database is not in the state directory' }
+  const bytes = await bytesOf(database)
+  if (mode === 'auto' && bytes > AUTO_MAX_BYTES) {
+    return {
+      reason: `the database has ${mebibytes(bytes)}, and \`auto\` stops at ${mebibytes(AUTO_MAX_BYTES)}`,
+      hint: '`update.rehearse: "always"` in the configuration changes that',
+    }
+  }
+  if (isBusy && bytes > ROLLBACK_MAX_BYTES) {
+    return {
+      reason: 'the database is written to and has a rollback journal, so its writer would wait for the whole copy',
+      hint: '`PRAGMA journal_mode = WAL` in the application changes that',
+    }
+  }
+  const found = await cageOf(service, supervisor, stateDirectory)
+  if (typeof found !== 'string') return found
+  const cage = { folder: found, disk, service }
+  if (!(await emptyCage(cage))) return noStart(service)
+  const room = await roomIn(found)
+  const needed = bytes * ROOM_FACTOR
+  if (room < needed)
+    return {
+      reason: `it needs ${mebibytes(needed)} free in ${found}, and ${mebibytes(Math.max(0, room), Math.floor)} are`,
+    }
+  return cage
+}
+
+function noStart(service: string): Pick<Rehearsal, 'reason' | 'hint'> {
+  const units = `${service}-rehearse.path ${service}-rehearse.service`
+  return {
+    reason: 'systemd did not start the cage',
+    hint: `\`systemctl reset-failed ${units}\` and \`systemctl start ${service}-rehearse.path\`, as root`,
+  }
+}
+
+async function inCage(
+  cage: Cage,
+  { install, release, candidate, signal }: ToRehearse,
+  database: string,
+  { copyMs }: Rehearsal,
+): Promise<Partial<Rehearsal>> {
+  const startMs = Math.min(START_MAX_MS, START_MS + START_COPIES * (copyMs ?? 0))
+  const request = {
+    do: 'rehearse',
+    candidate,
+    database: relative(install.stateDirectory, database),
+    startMs,
+  } as const
+  const end = await askCage(cage, request, { mostMs: 3 * startMs + AROUND_MS, signal })
+  if (end.is === 'not-begun') return noStart(install.service)
+  if (end.is === 'full') {
+    const what = `${release.tag} on a copy of the data`
+    throw new BatonError(
+      'refused',
+      `trying ${what}: the disk became too full, so its migration needs more room than is free`,
+      {
+        hint: 'nothing has changed; free some space and try again',
+        members: { blameless: true },
+      },
+    )
+  }
+  const report = readReportOf(end.report)
+  const tags = { from: install.current, to: release.tag }
+  return { ...judge(report, tags), rows: report.rows, migrationMs: report.candidate?.ms ?? null }
+}
+
+/** Puts copies of the database and of the author's files into the cage's folder. */
+async function copyInto(
+  { folder, disk }: Cage,
+  { stateDirectory, serves }: ManagedInstall,
+  database: string,
+  executable: string,
+  files: readonly string[],
+): Promise<void> {
+  const to = join(folder, relative(stateDirectory, database))
+  await disk.makeDirectory(dirname(to), 0o700)
+  await (await disk.create(to, 0o600)).close()
+  await copyDatabase(database, to, { executable, here: !serves })
+  const left = { bytes: FILES_MAX_BYTES, files: FILES_MAX }
+  for (const name of files) await copyFiles(disk, join(stateDirectory, name), join(folder, name), left)
+}
+
+/** Copies a file, or a folder with what is in it; neither links nor sockets. Throws if that is too much. */
+async function copyFiles(disk: Disk, from: string, to: string, left: { bytes: number; files: number }): Promise<void> {
+  const found = await lstat(from).catch(() => null)
+  if (found?.isDirectory() === true) {
+    await disk.makeDirectory(to, 0o700)
+    for (const name of await readdir(from)) await copyFiles(disk, join(from, name), join(to, name), left)
+  } else if (found?.isFile() === true) {
+    left.bytes -= found.size
+    left.files -= 1
+    if (left.bytes < 0 || left.files < 0)
+      throw new Error(`\`rehearse.files\` names more than ${mebibytes(FILES_MAX_BYTES)}, or than ${FILES_MAX} files`)
+    await disk.makeDirectory(dirname(to), 0o700)
+    await disk.copy(from, to, found.mode & 0o700)
+  }
+}
+
+async function bytesOf(database: string): Promise<number> {
+  const sizes = [database, `${database}-wal`].map(async (path) => (await stat(path).catch(() => null))?.size ?? 0)
+  return (await Promise.all(sizes)).reduce((sum, bytes) => sum + bytes, 0)
+}

@@ -1,0 +1,76 @@
+// What the conductor in the cage reports, and how the service reads it. A release has run beside it, so every member is checked.
+
+import { isCount, isObject } from '../../words/untrusted.ts'
+
+/** What the conductor was doing: the last of these stands in the report if something has ended it. */
+export const PHASES = ['begun', 'present', 'candidate', 'present-again', 'done'] as const
+export type Phase = (typeof PHASES)[number]
+
+/** How a release did on the copy. */
+export interface Run {
+  /** milliseconds until its first good answer; null: there was none */
+  ms: number | null
+  /** why it does not serve, with its last words; null: it serves */
+  failure: string | null
+  /** the first of the author's requests that it did not answer as expected; null: none */
+  refused: string | null
+  /** how many of the author's requests were sent, and how many of them write */
+  requests: number
+  writes: number
+}
+
+export interface Report {
+  phase: Phase
+  /** in all tables, before the migration; null: not counted */
+  rows: number | null
+  present: Run | null
+  candidate: Run | null
+  presentAgain: Run | null
+  /** what is wrong with the database after the migration, and was not before; null: nothing */
+  damage: string | null
+  /** a table that has lost rows in the migration; null: none */
+  lost: string | null
+  /** why the present release may not understand the new schema; null: columns and tables were added, or nothing has changed */
+  difference: string | null
+  /** the candidate's author declares that the release before can work on its data */
+  reversible: boolean
+}
+
+const TEXT_MAX = 1000
+
+/** Never throws: what is not as it should be counts as not reported. */
+export function readReportOf(value: Record<string, unknown>): Report {
+  const phase = PHASES.find((one) => one === value['phase']) ?? 'begun'
+  return {
+    phase,
+    rows: countOr(value['rows']),
+    present: runOf(value['present']),
+    candidate: runOf(value['candidate']),
+    presentAgain: runOf(value['presentAgain']),
+    damage: textOr(value['damage']),
+    lost: textOr(value['lost']),
+    difference: textOr(value['difference']),
+    reversible: value['reversible'] === true,
+  }
+}
+
+function runOf(value: unknown): Run | null {
+  if (!isObject(value)) return null
+  const ms = countOr(value['ms'])
+  return {
+    ms,
+    failure: textOr(value['failure']) ?? (ms === null ? 'it did not answer' : null),
+    refused: textOr(value['refused']),
+    requests: countOr(value['requests']) ?? 0,
+    writes: countOr(value['writes']) ?? 0,
+  }
+}
+
+function countOr(value: unknown): number | null {
+  return isCount(value) ? value : null
+}
+
+/** Without control characters: it goes into logs and onto terminals. */
+function textOr(value: unknown): string | null {
+  return typeof value === 'string' ? value.replaceAll(/[\p{Cc}\p{Cf}]+/gu, ' ').slice(0, TEXT_MAX) : null
+}

@@ -1,0 +1,124 @@
+// The units of the cage in which a release is tried on a copy of the data (agent/update/rehearsal/). Pure.
+// Must hold: the service's user, who may be anybody by then, reaches nothing of the host from inside: no process, socket, network
+// or file that is not only to be read. No path that root opens for the cage leads through a folder of that user.
+
+import type { Layout } from './layout.ts'
+import { MARK } from './unit.ts'
+
+/** The first systemd that can give a unit its own pid namespace. */
+const PRIVATE_PIDS_SINCE = 257
+
+/** Whether an install of this layout gets a cage. The copy is bound over a state directory whose parents are root's. */
+export function hasCage({ scope, stateIsStandard }: Layout): boolean {
+  return scope === 'system' && stateIsStandard
+}
+
+/** The folder with the copy. Its parents are root's: systemd resolves the source of a bind as root, links included. */
+export function cageFolder({ stateDirectory }: Layout): string {
+  return `${stateDirectory}-rehearse`
+}
+
+/** Starts the cage when a request appears in the folder. */
+export function cagePathUnit(layout: Layout): string {
+  return `${MARK}
+[Unit]
+Description=${layout.service}: starts the cage when a release is to be tried on a copy of the data
+
+[Path]
+PathChanged=${request(layout)}
+TriggerLimitIntervalSec=10s
+TriggerLimitBurst=20
+
+[Install]
+WantedBy=multi-user.target
+`
+}
+
+/**
+ * The cage. The same user alone is no cage: it could read and kill the live service in every way.
+ *
+ * - `PrivateUsers=` keeps it from the memory, the files and the signals of the user's other processes; a pid namespace from seeing
+ *   them. systemd before 257 has none, so `unshare` makes it, with a capability inside the user namespace that `setpriv` drops.
+ * - `/run`, `/dev/shm` and `/srv` are empty, the network has only its own loopback, everything but the copy is read-only.
+ * - `LimitNPROC=` counts inside the user namespace. The limits hold where the host has no cgroup controllers, too.
+ * - `ConditionPathExists=`: without it, the removal of the request would start a second cage.
+ * - `ExecStopPost=` empties the folder inside the cage, when everything else in it has ended; the report stays.
+ */
+export function cageUnit(layout: Layout, systemdVersion: number): string {
+  const { service, executable, user, stateDirectory, configDirectory, directory } = layout
+  const hasPids = systemdVersion >= PRIVATE_PIDS_SINCE
+  const outside = hasPids
+    ? ''
+    : '/usr/bin/unshare --pid --fork --kill-child=SIGKILL /usr/bin/setpriv --ambient-caps -all '
+  const pids = hasPids
+    ? 'PrivatePIDs=yes\nCapabilityBoundingSet=\nRestrictNamespaces=yes'
+    : 'AmbientCapabilities=CAP_SYS_ADMIN\nCapabilityBoundingSet=CAP_SYS_ADMIN\nRestrictNamespaces=pid'
+  const home = /^\/(home|root)(\/|$)/.test(directory) ? 'read-only' : 'yes'
+  return `${MARK}
+[Unit]
+Description=${service}: tries a release on a copy of the data
+ConditionPathExists=${request(layout)}
+StartLimitIntervalSec=0
+
+[Service]
+Type=exec
+ExecStart=${outside}${executable} as-service in-cage
+ExecStopPost=-/bin/sh -c 'chmod -R u+rwX . ; find . -mindepth 1 ! \\( -path ./${REPORT} -type f \\) -delete'
+${layout.node === null ? '' : `Environment=BATON_NODE=${layout.node}\n`}User=${user}
+Group=${user}
+WorkingDirectory=${stateDirectory}
+BindPaths=${cageFolder(layout)}:${stateDirectory}
+SyslogIdentifier=${service}-rehearse
+StandardOutput=null
+UMask=0077
+PrivateUsers=yes
+${pids}
+PrivateNetwork=yes
+PrivateIPC=yes
+TemporaryFileSystem=/run:ro /dev/shm /srv:ro
+InaccessiblePaths=-${configDirectory} -${cageFolder(layout)} -${layout.environmentFile}
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=${home}
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+ProtectProc=invisible
+ProcSubset=pid
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged @resources
+SystemCallFilter=capset
+SystemCallErrorNumber=EPERM
+MemoryMax=2G
+MemorySwapMax=0
+TasksMax=512
+LimitNPROC=512
+LimitDATA=3G
+LimitFSIZE=16G
+LimitCORE=0
+CPUWeight=20
+IOWeight=20
+Nice=5
+OOMScoreAdjust=900
+RuntimeMaxSec=5400
+TimeoutStopSec=10
+KillMode=control-group
+`
+}
+
+/** see agent/update/rehearsal/cage.ts, which makes and reads both */
+const REPORT = '.rehearsal-report.json'
+
+function request(layout: Layout): string {
+  return `${cageFolder(layout)}/.rehearsal-request.json`
+}
