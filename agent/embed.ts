@@ -10,7 +10,7 @@ import { type Carries, makeCarries } from './handover/carry/carry.ts'
 import { openDoor } from './sockets/store.ts'
 import type { ListenerSpec } from './sockets/listeners.ts'
 import { takeInheritance } from './handover/inheritance.ts'
-import { makeTurn, type ProcessRole, type Turn } from './handover/turn.ts'
+import { isRehearsal, makeTurn, type ProcessRole, type Turn } from './handover/turn.ts'
 import { ownValues, type Memory } from './handover/values.ts'
 import { latestOf } from './update/unmanaged.ts'
 import { makeLife, startedServing } from './life.ts'
@@ -92,7 +92,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     inherited,
     only: turn.only,
     get role() {
-      if (turn.isTrial) return 'rehearsal'
+      if (isRehearsal()) return 'rehearsal'
       if (serving.handingOver !== null && settings.switch === 'together') return 'old'
       return serving.isSettling && inheritance?.gate === undefined ? 'new' : 'only'
     },

@@ -15,6 +15,7 @@ import type { InheritedListener } from '../words/wire.ts'
 import { isDatagrams, keepDatagrams } from '../sockets/datagrams.ts'
 import { keyOf, type ListenerSpec, speaksHttp } from '../sockets/listeners.ts'
 import type { WebSocketLike } from '../handover/carry/websocket.ts'
+import { isRehearsal } from '../handover/turn.ts'
 import { inheritanceHere } from '../handover/inheritance.ts'
 import { ownValues, type Memory } from '../handover/values.ts'
 import { ownRelease, ownStart } from '../own.ts'
@@ -82,6 +83,7 @@ export const handOver: Auto['handOver'] = (key, value) => auto.handOver(key, val
 export const inherited: Auto['inherited'] = (key) => auto.inherited(key)
 export const onDrain: Auto['onDrain'] = (act) => auto.onDrain(act)
 export const onResume: Auto['onResume'] = (act) => auto.onResume(act)
+export { isRehearsal }
 export const onStop: Auto['onStop'] = (act) => auto.onStop(act)
 
 function install(): State {

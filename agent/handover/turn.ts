@@ -15,7 +15,6 @@ export type ProcessRole = 'only' | 'old' | 'new' | 'rehearsal'
 type Act = () => void | Promise<void>
 
 export interface Turn {
-  readonly isTrial: boolean
   /** `start` is called when it is this process's turn, `stop` when it is another's, or when this process ends */
   only(name: string, start: Act, stop: Act): void
   /** It is this process's turn. Never rejects. */
@@ -36,9 +35,14 @@ export async function bounded(act: Act, ms: number, failed: (why: string) => voi
   }
 }
 
+/** Whether this process was started only to be tried: at the end of a build, or on a copy of the data. */
+export function isRehearsal(): boolean {
+  return process.env[TRIAL] === '1'
+}
+
 export function makeTurn(stopMs: number, warn: (message: string) => void): Turn {
   const works: { name: string; start: Act; stop: Act }[] = []
-  const isTrial = process.env[TRIAL] === '1'
+  const isTrial = isRehearsal()
   let isOurs = false
   let last: Promise<void> = Promise.resolve()
   const call = (name: string, what: string, act: Act) =>
@@ -46,7 +50,6 @@ export function makeTurn(stopMs: number, warn: (message: string) => void): Turn 
   // one after the other: a turn may come back while it is being passed
   const queue = (act: () => Promise<void>): Promise<void> => (last = last.then(act))
   return {
-    isTrial,
     only: (name, start, stop) => {
       works.push({ name, start, stop })
       if (isOurs) void queue(() => call(name, 'start', start))

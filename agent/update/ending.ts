@@ -12,6 +12,7 @@ import type { Probation } from '../words/state.ts'
 import { sweepUnpacked } from '../disk/sweep.ts'
 import { reasonOf } from '../words/errors.ts'
 import { installedTag } from './version.ts'
+import { clearCage } from './rehearsal/rehearse.ts'
 import { clearLeftovers, finishExchange } from './steps/swap.ts'
 
 /**
@@ -21,6 +22,7 @@ import { clearLeftovers, finishExchange } from './steps/swap.ts'
 export async function recover(install: ManagedInstall): Promise<Probation | null> {
   const { operation, probation } = await install.journal.read()
   await clearTemporaries(install)
+  void clearCage(install) // may wait for systemd: nobody waits for it
   await keepReserve(install.disk, updateDirectory(install.stateDirectory))
   await finishExchange(install.disk, install.places)
   if (operation !== null && operation.outcome === null) {

@@ -121,7 +121,8 @@ export function wordsOf(project: Project, tag: string, commit: string | null, tr
   const { service, kind, healthPath, database, servers, switch: switched, environment, args, nodeFlags } = project
   const { commands, basePath } = project
   const own = { service, tag, commit, kind, healthPath, database, servers, switch: switched, commands, basePath, trust }
-  return { ...own, environment, args, nodeFlags }
+  const rehearse = (project as { rehearse?: OwnWords['rehearse'] }).rehearse ?? null
+  return { ...own, rehearse, environment, args, nodeFlags }
 }
 
 /** The content of an executable script file: `text` below its first lines. `isKeptFlag` holds for each flag: none needs quotes. */

@@ -20,6 +20,8 @@ const REPORT_MAX_BYTES = 64 * 1024
 const LOOK_EVERY_MS = 50
 /** how long systemd may take to start the cage, and to empty the folder behind it */
 const [BEGIN_MS, EMPTY_MS] = [15_000, 20_000]
+/** how long a conductor that has just read its request may take to report that it has begun */
+const SETTLE_MS = 1000
 
 interface NoCage {
   reason: string
@@ -101,16 +103,19 @@ export async function askCage(
   signal?.throwIfAborted()
   if (isFull) return { is: 'full' }
   if (isLate) return { is: 'late', report }
-  return hasBegun || report['phase'] !== undefined ? { is: 'reported', report } : { is: 'not-begun' }
+  if (hasBegun || report['phase'] !== undefined) return { is: 'reported', report }
+  await removeUnused(cage)
+  return { is: 'not-begun' }
 }
 
 /** Has the folder emptied by the cage. False if that has not come about. */
 export async function emptyCage(cage: Cage): Promise<boolean> {
-  if (await isEmptied(cage.folder)) return true
-  await endCage(cage) // of a process that was killed
-  if (await isEmptied(cage.folder)) return true
-  await askCage(cage, { do: 'empty' }, { mostMs: EMPTY_MS })
-  return await isEmptied(cage.folder)
+  const { folder, disk } = cage
+  if (!(await isEmptied(folder))) await endCage(cage) // of a process that was killed
+  if (!(await isEmptied(folder))) await askCage(cage, { do: 'empty' }, { mostMs: EMPTY_MS })
+  if (!(await isEmptied(folder))) return false
+  await dropReport(folder, disk)
+  return true
 }
 
 /** Takes the request back, which ends the cage if it runs, and waits until the folder is empty, at most for a while. */
@@ -119,6 +124,13 @@ async function endCage({ folder, disk }: Cage): Promise<void> {
   const deadline = performance.now() + EMPTY_MS
   while (!(await isEmptied(folder)) && performance.now() < deadline && (await readReport(folder)) !== null)
     await sleep(LOOK_EVERY_MS)
+}
+
+/** Removes the copy of a cage that has never begun: no release has run there, and none can without the request. */
+async function removeUnused({ folder, disk }: Cage): Promise<void> {
+  await sleep(SETTLE_MS)
+  if ((await readReport(folder)) !== null) return
+  for (const name of await readdir(folder)) await disk.removeFolder(join(folder, name))
 }
 
 async function isEmptied(folder: string): Promise<boolean> {

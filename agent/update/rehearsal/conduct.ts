@@ -20,7 +20,7 @@ import type { Report, Run } from './report.ts'
 import { whyNotAdditive } from './schema-difference.ts'
 
 const CONFIG = '.rehearsal-config.json'
-const [SAID_MAX, STOP_MS, ANSWER_MS, POLL_MS] = [600, 15_000, 10_000, 50]
+const [SAID_MAX, WORDS_MAX, STOP_MS, ANSWER_MS, POLL_MS] = [8000, 300, 15_000, 10_000, 50]
 const READS = ['GET', 'HEAD', 'OPTIONS']
 
 /** The working directory is the state directory, with the copy in its place. Resolves to the exit code. */
@@ -74,7 +74,8 @@ export function compared(before: CopyLook, after: CopyLook): Pick<Report, 'damag
       : orphans > 0
         ? `${orphans} more rows than before point at rows that do not exist (PRAGMA foreign_key_check)`
         : null
-  const fewer = Object.entries(before.rows).find(([table, rows]) => (after.rows[table] ?? rows) < rows)
+  // a table that was renamed counts too: its rows are not where the present release looks for them
+  const fewer = Object.entries(before.rows).find(([table, rows]) => (after.rows[table] ?? 0) < rows)
   const lost = fewer === undefined ? null : `${fewer[1] - (after.rows[fewer[0]] ?? 0)} rows of ${fewer[0]} are gone`
   return { damage, lost, difference: whyNotAdditive(before.schema, after.schema) }
 }
@@ -132,7 +133,7 @@ function startRelease(executable: string, config: string, state: string): Starte
     stream?.setEncoding('utf8').on('data', (text: string) => (said = (said + text).slice(-SAID_MAX)))
   return {
     ended: () => ended,
-    said: () => (said.trim() === '' ? '' : `, saying ${JSON.stringify(said.trim())}`),
+    said: () => (said.trim() === '' ? '' : `, saying ${JSON.stringify(lastWords(said))}`),
     async end() {
       signalGroup(child, 'SIGTERM')
       const deadline = performance.now() + STOP_MS
@@ -189,6 +190,12 @@ async function ask(origin: string, request: RehearseRequest): Promise<{ status: 
   })
   await answer.body?.cancel()
   return { status: answer.status }
+}
+
+/** The line that names the error; without one the last line. */
+export function lastWords(said: string): string {
+  const lines = said.split('\n').filter((line) => line.trim() !== '' && !/^\s+at |^Node\.js v/.test(line))
+  return (lines.findLast((line) => /(^|\s)\S*error:/i.test(line)) ?? lines.at(-1) ?? '').trim().slice(0, WORDS_MAX)
 }
 
 function isWrite({ method = 'GET' }: RehearseRequest): boolean {

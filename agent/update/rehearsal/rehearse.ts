@@ -70,6 +70,14 @@ export async function refuseKnownOneWay(install: ManagedInstall, { tag, asset }:
   if (known?.verdict === 'one_way') throw oneWayFault(tag, known)
 }
 
+/** Ends what a killed process has left in the cage, and has its folder emptied. Never throws. */
+export async function clearCage({ service, supervisor, stateDirectory, disk, log }: ManagedInstall): Promise<void> {
+  const folder = await cageOf(service, supervisor, stateDirectory).catch(() => null)
+  if (typeof folder !== 'string') return
+  if (!(await emptyCage({ folder, disk, service }).catch(() => false)))
+    log({ event: 'warning', message: `the copy in ${folder} could not be removed` })
+}
+
 async function tryOnCopy(what: ToRehearse, database: string, executable: string, isBusy: boolean): Promise<Rehearsal> {
   const began = performance.now()
   const rehearsal: Rehearsal = { ...NOT_TRIED, reason: '' }

@@ -63,7 +63,7 @@ StartLimitIntervalSec=0
 [Service]
 Type=exec
 ExecStart=${outside}${executable} as-service in-cage
-ExecStopPost=-/bin/sh -c 'chmod -R u+rwX . ; find . -mindepth 1 ! \\( -path ./${REPORT} -type f \\) -delete'
+ExecStopPost=-/bin/sh -c 'chmod -R u+rwX . ; find . -mindepth 1 ! -path ./${REPORT} -delete ; find . -maxdepth 1 -path ./${REPORT} ! -type f -delete'
 ${layout.node === null ? '' : `Environment=BATON_NODE=${layout.node}\n`}User=${user}
 Group=${user}
 WorkingDirectory=${stateDirectory}
@@ -113,6 +113,7 @@ OOMScoreAdjust=900
 RuntimeMaxSec=5400
 TimeoutStopSec=10
 KillMode=control-group
+SuccessExitStatus=1 SIGKILL SIGTERM
 `
 }
 

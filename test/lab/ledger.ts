@@ -1,0 +1,49 @@
+// Releases of the ledger (test/fixtures/ledger): a service with a database whose migration a test writes.
+
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { buildApplication } from '../../deploy/make/application.ts'
+import { parseProject, type Project } from '../../deploy/make/project.ts'
+import { createProgress } from '../../deploy/lib/progress.ts'
+import type { Rehearse } from '../../agent/words/rehearsal.ts'
+
+export const LEDGER = 'ledger'
+export const REQUESTS = [{ path: '/notes' }, { method: 'POST', path: '/notes', status: 201 }]
+
+/** Builds these tags into the feed `out`, as scripts. */
+export async function buildLedgers(
+  out: string,
+  tags: readonly string[],
+  {
+    service = LEDGER,
+    kind = 'script',
+    rehearse = { requests: REQUESTS, files: ['migration.js', 'note-role'] },
+  }: { service?: string; kind?: 'script' | 'bundle'; rehearse?: Rehearse } = {},
+): Promise<void> {
+  const folder = join(import.meta.dirname, '..', 'fixtures', 'ledger')
+  const about = { service, kind, entry: 'ledger.js', healthPath: '/health', database: 'ledger.db' }
+  const project = { ...parseProject(about, folder), rehearse } as Project
+  const quiet = {
+    make: false,
+    check: false,
+    feed: null,
+    notes: '',
+    effort: 'fast',
+    publishedAt: null,
+    force: false,
+  } as const
+  for (const tag of tags)
+    await buildApplication({ project, ...quiet, tag, out, progress: createProgress({ quiet: true }) })
+}
+
+/** A database as v1.0.0 leaves it, with so many notes. */
+export function fillLedger(path: string, rows: number): void {
+  const database = new DatabaseSync(path)
+  database.exec(`PRAGMA journal_mode = WAL;
+    CREATE TABLE authors(id INTEGER PRIMARY KEY, name TEXT NOT NULL);
+    CREATE TABLE notes(id INTEGER PRIMARY KEY, author INTEGER REFERENCES authors(id), text TEXT NOT NULL);
+    INSERT INTO authors VALUES (1, 'ada'), (2, 'grace');
+    WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${rows})
+      INSERT INTO notes SELECT i, 1 + i % 2, 'note ' || i FROM n;`)
+  database.close()
+}

@@ -1,0 +1,250 @@
+// @deadlineMs 300000
+// The rehearsal without its cage: the conductor starts real releases on a copy, and what they do to it leads to a verdict.
+// test/systemd-rehearsal.test.ts has the cage.
+
+import { spawn } from 'node:child_process'
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { createReadStream, createWriteStream } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { pipeline } from 'node:stream/promises'
+import { createZstdDecompress } from 'node:zlib'
+import { judge } from '../agent/update/rehearsal/judge.ts'
+import { readReportOf, type Report } from '../agent/update/rehearsal/report.ts'
+import { equal, is, match, ok, rejects, throws, withCode } from './assert.ts'
+import { buildLedgers, fillLedger } from './lab/ledger.ts'
+import { suite } from './suite.ts'
+
+const test = suite('rehearsal', { timeoutMs: 120_000 })
+const TAGS = { from: 'v1.0.0', to: 'v1.1.0' }
+let home: string
+let present: string
+let candidate: string
+
+test.before(async () => {
+  home = await mkdtemp(join(tmpdir(), 'baton-rehearsal-'))
+  const feed = join(home, 'feed')
+  await mkdir(feed)
+  await buildLedgers(feed, ['v1.0.0', 'v1.1.0'])
+  present = await unpacked(feed, 'v1.0.0')
+  candidate = await unpacked(feed, 'v1.1.0')
+})
+test.after(async () => await rm(home, { recursive: true, force: true }))
+
+/** Migrations after which v1.0.0 goes on working. */
+const OPEN = {
+  nothing: '',
+  'a column': 'database.exec("ALTER TABLE notes ADD COLUMN colour TEXT")',
+  'a column with a default that must not be null': `database.exec("ALTER TABLE notes ADD COLUMN rank INTEGER NOT NULL DEFAULT 0")`,
+  'two columns in two tables': `database.exec("ALTER TABLE notes ADD COLUMN a; ALTER TABLE authors ADD COLUMN b TEXT DEFAULT 'x'")`,
+  'a table': 'database.exec("CREATE TABLE tags(id INTEGER PRIMARY KEY, name TEXT)")',
+  'a table that points at an old one':
+    'database.exec("CREATE TABLE tags(note INTEGER REFERENCES notes(id), name TEXT)")',
+  'a table with rows from an old one': `database.exec("CREATE TABLE texts AS SELECT id, text FROM notes")`,
+  'an index': 'database.exec("CREATE INDEX notes_text ON notes(text)")',
+  'a view': 'database.exec("CREATE VIEW newest AS SELECT max(id) FROM notes")',
+  'a number': 'database.exec("PRAGMA user_version = 7")',
+  'rows that are written': `database.exec("UPDATE notes SET text = upper(text); INSERT INTO authors VALUES (3, 'eva')")`,
+  'a rebuilt file': 'database.exec("VACUUM; ANALYZE")',
+} as const
+
+/** Migrations after which it does not, or nobody knows. */
+const NOT_OPEN = {
+  'a table renamed': [
+    'one_way',
+    'database.exec("ALTER TABLE notes RENAME TO entries"); breaks.select = "SELECT * FROM entries"; breaks.insert = "INSERT INTO entries(text) VALUES (?)"',
+  ],
+  'a column renamed': [
+    'one_way',
+    'database.exec("ALTER TABLE notes RENAME COLUMN text TO body"); breaks.select = "SELECT * FROM notes"; breaks.insert = "INSERT INTO notes(body) VALUES (?)"',
+  ],
+  'a column dropped': [
+    'one_way',
+    'database.exec("ALTER TABLE notes DROP COLUMN text"); breaks.select = "SELECT * FROM notes"; breaks.insert = "INSERT INTO notes(author) VALUES (length(?) * 0 + 1)"',
+  ],
+  'rows dropped': ['one_way', 'database.exec("DELETE FROM notes WHERE id % 10 = 0")'],
+  'a table dropped': [
+    'one_way',
+    'database.exec("PRAGMA foreign_keys = OFF; DROP TABLE notes"); breaks.select = "SELECT 1"; breaks.insert = "INSERT INTO authors(name) VALUES (?)"',
+  ],
+  'writes refused by a trigger': [
+    'one_way',
+    `database.exec("CREATE TRIGGER t BEFORE INSERT ON notes BEGIN SELECT RAISE(ABORT, 'new writers only'); END"); breaks.writes = false`,
+  ],
+  'writes refused by a column that needs a value': [
+    'one_way',
+    `database.exec("PRAGMA foreign_keys = OFF; CREATE TABLE n2(id INTEGER PRIMARY KEY, author INTEGER, text TEXT NOT NULL, owner TEXT NOT NULL); INSERT INTO n2 SELECT id, author, text, 'x' FROM notes; DROP TABLE notes; ALTER TABLE n2 RENAME TO notes")`,
+  ],
+  'writes refused by a unique index': [
+    'one_way',
+    `database.exec("DELETE FROM notes WHERE text = 'note of v1.0.0'; CREATE UNIQUE INDEX u ON notes(text); INSERT INTO notes(author, text) VALUES (1, 'note of v1.0.0')")`,
+  ],
+  'a table made anew by copying': [
+    'unproven',
+    `database.exec("PRAGMA foreign_keys = OFF; CREATE TABLE n2(id INTEGER PRIMARY KEY, author INTEGER REFERENCES authors(id), text TEXT NOT NULL CHECK (length(text) < 1000)); INSERT INTO n2 SELECT * FROM notes; DROP TABLE notes; ALTER TABLE n2 RENAME TO notes")`,
+  ],
+  'a trigger that does harm later': [
+    'unproven',
+    `database.exec("CREATE TRIGGER t AFTER INSERT ON notes WHEN new.id > 1000000 BEGIN DELETE FROM authors; END")`,
+  ],
+  'the new release does not write': ['unproven', 'breaks.writes = true'],
+  'a column of another type': [
+    'unproven',
+    `database.exec("PRAGMA foreign_keys = OFF; CREATE TABLE n2(id INTEGER PRIMARY KEY, name BLOB NOT NULL); INSERT INTO n2 SELECT * FROM authors; DROP TABLE authors; ALTER TABLE n2 RENAME TO authors")`,
+  ],
+} as const
+
+for (const [what, migration] of Object.entries(OPEN)) {
+  test(`open: ${what}`, async () => {
+    const report = await rehearsed(migration)
+    equal(judge(report, TAGS), { verdict: 'open', reason: 'v1.0.0 reads and writes the data that v1.1.0 leaves' })
+    ok((report.rows ?? 0) >= 1000)
+  })
+}
+
+for (const [what, [verdict, migration]] of Object.entries(NOT_OPEN)) {
+  test(`never open: ${what}`, async () => {
+    const report = await rehearsed(migration)
+    const judged = judge(report, TAGS)
+    is(judged.verdict, verdict, JSON.stringify(report))
+    ok(judged.reason.length > 10)
+  })
+}
+
+const FAILED = {
+  'half-way': [
+    /fails on a copy of the data: it ended with exit code 1, saying .*no such table: none/,
+    'database.exec("ALTER TABLE notes ADD COLUMN a"); database.exec("DELETE FROM none")',
+  ],
+  'by hanging': [/it is not healthy after 3 s/, 'return new Promise((resolve) => setTimeout(resolve, 60_000))'],
+  'by breaking a foreign key': [
+    /499 more rows than before point at rows that do not exist|500 more rows/,
+    'database.exec("PRAGMA foreign_keys = OFF; DELETE FROM authors WHERE id = 2; INSERT INTO authors VALUES (9, \'x\')")',
+  ],
+  'by ending at once': [/it ended with exit code 3/, 'process.exit(3)'],
+} as const
+
+for (const [what, [message, migration]] of Object.entries(FAILED)) {
+  test(`a migration that fails ${what} fails the verification`, async () => {
+    const report = await rehearsed(migration, 3000)
+    match(throws(() => judge(report, TAGS), withCode('verify_failed')).message, message)
+  })
+}
+
+test('a present release that cannot serve there says nothing about the candidate', async () => {
+  const report = await rehearsed(
+    '',
+    3000,
+    async (folder) => await writeFile(join(folder, 'ledger.db'), 'not a database'),
+  )
+  const { verdict, reason } = judge(report, TAGS)
+  is(verdict, 'not_tried')
+  match(
+    reason,
+    /^v1\.0\.0, which serves now, does not serve in the cage: it ended with exit code 1.*file is not a database/,
+  )
+})
+
+test('without a request that writes it is unproven; with the word of the author it is open although a table was made anew', async () => {
+  const report = await rehearsed('')
+  const silent = { ...report, presentAgain: { ...(report.presentAgain ?? fail()), writes: 0 } }
+  is(judge(silent, TAGS).verdict, 'unproven')
+  is(judge({ ...report, difference: 'the table notes was made anew' }, TAGS).verdict, 'unproven')
+  is(judge({ ...report, difference: 'the table notes was made anew', reversible: true }, TAGS).verdict, 'open')
+})
+
+test('a report that a release has forged is no report: no member is believed', () => {
+  const forged = readReportOf({
+    phase: 'ready',
+    rows: -1,
+    present: 'well',
+    candidate: [],
+    lost: { a: 1 },
+    reversible: 'yes',
+  })
+  equal(forged, { ...EMPTY })
+  is(judge(forged, TAGS).verdict, 'not_tried')
+  is(readReportOf({ damage: `a\u001b[31m${'x'.repeat(5000)}` }).damage?.length, 1000)
+  throws(() => judge({ ...EMPTY, phase: 'candidate', present: { ...GOOD } }, TAGS), withCode('verify_failed'))
+})
+
+test('a release knows that it is rehearsed, and starts nothing that only one process may do', async () => {
+  const folder = await cageFolder('')
+  await writeFile(join(folder, 'note-role'), '')
+  await conducted(folder, 20_000)
+  is(await readFile(join(folder, 'role-v1.1.0'), 'utf8'), 'rehearsal')
+  is(await readFile(join(folder, 'role-v1.0.0'), 'utf8'), 'rehearsal')
+  ok(!(await readdir(folder)).includes('update'))
+})
+
+test('the conductor ends when its request is gone', async () => {
+  const folder = await cageFolder('return new Promise((resolve) => setTimeout(resolve, 60_000))')
+  const ended = conducted(folder, 60_000)
+  await new Promise((resolve) => setTimeout(resolve, 2000))
+  await rm(join(folder, '.rehearsal-request.json'))
+  await rejects(ended, (error) => /exit code 1/.test(String(error)))
+})
+
+test.run()
+
+const GOOD = { ms: 1, failure: null, refused: null, requests: 1, writes: 1 }
+const EMPTY: Report = {
+  phase: 'begun',
+  rows: null,
+  present: null,
+  candidate: null,
+  presentAgain: null,
+  damage: null,
+  lost: null,
+  difference: null,
+  reversible: false,
+}
+
+async function rehearsed(
+  migration: string,
+  startMs = 20_000,
+  change: (folder: string) => Promise<void> = async () => {},
+): Promise<Report> {
+  const folder = await cageFolder(migration, startMs)
+  await change(folder)
+  return await conducted(folder, 60_000)
+}
+
+let count = 0
+
+async function cageFolder(migration: string, startMs = 20_000): Promise<string> {
+  const folder = join(home, `copy-${++count}`)
+  await mkdir(folder)
+  fillLedger(join(folder, 'ledger.db'), 1000)
+  await writeFile(join(folder, 'migration.js'), migration)
+  const request = { do: 'rehearse', candidate, database: 'ledger.db', startMs }
+  await writeFile(join(folder, '.rehearsal-request.json'), JSON.stringify(request))
+  return folder
+}
+
+async function conducted(folder: string, mostMs: number): Promise<Report> {
+  const { BATON_NODE, ...rest } = process.env
+  const child = spawn(present, ['as-service', 'in-cage'], {
+    cwd: folder,
+    env: { ...rest, BATON_NODE: BATON_NODE ?? process.execPath },
+    stdio: ['ignore', 'ignore', 'pipe'],
+    signal: AbortSignal.timeout(mostMs),
+  })
+  let said = ''
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (said += text))
+  const code = await new Promise<number | null>((resolve, reject) => child.once('close', resolve).once('error', reject))
+  if (code !== 0) throw new Error(`the conductor ended with exit code ${code}: ${said}`)
+  return readReportOf(JSON.parse(await readFile(join(folder, '.rehearsal-report.json'), 'utf8')))
+}
+
+async function unpacked(feed: string, tag: string): Promise<string> {
+  const name = (await readdir(join(feed, tag))).find((one) => one.endsWith('.zst')) ?? ''
+  const path = join(home, `ledger-${tag}`)
+  const asset = createReadStream(join(feed, tag, name))
+  await pipeline(asset, createZstdDecompress(), createWriteStream(path, { mode: 0o755 }))
+  return path
+}
+
+function fail(): never {
+  throw new Error('expected a report of the present release')
+}

@@ -1,0 +1,249 @@
+// @deadlineMs 600000
+// A release is tried on a copy of the data, in the cage that the installer makes: what it may do there, what becomes of an update,
+// and what is left behind.
+
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Operation } from '../agent/words/state.ts'
+import { equal, is, match, ok } from './assert.ts'
+import { bootWithFeed, eventsIn, type FeedHost, put } from './lab/managed.ts'
+import { buildLedgers, REQUESTS } from './lab/ledger.ts'
+import { eventually, noHosts, type Ran } from './lab/systemd.ts'
+import { suite } from './suite.ts'
+
+const test = suite('systemd: rehearsal', { skip: noHosts, timeoutMs: 240_000 })
+const STATE = '/var/lib/beacon'
+const CAGE = '/var/lib/beacon-rehearse'
+const ROWS = 100_000
+
+let host: FeedHost
+
+test.before(async () => {
+  host = await bootWithFeed(async (out) => {
+    const files = ['migration.js', 'case', 'live.pid', 'uploads']
+    const rehearse = { requests: REQUESTS, files, prepare: "DELETE FROM authors WHERE name = 'lease'" }
+    await buildLedgers(out, ['v1.0.0', 'v1.1.0', 'v1.2.0', 'v1.3.0'], { service: 'beacon', kind: 'bundle', rehearse })
+  })
+  await host.install({ probationMs: 1000, quietMs: 500 })
+  await sql(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${ROWS})
+    INSERT INTO notes SELECT i, NULL, 'note ' || i FROM n; INSERT INTO authors VALUES (1, 'ada'), (2, 'lease')`)
+  await put(host, `${STATE}/uploads/a/b.txt`, 'an upload')
+  await host.ok('ln', '-s', '/etc/passwd', `${STATE}/uploads/link`)
+  await host.ok('chown', '-R', 'beacon:', `${STATE}/uploads`)
+})
+test.after(async () => await host.off())
+
+test('the way back is open: the update says so, with rows and seconds, and nothing is left of the copy', async () => {
+  await migrate(`
+    if (require('fs').readFileSync(state + '/uploads/a/b.txt', 'utf8') !== 'an upload') throw new Error('no upload')
+    if (process.env.BATON_TRIAL === '1') {
+      if (require('fs').existsSync(state + '/uploads/link')) throw new Error('a link was copied')
+      if (database.prepare("SELECT count(*) AS n FROM authors WHERE name = 'lease'").get().n !== 0) throw new Error('a lease')
+    }
+    database.exec('ALTER TABLE notes ADD COLUMN colour TEXT')`)
+  const { code, stdout, stderr } = await host.cli('upgrade', '--release', 'v1.1.0', '-y', '--json')
+  is(code, 0, stderr)
+  const { rehearsal } = operationIn(stdout)
+  is(rehearsal?.verdict, 'open', JSON.stringify(rehearsal))
+  is(rehearsal?.rows, ROWS + 2)
+  await emptied()
+  await sql('SELECT colour FROM notes LIMIT 1') // this time it was the real one
+  is((await host.cli('rollback', '-y')).code, 0)
+})
+
+test('no way back: the update ends with 7 and nothing changed, and is refused at once afterwards, until a person allows it', async () => {
+  await migrate(`database.exec('DELETE FROM notes WHERE id % 2 = 0')`)
+  const before = await look()
+  const first = await host.cli('upgrade', '--release', 'v1.2.0', '-y')
+  is(first.code, 7, first.stderr)
+  match(
+    first.stderr,
+    /v1\.2\.0 changes the data so that there is no way back: \d{5} rows of notes are gone; nothing has changed/,
+  )
+  equal(await look(), before)
+  const again = await host.ask('POST', '', { tag: 'v1.2.0' })
+  is(again.status, 409, again.body)
+  is((JSON.parse(again.body) as { code: string }).code, 'one_way')
+  is((await host.ask('POST', '', { tag: 'v1.2.0', oneWay: 'yes' })).status, 400)
+  is((await host.ask('POST', '', { tag: 'v1.2.0', oneWay: true })).status, 202)
+  const status = await ended()
+  is(status.operation?.outcome, 'updated', JSON.stringify(status.operation))
+  is(status.operation?.rehearsal?.verdict, 'one_way')
+  ok((status.operation?.handover?.pauseMs ?? 0) > 0, 'one at a time')
+  ok(Number(await sql('SELECT count(*) FROM notes')) < ROWS * 0.6)
+  await migrate('')
+  is((await host.cli('rollback', '-y')).code, 0)
+})
+
+test('a migration that fails: verify_failed with its last words, and nothing has changed', async () => {
+  await migrate(`database.exec("ALTER TABLE notes ADD COLUMN half TEXT"); throw new Error('half-way')`)
+  const before = await look()
+  const { code, stderr } = await host.cli('upgrade', '--release', 'v1.3.0', '-y')
+  is(code, 5, stderr)
+  match(stderr, /v1\.3\.0 fails on a copy of the data: it ended with exit code 1, saying \\?"Error: half-way/)
+  equal(await look(), before)
+  await emptied()
+})
+
+test('a hostile release reaches nothing outside of the copy', async () => {
+  await host.ok(
+    'sh',
+    '-c',
+    'mkdir -p /srv/other && echo w >/srv/other/world && chmod 666 /srv/other/world && echo t >/tmp/canary && chmod 666 /tmp/canary',
+  )
+  await host.run(['sh', '-c', `printf live >${STATE}/canary; chown beacon: ${STATE}/canary`])
+  const { MainPID = '' } = await host.show('MainPID')
+  await put(host, `${STATE}/live.pid`, MainPID)
+  await migrate(await readFile(join(import.meta.dirname, 'fixtures', 'ledger', 'hostile.js'), 'utf8'))
+  const before = await look()
+  const { code, stderr } = await host.cli('upgrade', '--release', 'v1.3.0', '-y')
+  is(code, 5, stderr)
+  match(stderr, /saying \\?"Error: tried \d\d, through: none/)
+  equal(await look(), before)
+  is(await host.ok('cat', '/srv/other/world', '/tmp/canary', `${STATE}/canary`), 'w\nt\nlive')
+  await emptied()
+})
+
+const CLUMSY = {
+  'kill -9 -1': `process.kill(-1, 'SIGKILL'); await_()`,
+  'a daemon': `require('child_process').spawn('/usr/bin/setsid', ['-f', '/bin/sh', '-c', 'trap "" TERM HUP; exec sleep 4242'], { detached: true, stdio: 'ignore' }).unref(); setTimeout(() => process.exit(3), 300); await_()`,
+  'forks without end': `const cp = require('child_process'); for (let i = 0; i < 3000; i++) { const c = cp.spawn('/bin/sleep', ['60'], { stdio: 'ignore' }); c.on('error', () => process.exit(4)); if (!c.pid) break } throw new Error('refused')`,
+  'memory without end': `const a = []; for (;;) a.push(Buffer.alloc(64 << 20, 1))`,
+  'a file without end': `const fs = require('fs'), f = fs.openSync(state + '/big', 'w'), b = Buffer.alloc(8 << 20); for (let i = 0; i < 4096; i++) fs.writeSync(f, b)`,
+  'folders that nobody can read': `const fs = require('fs'); fs.mkdirSync(state + '/d/e', { recursive: true }); fs.writeFileSync(state + '/d/e/f', 'x'); fs.chmodSync(state + '/d/e', 0); fs.chmodSync(state + '/d', 0); throw new Error('made')`,
+  'its own report, a folder under its name, and no request': `const fs = require('fs'); fs.rmSync(state + '/.rehearsal-report.json', { force: true }); fs.mkdirSync(state + '/.rehearsal-report.json/x', { recursive: true }); fs.rmSync(state + '/.rehearsal-request.json'); await_()`,
+} as const
+
+for (const [what, text] of Object.entries(CLUMSY)) {
+  test(`a release that makes ${what}: the live service and its data are as before, and nothing is left`, async () => {
+    await host.ok('systemctl', 'reset-failed')
+    await migrate(text.replace('await_()', 'return new Promise(() => setInterval(() => {}, 1000))'))
+    await put(host, `${STATE}/case`, what) // so that it is not known from before
+    const before = await look()
+    const { code, stderr } = await host.cli('upgrade', '--release', 'v1.3.0', '-y', '--health-timeout', '120')
+    const status = await host.status()
+    if (what.startsWith('its own report')) return await undone(code, stderr)
+    ok(code === 5 || code === 7, `${code}: ${stderr}`)
+    equal(await look(), before)
+    is(status.instance.version, 'v1.0.0')
+    await emptied()
+  })
+}
+
+test('the service is killed in the middle of a rehearsal: the next start is the old one, and the copy is gone', async () => {
+  await migrate('return new Promise((resolve) => setTimeout(resolve, 60_000))')
+  is((await host.ask('POST', '', { tag: 'v1.3.0' })).status, 202)
+  await eventually('the rehearsal', async () => /request/.test(await host.ok('ls', '-A', CAGE)))
+  const { MainPID = '' } = await host.show('MainPID')
+  await host.ok('kill', '-KILL', MainPID)
+  await eventually('the next start', async () => (await host.status()).instance.version === 'v1.0.0')
+  await emptied()
+  is((await host.status()).operation?.outcome, 'failed')
+})
+
+test('the cage is killed in the middle: not tried or failed, and the service goes on', async () => {
+  await migrate('return new Promise((resolve) => setTimeout(resolve, 60_000))')
+  is((await host.ask('POST', '', { tag: 'v1.3.0' })).status, 202)
+  await eventually('the candidate', async () => {
+    const report = await host.run(['cat', `${CAGE}/.rehearsal-report.json`])
+    return report.stdout.includes('"candidate"')
+  })
+  await host.ok('systemctl', 'kill', '--signal=KILL', 'beacon-rehearse.service')
+  const { operation, instance } = await ended()
+  is(operation?.outcome, 'failed', JSON.stringify(operation))
+  is(operation?.error?.code, 'verify_failed', JSON.stringify(operation))
+  is(instance.version, 'v1.0.0')
+  await emptied()
+})
+
+test('without its path unit it is not tried: the update says so and goes on as before', async () => {
+  await migrate('')
+  await sql('PRAGMA user_version = 5') // so that it is not known from before
+  await host.ok('systemctl', 'stop', 'beacon-rehearse.path')
+  const { code, stdout, stderr } = await host.cli('upgrade', '--release', 'v1.1.0', '-y', '--json')
+  is(code, 0, stderr)
+  const { rehearsal } = operationIn(stdout)
+  is(rehearsal?.verdict, 'not_tried')
+  match(rehearsal?.hint ?? '', /systemctl start beacon-rehearse\.path/)
+  await emptied()
+  await host.ok('systemctl', 'start', 'beacon-rehearse.path')
+  await host.cli('rollback', '-y')
+})
+
+test("the service's user cannot exchange the folder that root binds, and an uninstall leaves nothing of the cage", async () => {
+  const moved = await host.run(['mv', CAGE, `${CAGE}-x`], { user: 'beacon' })
+  ok(moved.code !== 0)
+  is((await host.cli('uninstall', '-y')).code, 0)
+  is(
+    (
+      await host.run([
+        'ls',
+        CAGE,
+        '/etc/systemd/system/beacon-rehearse.path',
+        '/etc/systemd/system/beacon-rehearse.service',
+      ])
+    ).stdout,
+    '',
+  )
+  await host.ok('test', '-f', `${STATE}/ledger.db`)
+})
+
+test.run()
+
+async function migrate(text: string): Promise<void> {
+  await put(host, `${STATE}/migration.js`, text)
+}
+
+async function sql(statement: string): Promise<string> {
+  const { stdout, stderr, code }: Ran = await host.run(
+    ['sqlite3', '-cmd', '.timeout 5000', `${STATE}/ledger.db`, statement],
+    {
+      user: 'beacon',
+    },
+  )
+  is(code, 0, stderr)
+  return stdout.trim()
+}
+
+/** What must be as it was: who serves, and what is in the database. */
+async function look(): Promise<unknown> {
+  const { instance } = await host.status()
+  return {
+    instance,
+    rows: await sql('SELECT count(*), max(id) FROM notes'),
+    schema: await sql('SELECT sql FROM sqlite_schema'),
+  }
+}
+
+async function ended() {
+  return await eventually(
+    'the outcome',
+    async () => {
+      const status = await host.status().catch(() => null)
+      return status?.state === 'idle' ? status : null
+    },
+    90_000,
+  )
+}
+
+async function emptied(): Promise<void> {
+  await eventually('an empty cage', async () => {
+    const { stdout } = await host.run([
+      'sh',
+      '-c',
+      `ls -A ${CAGE}; cat /sys/fs/cgroup/system.slice/beacon-rehearse.service/cgroup.procs`,
+    ])
+    return stdout.trim() === '' && (await host.run(['pgrep', '-f', 'sleep 4242'])).code !== 0
+  })
+}
+
+/** Nobody is told anything: then it counts as not tried, and the update goes on. */
+async function undone(code: number, stderr: string): Promise<void> {
+  ok(code === 0 || code === 5 || code === 8, `${code}: ${stderr}`)
+  await emptied()
+  if (code === 0) await host.cli('rollback', '-y')
+}
+
+function operationIn(stdout: string): Operation {
+  return eventsIn(stdout).at(-1)?.['operation'] as Operation
+}
