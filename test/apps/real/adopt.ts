@@ -8,8 +8,8 @@ import { appendFile, cp, readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Operation } from '../../../agent/index.ts'
 import { run } from '../../../deploy/lib/shell.ts'
-import { ask, freePort } from '../../fixtures/install.ts'
-import { addKit, begin, install, operate, release } from '../adopt.ts'
+import { freePort } from '../../fixtures/install.ts'
+import { addKit, begin, install, operate, release, stop } from '../adopt.ts'
 
 /** by name, the variables that name a further port */
 const PORTS = {
@@ -102,11 +102,7 @@ export async function adoptReal(
     operations.push(await operate(port, password, path, body))
   }
   const seen = await client.finish()
-  await at(command, 'stop', '--user', '-q')
-  const stopped = await ask(port, 'GET', '/', null).then(
-    () => false,
-    () => true,
-  )
+  const stopped = await stop(adopter, { command, port })
   return {
     service,
     changed,
