@@ -73,6 +73,7 @@ export async function adoptReal(
   scope.defer(() => rm(home, { recursive: true, force: true }))
 
   await cp(join(import.meta.dirname, service), folder, { recursive: true })
+  await cp(join(import.meta.dirname, 'working.mjs'), join(folder, 'working.mjs'))
   await at('npm', 'ci', '--no-audit', '--no-fund', '--prefer-offline')
   const entry = join(folder, 'server.js')
   const before = await readFile(entry, 'utf8')
