@@ -17,7 +17,7 @@ export type { LogEvent } from './log.ts'
 export { type InstallOptions, type ManagedInstall, openInstall } from './disk/managed-install.ts'
 export { begin, type OperationRequest, type Restart } from './update/operation.ts'
 export { placesOf } from './disk/places.ts'
-export { descendantsOf, isAlive, startTimeOf } from './sockets/process.ts'
+export { descendantsOf, endGroup, isAlive, startTimeOf } from './sockets/process.ts'
 export {
   readReceiptBeside,
   readSystemReceipt,

@@ -73,10 +73,11 @@ export async function serveMore(
   specs: ListenerSpec[],
   { settings, install, serving, life }: ServeOptions,
 ): Promise<void> {
+  const isTried = () => serving.side?.isTried() === true
   for (const spec of specs) {
     const listener = makeListener(spec, (closed) => freeSocket(closed, serving))
     try {
-      if (serving.side?.isTried() === true) await serving.side.listen(listener, spec)
+      if (isTried()) await serving.side?.listen(listener, spec)
       else {
         const { key } = listener
         const mayShare = serving.side !== null || install === null || serving.freed.has(key)
@@ -84,12 +85,12 @@ export async function serveMore(
         serving.unclaimed.delete(key)
       }
     } catch (cause) {
-      if (serving.side?.isTried() !== true) throw cause
+      if (!isTried()) throw cause
       settings.log({ event: 'warning', message: `taking over: ${reasonOf(cause)}` })
       await life.leave(EXIT.unexpected, 'revert')
     }
     serving.listeners.push(listener)
-    if (serving.side?.isTried() !== true) void storeSockets([listener])
+    if (!isTried()) void storeSockets([listener])
     settings.log({ event: 'listening', address: listener.address })
   }
 }

@@ -223,9 +223,12 @@ test('behind a body parser: what it has read is used, what nobody kept is refuse
 test('several processes of one service are served, and not updated: 501 says why', async () => {
   const text = `${AUTO}import cluster from 'node:cluster'
     import { createServer } from 'node:http'
+    let heard = 0
+    const answer = (request, response) => request.url === '/heard' ? response.end(String(heard)) : ${HELLO}
     if (cluster.isPrimary) for (let i = 0; i < 2; i++) cluster.fork()
-    else createServer((request, response) => ${HELLO}).listen(Number(process.env.PORT), process.env.HOST)`
+    else createServer(answer).listen(Number(process.env.PORT), process.env.HOST, () => heard++)`
   await using it = await adopted(text, {}, {}, false)
+  is((await ask(it.port, 'GET', '/heard', null)).body, '1', 'each calls what it was given to call once')
   const answer = await ask(it.port, 'POST', '/admin/update', it.password, { tag: 'v1.1.0' })
   is(answer.status, 501)
   match(JSON.stringify(answer.body), 'node:cluster')

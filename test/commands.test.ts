@@ -5,8 +5,6 @@
 import { mkdtemp, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { buildApplication } from '../deploy/make/application.ts'
-import { createProgress } from '../deploy/lib/progress.ts'
 import { detect } from '../deploy/make/detect.ts'
 import { commandIn, OPERATOR_WORDS } from '../deploy/make/first/begin.ts'
 import { planInit } from '../deploy/make/init.ts'
@@ -18,6 +16,7 @@ import { adopted } from './fixtures/adopted.ts'
 import { bootWithFeed } from './lab/managed.ts'
 import { ask } from './fixtures/install.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
+import { buildQuietly } from './fixtures/quiet-build.ts'
 import { suite } from './suite.ts'
 
 const test = suite('commands', { timeoutMs: 120_000 })
@@ -208,15 +207,13 @@ hosted(
     try {
       await writeFile(join(folder, 'server.js'), DIES)
       await using host = await bootWithFeed(async (out) => {
-        const about = { make: false, check: false, feed: null, notes: '', effort: 'fast', publishedAt: null } as const
         for (const [tag, commands] of [
           ['v1.0.0', 'baton'],
           ['v1.1.0', null],
           ['v1.2.0', 'baton'],
         ] as const) {
           const config = { service: 'shop', kind: 'bundle', entry: 'server.js', healthPath: '/', commands }
-          const progress = createProgress({ quiet: true })
-          await buildApplication({ ...about, project: parseProject(config, folder), tag, out, force: false, progress })
+          await buildQuietly({ project: parseProject(config, folder), tag, out })
         }
       })
       const installer = join(host.feed, 'v1.0.0/install.sh')

@@ -4,9 +4,7 @@
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createProgress } from '../deploy/lib/progress.ts'
 import { run } from '../deploy/lib/shell.ts'
-import { buildApplication } from '../deploy/make/application.ts'
 import { detect } from '../deploy/make/detect.ts'
 import { noteOfDotEnv } from '../deploy/make/dot-env.ts'
 import { planInit } from '../deploy/make/init.ts'
@@ -15,6 +13,7 @@ import { parseProject, type Project } from '../deploy/make/project.ts'
 import { readNodeCommand } from '../deploy/make/start-script.ts'
 import { equal, is, match, not, throws } from './assert.ts'
 import { freePort } from './fixtures/install.ts'
+import { buildQuietly } from './fixtures/quiet-build.ts'
 import { suite } from './suite.ts'
 
 const test = suite('flags', { timeoutMs: 240_000 })
@@ -113,19 +112,8 @@ async function built(room: string, config: object, told = join(room, 'told.json'
      require('node:fs').writeFileSync('${told}', JSON.stringify({ maps: process.sourceMapsEnabled, bytes }))
      require('node:http').createServer((request, response) => response.end('ok')).listen(process.env.PORT, process.env.HOST)`,
   )
-  return await buildApplication({
-    project: parseProject({ service: 'shop', entry: 'server.js', ...config }, folder),
-    tag: 'v1.0.0',
-    out: join(room, 'out'),
-    feed: null,
-    notes: '',
-    effort: 'fast',
-    publishedAt: null,
-    force: false,
-    make: false,
-    check: true,
-    progress: createProgress({ quiet: true }),
-  })
+  const project = parseProject({ service: 'shop', entry: 'server.js', ...config }, folder)
+  return await buildQuietly({ project, out: join(room, 'out'), check: true })
 }
 
 async function makeRoom(): Promise<AsyncDisposable & { path: string }> {

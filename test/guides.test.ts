@@ -6,10 +6,9 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { suite } from './suite.ts'
 import { equal, is, match, ok } from './assert.ts'
-import { buildApplication } from '../deploy/make/application.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject } from '../deploy/make/project.ts'
-import { createProgress } from '../deploy/lib/progress.ts'
+import { buildQuietly } from './fixtures/quiet-build.ts'
 import { bootWithFeed, bootWithReleases, type FeedHost, put } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 
@@ -72,16 +71,7 @@ test('moving a unit of one’s own in, and out again: every row is kept', async 
       environment,
     }
     const project = parseProject(config, join(PROJECT, 'test/fixtures'))
-    const about = {
-      project,
-      make: false,
-      check: false,
-      feed: null,
-      notes: '',
-      effort: 'fast',
-      publishedAt: null,
-    } as const
-    await buildApplication({ ...about, tag: 'v1.0.0', out, force: false, progress: createProgress({ quiet: true }) })
+    await buildQuietly({ project, out })
   })
   const url = await serveFeed(host)
   const text = (await readFile(join(PROJECT, 'docs/guides/move.md'), 'utf8')).replaceAll(SHOP_RELEASES, url)

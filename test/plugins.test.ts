@@ -6,14 +6,13 @@ import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Operation, Status } from '../agent/index.ts'
-import { buildApplication } from '../deploy/make/application.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject } from '../deploy/make/project.ts'
-import { createProgress } from '../deploy/lib/progress.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { equal, is, match } from './assert.ts'
 import { ask, freePort } from './fixtures/install.ts'
 import { eventually } from './lab/systemd.ts'
+import { buildQuietly } from './fixtures/quiet-build.ts'
 import { suite } from './suite.ts'
 
 const test = suite('plugins', { timeoutMs: 240_000 })
@@ -88,9 +87,7 @@ test('plugins live in the state directory: an update and a rollback find them, a
     await put('greeter-dep/package.json', '{ "name": "greeter-dep", "version": "1.0.0" }')
     await put('greeter-dep/index.js', `module.exports = 'its own'`)
     const project = parseProject({ service: 'shop', entry: 'server.js', healthPath: '/healthz' }, folder)
-    const about = { make: false, check: false, feed: null, notes: '', effort: 'fast', publishedAt: null } as const
-    for (const tag of ['v1.0.0', 'v1.1.0'])
-      await buildApplication({ ...about, project, tag, out, force: false, progress: createProgress({ quiet: true }) })
+    for (const tag of ['v1.0.0', 'v1.1.0']) await buildQuietly({ project, tag, out })
 
     const port = await freePort()
     const env = { HOME: home, XDG_CONFIG_HOME: undefined, XDG_STATE_HOME: undefined }

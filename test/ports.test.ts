@@ -2,9 +2,12 @@
 // Everything that a process listens on goes to the next one: more servers of HTTP, servers of another protocol, servers that listen
 // late. And a release that cannot have one of its ports fails, whatever it does about the error.
 
+import { spawn } from 'node:child_process'
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
-import { connect, createServer, type Socket } from 'node:net'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Status } from '../agent/index.ts'
@@ -12,6 +15,7 @@ import { PROJECT } from '../deploy/make/place.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { adopted } from './fixtures/adopted.ts'
 import { ask, freePort } from './fixtures/install.ts'
+import { eventually } from './lab/systemd.ts'
 import { suite } from './suite.ts'
 
 const test = suite('ports', { timeoutMs: 120_000 })
@@ -164,6 +168,44 @@ test('a server that is not HTTP and finds its port taken hears of it itself, wit
   const pid = String((await ask(it.port, 'GET', '/', null)).body)
   while ((await pidOn(next).catch(() => '')) === '') await sleep(20)
   is(await pidOn(next), pid)
+})
+
+test('when the first server finds its port taken and the application goes on, the others listen as without Baton', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-ports-'))
+  await using taken = createServer().listen(0, '127.0.0.1')
+  await once(taken, 'listening')
+  const port = (taken.address() as AddressInfo).port
+  const [lines, late, beside, page] = [await freePort(), await freePort(), await freePort(), await freePort()]
+  const file = join(folder, 'server.mjs')
+  const text = `${AUTO}import { createServer } from 'node:http'
+    import { createServer as createPlain } from 'node:net'
+    const answer = (socket) => socket.on('error', () => {}).on('data', () => socket.write(process.pid + '\\n'))
+    const make = () => createServer((request, response) => response.end(String(process.pid)))
+    make().on('error', ({ code }) => process.stdout.write(code)).listen(${port}, '127.0.0.1')
+    make().listen(${beside}, '127.0.0.1')
+    createPlain(answer).listen(${lines}, '127.0.0.1')
+    setTimeout(() => {
+      createPlain(answer).listen(${late}, '127.0.0.1', () => process.stdout.write(' listening'))
+      make().listen(${page}, '127.0.0.1')
+    }, 300)`
+  await writeFile(file, text)
+  const env = { ...process.env, HOME: folder, XDG_STATE_HOME: '' }
+  const child = spawn(process.execPath, [file], { cwd: folder, env, stdio: ['ignore', 'pipe', 'inherit'] })
+  const ended = once(child, 'exit')
+  let said = ''
+  child.stdout.setEncoding('utf8').on('data', (more: string) => (said += more))
+  try {
+    const soon = async (who: () => Promise<string>) =>
+      await eventually('an answer', async () => await who().catch(() => null), 10_000)
+    for (const at of [lines, late]) is(await soon(() => pidOn(at)), String(child.pid))
+    for (const at of [beside, page])
+      is(await soon(async () => String((await ask(at, 'GET', '/', null)).body)), String(child.pid))
+    is(said.replace(/^baton: .*\n/gm, ''), 'EADDRINUSE listening')
+  } finally {
+    child.kill('SIGKILL')
+    await ended
+    await rm(folder, { recursive: true })
+  }
 })
 
 test('an application that closes a server and listens again, with another one, has all of its clients, before and after an update', async () => {

@@ -7,13 +7,14 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { ReleaseManifest } from '../agent/words/release.ts'
 import { openFeed } from '../agent/install.ts'
-import { buildApplication, type BuiltApplication } from '../deploy/make/application.ts'
+import type { BuiltApplication } from '../deploy/make/application.ts'
 import { parseProject } from '../deploy/make/project.ts'
 import { assetName } from '../deploy/make/publish.ts'
 import { billName, billOf, packagesBehind } from '../deploy/make/sbom.ts'
 import { sendRelease } from '../deploy/make/send.ts'
 import { createProgress } from '../deploy/lib/progress.ts'
 import { equal, is, match, ok } from './assert.ts'
+import { buildQuietly } from './fixtures/quiet-build.ts'
 import { suite } from './suite.ts'
 
 const test = suite('sbom', { timeoutMs: 240_000 })
@@ -160,17 +161,10 @@ test('a bundle holds what it bundles only, and a script no Node', async () => {
 })
 
 async function build(folder: string, kind: string, out: string, notes: string[] = []): Promise<BuiltApplication> {
-  return await buildApplication({
+  return await buildQuietly({
     project: parseProject({ service: 'shop', entry: 'server.js', kind, exclude: ['one', 'two', 'feed'] }, folder),
-    tag: 'v1.0.0',
     out: join(folder, out),
-    feed: null,
-    notes: '',
-    effort: 'fast',
     publishedAt: '2026-01-02T03:04:05.000Z',
-    force: false,
-    make: false,
-    check: false,
     progress: { ...QUIET, note: (line) => void notes.push(line) },
   })
 }

@@ -5,11 +5,10 @@
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { buildApplication } from '../deploy/make/application.ts'
-import { createProgress } from '../deploy/lib/progress.ts'
 import { parseProject } from '../deploy/make/project.ts'
 import type { Status } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
+import { buildQuietly } from './fixtures/quiet-build.ts'
 import { type Load, spawnLoad, type Totals } from './lab/load.ts'
 import { bootWithFeed, type FeedHost } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
@@ -25,18 +24,7 @@ test.before(async () => {
   host = await bootWithFeed(async (out) => {
     const folder = join(import.meta.dirname, 'fixtures')
     const project = parseProject({ service: 'beacon', kind: 'bundle', entry: 'solo.js', healthPath: '/' }, folder)
-    const about = {
-      project,
-      make: false,
-      check: false,
-      feed: null,
-      notes: '',
-      effort: 'fast',
-      publishedAt: null,
-      force: false,
-    } as const
-    for (const tag of ['v1.0.0', 'v1.1.0', 'v1.2.0'])
-      await buildApplication({ ...about, tag, out, progress: createProgress({ quiet: true }) })
+    for (const tag of ['v1.0.0', 'v1.1.0', 'v1.2.0']) await buildQuietly({ project, tag, out })
   })
   await host.install({ probationMs: 1500, quietMs: 500 })
 })

@@ -21,13 +21,12 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { buildApplication } from '../deploy/make/application.ts'
 import type { ReleaseKind } from '../agent/words.ts'
 import { parseProject } from '../deploy/make/project.ts'
-import { createProgress } from '../deploy/lib/progress.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { gunzipSync } from 'node:zlib'
 import { equal, is, match, not, ok } from './assert.ts'
+import { buildQuietly } from './fixtures/quiet-build.ts'
 import { suite } from './suite.ts'
 
 const FILES = 300
@@ -323,19 +322,7 @@ async function make(folder: string, kind: ReleaseKind = 'app'): Promise<{ sha256
      console.log(argv[2] === 'say' ? JSON.stringify({ ...own, cwd: process.cwd() }) : count() + ' files')`,
   )
   const project = parseProject({ service: 'racer', entry: 'main.cjs', kind, args: ['say'] }, app)
-  const { executable, directory } = await buildApplication({
-    project,
-    tag: 'v1.0.0',
-    out: join(folder, 'out'),
-    feed: null,
-    notes: '',
-    effort: 'fast',
-    publishedAt: null,
-    force: false,
-    make: false,
-    check: false,
-    progress: createProgress({ quiet: true }),
-  })
+  const { executable, directory } = await buildQuietly({ project, out: join(folder, 'out') })
   return { sha256: executable.sha256, directory }
 }
 

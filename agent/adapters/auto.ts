@@ -23,7 +23,7 @@ import type { StopReason } from '../settings.ts'
 import { attach } from './attach.ts'
 
 export interface Auto extends Pick<Agent, 'carry' | 'carried' | 'only'>, Memory {
-  /** resolves once the servers of this process serve; never if none listens */
+  /** resolves once the servers of this process serve; never if none listens, or if the first finds its port taken */
   readonly agent: Promise<Agent>
   /** Registers `act`, which is called when this process stops accepting: there the author ends what cannot move. */
   onDrain(act: () => void): void
@@ -55,7 +55,7 @@ type Listen = typeof Server.prototype.listen
 type Place = Omit<ListenerSpec, 'server'>
 
 interface Wanted extends ListenerSpec {
-  /** arguments of `listen()` */
+  /** arguments of `listen()`, without what it calls in the end */
   args: unknown[]
 }
 
@@ -73,11 +73,11 @@ export const agent: Promise<Agent> = auto.agent
 /** As `agent.carry` of docs/guides/carry.md. Does nothing in a worker or a child, which hands nothing over. */
 export const carry: Auto['carry'] = (request, options) => auto.carry(request, options)
 export const carried: Auto['carried'] = (request) => auto.carried(request)
-/** As `agent.only`, `agent.handOver` and `agent.inherited` of docs/adopt.md. A worker or a child has nothing to hand over. */
 /** Registers every WebSocket of a `ws` server, as `carry` does one. `state`: what the next process's `carried(request)` gives. */
 export function carryAll(server: WebSocketServerLike, { state = () => undefined }: CarryAllOptions = {}): void {
   server.on('connection', (ws, request) => carry(request, { ws, state: () => state(ws, request) }))
 }
+/** As `agent.only`, `agent.handOver` and `agent.inherited` of docs/adopt.md. A worker or a child has nothing to hand over. */
 export const only: Auto['only'] = (...work) => auto.only(...work)
 export const handOver: Auto['handOver'] = (key, value) => auto.handOver(key, value)
 export const inherited: Auto['inherited'] = (key) => auto.inherited(key)
@@ -87,8 +87,8 @@ export { isRehearsal }
 export const onStop: Auto['onStop'] = (act) => auto.onStop(act)
 
 function install(): State {
-  let ready: (agent: Agent) => void = () => {}
-  const agent = new Promise<Agent>((resolve) => (ready = resolve))
+  const first = Promise.withResolvers<Agent | null>()
+  const agent = first.promise.then((served) => served ?? new Promise<never>(() => {}))
   const state: State = {
     agent,
     embedded: null,
@@ -105,11 +105,12 @@ function install(): State {
     onStop: (act) => void state.stops.push(act),
   }
   const isChild = !isMainThread || (ownStart()?.isChild === true && !cluster.isWorker)
-  if (!isChild) takeListening(state, ready)
+  if (!isChild) takeListening(state, first)
   return state
 }
 
-function takeListening(state: State, ready: (agent: Agent) => void): void {
+/** `first`: of the servers that listen first; null if they could not and the application goes on. */
+function takeListening(state: State, first: PromiseWithResolvers<Agent | null>): void {
   const { servers: most } = ownRelease()
   const gathered: Wanted[] = []
   const taken = new WeakSet<Server>()
@@ -117,7 +118,7 @@ function takeListening(state: State, ready: (agent: Agent) => void): void {
   const begin = () => {
     if (begun) return
     begun = true
-    void serve(gathered, state).then(ready)
+    void serve(gathered, state).then(first.resolve)
   }
   const inherited = most === null ? (inheritanceHere()?.listeners ?? []) : []
   if (most === null) keepDatagrams(inherited)
@@ -132,10 +133,11 @@ function takeListening(state: State, ready: (agent: Agent) => void): void {
     taken.add(this)
     this.once('close', () => taken.delete(this))
     const heard = args.at(-1)
-    if (typeof heard === 'function') this.once('listening', heard as () => void)
-    const spec: Wanted = { server: this, args, ...where }
+    const isHeard = typeof heard === 'function'
+    if (isHeard) this.once('listening', heard as () => void)
+    const spec: Wanted = { server: this, args: isHeard ? args.slice(0, -1) : args, ...where }
     // each other server by itself: whether it gets its port is its author's matter, and no reason to stop the rest
-    if (begun || !speaksHttp(this)) void serveMore(spec, state)
+    if (begun || !speaksHttp(this)) void serveMore(spec, first.promise)
     else gathered.push(spec)
     soon(spec)
     return this
@@ -173,21 +175,21 @@ function warnOfOneMore({ port, path }: Place, most: number): void {
   if (port !== 0) process.emitWarning(message)
 }
 
-async function serveMore(spec: Wanted, state: State): Promise<void> {
+/** Where Baton does not serve, the server listens as Node does. */
+async function serveMore(spec: Wanted, first: Promise<Agent | null>): Promise<void> {
   const { server } = spec
   try {
-    const agent = await state.agent
-    if (speaksHttp(server)) attach(agent, server)
-    if (cluster.isWorker) Reflect.apply(listen, server, spec.args)
+    const agent = await first
+    if (agent !== null && speaksHttp(server)) attach(agent, server)
+    if (agent === null || cluster.isWorker) listenPlainly(spec)
     else await agent.serve([spec])
   } catch (cause) {
-    // as Node does without Baton, with the code that authors look at
-    server.emit('error', cause instanceof Error && cause.cause instanceof Error ? cause.cause : cause)
+    server.emit('error', heardOf(cause))
   }
 }
 
-/** If a server cannot listen, reports it by the server's own `error` event, as Node does without Baton. */
-async function serve(specs: readonly Wanted[], state: State): Promise<Agent> {
+/** If a server cannot listen, it hears of it. If it does not mind, the others listen as Node does, and the result is null. */
+async function serve(specs: readonly Wanted[], state: State): Promise<Agent | null> {
   try {
     const agent = await embed({
       onDrain: () => together(state.drains),
@@ -197,16 +199,28 @@ async function serve(specs: readonly Wanted[], state: State): Promise<Agent> {
     state.embedded = agent
     for (const { server } of specs) if (speaksHttp(server)) attach(agent, server)
     // One of several processes: its endpoints say why they update nothing, and node:cluster listens.
-    if (cluster.isWorker) for (const { server, args } of specs) Reflect.apply(listen, server, args)
+    if (cluster.isWorker) for (const spec of specs) listenPlainly(spec)
     else await agent.serve([...specs])
     return agent
   } catch (cause) {
-    const [first] = specs
-    const error = cause instanceof Error ? cause : new Error(reasonOf(cause))
-    if (first === undefined || first.server.listenerCount('error') === 0) throw error
-    first.server.emit('error', error)
-    return await new Promise<Agent>(() => {}) // the application decides what to do about it
+    // they are bound in turn, so the first that does not listen is the one that could not
+    const [failed, ...others] = specs.filter(({ server }) => !server.listening)
+    if (failed === undefined || failed.server.listenerCount('error') === 0) throw cause
+    for (const other of others) listenPlainly(other)
+    // the application decides what to do about it
+    failed.server.emit('error', state.embedded === null ? cause : heardOf(cause))
+    return null
   }
+}
+
+/** As without Baton. */
+function listenPlainly({ server, args }: Wanted): void {
+  Reflect.apply(listen, server, args)
+}
+
+/** What a server's `error` event gives without Baton, with the code that authors look at. */
+function heardOf(cause: unknown): unknown {
+  return cause instanceof Error && cause.cause instanceof Error ? cause.cause : cause
 }
 
 /** Calls all in the same turn: this process gives its connections away meanwhile. A slow one keeps no other from its turn. */

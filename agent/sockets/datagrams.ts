@@ -21,10 +21,11 @@ const UNCLAIMED_MS = 10_000
 /** one for each process, shared by symbol: an application may have two copies of this file */
 const KEPT = Symbol.for('baton.datagrams')
 const shared = globalThis as { [KEPT]?: Set<KeptDatagrams> }
+const kept = (shared[KEPT] ??= new Set())
 
 /** What this process has bound, for the next one. */
 export function keptDatagrams(): ReadonlySet<KeptDatagrams> {
-  return (shared[KEPT] ??= new Set())
+  return kept
 }
 
 export function isDatagrams({ key }: { key: string }): boolean {
@@ -45,7 +46,6 @@ export function keepDatagrams(inherited: readonly InheritedListener[]): void {
 
 function follow(socket: Socket & { type: SocketType }, unclaimed: Map<string, InheritedListener>): void {
   const bind = socket.bind.bind(socket) as (...args: unknown[]) => Socket
-  const kept = (shared[KEPT] ??= new Set())
   const keep = (key: string, spare: number | null) => {
     if (spare === null) return
     const own = { key, spare }

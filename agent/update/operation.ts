@@ -5,6 +5,7 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { exists } from '../disk/disk.ts'
+import { isBlameless } from '../words/blame.ts'
 import { asBatonError, type BatonError, type ErrorCode, reasonOf } from '../words/errors.ts'
 import { finishOperation, markBad, updateDirectory } from '../disk/journal.ts'
 import { type Lock, takeLock } from '../disk/lock.ts'
@@ -206,7 +207,7 @@ async function writeOutcome(
   operation.to = to ?? operation.to
   const state = await journal.change((now) => {
     now.operation = { ...structuredClone(operation), outcome: null }
-    finishOperation(now, { outcome, error: told, isBlameless: error?.members['blameless'] === true })
+    finishOperation(now, { outcome, error: told, isBlameless: isBlameless(error) })
     if (error !== null && stages.isPublishedBad() && operation.to !== null) {
       markBad(now, operation.to, operation.sha256, error.message)
     }

@@ -1,6 +1,7 @@
 // How a release replaces another, and how long nobody was served the last time. Pure.
 
-import { BatonError } from './errors.ts'
+import { blameless } from './blame.ts'
+import type { BatonError } from './errors.ts'
 
 export const SWITCHES = ['one-at-a-time', 'together'] as const
 /**
@@ -51,12 +52,7 @@ export function expectedPause(
 /** Why a switch one at a time is refused before anything stops; null: it is not. */
 export function pauseFault(expectedMs: number | null, holdMs: number): BatonError | null {
   if (expectedMs === null || expectedMs <= holdMs) return null
-  return new BatonError(
-    'refused',
-    `clients would have to wait about ${expectedMs} ms, and \`holdMs\` allows ${holdMs}`,
-    {
-      hint: 'raise `update.holdMs` in the configuration and restart, or stop the service, upgrade it and start it again when nobody is there',
-      members: { blameless: true },
-    },
-  )
+  return blameless('refused', `clients would have to wait about ${expectedMs} ms, and \`holdMs\` allows ${holdMs}`, {
+    hint: 'raise `update.holdMs` in the configuration and restart, or stop the service, upgrade it and start it again when nobody is there',
+  })
 }

@@ -6,6 +6,7 @@ import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { readFile, stat } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
+import { endGroup } from '../../agent/install.ts'
 import { BatonError, reasonOf, type ReleaseKind } from '../../agent/words.ts'
 import { formatBytes } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
@@ -13,7 +14,7 @@ import { temporaryFolder, trustIn } from '../lib/trusted.ts'
 import { type AddonAbi, type AddonHost, abiOf } from './addon-file.ts'
 import type { ArchiveFile } from './archive.ts'
 import { provideNode } from './node.ts'
-import { readManifest } from './packages.ts'
+import { packageRootOf, readManifest } from './packages.ts'
 
 /** the Node that goes into an executable */
 export interface BroughtNode extends AddonHost {
@@ -158,8 +159,8 @@ async function broughtNode(): Promise<BroughtNode> {
 function byPackage(files: readonly ArchiveFile[]): Map<string, ArchiveFile[]> {
   const packages = new Map<string, ArchiveFile[]>()
   for (const file of files) {
-    const below = /^(?:.*\/)?node_modules\/(?:@[^/]+\/)?[^/]+\/(.+)$/.exec(file.path)?.[1]
-    const folder = below === undefined ? applicationOf(file.source) : file.source.slice(0, -below.length - 1)
+    const root = packageRootOf(file.path)
+    const folder = root === null ? applicationOf(file.source) : file.source.slice(0, root.length - file.path.length)
     packages.set(folder, [...(packages.get(folder) ?? []), file])
   }
   return packages
@@ -246,17 +247,10 @@ async function loadReason(addon: string, node: string): Promise<string | null> {
   let [answer, said] = ['', '']
   child.stdio[3]?.on('data', (bytes: Buffer) => (answer = (answer + bytes.toString()).slice(0, 10_000)))
   child.stderr?.on('data', (bytes: Buffer) => (said = (said + bytes.toString()).slice(-REASON_MAX_CHARS)))
-  const kill = () => {
-    try {
-      if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL')
-    } catch {
-      return // nobody is left
-    }
-  }
   let isLate = false
   const late = setTimeout(() => {
     isLate = true
-    kill()
+    endGroup(child)
   }, LOAD_MS)
   try {
     const ended = await new Promise<string>((done) => {
@@ -273,8 +267,7 @@ async function loadReason(addon: string, node: string): Promise<string | null> {
     return `loading it ended the process with ${ended}${lastWords === '' ? '' : `: ${oneLine(lastWords)}`}`
   } finally {
     clearTimeout(late)
-    kill()
-    for (const pipe of child.stdio) pipe?.destroy()
+    endGroup(child)
   }
 }
 

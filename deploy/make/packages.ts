@@ -3,8 +3,8 @@
 
 import { existsSync } from 'node:fs'
 import { readFile, realpath } from 'node:fs/promises'
-import { dirname, join } from 'node:path'
-import { BatonError } from '../../agent/words.ts'
+import { dirname, join, sep } from 'node:path'
+import { BatonError, reasonOf } from '../../agent/words.ts'
 
 export interface InstalledPackage {
   /** real path */
@@ -15,6 +15,8 @@ export interface InstalledPackage {
 export interface PackageManifest {
   name?: string
   version?: string
+  license?: unknown
+  licenses?: unknown
   engines?: { node?: unknown }
   scripts?: Record<string, string>
   dependencies?: Record<string, string>
@@ -59,12 +61,22 @@ export async function packagesOf(folder: string): Promise<Packages> {
 
 /** An absent file is an empty manifest. Throws BatonError invalid_settings. */
 export async function readManifest(folder: string): Promise<PackageManifest> {
-  const text = await readFile(join(folder, 'package.json'), 'utf8').catch(() => '{}')
+  return await readJsonObject(join(folder, 'package.json'))
+}
+
+/** An object without members if there is no such file. Throws BatonError invalid_settings. */
+export async function readJsonObject(path: string): Promise<Record<string, unknown>> {
+  const text = await readFile(path, 'utf8').catch(() => '{}')
   try {
-    return JSON.parse(text) as PackageManifest
+    return JSON.parse(text) as Record<string, unknown>
   } catch (cause) {
-    throw new BatonError('invalid_settings', `expected JSON in ${join(folder, 'package.json')}`, { cause })
+    throw new BatonError('invalid_settings', `expected JSON in ${path}: ${reasonOf(cause)}`, { cause })
   }
+}
+
+/** `…/node_modules/@scope/name/lib/a.js` -> `…/node_modules/@scope/name`; null: the file is in no package that was installed. */
+export function packageRootOf(path: string): string | null {
+  return /^(?:.*\/)?node_modules\/(?:@[^/]+\/)?[^/@.][^/]*(?=\/)/.exec(path.replaceAll(sep, '/'))?.[0] ?? null
 }
 
 /** Climbs as Node does: https://nodejs.org/api/modules.html#loading-from-node_modules-folders */

@@ -2,9 +2,8 @@
 // Must hold: the same packages, tag and time of publication give the same bytes. What a package does not say is left out, never made up.
 // https://cyclonedx.org/docs/1.6/json/
 
-import { readFile } from 'node:fs/promises'
-import { join, relative, sep } from 'node:path'
-import { BatonError, reasonOf } from '../../agent/words.ts'
+import { join, relative } from 'node:path'
+import { type PackageManifest, packageRootOf, readJsonObject, readManifest } from './packages.ts'
 
 /** A package inside a release. */
 export interface Package {
@@ -65,7 +64,7 @@ export function unique(packages: readonly Package[]): Package[] {
  */
 export async function packagesBehind(sources: Iterable<string>, folder: string): Promise<Package[]> {
   const locked = await lockedIn(folder)
-  const roots = new Set([...sources].flatMap((path) => rootOf(path) ?? []))
+  const roots = new Set([...sources].flatMap((path) => packageRootOf(path) ?? []))
   const found = await Promise.all([...roots].map((root) => packageAt(root, locked.get(relative(folder, root)) ?? null)))
   return unique(found.filter((one) => one !== null))
 }
@@ -73,11 +72,6 @@ export async function packagesBehind(sources: Iterable<string>, folder: string):
 /** The licence that a package.json names; null: none. */
 export async function licenceIn(folder: string): Promise<string | null> {
   return licenceOf(await readManifest(folder))
-}
-
-/** `…/node_modules/@scope/name/lib/a.js` -> `…/node_modules/@scope/name` */
-function rootOf(path: string): string | null {
-  return /^(?:.*\/)?node_modules\/(?:@[^/]+\/)?[^/@.][^/]*(?=\/)/.exec(path.replaceAll(sep, '/'))?.[0] ?? null
 }
 
 /** Null: a folder without a name and a version is no package. */
@@ -88,24 +82,10 @@ async function packageAt(root: string, integrity: string | null): Promise<Packag
   return { name, version, licence: licenceOf(manifest), integrity }
 }
 
-async function readManifest(folder: string): Promise<Record<string, unknown>> {
-  return await readJson(join(folder, 'package.json'))
-}
-
-/** An object without members if there is no such file. */
-async function readJson(path: string): Promise<Record<string, unknown>> {
-  const text = await readFile(path, 'utf8').catch(() => '{}')
-  try {
-    return JSON.parse(text) as Record<string, unknown>
-  } catch (cause) {
-    throw new BatonError('invalid_settings', `expected JSON in ${path}: ${reasonOf(cause)}`, { cause })
-  }
-}
-
 const LICENCE_MAX_CHARS = 200
 
 /** `license` as it is written today, and as it was written long ago: `{ type }`, or a list of these, of which one may choose. */
-function licenceOf({ license, licenses }: Record<string, unknown>): string | null {
+function licenceOf({ license, licenses }: PackageManifest): string | null {
   const all = [license, licenses].flat().flatMap((one) => {
     const text = typeof one === 'object' && one !== null && 'type' in one ? one.type : one
     return typeof text === 'string' && text.trim() !== '' ? [text.trim().slice(0, LICENCE_MAX_CHARS)] : []
@@ -116,7 +96,7 @@ function licenceOf({ license, licenses }: Record<string, unknown>): string | nul
 /** Folder of a package in the project -> integrity: https://docs.npmjs.com/cli/configuring-npm/package-lock-json */
 async function lockedIn(folder: string): Promise<Map<string, string>> {
   type Lock = { packages?: Record<string, { integrity?: unknown }> }
-  const { packages = {} } = (await readJson(join(folder, 'package-lock.json'))) as Lock
+  const { packages = {} } = (await readJsonObject(join(folder, 'package-lock.json'))) as Lock
   const pairs = Object.entries(packages).map(([path, { integrity }]) => [path, integrity] as const)
   return new Map(pairs.filter((pair): pair is readonly [string, string] => typeof pair[1] === 'string'))
 }

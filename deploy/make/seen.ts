@@ -56,12 +56,20 @@ export async function databasesBelow(stateDirectory: string): Promise<string[]> 
   )
 }
 
-/** Path of a database below the state directory, as `database` of the configuration names it; null if it lies elsewhere. */
-export function belowState(database: string, stateDirectory: string): string | null {
-  return database.startsWith(stateDirectory + sep) ? relative(stateDirectory, database) : null
+/**
+ * Pure. Splits absolute paths of databases. `inside`: of those below the state directory, as `database` of the configuration names
+ * them, without Baton's own. `outside`: the others, unchanged.
+ */
+export function splitDatabases(
+  all: readonly string[],
+  stateDirectory: string,
+): { inside: string[]; outside: string[] } {
+  const isInside = (path: string) => path.startsWith(stateDirectory + sep)
+  const inside = all.filter(isInside).map((path) => relative(stateDirectory, path))
+  return { inside: inside.filter((path) => !isBatons(path)), outside: all.filter((path) => !isInside(path)) }
 }
 
-export function isBatons(path: string): boolean {
+function isBatons(path: string): boolean {
   return OURS.includes(path.split(sep)[0] ?? '')
 }
 

@@ -7,15 +7,13 @@ import { existsSync } from 'node:fs'
 import { mkdir } from 'node:fs/promises'
 import { join, relative, sep } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { TRIAL } from '../../agent/install.ts'
 import { httpStatusOf } from '../lib/http.ts'
-import { cleanEnvironment } from '../lib/passed.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
 import type { Detected } from './detect.ts'
 import { filled } from './first/configuration.ts'
 import { provideNode } from './node.ts'
-import { belowState, bothLooks, databasesBelow, isBatons, lookAt } from './seen.ts'
-import { freePort, LOOK_AGAIN_MS, type Started, startProgram } from './started.ts'
+import { bothLooks, databasesBelow, lookAt, splitDatabases } from './seen.ts'
+import { freePort, LOOK_AGAIN_MS, type Started, startProgram, trialEnvironment } from './started.ts'
 import { removeTemporaries, temporaryDirectory } from './temporary.ts'
 
 export interface SourceStart {
@@ -51,8 +49,7 @@ export async function startFromSource(
   const port = await freePort()
   const values = { port: String(port), host: '127.0.0.1', stateDirectory: state, path: '', feed: '', basePath: '' }
   const given = Object.entries(environment).map(([name, text]) => [name, filled(text, values)] as const)
-  const own = { HOME: state, STATE_DIRECTORY: state, [TRIAL]: '1' }
-  const env = { ...cleanEnvironment(process.env), ...own, ...Object.fromEntries(given) }
+  const env = { ...trialEnvironment(state), ...Object.fromEntries(given) }
   await using started = startProgram([await provideNode(), ...found.nodeFlags, entry], { cwd: state, env })
   const problem = await untilItListens(started, port)
   if (problem !== null) {
@@ -145,14 +142,12 @@ export function databasesFor(
   stateDirectory: string,
   folder: string,
 ): Pick<SourceStart, 'database' | 'notes'> {
-  const inside = seen.flatMap((path) => belowState(path, stateDirectory) ?? []).filter((path) => !isBatons(path))
-  const notes = seen
-    .filter((path) => belowState(path, stateDirectory) === null)
-    .map((path) =>
-      path.startsWith(folder + sep)
-        ? `it opens the database ${relative(folder, path)} in its own folder, where no later release finds it: have it read the place from a variable, such as DATA_DIR or STATE_DIRECTORY`
-        : `it opens the database ${path}, of which no update makes a snapshot: only the state directory's are`,
-    )
+  const { inside, outside } = splitDatabases(seen, stateDirectory)
+  const notes = outside.map((path) =>
+    path.startsWith(folder + sep)
+      ? `it opens the database ${relative(folder, path)} in its own folder, where no later release finds it: have it read the place from a variable, such as DATA_DIR or STATE_DIRECTORY`
+      : `it opens the database ${path}, of which no update makes a snapshot: only the state directory's are`,
+  )
   const [database = null, ...others] = inside
   if (others.length === 0) return { database, notes }
   return {

@@ -5,8 +5,10 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { TRIAL } from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { httpStatusOf } from '../lib/http.ts'
+import { cleanEnvironment } from '../lib/passed.ts'
 
 export const START_MS = 60_000
 /** A second look comes so much later: some drivers open their database only when it is asked. A build takes half a minute. */
@@ -22,6 +24,12 @@ export interface Started extends AsyncDisposable {
   ended(): string | null
   /** SIGTERM, and SIGKILL to what is left after ten seconds */
   end(): Promise<void>
+}
+
+/** What an install gives, and nothing of the developer's: a variable of theirs would hide that the host lacks it. */
+export function trialEnvironment(stateDirectory: string): NodeJS.ProcessEnv {
+  const own = { HOME: stateDirectory, STATE_DIRECTORY: stateDirectory, [TRIAL]: '1' }
+  return { ...cleanEnvironment(process.env), ...own }
 }
 
 export function startProgram(

@@ -6,20 +6,19 @@ import { randomBytes } from 'node:crypto'
 import { constants, copyFile, mkdir, readdir, writeFile } from 'node:fs/promises'
 import { basename, join, relative } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { databasesIn, TRIAL } from '../../agent/install.ts'
+import { databasesIn } from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { isFromAgent } from '../lib/agent-answer.ts'
 import { callHttp } from '../lib/http.ts'
 import { onlyOneCanHave } from '../lib/only-one.ts'
-import { cleanEnvironment } from '../lib/passed.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
 import { detect, sourceOf } from './detect.ts'
 import { lineFor } from './init.ts'
 import { provideNode } from './node.ts'
 import type { Project } from './project.ts'
-import { belowState, bothLooks, databasesBelow, isBatons, lookAt, type Looked } from './seen.ts'
-import { answerOf, freePort, LOOK_AGAIN_MS, runToEnd, type Started, startProgram } from './started.ts'
+import { bothLooks, databasesBelow, lookAt, type Looked, splitDatabases } from './seen.ts'
+import { answerOf, freePort, LOOK_AGAIN_MS, runToEnd, type Started, startProgram, trialEnvironment } from './started.ts'
 import { temporaryDirectory } from './temporary.ts'
 
 /** enough to unpack some ten thousand files on a slow disk */
@@ -90,9 +89,8 @@ async function installIn(folder: string, built: string): Promise<TrialInstall> {
   const password = randomBytes(16).toString('hex')
   const settings = { dashboard: { password }, listen: { host: '127.0.0.1', port }, stateDirectory: state }
   await writeFile(config, JSON.stringify(settings), { mode: 0o600 })
-  // what an install gives, and nothing of the developer's: a variable of theirs would hide that the host lacks it
-  const own = { HOME: state, STATE_DIRECTORY: state, BATON_NODE: await provideNode(), [TRIAL]: '1' }
-  return { executable, state, config, port, password, env: { ...cleanEnvironment(process.env), ...own } }
+  const env = { ...trialEnvironment(state), BATON_NODE: await provideNode() }
+  return { executable, state, config, port, password, env }
 }
 
 /** The status of the first good answer. */
@@ -134,8 +132,7 @@ async function againstTogether({ switch: kind, servers }: Project, pid: number, 
 
 /** Pure. `seen`: absolute paths. */
 export function aboutDatabases(configured: string | null, seen: readonly string[], stateDirectory: string): string[] {
-  const inside = seen.flatMap((path) => belowState(path, stateDirectory) ?? []).filter((path) => !isBatons(path))
-  const outside = seen.filter((path) => belowState(path, stateDirectory) === null)
+  const { inside, outside } = splitDatabases(seen, stateDirectory)
   const others = inside.filter((path) => path !== configured)
   const isThere = configured !== null && inside.includes(configured)
   const line = (path: string) => `write \`"database": ${JSON.stringify(path)}\` into baton.config.json`

@@ -119,6 +119,15 @@ export async function install({ home, environment, at }: Adopter, service: strin
   return { port, password: config.dashboard.password, command: join(environment.HOME, '.local', 'bin', service) }
 }
 
+/** Stops the service. Resolves to whether nobody answers then. */
+export async function stop({ at }: Pick<Adopter, 'at'>, { command, port }: { command: string; port: number }) {
+  await at(command, 'stop', '--user', '-q')
+  return await ask(port, 'GET', '/', null).then(
+    () => false,
+    () => true,
+  )
+}
+
 function feedOf({ home }: Pick<Adopter, 'home'>): string {
   return join(home, 'feed')
 }
@@ -162,11 +171,7 @@ export async function adopt(
         ? onSystemd({ service, feed: feedOf(adopter), kit, sockets })
         : inContainer(folder, service, home))
     }
-    await at(command, 'stop', '--user', '-q')
-    const stopped = await ask(port, 'GET', '/', null).then(
-      () => false,
-      () => true,
-    )
+    const stopped = await stop(adopter, installed)
     return {
       app,
       stopped,

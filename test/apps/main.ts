@@ -2,23 +2,15 @@
 // it is said, on one with systemd and in containers. `npm run apps -- --real [NAME…]`: services of others, with clients of their own
 // kind, and a table at the end. Exit code 1 where a promise was broken.
 
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { packInto } from '../pack/main.ts'
+import { packedKit } from '../pack/main.ts'
 import { adopt, APPS, faultsOf } from './adopt.ts'
 import { PLACES } from './places.ts'
 import { adoptReal, faultsOfReal, type RealAdopted, SERVICES, tableOf } from './real/adopt.ts'
 
 const wanted = process.argv.slice(2).filter((word) => !word.startsWith('--'))
 const isWanted = (name: string) => wanted.length === 0 || wanted.includes(name)
-const work = await mkdtemp(join(tmpdir(), 'baton-apps-'))
-try {
-  const packed = await packInto(work)
-  await (process.argv.includes('--real') ? real(packed) : ours(packed))
-} finally {
-  await rm(work, { recursive: true, force: true })
-}
+await using kit = await packedKit()
+await (process.argv.includes('--real') ? real(kit.file) : ours(kit.file))
 
 async function ours(packed: string): Promise<void> {
   const places = PLACES.filter((place) => process.argv.includes(`--${place}`))

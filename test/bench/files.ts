@@ -6,7 +6,8 @@ import { stat, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import { join, normalize } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { end, freePort, start, untilListens } from './processes.ts'
+import { freePort } from '../fixtures/install.ts'
+import { end, start, untilListens } from './processes.ts'
 import type { Tools } from './setup.ts'
 
 export interface FileServer extends AsyncDisposable {

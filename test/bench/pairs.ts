@@ -4,10 +4,11 @@
 import { mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { freePort } from '../fixtures/install.ts'
 import { type OpenSlice, spawnOpenLoad } from '../lab/open-load.ts'
 import { other, type Peer, type Place, type Running, switchOnce, type Tag, TAGS } from './peer.ts'
 import type { Entry } from './peers.ts'
-import { freePort, untilAnswers } from './processes.ts'
+import { untilAnswers } from './processes.ts'
 import { CACHE } from './setup.ts'
 import { median, medianRatio } from './statistics.ts'
 

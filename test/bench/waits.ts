@@ -4,9 +4,10 @@
 import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { freePort } from '../fixtures/install.ts'
 import { type OpenSlice, spawnOpenLoad } from '../lab/open-load.ts'
 import { other, type Peer, type Place, switchOnce, TAGS, type Tag } from './peer.ts'
-import { freePort, untilAnswers } from './processes.ts'
+import { untilAnswers } from './processes.ts'
 import { median } from './statistics.ts'
 
 export interface Waits {

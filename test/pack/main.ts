@@ -41,6 +41,18 @@ export async function packInto(folder: string): Promise<string> {
   return join(folder, stdout.trim().split('\n').at(-1) ?? '')
 }
 
+/** Packs into a temporary folder, which is removed at the end of the scope. */
+export async function packedKit(): Promise<AsyncDisposable & { file: string }> {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-packed-'))
+  const remove = async () => await rm(folder, { recursive: true, force: true })
+  try {
+    return { file: await packInto(folder), [Symbol.asyncDispose]: remove }
+  } catch (cause) {
+    await remove()
+    throw cause
+  }
+}
+
 export async function checkPack(folder: string): Promise<PackReport> {
   const file = await packInto(folder)
   const packed = await readFile(file)

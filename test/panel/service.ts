@@ -4,13 +4,13 @@
 import { spawn } from 'node:child_process'
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { createHash } from 'node:crypto'
-import { createServer, type AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Receipt } from '../../agent/disk/receipt.ts'
 import type { UpdateSettings } from '../../agent/settings.ts'
 import type { Status } from '../../agent/words/state.ts'
+import { freePort } from '../fixtures/install.ts'
 import { publishTo, type TestRelease, unpack } from '../fixtures/releases.ts'
 import { releaseServer, type ReleaseServer } from '../lab/release-server.ts'
 
@@ -159,14 +159,6 @@ function endIfThere(pid: number): void {
   } catch {
     // it has gone by itself
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer()
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const { port } = server.address() as AddressInfo
-  await new Promise((resolve) => server.close(resolve))
-  return port
 }
 
 async function discarded(response: Response): Promise<boolean> {

@@ -6,6 +6,7 @@
 //   from `onStop` on: the holder goes on, whatever becomes of this process
 
 import { setTimeout as sleep } from 'node:timers/promises'
+import { blameless } from '../../words/blame.ts'
 import { BatonError, EXIT, reasonOf } from '../../words/errors.ts'
 import type { Busy } from '../../settings.ts'
 import type { HandoverReport } from '../../words/state.ts'
@@ -25,7 +26,7 @@ import { type DoorHolder, rejected, spawnHolder } from './child.ts'
 import { makeGiving } from './giving.ts'
 import { ownIllness } from './probe.ts'
 import { type QuietOptions, serveAgain, settle, comeToRest } from './quiet.ts'
-import { aborted, blameless, longestPause, switchFailure, toldToStop } from './trial.ts'
+import { aborted, longestPause, switchFailure, toldToStop } from './trial.ts'
 
 export interface AloneOptions extends Omit<
   Holding,
@@ -68,7 +69,7 @@ const LEAVING_MS = 5000
 
 /**
  * Never resolves if all goes well: this process exits. Rejects with restart_failed or busy when this process serves again;
- * `members.blameless` is true if that says nothing about the release.
+ * the error is blameless (`words/blame.ts`) if it says nothing about the release.
  */
 export async function handOverAlone(options: AloneOptions): Promise<never> {
   const { tag, leaving } = options
@@ -127,7 +128,9 @@ async function introduce(here: Here): Promise<DoorHolder> {
   const holder = spawnHolder(options.image, [...options.listeners, ...keptDatagrams()], toldTo(options), options.values)
   here.holder = holder
   // no verdict on the new release
-  void holder.gone.then((why) => stop.abort(blameless(`the process that holds the sockets is gone: ${why}`)))
+  void holder.gone.then((why) =>
+    stop.abort(blameless('interrupted', `the process that holds the sockets is gone: ${why}`)),
+  )
   holder.also((message) => {
     if (message.type === 'failed') stop.abort(new Error(message.message))
   })
@@ -147,8 +150,7 @@ async function beQuiet(here: Here, holder: DoorHolder): Promise<void> {
   also(giving.hear)
   const quiet = quietOptions(here, holder, giving)
   try {
-    if (!(await comeToRest(quiet)))
-      throw new BatonError('busy', `${tag}: requests never came to rest`, { members: { blameless: true } })
+    if (!(await comeToRest(quiet))) throw blameless('busy', `${tag}: requests never came to rest`)
   } catch (cause) {
     if (here.pausedAt !== null) await serveAgain(quiet)
     throw cause

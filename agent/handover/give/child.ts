@@ -4,7 +4,8 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { BatonError, reasonOf } from '../../words/errors.ts'
+import { blameless } from '../../words/blame.ts'
+import { reasonOf } from '../../words/errors.ts'
 import { descendantsOf, isAlive, startTimeOf } from '../../sockets/process.ts'
 import { type Channel, channelOver } from '../channel.ts'
 import { environmentAtStart } from '../../sockets/environment.ts'
@@ -182,8 +183,7 @@ function spawnChild<Said extends Message, Heard extends Message>(
   if (messages === undefined) {
     child.on('error', () => {}) // without a descriptor left Node starts nothing, and gives no streams
     packets.close()
-    const members = { blameless: true } // it is this host's fault
-    throw new BatonError('interrupted', 'no process can be started: are any descriptors left?', { members })
+    throw blameless('interrupted', 'no process can be started: are any descriptors left?') // it is this host's fault
   }
   return follow(child, channelOver<Said, Heard>(messages, packets))
 }

@@ -247,24 +247,25 @@ function makeDeadline(
 ): () => Socket[] {
   const began = performance.now()
   const last = new Map<Socket, { bytes: number; at: number }>()
+  /** when a WebSocket that nobody has registered has to end, in `performance.now()` */
   const ends = new WeakMap<Socket, number>()
   return () => {
     const now = performance.now()
     const overdue: Socket[] = []
     for (const { sockets, busySince, sessions } of listeners) {
       for (const socket of sockets) {
+        // WebSockets would last for ever. They do not all end at once: their clients come back at once.
+        if (isWebSocket(socket) && !carries.entries().has(socket)) {
+          const end = ends.get(socket) ?? now + Math.random() * (began + drainMs - now)
+          ends.set(socket, end)
+          if (now >= end) overdue.push(socket)
+          continue
+        }
         const bytes = bytesMoved(socket)
         const before = last.get(socket)
         const at = before?.bytes === bytes ? before.at : now
         last.set(socket, { bytes, at })
-        // WebSockets would last for ever. They do not all end at once: their clients come back at once.
-        if (!ends.has(socket)) ends.set(socket, isWebSocket(socket) ? Math.random() * drainMs : drainMs)
-        const endMs = carries.entries().has(socket) ? drainMs : (ends.get(socket) ?? drainMs)
-        if (now - began < endMs) continue
-        if (endMs < drainMs) {
-          overdue.push(socket)
-          continue
-        }
+        if (now - began < drainMs) continue
         const isAnswering = responseOf(socket) !== null || sessions.size > 0
         const isMoving = isAnswering && now - at < Math.min(SILENT_MS, Math.max(drainMs, 1))
         const ageMs = began + drainMs - (busySince.get(socket) ?? began)

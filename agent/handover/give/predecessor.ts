@@ -10,6 +10,7 @@
 // way as after a kill of this process.
 
 import { setTimeout as sleep } from 'node:timers/promises'
+import { blameless } from '../../words/blame.ts'
 import { reasonOf } from '../../words/errors.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import type { Carries } from '../carry/carry.ts'
@@ -25,7 +26,6 @@ import { ownIllness } from './probe.ts'
 import {
   aborted,
   becomeReady,
-  blameless,
   commitTo,
   observe,
   provesItself,
@@ -76,7 +76,7 @@ type Context = HandoverOptions & TrialOptions
 /**
  * Never resolves if all goes well: this process exits. Resolves if the successor was told to stop while it already served: then
  * the service should end. Rejects with restart_failed, probation_failed or cannot_update_further when this process serves again;
- * `members.blameless` is true if that says nothing about the release.
+ * the error is blameless (`words/blame.ts`) if it says nothing about the release.
  */
 export async function handOver(given: HandoverOptions): Promise<'stopped'> {
   const { listeners, log, report, tag } = given
@@ -147,7 +147,8 @@ async function introduce(options: Context): Promise<Successor> {
     took('spawned')
     const health: { bothIll: string | null } = { bothIll: null }
     const deadline = sleep(readyMs, undefined, { signal: late.signal }).then(() => {
-      if (health.bothIll !== null) throw blameless(`neither it nor this process is healthy: ${health.bothIll}`)
+      if (health.bothIll !== null)
+        throw blameless('interrupted', `neither it nor this process is healthy: ${health.bothIll}`)
       rejected(`it was not ready within ${readyMs} ms`)
     })
     deadline.catch(() => {})

@@ -1,6 +1,7 @@
 // Watches a successor from its first greeting to its commit, for the process that answers for it: the predecessor, or the holder.
 
 import { setTimeout as sleep } from 'node:timers/promises'
+import { blameless, isBlameless } from '../../words/blame.ts'
 import { BatonError, reasonOf } from '../../words/errors.ts'
 import type { Log } from '../../log.ts'
 import { type Child, rejected, type Successor } from './child.ts'
@@ -95,7 +96,8 @@ export async function observe(
       if (!successor.isAlive() || ++failures > FAILURES_ALLOWED) throw new Error(verdict.why)
     } else {
       if (excuses++ === 0) sayBothIll(options, verdict)
-      if (excuses > BOTH_ILL_ROUNDS) throw blameless(`neither it nor this process is healthy: ${verdict.why}`)
+      if (excuses > BOTH_ILL_ROUNDS)
+        throw blameless('interrupted', `neither it nor this process is healthy: ${verdict.why}`)
       await Promise.race([sleep(Math.min(options.hangMs, LOOK_MOST_MS)), lost])
     }
   }
@@ -120,18 +122,9 @@ export async function commitTo(successor: Successor, options: TrialOptions): Pro
   took('committed')
 }
 
-export function blameless(reason: string): BatonError {
-  return new BatonError('interrupted', reason, { members: { blameless: true } })
-}
-
-/** Whether the failure says nothing about the release. */
-export function isBlameless(cause: unknown): boolean {
-  return cause instanceof BatonError && cause.members['blameless'] === true
-}
-
 /** This process was told to stop, before the release could show anything. */
 export function toldToStop(): BatonError {
-  return blameless('this process was told to stop')
+  return blameless('interrupted', 'this process was told to stop')
 }
 
 /** Resolves with the reason when `signal` aborts. */
@@ -151,7 +144,7 @@ export async function switchFailure(
   if (cause instanceof BatonError && cause.code === 'cannot_update_further') return cause
   const what = code === 'restart_failed' ? 'did not take over' : 'failed in probation'
   const message = `${tag} ${what}: ${reason}${await lastWordsOf(child)}`
-  return new BatonError(code, message, { cause, ...(isBlameless(cause) ? { members: { blameless: true } } : {}) })
+  return isBlameless(cause) ? blameless(code, message, { cause }) : new BatonError(code, message, { cause })
 }
 
 /** The reason of a failure. A broken connection says little: if the successor dies within 50 ms, that is the reason. */

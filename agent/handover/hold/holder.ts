@@ -23,6 +23,7 @@ import { descendantsOf, endAll, isGone, signalAll, startTimeOf, unitProcesses } 
 import { shutDoor } from '../../sockets/store.ts'
 import { notifySystemd } from '../../sockets/systemd.ts'
 import { exchange, undoSwap } from '../../update/steps/swap.ts'
+import { isBlameless } from '../../words/blame.ts'
 import { type BatonError, EXIT, reasonOf } from '../../words/errors.ts'
 import { type HandoverReport, NO_HANDOVER } from '../../words/state.ts'
 import {
@@ -40,7 +41,6 @@ import {
   becomeReady,
   commitTo,
   switchFailure,
-  isBlameless,
   longestPause,
   observe,
   provesItself,

@@ -8,8 +8,8 @@ import { appendFile, cp, readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Operation } from '../../../agent/index.ts'
 import { run } from '../../../deploy/lib/shell.ts'
-import { ask, freePort } from '../../fixtures/install.ts'
-import { addKit, begin, install, operate, release } from '../adopt.ts'
+import { freePort } from '../../fixtures/install.ts'
+import { addKit, begin, install, operate, release, stop } from '../adopt.ts'
 
 /** by name, the variables that name a further port */
 const PORTS = {
@@ -73,6 +73,7 @@ export async function adoptReal(
   scope.defer(() => rm(home, { recursive: true, force: true }))
 
   await cp(join(import.meta.dirname, service), folder, { recursive: true })
+  await cp(join(import.meta.dirname, 'working.mjs'), join(folder, 'working.mjs'))
   await at('npm', 'ci', '--no-audit', '--no-fund', '--prefer-offline')
   const entry = join(folder, 'server.js')
   const before = await readFile(entry, 'utf8')
@@ -102,11 +103,7 @@ export async function adoptReal(
     operations.push(await operate(port, password, path, body))
   }
   const seen = await client.finish()
-  await at(command, 'stop', '--user', '-q')
-  const stopped = await ask(port, 'GET', '/', null).then(
-    () => false,
-    () => true,
-  )
+  const stopped = await stop(adopter, { command, port })
   return {
     service,
     changed,

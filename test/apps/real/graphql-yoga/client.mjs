@@ -2,13 +2,11 @@
 // again when it ends. Until stdin ends; then all notes are read, and one line of JSON is printed.
 // lost: requests without their right answer, and notes of which a subscription that was there all the time heard nothing. doubled: notes
 // that are there twice. missing: acknowledged notes that are not there.
-// A request that ends with the process of the broken release, at most one of each client, is not lost but noted: docs/adopt.md says so.
 
 import { setTimeout as sleep } from 'node:timers/promises'
+import { noteFailure, notes, tell, work } from './working.mjs'
 
-const CLIENTS = 4
 const url = `http://127.0.0.1:${process.env.PORT}/graphql`
-const notes = []
 const acknowledged = []
 const heard = new Set()
 /** notes that were added while one and the same subscription was there */
@@ -16,46 +14,28 @@ const owed = []
 /** counts the subscriptions; null while there is none */
 let subscription = null
 let subscriptions = 0
-let failed = 0
-let died = 0
-let broken = false
-let working = true
 
 void subscribe()
 while (subscription === null) await sleep(20)
-process.stdin.on('data', () => (broken = true)).once('end', () => (working = false))
-await Promise.all(Array.from({ length: CLIENTS }, (_, index) => work(index)))
+const failed = await work({ clients: 4, pauseMs: 0 }, async (client, number) => {
+  const note = `${client}/${number}`
+  const before = subscription
+  const { add } = await ask('mutation ($note: String!) { add(note: $note) }', { note })
+  if (!(add > 0)) throw new Error(`add: got ${add}`)
+  acknowledged.push(note)
+  await sleep(50)
+  if (before !== null && before === subscription) owed.push(note)
+})
 await sleep(500)
 const { notes: there } = await ask('{ notes }')
 const known = new Set(there)
-notes.push(`${died} requests ended with the broken release`, `${subscriptions - 1} subscriptions ended`)
-const total = {
+notes.push(`${subscriptions - 1} subscriptions ended`)
+tell({
   done: acknowledged.length,
   lost: failed + owed.filter((note) => !heard.has(note)).length,
   doubled: there.length - known.size,
   missing: acknowledged.filter((note) => !known.has(note)).length,
-  notes,
-}
-process.stdout.write(`${JSON.stringify(total)}\n`, () => process.exit())
-
-async function work(client) {
-  for (let number = 1; working; number++) {
-    const note = `${client}/${number}`
-    const before = subscription
-    try {
-      const { add } = await ask('mutation ($note: String!) { add(note: $note) }', { note })
-      if (!(add > 0)) throw new Error(`add: got ${add}`)
-      acknowledged.push(note)
-      await sleep(50)
-      if (before !== null && before === subscription) owed.push(note)
-      if (client === 0 && number === 1) process.stderr.write('working\n')
-    } catch (error) {
-      if (broken && died < CLIENTS && error.cause !== undefined) died++
-      else failed++
-      if (notes.length < 10) notes.push(`${error.message} ${error.cause?.code ?? error.cause?.message ?? ''}`)
-    }
-  }
-}
+})
 
 async function ask(query, variables = {}) {
   const headers = { 'content-type': 'application/json', accept: 'application/json' }
@@ -79,7 +59,7 @@ async function subscribe() {
         for (const event of events) for (const [, note] of event.matchAll(/"added":"([^"]+)"/g)) heard.add(note)
       }
     } catch (error) {
-      if (notes.length < 10) notes.push(`subscription: ${error.message}`)
+      noteFailure(`subscription: ${error.message}`)
     }
     subscription = null
     await sleep(100)
