@@ -1,7 +1,8 @@
 // A rehearsal: a release is started on a copy of the data before anything changes, and then the present release on what it left
 // behind. Types and texts. Pure.
 
-import { BatonError } from './errors.ts'
+import { blameless } from './blame.ts'
+import type { BatonError } from './errors.ts'
 
 export const VERDICTS = ['open', 'one_way', 'unproven', 'not_tried'] as const
 /**
@@ -89,14 +90,9 @@ export function formatRehearsal({ verdict, reason, rows, tookMs }: Rehearsal): s
 
 /** The refusal of a release with no way back that nobody has allowed. `to`: its tag. */
 export function oneWayFault(to: string, { reason }: Rehearsal): BatonError {
-  return new BatonError(
-    'one_way',
-    `${to} changes the data so that there is no way back: ${reason}; nothing has changed`,
-    {
-      hint: 'only a person can allow it: `upgrade --one-way`, `{"oneWay": true}`, or the checkbox in the panel',
-      members: { blameless: true },
-    },
-  )
+  return blameless('one_way', `${to} changes the data so that there is no way back: ${reason}; nothing has changed`, {
+    hint: 'only a person can allow it: `upgrade --one-way`, `{"oneWay": true}`, or the checkbox in the panel',
+  })
 }
 
 function formatRows(rows: number): string {

@@ -8,6 +8,7 @@ import { dirname, join, relative, sep } from 'node:path'
 import { copyDatabase, lookBy, readRehearse } from '../../disk/copy-database.ts'
 import { type Disk, mebibytes, roomIn } from '../../disk/disk.ts'
 import { imageOf, type ManagedInstall } from '../../disk/managed-install.ts'
+import { blameless } from '../../words/blame.ts'
 import { BatonError, type ErrorCode, reasonOf } from '../../words/errors.ts'
 import type { Release } from '../../words/release.ts'
 import { oneWayFault, type Rehearsal, REHEARSE_MODES, type RehearseMode, triedBefore } from '../../words/rehearsal.ts'
@@ -190,14 +191,8 @@ async function inCage(
   if (end.is === 'not-begun') return noStart(install.service)
   if (end.is === 'full') {
     const what = `${release.tag} on a copy of the data`
-    throw new BatonError(
-      'refused',
-      `trying ${what}: the disk became too full, so its migration needs more room than is free`,
-      {
-        hint: 'nothing has changed; free some space and try again',
-        members: { blameless: true },
-      },
-    )
+    const why = `trying ${what}: the disk became too full, so its migration needs more room than is free`
+    throw blameless('refused', why, { hint: 'nothing has changed; free some space and try again' })
   }
   const report = readReportOf(end.report)
   const tags = { from: install.current, to: release.tag }
