@@ -1,0 +1,175 @@
+// Which release the database belongs to, while an operation is in flight in which both releases cannot share it: a release with no
+// way back, or a rollback that takes a snapshot back. The mark is a file beside the journal. The first code of a release looks at
+// it before the application begins, when no process of the service lives, and gives the release its own data.
+//
+//   update     the mark says: it belongs to the old release, and the new one comes next
+//              the new one starts: copies the database (exact, since nobody has it open), and the mark names the copy
+//   revert     the old one starts: the database is put aside, the copy takes its place
+//   rollback   the mark says from the beginning that the old release's data are the snapshot
+//
+// Must hold: the database is exchanged as one set, with `-wal` and `-journal`; what was there is put aside whole and never removed;
+// killed at any moment, the next start goes on. Everything here is synchronous: nothing else may run meanwhile.
+
+import {
+  closeSync,
+  constants,
+  copyFileSync,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
+import { basename, dirname, join } from 'node:path'
+
+export interface StateMark {
+  /** the operation that it is for; with another one, or after its success, the mark means nothing */
+  operationId: string
+  /** absolute path */
+  database: string
+  /** tag of the release whose data are at `database` */
+  owner: string
+  /** tag of the release whose data are to be made from the owner's; null: they are there */
+  next: string | null
+  /** the data of the other release: path of a copy, to which `-wal` and `-journal` may be added */
+  other: { tag: string; path: string } | null
+  /** what was put aside in this operation, and what took its place */
+  exchanged: { aside: string; restored: string } | null
+  /** an exchange that has begun: `aside` is where the owner's data go, `placing` that they are all there */
+  moving: { aside: string; step: 'moving' | 'placing' } | null
+}
+
+/** Called before each change; a test kills the process there. */
+export type Look = (what: string) => void
+
+const SUFFIXES = ['-wal', '-journal', '-shm', ''] as const
+const MARK_MAX_BYTES = 16 * 1024
+
+export function markPath(stateDirectory: string): string {
+  return join(stateDirectory, 'update', 'state.json')
+}
+
+/** Null if there is none, or if it cannot be read: then nothing is exchanged. */
+export function readMark(stateDirectory: string): StateMark | null {
+  try {
+    const text = readFileSync(markPath(stateDirectory), 'utf8')
+    return text.length > MARK_MAX_BYTES ? null : (JSON.parse(text) as StateMark)
+  } catch {
+    return null
+  }
+}
+
+/** Gives the release `tag` its own data. Throws if that fails: the application must not begin on another's. */
+export function ownState(stateDirectory: string, tag: string, look: Look = () => {}): void {
+  if (!existsSync(markPath(stateDirectory))) return
+  const mark = readMark(stateDirectory)
+  if (mark === null || !isInForce(stateDirectory, mark)) return
+  const write = (next: StateMark) => writeDurably(markPath(stateDirectory), JSON.stringify(next), look)
+  if (mark.other === null) return mark.next === tag ? keep(stateDirectory, mark, write, look) : undefined
+  if (mark.other.tag === tag && mark.owner !== tag) exchangeSets(stateDirectory, mark, write, look)
+}
+
+/** Copies the owner's data for it, before the next release touches them. */
+function keep(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: Look): void {
+  const { database, owner, next } = mark
+  const path = join(stateDirectory, 'update', 'snapshots', `${basename(database)}.${owner}.${stamp()}`)
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
+  copySet(database, path, look)
+  write({ ...mark, owner: next ?? owner, next: null, other: { tag: owner, path } })
+}
+
+function exchangeSets(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: Look): void {
+  const { database, owner, other } = mark
+  if (other === null) return
+  const incoming = join(dirname(database), `.${basename(database)}.incoming`)
+  let { moving } = mark
+  if (moving === null) {
+    removeSet(incoming, look) // of a process that was killed
+    copySet(other.path, incoming, look)
+    const aside = join(stateDirectory, 'update', 'aside', `${basename(database)}.${owner}.${stamp()}`)
+    mkdirSync(dirname(aside), { recursive: true, mode: 0o700 })
+    moving = { aside, step: 'moving' }
+    write({ ...mark, moving })
+  }
+  if (moving.step === 'moving') {
+    moveSet(database, moving.aside, look)
+    moving = { ...moving, step: 'placing' }
+    write({ ...mark, moving })
+  }
+  moveSet(incoming, database, look)
+  const exchanged = { aside: moving.aside, restored: other.path }
+  write({ ...mark, owner: other.tag, other: { tag: owner, path: moving.aside }, exchanged, moving: null })
+}
+
+/** A mark counts for the operation in the journal, until that has succeeded. */
+function isInForce(stateDirectory: string, { operationId }: StateMark): boolean {
+  try {
+    const journal = JSON.parse(readFileSync(join(stateDirectory, 'update', 'journal.json'), 'utf8')) as {
+      operation: { id: string; outcome: string | null } | null
+    }
+    const { id, outcome } = journal.operation ?? { id: null, outcome: null }
+    return id === operationId && outcome !== 'updated' && outcome !== 'rolled_back'
+  } catch {
+    return false
+  }
+}
+
+/** `-shm` is made anew by SQLite, and is not copied. */
+function copySet(from: string, to: string, look: Look): void {
+  for (const suffix of SUFFIXES) {
+    if (suffix === '-shm' || !existsSync(from + suffix)) continue
+    look(`copy ${suffix}`)
+    rmSync(to + suffix, { force: true })
+    copyFileSync(from + suffix, to + suffix, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE)
+    flush(to + suffix)
+  }
+  flush(dirname(to))
+}
+
+function moveSet(from: string, to: string, look: Look): void {
+  for (const suffix of SUFFIXES) {
+    if (!existsSync(from + suffix)) continue
+    look(`move ${suffix}`)
+    renameSync(from + suffix, to + suffix)
+  }
+  flush(dirname(from))
+  flush(dirname(to))
+}
+
+function removeSet(path: string, look: Look): void {
+  const names = new Set(SUFFIXES.map((suffix) => basename(path) + suffix))
+  for (const name of readdirSync(dirname(path)).filter((one) => names.has(one))) {
+    look(`remove ${name}`)
+    rmSync(join(dirname(path), name), { force: true })
+  }
+}
+
+function writeDurably(path: string, text: string, look: Look): void {
+  const temporary = `${path}.new`
+  look('write')
+  writeFileSync(temporary, text, { mode: 0o600 })
+  flush(temporary)
+  look('name')
+  renameSync(temporary, path)
+  flush(dirname(path))
+}
+
+function flush(path: string): void {
+  const descriptor = openSync(path, constants.O_RDONLY)
+  try {
+    fsyncSync(descriptor)
+  } finally {
+    closeSync(descriptor)
+  }
+}
+
+function stamp(): string {
+  return new Date()
+    .toISOString()
+    .replaceAll(/[-:]/g, '')
+    .replace(/\.(\d+)Z$/, '.$1Z')
+}
