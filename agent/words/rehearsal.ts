@@ -90,10 +90,14 @@ export function formatRehearsal({ verdict, reason, rows, tookMs }: Rehearsal): s
 
 /** The refusal of a release with no way back that nobody has allowed. `to`: its tag. */
 export function oneWayFault(to: string, { reason }: Rehearsal): BatonError {
-  return new BatonError('one_way', `${to} changes the data so that there is no way back: ${reason}; nothing has changed`, {
-    hint: 'only a person can allow it: `upgrade --one-way`, `{"oneWay": true}`, or the checkbox in the panel',
-    members: { blameless: true },
-  })
+  return new BatonError(
+    'one_way',
+    `${to} changes the data so that there is no way back: ${reason}; nothing has changed`,
+    {
+      hint: 'only a person can allow it: `upgrade --one-way`, `{"oneWay": true}`, or the checkbox in the panel',
+      members: { blameless: true },
+    },
+  )
 }
 
 function formatRows(rows: number): string {
