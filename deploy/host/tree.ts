@@ -46,6 +46,14 @@ const RELEASE = {
   release: { type: 'string', valueHint: 'tag|latest', description: 'the release to move to' },
 } as const satisfies Flags
 
+const ONE_WAY = {
+  'one-way': {
+    type: 'boolean',
+    description:
+      'also if this release cannot work on the data that the new one leaves: no rollback without the snapshot',
+  },
+} as const satisfies Flags
+
 const INSTALL = {
   ...ACTING,
   ...RELEASE,
@@ -79,7 +87,7 @@ const WORDS: readonly Word[] = [
   {
     name: 'upgrade',
     description: 'move to a newer release',
-    args: { ...ACTING, ...RELEASE },
+    args: { ...ACTING, ...RELEASE, ...ONE_WAY },
     act: (context) => upgrade(context),
   },
   {
@@ -222,6 +230,7 @@ function contextFrom(values: Values, build: HostProgram, about: { command: strin
     flags: {
       said,
       release: text('release') ?? null,
+      oneWay: values['one-way'] === true,
       dryRun: values['dry-run'] === true,
       yes: values['yes'] === true,
       confirm: text('confirm') ?? null,

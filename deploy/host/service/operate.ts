@@ -159,7 +159,7 @@ async function askOnce(
 ): Promise<Operation & { gate?: HealthGate }> {
   let started: Operation
   try {
-    started = request.kind === 'update' ? await client.update(request.tag) : await client.rollback()
+    started = request.kind === 'update' ? await client.update(request.tag, request.oneWay) : await client.rollback()
   } catch (cause) {
     throw await explained(cause, client)
   }
