@@ -89,6 +89,14 @@ test('all faults are told at once', () => {
   throw new Error('expected it to be refused')
 })
 
+test('the example of the guide is taken as it stands', async () => {
+  const guide = await readFile(join(import.meta.dirname, '../docs/guides/state.md'), 'utf8')
+  const [, example = ''] = /```json\n([^`]*)```/.exec(guide) ?? []
+  const { rehearse } = JSON.parse(example) as { rehearse: Rehearse }
+  equal(parse(rehearse).rehearse, rehearse)
+  equal(Object.keys(rehearse), Object.keys(WHOLE))
+})
+
 test('config.schema.json names the same members', async () => {
   const text = await readFile(join(import.meta.dirname, '../config.schema.json'), 'utf8')
   interface Shape {
