@@ -99,6 +99,7 @@ install.sh [install|upgrade|rollback [TAG]|cancel|status|check|uninstall|doctor|
   --no-service           without systemd
   --no-start             start nothing
   --health-url URL       must answer 2xx too before a release counts as good
+  --one-way              for upgrade: to a release after which there is no way back, too
   -n, --dry-run          print the plan, change nothing
   --json                 one JSON object a line
   -y, --yes              do not ask

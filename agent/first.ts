@@ -2,6 +2,7 @@
 // and its start, carry out an order, and keep the last words for the predecessor.
 
 export { doAsOrdered } from './disk/orders.ts'
+export { ownState } from './disk/state-mark.ts'
 export { isHolder, waitAtGate } from './handover/gate.ts'
 export { keepLastWords } from './handover/last-words.ts'
 export { INHERITANCE } from './words/wire.ts'

@@ -3,7 +3,7 @@
 
 import { access, stat } from 'node:fs/promises'
 import { type ManagedInstall, openInstall } from './disk/managed-install.ts'
-import { isSingleExecutable, ownContainerId, ownStart, updateCommand } from './own.ts'
+import { isSingleExecutable, ownContainerId, updateCommand } from './own.ts'
 import { TRIAL } from './words/wire.ts'
 import type { Settings } from './settings.ts'
 import type { OpenFeed } from './words/release.ts'
@@ -123,12 +123,8 @@ export async function openOwnInstall(
     const replacedByHand = now.dev !== first.dev || now.ino !== first.ino
     return replacedByHand && isSingleExecutable() && process.platform === 'linux' ? '/proc/self/exe' : null
   }
-  const about = {
-    stallMs: settings.update.stallMs,
-    supervisor,
-    rehearse: ownStart()?.configuration?.update?.['rehearse'],
-  }
-  const own = { service, executable, current: tag, stateDirectory, database, feed, log, ...about }
+  const { stallMs } = settings.update
+  const own = { service, executable, current: tag, stateDirectory, database, feed, stallMs, supervisor, log }
   return openInstall({ ...own, runningImage, serves: true })
 }
 

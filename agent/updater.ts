@@ -10,11 +10,11 @@ import type { Updater } from './http/routes.ts'
 import type { Life, Serving } from './life.ts'
 import type { Management } from './managed.ts'
 import type { ManagedInstall } from './disk/managed-install.ts'
-import type { Restart, Running } from './update/operation.ts'
+import type { Asked, Restart, Running } from './update/operation.ts'
 import { ownArguments, ownDirectory, ownStart } from './own.ts'
 import { NO_FIRST_CODE } from './managed.ts'
 import type { Settings } from './settings.ts'
-import { cancellation, type Instance, type Kind, NO_HANDOVER, type Operation, type Status } from './words/state.ts'
+import { cancellation, type Instance, NO_HANDOVER, type Operation, type Status } from './words/state.ts'
 
 /** For an unmanaged install: every method throws not_managed, with the route to take. */
 export function unmanagedUpdater(
@@ -53,7 +53,7 @@ export function makeUpdater(options: UpdaterOptions): Updater {
   const { install, instance, life, serving, settings } = options
   let running: Running | null = null
 
-  const start = async (kind: Kind, tag: string | null, oneWay: boolean): Promise<Operation> => {
+  const start = async (asked: Asked): Promise<Operation> => {
     // The lock would refuse this process's own operation too, but only after a look at the disk.
     if (running !== null && running.operation.outcome === null) throw inFlight(running.operation)
     if (serving.isSettling) await refuseInherited(install)
@@ -69,9 +69,8 @@ export function makeUpdater(options: UpdaterOptions): Updater {
       return { open: true } // stopped in the middle of its probation: the next start continues it
     }
     // Loads all code that the operation can need, its undo included: later it reads nothing of this release from the disk.
-    const [{ begin, refuseAtOnce }, parts] = await Promise.all([import('./update/operation.ts'), loadHandover()])
-    if (kind === 'update' && tag !== null && !oneWay) await refuseAtOnce(install, tag)
-    const begun = await begin(install, { kind, tag, oneWay, who: 'the service' }, restart)
+    const [{ begin }, parts] = await Promise.all([import('./update/operation.ts'), loadHandover()])
+    const begun = await begin(install, { ...asked, who: 'the service' }, restart)
     running = begun
     void begun.done.then(async ({ outcome }) => {
       const wasHandingOver = serving.handingOver !== null
@@ -90,8 +89,8 @@ export function makeUpdater(options: UpdaterOptions): Updater {
     (await import('./update/answers.ts')).statusOf(install, running, instance, next)
 
   return {
-    update: (tag, oneWay) => start('update', tag, oneWay),
-    rollback: () => start('rollback', null, false),
+    update: (tag, oneWay) => start({ kind: 'update', tag, oneWay }),
+    rollback: (restoreState) => start({ kind: 'rollback', tag: null, restoreState }),
     async cancel() {
       const own = running
       if (own === null || !own.cancel(cancellation('a request'))) throw tooLate(await status())
@@ -130,8 +129,6 @@ async function handOverTo(
   await replaceThis({
     ...settings,
     ...settings.update,
-    // no process of the old release may see data that it cannot read
-    switch: operation.rehearsal?.verdict === 'one_way' ? 'one-at-a-time' : settings.switch,
     command,
     image: { ...command, file: places.backup },
     executable: places.executable,

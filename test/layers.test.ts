@@ -131,6 +131,7 @@ test('what changes the disk in agent/ is disk.ts', () => {
     'agent/sockets/keeper.ts',
     'agent/sockets/listeners.ts',
     'agent/update/trust/refresh.ts',
+    'agent/disk/state-mark.ts', // at once, in the first code of a release
     'agent/update/rehearsal/conduct.ts', // in the cage, whose folder systemd empties
   ])
   const changing =

@@ -13,7 +13,7 @@ import { CONTENT_SECURITY_POLICY, makePanel } from '../agent/web/panel.ts'
 import { OUTCOMES, STAGES, type Status } from '../agent/words/state.ts'
 import { PAGE, PAGE_LATER, readAssets, typeOf, webAssets } from '../agent/web/assets.ts'
 import { begin, delayOf, join as follow, judge, measure, POLL } from '../agent/web/settings/follow.js'
-import { bundle, panelAssets } from '../deploy/make/bundle.ts'
+import { bundle, NOT_LEXED, panelAssets } from '../deploy/make/bundle.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import * as assert from './assert.ts'
 import { instance, operation, secondsAgo } from './panel/stub.ts'
@@ -304,6 +304,14 @@ page('the scripts type-check', async () => {
     (error: unknown) => error as { stdout: string },
   )
   assert.is(stdout, '')
+})
+
+page('what is left out of the parser of release notes, nothing in it refers to', async () => {
+  const { 'settings/marked.js': served = '' } = await panelAssets()
+  const whole = readAssets()['settings/marked.js'] ?? ''
+  const rules = new RegExp(`\\b(?:${NOT_LEXED})\\b`, 'g')
+  assert.ok(new Set(whole.match(rules)).size >= 12)
+  assert.equal(served.match(rules), null)
 })
 
 page('weighs as little as docs/panel.md says, compressed by gzip, whatever is opened in it', async () => {

@@ -35,9 +35,9 @@ test.after(async () => await host.off())
 
 test('the way back is open: the update says so, with rows and seconds, and nothing is left of the copy', async () => {
   await migrate(`
-    if (require('fs').readFileSync(state + '/uploads/a/b.txt', 'utf8') !== 'an upload') throw new Error('no upload')
+    if (require('node:fs').readFileSync(state + '/uploads/a/b.txt', 'utf8') !== 'an upload') throw new Error('no upload')
     if (process.env.BATON_TRIAL === '1') {
-      if (require('fs').existsSync(state + '/uploads/link')) throw new Error('a link was copied')
+      if (require('node:fs').existsSync(state + '/uploads/link')) throw new Error('a link was copied')
       if (database.prepare("SELECT count(*) AS n FROM authors WHERE name = 'lease'").get().n !== 0) throw new Error('a lease')
     }
     database.exec('ALTER TABLE notes ADD COLUMN colour TEXT')`)
@@ -72,7 +72,31 @@ test('no way back: the update ends with 7 and nothing changed, and is refused at
   ok((status.operation?.handover?.pauseMs ?? 0) > 0, 'one at a time')
   ok(Number(await sql('SELECT count(*) FROM notes')) < ROWS * 0.6)
   await migrate('')
-  is((await host.cli('rollback', '-y')).code, 0)
+  await sql("INSERT INTO notes(author, text) VALUES (1, 'written since')")
+  const kept = await sql('SELECT count(*) FROM notes')
+  const refused = await host.cli('rollback', '-y')
+  is(refused.code, 7, refused.stderr)
+  match(refused.stderr, /v1\.0\.0 cannot work on the data that v1\.2\.0 has changed/)
+  const back = await host.cli('rollback', '-y', '--restore-state', '--json')
+  is(back.code, 0, back.stderr)
+  is((await host.status()).instance.version, 'v1.0.0')
+  is(await sql('SELECT count(*) FROM notes'), String(ROWS))
+  const { stateMoved } = operationIn(back.stdout)
+  is(await sqlIn(stateMoved?.aside ?? '', 'SELECT count(*) FROM notes'), kept)
+  is(await sqlIn(stateMoved?.aside ?? '', "SELECT count(*) FROM notes WHERE text = 'written since'"), '1')
+})
+
+test('no way back, and the release fails in its probation: the old one has its data again, to the last row', async () => {
+  await migrate(`database.exec('DELETE FROM notes WHERE id % 2 = 0')
+    if (process.env.BATON_TRIAL !== '1') setTimeout(() => process.exit(9), 400)`)
+  await sql("INSERT INTO notes(author, text) VALUES (1, 'the last row')")
+  const { rows } = await look()
+  const { code, stdout } = await host.cli('upgrade', '--release', 'v1.2.0', '-y', '--one-way', '--json')
+  is(code, 8, stdout)
+  is((await host.status()).instance.version, 'v1.0.0')
+  is((await look()).rows, rows)
+  const { stateMoved } = (await host.status()).operation ?? {}
+  ok(Number(await sqlIn(stateMoved?.aside ?? '', 'SELECT count(*) FROM notes')) < ROWS * 0.6)
 })
 
 test('a migration that fails: verify_failed with its last words, and nothing has changed', async () => {
@@ -106,12 +130,12 @@ test('a hostile release reaches nothing outside of the copy', async () => {
 
 const CLUMSY = {
   'kill -9 -1': `process.kill(-1, 'SIGKILL'); await_()`,
-  'a daemon': `require('child_process').spawn('/usr/bin/setsid', ['-f', '/bin/sh', '-c', 'trap "" TERM HUP; exec sleep 4242'], { detached: true, stdio: 'ignore' }).unref(); setTimeout(() => process.exit(3), 300); await_()`,
-  'forks without end': `const cp = require('child_process'); for (let i = 0; i < 3000; i++) { const c = cp.spawn('/bin/sleep', ['60'], { stdio: 'ignore' }); c.on('error', () => process.exit(4)); if (!c.pid) break } throw new Error('refused')`,
+  'a daemon': `require('node:child_process').spawn('/usr/bin/setsid', ['-f', '/bin/sh', '-c', 'trap "" TERM HUP; exec sleep 4242'], { detached: true, stdio: 'ignore' }).unref(); setTimeout(() => process.exit(3), 300); await_()`,
+  'forks without end': `const cp = require('node:child_process'); for (let i = 0; i < 3000; i++) { const c = cp.spawn('/bin/sleep', ['60'], { stdio: 'ignore' }); c.on('error', () => process.exit(4)); if (!c.pid) break } throw new Error('refused')`,
   'memory without end': `const a = []; for (;;) a.push(Buffer.alloc(64 << 20, 1))`,
-  'a file without end': `const fs = require('fs'), f = fs.openSync(state + '/big', 'w'), b = Buffer.alloc(8 << 20); for (let i = 0; i < 4096; i++) fs.writeSync(f, b)`,
-  'folders that nobody can read': `const fs = require('fs'); fs.mkdirSync(state + '/d/e', { recursive: true }); fs.writeFileSync(state + '/d/e/f', 'x'); fs.chmodSync(state + '/d/e', 0); fs.chmodSync(state + '/d', 0); throw new Error('made')`,
-  'its own report, a folder under its name, and no request': `const fs = require('fs'); fs.rmSync(state + '/.rehearsal-report.json', { force: true }); fs.mkdirSync(state + '/.rehearsal-report.json/x', { recursive: true }); fs.rmSync(state + '/.rehearsal-request.json'); await_()`,
+  'a file without end': `const fs = require('node:fs'), f = fs.openSync(state + '/big', 'w'), b = Buffer.alloc(8 << 20); for (let i = 0; i < 4096; i++) fs.writeSync(f, b)`,
+  'folders that nobody can read': `const fs = require('node:fs'); fs.mkdirSync(state + '/d/e', { recursive: true }); fs.writeFileSync(state + '/d/e/f', 'x'); fs.chmodSync(state + '/d/e', 0); fs.chmodSync(state + '/d', 0); throw new Error('made')`,
+  'its own report, a folder under its name, and no request': `const fs = require('node:fs'); fs.rmSync(state + '/.rehearsal-report.json', { force: true }); fs.mkdirSync(state + '/.rehearsal-report.json/x', { recursive: true }); fs.rmSync(state + '/.rehearsal-request.json'); await_()`,
 } as const
 
 for (const [what, text] of Object.entries(CLUMSY)) {
@@ -195,18 +219,19 @@ async function migrate(text: string): Promise<void> {
 }
 
 async function sql(statement: string): Promise<string> {
-  const { stdout, stderr, code }: Ran = await host.run(
-    ['sqlite3', '-cmd', '.timeout 5000', `${STATE}/ledger.db`, statement],
-    {
-      user: 'beacon',
-    },
-  )
+  return await sqlIn(`${STATE}/ledger.db`, statement)
+}
+
+async function sqlIn(path: string, statement: string): Promise<string> {
+  const { stdout, stderr, code }: Ran = await host.run(['sqlite3', '-cmd', '.timeout 5000', path, statement], {
+    user: 'beacon',
+  })
   is(code, 0, stderr)
   return stdout.trim()
 }
 
 /** What must be as it was: who serves, and what is in the database. */
-async function look(): Promise<unknown> {
+async function look() {
   const { instance } = await host.status()
   return {
     instance,

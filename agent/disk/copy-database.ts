@@ -80,7 +80,7 @@ export async function lookBy(executable: string, database: string): Promise<Data
 export async function readRehearse(executable: string): Promise<Rehearse | null> {
   const { code, answer } = await order(executable, { [REHEARSE_ORDER]: '1' }, SCHEMA_MAX_MS)
   const rehearse = code === 0 ? parsedJson(answer) : null
-  return isObject(rehearse) ? (rehearse as Rehearse) : null
+  return isObject(rehearse) ? rehearse : null
 }
 
 /**

@@ -21,8 +21,6 @@ export interface ManagedInstall {
   readonly journal: Journal
   readonly stallMs: number
   readonly supervisor: Receipt['supervisor']
-  /** `update.rehearse` of the configuration, unchecked; null: the author's word counts */
-  readonly rehearse: unknown
   readonly log: Log
   /** see SwapOptions */
   readonly runningImage: () => Promise<string | null>
@@ -42,7 +40,6 @@ export interface InstallOptions {
   stallMs: number
   /** default: none */
   supervisor?: Receipt['supervisor']
-  rehearse?: unknown
   log: Log
   /** default: `executable` is the file that runs, if anything does */
   runningImage?: () => Promise<string | null>
@@ -65,7 +62,6 @@ export function openInstall(options: InstallOptions): ManagedInstall {
     journal: makeJournal(disk, stateDirectory, (message) => log({ event: 'warning', message })),
     stallMs: options.stallMs,
     supervisor: options.supervisor ?? 'none',
-    rehearse: options.rehearse ?? null,
     log,
     runningImage: options.runningImage ?? (() => Promise.resolve(null)),
     serves: options.serves ?? false,

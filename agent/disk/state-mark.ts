@@ -44,7 +44,7 @@ export interface StateMark {
 }
 
 /** Called before each change; a test kills the process there. */
-export type Look = (what: string) => void
+export type MarkLook = (what: string) => void
 
 const SUFFIXES = ['-wal', '-journal', '-shm', ''] as const
 const MARK_MAX_BYTES = 16 * 1024
@@ -63,18 +63,22 @@ export function readMark(stateDirectory: string): StateMark | null {
   }
 }
 
-/** Gives the release `tag` its own data. Throws if that fails: the application must not begin on another's. */
-export function ownState(stateDirectory: string, tag: string, look: Look = () => {}): void {
-  if (!existsSync(markPath(stateDirectory))) return
-  const mark = readMark(stateDirectory)
-  if (mark === null || !isInForce(stateDirectory, mark)) return
+/** Gives the release `tag` its own data; returns what was exchanged, null if nothing was. Throws if that fails: the application must not begin on another's. */
+export function ownState(stateDirectory: string, tag: string, look: MarkLook = () => {}): StateMark['exchanged'] {
+  if (!existsSync(markPath(stateDirectory))) return null
   const write = (next: StateMark) => writeDurably(markPath(stateDirectory), JSON.stringify(next), look)
-  if (mark.other === null) return mark.next === tag ? keep(stateDirectory, mark, write, look) : undefined
-  if (mark.other.tag === tag && mark.owner !== tag) exchangeSets(stateDirectory, mark, write, look)
+  const found = readMark(stateDirectory)
+  if (found !== null && found.moving !== null) exchangeSets(stateDirectory, found, write, look) // what has begun is ended
+  const mark = found?.moving === null ? found : readMark(stateDirectory)
+  if (mark === null || !isInForce(stateDirectory, mark)) return null
+  if (mark.other === null && mark.next === tag) keep(stateDirectory, mark, write, look)
+  if (mark.other?.tag !== tag || mark.owner === tag) return null
+  exchangeSets(stateDirectory, mark, write, look)
+  return readMark(stateDirectory)?.exchanged ?? null
 }
 
 /** Copies the owner's data for it, before the next release touches them. */
-function keep(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: Look): void {
+function keep(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: MarkLook): void {
   const { database, owner, next } = mark
   const path = join(stateDirectory, 'update', 'snapshots', `${basename(database)}.${owner}.${stamp()}`)
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
@@ -82,7 +86,7 @@ function keep(stateDirectory: string, mark: StateMark, write: (mark: StateMark) 
   write({ ...mark, owner: next ?? owner, next: null, other: { tag: owner, path } })
 }
 
-function exchangeSets(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: Look): void {
+function exchangeSets(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: MarkLook): void {
   const { database, owner, other } = mark
   if (other === null) return
   const incoming = join(dirname(database), `.${basename(database)}.incoming`)
@@ -119,7 +123,7 @@ function isInForce(stateDirectory: string, { operationId }: StateMark): boolean 
 }
 
 /** `-shm` is made anew by SQLite, and is not copied. */
-function copySet(from: string, to: string, look: Look): void {
+function copySet(from: string, to: string, look: MarkLook): void {
   for (const suffix of SUFFIXES) {
     if (suffix === '-shm' || !existsSync(from + suffix)) continue
     look(`copy ${suffix}`)
@@ -130,7 +134,7 @@ function copySet(from: string, to: string, look: Look): void {
   flush(dirname(to))
 }
 
-function moveSet(from: string, to: string, look: Look): void {
+function moveSet(from: string, to: string, look: MarkLook): void {
   for (const suffix of SUFFIXES) {
     if (!existsSync(from + suffix)) continue
     look(`move ${suffix}`)
@@ -140,7 +144,7 @@ function moveSet(from: string, to: string, look: Look): void {
   flush(dirname(to))
 }
 
-function removeSet(path: string, look: Look): void {
+function removeSet(path: string, look: MarkLook): void {
   const names = new Set(SUFFIXES.map((suffix) => basename(path) + suffix))
   for (const name of readdirSync(dirname(path)).filter((one) => names.has(one))) {
     look(`remove ${name}`)
@@ -148,7 +152,7 @@ function removeSet(path: string, look: Look): void {
   }
 }
 
-function writeDurably(path: string, text: string, look: Look): void {
+function writeDurably(path: string, text: string, look: MarkLook): void {
   const temporary = `${path}.new`
   look('write')
   writeFileSync(temporary, text, { mode: 0o600 })

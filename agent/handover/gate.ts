@@ -18,30 +18,32 @@ export function isHolder(): boolean {
 }
 
 /**
- * Returns when the application may begin: at once, unless this process is a successor. Blocks the thread, since nothing else may
- * run here. A release that must be the only process ends here if its predecessor would live on beside it.
+ * Returns when the application may begin: at once, unless this process is a successor. True if no other process of the service
+ * lives then. Blocks the thread, since nothing else may run here. A release that must be the only process ends here if its
+ * predecessor would live on beside it.
  */
-export function waitAtGate({ tag, switch: switched }: { tag: string; switch: Switch }): void {
+export function waitAtGate({ tag, switch: switched }: { tag: string; switch: Switch }): boolean {
   const inheritance = inheritanceHere(isGone)
-  if (inheritance === null) return
+  if (inheritance === null) return true
   const { channel, gate, predecessor, hangMs } = inheritance
   keepInheritance(inheritance) // whatever the application starts in its first lines must not have it
   if (predecessor.pid !== process.ppid) {
     // The holder was killed before this process could say that it waits. So the old process has not begun to leave, and serves on.
     if (gate !== undefined && !isGone(gate.old)) process.exit(0)
-    return
+    return gate !== undefined
   }
   const say = (body: ToPredecessor) => void writeSync(channel.messages, `${JSON.stringify({ body })}\n`)
   if (gate === undefined) {
-    if (switched === 'together') return
+    if (switched === 'together') return false
     say({ type: 'alone' })
     process.exit(0)
   }
   say({ type: 'waiting', tag, switch: switched })
-  if (isOpened(gate, hangMs)) return
+  if (isOpened(gate, hangMs)) return true
   // The holder is dead, or hangs. This process has the sockets too: it goes on alone.
   signalAll([predecessor], 'SIGKILL')
   while (!isGone(gate.old)) pause()
+  return true
 }
 
 /** Waits for the byte. False if the other end was closed first, or is silent although the old process is long gone. */

@@ -13,7 +13,8 @@ import type { Operation, Status, VersionReport } from '../words/state.ts'
 export interface Updater {
   /** `oneWay`: a person allows a release with no way back. Throws one_way if it is known to have none and nobody does */
   update(tag: string | null, oneWay: boolean): Promise<Operation>
-  rollback(): Promise<Operation>
+  /** `restoreState`: with the data of before the update, as its snapshot has them */
+  rollback(restoreState: boolean): Promise<Operation>
   /** Ends the operation in flight with nothing changed. Throws too_late if there is none or its swap has begun. */
   cancel(): Promise<Operation>
   check(): Promise<VersionReport>
@@ -75,6 +76,12 @@ export function makeRoutes(
   }
 }
 
+/** False if it is absent. Throws invalid_request if it is anything but `only`, or false. */
+function is(value: unknown, only: true | 'snapshot', name: string): boolean {
+  if (value === undefined || value === false || value === only) return value === only
+  throw new BatonError('invalid_request', `expected ${only} in \`${name}\``)
+}
+
 function makeEndpoints(prefix: string, updater: Updater): ReadonlyMap<string, Endpoint> {
   const accepted = (operation: Operation): Answer => ({
     status: 202,
@@ -87,16 +94,21 @@ function makeEndpoints(prefix: string, updater: Updater): ReadonlyMap<string, En
       {
         method: 'POST',
         fields: ['tag', 'oneWay'],
-        act: async ({ tag, oneWay = false }) => {
-          if (typeof oneWay !== 'boolean') throw new BatonError('invalid_request', 'expected true or false in `oneWay`')
-          return accepted(await updater.update(tag === undefined ? null : parseTag(tag), oneWay))
-        },
+        act: async ({ tag, oneWay }) =>
+          accepted(await updater.update(tag === undefined ? null : parseTag(tag), is(oneWay, true, 'oneWay'))),
       },
     ],
     ['/check', { method: 'POST', fields: [], act: async () => ({ status: 200, body: await updater.check() }) }],
     ['/status', { method: 'GET', fields: [], act: async () => ({ status: 200, body: await updater.status() }) }],
     ['/cancel', { method: 'POST', fields: [], act: async () => ({ status: 200, body: await updater.cancel() }) }],
-    ['/rollback', { method: 'POST', fields: [], act: async () => accepted(await updater.rollback()) }],
+    [
+      '/rollback',
+      {
+        method: 'POST',
+        fields: ['state'],
+        act: async ({ state }) => accepted(await updater.rollback(is(state, 'snapshot', 'state'))),
+      },
+    ],
   ])
 }
 

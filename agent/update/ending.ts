@@ -12,6 +12,7 @@ import type { Probation } from '../words/state.ts'
 import { sweepUnpacked } from '../disk/sweep.ts'
 import { reasonOf } from '../words/errors.ts'
 import { installedTag } from './version.ts'
+import { dropMark, movedIn } from './own-data.ts'
 import { clearCage } from './rehearsal/rehearse.ts'
 import { clearLeftovers, finishExchange } from './steps/swap.ts'
 
@@ -39,9 +40,13 @@ export async function settleProbation(install: ManagedInstall): Promise<void> {
   await install.disk.remove(install.places.former)
   const state = await install.journal.change((now) => {
     // The predecessor wrote how long the restart took. If it could not, this process's own uptime stands in.
-    if (now.operation !== null) now.operation.durations.restart ??= Math.round(performance.now())
+    if (now.operation !== null) {
+      now.operation.durations.restart ??= Math.round(performance.now())
+      Object.assign(now.operation, movedIn(install, now.operation))
+    }
     finishOperation(now, { outcome: now.operation?.kind === 'rollback' ? 'rolled_back' : 'updated', error: null })
   })
+  await dropMark(install)
   const operation = state.operation
   if (operation === null) return
   install.log({
@@ -63,9 +68,11 @@ export async function closeInterrupted(install: ManagedInstall, why: string): Pr
     const stage = now.operation?.stage ?? 'check'
     const failed = now.probation?.failed
     const message = `interrupted in the ${stage} stage: ${why}`
+    if (now.operation !== null) Object.assign(now.operation, movedIn(install, now.operation))
     const { isBlameless = false, ...error } = failed ?? { code: 'interrupted' as const, message }
     finishOperation(now, { outcome, error, isBlameless })
   })
+  await dropMark(install)
   install.log({
     event: 'recovered',
     message: `operation ${state.operation?.id ?? ''} was ${state.operation?.outcome ?? 'interrupted'}`,

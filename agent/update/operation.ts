@@ -12,6 +12,7 @@ import { type Lock, takeLock } from '../disk/lock.ts'
 import type { Placed } from './installed.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
 import { clearTemporaries, closeInterrupted, sweep } from './ending.ts'
+import { dropMark, movedIn, refuseNewerSchema, snapshotFor } from './own-data.ts'
 import { refuseKnownOneWay } from './rehearsal/rehearse.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import { makeStages, type Stages } from './stages.ts'
@@ -24,12 +25,18 @@ const LETTING_GO_MS = 2000
 const LETTING_GO_EVERY_MS = 20
 const [OUTCOME_TRIES, OUTCOME_EVERY_MS] = [20, 500]
 
-export interface OperationRequest {
+/** What somebody asks for. */
+export interface Asked {
   kind: Kind
   /** update: a tag, or null for the latest; rollback: null */
   tag: string | null
   /** a person allows a release with no way back; absent: nobody does */
   oneWay?: boolean
+  /** rollback: with the data of before the update, as the newest snapshot for the backup executable has them */
+  restoreState?: boolean
+}
+
+export interface OperationRequest extends Asked {
   /** name of the lock's holder: `the service`, `install.sh upgrade` */
   who: string
   /** error code if the lock is held; default update_in_flight */
@@ -71,6 +78,7 @@ export async function begin(install: ManagedInstall, request: OperationRequest, 
   const { journal, places } = install
   if (request.kind === 'update') await install.feed.load()
   if (request.kind === 'rollback' && !(await exists(places.backup))) throw noBackup(places)
+  await refuseAtOnce(install, request)
   const lock = await takeLockOf(install, request)
   try {
     await request.prepare?.()
@@ -78,6 +86,7 @@ export async function begin(install: ManagedInstall, request: OperationRequest, 
     if (state.operation !== null && state.operation.outcome === null)
       await closeInterrupted(install, 'taken over by the next operation')
     await clearTemporaries(install)
+    await dropMark(install)
     await keepReserve(install.disk, updateDirectory(install.stateDirectory))
     const operation = newOperation({
       id: randomUUID(),
@@ -102,9 +111,17 @@ export async function begin(install: ManagedInstall, request: OperationRequest, 
   }
 }
 
-/** Throws one_way if a rehearsal has shown that this release has no way back. Asks the feed only if there was one for this tag. */
-export async function refuseAtOnce(install: ManagedInstall, tag: string): Promise<void> {
-  const { tried = [] } = await install.journal.read()
+/**
+ * What can be refused before anything begins. Throws one_way if a rehearsal has shown that this release has no way back, and
+ * schema_newer if it had shown that for the release that runs. Asks the feed only if there was a rehearsal for this tag.
+ */
+async function refuseAtOnce(install: ManagedInstall, { kind, tag, oneWay, restoreState }: Asked): Promise<void> {
+  const { tried = [], history } = await install.journal.read()
+  if (kind === 'rollback') {
+    if (restoreState === true) await snapshotFor(install)
+    else refuseNewerSchema(install, history)
+  }
+  if (kind === 'rollback' || tag === null || oneWay === true) return
   if (!tried.some((one) => one.to === tag && one.rehearsal.verdict === 'one_way')) return
   const release = await install.feed.byTag(tag).catch(() => null) // the operation will say why
   if (release !== null) await refuseKnownOneWay(install, release)
@@ -152,6 +169,7 @@ async function conduct({ install, request, operation, restart, lock, signal }: C
   let open = false
   const stages = makeStages(install, operation, {
     oneWay: request.oneWay === true,
+    restoreState: request.restoreState === true,
     async restart(to) {
       const restarted = await restart(to, operation)
       open = restarted.open === true
@@ -206,7 +224,7 @@ async function writeOutcome(
   const told = error === null ? null : { code: error.code, message: error.message, ...(hint === null ? {} : { hint }) }
   operation.to = to ?? operation.to
   const state = await journal.change((now) => {
-    now.operation = { ...structuredClone(operation), outcome: null }
+    now.operation = { ...structuredClone(operation), outcome: null, ...movedIn(install, operation) }
     finishOperation(now, { outcome, error: told, isBlameless: isBlameless(error) })
     if (error !== null && stages.isPublishedBad() && operation.to !== null) {
       markBad(now, operation.to, operation.sha256, error.message)
@@ -218,5 +236,6 @@ async function writeOutcome(
   operation.finishedAt = state.operation?.finishedAt ?? null
   const [code, message] = [told?.code ?? null, told?.message ?? null]
   log({ event: 'finished', id: operation.id, kind: operation.kind, outcome, to: operation.to, code, message })
+  await dropMark(install)
   if (outcome === 'updated' || outcome === 'rolled_back') await sweep(install)
 }

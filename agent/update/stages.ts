@@ -7,6 +7,7 @@ import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import { needsBeside } from '../disk/room.ts'
 import type { Release } from '../words/release.ts'
 import { badEntry, type Operation, type Probation, type Progress, type Stage } from '../words/state.ts'
+import { markRollback, markUpdate } from './own-data.ts'
 import { refuseKnownOneWay, rehearse } from './rehearsal/rehearse.ts'
 import { makeCheck } from './steps/check.ts'
 import { makeDownload } from './steps/download.ts'
@@ -29,11 +30,17 @@ export interface Stages {
   placed(): Placed | null
 }
 
+interface StagesOptions {
+  restart(to: string): Promise<void>
+  oneWay: boolean
+  restoreState: boolean
+}
+
 /** Updates `operation` as the stages go on. */
 export function makeStages(
   install: ManagedInstall,
   operation: Operation,
-  { restart, oneWay }: { restart: (to: string) => Promise<void>; oneWay: boolean },
+  { restart, oneWay, restoreState }: StagesOptions,
 ): Stages {
   const { disk, journal, feed } = install
   const { enter, leave } = makeClock(install, operation)
@@ -47,15 +54,14 @@ export function makeStages(
   })
   const download = makeDownloadOf(install, operation)
   const verify = makeVerify({ service: install.service, disk })
-  const swap = makeSwapOf(install, operation, (to) => (placed ??= { tag: to, sha256: null }))
+  const swap = makeSwapOf(install, operation, restoreState, (to) => (placed ??= { tag: to, sha256: null }))
   const steps: Steps = {
     async check(tag, signal) {
       await enter('check')
       state = await journal.read()
       await assertWritable(install.places.directory)
       const release = await check(tag, signal)
-      if (release !== null) await choose(release, install, operation)
-      if (release !== null && !oneWay) await refuseKnownOneWay(install, release)
+      if (release !== null) await choose(release, install, operation, oneWay)
       return release
     },
     async download(release, signal) {
@@ -93,9 +99,13 @@ export function makeStages(
   return { steps, leave, settle: swap.settle, isPublishedBad: () => publishedBad, placed: () => placed }
 }
 
-/** Notes the release that the update moves to. Throws refused if its swap would go without the snapshot that it promises. */
-async function choose({ tag, asset }: Release, install: ManagedInstall, operation: Operation): Promise<void> {
-  ;[operation.to, operation.sha256] = [tag, asset.sha256]
+/**
+ * Notes the release that the update moves to. Throws refused if its swap would go without the snapshot that it promises, and one_way
+ * if it is known to have no way back and nobody allows that.
+ */
+async function choose(release: Release, install: ManagedInstall, operation: Operation, oneWay: boolean): Promise<void> {
+  ;[operation.to, operation.sha256] = [release.tag, release.asset.sha256]
+  if (!oneWay) await refuseKnownOneWay(install, release)
   await assertDatabaseThere(install.database, install.stateDirectory)
 }
 
@@ -134,7 +144,12 @@ function makeClock(
   }
 }
 
-function makeSwapOf(install: ManagedInstall, operation: Operation, place: (to: string) => Placed): Swap {
+function makeSwapOf(
+  install: ManagedInstall,
+  operation: Operation,
+  restoreState: boolean,
+  place: (to: string) => Placed,
+): Swap {
   const { disk, places, journal, database, stateDirectory } = install
   return makeSwap({
     disk,
@@ -150,6 +165,8 @@ function makeSwapOf(install: ManagedInstall, operation: Operation, place: (to: s
         // A rollback goes on without a snapshot: the full disk that prevents it may be the reason for the rollback.
         install.log({ event: 'warning', message: `rolling back without a snapshot: ${reasonOf(cause)}` })
       }
+      if (operation.rehearsal?.verdict === 'one_way') await markUpdate(install, operation)
+      if (restoreState) await markRollback(install, operation)
     },
     backupTag: () => installedTag(places.backup),
     async enterProbation(to) {

@@ -96,6 +96,11 @@ export const MEANINGS = {
   cannot_update_further: { status: 500, exit: EXIT.reverted, title: 'the new version cannot install later updates' },
   undo_failed: { status: 500, exit: EXIT.down, title: 'putting the previous executable back failed too' },
   one_way: { status: 409, exit: EXIT.refused, title: 'there is no way back from this release' },
+  schema_newer: {
+    status: 409,
+    exit: EXIT.refused,
+    title: 'the data are too new for the backup executable',
+  },
   busy: { status: 409, exit: EXIT.refused, title: 'requests never came to rest' },
   cancelled: { status: 409, exit: EXIT.refused, title: 'the operation was cancelled' },
   interrupted: { status: 500, exit: EXIT.unexpected, title: 'the operation was interrupted' },

@@ -71,6 +71,14 @@ export interface Operation {
   handover: HandoverReport | null
   /** what trying the release on a copy of the data has shown; absent: the service keeps no database, or it has not come to that */
   rehearsal?: Rehearsal
+  /** the database was exchanged for a snapshot; absent: it was not */
+  stateMoved?: StateMoved
+}
+
+/** Paths. `aside`: where the database went that was there; nobody removes it. */
+export interface StateMoved {
+  restored: string
+  aside: string
 }
 
 /** A new operation, with what is known when it begins. */
@@ -109,6 +117,8 @@ export interface OperationReport extends Omit<HandoverReport, 'switchMs' | 'paus
   pauseMs: number | null
   /** see Operation; null if there was none */
   rehearsal: Rehearsal | null
+  /** see Operation; null: the database was not exchanged */
+  stateMoved: StateMoved | null
   /** ISO 8601, UTC: earliest end of the current probation; null if there is none */
   unprovenUntil: string | null
 }
@@ -136,6 +146,7 @@ export function reportOf(operation: Operation, unproven: Unproven | null = null)
     switchMs,
     pauseMs,
     rehearsal: operation.rehearsal ?? null,
+    stateMoved: operation.stateMoved ?? null,
     unprovenUntil,
   }
 }

@@ -36,19 +36,6 @@ export function lastPause(
   return last?.handover?.pauseMs ?? null
 }
 
-/**
- * How long nobody would be served in the next switch one at a time, in milliseconds; null: not known. A rehearsal has measured how
- * long the release takes to start, its migration included, and that is what clients wait for.
- */
-export function expectedPause(
-  history: Parameters<typeof lastPause>[0],
-  rehearsal: { migrationMs: number | null } | null,
-): number | null {
-  const measured = rehearsal?.migrationMs ?? null
-  const last = lastPause(history)
-  return measured === null ? last : Math.max(measured, last ?? 0)
-}
-
 /** Why a switch one at a time is refused before anything stops; null: it is not. */
 export function pauseFault(expectedMs: number | null, holdMs: number): BatonError | null {
   if (expectedMs === null || expectedMs <= holdMs) return null

@@ -46,6 +46,21 @@ const RELEASE = {
   release: { type: 'string', valueHint: 'tag|latest', description: 'the release to move to' },
 } as const satisfies Flags
 
+const ONE_WAY = {
+  'one-way': {
+    type: 'boolean',
+    description:
+      'also if this release cannot work on the data that the new one leaves: no rollback without the snapshot',
+  },
+} as const satisfies Flags
+
+const RESTORE_STATE = {
+  'restore-state': {
+    type: 'boolean',
+    description: 'with the data of before the update, from its snapshot; the present data are put aside, not removed',
+  },
+} as const satisfies Flags
+
 const INSTALL = {
   ...ACTING,
   ...RELEASE,
@@ -79,13 +94,17 @@ const WORDS: readonly Word[] = [
   {
     name: 'upgrade',
     description: 'move to a newer release',
-    args: { ...ACTING, ...RELEASE },
+    args: { ...ACTING, ...RELEASE, ...ONE_WAY },
     act: (context) => upgrade(context),
   },
   {
     name: 'rollback',
     description: 'bring the backup executable back, or a release by its tag',
-    args: { ...ACTING, tag: { type: 'positional', required: false, description: 'a release, such as v1.0.0' } },
+    args: {
+      ...ACTING,
+      ...RESTORE_STATE,
+      tag: { type: 'positional', required: false, description: 'a release, such as v1.0.0' },
+    },
     act: (context, { tag }) => rollback(context, typeof tag === 'string' ? tag : null),
   },
   {
@@ -222,6 +241,8 @@ function contextFrom(values: Values, build: HostProgram, about: { command: strin
     flags: {
       said,
       release: text('release') ?? null,
+      oneWay: values['one-way'] === true,
+      restoreState: values['restore-state'] === true,
       dryRun: values['dry-run'] === true,
       yes: values['yes'] === true,
       confirm: text('confirm') ?? null,

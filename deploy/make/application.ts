@@ -119,10 +119,10 @@ export async function makeFirst({ build, folder }: Project, progress: ProgressRe
 
 export function wordsOf(project: Project, tag: string, commit: string | null, trust: OwnWords['trust']): OwnWords {
   const { service, kind, healthPath, database, servers, switch: switched, environment, args, nodeFlags } = project
-  const { commands, basePath } = project
+  const { commands, basePath, rehearse } = project
   const own = { service, tag, commit, kind, healthPath, database, servers, switch: switched, commands, basePath, trust }
-  const rehearse = (project as { rehearse?: OwnWords['rehearse'] }).rehearse ?? null
-  return { ...own, rehearse, environment, args, nodeFlags }
+  // absent if nothing is said: such a release has the same bytes as before there were rehearsals
+  return { ...own, environment, args, nodeFlags, ...(rehearse === null ? {} : { rehearse }) }
 }
 
 /** The content of an executable script file: `text` below its first lines. `isKeptFlag` holds for each flag: none needs quotes. */

@@ -133,9 +133,15 @@ function fromItsSources(name: string, wanted: string): Plugin {
   }
 }
 
+/** rules of the renderer, of the other dialects, or of nothing: the lexer uses none of them (a test holds that) */
+export const NOT_LEXED =
+  'outputLinkReplace|listReplaceNesting|pedanticHrefTitle|escape(?:Test|Replace)(?:NoEncode)?|percentDecode|spaceLine|notSpaceStart|endingNewline|pedanticHeadingBeginRegex'
+
 /** Turns options that we never set into constants. Then nothing refers to the rules of the other dialects. */
 function oneDialect(text: string): string {
   return text
+    .replaceAll(new RegExp(`^ +(?:${NOT_LEXED}): .*,\n`, 'gm'), '')
+    .replace(/(?<=^const supportsLookbehind = )[^]*?(?=;\n\n)/m, 'true') // as the scripts are of 2024
     .replaceAll(/this\.options\.(?:pedantic|breaks|extensions|hooks)\b/g, 'undefined')
     .replaceAll(/^const \w+(?:Pedantic|Breaks)\w*\b[^]*?\n\n/gm, '')
     .replaceAll(/^ +(?:pedantic|breaks): (?:block|inline)\w+,\n/gm, '')

@@ -3,16 +3,19 @@
 
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
-import { isAbsolute, join, normalize } from 'node:path'
+import { join, normalize } from 'node:path'
 import {
   BatonError,
   reasonOf,
+  type Rehearse,
   type ReleaseKind,
   SERVICE_MAX,
   serviceName,
   type Switch,
   SWITCHES,
 } from '../../agent/words.ts'
+import { isBelow, number, oneOf, type Read, record, shownValue, textOr, texts } from './reading.ts'
+import { rehearseFrom } from './rehearse.ts'
 
 export interface Project {
   /** absolute path of the application */
@@ -52,6 +55,8 @@ export interface Project {
   image: string | null
   /** version of the database schema, for release.json */
   schema: number | null
+  /** how a release is tried on a copy of the data; null: nothing is said */
+  rehearse: Rehearse | null
 }
 
 export const CONFIG = 'baton.config.json'
@@ -113,20 +118,18 @@ export function parseProject(value: unknown, folder: string): Project {
   return project as unknown as Project
 }
 
-type Read<T> = (value: unknown, name: string, faults: string[]) => T
-
 const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } = {
   service(value, name, faults) {
     if (typeof value === 'string' && value === serviceName(value)) return value
     faults.push(
-      `expected a name such as \`shop\` (a-z, 0-9, -, at most ${SERVICE_MAX}) in ${name}, got ${shown(value)}`,
+      `expected a name such as \`shop\` (a-z, 0-9, -, at most ${SERVICE_MAX}) in ${name}, got ${shownValue(value)}`,
     )
     return ''
   },
   kind: oneOf(KINDS, 'app'),
   entry(value, name, faults) {
     if (typeof value === 'string' && isBelow(value)) return normalize(value)
-    faults.push(`expected a path inside the folder in ${name}, got ${shown(value)}`)
+    faults.push(`expected a path inside the folder in ${name}, got ${shownValue(value)}`)
     return ''
   },
   build: textOr(null),
@@ -135,7 +138,7 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
     const include = record(value, name, faults)
     for (const [to, from] of Object.entries(include)) {
       if ((to !== '' && !isBelow(to)) || typeof from !== 'string' || (from !== '.' && !isBelow(from)))
-        faults.push(`expected paths inside the folder in ${name}, got ${shown({ [to]: from })}`)
+        faults.push(`expected paths inside the folder in ${name}, got ${shownValue({ [to]: from })}`)
     }
     return include as Record<string, string>
   },
@@ -149,7 +152,7 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
     const environment = value === undefined ? {} : record(value, name, faults)
     for (const [variable, text] of Object.entries(environment)) {
       if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(variable) || typeof text !== 'string')
-        faults.push(`expected variables with texts in ${name}, got ${shown({ [variable]: text })}`)
+        faults.push(`expected variables with texts in ${name}, got ${shownValue({ [variable]: text })}`)
     }
     return value === undefined ? ENVIRONMENT : (environment as Record<string, string>)
   },
@@ -159,7 +162,7 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
     const bad = flags.find((flag) => !isKeptFlag(flag))
     if (bad !== undefined)
       faults.push(
-        `expected flags of Node such as \`--enable-source-maps\` that an executable obeys in ${name}, got ${shown(bad)}`,
+        `expected flags of Node such as \`--enable-source-maps\` that an executable obeys in ${name}, got ${shownValue(bad)}`,
       )
     if (flags.length > FLAGS_MAX) faults.push(`expected at most ${FLAGS_MAX} flags in ${name}, got ${flags.length}`)
     return flags
@@ -167,14 +170,14 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
   healthPath(value, name, faults) {
     if (value === undefined || value === null) return null
     if (typeof value === 'string' && /^\/[!-~]*$/.test(value)) return value
-    faults.push(`expected a path such as \`/healthz\` in ${name}, got ${shown(value)}`)
+    faults.push(`expected a path such as \`/healthz\` in ${name}, got ${shownValue(value)}`)
     return null
   },
   port: number(0, 65535, 8080),
   database: (value, name, faults) => {
     if (value === undefined || value === null) return null
     if (typeof value === 'string' && isBelow(value)) return value
-    faults.push(`expected a path inside the state directory in ${name}, got ${shown(value)}`)
+    faults.push(`expected a path inside the state directory in ${name}, got ${shownValue(value)}`)
     return null
   },
   servers: (value, name, faults) =>
@@ -185,7 +188,7 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
   basePath(value, name, faults) {
     if (value === undefined || value === '') return ''
     if (typeof value === 'string' && /^(\/[A-Za-z0-9._~-]+)+$/.test(value)) return value
-    faults.push(`expected a path such as \`/_baton\` in ${name}, got ${shown(value)}`)
+    faults.push(`expected a path such as \`/_baton\` in ${name}, got ${shownValue(value)}`)
     return ''
   },
   feed: textOr(null),
@@ -194,51 +197,5 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
   image: textOr(null),
   schema: (value, name, faults) =>
     value === undefined || value === null ? null : number(0, 1e9, 0)(value, name, faults),
-}
-
-function oneOf<T extends string>(all: readonly T[], normal: T): Read<T> {
-  return (value, name, faults) => {
-    const found = value === undefined ? normal : all.find((one) => one === value)
-    if (found === undefined) faults.push(`expected ${all.join(' or ')} in ${name}, got ${shown(value)}`)
-    return found ?? normal
-  }
-}
-
-function textOr(normal: string | null): Read<string | null> {
-  return (value, name, faults) => {
-    if (value === undefined || value === null) return normal
-    if (typeof value === 'string' && value !== '' && value.length <= 4096) return value
-    faults.push(`expected a text in ${name}, got ${shown(value)}`)
-    return normal
-  }
-}
-
-function number(least: number, most: number, normal: number): Read<number> {
-  return (value, name, faults) => {
-    if (value === undefined) return normal
-    if (typeof value === 'number' && Number.isInteger(value) && value >= least && value <= most) return value
-    faults.push(`expected ${least} to ${most} in ${name}, got ${shown(value)}`)
-    return normal
-  }
-}
-
-function texts(value: unknown, name: string, faults: string[]): string[] {
-  if (value === undefined) return []
-  if (Array.isArray(value) && value.every((one) => typeof one === 'string')) return value
-  faults.push(`expected a list of texts in ${name}, got ${shown(value)}`)
-  return []
-}
-
-function record(value: unknown, name: string, faults: string[]): Record<string, unknown> {
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>
-  faults.push(`expected an object in ${name}, got ${shown(value)}`)
-  return {}
-}
-
-function isBelow(path: string): boolean {
-  return path !== '' && !isAbsolute(path) && !path.includes('\0') && !normalize(path).split('/').includes('..')
-}
-
-function shown(value: unknown): string {
-  return (JSON.stringify(value) ?? 'nothing').slice(0, 80)
+  rehearse: (value, name, faults) => (value === undefined || value === null ? null : rehearseFrom(value, name, faults)),
 }

@@ -24,7 +24,7 @@ import { temporaryDirectory } from './temporary.ts'
 /** enough to unpack some ten thousand files on a slow disk */
 const UNPACK_MS = 300_000
 
-export interface Tried {
+export interface TrialEnd {
   /** a line for a person */
   line: string
   /** what the configuration does not say, or says otherwise than what was seen; a sentence each */
@@ -36,7 +36,7 @@ export async function tryOut(
   project: Project,
   built: string,
   stage: (name: string) => void = () => {},
-): Promise<Tried> {
+): Promise<TrialEnd> {
   // not below the project: Node would find a forgotten package in the project's node_modules
   await using work = await temporaryDirectory(await temporaryPlace())
   const install = await installIn(work.path, built)

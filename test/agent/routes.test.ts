@@ -48,7 +48,7 @@ async function served(updater: Partial<Updater> = {}, basePath = ''): Promise<Se
     return Promise.reject(new BatonError('no_backup', 'there is none'))
   }
   const all: Updater = {
-    update: (tag) => note('update', tag),
+    update: (tag, oneWay) => note('update', tag, oneWay),
     rollback: () => note('rollback'),
     cancel: () => note('cancel'),
     check: () => note('check'),
@@ -108,6 +108,24 @@ test('asks the updater for what the request says', async () => {
   await service.ask('POST', '/admin/update/check', '{}')
   await service.ask('GET', '/admin/update/status?x=1')
   equal(service.asked, [['rollback'], ['check'], ['status']])
+})
+
+test('a person may allow a release with no way back; without that word nobody has, and another type is refused', async () => {
+  await using service = await served()
+  for (const body of ['{"tag":"v1.2.3"}', '{"tag":"v1.2.3","oneWay":false}', '{"tag":"v1.2.3","oneWay":true}'])
+    await service.ask('POST', '/admin/update', body)
+  equal(service.asked, [
+    ['update', 'v1.2.3', false],
+    ['update', 'v1.2.3', false],
+    ['update', 'v1.2.3', true],
+  ])
+  for (const oneWay of ['"true"', '1', 'null']) {
+    const answer = await service.ask('POST', '/admin/update', `{"oneWay":${oneWay}}`)
+    conforms({ method: 'POST', path: '/admin/update', ...answer })
+    is(answer.status, 400, oneWay)
+    match(answer.body, 'expected true or false in `oneWay`')
+  }
+  is(service.asked.length, 3)
 })
 
 test('takes what is below its prefix and leaves the rest to the application', async () => {

@@ -59,7 +59,6 @@ const install: ManagedInstall = {
   runningImage: () => Promise.resolve(null),
   serves: false,
   supervisor: 'none',
-  rehearse: null,
 }
 
 /** What a start of the service found and left. */

@@ -2,9 +2,8 @@
 
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { buildApplication } from '../../deploy/make/application.ts'
-import { parseProject, type Project } from '../../deploy/make/project.ts'
-import { createProgress } from '../../deploy/lib/progress.ts'
+import { buildQuietly } from '../fixtures/quiet-build.ts'
+import { parseProject } from '../../deploy/make/project.ts'
 import type { Rehearse } from '../../agent/words/rehearsal.ts'
 
 export const LEDGER = 'ledger'
@@ -22,18 +21,8 @@ export async function buildLedgers(
 ): Promise<void> {
   const folder = join(import.meta.dirname, '..', 'fixtures', 'ledger')
   const about = { service, kind, entry: 'ledger.js', healthPath: '/health', database: 'ledger.db' }
-  const project = { ...parseProject(about, folder), rehearse } as Project
-  const quiet = {
-    make: false,
-    check: false,
-    feed: null,
-    notes: '',
-    effort: 'fast',
-    publishedAt: null,
-    force: false,
-  } as const
-  for (const tag of tags)
-    await buildApplication({ project, ...quiet, tag, out, progress: createProgress({ quiet: true }) })
+  const project = parseProject({ ...about, rehearse }, folder)
+  for (const tag of tags) await buildQuietly({ project, tag, out })
 }
 
 /** A database as v1.0.0 leaves it, with so many notes. */

@@ -1,6 +1,7 @@
 // The document agrees with the code's words, and the check of answers against the document refuses wrong ones.
 
 import { EXIT, MEANINGS } from '../../agent/words/errors.ts'
+import { oneWayFault, type Rehearsal, VERDICTS } from '../../agent/words/rehearsal.ts'
 import { HISTORY_MAX, newOperation, OUTCOMES, STAGES } from '../../agent/words/state.ts'
 import { equal, is, throws } from '../assert.ts'
 import { suite } from '../suite.ts'
@@ -13,7 +14,17 @@ const STATUS_HEADERS = { ...JSON_HEADERS, ETag: '"5f"' }
 const PROBLEM_HEADERS = { 'content-type': 'application/problem+json', 'cache-control': 'no-store' }
 
 const BEGUN = { id: 'a', kind: 'update', from: 'v1.0.0', to: null, startedAt: '2026-11-21T09:00:00.000Z' } as const
-const OPERATION: Fields = { ...newOperation(BEGUN), error: null, handover: null, progress: null, durations: {} }
+const { rehearsal: _, stateMoved: __, ...NEW } = newOperation(BEGUN)
+const OPERATION: Fields = { ...NEW, error: null, handover: null, progress: null, durations: {} }
+const TRIED: Rehearsal = {
+  verdict: 'one_way',
+  reason: 'v1.0.0 ended with 1: no such column: body',
+  hint: 'expand first, contract in a later release',
+  rows: 1042,
+  copyMs: 31.5,
+  migrationMs: 512,
+  tookMs: 1870.25,
+}
 const ENDED: Fields = { ...OPERATION, to: 'v1.1.0', stage: 'restart', finishedAt: '2026-11-21T09:00:09Z' }
 const INSTANCE: Fields = { id: 'i', pid: 42, version: 'v1.0.0', startedAt: '2026-11-21T08:00:00Z' }
 const TRUST: Fields = { signed: false, metadata: [], withdrawn: [], warning: null }
@@ -74,6 +85,7 @@ test("speaks the code's words", () => {
   equal(documentedAt(...schemas, 'Operation', 'properties', 'stage', 'enum'), [...STAGES])
   equal(documentedAt(...schemas, 'Operation', 'properties', 'outcome', 'enum'), [null, ...OUTCOMES])
   equal(documentedAt(...schemas, 'Status', 'properties', 'history', 'maxItems'), HISTORY_MAX)
+  equal(documentedAt(...schemas, 'Rehearsal', 'properties', 'verdict', 'enum'), [...VERDICTS])
 })
 
 test('gives every code of a refusal the status that the table gives it', () => {
@@ -103,6 +115,15 @@ test('accepts what is documented', () => {
       },
     }),
   )
+  for (const verdict of VERDICTS) {
+    const none = { rows: null, copyMs: null, migrationMs: null, tookMs: 0 }
+    const rehearsal = { ...TRIED, verdict, ...(verdict === 'not_tried' ? none : {}) }
+    conforms(status({ operation: { ...ENDED, outcome: 'updated', rehearsal } }))
+  }
+  const { code, message, hint } = oneWayFault('v1.1.0', TRIED)
+  const fault = { code, message, ...(hint === null ? {} : { hint }) }
+  conforms(status({ operation: { ...ENDED, outcome: 'failed', error: fault, rehearsal: { ...TRIED } } }))
+  conforms(refused('one_way'))
   conforms(started({}))
   conforms(started({}, { location: '/base/admin/update/status' }))
   conforms({ ...refused('update_in_flight'), path: '/base/admin/update?token=x' })
@@ -124,6 +145,7 @@ const wrong: [promise: string, answer: Answer, message: RegExp][] = [
   ['a missing member', { ...status({}), body: { state: 'idle' } }, /required property 'instance'/],
   ['an unknown member', status({ secret: 'x' }), /additional properties \("secret"\)/],
   ['a tag of a wrong form', status({ backup: '' }), /backup/],
+  ['a rehearsal without a verdict', status({ operation: { ...OPERATION, rehearsal: { reason: 'x' } } }), /verdict/],
   ['a time that is not UTC', status({ instance: { ...INSTANCE, startedAt: '2026-11-21 09:00' } }), /date-time/],
   ['in_flight without an operation', status({ state: 'in_flight' }), /operation must be object/],
   ['idle with an operation under way', status({ operation: OPERATION }), /operation/],

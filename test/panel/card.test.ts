@@ -7,7 +7,8 @@ import { suite } from '../suite.ts'
 import { type Browser, comesTrue, launch, NO_BROWSER, openPage, signIn } from './browser.ts'
 import { assertQuiet, finish, served, shown, startUpdate, textOf } from './scripted.ts'
 import { MARKDOWN, STATES } from './states.ts'
-import { instance, operation, report, secondsAgo, TOKEN } from './stub.ts'
+import { oneWayFault } from '../../agent/words/rehearsal.ts'
+import { instance, NO_WAY_BACK, operation, rehearsed, report, secondsAgo, TOKEN } from './stub.ts'
 
 const test = suite('panel, the card', { timeoutMs: 120_000, skip: NO_BROWSER })
 
@@ -363,6 +364,145 @@ test('an update can be cancelled before the swap, by keyboard too, and the end i
   const next = await startUpdate(page, stub)
   next.stage = 'swap'
   await page.waitForSelector('#cancel', { state: 'hidden' })
+  assertQuiet(watched)
+})
+
+test('the result and the history say how the release did on a copy of the data', async () => {
+  const why = 'v1.0.0 starts on the data that v1.1.0 leaves, and its author names no request that writes'
+  for (const [rehearsal, line] of [
+    [rehearsed(), 'Tried on a copy of the data (rows: 1,042; 2 s): the way back is open.'],
+    [
+      rehearsed({ verdict: 'unproven', reason: why, rows: null }),
+      `Tried on a copy of the data (2 s): the way back is not proved: ${why}.`,
+    ],
+    [
+      rehearsed({ verdict: 'not_tried', reason: '`rehearse` is `never`' }),
+      'Not tried on a copy of the data: rehearse is never.',
+    ],
+  ] as const) {
+    await using stub = await served()
+    await using watched = await openPage(browser)
+    const { page } = watched
+    await signIn(page, stub.url, TOKEN)
+    const running = await startUpdate(page, stub)
+    running.rehearsal = rehearsal
+    finish(stub, running, 'updated')
+    stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(0)) }
+    await shown(page, '#outcomeReason', line)
+    assert.ok((await textOf(page, '#history li:first-child')).includes(line.slice(0, -1)))
+    assert.is(await page.isVisible('#noWay'), false)
+    assertQuiet(watched)
+  }
+})
+
+test('in Chinese too; and what is to be done about it stands behind it', async () => {
+  await using stub = await served()
+  await using watched = await openPage(browser, { locale: 'zh-CN' })
+  const { page } = watched
+  await STATES.find(({ name }) => name === 'not-tried')?.reach(page, stub)
+  const why = 'there is no /var/lib/beacon-rehearse, so the units are older than rehearsals'
+  const hint = 'run install.sh of a newer release once, as root: it writes the units'
+  await shown(page, '#outcomeReason', `没有在数据副本上试用：${why}。${hint}`)
+  assertQuiet(watched)
+})
+
+test('no way back: by keyboard alone a person says that they know, and that is sent with this tag, once', async () => {
+  await using stub = await served()
+  await using watched = await openPage(browser)
+  const { page } = watched
+  const sent: unknown[] = []
+  page.on(
+    'request',
+    (request) =>
+      void (request.method() === 'POST' && request.url().endsWith('/update') && sent.push(request.postDataJSON())),
+  )
+  await signIn(page, stub.url, TOKEN)
+  const running = await startUpdate(page, stub)
+  running.rehearsal = NO_WAY_BACK
+  running.stage = 'verify'
+  finish(stub, running, 'failed')
+  const { code, message } = oneWayFault('v1.1.0', NO_WAY_BACK)
+  running.error = { code, message }
+  await shown(
+    page,
+    '#outcomeReason',
+    `Tried on a copy of the data (rows: 1,042; 2 s): there is no way back: ${NO_WAY_BACK.reason}.`,
+  )
+  const means =
+    'v1.0.0 does not work on the data that v1.1.0 leaves. Going back means restoring the snapshot: what was written since is lost.'
+  await shown(page, '#noWayText', means)
+
+  const box = page.getByRole('checkbox', { name: 'I know that there is no way back' })
+  assert.is(await box.getAttribute('aria-describedby'), 'noWayText')
+  await page.getByText('I know that there is no way back').click()
+  assert.is(await box.isChecked(), true, 'the label is bound')
+  await page.getByText('I know that there is no way back').click()
+  assert.is(await box.isChecked(), false)
+
+  await page.focus('#dismiss')
+  await page.keyboard.press('Tab')
+  assert.is(await page.evaluate('document.activeElement.id'), 'oneWay')
+  await page.keyboard.press('Space')
+  assert.is(await box.isChecked(), true)
+  await page.keyboard.press('Tab')
+  assert.is(await page.evaluate('document.activeElement.id'), 'update')
+  await page.keyboard.press('Enter')
+  await shown(page, '#confirmPoints li.alarm', means)
+  assert.not.match(await textOf(page, '#confirmText'), /comes back by itself/)
+  await page.keyboard.press('Tab')
+  await page.keyboard.press('Enter')
+  await page.waitForSelector('#busy:not([hidden])')
+  assert.equal(sent, [{ tag: 'v1.1.0' }, { tag: 'v1.1.0', oneWay: true }])
+
+  const again = stub.world.status.operation
+  if (again === null) throw new Error('nothing was started')
+  finish(stub, again, 'cancelled')
+  await shown(page, '#outcomeTitle', 'Cancelled')
+  assert.is(await page.isVisible('#noWay'), false)
+  await startUpdate(page, stub)
+  assert.equal(sent.at(-1), { tag: 'v1.1.0' }, 'what was said counts once')
+  assertQuiet(watched)
+})
+
+test('no way back, refused at once: what a person says about one release is not sent with another', async () => {
+  await using stub = await served()
+  stub.world.noWayBack = { tag: 'v1.5.0', rehearsal: NO_WAY_BACK }
+  await using watched = await openPage(browser)
+  const { page } = watched
+  const sent: unknown[] = []
+  page.on(
+    'request',
+    (request) =>
+      void (request.method() === 'POST' && request.url().endsWith('/update') && sent.push(request.postDataJSON())),
+  )
+  await signIn(page, stub.url, TOKEN)
+  await page.click('#other summary')
+  await page.fill('#tag', 'v1.5.0')
+  await page.press('#tag', 'Enter')
+  await page.click('#yes')
+  await comesTrue(
+    page,
+    `notice.textContent.startsWith('There is no way back from this release. v1.5.0 changes the data')`,
+  )
+  assert.is(await page.isVisible('#busy'), false)
+  assert.match(await textOf(page, '#noWayText'), /^v1\.0\.0 does not work on the data that v1\.5\.0 leaves\. /)
+  await page.check('#oneWay')
+  await page.click('#update')
+  assert.is(await page.locator('#confirmPoints li.alarm').count(), 0)
+  await page.click('#no')
+  await page.press('#tag', 'Enter')
+  await page.locator('#confirmPoints li.alarm').waitFor()
+  await page.click('#yes')
+  await page.waitForSelector('#busy:not([hidden])')
+  assert.equal(sent, [{ tag: 'v1.5.0' }, { tag: 'v1.5.0', oneWay: true }])
+  const running = stub.world.status.operation
+  if (running === null) throw new Error('nothing was started')
+  finish(stub, running, 'failed')
+  const { code, message } = oneWayFault('v1.5.0', NO_WAY_BACK)
+  running.error = { code, message }
+  await shown(page, '#outcomeReason', `There is no way back from this release: ${message}`)
+  assert.is(await page.inputValue('#tag'), 'v1.5.0', 'it can be sent again')
+  assert.is(await page.isChecked('#oneWay'), false)
   assertQuiet(watched)
 })
 

@@ -11,7 +11,7 @@ import { served } from './scripted.ts'
 import { type State, STATES } from './states.ts'
 
 /** the states whose words are the most */
-const IN_CHINESE = ['offer-several', 'confirm-particular', 'probation', 'reverted', 'container']
+const IN_CHINESE = ['offer-several', 'confirm-particular', 'probation', 'reverted', 'no-way-back', 'container']
 const RULES = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']
 const TABS_MAX = 60
 

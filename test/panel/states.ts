@@ -2,7 +2,8 @@
 
 import type { Status, VersionReport } from '../../agent/words/state.ts'
 import { comesTrue, type Page } from './browser.ts'
-import { idle, instance, operation, report, secondsAgo, type Stub, TOKEN } from './stub.ts'
+import { oneWayFault } from '../../agent/words/rehearsal.ts'
+import { idle, instance, NO_WAY_BACK, operation, rehearsed, report, secondsAgo, type Stub, TOKEN } from './stub.ts'
 
 export interface State {
   name: string
@@ -253,6 +254,29 @@ export const STATES: readonly State[] = [
         message: `sha256 of \`beacon-linux-x64.zst\`: expected ${'ab12'.repeat(16)}, got ${'cd34'.repeat(16)}`,
       } as const
       await enter(page, stub, ended({ outcome: 'failed', stage: 'verify', error }))
+    },
+  },
+  {
+    name: 'no-way-back',
+    async reach(page, stub) {
+      const { code, message } = oneWayFault('v1.1.0', NO_WAY_BACK)
+      const error = { code, message }
+      await enter(page, stub, ended({ outcome: 'failed', stage: 'verify', error, rehearsal: NO_WAY_BACK }))
+      await page.check('#oneWay')
+    },
+  },
+  {
+    name: 'not-tried',
+    async reach(page, stub) {
+      const rehearsal = rehearsed({
+        verdict: 'not_tried',
+        reason: 'there is no /var/lib/beacon-rehearse, so the units are older than rehearsals',
+        hint: 'run `install.sh` of a newer release once, as root: it writes the units',
+        rows: null,
+      })
+      const more = { instance: instance('v1.1.0', secondsAgo(60)), backup: 'v1.0.0' }
+      const now = { installed: 'v1.1.0', running: 'v1.1.0', updateAvailable: false }
+      await enter(page, stub, ended({ outcome: 'updated', rehearsal }, more), now)
     },
   },
   {

@@ -7,6 +7,7 @@ import { makeGuard } from '../../agent/http/auth.ts'
 import { BatonError } from '../../agent/words/errors.ts'
 import { makePanel } from '../../agent/web/panel.ts'
 import { makeRoutes } from '../../agent/http/routes.ts'
+import { oneWayFault, type Rehearsal } from '../../agent/words/rehearsal.ts'
 import {
   type Instance,
   type Kind,
@@ -25,6 +26,8 @@ export interface World {
   unmanaged: ({ detail: string; reason: string; route: string } & Record<string, string | null>) | null
   /** true: every connection is reset */
   down: boolean
+  /** the tag of a release with no way back, and why; an update to it is refused unless a person allows it. Null: there is none */
+  noWayBack: { tag: string; rehearsal: Rehearsal } | null
   /** what `POST /admin/update` and `…/rollback` do beside answering 202 */
   onStart: (operation: Operation) => void
 }
@@ -49,7 +52,14 @@ export async function serveStub({
   basePath = '',
   password = TOKEN,
 }: StubOptions = {}): Promise<Stub> {
-  const world: World = { status: idle(), report: report(), unmanaged: null, down: false, onStart: () => {} }
+  const world: World = {
+    status: idle(),
+    report: report(),
+    unmanaged: null,
+    down: false,
+    noWayBack: null,
+    onStart: () => {},
+  }
   const asked: string[] = []
   const begin = (kind: Kind, to: string | null): Operation => {
     if (world.status.state === 'in_flight') throw new BatonError('update_in_flight', 'an operation is in flight')
@@ -59,7 +69,11 @@ export async function serveStub({
     return started
   }
   const updater = {
-    update: async (tag: string | null) => begin('update', tag),
+    update: async (tag: string | null, oneWay: boolean) => {
+      const { noWayBack } = world
+      if (noWayBack !== null && tag === noWayBack.tag && !oneWay) throw oneWayFault(tag, noWayBack.rehearsal)
+      return begin('update', tag)
+    },
     rollback: async () => {
       if (world.status.backup === null) throw new BatonError('no_backup', 'there is no backup executable')
       return begin('rollback', world.status.backup)
@@ -124,6 +138,17 @@ export function operation(kind: Kind, some: Partial<Operation>): Operation {
 }
 
 const UNSIGNED = { signed: false, metadata: [], withdrawn: [], warning: null }
+
+/** `some`: what is other than in one whose way back is open. */
+export function rehearsed(some: Partial<Rehearsal> = {}): Rehearsal {
+  const open = { verdict: 'open', reason: 'v1.0.0 reads and writes the data that v1.1.0 leaves' } as const
+  return { ...open, rows: 1042, copyMs: 31, migrationMs: 512, tookMs: 1870, ...some }
+}
+
+export const NO_WAY_BACK = rehearsed({
+  verdict: 'one_way',
+  reason: 'v1.0.0 does not start on the data that v1.1.0 leaves: no such column: body',
+})
 
 export function idle(version = 'v1.0.0'): Status {
   return {

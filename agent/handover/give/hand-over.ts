@@ -2,10 +2,11 @@
 
 import { openUnnamed } from '../../disk/disk.ts'
 import { type Journal, updateDirectory } from '../../disk/journal.ts'
+import { readMark } from '../../disk/state-mark.ts'
 import { closeDescriptor } from '../../sockets/libc.ts'
 import { BatonError } from '../../words/errors.ts'
 import type { Operation } from '../../words/state.ts'
-import { expectedPause, type Switch } from '../../words/switch.ts'
+import { lastPause, type Switch } from '../../words/switch.ts'
 import { writeValues } from '../values-file.ts'
 import { type AloneOptions, handOverAlone } from './alone.ts'
 import { handOver, type HandoverOptions, MustBeAlone } from './predecessor.ts'
@@ -45,7 +46,9 @@ export async function replaceThis(options: SwitchOptions): Promise<'stopped'> {
     },
   }
   try {
-    if (options.switch === 'together') {
+    // two releases that cannot share the data never live at once
+    const hasOwnData = readMark(options.stateDirectory)?.operationId === operationId
+    if (options.switch === 'together' && !hasOwnData) {
       try {
         return await handOver(shared)
       } catch (cause) {
@@ -56,7 +59,7 @@ export async function replaceThis(options: SwitchOptions): Promise<'stopped'> {
       throw new BatonError('restart_failed', `${tag} must be the only process, and ${whyNotAlone}`)
     return await handOverAlone({
       ...shared,
-      expectedMs: expectedPause((await journal.read()).history, operation.rehearsal ?? null),
+      expectedMs: expectedPause((await journal.read()).history, operation),
       nameHolder: async (holder) => {
         await journal.change((state) => {
           state.operation = structuredClone(operation)
@@ -67,4 +70,14 @@ export async function replaceThis(options: SwitchOptions): Promise<'stopped'> {
   } finally {
     if (values !== null) closeDescriptor(values)
   }
+}
+
+/**
+ * How long nobody would be served, in milliseconds; null: not known. A rehearsal has measured how long the release takes to start, its
+ * migration included, and how long a copy takes, which a release with no way back makes first: that is what clients wait for.
+ */
+function expectedPause(history: readonly Operation[], { rehearsal }: Operation): number | null {
+  const last = lastPause(history)
+  const { verdict = 'not_tried', migrationMs = null, copyMs } = rehearsal ?? {}
+  return migrationMs === null ? last : Math.max(migrationMs + (verdict === 'one_way' ? (copyMs ?? 0) : 0), last ?? 0)
 }

@@ -55,7 +55,7 @@ function tablesIn(database: DatabaseSync): { name: string; sql: string }[] {
   return all(
     database,
     "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
-  ).map(({ name, sql }) => ({ name: String(name), sql: String(sql ?? '') }))
+  ).map(({ name, sql }) => ({ name: String(name), sql: text(sql ?? '') }))
 }
 
 function schemaIn(database: DatabaseSync): Schema {
@@ -64,7 +64,7 @@ function schemaIn(database: DatabaseSync): Schema {
       name: String(column['name']),
       type: String(column['type']).toUpperCase(),
       isNotNull: Number(column['notnull']) === 1,
-      fallback: column['dflt_value'] === null ? null : String(column['dflt_value']),
+      fallback: column['dflt_value'] === null ? null : text(column['dflt_value']),
       isKey: Number(column['pk']) > 0,
     }))
     return [name, { sql, columns }] as const
@@ -94,6 +94,10 @@ function rowsIn(database: DatabaseSync): Record<string, number> {
 function faultIn(database: DatabaseSync): string | null {
   const said = String(all(database, 'PRAGMA integrity_check(1)')[0]?.['integrity_check'])
   return said === 'ok' ? null : said.slice(0, FAULT_MAX)
+}
+
+function text(value: unknown): string {
+  return typeof value === 'string' ? value : JSON.stringify(value)
 }
 
 function quote(name: string): string {

@@ -8,6 +8,7 @@ import { dirname, join, relative, sep } from 'node:path'
 import { copyDatabase, lookBy, readRehearse } from '../../disk/copy-database.ts'
 import { type Disk, mebibytes, roomIn } from '../../disk/disk.ts'
 import { imageOf, type ManagedInstall } from '../../disk/managed-install.ts'
+import { ownStart } from '../../own.ts'
 import { blameless } from '../../words/blame.ts'
 import { BatonError, type ErrorCode, reasonOf } from '../../words/errors.ts'
 import type { Release } from '../../words/release.ts'
@@ -90,7 +91,7 @@ async function tryOnCopy(what: ToRehearse, database: string, executable: string,
     const rules = await readRehearse(executable)
     const opened = await openCage(
       what.install,
-      modeOf(what.install.rehearse ?? rules?.mode ?? 'auto'),
+      modeOf(ownStart()?.configuration?.update?.['rehearse'] ?? rules?.mode ?? 'auto'),
       database,
       isBusy,
     )

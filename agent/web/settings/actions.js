@@ -4,21 +4,23 @@
 import { call } from './endpoints.js'
 import { begin } from './follow.js'
 import { memory } from './memory.js'
-import { offerOf, particulars } from './offer.js'
+import { noWayBack, offerOf, particulars } from './offer.js'
 import { make, put, putCode, ui } from './page.js'
 import { followNow, poll, settle, take } from './polling.js'
 import { render } from './render.js'
 import { state } from './state.js'
-import { ago, duration, problemText, t, withoutStop } from './words.js'
+import { ago, duration, problemText, sentences, t, withoutStop } from './words.js'
 
-async function start(kind, tag, typed = false) {
+/** `oneWay`: true or undefined, which is not sent: an older service knows no such word */
+async function start(kind, tag, typed = false, oneWay = undefined) {
   state.starting = true
   state.notice = ''
   const before = state.status.instance.id
   render()
-  const answer = kind === 'update' ? await call('POST', '', { tag }) : await call('POST', '/rollback')
+  const answer = kind === 'update' ? await call('POST', '', { tag, oneWay }) : await call('POST', '/rollback')
   state.starting = false
   state.starts += 1
+  state.refused = answer.code === 'one_way' ? tag : null
   if (answer.kind === 'ok') {
     state.tagTyped = typed ? tag : null
     memory.set('typed', state.tagTyped)
@@ -69,7 +71,7 @@ function ask(title, text, points, yes, act) {
 }
 
 function pointItem({ kind, at, why, ms, ...vars }) {
-  const item = make('li', /^(bad|downgrade)/.test(kind) ? 'alarm' : '')
+  const item = make('li', /^(bad|down|one)/.test(kind) ? 'alarm' : '')
   putCode(item, t(`point.${kind}`, { ...vars, time: ago(at), wait: duration(ms ?? 0), why: withoutStop(why ?? '') }))
   return item
 }
@@ -80,8 +82,14 @@ let agreed = () => {}
 function askUpdate(to, typed = false) {
   const from = state.status.instance.version
   const points = particulars(to, state.status, state.report)
-  const act = () => start('update', to, typed)
-  ask(t('ask.update', { to }), t('ask.update.text', { from, to }), points, t('update.to', { to }), act)
+  const oneWay = (ui.oneWay.checked && to === noWayBack(state.status, state.refused)) || undefined
+  if (oneWay) points.unshift({ kind: 'one_way', from, to })
+  const act = () => {
+    ui.oneWay.checked = false // it is said for once
+    void start('update', to, typed, oneWay)
+  }
+  const text = sentences(t('ask.update.text', { from, to }), oneWay ? '' : t('ask.back', { from }))
+  ask(t('ask.update', { to }), text, points, t('update.to', { to }), act)
 }
 
 export function askRollback() {
@@ -89,7 +97,8 @@ export function askRollback() {
   const points = particulars(to, state.status, state.report)
   const act = () => start('rollback', null)
   const yes = offerOf(state.status, state.report).kind === 'return' ? 'return.to' : 'rollback.to'
-  ask(t(`ask.${yes}`, { to }), t('ask.rollback.text', { from, to }), points, t(yes, { to }), act)
+  const text = sentences(t('ask.rollback.text', { from, to }), t('ask.back', { from }))
+  ask(t(`ask.${yes}`, { to }), text, points, t(yes, { to }), act)
 }
 
 /** The button of the offer: the newest release, from the feed or, if it is the backup, from the disk. */

@@ -37,6 +37,12 @@ export function offerOf(status, report) {
   return { kind: latest === null || failed !== null ? 'unknown' : 'current', tag: null, failed }
 }
 
+/** The release from which there is no way back, if the last thing heard of one is that. `refused`: its tag, if a request was refused so. */
+export const noWayBack = ({ operation, instance }, refused) => {
+  const tag = refused ?? (operation?.error?.code === 'one_way' ? operation.to : null)
+  return tag === instance.version ? null : tag
+}
+
 /** What is particular about going from `status` to `to`, most important first. */
 export function particulars(to, status, report) {
   const from = status.instance.version

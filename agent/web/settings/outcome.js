@@ -17,12 +17,15 @@ export function renderOutcome(status, busy) {
   show(ui.outcome, told !== null)
   if (told === null) return
   const { operation, outcome, followed } = told
-  const { id, from, to, error, stage } = operation
+  const { id, from, to, stage } = operation
   const vars = { from, to: to ?? '', version: status.instance.version, stage: t(`stage.${stage}`) }
   put(ui.outcomeTitle, t(titleKey(operation, outcome), vars))
   const kept = succeeded(outcome) && status.backup === from ? t('text.kept', { from }) : ''
   put(ui.outcomeText, sentences(t(textKey(status, told), vars), kept, ...handoverOf(operation)))
-  putCode(ui.outcomeReason, error === null || outcome === 'cancelled' ? '' : because(error))
+  putCode(
+    ui.outcomeReason,
+    sentences(reasonOf(operation, outcome), triedOf(operation), operation.rehearsal?.hint ?? ''),
+  )
   ui.outcome.className = KINDS[outcome] ?? 'bad'
   ui.outcomeIcon.setAttribute('href', `#i-${ICONS[outcome] ?? 'fail'}`)
   if (followed) announce(ui.outcomeTitle.textContent, `${id} ${outcome}`)
@@ -55,6 +58,18 @@ function textKey({ instance }, { operation, outcome, followed }) {
   return outcome === 'failed' && !unbroken ? 'text.failed.other' : `text.${outcome}`
 }
 
+/** Nothing if `triedOf` gives the reason. */
+const reasonOf = ({ error, rehearsal }, outcome) =>
+  error === null || outcome === 'cancelled' || (error.code === 'one_way' && rehearsal) ? '' : because(error)
+
+/** What trying the release on a copy of the data has shown; '' if there was no such thing. */
+function triedOf({ rehearsal }) {
+  if (!rehearsal) return ''
+  const { verdict, reason: why, rows, tookMs } = rehearsal
+  const counted = rows === null ? '' : t('tried.rows', { n: rows.toLocaleString(language) })
+  return t(`tried.${verdict}`, { why, what: counted + duration(tookMs) })
+}
+
 /** What happened to the connections; nothing if there was no handover. */
 function handoverOf({ handover, outcome }) {
   if (handover === null) return []
@@ -80,7 +95,7 @@ export function renderHistory({ history }) {
 }
 
 function historyItem(operation) {
-  const { kind, from, to, outcome, error, startedAt, finishedAt } = operation
+  const { kind, from, to, outcome, startedAt, finishedAt } = operation
   const time = make('time', '', ago(startedAt))
   time.dateTime = startedAt
   time.title = moment(startedAt)
@@ -93,7 +108,8 @@ function historyItem(operation) {
   const versions = to === null || to === from ? from : `${from} → ${to}`
   const what = make('span', '', make('b', '', t(label)), ' ', make('span', 'tags', versions))
   const more = [
-    error === null || outcome === 'cancelled' ? '' : because(error),
+    reasonOf(operation, outcome),
+    withoutStop(triedOf(operation)),
     finishedAt === null ? '' : t('took', { time: duration(Date.parse(finishedAt) - Date.parse(startedAt)) }),
     ...handoverOf(operation).slice(1).map(withoutStop),
   ].filter((part) => part !== '')

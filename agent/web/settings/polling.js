@@ -132,17 +132,19 @@ export function settle() {
   state.samples = state.speed?.samples ?? []
 }
 
-/** A typed tag that the feed does not have is a mistake in the field, not a failed update. */
+/** A typed tag that the feed does not have is a mistake in the field, not a failed update. One with no way back may be sent again. */
 function backToField({ id, to, outcome, error }) {
   const typed = state.tagTyped
   if (typed === null) return
   state.tagTyped = null
   memory.set('typed', null)
-  if (outcome !== 'failed' || to !== typed || !MISTYPED.includes(error?.code)) return
-  memory.set('dismissed', id)
-  state.tagProblem = t(error.code === 'release_not_found' ? 'other.missing' : `error.${error.code}`, { tag: typed })
+  const isOneWay = error?.code === 'one_way'
+  if (outcome !== 'failed' || to !== typed || !(isOneWay || MISTYPED.includes(error?.code))) return
   ui.other.open = true
   ui.tag.value = typed
+  if (isOneWay) return
+  memory.set('dismissed', id)
+  state.tagProblem = t(error.code === 'release_not_found' ? 'other.missing' : `error.${error.code}`, { tag: typed })
   setTimeout(() => ui.tag.focus())
 }
 

@@ -17,7 +17,7 @@ const UNCONFIRMED_MS = 20000
  *   token: string | null, gate: string, gateVars: Record<string, string>, closed: boolean,
  *   unmanaged: Record<string, any> | null, status: Status | null, report: VersionReport | null,
  *   checking: boolean, starting: boolean, cancelling: string | null, starts: number, notice: string,
- *   tagTyped: string | null, tagProblem: string,
+ *   tagTyped: string | null, tagProblem: string, refused: string | null,
  *   follow: Follow | null, phase: Judged | null, since: Record<string, number>,
  *   samples: { at: number, bytes: number }[], speed: Speed | null,
  *   failures: number, failingMs: number, allHistory: boolean, wasBusy: boolean, assetsOf: string | null,
@@ -38,6 +38,7 @@ export const state = {
   notice: '',
   tagTyped: memory.get('typed'), // the tag that was asked for by name
   tagProblem: '',
+  refused: null, // the tag of which the service has said that there is no way back from it
   follow: memory.get('follow'),
   phase: null, // what `judge` made of the last answer
   since: {}, // phase -> when it was first seen, milliseconds of performance.now()

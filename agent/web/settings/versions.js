@@ -1,7 +1,7 @@
 // Shows the three versions, what is offered, what failed here, and the way back.
 
 import { renderNotes } from './notes.js'
-import { installedOf, isOld, offerOf } from './offer.js'
+import { installedOf, isOld, noWayBack, offerOf } from './offer.js'
 import { enable, put, putCode, show, tell, ui } from './page.js'
 import { isBusy, isSilent, state } from './state.js'
 import { ago, because, bytes, day, sentences, t } from './words.js'
@@ -51,6 +51,7 @@ export function renderActions(status, report) {
   put(ui.update, offered ? t(kind === 'return' ? 'return.to' : 'update.to', { to: tag }) : '')
   put(ui.offerNote, offerNote(kind, report))
   renderFailed(failed, status.operation)
+  renderNoWay(noWayBack(status, state.refused), instance.version)
   tell(ui.problem, report?.problem && !state.checking ? because(report.problem) : '')
   renderNotes(offered ? report : null, instance.version)
   renderTrust(report?.trust ?? status.trust, instance.version)
@@ -68,6 +69,15 @@ function offerNote(kind, report) {
   if (kind === 'update')
     return report.release?.sizeBytes ? t('update.offer', { size: bytes(report.release.sizeBytes) }) : ''
   return sentences(t('current'), t('checked', { time: ago(report?.checkedAt) }))
+}
+
+/** What somebody has said about one release is not said about another. */
+function renderNoWay(to, from) {
+  show(ui.noWay, to !== null)
+  const text = t('point.one_way', { from, to })
+  if (ui.noWayText.textContent === text) return
+  ui.noWayText.textContent = text
+  ui.oneWay.checked = false
 }
 
 function renderFailed(failed, operation) {

@@ -18,6 +18,9 @@ import type { HostReport } from '../report.ts'
 export interface HostFlags {
   said: Said
   release: string | null
+  /** a person allows a release with no way back */
+  oneWay: boolean
+  restoreState: boolean
   dryRun: boolean
   yes: boolean
   /** the service's name, which answers the question of `uninstall --purge` */

@@ -1,6 +1,6 @@
 // `upgrade` moves to another release, `rollback` goes back, `cancel` ends an operation before anything has changed.
 
-import { BatonError, EXIT, parseTag } from '../../../agent/words.ts'
+import { BatonError, EXIT, formatRehearsal, parseTag, type Rehearsal } from '../../../agent/words.ts'
 import { fromEnvironment, parseRelease } from '../place/choices.ts'
 import { formatPause, formatSwitch } from '../../lib/switch.ts'
 import type { Foreseen, ForeseenSwitch } from '../service/foresee.ts'
@@ -53,6 +53,7 @@ async function move(context: Context, request: Operate): Promise<number> {
   const { outcome, from, to, report: operation } = operated
   report.result({ outcome, from, to, operationId: operation?.id ?? null, operation, exit: EXIT.done }, [
     lineOf(service, operated),
+    ...rehearsalLines(operation?.rehearsal ?? null),
   ])
   return EXIT.done
 }
@@ -63,6 +64,11 @@ function lineOf(service: string, { outcome, from, to, report }: Operated): strin
     report === null || report.switchMs === null ? '' : `, ${report.moved} connections moved, ${report.cut} cut`
   const pause = formatPause(report?.pauseMs)
   return `${service} ${to ?? ''} is in place, it was ${from}${moved}${pause === null ? '' : `, ${pause}`}`
+}
+
+function rehearsalLines(rehearsal: Rehearsal | null): string[] {
+  if (rehearsal === null) return []
+  return [formatRehearsal(rehearsal), ...(rehearsal.hint === undefined ? [] : [`hint: ${rehearsal.hint}`])]
 }
 
 function foretold({ service, report }: Context, foreseen: Foreseen): number {

@@ -3,6 +3,7 @@
 import {
   compareTags,
   EXIT,
+  formatRehearsal,
   MEANINGS,
   type NextSwitch,
   type Operation,
@@ -75,6 +76,7 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
     `state      ${stateDirectory}`,
     ...trustLines(look.trust),
     ...(operation === null ? [] : [`last       ${lastLine(operation)}`]),
+    ...(operation?.rehearsal === undefined ? [] : [`rehearsal  ${formatRehearsal(operation.rehearsal)}`]),
   ]
 }
 

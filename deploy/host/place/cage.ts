@@ -8,6 +8,43 @@ import { MARK } from './unit.ts'
 /** The first systemd that can give a unit its own pid namespace. */
 const PRIVATE_PIDS_SINCE = 257
 
+/** What is the same for every service: what it may not touch, and what it may use. */
+const WALLS = `PrivateTmp=yes
+PrivateDevices=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+ProtectProc=invisible
+ProcSubset=pid
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged @resources
+SystemCallFilter=capset
+SystemCallErrorNumber=EPERM
+MemoryMax=2G
+MemorySwapMax=0
+TasksMax=512
+LimitNPROC=512
+LimitDATA=3G
+LimitFSIZE=16G
+LimitCORE=0
+CPUWeight=20
+IOWeight=20
+Nice=5
+OOMScoreAdjust=900
+RuntimeMaxSec=5400
+TimeoutStopSec=10
+KillMode=control-group
+SuccessExitStatus=1 SIGKILL SIGTERM
+`
+
 /** Whether an install of this layout gets a cage. The copy is bound over a state directory whose parents are root's. */
 export function hasCage({ scope, stateIsStandard }: Layout): boolean {
   return scope === 'system' && stateIsStandard
@@ -80,41 +117,7 @@ InaccessiblePaths=-${configDirectory} -${cageFolder(layout)} -${layout.environme
 NoNewPrivileges=yes
 ProtectSystem=strict
 ProtectHome=${home}
-PrivateTmp=yes
-PrivateDevices=yes
-ProtectKernelTunables=yes
-ProtectKernelModules=yes
-ProtectKernelLogs=yes
-ProtectControlGroups=yes
-ProtectClock=yes
-ProtectHostname=yes
-ProtectProc=invisible
-ProcSubset=pid
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-LockPersonality=yes
-SystemCallArchitectures=native
-SystemCallFilter=@system-service
-SystemCallFilter=~@privileged @resources
-SystemCallFilter=capset
-SystemCallErrorNumber=EPERM
-MemoryMax=2G
-MemorySwapMax=0
-TasksMax=512
-LimitNPROC=512
-LimitDATA=3G
-LimitFSIZE=16G
-LimitCORE=0
-CPUWeight=20
-IOWeight=20
-Nice=5
-OOMScoreAdjust=900
-RuntimeMaxSec=5400
-TimeoutStopSec=10
-KillMode=control-group
-SuccessExitStatus=1 SIGKILL SIGTERM
-`
+${WALLS}`
 }
 
 /** see agent/update/rehearsal/cage.ts, which makes and reads both */

@@ -20,8 +20,10 @@ export interface Client {
   /** null if the service does not answer */
   status(): Promise<Status | null>
   check(): Promise<VersionReport>
-  update(tag: string | null): Promise<Operation>
-  rollback(): Promise<Operation>
+  /** `oneWay`: a person allows a release with no way back */
+  update(tag: string | null, oneWay: boolean): Promise<Operation>
+  /** `restoreState`: with the data of before the update */
+  rollback(restoreState: boolean): Promise<Operation>
   /** Cancels the operation in flight and returns it; follow it to its end. Throws too_late after the swap. */
   cancel(): Promise<Operation>
 }
@@ -59,8 +61,15 @@ export function connect({ address, basePath, token }: Access): Client {
       return expected(answer, 200) as Status
     },
     check: async () => expected(await ask('/check', 'POST', undefined, 60_000), 200) as VersionReport,
-    update: async (tag) => operationIn(expected(await ask('', 'POST', tag === null ? {} : { tag }), 202)),
-    rollback: async () => operationIn(expected(await ask('/rollback', 'POST'), 202)),
+    update: async (tag, oneWay) => {
+      // an older service refuses a field that it does not know
+      const body = { ...(tag === null ? {} : { tag }), ...(oneWay ? { oneWay } : {}) }
+      return operationIn(expected(await ask('', 'POST', body), 202))
+    },
+    rollback: async (restoreState) => {
+      const body = restoreState ? { state: 'snapshot' } : undefined
+      return operationIn(expected(await ask('/rollback', 'POST', body), 202))
+    },
     cancel: async () => operationIn(expected(await ask('/cancel', 'POST'), 200)),
   }
 }

@@ -7,7 +7,10 @@ import { BatonError, reasonOf } from '../../../agent/words.ts'
 import type { Address } from '../../lib/http.ts'
 
 /** all members of `update` and `listen`, which belong to Baton alone, that anything reads */
-export const KNOWN = { update: [...Object.keys(UPDATE_BOUNDS), 'busy'], listen: ['host', 'port', 'path', 'tls'] }
+export const KNOWN = {
+  update: [...Object.keys(UPDATE_BOUNDS), 'busy', 'rehearse'],
+  listen: ['host', 'port', 'path', 'tls'],
+}
 const NAME_MAX = 40
 
 /** How a command reaches the service. */

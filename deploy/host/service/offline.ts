@@ -54,13 +54,13 @@ export async function carryOutHere(
     }
     return {}
   }
-  const { who, kind, tag } = request
+  const { who, kind, tag, oneWay, restoreState } = request
   // look again under the lock: its last holder may have changed what is installed, and may be starting it
   const prepare = async () => {
     await makeWay(receipt, supervisor, client)
     install.current = await tagInPlace(receipt.stateDirectory, receipt.executable)
   }
-  const running = await begin(install, { kind, tag, who, refusal: 'locked', prepare }, restart)
+  const running = await begin(install, { kind, tag, oneWay, restoreState, who, refusal: 'locked', prepare }, restart)
   const cancel = () => void running.cancel(cancellation('a signal'))
   const interrupts = heedInterrupts(cancel, () => process.exit(EXIT.unexpected))
   const timer = setInterval(() => {

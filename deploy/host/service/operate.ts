@@ -159,7 +159,10 @@ async function askOnce(
 ): Promise<Operation & { gate?: HealthGate }> {
   let started: Operation
   try {
-    started = request.kind === 'update' ? await client.update(request.tag) : await client.rollback()
+    started =
+      request.kind === 'update'
+        ? await client.update(request.tag, request.oneWay)
+        : await client.rollback(request.restoreState)
   } catch (cause) {
     throw await explained(cause, client)
   }
@@ -198,7 +201,9 @@ async function goBack(
   try {
     const status = await client.status()
     if (status === null) throw new BatonError('service_down', 'nobody answers')
-    await askOnce(client, status, { ...request, kind: 'rollback', tag: null, healthUrl: null }, outside)
+    // a release with no way back has changed the data: then they go back too
+    const restoreState = operation.rehearsal?.verdict === 'one_way'
+    await askOnce(client, status, { ...request, kind: 'rollback', tag: null, healthUrl: null, restoreState }, outside)
   } catch (cause) {
     throw new BatonError('service_down', `${fault}; going back to ${operation.from} failed too: ${reasonOf(cause)}`, {
       cause,

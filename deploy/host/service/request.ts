@@ -6,6 +6,10 @@ export interface Operate {
   kind: Kind
   /** update: a tag, or null for the latest release; rollback: a tag, or null for the backup executable */
   tag: string | null
+  /** a person allows a release with no way back */
+  oneWay: boolean
+  /** rollback: with the data of before the update */
+  restoreState: boolean
   /** holder of the lock, as others see it: `install.sh upgrade` */
   who: string
   lockTimeoutMs: number

@@ -11,10 +11,11 @@ import {
   keepLastWords,
   noteRelease,
   noteStart,
+  ownState,
   waitAtGate,
 } from '../../../agent/first.ts'
 import { filled, readConfiguration, setEnvironment, fillingsOf } from './configuration.ts'
-import type { OwnWords } from './release.ts'
+import { type OwnWords, refuse } from './release.ts'
 
 export interface Beginning {
   release: OwnWords
@@ -135,8 +136,21 @@ function start({ release, executable, argv, operator, prepare, application }: Be
   const own = values === null ? typed : [...release.args.map((text) => filled(text, values)), ...argv.slice(3)]
   if (process.execArgv.includes('-e')) tellParseArgs()
   if (process.env[INHERITANCE] !== undefined) prepare() // nothing is left to unpack when the gate opens
-  waitAtGate(release)
+  const isAlone = waitAtGate(release)
+  if (isAlone && values !== null) takeOwnState(release, values['stateDirectory'] ?? '')
   application(own)
+}
+
+/** Before the application opens its database: gives this release its own data, if an operation has left another's there. */
+function takeOwnState({ tag }: OwnWords, stateDirectory: string): void {
+  try {
+    const moved = stateDirectory === '' ? null : ownState(stateDirectory, tag)
+    if (moved !== null)
+      process.stderr.write(`baton: ${tag} has the data of ${moved.restored} back; what was there is ${moved.aside}\n`)
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message : String(cause)
+    refuse(`giving ${tag} its own data in ${stateDirectory}: ${why}`, 'nothing was removed; the next start tries again')
+  }
 }
 
 /** Takes only the exact arguments of the systemd unit, the supervisor and the image. Any other `serve` is the application's. */

@@ -1,0 +1,83 @@
+// The way back with the data: which snapshot belongs to which release, and the mark (`disk/state-mark.ts`) by which the first code of
+// a release takes its own. Used by an operation, and by whoever ends it.
+
+import { readdir } from 'node:fs/promises'
+import { basename, join } from 'node:path'
+import { snapshotDirectory } from '../disk/journal.ts'
+import type { ManagedInstall } from '../disk/managed-install.ts'
+import { markPath, ownState, readMark, type StateMark } from '../disk/state-mark.ts'
+import { ownStart } from '../own.ts'
+import { BatonError } from '../words/errors.ts'
+import type { Operation, StateMoved } from '../words/state.ts'
+import { installedTag } from './version.ts'
+
+/** Throws schema_newer if the last update has shown that the release before it cannot work on the present data. */
+export function refuseNewerSchema({ current }: ManagedInstall, history: readonly Operation[]): void {
+  const last = history.find(({ outcome }) => outcome === 'updated' || outcome === 'rolled_back')
+  if (last?.outcome !== 'updated' || last.to !== current || last.rehearsal?.verdict !== 'one_way') return
+  throw new BatonError(
+    'schema_newer',
+    `${last.from} cannot work on the data that ${current} has changed: ${last.rehearsal.reason}`,
+    {
+      hint: '`rollback --restore-state` (`{"state": "snapshot"}`) takes the data of before the update back, and puts the present ones aside',
+    },
+  )
+}
+
+/** Path of the newest snapshot that was made for the backup executable's release. Throws refused. */
+export async function snapshotFor(install: ManagedInstall): Promise<{ tag: string; path: string }> {
+  const { database, stateDirectory, places } = install
+  const tag = await installedTag(places.backup)
+  const folder = snapshotDirectory(stateDirectory)
+  const name = basename(database ?? '')
+  const all = (await readdir(folder).catch(() => []))
+    .filter((one) => one.startsWith(`${name}.${tag}.`) && !/-(wal|journal)$/.test(one))
+    .toSorted()
+  const newest = all.at(-1)
+  if (database !== null && newest !== undefined) return { tag, path: join(folder, newest) }
+  throw new BatonError('refused', `expected a snapshot of ${name} for ${tag} in ${folder}, found none`, {
+    hint: 'an update makes one, and the last two are kept',
+  })
+}
+
+/** From now on the first code of a release takes its own data, until the operation has succeeded. */
+export async function markUpdate(install: ManagedInstall, { id, from, to }: Operation): Promise<void> {
+  await writeMark(install, { operationId: id, owner: from, next: to, other: null })
+}
+
+/** Throws refused if the data cannot be exchanged: only a release that `baton build` made has first code that does it. */
+export async function markRollback(install: ManagedInstall, { id, from }: Operation): Promise<void> {
+  if (ownStart() === null) {
+    throw new BatonError('refused', 'this executable cannot take a snapshot back: `baton build` did not make it', {
+      hint: 'stop the service, and copy the snapshot over the database',
+    })
+  }
+  await writeMark(install, { operationId: id, owner: from, next: null, other: await snapshotFor(install) })
+}
+
+async function writeMark(
+  { disk, stateDirectory, database }: ManagedInstall,
+  mark: Pick<StateMark, 'operationId' | 'owner' | 'next' | 'other'>,
+): Promise<void> {
+  if (database === null) return
+  const whole: StateMark = { ...mark, database, exchanged: null, moving: null }
+  await disk.writeWhole(markPath(stateDirectory), JSON.stringify(whole), 0o600)
+}
+
+/** What was exchanged in the operation in the journal, to be added to it. */
+export function movedIn(
+  { stateDirectory }: Pick<ManagedInstall, 'stateDirectory'>,
+  { id }: Operation,
+): { stateMoved?: StateMoved } {
+  const mark = readMark(stateDirectory)
+  return mark?.operationId !== id || mark.exchanged === null ? {} : { stateMoved: mark.exchanged }
+}
+
+/** The operation has ended: no release has other data than another any more. */
+export async function dropMark({
+  disk,
+  stateDirectory,
+}: Pick<ManagedInstall, 'disk' | 'stateDirectory'>): Promise<void> {
+  if ((readMark(stateDirectory)?.moving ?? null) !== null) ownState(stateDirectory, '') // ends the exchange that has begun
+  await disk.remove(markPath(stateDirectory))
+}

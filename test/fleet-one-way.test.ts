@@ -1,0 +1,100 @@
+// A fleet hears of a release with no way back: the command of a host, through the script that is sent to it and the collection's
+// own Python, without Ansible.
+
+import { execFile, spawnSync } from 'node:child_process'
+import { mkdir, symlink } from 'node:fs/promises'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { oneWayFault, type Rehearsal } from '../agent/words/rehearsal.ts'
+import { newOperation, reportOf } from '../agent/words/state.ts'
+import { equal, is, match } from './assert.ts'
+import { makeStubFleet, type StubFleet } from './lab/stub-fleet.ts'
+import { suite } from './suite.ts'
+
+const noPython = spawnSync('python3', ['--version']).status === 0 ? null : 'needs Python'
+const test = suite('fleet: one way', { skip: noPython })
+
+const FLEET = join(import.meta.dirname, '../deploy/fleet')
+const UPGRADE = 'upgrade --release v1.1.0 --json'
+const TRIED: Rehearsal = {
+  verdict: 'one_way',
+  reason: 'v1.0.0 does not start on the data that v1.1.0 leaves: no such column: body',
+  rows: 1042,
+  copyMs: 31,
+  migrationMs: 512,
+  tookMs: 1870,
+}
+
+test('no way back is a failed host: it says why, ends with 7, and runs what it ran', async () => {
+  await using fleet = await makeStubFleet(1)
+  await fleet.set('h1', 'ends', 'one_way')
+  const row = await heard(fleet, UPGRADE, 'moved(calls, "v1.1.0")')
+  equal([row['outcome'], row['exit'], row['from'], row['to']], ['failed', 7, 'v1.0.0', 'v1.1.0'])
+  match(
+    String(row['why']),
+    /^v1\.1\.0 changes the data so that there is no way back: v1\.0\.0 ended with 1; nothing has/,
+  )
+  const seen = await heard(fleet, 'status --json', 'looked(calls, "managed")')
+  equal([seen['running'], seen['refused'], seen['inFlight']], ['v1.0.0', null, null])
+  equal(seen['lastOperation'], {
+    id: row['operationId'],
+    from: 'v1.0.0',
+    to: 'v1.1.0',
+    outcome: 'failed',
+    error: { message: 'no way back' },
+  })
+})
+
+test('the report of an operation with its rehearsal fits the schema, after a move and in a look', async () => {
+  const { code, message, hint } = oneWayFault('v1.1.0', TRIED)
+  const begun = newOperation({
+    id: 'o',
+    kind: 'update',
+    from: 'v1.0.0',
+    to: 'v1.1.0',
+    startedAt: '2026-11-21T09:00:00Z',
+  })
+  const error = { code, message, hint: hint ?? '' }
+  const operation = reportOf({
+    ...begun,
+    outcome: 'failed',
+    error,
+    finishedAt: '2026-11-21T09:00:09Z',
+    rehearsal: TRIED,
+  })
+  const end = { outcome: 'failed', from: 'v1.0.0', to: 'v1.1.0', operationId: 'o', operation, exit: 7 }
+  await using fleet = await makeStubFleet(1)
+  const says = (line: object) => `cat <<'END'\n${JSON.stringify(line)}\nEND\n`
+  await fleet.set('h1', 'says-move', `${says({ event: 'error', code, message, hint, ...end })}exit 7\n`)
+  const row = await heard(fleet, UPGRADE, 'moved(calls, "v1.1.0")')
+  equal([row['outcome'], row['exit'], row['operationId']], ['failed', 7, 'o'])
+  is(String(row['why']), `${message} (hint: ${hint ?? ''})`.slice(0, 300))
+
+  const instance = { id: 'i', pid: 7, startedAt: '2026-11-21T08:00:00Z' }
+  const status = { event: 'result', running: 'v1.0.0', installed: 'v1.0.0', instance, operation, exit: 0 }
+  await fleet.set('h1', 'says-status', says(status))
+  const seen = await heard(fleet, 'status --json', 'looked(calls, "managed")')
+  equal([seen['running'], seen['refused']], ['v1.0.0', null])
+  is((seen['lastOperation'] as { outcome: string }).outcome, 'failed')
+})
+
+/** What the collection makes of one call of the host's command. */
+async function heard(fleet: StubFleet, verb: string, expression: string): Promise<Record<string, unknown>> {
+  const run = promisify(execFile)
+  const place = join(fleet.folder, 'python', 'ansible_collections', 'baton')
+  await mkdir(place, { recursive: true })
+  await symlink(FLEET, join(place, 'fleet')).catch(() => {}) // it is there from the call before
+  const script = join(FLEET, 'plugins/modules/release.sh')
+  const { stdout } = await run('sh', [script, join(fleet.folder, 'h1/beacon'), verb])
+  const program = `
+import json, sys
+from ansible_collections.baton.fleet.plugins.module_utils.answers import looked, moved, parse
+said, verb = sys.argv[1:]
+calls = parse(said, "", 0, [verb])
+print(json.dumps(${expression}))`
+  const env = { ...process.env, PYTHONPATH: join(fleet.folder, 'python'), PYTHONDONTWRITEBYTECODE: '1' }
+  const judged = await run('python3', ['-c', program, stdout, verb], { env })
+  return JSON.parse(judged.stdout) as Record<string, unknown>
+}
+
+test.run()

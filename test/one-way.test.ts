@@ -1,0 +1,182 @@
+// A release with no way back, from the command line: what is sent, what is said, how it ends. The service is only its answers.
+
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Receipt } from '../agent/disk/receipt.ts'
+import { formatRehearsal, oneWayFault, type Rehearsal } from '../agent/words/rehearsal.ts'
+import { newOperation, type Operation, type OperationReport, type Status } from '../agent/words/state.ts'
+import { runCommand } from '../deploy/host/tree.ts'
+import { equal, is, match, not } from './assert.ts'
+import { suite } from './suite.ts'
+
+const test = suite('one way', { timeoutMs: 30_000 })
+
+const TRIED: Rehearsal = {
+  verdict: 'open',
+  reason: 'v1.0.0 answered 2 of 2 requests as it should',
+  rows: 1_200_000,
+  copyMs: 310,
+  migrationMs: 900,
+  tookMs: 4200,
+}
+const NO_WAY: Rehearsal = { ...TRIED, verdict: 'one_way', reason: 'v1.0.0 ended with 1: no such column: body' }
+const FAULT = oneWayFault('v1.1.0', NO_WAY)
+
+test('without `--one-way` the word is not sent, so that an older service is not asked what it does not know', async () => {
+  await using service = await serve(TRIED)
+  await told(service, ['upgrade'])
+  await told(service, ['upgrade', '--release', 'v1.1.0'])
+  await told(service, ['upgrade', '--release', 'v1.1.0', '--one-way'])
+  await told(service, ['upgrade', '--one-way'])
+  equal(service.sent, [{}, { tag: 'v1.1.0' }, { tag: 'v1.1.0', oneWay: true }, { oneWay: true }])
+})
+
+test('the result of an upgrade says how the rehearsal went and what to do about it; so does a status', async () => {
+  const hint = 'run `install.sh` once: it writes the units that a rehearsal needs'
+  const untried: Rehearsal = { ...TRIED, verdict: 'not_tried', reason: 'the units are those of an older install', hint }
+  for (const rehearsal of [TRIED, untried]) {
+    await using service = await serve(rehearsal)
+    const text = await told(service, ['upgrade'])
+    match(text, `v1.1.0 is in place, it was v1.0.0\n${formatRehearsal(rehearsal)}\n`)
+    is(text.includes(`\nhint: ${hint}\n`), rehearsal === untried)
+    match(await told(service, ['status'], null), `\nrehearsal  ${formatRehearsal(rehearsal)}\n`)
+    const [last] = (await told(service, ['upgrade', '--json'])).trim().split('\n').slice(-1)
+    const { operation } = JSON.parse(last ?? '') as { operation: OperationReport }
+    equal(operation.rehearsal, rehearsal)
+  }
+})
+
+test('a service without a database says nothing of a rehearsal', async () => {
+  await using service = await serve(null)
+  not.match(await told(service, ['upgrade']), /copy of your data/)
+  not.match(await told(service, ['status'], null), /rehearsal/)
+})
+
+test('no way back and nobody allows it: 7, why, and who can; refused at once or found out by the operation', async () => {
+  for (const how of ['refuses', 'finds out'] as const) {
+    await using service = await serve(NO_WAY, how)
+    const text = await told(service, ['upgrade'], 7)
+    const said = `error: v1.1.0 changes the data so that there is no way back: ${NO_WAY.reason}; nothing has changed\n`
+    match(text, said)
+    match(text, `hint: ${FAULT.hint}\n`)
+    const [line = ''] = (await told(service, ['upgrade', '--json'], 7)).split('\n').filter((one) => /"error"/.test(one))
+    const { code, exit, outcome } = JSON.parse(line) as Record<string, unknown>
+    equal([code, exit, outcome], ['one_way', 7, how === 'refuses' ? null : 'failed'])
+    match(await told(service, ['upgrade', '--one-way']), `, there is no way back: ${NO_WAY.reason}\n`)
+  }
+})
+
+test('only an upgrade takes the word, and its usage says what it means', async () => {
+  await using service = await serve(TRIED)
+  match(await told(service, ['upgrade', '--help']), /--one-way .*no rollback without the snapshot/)
+  for (const word of ['rollback', 'install', 'status']) {
+    match(await told(service, [word, '--one-way'], 2), 'there is no flag "--one-way" here')
+  }
+  equal(service.sent, [])
+})
+
+interface Served extends AsyncDisposable {
+  folder: string
+  /** the bodies of the requests for an update */
+  sent: unknown[]
+  /** v1.0.0 runs again, so that the next command finds something to do */
+  back(): void
+}
+
+/** A service that updates to v1.1.0 at once; `how`: what it does if that has no way back and nobody allows it. */
+async function serve(rehearsal: Rehearsal | null, how: 'refuses' | 'finds out' = 'refuses'): Promise<Served> {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-one-way-'))
+  const sent: unknown[] = []
+  let version = 'v1.0.0'
+  let operation: Operation | null = null
+  const status = (): Status => ({
+    state: 'idle',
+    operation,
+    instance: { id: version, pid: 42, version, startedAt: '2026-11-21T08:00:00Z' },
+    backup: null,
+    unproven: null,
+    trust: { signed: false, metadata: [], withdrawn: [], warning: null },
+    history: [],
+  })
+  const update = (body: { oneWay?: boolean }): [number, unknown] => {
+    sent.push(body)
+    const refused = rehearsal?.verdict === 'one_way' && body.oneWay !== true
+    const { code, message, hint } = FAULT
+    if (refused && how === 'refuses') return [409, { type: 'urn:baton:problem:one_way', code, detail: message, hint }]
+    const known = { id: String(sent.length), kind: 'update', from: 'v1.0.0', to: 'v1.1.0' } as const
+    const begun = newOperation({ ...known, startedAt: '2026-11-21T09:00:00Z' })
+    const tried = rehearsal === null ? {} : { rehearsal }
+    const error = refused ? { code, message, hint: hint ?? '' } : null
+    const [outcome, finishedAt] = [refused ? 'failed' : 'updated', '2026-11-21T09:00:09Z'] as const
+    operation = { ...begun, ...tried, outcome, error, finishedAt }
+    if (!refused) version = 'v1.1.0'
+    return [202, begun]
+  }
+  const server = createServer((request, response) => {
+    let text = ''
+    request.setEncoding('utf8').on('data', (part: string) => (text += part))
+    request.on('end', () => {
+      const body = JSON.parse(text || '{}') as { oneWay?: boolean }
+      const [code, answer] = request.method === 'POST' ? update(body) : [200, status()]
+      response.writeHead(code, { 'content-type': 'application/json' }).end(JSON.stringify(answer))
+    })
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  await install(folder, (server.address() as AddressInfo).port)
+  return {
+    folder,
+    sent,
+    back: () => void (version = 'v1.0.0'),
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections()
+      await new Promise((resolve) => server.close(resolve))
+      await rm(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+async function install(folder: string, port: number): Promise<void> {
+  const [stateDirectory, configPath] = [join(folder, 'state'), join(folder, 'config.json')]
+  const receipt: Receipt = {
+    format: 1,
+    service: 'beacon',
+    executable: join(folder, 'beacon'),
+    scope: 'user',
+    supervisor: 'none',
+    user: 'test',
+    stateDirectory,
+    configPath,
+    feed: folder,
+    installedAt: '2026-11-21T08:00:00Z',
+    options: {},
+  }
+  await mkdir(stateDirectory, { mode: 0o700 })
+  await writeFile(configPath, JSON.stringify({ listen: { host: '127.0.0.1', port } }))
+  await writeFile(join(folder, 'receipt.json'), JSON.stringify(receipt))
+}
+
+/** Everything that the command prints. `code` null: it does not matter. */
+async function told({ folder, back }: Served, argv: string[], code: number | null = 0): Promise<string> {
+  const [out, error] = [process.stdout.write, process.stderr.write]
+  let text = ''
+  if (argv[0] === 'upgrade') back()
+  const keep = (some: unknown) => {
+    text += String(some)
+    return true
+  }
+  process.stdout.write = keep
+  process.stderr.write = keep
+  try {
+    const ended = await runCommand([...argv, '--user', '--prefix', folder], { service: 'beacon', tag: 'v1.0.0' })
+    if (code !== null) is(ended, code, text)
+    return text
+  } finally {
+    process.stdout.write = out
+    process.stderr.write = error
+  }
+}
+
+test.run()

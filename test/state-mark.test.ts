@@ -1,0 +1,188 @@
+// Which release the database belongs to: every exchange is killed before each of its changes, and the next start goes on.
+
+import { spawnSync } from 'node:child_process'
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { existsSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { ownState, readMark, type StateMark } from '../agent/disk/state-mark.ts'
+import { equal, is, ok } from './assert.ts'
+import { suite } from './suite.ts'
+
+const test = suite('state mark', { timeoutMs: 120_000 })
+const [OLD, NEW] = ['v1.0.0', 'v1.1.0']
+let home: string
+
+test.before(async () => void (home = await mkdtemp(join(tmpdir(), 'baton-state-mark-'))))
+test.after(async () => await rm(home, { recursive: true, force: true }))
+
+test('an update and its revert: the old release has its rows back, those of the new one lie aside', async () => {
+  const state = await stateOf({ next: NEW })
+  write(state, 'old')
+  is(ownState(state, NEW), null)
+  write(state, 'new')
+  is(ownState(state, NEW), null) // a restart in the probation
+  equal(rows(state), ['old', 'new'])
+  const moved = ownState(state, OLD)
+  equal(rows(state), ['old'])
+  equal(rowsOf(moved?.aside ?? ''), ['old', 'new'])
+  is(ownState(state, OLD), null)
+  equal(rows(state), ['old'])
+})
+
+test('rows that only the write-ahead log has go along, in both directions', async () => {
+  const state = await stateOf({ next: NEW })
+  const killed = (text: string) => {
+    const script = `const { DatabaseSync } = require('node:sqlite'); const d = new DatabaseSync(process.argv[1]); d.exec("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; CREATE TABLE IF NOT EXISTS t(x); INSERT INTO t VALUES ('${text}')"); process.kill(process.pid, 'SIGKILL')`
+    spawnSync(process.execPath, ['-e', script, databaseOf(state)])
+  }
+  killed('old')
+  ok(existsSync(`${databaseOf(state)}-wal`))
+  ownState(state, NEW)
+  killed('new')
+  const moved = ownState(state, OLD)
+  ok(existsSync(`${moved?.aside ?? ''}-wal`))
+  equal(rows(state), ['old'])
+  equal(rowsOf(moved?.aside ?? ''), ['old', 'new'])
+})
+
+test('a rollback that takes a snapshot back, and its revert: the newer release has its rows again', async () => {
+  const snapshot = join(home, 'a-snapshot')
+  write(home, 'then', snapshot)
+  const state = await stateOf({ owner: NEW, other: { tag: OLD, path: snapshot } })
+  write(state, 'now')
+  ownState(state, OLD)
+  equal(rows(state), ['then'])
+  ownState(state, NEW)
+  equal(rows(state), ['now'])
+  equal(rowsOf(snapshot), ['then'])
+})
+
+test('a mark of another operation, or of one that has succeeded, means nothing', async () => {
+  for (const operation of [
+    { id: 'another', outcome: null },
+    { id: 'op', outcome: 'updated' },
+    { id: 'op', outcome: 'rolled_back' },
+    null,
+  ]) {
+    const state = await stateOf({ next: NEW })
+    write(state, 'old')
+    ownState(state, NEW)
+    write(state, 'new')
+    await writeFile(join(state, 'update', 'journal.json'), JSON.stringify({ operation }))
+    is(ownState(state, OLD), null)
+    equal(rows(state), ['old', 'new'])
+  }
+})
+
+test('killed before each change: the next start goes on, no row is lost, and no application sees a half', async () => {
+  for (const [what, tags] of [
+    ['update', [NEW]],
+    ['revert', [OLD]],
+    ['revert, then the operator stops and another command clears up', [OLD, '']],
+  ] as const) {
+    let kills = 0
+    for (let at = 1; ; at++) {
+      const state = await stateOf({ next: NEW })
+      write(state, 'old')
+      if (what !== 'update') {
+        ownState(state, NEW)
+        write(state, 'new')
+      }
+      const [first = '', last = first] = tags
+      if (!killedAt(state, first, at)) break
+      kills++
+      // killed a second time, at the first change of what goes on
+      if (at % 2 === 0) killedAt(state, first, 1)
+      ownState(state, last)
+      if (last === '') ownState(state, first)
+      const where = `${what}, change ${at}`
+      const mark = readMark(state)
+      is(mark?.moving, null, where)
+      if (what === 'update') {
+        equal(rows(state), ['old'], where)
+        equal(rowsOf(mark?.other?.path ?? ''), ['old'], where)
+      } else {
+        equal(rows(state), ['old'], where)
+        equal(rowsOf(mark?.exchanged?.aside ?? ''), ['old', 'new'], where)
+      }
+      ok(!(await readdir(state)).some((name) => name.includes('incoming')), where)
+    }
+    ok(kills >= 3, `${what}: ${kills}`)
+  }
+})
+
+test('a full disk: nothing is moved, and the application does not begin', async () => {
+  const state = await stateOf({ next: NEW })
+  write(state, 'old')
+  ownState(state, NEW)
+  write(state, 'new')
+  const mark = JSON.parse(await readFile(join(state, 'update', 'state.json'), 'utf8')) as StateMark
+  await rm(mark.other?.path ?? '')
+  await mkdir(mark.other?.path ?? '') // what is to be copied cannot be
+  let message = ''
+  try {
+    ownState(state, OLD)
+  } catch (cause) {
+    message = String(cause)
+  }
+  ok(message !== '')
+  equal(rows(state), ['old', 'new'])
+})
+
+test.run()
+
+let count = 0
+
+async function stateOf(mark: Partial<StateMark>): Promise<string> {
+  const state = join(home, `state-${++count}`)
+  await mkdir(join(state, 'update'), { recursive: true })
+  await writeFile(join(state, 'update', 'journal.json'), JSON.stringify({ operation: { id: 'op', outcome: null } }))
+  const whole: StateMark = {
+    operationId: 'op',
+    database: databaseOf(state),
+    owner: OLD,
+    next: null,
+    other: null,
+    exchanged: null,
+    moving: null,
+    ...mark,
+  }
+  await writeFile(join(state, 'update', 'state.json'), JSON.stringify(whole))
+  return state
+}
+
+function databaseOf(state: string): string {
+  return join(state, 'ledger.db')
+}
+
+function write(state: string, text: string, path = databaseOf(state)): void {
+  const database = new DatabaseSync(path)
+  database.exec('PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS t(x)')
+  database.prepare('INSERT INTO t VALUES (?)').run(text)
+  database.close()
+}
+
+function rows(state: string): unknown[] {
+  return rowsOf(databaseOf(state))
+}
+
+function rowsOf(path: string): unknown[] {
+  ok(existsSync(path), `expected a database at ${path}`)
+  const database = new DatabaseSync(path)
+  const found = database.prepare('SELECT x FROM t').all()
+  database.close()
+  return found.map(({ x }) => x)
+}
+
+/** Whether the process was killed: it is before its change `at`, counted from 1. */
+function killedAt(state: string, tag: string, at: number): boolean {
+  const module = join(import.meta.dirname, '../agent/disk/state-mark.ts')
+  const script = `import(${JSON.stringify(module)}).then(({ ownState }) => { let n = 0; ownState(${JSON.stringify(state)}, ${JSON.stringify(tag)}, () => { if (++n === ${at}) process.kill(process.pid, 'SIGKILL') }) })`
+  const { signal, status, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', script], {
+    encoding: 'utf8',
+  })
+  ok(signal === 'SIGKILL' || status === 0, stderr)
+  return signal === 'SIGKILL'
+}
