@@ -25,6 +25,7 @@ import { type Facts, foundAs, type InstallRequest } from '../deploy/host/plan/fo
 import { planInstall } from '../deploy/host/plan/install.ts'
 import { describe } from '../deploy/host/plan/step.ts'
 import { planUninstall } from '../deploy/host/plan/uninstall.ts'
+import { cagePathUnit, cageUnit, hasCage } from '../deploy/host/place/cage.ts'
 import { rescueUnit, serviceUnit } from '../deploy/host/place/unit.ts'
 import { rotateLog } from '../deploy/host/supervisor/run-files.ts'
 import { runCommand } from '../deploy/host/tree.ts'
@@ -160,6 +161,7 @@ test('the plan of a first install, in order', () => {
     'create the system user beacon',
     'make the directory /opt/beacon (0755, beacon)',
     'make the directory /var/lib/beacon (0750, beacon)',
+    'make the directory /var/lib/beacon-rehearse (0700, beacon)',
     'make the directory /etc/beacon (0750, root)',
     'take the lock in /var/lib/beacon',
     'write /etc/beacon/config.json (0600): listen on 127.0.0.1:8080, with a random dashboard.password',
@@ -169,8 +171,11 @@ test('the plan of a first install, in order', () => {
     'link /usr/local/bin/beacon to /usr/local/lib/beacon/beacon',
     'write /etc/systemd/system/beacon.service',
     'write /etc/systemd/system/beacon-rescue.service',
+    'write /etc/systemd/system/beacon-rehearse.service',
+    'write /etc/systemd/system/beacon-rehearse.path',
     'run systemctl daemon-reload',
     'run systemctl enable beacon.service',
+    'run systemctl enable --now beacon-rehearse.path',
     'start beacon',
     'wait until beacon v1.1.0 answers',
   ])
@@ -256,9 +261,12 @@ test('an uninstall names neither the state, nor the configuration, nor what the 
   const steps = planUninstall(layout, receipt(), { ...facts, ours: [...facts.ours] }, false)
   const removed = steps.flatMap((step) => ('path' in step && step.do !== 'lock' ? [step.path] : []))
   equal(removed, [
+    '/etc/systemd/system/beacon-rehearse.path',
+    '/etc/systemd/system/beacon-rehearse.service',
     '/etc/systemd/system/beacon.service',
     '/etc/systemd/system/beacon-rescue.service',
     '/opt/beacon/beacon',
+    '/var/lib/beacon-rehearse',
     '/opt/beacon',
     '/usr/local/bin/beacon',
     '/usr/local/lib/beacon/beacon',
@@ -310,7 +318,7 @@ LimitNOFILE=65536
 FileDescriptorStoreMax=64
 StateDirectory=beacon
 StateDirectoryMode=0750
-ReadWritePaths=/opt/beacon
+ReadWritePaths=/opt/beacon -/var/lib/beacon-rehearse
 `,
   )
   ok(!/MemoryDenyWriteExecute/.test(text))
@@ -318,6 +326,27 @@ ReadWritePaths=/opt/beacon
   for (const one of [text, rescueUnit(layoutOf('beacon', DEFAULTS, ROOT))])
     match(one, /^InaccessiblePaths=-\/run\/dbus -\/run\/systemd\/private -\/run\/user$/m)
   match(rescueUnit(layoutOf('beacon', DEFAULTS, ROOT)), 'ExecCondition=/opt/beacon/beacon.backup rescue --given-up')
+})
+
+test('the cage: nothing in it leads through a folder of the service, and an older systemd gets its pid namespace by unshare', () => {
+  const layout = layoutOf('beacon', DEFAULTS, ROOT)
+  const old = cageUnit(layout, 252)
+  match(
+    old,
+    'ExecStart=/usr/bin/unshare --pid --fork --kill-child=SIGKILL /usr/bin/setpriv --ambient-caps -all /opt/beacon/beacon as-service in-cage',
+  )
+  match(old, 'RestrictNamespaces=pid')
+  const young = cageUnit(layout, 257)
+  match(young, '\nExecStart=/opt/beacon/beacon as-service in-cage\n')
+  match(young, '\nPrivatePIDs=yes\n')
+  for (const text of [old, young]) {
+    match(text, 'BindPaths=/var/lib/beacon-rehearse:/var/lib/beacon\n')
+    match(text, 'ConditionPathExists=/var/lib/beacon-rehearse/.rehearsal-request.json')
+    ok(!/EnvironmentFile|StandardOutput=file|LoadCredential/.test(text))
+  }
+  match(cagePathUnit(layout), 'PathChanged=/var/lib/beacon-rehearse/.rehearsal-request.json')
+  is(hasCage(layoutOf('beacon', { ...DEFAULTS, 'state-dir': '/srv/state' }, ROOT)), false)
+  is(hasCage(layoutOf('beacon', { ...DEFAULTS, scope: 'user' }, { ...ROOT, home: '/home/ada' })), false)
 })
 
 test('a feed that is a folder stays visible inside the sandbox', () => {

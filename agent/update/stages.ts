@@ -44,8 +44,7 @@ export function makeStages(
 ): Stages {
   const { disk, journal, feed } = install
   const { enter, leave } = makeClock(install, operation)
-  let state: JournalState | null = null
-  let publishedBad = false
+  let [state, publishedBad] = [null as JournalState | null, false]
   let placed: Placed | null = null
   const check = makeCheck({
     feed,
