@@ -23,7 +23,7 @@ export function doAsOrdered(): Promise<void> {
 
 async function carryOut(): Promise<void> {
   const { [COPY_ORDER]: copy, [SCHEMA_ORDER]: database, [SWEEP_ORDER]: sweep } = process.env
-  if (database !== undefined) writeSync(ANSWER_FD, String(schemaHere(database)))
+  if (database !== undefined) writeSync(ANSWER_FD, String(await schemaHere(database)))
   if (sweep !== undefined) await sweepHere(JSON.parse(sweep) as Sweep)
   if (copy === undefined) return
   const { from, to } = JSON.parse(copy) as { from: string; to: string }
@@ -44,8 +44,10 @@ async function sweepHere({ service, executable, keep }: Sweep): Promise<void> {
   writeSync(ANSWER_FD, kept.join('\n'))
 }
 
-/** Copies `from` to `to` in this process. */
+/** Copies `from` to `to` in this process. `to` is there, and empty. */
 export async function copyHere(from: string, to: string): Promise<void> {
+  const { copyBetweenWrites } = await import('./quiet-copy.ts')
+  if (await copyBetweenWrites(from, to)) return
   const { backup, DatabaseSync } = process.getBuiltinModule('node:sqlite')
   const source = new DatabaseSync(from, { readOnly: true, timeout: 5000 })
   try {
@@ -56,7 +58,10 @@ export async function copyHere(from: string, to: string): Promise<void> {
   }
 }
 
-function schemaHere(path: string): number {
+async function schemaHere(path: string): Promise<number> {
+  const { schemaInHeader } = await import('./quiet-copy.ts')
+  const said = await schemaInHeader(path)
+  if (said !== null) return said
   const { DatabaseSync } = process.getBuiltinModule('node:sqlite')
   const database = new DatabaseSync(path, { readOnly: true, timeout: 2000 })
   try {
