@@ -246,8 +246,9 @@ function placeOf(args: readonly unknown[]): Place | null {
     if ('_handle' in first || 'handle' in first) return null
     const { fd, port, host, path, backlog } = first as ListenOptions
     if (typeof fd === 'number' && fd >= 0) return null
-    if (typeof port === 'number' || typeof port === 'string')
-      return { port: Number(port), host: host ?? ANY, ...backlogOf(backlog) }
+    const isAnyPort = 'port' in first && (port ?? null) === null
+    if (isAnyPort || typeof port === 'number' || (typeof port === 'string' && /^\d+$/.test(port)))
+      return { port: Number(port ?? 0), host: host ?? ANY, ...backlogOf(backlog) }
     return typeof path === 'string' && path !== '' ? { path, ...backlogOf(backlog) } : null
   }
   if (typeof first === 'string' && !/^\d+$/.test(first)) return { path: first, ...backlogOf(second) }
