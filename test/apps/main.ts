@@ -5,6 +5,7 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { reasonOf } from '../../agent/words.ts'
 import { packInto } from '../pack/main.ts'
 import { adopt, APPS, faultsOf } from './adopt.ts'
 import { PLACES } from './places.ts'
@@ -31,9 +32,13 @@ async function ours(packed: string): Promise<void> {
 async function real(packed: string): Promise<void> {
   const all: RealAdopted[] = []
   for (const service of SERVICES.filter(isWanted)) {
-    const adopted = await adoptReal(service, packed, sayOf(service))
-    tell(adopted, faultsOfReal(adopted))
-    all.push(adopted)
+    try {
+      const adopted = await adoptReal(service, packed, sayOf(service))
+      tell(adopted, faultsOfReal(adopted))
+      all.push(adopted)
+    } catch (cause) {
+      tell({ service }, [`${service}: ${reasonOf(cause)}`]) // the others are tried all the same
+    }
   }
   process.stdout.write(`\n${tableOf(all)}`)
 }

@@ -125,8 +125,9 @@ export async function adoptReal(
     ['/admin/update', { tag: 'v1.2.0' }],
   ] as const) {
     say(`${path} ${JSON.stringify(body) ?? ''}`)
-    if (body?.tag === 'v1.2.0') client.tell('broken')
-    operations.push(await operate(port, password, path, body))
+    const isBroken = body?.tag === 'v1.2.0'
+    if (isBroken) client.tell('broken')
+    operations.push(await operate(port, password, path, { body, mayReset: isBroken }))
   }
   const seen = await client.finish()
   await at(command, 'stop', '--user', '-q')
