@@ -65,7 +65,7 @@ export async function decideManagement(
     const command = why === 'container' ? updateCommand(await ownContainerId(), environment) : null
     return { managed: false, why, reason, route: ROUTES[why], command }
   }
-  if (environment[TRIAL] === '1') return refuse('source', 'this process is only a trial')
+  if (environment[TRIAL] === '1') return refuse('source', 'only a trial')
   if (platform === 'win32') return refuse('windows', 'on Windows a running executable cannot be replaced')
   // A handover goes from one process to one. Each of several would want to be the only one (docs/adopt.md).
   if (isOneOfMany())

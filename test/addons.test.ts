@@ -193,6 +193,16 @@ release('the build refuses an addon for another Node before it packs anything', 
   equal(await readdir(join(shop.path, 'releases')).catch(() => []), [])
 })
 
+release('what was built and does not start is told by the addon that is missing, and what builds it', async () => {
+  await using shop = await makeShop({ unbuilt: { 'binding.gyp': null } })
+  await writeFile(join(shop.path, 'server.js'), `throw new Error('no bindings')`)
+  const built = await baton(shop.path, {}, 'build', '--tag', 'v1.0.0', '--json')
+  is(built.exitCode, 5, built.stderr)
+  const { message, hint } = JSON.parse(built.stdout) as { message: string; hint: string }
+  match(message, 'no bindings')
+  match(hint, /^unbuilt 1\.0\.0 has not been built for this platform: `npx baton rebuild`/)
+})
+
 release('one script has no addons: doctor and build say whose are left out', async () => {
   await using shop = await makeShop({ other: { 'build/Release/a.node': FOR_ABI(115) } })
   await writeFile(join(shop.path, 'baton.config.json'), '{ "service": "shop", "entry": "server.js", "kind": "script" }')

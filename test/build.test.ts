@@ -407,6 +407,11 @@ commands('fail with what they wrote last, and never with a secret', async () => 
   is(await findProgram('no-such-program-anywhere'), null)
 })
 
+commands('that fail and say so in their output only, as with `--json`, are told by its end', async () => {
+  await rejects(run(['sh', '-c', 'echo "{ a fault }"; exit 5']), /ended with 5: \{ a fault \}$/)
+  await rejects(run(['sh', '-c', 'echo out; echo why >&2; exit 5']), /ended with 5: why$/)
+})
+
 commands('are shown as a person would type them', () => {
   is(formatCommand(['ssh', 'host', "it's", 'a b', '--x=1']), String.raw`ssh host 'it'\''s' 'a b' --x=1`)
 })

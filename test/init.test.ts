@@ -3,8 +3,10 @@
 
 import { mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { run } from '../deploy/lib/shell.ts'
+import { detect } from '../deploy/make/detect.ts'
+import { planInit } from '../deploy/make/init.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { databasesFor } from '../deploy/make/source-start.ts'
 import { equal, is, match, not } from './assert.ts'
@@ -92,9 +94,69 @@ test('one database in the state directory is named; of several the author choose
   match(of('/srv/a.db').notes.join(), 'it opens the database /srv/a.db, of which no update makes a snapshot')
 })
 
+test('a server that a tool makes gets a file around it with the agent in front; one whose source is here, or that has the agent, does not', async () => {
+  const scripts = { build: 'vite build' }
+  await using kit = await packageWith({ devDependencies: { '@sveltejs/adapter-node': '6.0.1' }, scripts })
+  const { files, patch } = planInit(detect(kit.path))
+  is(patch, null)
+  const around = files.find(({ path }) => path === 'baton.server.mjs')
+  match(around?.content ?? '', "import 'baton-kit/auto'\nimport './build/index.js'\n")
+  const { entry, build } = JSON.parse(files[0]?.content ?? '') as { entry: string; build: string }
+  equal([entry, build], ['baton.server.mjs', 'npm run build'])
+  const chosen = { configured: { entry: 'build/index.js' }, shown: null }
+  not(planInit(detect(kit.path), chosen).files.some(({ path }) => path === 'baton.server.mjs'))
+
+  await using other = await packageWith({ scripts: { ...scripts, start: 'node ./dist/server/entry.mjs' } })
+  is(detect(other.path).made, 'dist/server/entry.mjs')
+  await other.write('src/server/entry.ts', '')
+  is(detect(other.path).made, null)
+  is(detect(other.path).source, 'src/server/entry.ts')
+
+  await using embedded = await packageWith({ scripts: { ...scripts, start: 'node build' } })
+  await embedded.write('build/index.js', "import 'baton-kit/auto'")
+  equal([detect(embedded.path).made, detect(embedded.path).entry], [null, 'build/index.js'])
+})
+
+test('an application that a command of a package starts is told which two lines to write', async () => {
+  await using budget = await packageWith({
+    type: 'module',
+    dependencies: { '@a/server': '1.0.0' },
+    scripts: { start: 'a-server --config config.json' },
+  })
+  await budget.write('node_modules/@a/server/package.json', '{ "bin": { "a-server": "./bin/a.js" } }')
+  const { notes } = planInit(detect(budget.path))
+  match(
+    notes.join(),
+    "make server.js with the lines `import 'baton-kit/auto'` and `import './node_modules/@a/server/bin/a.js'`",
+  )
+  await using runner = await packageWith({ devDependencies: { tsx: '4.0.0' }, scripts: { start: 'tsx a.ts' } })
+  await runner.write('node_modules/tsx/package.json', '{ "bin": "./cli.js" }')
+  match(planInit(detect(runner.path)).notes.join(), 'which file starts the application?')
+})
+
+test('if every path is answered, none is proposed as a health route, and that is said', async () => {
+  await using shop = await folderWith(
+    `require('node:http').createServer((request, response) => response.end('page')).listen(process.env.PORT, process.env.HOST)`,
+  )
+  const { stderr } = await shop.init('--yes', '--try')
+  match(stderr, 'note: every path answers 2xx, so none could be seen to be a health route')
+  is((await shop.config())['healthPath'], undefined)
+})
+
 test.run()
 
 // ---- parts
+
+/** An application of nothing but its package.json. */
+async function packageWith(manifest: object) {
+  const path = await mkdtemp(join(tmpdir(), 'baton-init-'))
+  const write = async (name: string, text: string) => {
+    await mkdir(dirname(join(path, name)), { recursive: true })
+    await writeFile(join(path, name), text)
+  }
+  await write('package.json', JSON.stringify({ name: 'shop', ...manifest }))
+  return { path, write, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
+}
 
 async function folderWith(text: string) {
   const path = await mkdtemp(join(tmpdir(), 'baton-init-'))

@@ -31,6 +31,12 @@ test('a release without the line that embeds the agent fails its build at once: 
   match(error.message, 'expected the agent to answer beside the application, got 200 from the application itself')
   match(error.message, 'the entry server.js does not embed it')
   match(error.hint ?? '', `make \`import 'baton-kit/auto'\` the first line of server.js`)
+
+  const made = { scripts: { build: 'make', start: 'node build' } }
+  await writeFile(join(it.project.folder, 'package.json'), JSON.stringify(made))
+  const entry = 'build/index.js'
+  const other = (await rejects(() => tryOut({ ...it.project, entry }, it.path))) as BatonError
+  match(other.hint ?? '', `each build makes build/index.js anew: name a file of your own in \`entry\``)
 })
 
 test('a trial start has the environment that an install gives, and nothing of the developer’s', async () => {

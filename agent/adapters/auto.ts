@@ -14,6 +14,7 @@ import { reasonOf } from '../words/errors.ts'
 import type { InheritedListener } from '../words/wire.ts'
 import { isDatagrams, keepDatagrams } from '../sockets/datagrams.ts'
 import { keyOf, type ListenerSpec, speaksHttp } from '../sockets/listeners.ts'
+import { keepHeldSockets } from '../sockets/store.ts'
 import type { WebSocketLike } from '../handover/carry/websocket.ts'
 import { isRehearsal } from '../handover/turn.ts'
 import { inheritanceHere } from '../handover/inheritance.ts'
@@ -51,6 +52,9 @@ export interface CarryAllOptions {
 }
 
 type Listen = typeof Server.prototype.listen
+
+/** what Node takes: a port before a path, and frameworks say `false` for what they do not have */
+type ListenOptions = Omit<NetListenOptions, 'port' | 'path'> & { fd?: unknown; port?: unknown; path?: unknown }
 
 type Place = Omit<ListenerSpec, 'server'>
 
@@ -111,6 +115,7 @@ function install(): State {
 
 /** `first`: of the servers that listen first; null if they could not and the application goes on. */
 function takeListening(state: State, first: PromiseWithResolvers<Agent | null>): void {
+  keepHeldSockets()
   const { servers: most } = ownRelease()
   const gathered: Wanted[] = []
   const taken = new WeakSet<Server>()
@@ -254,10 +259,13 @@ function throwAny(failures: readonly unknown[]): void {
 function placeOf(args: readonly unknown[]): Place | null {
   const [first, second, third] = args
   if (typeof first === 'object' && first !== null) {
-    const { port, host, path, backlog } = first as NetListenOptions
-    if (path !== undefined) return { path, ...backlogOf(backlog) }
-    if ('fd' in first || '_handle' in first || 'handle' in first || port === undefined) return null
-    return { port, host: host ?? ANY, ...backlogOf(backlog) }
+    if ('_handle' in first || 'handle' in first) return null
+    const { fd, port, host, path, backlog } = first as ListenOptions
+    if (typeof fd === 'number' && fd >= 0) return null
+    const isAnyPort = 'port' in first && (port ?? null) === null
+    if (isAnyPort || typeof port === 'number' || (typeof port === 'string' && /^\d+$/.test(port)))
+      return { port: Number(port ?? 0), host: host ?? ANY, ...backlogOf(backlog) }
+    return typeof path === 'string' && path !== '' ? { path, ...backlogOf(backlog) } : null
   }
   if (typeof first === 'string' && !/^\d+$/.test(first)) return { path: first, ...backlogOf(second) }
   if (typeof first === 'number' || typeof first === 'string') {

@@ -5,6 +5,7 @@ import { writeSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { makeDisk } from './disk.ts'
 import { placesOf } from './places.ts'
+import { copyBetweenWrites, schemaInHeader } from './quiet-copy.ts'
 import { sweepUnpacked } from './sweep.ts'
 
 /** Variable with `{ from, to }` as JSON: a Baton executable that is run with `--version` then makes that copy too. */
@@ -34,7 +35,7 @@ export async function obey(ownRehearse: () => unknown): Promise<void> {
   const answer = (text: string) => void writeSync(ANSWER_FD, text)
   if (look !== undefined) answer(JSON.stringify(await lookHere(look)))
   if (rehearse !== undefined) answer(JSON.stringify(ownRehearse() ?? null))
-  if (database !== undefined) answer(String(schemaHere(database)))
+  if (database !== undefined) answer(String(await schemaHere(database)))
   if (sweep !== undefined) answer(await sweepHere(JSON.parse(sweep) as Sweep))
   if (copy === undefined) return
   const { from, to } = JSON.parse(copy) as { from: string; to: string }
@@ -45,8 +46,9 @@ async function sweepHere({ service, executable, keep }: Sweep): Promise<string> 
   return (await sweepUnpacked(makeDisk(), service, placesOf(executable), keep)).join('\n')
 }
 
-/** Copies `from` to `to` in this process. */
+/** Copies `from` to `to` in this process. `to` is there, and empty. */
 export async function copyHere(from: string, to: string): Promise<void> {
+  if (await copyBetweenWrites(from, to)) return
   const { backup, DatabaseSync } = process.getBuiltinModule('node:sqlite')
   const source = new DatabaseSync(from, { readOnly: true, timeout: 5000 })
   try {
@@ -57,7 +59,9 @@ export async function copyHere(from: string, to: string): Promise<void> {
   }
 }
 
-function schemaHere(path: string): number {
+async function schemaHere(path: string): Promise<number> {
+  const said = await schemaInHeader(path)
+  if (said !== null) return said
   const { DatabaseSync } = process.getBuiltinModule('node:sqlite')
   const database = new DatabaseSync(path, { readOnly: true, timeout: 2000 })
   try {

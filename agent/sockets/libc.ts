@@ -30,6 +30,7 @@ const SYMBOLS = {
   ioctl: { arguments: [int, 'u64', 'buffer'], return: int },
   ...(LINUX
     ? {
+        lockf: { arguments: [int, int, 'i64'], return: int },
         prctl: { arguments: [int, 'u64', 'u64', 'u64', 'u64'], return: int },
         __errno_location: { arguments: [], return: 'pointer' },
       }

@@ -31,6 +31,13 @@ export function heldSockets(environment: NodeJS.ProcessEnv = process.env): Map<s
   return held
 }
 
+let kept: Map<string, number> | null = null
+
+/** Before the application's first line: one that reads LISTEN_FDS itself would take these sockets for its own. */
+export function keepHeldSockets(): void {
+  kept ??= heldSockets()
+}
+
 export interface Door {
   /** sockets by the key of their listener; from now on they are the caller's */
   take(): Map<string, number>
@@ -41,7 +48,8 @@ export interface Door {
  * a start that takes longer refuses them. `take` gives the sockets to the caller, once.
  */
 export function openDoor(warn: (message: string) => void, patienceMs = WAITING_MAX_MS): Door {
-  let held = heldSockets()
+  let held = kept ?? heldSockets()
+  kept = null
   const take = () => {
     const taken = held
     held = new Map()

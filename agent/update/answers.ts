@@ -9,7 +9,8 @@ import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import type { Running } from './operation.ts'
 import { compareTags, latestFor } from '../words/release.ts'
 import { badEntry, type Instance, type Probation, type Status, type VersionReport } from '../words/state.ts'
-import { lastPause, type NextSwitch } from '../words/switch.ts'
+import { lastPause } from '../words/pause.ts'
+import type { NextSwitch } from '../words/switch.ts'
 import { installedTag } from './version.ts'
 
 /** `installed` is the file on disk, `running` this process, `latest` the feed's newest. All three may differ. */

@@ -95,11 +95,11 @@ export const MEANINGS = {
   probation_failed: { status: 500, exit: EXIT.reverted, title: 'the successor failed in probation' },
   cannot_update_further: { status: 500, exit: EXIT.reverted, title: 'the new version cannot install later updates' },
   undo_failed: { status: 500, exit: EXIT.down, title: 'putting the previous executable back failed too' },
-  one_way: { status: 409, exit: EXIT.refused, title: 'there is no way back from this release' },
+  one_way: { status: 409, exit: EXIT.refused, title: 'there is no way back' },
   schema_newer: {
     status: 409,
     exit: EXIT.refused,
-    title: 'the data are too new for the backup executable',
+    title: 'the data are too new for the backup',
   },
   busy: { status: 409, exit: EXIT.refused, title: 'requests never came to rest' },
   cancelled: { status: 409, exit: EXIT.refused, title: 'the operation was cancelled' },

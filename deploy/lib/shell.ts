@@ -66,7 +66,7 @@ export async function run(command: readonly string[], options: CommandOptions = 
   const { exitCode, signal, stdout, stderr } = await running
   if (exitCode !== 0 && options.allowFailure !== true) {
     const ended = signal === null ? `ended with ${exitCode}` : `was ended by ${signal}`
-    const said = stderr.trim().split('\n').slice(-5).join(' · ').slice(0, 1000)
+    const said = (stderr.trim() || stdout.trim()).split('\n').slice(-5).join(' · ').slice(0, 1000)
     const message = `\`${formatCommand(command)}\` ${ended}${said === '' ? '' : `: ${said}`}`
     throw new BatonError('unexpected', hide(message, options.secrets ?? []))
   }

@@ -12,7 +12,7 @@ import { archive, type Archive, type ArchiveFile } from './archive.ts'
 import { type Base, prepareBase } from './base.ts'
 import { bundle } from './bundle.ts'
 import { detect } from './detect.ts'
-import { examineAddons, formatAddons, formatLeftOut, refuseOtherAbis } from './addons.ts'
+import { addonHint, examineAddons, formatAddons, formatLeftOut, refuseOtherAbis } from './addons.ts'
 import { noteOfDotEnv } from './dot-env.ts'
 import { filesOf } from './files.ts'
 import { provideNode } from './node.ts'
@@ -63,7 +63,7 @@ export async function buildApplication(options: ApplicationOptions): Promise<Bui
   const root = project.root === null ? null : join(project.folder, project.root)
   const trust = await readRoot(root, project.service, options.publishedAt)
   const words = wordsOf(project, tag, await commitOf(project.folder), trust)
-  const { sources, unpackedBytes } =
+  const { sources, unpackedBytes, doubt } =
     project.kind === 'app'
       ? await writeApp(project, words, executable, progress)
       : await writeBundle(options, words, executable)
@@ -74,7 +74,9 @@ export async function buildApplication(options: ApplicationOptions): Promise<Bui
   await checkVersion(executable, `${project.service} ${tag}`, await provideNode())
   const dotEnv = await noteOfDotEnv(project.folder, project.environment)
   if (dotEnv !== null) progress.note(`note: ${dotEnv}`)
-  const tried = options.check ? await tryOut(project, executable, (stage) => progress.stage(stage)) : null
+  const tried = options.check
+    ? await tryOut(project, executable, { stage: (name) => progress.stage(name), doubt })
+    : null
   if (tried !== null) progress.end('done', tried.line)
   const warnings = tried?.warnings ?? []
   for (const warning of warnings) progress.note(`warning: ${warning}`)
@@ -135,6 +137,8 @@ interface Written {
   sources: Iterable<string>
   /** on the disk, once unpacked; undefined: nothing is unpacked */
   unpackedBytes: number | undefined
+  /** what may keep it from starting, and what to do about it; null: nothing is known */
+  doubt: string | null
 }
 
 /** Writes an executable of kind app to `to`. */
@@ -147,7 +151,7 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
       hint: '`entry` is a path in the release; `include` says what goes into it, and `build` may have to make it first',
     })
   }
-  await checkAddons(files, progress)
+  const doubt = await checkAddons(files, progress)
   const packed: Archive = await archive(files)
   progress.end('done', `${packed.files} files, ${formatBytes(packed.bytes.length)}`)
 
@@ -164,21 +168,27 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
     nodeFlags: project.nodeFlags,
     assets: { release: JSON.stringify(release), operator: await ourScript('operator'), app: bytes },
   })
-  return { sources: files.map(({ source }) => source), unpackedBytes: packed.unpackedBytes }
+  return { sources: files.map(({ source }) => source), unpackedBytes: packed.unpackedBytes, doubt }
 }
 
-/** Refuses addons for another Node. What does not load may never be needed: that is only said, and the trial start decides. */
-async function checkAddons(files: readonly ArchiveFile[], progress: ProgressReport): Promise<void> {
+/**
+ * Refuses addons for another Node. What does not load may never be needed: that is only said, and the trial start decides. Resolves to
+ * what to do if that fails; null if every addon works.
+ */
+async function checkAddons(files: readonly ArchiveFile[], progress: ProgressReport): Promise<string | null> {
   const report = await examineAddons(files)
   refuseOtherAbis(report)
-  for (const one of report.packages)
-    if (one.verdict !== 'works') progress.note(`warning: ${formatAddons(one, report.node)}`)
+  const doubtful = report.packages.filter(({ verdict }) => verdict !== 'works')
+  const lines = doubtful.map((one) => formatAddons(one, report.node))
+  for (const line of lines) progress.note(`warning: ${line}`)
+  const hint = addonHint(report)
+  return hint === null ? null : `${lines.join('; ')}: ${hint}`
 }
 
 async function writeBundle(options: ApplicationOptions, words: OwnWords, to: string): Promise<Written> {
   const { project, progress } = options
   const sources = new Set<string>()
-  const written = { sources, unpackedBytes: undefined }
+  const written = { sources, unpackedBytes: undefined, doubt: null }
   progress.stage('bundle', project.entry)
   const left = formatLeftOut(project.kind, detect(project.folder).natives)
   if (left !== null) progress.note(`warning: ${left}`)

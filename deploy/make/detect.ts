@@ -2,7 +2,7 @@
 // Must hold: a setting that it cannot find is null, and `baton init` asks for it or says so. It never makes one up.
 
 import { existsSync, readFileSync, readdirSync } from 'node:fs'
-import { join } from 'node:path'
+import { join, posix } from 'node:path'
 import { serviceName } from '../../agent/words.ts'
 import { isKeptFlag } from './project.ts'
 import { type NodeCommand, readNodeCommand } from './start-script.ts'
@@ -20,6 +20,10 @@ export interface Detected {
   entry: string | null
   /** file that gets the line that embeds the agent: the entry, or the source it is compiled from; null if there is none to edit */
   source: string | null
+  /** server that a tool makes and no source of the author's becomes, such as `build/index.js`; null if there is none */
+  made: string | null
+  /** the start script runs this command of a package, whose file is `file` in the folder; null if it does not, or an entry was found */
+  command: { name: string; package: string; file: string } | null
   /** whether there is a folder public/, which Next.js leaves out of its standalone output */
   hasPublic: boolean
   /** development dependencies */
@@ -60,6 +64,10 @@ interface Manifest {
 }
 
 const SOURCE_MAX_BYTES = 1024 * 1024
+/** loads what a tool has made after the agent */
+export const AROUND_MADE = 'baton.server.mjs'
+/** package -> the server that its tool makes */
+const MADE_BY = { '@sveltejs/adapter-node': 'build/index.js' } as const
 /** matches variables for a folder, not for a file in it */
 const DATA_VARIABLE = /\bprocess\.env(?:\.|\[['"`])((?:DATA|STORAGE|UPLOADS?|DB|DATABASE)_?DIR)\b/g
 const USUAL = ['server', 'app', 'index', 'main'].flatMap((name) =>
@@ -73,8 +81,10 @@ export function detect(folder: string): Detected {
   const packages = { ...manifest.devDependencies, ...manifest.dependencies }
   const framework = frameworkOf(Object.keys(packages))
   const typescript = existsSync(join(folder, 'tsconfig.json'))
-  const entry = framework === 'next' ? 'baton.server.cjs' : entryOf(folder, manifest, framework)
-  const source = framework === 'next' || entry === null ? null : sourceOf(folder, entry)
+  const made = framework === 'next' || framework === 'nest' ? null : madeOf(folder, manifest, Object.keys(packages))
+  const ours = framework === 'next' ? 'baton.server.cjs' : made === null ? null : AROUND_MADE
+  const entry = ours ?? entryOf(folder, manifest, framework)
+  const source = ours !== null || entry === null ? null : sourceOf(folder, entry)
   const flags = startCommands(manifest.scripts ?? {})[0]?.flags ?? []
   const texts = source === null ? '' : textsBeside(folder, source)
   return {
@@ -85,6 +95,8 @@ export function detect(folder: string): Detected {
     isModule: manifest.type === 'module',
     entry,
     source,
+    made,
+    command: entry === null ? commandOf(folder, manifest) : null,
     hasPublic: existsSync(join(folder, 'public')),
     devPackages: Object.keys(manifest.devDependencies ?? {}),
     natives: nativesOf(folder, Object.keys(manifest.dependencies ?? {})),
@@ -97,7 +109,7 @@ export function detect(folder: string): Detected {
     words: wordsOf(folder, manifest, texts),
     hasRoutesOfOurs: /['"`]\/(?:admin|web)(?:\/[^'"`\s]*)?['"`]/.test(texts),
     dataVariables: [...new Set([...texts.matchAll(DATA_VARIABLE)].map(([, name = '']) => name))],
-    build: buildOf(folder, manifest, framework, entry),
+    build: buildOf(folder, manifest, framework, made ?? entry),
     github: githubOf(folder),
     version: typeof manifest.version === 'string' ? manifest.version : null,
   }
@@ -144,6 +156,35 @@ function entryOf(folder: string, { scripts = {}, main }: Manifest, framework: Fr
   }
   if (main !== undefined && existsSync(join(folder, main))) return main.replace(/^\.\//, '')
   return USUAL.find((path) => existsSync(join(folder, path))) ?? null
+}
+
+/** What `npm start` runs if a build makes it out of no file that could get the line, else what a known tool makes. */
+function madeOf(folder: string, { scripts = {} }: Manifest, packages: readonly string[]): string | null {
+  if (scripts['build'] === undefined) return null
+  const tool = (Object.keys(MADE_BY) as (keyof typeof MADE_BY)[]).find((name) => packages.includes(name))
+  const programs = startCommands(scripts).flatMap(({ program }) => program?.replace(/^\.\/|\/$/g, '') ?? [])
+  for (const program of programs.length > 0 || tool === undefined ? programs : [MADE_BY[tool]]) {
+    if (!/^(dist|build|out|\.output)(\/|$)/.test(program)) continue
+    const files = /\.[cm]?js$/.test(program) ? [program] : [`${program}/index.js`, `${program}.js`]
+    if (files.some((file) => sourceOf(folder, file) !== null || readText(join(folder, file)).includes('baton-kit')))
+      return null
+    return files.find((file) => existsSync(join(folder, file))) ?? files[0] ?? null
+  }
+  return null
+}
+
+/** By the `bin` of a package that goes into the release. */
+function commandOf(folder: string, { scripts = {}, dependencies = {} }: Manifest): Detected['command'] {
+  const word = /^(?:npx\s+)?([\w.-]+)/.exec(scripts['start'] ?? '')?.[1]
+  if (word === undefined) return null
+  for (const name of Object.keys(dependencies)) {
+    const { bin } = readJson(join(folder, 'node_modules', name, 'package.json')) as {
+      bin?: string | Record<string, string>
+    }
+    const file = typeof bin === 'string' ? (name.split('/').at(-1) === word ? bin : undefined) : bin?.[word]
+    if (file !== undefined) return { name: word, package: name, file: posix.join('node_modules', name, file) }
+  }
+  return null
 }
 
 function startCommands(scripts: Record<string, string>): NodeCommand[] {

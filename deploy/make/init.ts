@@ -2,7 +2,7 @@
 // is written. Pure: takes what `detect` found, returns files and lines. Must hold: a second run changes nothing. No file of the
 // author is replaced; the entry gets one line.
 
-import type { Detected } from './detect.ts'
+import { AROUND_MADE, type Detected } from './detect.ts'
 import { CONFIG, ENVIRONMENT } from './project.ts'
 import type { SourceStart } from './source-start.ts'
 
@@ -56,7 +56,9 @@ export function planInit(
     files.push({ path: 'baton.server.cjs', content: NEXT_SERVER })
     notes.push('next.config must say `output: "standalone"`')
   }
-  if (found.entry === null) notes.push('which file starts the application? say it in `entry` of baton.config.json')
+  if (found.made !== null && (configured === null || configured['entry'] === AROUND_MADE))
+    files.push({ path: AROUND_MADE, content: aroundMade(found.made) })
+  if (found.entry === null) notes.push(noteOfNoEntry(found))
   if (shown === null && configured === null && found.mentionedDatabase !== null)
     notes.push(
       `the sources name ${found.mentionedDatabase}, and nobody has seen where it lies, so \`database\` is not written: \`baton init --try\` starts the application once and looks, and so does \`build\``,
@@ -175,6 +177,20 @@ const NEXT_SERVER = `// Starts the standalone server of Next.js with the agent i
 require('${PACKAGE}/auto')
 require('./server.js')
 `
+
+function aroundMade(made: string): string {
+  return `// Starts ${made}, which the build makes, with the agent in front of it.
+import '${PACKAGE}/auto'
+import './${made}'
+`
+}
+
+function noteOfNoEntry({ command, isModule }: Detected): string {
+  if (command === null) return 'which file starts the application? say it in `entry` of baton.config.json'
+  const { name, package: from, file } = command
+  const line = isModule ? `import './${file}'` : `import('./${file}')`
+  return `\`npm start\` runs \`${name}\` of the package ${from}, and the agent has to be loaded before it: make server.js with the lines \`${lineFor('server.js', isModule)}\` and \`${line}\``
+}
 
 const WORKFLOW_INSTALL = {
   npm: 'npm ci',

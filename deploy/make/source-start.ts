@@ -123,7 +123,8 @@ async function healthOf(
       notes: [`the sources name ${named}, which answered ${status ?? 'nothing'}: it is no \`healthPath\``],
     }
   }
-  if (isGood(await statusOf(port, NO_PATH))) return { path: null, notes: [] }
+  if (isGood(await statusOf(port, NO_PATH)))
+    return { path: null, notes: ['every path answers 2xx, so none could be seen to be a health route'] }
   for (const path of USUAL_HEALTH) if (isGood(await statusOf(port, path))) return { path, notes: [] }
   return { path: null, notes: [] }
 }

@@ -14,7 +14,7 @@ import { onlyOneCanHave } from '../lib/only-one.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
 import { detect, sourceOf } from './detect.ts'
-import { lineFor } from './init.ts'
+import { lineFor, PACKAGE } from './init.ts'
 import { provideNode } from './node.ts'
 import type { Project } from './project.ts'
 import { bothLooks, databasesBelow, lookAt, type Looked, splitDatabases } from './seen.ts'
@@ -31,11 +31,18 @@ export interface TrialEnd {
   warnings: string[]
 }
 
-/** `stage` hears what comes next. Throws BatonError verify_failed with the application's output. */
+export interface TryOptions {
+  /** hears what comes next */
+  stage?: (name: string) => void
+  /** what may keep it from starting, and what to do about it; null: nothing is known */
+  doubt?: string | null
+}
+
+/** Throws BatonError verify_failed with the application's output. */
 export async function tryOut(
   project: Project,
   built: string,
-  stage: (name: string) => void = () => {},
+  { stage = () => {}, doubt = null }: TryOptions = {},
 ): Promise<TrialEnd> {
   // not below the project: Node would find a forgotten package in the project's node_modules
   await using work = await temporaryDirectory(await temporaryPlace())
@@ -48,7 +55,7 @@ export async function tryOut(
   stage('start')
   const startedAt = performance.now()
   await using started = startProgram([executable, 'serve', '--config', config], { cwd: state, env })
-  const status = await served(project, port, started)
+  const status = await served(project, install, { started, doubt })
   const took = formatDuration(performance.now() - startedAt)
   await assertAgent(project, install)
   const first = await lookAt(started.pid)
@@ -94,12 +101,18 @@ async function installIn(folder: string, built: string): Promise<TrialInstall> {
 }
 
 /** The status of the first good answer. */
-async function served({ healthPath }: Project, port: number, started: Started): Promise<number> {
+async function served(
+  { healthPath }: Project,
+  { port }: TrialInstall,
+  { started, doubt }: { started: Started; doubt: string | null },
+): Promise<number> {
   const answer = await answerOf(`http://127.0.0.1:${port}${healthPath ?? '/'}`, healthPath !== null, started)
   if (typeof answer === 'number') return answer
   const said = started.said() || 'nothing'
   throw new BatonError('verify_failed', `starting what was built: ${answer}; it said: ${said}`, {
-    hint: 'it is started in an empty directory, with the variables of `environment` in baton.config.json and none of yours; `--no-check` leaves this out',
+    hint:
+      doubt ??
+      'it is started in an empty directory, with the variables of `environment` in baton.config.json and none of yours; `--no-check` leaves this out',
   })
 }
 
@@ -113,11 +126,16 @@ async function assertAgent(project: Project, { port, password: token }: TrialIns
   if (got === null) return
   const { folder, entry } = project
   const source = sourceOf(folder, entry) ?? entry
+  const { made, isModule } = detect(folder)
+  const embedding =
+    entry === made
+      ? `each build makes ${entry} anew: name a file of your own in \`entry\`, with the lines \`import '${PACKAGE}/auto'\` and \`import './${entry}'\``
+      : `make \`${lineFor(source, isModule)}\` the first line of ${source} (\`baton init\` does)`
   throw new BatonError(
     'verify_failed',
     `expected the agent to answer beside the application, ${got}: the entry ${entry} does not embed it`,
     {
-      hint: `make \`${lineFor(source, detect(folder).isModule)}\` the first line of ${source} (\`baton init\` does), or use \`embed()\`; with \`servers\` in baton.config.json, the agent answers once so many listen`,
+      hint: `${embedding}, or use \`embed()\`; with \`servers\` in baton.config.json, the agent answers once so many listen`,
     },
   )
 }

@@ -13,7 +13,7 @@ import { bind, closeListener, type Listener, makeListener, stopAccepting } from 
 import { isAlive } from '../../agent/sockets/process.ts'
 import { equal, is, match, ok, rejects } from '../assert.ts'
 import { until } from '../fixtures/evidence.ts'
-import { ask } from '../fixtures/install.ts'
+import { ask, freePort } from '../fixtures/install.ts'
 import { suite } from '../suite.ts'
 
 const test = suite('door', { timeoutMs: 60_000 })
@@ -58,6 +58,20 @@ test('a supervision that keeps the sockets gives them to one process after the o
   await rm(folder, { recursive: true })
 })
 
+test('an application that would take inherited sockets for its own does not see them, and gets them by the port that it asks for', async () => {
+  const { listener, port } = await silent(await freePort())
+  const waiting = ask(port, 'GET', '/', null)
+  const program = fileURLToPath(new URL('../fixtures/held-auto.ts', import.meta.url))
+  const pid = await startWith(
+    { file: process.execPath, args: [...process.execArgv, program, String(port)] },
+    spares([listener]),
+  )
+  closeListener(listener)
+  equal(JSON.parse((await waiting).body as string), [])
+  await ask(port, 'GET', '/end', null)
+  await until('it to be gone', () => !isAlive(pid, null))
+})
+
 test('a start that takes too long refuses those who wait', async () => {
   const { listener, port } = await silent()
   const waiting = ask(port, 'GET', '/', null)
@@ -82,10 +96,11 @@ test('a name is what systemd takes: visible ASCII without a colon', () => {
 test.run()
 
 /** A listener whose connections wait. */
-async function silent(): Promise<{ listener: Listener; port: number }> {
+async function silent(wanted = 0): Promise<{ listener: Listener; port: number }> {
   const server = createServer()
-  const listener = makeListener({ server, port: 0 })
-  await bind(listener, { server, port: 0 })
+  const spec = { server, port: wanted, host: '127.0.0.1' }
+  const listener = makeListener(spec)
+  await bind(listener, spec)
   stopAccepting(listener)
   return { listener, port: Number(listener.address.split(':')[1]) }
 }

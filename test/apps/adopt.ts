@@ -155,7 +155,7 @@ export async function adopt(
 
     const sockets = TALKING.includes(app)
     const load = await startLoads({ port, sockets })
-    const updated = await operate(port, password, '/admin/update', { tag: 'v1.1.0' })
+    const updated = await operate(port, password, '/admin/update', { body: { tag: 'v1.1.0' } })
     answers['/new.txt'] = (await ask(port, 'GET', '/new.txt', null)).status
     if (app === 'http') await assertTags(port, 'v1.1.0')
     const back = await operate(port, password, '/admin/update/rollback')
@@ -214,13 +214,30 @@ async function assertTags(port: number, tag: string): Promise<void> {
   if (said !== [tag, tag, tag].join(' ')) throw new Error(`/tags: expected ${tag} three times, got ${said}`)
 }
 
-export async function operate(port: number, password: string, path: string, body?: unknown): Promise<Operation> {
+export interface OperateOptions {
+  body?: unknown
+  /** a release that dies may be the one that is asked how it goes */
+  mayReset?: boolean
+}
+
+export async function operate(
+  port: number,
+  password: string,
+  path: string,
+  { body, mayReset = false }: OperateOptions = {},
+): Promise<Operation> {
   const begun = await ask(port, 'POST', path, password, body)
   if (begun.status !== 202) throw new Error(`${path}: expected 202, got ${begun.status}: ${JSON.stringify(begun.body)}`)
   const { id } = begun.body as Operation
   const deadline = Date.now() + OPERATION_MS
   while (Date.now() < deadline) {
-    const { operation } = (await ask(port, 'GET', '/admin/update/status', password)).body as Status
+    const { operation } = await ask(port, 'GET', '/admin/update/status', password).then(
+      ({ body: status }) => status as Status,
+      (cause: NodeJS.ErrnoException) => {
+        if (mayReset && cause.code === 'ECONNRESET') return { operation: null }
+        throw new Error(`${path}: asking how it goes: ${cause.message}`, { cause })
+      },
+    )
     if (operation?.id === id && operation.outcome !== null) return operation
     await sleep(100)
   }

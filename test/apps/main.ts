@@ -2,6 +2,7 @@
 // it is said, on one with systemd and in containers. `npm run apps -- --real [NAME…]`: services of others, with clients of their own
 // kind, and a table at the end. Exit code 1 where a promise was broken.
 
+import { reasonOf } from '../../agent/words.ts'
 import { packedKit } from '../pack/main.ts'
 import { adopt, APPS, faultsOf } from './adopt.ts'
 import { PLACES } from './places.ts'
@@ -23,9 +24,13 @@ async function ours(packed: string): Promise<void> {
 async function real(packed: string): Promise<void> {
   const all: RealAdopted[] = []
   for (const service of SERVICES.filter(isWanted)) {
-    const adopted = await adoptReal(service, packed, sayOf(service))
-    tell(adopted, faultsOfReal(adopted))
-    all.push(adopted)
+    try {
+      const adopted = await adoptReal(service, packed, sayOf(service))
+      tell(adopted, faultsOfReal(adopted))
+      all.push(adopted)
+    } catch (cause) {
+      tell({ service }, [`${service}: ${reasonOf(cause)}`]) // the others are tried all the same
+    }
   }
   process.stdout.write(`\n${tableOf(all)}`)
 }

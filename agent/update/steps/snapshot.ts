@@ -1,5 +1,6 @@
-// Copies the database before the new version opens it. SQLite itself makes the copy. Never copy the file: with a database in
-// WAL mode and an open writer, a plain copy kept 1 of 5,001 rows and still passed integrity_check.
+// Copies the database before the new version opens it. SQLite itself makes the copy, or `disk/quiet-copy.ts` finds a moment in which
+// nobody writes. Never copy the file otherwise: with a database in WAL mode and an open writer, a plain copy kept 1 of 5,001 rows and
+// still passed integrity_check.
 // Power cut: the next start clears the temporary file away; a snapshot appears under its name whole or not at all.
 
 import { opendir, readdir, stat } from 'node:fs/promises'

@@ -4,27 +4,50 @@
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { appendFile, cp, readFile, rm } from 'node:fs/promises'
+import { appendFile, cp, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Operation } from '../../../agent/index.ts'
 import { run } from '../../../deploy/lib/shell.ts'
 import { freePort } from '../../fixtures/install.ts'
 import { addKit, begin, install, operate, release, stop } from '../adopt.ts'
 
-/** by name, the variables that name a further port */
-const PORTS = {
-  aedes: ['MQTT_PORT'],
-  'json-server': [],
-  verdaccio: [],
-  peerjs: [],
-  'socket.io': [],
-  'classic-level': [],
-  'graphql-yoga': [],
-  'node-red': [],
-} as const satisfies Record<string, readonly string[]>
+/** What its author has to know that `init` cannot. */
+interface Knowledge {
+  /** the variables that name a further port */
+  ports?: readonly string[]
+  /** into baton.config.json, by hand */
+  settings?: Readonly<Record<string, unknown>>
+  /** whether its addons have to be built first: `baton rebuild` */
+  rebuild?: boolean
+}
 
-export type Service = keyof typeof PORTS
-export const SERVICES = Object.keys(PORTS) as Service[]
+const KNOWLEDGE = {
+  aedes: { ports: ['MQTT_PORT'] },
+  'json-server': {},
+  verdaccio: {},
+  peerjs: {},
+  'socket.io': {},
+  'classic-level': {},
+  'graphql-yoga': {},
+  'node-red': {},
+  actual: {
+    settings: {
+      environment: {
+        ACTUAL_PORT: '{port}',
+        ACTUAL_HOSTNAME: '{host}',
+        ACTUAL_DATA_DIR: '{stateDirectory}',
+        NODE_ENV: 'production',
+      },
+      healthPath: '/health',
+      database: 'server-files/account.sqlite',
+    },
+    rebuild: true,
+  },
+  sveltekit: { settings: { database: 'guests.db' } },
+} as const satisfies Record<string, Knowledge>
+
+export type Service = keyof typeof KNOWLEDGE
+export const SERVICES = Object.keys(KNOWLEDGE) as Service[]
 
 /** What a client says at its end; the head of each client.mjs says what it counts. */
 export interface Seen {
@@ -37,8 +60,10 @@ export interface Seen {
 
 export interface RealAdopted {
   service: Service
-  /** lines of server.js that are not as they were */
+  /** lines of the file that starts it that are not as they were, or all of it if `init` has written it */
   changed: number
+  /** names in baton.config.json that were written by hand */
+  settings: string[]
   /** of building and publishing v1.0.0 */
   buildMs: number
   executableBytes: number
@@ -75,10 +100,12 @@ export async function adoptReal(
   await cp(join(import.meta.dirname, service), folder, { recursive: true })
   await cp(join(import.meta.dirname, 'working.mjs'), join(folder, 'working.mjs'))
   await at('npm', 'ci', '--no-audit', '--no-fund', '--prefer-offline')
-  const entry = join(folder, 'server.js')
-  const before = await readFile(entry, 'utf8')
+  const before = await readFile(join(folder, 'server.js'), 'utf8').catch(() => '')
   await addKit(at, packed)
+  const { ports = [], settings = {}, rebuild = false }: Knowledge = KNOWLEDGE[service]
+  const entry = join(folder, await configure(folder, settings))
   const changed = linesChanged(before, await readFile(entry, 'utf8'))
+  if (rebuild) await at('npx', 'baton', 'rebuild')
 
   const first = await release(adopter, 'v1.0.0')
   await release(adopter, 'v1.1.0')
@@ -86,7 +113,7 @@ export async function adoptReal(
   await release(adopter, 'v1.2.0')
 
   const { port, password, command } = await install(adopter, first.service)
-  for (const name of PORTS[service]) environment[name] = String(await freePort())
+  for (const name of ports) environment[name] = String(await freePort())
   scope.defer(async () => void (await run([command, 'stop', '--user', '-q'], { env: environment, allowFailure: true })))
   await at(command, 'start', '--user', '-q')
 
@@ -99,14 +126,16 @@ export async function adoptReal(
     ['/admin/update', { tag: 'v1.2.0' }],
   ] as const) {
     say(`${path} ${JSON.stringify(body) ?? ''}`)
-    if (body?.tag === 'v1.2.0') client.tell('broken')
-    operations.push(await operate(port, password, path, body))
+    const isBroken = body?.tag === 'v1.2.0'
+    if (isBroken) client.tell('broken')
+    operations.push(await operate(port, password, path, { body, mayReset: isBroken }))
   }
   const seen = await client.finish()
   const stopped = await stop(adopter, { command, port })
   return {
     service,
     changed,
+    settings: Object.keys(settings),
     buildMs: first.buildMs,
     executableBytes: first.executable.sizeBytes,
     outcomes: operations.map(outcomeOf),
@@ -131,9 +160,9 @@ export function faultsOfReal({ service, outcomes, seen, stopped }: RealAdopted):
 
 /** In Markdown, for a person and for docs/adopt.md. */
 export function tableOf(all: readonly RealAdopted[]): string {
-  const rows = all.map(({ service, changed, buildMs, executableBytes, pausesMs, seen }) => [
+  const rows = all.map(({ service, changed, settings, buildMs, executableBytes, pausesMs, seen }) => [
     service,
-    changed,
+    [changed, ...settings.map((name) => `\`${name}\``)].join(', '),
     `${Math.round(buildMs / 1000)} s`,
     `${Math.round(executableBytes / 1e6)} MB`,
     `${pausesMs.join(', ')} ms`,
@@ -146,6 +175,14 @@ export function tableOf(all: readonly RealAdopted[]): string {
 
 function outcomeOf({ outcome, error }: Operation): string {
   return (outcome ?? 'none') + (error === null ? '' : `: ${error.message}`)
+}
+
+/** Adds to what `init` has written. Resolves to the entry. */
+async function configure(folder: string, settings: Readonly<Record<string, unknown>>): Promise<string> {
+  const path = join(folder, 'baton.config.json')
+  const config = { ...(JSON.parse(await readFile(path, 'utf8')) as { entry: string }), ...settings }
+  await writeFile(path, JSON.stringify(config, null, 2))
+  return config.entry
 }
 
 function linesChanged(before: string, after: string): number {

@@ -1,0 +1,1 @@
+import '@actual-app/sync-server/build/bin/actual-server.js'

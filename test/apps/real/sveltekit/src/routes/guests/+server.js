@@ -1,0 +1,4 @@
+import { json } from '@sveltejs/kit'
+import { all } from '#lib/server/guests.js'
+
+export const GET = () => json(all())
