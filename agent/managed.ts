@@ -104,14 +104,14 @@ export async function decideManagement(
 export async function openOwnInstall(
   settings: Settings,
   executable: string,
-  { feed: receiptFeed, supervisor }: Pick<Receipt, 'feed' | 'supervisor'>,
+  receipt: Receipt,
 ): Promise<ManagedInstall> {
   const { service, tag, stateDirectory, database, log } = settings
   const first = await stat(executable)
   if (settings.trust === null) {
     log({ event: 'warning', message: 'updates are not signed: whoever can write to the feed decides what runs here' })
   }
-  const setting = settings.feed ?? receiptFeed
+  const setting = settings.feed ?? receipt.feed
   const feed = openLater(setting, settings.trust !== null, async () => {
     const { openFeed } = await import('./update/feed/open.ts')
     const onPassedOver = (passed: string, why: string) =>
@@ -124,7 +124,7 @@ export async function openOwnInstall(
     return replacedByHand && isSingleExecutable() && process.platform === 'linux' ? '/proc/self/exe' : null
   }
   const { stallMs } = settings.update
-  const own = { service, executable, current: tag, stateDirectory, database, feed, stallMs, supervisor, log }
+  const own = { service, executable, current: tag, stateDirectory, database, feed, stallMs, receipt, log }
   return openInstall({ ...own, runningImage, serves: true })
 }
 

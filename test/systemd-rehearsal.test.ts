@@ -24,7 +24,7 @@ test.before(async () => {
     const rehearse = { requests: REQUESTS, files, prepare: "DELETE FROM authors WHERE name = 'lease'" }
     await buildLedgers(out, ['v1.0.0', 'v1.1.0', 'v1.2.0', 'v1.3.0'], { service: 'beacon', kind: 'bundle', rehearse })
   })
-  await host.install({ probationMs: 1000, quietMs: 500 })
+  await host.install({ probationMs: 1000, quietMs: 500, rehearse: 'auto' })
   await sql(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${ROWS})
     INSERT INTO notes SELECT i, NULL, 'note ' || i FROM n; INSERT INTO authors VALUES (1, 'ada'), (2, 'lease')`)
   await put(host, `${STATE}/uploads/a/b.txt`, 'an upload')

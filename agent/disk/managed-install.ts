@@ -20,7 +20,8 @@ export interface ManagedInstall {
   readonly feed: OpenFeed
   readonly journal: Journal
   readonly stallMs: number
-  readonly supervisor: Receipt['supervisor']
+  /** null: an operation without an installer, as in a test */
+  readonly receipt: Pick<Receipt, 'supervisor' | 'configPath'> | null
   readonly log: Log
   /** see SwapOptions */
   readonly runningImage: () => Promise<string | null>
@@ -38,8 +39,7 @@ export interface InstallOptions {
   feed: OpenFeed
   /** milliseconds, see UpdateSettings */
   stallMs: number
-  /** default: none */
-  supervisor?: Receipt['supervisor']
+  receipt?: Pick<Receipt, 'supervisor' | 'configPath'>
   log: Log
   /** default: `executable` is the file that runs, if anything does */
   runningImage?: () => Promise<string | null>
@@ -61,7 +61,7 @@ export function openInstall(options: InstallOptions): ManagedInstall {
     feed: options.feed,
     journal: makeJournal(disk, stateDirectory, (message) => log({ event: 'warning', message })),
     stallMs: options.stallMs,
-    supervisor: options.supervisor ?? 'none',
+    receipt: options.receipt ?? null,
     log,
     runningImage: options.runningImage ?? (() => Promise.resolve(null)),
     serves: options.serves ?? false,

@@ -58,7 +58,7 @@ const install: ManagedInstall = {
   log: () => {},
   runningImage: () => Promise.resolve(null),
   serves: false,
-  supervisor: 'none',
+  receipt: null,
 }
 
 /** What a start of the service found and left. */

@@ -28,7 +28,7 @@ export interface FeedHost extends Host {
   /** sends a request to an endpoint below /admin/update, as the panel does; `body` null sends none */
   ask(method: 'GET' | 'POST', target: string, body?: unknown): Promise<{ status: number; body: string }>
   /** installs v1.0.0 (or `tag`), shortens the probation and starts it */
-  install(update?: Record<string, number>, tag?: string): Promise<void>
+  install(update?: Record<string, number | string>, tag?: string): Promise<void>
   status(): Promise<Status>
   /** properties of the unit */
   show(...names: string[]): Promise<Record<string, string>>
@@ -156,15 +156,18 @@ export function eventsIn(stdout: string): Record<string, unknown>[] {
     .map((line) => JSON.parse(line) as Record<string, unknown>)
 }
 
-/** Sets `update` in the service's configuration: by default an operation takes half a minute. Takes effect at the next start. */
+/**
+ * Sets `update` in the service's configuration: by default an operation takes half a minute. Takes effect at the next start. No release is
+ * tried on a copy of the data, unless `update` says so: most tests want a bad one to come further.
+ */
 export async function setUpdate(
   host: Host,
-  update: Record<string, number>,
+  update: Record<string, number | string>,
   path = `/etc/${SERVICE}/config.json`,
 ): Promise<void> {
   const outside = await host.path(path)
   const config = JSON.parse(await readFile(outside, 'utf8')) as object
-  await writeFile(outside, JSON.stringify({ ...config, update }))
+  await writeFile(outside, JSON.stringify({ ...config, update: { rehearse: 'never', ...update } }))
 }
 
 /** Writes a file on the host's disk, as root; makes its folder. */

@@ -6,15 +6,14 @@
 import { lstat, readdir, stat } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'
 import { copyDatabase, lookBy, readRehearse } from '../../disk/copy-database.ts'
-import { type Disk, mebibytes, roomIn } from '../../disk/disk.ts'
+import { type Disk, mebibytes, readSmall, roomIn } from '../../disk/disk.ts'
 import { imageOf, type ManagedInstall } from '../../disk/managed-install.ts'
-import { ownStart } from '../../own.ts'
 import { blameless } from '../../words/blame.ts'
 import { BatonError, type ErrorCode, reasonOf } from '../../words/errors.ts'
 import type { Release } from '../../words/release.ts'
 import { oneWayFault, type Rehearsal, REHEARSE_MODES, type RehearseMode, triedBefore } from '../../words/rehearsal.ts'
 import type { Operation } from '../../words/state.ts'
-import { quoted } from '../../words/untrusted.ts'
+import { isObject, parsedJson, quoted } from '../../words/untrusted.ts'
 import { askCage, type Cage, cageOf, emptyCage } from './cage.ts'
 import { judge } from './judge.ts'
 import { readReportOf } from './report.ts'
@@ -25,6 +24,7 @@ const AUTO_MAX_BYTES = 1024 ** 3
 const ROLLBACK_MAX_BYTES = 16 * 1024 ** 2
 /** what the author's other files may have, all together */
 const [FILES_MAX_BYTES, FILES_MAX] = [1024 ** 3, 10_000]
+const CONFIGURATION_MAX_BYTES = 256 * 1024
 /** A migration needs room for a second copy, and for its journal. */
 const ROOM_FACTOR = 2.5
 /** A start may take a minute, and as long as so many copies took; the cage three starts, and what is around them. */
@@ -73,8 +73,8 @@ export async function refuseKnownOneWay(install: ManagedInstall, { tag, asset }:
 }
 
 /** Ends what a killed process has left in the cage, and has its folder emptied. Never throws. */
-export async function clearCage({ service, supervisor, stateDirectory, disk, log }: ManagedInstall): Promise<void> {
-  const folder = await cageOf(service, supervisor, stateDirectory).catch(() => null)
+export async function clearCage({ service, receipt, stateDirectory, disk, log }: ManagedInstall): Promise<void> {
+  const folder = await cageOf(service, receipt?.supervisor ?? 'none', stateDirectory).catch(() => null)
   if (typeof folder !== 'string') return
   if (!(await emptyCage({ folder, disk, service }).catch(() => false)))
     log({ event: 'warning', message: `the copy in ${folder} could not be removed` })
@@ -91,7 +91,7 @@ async function tryOnCopy(what: ToRehearse, database: string, executable: string,
     const rules = await readRehearse(executable)
     const opened = await openCage(
       what.install,
-      modeOf(ownStart()?.configuration?.update?.['rehearse'] ?? rules?.mode ?? 'auto'),
+      modeOf((await operatorsMode(what.install)) ?? rules?.mode ?? 'auto'),
       database,
       isBusy,
     )
@@ -110,6 +110,15 @@ async function tryOnCopy(what: ToRehearse, database: string, executable: string,
     if (cage !== null && !(await emptyCage(cage).catch(() => false)))
       what.install.log({ event: 'warning', message: `the copy in ${cage.folder} could not be removed` })
   }
+}
+
+/** `update.rehearse` of the operator's configuration, unchecked; null: it is not there. */
+async function operatorsMode({ receipt }: ManagedInstall): Promise<unknown> {
+  if (receipt === null) return null
+  const text = await readSmall(receipt.configPath, CONFIGURATION_MAX_BYTES).catch(() => null)
+  const config = text === null ? null : parsedJson(text)
+  const update = isObject(config) ? config['update'] : null
+  return isObject(update) ? (update['rehearse'] ?? null) : null
 }
 
 function modeOf(value: unknown): RehearseMode {
@@ -134,7 +143,7 @@ const NOT_TRIED: Omit<Rehearsal, 'reason'> = {
 
 /** The cage with an empty folder, or why there is no rehearsal. */
 async function openCage(
-  { service, supervisor, stateDirectory, disk }: ManagedInstall,
+  { service, receipt, stateDirectory, disk }: ManagedInstall,
   mode: RehearseMode,
   database: string,
   isBusy: boolean,
@@ -154,7 +163,7 @@ async function openCage(
       hint: '`PRAGMA journal_mode = WAL` in the application changes that',
     }
   }
-  const found = await cageOf(service, supervisor, stateDirectory)
+  const found = await cageOf(service, receipt?.supervisor ?? 'none', stateDirectory)
   if (typeof found !== 'string') return found
   const cage = { folder: found, disk, service }
   if (!(await emptyCage(cage))) return noStart(service)

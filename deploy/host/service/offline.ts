@@ -151,7 +151,7 @@ async function installOf(receipt: Receipt, feed: ManagedInstall['feed'], outside
     database: await databaseOf(receipt),
     feed,
     stallMs: UPDATE_BOUNDS.stallMs[2],
-    supervisor: receipt.supervisor,
+    receipt,
     log,
   })
 }
