@@ -28,7 +28,10 @@ export {
   systemReceiptPath,
   writeReceipt,
 } from './disk/receipt.ts'
+export { REHEARSAL_REPORT, REHEARSAL_REQUEST } from './update/rehearsal/cage.ts'
 export { conduct } from './update/rehearsal/conduct.ts'
+export { judge, type Judged } from './update/rehearsal/judge.ts'
+export { readReportOf, type Report } from './update/rehearsal/report.ts'
 export { rescue } from './update/rescue.ts'
 export { assertRoom, type Need, needsBeside, needsOfAsset, needsOfExecutable, roomFor } from './disk/room.ts'
 export { BUSY, UPDATE_BOUNDS } from './settings.ts'

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// The author's command `baton`: init, dev, build, publish, rebuild, image, deploy, trust, doctor. This file reads the arguments and reports
+// The author's command `baton`: init, dev, build, publish, rebuild, rehearse, image, deploy, trust, doctor. This file reads the arguments and reports
 // what happened; the work is in make/. Must hold: it starts on every Node that the package supports. It runs a command that needs
 // Node 26 with a Node 26.
 
@@ -13,7 +13,7 @@ import { detect } from './make/detect.ts'
 import { COMPRESSIONS } from './make/pack.ts'
 import { IS_PACKAGED } from './make/place.ts'
 import { isRightMajor, NODE_MAJOR, provideNode } from './make/node.ts'
-import { folderFeed, imageFlags, systemdFlags, trustFlags } from './make/own-flags.ts'
+import { folderFeed, imageFlags, rehearseFlags, systemdFlags, trustFlags } from './make/own-flags.ts'
 import { type Project, readProject, RELEASES_FOLDER } from './make/project.ts'
 import { setUp } from './make/set-up.ts'
 import { removeTemporaries } from './make/temporary.ts'
@@ -113,6 +113,13 @@ const WORDS: readonly Word[] = [
     args: { ...FOLDER, ...SCRIPT_FLAGS },
     heavy: true,
     act: rebuild,
+  },
+  {
+    name: 'rehearse',
+    description: 'try a release on a copy of data, and then the release before it on what that has left',
+    args: { ...FOLDER, ...OUT, ...rehearseFlags, ...OUTPUT_FLAGS },
+    heavy: true,
+    act: rehearse,
   },
   {
     name: 'doctor',
@@ -275,6 +282,17 @@ async function rebuild(values: Values): Promise<void> {
     progress.end('failed')
     throw error
   }
+}
+
+async function rehearse(values: Values): Promise<void> {
+  const project = await projectOf(values)
+  const { askedIn, formatRehearsed, rehearseRelease } = await import('./make/rehearse-here.ts')
+  const asked = askedIn(values)
+  const progress = createProgress({ quiet: values['quiet'] === true || values['json'] === true })
+  const done = await rehearseRelease({ ...asked, project, out: outOf(values, project), progress })
+  if (values['json'] === true) print(done)
+  else say(formatRehearsed(done))
+  if (done.verdict !== 'open') process.exitCode = MEANINGS.refused.exit
 }
 
 async function dev(values: Values): Promise<void> {

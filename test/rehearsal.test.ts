@@ -2,16 +2,17 @@
 // The rehearsal without its cage: the conductor starts real releases on a copy, and what they do to it leads to a verdict.
 // test/systemd-rehearsal.test.ts has the cage.
 
-import { spawn } from 'node:child_process'
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { createReadStream, createWriteStream } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { createZstdDecompress } from 'node:zlib'
+import { conductHere } from '../deploy/make/rehearse-here.ts'
 import { judge } from '../agent/update/rehearsal/judge.ts'
 import { readReportOf, type Report } from '../agent/update/rehearsal/report.ts'
 import { equal, is, match, ok, rejects, throws, withCode } from './assert.ts'
+import { run } from '../deploy/lib/shell.ts'
 import { buildLedgers, fillLedger } from './lab/ledger.ts'
 import { suite } from './suite.ts'
 
@@ -171,18 +172,38 @@ test('a report that a release has forged is no report: no member is believed', (
 test('a release knows that it is rehearsed, and starts nothing that only one process may do', async () => {
   const folder = await cageFolder('')
   await writeFile(join(folder, 'note-role'), '')
-  await conducted(folder, 20_000)
+  await conducted(folder)
   is(await readFile(join(folder, 'role-v1.1.0'), 'utf8'), 'rehearsal')
   is(await readFile(join(folder, 'role-v1.0.0'), 'utf8'), 'rehearsal')
   ok(!(await readdir(folder)).includes('update'))
 })
 
+test('`baton rehearse` tries the newest release of a folder on a database, which it only reads', async () => {
+  const folder = join(import.meta.dirname, 'fixtures', 'ledger')
+  const data = join(home, 'theirs.db')
+  fillLedger(data, 50)
+  const before = await readFile(data)
+  const project = join(home, 'project')
+  await mkdir(project)
+  await writeFile(join(project, 'ledger.js'), await readFile(join(folder, 'ledger.js')))
+  const config = { service: 'ledger', kind: 'script', entry: 'ledger.js', healthPath: '/health', database: 'ledger.db' }
+  await writeFile(join(project, 'baton.config.json'), JSON.stringify(config))
+  const baton = [process.execPath, '--import', 'tsx', join(import.meta.dirname, '../deploy/baton.ts'), 'rehearse']
+  const flags = ['--folder', project, '--out', join(home, 'feed'), '--from', 'v1.0.0', '--data', data]
+  const { stdout } = await run([...baton, ...flags, '--json'], { timeoutMs: 60_000 })
+  const { verdict, to, report } = JSON.parse(stdout) as { verdict: string; to: string; report: Report }
+  equal([verdict, to, report.rows], ['open', 'v1.1.0', 52 + 1])
+  equal(await readFile(data), before)
+  const wrong = await run([...baton, '--folder', project, '--from', 'v1.0.0'], { allowFailure: true })
+  is(wrong.exitCode, 2, wrong.stderr)
+})
+
 test('the conductor ends when its request is gone', async () => {
   const folder = await cageFolder('return new Promise((resolve) => setTimeout(resolve, 60_000))')
-  const ended = conducted(folder, 60_000)
+  const ended = conducted(folder)
   await new Promise((resolve) => setTimeout(resolve, 2000))
   await rm(join(folder, '.rehearsal-request.json'))
-  await rejects(ended, (error) => /exit code 1/.test(String(error)))
+  await rejects(ended, (error) => /exit code 0 from ledger-v1\.0\.0, got 1/.test(String(error)))
 })
 
 test.run()
@@ -205,36 +226,23 @@ async function rehearsed(
   startMs = 20_000,
   change: (folder: string) => Promise<void> = async () => {},
 ): Promise<Report> {
-  const folder = await cageFolder(migration, startMs)
+  const folder = await cageFolder(migration)
   await change(folder)
-  return await conducted(folder, 60_000)
+  return await conducted(folder, startMs)
 }
 
 let count = 0
 
-async function cageFolder(migration: string, startMs = 20_000): Promise<string> {
+async function cageFolder(migration: string): Promise<string> {
   const folder = join(home, `copy-${++count}`)
   await mkdir(folder)
   fillLedger(join(folder, 'ledger.db'), 1000)
   await writeFile(join(folder, 'migration.js'), migration)
-  const request = { do: 'rehearse', candidate, database: 'ledger.db', startMs }
-  await writeFile(join(folder, '.rehearsal-request.json'), JSON.stringify(request))
   return folder
 }
 
-async function conducted(folder: string, mostMs: number): Promise<Report> {
-  const { BATON_NODE, ...rest } = process.env
-  const child = spawn(present, ['as-service', 'in-cage'], {
-    cwd: folder,
-    env: { ...rest, BATON_NODE: BATON_NODE ?? process.execPath },
-    stdio: ['ignore', 'ignore', 'pipe'],
-    signal: AbortSignal.timeout(mostMs),
-  })
-  let said = ''
-  child.stderr.setEncoding('utf8').on('data', (text: string) => (said += text))
-  const code = await new Promise<number | null>((resolve, reject) => child.once('close', resolve).once('error', reject))
-  if (code !== 0) throw new Error(`the conductor ended with exit code ${code}: ${said}`)
-  return readReportOf(JSON.parse(await readFile(join(folder, '.rehearsal-report.json'), 'utf8')))
+async function conducted(state: string, startMs = 20_000): Promise<Report> {
+  return await conductHere({ present, candidate, database: 'ledger.db', state, startMs })
 }
 
 async function unpacked(feed: string, tag: string): Promise<string> {

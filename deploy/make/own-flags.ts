@@ -3,6 +3,7 @@
 
 import { existsSync } from 'node:fs'
 import { isAbsolute, join, resolve } from 'node:path'
+import type { Flags } from '../lib/flags.ts'
 import { CONFIG, type Project, readProject, RELEASES_FOLDER } from './project.ts'
 
 async function projectHere(): Promise<Project | null> {
@@ -38,3 +39,10 @@ export async function systemdFlags(): Promise<string[]> {
 export function folderFeed({ publish }: Project): string | null {
   return publish !== null && (isAbsolute(publish) || publish.startsWith('github:')) ? publish : null
 }
+
+export const rehearseFlags = {
+  from: { type: 'string', valueHint: 'vX.Y.Z', description: 'the release that is in use' },
+  to: { type: 'string', valueHint: 'vX.Y.Z', description: 'the release that is tried (the newest)' },
+  data: { type: 'string', valueHint: 'path', description: 'a database, or a state directory: it is copied' },
+  'start-timeout': { type: 'string', valueHint: 'seconds', default: '60', description: 'for each start' },
+} as const satisfies Flags

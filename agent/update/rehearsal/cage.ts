@@ -13,8 +13,8 @@ import type { Receipt } from '../../disk/receipt.ts'
 import { isObject, parsedJson } from '../../words/untrusted.ts'
 
 /** Names inside the folder. `find` in the cage's unit spares the report. */
-export const REQUEST = '.rehearsal-request.json'
-export const REPORT = '.rehearsal-report.json'
+export const REHEARSAL_REQUEST = '.rehearsal-request.json'
+export const REHEARSAL_REPORT = '.rehearsal-report.json'
 
 const REPORT_MAX_BYTES = 64 * 1024
 const LOOK_EVERY_MS = 50
@@ -84,7 +84,7 @@ export async function askCage(
 ): Promise<CageEnd> {
   const { folder, disk } = cage
   await dropReport(folder, disk)
-  await disk.writeNote(join(folder, REQUEST), JSON.stringify(request), 0o600)
+  await disk.writeNote(join(folder, REHEARSAL_REQUEST), JSON.stringify(request), 0o600)
   const began = performance.now()
   let [hasBegun, isFull, isLate] = [false, false, false]
   while (!(await isEmptied(folder))) {
@@ -120,7 +120,7 @@ export async function emptyCage(cage: Cage): Promise<boolean> {
 
 /** Takes the request back, which ends the cage if it runs, and waits until the folder is empty, at most for a while. */
 async function endCage({ folder, disk }: Cage): Promise<void> {
-  await disk.remove(join(folder, REQUEST))
+  await disk.remove(join(folder, REHEARSAL_REQUEST))
   const deadline = performance.now() + EMPTY_MS
   while (!(await isEmptied(folder)) && performance.now() < deadline && (await readReport(folder)) !== null)
     await sleep(LOOK_EVERY_MS)
@@ -134,13 +134,13 @@ async function removeUnused({ folder, disk }: Cage): Promise<void> {
 }
 
 async function isEmptied(folder: string): Promise<boolean> {
-  return (await readdir(folder)).every((name) => name === REPORT)
+  return (await readdir(folder)).every((name) => name === REHEARSAL_REPORT)
 }
 
 /** Null if there is none yet, or if it is not a report: anything can be there. */
 async function readReport(folder: string): Promise<Record<string, unknown> | null> {
   const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK
-  const file = await open(join(folder, REPORT), flags).catch(() => null)
+  const file = await open(join(folder, REHEARSAL_REPORT), flags).catch(() => null)
   if (file === null) return null
   try {
     const found = await file.stat()
@@ -155,5 +155,5 @@ async function readReport(folder: string): Promise<Record<string, unknown> | nul
 }
 
 async function dropReport(folder: string, disk: Disk): Promise<void> {
-  await disk.remove(join(folder, REPORT))
+  await disk.remove(join(folder, REHEARSAL_REPORT))
 }

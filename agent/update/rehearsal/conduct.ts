@@ -14,7 +14,7 @@ import { TRIAL } from '../../words/wire.ts'
 import { ownExecutable, ownRelease } from '../../own.ts'
 import { reasonOf } from '../../words/errors.ts'
 import type { Rehearse, RehearseRequest } from '../../words/rehearsal.ts'
-import { type CageRequest, REPORT, REQUEST } from './cage.ts'
+import { type CageRequest, REHEARSAL_REPORT, REHEARSAL_REQUEST } from './cage.ts'
 import { type CopyLook, lookAtDatabase, prepareDatabase } from './look.ts'
 import type { Report, Run } from './report.ts'
 import { whyNotAdditive } from './schema-difference.ts'
@@ -26,8 +26,8 @@ const READS = ['GET', 'HEAD', 'OPTIONS']
 /** The working directory is the state directory, with the copy in its place. Resolves to the exit code. */
 export async function conduct(): Promise<number> {
   const state = process.cwd()
-  const request = JSON.parse(readFileSync(join(state, REQUEST), 'utf8')) as CageRequest
-  const watch = setInterval(() => existsSync(join(state, REQUEST)) || process.exit(1), 4 * POLL_MS)
+  const request = JSON.parse(readFileSync(join(state, REHEARSAL_REQUEST), 'utf8')) as CageRequest
+  const watch = setInterval(() => existsSync(join(state, REHEARSAL_REQUEST)) || process.exit(1), 4 * POLL_MS)
   const report: Partial<Report> = { phase: 'begun' }
   const tell = (more: Partial<Report>) => writeReport(state, Object.assign(report, more))
   tell({})
@@ -222,9 +222,9 @@ function endAll(): void {
 
 /** A release may have put a link under the name: a rename replaces it, and follows nothing. */
 function writeReport(state: string, report: Partial<Report>): void {
-  const temporary = join(state, `${REPORT}.${randomBytes(6).toString('hex')}`)
+  const temporary = join(state, `${REHEARSAL_REPORT}.${randomBytes(6).toString('hex')}`)
   writeFileSync(temporary, JSON.stringify(report), { mode: 0o600, flag: 'wx' })
-  renameSync(temporary, join(state, REPORT))
+  renameSync(temporary, join(state, REHEARSAL_REPORT))
 }
 
 function sum({ rows }: CopyLook): number {

@@ -5,13 +5,15 @@ import { BatonError } from '../../words/errors.ts'
 import type { Rehearsal } from '../../words/rehearsal.ts'
 import type { Report } from './report.ts'
 
-export interface Tags {
+interface Tags {
   from: string
   to: string
 }
 
+export type Judged = Pick<Rehearsal, 'verdict' | 'reason' | 'hint'>
+
 /** Throws verify_failed if the release fails on the copy: then it would fail on the data. */
-export function judge(report: Report, { from, to }: Tags): Pick<Rehearsal, 'verdict' | 'reason' | 'hint'> {
+export function judge(report: Report, { from, to }: Tags): Judged {
   const { phase, present, candidate, presentAgain, damage, lost, difference, reversible } = report
   if (present === null || present.failure !== null || candidate === null) {
     if (phase === 'candidate') throw failed(to, 'it ended the cage: it took all memory, or all processes')
