@@ -4,6 +4,7 @@
 
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Operation } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { bootWithFeed, eventsIn, type FeedHost, put } from './lab/managed.ts'
@@ -99,6 +100,22 @@ test('no way back, and the release fails in its probation: the old one has its d
   ok(Number(await sqlIn(stateMoved?.aside ?? '', 'SELECT count(*) FROM notes')) < ROWS * 0.6)
 })
 
+test('somebody else has the database open: a release with no way back is put off, and not blamed', async () => {
+  await migrate(`database.exec('DELETE FROM notes WHERE id % 3 = 0')`)
+  const before = await look()
+  const script = `import sqlite3, time; c = sqlite3.connect('${STATE}/ledger.db'); c.execute('SELECT 1 FROM notes').fetchone(); open('${STATE}/is-open', 'w'); time.sleep(60)`
+  const other = host.run(['timeout', '60', 'python3', '-c', script], { user: 'beacon' })
+  await eventually('the other process', async () => (await host.run(['test', '-e', `${STATE}/is-open`])).code === 0)
+  const { code, stderr } = await host.cli('upgrade', '--release', 'v1.2.0', '-y', '--one-way')
+  is(code, 8, stderr)
+  match(stderr, /python3\S* \(pid \d+\) has \/var\/lib\/beacon\/ledger\.db open/)
+  equal((await look()).rows, before.rows)
+  is((await host.status()).instance.version, 'v1.0.0')
+  await host.run(['pkill', '-f', 'is-open'])
+  await other
+  is((await host.status()).operation?.stateMoved, undefined)
+})
+
 test('a migration that fails: verify_failed with its last words, and nothing has changed', async () => {
   await migrate(`database.exec("ALTER TABLE notes ADD COLUMN half TEXT"); throw new Error('half-way')`)
   const before = await look()
@@ -165,8 +182,28 @@ test('the service is killed in the middle of a rehearsal: the next start is the 
   is((await host.status()).operation?.outcome, 'failed')
 })
 
+test('the service is killed at random instants of a rehearsal: one whole release serves afterwards, every row is there, no copy is left', async () => {
+  await migrate(`database.exec('CREATE INDEX IF NOT EXISTS by_text ON notes(text)')`)
+  const { rows } = await look()
+  for (let kill = 0; kill < 6; kill++) {
+    await sql(`PRAGMA user_version = ${100 + kill}`) // so that it is not known from before
+    await host.ok('systemctl', 'reset-failed')
+    is((await host.ask('POST', '', { tag: 'v1.3.0' })).status, 202)
+    await sleep(600 + kill * 350)
+    const { MainPID = '' } = await host.show('MainPID')
+    await host.run(['kill', '-KILL', MainPID])
+    const { operation, instance } = await ended()
+    const where = `kill ${kill}: ${operation?.outcome}, ${operation?.stage}, ${instance.version}`
+    is(instance.version, operation?.outcome === 'updated' ? 'v1.3.0' : 'v1.0.0', where)
+    is((await look()).rows, rows, where)
+    await emptied()
+    if (instance.version !== 'v1.0.0') is((await host.cli('rollback', '-y')).code, 0, where)
+  }
+})
+
 test('the cage is killed in the middle: not tried or failed, and the service goes on', async () => {
   await migrate('return new Promise((resolve) => setTimeout(resolve, 60_000))')
+  await sql('PRAGMA user_version = 200') // so that it is not known from before
   is((await host.ask('POST', '', { tag: 'v1.3.0' })).status, 202)
   await eventually('the candidate', async () => {
     const report = await host.run(['cat', `${CAGE}/.rehearsal-report.json`])

@@ -13,8 +13,10 @@ import { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { makeDisk } from '../../disk/disk.ts'
 import { beginsProbation, type Journal, makeJournal } from '../../disk/journal.ts'
+import { foreignHolder } from '../../disk/foreign.ts'
 import { type Lock, takeLock } from '../../disk/lock.ts'
 import { placesOf } from '../../disk/places.ts'
+import { readMark } from '../../disk/state-mark.ts'
 import { logToStdout } from '../../log.ts'
 import { isDatagrams } from '../../sockets/datagrams.ts'
 import { adoptOrphans, keepFromChildren } from '../../sockets/libc.ts'
@@ -23,7 +25,7 @@ import { descendantsOf, endAll, isGone, signalAll, startTimeOf, unitProcesses } 
 import { shutDoor } from '../../sockets/store.ts'
 import { notifySystemd } from '../../sockets/systemd.ts'
 import { exchange, undoSwap } from '../../update/steps/swap.ts'
-import { isBlameless } from '../../words/blame.ts'
+import { blameless, isBlameless } from '../../words/blame.ts'
 import { type BatonError, EXIT, reasonOf } from '../../words/errors.ts'
 import { type HandoverReport, NO_HANDOVER } from '../../words/state.ts'
 import {
@@ -229,6 +231,7 @@ async function handOn(successor: Successor, own: Hold): Promise<number> {
   try {
     const orders = aborted(stop.signal).then(() => rejected('stopped'))
     orders.catch(() => {})
+    await refuseForeign(holding)
     successor.open()
     took('opened')
     await Promise.race([ready(successor, trial, own), orders])
@@ -251,6 +254,17 @@ async function handOn(successor: Successor, own: Hold): Promise<number> {
     if (stop.signal.aborted || (await successor.isStopping())) return await giveUp(successor, own)
     return await putBack(cause, successor, own, isReady)
   }
+}
+
+/** Throws a blameless error if the database is about to be exchanged, and somebody else has it open. */
+async function refuseForeign({ stateDirectory, operationId }: Holding): Promise<void> {
+  const mark = readMark(stateDirectory)
+  if (mark?.operationId !== operationId) return
+  const holder = await foreignHolder(mark.database)
+  if (holder === null) return
+  throw blameless('refused', `${holder} has ${mark.database} open, which must not be exchanged below it`, {
+    hint: 'stop it for the time of the update',
+  })
 }
 
 async function ready(successor: Successor, trial: TrialOptions, { left, holding }: Hold): Promise<void> {

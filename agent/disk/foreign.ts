@@ -1,0 +1,51 @@
+// Who else has an SQLite database open, while no process of the service lives: a replicator, a cron job, a shell. Exchanging the file
+// below such a process would part it from the data.
+// Must hold: no process that has the database open calls this, since closing a descriptor drops the locks of its own process.
+
+import { readdirSync, readlinkSync } from 'node:fs'
+import { open } from 'node:fs/promises'
+import { callLibc, hasLibc } from '../sockets/libc.ts'
+
+/** lockf(3). SQLite's locks lie in the 512 bytes from 1 GiB on; a connection in WAL mode has one as long as it is open. */
+const [F_ULOCK, F_TLOCK, LOCKS_END] = [0, 2, 0x4000_0200n]
+
+/** A few words about the process, such as `litestream (pid 812)`; null: nobody who shows has it open. */
+export async function foreignHolder(database: string): Promise<string | null> {
+  const holder = namedHolder(database)
+  if (holder !== null) return holder
+  if (process.platform !== 'linux' || !hasLibc()) return null
+  await using file = await open(database, 'r+').catch(() => null)
+  if (file === null) return null
+  if (callLibc('lockf', file.fd, F_TLOCK, LOCKS_END) !== 0) return 'a process of another user'
+  callLibc('lockf', file.fd, F_ULOCK, LOCKS_END)
+  return null
+}
+
+/** Looks at the descriptors of every process that may be looked at: those of the same user. */
+function namedHolder(database: string): string | null {
+  for (const pid of directoryOf('/proc').filter((name) => /^\d+$/.test(name) && name !== String(process.pid))) {
+    const isOpen = directoryOf(`/proc/${pid}/fd`).some((fd) => linkAt(`/proc/${pid}/fd/${fd}`) === database)
+    if (isOpen) return `${nameOf(linkAt(`/proc/${pid}/exe`))} (pid ${pid})`
+  }
+  return null
+}
+
+function nameOf(path: string | null): string {
+  return path?.split('/').at(-1) ?? 'a process'
+}
+
+function directoryOf(path: string): string[] {
+  try {
+    return readdirSync(path)
+  } catch {
+    return []
+  }
+}
+
+function linkAt(path: string): string | null {
+  try {
+    return readlinkSync(path)
+  } catch {
+    return null
+  }
+}
