@@ -231,6 +231,24 @@ test('without its path unit it is not tried: the update says so and goes on as b
   await host.cli('rollback', '-y')
 })
 
+test('state lists what updates have left, and takes a copy back while the service is stopped', async () => {
+  const { stdout } = await host.cli('state', '--json')
+  const copies = (eventsIn(stdout).at(-1)?.['copies'] ?? []) as { name: string; kind: string; tag: string }[]
+  ok(copies.some(({ kind }) => kind === 'aside'))
+  const { name = '' } = copies.find(({ kind, tag }) => kind === 'snapshot' && tag === 'v1.0.0') ?? {}
+  const running = await host.cli('state', 'restore', name, '-y')
+  is(running.code, 7, running.stderr)
+  const before = await sql('SELECT count(*) FROM notes')
+  is((await host.cli('stop')).code, 0)
+  is((await host.cli('state', 'restore', '../../etc/passwd', '-y')).code, 2)
+  const done = await host.cli('state', 'restore', name, '-y', '--json')
+  is(done.code, 0, done.stderr)
+  const { aside } = eventsIn(done.stdout).at(-1) as { aside?: string }
+  is(await sqlIn(aside ?? '', 'SELECT count(*) FROM notes'), before)
+  is((await host.cli('start')).code, 0)
+  match(await sql('SELECT count(*) FROM notes'), /^\d+$/)
+})
+
 test("the service's user cannot exchange the folder that root binds, and an uninstall leaves nothing of the cage", async () => {
   const moved = await host.run(['mv', CAGE, `${CAGE}-x`], { user: 'beacon' })
   ok(moved.code !== 0)

@@ -77,6 +77,20 @@ export function ownState(stateDirectory: string, tag: string, look: MarkLook = (
   return readMark(stateDirectory)?.exchanged ?? null
 }
 
+/**
+ * Puts a copy of `path` in the place of the database, and what is there aside; returns where. For a command, while the service is stopped
+ * and the lock is held. Killed in the middle, the next start or the next command ends it.
+ */
+export function exchangeNow(stateDirectory: string, database: string, tag: string, path: string): string | null {
+  const write = (next: StateMark) => writeDurably(markPath(stateDirectory), JSON.stringify(next), () => {})
+  const other = { tag: `restored-${tag}`, path }
+  const mark = { operationId: 'by hand', database, owner: tag, next: null, other, exchanged: null, moving: null }
+  exchangeSets(stateDirectory, mark, write, () => {})
+  const aside = readMark(stateDirectory)?.exchanged?.aside ?? null
+  rmSync(markPath(stateDirectory), { force: true })
+  return aside
+}
+
 /** Copies the owner's data for it, before the next release touches them. */
 function keep(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: MarkLook): void {
   const { database, owner, next } = mark

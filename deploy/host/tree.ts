@@ -22,6 +22,7 @@ import type { Context } from './commands/context.ts'
 import { endOf } from './commands/deeds.ts'
 import { doctor } from './commands/doctor.ts'
 import { install } from './commands/install.ts'
+import { stateCommand } from './commands/state.ts'
 import { cancelCommand, rollback, upgrade } from './commands/move.ts'
 import { rescueHere, start, stop, superviseHere } from './commands/running.ts'
 import { status } from './commands/status.ts'
@@ -127,6 +128,17 @@ const WORDS: readonly Word[] = [
     description: 'ask the feed what there is, and change nothing',
     args: LOOKING,
     act: (context) => status(context, true),
+  },
+  {
+    name: 'state',
+    description: 'the copies of the database that updates have left; `state restore NAME` takes one back',
+    args: {
+      ...ACTING,
+      act: { type: 'positional', required: false, description: 'list or restore' },
+      copy: { type: 'positional', required: false, description: 'a name of the list' },
+    },
+    act: (context, { act = 'list', copy }) =>
+      stateCommand(context, String(act), typeof copy === 'string' ? copy : null),
   },
   {
     name: 'uninstall',

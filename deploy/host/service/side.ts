@@ -17,6 +17,7 @@ import { operate } from './operate.ts'
 import { waitUntilStable } from './offline.ts'
 import type { Outside } from './outside.ts'
 import type { Operate, Operated } from './request.ts'
+import { listState, restoreCopy, type RestoredState, type StateCopy } from './state.ts'
 import * as places from './survey.ts'
 
 export interface Side {
@@ -38,6 +39,8 @@ export interface Side {
   foresee(what: { receipt: Receipt; request: Operate }): Promise<Foreseen>
   look(what: { receipt: Receipt; check: boolean }): Promise<Look>
   cancel(receipt: Receipt): Promise<OperationReport | null>
+  listState(receipt: Receipt): Promise<StateCopy[]>
+  restoreCopy(what: { receipt: Receipt; name: string }): Promise<RestoredState>
   waitHealthy(what: { receipt: Receipt; tag: string; timeoutMs: number }): Promise<void>
   examine(what: { subject: Subject; checks: Checks }): Promise<Finding[]>
   /** these three for an install without systemd only */
@@ -77,6 +80,8 @@ export function makeSide(outside: Outside, own: { path: string }): Side {
     foresee: ({ receipt, request }) => foresee(receipt, request, inner),
     look: ({ receipt, check }) => look(receipt, check, inner),
     cancel: (receipt) => cancelOperation(receipt, inner),
+    listState,
+    restoreCopy: ({ receipt, name }) => restoreCopy(receipt, name),
     async waitHealthy({ receipt, tag, timeoutMs }) {
       const quiet = { ...inner, stage: () => {} }
       await waitUntilStable(receipt, connect(await readAccess(receipt.configPath)), tag, timeoutMs, quiet)
@@ -103,6 +108,8 @@ export const SIDE_NAMES = Object.keys({
   foresee: 0,
   look: 0,
   cancel: 0,
+  listState: 0,
+  restoreCopy: 0,
   waitHealthy: 0,
   examine: 0,
   supervisorState: 0,

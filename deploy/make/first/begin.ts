@@ -49,6 +49,7 @@ export const OPERATOR_WORDS: readonly string[] = [
   'cancel',
   'check',
   'help',
+  'state',
   'as-service', // what root starts as the service's user
 ]
 
