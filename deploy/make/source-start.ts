@@ -3,15 +3,15 @@
 // Must hold: it is started only if somebody said so; whatever it does, it is ended; nothing that it was seen to do is written anywhere
 // by this file.
 
-import { existsSync } from 'node:fs'
 import { mkdir } from 'node:fs/promises'
 import { join, relative, sep } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { httpStatusOf } from '../lib/http.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
-import type { Detected } from './detect.ts'
+import { type Detected, startable } from './detect.ts'
 import { filled } from './first/configuration.ts'
 import { provideNode } from './node.ts'
+import type { Project } from './project.ts'
 import { bothLooks, databasesBelow, lookAt, splitDatabases } from './seen.ts'
 import { freePort, LOOK_AGAIN_MS, type Started, startProgram, trialEnvironment } from './started.ts'
 import { removeTemporaries, temporaryDirectory } from './temporary.ts'
@@ -32,16 +32,15 @@ const USUAL_HEALTH = ['/healthz', '/health', '/livez', '/readyz', '/api/health']
 /** no application has it: if it answers 2xx, so does every path */
 const NO_PATH = '/baton-asks-for-what-is-not-there'
 
-/** `environment`: texts with {port} and the like. An application that does not start is no failure, but a note. */
+/** `environment` and `args`: texts with {port} and the like. An application that does not start is no failure, but a note. */
 export async function startFromSource(
   folder: string,
   found: Detected,
-  environment: Readonly<Record<string, string>>,
+  { environment, args }: Pick<Project, 'environment' | 'args'>,
 ): Promise<SourceStart> {
   const unseen = { database: null, healthPath: found.healthPath }
-  const entry = join(folder, found.entry ?? '')
-  if (found.entry === null || !existsSync(entry))
-    return { ...unseen, notes: [`it was not started: ${found.entry ?? 'its entry'} is not there yet`] }
+  const file = startable(folder, found)
+  if (file === null) return { ...unseen, notes: [`it was not started: ${found.entry ?? 'its entry'} is not there yet`] }
   using _signals = heedSignals()
   await using work = await temporaryDirectory(await temporaryPlace())
   const state = join(work.path, 'state')
@@ -50,7 +49,11 @@ export async function startFromSource(
   const values = { port: String(port), host: '127.0.0.1', stateDirectory: state, path: '', feed: '', basePath: '' }
   const given = Object.entries(environment).map(([name, text]) => [name, filled(text, values)] as const)
   const env = { ...trialEnvironment(state), ...Object.fromEntries(given) }
-  await using started = startProgram([await provideNode(), ...found.nodeFlags, entry], { cwd: state, env })
+  const own = args.map((text) => filled(text, values))
+  await using started = startProgram([await provideNode(), ...found.nodeFlags, join(folder, file), ...own], {
+    cwd: state,
+    env,
+  })
   const problem = await untilItListens(started, port)
   if (problem !== null) {
     const said = started.said() || 'nothing'
