@@ -198,6 +198,19 @@ test('a workflow for GitHub is written at the root of a repository only, and oth
   is(paths().includes('.github/workflows/release.yml'), true)
 })
 
+test('--try says what answered and after how long, and proposes a usual path with a short answer, not a page', async () => {
+  await using wiki = await folderWith(
+    `const answers = { '/': 'a page', ['/hea' + 'lth']: 'x'.repeat(10_000), '/status': '{"well":true}' }
+     require('node:http').createServer((request, response) => {
+       const answer = answers[request.url]
+       response.writeHead(answer === undefined ? 404 : 200).end(answer)
+     }).listen(process.env.PORT, process.env.HOST)`,
+  )
+  const { stderr } = await wiki.init('--yes', '--try')
+  match(stderr, /note: it was started once: it listens after \d+(\.\d+)? m?s, and answers \/status with 200, 13 bytes/)
+  is((await wiki.config())['healthPath'], '/status')
+})
+
 test('if every path is answered, none is proposed as a health route, and that is said', async () => {
   await using shop = await folderWith(
     `require('node:http').createServer((request, response) => response.end('page')).listen(process.env.PORT, process.env.HOST)`,
