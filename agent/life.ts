@@ -120,11 +120,15 @@ function makeHooks(settings: Settings, turn: Turn): Pick<Life, 'drain' | 'resume
   }
   const close = async (reason: StopReason): Promise<void> => {
     await turn.pass()
+    const began = performance.now()
     await bounded(
       () => onStop(reason),
       stopMs,
       (why) => log({ event: 'warning', message: `the author's onStop: ${why}` }),
     )
+    const ms = Math.round(performance.now() - began)
+    if (ms > 0.8 * stopMs && ms < stopMs)
+      log({ event: 'warning', message: `the author's onStop took ${ms} of ${stopMs} ms (\`stopMs\`)` })
   }
   return { drain, resume, close }
 }

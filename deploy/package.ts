@@ -10,6 +10,7 @@ import { parseArgs } from 'node:util'
 import { bundleOurScript, KIT_PACKAGES, kitPackages } from './make/application.ts'
 import { type BuildOptions, loadEsbuild, panelAssets, type Plugin } from './make/bundle.ts'
 import { nodePackages } from './make/node.ts'
+import { packedPage } from './make/packed-page.ts'
 import { PROJECT } from './make/place.ts'
 import { run } from './lib/shell.ts'
 
@@ -163,9 +164,13 @@ async function writeRest(): Promise<void> {
   const guides = await readdir(join(PROJECT, 'docs'), { recursive: true })
   const pages = guides.filter((path) => path.endsWith('.md')).map((path) => join('docs', path))
   const others = files.filter((path) => path !== 'lib' && !path.includes('*'))
-  for (const path of [...others, ...pages, 'README.md', 'LICENSE']) {
+  const all = [...others, ...pages, 'README.md', 'LICENSE']
+  for (const path of all) {
     await mkdir(dirname(join(PACKAGE, path)), { recursive: true })
     await cp(join(PROJECT, path), join(PACKAGE, path))
+    if (!path.endsWith('.md')) continue
+    const text = await readFile(join(PROJECT, path), 'utf8')
+    await writeFile(join(PACKAGE, path), packedPage(text, path, all))
   }
 }
 

@@ -66,6 +66,7 @@ test('the settings are checked: `commands` is baton, `basePath` is a path', () =
 test('an update to a release with `commands` changes the words of the command, a rollback changes them back', async () => {
   await using it = await adopted(OWN_WORDS, {}, {}, true, BATON)
   match((await it.typed('status', '--user')).stdout, /v1\.0\.0/)
+  match((await it.typed('status')).stdout, /v1\.0\.0/, 'root has no other install of it')
   is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
 
   match((await it.typed('status', '--user')).stdout, /^the application’s: status --user $/m)

@@ -5,6 +5,7 @@ import { once } from 'node:events'
 import { rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
+import { lineOf } from '../agent/words/said.ts'
 import type { Operation } from '../agent/words/state.ts'
 import { equal, is, match, not } from './assert.ts'
 import { journalOf, processesBelow, until } from './fixtures/evidence.ts'
@@ -57,11 +58,23 @@ test('a release that wants a port which it does not get: the operation tells wha
     is(outcome, 'reverted')
     const message = error?.message ?? ''
     match(message, new RegExp(`v1\\.1\\.0 did not take over: it exited with code ${code}, `))
-    match(message, /opening the second port \|/)
-    match(message, `Error: bind EADDRINUSE 127.0.0.1:${world.taken}`)
+    match(message, `, after it wrote: Error: bind EADDRINUSE 127.0.0.1:${world.taken}`)
     not(/\p{Cc}/u.test(message), JSON.stringify(message))
     is((await journalOf(world.home)).history[0]?.error?.message, message)
   }
+})
+
+test('of what a release wrote the error is told, and not what stands before it; without an error, the last lines', () => {
+  const noise = Array.from({ length: 9 }, (_, number) => `loading \u001B[31m${number}\u001B[0m`)
+  const error = ["Error: Cannot find module 'x'", '    at load (a.js:1:1)', 'Require stack:', '- /a.js']
+  is(lineOf([...noise, ...error, '', 'Node.js v26.1.0']), "Error: Cannot find module 'x' | Require stack: | - /a.js")
+  const caused = ['TypeError [ERR_X]: no', '  [cause]: Error: refused']
+  is(
+    lineOf([...noise, 'Error: an old one', 'well again', ...caused]),
+    'TypeError [ERR_X]: no | [cause]: Error: refused',
+  )
+  is(lineOf(noise.slice(-2)), 'loading 7 | loading 8')
+  is(lineOf(['', '  at a.js']), null)
 })
 
 test.run()

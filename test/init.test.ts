@@ -6,9 +6,12 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { run } from '../deploy/lib/shell.ts'
 import { detect } from '../deploy/make/detect.ts'
+import { examineProject } from '../deploy/make/examine.ts'
 import { planInit } from '../deploy/make/init.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { databasesFor } from '../deploy/make/source-start.ts'
+import { readNodeCommand } from '../deploy/make/start-script.ts'
+import { howToEmbed } from '../deploy/make/trial-start.ts'
 import { equal, is, match, not } from './assert.ts'
 import { processesNaming } from './fixtures/adopted.ts'
 import { suite } from './suite.ts'
@@ -117,21 +120,95 @@ test('a server that a tool makes gets a file around it with the agent in front; 
   equal([detect(embedded.path).made, detect(embedded.path).entry], [null, 'build/index.js'])
 })
 
-test('an application that a command of a package starts is told which two lines to write', async () => {
-  await using budget = await packageWith({
-    type: 'module',
-    dependencies: { '@a/server': '1.0.0' },
-    scripts: { start: 'a-server --config config.json' },
-  })
-  await budget.write('node_modules/@a/server/package.json', '{ "bin": { "a-server": "./bin/a.js" } }')
-  const { notes } = planInit(detect(budget.path))
-  match(
-    notes.join(),
-    "make server.js with the lines `import 'baton-kit/auto'` and `import './node_modules/@a/server/bin/a.js'`",
-  )
-  await using runner = await packageWith({ devDependencies: { tsx: '4.0.0' }, scripts: { start: 'tsx a.ts' } })
+test('a server that a package brings gets a file around it, and its arguments are kept; nothing in node_modules is edited', async () => {
+  const text = `if (require.main === module) console.log('served', process.argv.slice(2).join(' '), globalThis.isEmbedded)\n`
+  for (const start of [
+    'node node_modules/wiki/wiki.js mine --listen port=8080 host=127.0.0.1',
+    'wiki mine --listen port=8080 host=127.0.0.1',
+    'NODE_ENV=production npx wiki mine --listen port=$PORT host=${HOST:-0.0.0.0} > log.txt',
+  ]) {
+    await using wiki = await packageWith({ dependencies: { wiki: '1.0.0' }, scripts: { start } })
+    await wiki.write('node_modules/wiki/package.json', '{ "bin": { "wiki": "./wiki.js" } }')
+    await wiki.write('node_modules/wiki/wiki.js', text)
+    await wiki.write('node_modules/baton-kit/package.json', '{ "exports": { "./auto": "./auto.js" } }')
+    await wiki.write('node_modules/baton-kit/auto.js', 'globalThis.isEmbedded = true')
+    await wiki.write('mine/tiddlywiki.info', '')
+    const { stderr } = await initIn(wiki.path, '--yes')
+    match(stderr, 'nothing in node_modules is edited: baton.server.mjs loads it after the agent', start)
+    match(stderr, 'note: mine in `args` is looked for in the state directory')
+    is(await readFile(join(wiki.path, 'node_modules/wiki/wiki.js'), 'utf8'), text)
+    const { entry, args } = await configIn(wiki.path)
+    equal([entry, args], ['baton.server.mjs', ['mine', '--listen', 'port={port}', 'host={host}']], start)
+    const served = await run([process.execPath, join(wiki.path, 'baton.server.mjs'), 'mine'])
+    is(served.stdout.trim(), 'served mine true')
+    match((await initIn(wiki.path, '--yes')).stderr, 'nothing to do')
+    const agent = (await examineProject(wiki.path)).find(({ check }) => check === 'agent')
+    equal([agent?.level, agent?.message], ['good', 'baton.server.mjs embeds the agent'])
+  }
+})
+
+test('a configuration whose entry is a file of a package is told of the file around it, which is written', async () => {
+  await using wiki = await packageWith({ dependencies: { wiki: '1.0.0' } })
+  await wiki.write('node_modules/wiki/wiki.js', '')
+  await wiki.write('baton.config.json', JSON.stringify({ service: 'wiki', entry: 'node_modules/wiki/wiki.js' }))
+  const { stderr } = await initIn(wiki.path, '--yes')
+  match(stderr, '-  "entry": "node_modules/wiki/wiki.js",\n+  "entry": "baton.server.mjs",\n')
+  match(await readFile(join(wiki.path, 'baton.server.mjs'), 'utf8'), "import './node_modules/wiki/wiki.js'\n")
+  const hint = howToEmbed(wiki.path, 'node_modules/wiki/wiki.js')
+  match(hint, '`baton init` writes a file that loads it after the agent')
+  match(hint, "`import 'baton-kit/auto'` and `import './node_modules/wiki/wiki.js'`")
+  not(/first line of/.test(hint))
+})
+
+test('without a start script the command that a package brings is named, and the service has the name of the folder', async () => {
+  await using wiki = await packageWith({ name: undefined, dependencies: { 'baton-kit': '1.0.0', wiki: '1.0.0' } })
+  await wiki.write('node_modules/wiki/package.json', '{ "bin": "./wiki.js" }')
+  await wiki.write('node_modules/baton-kit/package.json', '{ "bin": { "baton": "./bin.js" } }')
+  const found = detect(wiki.path)
+  match(found.service, /^baton-init-/)
+  match(planInit(found).notes.join(), 'If it is `wiki` of the package wiki, write `"start": "wiki …"`')
+  await using runner = await packageWith({ devDependencies: { tsx: '4.0.0' }, scripts: { start: 'tsx a.ts --port 1' } })
   await runner.write('node_modules/tsx/package.json', '{ "bin": "./cli.js" }')
   match(planInit(detect(runner.path)).notes.join(), 'which file starts the application?')
+  equal(detect(runner.path).args, [])
+})
+
+test('what a start script gives to its program becomes `args`: a port and a host as an install has them, and what needs a shell is said', () => {
+  const of = (command: string) => readNodeCommand(command)
+  equal(of('node a.js --port 8080 --host=::1 -p 80 --title "My wiki" && echo'), {
+    flags: [],
+    program: 'a.js',
+    args: ['--port', '{port}', '--host={host}', '-p', '{port}', '--title', 'My wiki'],
+    lostArgs: [],
+  })
+  equal(of('node a.js "$HOME/x" --listen=$PORT $(cat f)'), {
+    flags: [],
+    program: 'a.js',
+    args: ['--listen={port}'],
+    lostArgs: ['"$HOME/x"', '$(cat', 'f)'],
+  })
+})
+
+test('a workflow for GitHub is written at the root of a repository only, and otherwise that is said', async () => {
+  await using shop = await packageWith({ main: 'server.js' })
+  const paths = () => planInit(detect(shop.path)).files.map(({ path }) => path)
+  not(paths().includes('.github/workflows/release.yml'))
+  match(planInit(detect(shop.path)).notes.join(), 'the folder is not the root of a git repository')
+  await shop.write('.git/config', '')
+  is(paths().includes('.github/workflows/release.yml'), true)
+})
+
+test('--try says what answered and after how long, and proposes a usual path with a short answer, not a page', async () => {
+  await using wiki = await folderWith(
+    `const answers = { '/': 'a page', ['/hea' + 'lth']: 'x'.repeat(10_000), '/status': '{"well":true}' }
+     require('node:http').createServer((request, response) => {
+       const answer = answers[request.url]
+       response.writeHead(answer === undefined ? 404 : 200).end(answer)
+     }).listen(process.env.PORT, process.env.HOST)`,
+  )
+  const { stderr } = await wiki.init('--yes', '--try')
+  match(stderr, /note: it was started once: it listens after \d+(\.\d+)? m?s, and answers \/status with 200, 13 bytes/)
+  is((await wiki.config())['healthPath'], '/status')
 })
 
 test('if every path is answered, none is proposed as a health route, and that is said', async () => {
@@ -163,12 +240,20 @@ async function folderWith(text: string) {
   await mkdir(path, { recursive: true })
   await writeFile(join(path, 'package.json'), JSON.stringify({ name: 'shop', scripts: { start: 'node server.js' } }))
   await writeFile(join(path, 'server.js'), text)
-  const tsx = ['--import', import.meta.resolve('tsx')]
-  const command = [process.execPath, ...tsx, join(PROJECT, 'deploy/baton.ts'), 'init', '--folder', path]
   return {
     path,
-    init: (...flags: string[]) => run([...command, ...flags], { env: { OWN_SECRET: 'of the developer' } }),
-    config: async () => JSON.parse(await readFile(join(path, 'baton.config.json'), 'utf8')) as Record<string, unknown>,
+    init: (...flags: string[]) => initIn(path, ...flags),
+    config: () => configIn(path),
     [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }),
   }
+}
+
+async function initIn(path: string, ...flags: string[]) {
+  const tsx = ['--import', import.meta.resolve('tsx')]
+  const command = [process.execPath, ...tsx, join(PROJECT, 'deploy/baton.ts'), 'init', '--folder', path]
+  return await run([...command, ...flags], { env: { OWN_SECRET: 'of the developer' } })
+}
+
+async function configIn(path: string): Promise<Record<string, unknown>> {
+  return JSON.parse(await readFile(join(path, 'baton.config.json'), 'utf8')) as Record<string, unknown>
 }

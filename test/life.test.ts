@@ -19,6 +19,13 @@ test('a hook that never settles keeps nobody alive beyond `stopMs`, and the log 
   match(service.output(), /the author's onStop: expected it to settle within 300 ms/)
 })
 
+test('a hook that needs nearly all of `stopMs` is told of before it needs more', async () => {
+  await using service = await started(2000, 1700)
+  service.child.kill('SIGTERM')
+  equal(await service.ended, [0, null])
+  match(service.output(), /the author's onStop took 1\d{3} of 2000 ms \(`stopMs`\)/)
+})
+
 test('a second signal ends it at once, unless it comes in the same moment as the first', async () => {
   await using service = await started(600_000)
   service.child.kill('SIGINT')
@@ -33,9 +40,11 @@ test('a second signal ends it at once, unless it comes in the same moment as the
 
 test.run()
 
-async function started(stopMs: number) {
+async function started(stopMs: number, tookMs?: number) {
   const program = join(import.meta.dirname, 'fixtures/stopping.ts')
-  const child = spawn(process.execPath, [program, String(stopMs)], { stdio: ['ignore', 'pipe', 'pipe'] })
+  const child = spawn(process.execPath, [program, ...[stopMs, ...(tookMs === undefined ? [] : [tookMs])].map(String)], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
   let output = ''
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (text: Buffer) => (output += text.toString()))
   const ended = once(child, 'exit')

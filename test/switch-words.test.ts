@@ -86,7 +86,7 @@ test('doctor compares the last pause with `holdMs` and with what balancers and w
   is(short.level, 'ok')
   is(
     short.message,
-    'one at a time; in the last one nobody was served for 108 ms, and `holdMs` allows 10000; load balancers and webhook senders bear 3 to 10 s',
+    'one at a time; in the last good one nobody was served for 108 ms, and `holdMs` allows 10000; load balancers and webhook senders bear 3 to 10 s',
   )
   is(alone({ ...next, expectedMs: 3000 }).level, 'warning')
   is(alone({ ...next, expectedMs: null }).level, 'ok')
@@ -183,7 +183,7 @@ test('on a host: status, dry run, result and doctor tell the kind and the pause,
   match(result, new RegExp(`v1\\.1\\.0 is in place, it was v1\\.0\\.0, .*, nobody was served for ${pauseMs} ms`))
   equal((await status()).switch, { kind: 'one-at-a-time', expectedMs: pauseMs, holdMs: 60_000 })
   const shown = await told(home, ['status'])
-  match(shown, new RegExp(`switch +one at a time; in the last one nobody was served for ${pauseMs} ms`))
+  match(shown, new RegExp(`switch +one at a time; in the last good one nobody was served for ${pauseMs} ms`))
   match(
     shown,
     new RegExp(`last +update v1\\.0\\.0 to v1\\.1\\.0: updated at \\S+, nobody was served for ${pauseMs} ms`),
@@ -198,7 +198,7 @@ test('on a host: status, dry run, result and doctor tell the kind and the pause,
     expectedMs: pauseMs,
     holdMs: 60_000,
   })
-  match(await told(home, ['doctor'], null), new RegExp(`switch +one at a time; in the last one .* ${pauseMs} ms`))
+  match(await told(home, ['doctor'], null), new RegExp(`switch +one at a time; in the last good one .* ${pauseMs} ms`))
 
   const journal = join(home.stateDirectory, 'update/journal.json')
   const pretend = async () =>

@@ -2,11 +2,9 @@
 // not everybody may read it. Keeping starts with the first code, before the application's first line, and ends once this process
 // has taken over. The lines are sent as this process exits. Must hold: the application's own output is unchanged.
 
-import { stripVTControlCharacters } from 'node:util'
+import { LINE_MAX, LINES_MAX, tells } from '../words/said.ts'
 import { type Inheritance, INHERITANCE, type ToPredecessor } from '../words/wire.ts'
 
-/** how many lines are kept, characters of one line, and characters of all lines in a message */
-const [LINES_MAX, LINE_MAX, TOLD_MAX] = [10, 200, 1000]
 /** how much of one write is examined: enough for an error with all its frames */
 const WRITE_MAX = 64 * 1024
 
@@ -81,33 +79,6 @@ export function tellThrough(descriptor: () => number | null): void {
 /** Stops keeping lines: this process has taken over, or there is no predecessor to send them to. */
 export function forgetLastWords(): void {
   shared[KEPT]?.over()
-}
-
-/** One line for a message; null if no line is worth it. An application wrote the lines, so they are bounded and made plain. */
-export function lineOf(lines: readonly unknown[]): string | null {
-  const said: string[] = []
-  let length = 0
-  for (const line of lines
-    .filter((one) => tells(String(one)))
-    .slice(-LINES_MAX)
-    .toReversed()) {
-    const plain = plainOf(String(line)).slice(0, LINE_MAX)
-    length += plain.length
-    if (length > TOLD_MAX) break
-    said.unshift(plain)
-  }
-  return said.length === 0 ? null : said.join(' | ')
-}
-
-/** Whether a line is worth keeping. Not a stack frame, which would take the room of the error, nor an object's brackets. */
-function tells(line: string): boolean {
-  return !/^\s*at /.test(line) && /[\p{L}\p{N}]/u.test(line)
-}
-
-export function plainOf(text: string): string {
-  return stripVTControlCharacters(text)
-    .replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\s]+/gu, ' ')
-    .trim()
 }
 
 /** true during a write: one write calls another, and only the outer one counts */

@@ -17,6 +17,6 @@ export function lastPause(
 export function pauseFault(expectedMs: number | null, holdMs: number): BatonError | null {
   if (expectedMs === null || expectedMs <= holdMs) return null
   return blameless('refused', `clients would have to wait about ${expectedMs} ms, and \`holdMs\` allows ${holdMs}`, {
-    hint: 'raise `update.holdMs` in the configuration and restart, or stop the service, upgrade it and start it again when nobody is there',
+    hint: 'raise `update.holdMs` in the configuration and restart, or `rollback` first, or stop the service, upgrade it and start it again when nobody is there',
   })
 }

@@ -53,9 +53,14 @@ export async function callHttp(address: Address, target: string, options: Call =
 
 /** The status of a plain GET of any URL: for the health URLs that an operator names. */
 export async function httpStatusOf(url: string, timeoutMs: number): Promise<number> {
+  return (await httpSizeOf(url, timeoutMs)).status
+}
+
+/** The status and how long the body is, of a plain GET. */
+export async function httpSizeOf(url: string, timeoutMs: number): Promise<{ status: number; bytes: number }> {
   const response = await fetch(url, { redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) })
-  await response.arrayBuffer()
-  return response.status
+  const { byteLength: bytes } = await response.arrayBuffer()
+  return { status: response.status, bytes }
 }
 
 /** The clock of the host behind a URL; null if its answer has no date. */

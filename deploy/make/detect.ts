@@ -2,10 +2,10 @@
 // Must hold: a setting that it cannot find is null, and `baton init` asks for it or says so. It never makes one up.
 
 import { existsSync, readFileSync, readdirSync } from 'node:fs'
-import { join, posix } from 'node:path'
+import { basename, join, posix, resolve } from 'node:path'
 import { serviceName } from '../../agent/words.ts'
 import { isKeptFlag } from './project.ts'
-import { type NodeCommand, readNodeCommand } from './start-script.ts'
+import { type ScriptWords, type NodeCommand, readNodeCommand, readOtherCommand } from './start-script.ts'
 import { OPERATOR_WORDS } from './first/begin.ts'
 
 export type Framework = 'next' | 'nest' | 'fastify' | 'express' | 'hono' | 'http'
@@ -22,8 +22,16 @@ export interface Detected {
   source: string | null
   /** server that a tool makes and no source of the author's becomes, such as `build/index.js`; null if there is none */
   made: string | null
-  /** the start script runs this command of a package, whose file is `file` in the folder; null if it does not, or an entry was found */
-  command: { name: string; package: string; file: string } | null
+  /** server that the start script runs and a package brings; null if it runs none */
+  brought: Brought | null
+  /** without an entry and without a start script: the only command that a package brings; null if there is none, or a choice */
+  candidate: Pick<Brought, 'name' | 'package'> | null
+  /** what the start script gives to the server, with `{port}` and `{host}` */
+  args: string[]
+  /** its other words, which only a shell understands */
+  lostArgs: string[]
+  /** those of `args` that are names in the folder, where an install does not look for them */
+  localArgs: string[]
   /** whether there is a folder public/, which Next.js leaves out of its standalone output */
   hasPublic: boolean
   /** development dependencies */
@@ -45,10 +53,23 @@ export interface Detected {
   hasRoutesOfOurs: boolean
   /** command that makes the entry, such as `npm run build`; null if none is needed */
   build: string | null
+  /** whether the folder is the root of a git repository */
+  isRepository: boolean
   /** `owner/name` of the git remote */
   github: string | null
   /** version in package.json, which may be any text */
   version: string | null
+}
+
+/** A server that a package brings. */
+export interface Brought {
+  /** its command; null if the start script names the file */
+  name: string | null
+  package: string
+  /** path in the folder, inside node_modules/ */
+  file: string
+  /** whether it asks if it is the main module */
+  asksIfMain: boolean
 }
 
 interface Manifest {
@@ -64,8 +85,8 @@ interface Manifest {
 }
 
 const SOURCE_MAX_BYTES = 1024 * 1024
-/** loads what a tool has made after the agent */
-export const AROUND_MADE = 'baton.server.mjs'
+/** loads after the agent what a tool has made, or a package brings */
+export const AROUND = 'baton.server.mjs'
 /** package -> the server that its tool makes */
 const MADE_BY = { '@sveltejs/adapter-node': 'build/index.js' } as const
 /** matches variables for a folder, not for a file in it */
@@ -82,13 +103,16 @@ export function detect(folder: string): Detected {
   const framework = frameworkOf(Object.keys(packages))
   const typescript = existsSync(join(folder, 'tsconfig.json'))
   const made = framework === 'next' || framework === 'nest' ? null : madeOf(folder, manifest, Object.keys(packages))
-  const ours = framework === 'next' ? 'baton.server.cjs' : made === null ? null : AROUND_MADE
-  const entry = ours ?? entryOf(folder, manifest, framework)
+  const started = framework === 'next' || made !== null ? null : startedIn(folder, manifest, framework)
+  const brought = typeof started === 'string' ? null : started
+  const ours = framework === 'next' ? 'baton.server.cjs' : made === null && brought === null ? null : AROUND
+  const entry = ours ?? (typeof started === 'string' ? started : null)
   const source = ours !== null || entry === null ? null : sourceOf(folder, entry)
   const flags = startCommands(manifest.scripts ?? {})[0]?.flags ?? []
+  const { args, lostArgs } = givenIn(folder, manifest)
   const texts = source === null ? '' : textsBeside(folder, source)
   return {
-    service: serviceName(manifest.name ?? 'service'),
+    service: serviceName(manifest.name ?? basename(resolve(folder))),
     framework,
     packageManager: managerOf(folder),
     typescript,
@@ -96,7 +120,11 @@ export function detect(folder: string): Detected {
     entry,
     source,
     made,
-    command: entry === null ? commandOf(folder, manifest) : null,
+    brought,
+    candidate: entry === null && manifest.scripts?.['start'] === undefined ? candidateIn(folder, manifest) : null,
+    args,
+    lostArgs,
+    localArgs: args.filter((arg) => /^[\w.][\w./-]*$/.test(arg) && existsSync(join(folder, arg))),
     hasPublic: existsSync(join(folder, 'public')),
     devPackages: Object.keys(manifest.devDependencies ?? {}),
     natives: nativesOf(folder, Object.keys(manifest.dependencies ?? {})),
@@ -110,6 +138,7 @@ export function detect(folder: string): Detected {
     hasRoutesOfOurs: /['"`]\/(?:admin|web)(?:\/[^'"`\s]*)?['"`]/.test(texts),
     dataVariables: [...new Set([...texts.matchAll(DATA_VARIABLE)].map(([, name = '']) => name))],
     build: buildOf(folder, manifest, framework, made ?? entry),
+    isRepository: existsSync(join(folder, '.git')),
     github: githubOf(folder),
     version: typeof manifest.version === 'string' ? manifest.version : null,
   }
@@ -144,18 +173,51 @@ function frameworkOf(packages: string[]): Framework {
   return has('express') ? 'express' : 'http'
 }
 
-/** The file that `npm start` runs, else `main`, else a usual name. */
-function entryOf(folder: string, { scripts = {}, main }: Manifest, framework: Framework): string | null {
+/** What `npm start` runs: a file here or one of a package; else `main`, else a usual name. */
+function startedIn(folder: string, manifest: Manifest, framework: Framework): string | Brought | null {
+  const { scripts = {}, main } = manifest
   if (framework === 'nest') return 'dist/main.js'
   for (const { program } of startCommands(scripts)) {
     const named = program?.replace(/^\.\//, '')
     if (named === undefined) continue
     const files = /\.[cm]?[jt]s$/.test(named) ? [named] : [`${named}.js`, `${named}/index.js`]
     const file = files.find((one) => existsSync(join(folder, one)) || sourceOf(folder, one) !== null)
-    if (file !== undefined) return file
+    if (file !== undefined) return isBrought(file) ? broughtBy(folder, null, file) : file
   }
-  if (main !== undefined && existsSync(join(folder, main))) return main.replace(/^\.\//, '')
-  return USUAL.find((path) => existsSync(join(folder, path))) ?? null
+  const named = main !== undefined && existsSync(join(folder, main)) ? main.replace(/^\.\//, '') : null
+  const usual = [...(named === null ? [] : [named]), ...USUAL].filter((path) => existsSync(join(folder, path)))
+  // what the author has made for this
+  const around = usual.find((path) => readText(join(folder, path)).includes('baton-kit'))
+  return around ?? commandOf(folder, manifest) ?? usual[0] ?? null
+}
+
+/** What a start from source runs: the entry, or what the file around it will load; null if it is not there. */
+export function startable(folder: string, { entry, made, brought }: Detected): string | null {
+  const files = [entry, made, brought?.file].filter((file) => typeof file === 'string')
+  return files.find((file) => existsSync(join(folder, file))) ?? null
+}
+
+/** No file of a package is edited: the next `npm ci` puts it back as it was. */
+export function isBrought(path: string): boolean {
+  return /(^|\/)node_modules\//.test(path)
+}
+
+/** `file`: inside node_modules/. */
+export function broughtBy(folder: string, name: string | null, file: string): Brought {
+  const inside = file.slice(file.lastIndexOf('node_modules/') + 'node_modules/'.length).split('/')
+  return {
+    name,
+    package: inside.slice(0, inside[0]?.startsWith('@') === true ? 2 : 1).join('/'),
+    file,
+    asksIfMain: /\brequire\.main\b|\bimport\.meta\.main\b|\bprocess\.argv\[1\]/.test(readText(join(folder, file))),
+  }
+}
+
+/** By the start script, if it runs `node` or a command of a package, and not a tool such as `tsx`. */
+function givenIn(folder: string, manifest: Manifest): ScriptWords {
+  const { scripts = {} } = manifest
+  const command = commandOf(folder, manifest) === null ? null : readOtherCommand(scripts['start'] ?? '')
+  return startCommands(scripts)[0] ?? command ?? { args: [], lostArgs: [] }
 }
 
 /** What `npm start` runs if a build makes it out of no file that could get the line, else what a known tool makes. */
@@ -174,17 +236,33 @@ function madeOf(folder: string, { scripts = {} }: Manifest, packages: readonly s
 }
 
 /** By the `bin` of a package that goes into the release. */
-function commandOf(folder: string, { scripts = {}, dependencies = {} }: Manifest): Detected['command'] {
-  const word = /^(?:npx\s+)?([\w.-]+)/.exec(scripts['start'] ?? '')?.[1]
-  if (word === undefined) return null
+function commandOf(folder: string, { scripts = {}, dependencies = {} }: Manifest): Brought | null {
+  const program = startCommands(scripts)[0]?.program ?? readOtherCommand(scripts['start'] ?? '')?.name
+  const word = program?.replace(/^(?:\.\/)?node_modules\/\.bin\//, '') ?? ''
   for (const name of Object.keys(dependencies)) {
-    const { bin } = readJson(join(folder, 'node_modules', name, 'package.json')) as {
-      bin?: string | Record<string, string>
-    }
-    const file = typeof bin === 'string' ? (name.split('/').at(-1) === word ? bin : undefined) : bin?.[word]
-    if (file !== undefined) return { name: word, package: name, file: posix.join('node_modules', name, file) }
+    const file = commandsOf(folder, name)[word]
+    if (file !== undefined) return broughtBy(folder, word, posix.join('node_modules', name, file))
   }
   return null
+}
+
+/** What one package that is not the kit brings, if no other does. */
+function candidateIn(folder: string, { dependencies = {} }: Manifest): Detected['candidate'] {
+  const all = Object.keys(dependencies).flatMap((name) =>
+    name === 'baton-kit'
+      ? []
+      : Object.keys(commandsOf(folder, name)).map((command) => ({ name: command, package: name })),
+  )
+  const usual = all.filter((one) => one.name === one.package.split('/').at(-1))
+  return all.length === 1 ? (all[0] ?? null) : usual.length === 1 ? (usual[0] ?? null) : null
+}
+
+/** command -> its file in the package */
+function commandsOf(folder: string, name: string): Record<string, string> {
+  const { bin = {} } = readJson(join(folder, 'node_modules', name, 'package.json')) as {
+    bin?: string | Record<string, string>
+  }
+  return typeof bin === 'string' ? { [name.split('/').at(-1) ?? name]: bin } : bin
 }
 
 function startCommands(scripts: Record<string, string>): NodeCommand[] {

@@ -1,13 +1,12 @@
 // `baton doctor`: checks, one by one, what would make a build or a release fail. Changes nothing.
 
-import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { findProgram } from '../lib/shell.ts'
 import { BORNE } from '../lib/switch.ts'
 import { addonHint, examineAddons, formatAddons, formatLeftOut } from './addons.ts'
-import { detect } from './detect.ts'
+import { detect, isBrought, sourceOf } from './detect.ts'
 import { foreignEngines } from './engines.ts'
 import { filesOf } from './files.ts'
 import { PACKAGE } from './init.ts'
@@ -56,7 +55,7 @@ const CHECKS: Record<string, Check> = {
       ? ['good', 'no package says that it does not run on Node 26']
       : ['warn', foreign, 'many run all the same: `build` starts the release once']
   },
-  async agent({ folder, kind }) {
+  async agent({ folder, kind, entry }) {
     const { source, devPackages } = detect(folder)
     if (kind === 'app' && devPackages.includes(PACKAGE)) {
       return [
@@ -65,7 +64,7 @@ const CHECKS: Record<string, Check> = {
         `\`npm install --save-prod ${PACKAGE}\``,
       ]
     }
-    const path = existsSync(join(folder, 'baton.server.cjs')) ? 'baton.server.cjs' : source
+    const path = isBrought(entry) ? null : (sourceOf(folder, entry) ?? source)
     const text = path === null ? '' : await readFile(join(folder, path), 'utf8')
     return text.includes(`${PACKAGE}/`)
       ? ['good', `${path ?? ''} embeds the agent`]

@@ -2,7 +2,7 @@
 // is written. Pure: takes what `detect` found, returns files and lines. Must hold: a second run changes nothing. No file of the
 // author is replaced; the entry gets one line.
 
-import { AROUND_MADE, type Detected } from './detect.ts'
+import { AROUND, type Brought, type Detected, isBrought } from './detect.ts'
 import { CONFIG, ENVIRONMENT } from './project.ts'
 import type { SourceStart } from './source-start.ts'
 
@@ -29,6 +29,8 @@ export interface InitPlan {
 export interface Findings {
   /** the configuration that is there already: its author has chosen; null for none */
   configured: Readonly<Record<string, unknown>> | null
+  /** its `entry` names no file; a build may make it later */
+  lacksEntry?: boolean
   /** what one start has shown; null: it was not started */
   shown: SourceStart | null
 }
@@ -43,22 +45,30 @@ const SWITCH_NOTES = [
 /** `foreign`: what is to be said of packages that do not want to run on Node 26; null: nothing. */
 export function planInit(
   found: Detected,
-  { configured, shown }: Findings = { configured: null, shown: null },
+  { configured, lacksEntry = false, shown }: Findings = { configured: null, shown: null },
   foreign: string | null = null,
 ): InitPlan {
   const notes: string[] = [...(configured === null ? SWITCH_NOTES : []), ...(shown?.notes ?? [])]
   const healthPath = shown === null ? found.healthPath : shown.healthPath
   const files: Written[] = [
     { path: CONFIG, content: `${JSON.stringify(configOf({ ...found, healthPath }, shown), null, 2)}\n` },
-    { path: '.github/workflows/release.yml', content: workflow(found) },
+    ...(found.isRepository ? [{ path: '.github/workflows/release.yml', content: workflow(found) }] : []),
   ]
+  if (!found.isRepository && configured === null)
+    notes.push(
+      'no workflow that publishes from GitHub was written: the folder is not the root of a git repository. After `git init`, `baton init` writes it',
+    )
   if (found.framework === 'next') {
     files.push({ path: 'baton.server.cjs', content: NEXT_SERVER })
     notes.push('next.config must say `output: "standalone"`')
   }
-  if (found.made !== null && (configured === null || configured['entry'] === AROUND_MADE))
-    files.push({ path: AROUND_MADE, content: aroundMade(found.made) })
-  if (found.entry === null) notes.push(noteOfNoEntry(found))
+  const around = aroundOf(found)
+  const isMissing = isOfPackage(configured?.['entry']) || (lacksEntry && found.brought !== null)
+  const isWanted = configured === null || configured['entry'] === AROUND || isMissing
+  if (around !== null && isWanted) files.push({ path: AROUND, content: around })
+  if (found.brought !== null && isWanted) notes.push(noteOfBrought(found.brought))
+  notes.push(...notesOfArgs(found, configured))
+  if (found.entry === null) notes.push(noteOfNoEntry(found.candidate))
   if (shown === null && configured === null && found.mentionedDatabase !== null)
     notes.push(
       `the sources name ${found.mentionedDatabase}, and nobody has seen where it lies, so \`database\` is not written: \`baton init --try\` starts the application once and looks, and so does \`build\``,
@@ -82,14 +92,22 @@ export function planInit(
   if (foreign !== null) notes.push(foreign)
   if (found.github === null)
     notes.push('`feed` says where installs look for releases: a URL, a folder or github:owner/name')
-  return { files, patch: patchOf(found), proposal: proposalFor(configured, shown), notes }
+  return {
+    files,
+    patch: patchOf(found),
+    proposal: proposalFor(configured, { entry: isMissing ? AROUND : null, database: null, healthPath: null, ...shown }),
+    notes,
+  }
 }
 
-/** The lines of the author's configuration that a start has shown to be otherwise. */
-function proposalFor(configured: Findings['configured'], shown: SourceStart | null): string | null {
-  if (configured === null || shown === null) return null
-  const lines = (['database', 'healthPath'] as const).flatMap((key) => {
-    const [old, seen] = [configured[key], shown[key]]
+/** The lines of the author's configuration that should be otherwise. `better`: null where nothing is known. */
+function proposalFor(
+  configured: Findings['configured'],
+  better: Record<'entry' | 'database' | 'healthPath', string | null>,
+): string | null {
+  if (configured === null) return null
+  const lines = (['entry', 'database', 'healthPath'] as const).flatMap((key) => {
+    const [old, seen] = [configured[key], better[key]]
     if (seen === null || seen === old) return []
     // one start shows that something is there, and not that anything else is not
     if (key === 'healthPath' && typeof old === 'string') return []
@@ -129,6 +147,7 @@ function configOf(found: Detected, shown: SourceStart | null): Record<string, un
           },
         }
       : environmentOf(found)),
+    ...(found.args.length === 0 ? {} : { args: found.args }),
     ...(found.nodeFlags.length === 0 ? {} : { nodeFlags: found.nodeFlags }),
     ...(found.healthPath === null ? {} : { healthPath: found.healthPath }),
     ...(shown === null || shown.database === null ? {} : { database: shown.database }),
@@ -178,18 +197,55 @@ require('${PACKAGE}/auto')
 require('./server.js')
 `
 
-function aroundMade(made: string): string {
-  return `// Starts ${made}, which the build makes, with the agent in front of it.
+/** The file that starts, with the agent in front, what no file of the author's starts; null: theirs does. */
+function aroundOf({ made, brought }: Detected): string | null {
+  if (made !== null)
+    return `// Starts ${made}, which the build makes, with the agent in front of it.\n${linesAround(made).join('\n')}\n`
+  if (brought === null) return null
+  const first = `// Starts the server of the package ${brought.package}, with the agent in front of it.`
+  if (!brought.asksIfMain) return `${first}\n${linesAround(brought.file).join('\n')}\n`
+  return `${first} It asks if it is the main module: so it is.
 import '${PACKAGE}/auto'
-import './${made}'
+import { runMain } from 'node:module'
+import { join } from 'node:path'
+process.argv[1] = join(import.meta.dirname, '${brought.file}')
+runMain()
 `
 }
 
-function noteOfNoEntry({ command, isModule }: Detected): string {
-  if (command === null) return 'which file starts the application? say it in `entry` of baton.config.json'
-  const { name, package: from, file } = command
-  const line = isModule ? `import './${file}'` : `import('./${file}')`
-  return `\`npm start\` runs \`${name}\` of the package ${from}, and the agent has to be loaded before it: make server.js with the lines \`${lineFor('server.js', isModule)}\` and \`${line}\``
+/** The two lines that start `file` with the agent in front of it. */
+export function linesAround(file: string): [string, string] {
+  return [`import '${PACKAGE}/auto'`, `import './${file}'`]
+}
+
+function isOfPackage(entry: unknown): boolean {
+  return typeof entry === 'string' && isBrought(entry)
+}
+
+function noteOfBrought({ name, package: from, file }: Brought): string {
+  const runs = name === null ? file : `\`${name}\` of the package ${from}`
+  return `the start script runs ${runs}, and nothing in node_modules is edited: ${AROUND} loads it after the agent. What the package says of its host, its port and its folder for data belongs into \`args\` or \`environment\` (docs/adopt.md)`
+}
+
+function notesOfArgs({ args, lostArgs, localArgs }: Detected, configured: Findings['configured']): string[] {
+  const notes: string[] = []
+  if (lostArgs.length > 0)
+    notes.push(
+      `not kept of the start script: ${lostArgs.join(' ')}, which only a shell understands: write it into \`args\``,
+    )
+  if (configured !== null && configured['args'] === undefined && args.length > 0)
+    notes.push(`the start script gives the application ${args.join(' ')}, and \`args\` of ${CONFIG} is not set`)
+  if (localArgs.length > 0)
+    notes.push(
+      `${localArgs.join(', ')} in \`args\` is looked for in the state directory, where an install starts the application, and not here: what is data begins there as a copy, and what is not needs \`"cwd": "app"\` (docs/adopt.md)`,
+    )
+  return notes
+}
+
+function noteOfNoEntry(candidate: Detected['candidate']): string {
+  if (candidate === null) return 'which file starts the application? say it in `entry` of baton.config.json'
+  const { name, package: from } = candidate
+  return `which file starts the application? If it is \`${name}\` of the package ${from}, write \`"start": "${name} …"\` into the scripts of package.json, with its arguments, and run \`baton init\` again`
 }
 
 const WORKFLOW_INSTALL = {

@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path'
 import { createInterface } from 'node:readline/promises'
 import { BatonError, isTag } from '../../agent/words.ts'
 import { recordOf } from '../lib/agent-answer.ts'
-import { detect, type Detected } from './detect.ts'
+import { broughtBy, detect, type Detected, isBrought, startable } from './detect.ts'
 import { noteOfDotEnv } from './dot-env.ts'
 import { formatPatch, type InitPlan, patched, planInit, startEnvironment } from './init.ts'
 import { CONFIG, readProject } from './project.ts'
@@ -35,13 +35,16 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
     throw new BatonError('invalid_request', `expected package.json in ${folder}, found none`, {
       hint: '`npm init` makes one',
     })
-  const found = detect(folder)
   const configured = await configuredIn(folder)
+  const entry = typeof configured?.['entry'] === 'string' ? configured['entry'] : null
+  const found = detect(folder)
+  if (entry !== null && isBrought(entry)) found.brought ??= broughtBy(folder, null, entry)
   const shown = (await mayStart(flags, folder, found, configured !== null))
     ? await startOnce(folder, found, configured !== null)
     : null
   const { foreignEngines } = await import('./engines.ts')
-  const whole = planInit(found, { configured, shown }, await foreignEngines(folder))
+  const lacksEntry = entry !== null && !existsSync(join(folder, entry))
+  const whole = planInit(found, { configured, lacksEntry, shown }, await foreignEngines(folder))
   const dotEnv = configured === null ? await noteOfDotEnv(folder, startEnvironment(found)) : null
   if (dotEnv !== null) whole.notes.push(dotEnv)
   const plan: InitPlan = { ...whole, files: whole.files.filter(({ path }) => !existsSync(join(folder, path))) }
@@ -76,9 +79,10 @@ async function configuredIn(folder: string): Promise<Record<string, unknown> | n
 async function mayStart(flags: SetUpFlags, folder: string, found: Detected, isConfigured: boolean): Promise<boolean> {
   if (flags.starts) return true
   const asksNothing = flags.yes || flags.json || flags.dryRun || !process.stdin.isTTY
-  if (asksNothing || isConfigured || found.entry === null || !existsSync(join(folder, found.entry))) return false
+  const entry = startable(folder, found)
+  if (asksNothing || isConfigured || entry === null) return false
   return await agreed(
-    `start \`node ${found.entry ?? ''}\` once, with a temporary state directory and none of your variables, to see its database and its ports?`,
+    `start \`${['node', entry, ...found.args].join(' ')}\` once, with a temporary state directory and none of your variables, to see its database and its ports?`,
     'no',
   )
 }
@@ -86,8 +90,10 @@ async function mayStart(flags: SetUpFlags, folder: string, found: Detected, isCo
 /** Loaded only now: without a start `init` needs nothing of what looks at processes. */
 async function startOnce(folder: string, found: Detected, isConfigured: boolean): Promise<SourceStart> {
   const { startFromSource } = await import('./source-start.ts')
-  const environment = isConfigured ? (await readProject(folder)).environment : startEnvironment(found)
-  return await startFromSource(folder, found, environment)
+  const { environment, args } = isConfigured
+    ? await readProject(folder)
+    : { environment: startEnvironment(found), args: found.args }
+  return await startFromSource(folder, found, { environment, args })
 }
 
 interface Shows {
@@ -114,7 +120,7 @@ function show({ found, shown, plan, isNew }: Shows, say: Output['say']): void {
     say([`+ ${path}`, ...[...lines.slice(0, SHOWN_LINES), ...rest].map((line) => `  ${line}`)].join('\n'))
   }
   if (plan.patch !== null && isNew) say(`\n${formatPatch(plan.patch)}`)
-  if (plan.proposal !== null) say(`\n${plan.proposal}(seen in one start; that file is yours to change)\n`)
+  if (plan.proposal !== null) say(`\n${plan.proposal}(that file is yours to change)\n`)
   for (const note of plan.notes) say(`note: ${note}`)
 }
 

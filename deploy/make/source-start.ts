@@ -3,15 +3,16 @@
 // Must hold: it is started only if somebody said so; whatever it does, it is ended; nothing that it was seen to do is written anywhere
 // by this file.
 
-import { existsSync } from 'node:fs'
 import { mkdir } from 'node:fs/promises'
 import { join, relative, sep } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { httpStatusOf } from '../lib/http.ts'
+import { httpSizeOf } from '../lib/http.ts'
+import { formatDuration } from '../lib/progress.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
-import type { Detected } from './detect.ts'
+import { type Detected, startable } from './detect.ts'
 import { filled } from './first/configuration.ts'
 import { provideNode } from './node.ts'
+import type { Project } from './project.ts'
 import { bothLooks, databasesBelow, lookAt, splitDatabases } from './seen.ts'
 import { freePort, LOOK_AGAIN_MS, type Started, startProgram, trialEnvironment } from './started.ts'
 import { removeTemporaries, temporaryDirectory } from './temporary.ts'
@@ -28,20 +29,21 @@ export interface SourceStart {
 const START_MS = 30_000
 const ANSWER_MS = 3000
 const PORTS_MAX = 16
-const USUAL_HEALTH = ['/healthz', '/health', '/livez', '/readyz', '/api/health']
+const USUAL_HEALTH = ['/healthz', '/health', '/livez', '/readyz', '/api/health', '/status', '/api/status', '/ping']
+/** a longer answer is a page, which costs more to make and says less */
+const HEALTH_MAX_BYTES = 4096
 /** no application has it: if it answers 2xx, so does every path */
 const NO_PATH = '/baton-asks-for-what-is-not-there'
 
-/** `environment`: texts with {port} and the like. An application that does not start is no failure, but a note. */
+/** `environment` and `args`: texts with {port} and the like. An application that does not start is no failure, but a note. */
 export async function startFromSource(
   folder: string,
   found: Detected,
-  environment: Readonly<Record<string, string>>,
+  { environment, args }: Pick<Project, 'environment' | 'args'>,
 ): Promise<SourceStart> {
   const unseen = { database: null, healthPath: found.healthPath }
-  const entry = join(folder, found.entry ?? '')
-  if (found.entry === null || !existsSync(entry))
-    return { ...unseen, notes: [`it was not started: ${found.entry ?? 'its entry'} is not there yet`] }
+  const file = startable(folder, found)
+  if (file === null) return { ...unseen, notes: [`it was not started: ${found.entry ?? 'its entry'} is not there yet`] }
   using _signals = heedSignals()
   await using work = await temporaryDirectory(await temporaryPlace())
   const state = join(work.path, 'state')
@@ -50,17 +52,25 @@ export async function startFromSource(
   const values = { port: String(port), host: '127.0.0.1', stateDirectory: state, path: '', feed: '', basePath: '' }
   const given = Object.entries(environment).map(([name, text]) => [name, filled(text, values)] as const)
   const env = { ...trialEnvironment(state), ...Object.fromEntries(given) }
-  await using started = startProgram([await provideNode(), ...found.nodeFlags, entry], { cwd: state, env })
+  const own = args.map((text) => filled(text, values))
+  const began = performance.now()
+  await using started = startProgram([await provideNode(), ...found.nodeFlags, join(folder, file), ...own], {
+    cwd: state,
+    env,
+  })
   const problem = await untilItListens(started, port)
   if (problem !== null) {
     const said = started.said() || 'nothing'
     return { ...unseen, notes: [`it was started once, and ${problem}; it said: ${said}`] }
   }
+  const took = formatDuration(performance.now() - began)
   const first = await lookAt(started.pid)
   await sleep(LOOK_AGAIN_MS)
   const seen = bothLooks(first, await lookAt(started.pid))
   const ports = await answering(seen?.ports ?? [port])
-  const health = await healthOf(ports.includes(port) ? port : ports[0], found.healthPath)
+  const asked = ports.includes(port) ? port : ports[0]
+  const health = await healthOf(asked, found.healthPath)
+  const line = `it was started once: it listens after ${took}, ${await answerLine(asked, health.path ?? '/')}`
   await started.end()
   const databases = [...new Set([...(seen?.databases ?? []), ...(await databasesBelow(state))])]
   const about = databasesFor(databases, state, folder)
@@ -68,6 +78,7 @@ export async function startFromSource(
     database: about.database,
     healthPath: health.path,
     notes: [
+      line,
       ...about.notes,
       ...health.notes,
       ...(ports.includes(port) || ports[0] === undefined
@@ -125,8 +136,22 @@ async function healthOf(
   }
   if (isGood(await statusOf(port, NO_PATH)))
     return { path: null, notes: ['every path answers 2xx, so none could be seen to be a health route'] }
-  for (const path of USUAL_HEALTH) if (isGood(await statusOf(port, path))) return { path, notes: [] }
+  for (const path of USUAL_HEALTH) {
+    const answer = await askFor(port, path)
+    if (answer !== null && isGood(answer.status) && answer.bytes <= HEALTH_MAX_BYTES)
+      return {
+        path,
+        notes: [`${path} answers ${answer.status} and ${answer.bytes} bytes: it is proposed as \`healthPath\``],
+      }
+  }
   return { path: null, notes: [] }
+}
+
+async function answerLine(port: number | undefined, path: string): Promise<string> {
+  const answer = port === undefined ? null : await askFor(port, path)
+  return answer === null
+    ? 'and answers nothing by HTTP'
+    : `and answers ${path} with ${answer.status}, ${answer.bytes} bytes`
 }
 
 function isGood(status: number | null): boolean {
@@ -134,7 +159,11 @@ function isGood(status: number | null): boolean {
 }
 
 async function statusOf(port: number, path: string): Promise<number | null> {
-  return await httpStatusOf(`http://127.0.0.1:${port}${path}`, ANSWER_MS).catch(() => null)
+  return (await askFor(port, path))?.status ?? null
+}
+
+async function askFor(port: number, path: string): Promise<Awaited<ReturnType<typeof httpSizeOf>> | null> {
+  return await httpSizeOf(`http://127.0.0.1:${port}${path}`, ANSWER_MS).catch(() => null)
 }
 
 /** Pure. `seen`: absolute paths. */

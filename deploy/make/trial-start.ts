@@ -13,8 +13,8 @@ import { callHttp } from '../lib/http.ts'
 import { onlyOneCanHave } from '../lib/only-one.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
-import { detect, sourceOf } from './detect.ts'
-import { lineFor, PACKAGE } from './init.ts'
+import { detect, isBrought, sourceOf } from './detect.ts'
+import { lineFor, linesAround } from './init.ts'
 import { provideNode } from './node.ts'
 import type { Project } from './project.ts'
 import { bothLooks, databasesBelow, lookAt, type Looked, splitDatabases } from './seen.ts'
@@ -125,19 +125,25 @@ async function assertAgent(project: Project, { port, password: token }: TrialIns
   )
   if (got === null) return
   const { folder, entry } = project
-  const source = sourceOf(folder, entry) ?? entry
-  const { made, isModule } = detect(folder)
-  const embedding =
-    entry === made
-      ? `each build makes ${entry} anew: name a file of your own in \`entry\`, with the lines \`import '${PACKAGE}/auto'\` and \`import './${entry}'\``
-      : `make \`${lineFor(source, isModule)}\` the first line of ${source} (\`baton init\` does)`
   throw new BatonError(
     'verify_failed',
     `expected the agent to answer beside the application, ${got}: the entry ${entry} does not embed it`,
     {
-      hint: `${embedding}, or use \`embed()\`; with \`servers\` in baton.config.json, the agent answers once so many listen`,
+      hint: `${howToEmbed(folder, entry)}, or use \`embed()\`; with \`servers\` in baton.config.json, the agent answers once so many listen`,
     },
   )
+}
+
+/** For a hint. No file is named that a build or npm would write anew. */
+export function howToEmbed(folder: string, entry: string): string {
+  const { made, isModule } = detect(folder)
+  const [first, second] = linesAround(entry)
+  const own = `name a file of your own in \`entry\`, with the lines \`${first}\` and \`${second}\``
+  if (entry === made) return `each build makes ${entry} anew: ${own}`
+  if (isBrought(entry))
+    return `npm puts ${entry} back as it was: \`baton init\` writes a file that loads it after the agent; or ${own}`
+  const source = sourceOf(folder, entry) ?? entry
+  return `make \`${lineFor(source, isModule)}\` the first line of ${source} (\`baton init\` does)`
 }
 
 /** What this start shows that two processes cannot have at once, if two are to live at once. */

@@ -2,9 +2,10 @@
 // npm and on Node 26, as a module and by require. Must hold: what is judged is the packed file, never the folder.
 
 import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/core'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { existsSync } from 'node:fs'
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { publint } from 'publint'
 import { formatMessage } from 'publint/utils'
 import { provideNode } from '../../deploy/make/node.ts'
@@ -69,7 +70,21 @@ export async function checkPack(folder: string): Promise<PackReport> {
     }
   }
   const imported = await importAll(file, join(folder, 'app'), faults)
+  faults.push(...(await brokenLinksBelow(join(folder, 'app', 'node_modules', KIT))))
   return { file, sizeBytes: packed.length, faults, imported }
+}
+
+/** Of the pages that are packed. */
+async function brokenLinksBelow(folder: string): Promise<string[]> {
+  const pages = (await readdir(folder, { recursive: true })).filter((path) => path.endsWith('.md'))
+  const broken = pages.map(async (page) => {
+    const text = await readFile(join(folder, page), 'utf8')
+    const targets = [...text.matchAll(/\]\(([^)#\s]+)/g)].map(([, target = '']) => target)
+    return targets
+      .filter((target) => !/^[a-z]+:/.test(target) && !existsSync(join(folder, dirname(page), target)))
+      .map((target) => `${page}: its link to ${target} leads nowhere`)
+  })
+  return (await Promise.all(broken)).flat()
 }
 
 async function importAll(file: string, folder: string, faults: string[]): Promise<string[]> {

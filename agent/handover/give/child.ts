@@ -12,7 +12,7 @@ import { environmentAtStart } from '../../sockets/environment.ts'
 import type { Command } from '../../sockets/store.ts'
 import { descriptorOf, stopReading } from '../../sockets/internals.ts'
 import { ALIVE_EVERY_MS, type Heartbeat, lifeOf } from '../heartbeat.ts'
-import { lineOf, plainOf } from '../last-words.ts'
+import { lineOf, plainOf } from '../../words/said.ts'
 import type { Listener } from '../../sockets/listeners.ts'
 import {
   type FromHolder,

@@ -10,6 +10,7 @@ import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { readRehearse } from '../../disk/copy-database.ts'
+import { lineOf } from '../../words/said.ts'
 import { TRIAL } from '../../words/wire.ts'
 import { ownExecutable, ownRelease } from '../../own.ts'
 import { reasonOf } from '../../words/errors.ts'
@@ -133,7 +134,10 @@ function startRelease(executable: string, config: string, state: string): Starte
     stream?.setEncoding('utf8').on('data', (text: string) => (said = (said + text).slice(-SAID_MAX)))
   return {
     ended: () => ended,
-    said: () => (said.trim() === '' ? '' : `, saying ${JSON.stringify(lastWords(said))}`),
+    said() {
+      const words = lineOf(said.split('\n'))?.slice(0, WORDS_MAX)
+      return words === undefined ? '' : `, saying ${JSON.stringify(words)}`
+    },
     async end() {
       signalGroup(child, 'SIGTERM')
       const deadline = performance.now() + STOP_MS
@@ -190,12 +194,6 @@ async function ask(origin: string, request: RehearseRequest): Promise<{ status: 
   })
   await answer.body?.cancel()
   return { status: answer.status }
-}
-
-/** The line that names the error; without one the last line. */
-export function lastWords(said: string): string {
-  const lines = said.split('\n').filter((line) => line.trim() !== '' && !/^\s+at |^Node\.js v/.test(line))
-  return (lines.findLast((line) => /(^|\s)\S*error:/i.test(line)) ?? lines.at(-1) ?? '').trim().slice(0, WORDS_MAX)
 }
 
 function isWrite({ method = 'GET' }: RehearseRequest): boolean {

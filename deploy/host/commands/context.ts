@@ -50,16 +50,21 @@ export interface Located {
 
 /** Finds the install that the command is about. Throws BatonError refused if there is none. */
 export async function locate(context: Context): Promise<Located> {
-  const found = await find(context)
+  const found = await findMine(context)
   if (found !== null) return found
-  const { service, flags } = context
   const earlier = isRoot() ? ' that root has a receipt of' : ''
-  const isHere = isRoot() && flags.said.scope === undefined && ownDirectory(service) !== null
-  throw new BatonError('refused', `expected an install of ${service} on this host${earlier}, found none`, {
-    hint: isHere
-      ? `this very program is a user's install: say \`--user\` behind the command`
-      : '`install.sh` makes one, or takes an earlier one over',
+  throw new BatonError('refused', `expected an install of ${context.service} on this host${earlier}, found none`, {
+    hint: '`install.sh` makes one, or takes an earlier one over',
   })
+}
+
+/** As `find`; if root has no install of the whole host, and none is named, the user's install that this program belongs to. */
+export async function findMine(context: Context): Promise<Located | null> {
+  const found = await find(context)
+  const { service, flags, environment } = context
+  const scope = flags.said.scope ?? fromEnvironment(service, environment).said.scope ?? null
+  if (found !== null || !isRoot() || scope !== null || ownDirectory(service) === null) return found
+  return await find({ ...context, flags: { ...flags, said: { ...flags.said, scope: 'user' } } })
 }
 
 /** The install that the flags name. Without such flags root gets root's; a user gets their own, else the host's. */

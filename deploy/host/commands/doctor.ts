@@ -10,13 +10,13 @@ import { checkGiven } from '../doctor/places.ts'
 import { choose, fromEnvironment } from '../place/choices.ts'
 import { findId, isRoot } from '../place/identity.ts'
 import { layoutOf } from '../place/layout.ts'
-import { type Context, deadlineOf, defaultsFrom, find, ownerOf, personOf } from './context.ts'
+import { type Context, deadlineOf, defaultsFrom, findMine, ownerOf, personOf } from './context.ts'
 import { ownFile } from '../place/own.ts'
 
 export async function doctor(context: Context): Promise<number> {
   const { service, environment, flags, report } = context
   const { said } = fromEnvironment(service, environment)
-  const located = await find(context)
+  const located = await findMine(context)
   const receipt = located?.receipt ?? null
   const remembered = receipt === null ? {} : { scope: receipt.scope, feed: receipt.feed }
   const { choices } = choose(flags.said, said, remembered, defaultsFrom(environment))

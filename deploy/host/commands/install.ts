@@ -2,7 +2,7 @@
 
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import { ownRelease, type Receipt, sha256OfFile } from '../../../agent/install.ts'
+import { ownCommand, ownRelease, type Receipt, sha256OfFile } from '../../../agent/install.ts'
 import { BatonError, EXIT } from '../../../agent/words.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { endCommands, type OpenSide, openSide } from '../boundary/open.ts'
@@ -175,8 +175,12 @@ function told(
     lines.push(`the panel is at http://${chosen.choices.listen}${own.basePath}/web/settings.html`)
     lines.push(`the password of the panel and the endpoints is \`dashboard.password\` in ${layout.configPath}`)
   }
-  if (fresh && !(environment['PATH'] ?? '').split(':').includes(join(layout.command, '..')))
-    lines.push(`the command is ${layout.command}`)
+  // root's commands are about the whole host, unless they say otherwise
+  const isRootsOwn = isRoot() && layout.scope === 'user'
+  if (fresh && (isRootsOwn || !(environment['PATH'] ?? '').split(':').includes(join(layout.command, '..'))))
+    lines.push(
+      `the command is ${layout.command}${isRootsOwn ? `, with --user: \`${layout.command} ${ownCommand('status')} --user\`` : ''}`,
+    )
   report.result(
     {
       outcome: operated?.outcome === 'updated' ? 'updated' : 'installed',

@@ -82,7 +82,7 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
 
 function switchLine({ kind, expectedMs }: NextSwitch): string {
   const pause = formatPause(expectedMs)
-  return `${formatSwitch(kind)}${kind === 'together' || pause === null ? '' : `; in the last one ${pause}`}`
+  return `${formatSwitch(kind)}${kind === 'together' || pause === null ? '' : `; in the last good one ${pause}`}`
 }
 
 function trustLines({ signed, metadata, warning }: Look['trust']): string[] {

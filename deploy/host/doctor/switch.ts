@@ -29,12 +29,12 @@ export function alone({ expectedMs, holdMs }: NextSwitch): Finding {
       'switch',
       `one at a time; how long nobody is served is not known before the first one, \`holdMs\` is ${holdMs}`,
     )
-  const said = `one at a time; in the last one ${pause}, and \`holdMs\` allows ${holdMs}`
+  const said = `one at a time; in the last good one ${pause}, and \`holdMs\` allows ${holdMs}`
   if (expectedMs > holdMs) {
     return failure(
       'switch',
       `${said}: every update would be refused`,
-      'raise `update.holdMs` in the configuration and restart, or stop the service, upgrade it and start it again when nobody is there',
+      'raise `update.holdMs` in the configuration and restart, or `rollback` first, or stop the service, upgrade it and start it again when nobody is there',
     )
   }
   if (isBorne(expectedMs)) return ok('switch', `${said}; ${BORNE}`)

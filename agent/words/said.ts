@@ -1,0 +1,39 @@
+// What is told of the lines that a release wrote last. Pure. An application wrote them: they are bounded and made plain.
+
+import { stripVTControlCharacters } from 'node:util'
+
+/** how many lines are kept, and characters of one */
+export const [LINES_MAX, LINE_MAX] = [10, 200]
+/** characters of all lines in a message */
+const TOLD_MAX = 1000
+
+/**
+ * One line for a message: from the last line that names an error on, else the last lines; null if none is worth it.
+ */
+export function lineOf(lines: readonly unknown[]): string | null {
+  const all = lines.map(String).filter(tells)
+  // an indented line belongs to an error above it, such as its cause
+  const from = all.findLastIndex((line) => /^(?=\S).*error(?: \[\w+\])?:/i.test(line))
+  const plain = (line: string) => plainOf(line).slice(0, LINE_MAX)
+  if (from !== -1) return bounded(all.slice(from, from + LINES_MAX).map(plain)).join(' | ')
+  const last = bounded(all.slice(-LINES_MAX).map(plain).toReversed()).toReversed()
+  return last.length === 0 ? null : last.join(' | ')
+}
+
+/** As many of the lines as have room in a message. */
+function bounded(lines: readonly string[]): string[] {
+  let length = 0
+  return lines.filter((line) => (length += line.length) <= TOLD_MAX)
+}
+
+/** Whether a line is worth keeping. Not a stack frame, which would take the room of the error, nor an object's brackets. */
+export function tells(line: string): boolean {
+  return !/^\s*at |^Node\.js v/.test(line) && /[\p{L}\p{N}]/u.test(line)
+}
+
+/** Fit for a terminal, on one line. */
+export function plainOf(text: string): string {
+  return stripVTControlCharacters(text)
+    .replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\s]+/gu, ' ')
+    .trim()
+}
