@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { makeGuard, PASSWORD_USUAL_MIN } from './http/auth.ts'
-import { doAsOrdered } from './disk/orders.ts'
+import { obeyAtOnce } from './disk/orders.ts'
 import { type Carries, makeCarries } from './handover/carry/carry.ts'
 import { openDoor } from './sockets/store.ts'
 import type { ListenerSpec } from './sockets/listeners.ts'
@@ -15,7 +15,7 @@ import { ownValues, type Memory } from './handover/values.ts'
 import { latestOf } from './update/unmanaged.ts'
 import { makeLife, startedServing } from './life.ts'
 import { decideManagement, openOwnInstall } from './managed.ts'
-import { ownExecutable, ownRelease, ownStart } from './own.ts'
+import { ownExecutable, ownStart } from './own.ts'
 import { makePanel } from './web/panel.ts'
 import { makeRoutes } from './http/routes.ts'
 import { serve } from './serving.ts'
@@ -46,7 +46,7 @@ export interface Agent extends Pick<Carries, 'carry' | 'carried'>, Memory, Pick<
 }
 
 // A program with its own `--version` does not know Baton's orders, but it has loaded this file: carry them out here.
-void doAsOrdered(() => ownRelease().rehearse)
+obeyAtOnce()
 
 /** Everything that a service needs to stay up to date. Throws BatonError invalid_settings that names every fault. */
 export async function embed(options: EmbedOptions = {}): Promise<Agent> {

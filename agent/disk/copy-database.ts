@@ -8,21 +8,11 @@ import { spawn } from 'node:child_process'
 import { stat } from 'node:fs/promises'
 import type { Readable } from 'node:stream'
 import { BatonError, reasonOf } from '../words/errors.ts'
-import { DEPTH } from './orders.ts'
+import { ANSWER_FD, COPY_ORDER, DEPTH, SCHEMA_ORDER } from './orders.ts'
 import { endGroup } from '../sockets/process.ts'
 import type { Rehearse } from '../words/rehearsal.ts'
 import { isObject, parsedJson } from '../words/untrusted.ts'
-import {
-  ANSWER_FD,
-  COPY_ORDER,
-  LOOK_ORDER,
-  REHEARSE_ORDER,
-  SCHEMA_ORDER,
-  type DatabaseLook,
-  copyHere,
-  type Sweep,
-  SWEEP_ORDER,
-} from './ordered.ts'
+import { LOOK_ORDER, REHEARSE_ORDER, type DatabaseLook, copyHere, type Sweep, SWEEP_ORDER } from './ordered.ts'
 
 const COPY_MAX_MS = 600_000
 const SCHEMA_MAX_MS = 10_000

@@ -4,21 +4,17 @@
 import { writeSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { makeDisk } from './disk.ts'
+import { ALL_PAGES, ANSWER_FD, COPY_ORDER, SCHEMA_ORDER } from './orders.ts'
 import { placesOf } from './places.ts'
 import { copyBetweenWrites, schemaInHeader } from './quiet-copy.ts'
 import { sweepUnpacked } from './sweep.ts'
 
-/** Variable with `{ from, to }` as JSON: a Baton executable that is run with `--version` then makes that copy too. */
-export const COPY_ORDER = 'BATON_COPY_DATABASE'
-/** Variable with the path of a database: the executable then writes its `PRAGMA user_version` to descriptor 3. */
-export const SCHEMA_ORDER = 'BATON_READ_SCHEMA'
-/** `{ service, executable, keep }`, likewise: then it sweeps, and writes the databases that stay to descriptor 3, one a line. */
+/** Variable with `{ service, executable, keep }` as JSON: then it sweeps, and writes the databases that stay to descriptor 3, one a line. */
 export const SWEEP_ORDER = 'BATON_SWEEP'
 /** Variable with the path of a database: then it writes a `DatabaseLook` as JSON to descriptor 3. */
 export const LOOK_ORDER = 'BATON_LOOK_AT_DATABASE'
 /** `1`: then it writes its release's `rehearse` as JSON to descriptor 3. */
 export const REHEARSE_ORDER = 'BATON_READ_REHEARSE'
-export const ANSWER_FD = 3
 
 export interface Sweep {
   service: string
@@ -52,8 +48,7 @@ export async function copyHere(from: string, to: string): Promise<void> {
   const { backup, DatabaseSync } = process.getBuiltinModule('node:sqlite')
   const source = new DatabaseSync(from, { readOnly: true, timeout: 5000 })
   try {
-    // All pages in one step, off the main thread. In several steps, a busy writer would make it start over and over.
-    await backup(source, to, { rate: 0x7fff_ffff })
+    await backup(source, to, { rate: ALL_PAGES })
   } finally {
     source.close()
   }
