@@ -150,9 +150,13 @@ test('a server that a package brings gets a file around it, and its arguments ar
 test('a configuration whose entry is a file of a package is told of the file around it, which is written', async () => {
   await using wiki = await packageWith({ dependencies: { wiki: '1.0.0' } })
   await wiki.write('node_modules/wiki/wiki.js', '')
-  await wiki.write('baton.config.json', JSON.stringify({ service: 'wiki', entry: 'node_modules/wiki/wiki.js' }))
+  await wiki.write(
+    'baton.config.json',
+    JSON.stringify({ service: 'wiki', entry: 'node_modules/wiki/wiki.js', healthPath: '/status' }),
+  )
   const { stderr } = await initIn(wiki.path, '--yes')
   match(stderr, '-  "entry": "node_modules/wiki/wiki.js",\n+  "entry": "baton.server.mjs",\n')
+  not(/no health route was found/.test(stderr), 'the author has named one')
   match(await readFile(join(wiki.path, 'baton.server.mjs'), 'utf8'), "import './node_modules/wiki/wiki.js'\n")
   const hint = howToEmbed(wiki.path, 'node_modules/wiki/wiki.js')
   match(hint, '`baton init` writes a file that loads it after the agent')

@@ -73,7 +73,7 @@ export function planInit(
     notes.push(
       `the sources name ${found.mentionedDatabase}, and nobody has seen where it lies, so \`database\` is not written: \`baton init --try\` starts the application once and looks, and so does \`build\``,
     )
-  if (healthPath === null)
+  if (healthPath === null && typeof configured?.['healthPath'] !== 'string')
     notes.push('no health route was found: `healthPath` makes a release prove that it is well, not only that it runs')
   if (found.lostFlags.length > 0)
     notes.push(

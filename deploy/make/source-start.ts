@@ -138,11 +138,7 @@ async function healthOf(
     return { path: null, notes: ['every path answers 2xx, so none could be seen to be a health route'] }
   for (const path of USUAL_HEALTH) {
     const answer = await askFor(port, path)
-    if (answer !== null && isGood(answer.status) && answer.bytes <= HEALTH_MAX_BYTES)
-      return {
-        path,
-        notes: [`${path} answers ${answer.status} and ${answer.bytes} bytes: it is proposed as \`healthPath\``],
-      }
+    if (answer !== null && isGood(answer.status) && answer.bytes <= HEALTH_MAX_BYTES) return { path, notes: [] }
   }
   return { path: null, notes: [] }
 }
