@@ -231,6 +231,26 @@ test('without its path unit it is not tried: the update says so and goes on as b
   await host.cli('rollback', '-y')
 })
 
+test('the service is stopped: the command rehearses too, and a release with no way back needs the same word', async () => {
+  await sql('PRAGMA user_version = 300') // so that it is not known from before
+  await migrate(`database.exec('DELETE FROM notes WHERE id % 2 = 0')`)
+  is((await host.cli('stop')).code, 0)
+  const rows = await sql('SELECT count(*), max(id) FROM notes')
+  const refused = await host.cli('upgrade', '--release', 'v1.2.0', '-y')
+  is(refused.code, 7, refused.stderr)
+  match(refused.stderr, /v1\.2\.0 changes the data so that there is no way back/)
+  is(await sql('SELECT count(*), max(id) FROM notes'), rows)
+  await emptied()
+  const done = await host.cli('upgrade', '--release', 'v1.2.0', '-y', '--one-way')
+  is(done.code, 0, done.stderr)
+  ok((await sql('SELECT count(*), max(id) FROM notes')) !== rows)
+  await migrate('')
+  is((await host.cli('stop')).code, 0)
+  const back = await host.cli('rollback', '-y', '--restore-state')
+  is(back.code, 0, back.stderr)
+  is(await sql('SELECT count(*), max(id) FROM notes'), rows)
+})
+
 test('state lists what updates have left, and takes a copy back while the service is stopped', async () => {
   const { stdout } = await host.cli('state', '--json')
   const copies = (eventsIn(stdout).at(-1)?.['copies'] ?? []) as { name: string; kind: string; tag: string }[]
