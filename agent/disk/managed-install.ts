@@ -69,7 +69,10 @@ export function openInstall(options: InstallOptions): ManagedInstall {
 }
 
 /** Path of a Baton executable of the running release: the one that runs, or the one that would run if nothing does. */
-export async function imageOf({ places, runningImage }: ManagedInstall): Promise<string> {
+export async function imageOf({
+  places,
+  runningImage,
+}: Pick<ManagedInstall, 'places' | 'runningImage'>): Promise<string> {
   return (await runningImage()) ?? places.executable
 }
 

@@ -12,7 +12,7 @@ import type { Operation, StateMoved } from '../words/state.ts'
 import { installedTag } from './version.ts'
 
 /** Throws schema_newer if the last update has shown that the release before it cannot work on the present data. */
-export function refuseNewerSchema({ current }: ManagedInstall, history: readonly Operation[]): void {
+export function refuseNewerSchema({ current }: Pick<ManagedInstall, 'current'>, history: readonly Operation[]): void {
   const last = history.find(({ outcome }) => outcome === 'updated' || outcome === 'rolled_back')
   if (last?.outcome !== 'updated' || last.to !== current || last.rehearsal?.verdict !== 'one_way') return
   throw new BatonError(

@@ -63,7 +63,10 @@ export async function rehearse(what: ToRehearse): Promise<void> {
 }
 
 /** Throws one_way if the release is known to have no way back from the data as they are. Copies and starts nothing. */
-export async function refuseKnownOneWay(install: ManagedInstall, { tag, asset }: Release): Promise<void> {
+export async function refuseKnownOneWay(
+  install: Pick<ManagedInstall, 'database' | 'journal' | 'current' | 'places' | 'runningImage'>,
+  { tag, asset }: Release,
+): Promise<void> {
   const { database, journal, current } = install
   const tried = (await journal.read()).tried ?? []
   if (database === null || !tried.some((one) => one.sha256 === asset.sha256)) return

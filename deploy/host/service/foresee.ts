@@ -6,12 +6,16 @@ import {
   assertDatabaseThere,
   assertRoom,
   assertWritable,
+  makeDisk,
+  makeJournal,
   needsBeside,
   needsOfAsset,
   noBackup,
   openFeed,
   placesOf,
   type Receipt,
+  refuseKnownOneWay,
+  refuseNewerSchema,
 } from '../../../agent/install.ts'
 import {
   badEntry,
@@ -58,8 +62,10 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   const act = whatToDo(request, standing)
   if (act === null) return { would: 'up_to_date', from, to: from, sha256: null, switch: null }
   await assertWritable(dirname(receipt.executable))
+  const journal = makeJournal(makeDisk(), receipt.stateDirectory)
   if (act.kind === 'rollback') {
     if (backup === null) throw noBackup(placesOf(receipt.executable))
+    if (!request.restoreState) refuseNewerSchema({ current: from }, (await journal.read()).history)
     return { would: 'rolled_back', from, to: backup, sha256: null, switch: foreseeSwitch('rollback', status, null) }
   }
   await tellOfBad(receipt, act.tag, outside)
@@ -70,7 +76,11 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     await tellOfSkipped(receipt, act.tag, from, outside)
     return { would: 'up_to_date', from, to: from, sha256, switch: null }
   }
-  await assertDatabaseThere(await databaseOf(receipt), receipt.stateDirectory)
+  const database = await databaseOf(receipt)
+  await assertDatabaseThere(database, receipt.stateDirectory)
+  const places = placesOf(receipt.executable)
+  if (!request.oneWay)
+    await refuseKnownOneWay({ database, journal, current: from, places, runningImage: async () => null }, release)
   await assertRoomOf(receipt, release)
   return {
     would: 'updated',
