@@ -25,7 +25,10 @@ test('a start script is read: flags, those of NODE_OPTIONS too, and the program 
     ['npm run build && node -r dotenv/config server.js', ['-r dotenv/config'], 'server.js'],
     ['NODE_OPTIONS="--a --b=1" cross-env X=1 node --c server.js', ['--a', '--b=1', '--c'], 'server.js'],
   ]
-  for (const [command, flags, program] of cases) equal(readNodeCommand(command), { flags, program }, command)
+  for (const [command, flags, program] of cases) {
+    const read = readNodeCommand(command)
+    equal([read?.flags, read?.program], [flags, program], command)
+  }
   equal(readNodeCommand('next start'), null)
   equal(readNodeCommand('tsx src/node.ts'), null)
 })
