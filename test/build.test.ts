@@ -10,6 +10,7 @@ import { join } from 'node:path'
 import { gunzipSync, zstdDecompressSync } from 'node:zlib'
 import type { ReleaseManifest } from '../agent/words/release.ts'
 import { SCHEMA } from '../agent/service/schema.ts'
+import { BatonError } from '../agent/words.ts'
 import { filesOf } from '../deploy/make/files.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject } from '../deploy/make/project.ts'
@@ -43,6 +44,36 @@ files('what `exclude` names stays out, in packages too; what a package calls a l
   const packed = ['a.log', 'data/table.json', 'main.js', 'package.json'].map((path) => `node_modules/dep/${path}`)
   equal(paths, ['main.js', ...packed, 'package.json'])
 })
+
+files('a workspace is packed from its root: the packages of the member that the entry is in come with it', async () => {
+  await using home = await workspace()
+  const project = parseProject({ service: 'shop', entry: 'packages/app/main.js', exclude: ['packages/old'] }, home.path)
+  const paths = (await filesOf(project)).map(({ path }) => path).toSorted()
+  equal(paths, [
+    'node_modules/@shop/lib',
+    'node_modules/dep/package.json',
+    'package.json',
+    'packages/app/main.js',
+    'packages/app/package.json',
+    'packages/lib/package.json',
+  ])
+})
+
+files(
+  'a member of a workspace alone is refused, with what to write at the root; so is what Yarn keeps in archives',
+  async () => {
+    await using home = await workspace()
+    const app = parseProject({ service: 'shop', entry: 'main.js' }, join(home.path, 'packages/app'))
+    const refused = await filesOf(app).catch((error: unknown) => error as BatonError)
+    ok(refused instanceof BatonError)
+    match(refused.message, /^expected every package inside \S+\/packages\/app, found \S+\/packages\/lib$/)
+    match(refused.hint ?? '', '`"entry": "packages/app/main.js"`')
+
+    await writeFile(join(home.path, '.pnp.cjs'), '')
+    await rm(join(home.path, 'node_modules'), { recursive: true })
+    await rejects(filesOf(app), /expected packages in node_modules, and Yarn has installed them by Plug'n'Play/)
+  },
+)
 
 files.run()
 
@@ -419,6 +450,25 @@ commands('are shown as a person would type them', () => {
 commands.run()
 
 // ---- helpers
+
+/** An npm workspace: packages/app needs packages/lib by a link, and `dep`, which is installed at the root. */
+async function workspace() {
+  const home = await temporary()
+  const files = {
+    'package.json': '{ "name": "shop", "workspaces": ["packages/*"] }',
+    'packages/app/package.json': '{ "name": "@shop/app", "dependencies": { "@shop/lib": "*" } }',
+    'packages/app/main.js': '',
+    'packages/lib/package.json': '{ "name": "@shop/lib", "dependencies": { "dep": "*" } }',
+    'node_modules/dep/package.json': '{ "name": "dep" }',
+  }
+  for (const [path, text] of Object.entries(files)) {
+    await mkdir(join(home.path, path, '..'), { recursive: true })
+    await writeFile(join(home.path, path), text)
+  }
+  await mkdir(join(home.path, 'node_modules/@shop'))
+  await symlink('../../packages/lib', join(home.path, 'node_modules/@shop/lib'))
+  return home
+}
 
 async function temporary(): Promise<AsyncDisposable & { path: string; out: string }> {
   const path = await mkdtemp(join(tmpdir(), 'baton-build-'))

@@ -3,9 +3,10 @@
 // Must hold: a release has no development dependency, no secret file of a developer, and nothing from outside the folder.
 
 import { readdir, realpath, stat } from 'node:fs/promises'
-import { join, matchesGlob, relative, sep } from 'node:path'
+import { join, matchesGlob } from 'node:path'
 import { BatonError } from '../../agent/words.ts'
 import type { ArchiveFile } from './archive.ts'
+import { isInside, layoutFault, packageWith, toArchive } from './layout.ts'
 import { packagesOf } from './packages.ts'
 import type { Project } from './project.ts'
 
@@ -13,7 +14,6 @@ import type { Project } from './project.ts'
 const NEVER = ['.git', '.hg', '.svn', '.DS_Store', '.npmrc', '.yarnrc', '.cache', '.idea', '.vscode', '.env', '.baton']
 /** what package managers leave in node_modules for themselves */
 const NOT_OF_PACKAGES = ['.bin', '.cache', '.package-lock.json', '.modules.yaml', '.yarn-state.yml', '.yarn-integrity']
-
 export async function filesOf(project: Project): Promise<ArchiveFile[]> {
   const files = new Map<string, string>()
   const add = (path: string, source: string) => {
@@ -32,7 +32,7 @@ export async function filesOf(project: Project): Promise<ArchiveFile[]> {
       )
     if (found.isFile()) add(to, source)
     else for (const path of await walk(source, source === project.folder)) add(join(to, path), join(source, path))
-    if (source === project.folder) for (const [path, file] of await packageFiles(project.folder)) add(path, file)
+    if (source === project.folder) for (const [path, file] of await packageFiles(project)) add(path, file)
   }
   return [...files].map(([path, source]) => ({ path, source }))
 }
@@ -57,11 +57,14 @@ async function walk(folder: string, isProject: boolean, below = ''): Promise<str
   return paths
 }
 
-/** Path in the archive -> file on disk, for every package that `folder` needs to run. */
-async function packageFiles(folder: string): Promise<Map<string, string>> {
+/** Path in the archive -> file on disk, for every package that the application needs to run. */
+async function packageFiles({ folder, entry }: Project): Promise<Map<string, string>> {
   const root = await realpath(folder)
   const files = new Map<string, string>()
-  const { packages, links, missing } = await packagesOf(root)
+  const found = await packagesOf(root, packageWith(root, entry))
+  const fault = await layoutFault(root, entry, found)
+  if (fault !== null) throw fault
+  const { packages, links, missing } = found
   for (const one of packages) await addPackage(root, one.folder, files)
   for (const at of links) if (isInside(root, at)) files.set(toArchive(root, at), at)
   if (missing.length > 0) {
@@ -73,22 +76,9 @@ async function packageFiles(folder: string): Promise<Map<string, string>> {
 }
 
 async function addPackage(root: string, folder: string, files: Map<string, string>): Promise<void> {
-  if (!isInside(root, folder)) {
-    throw new BatonError('invalid_settings', `expected every package inside ${root}, found ${folder}`, {
-      hint: 'in a workspace build with an installed copy of the application (`pnpm deploy`, or `npm install --install-links`), or name a bundled folder in `include`',
-    })
-  }
   for (const path of await walk(folder, true)) {
     // what only builds need of us
     if (/^lib\/(build|bin)\//.test(path) && folder.endsWith(join('node_modules', 'baton-kit'))) continue
     files.set(toArchive(root, join(folder, path)), join(folder, path))
   }
-}
-
-function isInside(root: string, path: string): boolean {
-  return path === root || path.startsWith(root + sep)
-}
-
-function toArchive(root: string, path: string): string {
-  return relative(root, path).replaceAll(sep, '/')
 }
