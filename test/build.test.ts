@@ -11,7 +11,8 @@ import { gunzipSync, zstdDecompressSync } from 'node:zlib'
 import type { ReleaseManifest } from '../agent/words/release.ts'
 import { SCHEMA } from '../agent/service/schema.ts'
 import { BatonError } from '../agent/words.ts'
-import { filesOf } from '../deploy/make/files.ts'
+import { examineProject } from '../deploy/make/examine.ts'
+import { filesOf, linksOut } from '../deploy/make/files.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject } from '../deploy/make/project.ts'
 import { createProgress, formatBytes, formatBytesLine, formatDuration } from '../deploy/lib/progress.ts'
@@ -72,6 +73,31 @@ files(
     await writeFile(join(home.path, '.pnp.cjs'), '')
     await rm(join(home.path, 'node_modules'), { recursive: true })
     await rejects(filesOf(app), /expected packages in node_modules, and Yarn has installed them by Plug'n'Play/)
+  },
+)
+
+files(
+  'links of the author that lead out of the release are named; those that stay in it, and those of packages, are not',
+  async () => {
+    await using home = await workspace()
+    const links = {
+      'inside.txt': 'packages/app/main.js',
+      'outside.txt': '../elsewhere',
+      'packages/app/host': '/etc/hosts',
+    }
+    for (const [at, to] of Object.entries(links)) await symlink(to, join(home.path, at))
+    await symlink('/usr/bin/python3', join(home.path, 'node_modules/dep/python3'))
+    const project = parseProject({ service: 'shop', entry: 'packages/app/main.js' }, home.path)
+    equal((await linksOut(await filesOf(project))).toSorted(), ['outside.txt', 'packages/app/host'])
+    const found = (await examineProject(home.path)).find(({ check }) => check === 'links')
+    is(found?.level, undefined, 'there is no configuration yet')
+    await writeFile(join(home.path, 'baton.config.json'), '{ "service": "shop", "entry": "packages/app/main.js" }')
+    const told = (await examineProject(home.path)).find(({ check }) => check === 'links')
+    is(told?.level, 'warn')
+    match(
+      told?.message ?? '',
+      /2 links lead out of the release: outside\.txt, packages\/app\/host|packages\/app\/host, outside\.txt/,
+    )
   },
 )
 

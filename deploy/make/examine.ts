@@ -8,7 +8,7 @@ import { BORNE } from '../lib/switch.ts'
 import { addonHint, examineAddons, formatAddons, formatLeftOut } from './addons.ts'
 import { detect, isBrought, sourceOf } from './detect.ts'
 import { foreignEngines } from './engines.ts'
-import { filesOf } from './files.ts'
+import { filesOf, formatLinksOut, linksOut } from './files.ts'
 import { PACKAGE } from './init.ts'
 import { provideNode } from './node.ts'
 import { type Project, readProject } from './project.ts'
@@ -36,6 +36,12 @@ const CHECKS: Record<string, Check> = {
           `the entry ${project.entry} is not among the files of the release`,
           'run `build`, or mend `entry` and `include`',
         ]
+  },
+  async links(project) {
+    const said = project.kind === 'app' ? formatLinksOut(await linksOut(await filesOf(project))) : null
+    return said === null
+      ? ['good', 'no link leads out of the release']
+      : ['warn', said, 'copy what they point to, or name it in `include` or `exclude`']
   },
   async addons(project) {
     if (project.kind !== 'app') {

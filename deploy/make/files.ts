@@ -2,8 +2,8 @@
 // no network, no second install, native addons as they were built.
 // Must hold: a release has no development dependency, no secret file of a developer, and nothing from outside the folder.
 
-import { readdir, realpath, stat } from 'node:fs/promises'
-import { join, matchesGlob } from 'node:path'
+import { lstat, readdir, readlink, realpath, stat } from 'node:fs/promises'
+import { isAbsolute, join, matchesGlob, posix } from 'node:path'
 import { BatonError } from '../../agent/words.ts'
 import type { ArchiveFile } from './archive.ts'
 import { isInside, layoutFault, packageWith, toArchive } from './layout.ts'
@@ -14,6 +14,9 @@ import type { Project } from './project.ts'
 const NEVER = ['.git', '.hg', '.svn', '.DS_Store', '.npmrc', '.yarnrc', '.cache', '.idea', '.vscode', '.env', '.baton']
 /** what package managers leave in node_modules for themselves */
 const NOT_OF_PACKAGES = ['.bin', '.cache', '.package-lock.json', '.modules.yaml', '.yarn-state.yml', '.yarn-integrity']
+/** how many links a message names */
+const NAMED_MAX = 5
+
 export async function filesOf(project: Project): Promise<ArchiveFile[]> {
   const files = new Map<string, string>()
   const add = (path: string, source: string) => {
@@ -35,6 +38,24 @@ export async function filesOf(project: Project): Promise<ArchiveFile[]> {
     if (source === project.folder) for (const [path, file] of await packageFiles(project)) add(path, file)
   }
   return [...files].map(([path, source]) => ({ path, source }))
+}
+
+/** Paths of the author's own links that point to nothing in a release: on a host they find something else, or nothing. */
+export async function linksOut(files: readonly ArchiveFile[]): Promise<string[]> {
+  const out: string[] = []
+  for (const { path, source } of files) {
+    if (/(^|\/)node_modules\//.test(path) || !(await lstat(source)).isSymbolicLink()) continue
+    const to = await readlink(source)
+    if (isAbsolute(to) || posix.join(posix.dirname(path), to).startsWith('..')) out.push(path)
+  }
+  return out
+}
+
+/** A sentence about `linksOut`; null for none. */
+export function formatLinksOut(links: readonly string[]): string | null {
+  if (links.length === 0) return null
+  const more = links.length > NAMED_MAX ? ` and ${links.length - NAMED_MAX} more` : ''
+  return `${links.length === 1 ? 'a link leads' : `${links.length} links lead`} out of the release: ${links.slice(0, NAMED_MAX).join(', ')}${more}; what they point to is not packed`
 }
 
 function isExcluded(path: string, { exclude }: Project): boolean {
