@@ -4,7 +4,20 @@
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { chown, cp, link, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import {
+  chown,
+  cp,
+  link,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  truncate,
+  writeFile,
+} from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gunzipSync, zstdDecompressSync } from 'node:zlib'
@@ -12,6 +25,7 @@ import type { ReleaseManifest } from '../agent/words/release.ts'
 import { SCHEMA } from '../agent/service/schema.ts'
 import { BatonError } from '../agent/words.ts'
 import { examineProject } from '../deploy/make/examine.ts'
+import { slowTeller } from '../deploy/make/first/slow.ts'
 import { filesOf, linksOut } from '../deploy/make/files.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject } from '../deploy/make/project.ts'
@@ -100,6 +114,37 @@ files(
     )
   },
 )
+
+files('a release so large that its build needs gigabytes of memory is told by the doctor', async () => {
+  await using home = await workspace()
+  const found = async () => (await examineProject(home.path)).find(({ check }) => check === 'files')
+  await writeFile(join(home.path, 'baton.config.json'), '{ "service": "shop", "entry": "packages/app/main.js" }')
+  is((await found())?.level, 'good')
+  await writeFile(join(home.path, 'model.bin'), '')
+  await truncate(join(home.path, 'model.bin'), 300e6)
+  is((await found())?.level, 'warn')
+  match((await found())?.message ?? '', /^\d files go into the release, 300 MB: building it takes about 4 GB of memory/)
+})
+
+files('an unpacking that takes long says every five seconds how far it is, and a short one says nothing', () => {
+  let clock = 0
+  const said: string[] = []
+  const tell = slowTeller('shop v1.0.0', 691e6, { say: (line) => said.push(line), now: () => clock })
+  for (const [at, done] of [
+    [0, 0],
+    [4900, 100e6],
+    [5100, 138.2e6],
+    [7000, 200e6],
+    [10_200, 345.5e6],
+  ] as const) {
+    clock = at
+    tell(done)
+  }
+  equal(said, [
+    'baton: unpacking shop v1.0.0, once: 20 % of 691 MB',
+    'baton: unpacking shop v1.0.0, once: 50 % of 691 MB',
+  ])
+})
 
 files.run()
 
