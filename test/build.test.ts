@@ -4,13 +4,29 @@
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { chown, cp, link, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import {
+  chown,
+  cp,
+  link,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  truncate,
+  writeFile,
+} from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gunzipSync, zstdDecompressSync } from 'node:zlib'
 import type { ReleaseManifest } from '../agent/words/release.ts'
 import { SCHEMA } from '../agent/service/schema.ts'
-import { filesOf } from '../deploy/make/files.ts'
+import { BatonError } from '../agent/words.ts'
+import { examineProject } from '../deploy/make/examine.ts'
+import { slowTeller } from '../deploy/make/first/slow.ts'
+import { filesOf, linksOut } from '../deploy/make/files.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject } from '../deploy/make/project.ts'
 import { createProgress, formatBytes, formatBytesLine, formatDuration } from '../deploy/lib/progress.ts'
@@ -42,6 +58,92 @@ files('what `exclude` names stays out, in packages too; what a package calls a l
   const paths = (await filesOf(project)).map(({ path }) => path).toSorted()
   const packed = ['a.log', 'data/table.json', 'main.js', 'package.json'].map((path) => `node_modules/dep/${path}`)
   equal(paths, ['main.js', ...packed, 'package.json'])
+})
+
+files('a workspace is packed from its root: the packages of the member that the entry is in come with it', async () => {
+  await using home = await workspace()
+  const project = parseProject({ service: 'shop', entry: 'packages/app/main.js', exclude: ['packages/old'] }, home.path)
+  const paths = (await filesOf(project)).map(({ path }) => path).toSorted()
+  equal(paths, [
+    'node_modules/@shop/lib',
+    'node_modules/dep/package.json',
+    'package.json',
+    'packages/app/main.js',
+    'packages/app/package.json',
+    'packages/lib/package.json',
+  ])
+})
+
+files(
+  'a member of a workspace alone is refused, with what to write at the root; so is what Yarn keeps in archives',
+  async () => {
+    await using home = await workspace()
+    const app = parseProject({ service: 'shop', entry: 'main.js' }, join(home.path, 'packages/app'))
+    const refused = await filesOf(app).catch((error: unknown) => error as BatonError)
+    ok(refused instanceof BatonError)
+    match(refused.message, /^expected every package inside \S+\/packages\/app, found \S+\/packages\/lib$/)
+    match(refused.hint ?? '', '`"entry": "packages/app/main.js"`')
+
+    await writeFile(join(home.path, '.pnp.cjs'), '')
+    await rm(join(home.path, 'node_modules'), { recursive: true })
+    await rejects(filesOf(app), /expected packages in node_modules, and Yarn has installed them by Plug'n'Play/)
+  },
+)
+
+files(
+  'links of the author that lead out of the release are named; those that stay in it, and those of packages, are not',
+  async () => {
+    await using home = await workspace()
+    const links = {
+      'inside.txt': 'packages/app/main.js',
+      'outside.txt': '../elsewhere',
+      'packages/app/host': '/etc/hosts',
+    }
+    for (const [at, to] of Object.entries(links)) await symlink(to, join(home.path, at))
+    await symlink('/usr/bin/python3', join(home.path, 'node_modules/dep/python3'))
+    const project = parseProject({ service: 'shop', entry: 'packages/app/main.js' }, home.path)
+    equal((await linksOut(await filesOf(project))).toSorted(), ['outside.txt', 'packages/app/host'])
+    const found = (await examineProject(home.path)).find(({ check }) => check === 'links')
+    is(found?.level, undefined, 'there is no configuration yet')
+    await writeFile(join(home.path, 'baton.config.json'), '{ "service": "shop", "entry": "packages/app/main.js" }')
+    const told = (await examineProject(home.path)).find(({ check }) => check === 'links')
+    is(told?.level, 'warn')
+    match(
+      told?.message ?? '',
+      /2 links lead out of the release: outside\.txt, packages\/app\/host|packages\/app\/host, outside\.txt/,
+    )
+  },
+)
+
+files('a release so large that its build needs gigabytes of memory is told by the doctor', async () => {
+  await using home = await workspace()
+  const found = async () => (await examineProject(home.path)).find(({ check }) => check === 'files')
+  await writeFile(join(home.path, 'baton.config.json'), '{ "service": "shop", "entry": "packages/app/main.js" }')
+  is((await found())?.level, 'good')
+  await writeFile(join(home.path, 'model.bin'), '')
+  await truncate(join(home.path, 'model.bin'), 300e6)
+  is((await found())?.level, 'warn')
+  match((await found())?.message ?? '', /^\d files go into the release, 300 MB: building it takes about 4 GB of memory/)
+})
+
+files('an unpacking that takes long says every five seconds how far it is, and a short one says nothing', () => {
+  let clock = 0
+  const said: string[] = []
+  const tell = slowTeller('shop v1.0.0', 691e6, { say: (line) => said.push(line), now: () => clock })
+  for (const [at, done] of [
+    [0, 0],
+    [4900, 100e6],
+    [5100, 138.2e6],
+    [7000, 200e6],
+    [10_200, 345.5e6],
+  ] as const) {
+    clock = at
+    tell(done)
+  }
+  equal(said, [
+    'baton: unpacking shop v1.0.0, once: 20 % of 691 MB',
+    'baton: unpacking shop v1.0.0, once: 50 % of 691 MB',
+  ])
 })
 
 files.run()
@@ -419,6 +521,25 @@ commands('are shown as a person would type them', () => {
 commands.run()
 
 // ---- helpers
+
+/** An npm workspace: packages/app needs packages/lib by a link, and `dep`, which is installed at the root. */
+async function workspace() {
+  const home = await temporary()
+  const files = {
+    'package.json': '{ "name": "shop", "workspaces": ["packages/*"] }',
+    'packages/app/package.json': '{ "name": "@shop/app", "dependencies": { "@shop/lib": "*" } }',
+    'packages/app/main.js': '',
+    'packages/lib/package.json': '{ "name": "@shop/lib", "dependencies": { "dep": "*" } }',
+    'node_modules/dep/package.json': '{ "name": "dep" }',
+  }
+  for (const [path, text] of Object.entries(files)) {
+    await mkdir(join(home.path, path, '..'), { recursive: true })
+    await writeFile(join(home.path, path), text)
+  }
+  await mkdir(join(home.path, 'node_modules/@shop'))
+  await symlink('../../packages/lib', join(home.path, 'node_modules/@shop/lib'))
+  return home
+}
 
 async function temporary(): Promise<AsyncDisposable & { path: string; out: string }> {
   const path = await mkdtemp(join(tmpdir(), 'baton-build-'))

@@ -40,6 +40,33 @@ test('a text in a source is no database: init writes none, and with --yes it sta
   not((await readdir(shop.path)).includes('started'))
 })
 
+test('packages that no release can hold are told before a build: what Yarn keeps in archives, and a member of a workspace alone', async () => {
+  await using shop = await folderWith(SHOP)
+  const told = async (folder: string) => (await initIn(folder, '--yes')).stderr
+  const wants = (name: string) =>
+    JSON.stringify({ name, dependencies: { dep: '*' }, scripts: { start: 'node server.js' } })
+  await writeFile(join(shop.path, 'package.json'), wants('shop'))
+  await writeFile(join(shop.path, '.pnp.cjs'), '')
+  const archived = await told(shop.path)
+  match(archived, "before a build: expected packages in node_modules, and Yarn has installed them by Plug'n'Play")
+  match(archived, 'hint: `yarn config set nodeLinker node-modules`')
+  not(archived.includes('next: '), archived)
+
+  const app = join(shop.path, 'packages/app')
+  for (const folder of [app, join(shop.path, 'node_modules/dep')]) await mkdir(folder, { recursive: true })
+  await rm(join(shop.path, '.pnp.cjs'))
+  await writeFile(join(shop.path, 'package.json'), '{ "workspaces": ["packages/*"] }')
+  await writeFile(join(shop.path, 'node_modules/dep/package.json'), '{ "name": "dep" }')
+  await writeFile(join(app, 'package.json'), wants('app'))
+  await writeFile(join(app, 'server.js'), SHOP)
+  const member = await told(app)
+  match(member, /before a build: expected every package inside \S+\/packages\/app, found \S+\/node_modules\/dep/)
+  match(member, '`"entry": "packages/app/server.js"`')
+  match(await told(app), 'before a build: ')
+  await writeFile(join(app, 'baton.config.json'), '{ "service": "app", "entry": "server.js", "kind": "bundle" }')
+  not((await told(app)).includes('before a build'))
+})
+
 test('with --try it is started once, with what an install gives, and what was seen is proposed', async () => {
   await using shop = await folderWith(SHOP)
   const { stderr } = await shop.init('--yes', '--try')

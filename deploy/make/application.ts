@@ -14,7 +14,7 @@ import { bundle } from './bundle.ts'
 import { detect } from './detect.ts'
 import { addonHint, examineAddons, formatAddons, formatLeftOut, refuseOtherAbis } from './addons.ts'
 import { noteOfDotEnv } from './dot-env.ts'
-import { filesOf } from './files.ts'
+import { filesOf, formatLinksOut, linksOut } from './files.ts'
 import { provideNode } from './node.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
 import type { Project } from './project.ts'
@@ -151,6 +151,8 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
       hint: '`entry` is a path in the release; `include` says what goes into it, and `build` may have to make it first',
     })
   }
+  const links = formatLinksOut(await linksOut(files))
+  if (links !== null) progress.note(`warning: ${links}`)
   const doubt = await checkAddons(files, progress)
   const packed: Archive = await archive(files)
   progress.end('done', `${packed.files} files, ${formatBytes(packed.bytes.length)}`)

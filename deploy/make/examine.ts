@@ -1,14 +1,15 @@
 // `baton doctor`: checks, one by one, what would make a build or a release fail. Changes nothing.
 
-import { readFile } from 'node:fs/promises'
+import { lstat, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { BatonError, reasonOf } from '../../agent/words.ts'
+import { formatBytes } from '../lib/progress.ts'
 import { findProgram } from '../lib/shell.ts'
 import { BORNE } from '../lib/switch.ts'
 import { addonHint, examineAddons, formatAddons, formatLeftOut } from './addons.ts'
 import { detect, isBrought, sourceOf } from './detect.ts'
 import { foreignEngines } from './engines.ts'
-import { filesOf } from './files.ts'
+import { filesOf, formatLinksOut, linksOut } from './files.ts'
 import { PACKAGE } from './init.ts'
 import { provideNode } from './node.ts'
 import { type Project, readProject } from './project.ts'
@@ -23,19 +24,38 @@ export interface AuthorFinding {
 
 type Check = (project: Project) => Promise<[AuthorFinding['level'], string, (string | undefined)?]>
 
+/** from here on the memory that a build takes is told */
+const LARGE_BYTES = 256e6
+/** measured: `node --build-sea` took 8.0 GB for 691 MB */
+const MEMORY_PER_BYTE = 11.5
+
 const CHECKS: Record<string, Check> = {
   node: async () => ['good', `Node 26 for the executable: ${await provideNode()}`],
   async files(project) {
     if (project.kind !== 'app') return ['good', `kind ${project.kind} packs ${project.entry}`]
     const files = await filesOf(project)
     const hasEntry = files.some(({ path }) => path === project.entry)
+    const bytes = (await Promise.all(files.map(({ source }) => lstat(source)))).reduce((sum, { size }) => sum + size, 0)
+    const said = `${files.length} files go into the release`
+    if (hasEntry && bytes > LARGE_BYTES)
+      return [
+        'warn',
+        `${said}, ${formatBytes(bytes)}: building it takes about ${Math.ceil((bytes * MEMORY_PER_BYTE) / 1e9)} GB of memory, and each update brings all of it`,
+        'leave out with `exclude` what the application can fetch into its state directory',
+      ]
     return hasEntry
-      ? ['good', `${files.length} files go into the release`]
+      ? ['good', said]
       : [
           'bad',
           `the entry ${project.entry} is not among the files of the release`,
           'run `build`, or mend `entry` and `include`',
         ]
+  },
+  async links(project) {
+    const said = project.kind === 'app' ? formatLinksOut(await linksOut(await filesOf(project))) : null
+    return said === null
+      ? ['good', 'no link leads out of the release']
+      : ['warn', said, 'copy what they point to, or name it in `include` or `exclude`']
   },
   async addons(project) {
     if (project.kind !== 'app') {

@@ -2,10 +2,11 @@
 // no network, no second install, native addons as they were built.
 // Must hold: a release has no development dependency, no secret file of a developer, and nothing from outside the folder.
 
-import { readdir, realpath, stat } from 'node:fs/promises'
-import { join, matchesGlob, relative, sep } from 'node:path'
+import { lstat, readdir, readlink, realpath, stat } from 'node:fs/promises'
+import { isAbsolute, join, matchesGlob, posix } from 'node:path'
 import { BatonError } from '../../agent/words.ts'
 import type { ArchiveFile } from './archive.ts'
+import { isInside, layoutFault, packageWith, toArchive } from './layout.ts'
 import { packagesOf } from './packages.ts'
 import type { Project } from './project.ts'
 
@@ -13,6 +14,8 @@ import type { Project } from './project.ts'
 const NEVER = ['.git', '.hg', '.svn', '.DS_Store', '.npmrc', '.yarnrc', '.cache', '.idea', '.vscode', '.env', '.baton']
 /** what package managers leave in node_modules for themselves */
 const NOT_OF_PACKAGES = ['.bin', '.cache', '.package-lock.json', '.modules.yaml', '.yarn-state.yml', '.yarn-integrity']
+/** how many links a message names */
+const NAMED_MAX = 5
 
 export async function filesOf(project: Project): Promise<ArchiveFile[]> {
   const files = new Map<string, string>()
@@ -32,9 +35,27 @@ export async function filesOf(project: Project): Promise<ArchiveFile[]> {
       )
     if (found.isFile()) add(to, source)
     else for (const path of await walk(source, source === project.folder)) add(join(to, path), join(source, path))
-    if (source === project.folder) for (const [path, file] of await packageFiles(project.folder)) add(path, file)
+    if (source === project.folder) for (const [path, file] of await packageFiles(project)) add(path, file)
   }
   return [...files].map(([path, source]) => ({ path, source }))
+}
+
+/** Paths of the author's own links that point to nothing in a release: on a host they find something else, or nothing. */
+export async function linksOut(files: readonly ArchiveFile[]): Promise<string[]> {
+  const out: string[] = []
+  for (const { path, source } of files) {
+    if (/(^|\/)node_modules\//.test(path) || !(await lstat(source)).isSymbolicLink()) continue
+    const to = await readlink(source)
+    if (isAbsolute(to) || posix.join(posix.dirname(path), to).startsWith('..')) out.push(path)
+  }
+  return out
+}
+
+/** A sentence about `linksOut`; null for none. */
+export function formatLinksOut(links: readonly string[]): string | null {
+  if (links.length === 0) return null
+  const more = links.length > NAMED_MAX ? ` and ${links.length - NAMED_MAX} more` : ''
+  return `${links.length === 1 ? 'a link leads' : `${links.length} links lead`} out of the release: ${links.slice(0, NAMED_MAX).join(', ')}${more}; what they point to is not packed`
 }
 
 function isExcluded(path: string, { exclude }: Project): boolean {
@@ -57,11 +78,14 @@ async function walk(folder: string, isProject: boolean, below = ''): Promise<str
   return paths
 }
 
-/** Path in the archive -> file on disk, for every package that `folder` needs to run. */
-async function packageFiles(folder: string): Promise<Map<string, string>> {
+/** Path in the archive -> file on disk, for every package that the application needs to run. */
+async function packageFiles({ folder, entry }: Project): Promise<Map<string, string>> {
   const root = await realpath(folder)
   const files = new Map<string, string>()
-  const { packages, links, missing } = await packagesOf(root)
+  const found = await packagesOf(root, packageWith(root, entry))
+  const fault = await layoutFault(root, entry, found)
+  if (fault !== null) throw fault
+  const { packages, links, missing } = found
   for (const one of packages) await addPackage(root, one.folder, files)
   for (const at of links) if (isInside(root, at)) files.set(toArchive(root, at), at)
   if (missing.length > 0) {
@@ -73,22 +97,9 @@ async function packageFiles(folder: string): Promise<Map<string, string>> {
 }
 
 async function addPackage(root: string, folder: string, files: Map<string, string>): Promise<void> {
-  if (!isInside(root, folder)) {
-    throw new BatonError('invalid_settings', `expected every package inside ${root}, found ${folder}`, {
-      hint: 'in a workspace build with an installed copy of the application (`pnpm deploy`, or `npm install --install-links`), or name a bundled folder in `include`',
-    })
-  }
   for (const path of await walk(folder, true)) {
     // what only builds need of us
     if (/^lib\/(build|bin)\//.test(path) && folder.endsWith(join('node_modules', 'baton-kit'))) continue
     files.set(toArchive(root, join(folder, path)), join(folder, path))
   }
-}
-
-function isInside(root: string, path: string): boolean {
-  return path === root || path.startsWith(root + sep)
-}
-
-function toArchive(root: string, path: string): string {
-  return relative(root, path).replaceAll(sep, '/')
 }

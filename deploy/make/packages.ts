@@ -32,8 +32,11 @@ export interface Packages {
   missing: string[]
 }
 
-/** Every package that the application in `folder`, a real path, needs to run. Throws BatonError invalid_settings. */
-export async function packagesOf(folder: string): Promise<Packages> {
+/**
+ * Every package that the application in `folder`, a real path, needs to run, and what the package in `also` needs, such as a member of a
+ * workspace. Throws BatonError invalid_settings.
+ */
+export async function packagesOf(folder: string, also: string = folder): Promise<Packages> {
   const found: Packages = { packages: [], links: [], missing: [] }
   const seen = new Set<string>()
   const visit = async (from: string): Promise<void> => {
@@ -56,6 +59,7 @@ export async function packagesOf(folder: string): Promise<Packages> {
     }
   }
   await visit(folder)
+  await visit(also)
   return found
 }
 

@@ -2,13 +2,15 @@
 // Must hold: nothing is started or written without the author's word; no file of theirs is replaced; the entry gets one line.
 
 import { existsSync } from 'node:fs'
-import { mkdir, readFile, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, realpath, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { createInterface } from 'node:readline/promises'
 import { BatonError, isTag } from '../../agent/words.ts'
 import { recordOf } from '../lib/agent-answer.ts'
 import { broughtBy, detect, type Detected, isBrought, startable } from './detect.ts'
 import { noteOfDotEnv } from './dot-env.ts'
+import { layoutFault, packageWith } from './layout.ts'
+import { packagesOf } from './packages.ts'
 import { formatPatch, type InitPlan, patched, planInit, startEnvironment } from './init.ts'
 import { CONFIG, readProject } from './project.ts'
 import type { SourceStart } from './source-start.ts'
@@ -50,9 +52,15 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
   const plan: InitPlan = { ...whole, files: whole.files.filter(({ path }) => !existsSync(join(folder, path))) }
   const source = plan.patch === null ? null : await readFile(join(folder, plan.patch.path), 'utf8')
   const embedded = plan.patch === null || source === null ? null : patched(source, plan.patch)
+  const fault = await faultBeforeBuild(folder, found, configured)
+  const tellFault = ({ message, hint }: BatonError) => say(`\nbefore a build: ${message}\nhint: ${hint ?? ''}`)
+  if (fault !== null && flags.json) plan.notes.unshift(`no release can be built of this layout yet: ${fault.message}`)
   if (flags.json) print({ found, shown, ...plan, patch: embedded === null ? null : plan.patch })
   else show({ found, shown, plan, isNew: embedded !== null }, say)
-  if (plan.files.length === 0 && embedded === null) return say('nothing to do: it is set up already')
+  if (plan.files.length === 0 && embedded === null) {
+    say('nothing to do: it is set up already')
+    return fault === null ? undefined : tellFault(fault)
+  }
   if (flags.dryRun) return
   if (!flags.yes && !(await agreed('write this?', 'yes'))) return
   for (const { path, content } of plan.files) {
@@ -60,8 +68,22 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
     await writeFile(join(folder, path), content, { flag: 'wx' })
   }
   if (plan.patch !== null && embedded !== null) await writeFile(join(folder, plan.patch.path), embedded)
+  if (fault !== null) return tellFault(fault)
   const tag = `v${found.version ?? ''}`
   say(`\nnext: npx baton build --tag ${isTag(tag) ? tag : 'v0.1.0'}`)
+}
+
+/** What keeps every build of kind `app` from packing the folder itself; null: nothing, or another kind or other folders are packed. */
+async function faultBeforeBuild(
+  folder: string,
+  found: Detected,
+  configured: Record<string, unknown> | null,
+): Promise<BatonError | null> {
+  const { kind = 'app', entry = found.entry, include } = configured ?? {}
+  if (kind !== 'app' || include !== undefined || found.framework === 'next') return null
+  const root = await realpath(folder)
+  const main = typeof entry === 'string' ? entry : null
+  return await layoutFault(root, main, await packagesOf(root, packageWith(root, main ?? '')))
 }
 
 /** The author's own configuration; empty if it is no JSON, which `build` reports; null if there is none. */

@@ -24,6 +24,7 @@ import {
 } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { type OwnWords, refuse } from './release.ts'
+import { slowTeller } from './slow.ts'
 
 export interface Unpacked {
   /** folder with app/ and cache/ */
@@ -105,7 +106,10 @@ function write(home: string, directory: string, release: OwnWords, archive: () =
     const bytes = archive()
     if (process.getBuiltinModule('node:crypto').hash('sha256', bytes) !== sha256)
       throw new Error('the application inside this executable is damaged')
-    extract(bytes, join(partial, 'app')) // 2
+    const say = (line: string) => void process.stderr.write(`${line}\n`)
+    const now = () => performance.now()
+    const tell = slowTeller(`${release.service} ${release.tag}`, bytes.length, { say, now })
+    extract(bytes, join(partial, 'app'), tell) // 2
     tryAddons(join(partial, 'app'))
     mkdirSync(join(partial, 'tags'))
     writeFileSync(join(partial, 'complete'), `${sha256}\n`, { flush: true }) // 3
@@ -145,8 +149,8 @@ function makeHome(home: string): void {
   isOurs(home)
 }
 
-/** Every file, link and directory of the archive, each flushed. */
-function extract(tar: Buffer, into: string): void {
+/** Every file, link and directory of the archive, each flushed. `tell` takes the bytes that are done. */
+function extract(tar: Buffer, into: string, tell: (doneBytes: number) => void): void {
   const directories = new Set<string>()
   const make = (directory: string) => {
     if (directories.has(directory)) return
@@ -173,6 +177,7 @@ function extract(tar: Buffer, into: string): void {
     if (type === '2') symlinkSync(longLink ?? textAt(header, 157, 100), path)
     else writeFile(path, body, Number.parseInt(textAt(header, 100, 8), 8))
     longName = longLink = null
+    tell(at)
   }
   for (const directory of directories) flush(directory)
 }

@@ -1,0 +1,65 @@
+// Says whether the packages of an application lie where a release of kind `app` can take them: in node_modules, inside its folder.
+// Must hold: it starts on every Node that the package supports, because `baton init` asks it.
+
+import { existsSync } from 'node:fs'
+import { dirname, join, relative, sep } from 'node:path'
+import { BatonError } from '../../agent/words.ts'
+import { type Packages, readManifest } from './packages.ts'
+
+/** `folder`: a real path. `entry`: below it; null if it is not known. Null if a release can hold every package that was found. */
+export async function layoutFault(
+  folder: string,
+  entry: string | null,
+  { packages, missing }: Packages,
+): Promise<BatonError | null> {
+  if (missing.length > 0 && above(folder, isPlugAndPlay) !== null)
+    return new BatonError(
+      'invalid_settings',
+      "expected packages in node_modules, and Yarn has installed them by Plug'n'Play, in archives that a release cannot hold",
+      { hint: '`yarn config set nodeLinker node-modules`, then `yarn install`' },
+    )
+  const outside = packages.find((one) => !isInside(folder, one.folder))?.folder
+  if (outside === undefined) return null
+  const workspace = await workspaceAbove(folder)
+  return new BatonError('invalid_settings', `expected every package inside ${folder}, found ${outside}`, {
+    hint:
+      workspace !== null && isInside(workspace, outside)
+        ? `a workspace is packed from its root: move baton.config.json to ${workspace}, with \`"entry": "${toArchive(workspace, join(folder, entry ?? 'server.js'))}"\`, and build there; \`exclude\` leaves other members out`
+        : 'install copies instead of links (`npm install --install-links`), or name a bundled folder in `include`',
+  })
+}
+
+export function isInside(root: string, path: string): boolean {
+  return path === root || path.startsWith(root + sep)
+}
+
+/** The path of a file in a release that is packed from `root`. */
+export function toArchive(root: string, path: string): string {
+  return relative(root, path).replaceAll(sep, '/')
+}
+
+/** The folder of the package that `entry` is in, such as a member of a workspace: `folder`, or one below it. */
+export function packageWith(folder: string, entry: string): string {
+  const own = above(dirname(join(folder, entry)), (at) => existsSync(join(at, 'package.json')))
+  return own !== null && isInside(folder, own) && !own.includes(`${sep}node_modules${sep}`) ? own : folder
+}
+
+/** https://yarnpkg.com/advanced/pnp-spec */
+function isPlugAndPlay(folder: string): boolean {
+  return existsSync(join(folder, '.pnp.cjs')) || existsSync(join(folder, '.pnp.js'))
+}
+
+async function workspaceAbove(folder: string): Promise<string | null> {
+  for (let at = dirname(folder); ; at = dirname(at)) {
+    if (existsSync(join(at, 'pnpm-workspace.yaml')) || 'workspaces' in (await readManifest(at))) return at
+    if (dirname(at) === at) return null
+  }
+}
+
+/** The nearest folder, `folder` or above it, of which `holds` is true. */
+function above(folder: string, holds: (folder: string) => boolean): string | null {
+  for (let at = folder; ; at = dirname(at)) {
+    if (holds(at)) return at
+    if (dirname(at) === at) return null
+  }
+}
