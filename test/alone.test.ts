@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { startTimeOf } from '../agent/sockets/process.ts'
+import type { Status } from '../agent/words/state.ts'
 import { type Inheritance, INHERITANCE } from '../agent/words/wire.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { journalOf, until } from './fixtures/evidence.ts'
@@ -88,6 +89,8 @@ test('a request that does not end: the switch waits and tries again, then cuts i
   // three attempts, ten seconds apart, after a minute in which no request is younger
   await until('the first attempt', async () => /it tries again in 10 s/.test(await world.home.output()), 90_000)
   is((await ask(world.port, 'GET', '/', null)).body, 'v1.0.0')
+  const { operation } = (await world.home.api('GET', '/admin/update/status')).body as Status
+  match(operation?.waits ?? '', /1 requests? .*did not end within 200 ms|it tries again in 10 s/)
   const done = await world.home.settled(60_000)
   is(done.outcome, 'updated')
   is(done.handover?.cut, 1)

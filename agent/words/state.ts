@@ -69,6 +69,8 @@ export interface Operation {
   bytes: number
   /** filled in by the restart stage */
   handover: HandoverReport | null
+  /** one at a time: what the switch waited for last, one sentence; absent: it did not have to wait */
+  waits?: string
   /** what trying the release on a copy of the data has shown; absent: the service keeps no database, or it has not come to that */
   rehearsal?: Rehearsal
   /** the database was exchanged for a snapshot; absent: it was not */

@@ -48,6 +48,8 @@ export interface AloneOptions extends Omit<
   log: Log
   onDrain(): void
   onResume(): void
+  /** hears what the switch waits for, one sentence */
+  onWait(message: string): void
   couldUpdate(): Promise<Ability>
   /** writes durably that this process owns the operation once this one is gone */
   nameHolder(holder: ProcessName): Promise<void>
@@ -223,7 +225,10 @@ function quietOptions(here: Here, holder: DoorHolder, giving: QuietOptions['givi
       here.pausedAt = null
       void holder.tell({ type: 'resume' })
     },
-    warn: (message) => log({ event: 'warning', message }),
+    warn(message) {
+      log({ event: 'warning', message })
+      options.onWait(message)
+    },
     signal: stop.signal,
   }
 }

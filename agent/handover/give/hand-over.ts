@@ -13,7 +13,7 @@ import { type AloneOptions, handOverAlone } from './alone.ts'
 import { handOver, type HandoverOptions, MustBeAlone } from './predecessor.ts'
 
 /** filled in here, for either kind of switch */
-type Own = 'values' | 'writeValues' | 'note' | 'expectedMs' | 'nameHolder' | 'kind' | 'from' | 'operationId'
+type Own = 'values' | 'onWait' | 'writeValues' | 'note' | 'expectedMs' | 'nameHolder' | 'kind' | 'from' | 'operationId'
 
 export interface SwitchOptions extends Omit<HandoverOptions & AloneOptions, Own> {
   /** what this release asks for */
@@ -40,6 +40,7 @@ export async function replaceThis(options: SwitchOptions): Promise<'stopped'> {
     kind,
     from,
     values,
+    onWait: (message: string) => void (operation.waits = message),
     writeValues: () => void (values !== null && writeValues(values, given, warn)),
     note: async () => {
       operation.durations.restart = Math.round(performance.now() - began) // the successor ends the operation, and cannot know this

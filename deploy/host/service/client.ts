@@ -31,6 +31,7 @@ export interface Client {
 export interface Watcher {
   stage(stage: Stage): void
   bytes(done: number, total: number): void
+  note?(message: string): void
   /** called with each answer, of the predecessor or the successor */
   status?(status: Status): void
 }
@@ -77,6 +78,7 @@ export function connect({ address, basePath, token }: Access): Client {
 /** Follows an operation to its end, across the switch of processes. Throws service_down after `silenceMs` without an answer. */
 export async function follow(client: Client, id: string, watcher: Watcher, silenceMs = SILENCE_MS): Promise<Operation> {
   let stage: Stage | null = null
+  let waits: string | null = null
   let lastAnswer = performance.now()
   for (;;) {
     const status = await client.status()
@@ -92,6 +94,7 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
       if (operation.stage !== stage) watcher.stage((stage = operation.stage))
       if (stage === 'download' && operation.progress !== null)
         watcher.bytes(operation.progress.bytes, operation.progress.totalBytes)
+      if (operation.waits !== undefined && operation.waits !== waits) watcher.note?.((waits = operation.waits))
       if (operation.outcome !== null) return operation
     }
     if (performance.now() - lastAnswer > silenceMs) {
