@@ -78,6 +78,8 @@ export async function dropMark({
   disk,
   stateDirectory,
 }: Pick<ManagedInstall, 'disk' | 'stateDirectory'>): Promise<void> {
-  if ((readMark(stateDirectory)?.moving ?? null) !== null) ownState(stateDirectory, '') // ends the exchange that has begun
+  const mark = readMark(stateDirectory)
+  if (mark === null) return
+  if (mark.moving !== null) ownState(stateDirectory, '') // ends the exchange that has begun
   await disk.remove(markPath(stateDirectory))
 }

@@ -49,11 +49,16 @@ export async function rehearse(what: ToRehearse): Promise<void> {
   const { install, operation, release, oneWay } = what
   const { database, journal } = install
   if (database === null || ((await stat(database).catch(() => null))?.size ?? 0) === 0) return
+  const folder = (await operatorsMode(install)) === 'never' ? NEVER : await folderOf(install)
+  if (typeof folder !== 'string') {
+    operation.rehearsal = { ...NOT_TRIED, ...folder } // no process is started to find out that there is no cage
+    return
+  }
   const executable = await imageOf(install)
   const found = await lookBy(executable, database).catch(() => null)
   const asked = { sha256: release.asset.sha256, from: install.current, schema: found?.schema ?? null }
   const known = triedBefore((await journal.read()).tried ?? [], asked)
-  const rehearsal = known ?? (await tryOnCopy(what, database, executable, found?.isBusy === true))
+  const rehearsal = known ?? (await tryOnCopy(what, folder, database, executable, found?.isBusy === true))
   operation.rehearsal = rehearsal
   if (known === null && rehearsal.verdict !== 'not_tried') {
     const entry = { ...asked, to: release.tag, rehearsal }
@@ -76,14 +81,26 @@ export async function refuseKnownOneWay(
 }
 
 /** Ends what a killed process has left in the cage, and has its folder emptied. Never throws. */
-export async function clearCage({ service, receipt, stateDirectory, disk, log }: ManagedInstall): Promise<void> {
-  const folder = await cageOf(service, receipt?.supervisor ?? 'none', stateDirectory).catch(() => null)
+export async function clearCage(install: ManagedInstall): Promise<void> {
+  const { service, disk, log } = install
+  const folder = await folderOf(install).catch(() => null)
   if (typeof folder !== 'string') return
   if (!(await emptyCage({ folder, disk, service }).catch(() => false)))
     log({ event: 'warning', message: `the copy in ${folder} could not be removed` })
 }
 
-async function tryOnCopy(what: ToRehearse, database: string, executable: string, isBusy: boolean): Promise<Rehearsal> {
+/** The cage's folder, or why there is no cage. */
+function folderOf({ service, receipt, stateDirectory }: ManagedInstall): ReturnType<typeof cageOf> {
+  return cageOf(service, receipt?.supervisor ?? 'none', stateDirectory)
+}
+
+async function tryOnCopy(
+  what: ToRehearse,
+  folder: string,
+  database: string,
+  executable: string,
+  isBusy: boolean,
+): Promise<Rehearsal> {
   const began = performance.now()
   const rehearsal: Rehearsal = { ...NOT_TRIED, reason: '' }
   const ended = (more: Partial<Rehearsal>): Rehearsal => {
@@ -94,6 +111,7 @@ async function tryOnCopy(what: ToRehearse, database: string, executable: string,
     const rules = await readRehearse(executable)
     const opened = await openCage(
       what.install,
+      folder,
       modeOf((await operatorsMode(what.install)) ?? rules?.mode ?? 'auto'),
       database,
       isBusy,
@@ -136,6 +154,8 @@ function modeOf(value: unknown): RehearseMode {
 /** what the release does wrong on the copy, or needs more room for than there is */
 const ABOUT_THE_RELEASE: readonly ErrorCode[] = ['verify_failed', 'refused', 'invalid_settings']
 
+const NEVER = { reason: '`rehearse` is `never`' }
+
 const NOT_TRIED: Omit<Rehearsal, 'reason'> = {
   verdict: 'not_tried',
   rows: null,
@@ -146,12 +166,13 @@ const NOT_TRIED: Omit<Rehearsal, 'reason'> = {
 
 /** The cage with an empty folder, or why there is no rehearsal. */
 async function openCage(
-  { service, receipt, stateDirectory, disk }: ManagedInstall,
+  { service, stateDirectory, disk }: ManagedInstall,
+  folder: string,
   mode: RehearseMode,
   database: string,
   isBusy: boolean,
 ): Promise<Cage | Pick<Rehearsal, 'reason' | 'hint'>> {
-  if (mode === 'never') return { reason: '`rehearse` is `never`' }
+  if (mode === 'never') return NEVER
   if (!database.startsWith(stateDirectory + sep)) return { reason: 'the database is not in the state directory' }
   const bytes = await bytesOf(database)
   if (mode === 'auto' && bytes > AUTO_MAX_BYTES) {
@@ -166,15 +187,13 @@ async function openCage(
       hint: '`PRAGMA journal_mode = WAL` in the application changes that',
     }
   }
-  const found = await cageOf(service, receipt?.supervisor ?? 'none', stateDirectory)
-  if (typeof found !== 'string') return found
-  const cage = { folder: found, disk, service }
+  const cage = { folder, disk, service }
   if (!(await emptyCage(cage))) return noStart(service)
-  const room = await roomIn(found)
+  const room = await roomIn(folder)
   const needed = bytes * ROOM_FACTOR
   if (room < needed)
     return {
-      reason: `it needs ${mebibytes(needed)} free in ${found}, and ${mebibytes(Math.max(0, room), Math.floor)} are`,
+      reason: `it needs ${mebibytes(needed)} free in ${folder}, and ${mebibytes(Math.max(0, room), Math.floor)} are`,
     }
   return cage
 }
