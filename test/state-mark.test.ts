@@ -6,6 +6,8 @@ import { existsSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
+import { copyName } from '../agent/disk/places.ts'
+import { newestCopy } from '../agent/update/own-data.ts'
 import { ownState, readMark, type StateMark } from '../agent/disk/state-mark.ts'
 import { equal, is, ok } from './assert.ts'
 import { suite } from './suite.ts'
@@ -57,6 +59,21 @@ test('a rollback that takes a snapshot back, and its revert: the newer release h
   ownState(state, NEW)
   equal(rows(state), ['now'])
   equal(rowsOf(snapshot), ['then'])
+})
+
+test('the newest copy for a release is found to the millisecond: two may be made in one second, the exact one last', () => {
+  const names = [
+    'ledger.db.v1.0.0.20261123T170510.900Z',
+    'ledger.db.v1.0.0.20261123T170510Z',
+    'ledger.db.v1.0.0.20261123T170510.900Z-wal',
+    'ledger.db.v1.0.0.20261122T235959.999Z',
+    'ledger.db.v1.1.0.20261124T000000.000Z',
+    'other.db.v1.0.0.20261124T000000.000Z',
+  ]
+  is(newestCopy(names, '/state/ledger.db', 'v1.0.0'), 'ledger.db.v1.0.0.20261123T170510.900Z')
+  is(newestCopy(names.slice(1), '/state/ledger.db', 'v1.0.0'), 'ledger.db.v1.0.0.20261123T170510Z')
+  is(newestCopy(names, '/state/ledger.db', 'v1.2.0'), null)
+  is(copyName('/state/ledger.db', 'v1.0.0', new Date('2026-11-23T17:05:10.900Z')), names[0])
 })
 
 test('a mark of another operation, or of one that has succeeded, means nothing', async () => {

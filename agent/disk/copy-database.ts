@@ -12,7 +12,7 @@ import { ANSWER_FD, COPY_ORDER, DEPTH, SCHEMA_ORDER } from './orders.ts'
 import { endGroup } from '../sockets/process.ts'
 import type { Rehearse } from '../words/rehearsal.ts'
 import { isObject, parsedJson } from '../words/untrusted.ts'
-import { LOOK_ORDER, REHEARSE_ORDER, type DatabaseLook, copyHere, type Sweep, SWEEP_ORDER } from './ordered.ts'
+import { LOOK_ORDER, REHEARSE_ORDER, type DatabaseLook, copyHere, type Sweep, SWEEP_ORDER } from './obey.ts'
 
 const COPY_MAX_MS = 600_000
 const SCHEMA_MAX_MS = 10_000

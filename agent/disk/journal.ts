@@ -2,9 +2,9 @@
 // anyone acts on it, so that every serving process gives the same answer. One file, replaced whole: a power cut leaves the state
 // before or after a change, never a torn one. Only the holder of the lock writes.
 
-import { join } from 'node:path'
 import { type Disk, readSmall } from './disk.ts'
 import { BatonError, reasonOf } from '../words/errors.ts'
+import { journalPath, updateDirectory } from './places.ts'
 import { withReserve } from './reserve.ts'
 import { badEntry, type BadRelease, HISTORY_MAX, NO_HANDOVER, type Operation, type Probation } from '../words/state.ts'
 import type { TriedRelease } from '../words/rehearsal.ts'
@@ -35,22 +35,10 @@ const JOURNAL_MAX_BYTES = 4 * 1024 * 1024
 const [BAD_MAX, TRIED_MAX] = [100, 8]
 const EMPTY: JournalState = { format: 1, operation: null, history: [], bad: [], probation: null }
 
-export function updateDirectory(stateDirectory: string): string {
-  return join(stateDirectory, 'update')
-}
-
 /** The process that answers for the operation in the journal; null if there is none, or no journal. */
 export async function holderIn(stateDirectory: string): Promise<ProcessName | null> {
   const text = await readSmall(journalPath(stateDirectory), JOURNAL_MAX_BYTES).catch(() => null)
   return (text === null ? null : parse(text))?.holder ?? null
-}
-
-function journalPath(stateDirectory: string): string {
-  return join(updateDirectory(stateDirectory), 'journal.json')
-}
-
-export function snapshotDirectory(stateDirectory: string): string {
-  return join(updateDirectory(stateDirectory), 'snapshots')
 }
 
 export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: string) => void = () => {}): Journal {

@@ -3,10 +3,10 @@
 
 import { type Disk, makeDisk } from './disk.ts'
 import type { OpenFeed } from '../words/release.ts'
-import { type Journal, makeJournal, snapshotDirectory, updateDirectory } from './journal.ts'
+import { type Journal, makeJournal } from './journal.ts'
 import type { Log } from '../log.ts'
 import type { Receipt } from './receipt.ts'
-import { type Places, placesOf } from './places.ts'
+import { type Places, placesOf, snapshotDirectory, updateDirectory } from './places.ts'
 
 export interface ManagedInstall {
   readonly service: string

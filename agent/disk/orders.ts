@@ -3,6 +3,7 @@
 // Must hold: no application runs in this process; `copy-database.ts` says why.
 
 import { writeSync } from 'node:fs'
+import type { DatabaseSync } from 'node:sqlite'
 
 /** Whoever gives an order or asks for a version sets it: how many executables have started each other. */
 export const DEPTH = 'BATON_DEPTH'
@@ -20,7 +21,7 @@ let orders: Promise<void> | null = null
 /** Carries out the orders of a run with `--version`, once. Rejects if it cannot. `ownRehearse`: the release's `rehearse`. */
 export function doAsOrdered(ownRehearse: () => unknown = () => null): Promise<void> {
   if (process.env[DEPTH] === undefined) return Promise.resolve()
-  return (orders ??= import('./ordered.ts').then(({ obey }) => obey(ownRehearse)))
+  return (orders ??= import('./obey.ts').then(({ obey }) => obey(ownRehearse)))
 }
 
 /**
@@ -31,11 +32,18 @@ export function obeyAtOnce(): void {
   const { [COPY_ORDER]: copy, [SCHEMA_ORDER]: path } = process.env
   if (orders !== null || (copy ?? path) === undefined) return
   orders = Promise.resolve()
-  const { backup, DatabaseSync } = process.getBuiltinModule('node:sqlite')
-  const open = (from: string) => new DatabaseSync(from, { readOnly: true, timeout: 5000 })
-  if (path !== undefined)
-    writeSync(ANSWER_FD, String(open(path).prepare('PRAGMA user_version').get()?.['user_version']))
+  if (path !== undefined) writeSync(ANSWER_FD, String(schemaIn(openToRead(path))))
   if (copy === undefined) return
   const { from, to } = JSON.parse(copy) as { from: string; to: string }
-  void backup(open(from), to, { rate: ALL_PAGES })
+  void process.getBuiltinModule('node:sqlite').backup(openToRead(from), to, { rate: ALL_PAGES })
+}
+
+export function openToRead(path: string): DatabaseSync {
+  const { DatabaseSync: Database } = process.getBuiltinModule('node:sqlite')
+  return new Database(path, { readOnly: true, timeout: 5000 })
+}
+
+/** `PRAGMA user_version` */
+export function schemaIn(database: DatabaseSync): number {
+  return Number(database.prepare('PRAGMA user_version').get()?.['user_version'])
 }

@@ -1,4 +1,5 @@
-// The names beside an executable. All are in one directory, so that every change is a rename within one file system.
+// The names beside an executable, all in one directory, so that every change is a rename within one file system; and Baton's own in a
+// state directory. Pure.
 
 import { basename, dirname, join } from 'node:path'
 
@@ -26,4 +27,26 @@ export function placesOf(executable: string): Places {
     former: join(directory, `.${name}.former`),
     aside: join(directory, `.${name}.aside`),
   }
+}
+
+export function updateDirectory(stateDirectory: string): string {
+  return join(stateDirectory, 'update')
+}
+
+export function journalPath(stateDirectory: string): string {
+  return join(updateDirectory(stateDirectory), 'journal.json')
+}
+
+export function snapshotDirectory(stateDirectory: string): string {
+  return join(updateDirectory(stateDirectory), 'snapshots')
+}
+
+/** Where databases go that gave way to a snapshot. */
+export function asideDirectory(stateDirectory: string): string {
+  return join(updateDirectory(stateDirectory), 'aside')
+}
+
+/** Name of a copy of a database that belongs to the release `tag`, made at `at`. */
+export function copyName(database: string, tag: string, at: Date): string {
+  return `${basename(database)}.${tag}.${at.toISOString().replaceAll(/[-:]/g, '')}`
 }

@@ -11,15 +11,13 @@
 
 import { type FileHandle, open, stat } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { callLibc, hasLibc } from '../sockets/libc.ts'
+import { isWriteLocked } from './sqlite-locks.ts'
 
 const [TRIES_MS, TRY_EVERY_MS] = [3000, 3]
 /** longer than the steps in which file systems tell the time of a write */
 const STILL_MS = 12
 const HEADER_BYTES = 100
 const [READ_VERSION_AT, COUNTER_AT, SCHEMA_AT] = [19, 24, 60]
-/** lockf(3); SQLite's locks lie in the 512 bytes from 1 GiB on, and nobody locks anything before them */
-const [F_TEST, LOCKS_END] = [3, 0x4000_0200n]
 const WAL = 2
 const HOT = Buffer.from('d9d505f920a163d7', 'hex')
 const PIECE_BYTES = 1024 * 1024
@@ -46,6 +44,14 @@ export async function schemaInHeader(path: string): Promise<number | null> {
   return (await stateOf(path)) === before && header.length === HEADER_BYTES ? header.readInt32BE(SCHEMA_AT) : null
 }
 
+/** Whether somebody writes to it within `ms`; false for a database in WAL mode, whose writers no copy disturbs. */
+export async function isWrittenTo(path: string, ms: number): Promise<boolean> {
+  const before = await stateOf(path)
+  if (before === 'wal') return false
+  await sleep(ms)
+  return before === null || (await stateOf(path)) !== before
+}
+
 /** The state in which it has been for a while; null if it was written to meanwhile. */
 async function stillness(path: string): Promise<string | null> {
   const before = await stateOf(path)
@@ -59,7 +65,7 @@ async function stateOf(path: string): Promise<string | null> {
   // looked at twice: a transaction that ends after the first look at the counter, or begins before the second, is told by one of them
   const first = await lookAt(path)
   if (first === 'wal') return first
-  if ((await hasJournal(`${path}-journal`)) || (await isLocked(path))) return null
+  if ((await hasJournal(`${path}-journal`)) || (await isWriteLocked(path))) return null
   return (await lookAt(path)) === first ? first : null
 }
 
@@ -82,13 +88,6 @@ async function copyInto(to: FileHandle, path: string): Promise<void> {
     }
     at += bytesRead
   }
-}
-
-/** Whether another process holds a lock to write. False if this host cannot tell. */
-async function isLocked(path: string): Promise<boolean> {
-  if (process.platform !== 'linux' || !hasLibc()) return false
-  await using file = await open(path, 'r')
-  return callLibc('lockf', file.fd, F_TEST, LOCKS_END) !== 0
 }
 
 /** What is left of an ended transaction has no such head, in each journal mode that has a file. */

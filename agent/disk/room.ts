@@ -4,7 +4,7 @@
 import { stat, statfs } from 'node:fs/promises'
 import { mebibytes, nearestExisting, ROOM_BYTES } from './disk.ts'
 import { BatonError, reasonOf } from '../words/errors.ts'
-import { updateDirectory } from './journal.ts'
+import { updateDirectory } from './places.ts'
 import type { Asset } from '../words/release.ts'
 
 /** Bytes to be written below a directory, which need not exist yet. */

@@ -25,6 +25,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
+import { asideDirectory, copyName, journalPath, snapshotDirectory, updateDirectory } from './places.ts'
 
 export interface StateMark {
   /** the operation that it is for; with another one, or after its success, the mark means nothing */
@@ -50,7 +51,7 @@ const SUFFIXES = ['-wal', '-journal', '-shm', ''] as const
 const MARK_MAX_BYTES = 16 * 1024
 
 export function markPath(stateDirectory: string): string {
-  return join(stateDirectory, 'update', 'state.json')
+  return join(updateDirectory(stateDirectory), 'state.json')
 }
 
 /** Null if there is none, or if it cannot be read: then nothing is exchanged. */
@@ -94,7 +95,7 @@ export function exchangeNow(stateDirectory: string, database: string, tag: strin
 /** Copies the owner's data for it, before the next release touches them. */
 function keep(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: MarkLook): void {
   const { database, owner, next } = mark
-  const path = join(stateDirectory, 'update', 'snapshots', `${basename(database)}.${owner}.${stamp()}`)
+  const path = join(snapshotDirectory(stateDirectory), copyName(database, owner, new Date()))
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
   copySet(database, path, look)
   write({ ...mark, owner: next ?? owner, next: null, other: { tag: owner, path } })
@@ -108,7 +109,7 @@ function exchangeSets(stateDirectory: string, mark: StateMark, write: (mark: Sta
   if (moving === null) {
     removeSet(incoming, look) // of a process that was killed
     copySet(other.path, incoming, look)
-    const aside = join(stateDirectory, 'update', 'aside', `${basename(database)}.${owner}.${stamp()}`)
+    const aside = join(asideDirectory(stateDirectory), copyName(database, owner, new Date()))
     mkdirSync(dirname(aside), { recursive: true, mode: 0o700 })
     moving = { aside, step: 'moving' }
     write({ ...mark, moving })
@@ -126,7 +127,7 @@ function exchangeSets(stateDirectory: string, mark: StateMark, write: (mark: Sta
 /** A mark counts for the operation in the journal, until that has succeeded. */
 function isInForce(stateDirectory: string, { operationId }: StateMark): boolean {
   try {
-    const journal = JSON.parse(readFileSync(join(stateDirectory, 'update', 'journal.json'), 'utf8')) as {
+    const journal = JSON.parse(readFileSync(journalPath(stateDirectory), 'utf8')) as {
       operation: { id: string; outcome: string | null } | null
     }
     const { id, outcome } = journal.operation ?? { id: null, outcome: null }
@@ -183,11 +184,4 @@ function flush(path: string): void {
   } finally {
     closeSync(descriptor)
   }
-}
-
-function stamp(): string {
-  return new Date()
-    .toISOString()
-    .replaceAll(/[-:]/g, '')
-    .replace(/\.(\d+)Z$/, '.$1Z')
 }

@@ -3,7 +3,7 @@
 
 import { canMakeUnnamed, temporaryName } from '../disk/disk.ts'
 import { reasonOf } from '../words/errors.ts'
-import { updateDirectory } from '../disk/journal.ts'
+import { updateDirectory } from '../disk/places.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
 import type { Ability } from '../words/wire.ts'
 

@@ -4,7 +4,7 @@
 import { join } from 'node:path'
 import { readSmall } from '../disk/disk.ts'
 import { reasonOf } from '../words/errors.ts'
-import { updateDirectory } from '../disk/journal.ts'
+import { updateDirectory } from '../disk/places.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
 import { isTag } from '../words/release.ts'
 import { sha256OfFile } from './steps/verify.ts'

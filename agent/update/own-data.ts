@@ -3,7 +3,7 @@
 
 import { readdir } from 'node:fs/promises'
 import { basename, join } from 'node:path'
-import { snapshotDirectory } from '../disk/journal.ts'
+import { snapshotDirectory } from '../disk/places.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
 import { markPath, ownState, readMark, type StateMark } from '../disk/state-mark.ts'
 import { ownStart } from '../own.ts'
@@ -29,15 +29,15 @@ export async function snapshotFor(install: ManagedInstall): Promise<{ tag: strin
   const { database, stateDirectory, places } = install
   const tag = await installedTag(places.backup)
   const folder = snapshotDirectory(stateDirectory)
-  const name = basename(database ?? '')
-  const all = (await readdir(folder).catch(() => []))
-    .filter((one) => one.startsWith(`${name}.${tag}.`) && !/-(wal|journal)$/.test(one))
-    .toSorted()
-  const newest = all.at(-1)
-  if (database !== null && newest !== undefined) return { tag, path: join(folder, newest) }
-  throw new BatonError('refused', `expected a snapshot of ${name} for ${tag} in ${folder}, found none`, {
-    hint: 'an update makes one, and the last two are kept',
-  })
+  const newest = database === null ? null : newestCopy(await readdir(folder).catch(() => []), database, tag)
+  if (newest !== null) return { tag, path: join(folder, newest) }
+  throw new BatonError(
+    'refused',
+    `expected a snapshot of ${basename(database ?? '')} for ${tag} in ${folder}, found none`,
+    {
+      hint: 'an update makes one, and the last two are kept',
+    },
+  )
 }
 
 /** From now on the first code of a release takes its own data, until the operation has succeeded. */
@@ -82,4 +82,11 @@ export async function dropMark({
   if (mark === null) return
   if (mark.moving !== null) ownState(stateDirectory, '') // ends the exchange that has begun
   await disk.remove(markPath(stateDirectory))
+}
+
+/** The newest of these names among those of the release `tag`; null: none. Older releases wrote no milliseconds. */
+export function newestCopy(names: readonly string[], database: string, tag: string): string | null {
+  const all = names.filter((one) => one.startsWith(`${basename(database)}.${tag}.`) && !/-(wal|journal)$/.test(one))
+  const plain = (name: string) => name.replace(/Z$/, '')
+  return all.toSorted((a, b) => (plain(a) < plain(b) ? -1 : 1)).at(-1) ?? null
 }

@@ -1,7 +1,8 @@
 // Replaces this process by the executable that is now in place: together with it for a while, or one at a time.
 
 import { openUnnamed } from '../../disk/disk.ts'
-import { type Journal, updateDirectory } from '../../disk/journal.ts'
+import type { Journal } from '../../disk/journal.ts'
+import { updateDirectory } from '../../disk/places.ts'
 import { readMark } from '../../disk/state-mark.ts'
 import { closeDescriptor } from '../../sockets/libc.ts'
 import { BatonError } from '../../words/errors.ts'

@@ -7,7 +7,7 @@ import { opendir, readdir, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { type Copier, copyDatabase } from '../../disk/copy-database.ts'
 import { type Disk, exists } from '../../disk/disk.ts'
-import { snapshotDirectory } from '../../disk/journal.ts'
+import { copyName, snapshotDirectory } from '../../disk/places.ts'
 import { assertRoom, needOfSnapshot } from '../../disk/room.ts'
 import { BatonError } from '../../words/errors.ts'
 import { within } from '../rethrow.ts'
@@ -71,11 +71,7 @@ export async function snapshot(
   await assertRoom([need])
   const directory = snapshotDirectory(stateDirectory)
   await disk.makeDirectory(directory, 0o700)
-  const stamp = new Date()
-    .toISOString()
-    .replaceAll(/[-:]/g, '')
-    .replace(/\.\d+Z$/, 'Z')
-  const path = join(directory, `${basename(database)}.${from}.${stamp}`)
+  const path = join(directory, copyName(database, from, new Date()))
   try {
     await disk.replace(path, async (temporary) => {
       await (await disk.create(temporary, 0o600)).close() // so that it has the right mode and owner from the first byte

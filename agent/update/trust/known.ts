@@ -3,7 +3,7 @@
 
 import { join } from 'node:path'
 import { type Disk, readSmall } from '../../disk/disk.ts'
-import { updateDirectory } from '../../disk/journal.ts'
+import { updateDirectory } from '../../disk/places.ts'
 import { BatonError, reasonOf } from '../../words/errors.ts'
 import { ROLES } from './form.ts'
 import type { Role } from './form.ts'

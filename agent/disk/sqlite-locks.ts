@@ -1,5 +1,5 @@
-// Who else has an SQLite database open, while no process of the service lives: a replicator, a cron job, a shell. Exchanging the file
-// below such a process would part it from the data.
+// Whether another process writes to an SQLite database, or has it open at all: a replicator, a cron job, a shell. Exchanging the file below
+// such a process would part it from the data.
 // Must hold: no process that has the database open calls this, since closing a descriptor drops the locks of its own process.
 
 import { readdirSync, readlinkSync } from 'node:fs'
@@ -7,18 +7,29 @@ import { open } from 'node:fs/promises'
 import { callLibc, hasLibc } from '../sockets/libc.ts'
 
 /** lockf(3). SQLite's locks lie in the 512 bytes from 1 GiB on; a connection in WAL mode has one as long as it is open. */
-const [F_ULOCK, F_TLOCK, LOCKS_END] = [0, 2, 0x4000_0200n]
+const [F_ULOCK, F_TLOCK, F_TEST, LOCKS_END] = [0, 2, 3, 0x4000_0200n]
 
-/** A few words about the process, such as `litestream (pid 812)`; null: nobody who shows has it open. */
+/** Whether another process holds a lock to write: a transaction has written, or is about to. False if this host cannot tell. */
+export async function isWriteLocked(database: string): Promise<boolean> {
+  if (!canTell()) return false
+  await using file = await open(database, 'r')
+  return callLibc('lockf', file.fd, F_TEST, LOCKS_END) !== 0
+}
+
+/** A few words about the process that has it open, such as `litestream (pid 812)`; null: nobody who shows has it open. */
 export async function foreignHolder(database: string): Promise<string | null> {
   const holder = namedHolder(database)
   if (holder !== null) return holder
-  if (process.platform !== 'linux' || !hasLibc()) return null
+  if (!canTell()) return null
   await using file = await open(database, 'r+').catch(() => null)
   if (file === null) return null
   if (callLibc('lockf', file.fd, F_TLOCK, LOCKS_END) !== 0) return 'a process of another user'
   callLibc('lockf', file.fd, F_ULOCK, LOCKS_END)
   return null
+}
+
+function canTell(): boolean {
+  return process.platform === 'linux' && hasLibc()
 }
 
 /** Looks at the descriptors of every process that may be looked at: those of the same user. */

@@ -2,11 +2,10 @@
 // Must hold: no application runs in this process; `copy-database.ts` says why.
 
 import { writeSync } from 'node:fs'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { makeDisk } from './disk.ts'
-import { ALL_PAGES, ANSWER_FD, COPY_ORDER, SCHEMA_ORDER } from './orders.ts'
+import { ALL_PAGES, ANSWER_FD, COPY_ORDER, openToRead, SCHEMA_ORDER, schemaIn } from './orders.ts'
 import { placesOf } from './places.ts'
-import { copyBetweenWrites, schemaInHeader } from './quiet-copy.ts'
+import { copyBetweenWrites, isWrittenTo, schemaInHeader } from './quiet-copy.ts'
 import { sweepUnpacked } from './sweep.ts'
 
 /** Variable with `{ service, executable, keep }` as JSON: then it sweeps, and writes the databases that stay to descriptor 3, one a line. */
@@ -45,10 +44,9 @@ async function sweepHere({ service, executable, keep }: Sweep): Promise<string> 
 /** Copies `from` to `to` in this process. `to` is there, and empty. */
 export async function copyHere(from: string, to: string): Promise<void> {
   if (await copyBetweenWrites(from, to)) return
-  const { backup, DatabaseSync } = process.getBuiltinModule('node:sqlite')
-  const source = new DatabaseSync(from, { readOnly: true, timeout: 5000 })
+  const source = openToRead(from)
   try {
-    await backup(source, to, { rate: ALL_PAGES })
+    await process.getBuiltinModule('node:sqlite').backup(source, to, { rate: ALL_PAGES })
   } finally {
     source.close()
   }
@@ -57,10 +55,9 @@ export async function copyHere(from: string, to: string): Promise<void> {
 async function schemaHere(path: string): Promise<number> {
   const said = await schemaInHeader(path)
   if (said !== null) return said
-  const { DatabaseSync } = process.getBuiltinModule('node:sqlite')
-  const database = new DatabaseSync(path, { readOnly: true, timeout: 2000 })
+  const database = openToRead(path)
   try {
-    return Number(database.prepare('PRAGMA user_version').get()?.['user_version'])
+    return schemaIn(database)
   } finally {
     database.close()
   }
@@ -77,16 +74,5 @@ export interface DatabaseLook {
 const WATCH_MS = 500
 
 async function lookHere(path: string): Promise<DatabaseLook> {
-  const { DatabaseSync } = process.getBuiltinModule('node:sqlite')
-  const database = new DatabaseSync(path, { readOnly: true, timeout: 2000 })
-  const read = (name: string) => database.prepare(`PRAGMA ${name}`).get()?.[name]
-  try {
-    const schema = Number(read('user_version'))
-    if (read('journal_mode') === 'wal') return { schema, isBusy: false }
-    const before = read('data_version')
-    await sleep(WATCH_MS)
-    return { schema, isBusy: read('data_version') !== before }
-  } finally {
-    database.close()
-  }
+  return { schema: await schemaHere(path), isBusy: await isWrittenTo(path, WATCH_MS) }
 }
