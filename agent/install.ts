@@ -16,7 +16,7 @@ export { type Lock, takeLock } from './disk/lock.ts'
 export type { LogEvent } from './log.ts'
 export { type InstallOptions, type ManagedInstall, openInstall } from './disk/managed-install.ts'
 export { begin, type OperationRequest, type Restart } from './update/operation.ts'
-export { placesOf } from './disk/places.ts'
+export { asideDirectory, placesOf, snapshotDirectory } from './disk/places.ts'
 export { descendantsOf, endGroup, isAlive, startTimeOf } from './sockets/process.ts'
 export {
   readReceiptBeside,
@@ -28,7 +28,7 @@ export {
   systemReceiptPath,
   writeReceipt,
 } from './disk/receipt.ts'
-export { REHEARSAL_REPORT, REHEARSAL_REQUEST } from './update/rehearsal/cage.ts'
+export { REHEARSAL_REPORT, REHEARSAL_REQUEST, rehearsalFolder } from './update/rehearsal/cage.ts'
 export { conduct } from './update/rehearsal/conduct.ts'
 export { judge, type Judged } from './update/rehearsal/judge.ts'
 export { readReportOf, type Report } from './update/rehearsal/report.ts'
@@ -41,6 +41,7 @@ export { BUSY, UPDATE_BOUNDS } from './settings.ts'
 export { makeDownload } from './update/steps/download.ts'
 export { noBackup } from './update/steps/swap.ts'
 export { assertDatabaseThere, snapshot } from './update/steps/snapshot.ts'
+export { isWrittenTo } from './disk/quiet-copy.ts'
 export { databasesIn, isDatabase } from './disk/sweep.ts'
 export { makeVerify, sha256OfFile } from './update/steps/verify.ts'
 export { installedTag, runVersion } from './update/version.ts'

@@ -3,17 +3,18 @@
 
 import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { copyHere } from '../../agent/disk/obey.ts'
 import { copyBetweenWrites, schemaInHeader } from '../../agent/disk/quiet-copy.ts'
 import { run } from '../../deploy/lib/shell.ts'
-import { equal, is, not, ok } from '../assert.ts'
+import { equal, is, match, not, ok } from '../assert.ts'
 import { suite } from '../suite.ts'
 
 const test = suite('quiet-copy', { timeoutMs: 60_000 })
 const ORDERS = new URL('../../agent/disk/obey.ts', import.meta.url)
+const DOCTOR = new URL('../../deploy/host/doctor/database.ts', import.meta.url)
 const COPIES = 12
 const [WRITE_EVERY_MS, FILLING] = [50, 4000]
 
@@ -82,9 +83,38 @@ test('a writer that leaves no moment is kept out by SQLite for the time of the c
   is(wholeIn(to).check, 'ok')
 })
 
+test('the doctor looks through a database that rests, and keeps out no writer', async () => {
+  await using place = await databaseIn('delete')
+  const { path, database } = place
+  const [finding] = await examineOutside(path)
+  equal([finding?.level, finding?.message], ['ok', path])
+  let [written, refused] = [0, 0]
+  const timer = setInterval(() => {
+    try {
+      database.exec('insert into first values (1)')
+      written++
+    } catch {
+      refused++
+    }
+  }, 20)
+  const said = JSON.stringify(await examineOutside(path))
+  clearInterval(timer)
+  match(said, /is not looked through: its writers would have to wait/)
+  ok(written > 0)
+  is(refused, 0)
+})
+
 test.run()
 
 // ---- parts
+
+async function examineOutside(path: string): Promise<{ level: string; message: string }[]> {
+  const subject = { receipt: { service: 'a', stateDirectory: dirname(path) } }
+  const script = `const { checkDatabase } = await import(${JSON.stringify(DOCTOR.href)})
+  console.log(JSON.stringify(await checkDatabase(${JSON.stringify(subject)})))`
+  const { stdout } = await run([process.execPath, ...process.execArgv, '--input-type=module', '-e', script])
+  return JSON.parse(stdout) as { level: string; message: string }[]
+}
 
 async function databaseIn(mode: string) {
   const folder = await mkdtemp(join(tmpdir(), 'baton-copy-'))

@@ -44,13 +44,18 @@ export async function cageOf(
     return { reason: 'it needs the systemd of the whole host, which does not supervise this install' }
   if (stateDirectory !== `/var/lib/${service}`)
     return { reason: `it needs the state directory /var/lib/${service}, this one is ${stateDirectory}` }
-  const folder = `${stateDirectory}-rehearse`
+  const folder = rehearsalFolder(stateDirectory)
   const found = await stat(folder).catch(() => null)
   if (found?.isDirectory() === true && found.uid === process.getuid?.()) return folder
   return {
     reason: `there is no ${folder}, so the units are older than rehearsals`,
     hint: 'run `install.sh` of a newer release once, as root: it writes the units',
   }
+}
+
+/** The folder with the copy. Its parents are root's: systemd resolves the source of a bind as root, links included. */
+export function rehearsalFolder(stateDirectory: string): string {
+  return `${stateDirectory}-rehearse`
 }
 
 /** What the cage is asked to do. */
@@ -74,7 +79,7 @@ export type CageEnd =
   /** the disk became too full */
   | { is: 'full' }
   /** it took longer than it may */
-  | { is: 'late'; report: Record<string, unknown> }
+  | { is: 'late' }
 
 /** Starts the cage, and resolves when it has ended and the folder is empty. `mostMs`: for all of it. */
 export async function askCage(
@@ -102,7 +107,7 @@ export async function askCage(
   await dropReport(folder, disk)
   signal?.throwIfAborted()
   if (isFull) return { is: 'full' }
-  if (isLate) return { is: 'late', report }
+  if (isLate) return { is: 'late' }
   if (hasBegun || report['phase'] !== undefined) return { is: 'reported', report }
   await removeUnused(cage)
   return { is: 'not-begun' }

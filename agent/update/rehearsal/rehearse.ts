@@ -49,7 +49,8 @@ export async function rehearse(what: ToRehearse): Promise<void> {
   const { install, operation, release, oneWay } = what
   const { database, journal } = install
   if (database === null || ((await stat(database).catch(() => null))?.size ?? 0) === 0) return
-  const folder = (await operatorsMode(install)) === 'never' ? NEVER : await folderOf(install)
+  const wish = await operatorsMode(install)
+  const folder = wish === 'never' ? NEVER : await folderOf(install)
   if (typeof folder !== 'string') {
     operation.rehearsal = { ...NOT_TRIED, ...folder } // no process is started to find out that there is no cage
     return
@@ -58,7 +59,8 @@ export async function rehearse(what: ToRehearse): Promise<void> {
   const found = await lookBy(executable, database).catch(() => null)
   const asked = { sha256: release.asset.sha256, from: install.current, schema: found?.schema ?? null }
   const known = triedBefore((await journal.read()).tried ?? [], asked)
-  const rehearsal = known ?? (await tryOnCopy(what, folder, database, executable, found?.isBusy === true))
+  const on = { folder, database, executable, wish, isBusy: found?.isBusy === true }
+  const rehearsal = known ?? (await tryOnCopy(what, on))
   operation.rehearsal = rehearsal
   if (known === null && rehearsal.verdict !== 'not_tried') {
     const entry = { ...asked, to: release.tag, rehearsal }
@@ -94,13 +96,20 @@ function folderOf({ service, receipt, stateDirectory }: ManagedInstall): ReturnT
   return cageOf(service, receipt?.supervisor ?? 'none', stateDirectory)
 }
 
-async function tryOnCopy(
-  what: ToRehearse,
-  folder: string,
-  database: string,
-  executable: string,
-  isBusy: boolean,
-): Promise<Rehearsal> {
+interface OnCopy {
+  /** the cage's */
+  folder: string
+  database: string
+  /** path of the present release */
+  executable: string
+  /** the operator's mode, unchecked */
+  wish: unknown
+  /** see `DatabaseLook` */
+  isBusy: boolean
+}
+
+async function tryOnCopy(what: ToRehearse, on: OnCopy): Promise<Rehearsal> {
+  const { database, executable, wish } = on
   const began = performance.now()
   const rehearsal: Rehearsal = { ...NOT_TRIED, reason: '' }
   const ended = (more: Partial<Rehearsal>): Rehearsal => {
@@ -109,13 +118,7 @@ async function tryOnCopy(
   let cage: Cage | null = null
   try {
     const rules = await readRehearse(executable)
-    const opened = await openCage(
-      what.install,
-      folder,
-      modeOf((await operatorsMode(what.install)) ?? rules?.mode ?? 'auto'),
-      database,
-      isBusy,
-    )
+    const opened = await openCage(what.install, on, modeOf(wish ?? rules?.mode ?? 'auto'))
     if ('reason' in opened) return ended(opened)
     cage = opened
     await copyInto(cage, what.install, database, executable, rules?.files ?? [])
@@ -167,10 +170,8 @@ const NOT_TRIED: Omit<Rehearsal, 'reason'> = {
 /** The cage with an empty folder, or why there is no rehearsal. */
 async function openCage(
   { service, stateDirectory, disk }: ManagedInstall,
-  folder: string,
+  { folder, database, isBusy }: OnCopy,
   mode: RehearseMode,
-  database: string,
-  isBusy: boolean,
 ): Promise<Cage | Pick<Rehearsal, 'reason' | 'hint'>> {
   if (mode === 'never') return NEVER
   if (!database.startsWith(stateDirectory + sep)) return { reason: 'the database is not in the state directory' }
@@ -219,8 +220,10 @@ async function inCage(
     database: relative(install.stateDirectory, database),
     startMs,
   } as const
-  const end = await askCage(cage, request, { mostMs: 3 * startMs + AROUND_MS, signal })
+  const mostMs = 3 * startMs + AROUND_MS
+  const end = await askCage(cage, request, { mostMs, signal })
   if (end.is === 'not-begun') return noStart(install.service)
+  if (end.is === 'late') return { reason: `it had not ended after ${Math.round(mostMs / 1000)} s` }
   if (end.is === 'full') {
     const what = `${release.tag} on a copy of the data`
     const why = `trying ${what}: the disk became too full, so its migration needs more room than is free`

@@ -3,6 +3,7 @@
 import { BatonError, EXIT } from '../../../agent/words.ts'
 import { supervisorOf } from '../boundary/open.ts'
 import { formatBytes } from '../../lib/progress.ts'
+import { runningFault } from '../service/state.ts'
 import { type Context, locate, sideOf } from './context.ts'
 
 const NOTHING = { from: null, to: null, operationId: null, operation: null }
@@ -26,17 +27,13 @@ export async function stateCommand(context: Context, act: string, name: string |
   }
   if (act !== 'restore' || name === null)
     throw new BatonError('invalid_request', 'expected `state list`, or `state restore NAME` with a name of that list')
-  if ((await supervisorOf(receipt, open.side).state()).active) {
-    throw new BatonError('refused', `expected ${service} to be stopped: its database is exchanged`, {
-      hint: `\`${service} stop\` first; \`${service} rollback --restore-state\` needs no stop`,
-    })
-  }
+  if ((await supervisorOf(receipt, open.side).state()).active) throw runningFault(service)
+  const done = await open.side.restoreCopy({ receipt, name, dryRun: flags.dryRun })
   if (flags.dryRun) {
-    report.note(`the database would be put aside, and a copy of ${name} put in its place`)
+    report.note(`the database would be put aside, and a copy of ${done.restored} put in its place`)
     report.result({ ...NOTHING, outcome: 'planned', would: 'restored', exit: EXIT.done }, [])
     return EXIT.done
   }
-  const done = await open.side.restoreCopy({ receipt, name })
   report.result({ ...NOTHING, ...done, outcome: 'restored', exit: EXIT.done }, [
     `${done.restored} is the database now`,
     ...(done.aside === null ? [] : [`what was there is ${done.aside}`]),

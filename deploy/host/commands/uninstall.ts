@@ -2,8 +2,7 @@
 
 import { findId } from '../place/identity.ts'
 import { EXIT } from '../../../agent/words.ts'
-import { exists } from '../../../agent/install.ts'
-import { cageFolder } from '../place/cage.ts'
+import { exists, rehearsalFolder } from '../../../agent/install.ts'
 import type { Layout } from '../place/layout.ts'
 import { gatherFacts } from '../plan/facts.ts'
 import { planUninstall } from '../plan/uninstall.ts'
@@ -54,7 +53,7 @@ export async function uninstall(context: Context): Promise<number> {
 /** Everything of the install that is still there. */
 async function keptOf(layout: Layout): Promise<string[]> {
   const { stateDirectory, configDirectory, environmentFile, dropIns, directory, scope, user } = layout
-  const paths = [stateDirectory, cageFolder(layout), configDirectory, environmentFile, dropIns, directory]
+  const paths = [stateDirectory, rehearsalFolder(stateDirectory), configDirectory, environmentFile, dropIns, directory]
   const there = await Promise.all(paths.map(async (path) => ((await exists(path)) ? path : null)))
   const found = there.filter((path) => path !== null)
   return scope === 'system' && user !== 'root' && (await findId(user)) !== null ? [...found, `user ${user}`] : found

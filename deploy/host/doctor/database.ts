@@ -1,10 +1,12 @@
 // Checks the database's integrity. Runs as the service's user: opening a database in WAL mode may make files beside it.
 
-import { join } from 'node:path'
-import { exists } from '../../../agent/install.ts'
+import { exists, isWrittenTo, snapshotDirectory } from '../../../agent/install.ts'
 import { reasonOf } from '../../../agent/words.ts'
 import { databaseOf } from '../service/own-database.ts'
 import { failure, type Finding, ok, type Subject, warning } from './finding.ts'
+
+/** long enough to see a writer that writes twice a second */
+const WATCH_MS = 500
 
 export async function checkDatabase({ receipt }: Subject): Promise<Finding[]> {
   if (receipt === null) return []
@@ -14,7 +16,11 @@ export async function checkDatabase({ receipt }: Subject): Promise<Finding[]> {
     const hint = `is that its name? \`database\` in baton.config.json names it; an update is refused if ${receipt.stateDirectory} holds other files, and not this one`
     return [warning('database', `${path} is not there`, hint)]
   }
-  const hint = `restore a snapshot from ${join(receipt.stateDirectory, 'update/snapshots')}`
+  if (await isWrittenTo(path, WATCH_MS)) {
+    const why = 'its writers would have to wait: it has a rollback journal, and is written to'
+    return [ok('database', `${path} is not looked through: ${why}`)]
+  }
+  const hint = `restore a snapshot from ${snapshotDirectory(receipt.stateDirectory)}`
   const { DatabaseSync } = await import('node:sqlite')
   try {
     const database = new DatabaseSync(path, { readOnly: true })

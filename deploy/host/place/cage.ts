@@ -2,33 +2,15 @@
 // Must hold: the service's user, who may be anybody by then, reaches nothing of the host from inside: no process, socket, network
 // or file that is not only to be read. No path that root opens for the cage leads through a folder of that user.
 
+import { REHEARSAL_REPORT, REHEARSAL_REQUEST, rehearsalFolder } from '../../../agent/install.ts'
 import type { Layout } from './layout.ts'
-import { MARK } from './unit.ts'
+import { MARK, WALLS } from './unit.ts'
 
 /** The first systemd that can give a unit its own pid namespace. */
 const PRIVATE_PIDS_SINCE = 257
 
-/** What is the same for every service: what it may not touch, and what it may use. */
-const WALLS = `PrivateTmp=yes
-PrivateDevices=yes
-ProtectKernelTunables=yes
-ProtectKernelModules=yes
-ProtectKernelLogs=yes
-ProtectControlGroups=yes
-ProtectClock=yes
-ProtectHostname=yes
-ProtectProc=invisible
-ProcSubset=pid
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-LockPersonality=yes
-SystemCallArchitectures=native
-SystemCallFilter=@system-service
-SystemCallFilter=~@privileged @resources
-SystemCallFilter=capset
-SystemCallErrorNumber=EPERM
-MemoryMax=2G
+/** What it may use. */
+const LIMITS = `MemoryMax=2G
 MemorySwapMax=0
 TasksMax=512
 LimitNPROC=512
@@ -48,11 +30,6 @@ SuccessExitStatus=1 SIGKILL SIGTERM
 /** Whether an install of this layout gets a cage. The copy is bound over a state directory whose parents are root's. */
 export function hasCage({ scope, stateIsStandard }: Layout): boolean {
   return scope === 'system' && stateIsStandard
-}
-
-/** The folder with the copy. Its parents are root's: systemd resolves the source of a bind as root, links included. */
-export function cageFolder({ stateDirectory }: Layout): string {
-  return `${stateDirectory}-rehearse`
 }
 
 /** Starts the cage when a request appears in the folder. */
@@ -100,11 +77,11 @@ StartLimitIntervalSec=0
 [Service]
 Type=exec
 ExecStart=${outside}${executable} as-service in-cage
-ExecStopPost=-/bin/sh -c 'chmod -R u+rwX . ; find . -mindepth 1 ! -path ./${REPORT} -delete ; find . -maxdepth 1 -path ./${REPORT} ! -type f -delete'
+ExecStopPost=-/bin/sh -c 'chmod -R u+rwX . ; find . -mindepth 1 ! -path ./${REHEARSAL_REPORT} -delete ; find . -maxdepth 1 -path ./${REHEARSAL_REPORT} ! -type f -delete'
 ${layout.node === null ? '' : `Environment=BATON_NODE=${layout.node}\n`}User=${user}
 Group=${user}
 WorkingDirectory=${stateDirectory}
-BindPaths=${cageFolder(layout)}:${stateDirectory}
+BindPaths=${rehearsalFolder(stateDirectory)}:${stateDirectory}
 SyslogIdentifier=${service}-rehearse
 StandardOutput=null
 UMask=0077
@@ -113,16 +90,14 @@ ${pids}
 PrivateNetwork=yes
 PrivateIPC=yes
 TemporaryFileSystem=/run:ro /dev/shm /srv:ro
-InaccessiblePaths=-${configDirectory} -${cageFolder(layout)} -${layout.environmentFile}
+InaccessiblePaths=-${configDirectory} -${rehearsalFolder(stateDirectory)} -${layout.environmentFile}
 NoNewPrivileges=yes
 ProtectSystem=strict
 ProtectHome=${home}
-${WALLS}`
+${WALLS.kernel}${WALLS.families}${WALLS.privileges}${WALLS.calls}SystemCallFilter=capset
+${LIMITS}`
 }
 
-/** see agent/update/rehearsal/cage.ts, which makes and reads both */
-const REPORT = '.rehearsal-report.json'
-
-function request(layout: Layout): string {
-  return `${cageFolder(layout)}/.rehearsal-request.json`
+function request({ stateDirectory }: Layout): string {
+  return `${rehearsalFolder(stateDirectory)}/${REHEARSAL_REQUEST}`
 }

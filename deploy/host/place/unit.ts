@@ -2,10 +2,37 @@
 // Must never break: nothing in a unit is the operator's. Operators put their changes into drop-ins and the environment file,
 // which no command here writes or removes.
 
+import { rehearsalFolder } from '../../../agent/install.ts'
 import type { Layout } from './layout.ts'
 
 /** First line of every file that the installer may replace. */
 export const MARK = '# Written by the installer, which will replace it.'
+
+/** Walls that the service and its cage share, each line with its end. */
+export const WALLS = {
+  kernel: `PrivateTmp=yes
+PrivateDevices=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+ProtectProc=invisible
+ProcSubset=pid
+`,
+  families: `RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
+`,
+  privileges: `RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+`,
+  calls: `SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged @resources
+SystemCallErrorNumber=EPERM
+`,
+} as const
 
 /**
  * `systemd-analyze security` gives the system unit 1.7. Two things are left open on purpose: the network, and W^X
@@ -19,28 +46,10 @@ CapabilityBoundingSet=
 AmbientCapabilities=
 ProtectSystem=strict
 ProtectHome=yes
-PrivateTmp=yes
-PrivateDevices=yes
-ProtectKernelTunables=yes
-ProtectKernelModules=yes
-ProtectKernelLogs=yes
-ProtectControlGroups=yes
-ProtectClock=yes
-ProtectHostname=yes
-ProtectProc=invisible
-ProcSubset=pid
-InaccessiblePaths=-/run/dbus -/run/systemd/private -/run/user
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-LockPersonality=yes
-RemoveIPC=yes
-SystemCallArchitectures=native
-SystemCallFilter=@system-service
-SystemCallFilter=~@privileged @resources
-SystemCallErrorNumber=EPERM
-UMask=0077`
+${WALLS.kernel}InaccessiblePaths=-/run/dbus -/run/systemd/private -/run/user
+${WALLS.families}RestrictNamespaces=yes
+${WALLS.privileges}RemoveIPC=yes
+${WALLS.calls}UMask=0077`
 
 /** What a systemd manager without privileges can enforce. */
 const HARDENING_USER = `NoNewPrivileges=yes
@@ -139,7 +148,7 @@ function sandbox(layout: Layout): string {
   if (layout.scope === 'user') return HARDENING_USER
   const { service, directory, stateDirectory, feedFolder, stateIsStandard } = layout
   const state = stateIsStandard
-    ? `StateDirectory=${service}\nStateDirectoryMode=0750\nReadWritePaths=${directory} -${stateDirectory}-rehearse`
+    ? `StateDirectory=${service}\nStateDirectoryMode=0750\nReadWritePaths=${directory} -${rehearsalFolder(stateDirectory)}`
     : `ReadWritePaths=${directory} ${stateDirectory}`
   const inHome = (path: string | null) => path !== null && /^\/(home|root|run\/user)(\/|$)/.test(path)
   // if a home holds the service itself, homes stay visible; if one holds only the feed, only the feed is visible

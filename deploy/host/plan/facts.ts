@@ -8,6 +8,7 @@ import {
   readSystemReceipt,
   type Receipt,
   sha256OfFile,
+  rehearsalFolder,
 } from '../../../agent/install.ts'
 import { BatonError } from '../../../agent/words.ts'
 import type { OpenSide } from '../boundary/open.ts'
@@ -16,7 +17,7 @@ import { run } from '../../lib/shell.ts'
 import { findId, isRoot } from '../place/identity.ts'
 import type { Layout } from '../place/layout.ts'
 import { assertTrusted, trustIn } from '../../lib/trusted.ts'
-import { cageFolder, cagePathUnit, cageUnit, hasCage } from '../place/cage.ts'
+import { cagePathUnit, cageUnit, hasCage } from '../place/cage.ts'
 import { rescueUnit, serviceUnit } from '../place/unit.ts'
 import type { Survey } from '../service/survey.ts'
 import { systemctlFor } from '../supervisor/systemd.ts'
@@ -116,7 +117,7 @@ async function foundCage(layout: Layout, withUnit: boolean): Promise<CageFacts> 
   if (!hasCage(layout) || !withUnit)
     return { cageUnit: 'same', cagePathUnit: 'same', cageReady: true, cageEnabled: true, systemdVersion: 0 }
   const systemdVersion = await versionOfSystemd()
-  const folder = await lstat(cageFolder(layout)).catch(() => null)
+  const folder = await lstat(rehearsalFolder(layout.stateDirectory)).catch(() => null)
   const owner = await findId(layout.user)
   return {
     systemdVersion,

@@ -1,9 +1,9 @@
 // The steps of an install or a re-install. Pure: facts in, steps out; empty if there is nothing to do.
 
-import type { Receipt } from '../../../agent/install.ts'
+import { type Receipt, rehearsalFolder } from '../../../agent/install.ts'
 import { compareTags } from '../../../agent/words.ts'
 import { parseListen } from '../place/choices.ts'
-import { cageFolder, cagePathUnit, cageUnit } from '../place/cage.ts'
+import { cagePathUnit, cageUnit } from '../place/cage.ts'
 import { rescueUnit, serviceUnit } from '../place/unit.ts'
 import type { Found, InstallRequest } from './found.ts'
 import { refuseForeign } from './refuse.ts'
@@ -36,7 +36,7 @@ function placeSteps({ layout, chosen, facts, own }: InstallRequest): Step[] {
   if (facts.root && !facts.userExists) steps.push({ do: 'create-user', user: layout.user, home: layout.stateDirectory })
   if (!facts.directoryReady) directory(layout.directory, 0o755, owner)
   if (!facts.stateReady) directory(layout.stateDirectory, 0o750, owner)
-  if (!facts.cageReady) directory(cageFolder(layout), 0o700, owner)
+  if (!facts.cageReady) directory(rehearsalFolder(layout.stateDirectory), 0o700, owner)
   if (!facts.configDirectoryExists)
     directory(layout.configDirectory, layout.scope === 'system' ? 0o750 : 0o700, facts.root ? 'root' : null)
   if (!facts.configExists) {

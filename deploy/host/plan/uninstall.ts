@@ -2,8 +2,8 @@
 // environment file stay. Pure.
 
 import { dirname } from 'node:path'
-import type { Receipt } from '../../../agent/install.ts'
-import { cageFolder, hasCage } from '../place/cage.ts'
+import { type Receipt, rehearsalFolder } from '../../../agent/install.ts'
+import { hasCage } from '../place/cage.ts'
 import type { Layout } from '../place/layout.ts'
 import { type Facts, isOurs } from './found.ts'
 import type { Step } from './step.ts'
@@ -37,7 +37,7 @@ export function planUninstall(
   if (isOurs(facts.unit) || isOurs(facts.rescueUnit))
     steps.push({ do: 'run', command: [...systemctl, 'daemon-reload'] })
   for (const path of facts.ours) steps.push({ do: 'remove', path, of: 'service' })
-  if (cage) steps.push({ do: 'remove-directory', path: cageFolder(layout), of: 'root' })
+  if (cage) steps.push({ do: 'remove-directory', path: rehearsalFolder(layout.stateDirectory), of: 'root' })
   if (purge) steps.push({ do: 'purge', path: layout.stateDirectory, of: 'service' })
   // removing a directory changes its parent: the user that made the directory may do that
   steps.push({ do: 'remove-directory', path: layout.directory, of: 'root' })

@@ -40,7 +40,7 @@ export interface Side {
   look(what: { receipt: Receipt; check: boolean }): Promise<Look>
   cancel(receipt: Receipt): Promise<OperationReport | null>
   listState(receipt: Receipt): Promise<StateCopy[]>
-  restoreCopy(what: { receipt: Receipt; name: string }): Promise<RestoredState>
+  restoreCopy(what: { receipt: Receipt; name: string; dryRun: boolean }): Promise<RestoredState>
   waitHealthy(what: { receipt: Receipt; tag: string; timeoutMs: number }): Promise<void>
   examine(what: { subject: Subject; checks: Checks }): Promise<Finding[]>
   /** these three for an install without systemd only */
@@ -81,7 +81,7 @@ export function makeSide(outside: Outside, own: { path: string }): Side {
     look: ({ receipt, check }) => look(receipt, check, inner),
     cancel: (receipt) => cancelOperation(receipt, inner),
     listState,
-    restoreCopy: ({ receipt, name }) => restoreCopy(receipt, name),
+    restoreCopy: ({ receipt, ...what }) => restoreCopy(receipt, what),
     async waitHealthy({ receipt, tag, timeoutMs }) {
       const quiet = { ...inner, stage: () => {} }
       await waitUntilStable(receipt, connect(await readAccess(receipt.configPath)), tag, timeoutMs, quiet)

@@ -3,7 +3,8 @@
 
 import { readdir, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
-import { exchangeNow, makeDisk, ownCommand, type Receipt, tagInPlace, takeLock } from '../../../agent/install.ts'
+import { asideDirectory, exchangeNow, makeDisk, ownCommand, type Receipt } from '../../../agent/install.ts'
+import { snapshotDirectory, tagInPlace, takeLock } from '../../../agent/install.ts'
 import { BatonError } from '../../../agent/words.ts'
 import { connect } from './client.ts'
 import { readAccess } from './configuration.ts'
@@ -27,25 +28,19 @@ export interface RestoredState {
   restored: string
 }
 
-const FOLDERS = { snapshots: 'snapshot', aside: 'aside' } as const
+const FOLDERS = { snapshot: snapshotDirectory, aside: asideDirectory } as const
+const KINDS = ['snapshot', 'aside'] as const
 
 /** Newest first. */
 export async function listState(receipt: Receipt): Promise<StateCopy[]> {
   const database = await databaseOf(receipt)
   if (database === null) return []
-  const found = await Promise.all(
-    Object.entries(FOLDERS).map(([folder, kind]) => copiesIn(receipt, database, folder, kind)),
-  )
+  const found = await Promise.all(KINDS.map((kind) => copiesOf(receipt, database, kind)))
   return found.flat().toSorted((a, b) => (a.at < b.at ? 1 : -1))
 }
 
-async function copiesIn(
-  { stateDirectory }: Receipt,
-  database: string,
-  folder: string,
-  kind: StateCopy['kind'],
-): Promise<StateCopy[]> {
-  const path = join(stateDirectory, 'update', folder)
+async function copiesOf({ stateDirectory }: Receipt, database: string, kind: StateCopy['kind']): Promise<StateCopy[]> {
+  const path = FOLDERS[kind](stateDirectory)
   const copies: StateCopy[] = []
   for (const name of await readdir(path).catch(() => [])) {
     const tag = /^\.(v\d+\.\d+\.\d+)\.[^.]+(\.[^.-]+)?$/.exec(name.slice(basename(database).length))?.[1]
@@ -56,33 +51,40 @@ async function copiesIn(
   return copies
 }
 
-/** Throws refused while the service runs, and not_found for another name. */
-export async function restoreCopy(receipt: Receipt, name: string): Promise<RestoredState> {
-  const { stateDirectory, executable, service } = receipt
+/**
+ * Puts the copy `name` in the place of the database; with `dryRun` it only looks. Throws not_found for another name, refused while the
+ * service runs, busy.
+ */
+export async function restoreCopy(
+  receipt: Receipt,
+  { name, dryRun }: { name: string; dryRun: boolean },
+): Promise<RestoredState> {
+  const { stateDirectory, executable, service, configPath } = receipt
   const database = await databaseOf(receipt)
   const copy = (await listState(receipt)).find((one) => one.name === name)
   if (database === null || copy === undefined) {
     throw new BatonError(
       'not_found',
       `expected the name of a copy of the database, got ${JSON.stringify(name.slice(0, 80))}`,
-      {
-        hint: `\`${ownCommand('state')}\` lists them`,
-      },
+      { hint: `\`${ownCommand('state list')}\` shows them` },
     )
   }
-  if (
-    (await connect(await readAccess(receipt.configPath))
-      .status()
-      .catch(() => 'somebody')) !== null
-  ) {
-    throw new BatonError('refused', `expected ${service} to be stopped: its database is exchanged`, {
-      hint: `\`${ownCommand('stop')}\` first; \`${ownCommand('rollback --restore-state')}\` needs no stop`,
-    })
-  }
+  const answer = await connect(await readAccess(configPath))
+    .status()
+    .catch(() => 'somebody')
+  if (answer !== null) throw runningFault(service)
+  const restored = join(FOLDERS[copy.kind](stateDirectory), name)
+  if (dryRun) return { aside: null, restored }
   await using _lock = await takeLock(makeDisk(), stateDirectory, 'state restore')
-  const restored = join(stateDirectory, 'update', copy.kind === 'aside' ? 'aside' : 'snapshots', name)
   return {
     aside: exchangeNow(stateDirectory, database, await tagInPlace(stateDirectory, executable), restored),
     restored,
   }
+}
+
+/** The database is exchanged only while nobody has it open. */
+export function runningFault(service: string): BatonError {
+  return new BatonError('refused', `expected ${service} to be stopped: its database is exchanged`, {
+    hint: `\`${ownCommand('stop')}\` first; \`${ownCommand('rollback --restore-state')}\` needs no stop`,
+  })
 }
