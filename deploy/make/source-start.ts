@@ -6,6 +6,7 @@
 import { mkdir } from 'node:fs/promises'
 import { join, relative, sep } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { freePort, type Started, startProgram } from '../../agent/install.ts'
 import { httpSizeOf } from '../lib/http.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
@@ -14,7 +15,7 @@ import { filled } from './first/configuration.ts'
 import { provideNode } from './node.ts'
 import type { Project } from './project.ts'
 import { bothLooks, databasesBelow, lookAt, splitDatabases } from './seen.ts'
-import { freePort, LOOK_AGAIN_MS, type Started, startProgram, trialEnvironment } from './started.ts'
+import { LOOK_AGAIN_MS, trialEnvironment } from './trial.ts'
 import { removeTemporaries, temporaryDirectory } from './temporary.ts'
 
 export interface SourceStart {

@@ -3,10 +3,8 @@
 // Must hold: it does not trust a file that a release has written after it has begun; it ends as soon as its request is gone; when
 // it ends, everything in the cage ends, because it is the first process there.
 
-import { type ChildProcess, spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
-import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { readRehearse } from '../../disk/copy-database.ts'
@@ -15,13 +13,14 @@ import { TRIAL } from '../../words/wire.ts'
 import { ownExecutable, ownRelease } from '../../own.ts'
 import { reasonOf } from '../../words/errors.ts'
 import type { Rehearse, RehearseRequest } from '../../words/rehearsal.ts'
+import { freePort, type Started, startProgram } from '../started.ts'
 import { type CageRequest, REHEARSAL_REPORT, REHEARSAL_REQUEST } from './cage.ts'
 import { type CopyLook, lookAtDatabase, prepareDatabase } from './look.ts'
 import type { Report, Run } from './report.ts'
 import { whyNotAdditive } from './schema-difference.ts'
 
 const CONFIG = '.rehearsal-config.json'
-const [SAID_MAX, WORDS_MAX, STOP_MS, ANSWER_MS, POLL_MS] = [8000, 300, 15_000, 10_000, 50]
+const [WORDS_MAX, ANSWER_MS, POLL_MS] = [300, 10_000, 50]
 const READS = ['GET', 'HEAD', 'OPTIONS']
 
 /** The working directory is the state directory, with the copy in its place. Resolves to the exit code. */
@@ -101,56 +100,32 @@ async function run({ executable, rehearse, state, startMs }: About): Promise<Run
   const child = startRelease(executable, config, state)
   try {
     const ms = await untilWell(child, `http://127.0.0.1:${port}`, startMs)
-    if (typeof ms === 'string') return { ms: null, failure: `${ms}${child.said()}`, refused: null, ...about }
+    if (typeof ms === 'string') return { ms: null, failure: `${ms}${lastWords(child)}`, refused: null, ...about }
     let refused: string | null = null
     for (const request of requests) refused ??= await whyRefused(`http://127.0.0.1:${port}`, request)
-    if (refused === null && child.ended() !== null) refused = `it ended with ${child.ended()}${child.said()}`
+    if (refused === null && child.ended() !== null) refused = `it ended with ${child.ended()}${lastWords(child)}`
     return { ms, failure: null, refused, ...about }
   } finally {
     await child.end()
+    endAll() // what it has started in groups of their own
   }
 }
 
-interface StartedRelease {
-  ended(): string | null
-  /** `, saying "…"`: the end of its output; empty if it wrote nothing */
-  said(): string
-  end(): Promise<void>
-}
-
-function startRelease(executable: string, config: string, state: string): StartedRelease {
+function startRelease(executable: string, config: string, state: string): Started {
   const { PATH = '/usr/local/bin:/usr/bin:/bin', BATON_NODE } = process.env
   const own = { HOME: state, STATE_DIRECTORY: state, LANG: 'C.UTF-8', [TRIAL]: '1' }
-  const child = spawn(executable, ['serve', '--config', config], {
-    cwd: state,
-    env: { PATH, ...own, ...(BATON_NODE === undefined ? {} : { BATON_NODE }) },
-    stdio: ['ignore', 'pipe', 'pipe'],
-    detached: true,
-  })
-  let [said, ended] = ['', null as string | null]
-  child.once('error', (error) => (ended = error.message))
-  child.once('exit', (code, signal) => (ended = signal === null ? `exit code ${code}` : signal))
-  for (const stream of [child.stdout, child.stderr])
-    stream?.setEncoding('utf8').on('data', (text: string) => (said = (said + text).slice(-SAID_MAX)))
-  return {
-    ended: () => ended,
-    said() {
-      const words = lineOf(said.split('\n'))?.slice(0, WORDS_MAX)
-      return words === undefined ? '' : `, saying ${JSON.stringify(words)}`
-    },
-    async end() {
-      signalGroup(child, 'SIGTERM')
-      const deadline = performance.now() + STOP_MS
-      while (ended === null && performance.now() < deadline) await sleep(POLL_MS)
-      signalGroup(child, 'SIGKILL')
-      endAll() // what it has started in groups of their own
-      while (ended === null && performance.now() < deadline + STOP_MS) await sleep(POLL_MS)
-    },
-  }
+  const env = { PATH, ...own, ...(BATON_NODE === undefined ? {} : { BATON_NODE }) }
+  return startProgram([executable, 'serve', '--config', config], { cwd: state, env })
+}
+
+/** `, saying "…"`: the end of its output; empty if it wrote nothing. */
+function lastWords({ said }: Started): string {
+  const words = lineOf(said().split('\n'))?.slice(0, WORDS_MAX)
+  return words === undefined ? '' : `, saying ${JSON.stringify(words)}`
 }
 
 /** Milliseconds until the first good answer; or why there is none. */
-async function untilWell(child: StartedRelease, origin: string, mostMs: number): Promise<number | string> {
+async function untilWell(child: Started, origin: string, mostMs: number): Promise<number | string> {
   const { healthPath } = ownRelease()
   const began = performance.now()
   let last = 'no answer'
@@ -200,14 +175,6 @@ function isWrite({ method = 'GET' }: RehearseRequest): boolean {
   return !READS.includes(method.toUpperCase())
 }
 
-function signalGroup({ pid }: ChildProcess, name: NodeJS.Signals): void {
-  try {
-    if (pid !== undefined) process.kill(-pid, name)
-  } catch {
-    return // nobody is left
-  }
-}
-
 /** Ends every process in the cage but this one. Only the first process of a pid namespace may: elsewhere -1 is everybody. */
 function endAll(): void {
   if (process.pid !== 1) return
@@ -227,12 +194,4 @@ function writeReport(state: string, report: Partial<Report>): void {
 
 function sum({ rows }: CopyLook): number {
   return Object.values(rows).reduce((all, one) => all + one, 0)
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await new Promise((resolve) => server.once('listening', resolve))
-  const address = server.address()
-  await new Promise((resolve) => server.close(resolve))
-  return typeof address === 'object' && address !== null ? address.port : 0
 }

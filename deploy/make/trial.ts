@@ -1,0 +1,57 @@
+// What a trial start of the build, or of `init`, gives a program, and what it asks of it.
+
+import { setTimeout as sleep } from 'node:timers/promises'
+import { type Started, startProgram, TRIAL } from '../../agent/install.ts'
+import { BatonError, reasonOf } from '../../agent/words.ts'
+import { httpStatusOf } from '../lib/http.ts'
+import { cleanEnvironment } from '../lib/passed.ts'
+
+export const START_MS = 60_000
+/** A second look comes so much later: some drivers open their database only when it is asked. A build takes half a minute. */
+export const LOOK_AGAIN_MS = 1000
+
+/** What an install gives, and nothing of the developer's: a variable of theirs would hide that the host lacks it. */
+export function trialEnvironment(stateDirectory: string): NodeJS.ProcessEnv {
+  const own = { HOME: stateDirectory, STATE_DIRECTORY: stateDirectory, [TRIAL]: '1' }
+  return { ...cleanEnvironment(process.env), ...own }
+}
+
+/** Runs a program to its end. Throws BatonError verify_failed unless that is exit code 0, within `mostMs`. */
+export async function runToEnd(
+  command: readonly [string, ...string[]],
+  at: { cwd: string; env: NodeJS.ProcessEnv },
+  mostMs: number,
+): Promise<void> {
+  await using started = startProgram(command, at)
+  const deadline = performance.now() + mostMs
+  while (started.ended() === null && performance.now() < deadline) await sleep(20)
+  const how = started.ended() ?? `no end within ${mostMs / 1000} s`
+  if (how === 'exit code 0') return
+  throw new BatonError(
+    'verify_failed',
+    `running \`${command.join(' ')}\`: expected exit code 0, got ${how}; it said: ${started.said() || 'nothing'}`,
+  )
+}
+
+/** The HTTP status; or a text that says why there is none. `mustBeWell`: only a 2xx will do. */
+export async function answerOf(
+  url: string,
+  mustBeWell: boolean,
+  { ended }: Pick<Started, 'ended'>,
+): Promise<number | string> {
+  const deadline = performance.now() + START_MS
+  let last = 'no answer'
+  while (performance.now() < deadline) {
+    const why = ended()
+    if (why !== null) return `it ended with ${why}`
+    try {
+      const status = await httpStatusOf(url, 3000)
+      if (status < 300 || (!mustBeWell && status < 500)) return status
+      last = `${url} answers ${status}`
+    } catch (error) {
+      last = reasonOf(error)
+    }
+    await sleep(50)
+  }
+  return `expected an answer from ${url} within ${START_MS / 1000} s, got ${last}`
+}
