@@ -69,7 +69,7 @@ export async function publishRelease(options: PublishOptions): Promise<Published
   ])
   progress.end('done', `zstd ${formatBytes(zst.sizeBytes)}, gzip ${formatBytes(gz.sizeBytes)}`)
 
-  progress.stage('publish', directory)
+  progress.stage('write', directory)
   const { unpackedBytes } = options
   const unpacked = unpackedBytes === undefined ? {} : { unpackedBytes }
   const platform = { os: process.platform, arch: process.arch, executable: inside, ...unpacked }

@@ -33,6 +33,7 @@ export const LINE_MAX_BYTES = 4 * 1024 * 1024
 const UNREAD_MAX_BYTES = 2 * LINE_MAX_BYTES
 const DEPTH_MAX = 12
 const TEXT_MAX = 4000
+const ENDED = 'the other side of the command has ended'
 
 interface Waiting {
   resolve(value: unknown): void
@@ -53,8 +54,9 @@ export function makeChannel(
   let last = 0
   let asks = 0
   let gone: Error | null = null
+  let unheard: unknown = null
   const send = (message: Ask | Answer | { tell: string; with: unknown }) => {
-    if (gone !== null) return
+    if (gone !== null || unheard !== null) return
     output.write(`${JSON.stringify(message)}\n`)
     if (output.writableLength > UNREAD_MAX_BYTES)
       input.destroy(new BatonError('unexpected', 'the other side of the command reads no answers'))
@@ -81,16 +83,17 @@ export function makeChannel(
       waiting.clear()
       resolve()
     }
-    const broken = (cause?: unknown) =>
-      end(new BatonError('unexpected', 'the other side of the command has ended', { cause }))
-    output.on('error', broken)
-    lines(input, (line) => void receive(line).catch(broken)).then(() => broken(), broken)
+    const broken = (cause?: unknown) => end(new BatonError('unexpected', ENDED, { cause }))
+    // it may have said something before it stopped to listen: its end is the end of what it says
+    output.on('error', (cause) => void (unheard ??= cause))
+    lines(input, (line) => void receive(line).catch(broken)).then(() => broken(unheard), broken)
   })
   return {
     closed,
     gone: () => gone,
     call(name, parameter) {
       if (gone !== null) return Promise.reject(gone)
+      if (unheard !== null) return Promise.reject(new BatonError('unexpected', ENDED, { cause: unheard }))
       const id = ++last
       return new Promise((resolve, reject) => {
         waiting.set(id, { resolve, reject })

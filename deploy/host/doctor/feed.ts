@@ -1,7 +1,14 @@
 // Checks that the feed can be used by the service's user, with the service's environment.
 
-import { openFeed } from '../../../agent/install.ts'
-import { BatonError, reasonOf, type Release, type TrustReport } from '../../../agent/words.ts'
+import { makeDisk, makeJournal, openFeed } from '../../../agent/install.ts'
+import {
+  type BadRelease,
+  badEntry,
+  BatonError,
+  reasonOf,
+  type Release,
+  type TrustReport,
+} from '../../../agent/words.ts'
 import { feedOf } from '../service/configuration.ts'
 import type { Outside } from '../service/outside.ts'
 import { failure, type Finding, ok, type Subject, warning } from './finding.ts'
@@ -25,8 +32,20 @@ export async function checkFeed(subject: Subject, outside: Outside): Promise<Fin
       ? warning('feed', `${setting} has ${release?.tag}, but ${problem.message}`, hint)
       : release === null
         ? warning('feed', `${setting} has no release for this host`)
-        : ok('feed', `${setting} has ${release.tag}`)
+        : offered(setting, release.tag, await failureHere(subject, release))
   return [found, trustFinding(trust)]
+}
+
+function offered(setting: string, tag: string, bad: BadRelease | null): Finding {
+  if (bad === null) return ok('feed', `${setting} has ${tag}`)
+  const hint = 'an update takes the next release; this one only by name, with `--release`'
+  return warning('feed', `${setting} has ${tag}, which failed here on ${bad.at}: ${bad.reason}`, hint)
+}
+
+async function failureHere({ receipt }: Subject, { tag, asset }: Release): Promise<BadRelease | null> {
+  if (receipt === null) return null
+  const { bad } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
+  return badEntry(bad, tag, asset.sha256)
 }
 
 export interface FeedOffer {
