@@ -242,6 +242,29 @@ test('--try says what answered and after how long, and proposes a usual path wit
   is((await wiki.config())['healthPath'], '/status')
 })
 
+test('--try says what no look from outside shows: programs that have ended, threads, `.env` files, each listen', async () => {
+  await using shop = await folderWith(
+    `import { execFileSync } from 'node:child_process'
+     import { readFileSync } from 'node:fs'
+     import { createServer } from 'node:http'
+     import { Worker } from 'node:worker_threads'
+     import { createSocket } from 'node:dgram'
+     readFileSync(import.meta.dirname + '/.env', 'utf8')
+     execFileSync('true')
+     new Worker('1', { eval: true })
+     createSocket('udp4').bind({ port: 0, address: '127.0.0.1' })
+     createServer((request, response) => response.end()).listen(process.env.PORT, process.env.HOST)`,
+    'module',
+  )
+  await writeFile(join(shop.path, '.env'), 'TOKEN=of-the-developer')
+  const { stderr } = await shop.init('--yes', '--try')
+  match(stderr, /note: it listens 2 times: \d+, udp 0/)
+  match(stderr, 'note: it has run true, which an install has to have, too')
+  match(stderr, 'note: it has started 1 worker thread')
+  match(stderr, /note: it reads \S+\.env, which no release has in it/)
+  not(stderr.includes('of-the-developer'))
+})
+
 test('if every path is answered, none is proposed as a health route, and that is said', async () => {
   await using shop = await folderWith(
     `require('node:http').createServer((request, response) => response.end('page')).listen(process.env.PORT, process.env.HOST)`,
@@ -266,10 +289,13 @@ async function packageWith(manifest: object) {
   return { path, write, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
 }
 
-async function folderWith(text: string) {
+async function folderWith(text: string, type = 'commonjs') {
   const path = await mkdtemp(join(tmpdir(), 'baton-init-'))
   await mkdir(path, { recursive: true })
-  await writeFile(join(path, 'package.json'), JSON.stringify({ name: 'shop', scripts: { start: 'node server.js' } }))
+  await writeFile(
+    join(path, 'package.json'),
+    JSON.stringify({ name: 'shop', type, scripts: { start: 'node server.js' } }),
+  )
   await writeFile(join(path, 'server.js'), text)
   return {
     path,

@@ -15,8 +15,9 @@ import { filled } from './first/configuration.ts'
 import { provideNode } from './node.ts'
 import type { Project } from './project.ts'
 import { bothLooks, databasesBelow, lookAt, splitDatabases } from './seen.ts'
-import { LOOK_AGAIN_MS, trialEnvironment } from './trial.ts'
 import { removeTemporaries, temporaryDirectory } from './temporary.ts'
+import { LOOK_AGAIN_MS, trialEnvironment } from './trial.ts'
+import { type Watched, watchIn } from './watched.ts'
 
 export interface SourceStart {
   /** below the state directory; null: it was seen to have none, or several */
@@ -55,10 +56,9 @@ export async function startFromSource(
   const env = { ...trialEnvironment(state), ...Object.fromEntries(given) }
   const own = args.map((text) => filled(text, values))
   const began = performance.now()
-  await using started = startProgram([await provideNode(), ...found.nodeFlags, join(folder, file), ...own], {
-    cwd: state,
-    env,
-  })
+  const watch = watchIn(work.path)
+  const command = [...watch.nodeFlags, ...found.nodeFlags, join(folder, file), ...own]
+  await using started = startProgram([await provideNode(), ...command], { cwd: state, env })
   const problem = await untilItListens(started, port)
   if (problem !== null) {
     const said = started.said() || 'nothing'
@@ -85,10 +85,20 @@ export async function startFromSource(
       ...(ports.includes(port) || ports[0] === undefined
         ? []
         : [`it listens on port ${ports[0]}, whatever PORT says: an install gives it another one there`]),
-      ...(seen === null ? ['what it opens was not seen: only Linux shows that'] : []),
-      ...(seen === null || seen.children.length === 0 ? [] : [`it has started ${seen.children.join(', ')}`]),
+      ...(seen === null ? ['which files it has open was not seen: only Linux shows that'] : []),
+      ...notesOfWatched(await watch.read()),
     ],
   }
+}
+
+/** Pure. */
+export function notesOfWatched({ listens, runs, threads, dotEnv }: Watched): string[] {
+  return [
+    ...(listens.length < 2 ? [] : [`it listens ${listens.length} times: ${listens.join(', ')}`]),
+    ...(runs.length === 0 ? [] : [`it has run ${runs.join(', ')}, which an install has to have, too`]),
+    ...(threads === 0 ? [] : [`it has started ${threads} worker ${threads === 1 ? 'thread' : 'threads'}`]),
+    ...(dotEnv.length === 0 ? [] : [`it reads ${dotEnv.join(', ')}, which no release has in it`]),
+  ]
 }
 
 /** Until the end of the scope a signal ends this command and what it has started, and leaves no temporary folder. */
