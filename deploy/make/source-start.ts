@@ -17,7 +17,7 @@ import type { Project } from './project.ts'
 import { bothLooks, databasesBelow, lookAt, splitDatabases } from './seen.ts'
 import { removeTemporaries, temporaryDirectory } from './temporary.ts'
 import { LOOK_AGAIN_MS, trialEnvironment } from './trial.ts'
-import { type Watched, watchIn } from './watched.ts'
+import { type Noted, takeNotes } from './noted.ts'
 
 export interface SourceStart {
   /** below the state directory; null: it was seen to have none, or several */
@@ -56,8 +56,8 @@ export async function startFromSource(
   const env = { ...trialEnvironment(state), ...Object.fromEntries(given) }
   const own = args.map((text) => filled(text, values))
   const began = performance.now()
-  const watch = watchIn(work.path)
-  const command = [...watch.nodeFlags, ...found.nodeFlags, join(folder, file), ...own]
+  const taker = takeNotes(work.path)
+  const command = [...taker.nodeFlags, ...found.nodeFlags, join(folder, file), ...own]
   await using started = startProgram([await provideNode(), ...command], { cwd: state, env })
   const problem = await untilItListens(started, port)
   if (problem !== null) {
@@ -86,13 +86,13 @@ export async function startFromSource(
         ? []
         : [`it listens on port ${ports[0]}, whatever PORT says: an install gives it another one there`]),
       ...(seen === null ? ['which files it has open was not seen: only Linux shows that'] : []),
-      ...notesOfWatched(await watch.read()),
+      ...sentencesOf(await taker.read()),
     ],
   }
 }
 
 /** Pure. */
-export function notesOfWatched({ listens, runs, threads, dotEnv }: Watched): string[] {
+export function sentencesOf({ listens, runs, threads, dotEnv }: Noted): string[] {
   return [
     ...(listens.length < 2 ? [] : [`it listens ${listens.length} times: ${listens.join(', ')}`]),
     ...(runs.length === 0 ? [] : [`it has run ${runs.join(', ')}, which an install has to have, too`]),

@@ -5,7 +5,7 @@
 import { readFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 
-export interface Watched {
+export interface Noted {
   /** TCP and UDP ports that it asked for, and paths of unix sockets; sorted */
   listens: string[]
   /** names of the programs that it ran; sorted */
@@ -57,25 +57,25 @@ before(threads, 'Worker', () => note('threads', 1))
 syncBuiltinESMExports()
 `
 
-export interface Watch {
+export interface NoteTaker {
   /** for the command line of Node, before the program */
   nodeFlags: string[]
   /** what was noted until now */
-  read(): Promise<Watched>
+  read(): Promise<Noted>
 }
 
 /** `folder`: a temporary one, for the notes. */
-export function watchIn(folder: string): Watch {
+export function takeNotes(folder: string): NoteTaker {
   const path = join(folder, 'seen')
   const text = PRELOAD.replace('NOTES', JSON.stringify(path))
   return {
     nodeFlags: ['--import', `data:text/javascript,${encodeURIComponent(text)}`],
-    read: async () => watchedIn(await readFile(path, 'utf8').catch(() => '')),
+    read: async () => notedIn(await readFile(path, 'utf8').catch(() => '')),
   }
 }
 
 /** Pure. Whatever is no note is left out: the application can write to the file, too. */
-export function watchedIn(text: string): Watched {
+export function notedIn(text: string): Noted {
   const notes = text.slice(0, NOTES_MAX_BYTES).split('\n').flatMap(noteIn)
   const all = (name: string) =>
     [...new Set(notes.flatMap(([is, what]) => (is === name ? what : [])))].toSorted().slice(0, NAMES_MAX)
