@@ -86,7 +86,8 @@ export function makeLife(settings: Settings, serving: Serving): Life {
   const heedSignals = (): void => {
     let firstAt: number | null = null
     for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-      process.on(signal, () => {
+      // not by `on`: adapters/on-signal.ts keeps what an application registers so
+      process.prependListener(signal, () => {
         firstAt ??= performance.now()
         if (performance.now() - firstAt < SECOND_SIGNAL_MS) return void stop(signal)
         log({ event: 'warning', message: `a second signal, ${signal}: leaving at once` })

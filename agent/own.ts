@@ -32,6 +32,8 @@ export interface OwnRelease {
   commands: 'baton' | null
   /** where the author wants the endpoints and the panel, such as `/_baton`; '' for `/admin` and `/web` */
   basePath: string
+  /** `SIGTERM`: what the application does on that signal is its `onStop`; absent or null: an update calls none of it */
+  onStop?: 'SIGTERM' | null
   /** what its author says about rehearsals; absent or null: nothing */
   rehearse?: Rehearse | null
 }
@@ -83,7 +85,7 @@ function readBuilt(): OwnRelease | null {
 /** Keeps only the members that the agent uses. An older build lacks the last ones, a build without a root lacks `trust`. */
 function whole(given: OwnRelease): OwnRelease {
   const { service, tag, commit, kind, healthPath, database, servers, trust } = given
-  const { commands = null, basePath = '', rehearse = null } = given as Partial<OwnRelease>
+  const { commands = null, basePath = '', onStop = null, rehearse = null } = given as Partial<OwnRelease>
   return {
     service,
     tag,
@@ -96,6 +98,7 @@ function whole(given: OwnRelease): OwnRelease {
     switch: given.switch,
     commands,
     basePath,
+    onStop,
     rehearse,
   }
 }

@@ -260,7 +260,8 @@ async function build(values: Values): Promise<void> {
     if (values['json'] === true) return print(release)
     if (values['quiet'] === true) return
     for (const { name, sizeBytes } of release.files) say(`  ${name.padEnd(32)} ${formatBytes(sizeBytes).padStart(9)}`)
-    say(`\nnext: npx baton publish --tag ${release.tag} --to <folder, user@host:/folder or github:owner/name>`)
+    const to = options.project.publish === null ? ' --to <folder, user@host:/folder or github:owner/name>' : ''
+    say(`\nnext: npx baton publish --tag ${release.tag}${to}`)
   } catch (error) {
     progress.end('failed')
     throw error

@@ -252,6 +252,7 @@ test('--try says what no look from outside shows: programs that have ended, thre
      readFileSync(import.meta.dirname + '/.env', 'utf8')
      execFileSync('true')
      new Worker('1', { eval: true })
+     process.on('SIGTERM', () => process.exit())
      createSocket('udp4').bind({ port: 0, address: '127.0.0.1' })
      createServer((request, response) => response.end()).listen(process.env.PORT, process.env.HOST)`,
     'module',
@@ -262,7 +263,20 @@ test('--try says what no look from outside shows: programs that have ended, thre
   match(stderr, 'note: it has run true, which an install has to have, too')
   match(stderr, 'note: it has started 1 worker thread')
   match(stderr, /note: it reads \S+\.env, which no release has in it/)
+  match(stderr, 'note: it does something on SIGTERM, which an update does not send')
   not(stderr.includes('of-the-developer'))
+})
+
+test('the kit among the development packages: `init` and `doctor` say so, with what was typed to install it', async () => {
+  await using shop = await folderWith(SHOP)
+  const from = 'file:../baton-kit.tgz'
+  const manifest = { name: 'shop', scripts: { start: 'node server.js' }, devDependencies: { 'baton-kit': from } }
+  await writeFile(join(shop.path, 'package.json'), JSON.stringify(manifest))
+  const { stderr } = await shop.init('--yes')
+  match(
+    stderr,
+    `note: baton-kit is a development package here, and no release holds those: \`npm install --save-prod ${from}\``,
+  )
 })
 
 test('if every path is answered, none is proposed as a health route, and that is said', async () => {

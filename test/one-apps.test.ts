@@ -10,6 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { PROJECT } from '../deploy/make/place.ts'
 import { equal, is, ok } from './assert.ts'
 import { type Adopted, adopted } from './fixtures/adopted.ts'
+import { ask } from './fixtures/install.ts'
 import { suite } from './suite.ts'
 
 const test = suite('one apps', { timeoutMs: 120_000 })
@@ -35,6 +36,30 @@ test('a mailer: no mail is sent twice, whatever the clock says when the processe
   )
   equal([...new Set(sent.map((line) => line.split(' ')[1]))], ['v1.0.0', 'v1.1.0'])
   ok(sent.length > 8, `${sent.length} mails`)
+})
+
+test('a debounced save: what a package writes on SIGTERM is written by an update too, if its author says so', async () => {
+  const shop = `import ${AUTO.slice(5)}
+    import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+    import { createServer } from 'node:http'
+    let count = existsSync('count') ? Number(readFileSync('count', 'utf8')) : 0
+    process.once('SIGTERM', async () => {
+      await new Promise((resolve) => setTimeout(resolve, 100))
+      writeFileSync('count', String(count))
+      process.exit()
+    })
+    createServer((request, response) => response.end(String(request.method === 'POST' ? ++count : count)))${LISTEN}`
+  for (const [config, kept] of [
+    [{ onStop: 'SIGTERM' }, '2'],
+    [{}, '0'],
+  ] as const) {
+    await using it = await adopted(shop, config)
+    for (let posted = 0; posted < 2; posted++) await ask(it.port, 'POST', '/', null)
+    await thereAndBack(it)
+    is(String((await ask(it.port, 'GET', '/', null)).body), kept)
+    is((await it.word('stop', '--user')).exitCode, 0)
+    if (kept === '2') is(await readFile(join(stateOf(it), 'count'), 'utf8'), '2')
+  }
 })
 
 test('a service that registers itself elsewhere: what stops never takes away what has just been registered', async () => {

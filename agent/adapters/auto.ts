@@ -22,6 +22,7 @@ import { ownValues, type Memory } from '../handover/values.ts'
 import { ownRelease, ownStart } from '../own.ts'
 import type { StopReason } from '../settings.ts'
 import { attach } from './attach.ts'
+import { takeSignalHandlers } from './on-signal.ts'
 
 export interface Auto extends Pick<Agent, 'carry' | 'carried' | 'only'>, Memory {
   /** resolves once the servers of this process serve; never if none listens, or if the first finds its port taken */
@@ -109,6 +110,7 @@ function install(): State {
     onStop: (act) => void state.stops.push(act),
   }
   const isChild = !isMainThread || (ownStart()?.isChild === true && !cluster.isWorker)
+  if (!isChild && ownRelease().onStop === 'SIGTERM') state.stops.push(takeSignalHandlers())
   if (!isChild) takeListening(state, first)
   return state
 }
@@ -180,6 +182,14 @@ function warnOfOneMore({ port, path }: Place, most: number): void {
   if (port !== 0) process.emitWarning(message)
 }
 
+/** The agent registers one handler itself. */
+function warnOfUncalled(): void {
+  if (process.listenerCount('SIGTERM') < 2) return
+  process.emitWarning(
+    'the application handles SIGTERM, which an update does not send: what it saves there is lost; `"onStop": "SIGTERM"` in baton.config.json has an update call that',
+  )
+}
+
 /** Where Baton does not serve, the server listens as Node does. */
 async function serveMore(spec: Wanted, first: Promise<Agent | null>): Promise<void> {
   const { server } = spec
@@ -199,7 +209,10 @@ async function serve(specs: readonly Wanted[], state: State): Promise<Agent | nu
     const agent = await embed({
       onDrain: () => together(state.drains),
       onResume: () => together(state.resumes),
-      onStop: (reason) => inTurn(state.stops, reason),
+      onStop: (reason) => {
+        if (reason === 'handover' && state.stops.length === 0) warnOfUncalled()
+        return inTurn(state.stops, reason)
+      },
     })
     state.embedded = agent
     for (const { server } of specs) if (speaksHttp(server)) attach(agent, server)

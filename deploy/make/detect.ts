@@ -34,8 +34,8 @@ export interface Detected {
   localArgs: string[]
   /** whether there is a folder public/, which Next.js leaves out of its standalone output */
   hasPublic: boolean
-  /** development dependencies */
-  devPackages: string[]
+  /** development dependencies: name -> range, or where it comes from */
+  devPackages: Readonly<Record<string, string>>
   /** packages with compiled addons */
   natives: string[]
   healthPath: string | null
@@ -126,7 +126,7 @@ export function detect(folder: string): Detected {
     lostArgs,
     localArgs: args.filter((arg) => /^[\w.][\w./-]*$/.test(arg) && existsSync(join(folder, arg))),
     hasPublic: existsSync(join(folder, 'public')),
-    devPackages: Object.keys(manifest.devDependencies ?? {}),
+    devPackages: manifest.devDependencies ?? {},
     natives: nativesOf(folder, Object.keys(manifest.dependencies ?? {})),
     healthPath:
       /['"`](\/(?:api\/)?(?:healthz?|livez?|readyz?|alive|health-?check|_health|up|ping))['"`]/.exec(texts)?.[1] ??

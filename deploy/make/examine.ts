@@ -10,7 +10,7 @@ import { addonHint, examineAddons, formatAddons, formatLeftOut } from './addons.
 import { detect, isBrought, sourceOf } from './detect.ts'
 import { foreignEngines } from './engines.ts'
 import { filesOf, formatLinksOut, linksOut } from './files.ts'
-import { PACKAGE } from './init.ts'
+import { faultOfDevPackage, PACKAGE } from './init.ts'
 import { provideNode } from './node.ts'
 import { type Project, readProject } from './project.ts'
 import { commitOf } from './publication.ts'
@@ -77,13 +77,8 @@ const CHECKS: Record<string, Check> = {
   },
   async agent({ folder, kind, entry }) {
     const { source, devPackages } = detect(folder)
-    if (kind === 'app' && devPackages.includes(PACKAGE)) {
-      return [
-        'bad',
-        `${PACKAGE} is a development package here, and no release holds those`,
-        `\`npm install --save-prod ${PACKAGE}\``,
-      ]
-    }
+    const late = faultOfDevPackage(devPackages)
+    if (kind === 'app' && late !== null) return ['bad', late.message, late.hint]
     const path = isBrought(entry) ? null : (sourceOf(folder, entry) ?? source)
     const text = path === null ? '' : await readFile(join(folder, path), 'utf8')
     return text.includes(`${PACKAGE}/`)

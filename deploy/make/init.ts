@@ -62,6 +62,8 @@ export function planInit(
     files.push({ path: 'baton.server.cjs', content: NEXT_SERVER })
     notes.push('next.config must say `output: "standalone"`')
   }
+  const late = faultOfDevPackage(found.devPackages)
+  if (late !== null) notes.push(`${late.message}: ${late.hint}`)
   const around = aroundOf(found)
   const isMissing = isOfPackage(configured?.['entry']) || (lacksEntry && found.brought !== null)
   const isWanted = configured === null || configured['entry'] === AROUND || isMissing
@@ -282,4 +284,17 @@ jobs:
       - run: npx baton build --tag "$TAG" --compress best
       - run: npx baton publish --tag "$TAG" --to "github:$GITHUB_REPOSITORY"
 `
+}
+
+/** No release holds development packages. A package from a file is not in the registry by that name. */
+export function faultOfDevPackage(
+  packages: Readonly<Record<string, string>>,
+): { message: string; hint: string } | null {
+  const range = packages[PACKAGE]
+  if (range === undefined) return null
+  const from = /^[\^~]?\d/.test(range) ? PACKAGE : range
+  return {
+    message: `${PACKAGE} is a development package here, and no release holds those`,
+    hint: `\`npm install --save-prod ${from}\``,
+  }
 }

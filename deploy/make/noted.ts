@@ -11,6 +11,8 @@ export interface Noted {
   /** names of the programs that it ran; sorted */
   runs: string[]
   threads: number
+  /** whether it does something of its own on SIGTERM */
+  hearsSigterm: boolean
   /** absolute paths of the `.env` files that it read; sorted */
   dotEnv: string[]
 }
@@ -53,6 +55,7 @@ before(net.Server.prototype, 'listen', ([at, ...rest]) => {
 before(dgram.Socket.prototype, 'bind', ([at]) => note('listens', 'udp ' + ((typeof at === 'object' ? at?.port : at) ?? 0)))
 before(programs.ChildProcess.prototype, 'spawn', ([options]) => note('runs', options?.file))
 for (const name of ['spawnSync', 'execFileSync', 'execSync']) before(programs, name, ([file]) => note('runs', String(file).split(' ')[0]))
+for (const name of ['on', 'addListener', 'once']) before(process, name, ([event]) => event === 'SIGTERM' && note('hears', event))
 before(threads, 'Worker', () => note('threads', 1))
 syncBuiltinESMExports()
 `
@@ -83,6 +86,7 @@ export function notedIn(text: string): Noted {
     listens: all('listens'),
     runs: all('runs').map((file) => basename(file)),
     threads: notes.filter(([is]) => is === 'threads').length,
+    hearsSigterm: all('hears').length > 0,
     dotEnv: all('dotEnv'),
   }
 }

@@ -46,6 +46,8 @@ export interface Project {
   commands: 'baton' | null
   /** where a first install puts the endpoints and the panel: '' or such as `/_baton` */
   basePath: string
+  /** `SIGTERM`: what the application does on that signal is its `onStop` */
+  onStop: 'SIGTERM' | null
   feed: string | null
   /** path, inside the folder, of the root.json that the feed is signed by */
   root: string | null
@@ -63,6 +65,7 @@ export const CONFIG = 'baton.config.json'
 /** folder that `baton build` writes; it never goes into a release */
 export const RELEASES_FOLDER = 'releases'
 const COMMANDS = ['baton'] as const
+const SIGNALS = ['SIGTERM'] as const
 const KINDS: readonly ReleaseKind[] = ['app', 'bundle', 'script']
 export const ENVIRONMENT = {
   PORT: '{port}',
@@ -191,6 +194,8 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
     faults.push(`expected a path such as \`/_baton\` in ${name}, got ${shownValue(value)}`)
     return ''
   },
+  onStop: (value, name, faults) =>
+    value === undefined || value === null ? null : oneOf(SIGNALS, 'SIGTERM')(value, name, faults),
   feed: textOr(null),
   root: textOr(null),
   publish: textOr(null),

@@ -138,8 +138,14 @@ function show({ found, shown, plan, isNew }: Shows, say: Output['say']): void {
   )
   for (const { path, content } of plan.files) {
     const lines = content.trimEnd().split('\n')
-    const rest = lines.length > SHOWN_LINES ? [`… ${lines.length - SHOWN_LINES} more lines`] : []
-    say([`+ ${path}`, ...[...lines.slice(0, SHOWN_LINES), ...rest].map((line) => `  ${line}`)].join('\n'))
+    const isLong = lines.length > SHOWN_LINES + 1
+    const rest = isLong ? [`… ${lines.length - SHOWN_LINES} more lines`] : []
+    say(
+      [
+        `+ ${path}`,
+        ...[...lines.slice(0, isLong ? SHOWN_LINES : lines.length), ...rest].map((line) => `  ${line}`),
+      ].join('\n'),
+    )
   }
   if (plan.patch !== null && isNew) say(`\n${formatPatch(plan.patch)}`)
   if (plan.proposal !== null) say(`\n${plan.proposal}(that file is yours to change)\n`)

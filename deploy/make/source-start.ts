@@ -91,12 +91,16 @@ export async function startFromSource(
   }
 }
 
+const SIGTERM_NOTE =
+  'it does something on SIGTERM, which an update does not send: `"onStop": "SIGTERM"` in baton.config.json has an update call that and wait for it'
+
 /** Pure. */
-export function sentencesOf({ listens, runs, threads, dotEnv }: Noted): string[] {
+export function sentencesOf({ listens, runs, threads, hearsSigterm, dotEnv }: Noted): string[] {
   return [
     ...(listens.length < 2 ? [] : [`it listens ${listens.length} times: ${listens.join(', ')}`]),
     ...(runs.length === 0 ? [] : [`it has run ${runs.join(', ')}, which an install has to have, too`]),
     ...(threads === 0 ? [] : [`it has started ${threads} worker ${threads === 1 ? 'thread' : 'threads'}`]),
+    ...(hearsSigterm ? [SIGTERM_NOTE] : []),
     ...(dotEnv.length === 0 ? [] : [`it reads ${dotEnv.join(', ')}, which no release has in it`]),
   ]
 }
