@@ -13,6 +13,7 @@ import {
   pairOf,
   SOCK_CLOEXEC,
   SOCK_NONBLOCK,
+  SOCK_STREAM,
 } from './libc.ts'
 
 export interface Packet {
@@ -80,6 +81,22 @@ export function packetsOn(fd: number): Packets {
   const [uid, own] = [userAt(fd), process.geteuid?.() ?? 0]
   if (uid !== own) throw new Error(`expected a process of user ${own} at the other end, got one of ${uid}`)
   return open(fd)
+}
+
+/** The same with whoever has the other end, of a stream too: a message with descriptors does not run into the next one. */
+export function packetsOfAny(fd: number): Packets {
+  return open(fd)
+}
+
+/** Whether a descriptor is a TCP socket that listens. */
+export function isListening(fd: number): boolean {
+  const [SO_TYPE, SO_ACCEPTCONN, SO_DOMAIN, AF_INET, AF_INET6] = [3, 30, 39, 2, 10]
+  const { option, length } = openBuffers()
+  const asked = (name: number) => {
+    length.writeInt32LE(4, 0)
+    return callLibc('getsockopt', fd, SOL_SOCKET, name, option, length) < 0 ? -1 : option.readInt32LE(0)
+  }
+  return asked(SO_TYPE) === SOCK_STREAM && asked(SO_ACCEPTCONN) === 1 && [AF_INET, AF_INET6].includes(asked(SO_DOMAIN))
 }
 
 /**
