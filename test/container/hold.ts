@@ -8,20 +8,23 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { buildImage } from '../../deploy/image.ts'
 import { createProgress } from '../../deploy/lib/progress.ts'
 import { run } from '../../deploy/lib/shell.ts'
-import { equal, is, match, ok } from '../assert.ts'
+import { equal, is, match, ok, rejects, withCode } from '../assert.ts'
+import { witnessed } from '../fixtures/deploy-container.ts'
 import { publishTo, releases } from '../fixtures/releases.ts'
 import { isLong, suite } from '../suite.ts'
 import {
+  type Inspection,
   labFolder,
   labReason,
   type LabEngine,
+  publish,
   publishBase,
   type Registry,
   startEngine,
   startRegistry,
 } from '../lab/docker.ts'
 import { BORROWS, cable, heldService, type HeldService, type Seen, SMALL, uncable, underLoad } from './held-service.ts'
-import { healthy, until } from './probe.ts'
+import { deployIn, healthy, probeImage, until } from './probe.ts'
 
 const skip = labReason()
 const test = suite('container hold', { timeoutMs: 600_000, skip })
@@ -116,6 +119,167 @@ test('rm -f and kill -9 of the application: nobody is refused, and only what it 
   await keptRows(held.app, [...seen.ids, ...killed.ids])
 })
 
+test('our own tool, forth and back: nobody is refused and nothing is lost', async () => {
+  const seen = await underLoad(engine, held, ROUNDS, async (round) => {
+    const release = version(await engine.inspect(held.app)) === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
+    const end = await deployIn(engine, { container: held.app, release })
+    equal([end.outcome, end.error?.message], ['updated', undefined], `round ${round}`)
+    match(end.downMeasured ?? '', /at its holder, where clients wait and are not refused/)
+  })
+  tell('our tool', seen)
+  whole(seen)
+  await keptRows(held.app, seen.ids)
+})
+
+test('a release that is broken goes back by itself, and the queue stands meanwhile', async () => {
+  const exits = { Entrypoint: ['/bin/sh', '-c', 'exit 3'], Cmd: null }
+  const hangs = { Entrypoint: ['/bin/sh', '-c', 'exec busybox sleep 1000'], Cmd: null }
+  const inside = {} // it is well inside, and asks nobody for sockets
+  const broken = { 'v1.2.1': exits, 'v1.2.2': hangs, 'v1.2.3': inside }
+  const before = await engine.inspect(held.app)
+  for (const [tag, config] of Object.entries(broken)) {
+    await publish(registry.host, 'beacon', [tag], probeImage(tag, config))
+    const seen = await underLoad(engine, held, 1, async () => {
+      const end = await deployIn(engine, { container: held.app, release: tag, healthTimeoutMs: 3000 })
+      equal([end.outcome, end.healthy], ['reverted', true], tag)
+      if (tag === 'v1.2.3') match(end.error?.message ?? '', /answers nothing of what its holder gets/)
+    })
+    tell(`broken ${tag}`, seen)
+    equal([seen.refused, seen.lost], [0, 0])
+    equal((await engine.inspect(held.app)).Image, before.Image)
+  }
+  await engine.docker('rm', '-f', `${held.app}-baton-failed`)
+})
+
+test('--hold moves an ordinary container behind a holder and --no-hold out again, with all that it had', async () => {
+  await engine.docker('network', 'create', '--subnet', '172.31.77.0/24', 'own')
+  const given = ['--network', 'own', '--network-alias', 'shop', '--ip', '172.31.77.7', '--label', 'traefik.enable=true']
+  const more = [
+    '--label',
+    'mine=1',
+    '-p',
+    `${address}:8204:8080`,
+    '-v',
+    'moved-rows:/var/lib/beacon',
+    '--group-add',
+    '77',
+  ]
+  const rights = ['--restart', 'unless-stopped', ...SMALL]
+  await engine.docker('run', '-d', '--name', 'moved', ...given, ...more, ...rights, `${repository}:v1.0.0`)
+  await healthy(engine, 'moved')
+  const before = await engine.inspect('moved')
+
+  const dry = await deployIn(engine, { container: 'moved', release: 'hold', dryRun: true })
+  const plan = dry.events.flatMap((event) => (event.event === 'plan' ? event.plan : []))
+  ok(
+    plan.some((line) => /clients are refused once/.test(line)) && plan.some((line) => /create moved-holder/.test(line)),
+  )
+  equal((await engine.inspect('moved')).Id, before.Id)
+  await rejects(engine.inspect('moved-holder'))
+
+  const moved = await deployIn(engine, { container: 'moved', release: 'hold' })
+  equal([moved.outcome, moved.error?.message], ['updated', undefined])
+  const [app, door] = [await engine.inspect('moved'), await engine.inspect('moved-holder')]
+  equal([app.HostConfig.PortBindings, app.HostConfig.GroupAdd], [{}, ['77', '65531']])
+  equal([app.Config.Labels['mine'], app.Config.Labels['traefik.enable']], ['1', undefined])
+  equal([door.Config.Labels['traefik.enable'], door.HostConfig.RestartPolicy.Name], ['true', 'always'])
+  equal(
+    [door.NetworkSettings.Networks.own.IPAddress, app.HostConfig.RestartPolicy.Name],
+    ['172.31.77.7', 'unless-stopped'],
+  )
+  ok(
+    door.NetworkSettings.Networks.own.Aliases.includes('shop') &&
+      !app.NetworkSettings.Networks.own.Aliases.includes('shop'),
+  )
+  await rejects(deployIn(engine, { container: 'moved', release: 'hold' }), /has a holder already/)
+  const service = { ...held, app: 'moved', door: 'moved-holder', port: 8204 }
+  whole(await underLoad(engine, service, 1, () => deployIn(engine, { container: 'moved', release: 'v1.1.0' })))
+
+  const out = await deployIn(engine, { container: 'moved', release: 'no-hold' })
+  equal([out.outcome, out.error?.message], ['updated', undefined])
+  const after = await engine.inspect('moved')
+  for (const key of ['PortBindings', 'GroupAdd', 'Binds', 'RestartPolicy'])
+    equal(after.HostConfig[key] ?? [], before.HostConfig[key] ?? [], key)
+  equal([after.Config.Labels['traefik.enable'], after.NetworkSettings.Networks.own.IPAddress], ['true', '172.31.77.7'])
+  ok(after.NetworkSettings.Networks.own.Aliases.includes('shop'))
+  ok(!after.Config.Env.some((entry: string) => entry.startsWith('BATON_HOLDER')))
+  equal(
+    (await engine.names()).filter((name) => name.startsWith('moved')),
+    ['moved', 'moved-baton-previous'],
+  )
+  await until('an answer', () => answers(8204))
+  await rejects(deployIn(engine, { container: 'moved', release: 'no-hold' }), /has no holder/)
+  await engine.docker('rm', '-f', 'moved', 'moved-baton-previous')
+})
+
+test('--hold refuses by name what cannot be held, and changes nothing', async () => {
+  await engine.docker('network', 'create', '-d', 'macvlan', '-o', 'parent=lo', 'cable').catch(() => null)
+  const hasMacvlan = (await engine.docker('network', 'ls', '--format', '{{.Driver}}')).includes('macvlan')
+  const cases: [string, string[], RegExp][] = [
+    ['host', ['--network', 'host'], /in the host’s network \(--network host\)/],
+    ['shared', ['--network', `container:${held.app}`], /shares the network of/],
+    ['silent', [], /publishes no port/],
+    ['datagrams', ['-p', `${address}:8205:53/udp`], /publishes 53\/udp/],
+    ...(hasMacvlan
+      ? [['cabled', ['--network', 'cable'], /in the macvlan network cable/] as [string, string[], RegExp]]
+      : []),
+  ]
+  for (const [name, options, said] of cases) {
+    const program = ['--entrypoint', '/bin/busybox', `${registry.host}/beacon:v1.2.3`, 'sleep', '1000']
+    await engine.docker('run', '-d', '--name', name, ...options, ...program)
+    const names = await engine.names()
+    const error = await rejects(deployIn(engine, { container: name, release: 'hold' }), withCode('refused'))
+    match(error.message, said)
+    equal(await engine.names(), names)
+    await engine.docker('rm', '-f', name)
+  }
+})
+
+test('--hold and --no-hold that are killed before any of their changes are finished or undone by the next run', async () => {
+  const published = ['-p', `${address}:8206:8080`, '-v', 'cut-rows:/var/lib/beacon']
+  await engine.docker(
+    'run',
+    '-d',
+    '--name',
+    'cut',
+    '--restart',
+    'always',
+    ...published,
+    ...SMALL,
+    `${repository}:v1.0.0`,
+  )
+  await healthy(engine, 'cut')
+  for (const release of ['hold', 'no-hold']) {
+    const isDone = async () => (await engine.names()).includes('cut-holder') === (release === 'hold')
+    for (let n = 1; ; n += isLong ? 1 : 3) {
+      let count = 0
+      await deployIn(engine, { container: 'cut', release, probationMs: 0 }, (client) =>
+        witnessed(client, (at) => {
+          count = Math.max(count, at)
+          if (at >= n) throw new Error('cut short') // and nothing after it is done either
+        }),
+      ).catch(() => null)
+      if (count < n) break // all was done
+      const end = await deployIn(engine, { container: 'cut', release, probationMs: 0 }).catch((error: Error) => error)
+      ok(
+        !(end instanceof Error) || /has a holder already|has no holder/.test(end.message),
+        `${release} ${n}: ${String(end)}`,
+      )
+      await healthy(engine, 'cut')
+      await until(`an answer after ${release} ${n}`, () => answers(8206))
+      ok(await isDone(), `${release} ${n}: ${JSON.stringify(end)}`)
+      // and back, for the next
+      await deployIn(engine, { container: 'cut', release: release === 'hold' ? 'no-hold' : 'hold', probationMs: 0 })
+    }
+    ok(await isDone())
+    equal(
+      (await engine.names()).filter((name) => /^cut-baton-(?!previous)/.test(name)),
+      [],
+    )
+  }
+  await engine.docker('rm', '-f', 'cut', 'cut-baton-previous')
+})
+
 test('an ordinary container, restarted in the same way, refuses', async () => {
   const published = ['-p', `${address}:8202:8080`, '-v', 'plain-rows:/var/lib/beacon']
   await engine.docker(
@@ -199,6 +363,10 @@ test.after(async () => {
 })
 
 test.run()
+
+function version({ Config }: Inspection): string {
+  return Config.Labels['org.opencontainers.image.version']
+}
 
 function whole(seen: Seen): void {
   const { refused, lost, closed } = seen
