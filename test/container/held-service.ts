@@ -1,7 +1,13 @@
 // A holder and an application on a real engine, as the guide makes them, and strict clients of it beyond a cable.
 
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { LabEngine } from '../lab/docker.ts'
+import { buildImage } from '../../deploy/image.ts'
+import { createProgress } from '../../deploy/lib/progress.ts'
+import { run } from '../../deploy/lib/shell.ts'
+import { equal, ok } from '../assert.ts'
+import { publishTo, releases } from '../fixtures/releases.ts'
+import { labFolder, type LabEngine, publishBase, type Registry } from '../lab/docker.ts'
 import { type Load, spawnLoad, type Totals } from '../lab/load.ts'
 import { neighbour, type Neighbour } from '../lab/netns.ts'
 import { healthy } from './probe.ts'
@@ -9,6 +15,17 @@ import { healthy } from './probe.ts'
 export const SMALL = ['--read-only', '--cap-drop', 'ALL', '--security-opt', 'no-new-privileges']
 /** what lets an application have the sockets, but for the volume */
 export const BORROWS = ['--group-add', '65531', '-e', 'BATON_HOLDER=/run/hold/socket']
+
+/** The images of two releases of the reference service, `v1.0.0` and `v1.1.0`, with their holder; returns their repository. */
+export async function heldImages({ environment }: LabEngine, { host }: Registry): Promise<string> {
+  const repository = `${host}/beacon`
+  const base = await publishBase(host)
+  const dist = await publishTo(join(labFolder(), 'dist'), await releases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }]))
+  const common = { dist, repository, base, arch: process.arch, push: true, revision: '', source: '', environment }
+  for (const tag of ['v1.0.0', 'v1.1.0'])
+    await buildImage({ ...common, tag, progress: createProgress({ quiet: true }) })
+  return repository
+}
 
 export interface HeldService {
   /** where clients reach it */
@@ -112,4 +129,23 @@ export function cable(): Promise<Neighbour> {
 
 export async function uncable(): Promise<void> {
   await (await made)?.[Symbol.asyncDispose]()
+}
+
+/** Nobody was refused, and nothing was lost. */
+export function whole(seen: Seen): void {
+  const { refused, lost, closed } = seen
+  equal({ refused, lost, closed }, { refused: 0, lost: 0, closed: 0 }, JSON.stringify(seen.errors))
+  ok(seen.ok > 100)
+}
+
+export async function answers(address: string, port: number): Promise<boolean> {
+  const answer = await fetch(`http://${address}:${port}/`, { signal: AbortSignal.timeout(2000) }).catch(() => null)
+  await answer?.arrayBuffer().catch(() => null)
+  return answer?.status === 200
+}
+
+/** What a container has written to both of its streams. */
+export async function logsOf({ environment }: LabEngine, name: string): Promise<string> {
+  const { stdout, stderr } = await run(['docker', 'logs', name], { env: environment })
+  return stdout + stderr
 }

@@ -1,16 +1,12 @@
 // A container whose sockets another one holds, on a real engine, under strict clients: whoever recreates it, nobody is refused.
 // CI does some rounds of each; `npm run soak -- --hold` does 20.
 
-import { mkdir, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { buildImage } from '../../deploy/image.ts'
-import { createProgress } from '../../deploy/lib/progress.ts'
 import { run } from '../../deploy/lib/shell.ts'
-import { equal, is, match, ok, rejects, withCode } from '../assert.ts'
-import { witnessed } from '../fixtures/deploy-container.ts'
-import { publishTo, releases } from '../fixtures/releases.ts'
+import { equal, is, match, ok } from '../assert.ts'
 import { isLong, suite } from '../suite.ts'
 import {
   type Inspection,
@@ -18,12 +14,24 @@ import {
   labReason,
   type LabEngine,
   publish,
-  publishBase,
   type Registry,
   startEngine,
   startRegistry,
 } from '../lab/docker.ts'
-import { BORROWS, cable, heldService, type HeldService, type Seen, SMALL, uncable, underLoad } from './held-service.ts'
+import {
+  answers,
+  BORROWS,
+  cable,
+  heldImages,
+  heldService,
+  type HeldService,
+  logsOf,
+  type Seen,
+  SMALL,
+  uncable,
+  underLoad,
+  whole,
+} from './held-service.ts'
 import { deployIn, healthy, probeImage, until } from './probe.ts'
 
 const skip = labReason()
@@ -36,14 +44,8 @@ let [repository, address] = ['', '']
 let held: HeldService
 
 test.before(async () => {
-  repository = `${registry.host}/beacon`
   address = (await cable()).address
-  const base = await publishBase(registry.host)
-  const dist = await publishTo(join(labFolder(), 'dist'), await releases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }]))
-  const common = { dist, repository, base, arch: process.arch, push: true, revision: '', source: '' }
-  const { environment } = engine
-  for (const tag of ['v1.0.0', 'v1.1.0'])
-    await buildImage({ ...common, tag, environment, progress: createProgress({ quiet: true }) })
+  repository = await heldImages(engine, registry)
   held = await heldService(engine, { name: 'held', port: 8200, repository, address })
 })
 
@@ -55,7 +57,7 @@ test('the holder is small in rights, and its socket is for its group', async () 
     '750 65534:65531',
     '660 65534:65531',
   ])
-  match(await engine.docker('logs', held.door).then(() => logsOf(held.door)), /gave uid 65532 gid 65532 the sockets/)
+  match(await logsOf(engine, held.door), /gave uid 65532 gid 65532 the sockets/)
   const image = (
     await run(['docker', 'image', 'ls', '--format', '{{.Size}}', `${repository}:holder`], { env: engine.environment })
   ).stdout
@@ -151,135 +153,6 @@ test('a release that is broken goes back by itself, and the queue stands meanwhi
   await engine.docker('rm', '-f', `${held.app}-baton-failed`)
 })
 
-test('--hold moves an ordinary container behind a holder and --no-hold out again, with all that it had', async () => {
-  await engine.docker('network', 'create', '--subnet', '172.31.77.0/24', 'own')
-  const given = ['--network', 'own', '--network-alias', 'shop', '--ip', '172.31.77.7', '--label', 'traefik.enable=true']
-  const more = [
-    '--label',
-    'mine=1',
-    '-p',
-    `${address}:8204:8080`,
-    '-v',
-    'moved-rows:/var/lib/beacon',
-    '--group-add',
-    '77',
-  ]
-  const rights = ['--restart', 'unless-stopped', ...SMALL]
-  await engine.docker('run', '-d', '--name', 'moved', ...given, ...more, ...rights, `${repository}:v1.0.0`)
-  await healthy(engine, 'moved')
-  const before = await engine.inspect('moved')
-
-  const dry = await deployIn(engine, { container: 'moved', release: 'hold', dryRun: true })
-  const plan = dry.events.flatMap((event) => (event.event === 'plan' ? event.plan : []))
-  ok(
-    plan.some((line) => /clients are refused once/.test(line)) && plan.some((line) => /create moved-holder/.test(line)),
-  )
-  equal((await engine.inspect('moved')).Id, before.Id)
-  await rejects(engine.inspect('moved-holder'))
-
-  const moved = await deployIn(engine, { container: 'moved', release: 'hold' })
-  equal([moved.outcome, moved.error?.message], ['updated', undefined])
-  const [app, door] = [await engine.inspect('moved'), await engine.inspect('moved-holder')]
-  equal([app.HostConfig.PortBindings, app.HostConfig.GroupAdd], [{}, ['77', '65531']])
-  equal([app.Config.Labels['mine'], app.Config.Labels['traefik.enable']], ['1', undefined])
-  equal([door.Config.Labels['traefik.enable'], door.HostConfig.RestartPolicy.Name], ['true', 'always'])
-  equal(
-    [door.NetworkSettings.Networks.own.IPAddress, app.HostConfig.RestartPolicy.Name],
-    ['172.31.77.7', 'unless-stopped'],
-  )
-  ok(
-    door.NetworkSettings.Networks.own.Aliases.includes('shop') &&
-      !app.NetworkSettings.Networks.own.Aliases.includes('shop'),
-  )
-  await rejects(deployIn(engine, { container: 'moved', release: 'hold' }), /has a holder already/)
-  const service = { ...held, app: 'moved', door: 'moved-holder', port: 8204 }
-  whole(await underLoad(engine, service, 1, () => deployIn(engine, { container: 'moved', release: 'v1.1.0' })))
-
-  const out = await deployIn(engine, { container: 'moved', release: 'no-hold' })
-  equal([out.outcome, out.error?.message], ['updated', undefined])
-  const after = await engine.inspect('moved')
-  for (const key of ['PortBindings', 'GroupAdd', 'Binds', 'RestartPolicy'])
-    equal(after.HostConfig[key] ?? [], before.HostConfig[key] ?? [], key)
-  equal([after.Config.Labels['traefik.enable'], after.NetworkSettings.Networks.own.IPAddress], ['true', '172.31.77.7'])
-  ok(after.NetworkSettings.Networks.own.Aliases.includes('shop'))
-  ok(!after.Config.Env.some((entry: string) => entry.startsWith('BATON_HOLDER')))
-  equal(
-    (await engine.names()).filter((name) => name.startsWith('moved')),
-    ['moved', 'moved-baton-previous'],
-  )
-  await until('an answer', () => answers(8204))
-  await rejects(deployIn(engine, { container: 'moved', release: 'no-hold' }), /has no holder/)
-  await engine.docker('rm', '-f', 'moved', 'moved-baton-previous')
-})
-
-test('--hold refuses by name what cannot be held, and changes nothing', async () => {
-  await engine.docker('network', 'create', '-d', 'macvlan', '-o', 'parent=lo', 'cable').catch(() => null)
-  const hasMacvlan = (await engine.docker('network', 'ls', '--format', '{{.Driver}}')).includes('macvlan')
-  const cases: [string, string[], RegExp][] = [
-    ['host', ['--network', 'host'], /in the host’s network \(--network host\)/],
-    ['shared', ['--network', `container:${held.app}`], /shares the network of/],
-    ['silent', [], /publishes no port/],
-    ['datagrams', ['-p', `${address}:8205:53/udp`], /publishes 53\/udp/],
-    ...(hasMacvlan
-      ? [['cabled', ['--network', 'cable'], /in the macvlan network cable/] as [string, string[], RegExp]]
-      : []),
-  ]
-  for (const [name, options, said] of cases) {
-    const program = ['--entrypoint', '/bin/busybox', `${registry.host}/beacon:v1.2.3`, 'sleep', '1000']
-    await engine.docker('run', '-d', '--name', name, ...options, ...program)
-    const names = await engine.names()
-    const error = await rejects(deployIn(engine, { container: name, release: 'hold' }), withCode('refused'))
-    match(error.message, said)
-    equal(await engine.names(), names)
-    await engine.docker('rm', '-f', name)
-  }
-})
-
-test('--hold and --no-hold that are killed before any of their changes are finished or undone by the next run', async () => {
-  const published = ['-p', `${address}:8206:8080`, '-v', 'cut-rows:/var/lib/beacon']
-  await engine.docker(
-    'run',
-    '-d',
-    '--name',
-    'cut',
-    '--restart',
-    'always',
-    ...published,
-    ...SMALL,
-    `${repository}:v1.0.0`,
-  )
-  await healthy(engine, 'cut')
-  for (const release of ['hold', 'no-hold']) {
-    const isDone = async () => (await engine.names()).includes('cut-holder') === (release === 'hold')
-    for (let n = 1; ; n += isLong ? 1 : 3) {
-      let count = 0
-      await deployIn(engine, { container: 'cut', release, probationMs: 0 }, (client) =>
-        witnessed(client, (at) => {
-          count = Math.max(count, at)
-          if (at >= n) throw new Error('cut short') // and nothing after it is done either
-        }),
-      ).catch(() => null)
-      if (count < n) break // all was done
-      const end = await deployIn(engine, { container: 'cut', release, probationMs: 0 }).catch((error: Error) => error)
-      ok(
-        !(end instanceof Error) || /has a holder already|has no holder/.test(end.message),
-        `${release} ${n}: ${String(end)}`,
-      )
-      await healthy(engine, 'cut')
-      await until(`an answer after ${release} ${n}`, () => answers(8206))
-      ok(await isDone(), `${release} ${n}: ${JSON.stringify(end)}`)
-      // and back, for the next
-      await deployIn(engine, { container: 'cut', release: release === 'hold' ? 'no-hold' : 'hold', probationMs: 0 })
-    }
-    ok(await isDone())
-    equal(
-      (await engine.names()).filter((name) => /^cut-baton-(?!previous)/.test(name)),
-      [],
-    )
-  }
-  await engine.docker('rm', '-f', 'cut', 'cut-baton-previous')
-})
-
 test('an ordinary container, restarted in the same way, refuses', async () => {
   const published = ['-p', `${address}:8202:8080`, '-v', 'plain-rows:/var/lib/beacon']
   await engine.docker(
@@ -326,13 +199,13 @@ test('kill -9 of the holder: the service answers again within two seconds, by it
 test('whichever of the two begins first, and both recreated at once: it serves', async () => {
   const own = await composed('both', 8203)
   await own.compose('up', '-d', 'beacon')
-  await until('its word', async () => /waiting for the holder/.test(await logsOf(own.app)))
+  await until('its word', async () => /waiting for the holder/.test(await logsOf(engine, own.app)))
   await own.compose('up', '-d')
   await healthy(engine, own.app)
-  await until('an answer', () => answers(8203))
+  await until('an answer', () => answers(address, 8203))
   await own.compose('up', '-d', '--force-recreate')
   await healthy(engine, own.app)
-  await until('an answer', () => answers(8203))
+  await until('an answer', () => answers(address, 8203))
   await own.compose('down', '-v')
 })
 
@@ -341,7 +214,7 @@ test('an engine that is stopped or killed: the service answers again by itself w
     await engine[way]()
     const began = performance.now()
     await engine.start()
-    await until('an answer', () => answers(8200))
+    await until('an answer', () => answers(address, 8200))
     const tookMs = performance.now() - began
     process.stdout.write(`  engine ${way}: answered ${Math.round(tookMs)} ms after its start\n`)
     ok(tookMs < 15_000, `${tookMs} ms`)
@@ -352,7 +225,7 @@ test('an engine that is stopped or killed: the service answers again by itself w
 test('an application outside of the group waits, and says why', async () => {
   const volume = ['-v', 'held-hold:/run/hold:ro', ...BORROWS.slice(2)]
   await engine.docker('run', '-d', '--name', 'stranger', ...volume, ...SMALL, `${repository}:v1.0.0`)
-  await until('its word', async () => /EACCES.*--group-add 65531/.test(await logsOf('stranger')))
+  await until('its word', async () => /EACCES.*--group-add 65531/.test(await logsOf(engine, 'stranger')))
   await engine.docker('rm', '-f', 'stranger')
 })
 
@@ -368,22 +241,10 @@ function version({ Config }: Inspection): string {
   return Config.Labels['org.opencontainers.image.version']
 }
 
-function whole(seen: Seen): void {
-  const { refused, lost, closed } = seen
-  equal({ refused, lost, closed }, { refused: 0, lost: 0, closed: 0 }, JSON.stringify(seen.errors))
-  ok(seen.ok > 100)
-}
-
 function tell(what: string, { ok: answered, refused, lost, closed, longestMs }: Seen): void {
   process.stdout.write(
     `  ${what}: ${answered} answered, refused ${refused}, lost ${lost}, closed ${closed}, longest wait ${longestMs} ms\n`,
   )
-}
-
-/** What a container has written to both of its streams. */
-async function logsOf(name: string): Promise<string> {
-  const { stdout, stderr } = await run(['docker', 'logs', name], { env: engine.environment })
-  return stdout + stderr
 }
 
 async function keptRows(app: string, ids: readonly string[]): Promise<void> {
@@ -414,26 +275,14 @@ async function keptRows(app: string, ids: readonly string[]): Promise<void> {
 async function composed(name: string, port: number) {
   const folder = join(labFolder(), name)
   await mkdir(folder)
-  await writeFile(join(folder, 'compose.yaml'), composeFile(port))
+  await writeFile(join(folder, 'compose.yaml'), await composeFile(port))
   const compose = (...args: string[]) => run(['docker-compose', ...args], { cwd: folder, env: engine.environment })
   return { app: `${name}_beacon_1`, compose }
 }
 
-async function answers(port: number): Promise<boolean> {
-  const answer = await fetch(`http://${address}:${port}/`, { signal: AbortSignal.timeout(2000) }).catch(() => null)
-  await answer?.arrayBuffer().catch(() => null)
-  return answer?.status === 200
-}
-
-function composeFile(port: number): string {
-  return `services:
-  door: { image: '${repository}:holder', command: ['8080'], restart: always, ports: ['${address}:${port}:8080'], volumes: ['hold:/run/hold'] }
-  beacon:
-    image: ${repository}:v1.0.0
-    restart: always
-    group_add: ['65531']
-    environment: { BATON_HOLDER: /run/hold/socket }
-    volumes: ['hold:/run/hold:ro', 'rows:/var/lib/beacon']
-volumes: { hold: {}, rows: {} }
-`
+/** The file of the guide. */
+async function composeFile(port: number): Promise<string> {
+  const page = await readFile(join(import.meta.dirname, '../../docs/guides/container.md'), 'utf8')
+  const file = /^```yaml\n(services:\n {2}door:[^]*?)^```$/m.exec(page)?.[1] ?? ''
+  return file.replaceAll('registry.example/beacon', repository).replace("'8080:8080'", `'${address}:${port}:8080'`)
 }
