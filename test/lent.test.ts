@@ -103,6 +103,24 @@ for (const how of ['', 'closes'])
     agent.destroy()
   })
 
+test('a request that came while the application got no processor is answered before its connection is closed', async () => {
+  await using ground = await holderGround()
+  const port = await freePort()
+  await ground.start(String(port))
+  using app = start(ground, port)
+  const agents = Array.from({ length: 8 }, () => new Agent({ keepAlive: true, maxSockets: 1 }))
+  await Promise.all(agents.map((agent) => ask(port, '/', agent)))
+  process.kill(app.pid, 'SIGTERM')
+  await until('it to drain', () => /stopping on SIGTERM/.test(app.said()))
+  process.kill(app.pid, 'SIGSTOP')
+  const late = agents.map((agent) => ask(port, '/', agent))
+  await sleep(500)
+  process.kill(app.pid, 'SIGCONT')
+  for (const said of await Promise.all(late)) match(said, new RegExp(`^${app.pid} `))
+  is(await app.ended, 0)
+  for (const agent of agents) agent.destroy()
+})
+
 test('what is no holder is asked again until one answers; a port that it does not hold is listened on all the same', async () => {
   await using ground = await holderGround()
   const [port, own] = [await freePort(), await freePort()]

@@ -11,7 +11,7 @@ import { askToClose } from './closing.ts'
 import { descriptorOf, idleConnections, idleTimeLeft } from './internals.ts'
 import { closeDescriptor } from './libc.ts'
 import { bind, listen, type Listener, type ListenerSpec, stopAccepting } from './listeners.ts'
-import { isListening, packetsOfAny } from './packets.ts'
+import { hasUnread, isListening, packetsOfAny } from './packets.ts'
 
 export interface Lent {
   /** Listens on the socket that the holder has for it; if it has none, binds one in this container's own network, and says so. */
@@ -206,8 +206,11 @@ async function finish(listeners: readonly Listener[], drainMs: number): Promise<
 
 function endIdle({ server, sockets, movable }: Listener, age: number): void {
   if (movable) {
-    for (const socket of idleConnections(server as HttpServer, sockets))
-      if (age >= (idleTimeLeft(socket) === null ? NEVER_ASKED_MS : ASKED_MS)) socket.destroy()
+    for (const socket of idleConnections(server as HttpServer, sockets)) {
+      // on a busy machine a request may have come long before this process is told of it
+      const isLate = age >= (idleTimeLeft(socket) === null ? NEVER_ASKED_MS : ASKED_MS)
+      if (isLate && !hasUnread(descriptorOf(socket) ?? -1)) socket.destroy()
+    }
   } else if (age >= NEVER_ASKED_MS && 'closeIdleConnections' in server) {
     HttpServer.prototype.closeIdleConnections.call(server as HttpServer)
   }

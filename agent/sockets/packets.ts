@@ -39,6 +39,7 @@ const [SOCK_DGRAM, SOCK_SEQPACKET] = [2, 5]
 const ADDRESS_MAX = 110
 const [MSG_CTRUNC, MSG_TRUNC, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_CMSG_CLOEXEC] = [0x8, 0x20, 0x40, 0x4000, 0x40000000]
 const [SOL_SOCKET, SCM_RIGHTS, SO_PEERCRED] = [1, 1, 17]
+const FIONREAD = 0x541bn
 const [EAGAIN, EINTR, EMFILE, ENFILE] = [11, 4, 24, 23]
 /** struct msghdr and struct cmsghdr on a 64-bit Linux */
 const [MSGHDR_BYTES, CMSGHDR_BYTES, FLAGS_AT, CONTROL_LENGTH_AT] = [56, 16, 48, 40]
@@ -66,7 +67,7 @@ function userAt(fd: number): number {
  */
 export function markOf(fd: number): string | null {
   const { option, length } = openBuffers()
-  const [IPPROTO_TCP, TCP_INFO, FIONREAD] = [6, 11, 0x541bn]
+  const [IPPROTO_TCP, TCP_INFO] = [6, 11]
   const [RECEIVED_AT, SENT_AT, INFO_BYTES] = [128, 200, 208]
   length.writeInt32LE(option.length, 0)
   if (callLibc('getsockopt', fd, IPPROTO_TCP, TCP_INFO, option, length) < 0) return null
@@ -86,6 +87,12 @@ export function packetsOn(fd: number): Packets {
 /** The same with whoever has the other end, of a stream too: a message with descriptors does not run into the next one. */
 export function packetsOfAny(fd: number): Packets {
   return open(fd)
+}
+
+/** Whether the other end has sent what no process has read yet (FIONREAD). */
+export function hasUnread(fd: number): boolean {
+  const { length } = openBuffers()
+  return callLibc('ioctl', fd, FIONREAD, length) >= 0 && length.readInt32LE(0) > 0
 }
 
 /** Whether a descriptor is a TCP socket that listens. */
