@@ -6,6 +6,7 @@ import { EXIT, reasonOf } from './words/errors.ts'
 import { askToClose, closeIdle } from './sockets/closing.ts'
 import { shutDoor } from './sockets/store.ts'
 import { closeListener, type Listener } from './sockets/listeners.ts'
+import type { Lent } from './sockets/lent.ts'
 import type { Carries } from './handover/carry/carry.ts'
 import { bounded, type Turn } from './handover/turn.ts'
 import type { SuccessorSide } from './handover/take/successor.ts'
@@ -28,6 +29,9 @@ export interface Serving {
   turn: Turn
   /** resolves when a handover has ended and this process still lives; null if none is in progress */
   handingOver: Promise<unknown> | null
+  /** sockets of a holder in another container, if there is one; `finish` is its way to let requests in flight finish */
+  lent?: Lent
+  finish?: Lent['finish']
   /** true in a successor that has not yet ended the operation that started it */
   isSettling: boolean
 }
@@ -80,7 +84,7 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     // A predecessor on its way out may close them too: it has handed everything over, and its successor goes on.
     for (const listener of serving.listeners) closeListener(listener)
     hooks.drain()
-    await finishRequests(serving.listeners, settings.update.drainMs)
+    await (serving.finish ?? finishRequests)(serving.listeners, settings.update.drainMs)
     await leave(EXIT.done, 'stop')
   }
   const heedSignals = (): void => {

@@ -1,9 +1,9 @@
-// What most starts do not need, and so is loaded only then: taking over from a predecessor, and listening on more sockets when
-// others of this process serve already.
+// What most starts do not need, and so is loaded only then: taking over from a predecessor, listening on sockets that a holder in
+// another container has, and listening on more sockets when others of this process serve already.
 
 import { proveAlone, recoverUnderLock } from './recovery.ts'
-import { EXIT, reasonOf } from './words/errors.ts'
-import { type Door, freeSocket, storeSockets } from './sockets/store.ts'
+import { BatonError, EXIT, reasonOf } from './words/errors.ts'
+import { type Door, freeSocket, letGo, storeSockets } from './sockets/store.ts'
 import { bind, type ListenerSpec, makeListener } from './sockets/listeners.ts'
 import type { Inheritance } from './words/wire.ts'
 import { ownValues } from './handover/values.ts'
@@ -30,9 +30,14 @@ export interface ServeOptions {
   life: Life
 }
 
-/** Takes over from a predecessor. If it cannot, this process exits. */
-export async function serveNext(specs: ListenerSpec[], inheritance: Inheritance, options: ServeOptions): Promise<void> {
+/** Takes over from a predecessor. If it cannot, this process exits. Without one, takes the sockets that a holder lends. */
+export async function serveNext(
+  specs: ListenerSpec[],
+  inheritance: Inheritance | null,
+  options: ServeOptions,
+): Promise<void> {
   const { settings, install, serving, life } = options
+  if (inheritance === null) return await serveLent(specs, options)
   const { service, tag, log } = settings
   const couldUpdate = async () =>
     install === null ? UNMANAGED : await (await import('./update/could-update.ts')).couldUpdate(install)
@@ -68,6 +73,27 @@ export async function serveNext(specs: ListenerSpec[], inheritance: Inheritance,
   })
 }
 
+/** Waits for the holder as long as it takes. */
+async function serveLent(specs: ListenerSpec[], { settings, install, door, serving, life }: ServeOptions) {
+  const path = process.env['BATON_HOLDER'] ?? ''
+  delete process.env['BATON_HOLDER'] // the sockets are not for the application's children
+  if (install !== null) {
+    const hint = 'a managed install keeps its sockets over its updates by itself'
+    throw new BatonError('invalid_settings', 'BATON_HOLDER is for a service in a container', { hint })
+  }
+  for (const [key, fd] of door.take()) void letGo(key, fd)
+  const { borrow } = await import('./sockets/lent.ts')
+  const warn = (message: string) => settings.log({ event: 'warning', message })
+  const lent = await borrow(path, { warn, leaving: life.leaving })
+  serving.lent = lent
+  serving.finish = lent.finish
+  for (const [index, listener] of serving.listeners.entries()) {
+    const spec = specs[index]
+    if (spec !== undefined) await lent.listen(listener, spec)
+  }
+  void serving.turn.take()
+}
+
 /** Rejects if a socket cannot be had. A successor then fails instead, whatever its author would do about the error. */
 export async function serveMore(
   specs: ListenerSpec[],
@@ -78,6 +104,7 @@ export async function serveMore(
     const listener = makeListener(spec, (closed) => freeSocket(closed, serving))
     try {
       if (isTried()) await serving.side?.listen(listener, spec)
+      else if (serving.lent !== undefined) await serving.lent.listen(listener, spec)
       else {
         const { key } = listener
         const mayShare = serving.side !== null || install === null || serving.freed.has(key)

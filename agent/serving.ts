@@ -29,7 +29,7 @@ async function serveAll(specs: ListenerSpec[], options: ServeOptions): Promise<v
   const { tag, log } = settings
   serving.listeners = specs.map((spec) => makeListener(spec, (listener) => freeSocket(listener, serving)))
   life.heedSignals()
-  if (inheritance === null) await serveFirst(specs, options)
+  if (inheritance === null && !process.env['BATON_HOLDER']) await serveFirst(specs, options)
   else await (await import('./serving-later.ts')).serveNext(specs, inheritance, options)
   log({
     event: 'serving',

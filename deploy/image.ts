@@ -1,6 +1,7 @@
 // Builds and pushes the container image of a release: `npm run image -- --tag v1.2.0 --repository registry.example/beacon --push`.
 // dist/<tag> -> verified and unpacked context -> build -> run it once -> tags vX.Y.Z and latest -> push. It also makes the image
-// that updates containers of the service, with the tags vX.Y.Z-deploy and deploy.
+// that updates containers of the service, with the tags vX.Y.Z-deploy and deploy; and the one that holds their sockets while they are
+// recreated, vX.Y.Z-holder and holder.
 // Must hold: the files in the image have the release's checksums. `latest` never goes back to an older release.
 
 import { createHash } from 'node:crypto'
@@ -23,6 +24,7 @@ import { variableName } from '../agent/service/config.ts'
 import { IS_PACKAGED, PROJECT } from './make/place.ts'
 import { asksForHelp, type CommandLine, parseFlags, usageOf } from './lib/flags.ts'
 import { createProgress, type ProgressReport } from './lib/progress.ts'
+import { fillHolderContext } from './make/holder-image.ts'
 import { temporaryDirectory } from './make/temporary.ts'
 import { findProgram, run } from './lib/shell.ts'
 
@@ -40,6 +42,8 @@ export interface ImageOptions {
   feed?: string | null
   revision: string
   source: string
+  /** also the image that holds the sockets; default true */
+  holder?: boolean
   progress: ProgressReport
   /** environment of the docker command */
   environment?: Record<string, string | undefined>
@@ -55,24 +59,30 @@ export async function buildImage(options: ImageOptions): Promise<string[]> {
 
   progress.stage('verify', `${manifest.service} ${tag} for linux/${options.arch}`)
   await using context = await temporaryDirectory(options.dist)
+  await using holder = await temporaryDirectory(options.dist)
   await fillContext(folder, manifest, options, context.path)
+  const hasHolder = options.holder ?? true
+  if (hasHolder) await fillHolderContext(holder.path, options.arch)
 
   const environment = options.environment ?? {}
   const isLatest = await isNewest(tag, options.dist)
+  const tagged = (suffix: string) => [`${tag}-${suffix}`, ...(isLatest ? [suffix] : [])]
+  const own = `${manifest.service} ${tag}`
   const images = [
-    { target: 'deploy', tags: [`${tag}-deploy`, ...(isLatest ? ['deploy'] : [])] },
-    { target: 'service', tags: [tag, ...(isLatest ? ['latest'] : [])] }, // last: who sees the release finds its tool
+    ...(hasHolder ? [{ target: null, from: holder.path, tags: tagged('holder'), says: /^baton-holder / }] : []),
+    { target: 'deploy', from: context.path, tags: tagged('deploy'), says: own },
+    // last: who sees the release finds its tools
+    { target: 'service', from: context.path, tags: [tag, ...(isLatest ? ['latest'] : [])], says: own },
   ]
-  for (const { target, tags } of images) {
+  for (const { target, from, tags, says } of images) {
     const reference = `${repository}:${tags[0]}`
     progress.stage('build', reference)
-    await run(buildCommand(docker, { ...options, manifest, target, reference }, context.path), { env: environment })
+    await run(buildCommand(docker, { ...options, manifest, target, reference }, from), { env: environment })
     progress.stage('check', 'running it once')
     const once = [docker, 'run', '--rm', '--network', 'none', '--read-only', reference, '--version']
     const said = (await run(once, { env: environment })).stdout.trim()
-    const expected = `${manifest.service} ${tag}`
-    if (said !== expected)
-      throw new BatonError('verify_failed', `expected the image to say \`${expected}\`, got \`${said}\``)
+    if (typeof says === 'string' ? said !== says : !says.test(said))
+      throw new BatonError('verify_failed', `expected the image to say \`${String(says)}\`, got \`${said}\``)
     for (const name of tags.slice(1))
       await run([docker, 'tag', reference, `${repository}:${name}`], { env: environment })
   }
@@ -105,26 +115,31 @@ export function publicUrl(text: string): string {
 
 interface Built extends ImageOptions {
   manifest: Pick<ReleaseManifest, 'service' | 'healthPath' | 'port'>
-  target: string
+  /** stage of container/Dockerfile; null: the holder's, which has one */
+  target: string | null
   reference: string
 }
 
 /** Pure. */
 export function buildCommand(docker: string, options: Built, context: string): string[] {
   const { manifest, target, reference } = options
-  const values = {
+  const known = {
     SERVICE: manifest.service,
-    CONFIG_VARIABLE: variableName(manifest.service),
     TAG: options.tag,
+    REVISION: options.revision,
+    SOURCE: options.source,
+  }
+  const ofService = {
+    CONFIG_VARIABLE: variableName(manifest.service),
     PORT: portOf(manifest),
     HEALTH_PATH: manifest.healthPath === undefined ? '/healthz' : (manifest.healthPath ?? '/'),
     DEPLOY_IMAGE: `${options.repository}:deploy`,
-    REVISION: options.revision,
-    SOURCE: options.source,
     ...(options.base === null ? {} : { BASE: options.base }),
   }
+  const values = target === null ? known : { ...known, ...ofService }
   const args = Object.entries(values).flatMap(([key, value]) => ['--build-arg', `${key}=${value}`])
-  return [docker, 'build', '--quiet', ...args, '--target', target, '--tag', reference, context]
+  const stage = target === null ? [] : ['--target', target]
+  return [docker, 'build', '--quiet', ...args, ...stage, '--tag', reference, context]
 }
 
 function portOf({ port }: Pick<ReleaseManifest, 'port'>): number {
@@ -201,7 +216,8 @@ async function findDocker(): Promise<string> {
 
 const COMMAND = {
   name: IS_PACKAGED ? 'baton image' : 'npm run image --',
-  description: 'makes the images of a release: the service, and beside it `deploy`, which updates its containers',
+  description:
+    'makes the images of a release: the service, and beside it `deploy`, which updates its containers, and `holder`, which holds their sockets',
   args: {
     tag: { type: 'string', valueHint: 'vX.Y.Z', required: true, description: 'the release; it was built before' },
     repository: { type: 'string', valueHint: 'name', required: true, description: 'such as registry.example/beacon' },
@@ -214,6 +230,11 @@ const COMMAND = {
     feed: { type: 'string', valueHint: 'feed', description: 'where the panel learns which release is the newest' },
     base: { type: 'string', valueHint: 'image', description: 'base image, with glibc, libstdc++ and libatomic' },
     arch: { type: 'string', valueHint: 'x64|arm64', default: process.arch, description: 'of the executable' },
+    'without-holder': {
+      type: 'boolean',
+      default: false,
+      description: 'no image that holds the sockets, which needs a C compiler',
+    },
   },
 } as const satisfies CommandLine
 
@@ -235,6 +256,7 @@ async function main(argv: string[]): Promise<number> {
       dist: resolve(values.dist),
       base: values.base ?? null,
       arch: values.arch,
+      holder: !values['without-holder'],
       revision: await git('rev-parse', 'HEAD'),
       source: publicUrl(await git('config', '--get', 'remote.origin.url')),
       progress,

@@ -6,6 +6,7 @@
 // `npm run soak -- --door`: what a `.socket` unit and the descriptor store do to clients over restarts and crashes.
 // `npm run soak -- --attacks`: the attacks on the root boundary, 60 s each.
 // `npm run soak -- --container-fleet`: waves over hosts of which some run the container.
+// `npm run soak -- --hold`: a container whose sockets another one holds is recreated 20 times in each way, under strict clients.
 // `npm run soak -- --long`: the tests that do only some of their cases in CI do all of them: each step, each byte.
 // `npm run soak -- --carry [--switches 20] [--followers 500] [--only switches|idle|kills]`: WebSockets, streams and idle connections.
 // `npm run soak -- --one [--switches 20] [--reverts 8] [--kills 15] [--supervised]`: switches one at a time, of an application that notices a second
@@ -44,6 +45,7 @@ const { values } = parseArgs({
     supervised: { type: 'boolean', default: false },
     door: { type: 'boolean', default: false },
     'container-fleet': { type: 'boolean', default: false },
+    hold: { type: 'boolean', default: false },
     json: { type: 'boolean', default: false },
     docs: { type: 'boolean', default: false },
     help: { type: 'boolean', short: 'h', default: false },
@@ -54,7 +56,7 @@ const switches = wholeNumber('--switches', values.switches ?? usual, values.one 
 const probationMs = wholeNumber('--probation', values.probation, 0, 60_000)
 if (values.help) {
   process.stdout.write(
-    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] [--docs] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks [--docs] | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --one [--switches 20] [--reverts 8] [--kills 15] [--supervised] [--json] | --one --clients [--switches 34] | --long | --container-fleet   (${fileURLToPath(import.meta.url)})\n`,
+    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] [--docs] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks [--docs] | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --one [--switches 20] [--reverts 8] [--kills 15] [--supervised] [--json] | --one --clients [--switches 34] | --long | --container-fleet | --hold   (${fileURLToPath(import.meta.url)})\n`,
   )
   process.exit(0)
 }
@@ -121,6 +123,11 @@ if (values.long) {
   const { runLong } = await import('./soak/long.ts')
   const containers = ['container-table', 'container-cut', 'container-stopped']
   process.exit(await runLong(...containers, 'install-script', 'carry-soak', 'fleet-hosts', 'fleet-resume'))
+}
+
+if (values.hold) {
+  const { runLong } = await import('./soak/long.ts')
+  process.exit(await runLong('container-hold'))
 }
 
 if (values.attacks) {

@@ -152,7 +152,7 @@ async function bindPort(listener: Listener, spec: ListenerSpec, mayShare: boolea
   const host = spec.host ?? '127.0.0.1'
   const address = isIP(host) === 0 ? (await (await import('node:dns/promises')).lookup(host)).address : host
   if (!canHandOver) {
-    await listening(listener.server, () => listener.server.listen(spec.port ?? 0, address, listener.backlog))
+    await listening(listener, spec.port ?? 0, address)
     listener.address = addressOf(listener)
     return
   }
@@ -162,7 +162,7 @@ async function bindPort(listener: Listener, spec: ListenerSpec, mayShare: boolea
   if (listener.isShared && !mayShare) throw taken()
   const bound = new net.BoundSocket({ host: address, port: spec.port ?? 0, reusePort: process.platform === 'linux' })
   listener.spare = duplicate(bound.fd())
-  await listening(listener.server, () => listener.server.listen(bound, listener.backlog))
+  await listening(listener, bound)
   listener.address = addressOf(listener)
 }
 
@@ -190,9 +190,9 @@ async function bindPath(listener: Listener, spec: ListenerSpec, path: string): P
     // `path` is in Node 26.10 and not yet in its types
     const bound = new net.BoundSocket({ path: temporary } as ConstructorParameters<typeof net.BoundSocket>[0])
     listener.spare = duplicate(bound.fd())
-    await listening(listener.server, () => listener.server.listen(bound, listener.backlog))
+    await listening(listener, bound)
   } else {
-    await listening(listener.server, () => listener.server.listen(temporary, listener.backlog))
+    await listening(listener, temporary)
   }
   await chmod(temporary, spec.mode ?? 0o660)
   await rename(temporary, path)
@@ -200,12 +200,12 @@ async function bindPath(listener: Listener, spec: ListenerSpec, path: string): P
 
 /** Listens on a socket that is bound already. */
 export async function listen(listener: Listener, fd: number): Promise<void> {
-  // The backlog as an argument: in an options object Node ignores it, and the shared queue shrinks to 511.
-  await listening(listener.server, () => listener.server.listen({ fd }, listener.backlog))
+  await listening(listener, { fd })
   listener.address = addressOf(listener)
 }
 
-function listening(server: Server, start: () => void): Promise<void> {
+/** `where`: what `server.listen` takes first. */
+function listening({ server, backlog }: Listener, ...where: unknown[]): Promise<void> {
   return new Promise((resolve, reject) => {
     const failed = (error: Error) => {
       server.off('listening', succeeded)
@@ -217,7 +217,8 @@ function listening(server: Server, start: () => void): Promise<void> {
     }
     server.once('error', failed)
     server.once('listening', succeeded)
-    start()
+    // The backlog as an argument: in an options object Node ignores it, and a shared queue shrinks to 511.
+    server.listen(...(where as [unknown]), backlog)
   })
 }
 
@@ -229,12 +230,10 @@ function addressOf(listener: Listener): string {
 
 async function answers(path: string): Promise<boolean> {
   const alive = await new Promise<boolean>((resolve) => {
-    const socket = connect(path)
-    socket.once('connect', () => {
+    const socket = connect(path, () => {
       socket.destroy()
       resolve(true)
-    })
-    socket.once('error', () => resolve(false))
+    }).once('error', () => resolve(false))
   })
   if (!alive) await rm(path, { force: true })
   return alive

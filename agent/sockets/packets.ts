@@ -13,6 +13,7 @@ import {
   pairOf,
   SOCK_CLOEXEC,
   SOCK_NONBLOCK,
+  SOCK_STREAM,
 } from './libc.ts'
 
 export interface Packet {
@@ -38,6 +39,7 @@ const [SOCK_DGRAM, SOCK_SEQPACKET] = [2, 5]
 const ADDRESS_MAX = 110
 const [MSG_CTRUNC, MSG_TRUNC, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_CMSG_CLOEXEC] = [0x8, 0x20, 0x40, 0x4000, 0x40000000]
 const [SOL_SOCKET, SCM_RIGHTS, SO_PEERCRED] = [1, 1, 17]
+const FIONREAD = 0x541bn
 const [EAGAIN, EINTR, EMFILE, ENFILE] = [11, 4, 24, 23]
 /** struct msghdr and struct cmsghdr on a 64-bit Linux */
 const [MSGHDR_BYTES, CMSGHDR_BYTES, FLAGS_AT, CONTROL_LENGTH_AT] = [56, 16, 48, 40]
@@ -65,7 +67,7 @@ function userAt(fd: number): number {
  */
 export function markOf(fd: number): string | null {
   const { option, length } = openBuffers()
-  const [IPPROTO_TCP, TCP_INFO, FIONREAD] = [6, 11, 0x541bn]
+  const [IPPROTO_TCP, TCP_INFO] = [6, 11]
   const [RECEIVED_AT, SENT_AT, INFO_BYTES] = [128, 200, 208]
   length.writeInt32LE(option.length, 0)
   if (callLibc('getsockopt', fd, IPPROTO_TCP, TCP_INFO, option, length) < 0) return null
@@ -80,6 +82,28 @@ export function packetsOn(fd: number): Packets {
   const [uid, own] = [userAt(fd), process.geteuid?.() ?? 0]
   if (uid !== own) throw new Error(`expected a process of user ${own} at the other end, got one of ${uid}`)
   return open(fd)
+}
+
+/** The same with whoever has the other end, of a stream too: a message with descriptors does not run into the next one. */
+export function packetsOfAny(fd: number): Packets {
+  return open(fd)
+}
+
+/** Whether the other end has sent what no process has read yet (FIONREAD). */
+export function hasUnread(fd: number): boolean {
+  const { length } = openBuffers()
+  return callLibc('ioctl', fd, FIONREAD, length) >= 0 && length.readInt32LE(0) > 0
+}
+
+/** Whether a descriptor is a TCP socket that listens. */
+export function isListening(fd: number): boolean {
+  const [SO_TYPE, SO_ACCEPTCONN, SO_DOMAIN, AF_INET, AF_INET6] = [3, 30, 39, 2, 10]
+  const { option, length } = openBuffers()
+  const asked = (name: number) => {
+    length.writeInt32LE(4, 0)
+    return callLibc('getsockopt', fd, SOL_SOCKET, name, option, length) < 0 ? -1 : option.readInt32LE(0)
+  }
+  return asked(SO_TYPE) === SOCK_STREAM && asked(SO_ACCEPTCONN) === 1 && [AF_INET, AF_INET6].includes(asked(SO_DOMAIN))
 }
 
 /**

@@ -3,7 +3,7 @@
 // sd_notify(3).
 
 export function hasSupervisor(): boolean {
-  return (process.env['NOTIFY_SOCKET'] ?? '') !== ''
+  return Boolean(process.env['NOTIFY_SOCKET'])
 }
 
 /** Sends one notification if a supervisor listens for it; else does nothing. Never throws. */
@@ -20,7 +20,7 @@ export async function notifySystemd(lines: string[]): Promise<void> {
 /** The same with a descriptor, which the manager duplicates for itself. False if no manager takes it. Never throws. */
 export async function notifyWith(lines: string[], descriptor: number | null): Promise<boolean> {
   const path = process.env['NOTIFY_SOCKET']
-  if (path === undefined || path === '') return false
+  if (!path) return false
   try {
     const { sendLetter } = await import('./packets.ts')
     return sendLetter(path, lines.join('\n'), descriptor)

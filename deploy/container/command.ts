@@ -5,6 +5,7 @@ import { asBatonError, BatonError, EXIT, isTag } from '../../agent/words.ts'
 import { connectEngine } from './engine/engine.ts'
 import { credentialsFor } from './engine/credentials.ts'
 import { type EngineChoice, findSocket } from './engine/socket.ts'
+import type { HoldWay } from './job.ts'
 import { lockContainer } from './lock.ts'
 import { programInImage } from './program.ts'
 import { recreate, containerStatus } from './recreate.ts'
@@ -38,6 +39,17 @@ const COMMAND = {
       type: 'boolean',
       default: false,
       description: 'back to the image that ran before; with --release: only if it is that one',
+    },
+    hold: {
+      type: 'boolean',
+      description:
+        'put it behind a holder, which keeps its ports whoever recreates it; refuses clients once, for a second',
+      negativeDescription: 'take it out again; refuses clients once, for a second',
+    },
+    'holder-image': {
+      type: 'string',
+      valueHint: 'image',
+      description: "of the holder (the tag `holder` in the container's own repository)",
     },
     status: { type: 'boolean', default: false, description: 'what runs, what ran before, whether it is well' },
     image: {
@@ -91,13 +103,17 @@ export interface ContainerSettings extends Omit<ContainerRequest, 'container'> {
 export function parseContainerSettings(argv: readonly string[]): ContainerSettings | null {
   if (asksForHelp(argv)) return null
   const values = parseFlags(argv, INNER)
-  const { release = null, rollback, engine, digest = null } = values
+  const { rollback, engine, digest = null, hold } = values
+  const way: HoldWay | null = hold === undefined ? null : hold ? 'hold' : 'no-hold'
+  const release = way ?? values.release ?? null
+  if (way !== null && (values.release !== undefined || rollback)) throw usage('expected --hold or --no-hold alone')
+  if (values['holder-image'] !== undefined && way !== 'hold') throw usage('expected --holder-image with --hold only')
   const acts = (['status', 'finish', 'undo'] as const).filter((act) => values[act])
   const act: Act = acts[0] ?? 'deploy'
   if (acts.length > 1 || (act !== 'deploy' && (rollback || release !== null)))
     throw usage('expected one of --release, --rollback and --status')
   if (act === 'deploy' && release === null && !rollback) throw usage('expected --release or --rollback')
-  if (release !== null && (rollback || release !== 'latest') && !isTag(release)) {
+  if (way === null && release !== null && (rollback || release !== 'latest') && !isTag(release)) {
     const expected = rollback ? 'a tag' : '`latest` or a tag'
     const got = JSON.stringify(String(release).slice(0, 40))
     throw new BatonError('invalid_tag', `expected ${expected} of the form vX.Y.Z, got ${got}`)
@@ -115,6 +131,7 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
     release: rollback ? null : release,
     backTo: rollback ? release : null,
     repository: values.image ?? null,
+    holder: values['holder-image'] ?? null,
     digest,
     signedBy: values.feed === undefined ? null : { feed: values.feed, root: values.root ?? null },
     engine,

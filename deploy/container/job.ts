@@ -34,7 +34,12 @@ export interface JobOrigin {
   compose: { environmentFile: string; variable: string; value: string } | null
   /** whether the container is compose's; if so, no other container is kept that compose would take for its own */
   ofCompose: boolean
+  /** if the container moves behind a holder or out again: which way, and the holder's id */
+  hold?: { way: HoldWay; holder: string }
 }
+
+/** The words that stand for a release: the same image, behind a holder (hold.ts) or out again. */
+export type HoldWay = 'hold' | 'no-hold'
 
 export interface Job {
   origin: JobOrigin

@@ -6,7 +6,7 @@ import { BatonError } from '../../agent/words.ts'
 import { type Engine, isUnreachable } from './engine/engine.ts'
 import type { RestartPolicy } from './inspection.ts'
 import { setVariable } from './environment-file.ts'
-import { asItWas, type Job } from './job.ts'
+import { asItWas, type Job, type JobOrigin } from './job.ts'
 import { namesFor, ORIGIN_LABEL } from './reference.ts'
 import { type Specification, specify } from './specification.ts'
 import { imageOfContainer, inheritedVolumes, nameNow } from './survey.ts'
@@ -47,10 +47,24 @@ export async function again<T>(engine: Engine, act: () => Promise<T>): Promise<T
   }
 }
 
-/** Removes a successor that never ran. */
-export async function discard({ successor }: Job, engine: Engine): Promise<void> {
-  const container = await engine.container(successor)
-  if (container !== null && container.State.Status === 'created') await engine.remove(successor)
+/** Removes a successor that never ran, and a holder that was made with it. */
+export async function discard({ successor, origin }: Job, engine: Engine): Promise<void> {
+  const made = origin.hold?.way === 'hold' ? [origin.hold.holder] : []
+  for (const id of [successor, ...made]) {
+    const container = await engine.container(id)
+    if (container !== null && container.State.Status === 'created') await engine.remove(id)
+  }
+}
+
+/**
+ * Gives the ports to the holder, or takes them from it, in a deployment that moves a container in or out: nobody may have them at
+ * that moment. `back`: as it was before.
+ */
+async function passPorts({ hold }: JobOrigin, engine: Engine, { back }: { back: boolean }): Promise<void> {
+  if (hold === undefined) return
+  if ((hold.way === 'hold') !== back) return await ensureRunning(hold.holder, engine)
+  const isStopped = async () => (await engine.container(hold.holder))?.State.Running !== true
+  await until(engine, isStopped, () => engine.stop(hold.holder, null))
 }
 
 /**
@@ -72,6 +86,7 @@ export async function switchTo({ origin, predecessor, successor }: Job, engine: 
   }
   await rename(successor, origin.name, engine)
   await stop()
+  await passPorts(origin, engine, { back: false })
   await ensureRunning(successor, engine)
 }
 
@@ -79,6 +94,8 @@ export async function switchTo({ origin, predecessor, successor }: Job, engine: 
 export async function commit({ origin, predecessor, successor }: Job, engine: Engine): Promise<void> {
   const old = await engine.container(predecessor) // null: somebody pruned it; its image has a tag
   if (old !== null) await setRestartPolicy(predecessor, { Name: 'no' }, engine)
+  if (origin.hold?.way === 'hold') await setRestartPolicy(origin.hold.holder, { Name: 'always' }, engine)
+  if (origin.hold?.way === 'no-hold') await engine.remove(origin.hold.holder, true)
   await setRestartPolicy(successor, origin.restart, engine)
   await ensureRunning(successor, engine) // an engine that restarted between these two calls has started neither
   if (origin.compose !== null) await setVariable(origin.compose)
@@ -128,6 +145,7 @@ export async function putBack(job: Job, engine: Engine): Promise<string> {
     id = present?.Id ?? (await remake(job, engine))
   }
   await rename(id, origin.name, engine)
+  await passPorts(origin, engine, { back: true })
   await ensureRunning(id, engine) // what serves comes first
   await setRestartPolicy(id, origin.restart, engine)
   return id
@@ -135,7 +153,7 @@ export async function putBack(job: Job, engine: Engine): Promise<string> {
 
 async function remake(job: Job, engine: Engine): Promise<string> {
   const { origin } = job
-  const failed = await engine.container(job.successor)
+  const failed = origin.hold === undefined ? await engine.container(job.successor) : null // that one differs
   if (failed === null) throw new BatonError('undo_failed', 'both containers are gone')
   const image = await imageOfContainer(failed, engine)
   const container = asItWas(failed, origin)

@@ -5,14 +5,17 @@ import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { request as httpRequest } from 'node:http'
 import type { Engine } from './engine/engine.ts'
+import { holderOf } from './hold.ts'
 import { type ContainerInspection, labelsOf } from './inspection.ts'
 import { IMAGE_LABELS } from './reference.ts'
 
 export interface OutageWatch {
   /** whether the container that should answer does so now; null if nothing can be asked */
   answers: (() => Promise<boolean>) | null
-  /** From now on this container should answer. */
+  /** From now on this container should answer, at its holder if it has one. */
   follow(id: string): Promise<void>
+  /** whether the container that is followed has a holder */
+  isHeld(): boolean
   end(): Promise<{ downMs: number | null; downMeasured: string | null }>
 }
 
@@ -31,13 +34,19 @@ const PORTS_MAX = 4
 
 /** `container`: the one that serves now. */
 export async function watchOutage(container: ContainerInspection | null, engine: Engine): Promise<OutageWatch> {
+  let door: ContainerInspection | null = null
+  const lookedUp = async (one: ContainerInspection) => {
+    door = await holderOf(one, engine)
+    return await addressOf(door?.State.Running === true ? door : one, engine)
+  }
   const nothing = (why: string): OutageWatch => ({
     answers: null,
     follow: async () => {},
+    isHeld: () => false,
     end: async () => ({ downMs: null, downMeasured: why }),
   })
   if (container === null || !container.State.Running) return nothing('it was away before this began')
-  let address = await addressOf(container, engine)
+  let address = await lookedUp(container)
   if (address === null) return nothing('it has no network')
   const asked = await whatAnswers(container, address)
   if (asked === null) return nothing(`no port of it answers at ${address}`)
@@ -57,9 +66,10 @@ export async function watchOutage(container: ContainerInspection | null, engine:
   })()
   return {
     answers: async () => address !== null && (await answers(address, asked, AbortSignal.timeout(ANSWER_MS))),
+    isHeld: () => door !== null,
     async follow(id) {
       const now = await engine.container(id)
-      address = now === null ? null : await addressOf(now, engine)
+      address = now === null ? null : await lookedUp(now)
       changedAt = performance.now()
       moved.abort()
       moved = new AbortController()
@@ -71,7 +81,8 @@ export async function watchOutage(container: ContainerInspection | null, engine:
       if (isDown) downMs += performance.now() - lastAnswerAt
       const what =
         asked.path === null ? `a connection to port ${asked.port}` : `GET ${asked.path} on port ${asked.port}`
-      return { downMs: Math.round(downMs), downMeasured: `${what} every ${FAST_MS} ms, from its own network` }
+      const held = door === null ? '' : ' and at its holder, where clients wait and are not refused'
+      return { downMs: Math.round(downMs), downMeasured: `${what} every ${FAST_MS} ms, from its own network${held}` }
     },
   }
 }

@@ -6,6 +6,7 @@ import { formatDuration } from '../lib/progress.ts'
 import { type Composed, composeFor, composeProjectOf, refuseScaled } from './compose.ts'
 import { compare, type Difference, formatDifference, unexplained } from './difference.ts'
 import { check } from './health.ts'
+import { holdLines, type HoldPlan, holdWayOf, makeHolder, planHold, withVolume } from './hold.ts'
 import { type ContainerInspection, type ImageInspection, nameOf } from './inspection.ts'
 import { asItWas, type Job, type JobOrigin, type Site } from './job.ts'
 import * as move from './moves.ts'
@@ -17,7 +18,7 @@ import { type ContainerRequest, step, type Tools } from './request.ts'
 import { snapshotCommand, takeSnapshot } from './snapshot.ts'
 import { type SpecificationSource, type Specification, specify } from './specification.ts'
 import { imageOfContainer, inheritedVolumes, otherContainers, ownChanges } from './survey.ts'
-import { type Pulled, resolveRelease, resolveRollback, versionOf } from './target.ts'
+import { presentImage, type Pulled, resolveRelease, resolveRollback, versionOf } from './target.ts'
 
 export interface Prepared {
   container: ContainerInspection
@@ -27,6 +28,8 @@ export interface Prepared {
   source: SpecificationSource
   composed: Composed | null
   snapshot: string[] | null
+  /** null unless the container moves behind a holder or out again; `container` and `source` are then what it must be */
+  held: HoldPlan | null
 }
 
 /** Decides what to do. Pulls the image; changes no container. */
@@ -39,9 +42,11 @@ export async function plan(
   const { engine } = tools
   const oldImage = await imageOfContainer(container, engine)
   await refuse(container, oldImage, tools)
-  const found = await (request.release === null
-    ? resolveRollback(container, request.backTo, tools)
-    : resolveRelease(container, oldImage, request, tools))
+  const found = await (holdWayOf(request.release) !== null
+    ? presentImage(container, oldImage, engine)
+    : request.release === null
+      ? resolveRollback(container, request.backTo, tools)
+      : resolveRelease(container, oldImage, request, tools))
   const isSame = found.image.Id === container.Image
   refuseClaims(found.image, `the image ${found.reference}`)
   const composed = isSame ? null : await composeFor(container, found, request, tools)
@@ -54,12 +59,14 @@ export async function plan(
   }
   const origin = originOf(container, oldImage, target, request)
   origin.compose = composed?.variable ?? null
-  const source = { container, image: oldImage, inherited: await inheritedVolumes(container, engine) }
-  return { container, oldImage, target, origin, source, composed, snapshot: snapshotCommand(oldImage) }
+  const held = await planHold(container, origin.repository, request, tools)
+  const wanted = held?.container ?? container
+  const source = { container: wanted, image: oldImage, inherited: await inheritedVolumes(container, engine) }
+  return { held, container: wanted, oldImage, target, origin, source, composed, snapshot: snapshotCommand(oldImage) }
 }
 
 export function planEvent(
-  { container, oldImage, target, origin, source, composed, snapshot }: Prepared,
+  { container, oldImage, target, origin, source, composed, snapshot, held }: Prepared,
   request: ContainerRequest,
   { engine }: Tools,
 ): DeployEvent {
@@ -73,14 +80,14 @@ export function planEvent(
     engine: `${engine.kind} ${engine.version}, API ${engine.apiVersion}${project === null ? '' : `, compose project ${project.name}`}`,
     from: { reference: container.Config.Image, image: container.Image, digest: origin.digest, version: origin.from },
     to: { reference: target.reference, image: target.image.Id, digest: target.digest, version: target.version },
-    plan: planLines(origin, { target, composed, snapshot }, request),
+    plan: planLines(origin, { target, composed, snapshot, held }, request),
     differences,
   }
 }
 
 /** Creates the successor while the old container still serves. */
 export async function prepare(
-  { container, oldImage, target, origin, source, composed, snapshot }: Prepared,
+  { container, oldImage, target, origin, source, composed, snapshot, held }: Prepared,
   tools: Tools,
 ): Promise<Job> {
   const { engine, report } = tools
@@ -91,15 +98,16 @@ export async function prepare(
   }
   const { successor: name } = namesFor(origin.name)
   await step(tools, 'create', `${name} from ${target.reference}`)
+  if (held !== null) origin.hold = { way: held.way, holder: await makeHolder(held, engine) }
   const { tag } = target
   if (tag !== null) await move.again(engine, () => engine.tag(target.image.Id, tag.repository, tag.tag))
   const labels = { ...(await composed?.labels()), ...labelled(origin) }
   const specification = specify(source, { reference: target.reference, labels, engine })
-  const successor = await move.createBeside(name, withoutRestart(specification, engine.kind), engine)
-  const job: Job = { origin, predecessor: container.Id, successor, image: target.image.Id }
+  const job: Job = { origin, predecessor: container.Id, successor: name, image: target.image.Id }
   try {
+    job.successor = await move.createBeside(name, withoutRestart(specification, engine.kind), engine)
     await step(tools, 'compare', 'the inspections of the two containers')
-    await provesSame(job, container, oldImage, target.image, tools)
+    await provesSame(job, await withVolume(container, held, engine), oldImage, target.image, tools)
     await step(tools, 'keep', `${origin.repository}:${rollbackTag(origin.name)}`)
     await move.again(engine, () => engine.tag(container.Image, origin.repository, rollbackTag(origin.name)))
     if (origin.restart.Name === 'no' || origin.restart.Name === '') {
@@ -197,7 +205,7 @@ function labelled(origin: JobOrigin): Record<string, string> {
 
 function planLines(
   origin: JobOrigin,
-  { target, composed, snapshot }: Pick<Prepared, 'target' | 'composed' | 'snapshot'>,
+  { target, composed, snapshot, held }: Pick<Prepared, 'target' | 'composed' | 'snapshot' | 'held'>,
   request: ContainerRequest,
 ): string[] {
   const names = namesFor(origin.name)
@@ -210,6 +218,7 @@ function planLines(
     snapshot === null
       ? 'no copy of the database: the image names no command for it'
       : `copy the database: ${snapshot.join(' ')}`,
+    ...holdLines(held),
     `create ${names.successor} from ${target.reference}, and compare the two inspections`,
     `tag the present image ${origin.repository}:${rollbackTag(origin.name)}, so that a prune leaves it`,
     `in the container ${names.switcher}, which the engine starts again if it is cut: rename ${origin.name} ${names.predecessor} and ${names.successor} ${origin.name}; stop the old one, start the new one`,

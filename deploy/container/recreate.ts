@@ -58,7 +58,7 @@ async function fromTheTop(
   const { target, origin } = prepared
   const to = target.version ?? request.release
   const known = { from: origin.from, to, image: target.image.Id, digest: target.digest }
-  if (target.image.Id === container.Image)
+  if (target.image.Id === container.Image && prepared.held === null)
     return request.dryRun ? ended('planned', { ...known, would: 'up_to_date' }) : ended('up_to_date', known)
   await tools.report(planEvent(prepared, request, tools))
   if (request.dryRun) return ended('planned', { ...known, would: request.release === null ? 'rolled_back' : 'updated' })

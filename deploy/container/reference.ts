@@ -74,12 +74,14 @@ export function rollbackTag(name: string): string {
 
 /** On the successor: JSON of `JobOrigin`, all that is needed to finish or to undo the deployment. */
 export const ORIGIN_LABEL = 'baton.recreated-from'
+/** On a holder: JSON of what it has from the container that it holds for, and gives back. */
+export const TAKEN_LABEL = 'baton.holder-took'
 /** Compose's labels about a container's image. They change with the image, and only this route changes them. */
 export const COMPOSE_LABELS = ['com.docker.compose.config-hash', 'com.docker.compose.image'] as const
 
 /** Whether only compose or this route may set this label: the files of the host that it names are trusted. */
 export function isToolLabel(key: string): boolean {
-  return key === ORIGIN_LABEL || key.startsWith('com.docker.compose.')
+  return key === ORIGIN_LABEL || key === TAKEN_LABEL || key.startsWith('com.docker.compose.')
 }
 
 /** The labels by which an image describes its service, so that no service has to be known here. */

@@ -7,8 +7,10 @@ import type { ContainerReport, ContainerStep } from './report.ts'
 export interface ContainerRequest extends Limits {
   /** name, id, or `label=key=value` */
   container: string
-  /** `latest` or a tag; null for a rollback */
+  /** `latest` or a tag; `hold` or `no-hold`: the same image, behind a holder or not; null for a rollback */
   release: string | null
+  /** for `hold`: the holder's image; null: the tag `holder` of the container's repository */
+  holder?: string | null
   /** for a rollback: the release that must have run before; null: any */
   backTo: string | null
   /** repository to take the release from; null: the one of the container's image */

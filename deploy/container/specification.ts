@@ -196,7 +196,7 @@ function destinationOf(bind: string): string {
 /**
  * A person's settings of one network. Leaves out what the engine assigned at run time (containrrr/watchtower#78, #521, #1723).
  */
-function endpointFor(
+export function endpointFor(
   network: string,
   endpoint: Endpoint,
   container: ContainerInspection,

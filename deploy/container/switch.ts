@@ -2,6 +2,7 @@
 // process may be killed anywhere: names and one label say how far it got, and `finishSwitch` goes on from there.
 // Must hold: every exit that is not success puts the old container back.
 
+import { setTimeout as sleep } from 'node:timers/promises'
 import { asBatonError, BatonError, reasonOf } from '../../agent/words.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { type Engine, isAway } from './engine/engine.ts'
@@ -17,6 +18,8 @@ import { surveyContainer } from './survey.ts'
 
 /** lines shown of a failed successor's log */
 const LOG_LINES = 20
+/** how long a healthy container may take to answer what its holder gets; each try waits a second for its answer */
+const DOOR_MS = 10_000
 
 export type Switching = Pick<Tools, 'engine' | 'report' | 'stop'>
 
@@ -39,6 +42,7 @@ export async function switchOver(job: Job, limits: Limits, tools: Switching): Pr
     await step(tools, 'health', `at most ${formatDuration(limits.healthTimeoutMs)}`)
     const asked = { answers: outage.answers, again }
     await becomesHealthy(job, limits, tools, asked)
+    if (outage.isHeld()) await answersItsDoor(limits, outage)
     if (limits.probationMs > 0) {
       await step(tools, 'probation', formatDuration(limits.probationMs))
       await standsProbation(job, limits, tools, asked)
@@ -63,6 +67,21 @@ export async function switchOver(job: Job, limits: Limits, tools: Switching): Pr
     healthy: true,
     ...(await outage.end()),
   })
+}
+
+/** A container may be well inside and take nothing of what its holder has for it: an image without the kit, or without the group. */
+async function answersItsDoor({ healthTimeoutMs }: Limits, { answers }: OutageWatch): Promise<void> {
+  if (answers === null) return
+  for (const deadline = performance.now() + Math.min(healthTimeoutMs, DOOR_MS); !(await answers()); await sleep(100)) {
+    if (performance.now() < deadline) continue
+    throw new BatonError(
+      'restart_failed',
+      'the new container is healthy, but answers nothing of what its holder gets',
+      {
+        hint: 'is the kit in it, and can it read the socket of BATON_HOLDER? `docker logs` of both says more',
+      },
+    )
+  }
 }
 
 /** Puts the old container back. The successor is kept, stopped, for its logs. */

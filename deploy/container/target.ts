@@ -119,6 +119,18 @@ export async function resolveRollback(
   return { image, reference, repository, digest: origin.digest, version: origin.from, tag: null }
 }
 
+/** The image that the container runs, by a name that means it. */
+export async function presentImage(
+  container: ContainerInspection,
+  image: ImageInspection,
+  engine: Engine,
+): Promise<Pulled> {
+  const repository = parseReference(container.Config.Image)?.repository ?? null
+  const digest = repository === null ? null : digestIn(image.RepoDigests ?? [], repository)
+  const reference = await nameForId(container.Config.Image, repository, digest, image, engine)
+  return { image, reference, repository, digest, version: versionOf(image), tag: null }
+}
+
 function showing(report: ContainerReport): OnProgress {
   return (doneBytes, totalBytes) => void report({ event: 'progress', step: 'pull', doneBytes, totalBytes })
 }

@@ -64,7 +64,8 @@ test('the guide: every command of docs/guides/container.md does what the page sa
   )
   equal([exitCode, exitCode === 0 ? '' : stderr.slice(-1500)], [0, ''])
   const { tags } = (await (await fetch(`http://${registry.host}/v2/beacon/tags/list`)).json()) as { tags: string[] }
-  equal(tags.toSorted(), ['deploy', 'latest', 'v1.0.0', 'v1.0.0-deploy', 'v1.1.0', 'v1.1.0-deploy'])
+  const ofEach = ['v1.0.0', 'v1.1.0'].flatMap((tag) => [tag, `${tag}-deploy`, `${tag}-holder`])
+  equal(tags.toSorted(), ['deploy', 'holder', 'latest', ...ofEach].toSorted())
   const copy = new DatabaseSync(join(folder, 'beacon-backup.db'), { readOnly: true })
   equal(copy.prepare('pragma integrity_check').get()?.['integrity_check'], 'ok')
   copy.close()

@@ -25,6 +25,8 @@ export interface ContainerCalls {
   /** All lines of a container with a terminal, from the first one on; ends when the container does. */
   follow(container: string): AsyncIterable<string>
   volumes(): Promise<Volume[]>
+  /** such as `bridge`; '' if there is no such network */
+  networkDriver(network: string): Promise<string>
   /** Paths changed in the container's own layer. */
   changes(container: string): Promise<string[]>
   /** Runs a command in the container; returns its exit code and output. Throws if it could not be started. */
@@ -85,6 +87,12 @@ export function containerCalls(connection: Connection, kind: 'docker' | 'podman'
     async volumes() {
       const { Volumes } = (await ask('/volumes')) as { Volumes?: Volume[] | null }
       return Volumes ?? []
+    },
+    async networkDriver(network) {
+      const found = (await ask(`/networks/${encodeURIComponent(network)}`, { absent: 404 })) as {
+        Driver?: string
+      } | null
+      return found?.Driver ?? ''
     },
     async changes(id) {
       const list = (await ask(`/containers/${id}/changes`, { absent: 404 })) as { Path: string }[] | null

@@ -1,0 +1,217 @@
+// Sockets that a holder in another container lends (container/holder/holder.c): this process takes them at its start and listens on
+// them, and the queue stands there whoever recreates this container. The connection to the holder stays open; if it ends, the holder
+// is gone with its network: what was accepted can reach nobody any more, and the sockets of the next holder are taken.
+// Must hold: nothing here closes or shuts the holder's queue. A holder that is away, or speaks nonsense, is asked again without end.
+
+import { createServer, BoundSocket, isIP, type Server, Socket } from 'node:net'
+import { Server as HttpServer } from 'node:http'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { BatonError, reasonOf } from '../words/errors.ts'
+import { askToClose } from './closing.ts'
+import { descriptorOf, idleConnections, idleTimeLeft } from './internals.ts'
+import { closeDescriptor } from './libc.ts'
+import { bind, listen, type Listener, type ListenerSpec, stopAccepting } from './listeners.ts'
+import { hasUnread, isListening, packetsOfAny } from './packets.ts'
+
+export interface Lent {
+  /** Listens on the socket that the holder has for it; if it has none, binds one in this container's own network, and says so. */
+  listen(listener: Listener, spec: ListenerSpec): Promise<void>
+  /** Lets requests finish and closes connections, so that no client whose request is on its way is reset. */
+  finish(listeners: readonly Listener[], drainMs: number): Promise<void>
+}
+
+export interface BorrowOptions {
+  warn(message: string): void
+  /** aborts when this process is asked to stop */
+  leaving: AbortSignal
+}
+
+/** `baton-holder 1 NONCE`, and a line for each name */
+const GREETING = /^baton-holder 1 ([0-9a-f]{32})\n((?:[!-~]{1,64}\n){1,32})$/
+const [ANSWER_MS, LOOK_MS, AGAIN_MS, SAY_EVERY_MS] = [2000, 2, 50, 10_000]
+/** a connection that was accepted and has not asked yet: its request is on the way */
+const NEVER_ASKED_MS = 2000
+/** one that waits between two requests may ask once more, and is then told that it was the last time */
+const ASKED_MS = 300
+
+interface Loan {
+  /** descriptors by the holder's name for them */
+  sockets: Map<string, number>
+  link: Socket
+}
+
+interface Open {
+  listener: Listener
+  spec: ListenerSpec
+  /** the same server in this container's own network, for its health check; its connections outlive a holder */
+  inside: Server | null
+  within: WeakSet<Socket>
+}
+
+/** Resolves when the holder at `path` has lent its sockets. Throws only if this Node cannot take any. */
+export async function borrow(path: string, options: BorrowOptions): Promise<Lent> {
+  const { warn, leaving } = options
+  const all: Open[] = []
+  let loan = await lentAt(path, options)
+  const follow = () => void loan.link.once('close', () => void renew().catch((cause) => warn(reasonOf(cause))))
+  const renew = async () => {
+    for (const one of all) letGoOf(one)
+    for (const fd of loan.sockets.values()) closeDescriptor(fd)
+    loan.sockets.clear()
+    if (leaving.aborted) return
+    warn(`the holder at ${path} is gone, and with it every connection: asking again`)
+    loan = await lentAt(path, options)
+    follow()
+    for (const one of all) await listenOn(one, loan, warn)
+  }
+  follow()
+  leaving.addEventListener('abort', () => {
+    for (const { inside } of all) inside?.close()
+  })
+  return {
+    async listen(listener, spec) {
+      const one: Open = { listener, spec, inside: null, within: new WeakSet() }
+      if (!listener.isTcp || nameFor(listener, spec, loan) === null) {
+        const names = [...loan.sockets.keys()].join(', ') || 'nothing more'
+        if (listener.isTcp)
+          warn(`the holder at ${path} has ${names}, not ${listener.key}: that is this container's own`)
+        return await bind(listener, spec)
+      }
+      sparesNew(listener.server, leaving)
+      await listenOn(one, loan, warn)
+      all.push(one)
+      one.inside = await listenInside(one, warn)
+    },
+    finish: async (listeners, drainMs) =>
+      finish([...new Set([...listeners, ...all.map((one) => one.listener)])], drainMs),
+  }
+}
+
+/** The holder's name for this listener, by its key or its port alone; null: it holds none, or another listener has it. */
+function nameFor({ key }: Listener, { port }: ListenerSpec, { sockets }: Loan): string | null {
+  return [key, String(port)].find((name) => sockets.has(name)) ?? null
+}
+
+async function listenOn(one: Open, loan: Loan, warn: (message: string) => void): Promise<void> {
+  const name = nameFor(one.listener, one.spec, loan)
+  const fd = loan.sockets.get(name ?? '')
+  if (name === null || fd === undefined) return warn(`the new holder does not hold ${one.listener.key}`)
+  loan.sockets.delete(name)
+  // without a spare: what would close or shut it is the holder's
+  await listen(one.listener, fd)
+}
+
+/** Its network is gone with the holder: no end reaches a client, and none would ever reach this process. */
+function letGoOf({ listener, within }: Open): void {
+  stopAccepting(listener)
+  for (const socket of listener.sockets) if (!within.has(socket)) socket.destroy()
+}
+
+/** Asks until there is an answer. */
+async function lentAt(path: string, { warn, leaving }: BorrowOptions): Promise<Loan> {
+  let saidAt = -Infinity
+  for (;;) {
+    try {
+      return await ask(path)
+    } catch (cause) {
+      if (performance.now() - saidAt > SAY_EVERY_MS) {
+        const code = (cause as NodeJS.ErrnoException).code
+        const hint = code === 'EACCES' ? ' (is this process in the group of the socket? `--group-add 65531`)' : ''
+        warn(`waiting for the holder at ${path}: ${reasonOf(cause)}${hint}`)
+        saidAt = performance.now()
+      }
+      if (leaving.aborted) throw new BatonError('cancelled', 'stopped before the holder answered', { cause })
+      await sleep(AGAIN_MS)
+    }
+  }
+}
+
+async function ask(path: string): Promise<Loan> {
+  const link = new Socket()
+  try {
+    link.pause() // Node would read the message, and drop the descriptors
+    await new Promise<void>((resolve, reject) => {
+      link.once('error', reject)
+      link.connect(path, resolve)
+    })
+    link.on('error', () => {}) // 'close' follows
+    const sockets = await receive(link)
+    link.resume()
+    return { sockets, link }
+  } catch (cause) {
+    link.destroy()
+    throw cause
+  }
+}
+
+async function receive(link: Socket): Promise<Map<string, number>> {
+  const packets = packetsOfAny(descriptorOf(link) ?? -1)
+  for (const deadline = performance.now() + ANSWER_MS; performance.now() < deadline; await sleep(LOOK_MS)) {
+    const packet = packets.receive()
+    if (packet === null) continue
+    const { text, descriptors } = packet
+    const names = GREETING.exec(text)?.[2]?.trimEnd().split('\n') ?? []
+    const isWhole = names.length > 0 && names.length === descriptors.length && new Set(names).size === names.length
+    if (isWhole && descriptors.every(isListening)) return new Map(names.map((name, i) => [name, descriptors[i] ?? -1]))
+    for (const fd of descriptors) closeDescriptor(fd)
+    throw new Error(`expected a holder's names and as many listening sockets, got ${JSON.stringify(text.slice(0, 80))}`)
+  }
+  throw new Error(`no answer after ${ANSWER_MS} ms`)
+}
+
+/** A health check asks inside this container, where the holder's socket does not listen. If it cannot, the service serves without. */
+async function listenInside({ listener, within }: Open, warn: (message: string) => void): Promise<Server | null> {
+  const { key, server } = listener
+  const [host, port] = [key.slice(0, key.lastIndexOf(':')), Number(key.slice(key.lastIndexOf(':') + 1))]
+  const inside = createServer({ allowHalfOpen: server instanceof HttpServer, noDelay: true }, (socket) => {
+    within.add(socket)
+    server.emit('connection', socket)
+  })
+  try {
+    const address = isIP(host) === 0 ? (await (await import('node:dns/promises')).lookup(host)).address : host
+    const bound = new BoundSocket({ host: address, port })
+    await new Promise<void>((resolve, reject) => {
+      inside.once('error', reject)
+      inside.listen(bound, resolve)
+    })
+    inside.on('error', () => {})
+    return inside
+  } catch (cause) {
+    warn(`listening on ${key} in this container too, for a health check: ${reasonOf(cause)}`)
+    return null
+  }
+}
+
+/**
+ * An author's own `server.close()` at the same signal would destroy connections whose first request is on its way (Node 26.4,
+ * PR 63470): `finish` ends them.
+ */
+function sparesNew(server: Server, leaving: AbortSignal): void {
+  if (!('closeIdleConnections' in server)) return
+  const http = server as HttpServer
+  const close = http.closeIdleConnections.bind(http)
+  http.closeIdleConnections = () => void setImmediate(() => leaving.aborted || close())
+}
+
+async function finish(listeners: readonly Listener[], drainMs: number): Promise<void> {
+  const began = performance.now()
+  for (const listener of listeners) askToClose(listener)
+  for (;;) {
+    const age = performance.now() - began
+    if (age >= drainMs || listeners.every(({ sockets }) => sockets.size === 0)) return
+    for (const listener of listeners) endIdle(listener, age)
+    await sleep(10)
+  }
+}
+
+function endIdle({ server, sockets, movable }: Listener, age: number): void {
+  if (movable) {
+    for (const socket of idleConnections(server as HttpServer, sockets)) {
+      // on a busy machine a request may have come long before this process is told of it
+      const isLate = age >= (idleTimeLeft(socket) === null ? NEVER_ASKED_MS : ASKED_MS)
+      if (isLate && !hasUnread(descriptorOf(socket) ?? -1)) socket.destroy()
+    }
+  } else if (age >= NEVER_ASKED_MS && 'closeIdleConnections' in server) {
+    HttpServer.prototype.closeIdleConnections.call(server as HttpServer)
+  }
+}

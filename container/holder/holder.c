@@ -1,0 +1,316 @@
+// The holder: owns the listening sockets of a service that runs in another container. It binds them in its own network namespace,
+// where ports are published, and gives descriptors of them to every process that connects to a unix socket in a shared volume.
+// So connections queue here whoever recreates the application. It accepts no connection of a client, and reads nothing.
+//
+//   baton-holder [--socket=PATH] [--backlog=N] [--uid=N]... ADDRESS...     ADDRESS: PORT, HOST:PORT or [HOST]:PORT
+//
+// To a process that connects it sends one message: `baton-holder 1 NONCE`, a line for each name, and the descriptors in the same
+// order. Then both are silent: whoever says something is cut off, and the end of the connection says that the other is gone.
+// Must hold: no client of the unix socket makes it end, wait, or forget another client; what they can take up is bounded.
+
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define VERSION "1.0.0"
+#define SOCKETS_MAX 32  // descriptors in one message, as the agent takes them
+#define CLIENTS_MAX 64  // processes that have the sockets at the same time
+#define OF_ONE_UID 16   // of these, by one user: a neighbour cannot take all places
+#define UIDS_MAX 16     // in --uid
+#define NAME_MAX_BYTES 64
+#define LOOK_MS 1000    // how often it looks whether its socket still has its name
+#define LINES_MAX 50    // in the log at once; one more every LINE_MS
+#define LINE_MS 10000
+enum { DONE = 0, UNEXPECTED = 1, USAGE = 2 };
+
+struct held { char name[NAME_MAX_BYTES]; int fd; };
+struct client { int fd; uid_t uid; };
+
+static struct held held[SOCKETS_MAX];
+static struct client clients[CLIENTS_MAX];
+static int held_count, client_count, backlog = 4096;
+static uid_t uids[UIDS_MAX];
+static int uid_count;
+static char greeting[64 + SOCKETS_MAX * (NAME_MAX_BYTES + 1)];
+
+static void end(int signal) {
+  (void)signal;
+  _exit(DONE); // process 1 of its container: without a handler a signal does nothing
+}
+
+__attribute__((format(printf, 2, 3), noreturn)) static void fail(int code, const char *format, ...) {
+  va_list values;
+  va_start(values, format);
+  fputs("error: ", stderr);
+  vfprintf(stderr, format, values);
+  fputc('\n', stderr);
+  va_end(values);
+  exit(code);
+}
+
+static long long now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+// A client that comes and goes must not fill the disk with lines.
+__attribute__((format(printf, 1, 2))) static void note(const char *format, ...) {
+  static long long filled_at;
+  static int left = LINES_MAX, unsaid;
+  long long now = now_ms(), more = (now - filled_at) / LINE_MS;
+  if (more > 0) {
+    left = left + more > LINES_MAX ? LINES_MAX : left + (int)more;
+    filled_at = now;
+  }
+  if (left == 0) {
+    unsaid++;
+    return;
+  }
+  left--;
+  if (unsaid > 0) fprintf(stderr, "%d lines were left out\n", unsaid);
+  unsaid = 0;
+  va_list values;
+  va_start(values, format);
+  vfprintf(stderr, format, values);
+  va_end(values);
+  fputc('\n', stderr);
+}
+
+// -1 if it is no number from 0 to `most`.
+static long number(const char *text, long most) {
+  if (*text < '0' || *text > '9' || strlen(text) > 10) return -1;
+  char *rest;
+  long value = strtol(text, &rest, 10);
+  return *rest == '\0' && value <= most ? value : -1;
+}
+
+static int listening(int family, const struct sockaddr *address, socklen_t length, int takes_both) {
+  int one = 1, only_v6 = !takes_both;
+  int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  if (family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6);
+  if (bind(fd, address, length) == 0 && listen(fd, backlog) == 0) return fd;
+  int cause = errno;
+  close(fd);
+  errno = cause;
+  return -1;
+}
+
+// The name is the listener's key in the application: `HOST:PORT`, without brackets; or the port alone, for whatever address the
+// application listens on there.
+static void hold(const char *text) {
+  const char *expected = "expected a port, HOST:PORT or [HOST]:PORT with a numeric host";
+  char host[NAME_MAX_BYTES - 8];
+  if (strlen(text) >= sizeof host) fail(USAGE, "%s, got %.80s", expected, text);
+  const char *colon = strrchr(text, ':');
+  long port = number(colon == NULL ? text : colon + 1, 65535);
+  if (port < 1) fail(USAGE, "%s, got `%s`", expected, text);
+  uint16_t to = (uint16_t)port;
+  if (held_count == SOCKETS_MAX) fail(USAGE, "expected at most %d addresses", SOCKETS_MAX);
+  size_t length = colon == NULL ? 0 : (size_t)(colon - text);
+  memcpy(host, text, length);
+  host[length] = '\0';
+  if (length > 1 && host[0] == '[' && host[length - 1] == ']') {
+    memmove(host, host + 1, length - 2);
+    host[length - 2] = '\0';
+  }
+  struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(to), .sin6_addr = IN6ADDR_ANY_INIT};
+  struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(to), .sin_addr.s_addr = INADDR_ANY};
+  struct held *next = &held[held_count];
+  if (colon == NULL) snprintf(next->name, sizeof next->name, "%u", to);
+  else snprintf(next->name, sizeof next->name, "%s:%u", host, to);
+  for (int i = 0; i < held_count; i++)
+    if (strcmp(held[i].name, next->name) == 0) fail(USAGE, "expected each address once, got `%s` twice", text);
+  int is_v6 = colon == NULL || strcmp(host, "::") == 0 || inet_pton(AF_INET6, host, &v6.sin6_addr) == 1;
+  int is_v4 = colon == NULL || (!is_v6 && inet_pton(AF_INET, host, &v4.sin_addr) == 1);
+  if (!is_v6 && !is_v4) fail(USAGE, "%s, got `%s`", expected, text);
+  int fd = -1;
+  if (is_v6) fd = listening(AF_INET6, (struct sockaddr *)&v6, sizeof v6, IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr));
+  // a host without IPv6
+  if (fd < 0 && is_v4 && (!is_v6 || errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL))
+    fd = listening(AF_INET, (struct sockaddr *)&v4, sizeof v4, 0);
+  if (fd < 0) fail(UNEXPECTED, "listening on %s: %s", text, strerror(errno));
+  next->fd = fd;
+  held_count++;
+}
+
+static void greet(void) {
+  unsigned char bytes[16];
+  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) fail(UNEXPECTED, "getrandom: %s", strerror(errno));
+  char *at = greeting + sprintf(greeting, "baton-holder 1 ");
+  for (size_t i = 0; i < sizeof bytes; i++) at += sprintf(at, "%02x", bytes[i]);
+  *at++ = '\n';
+  for (int i = 0; i < held_count; i++) at += sprintf(at, "%s\n", held[i].name);
+}
+
+static struct sockaddr_un address_of(const char *path) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+  return address;
+}
+
+// Whether another process answers there. Two holders of one volume: applications would listen on sockets without a published port.
+static int answers(const char *path) {
+  struct sockaddr_un address = address_of(path);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  int is = fd >= 0 && (connect(fd, (struct sockaddr *)&address, sizeof address) == 0 || errno == EAGAIN);
+  if (fd >= 0) close(fd);
+  return is;
+}
+
+// A new socket under a name beside it, renamed: the name never leads to one that does not listen yet. A kill in between leaves
+// the other name, which the next start removes. -1 if it cannot be; `inode` tells whether the name still leads here.
+static int publish(const char *path, struct stat *inode) {
+  char other[sizeof(((struct sockaddr_un *)0)->sun_path)];
+  snprintf(other, sizeof other, "%s~", path);
+  struct sockaddr_un address = address_of(other);
+  unlink(other);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -1;
+  mode_t before = umask(0777); // nobody connects before it listens
+  int is_bound = bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
+  umask(before);
+  if (is_bound && listen(fd, CLIENTS_MAX) == 0 && chmod(other, 0660) == 0 && stat(other, inode) == 0 &&
+      rename(other, path) == 0)
+    return fd;
+  int cause = errno;
+  close(fd);
+  errno = cause;
+  return -1;
+}
+
+static int has_name(const char *path, const struct stat *inode) {
+  struct stat there;
+  return lstat(path, &there) == 0 && there.st_ino == inode->st_ino && there.st_dev == inode->st_dev;
+}
+
+static const char *refusal(uid_t uid) {
+  int own = 0, is_named = uid_count == 0;
+  for (int i = 0; i < client_count; i++) own += clients[i].uid == uid;
+  for (int i = 0; i < uid_count; i++) is_named |= uids[i] == uid;
+  if (!is_named) return "it is not in --uid";
+  if (client_count == CLIENTS_MAX) return "there are too many";
+  return own >= OF_ONE_UID ? "it has too many" : NULL;
+}
+
+static int give(int to) {
+  int fds[SOCKETS_MAX];
+  union {
+    char bytes[CMSG_SPACE(sizeof fds)];
+    struct cmsghdr head;
+  } control;
+  size_t length = sizeof(int) * (size_t)held_count;
+  for (int i = 0; i < held_count; i++) fds[i] = held[i].fd;
+  memset(&control, 0, sizeof control);
+  struct iovec text = {greeting, strlen(greeting)};
+  struct msghdr message = {.msg_iov = &text, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(length)};
+  struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+  head->cmsg_level = SOL_SOCKET;
+  head->cmsg_type = SCM_RIGHTS;
+  head->cmsg_len = CMSG_LEN(length);
+  memcpy(CMSG_DATA(head), fds, length);
+  return sendmsg(to, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)text.iov_len;
+}
+
+// False if this process has no descriptor left for another client.
+static int take_client(int door) {
+  int fd = accept4(door, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd < 0) return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
+  struct ucred who = {.uid = (uid_t)-1, .gid = (gid_t)-1};
+  socklen_t length = sizeof who;
+  getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &length); // the pid is 0: it is in another namespace
+  const char *why = refusal(who.uid);
+  if (why == NULL && !give(fd)) why = strerror(errno);
+  if (why != NULL) {
+    note("refused uid %u: %s", who.uid, why);
+    close(fd);
+    return 1;
+  }
+  note("gave uid %u gid %u the sockets", who.uid, who.gid);
+  clients[client_count++] = (struct client){.fd = fd, .uid = who.uid};
+  return 1;
+}
+
+static void let_go(int i) {
+  note("uid %u is gone", clients[i].uid);
+  close(clients[i].fd);
+  clients[i] = clients[--client_count];
+}
+
+__attribute__((noreturn)) static void serve(const char *path, int door, struct stat *inode) {
+  struct pollfd polled[CLIENTS_MAX + 1];
+  for (int has_room = 1;;) {
+    int count = client_count;
+    for (int i = 0; i < count; i++) polled[i] = (struct pollfd){.fd = clients[i].fd, .events = POLLIN | POLLRDHUP};
+    polled[count] = (struct pollfd){.fd = has_room ? door : -1, .events = POLLIN};
+    int ready = poll(polled, (nfds_t)count + 1, LOOK_MS);
+    has_room = 1;
+    for (int i = count - 1; ready > 0 && i >= 0; i--)
+      if (polled[i].revents != 0) let_go(i); // it has ended, or said something
+    if (ready > 0 && polled[count].revents != 0) has_room = take_client(door);
+    if (has_name(path, inode)) continue;
+    int next = publish(path, inode);
+    if (next < 0) {
+      note("making %s anew: %s", path, strerror(errno));
+      poll(NULL, 0, 100); // else a client could make it try without end
+      continue;
+    }
+    note("%s was gone or another's: made anew", path);
+    close(door);
+    door = next;
+  }
+}
+
+int main(int argc, char **argv) {
+  const char *path = "/run/hold/socket";
+  const char *usage = "usage: baton-holder [--socket=PATH] [--backlog=N] [--uid=N]... PORT|HOST:PORT|[HOST]:PORT...";
+  int first = 1;
+  for (; first < argc && argv[first][0] == '-'; first++) {
+    const char *flag = argv[first], *equals = strchr(flag, '='), *value = equals == NULL ? "" : equals + 1;
+    if (strcmp(flag, "--version") == 0) return puts("baton-holder " VERSION) < 0 ? UNEXPECTED : DONE;
+    if (strcmp(flag, "--help") == 0) return puts(usage) < 0 ? UNEXPECTED : DONE;
+    if (strncmp(flag, "--socket=", 9) == 0) {
+      if (*value != '/' || strlen(value) > 100) fail(USAGE, "expected an absolute path of at most 100 bytes in --socket, got `%.120s`", value);
+      path = value;
+    } else if (strncmp(flag, "--backlog=", 10) == 0) {
+      backlog = (int)number(value, 65535);
+      if (backlog < 1) fail(USAGE, "expected a number from 1 to 65535 in --backlog, got `%.40s`", value);
+    } else if (strncmp(flag, "--uid=", 6) == 0) {
+      long uid = number(value, 4294967294L);
+      if (uid < 0) fail(USAGE, "expected the number of a user in --uid, got `%.40s`", value);
+      if (uid_count == UIDS_MAX) fail(USAGE, "expected at most %d times --uid", UIDS_MAX);
+      uids[uid_count++] = (uid_t)uid;
+    } else {
+      fail(USAGE, "expected --socket=, --backlog=, --uid=, --version or --help, got `%.40s`\n%s", flag, usage);
+    }
+  }
+  if (first == argc) fail(USAGE, "expected a port to hold\n%s", usage);
+  signal(SIGTERM, end);
+  signal(SIGINT, end);
+  signal(SIGPIPE, SIG_IGN);
+  setvbuf(stderr, NULL, _IOLBF, 1024);
+  for (int i = first; i < argc; i++) hold(argv[i]);
+  greet();
+  if (answers(path)) fail(UNEXPECTED, "another holder answers at %s\nhint: one volume for each holder", path);
+  struct stat inode;
+  int door = publish(path, &inode);
+  if (door < 0) fail(UNEXPECTED, "making %s: %s\nhint: uid %u needs a folder that it may write", path, strerror(errno), geteuid());
+  for (int i = 0; i < held_count; i++) note("holding %s", held[i].name);
+  note("lending them at %s, with a backlog of %d", path, backlog);
+  serve(path, door, &inode);
+}

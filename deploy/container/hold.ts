@@ -1,0 +1,313 @@
+// Moves a container in and out of a holder: the container that publishes its ports and keeps their queues while it is recreated
+// (container/holder/). Says what the two containers must be; prepare.ts, moves.ts and switch.ts make them so.
+// Must hold: what cannot be held is refused by name, before anything has changed. What moves out has what it had before.
+
+import { BatonError } from '../../agent/words.ts'
+import { composeProjectOf } from './compose.ts'
+import type { Engine } from './engine/engine.ts'
+import {
+  type ContainerInspection,
+  type Endpoint,
+  type Fields,
+  isEmpty,
+  labelsOf,
+  type Mount,
+  nameOf,
+} from './inspection.ts'
+import type { HoldWay } from './job.ts'
+import { createBeside } from './moves.ts'
+import { parseReference, TAKEN_LABEL } from './reference.ts'
+import { refuseClaims } from './refusal.ts'
+import { type ContainerRequest, step, type Tools } from './request.ts'
+import { endpointFor, primaryNetwork, type Specification } from './specification.ts'
+
+/** the holder's image has this label, and so has every container of it */
+const HOLDER_LABEL = 'baton.holder'
+const [FOLDER, VARIABLE, GROUP] = ['/run/hold', 'BATON_HOLDER', '65531']
+/** bounds the queue, and belongs to the network that the socket is in */
+const QUEUE = 'net.core.somaxconn'
+/** of proxies that find their services by label */
+const PROXY_LABEL = /^(traefik\.|caddy($|[._]))/
+/** how an engine calls the drivers whose containers have an address of the cable's own */
+const OWN_ADDRESS = new Set(['macvlan', 'ipvlan'])
+
+/** What the holder took from the container, to give it back. */
+interface Taken {
+  ports: Fields
+  labels: Record<string, string>
+  endpoints: Record<string, Pick<Endpoint, 'Aliases' | 'IPAMConfig'>>
+}
+
+export interface HoldPlan {
+  way: HoldWay
+  /** name or id */
+  holder: string
+  volume?: string
+  /** null: it is there */
+  specification: Specification | null
+  /** the container as it must be */
+  container: ContainerInspection
+}
+
+export function holdWayOf(release: string | null): HoldWay | null {
+  return release === 'hold' || release === 'no-hold' ? release : null
+}
+
+export function holderNames(name: string): { holder: string; volume: string } {
+  return { holder: `${name}-holder`, volume: `${name}-hold` }
+}
+
+/** The container that holds the ports of this one, whoever made it; null: none does. */
+export async function holderOf(container: ContainerInspection, engine: Engine): Promise<ContainerInspection | null> {
+  const path = (container.Config.Env ?? [])
+    .find((entry) => entry.startsWith(`${VARIABLE}=`))
+    ?.slice(VARIABLE.length + 1)
+  const shared = container.Mounts.find(({ Destination }) => path?.startsWith(`${Destination}/`))
+  if (shared === undefined) return null
+  for (const id of await engine.containers(HOLDER_LABEL)) {
+    const other = await engine.container(id)
+    if (other?.Mounts.some(({ Source, RW }) => RW && Source === shared.Source)) return other
+  }
+  return null
+}
+
+/** Throws BatonError refused for a container whose ports no other container could publish in its place. */
+export async function refuseUnheld(container: ContainerInspection, engine: Engine): Promise<void> {
+  const name = nameOf(container)
+  const refuse = (message: string, hint: string): never => {
+    throw new BatonError('refused', `\`${name}\` ${message}`, { hint })
+  }
+  const { NetworkMode: mode, PortBindings } = container.HostConfig
+  if (engine.kind === 'podman')
+    refuse('is podman’s, with which this was not tried', 'a systemd socket unit holds a port there')
+  const project = composeProjectOf(container)
+  if (project !== null)
+    refuse(`belongs to the compose project ${project.name}`, 'write the holder into its file: docs/guides/container.md')
+  if (mode === 'host')
+    refuse('is in the host’s network (--network host), where nothing is published', 'start it with -p')
+  if (mode.startsWith('container:'))
+    refuse(`shares the network of ${mode.slice('container:'.length, 30)}`, 'hold that one')
+  if ((await holderOf(container, engine)) !== null) refuse('has a holder already', 'there is nothing to do')
+  for (const network of Object.keys(container.NetworkSettings.Networks ?? {})) {
+    const driver = await engine.networkDriver(network)
+    if (OWN_ADDRESS.has(driver))
+      refuse(
+        `is in the ${driver} network ${network}, where it has an address of its own`,
+        'publish a port of a bridge instead',
+      )
+  }
+  const ports = Object.keys(PortBindings ?? {})
+  const other = ports.find((port) => !port.endsWith('/tcp'))
+  if (other !== undefined) refuse(`publishes ${other}`, 'a holder holds TCP only')
+  if (ports.length === 0) refuse('publishes no port', 'start it with -p first')
+}
+
+/** The container as it must be behind a holder. Pure. */
+export function behindHolder(container: ContainerInspection): ContainerInspection {
+  const { volume } = holderNames(nameOf(container))
+  const taken = takenFrom(container)
+  const { Config, HostConfig, NetworkSettings, Mounts } = container
+  const mount: Mount = { ...VOLUME, Source: '', Name: volume, Destination: FOLDER, RW: false, Mode: 'ro' }
+  const groups = (HostConfig['GroupAdd'] ?? []) as string[]
+  const networks = Object.entries(NetworkSettings.Networks ?? {}).map(([network, endpoint]) => {
+    const { Aliases: _, IPAMConfig: __, ...rest } = endpoint
+    return [network, rest]
+  })
+  return {
+    ...container,
+    Config: {
+      ...Config,
+      Env: [...(Config.Env ?? []), `${VARIABLE}=${FOLDER}/socket`],
+      Labels: without(Config.Labels ?? {}, taken.labels),
+    },
+    HostConfig: {
+      ...HostConfig,
+      PortBindings: {},
+      PublishAllPorts: false,
+      Binds: [...(HostConfig.Binds ?? []), `${volume}:${FOLDER}:ro`],
+      GroupAdd: [...groups, GROUP],
+    },
+    Mounts: [...Mounts, mount],
+    NetworkSettings: { Networks: Object.fromEntries(networks) },
+  }
+}
+
+/** The container as it was before `behindHolder`. Throws BatonError refused if this command did not make its holder. Pure. */
+export function withoutHolder(container: ContainerInspection, holder: ContainerInspection): ContainerInspection {
+  const taken = parseTaken(holder)
+  if (taken === null) {
+    const message = `\`${nameOf(holder)}\`, the holder of \`${nameOf(container)}\`, was not made by this command`
+    throw new BatonError('refused', message, { hint: 'take it out where it was put in, such as its compose file' })
+  }
+  const { Config, HostConfig, NetworkSettings, Mounts } = container
+  const networks = Object.entries(NetworkSettings.Networks ?? {}).map(([network, endpoint]) => [
+    network,
+    { ...endpoint, ...taken.endpoints[network] },
+  ])
+  const groups = ((HostConfig['GroupAdd'] ?? []) as string[]).filter((group) => group !== GROUP)
+  return {
+    ...container,
+    Config: {
+      ...Config,
+      Env: (Config.Env ?? []).filter((entry) => !entry.startsWith(`${VARIABLE}=`)),
+      Labels: { ...Config.Labels, ...taken.labels },
+    },
+    HostConfig: {
+      ...HostConfig,
+      PortBindings: taken.ports,
+      Binds: (HostConfig.Binds ?? []).filter((bind) => bind.split(':')[1] !== FOLDER),
+      GroupAdd: groups,
+    },
+    Mounts: Mounts.filter(({ Destination }) => Destination !== FOLDER),
+    NetworkSettings: { Networks: Object.fromEntries(networks) },
+  }
+}
+
+/** The holder of this container, which no engine may start by itself before the commit. */
+export function holderFor(container: ContainerInspection, reference: string, engine: Engine): Specification {
+  const taken = takenFrom(container)
+  const { HostConfig } = container
+  const queue = (HostConfig['Sysctls'] as Record<string, string> | null | undefined)?.[QUEUE]
+  const networks = container.NetworkSettings.Networks ?? {}
+  const primary = primaryNetwork(HostConfig.NetworkMode, networks)
+  const endpoints = Object.entries(networks).map(([network, endpoint]) => ({
+    network,
+    endpoint: endpointFor(network, endpoint, container, engine),
+  }))
+  const own = endpoints.find(({ network }) => network === primary)
+  const isPlain = own === undefined || isEmpty(own.endpoint)
+  return {
+    body: {
+      Image: reference,
+      Cmd: [...new Set(Object.keys(taken.ports).map((port) => String(Number.parseInt(port, 10))))],
+      Labels: { ...taken.labels, [TAKEN_LABEL]: JSON.stringify(taken) },
+      ExposedPorts: Object.fromEntries(Object.keys(taken.ports).map((port) => [port, {}])),
+      HostConfig: {
+        NetworkMode: HostConfig.NetworkMode,
+        PortBindings: taken.ports,
+        Binds: [`${holderNames(nameOf(container)).volume}:${FOLDER}`],
+        RestartPolicy: { Name: 'no' },
+        ReadonlyRootfs: true,
+        CapDrop: ['ALL'],
+        SecurityOpt: ['no-new-privileges'],
+        ...(queue === undefined ? {} : { Sysctls: { [QUEUE]: queue } }),
+      },
+      ...(isPlain ? {} : { NetworkingConfig: { EndpointsConfig: { [own.network]: own.endpoint } } }),
+    },
+    connect: endpoints.filter(({ network }) => network !== primary),
+    disconnect: [],
+  }
+}
+
+/** The holder's image, pulled if it is not here. Throws BatonError refused if it is none. */
+export async function holderImage(
+  repository: string,
+  { holder = null }: Pick<ContainerRequest, 'holder'>,
+  tools: Tools,
+): Promise<string> {
+  const { engine, credentials, stop } = tools
+  const reference = holder ?? `${repository}:holder`
+  const parsed = parseReference(reference)
+  if (parsed === null) throw new BatonError('invalid_request', `expected an image in --holder-image, got ${reference}`)
+  if ((await engine.image(reference)) === null) {
+    await step(tools, 'pull', reference)
+    const what = parsed.digest ?? parsed.tag ?? 'latest'
+    const header = await credentials(parsed.repository)
+    await engine.pull(parsed.repository, what, header, { progress: () => {}, signal: stop })
+  }
+  const image = await engine.image(reference)
+  if (image !== null) refuseClaims(image, reference)
+  const says = image === null ? 'it is not here' : labelsOf(image)[HOLDER_LABEL]
+  if (says === '1') return reference
+  const message = `expected ${reference} to be a holder's image (the label ${HOLDER_LABEL}=1), got ${says ?? 'no such label'}`
+  throw new BatonError('refused', message, { hint: '`npm run image` makes one; name another with --holder-image' })
+}
+
+const VOLUME = { Type: 'volume', Driver: 'local', Propagation: '' }
+
+function takenFrom({ Id, Config, HostConfig, NetworkSettings }: ContainerInspection): Taken {
+  const labels = Object.entries(Config.Labels ?? {}).filter(([key]) => PROXY_LABEL.test(key))
+  const endpoints = Object.entries(NetworkSettings.Networks ?? {}).map(([network, endpoint]) => {
+    const Aliases = (endpoint.Aliases ?? []).filter((alias) => !Id.startsWith(alias))
+    const IPAMConfig = endpoint.IPAMConfig ?? null
+    return [network, { ...(isEmpty(Aliases) ? {} : { Aliases }), ...(isEmpty(IPAMConfig) ? {} : { IPAMConfig }) }]
+  })
+  return {
+    ports: HostConfig.PortBindings ?? {},
+    labels: Object.fromEntries(labels),
+    endpoints: Object.fromEntries(endpoints),
+  }
+}
+
+function parseTaken(holder: ContainerInspection): Taken | null {
+  try {
+    return JSON.parse(labelsOf(holder)[TAKEN_LABEL] ?? '') as Taken
+  } catch {
+    return null
+  }
+}
+
+function without<T extends object>(all: T | null | undefined, some: object): T {
+  return Object.fromEntries(Object.entries(all ?? {}).filter(([key]) => !(key in some))) as T
+}
+
+/** What a deployment that moves the container in or out has to make; null for any other. Changes nothing but pulls. */
+export async function planHold(
+  container: ContainerInspection,
+  repository: string,
+  request: ContainerRequest,
+  tools: Tools,
+): Promise<HoldPlan | null> {
+  const { engine } = tools
+  const way = holdWayOf(request.release)
+  const name = nameOf(container)
+  if (way === null) return null
+  const { holder, volume } = holderNames(name)
+  if (way === 'no-hold') {
+    const present = await holderOf(container, engine)
+    if (present === null)
+      throw new BatonError('refused', `\`${name}\` has no holder`, { hint: 'there is nothing to do' })
+    return { way, holder: present.Id, specification: null, container: withoutHolder(container, present) }
+  }
+  await refuseUnheld(container, engine)
+  const there = await engine.container(holder)
+  if (there !== null && there.State.Status !== 'created')
+    throw new BatonError('refused', `there is a container \`${holder}\` already`, { hint: `\`docker rm ${holder}\`` })
+  const reference = await holderImage(repository, request, tools)
+  const specification = holderFor(container, reference, engine)
+  return { way, holder, volume, specification, container: behindHolder(container) }
+}
+
+/** For `--dry-run`, and before anything is done. */
+export function holdLines(held: HoldPlan | null): string[] {
+  if (held === null) return []
+  const gap = 'clients are refused once, for the second in which the ports pass from one container to the other'
+  if (held.specification === null)
+    return [`${gap}; the holder is stopped before the new container starts, and removed when that has proved itself`]
+  const ports = Object.keys(held.specification.body.HostConfig.PortBindings ?? {}).join(', ')
+  const { Image } = held.specification.body
+  return [
+    `create ${held.holder} from ${Image}, which publishes ${ports} from now on, and has the volume ${held.volume} alone to write`,
+    `${gap}; afterwards nobody is, whoever recreates the container`,
+  ]
+}
+
+/** Resolves to the holder's id. */
+export async function makeHolder({ holder, specification }: HoldPlan, engine: Engine): Promise<string> {
+  return specification === null ? holder : await createBeside(holder, specification, engine)
+}
+
+/** The container as it must be, with the place that its engine has given the holder's volume. */
+export async function withVolume(
+  container: ContainerInspection,
+  held: HoldPlan | null,
+  engine: Engine,
+): Promise<ContainerInspection> {
+  if (held === null || held.specification === null) return container
+  const { Mounts = [] } = (await engine.container(held.holder)) ?? {}
+  const Source = Mounts.find(({ Destination }) => Destination === FOLDER)?.Source ?? ''
+  return {
+    ...container,
+    Mounts: container.Mounts.map((mount) => (mount.Destination === FOLDER ? { ...mount, Source } : mount)),
+  }
+}

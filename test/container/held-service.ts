@@ -1,0 +1,151 @@
+// A holder and an application on a real engine, as the guide makes them, and strict clients of it beyond a cable.
+
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { buildImage } from '../../deploy/image.ts'
+import { createProgress } from '../../deploy/lib/progress.ts'
+import { run } from '../../deploy/lib/shell.ts'
+import { equal, ok } from '../assert.ts'
+import { publishTo, releases } from '../fixtures/releases.ts'
+import { labFolder, type LabEngine, publishBase, type Registry } from '../lab/docker.ts'
+import { type Load, spawnLoad, type Totals } from '../lab/load.ts'
+import { neighbour, type Neighbour } from '../lab/netns.ts'
+import { healthy } from './probe.ts'
+
+export const SMALL = ['--read-only', '--cap-drop', 'ALL', '--security-opt', 'no-new-privileges']
+/** what lets an application have the sockets, but for the volume */
+export const BORROWS = ['--group-add', '65531', '-e', 'BATON_HOLDER=/run/hold/socket']
+
+/** The images of two releases of the reference service, `v1.0.0` and `v1.1.0`, with their holder; returns their repository. */
+export async function heldImages({ environment }: LabEngine, { host }: Registry): Promise<string> {
+  const repository = `${host}/beacon`
+  const base = await publishBase(host)
+  const dist = await publishTo(join(labFolder(), 'dist'), await releases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }]))
+  const common = { dist, repository, base, arch: process.arch, push: true, revision: '', source: '', environment }
+  for (const tag of ['v1.0.0', 'v1.1.0'])
+    await buildImage({ ...common, tag, progress: createProgress({ quiet: true }) })
+  return repository
+}
+
+export interface HeldService {
+  /** where clients reach it */
+  address: string
+  port: number
+  door: string
+  app: string
+  /** arguments of `docker create` and `run` for another application in its place */
+  again(tag: string): string[]
+}
+
+/** `NAME-door` publishes the port, `NAME` serves: both with the restart policy `always`. */
+export async function heldService(
+  engine: LabEngine,
+  { name, port, repository, address }: { name: string; port: number; repository: string; address: string },
+): Promise<HeldService> {
+  const door = `${name}-door`
+  const published = ['-p', `${address}:${port}:8080`, '-v', `${name}-hold:/run/hold`]
+  const rights = ['--restart', 'always', ...SMALL]
+  await engine.docker('run', '-d', '--name', door, ...rights, ...published, `${repository}:holder`, '8080')
+  const volumes = ['-v', `${name}-hold:/run/hold:ro`, '-v', `${name}-rows:/var/lib/beacon`]
+  const again = (tag: string) => ['--name', name, ...rights, ...volumes, ...BORROWS, `${repository}:${tag}`]
+  await engine.docker('run', '-d', ...again('v1.0.0'))
+  await healthy(engine, name)
+  return { address, port, door, app: name, again }
+}
+
+export interface Seen {
+  ok: number
+  refused: number
+  /** without a whole answer, but for those that were refused */
+  lost: number
+  /** kept connections that ended without an announcement */
+  closed: number
+  longestMs: number
+  errors: Record<string, number>
+  /** messages of all rows that were acknowledged */
+  ids: string[]
+}
+
+/** About 150 requests a second: on a connection each, on kept connections, and rows that are written. */
+export async function strictClients(
+  { address, port }: Pick<HeldService, 'address' | 'port'>,
+  beyond: Neighbour,
+): Promise<{ stop(): Promise<Seen> }> {
+  const row = { path: '/api/logs', body: '{"message":"{id}"}', method: 'POST' }
+  const headers = { 'content-type': 'application/json' }
+  const common = { host: address, port, hangMs: 20_000, keepAcknowledgedIds: true, maxMs: 3_600_000, headers } as const
+  const kept = { mode: 'keepalive', afterClose: 'reopen' } as const
+  const { prefix } = beyond
+  const loads: Load[] = await Promise.all([
+    spawnLoad({ ...common, mode: 'fresh', clients: 4, thinkMs: [20, 40], write: { ...row, every: 10 } }, { prefix }),
+    spawnLoad({ ...common, ...kept, clients: 4, thinkMs: [30, 80], write: { ...row, every: 10 } }, { prefix }),
+  ])
+  return {
+    async stop() {
+      return seenBy(await Promise.all(loads.map((load) => load.stop())))
+    },
+  }
+}
+
+function seenBy(all: readonly Totals[]): Seen {
+  const errors: Record<string, number> = {}
+  for (const one of all) for (const [why, times] of Object.entries(one.errors)) errors[why] = (errors[why] ?? 0) + times
+  const sum = (of: (one: Totals) => number) => all.reduce((total, one) => total + of(one), 0)
+  const refused = Object.entries(errors).reduce((total, [why, n]) => total + (/ECONNREFUSED/.test(why) ? n : 0), 0)
+  return {
+    ok: sum(({ ok }) => ok),
+    refused,
+    lost: sum(({ lost }) => lost) - refused,
+    closed: sum(({ closedBy }) => closedBy.idle + closedBy.busy),
+    longestMs: Math.round(Math.max(...all.map(({ longestStallMs }) => longestStallMs))),
+    errors,
+    ids: all.flatMap(({ writes }) => writes.ids),
+  }
+}
+
+/** Acts `rounds` times under load, each when the service has answered for a while; resolves to what clients saw in all. */
+export async function underLoad(
+  engine: LabEngine,
+  service: HeldService,
+  rounds: number,
+  act: (round: number) => Promise<unknown>,
+): Promise<Seen> {
+  const clients = await strictClients(service, await cable())
+  for (let round = 0; round < rounds; round++) {
+    await sleep(500)
+    await act(round)
+    await healthy(engine, service.app)
+  }
+  await sleep(500)
+  return await clients.stop()
+}
+
+let made: Promise<Neighbour> | null = null
+
+/** One for all tests of a file. */
+export function cable(): Promise<Neighbour> {
+  return (made ??= neighbour())
+}
+
+export async function uncable(): Promise<void> {
+  await (await made)?.[Symbol.asyncDispose]()
+}
+
+/** Nobody was refused, and nothing was lost. */
+export function whole(seen: Seen): void {
+  const { refused, lost, closed } = seen
+  equal({ refused, lost, closed }, { refused: 0, lost: 0, closed: 0 }, JSON.stringify(seen.errors))
+  ok(seen.ok > 100)
+}
+
+export async function answers(address: string, port: number): Promise<boolean> {
+  const answer = await fetch(`http://${address}:${port}/`, { signal: AbortSignal.timeout(2000) }).catch(() => null)
+  await answer?.arrayBuffer().catch(() => null)
+  return answer?.status === 200
+}
+
+/** What a container has written to both of its streams. */
+export async function logsOf({ environment }: LabEngine, name: string): Promise<string> {
+  const { stdout, stderr } = await run(['docker', 'logs', name], { env: environment })
+  return stdout + stderr
+}

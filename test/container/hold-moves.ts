@@ -1,0 +1,170 @@
+// `deploy-container.sh --hold` and `--no-hold` on a real engine: what moves, what is refused, and what a kill leaves.
+
+import { suite, isLong } from '../suite.ts'
+import { equal, match, ok, rejects, withCode } from '../assert.ts'
+import { witnessed } from '../fixtures/deploy-container.ts'
+import { labReason, type LabEngine, publish, type Registry, startEngine, startRegistry } from '../lab/docker.ts'
+import {
+  answers,
+  cable,
+  heldImages,
+  heldService,
+  type HeldService,
+  SMALL,
+  uncable,
+  underLoad,
+  whole,
+} from './held-service.ts'
+import { deployIn, healthy, probeImage, until } from './probe.ts'
+
+const skip = labReason()
+const test = suite('container hold moves', { timeoutMs: 300_000, skip })
+const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
+const engine = lab?.engine as LabEngine
+const registry = lab?.registry as Registry
+let [repository, address] = ['', '']
+let held: HeldService
+
+test.before(async () => {
+  address = (await cable()).address
+  repository = await heldImages(engine, registry)
+  held = await heldService(engine, { name: 'held', port: 8200, repository, address })
+  await publish(registry.host, 'beacon', ['v1.2.3'], probeImage('v1.2.3'))
+})
+
+test('--hold moves an ordinary container behind a holder and --no-hold out again, with all that it had', async () => {
+  await engine.docker('network', 'create', '--subnet', '172.31.77.0/24', 'own')
+  const given = ['--network', 'own', '--network-alias', 'shop', '--ip', '172.31.77.7', '--label', 'traefik.enable=true']
+  const more = [
+    '--label',
+    'mine=1',
+    '-p',
+    `${address}:8204:8080`,
+    '-v',
+    'moved-rows:/var/lib/beacon',
+    '--group-add',
+    '77',
+  ]
+  const rights = ['--restart', 'unless-stopped', ...SMALL]
+  await engine.docker('run', '-d', '--name', 'moved', ...given, ...more, ...rights, `${repository}:v1.0.0`)
+  await healthy(engine, 'moved')
+  const before = await engine.inspect('moved')
+
+  const dry = await deployIn(engine, { container: 'moved', release: 'hold', dryRun: true })
+  const plan = dry.events.flatMap((event) => (event.event === 'plan' ? event.plan : []))
+  ok(
+    plan.some((line) => /clients are refused once/.test(line)) && plan.some((line) => /create moved-holder/.test(line)),
+  )
+  equal((await engine.inspect('moved')).Id, before.Id)
+  await rejects(engine.inspect('moved-holder'))
+
+  const moved = await deployIn(engine, { container: 'moved', release: 'hold' })
+  equal([moved.outcome, moved.error?.message], ['updated', undefined])
+  const [app, door] = [await engine.inspect('moved'), await engine.inspect('moved-holder')]
+  equal([app.HostConfig.PortBindings, app.HostConfig.GroupAdd], [{}, ['77', '65531']])
+  equal([app.Config.Labels['mine'], app.Config.Labels['traefik.enable']], ['1', undefined])
+  equal([door.Config.Labels['traefik.enable'], door.HostConfig.RestartPolicy.Name], ['true', 'always'])
+  equal(
+    [door.NetworkSettings.Networks.own.IPAddress, app.HostConfig.RestartPolicy.Name],
+    ['172.31.77.7', 'unless-stopped'],
+  )
+  ok(
+    door.NetworkSettings.Networks.own.Aliases.includes('shop') &&
+      !app.NetworkSettings.Networks.own.Aliases.includes('shop'),
+  )
+  await rejects(deployIn(engine, { container: 'moved', release: 'hold' }), /has a holder already/)
+  const service = { ...held, app: 'moved', door: 'moved-holder', port: 8204 }
+  whole(await underLoad(engine, service, 1, () => deployIn(engine, { container: 'moved', release: 'v1.1.0' })))
+
+  const out = await deployIn(engine, { container: 'moved', release: 'no-hold' })
+  equal([out.outcome, out.error?.message], ['updated', undefined])
+  const after = await engine.inspect('moved')
+  for (const key of ['PortBindings', 'GroupAdd', 'Binds', 'RestartPolicy'])
+    equal(after.HostConfig[key] ?? [], before.HostConfig[key] ?? [], key)
+  equal([after.Config.Labels['traefik.enable'], after.NetworkSettings.Networks.own.IPAddress], ['true', '172.31.77.7'])
+  ok(after.NetworkSettings.Networks.own.Aliases.includes('shop'))
+  ok(!after.Config.Env.some((entry: string) => entry.startsWith('BATON_HOLDER')))
+  equal(
+    (await engine.names()).filter((name) => name.startsWith('moved')),
+    ['moved', 'moved-baton-previous'],
+  )
+  await until('an answer', () => answers(address, 8204))
+  await rejects(deployIn(engine, { container: 'moved', release: 'no-hold' }), /has no holder/)
+  await engine.docker('rm', '-f', 'moved', 'moved-baton-previous')
+})
+
+test('--hold refuses by name what cannot be held, and changes nothing', async () => {
+  await engine.docker('network', 'create', '-d', 'macvlan', '-o', 'parent=lo', 'cable').catch(() => null)
+  const hasMacvlan = (await engine.docker('network', 'ls', '--format', '{{.Driver}}')).includes('macvlan')
+  const cases: [string, string[], RegExp][] = [
+    ['host', ['--network', 'host'], /in the host’s network \(--network host\)/],
+    ['shared', ['--network', `container:${held.app}`], /shares the network of/],
+    ['silent', [], /publishes no port/],
+    ['datagrams', ['-p', `${address}:8205:53/udp`], /publishes 53\/udp/],
+    ...(hasMacvlan
+      ? [['cabled', ['--network', 'cable'], /in the macvlan network cable/] as [string, string[], RegExp]]
+      : []),
+  ]
+  for (const [name, options, said] of cases) {
+    const program = ['--entrypoint', '/bin/busybox', `${registry.host}/beacon:v1.2.3`, 'sleep', '1000']
+    await engine.docker('run', '-d', '--name', name, ...options, ...program)
+    const names = await engine.names()
+    const error = await rejects(deployIn(engine, { container: name, release: 'hold' }), withCode('refused'))
+    match(error.message, said)
+    equal(await engine.names(), names)
+    await engine.docker('rm', '-f', name)
+  }
+})
+
+test('--hold and --no-hold that are killed before any of their changes are finished or undone by the next run', async () => {
+  const published = ['-p', `${address}:8206:8080`, '-v', 'cut-rows:/var/lib/beacon']
+  await engine.docker(
+    'run',
+    '-d',
+    '--name',
+    'cut',
+    '--restart',
+    'always',
+    ...published,
+    ...SMALL,
+    `${repository}:v1.0.0`,
+  )
+  await healthy(engine, 'cut')
+  for (const release of ['hold', 'no-hold']) {
+    const isDone = async () => (await engine.names()).includes('cut-holder') === (release === 'hold')
+    for (let n = 1; ; n += isLong ? 1 : 3) {
+      let count = 0
+      await deployIn(engine, { container: 'cut', release, probationMs: 0 }, (client) =>
+        witnessed(client, (at) => {
+          count = Math.max(count, at)
+          if (at >= n) throw new Error('cut short') // and nothing after it is done either
+        }),
+      ).catch(() => null)
+      if (count < n) break // all was done
+      const end = await deployIn(engine, { container: 'cut', release, probationMs: 0 }).catch((error: Error) => error)
+      ok(
+        !(end instanceof Error) || /has a holder already|has no holder/.test(end.message),
+        `${release} ${n}: ${end instanceof Error ? end.message : end.outcome}`,
+      )
+      await healthy(engine, 'cut')
+      await until(`an answer after ${release} ${n}`, () => answers(address, 8206))
+      ok(await isDone(), `${release} ${n}: ${JSON.stringify(end)}`)
+      // and back, for the next
+      await deployIn(engine, { container: 'cut', release: release === 'hold' ? 'no-hold' : 'hold', probationMs: 0 })
+    }
+    ok(await isDone())
+    equal(
+      (await engine.names()).filter((name) => /^cut-baton-(?!previous)/.test(name)),
+      [],
+    )
+  }
+  await engine.docker('rm', '-f', 'cut', 'cut-baton-previous')
+})
+
+test.after(async () => {
+  await uncable()
+  await lab?.engine.stop()
+  await lab?.registry.stop()
+})
+
+test.run()

@@ -1,0 +1,219 @@
+// An application on sockets that a holder lends it, as processes: it may end in any way and nobody is refused; if the holder ends it
+// takes the next one's sockets. In real containers: test/container/hold.ts.
+
+import { spawn } from 'node:child_process'
+import { rm } from 'node:fs/promises'
+import { Agent, get, type IncomingMessage } from 'node:http'
+import { connect, createServer, type Socket } from 'node:net'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { equal, is, match, ok } from './assert.ts'
+import { type HolderGround, holderGround, type Started, watched } from './fixtures/container-holder.ts'
+import { until } from './fixtures/evidence.ts'
+import { freePort } from './fixtures/install.ts'
+import { suite } from './suite.ts'
+
+const test = suite('lent', {
+  timeoutMs: 60_000,
+  skip: process.platform === 'linux' ? null : 'needs Linux: descriptors are passed as Linux does',
+})
+const PROGRAM = join(import.meta.dirname, 'fixtures/lent.ts')
+
+test('requests wait while the application is killed and started again, on each of its ports, and none is refused', async () => {
+  await using ground = await holderGround()
+  const [first, second] = [await freePort(), await freePort()]
+  await ground.start(String(first), String(second))
+  for (const end of ['SIGKILL', 'SIGTERM'] as const) {
+    const waiting = Promise.all([ask(first), ask(second)])
+    using app = start(ground, first, second)
+    const answers = await waiting
+    equal(answers, [`${app.pid} ${first} ::ffff:127.0.0.1`, `${app.pid} ${second} ::ffff:127.0.0.1`])
+    process.kill(app.pid, end)
+    await app.ended
+  }
+  await connected(first)
+})
+
+test('a holder that is killed: what it had accepted ends at once, and the next holder is served within two seconds', async () => {
+  await using ground = await holderGround()
+  const port = await freePort()
+  let holder = await ground.start(String(port))
+  using app = start(ground, port)
+  await ask(port)
+  for (let round = 0; round < 3; round++) {
+    const silent = await connected(port)
+    const closed = new Promise((resolve) => silent.once('close', resolve))
+    holder.child.kill('SIGKILL')
+    await holder.ended
+    await closed
+    const beganAt = performance.now()
+    holder = await ground.start(String(port))
+    match(await ask(port), new RegExp(`^${app.pid} `))
+    ok(performance.now() - beganAt < 2000)
+  }
+  match(app.said(), /the holder at .* is gone/)
+})
+
+test('a holder that is killed while the application drains does not keep it from ending', async () => {
+  await using ground = await holderGround()
+  const port = await freePort()
+  const holder = await ground.start(String(port))
+  using app = start(ground, port)
+  const agent = new Agent({ keepAlive: true })
+  await ask(port, '/', agent)
+  const slow = ask(port, '/slow', agent).catch(() => 'cut')
+  await sleep(100)
+  process.kill(app.pid, 'SIGTERM')
+  await sleep(50)
+  holder.child.kill('SIGKILL')
+  const beganAt = performance.now()
+  is(await app.ended, 0)
+  ok(performance.now() - beganAt < 2000)
+  is(await slow, 'cut', 'nothing could reach its client')
+  agent.destroy()
+})
+
+for (const how of ['', 'closes'])
+  test(`at SIGTERM whoever has not asked is answered, a used connection once more, and nothing is reset ${how === '' ? '' : '(its author closes the servers too)'}`, async () => {
+    await using ground = await holderGround()
+    const port = await freePort()
+    await ground.start(String(port))
+    using app = start(ground, port, ...(how === '' ? [] : [how]))
+    await ask(port)
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+    await ask(port, '/', agent)
+    const [late, idle, slow] = [await connected(port), await connected(port), ask(port, '/slow')]
+    await sleep(100) // accepted
+    process.kill(app.pid, 'SIGTERM')
+    await sleep(150)
+    const again = await response(port, '/', agent)
+    is(again.headers.connection, 'close', 'the last one')
+    await sleep(400)
+    const said = heard(late)
+    late.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
+    match(await said, /^HTTP\/1\.1 200 OK\r\n[^]*connection: close\r\n[^]*\r\n\r\n/i)
+    match(await slow, new RegExp(`^${app.pid} `))
+    const [first] = await Promise.all([heard(idle), app.ended])
+    is(first, '', 'it never asked, and was closed in the end')
+    is(await app.ended, 0)
+    // who comes now waits for the next process
+    const waiting = ask(port)
+    using next = start(ground, port)
+    match(await waiting, new RegExp(`^${next.pid} `))
+    agent.destroy()
+  })
+
+test('a request that came while the application got no processor is answered before its connection is closed', async () => {
+  await using ground = await holderGround()
+  const port = await freePort()
+  await ground.start(String(port))
+  using app = start(ground, port)
+  const agents = Array.from({ length: 8 }, () => new Agent({ keepAlive: true, maxSockets: 1 }))
+  await Promise.all(agents.map((agent) => ask(port, '/', agent)))
+  process.kill(app.pid, 'SIGTERM')
+  await until('it to drain', () => /stopping on SIGTERM/.test(app.said()))
+  process.kill(app.pid, 'SIGSTOP')
+  const late = agents.map((agent) => ask(port, '/', agent))
+  await sleep(500)
+  process.kill(app.pid, 'SIGCONT')
+  for (const said of await Promise.all(late)) match(said, new RegExp(`^${app.pid} `))
+  is(await app.ended, 0)
+  for (const agent of agents) agent.destroy()
+})
+
+test('what is no holder is asked again until one answers; a port that it does not hold is listened on all the same', async () => {
+  await using ground = await holderGround()
+  const [port, own] = [await freePort(), await freePort()]
+  const texts = [
+    'nonsense\n',
+    `baton-holder 1 ${'0'.repeat(32)}\n${port}\n`,
+    `baton-holder 2 ${'0'.repeat(32)}\n`,
+    'x'.repeat(200_000),
+  ]
+  let n = 0
+  const fake = createServer((socket) => void socket.on('error', () => {}).end(texts[n++ % texts.length] ?? ''))
+  await new Promise<void>((resolve) => fake.listen(ground.path, resolve))
+  using app = start(ground, port, own)
+  await until('it to have tried them all', () => n > texts.length)
+  match(app.said(), /waiting for the holder at .*: expected a holder's names/)
+  await new Promise((resolve) => fake.close(resolve))
+  await rm(ground.path, { force: true })
+  await ground.start(String(port))
+  match(await ask(port), new RegExp(`^${app.pid} `))
+  match(await ask(own), new RegExp(`^${app.pid} ${own} `))
+  match(app.said(), new RegExp(`the holder at .* not :::${own}: that is this container's own`))
+})
+
+test('an application that waits for its holder ends at SIGTERM', async () => {
+  await using ground = await holderGround()
+  using app = start(ground, await freePort())
+  await until('its word', () => /waiting for the holder/.test(app.said()))
+  process.kill(app.pid, 'SIGTERM')
+  is(await app.ended, 0)
+})
+
+test('two applications at once share the queue, and either may end', async () => {
+  await using ground = await holderGround()
+  const port = await freePort()
+  await ground.start(String(port))
+  const all = [start(ground, port), start(ground, port)]
+  const by = new Set<string>()
+  await until('an answer of each', async () => by.add((await ask(port)).split(' ')[0] ?? '').size === 2)
+  for (const app of all) {
+    process.kill(app.pid, 'SIGTERM')
+    await Promise.all([app.ended, ...(app === all[1] ? [] : Array.from({ length: 20 }, () => ask(port)))])
+  }
+})
+
+test.run()
+
+interface App extends Started, Disposable {
+  pid: number
+}
+
+function start({ path }: HolderGround, ...words: (number | string)[]): App {
+  const args = [...process.execArgv, PROGRAM, ...words.map(String)]
+  const env = { ...process.env, BATON_HOLDER: path }
+  const started = watched(spawn(process.execPath, args, { env, stdio: ['ignore', 'pipe', 'pipe'] }))
+  return { ...started, pid: started.child.pid ?? 0, [Symbol.dispose]: () => void started.child.kill('SIGKILL') }
+}
+
+function response(
+  port: number,
+  path: string,
+  agent: Agent | false = false,
+): Promise<IncomingMessage & { text: string }> {
+  return new Promise((resolve, reject) => {
+    const request = get({ host: '127.0.0.1', port, path, agent, timeout: 20_000 }, (answer) => {
+      let text = ''
+      answer.setEncoding('utf8').on('data', (chunk: string) => void (text += chunk))
+      answer.on('end', () => resolve(Object.assign(answer, { text })))
+      answer.on('error', reject)
+    })
+    request.on('timeout', () => request.destroy(new Error('no answer after 20 s')))
+    request.on('error', reject)
+  })
+}
+
+async function ask(port: number, path = '/', agent: Agent | false = false): Promise<string> {
+  return (await response(port, path, agent)).text
+}
+
+async function connected(port: number): Promise<Socket> {
+  const socket = connect(port, '127.0.0.1')
+  await new Promise<void>((resolve, reject) => {
+    socket.once('connect', resolve)
+    socket.once('error', reject)
+  })
+  return socket.on('error', () => {})
+}
+
+/** All that comes until the end; rejects if the connection is reset. */
+function heard(socket: Socket): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let text = ''
+    socket.setEncoding('utf8').on('data', (chunk: string) => void (text += chunk))
+    socket.once('end', () => resolve(text))
+    socket.once('error', reject)
+  })
+}
