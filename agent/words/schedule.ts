@@ -1,0 +1,72 @@
+// What an operator allows the service to do by itself, and what the service says about it. Types and lists. Pure.
+
+import type { ErrorCode } from './errors.ts'
+import type { Outcome } from './state.ts'
+
+/** From the tightest on. `notify`: a new release is told, and waits for a person. `patch`, `minor`, `all`: such releases go alone. */
+export const MODES = ['off', 'notify', 'patch', 'minor', 'all'] as const
+export type Mode = (typeof MODES)[number]
+
+export const DAYS = ['mon', 'tue', 'wed', 'thu', 'fri', 'sat', 'sun'] as const
+export type Day = (typeof DAYS)[number]
+
+/**
+ * What the operator allows beyond the rule, in the configuration alone. `unproven`: a patch whose way back a rehearsal could not
+ * prove. `untried`: a patch for which there was no rehearsal. `unsigned`: releases of a feed that is not signed.
+ */
+export const ALLOWANCES = ['unproven', 'untried', 'unsigned'] as const
+export type Allowance = (typeof ALLOWANCES)[number]
+
+/** `update.auto` of the operator's configuration; without `allow` also `update/policy.json`, which the panel writes. */
+export interface PolicyFile {
+  mode?: Mode
+  /** absent: every day */
+  days?: Day[]
+  /** `02:00-05:00`, over midnight too; absent: the whole day */
+  hours?: string
+  /** an IANA name; absent: the host's */
+  zone?: string
+  /** of a release, since it was published; 0 to 8760 */
+  minAgeHours?: number
+  /** how far hosts are spread after the moment at which all of them could go; 0 to 1440 */
+  jitterMinutes?: number
+  /** a day (`2026-12-27`, in the zone) or a time with an offset: nothing goes alone before it */
+  holdUntil?: string
+  /** a tag that never goes alone */
+  skip?: string
+  allow?: Allowance[]
+}
+
+/** A step of a staged release: from `at` on (ISO 8601, UTC) this share of the hosts may go. */
+export interface RolloutStep {
+  at: string
+  percent: number
+}
+
+/** What the service did by itself. */
+export interface OwnDeed {
+  id: string
+  from: string
+  to: string | null
+  outcome: Outcome
+  /** ISO 8601, UTC */
+  at: string
+  /** milliseconds that nobody was served; null: nobody had to wait */
+  pauseMs: number | null
+  error: { code: ErrorCode; message: string } | null
+}
+
+/** What the service does by itself, did, and waits for. */
+export interface ScheduleReport {
+  mode: Mode
+  /** the policy in one line: `patch, mon to fri 02:00-05:00 Europe/Berlin, 3 days after a release` */
+  policy: string
+  /** ISO 8601, UTC, a whole minute: when it acts or looks next; null: never */
+  next: string | null
+  /** what it waits for, one sentence */
+  says: string
+  /** what waits for a person, one sentence each */
+  waits: string[]
+  /** since somebody last asked for an operation here, newest first, at most five */
+  since: OwnDeed[]
+}
