@@ -30,7 +30,7 @@ function policy(value: object, zone = 'UTC'): Policy {
   return read.policy
 }
 
-const OFFER: Offered = { tag: 'v1.0.1', sha256: 'a'.repeat(64), publishedAt: 0, seenAt: 0, rollout: null }
+const OFFER: Offered = { tag: 'v1.0.1', sha256: 'a'.repeat(64), publishedAt: 0, seenAt: 0, rollout: null, bytes: 1 }
 const FACTS: ScheduleFacts = {
   running: 'v1.0.0',
   id: 'a'.repeat(32),
@@ -194,7 +194,8 @@ function live({ zone, rules, seed, from, jumpMs }: World) {
         .at(-1)
       const sha256 = good === undefined ? '' : shaOf(good.tag)
       const seenAt = memory.offer?.sha256 === sha256 ? memory.offer.seenAt : now
-      memory.offer = good === undefined ? null : { tag: good.tag, sha256, publishedAt: good.at, seenAt, rollout: null }
+      memory.offer =
+        good === undefined ? null : { tag: good.tag, sha256, publishedAt: good.at, seenAt, rollout: null, bytes: 1 }
       continue
     }
     if (decided.do === 'update' && memory.offer !== null) {

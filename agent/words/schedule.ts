@@ -1,8 +1,5 @@
 // What an operator allows the service to do by itself, and what the service says about it. Types and lists. Pure.
 
-import type { ErrorCode } from './errors.ts'
-import type { Outcome } from './state.ts'
-
 /** From the tightest on. `notify`: a new release is told, and waits for a person. `patch`, `minor`, `all`: such releases go alone. */
 export const MODES = ['off', 'notify', 'patch', 'minor', 'all'] as const
 export type Mode = (typeof MODES)[number]
@@ -41,32 +38,4 @@ export interface PolicyFile {
 export interface RolloutStep {
   at: string
   percent: number
-}
-
-/** What the service did by itself. */
-export interface OwnDeed {
-  id: string
-  from: string
-  to: string | null
-  outcome: Outcome
-  /** ISO 8601, UTC */
-  at: string
-  /** milliseconds that nobody was served; null: nobody had to wait */
-  pauseMs: number | null
-  error: { code: ErrorCode; message: string } | null
-}
-
-/** What the service does by itself, did, and waits for. */
-export interface ScheduleReport {
-  mode: Mode
-  /** the policy in one line: `patch, mon to fri 02:00-05:00 Europe/Berlin, 3 days after a release` */
-  policy: string
-  /** ISO 8601, UTC, a whole minute: when it acts or looks next; null: never */
-  next: string | null
-  /** what it waits for, one sentence */
-  says: string
-  /** what waits for a person, one sentence each */
-  waits: string[]
-  /** since somebody last asked for an operation here, newest first, at most five */
-  since: OwnDeed[]
 }

@@ -27,11 +27,12 @@ export interface Attempt {
   isOpen: boolean
 }
 
-/** A release that this host does not try again by itself while it runs `from`. */
+/** A release that this host does not try again by itself as long as it runs `from`. */
 export interface Never {
   tag: Tag
   sha256: string
-  from: Tag
+  /** null: whatever runs */
+  from: Tag | null
   /** one sentence */
   why: string
 }
@@ -146,12 +147,13 @@ export function settled(memory: Remembered, { operation, history }: JournalState
   const why = error.message.startsWith(`${tag} waits for you`)
     ? error.message
     : `${tag} waits for you: ${what}: ${error.message}`
-  const never = { tag, sha256, from: running, why }
+  const isAboutFrom = error.code === 'one_way'
+  const never = { tag, sha256, from: isAboutFrom ? running : null, why }
   return { ...failed, never: [never, ...memory.never.filter((one) => one.sha256 !== sha256)] }
 }
 
 /** what a second attempt on the same host would only repeat */
-const FINAL: readonly string[] = ['one_way', 'verify_failed', 'withdrawn', 'not_signed', 'release_unusable']
+const FINAL: readonly string[] = ['one_way', 'verify_failed']
 
 /** Marks of this machine: of its id and of its network cards. A disk that was cloned into another machine shares no card. */
 export async function marksOf(): Promise<string[]> {
@@ -212,9 +214,10 @@ export function parseMemory(text: string): Remembered | null {
 
 function offerFrom(value: unknown): Offered | undefined {
   if (!isObject(value)) return undefined
-  const { tag, sha256, publishedAt, seenAt, rollout } = value
+  const { tag, sha256, publishedAt, seenAt, rollout, bytes } = value
   if (!isTag(tag) || !isSha256(sha256) || !isMs(seenAt) || !(publishedAt === null || isMs(publishedAt)))
     return undefined
+  if (!isCount(bytes)) return undefined
   if (rollout !== null && stepsFrom(rollout) === null) return undefined
   return value as unknown as Offered
 }
@@ -243,7 +246,7 @@ function isNever(value: unknown): boolean {
     isObject(value) &&
     isTag(value['tag']) &&
     isSha256(value['sha256']) &&
-    isTag(value['from']) &&
+    (value['from'] === null || isTag(value['from'])) &&
     typeof value['why'] === 'string'
   )
 }

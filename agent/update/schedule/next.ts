@@ -20,6 +20,8 @@ export interface Offered {
   seenAt: number
   /** null: for all hosts at once */
   rollout: RolloutStep[] | null
+  /** what it takes on the disk of the executable */
+  bytes: number
 }
 
 export interface ScheduleFacts {
