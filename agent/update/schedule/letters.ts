@@ -49,16 +49,26 @@ export function withNews(
   }
 }
 
-/** Sends what is due, one after the other. `kept` is called with the memory after each. */
+export interface Sending {
+  now: () => number
+  /** aborts when this process ends; the report is then told by the next one */
+  leaving: AbortSignal
+  /** called with the memory after each report */
+  kept: (memory: Remembered) => Promise<void>
+  /** for one report; default LETTER_TIME_MS */
+  timeMs?: number
+}
+
+/** Sends what is due, one after the other. */
 export async function sendLetters(
   memory: Remembered,
   program: readonly string[],
-  { now, leaving, kept }: { now: () => number; leaving: AbortSignal; kept: (memory: Remembered) => Promise<void> },
+  { now, leaving, kept, timeMs = LETTER_TIME_MS }: Sending,
 ): Promise<Remembered> {
   let left = memory
   for (const due of memory.letters.filter(({ at }) => at <= now()).slice(0, TOLD_AT_ONCE)) {
     if (leaving.aborted) return left
-    const fault = await run(program, due.text, leaving)
+    const fault = await run(program, due.text, leaving, timeMs)
     if (leaving.aborted) return left // told again by the next process
     const others = left.letters.filter((one) => one !== due)
     const pause = AGAIN_MS[due.tries]
@@ -80,6 +90,7 @@ async function run(
   [file = '', ...args]: readonly string[],
   text: string,
   leaving: AbortSignal,
+  timeMs: number,
 ): Promise<string | null> {
   const mark = `${process.pid}-${++count}`
   const { PATH = '/usr/local/bin:/usr/bin:/bin', LANG = 'C.UTF-8', HOME = '/' } = process.env
@@ -99,7 +110,7 @@ async function run(
   child.stderr?.setEncoding('utf8').on('data', (more: string) => (said = (said + more).slice(-SAID_MAX)))
   for (const stream of [child.stdin, child.stderr]) stream?.on('error', () => {}) // it need not read
   child.stdin?.end(text)
-  const timer = setTimeout(() => ended.resolve(`it did not end within ${LETTER_TIME_MS / 1000} s`), LETTER_TIME_MS)
+  const timer = setTimeout(() => ended.resolve(`it did not end within ${timeMs / 1000} s`), timeMs)
   const leave = () => ended.resolve('the service ends')
   const end = () => {
     endGroup(child)
