@@ -259,6 +259,8 @@ export interface ScheduleReport {
   next: string | null
   /** what it waits for, one sentence */
   says: string
+  /** ISO 8601, UTC: nothing goes by itself before it; null: updates are not held */
+  heldUntil: string | null
   /** what waits for a person, one sentence each */
   waits: string[]
   /** since somebody last asked for an operation here, newest first, at most five */

@@ -94,8 +94,9 @@ export async function serveStub({
     status: async () => world.status,
     policy: async (own: unknown) => {
       if (own !== undefined) world.policy = own as PolicyFile
-      const { schedule } = world.status
-      if (schedule === undefined) throw new BatonError('not_found', 'there is no schedule')
+      if (world.status.schedule === undefined) throw new BatonError('not_found', 'there is no schedule')
+      const schedule = { ...world.status.schedule, heldUntil: world.policy.holdUntil ?? null }
+      world.status = { ...world.status, schedule }
       return { limits: {}, own: world.policy, faults: [], schedule }
     },
     assertManaged() {

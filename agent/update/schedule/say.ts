@@ -7,7 +7,7 @@ import { factsOf, tookMsOf } from './facts.ts'
 import { corrected, type Remembered, newMemory, readMemory } from './memory.ts'
 import { next, type Next } from './next.ts'
 import { type PersonAsked, asksOf } from './person.ts'
-import { formatPolicy } from './policy.ts'
+import { formatPolicy, type Policy } from './policy.ts'
 import { type Rules, rulesOf } from './rules.ts'
 
 const DEEDS_MAX = 5
@@ -82,9 +82,14 @@ export async function scheduleReport(
     policy: formatPolicy(rules.policy),
     next: at === null ? null : minuteOf(Math.max(at, now)),
     says: decided.says,
+    heldUntil: heldUntil(rules.policy, now),
     waits: waitingFor(whole, install.current, asks).map(({ says }) => says),
     since: deedsIn(known.journal.history),
   }
+}
+
+function heldUntil({ holdUntil }: Policy, now: number): string | null {
+  return holdUntil === null || holdUntil <= now ? null : new Date(holdUntil).toISOString()
 }
 
 /** What the service did by itself since somebody last asked for an operation. `history`: newest first. */
