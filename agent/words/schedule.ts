@@ -1,4 +1,6 @@
-// What an operator allows the service to do by itself, and what the service says about it. Types and lists. Pure.
+// What an operator allows the service to do by itself, and in which steps a publisher lets hosts go. Pure.
+
+import { isCount, isObject, isTime } from './untrusted.ts'
 
 /** From the tightest on. `notify`: a new release is told, and waits for a person. `patch`, `minor`, `all`: such releases go alone. */
 export const MODES = ['off', 'notify', 'patch', 'minor', 'all'] as const
@@ -38,4 +40,14 @@ export interface PolicyFile {
 export interface RolloutStep {
   at: string
   percent: number
+}
+
+export const ROLLOUT_STEPS_MAX = 64
+
+/** The steps in a verified file. Null: these are none that `trust rollout` signs. */
+export function rolloutFrom(value: unknown): RolloutStep[] | null {
+  if (!Array.isArray(value) || value.length === 0 || value.length > ROLLOUT_STEPS_MAX) return null
+  const isStep = (one: unknown): one is RolloutStep =>
+    isObject(one) && isTime(one['at']) && isCount(one['percent']) && one['percent'] <= 100
+  return value.every(isStep) ? value.map(({ at, percent }) => ({ at, percent })) : null
 }

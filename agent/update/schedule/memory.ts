@@ -11,7 +11,7 @@ import { type Disk, exists, readSmall } from '../../disk/disk.ts'
 import type { JournalState } from '../../disk/journal.ts'
 import { updateDirectory } from '../../disk/places.ts'
 import { isTag, type Tag } from '../../words/release.ts'
-import type { RolloutStep } from '../../words/schedule.ts'
+import { rolloutFrom } from '../../words/schedule.ts'
 import { isCount, isObject, isSha256, parsedJson } from '../../words/untrusted.ts'
 import type { Offered } from './next.ts'
 import { placeOf } from './place.ts'
@@ -72,7 +72,7 @@ export interface Remembered {
 }
 
 const MAX_BYTES = 1024 * 1024
-const [NEVER_MAX, LETTERS_MAX, STEPS_MAX, TEXT_MAX] = [50, 20, 64, 32 * 1024]
+const [NEVER_MAX, LETTERS_MAX, TEXT_MAX] = [50, 20, 32 * 1024]
 /** how often the feed is asked, on average; and when first, at most, on a new host */
 export const [ASK_MS, ASK_FIRST_MS] = [6 * 3_600_000, 3_600_000]
 const ASK_AGAIN_MS = 900_000
@@ -218,21 +218,8 @@ function offerFrom(value: unknown): Offered | undefined {
   if (!isTag(tag) || !isSha256(sha256) || !isMs(seenAt) || !(publishedAt === null || isMs(publishedAt)))
     return undefined
   if (!isCount(bytes)) return undefined
-  if (rollout !== null && stepsFrom(rollout) === null) return undefined
+  if (rollout !== null && rolloutFrom(rollout) === null) return undefined
   return value as unknown as Offered
-}
-
-/** Null if they are not as `trust rollout` signs them. */
-export function stepsFrom(value: unknown): RolloutStep[] | null {
-  if (!Array.isArray(value) || value.length === 0 || value.length > STEPS_MAX) return null
-  const isStep = (one: unknown): one is RolloutStep =>
-    isObject(one) &&
-    typeof one['at'] === 'string' &&
-    !Number.isNaN(Date.parse(one['at'])) &&
-    typeof one['percent'] === 'number' &&
-    one['percent'] >= 0 &&
-    one['percent'] <= 100
-  return value.every(isStep) ? value.map(({ at, percent }) => ({ at, percent })) : null
 }
 
 function isAttempt(value: unknown): boolean {

@@ -4,8 +4,8 @@ import { make, put, putCode, show, ui } from './page.js'
 import { minute, sentences, t } from './words.js'
 
 export function renderAlone({ schedule }) {
-  show(ui.alone, schedule != null)
-  if (schedule == null) return
+  show(ui.alone, schedule !== undefined)
+  if (schedule === undefined) return
   const { mode, policy, next, says, waits, heldUntil } = schedule
   const isAsked = waits.includes(says) || next === null
   putCode(ui.aloneText, sentences(`${policy}.`, isAsked ? '' : t('alone.next', { time: minute(next), says })))
