@@ -121,10 +121,17 @@ export async function makeFirst({ build, folder }: Project, progress: ProgressRe
 
 export function wordsOf(project: Project, tag: string, commit: string | null, trust: OwnWords['trust']): OwnWords {
   const { service, kind, healthPath, database, servers, switch: switched, environment, args, nodeFlags } = project
-  const { commands, basePath, rehearse } = project
+  const { commands, basePath, rehearse, state } = project
   const own = { service, tag, commit, kind, healthPath, database, servers, switch: switched, commands, basePath, trust }
   // absent if nothing is said: such a release has the same bytes as before there were rehearsals
-  return { ...own, environment, args, nodeFlags, ...(rehearse === null ? {} : { rehearse }) }
+  return {
+    ...own,
+    environment,
+    args,
+    nodeFlags,
+    ...(rehearse === null ? {} : { rehearse }),
+    ...(state === null ? {} : { state }),
+  }
 }
 
 /** The content of an executable script file: `text` below its first lines. `isKeptFlag` holds for each flag: none needs quotes. */

@@ -6,6 +6,7 @@ import { makeJournal } from '../../agent/disk/journal.ts'
 import { takeLock } from '../../agent/disk/lock.ts'
 import type { ManagedInstall } from '../../agent/disk/managed-install.ts'
 import { placesOf } from '../../agent/disk/places.ts'
+import type { Anchor } from '../../agent/words/release.ts'
 import { openFeed } from '../../agent/update/feed/open.ts'
 import { recover } from '../../agent/update/ending.ts'
 import { begin } from '../../agent/update/operation.ts'
@@ -22,6 +23,8 @@ export interface LookOptions {
   /** epoch milliseconds of the clock */
   now: number
   dieAt: { change: number; moment: 'before' | 'after' } | null
+  /** the root of a signed feed */
+  trust?: Anchor
   /** another process that looks at the same time */
   beside?: boolean
 }
@@ -36,7 +39,7 @@ const disk = makeDisk((moment) => {
   }
   if (moment === 'after') changes++
 })
-const feed = openFeed(options.feed, { service: 'svc', stateDirectory: null })
+const feed = openFeed(options.feed, { service: 'svc', stateDirectory, trust: options.trust ?? null })
 const install: ManagedInstall = {
   service: 'svc',
   current: await installedTag(options.executable),

@@ -11,7 +11,7 @@ import type { Policy } from './policy.ts'
 
 /** how long the feed may take for an answer, as a whole */
 const PATIENCE_MS = 120_000
-const PROBLEM_MAX = 300
+const [PROBLEM_MAX, PASSED_MAX] = [300, 5]
 
 export interface FeedAsking {
   running: Tag
@@ -27,12 +27,13 @@ export async function askFeed(
   now: number,
 ): Promise<Remembered> {
   const { id, asked } = memory
-  let beyond: Tag | null = null
-  const skip = ({ tag, asset }: Release): boolean => {
+  const passed: Remembered['passed'] = []
+  const skip = (release: Release): boolean => {
+    const { tag } = release
     if (compareTags(tag, running) <= 0) return false
-    if (badEntry(bad, tag, asset.sha256) !== null || policy.skip.includes(tag)) return true
-    if (policy.mode === 'notify' || isWithin(policy.mode, running, tag)) return false
-    beyond ??= tag
+    const why = whyPassed(release, memory, { running, policy, bad })
+    if (why === null) return false
+    if (why !== '' && passed.length < PASSED_MAX) passed.push({ tag, why: `${tag} waits for you: ${why}` })
     return true
   }
   try {
@@ -40,12 +41,27 @@ export async function askFeed(
     const isStep = release !== null && compareTags(release.tag, running) > 0
     const offer = isStep ? offerOf(release, memory, now) : null
     const why = isStep ? null : (problem?.message.slice(0, PROBLEM_MAX) ?? null)
-    return { ...memory, offer, beyond, asked: { at: now, next: askAgainAt(id, 0, now), problem: why, failures: 0 } }
+    return { ...memory, offer, passed, asked: { at: now, next: askAgainAt(id, 0, now), problem: why, failures: 0 } }
   } catch (cause) {
     const failures = asked.failures + 1
     const problem = reasonOf(cause).slice(0, PROBLEM_MAX)
     return { ...memory, asked: { ...asked, next: askAgainAt(id, failures, now), problem, failures } }
   }
+}
+
+/** Null: it could go alone. '' if nobody waits for it. An older one may go then. */
+function whyPassed(
+  { tag, asset }: Release,
+  { never }: Remembered,
+  { running, policy, bad }: FeedAsking,
+): string | null {
+  if (policy.skip.includes(tag)) return ''
+  const failed = badEntry(bad, tag, asset.sha256)
+  if (failed !== null) return `it failed here: ${failed.reason}`
+  if (policy.mode === 'notify') return null
+  const again = never.find((one) => one.sha256 === asset.sha256 && (one.from ?? running) === running)
+  if (again !== undefined) return again.why.replace(`${tag} waits for you: `, '')
+  return isWithin(policy.mode, running, tag) ? null : `the policy goes no further than ${policy.mode}`
 }
 
 function offerOf({ tag, asset, publishedAt, rollout }: Release, { offer }: Remembered, now: number): Offered {

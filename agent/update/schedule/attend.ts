@@ -125,8 +125,8 @@ async function remembered({ install, now }: Attended): Promise<Remembered> {
   const before = read ?? newMemory(marks, now())
   const own = isOfAnother(before, marks) ? { ...before, id: newMemory(marks, now()).id, marks } : before
   const memory = settled(corrected(own, now()), state, current)
-  // after a failure the feed may have something better
-  if (memory.failures > own.failures) memory.asked = { ...memory.asked, next: now() }
+  // after an attempt the feed may have something better, or something newer still
+  if (memory.attempt?.isOpen !== own.attempt?.isOpen) memory.asked = { ...memory.asked, next: now() }
   if (JSON.stringify(memory) !== JSON.stringify(read)) await writeMemory(disk, stateDirectory, memory)
   return memory
 }

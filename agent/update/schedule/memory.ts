@@ -55,8 +55,8 @@ export interface Remembered {
   /** epoch milliseconds; `at` null: it never was; `problem`: what the feed said instead of an answer */
   asked: { at: number | null; next: number; problem: string | null; failures: number }
   offer: Offered | null
-  /** a newer release that the mode does not let go alone; null: none */
-  beyond: Tag | null
+  /** newer releases that do not go alone, and why each waits for a person, one sentence; newest first */
+  passed: { tag: Tag; why: string }[]
   attempt: Attempt | null
   /** attempts in a row that did not succeed, and whether the last one was put back */
   failures: number
@@ -99,7 +99,7 @@ export function newMemory(marks: string[], now: number): Remembered {
     marks,
     asked: { at: null, next: now + Math.floor(placeOf(id, 'first') * ASK_FIRST_MS), problem: null, failures: 0 },
     offer: null,
-    beyond: null,
+    passed: [],
     attempt: null,
     failures: 0,
     wasReverted: false,
@@ -186,7 +186,7 @@ function pathOf(stateDirectory: string): string {
 export function parseMemory(text: string): Remembered | null {
   const value = parsedJson(text)
   if (!isObject(value) || value['format'] !== 1) return null
-  const { id, marks, asked, beyond, attempt, told, toldWaits, hookProblem } = value
+  const { id, marks, asked, attempt, told, toldWaits, hookProblem } = value
   const offer = value['offer'] === null ? null : offerFrom(value['offer'])
   const isWhole =
     typeof id === 'string' &&
@@ -198,7 +198,8 @@ export function parseMemory(text: string): Remembered | null {
     isTextOrNull(asked['problem']) &&
     isCount(asked['failures']) &&
     offer !== undefined &&
-    (beyond === null || isTag(beyond)) &&
+    Array.isArray(value['passed']) &&
+    value['passed'].every((one) => isObject(one) && isTag(one['tag']) && typeof one['why'] === 'string') &&
     (attempt === null || isAttempt(attempt)) &&
     isCount(value['failures']) &&
     typeof value['wasReverted'] === 'boolean' &&

@@ -3,6 +3,7 @@
 import type { JournalState } from '../../disk/journal.ts'
 import type { Operation, OwnDeed, ScheduleReport, TrustReport } from '../../words/state.ts'
 import type { NextSwitch } from '../../words/switch.ts'
+import { compareTags } from '../../words/release.ts'
 import { factsOf, tookMsOf } from './facts.ts'
 import { corrected, type Remembered, newMemory, readMemory } from './memory.ts'
 import { next, type Next } from './next.ts'
@@ -11,6 +12,8 @@ import { formatPolicy, type Policy } from './policy.ts'
 import { type Rules, rulesOf } from './rules.ts'
 
 const DEEDS_MAX = 5
+/** questions in a row that the feed may leave without an answer, and attempts that may fail, before a person is told */
+const TROUBLES_MAX = 2
 const MINUTE_MS = 60_000
 
 /** Everything that a decision rests on. */
@@ -45,7 +48,7 @@ export async function decide(
 /** What waits for a person, most urgent first. */
 export function waitingFor({ rules, memory, trust }: ScheduleKnown, running: string, asks: string | null): Waiting[] {
   const { faults, policy } = rules
-  const { beyond, offer, hookProblem } = memory
+  const { passed, offer, hookProblem } = memory
   const out = trust.withdrawn.find(({ tag }) => tag === running)
   const isOff = policy.mode === 'off'
   return [
@@ -58,12 +61,23 @@ export function waitingFor({ rules, memory, trust }: ScheduleKnown, running: str
           },
         ]),
     ...(asks === null || isOff ? [] : [{ key: `asks ${offer?.sha256}`, says: asks }]),
-    ...(beyond === null || isOff
-      ? []
-      : [{ key: `beyond ${beyond}`, says: `${beyond} waits for you: the policy goes no further than ${policy.mode}` }]),
+    ...(isOff ? [] : passed)
+      .filter(({ tag }) => compareTags(tag, running) > 0 && tag !== offer?.tag)
+      .map(({ tag, why }) => ({ key: `passed ${tag}`, says: why })),
+    ...(isLasting(memory) && !isOff ? [{ key: 'feed', says: `the feed: ${memory.asked.problem}` }] : []),
+    ...(memory.failures > TROUBLES_MAX && !isOff ? [{ key: 'failures', says: failuresIn(memory) }] : []),
     ...faults.map((says) => ({ key: says, says })),
     ...(hookProblem === null ? [] : [{ key: 'hook', says: `\`update.onOutcome\`: ${hookProblem}` }]),
   ]
+}
+
+function failuresIn({ failures, attempt }: Remembered): string {
+  return `the last ${failures} attempts by itself failed, the last one with ${attempt?.tag}: the history says why`
+}
+
+/** A feed that is away for a while is nobody's business; one that stays away, or that has something unusable, is. */
+function isLasting({ asked: { problem, failures } }: Remembered): boolean {
+  return problem !== null && (failures === 0 || failures > TROUBLES_MAX)
 }
 
 /** The part of the status. */
