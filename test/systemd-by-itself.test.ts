@@ -114,6 +114,17 @@ test('an older one whose way back is open goes by itself; the end of the status 
   match(said.stdout, /\nfor you {4}v2\.0\.0 waits for you: .*\n(for you {4}.*\n)*$/)
 })
 
+test('a hold keeps it from going by itself, and its end lets it go; a day that is none is refused', async () => {
+  const held = await host.cli('upgrade', '--hold', '2099-12-27')
+  is(held.code, 0, held.stderr)
+  match(held.stdout, /^nothing goes by itself before 2099-12-2\d/)
+  ok((await host.status()).schedule?.heldUntil?.startsWith('2099-12-2'))
+  is((await host.cli('upgrade', '--hold', 'soon')).code, 2)
+  is((await host.cli('upgrade', '--hold', '2099-12-27', '--release-hold')).code, 2)
+  match((await host.cli('upgrade', '--release-hold')).stdout, /^updates by itself are not held/)
+  is((await host.status()).schedule?.heldUntil, null)
+})
+
 test("the operator's program runs as the service's user, with the report on its standard input", async () => {
   const deadline = performance.now() + 60_000
   let told = ''
