@@ -34,7 +34,7 @@ test.before(async () => {
     '--',
     'sqlite3',
     `${STATE}/ledger.db`,
-    "INSERT INTO notes(author, text) VALUES (NULL, 'kept')",
+    "INSERT INTO authors VALUES (1, 'ada'); INSERT INTO notes(author, text) VALUES (1, 'kept')",
   )
 })
 test.after(async () => await host.off())
