@@ -6,38 +6,15 @@ import { type ManagedInstall, openInstall } from './disk/managed-install.ts'
 import { isSingleExecutable, ownContainerId, updateCommand } from './own.ts'
 import { TRIAL } from './words/wire.ts'
 import type { Settings } from './settings.ts'
+import type { Unmanaged } from './words/other-way.ts'
 import type { OpenFeed } from './words/release.ts'
 import { reasonOf } from './words/errors.ts'
 import { missingParts } from './sockets/internals.ts'
 import { names, receiptFor, type Receipt } from './disk/receipt.ts'
 
-export type Unmanaged =
-  | 'windows'
-  | 'container'
-  | 'source'
-  | 'no_receipt'
-  | 'foreign_receipt'
-  | 'node'
-  | 'cluster'
-  | 'first_code'
-
 export type Management =
   | { managed: true; receipt: Receipt; executable: string }
   | { managed: false; why: Unmanaged; reason: string; route: string; command: string | null }
-
-const ROUTES: Record<Unmanaged, string> = {
-  windows: 'download the new release asset, replace the executable, restart the process (docs/guides/manual-binary.md)',
-  container: 'pull the new image, then recreate the container, from its host (docs/guides/container.md)',
-  source: 'pull the source, rebuild and restart: `deploy-source.sh --ref <tag>` (docs/guides/from-source.md)',
-  cluster: 'restart the service as a whole with the new executable, or serve from one process',
-  no_receipt:
-    'download the new release asset, replace the executable, restart the process, or run `install.sh` for a managed install (docs/guides/manual-binary.md)',
-  foreign_receipt:
-    'update the executable that the receipt names, or run `install.sh` to make this one a managed install',
-  first_code:
-    'build the service with `baton build`, or say `switch: "together"` if two processes of it may live at once, then replace the executable and restart (docs/guides/manual-binary.md)',
-  node: 'replace the executable by one that is built on Node 26.1 or later, and restart (docs/guides/manual-binary.md)',
-}
 
 export const NO_FIRST_CODE = 'this executable has none of the first code with which `baton build` begins a release'
 
@@ -63,6 +40,7 @@ export async function decideManagement(
 ): Promise<Management> {
   const refuse = async (why: Unmanaged, reason: string): Promise<Management> => {
     const command = why === 'container' ? updateCommand(await ownContainerId(), environment) : null
+    const { ROUTES } = await import('./words/other-way.ts')
     return { managed: false, why, reason, route: ROUTES[why], command }
   }
   if (environment[TRIAL] === '1') return refuse('source', 'only a trial')

@@ -36,6 +36,8 @@ export interface OwnRelease {
   onStop?: 'SIGTERM' | null
   /** what its author says about rehearsals; absent or null: nothing */
   rehearse?: Rehearse | null
+  /** `none`: its author declares that it keeps nothing on the host that a release could change. Absent or null: nothing is said */
+  state?: 'none' | null
 }
 
 declare const __BATON_RELEASE__: string | undefined
@@ -85,7 +87,7 @@ function readBuilt(): OwnRelease | null {
 /** Keeps only the members that the agent uses. An older build lacks the last ones, a build without a root lacks `trust`. */
 function whole(given: OwnRelease): OwnRelease {
   const { service, tag, commit, kind, healthPath, database, servers, trust } = given
-  const { commands = null, basePath = '', onStop = null, rehearse = null } = given as Partial<OwnRelease>
+  const { commands = null, basePath = '', onStop = null, rehearse = null, state = null } = given as Partial<OwnRelease>
   return {
     service,
     tag,
@@ -100,6 +102,7 @@ function whole(given: OwnRelease): OwnRelease {
     basePath,
     onStop,
     rehearse,
+    state,
   }
 }
 
@@ -149,8 +152,8 @@ export interface InstallConfiguration {
   basePath?: string
   stateDirectory?: string
   feed?: string
-  /** milliseconds, see UpdateSettings, and `busy` */
-  update?: Record<string, number | string>
+  /** milliseconds, see UpdateSettings, and `busy`; `rehearse`, `auto` and `onOutcome` are read when they are needed */
+  update?: Record<string, unknown>
 }
 
 export interface OwnStart {

@@ -2,7 +2,7 @@
 // and then this process exits. Every method throws BatonError with the code of its refusal.
 
 import { beginProbation } from './recovery.ts'
-import { BatonError, EXIT } from './words/errors.ts'
+import { BatonError, EXIT, reasonOf } from './words/errors.ts'
 import { type Command, spares } from './sockets/store.ts'
 import { ownValues } from './handover/values.ts'
 import { notifySystemd } from './sockets/systemd.ts'
@@ -10,7 +10,7 @@ import type { Updater } from './http/routes.ts'
 import type { Life, Serving } from './life.ts'
 import type { Management } from './managed.ts'
 import type { ManagedInstall } from './disk/managed-install.ts'
-import type { Asked, Restart, Running } from './update/operation.ts'
+import type { OperationRequest, Restart, Running } from './update/operation.ts'
 import { ownArguments, ownDirectory, ownStart } from './own.ts'
 import { NO_FIRST_CODE } from './managed.ts'
 import type { Settings } from './settings.ts'
@@ -37,9 +37,13 @@ export function unmanagedUpdater(
     cancel: refuseLater,
     check: refuseLater,
     status: refuseLater,
+    policy: refuseLater,
     assertManaged: refuse,
   }
 }
+
+/** after the start, when it looks for the first time what there is to do by itself */
+const FIRST_LOOK_MS = 5000
 
 export interface UpdaterOptions {
   install: ManagedInstall
@@ -53,7 +57,7 @@ export function makeUpdater(options: UpdaterOptions): Updater {
   const { install, instance, life, serving, settings } = options
   let running: Running | null = null
 
-  const start = async (asked: Asked): Promise<Operation> => {
+  const start = async (asked: Omit<OperationRequest, 'who'>): Promise<Operation> => {
     // The lock would refuse this process's own operation too, but only after a look at the disk.
     if (running !== null && running.operation.outcome === null) throw inFlight(running.operation)
     if (serving.isSettling) await refuseInherited(install)
@@ -88,6 +92,10 @@ export function makeUpdater(options: UpdaterOptions): Updater {
   const status = async (): Promise<Status> =>
     (await import('./update/answers.ts')).statusOf(install, running, instance, next)
 
+  const look = async () => (await import('./update/schedule/attend.ts')).attend(options, start)
+  const warn = (cause: unknown) => settings.log({ event: 'warning', message: `the schedule: ${reasonOf(cause)}` })
+  setTimeout(() => void look().catch(warn), FIRST_LOOK_MS).unref()
+
   return {
     update: (tag, oneWay) => start({ kind: 'update', tag, oneWay }),
     rollback: (restoreState) => start({ kind: 'rollback', tag: null, restoreState }),
@@ -99,6 +107,7 @@ export function makeUpdater(options: UpdaterOptions): Updater {
     },
     check: async () => (await import('./update/answers.ts')).versionReport(install, instance),
     status,
+    policy: async (own) => (await import('./update/schedule/answer.ts')).policyReport(install, next, own),
     assertManaged: () => {},
   }
 }

@@ -33,6 +33,8 @@ const COMMAND = {
     'after-host': { type: 'string', valueHint: 'command', description: "here, after a host's turn" },
     service: { type: 'string', valueHint: 'name', default: BUILD.service, description: 'which service' },
     check: { type: 'boolean', alias: 'n', default: false, description: 'look and plan, or say what runs where' },
+    hold: { type: 'string', valueHint: 'day', description: 'moves nothing: hosts go by themselves from that day on' },
+    'release-hold': { type: 'boolean', default: false, description: 'moves nothing: ends that hold' },
     resume: { type: 'boolean', default: false, description: 'go on with the run of the report' },
     report: { type: 'string', valueHint: 'file', description: 'where it is written (fleet-SERVICE.jsonl)' },
     ...OUTPUT_FLAGS,

@@ -4,30 +4,21 @@
 // clears the leftovers, and the next update works.
 
 import { execFile } from 'node:child_process'
-import { createHash } from 'node:crypto'
-import { chmod, cp, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
-import { gzipSync } from 'node:zlib'
 import { placesOf } from '../agent/disk/places.ts'
-import type { JournalState } from '../agent/disk/journal.ts'
 import * as assert from './assert.ts'
 import type { CrashOptions } from './crash/operation.ts'
+import { inCopy, journalOf, makeWorld, ROWS, versionOf, type World } from './crash/world.ts'
 import { suite } from './suite.ts'
 
 const run = promisify(execFile)
 const PROGRAM = fileURLToPath(new URL('crash/operation.ts', import.meta.url))
-const ROWS = 50
 
 const test = suite('crash', { timeoutMs: 240_000 })
-
-interface World {
-  root: string
-  options: Omit<CrashOptions, 'doing' | 'dieAt' | 'restart' | 'tag'>
-}
 
 test('a killed update leaves a runnable executable, at each change of the disk', async () => {
   await killEverywhere({ doing: 'update', tag: 'v1.1.0', restart: 'succeeds' }, { from: 'v1.0.0', to: 'v1.1.0' })
@@ -151,105 +142,4 @@ async function conduct(
     if (error instanceof Error && 'signal' in error && error.signal === 'SIGKILL') return null
     throw error
   }
-}
-
-async function makeWorld(): Promise<World> {
-  const root = await mkdtemp(join(tmpdir(), 'baton-crash-'))
-  const prefix = join(root, 'opt')
-  const stateDirectory = join(root, 'state')
-  const feed = join(root, 'feed')
-  await Promise.all([prefix, stateDirectory, feed].map((path) => mkdir(path, { recursive: true })))
-  const executable = join(prefix, 'svc')
-  await writeScript(executable, 'v1.0.0')
-  await writeScript(`${executable}.backup`, 'v0.9.0')
-  const database = join(stateDirectory, 'svc.db')
-  const rows = new DatabaseSync(database)
-  rows.exec('PRAGMA journal_mode = WAL; CREATE TABLE notes (text TEXT)')
-  const insert = rows.prepare('INSERT INTO notes VALUES (?)')
-  for (let row = 0; row < ROWS; row++) insert.run(`row ${row}`)
-  rows.close()
-  await publish(feed, ['v1.1.0', 'v1.2.0'])
-  return { root, options: { executable, stateDirectory, database, feed } }
-}
-
-/** A folder feed. */
-async function publish(feed: string, tags: string[]): Promise<void> {
-  for (const tag of tags) {
-    const folder = join(feed, tag)
-    await mkdir(folder, { recursive: true })
-    const script = scriptOf(tag)
-    const asset = gzipSync(script)
-    const name = `svc-${process.platform}-${process.arch}.gz`
-    const manifest = JSON.stringify({
-      format: 1,
-      service: 'svc',
-      tag,
-      schema: null,
-      notes: '',
-      publishedAt: null,
-      assets: [
-        {
-          name,
-          os: process.platform,
-          arch: process.arch,
-          compression: 'gzip',
-          sizeBytes: asset.length,
-          sha256: sha256(asset),
-          executable: { sizeBytes: script.length, sha256: sha256(script) },
-        },
-      ],
-    })
-    await writeFile(join(folder, name), asset)
-    await writeFile(join(folder, 'release.json'), manifest)
-    await writeFile(
-      join(folder, 'SHA256SUMS'),
-      `${sha256(asset)}  ${name}\n${sha256(Buffer.from(manifest))}  release.json\n`,
-    )
-  }
-  const releases = tags.map((tag) => ({ tag, draft: false, prerelease: false }))
-  await writeFile(join(feed, 'releases.json'), JSON.stringify({ format: 1, releases }))
-}
-
-async function inCopy<T>(pristine: World, use: (world: World) => Promise<T>): Promise<T> {
-  const root = await mkdtemp(join(tmpdir(), 'baton-crash-'))
-  try {
-    await cp(pristine.root, root, { recursive: true, preserveTimestamps: true })
-    const moved = (path: string) => path.replace(pristine.root, root)
-    const { executable, stateDirectory, database, feed } = pristine.options
-    return await use({
-      root,
-      options: {
-        executable: moved(executable),
-        stateDirectory: moved(stateDirectory),
-        database: moved(database),
-        feed: moved(feed),
-      },
-    })
-  } finally {
-    await rm(root, { recursive: true, force: true })
-  }
-}
-
-async function writeScript(path: string, tag: string): Promise<void> {
-  await writeFile(path, scriptOf(tag))
-  await chmod(path, 0o755)
-}
-
-function scriptOf(tag: string): Buffer {
-  return Buffer.from(`#!/bin/sh\necho "svc ${tag}"\n`)
-}
-
-async function versionOf(path: string): Promise<string> {
-  const { stdout } = await run(path, ['--version'])
-  return stdout.trim().split(' ')[1] ?? ''
-}
-
-async function journalOf(stateDirectory: string): Promise<JournalState> {
-  const text = await readFile(join(stateDirectory, 'update', 'journal.json'), 'utf8').catch(() => null)
-  if (text === null) return { format: 1, operation: null, history: [], bad: [], probation: null }
-  return JSON.parse(text) as JournalState
-}
-
-function sha256(bytes: Buffer): string {
-  return createHash('sha256').update(bytes).digest('hex')
 }

@@ -165,6 +165,41 @@ test('withdraw and its undo; the reason reaches the host', async () => {
   assert.match(await it.run(`withdraw v9.9.9 --why "never was" --dir ${it.dist}`), /exit 4$/)
 })
 
+test('a rollout is signed once, as times and shares; whoever asks by hand gets the release at once', async () => {
+  await using it = await maintainer(['v1.0.0', 'v1.1.0'])
+  await it.run(`init --service beacon --dir ${it.dist}`)
+  await it.run(`sign ${it.dist}`)
+  const began = Date.now()
+  const said = await it.run(`rollout v1.1.0 --percent 5,25,100 --every 12h --dir ${it.dist}`)
+  assert.match(said, /v1\.1\.0 goes to 5 % from .*Z on, 25 % from .*Z on, 100 % from .*Z on/)
+  assert.match(await it.run(`show --dir ${it.dist}`), /v1\.1\.0, 5 % from /)
+  assert.is(await it.host(await rootOf(it)), 'v1.1.0')
+  await using feed = labFeed(it.dist, { trust: { root: await rootOf(it), builtAt: null } })
+  const { rollout = [] } = await feed.byTag('v1.1.0')
+  assert.equal(
+    rollout.map(({ percent }) => percent),
+    [5, 25, 100],
+  )
+  const times = rollout.map(({ at }) => Date.parse(at))
+  assert.ok(Math.abs((times[0] ?? 0) - began) < 60_000)
+  assert.equal([(times[1] ?? 0) - (times[0] ?? 0), (times[2] ?? 0) - (times[1] ?? 0)], [43_200_000, 43_200_000])
+  assert.match(await it.run(`rollout v1.1.0 --percent 50 --dir ${it.dist}`), /the other hosts wait for another/)
+  await it.run(`rollout v1.1.0 --all --dir ${it.dist}`)
+  await using after = labFeed(it.dist, { trust: { root: await rootOf(it), builtAt: null } })
+  assert.is((await after.byTag('v1.1.0')).rollout, undefined)
+  for (const wrong of [
+    '--percent 25,5',
+    '--percent 5,200',
+    '--percent 5,25',
+    '--percent x',
+    '',
+    '--all --percent 5',
+    '--percent 5,100 --every 12',
+  ])
+    assert.match(await it.run(`rollout v1.1.0 ${wrong} --dir ${it.dist}`), /exit 2$/, wrong)
+  assert.match(await it.run(`rollout v9.9.9 --percent 5 --dir ${it.dist}`), /exit 4$/)
+})
+
 test('keys from the environment, as CI has them: snapshot and timestamp are enough for a refresh', async () => {
   await using it = await maintainer(['v1.0.0'])
   await it.run(`init --service beacon --dir ${it.dist}`)

@@ -7,7 +7,7 @@ import type { Guard } from './auth.ts'
 import { type Answer, assertOneHost, pathOf, problemOf, readBody, send } from './answer.ts'
 import type { Log } from '../log.ts'
 import { parseTag } from '../words/release.ts'
-import type { Operation, Status, VersionReport } from '../words/state.ts'
+import type { Operation, PolicyReport, Status, VersionReport } from '../words/state.ts'
 
 /** The actions behind the endpoints. Every method throws BatonError with the code of its refusal. */
 export interface Updater {
@@ -19,6 +19,8 @@ export interface Updater {
   cancel(): Promise<Operation>
   check(): Promise<VersionReport>
   status(): Promise<Status>
+  /** `own`: what the panel writes; undefined: it only asks. Throws invalid_request */
+  policy(own: unknown): Promise<PolicyReport>
   /** throws not_managed */
   assertManaged(): void
 }
@@ -100,6 +102,14 @@ function makeEndpoints(prefix: string, updater: Updater): ReadonlyMap<string, En
     ],
     ['/check', { method: 'POST', fields: [], act: async () => ({ status: 200, body: await updater.check() }) }],
     ['/status', { method: 'GET', fields: [], act: async () => ({ status: 200, body: await updater.status() }) }],
+    [
+      '/policy',
+      {
+        method: 'POST',
+        fields: ['policy'],
+        act: async ({ policy }) => ({ status: 200, body: await updater.policy(policy) }),
+      },
+    ],
     ['/cancel', { method: 'POST', fields: [], act: async () => ({ status: 200, body: await updater.cancel() }) }],
     [
       '/rollback',

@@ -249,7 +249,7 @@ function textFrom(value: unknown, name: string, maxLength: number, faults: strin
 
 function updateFrom(value: unknown, faults: string[]): Pick<Settings, 'update' | 'busy'> {
   const names = Object.keys(UPDATE_BOUNDS) as (keyof UpdateSettings)[]
-  const fields = known(value ?? {}, '`update`', [...names, 'busy', 'rehearse'], faults)
+  const fields = known(value ?? {}, '`update`', [...names, 'busy', 'rehearse', 'auto', 'onOutcome'], faults)
   const update: UpdateSettings = {}
   for (const name of names) {
     const [least, most] = UPDATE_BOUNDS[name]

@@ -11,6 +11,7 @@ import { compareTags, latestFor } from '../words/release.ts'
 import { badEntry, type Instance, type Probation, type Status, type VersionReport } from '../words/state.ts'
 import { lastPause } from '../words/pause.ts'
 import type { NextSwitch } from '../words/switch.ts'
+import { scheduleReport } from './schedule/say.ts'
 import { installedTag } from './version.ts'
 
 /** `installed` is the file on disk, `running` this process, `latest` the feed's newest. All three may differ. */
@@ -88,6 +89,7 @@ export async function statusOf(
   const backupTag = async () =>
     isInFlight && operation.stage === 'restart' ? operation.from : await installedTag(install.places.backup)
   const backup = (await exists(install.places.backup)) ? await backupTag().catch(() => null) : null
+  const trust = await install.feed.trust()
   return {
     state: isInFlight ? 'in_flight' : 'idle',
     operation,
@@ -95,7 +97,8 @@ export async function statusOf(
     backup,
     unproven: isInFlight ? unprovenOf(state.probation) : null,
     switch: { ...next, expectedMs: lastPause(state.history) },
-    trust: await install.feed.trust(),
+    trust,
+    schedule: await scheduleReport(install, { journal: { ...state, operation }, trust, next }),
     history: state.history,
   }
 }

@@ -16,6 +16,7 @@ import { clearTemporaries, closeInterrupted, sweep } from './ending.ts'
 import { dropMark, movedIn, refuseNewerSchema, snapshotFor } from './own-data.ts'
 import { refuseKnownOneWay } from './rehearsal/rehearse.ts'
 import { keepReserve } from '../disk/reserve.ts'
+import type { Alone } from './schedule/gate.ts'
 import { makeStages, type Stages } from './stages.ts'
 import { type Kind, newOperation, type Operation, type Stage } from '../words/state.ts'
 import { noBackup } from './steps/swap.ts'
@@ -35,6 +36,16 @@ export interface Asked {
   oneWay?: boolean
   /** rollback: with the data of before the update, as the newest snapshot for the backup executable has them */
   restoreState?: boolean
+  /** the service itself asks, by its operator's rules; absent: somebody does */
+  alone?: AloneRequest
+}
+
+/** What the service asks for by itself. */
+export interface AloneRequest extends Alone {
+  /** of the operation, noted before it begins */
+  id: string
+  /** of the release's asset; the operation is refused if the feed has other bytes by now */
+  sha256: string
 }
 
 export interface OperationRequest extends Asked {
@@ -90,12 +101,13 @@ export async function begin(install: ManagedInstall, request: OperationRequest, 
     await dropMark(install)
     await keepReserve(install.disk, updateDirectory(install.stateDirectory))
     const operation = newOperation({
-      id: randomUUID(),
+      id: request.alone?.id ?? randomUUID(),
       kind: request.kind,
       from: install.current,
       to: request.tag,
       startedAt: new Date().toISOString(),
     })
+    if (request.alone !== undefined) operation.by = 'schedule'
     await journal.change((now) => void (now.operation = structuredClone(operation)))
     install.log({ event: 'operation', id: operation.id, kind: operation.kind, stage: operation.stage })
     const abort = new AbortController()
@@ -171,6 +183,7 @@ async function conduct({ install, request, operation, restart, lock, signal }: C
   const stages = makeStages(install, operation, {
     oneWay: request.oneWay === true,
     restoreState: request.restoreState === true,
+    alone: request.alone ?? null,
     async restart(to) {
       const restarted = await restart(to, operation)
       open = restarted.open === true

@@ -5,10 +5,13 @@ import type { JournalState } from '../disk/journal.ts'
 import type { Placed } from './installed.ts'
 import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import { needsBeside } from '../disk/room.ts'
+import { blameless } from '../words/blame.ts'
+import { ownCommand } from '../own.ts'
+import { type Alone, whyNotAlone } from './schedule/gate.ts'
 import type { Release } from '../words/release.ts'
 import { badEntry, type Operation, type Probation, type Progress, type Stage } from '../words/state.ts'
 import { markRollback, markUpdate } from './own-data.ts'
-import { refuseKnownOneWay, rehearse } from './rehearsal/rehearse.ts'
+import { refuseKnownOneWay, rehearse, type ToRehearse } from './rehearsal/rehearse.ts'
 import { makeCheck } from './steps/check.ts'
 import { makeDownload } from './steps/download.ts'
 import { assertDatabaseThere, snapshot } from './steps/snapshot.ts'
@@ -34,13 +37,15 @@ interface StagesOptions {
   restart(to: string): Promise<void>
   oneWay: boolean
   restoreState: boolean
+  /** null: somebody asked for it */
+  alone: (Alone & { sha256: string }) | null
 }
 
 /** Updates `operation` as the stages go on. */
 export function makeStages(
   install: ManagedInstall,
   operation: Operation,
-  { restart, oneWay, restoreState }: StagesOptions,
+  { restart, oneWay, restoreState, alone }: StagesOptions,
 ): Stages {
   const { disk, journal, feed } = install
   const { enter, leave } = makeClock(install, operation)
@@ -60,7 +65,7 @@ export function makeStages(
       state = await journal.read()
       await assertWritable(install.places.directory)
       const release = await check(tag, signal)
-      if (release !== null) await choose(release, install, operation, oneWay)
+      if (release !== null) await choose(release, install, operation, oneWay, alone)
       return release
     },
     async download(release, signal) {
@@ -72,7 +77,7 @@ export function makeStages(
       await enter('verify')
       try {
         await verify(candidate, release, signal)
-        await rehearse({ install, operation, release, candidate: candidate.path, oneWay, signal })
+        await tryFirst({ install, operation, release, candidate: candidate.path, oneWay, signal }, alone)
       } catch (cause) {
         // what this host lacks says nothing about the release
         const isVerdict = cause instanceof BatonError && cause.code === 'verify_failed'
@@ -102,10 +107,26 @@ export function makeStages(
  * Notes the release that the update moves to. Throws refused if its swap would go without the snapshot that it promises, and one_way
  * if it is known to have no way back and nobody allows that.
  */
-async function choose(release: Release, install: ManagedInstall, operation: Operation, oneWay: boolean): Promise<void> {
+async function choose(
+  release: Release,
+  install: ManagedInstall,
+  operation: Operation,
+  oneWay: boolean,
+  alone: StagesOptions['alone'],
+): Promise<void> {
   ;[operation.to, operation.sha256] = [release.tag, release.asset.sha256]
+  if (alone !== null && release.asset.sha256 !== alone.sha256)
+    throw blameless('refused', `${release.tag} has other bytes in the feed than when it was chosen`)
   if (!oneWay) await refuseKnownOneWay(install, release)
   await assertDatabaseThere(install.database, install.stateDirectory)
+}
+
+/** Throws as a rehearsal does, and refused if the service asks by itself and only a person may. */
+async function tryFirst(what: ToRehearse, alone: Alone | null): Promise<void> {
+  await rehearse(what)
+  const { operation, release } = what
+  const why = alone === null ? null : whyNotAlone(alone, operation.from, release.tag, operation.rehearsal)
+  if (why !== null) throw blameless('refused', why, { hint: `a person may: \`${ownCommand('upgrade')}\`` })
 }
 
 function makeDownloadOf(install: ManagedInstall, operation: Operation): Steps['download'] {

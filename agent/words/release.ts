@@ -3,6 +3,7 @@
 
 import { BatonError } from './errors.ts'
 import type { ReleaseNotes, TrustReport } from './state.ts'
+import type { RolloutStep } from './schedule.ts'
 import type { Switch } from './switch.ts'
 
 /** `vX.Y.Z`, no leading zeros, each number at most nine digits. */
@@ -31,6 +32,8 @@ export interface Release extends ReleaseNotes {
   schema: number | null
   /** how it replaces another; absent if it does not tell */
   switch?: Switch
+  /** from when on which share of the hosts goes to it by itself; absent: all at once. Only a signed feed has it */
+  rollout?: RolloutStep[]
   /** its container image, if the feed is signed and the maintainer has named the image: pull `repository@digest` */
   image: { repository: string; digest: string } | null
 }

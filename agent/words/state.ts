@@ -3,6 +3,7 @@
 
 import { BatonError, type ErrorCode } from './errors.ts'
 import type { Rehearsal } from './rehearsal.ts'
+import type { Mode, PolicyFile } from './schedule.ts'
 import type { NextSwitch } from './switch.ts'
 
 /** The stages of an operation, in order. A rollback has `swap` and `restart` only. */
@@ -75,6 +76,8 @@ export interface Operation {
   rehearsal?: Rehearsal
   /** the database was exchanged for a snapshot; absent: it was not */
   stateMoved?: StateMoved
+  /** the service itself began it, by its operator's rules; absent: somebody asked for it */
+  by?: 'schedule'
 }
 
 /** Paths. `aside`: where the database went that was there; nobody removes it. */
@@ -123,6 +126,8 @@ export interface OperationReport extends Omit<HandoverReport, 'switchMs' | 'paus
   stateMoved: StateMoved | null
   /** ISO 8601, UTC: earliest end of the current probation; null if there is none */
   unprovenUntil: string | null
+  /** see Operation */
+  by?: 'schedule'
 }
 
 /** Pure. `unproven`: the current probation, see `Status`. */
@@ -150,6 +155,7 @@ export function reportOf(operation: Operation, unproven: Unproven | null = null)
     rehearsal: operation.rehearsal ?? null,
     stateMoved: operation.stateMoved ?? null,
     unprovenUntil,
+    ...(operation.by === undefined ? {} : { by: operation.by }),
   }
 }
 
@@ -231,6 +237,47 @@ export interface TrustReport {
   warning: string | null
 }
 
+/** What the service did by itself. */
+export interface OwnDeed {
+  id: string
+  from: string
+  to: string | null
+  outcome: Outcome
+  /** ISO 8601, UTC */
+  at: string
+  /** milliseconds that nobody was served; null: nobody had to wait */
+  pauseMs: number | null
+  error: { code: ErrorCode; message: string } | null
+}
+
+/** What the service does by itself, did, and waits for. */
+export interface ScheduleReport {
+  mode: Mode
+  /** the policy in one line: `patch, mon to fri 02:00-05:00 Europe/Berlin, 3 days after a release` */
+  policy: string
+  /** ISO 8601, UTC, a whole minute: when it acts or looks next; null: never */
+  next: string | null
+  /** what it waits for, one sentence */
+  says: string
+  /** ISO 8601, UTC: nothing goes by itself before it; null: updates are not held */
+  heldUntil: string | null
+  /** what waits for a person, one sentence each */
+  waits: string[]
+  /** since somebody last asked for an operation here, newest first, at most five */
+  since: OwnDeed[]
+}
+
+/** Body of `POST /admin/update/policy`. */
+export interface PolicyReport {
+  /** the operator's, which the panel can only tighten; empty if nothing is said, or if it is not understood */
+  limits: PolicyFile
+  /** what the panel has written */
+  own: PolicyFile
+  /** why nothing goes by itself although the policy says so, one sentence each */
+  faults: string[]
+  schedule: ScheduleReport
+}
+
 /** Body of `GET /admin/update/status`. */
 export interface Status {
   state: 'idle' | 'in_flight'
@@ -243,6 +290,8 @@ export interface Status {
   /** how the next switch would go; absent: this release is older than the choice */
   switch?: NextSwitch
   trust: TrustReport
+  /** what it does by itself; absent: this release is older than that */
+  schedule?: ScheduleReport
   /** newest first, at most HISTORY_MAX */
   history: Operation[]
 }

@@ -115,7 +115,10 @@ function remark(
   if (it.inFlight)
     return `somebody is at it: ${it.inFlight.kind} from ${it.inFlight.from} to ${it.inFlight.to ?? 'another release'}`
   if (it.unproven) return `${it.unproven.tag} has yet to prove itself`
-  return [isThere ? 'is there already' : '', it.route === 'container' ? 'container' : ''].filter(Boolean).join(', ')
+  const alone = it.byItself ? `goes by itself: ${it.byItself}` : ''
+  return [isThere ? 'is there already' : '', it.route === 'container' ? 'container' : '', alone]
+    .filter(Boolean)
+    .join(', ')
 }
 
 function planLines({ waves, first, release, rollback, stop }: Plan): string[] {

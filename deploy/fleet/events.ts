@@ -28,6 +28,8 @@ export interface Seen {
   route: string
   inFlight: { kind: string; from: string; to: string | null } | null
   unproven: { tag: string } | null
+  /** which releases it takes without being asked; null: none. Absent: an older run */
+  byItself?: string | null
   refused: { why: string; exit: number } | null
   outcome?: 'gone'
   why?: string

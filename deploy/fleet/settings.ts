@@ -25,6 +25,8 @@ export interface FleetArguments {
   'allow-downgrade': boolean
   service: string
   check: boolean
+  hold?: string | undefined
+  'release-hold': boolean
 }
 
 /** Variables of the role, and two more: the inventory, and the flags for Ansible itself. */
@@ -42,7 +44,8 @@ const UNITS = { s: 1, m: 60, h: 3600 } as const
 /** The variables of a fresh run. */
 export function variablesOf(given: FleetArguments, ansibleFlags: readonly string[]): Variables {
   if (given.inventory === undefined) throw usage('expected --inventory')
-  const check = given.check || ansibleFlags.some((flag) => flag === '--check' || flag === '-C')
+  const hold = holdOf(given)
+  const check = given.check || hold !== '' || ansibleFlags.some((flag) => flag === '--check' || flag === '-C')
   if (given.release === undefined && !given.rollback && !check)
     throw usage('expected --release or --rollback; --check by itself says what runs where')
   const { release = '' } = given
@@ -61,6 +64,7 @@ export function variablesOf(given: FleetArguments, ansibleFlags: readonly string
     fleet_service: given.service,
     fleet_hosts: given.limit ?? 'all',
     fleet_check: check,
+    ...(hold === '' ? {} : { fleet_hold: hold }),
   }
 }
 
@@ -88,7 +92,8 @@ export async function resumedFrom(path: string, given: FleetArguments): Promise<
   for (const flag of ['release', 'waves', 'inventory', 'limit'] as const) {
     if (given[flag] !== undefined) throw usage(`--${flag} is what it was: it cannot be said anew with --resume`)
   }
-  if (given.rollback || given.check) throw usage('--rollback and --check do not go with --resume')
+  if (given.rollback || given.check || given.hold !== undefined || given['release-hold'])
+    throw usage('--rollback, --check and --hold do not go with --resume')
   const text = await readFile(path, 'utf8').catch((cause: unknown) => {
     throw new BatonError('refused', `there is no report to go on from: ${path}`, { cause, hint: 'name it: --report' })
   })
@@ -106,6 +111,17 @@ export async function resumedFrom(path: string, given: FleetArguments): Promise<
     })
   }
   return { ...(run.options as unknown as Variables), ...changesOf(given), fleet_resume_from: path }
+}
+
+/** What hosts do by themselves is held until a day, or the hold ends; '' if neither is asked for. Nothing else is done then. */
+function holdOf({ hold, 'release-hold': ends, release, rollback }: FleetArguments): string {
+  if (hold === undefined && !ends) return ''
+  if (hold !== undefined && ends) throw usage('expected --hold or --release-hold, got both')
+  if (release !== undefined || rollback)
+    throw usage('--hold and --release-hold move nothing: they go without a release')
+  if (hold === undefined) return 'end'
+  if (/^\d{4}-\d\d-\d\d$/.test(hold)) return hold
+  throw usage(`expected a day such as 2026-12-27 in --hold, got ${quote(hold)}`)
 }
 
 /** Seconds from `90`, `30s`, `5m`, `1h`. */

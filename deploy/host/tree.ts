@@ -21,6 +21,7 @@ import { IN_UNIT, WORKER } from './boundary/drop.ts'
 import type { Context } from './commands/context.ts'
 import { endOf } from './commands/deeds.ts'
 import { doctor } from './commands/doctor.ts'
+import { holdCommand } from './commands/hold.ts'
 import { install } from './commands/install.ts'
 import { stateCommand } from './commands/state.ts'
 import { cancelCommand, rollback, upgrade } from './commands/move.ts'
@@ -53,6 +54,11 @@ const ONE_WAY = {
     description:
       'also if this release cannot work on the data that the new one leaves: no rollback without the snapshot',
   },
+} as const satisfies Flags
+
+const HOLD = {
+  hold: { type: 'string', valueHint: 'day', description: 'moves nothing: nothing goes by itself before that day' },
+  'release-hold': { type: 'boolean', description: 'moves nothing: ends that hold' },
 } as const satisfies Flags
 
 const RESTORE_STATE = {
@@ -95,8 +101,12 @@ const WORDS: readonly Word[] = [
   {
     name: 'upgrade',
     description: 'move to a newer release',
-    args: { ...ACTING, ...RELEASE, ...ONE_WAY },
-    act: (context) => upgrade(context),
+    args: { ...ACTING, ...RELEASE, ...ONE_WAY, ...HOLD },
+    act(context, { hold, 'release-hold': ends }) {
+      if (hold !== undefined && ends === true) throw usage('expected `--hold` or `--release-hold`, got both')
+      if (hold === undefined && ends !== true) return upgrade(context)
+      return holdCommand(context, typeof hold === 'string' ? hold : null)
+    },
   },
   {
     name: 'rollback',

@@ -59,6 +59,8 @@ export interface Project {
   schema: number | null
   /** how a release is tried on a copy of the data; null: nothing is said */
   rehearse: Rehearse | null
+  /** `none`: the service keeps nothing on the host that a release could change; null: nothing is said */
+  state: 'none' | null
 }
 
 export const CONFIG = 'baton.config.json'
@@ -117,6 +119,8 @@ export function parseProject(value: unknown, folder: string): Project {
   }
   const project = { folder } as Record<string, unknown>
   for (const [key, read] of Object.entries(PARTS)) project[key] = read(fields[key], `\`${key}\``, faults)
+  if (project['state'] === 'none' && project['database'] !== null)
+    faults.push('expected no `database` where `state` is `none`')
   if (faults.length > 0) throw new BatonError('invalid_settings', `${CONFIG} is not valid: ${faults.join('; ')}`)
   return project as unknown as Project
 }
@@ -203,4 +207,6 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
   schema: (value, name, faults) =>
     value === undefined || value === null ? null : number(0, 1e9, 0)(value, name, faults),
   rehearse: (value, name, faults) => (value === undefined || value === null ? null : rehearseFrom(value, name, faults)),
+  state: (value, name, faults) =>
+    value === undefined || value === null ? null : oneOf(['none'] as const, 'none')(value, name, faults),
 }

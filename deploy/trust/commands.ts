@@ -5,7 +5,7 @@ import { readdir } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { METADATA_FOLDER, type Role, ROLES, SERVICE_MEMBER, SIGNED_AT } from '../../agent/publish.ts'
-import { BatonError, isTag, parseTag } from '../../agent/words.ts'
+import { BatonError, isTag, parseTag, type RolloutStep } from '../../agent/words.ts'
 import {
   beginChange,
   type TrustChange,
@@ -116,6 +116,29 @@ export async function withdraw(context: TrustContext, tag: string, why: string |
   context.say(why === null ? `${tag} may be installed again` : `withdrew ${tag}: ${why}`)
 }
 
+export interface Rollout {
+  /** rising, of all hosts, whole numbers; empty: all hosts at once */
+  percents: number[]
+  /** between two steps */
+  everyMs: number
+}
+
+/** Lets hosts go to a release by themselves in steps, the first of them now. Signed once: nobody has to sign the next step. */
+export async function rollout(context: TrustContext, tag: string, { percents, everyMs }: Rollout): Promise<void> {
+  const change = await changeOf(context)
+  const targets = structuredClone(change.repository.targets.targets)
+  const target = targets[`${parseTag(tag)}/release.json`]
+  if (target === undefined) throw new BatonError('release_not_found', `${tag} is not signed: sign it first`)
+  const at = (step: number) => new Date(context.now.getTime() + step * everyMs).toISOString().replace(/\.\d+Z$/, 'Z')
+  const steps = percents.map((percent, step) => ({ at: at(step), percent }))
+  if (steps.length === 0) delete target.custom.rollout
+  else target.custom.rollout = steps
+  await signTargets(change, targets)
+  const told = steps.map((step) => `${step.percent} % from ${step.at} on`).join(', ')
+  context.say(steps.length === 0 ? `${tag} goes to all hosts at once` : `${tag} goes to ${told}`)
+  if (steps.length > 0 && percents.at(-1) !== 100) context.say('the other hosts wait for another `trust rollout`')
+}
+
 /**
  * Gives a role new keys in place of the `lost` ones, or of all. Hosts that have seen the new root accept nothing that the old keys
  * signed. That is how a stolen key ends.
@@ -162,7 +185,7 @@ export async function rotate(
 export interface Shown {
   service: string
   roles: { role: Role; version: number; expiresAt: string; signedAt: string; threshold: number; keys: string[] }[]
-  releases: { tag: string; withdrawn: string | null; image: string | null }[]
+  releases: { tag: string; withdrawn: string | null; image: string | null; rollout: RolloutStep[] | null }[]
 }
 
 export async function show(context: TrustContext): Promise<Shown> {
@@ -181,9 +204,9 @@ export async function show(context: TrustContext): Promise<Shown> {
       return { role, version, expiresAt: expires, signedAt: String(signedAt), threshold, keys: keyids.map(named) }
     }),
     releases: Object.entries(targets.targets).map(([path, { custom }]) => {
-      const { withdrawn = null, image } = custom
+      const { withdrawn = null, image, rollout = null } = custom
       const named = image === undefined ? null : `${image.repository}@${image.digest}`
-      return { tag: path.split('/')[0] ?? path, withdrawn, image: named }
+      return { tag: path.split('/')[0] ?? path, withdrawn, image: named, rollout }
     }),
   }
 }

@@ -4,7 +4,7 @@
 import { readdir } from 'node:fs/promises'
 import { delimiter, join, resolve } from 'node:path'
 import { METADATA_FOLDER, type Role, ROLES } from '../../agent/publish.ts'
-import { asBatonError, BatonError, EXIT, MEANINGS } from '../../agent/words.ts'
+import { asBatonError, BatonError, EXIT, MEANINGS, ROLLOUT_STEPS_MAX } from '../../agent/words.ts'
 import { asksForHelp, type CommandLine, type Flags, OUTPUT_FLAGS, parseFlags, usage, usageOf } from '../lib/flags.ts'
 import * as commands from './commands.ts'
 import { openHub } from './github.ts'
@@ -152,6 +152,18 @@ const WORDS: readonly Word[] = [
     },
   },
   {
+    name: 'rollout',
+    description: 'let hosts go to a release by themselves in steps',
+    args: {
+      tag: { type: 'positional', description: 'the release' },
+      ...SIGNING,
+      percent: { type: 'string', valueHint: '5,25,100', description: 'of all hosts, at each step' },
+      every: { type: 'string', valueHint: '12h', description: 'between two steps: minutes (m), hours (h) or days (d)' },
+      all: { type: 'boolean', default: false, description: 'take the steps back: all hosts at once' },
+    },
+    act: (context, values) => commands.rollout(context, String(values['tag']), rolloutOf(values)),
+  },
+  {
     name: 'pull',
     description: 'fetch the metadata of a feed on GitHub into the folder',
     args: { feed: { type: 'positional', description: 'github:owner/name' }, ...OUTPUT_FLAGS, ...FEED },
@@ -282,8 +294,10 @@ function toldShown({ service, roles, releases }: commands.Shown): string {
       `  ${role.padEnd(10)} version ${version}, expires ${expiresAt}, ${threshold} of ${keys.length}: ${keys.join(', ')}`,
     )
   }
-  for (const { tag, withdrawn, image } of releases) {
-    lines.push(`  ${tag}${withdrawn === null ? '' : `, withdrawn: ${withdrawn}`}${image === null ? '' : `, ${image}`}`)
+  for (const { tag, withdrawn, image, rollout } of releases) {
+    const steps = rollout?.map(({ at, percent }) => `${percent} % from ${at}`).join(', ')
+    const more = [...(withdrawn === null ? [] : [`withdrawn: ${withdrawn}`]), ...(image === null ? [] : [image])]
+    lines.push(`  ${[tag, ...more, ...(steps === undefined ? [] : [steps])].join(', ')}`)
   }
   return lines.map((line) => `${line}\n`).join('')
 }
@@ -296,6 +310,24 @@ async function oldestRoot(feed: string): Promise<string> {
   throw new BatonError('refused', `${folder}: there is no root`, {
     hint: 'name the one that hosts were built with: --root',
   })
+}
+
+const UNIT_MS: Record<string, number> = { m: 60_000, h: 3_600_000, d: 86_400_000 }
+
+function rolloutOf({ percent, every, all }: Values): commands.Rollout {
+  if ((all === true) === (percent !== undefined)) throw usage('expected `--percent 5,25,100 --every 12h` or `--all`')
+  if (all === true) return { percents: [], everyMs: 0 }
+  const percents = /^[\d,]{1,250}$/.test(String(percent)) ? String(percent).split(',').map(Number) : []
+  const isRising = percents.every((one, at) => one <= 100 && one > (percents[at - 1] ?? 0))
+  if (percents.length === 0 || percents.length > ROLLOUT_STEPS_MAX || !isRising)
+    throw usage(
+      `expected rising whole numbers up to 100 in --percent, such as 5,25,100, got ${JSON.stringify(percent)}`,
+    )
+  const [, count = '0', unit = ''] = /^([1-9]\d{0,3})([mhd])$/.exec(String(every)) ?? []
+  const everyMs = Number(count) * (UNIT_MS[unit] ?? 0)
+  if (percents.length > 1 && everyMs === 0)
+    throw usage(`expected a time such as 12h in --every, got ${JSON.stringify(every)}`)
+  return { percents, everyMs }
 }
 
 function imageOf(value: unknown): { repository: string; digest: string } | null {

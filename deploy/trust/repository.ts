@@ -6,13 +6,18 @@ import { createHash } from 'node:crypto'
 import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { canonicalize, formFault, METADATA_FOLDER, type Role, type SignedRoot } from '../../agent/publish.ts'
-import { BatonError, reasonOf } from '../../agent/words.ts'
+import { BatonError, reasonOf, type RolloutStep } from '../../agent/words.ts'
 import type { Signer } from './keys.ts'
 
 export interface TargetFile {
   length: number
   hashes: { sha256: string }
-  custom: { service: string; withdrawn?: string; image?: { repository: string; digest: string } }
+  custom: {
+    service: string
+    withdrawn?: string
+    image?: { repository: string; digest: string }
+    rollout?: RolloutStep[]
+  }
 }
 
 export interface SignedTargets {

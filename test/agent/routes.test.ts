@@ -53,6 +53,7 @@ async function served(updater: Partial<Updater> = {}, basePath = ''): Promise<Se
     cancel: () => note('cancel'),
     check: () => note('check'),
     status: () => note('status'),
+    policy: (own) => note('policy', own),
     assertManaged: () => {},
     ...updater,
   }

@@ -28,7 +28,7 @@ export interface FeedHost extends Host {
   /** sends a request to an endpoint below /admin/update, as the panel does; `body` null sends none */
   ask(method: 'GET' | 'POST', target: string, body?: unknown): Promise<{ status: number; body: string }>
   /** installs v1.0.0 (or `tag`), shortens the probation and starts it */
-  install(update?: Record<string, number | string>, tag?: string): Promise<void>
+  install(update?: Record<string, unknown>, tag?: string): Promise<void>
   status(): Promise<Status>
   /** properties of the unit */
   show(...names: string[]): Promise<Record<string, string>>
@@ -162,7 +162,7 @@ export function eventsIn(stdout: string): Record<string, unknown>[] {
  */
 export async function setUpdate(
   host: Host,
-  update: Record<string, number | string>,
+  update: Record<string, unknown>,
   path = `/etc/${SERVICE}/config.json`,
 ): Promise<void> {
   const outside = await host.path(path)

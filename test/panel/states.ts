@@ -1,6 +1,6 @@
 // Every state that the page can be in, each reached on the scripted service: what axe, the narrow screen and the pictures go through.
 
-import type { Status, VersionReport } from '../../agent/words/state.ts'
+import type { ScheduleReport, Status, VersionReport } from '../../agent/words/state.ts'
 import { comesTrue, type Page } from './browser.ts'
 import { oneWayFault } from '../../agent/words/rehearsal.ts'
 import { idle, instance, NO_WAY_BACK, operation, rehearsed, report, secondsAgo, type Stub, TOKEN } from './stub.ts'
@@ -64,6 +64,17 @@ const ended = (some: Parameters<typeof operation>[1], more: Partial<Status> = {}
   ...more,
 })
 
+const schedule = (some: Partial<ScheduleReport> = {}): ScheduleReport => ({
+  mode: 'minor',
+  policy: 'minor, mon to fri 02:00-05:00 Europe/Berlin, 3 days after a release, without v1.1.7',
+  next: '2026-11-24T01:17:00Z',
+  says: 'v1.1.0 goes by itself',
+  heldUntil: null,
+  waits: [],
+  since: [],
+  ...some,
+})
+
 const opened = async (page: Page) => {
   await page.click('#notesTitle')
   await page.waitForSelector('#notesText h3')
@@ -122,6 +133,33 @@ export const STATES: readonly State[] = [
   {
     name: 'failed-here-offer',
     reach: async (page, stub) => await enter(page, stub, {}, { skipped: [FAILED] }),
+  },
+  { name: 'by-itself', reach: async (page, stub) => await enter(page, stub, { schedule: schedule() }) },
+  {
+    name: 'by-itself-waits',
+    async reach(page, stub) {
+      const why =
+        'v1.2.0 waits for you: its migration cannot be undone: v1.0.0 does not start on the data that v1.2.0 leaves: exit code 1'
+      const waits = [why, 'v2.0.0 waits for you: the policy goes no further than minor']
+      const did = operation('update', { outcome: 'updated', by: 'schedule', finishedAt: secondsAgo(40_000) })
+      await enter(page, stub, { schedule: schedule({ says: why, waits }), history: [did, ...HISTORY] })
+    },
+  },
+  {
+    name: 'by-itself-held',
+    async reach(page, stub) {
+      await enter(page, stub, { schedule: schedule({ says: 'v1.1.0 goes by itself: updates are held' }) })
+      const before = await page.textContent('#hold')
+      await page.click('#hold')
+      await comesTrue(page, `document.querySelector('#hold').textContent !== ${JSON.stringify(before)}`)
+    },
+  },
+  {
+    name: 'by-itself-notify',
+    async reach(page, stub) {
+      const says = 'v1.1.0 waits for you: the policy only tells of releases'
+      await enter(page, stub, { schedule: schedule({ mode: 'notify', policy: 'notify', says, waits: [says] }) })
+    },
   },
   {
     name: 'signed',

@@ -7,6 +7,7 @@ import { makeGuard } from '../../agent/http/auth.ts'
 import { BatonError } from '../../agent/words/errors.ts'
 import { makePanel } from '../../agent/web/panel.ts'
 import { makeRoutes } from '../../agent/http/routes.ts'
+import type { PolicyFile } from '../../agent/words/schedule.ts'
 import { oneWayFault, type Rehearsal } from '../../agent/words/rehearsal.ts'
 import {
   type Instance,
@@ -28,6 +29,8 @@ export interface World {
   down: boolean
   /** the tag of a release with no way back, and why; an update to it is refused unless a person allows it. Null: there is none */
   noWayBack: { tag: string; rehearsal: Rehearsal } | null
+  /** what the panel has written */
+  policy: PolicyFile
   /** what `POST /admin/update` and `…/rollback` do beside answering 202 */
   onStart: (operation: Operation) => void
 }
@@ -58,6 +61,7 @@ export async function serveStub({
     unmanaged: null,
     down: false,
     noWayBack: null,
+    policy: {},
     onStart: () => {},
   }
   const asked: string[] = []
@@ -88,6 +92,13 @@ export async function serveStub({
     },
     check: async () => ({ ...world.report, running: world.status.instance.version, checkedAt: secondsAgo(0) }),
     status: async () => world.status,
+    policy: async (own: unknown) => {
+      if (own !== undefined) world.policy = own as PolicyFile
+      if (world.status.schedule === undefined) throw new BatonError('not_found', 'there is no schedule')
+      const schedule = { ...world.status.schedule, heldUntil: world.policy.holdUntil ?? null }
+      world.status = { ...world.status, schedule }
+      return { limits: {}, own: world.policy, faults: [], schedule }
+    },
     assertManaged() {
       if (world.unmanaged === null) return
       const { detail, ...members } = world.unmanaged

@@ -13,6 +13,8 @@ import { isObject } from '../../words/untrusted.ts'
 import type { Http } from './http.ts'
 
 const LIST_MAX_BYTES = 8 * 1024 * 1024
+/** how many small files are kept, and of what size */
+const [KEPT_MAX, KEPT_MAX_BYTES, ETAG_MAX] = [32, 256 * 1024, 200]
 
 export interface Source {
   /** Reads a whole small file; null if there is none. Throws BatonError check_failed, rate_limited. */
@@ -25,16 +27,32 @@ export interface Source {
   bytes(url: string, from: number, validator: string | null, signal: AbortSignal): Promise<Bytes>
 }
 
-/** `base` ends with a slash. */
+/** `base` ends with a slash. Keeps what it read last: a file that has not changed costs a request, and no bytes. */
 export function webSource(base: string, http: Http): Source {
   const url = (path: string): string => new URL(path, base).href
+  const kept = new Map<string, { etag: string; content: Buffer }>()
+  const keep = (path: string, { etag, content }: { etag: string | null; content: Buffer }): Buffer => {
+    kept.delete(path)
+    if (etag !== null && etag.length <= ETAG_MAX && content.length <= KEPT_MAX_BYTES) kept.set(path, { etag, content })
+    for (const oldest of kept.keys()) if (kept.size > KEPT_MAX) kept.delete(oldest)
+    return content
+  }
   return {
     url,
     tags: () => Promise.resolve(null),
     async file(path, maxBytes, signal) {
       try {
-        const request = { url: url(path), maxBytes, failure: 'check_failed', signal } as const
-        return (await http.file(request))?.content ?? null
+        const known = kept.get(path)
+        const request = {
+          url: url(path),
+          maxBytes,
+          failure: 'check_failed',
+          signal,
+          known: known?.etag ?? null,
+        } as const
+        const answer = await http.file(request)
+        if (answer === null) return (known?.content.length ?? Infinity) <= maxBytes ? (known?.content ?? null) : null
+        return keep(path, answer)
       } catch (error) {
         if (!(error instanceof BatonError)) throw error
         if (error.code === 'release_not_found') return null

@@ -6,14 +6,15 @@
 import { lstat, readdir, stat } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'
 import { copyDatabase, lookBy, readRehearse } from '../../disk/copy-database.ts'
-import { type Disk, mebibytes, readSmall, roomIn } from '../../disk/disk.ts'
+import { type Disk, mebibytes, roomIn } from '../../disk/disk.ts'
 import { imageOf, type ManagedInstall } from '../../disk/managed-install.ts'
 import { blameless } from '../../words/blame.ts'
 import { BatonError, type ErrorCode, reasonOf } from '../../words/errors.ts'
 import type { Release } from '../../words/release.ts'
 import { oneWayFault, type Rehearsal, REHEARSE_MODES, type RehearseMode, triedBefore } from '../../words/rehearsal.ts'
 import type { Operation } from '../../words/state.ts'
-import { isObject, parsedJson, quoted } from '../../words/untrusted.ts'
+import { quoted } from '../../words/untrusted.ts'
+import { operatorsUpdate } from '../operator.ts'
 import { askCage, type Cage, cageOf, emptyCage } from './cage.ts'
 import { judge } from './judge.ts'
 import { readReportOf } from './report.ts'
@@ -24,7 +25,6 @@ const AUTO_MAX_BYTES = 1024 ** 3
 const ROLLBACK_MAX_BYTES = 16 * 1024 ** 2
 /** what the author's other files may have, all together */
 const [FILES_MAX_BYTES, FILES_MAX] = [1024 ** 3, 10_000]
-const CONFIGURATION_MAX_BYTES = 256 * 1024
 /** A migration needs room for a second copy, and for its journal. */
 const ROOM_FACTOR = 2.5
 /** A start may take a minute, and as long as so many copies took; the cage three starts, and what is around them. */
@@ -137,12 +137,8 @@ async function tryOnCopy(what: ToRehearse, on: OnCopy): Promise<Rehearsal> {
 }
 
 /** `update.rehearse` of the operator's configuration, unchecked; null: it is not there. */
-async function operatorsMode({ receipt }: ManagedInstall): Promise<unknown> {
-  if (receipt === null) return null
-  const text = await readSmall(receipt.configPath, CONFIGURATION_MAX_BYTES).catch(() => null)
-  const config = text === null ? null : parsedJson(text)
-  const update = isObject(config) ? config['update'] : null
-  return isObject(update) ? (update['rehearse'] ?? null) : null
+async function operatorsMode(install: ManagedInstall): Promise<unknown> {
+  return (await operatorsUpdate(install))?.['rehearse'] ?? null
 }
 
 function modeOf(value: unknown): RehearseMode {

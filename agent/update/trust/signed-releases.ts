@@ -2,6 +2,7 @@
 
 import { isTag } from '../../words/release.ts'
 import type { Tag } from '../../words/release.ts'
+import { rolloutFrom, type RolloutStep } from '../../words/schedule.ts'
 import type { TrustReport } from '../../words/state.ts'
 import { ROLES } from './form.ts'
 import type { Known } from './known.ts'
@@ -17,7 +18,12 @@ export interface SignedRelease {
   withdrawn: string | null
   /** the container image of the release */
   image: { repository: string; digest: string } | null
+  /** from when on which share of the hosts goes to it by itself; null: all at once */
+  rollout: RolloutStep[] | null
 }
+
+/** What is signed as steps and is not understood lets nobody go by itself. */
+const NOBODY: RolloutStep[] = [{ at: '2000-01-01T00:00:00Z', percent: 0 }]
 
 interface TargetFile {
   length: number
@@ -33,7 +39,7 @@ export function releasesOf(targets: string): SignedRelease[] {
   return Object.entries(signed.targets).flatMap(([path, { length, hashes, custom = {} }]) => {
     const [tag = '', name] = path.split('/')
     if (!isTag(tag) || name !== 'release.json') return []
-    const { service, withdrawn, image } = custom
+    const { service, withdrawn, image, rollout } = custom
     return [
       {
         tag,
@@ -47,6 +53,7 @@ export function releasesOf(targets: string): SignedRelease[] {
               ? null
               : 'no reason given',
         image: imageOf(image),
+        rollout: rollout === undefined ? null : (rolloutFrom(rollout) ?? NOBODY),
       },
     ]
   })

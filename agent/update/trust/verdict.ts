@@ -116,7 +116,7 @@ export function assessSigned(
   target: Target,
   urlOf: (name: string) => string,
 ): Judgement {
-  const { tag, sha256, image } = signed
+  const { tag, sha256, image, rollout } = signed
   const got = sha256Of(text)
   if (got !== sha256) return { why: `sha256 of ${MANIFEST_NAME}: signed is ${short(sha256)}, got ${short(got)}` }
   if (signed.service !== target.service) {
@@ -130,7 +130,9 @@ export function assessSigned(
   for (const { name, sizeBytes, sha256 } of assets) files.push({ name, url: urlOf(name), sizeBytes, sha256 })
   const listing: Listing = { tag, draft: false, prerelease: false, notes: '', publishedAt: null, url: null, files }
   const verdict = assess(listing, { sums, manifest: text }, target)
-  return 'why' in verdict ? verdict : { release: { ...verdict.release, image } }
+  return 'why' in verdict
+    ? verdict
+    : { release: { ...verdict.release, image, ...(rollout === null ? {} : { rollout }) } }
 }
 
 /** Makes a listing for a feed that lists only tags: it has the files that the texts name, at the addresses of `urlOf`. */

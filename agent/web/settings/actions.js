@@ -9,7 +9,7 @@ import { make, put, putCode, ui } from './page.js'
 import { followNow, poll, settle, take } from './polling.js'
 import { render } from './render.js'
 import { state } from './state.js'
-import { ago, duration, problemText, sentences, t, withoutStop } from './words.js'
+import { ago, duration, now, problemText, sentences, t, withoutStop } from './words.js'
 
 /** `oneWay`: true or undefined, which is not sent: an older service knows no such word */
 async function start(kind, tag, typed = false, oneWay = undefined) {
@@ -56,6 +56,20 @@ export async function cancel() {
   }
   render()
   void poll()
+}
+
+/** Holds for a week what goes by itself, or ends the hold. Keeps the other rules of the panel. */
+export async function hold() {
+  const { heldUntil } = state.status.schedule
+  let answer = await call('POST', '/policy')
+  if (answer.kind === 'ok') {
+    const { holdUntil: _, ...policy } = answer.body.own
+    if (heldUntil === null) policy.holdUntil = new Date(now() + 7 * 86_400_000).toISOString()
+    answer = await call('POST', '/policy', { policy })
+  }
+  if (answer.kind === 'ok') state.status = { ...state.status, schedule: answer.body.schedule }
+  else refused(answer)
+  render()
 }
 
 /** Asks in a dialog, and acts on a yes; pressing Enter twice is no yes. The focus returns by itself. */

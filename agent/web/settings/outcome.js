@@ -110,6 +110,7 @@ function historyItem(operation) {
   const more = [
     reasonOf(operation, outcome),
     withoutStop(triedOf(operation)),
+    operation.by ? t('alone') : '',
     finishedAt === null ? '' : t('took', { time: duration(Date.parse(finishedAt) - Date.parse(startedAt)) }),
     ...handoverOf(operation).slice(1).map(withoutStop),
   ].filter((part) => part !== '')

@@ -15,10 +15,11 @@ const SUM = /\b([0-9a-f]{32,})\b/
 
 /** Shows text in which `backticks` and sums become code. */
 export function putCode(element, text) {
-  if (element.dataset.text === text) return
+  if (element.dataset.text === text) return element
   element.dataset.text = text
   const parts = text.split('`').flatMap((part, index) => (index % 2 === 1 ? make('code', '', part) : withSums(part)))
   element.replaceChildren(...parts)
+  return element
 }
 
 /** A sum may break after each eight digits, and is copied whole. */

@@ -1,6 +1,7 @@
 // Turns the state into the page. Nothing else writes into it, except that a click may change the element clicked.
 
 import { POLL } from './follow.js'
+import { renderAlone } from './alone.js'
 import { phaseTitle, renderBusy } from './busy.js'
 import { renderGate } from './gate.js'
 import { renderHistory, renderOutcome } from './outcome.js'
@@ -50,6 +51,7 @@ function renderCard(status) {
   renderOutcome(status, busy)
   if (busy) renderBusy(status)
   else renderActions(status, report)
+  renderAlone(status)
   renderHistory(status)
   const title = busy && phase !== null ? phaseTitle(phase.operation) : t('settings')
   document.title = `${title} · ${location.host}`

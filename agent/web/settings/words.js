@@ -93,6 +93,9 @@ export const clock = (ms) =>
 
 export const day = (iso) => new Intl.DateTimeFormat(language, { dateStyle: 'medium' }).format(new Date(iso))
 
+export const minute = (iso) =>
+  new Intl.DateTimeFormat(language, { dateStyle: 'medium', timeStyle: 'short' }).format(new Date(iso))
+
 export const moment = (iso) =>
   new Intl.DateTimeFormat(language, { dateStyle: 'medium', timeStyle: 'medium' }).format(new Date(iso))
 

@@ -6,6 +6,8 @@ import {
   formatRehearsal,
   MEANINGS,
   type NextSwitch,
+  type OwnDeed,
+  type ScheduleReport,
   type Operation,
   type OperationReport,
   reportOf,
@@ -47,7 +49,8 @@ export async function status(context: Context, check: boolean): Promise<number> 
     exit,
   }
   const lines = linesOf({ service, look, supervisor, state, commandTag, stateDirectory: receipt.stateDirectory })
-  report.result(object, [...lines, ...(offer === null ? [] : offerLines(offer, look.running ?? look.installed))])
+  const offered = offer === null ? [] : offerLines(offer, look.running ?? look.installed)
+  report.result(object, [...lines, ...offered, ...scheduleLines(look.schedule)])
   return exit
 }
 
@@ -78,6 +81,24 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
     ...(operation === null ? [] : [`last       ${lastLine(operation)}`]),
     ...(operation?.rehearsal === undefined ? [] : [`rehearsal  ${formatRehearsal(operation.rehearsal)}`]),
   ]
+}
+
+/** The end of a status: what it did by itself since somebody last asked for something, what is next, what waits for a person. */
+export function scheduleLines(schedule: ScheduleReport | null): string[] {
+  if (schedule === null) return []
+  const { policy, next, says, waits, since } = schedule
+  const isAsked = waits.includes(says)
+  return [
+    ...since.toReversed().map((deed) => `by itself  ${deedLine(deed)}`),
+    `by itself  ${policy}${isAsked ? '' : `; ${says}`}${next === null ? '' : `; next ${next.replace(/:00Z$/, 'Z')}`}`,
+    ...waits.map((one) => `for you    ${one}`),
+  ]
+}
+
+function deedLine({ from, to, outcome, at, pauseMs, error }: OwnDeed): string {
+  const waited = formatPause(pauseMs ?? undefined) ?? 'nobody had to wait'
+  const what = `${from} to ${to ?? 'the latest release'}: ${outcome} at ${at}`
+  return error === null ? `${what}, ${waited}` : `${what} (${error.message})`
 }
 
 function switchLine({ kind, expectedMs }: NextSwitch): string {

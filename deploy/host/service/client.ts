@@ -7,6 +7,8 @@ import {
   type ErrorCode,
   MEANINGS,
   type Operation,
+  type PolicyFile,
+  type PolicyReport,
   reasonOf,
   type Stage,
   type Status,
@@ -26,6 +28,8 @@ export interface Client {
   rollback(restoreState: boolean): Promise<Operation>
   /** Cancels the operation in flight and returns it; follow it to its end. Throws too_late after the swap. */
   cancel(): Promise<Operation>
+  /** What may go by itself. `own`: what the panel wants of it from now on. */
+  policy(own?: PolicyFile): Promise<PolicyReport>
 }
 
 export interface Watcher {
@@ -72,6 +76,8 @@ export function connect({ address, basePath, token }: Access): Client {
       return operationIn(expected(await ask('/rollback', 'POST', body), 202))
     },
     cancel: async () => operationIn(expected(await ask('/cancel', 'POST'), 200)),
+    policy: async (own) =>
+      expected(await ask('/policy', 'POST', own === undefined ? undefined : { policy: own }), 200) as PolicyReport,
   }
 }
 

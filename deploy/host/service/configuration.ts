@@ -8,7 +8,7 @@ import type { Address } from '../../lib/http.ts'
 
 /** all members of `update` and `listen`, which belong to Baton alone, that anything reads */
 export const KNOWN = {
-  update: [...Object.keys(UPDATE_BOUNDS), 'busy', 'rehearse'],
+  update: [...Object.keys(UPDATE_BOUNDS), 'busy', 'rehearse', 'auto', 'onOutcome'],
   listen: ['host', 'port', 'path', 'tls'],
 }
 const NAME_MAX = 40

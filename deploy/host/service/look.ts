@@ -10,6 +10,7 @@ import {
   type ErrorCode,
   latestFor,
   type NextSwitch,
+  type ScheduleReport,
   type Skipped,
   type Status,
   type TrustReport,
@@ -28,6 +29,8 @@ export interface Look {
   unproven: Status['unproven']
   /** null: not known */
   switch: NextSwitch | null
+  /** what it does by itself; null: it does not run, or is older than that */
+  schedule: ScheduleReport | null
   /** releases that failed here */
   bad: BadRelease[]
   feed: string
@@ -68,6 +71,7 @@ export async function look(receipt: Receipt, check: boolean, outside: Outside): 
     instance: status?.instance ?? null,
     unproven: status?.unproven ?? null,
     switch: status?.switch ?? null,
+    schedule: status?.schedule ?? null,
     bad,
     feed,
     trust: offer?.trust ?? status?.trust ?? (await trustOf(receipt, feed, outside)),

@@ -3,7 +3,7 @@
 // Must hold: nothing here needs root. `outside.ts` lists what it needs from the process that runs the command (progress, start, stop).
 
 import { type Lock, makeDisk, type Receipt, runVersion, takeLock } from '../../../agent/install.ts'
-import { BatonError, type OperationReport } from '../../../agent/words.ts'
+import { BatonError, type OperationReport, type PolicyReport } from '../../../agent/words.ts'
 import { examine, type Checks } from '../doctor/doctor.ts'
 import type { Finding, Subject } from '../doctor/finding.ts'
 import { detachedSupervisor } from '../supervisor/detached.ts'
@@ -12,6 +12,7 @@ import { cancelOperation } from './cancel.ts'
 import { connect } from './client.ts'
 import { readAccess } from './configuration.ts'
 import { type Foreseen, foresee } from './foresee.ts'
+import { holdUpdates } from './hold.ts'
 import { look, type Look } from './look.ts'
 import { operate } from './operate.ts'
 import { waitUntilStable } from './offline.ts'
@@ -39,6 +40,7 @@ export interface Side {
   foresee(what: { receipt: Receipt; request: Operate }): Promise<Foreseen>
   look(what: { receipt: Receipt; check: boolean }): Promise<Look>
   cancel(receipt: Receipt): Promise<OperationReport | null>
+  hold(what: { receipt: Receipt; until: string | null }): Promise<PolicyReport>
   listState(receipt: Receipt): Promise<StateCopy[]>
   restoreCopy(what: { receipt: Receipt; name: string; dryRun: boolean }): Promise<RestoredState>
   waitHealthy(what: { receipt: Receipt; tag: string; timeoutMs: number }): Promise<void>
@@ -80,6 +82,7 @@ export function makeSide(outside: Outside, own: { path: string }): Side {
     foresee: ({ receipt, request }) => foresee(receipt, request, inner),
     look: ({ receipt, check }) => look(receipt, check, inner),
     cancel: (receipt) => cancelOperation(receipt, inner),
+    hold: ({ receipt, until }) => holdUpdates(receipt, until),
     listState,
     restoreCopy: ({ receipt, ...what }) => restoreCopy(receipt, what),
     async waitHealthy({ receipt, tag, timeoutMs }) {
@@ -108,6 +111,7 @@ export const SIDE_NAMES = Object.keys({
   foresee: 0,
   look: 0,
   cancel: 0,
+  hold: 0,
   listState: 0,
   restoreCopy: 0,
   waitHealthy: 0,

@@ -23,6 +23,7 @@ from ansible_collections.baton.fleet.plugins.module_utils.schema import TAG, cle
 from ansible_collections.baton.fleet.plugins.module_utils.words import GOOD
 
 COMMAND = re.compile(r"^[A-Za-z0-9_./-]+\Z")
+HOLD = re.compile(r"^(end|\d{4}-\d\d-\d\d)\Z", re.ASCII)
 IMAGE = re.compile(r"^[a-z0-9][A-Za-z0-9_./:@-]{0,254}\Z")
 SECONDS_MAX = 86400
 POLL_SECONDS = 1
@@ -231,7 +232,7 @@ class ActionModule(ActionBase):
         """If the tag is known already, the same connection also asks what the host would take."""
         # a check without a release asks what runs where
         if not self.to and not self.rollback:
-            return [self._status()]
+            return [*self._verbs_to_hold(), self._status()]
         verbs = [self._status(), *(["doctor --json"] if self.route == "host" else [])]
         if TAG.match(self.to):
             return [*verbs, self._dry_run()]
@@ -240,6 +241,15 @@ class ActionModule(ActionBase):
         if self.route == "host":
             return [*verbs, "status --check --json"]
         return [*verbs, f"deploy --container {self.container} --release latest --dry-run --json"]
+
+    def _verbs_to_hold(self):
+        """Holds what hosts do by themselves, or ends that. A container does nothing by itself."""
+        hold = str(self._said({}, "hold", "") or "")
+        if not hold or self.route == "container":
+            return []
+        if not HOLD.match(hold):
+            raise AnsibleActionFail(f"hold: expected a day such as 2026-12-27, or end, got {hold[:40]!r}")
+        return ["upgrade --release-hold --json" if hold == "end" else f"upgrade --hold {hold} --json"]
 
     def _status(self):
         """Asks no feed and no registry."""

@@ -114,7 +114,7 @@ def in_flight(status):
 
 def looked(calls, route):
     """What a look has found, in the words of `status --json`. `refused`: why this host cannot take part, or None."""
-    status = calls[0]
+    status = next((call for call in calls if "status" in call.verb), calls[0])
     check = next((call for call in calls if call.verb == "status --check --json"), None)
     doctor = next((call for call in calls if call.verb.startswith("doctor")), None)
     dry = next((call for call in reversed(calls) if "--dry-run" in call.verb), None)
@@ -135,6 +135,7 @@ def looked(calls, route):
         "inFlight": operation and {key: operation.get(key) for key in ("id", "kind", "from", "to")},
         "lastOperation": _brief(now.get("operation")),
         "unproven": now.get("unproven"),
+        "byItself": by_itself(now.get("schedule")),
         "latest": offered.get("latest") or (planned.get("to") if route == "container" else None),
         "bad": [{"tag": it.get("tag"), "why": it.get("why") or it.get("reason")} for it in bad or []],
         "problem": _problem(check, offered),
@@ -142,6 +143,15 @@ def looked(calls, route):
         "would": planned.get("would"),
         "refused": _refusal(calls, status, doctor, dry, check),
     }
+
+
+def by_itself(schedule):
+    """Which releases this host takes without being asked: a word for people; None if none, or if it is older than that."""
+    mode = (schedule or {}).get("mode")
+    if mode not in ("patch", "minor", "all"):
+        return None
+    held = schedule.get("heldUntil")
+    return f"{mode}, held until {held}" if held else mode
 
 
 def _problem(check, offered):
@@ -179,6 +189,9 @@ def _refusal(calls, status, doctor, dry, check):
             hint = f" (hint: {finding['hint']})" if finding.get("hint") else ""
             why = f"{finding.get('check')}: {finding.get('message')}{hint}"
             return {"why": why, "exit": doctor.exit or EXIT["refused"]}
+    for call in calls:
+        if "hold" in call.verb and call.exit != 0:
+            return {"why": call.why, "exit": call.exit}
     # a host that is locked may take part: when its turn comes, it waits for the other operation
     if dry and dry.exit not in (0, EXIT["locked"]):
         return {"why": dry.why, "exit": dry.exit}

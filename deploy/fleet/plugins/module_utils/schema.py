@@ -20,7 +20,7 @@ WORD = re.compile(r"[A-Za-z0-9_.-]{1,60}\Z")
 # an id, a sum, a time
 NAME = re.compile(r"[!-~]{1,300}\Z")
 PLATFORM = re.compile(r"[A-Za-z0-9_. -]{1,60}\Z")
-OUTCOMES = ("updated", "up_to_date", "rolled_back", "reverted", "failed", "cancelled", "planned", "status")
+OUTCOMES = ("updated", "up_to_date", "rolled_back", "reverted", "failed", "cancelled", "planned", "status", "held")
 
 
 class Misfit(ValueError):
@@ -123,6 +123,7 @@ _answer = _object(
     supervisor=_object(word=_word, restarts=_up_to(NUMBER_MAX)),
     problem=_object(code=_word, message=_text),
     unproven=_object(tag=_tag),
+    schedule=_object(mode=_word, heldUntil=_name),
     operation=_object(id=_name, kind=_word, to=_tag, outcome=_outcome, error=_object(message=_text), **{"from": _tag}),
     **{"from": _tag},
 )

@@ -1,0 +1,22 @@
+// What the operator's configuration says under `update` besides the numbers that `settings.ts` reads at the start: read anew each time,
+// since it may be changed while the service runs.
+
+import { readSmall } from '../disk/disk.ts'
+import type { ManagedInstall } from '../disk/managed-install.ts'
+import { isObject, parsedJson } from '../words/untrusted.ts'
+
+const CONFIGURATION_MAX_BYTES = 256 * 1024
+
+/** Its members, unchecked; empty if nothing is said. Null: the configuration cannot be read. */
+export async function operatorsUpdate({
+  receipt,
+}: Pick<ManagedInstall, 'receipt'>): Promise<Record<string, unknown> | null> {
+  if (receipt === null) return {}
+  const text = await readSmall(receipt.configPath, CONFIGURATION_MAX_BYTES).catch((cause: unknown) =>
+    cause instanceof Error && 'code' in cause && cause.code === 'ENOENT' ? '{}' : null,
+  )
+  const config = text === null ? null : parsedJson(text)
+  if (!isObject(config)) return null
+  const { update = {} } = config
+  return isObject(update) ? update : null
+}

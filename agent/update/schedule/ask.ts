@@ -1,0 +1,72 @@
+// Asks the feed which release could go by itself. Reads only; the operation asks again, by the tag, before it begins.
+
+import { needsOfAsset } from '../../disk/room.ts'
+import { reasonOf } from '../../words/errors.ts'
+import { compareTags, type Feed, type Release, type Tag } from '../../words/release.ts'
+import { badEntry, type BadRelease } from '../../words/state.ts'
+import { isTime } from '../../words/untrusted.ts'
+import { askAgainAt, type Remembered } from './memory.ts'
+import { isWithin, type Offered } from './next.ts'
+import type { Policy } from './policy.ts'
+
+/** how long the feed may take for an answer, as a whole */
+const PATIENCE_MS = 120_000
+const [PROBLEM_MAX, PASSED_MAX] = [300, 5]
+
+export interface FeedAsking {
+  running: Tag
+  policy: Policy
+  bad: readonly BadRelease[]
+}
+
+/** The memory with the answer. Never throws: a feed that is away is a problem that is remembered. */
+export async function askFeed(
+  feed: Pick<Feed, 'latest'>,
+  memory: Remembered,
+  { running, policy, bad }: FeedAsking,
+  now: number,
+): Promise<Remembered> {
+  const { id, asked } = memory
+  const passed: Remembered['passed'] = []
+  const skip = (release: Release): boolean => {
+    const { tag } = release
+    if (compareTags(tag, running) <= 0) return false
+    const why = whyPassed(release, memory, { running, policy, bad })
+    if (why === null) return false
+    if (why !== '' && passed.length < PASSED_MAX) passed.push({ tag, why: `${tag} waits for you: ${why}` })
+    return true
+  }
+  try {
+    const { release, problem } = await feed.latest(skip, AbortSignal.timeout(PATIENCE_MS))
+    const isStep = release !== null && compareTags(release.tag, running) > 0
+    const offer = isStep ? offerOf(release, memory, now) : null
+    const why = isStep ? null : (problem?.message.slice(0, PROBLEM_MAX) ?? null)
+    return { ...memory, offer, passed, asked: { at: now, next: askAgainAt(id, 0, now), problem: why, failures: 0 } }
+  } catch (cause) {
+    const failures = asked.failures + 1
+    const problem = reasonOf(cause).slice(0, PROBLEM_MAX)
+    return { ...memory, asked: { ...asked, next: askAgainAt(id, failures, now), problem, failures } }
+  }
+}
+
+/** Null: it could go alone. '' if nobody waits for it. An older one may go then. */
+function whyPassed(
+  { tag, asset }: Release,
+  { never }: Remembered,
+  { running, policy, bad }: FeedAsking,
+): string | null {
+  if (policy.skip.includes(tag)) return ''
+  const failed = badEntry(bad, tag, asset.sha256)
+  if (failed !== null) return `it failed here: ${failed.reason}`
+  if (policy.mode === 'notify') return null
+  const again = never.find((one) => one.sha256 === asset.sha256 && (one.from ?? running) === running)
+  if (again !== undefined) return again.why.replace(`${tag} waits for you: `, '')
+  return isWithin(policy.mode, running, tag) ? null : `the policy goes no further than ${policy.mode}`
+}
+
+function offerOf({ tag, asset, publishedAt, rollout }: Release, { offer }: Remembered, now: number): Offered {
+  const published = isTime(publishedAt) ? Date.parse(publishedAt) : null
+  const seenAt = offer?.sha256 === asset.sha256 ? offer.seenAt : now
+  const bytes = needsOfAsset('', asset).reduce((sum, need) => sum + need.bytes, 0)
+  return { tag, sha256: asset.sha256, publishedAt: published, seenAt, rollout: rollout ?? null, bytes }
+}

@@ -1,0 +1,32 @@
+// Whether a release may go without a person, as far as the data are concerned. Pure; the one rule, asked before an attempt and in it.
+// Must hold: what cannot be taken back never goes alone, whatever anybody allows.
+
+import type { Rehearsal } from '../../words/rehearsal.ts'
+import type { Tag } from '../../words/release.ts'
+import type { Allowance } from '../../words/schedule.ts'
+import { isWithin } from './next.ts'
+
+export interface Alone {
+  /** see ALLOWANCES */
+  allow: readonly Allowance[]
+  /** the author of the release that runs declares that it keeps nothing on this host */
+  isStateless: boolean
+}
+
+/** Null: it may go. Else why it waits, one sentence. `rehearsal` undefined: there was none. */
+export function whyNotAlone(
+  { allow, isStateless }: Alone,
+  from: Tag,
+  to: Tag,
+  rehearsal: Pick<Rehearsal, 'verdict' | 'reason'> | undefined,
+): string | null {
+  if (rehearsal?.verdict === 'open') return null
+  if (rehearsal?.verdict === 'one_way')
+    return `${to} waits for you: its migration cannot be undone: ${rehearsal.reason}`
+  if (isStateless) return null
+  const wanted = rehearsal?.verdict === 'unproven' ? 'unproven' : 'untried'
+  if (allow.includes(wanted) && isWithin('patch', from, to)) return null
+  if (rehearsal?.verdict === 'unproven') return `${to} waits for you: the way back is not proved: ${rehearsal.reason}`
+  const why = rehearsal?.reason ?? 'there was nothing to copy, and its author does not declare that it keeps no state'
+  return `${to} waits for you: it was not tried on a copy of your data: ${why}`
+}

@@ -1,0 +1,75 @@
+// When a policy's hours are open, in the zone of each. Pure. Needs `Temporal`, which Node has since version 26.
+// Must hold: no moment outside of the hours; hours that a clock change skips move to the next valid minute, and hours that come twice
+// count once.
+
+import { DAYS } from '../../words/schedule.ts'
+import type { OpenHours } from './policy.ts'
+
+/** Epoch milliseconds; `end` is not part of it. */
+export interface Opening {
+  start: number
+  end: number
+}
+
+const DAY_MS = 86_400_000
+/** how far to look: two weekly plans that never meet would make this endless. A year has every clock change of a zone */
+const AHEAD_MS = 400 * DAY_MS
+
+/** The openings that end after `from`, in order. None: these hours have no minute in common. */
+export function* openings(hours: readonly OpenHours[], from: number): Generator<Opening> {
+  const [first, ...others] = hours
+  if (first === undefined) return yield { start: -Infinity, end: Infinity }
+  const own = openingsOf(first, from)
+  if (others.length === 0) return yield* own
+  yield* common(own, openings(others, from))
+}
+
+function* common(one: Generator<Opening>, other: Generator<Opening>): Generator<Opening> {
+  let [a, b] = [one.next(), other.next()]
+  while (a.done !== true && b.done !== true) {
+    const [start, end] = [Math.max(a.value.start, b.value.start), Math.min(a.value.end, b.value.end)]
+    if (start < end) yield { start, end }
+    if (a.value.end <= b.value.end) a = one.next()
+    else b = other.next()
+  }
+}
+
+function* openingsOf({ days, from, to, zone }: OpenHours, since: number): Generator<Opening> {
+  const zoned = Temporal.Instant.fromEpochMilliseconds(Math.floor(since)).toZonedDateTimeISO(zone)
+  let last = -Infinity
+  // one day earlier: it may last over midnight, and a clock change may have moved it
+  for (let day = zoned.toPlainDate().subtract({ days: 2 }), ahead = 0; ahead < AHEAD_MS; day = day.add({ days: 1 })) {
+    ahead += DAY_MS
+    const name = DAYS[day.dayOfWeek - 1]
+    if (name === undefined || !days.includes(name)) continue
+    const { start, end } = openingOn(day, from, to, zone)
+    const own = { start: Math.max(start, last), end } // two hours that a clock change has laid over each other are one
+    last = Math.max(last, end)
+    if (own.start < own.end && own.end > since) yield own
+  }
+}
+
+function openingOn(day: Temporal.PlainDate, from: number, to: number, zone: string): Opening {
+  const lengthMs = 60_000 * (to > from ? to - from : to + 1440 - from)
+  const ends = to > from ? day : day.add({ days: 1 })
+  const [begin, finish] = [instants(day, from, zone), instants(ends, to, zone)]
+  // inside of the hours by any reading of the clock, or, if both ends come twice, the first time
+  const [start, end] = [begin.later, finish.earlier]
+  if (start < end) return { start, end }
+  if (begin.earlier < end) return { start: begin.earlier, end }
+  return { start, end: start + lengthMs } // skipped as a whole
+}
+
+/** The two moments at which this clock reads so; both the same, if it does once; both the end of the gap, if it never does. */
+function instants(date: Temporal.PlainDate, minutes: number, zone: string): { earlier: number; later: number } {
+  const [day, left] = minutes === 1440 ? [date.add({ days: 1 }), 0] : [date, minutes]
+  const wanted = day.toPlainDateTime({ hour: Math.floor(left / 60), minute: left % 60 })
+  const earlier = wanted.toZonedDateTime(zone, { disambiguation: 'earlier' })
+  if (!earlier.toPlainDateTime().equals(wanted)) {
+    const after = earlier.getTimeZoneTransition('next')
+    const moment = (after ?? earlier).epochMilliseconds
+    return { earlier: moment, later: moment }
+  }
+  const later = wanted.toZonedDateTime(zone, { disambiguation: 'later' })
+  return { earlier: earlier.epochMilliseconds, later: later.epochMilliseconds }
+}

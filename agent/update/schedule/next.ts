@@ -1,0 +1,145 @@
+// Decides what the service does by itself at a moment: nothing, ask the feed, or update; when it looks next; and what it waits for.
+// Pure: the clock is an argument, and everything else that matters is in the facts.
+// Must hold: an update only while the hours are open, once in an opening, and of a release that this very host has no reason to ask
+// about; whatever it waits for, there is a time at which it looks again.
+
+import { compareTags } from '../../words/release.ts'
+import type { Tag } from '../../words/release.ts'
+import type { Mode, RolloutStep } from '../../words/schedule.ts'
+import { openings, type Opening } from './hours.ts'
+import { placeOf, turnIn } from './place.ts'
+import { count, type Policy } from './policy.ts'
+
+/** A release that the feed has and that is newer than what runs. Times are epoch milliseconds. */
+export interface Offered {
+  tag: Tag
+  /** of its asset, hex */
+  sha256: string
+  /** null: the feed does not tell; then `seenAt` counts */
+  publishedAt: number | null
+  seenAt: number
+  /** null: for all hosts at once */
+  rollout: RolloutStep[] | null
+  /** what it takes on the disk of the executable */
+  bytes: number
+}
+
+export interface ScheduleFacts {
+  running: Tag
+  /** see `placeOf` */
+  id: string
+  /** the newest release that the policy could let go alone; null: none */
+  offer: Offered | null
+  /** why the offer waits for a person, one sentence; null: it does not */
+  asks: string | null
+  /** what the feed said instead of an answer; null: it answered */
+  problem: string | null
+  /** when the feed is asked next */
+  askAt: number
+  isInFlight: boolean
+  /** when the last attempt of its own began, how many have failed since one succeeded, and whether the last one was put back */
+  lastAt: number | null
+  failures: number
+  wasReverted: boolean
+  /** how long an update takes */
+  tookMs: number
+}
+
+export interface Next {
+  do: 'nothing' | 'ask' | 'update'
+  /** when to look again, epoch milliseconds; null: never */
+  at: number | null
+  /** what it waits for, one sentence */
+  says: string
+}
+
+const HOUR_MS = 3_600_000
+/** after a failure that may pass, and after a release that was put back; each doubles, up to the last */
+const [FAILED_MS, REVERTED_MS, BACKOFF_MAX_MS] = [HOUR_MS, 24 * HOUR_MS, 28 * 24 * HOUR_MS]
+/** while an operation is in flight */
+const BUSY_MS = 60_000
+
+export function next(policy: Policy, facts: ScheduleFacts, now: number): Next {
+  const { offer, askAt, running } = facts
+  if (policy.mode === 'off') return { do: 'nothing', at: null, says: 'updates by itself are off' }
+  if (facts.isInFlight) return { do: 'nothing', at: now + BUSY_MS, says: 'an operation is in flight' }
+  if (now >= askAt) return { do: 'ask', at: now, says: 'it asks the feed' }
+  const looks = (says: string): Next => ({ do: 'nothing', at: askAt, says })
+  if (facts.problem !== null) return looks(`the feed: ${facts.problem}`)
+  if (offer === null || compareTags(offer.tag, running) <= 0) return looks('there is no newer release')
+  if (facts.asks !== null) return looks(facts.asks)
+  const { at, why } = earliest(policy, facts, offer)
+  if (at === Infinity) return looks(why)
+  return goes(policy, facts, offer, { at, why }, now)
+}
+
+/** Which releases go alone. */
+export function isWithin(mode: Mode, from: Tag, to: Tag): boolean {
+  const [one, other] = [from, to].map((tag) => tag.slice(1).split('.'))
+  if (mode === 'patch') return one?.[0] === other?.[0] && one?.[1] === other?.[1]
+  if (mode === 'minor') return one?.[0] === other?.[0]
+  return mode === 'all'
+}
+
+interface Moment {
+  at: number
+  why: string
+}
+
+/** Before this nothing goes, whatever the hours are. */
+function earliest(policy: Policy, facts: ScheduleFacts, { tag, publishedAt, seenAt, rollout }: Offered): Moment {
+  const { minAgeMs, holdUntil } = policy
+  const turn = rollout === null ? -Infinity : turnIn(rollout, placeOf(facts.id, tag))
+  const moments: Moment[] = [
+    { at: (publishedAt ?? seenAt) + minAgeMs, why: `${tag} is young: ${formatHours(minAgeMs)} have to pass` },
+    { at: holdUntil ?? -Infinity, why: 'updates are held' },
+    { at: turn ?? Infinity, why: `the publisher lets ${tag} go in steps, and this host's turn has not come` },
+    { at: againAt(facts), why: `the last ${count(facts.failures, 'attempt')} failed` },
+  ]
+  return moments.reduce((late, one) => (one.at > late.at ? one : late))
+}
+
+function againAt({ lastAt, failures, wasReverted }: ScheduleFacts): number {
+  if (lastAt === null || failures === 0) return -Infinity
+  const first = wasReverted ? REVERTED_MS : FAILED_MS
+  return lastAt + Math.min(BACKOFF_MAX_MS, first * 2 ** Math.min(failures - 1, 20))
+}
+
+function goes(policy: Policy, facts: ScheduleFacts, offer: Offered, since: Moment, now: number): Next {
+  const { tag } = offer
+  const own = placeOf(facts.id, `${tag} jitter`)
+  for (const opening of openings(policy.hours, now)) {
+    const at = startIn(opening, since.at, own * policy.jitterMs, facts)
+    if (at === null) continue
+    const open = Math.max(now, at)
+    if (open > latestIn(opening, facts)) continue
+    if (at <= now) return { do: 'update', at: now, says: `${tag} goes now` }
+    const why = at - own * policy.jitterMs <= since.at ? `: ${since.why}` : ''
+    return { do: 'nothing', at, says: `${tag} goes by itself${why}` }
+  }
+  return { do: 'nothing', at: facts.askAt, says: `${tag} never goes by itself: its hours have no minute in common` }
+}
+
+/** When it goes in this opening; null: not in this one. */
+function startIn(opening: Opening, since: number, jitterMs: number, facts: ScheduleFacts): number | null {
+  const { start, end } = opening
+  const isTaken = facts.lastAt !== null && facts.lastAt >= start && facts.lastAt < end && end !== Infinity
+  if (isTaken) return null
+  const last = latestIn(opening, facts)
+  const from = Math.max(start, since)
+  if (from > last) return null
+  if (from === -Infinity) return from
+  // late on purpose, but never so late that it does not go; what becomes free in the middle of an opening may go in the next one
+  const at = from + (end === Infinity ? jitterMs : Math.min(jitterMs, Math.max(0, last - start) * 0.9))
+  return at > last ? null : Math.floor(at)
+}
+
+/** Later an update would not be over when the hours are. One that takes longer than half of them begins in the first half. */
+function latestIn({ start, end }: Opening, { tookMs }: ScheduleFacts): number {
+  return end === Infinity ? Infinity : end - Math.min(tookMs, (end - start) / 2)
+}
+
+function formatHours(ms: number): string {
+  const hours = Math.round(ms / HOUR_MS)
+  return hours % 24 === 0 && hours > 0 ? count(hours / 24, 'day') : count(hours, 'hour')
+}

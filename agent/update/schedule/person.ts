@@ -1,0 +1,80 @@
+// Why a release waits for a person, before anything is tried. Reads files; changes nothing.
+
+import type { JournalState } from '../../disk/journal.ts'
+import type { ManagedInstall } from '../../disk/managed-install.ts'
+import { assertRoom, needsBeside } from '../../disk/room.ts'
+import { exists } from '../../disk/disk.ts'
+import { reasonOf } from '../../words/errors.ts'
+import { ownRelease } from '../../own.ts'
+import { lastPause, pauseFault } from '../../words/pause.ts'
+import type { TrustReport } from '../../words/state.ts'
+import type { NextSwitch } from '../../words/switch.ts'
+import { operatorsUpdate } from '../operator.ts'
+import { cageOf } from '../rehearsal/cage.ts'
+import { type Alone, whyNotAlone } from './gate.ts'
+import type { Remembered } from './memory.ts'
+import type { Offered } from './next.ts'
+import type { Policy } from './policy.ts'
+
+export type PersonAsked = Pick<
+  ManagedInstall,
+  'service' | 'current' | 'places' | 'stateDirectory' | 'database' | 'receipt'
+>
+
+export interface PersonAskedWith {
+  policy: Policy
+  memory: Remembered
+  journal: JournalState
+  trust: Pick<TrustReport, 'signed'>
+  next: Omit<NextSwitch, 'expectedMs'>
+}
+
+/** One sentence; null: it may go alone, as far as can be known before. */
+export async function asksOf(install: PersonAsked, known: PersonAskedWith): Promise<string | null> {
+  const { policy, memory, journal, trust, next } = known
+  const { offer } = memory
+  if (offer === null) return null
+  const { tag, sha256 } = offer
+  const waits = (why: string) => `${tag} waits for you: ${why}`
+  if (policy.mode === 'notify') return waits('the policy only tells of releases')
+  if (!trust.signed && !policy.allow.includes('unsigned')) return waits('the feed is not signed')
+  const never = memory.never.find((one) => one.sha256 === sha256 && (one.from ?? install.current) === install.current)
+  if (never !== undefined) return never.why
+  const data = await aboutData(install, policy, journal, offer)
+  if (data !== null) return data
+  const pause = next.kind === 'one-at-a-time' ? pauseFault(lastPause(journal.history), next.holdMs) : null
+  return pause === null ? await aboutRoom(install, offer, waits) : waits(pause.message)
+}
+
+/** The rule for this process's own release. */
+export function aloneUnder(allow: Policy['allow']): Alone {
+  return { allow, isStateless: ownRelease().state === 'none' }
+}
+
+async function aboutData(
+  install: PersonAsked,
+  { allow }: Pick<Policy, 'allow'>,
+  { tried = [] }: JournalState,
+  { tag, sha256 }: Offered,
+): Promise<string | null> {
+  const { service, current, database, receipt, stateDirectory } = install
+  const alone = aloneUnder(allow)
+  const known = tried.find((one) => one.sha256 === sha256 && one.from === current)
+  if (known !== undefined) return whyNotAlone(alone, current, tag, known.rehearsal)
+  if (database === null || !(await exists(database))) return whyNotAlone(alone, current, tag, undefined)
+  const cage = await cageOf(service, receipt?.supervisor ?? 'none', stateDirectory)
+  const isNever = (await operatorsUpdate(install))?.['rehearse'] === 'never'
+  const reason = isNever ? '`rehearse` is `never`' : typeof cage === 'string' ? null : cage.reason
+  return reason === null ? null : whyNotAlone(alone, current, tag, { verdict: 'not_tried', reason })
+}
+
+async function aboutRoom(install: PersonAsked, offer: Offered, waits: (why: string) => string): Promise<string | null> {
+  const { directory } = install.places
+  try {
+    const own = { directory, bytes: offer.bytes, what: 'the executable', isLittle: false }
+    await assertRoom([own, ...(await needsBeside(install))])
+    return null
+  } catch (cause) {
+    return waits(reasonOf(cause))
+  }
+}

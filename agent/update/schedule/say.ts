@@ -1,0 +1,133 @@
+// What the service says about what it does by itself: for the status, the panel, the command and the operator's program. Reads only.
+
+import type { JournalState } from '../../disk/journal.ts'
+import type { Operation, OwnDeed, ScheduleReport, TrustReport } from '../../words/state.ts'
+import type { NextSwitch } from '../../words/switch.ts'
+import { compareTags } from '../../words/release.ts'
+import { factsOf, tookMsOf } from './facts.ts'
+import { corrected, type Remembered, newMemory, readMemory } from './memory.ts'
+import { next, type Next } from './next.ts'
+import { type PersonAsked, asksOf } from './person.ts'
+import { formatPolicy, type Policy } from './policy.ts'
+import { type Rules, rulesOf } from './rules.ts'
+
+const DEEDS_MAX = 5
+/** questions in a row that the feed may leave without an answer, and attempts that may fail, before a person is told */
+const TROUBLES_MAX = 2
+const MINUTE_MS = 60_000
+
+/** Everything that a decision rests on. */
+export interface ScheduleKnown {
+  rules: Rules
+  memory: Remembered
+  journal: JournalState
+  trust: Pick<TrustReport, 'signed' | 'withdrawn'>
+  next: Omit<NextSwitch, 'expectedMs'>
+}
+
+/** What waits for a person. `key`: what it is about, the same while only figures in the sentence change. */
+export interface Waiting {
+  key: string
+  says: string
+}
+
+/** What to do now, and why the release that is on offer waits for a person, if it does. */
+export async function decide(
+  install: PersonAsked,
+  known: ScheduleKnown,
+  now: number,
+): Promise<{ decided: Next; asks: string | null }> {
+  const { rules, memory, journal } = known
+  const { operation, history } = journal
+  const asks = await asksOf(install, { ...known, policy: rules.policy })
+  const isInFlight = operation !== null && operation.outcome === null
+  const facts = factsOf({ memory, running: install.current, isInFlight, asks, tookMs: tookMsOf(history) })
+  return { decided: next(rules.policy, facts, now), asks }
+}
+
+/** What waits for a person, most urgent first. */
+export function waitingFor({ rules, memory, trust }: ScheduleKnown, running: string, asks: string | null): Waiting[] {
+  const { faults, policy } = rules
+  const { passed, offer, hookProblem } = memory
+  const out = trust.withdrawn.find(({ tag }) => tag === running)
+  const isOff = policy.mode === 'off'
+  return [
+    ...(out === undefined
+      ? []
+      : [
+          {
+            key: `withdrawn ${running}`,
+            says: `${running}, which runs here, was withdrawn: ${out.why}; \`rollback\` is the way back`,
+          },
+        ]),
+    ...(asks === null || isOff ? [] : [{ key: `asks ${offer?.sha256}`, says: asks }]),
+    ...(isOff ? [] : passed)
+      .filter(({ tag }) => compareTags(tag, running) > 0 && tag !== offer?.tag)
+      .map(({ tag, why }) => ({ key: `passed ${tag}`, says: why })),
+    ...(isLasting(memory) && !isOff ? [{ key: 'feed', says: `the feed: ${memory.asked.problem}` }] : []),
+    ...(memory.failures > TROUBLES_MAX && !isOff ? [{ key: 'failures', says: failuresIn(memory) }] : []),
+    ...faults.map((says) => ({ key: says, says })),
+    ...(hookProblem === null ? [] : [{ key: 'hook', says: `\`update.onOutcome\`: ${hookProblem}` }]),
+  ]
+}
+
+function failuresIn({ failures, attempt }: Remembered): string {
+  return `the last ${failures} attempts by itself failed, the last one with ${attempt?.tag}: the history says why`
+}
+
+/** A feed that is away for a while is nobody's business; one that stays away, or that has something unusable, is. */
+function isLasting({ asked: { problem, failures } }: Remembered): boolean {
+  return problem !== null && (failures === 0 || failures > TROUBLES_MAX)
+}
+
+/** The part of the status. */
+export async function scheduleReport(
+  install: PersonAsked,
+  known: Omit<ScheduleKnown, 'rules' | 'memory'>,
+  now = Date.now(),
+): Promise<ScheduleReport> {
+  const [rules, read] = await Promise.all([rulesOf(install), readMemory(install.stateDirectory)])
+  const memory = corrected(read ?? newMemory([], now), now)
+  const whole = { ...known, rules, memory }
+  const { decided, asks } = await decide(install, whole, now)
+  const at = read === null && decided.do === 'nothing' ? null : decided.at
+  return {
+    mode: rules.policy.mode,
+    policy: formatPolicy(rules.policy),
+    next: at === null ? null : minuteOf(Math.max(at, now)),
+    says: decided.says,
+    heldUntil: heldUntil(rules.policy, now),
+    waits: waitingFor(whole, install.current, asks).map(({ says }) => says),
+    since: deedsIn(known.journal.history),
+  }
+}
+
+function heldUntil({ holdUntil }: Policy, now: number): string | null {
+  return holdUntil === null || holdUntil <= now ? null : new Date(holdUntil).toISOString()
+}
+
+/** What the service did by itself since somebody last asked for an operation. `history`: newest first. */
+export function deedsIn(history: readonly Operation[]): OwnDeed[] {
+  const asked = history.findIndex(({ by }) => by === undefined)
+  return history
+    .slice(0, asked === -1 ? undefined : asked)
+    .slice(0, DEEDS_MAX)
+    .map(deedOf)
+}
+
+function deedOf({ id, from, to, outcome, finishedAt, startedAt, handover, error }: Operation): OwnDeed {
+  return {
+    id,
+    from,
+    to,
+    outcome: outcome ?? 'failed',
+    at: finishedAt ?? startedAt,
+    pauseMs: handover?.pauseMs ?? null,
+    error: error === null ? null : { code: error.code, message: error.message },
+  }
+}
+
+/** A whole minute, not before the moment: `2026-11-24T02:17:00Z`. */
+function minuteOf(ms: number): string {
+  return new Date(Math.ceil(ms / MINUTE_MS) * MINUTE_MS).toISOString().replace('.000', '')
+}

@@ -1,0 +1,53 @@
+// What an operator allows the service to do by itself, and in which steps a publisher lets hosts go. Pure.
+
+import { isCount, isObject, isTime } from './untrusted.ts'
+
+/** From the tightest on. `notify`: a new release is told, and waits for a person. `patch`, `minor`, `all`: such releases go alone. */
+export const MODES = ['off', 'notify', 'patch', 'minor', 'all'] as const
+export type Mode = (typeof MODES)[number]
+
+export const DAYS = ['mon', 'tue', 'wed', 'thu', 'fri', 'sat', 'sun'] as const
+export type Day = (typeof DAYS)[number]
+
+/**
+ * What the operator allows beyond the rule, in the configuration alone. `unproven`: a patch whose way back a rehearsal could not
+ * prove. `untried`: a patch for which there was no rehearsal. `unsigned`: releases of a feed that is not signed.
+ */
+export const ALLOWANCES = ['unproven', 'untried', 'unsigned'] as const
+export type Allowance = (typeof ALLOWANCES)[number]
+
+/** `update.auto` of the operator's configuration; without `allow` also `update/policy.json`, which the panel writes. */
+export interface PolicyFile {
+  mode?: Mode
+  /** absent: every day */
+  days?: Day[]
+  /** `02:00-05:00`, over midnight too; absent: the whole day */
+  hours?: string
+  /** an IANA name; absent: the host's */
+  zone?: string
+  /** of a release, since it was published; 0 to 8760 */
+  minAgeHours?: number
+  /** how far hosts are spread after the moment at which all of them could go; 0 to 1440 */
+  jitterMinutes?: number
+  /** a day (`2026-12-27`, in the zone) or a time with an offset: nothing goes alone before it */
+  holdUntil?: string
+  /** a tag that never goes alone */
+  skip?: string
+  allow?: Allowance[]
+}
+
+/** A step of a staged release: from `at` on (ISO 8601, UTC) this share of the hosts may go. */
+export interface RolloutStep {
+  at: string
+  percent: number
+}
+
+export const ROLLOUT_STEPS_MAX = 64
+
+/** The steps in a verified file. Null: these are none that `trust rollout` signs. */
+export function rolloutFrom(value: unknown): RolloutStep[] | null {
+  if (!Array.isArray(value) || value.length === 0 || value.length > ROLLOUT_STEPS_MAX) return null
+  const isStep = (one: unknown): one is RolloutStep =>
+    isObject(one) && isTime(one['at']) && isCount(one['percent']) && one['percent'] <= 100
+  return value.every(isStep) ? value.map(({ at, percent }) => ({ at, percent })) : null
+}

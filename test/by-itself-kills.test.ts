@@ -1,0 +1,148 @@
+// @deadlineMs 400000
+// `kill -9` before and after every change of the disk in a look of the schedule that updates; two processes that look at once; a
+// clock that is set while it waits. After each: the release is installed in the end, once, and nothing was tried that was not noted.
+
+import { execFile } from 'node:child_process'
+import { readFile, rm, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { newMemory, parseMemory, type Remembered } from '../agent/update/schedule/memory.ts'
+import { equal, is, ok } from './assert.ts'
+import type { LookOptions } from './crash/by-itself.ts'
+import { inCopy, journalOf, makeWorld, versionOf, type World } from './crash/world.ts'
+import { suite } from './suite.ts'
+
+const run = promisify(execFile)
+const PROGRAM = fileURLToPath(new URL('crash/by-itself.ts', import.meta.url))
+const [HOUR, DAY] = [3_600_000, 86_400_000]
+const NOW = Date.parse('2026-11-24T02:10:00Z')
+
+const test = suite('by itself, killed', { timeoutMs: 240_000 })
+
+interface Looked {
+  changes: number
+  begun: number
+  memory: Remembered | null
+}
+
+/** What the program printed; null where it was killed. */
+async function look(
+  world: World,
+  now: number,
+  dieAt: LookOptions['dieAt'] = null,
+  beside = false,
+): Promise<Looked | null> {
+  const options: LookOptions = { ...world.options, configPath: join(world.root, 'config.json'), now, dieAt, beside }
+  try {
+    const { stdout } = await run(process.execPath, [PROGRAM, JSON.stringify(options)], { timeout: 30_000 })
+    return JSON.parse(stdout) as Looked
+  } catch (error) {
+    if (error instanceof Error && 'signal' in error && error.signal === 'SIGKILL') return null
+    throw error
+  }
+}
+
+async function worldByItself(): Promise<World> {
+  const world = await makeWorld()
+  const auto = { mode: 'patch', hours: '02:00-05:00', zone: 'UTC', allow: ['unsigned', 'untried'] }
+  await writeFile(join(world.root, 'config.json'), JSON.stringify({ update: { auto } }))
+  await remember(world, { ...newMemory([], NOW), asked: { at: null, next: NOW, problem: null, failures: 0 } })
+  return world
+}
+
+const memoryPath = ({ options }: World) => join(options.stateDirectory, 'update', 'schedule.json')
+
+async function remember(world: World, memory: Remembered): Promise<void> {
+  await run('mkdir', ['-p', join(world.options.stateDirectory, 'update')])
+  await writeFile(memoryPath(world), JSON.stringify(memory))
+}
+
+const read = async (world: World) => parseMemory(await readFile(memoryPath(world), 'utf8'))
+
+test('killed at each change of the disk: it runs, it forgets nothing, and no release is installed twice', async () => {
+  const pristine = await worldByItself()
+  try {
+    const whole = await inCopy(pristine, async (world) => {
+      const looked = await look(world, NOW)
+      is(await versionOf(world.options.executable), 'v1.0.1')
+      return looked
+    })
+    is(whole?.begun, 1)
+    ok((whole?.changes ?? 0) > 30, `${whole?.changes} changes`)
+    const queue = Array.from({ length: whole?.changes ?? 0 }, (_, change) => change)
+    const worker = async () => {
+      for (let change = queue.shift(); change !== undefined; change = queue.shift()) {
+        const at = { change, moment: change % 3 === 0 ? 'after' : 'before' } as const
+        await inCopy(pristine, (world) => holdsAfter(world, at))
+      }
+    }
+    await Promise.all([worker(), worker()])
+  } finally {
+    await rm(pristine.root, { recursive: true, force: true })
+  }
+})
+
+async function holdsAfter(world: World, at: NonNullable<LookOptions['dieAt']>): Promise<void> {
+  const where = `killed ${at.moment} change ${at.change}`
+  is(await look(world, NOW, at), null, `${where}: expected to be killed`)
+  const memory = await read(world)
+  ok(memory !== null, `${where}: the memory`)
+  const { operation, history } = await journalOf(world.options.stateDirectory)
+  for (const one of [...(operation === null ? [] : [operation]), ...history])
+    is(memory.attempt?.id, one.id, `${where}: an attempt that was not noted`)
+  ok(['v1.0.0', 'v1.0.1'].includes(await versionOf(world.options.executable)), where)
+  // the host is on again, at once, an hour later, and the next nights
+  for (const later of [1000, HOUR, DAY, 2 * DAY]) await look(world, NOW + later)
+  is(await versionOf(world.options.executable), 'v1.0.1', `${where}: forgotten`)
+  const after = await journalOf(world.options.stateDirectory)
+  const good = after.history.filter(({ outcome, by }) => outcome === 'updated' && by === 'schedule')
+  ok(
+    good.length <= 1 && after.history.length <= 2,
+    `${where}: ${JSON.stringify(after.history.map(({ outcome }) => outcome))}`,
+  )
+}
+
+test('of two processes that look at the same moment exactly one acts', async () => {
+  for (let round = 0; round < 5; round++) {
+    const world = await worldByItself()
+    try {
+      await remember(world, {
+        ...newMemory([], NOW),
+        id: 'a'.repeat(32),
+        asked: { at: null, next: NOW, problem: null, failures: 0 },
+      })
+      const both = await Promise.all([
+        look(world, NOW, null, true),
+        look(world, NOW, null, true),
+        look(world, NOW, null, true),
+      ])
+      is(
+        both.reduce((sum, one) => sum + (one?.begun ?? 0), 0),
+        1,
+      )
+      is(await versionOf(world.options.executable), 'v1.0.1')
+      is((await journalOf(world.options.stateDirectory)).history.length, 1)
+    } finally {
+      await rm(world.root, { recursive: true, force: true })
+    }
+  }
+})
+
+test('outside of the hours nothing begins, and a clock that is set back waits for no year', async () => {
+  const world = await worldByItself()
+  try {
+    is((await look(world, NOW + 5 * HOUR))?.begun, 0)
+    // a clock of next year asks, and is set right
+    const far = await look(world, NOW + 365 * DAY + 6 * HOUR)
+    is(far?.begun, 0)
+    const back = await look(world, NOW + 6 * HOUR)
+    ok((back?.memory?.asked.next ?? Infinity) <= NOW + 6 * HOUR + 7.5 * HOUR)
+    is((await look(world, NOW + DAY))?.begun, 1)
+    equal((await read(world))?.offer?.tag, 'v1.0.1')
+  } finally {
+    await rm(world.root, { recursive: true, force: true })
+  }
+})
+
+test.run()

@@ -1,0 +1,185 @@
+// @deadlineMs 600000
+// The service updates itself, in real processes: what goes, what waits, and what is said about it.
+
+import { spawnSync } from 'node:child_process'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { equal, is, match, ok } from './assert.ts'
+import { byItself } from './fixtures/by-itself.ts'
+import { type Fault, publishTo, scriptRelease } from './fixtures/releases.ts'
+import { inTurns } from './fixtures/turns.ts'
+import { startLoad } from './lab/load.ts'
+import { suite } from './suite.ts'
+
+const noMounts = process.getuid?.() === 0 ? null : 'needs root, to mount a small disk'
+const test = suite('by itself', { timeoutMs: 240_000, skip: noMounts })
+const ANY = { mode: 'patch', allow: ['untried', 'unsigned'] }
+let home: string
+test.before(async () => void (home = await mkdtemp(join(tmpdir(), 'baton-by-itself-'))))
+test.after(async () => await rm(home, { recursive: true, force: true }))
+
+test('a good patch that the operator allows goes by itself, once, and the status says so', async () => {
+  const [v100, v101] = [await scriptRelease('v1.0.0'), await scriptRelease('v1.0.1')]
+  const feed = await publishTo(join(home, 'good'), [v100, v101])
+  await using it = await byItself({ release: v100, feed, auto: { mode: 'patch', allow: ['untried', 'unsigned'] } })
+  await it.start()
+  const deed = await it.deed()
+  equal([deed.outcome, deed.to, deed.by], ['updated', 'v1.0.1', 'schedule'])
+  const status = await it.until('the new release', ({ instance }) => instance.version === 'v1.0.1')
+  equal(
+    status.schedule?.since.map(({ to, outcome }) => [to, outcome]),
+    [['v1.0.1', 'updated']],
+  )
+  equal(status.schedule?.waits, [])
+})
+
+test('a release that is put back is never tried again by itself', async () => {
+  const [v100, bad] = [await scriptRelease('v1.0.0'), await scriptRelease('v1.0.1', 'exits-in-probation')]
+  const feed = await publishTo(join(home, 'bad'), [v100, bad])
+  await using it = await byItself({ release: v100, feed, auto: { mode: 'patch', allow: ['untried', 'unsigned'] } })
+  await it.start()
+  const deed = await it.deed()
+  equal([deed.outcome, deed.to], ['reverted', 'v1.0.1'])
+  await it.stop()
+  await it.remember((memory) => void (memory.asked.next = 0))
+  await it.start()
+  const after = await it.until(
+    'the feed was asked again',
+    ({ schedule }) => schedule?.says === 'there is no newer release',
+    20_000,
+  )
+  is(after.instance.version, 'v1.0.0')
+  is(after.history.length, 1)
+  equal(
+    (await it.memory()).never.map(({ tag, from }) => [tag, from]),
+    [['v1.0.1', null]],
+  )
+})
+
+test('twelve good releases, one after the other, go by themselves under load: nobody loses a request', async () => {
+  const tags = Array.from({ length: 13 }, (_, n) => `v1.0.${n}`)
+  const all = []
+  for (const tag of tags) all.push(await scriptRelease(tag))
+  const [first, ...others] = all
+  ok(first !== undefined)
+  const feed = await publishTo(join(home, 'twelve'), [first])
+  await using it = await byItself({ release: first, feed, auto: ANY, update: { probationMs: 500 } })
+  await it.start()
+  const load = startLoad({ mode: 'fresh', clients: 4, port: it.port ?? 0, path: '/healthz', thinkMs: 20 })
+  const kept = startLoad({ mode: 'keepalive', clients: 4, port: it.port ?? 0, path: '/healthz', thinkMs: 20 })
+  for (const release of others) {
+    await publishTo(feed, [release])
+    await it.until(release.tag, ({ instance, state }) => instance.version === release.tag && state === 'idle')
+  }
+  const totals = [await load.stop(), await kept.stop()]
+  equal(
+    totals.map(({ lost, closed }) => [lost, closed]),
+    [
+      [0, 0],
+      [0, 0],
+    ],
+  )
+  ok(
+    totals.every(({ ok: good }) => good > 1000),
+    JSON.stringify(totals.map(({ ok: good }) => good)),
+  )
+  const { history } = await it.status()
+  equal(
+    history.map(({ outcome, by, to }) => `${outcome} ${by} ${to}`).toReversed(),
+    tags.slice(1).map((tag) => `updated schedule ${tag}`),
+  )
+})
+
+interface Bad {
+  what: string
+  fault?: Fault
+  update?: Record<string, unknown>
+  /** what the operation says */
+  says: RegExp
+  waits: RegExp
+}
+
+const BAD: Bad[] = [
+  { what: 'dies at its start', fault: 'exits-at-once', says: /exited with code 3/, waits: /was put back here/ },
+  {
+    what: 'dies after a while',
+    fault: 'dies-after-5s',
+    update: { probationMs: 7000 },
+    says: /ended by SIGKILL/,
+    waits: /was put back here/,
+  },
+  {
+    what: 'is slow',
+    fault: 'hangs-before-ready',
+    update: { readyMs: 1500 },
+    says: /not ready within 1500 ms/,
+    waits: /was put back here/,
+  },
+  { what: 'is ill', fault: 'unhealthy-in-probation', says: /503|health/, waits: /was put back here/ },
+  {
+    what: 'could not update further',
+    fault: 'cannot-update-further',
+    update: { probationMs: 2000 },
+    says: /cannot install later updates|not a managed install|cannot update|is not managed/,
+    waits: /was put back here/,
+  },
+  { what: 'is not what it says', fault: 'lies-to-verify', says: /says v0\.0\.1/, waits: /was not installed/ },
+]
+
+test('bad releases change no host without a person: each ends where it began, and says why it waits', async () => {
+  const good = await scriptRelease('v1.0.0')
+  const turns = inTurns(2, BAD, async (bad) => {
+    const { what, fault = 'none', update = {}, says, waits } = bad
+    const feed = await publishTo(join(home, `bad-${BAD.indexOf(bad)}`), [good, await scriptRelease('v1.0.1', fault)])
+    await using it = await byItself({ release: good, feed, auto: ANY, update })
+    await it.start()
+    match((await it.deed()).error?.message ?? '', says, what)
+    await restartedTwice(it)
+    const status = await it.until(what, ({ state }) => state === 'idle')
+    is(status.instance.version, 'v1.0.0', what)
+    is(status.history.length, 1, what)
+    match((await it.memory()).never[0]?.why ?? '', waits, what)
+    match(status.schedule?.waits.join() ?? '', /^v1\.0\.1 waits for you: it failed here/, what)
+  })
+  await Promise.all(turns)
+})
+
+/** Looks again after two restarts, with a feed that is due. */
+async function restartedTwice(it: Awaited<ReturnType<typeof byItself>>): Promise<void> {
+  for (let times = 0; times < 2; times++) {
+    await it.stop()
+    await it.remember((memory) => {
+      memory.asked.next = 0
+      if (times === 1) memory.failures = 0 // however long it was ago
+    })
+    await it.start()
+    await it.until('a look', ({ schedule }) => schedule !== undefined && schedule.says !== 'it asks the feed')
+  }
+}
+
+test('a release for which the disk has no room waits, says so, and goes once there is some', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-by-itself-small-'))
+  is(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=44m', 'baton', folder]).status, 0)
+  try {
+    const [v100, v101] = [await scriptRelease('v1.0.0'), await scriptRelease('v1.0.1')]
+    const feed = await publishTo(join(home, 'small'), [v100, v101])
+    await using it = await byItself({ release: v100, feed, auto: ANY, home: folder })
+    const ballast = join(folder, 'ballast')
+    await writeFile(ballast, Buffer.alloc(8 * 1024 ** 2))
+    await it.start()
+    const says = /^v1\.0\.1 waits for you: expected \d+ MiB free in /
+    const { history } = await it.until('it waits', ({ schedule }) => says.test(schedule?.waits[0] ?? ''))
+    is(history.length, 0)
+    await rm(ballast)
+    await it.until('nothing waits any more', ({ schedule }) => schedule?.waits.length === 0)
+    await it.stop()
+    await it.start()
+    is((await it.deed()).outcome, 'updated')
+  } finally {
+    spawnSync('umount', ['-l', folder])
+    await rm(folder, { recursive: true, force: true })
+  }
+})
+
+test.run()

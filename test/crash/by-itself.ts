@@ -1,0 +1,77 @@
+// A process that looks once at what its schedule has to do, and kills itself (SIGKILL) at one chosen change of the disk. Prints what
+// came of it where it was not killed.
+
+import { makeDisk } from '../../agent/disk/disk.ts'
+import { makeJournal } from '../../agent/disk/journal.ts'
+import { takeLock } from '../../agent/disk/lock.ts'
+import type { ManagedInstall } from '../../agent/disk/managed-install.ts'
+import { placesOf } from '../../agent/disk/places.ts'
+import type { Anchor } from '../../agent/words/release.ts'
+import { openFeed } from '../../agent/update/feed/open.ts'
+import { recover } from '../../agent/update/ending.ts'
+import { begin } from '../../agent/update/operation.ts'
+import { attendOnce } from '../../agent/update/schedule/attend.ts'
+import { readMemory } from '../../agent/update/schedule/memory.ts'
+import { installedTag } from '../../agent/update/version.ts'
+
+export interface LookOptions {
+  executable: string
+  stateDirectory: string
+  database: string
+  feed: string
+  configPath: string
+  /** epoch milliseconds of the clock */
+  now: number
+  dieAt: { change: number; moment: 'before' | 'after' } | null
+  /** the root of a signed feed */
+  trust?: Anchor
+  /** another process that looks at the same time */
+  beside?: boolean
+}
+
+const options = JSON.parse(process.argv[2] ?? '') as LookOptions
+const { stateDirectory, dieAt } = options
+let changes = 0
+const disk = makeDisk((moment) => {
+  if (dieAt !== null && changes === dieAt.change && moment === dieAt.moment) {
+    process.kill(process.pid, 'SIGKILL')
+    for (;;);
+  }
+  if (moment === 'after') changes++
+})
+const feed = openFeed(options.feed, { service: 'svc', stateDirectory, trust: options.trust ?? null })
+const install: ManagedInstall = {
+  service: 'svc',
+  current: await installedTag(options.executable),
+  disk,
+  places: placesOf(options.executable),
+  stateDirectory,
+  database: options.database,
+  feed,
+  journal: makeJournal(disk, stateDirectory),
+  stallMs: 5000,
+  log: () => {},
+  runningImage: () => Promise.resolve(null),
+  serves: false,
+  receipt: { supervisor: 'none', configPath: options.configPath },
+}
+if (options.beside !== true) {
+  await using _lock = await takeLock(disk, stateDirectory, 'a start')
+  await recover(install)
+}
+let begun = 0
+let done: Promise<unknown> = Promise.resolve()
+await attendOnce({
+  install,
+  feed,
+  settings: { service: 'svc', switch: 'together', update: { holdMs: 10_000 } as never },
+  leaving: new AbortController().signal,
+  now: () => options.now,
+  async start(asked) {
+    const running = await begin(install, { ...asked, who: 'the schedule' }, () => Promise.resolve({}))
+    begun++
+    done = running.done
+  },
+})
+await done
+console.log(JSON.stringify({ changes, begun, memory: await readMemory(stateDirectory) }))

@@ -1,0 +1,158 @@
+// The operator's program (`update.onOutcome`): told once, with the report on its standard input; whatever it does wrong is bounded,
+// reported and tried again.
+
+import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { JournalState } from '../agent/disk/journal.ts'
+import { sendLetters, withNews } from '../agent/update/schedule/letters.ts'
+import { newMemory, type Remembered } from '../agent/update/schedule/memory.ts'
+import { rulesOf } from '../agent/update/schedule/rules.ts'
+import { newOperation, type Operation } from '../agent/words/state.ts'
+import { startedWith } from '../agent/sockets/process.ts'
+import { equal, is, match, ok } from './assert.ts'
+import { suite } from './suite.ts'
+
+const test = suite('outcome program')
+const NOW = Date.parse('2026-11-24T02:10:00Z')
+let home: string
+test.before(async () => void (home = await mkdtemp(join(tmpdir(), 'baton-outcome-'))))
+test.after(async () => await rm(home, { recursive: true, force: true }))
+
+async function script(name: string, text: string): Promise<string> {
+  const path = join(home, name)
+  await writeFile(path, `#!/bin/sh\n${text}\n`)
+  await chmod(path, 0o755)
+  return path
+}
+
+const ended = (id: string): Operation => ({
+  ...newOperation({ id, kind: 'update', from: 'v1.0.0', to: 'v1.0.1', startedAt: '2026-11-24T02:00:00.000Z' }),
+  outcome: 'updated',
+  finishedAt: '2026-11-24T02:01:00.000Z',
+  by: 'schedule',
+})
+const journal = (...history: Operation[]): JournalState => ({
+  format: 1,
+  operation: null,
+  history,
+  bad: [],
+  probation: null,
+})
+const ABOUT = { service: 'svc', running: 'v1.0.1', waiting: [] }
+const due = (): Remembered =>
+  withNews({ ...newMemory([], NOW), told: 'a' }, journal(ended('b'), ended('a')), ABOUT, NOW)
+
+async function sent(memory: Remembered, program: string[], timeMs = 5000, now = NOW) {
+  const written: Remembered[] = []
+  const kept = (one: Remembered) => Promise.resolve(void written.push(one))
+  const began = performance.now()
+  const after = await sendLetters(memory, program, {
+    now: () => now,
+    leaving: new AbortController().signal,
+    kept,
+    timeMs,
+  })
+  return { after, written, tookMs: performance.now() - began }
+}
+
+test('what has ended is told once, with its report; the past of an install is not', async () => {
+  const first = withNews(newMemory([], NOW), journal(ended('b'), ended('a')), ABOUT, NOW)
+  equal([first.letters.length, first.told], [0, 'b'])
+  const file = join(home, 'told')
+  const program = [
+    await script('tell', `cat >>${file}; echo >>${file}; printf '%s|' "$@" >>${file}`),
+    'one word',
+    '$HOME',
+  ]
+  const { after, written } = await sent(due(), program)
+  equal([after.letters, after.hookProblem, written.length], [[], null, 1])
+  const [line = '', words] = (await readFile(file, 'utf8')).split('\n')
+  const told = JSON.parse(line) as {
+    event: string
+    report: { id: string; by: string; outcome: string }
+    running: string
+  }
+  equal(
+    [told.event, told.report.id, told.report.by, told.report.outcome, told.running],
+    ['outcome', 'b', 'schedule', 'updated', 'v1.0.1'],
+  )
+  is(words, 'one word|$HOME|')
+  equal(withNews(after, journal(ended('b'), ended('a')), ABOUT, NOW).letters, [])
+})
+
+test('what waits for a person is told when something new does, not each time a figure in it changes', () => {
+  const waiting = (says: string) => ({ ...ABOUT, waiting: [{ key: 'asks x', says }] })
+  const quiet = withNews(
+    { ...newMemory([], NOW), told: 'a' },
+    journal(ended('a')),
+    waiting('expected 90 MiB, got 10'),
+    NOW,
+  )
+  is(quiet.letters.length, 1)
+  match(quiet.letters[0]?.text ?? '', /"event":"waits".*90 MiB/)
+  is(withNews(quiet, journal(ended('a')), waiting('expected 90 MiB, got 11'), NOW).letters.length, 1)
+})
+
+test('one that is missing, fails or hangs is bounded, reported, tried again later and later, and given up', async () => {
+  const missing = await sent(due(), [join(home, 'nowhere')])
+  match(missing.after.hookProblem ?? '', /it does not start: .*ENOENT/)
+  is(missing.after.letters[0]?.at, NOW + 60_000)
+  const fails = await sent(due(), [await script('fails', `echo "no \x1b[31mroute" >&2; exit 3`)])
+  match(fails.after.hookProblem ?? '', /^it ended with exit code 3, saying "no route"$/)
+  const hangs = await sent(due(), [await script('hangs', `trap '' TERM; sleep 1000`)], 500)
+  match(hangs.after.hookProblem ?? '', /it did not end within 0.5 s/)
+  ok(hangs.tookMs < 3000, `${hangs.tookMs} ms`)
+  let [memory, now] = [due(), NOW]
+  const times: number[] = []
+  const program = [await script('false', 'exit 1')]
+  while (memory.letters.length > 0) {
+    now = memory.letters[0]?.at ?? now
+    times.push(now - NOW)
+    memory = (await sent(memory, program, 5000, now)).after
+  }
+  equal(times, [0, 60_000, 360_000, 2_160_000, 9_360_000, 52_560_000])
+  match(memory.hookProblem ?? '', /it was given up$/)
+  is((await sent(due(), [await script('true', 'exit 0')])).after.hookProblem, null)
+})
+
+test('what it forks, even into a session of its own, ends with it; what it writes and does not read does no harm', async () => {
+  const forks = await script('forks', `setsid sh -c 'sleep 1000' & sleep 1000 & exec 2>/dev/null; exit 0`)
+  const { after, tookMs } = await sent(due(), [forks])
+  equal([after.letters, after.hookProblem], [[], null])
+  ok(tookMs < 4000, `${tookMs} ms`)
+  await sleep(200)
+  equal(startedWith(`BATON_OUTCOME=${process.pid}-`), [])
+  const loud = await sent(due(), [await script('loud', 'yes >&2 | head -c 50000000 >&2; exit 1')])
+  ok((loud.after.hookProblem ?? '').length < 500)
+})
+
+test('only the configuration names a program, by an absolute path, without a shell', async () => {
+  const configPath = join(home, 'config.json')
+  const rules = async (update: unknown, own: unknown = {}) => {
+    await writeFile(configPath, JSON.stringify({ update }))
+    await rm(join(home, 'update'), { recursive: true, force: true })
+    const { mkdir } = await import('node:fs/promises')
+    await mkdir(join(home, 'update'))
+    await writeFile(join(home, 'update/policy.json'), JSON.stringify(own))
+    return await rulesOf({ stateDirectory: home, receipt: { supervisor: 'none', configPath } })
+  }
+  equal((await rules({ onOutcome: ['/bin/mail', '-s', 'x'] })).onOutcome, ['/bin/mail', '-s', 'x'])
+  for (const bad of ['/bin/mail -s x', ['mail'], [], [7], ['/bin/mail', '\0'], { a: 1 }, ['/x', 'y'.repeat(5000)]]) {
+    const { onOutcome, faults } = await rules({ onOutcome: bad })
+    is(onOutcome, null)
+    match(faults.join(), /`update.onOutcome` of the configuration: expected .*nobody is told/)
+  }
+  const own = await rules({ auto: { mode: 'all' } }, { onOutcome: ['/bin/sh'] })
+  equal([own.onOutcome, own.policy.mode], [null, 'notify'])
+  match(own.faults.join(), /`update\/policy.json`: unknown `onOutcome`.*nothing goes by itself/)
+  for (const broken of ['{', '[]', '7', 'null', `{"update":7}`, '['.repeat(1e5), 'x'.repeat(300_000)]) {
+    await writeFile(configPath, broken)
+    const { policy, faults } = await rulesOf({ stateDirectory: home, receipt: { supervisor: 'none', configPath } })
+    is(policy.mode, 'notify')
+    ok(faults.length > 0, broken.slice(0, 20))
+  }
+})
+
+test.run()

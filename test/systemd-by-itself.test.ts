@@ -1,0 +1,139 @@
+// @deadlineMs 600000
+// A host under systemd that goes by itself: only what was tried on a copy of its data and found open goes; what it did and what waits
+// stands at the end of its status; its operator's program runs in the sandbox.
+
+import { setTimeout as sleep } from 'node:timers/promises'
+import { newMemory, type Remembered } from '../agent/update/schedule/memory.ts'
+import type { Status } from '../agent/words/state.ts'
+import { equal, is, match, ok } from './assert.ts'
+import { buildLedgers, REQUESTS } from './lab/ledger.ts'
+import { bootWithFeed, type FeedHost, put, setUpdate } from './lab/managed.ts'
+import { noHosts } from './lab/systemd.ts'
+import { suite } from './suite.ts'
+
+const test = suite('systemd: by itself', { skip: noHosts, timeoutMs: 240_000 })
+const STATE = '/var/lib/beacon'
+const AUTO = { mode: 'minor', allow: ['unsigned'] }
+const UPDATE = { probationMs: 1000, quietMs: 500, rehearse: 'auto', onOutcome: ['/usr/local/bin/tell', '--to', 'ops'] }
+
+let host: FeedHost
+
+test.before(async () => {
+  host = await bootWithFeed(async (out) => {
+    const rehearse = { requests: REQUESTS, files: ['migration.js'] }
+    const tags = ['v1.0.0', 'v1.1.0', 'v1.2.0', 'v1.3.0', 'v2.0.0']
+    await buildLedgers(out, tags, { service: 'beacon', kind: 'bundle', rehearse })
+  })
+  await put(host, '/usr/local/bin/tell', `#!/bin/sh\n{ id -un; echo "$@"; cat; echo; } >>${STATE}/told\n`)
+  await host.ok('chmod', '755', '/usr/local/bin/tell')
+  await host.install({ ...UPDATE, auto: { mode: 'notify' } })
+  await host.ok(
+    'runuser',
+    '-u',
+    'beacon',
+    '--',
+    'sqlite3',
+    `${STATE}/ledger.db`,
+    "INSERT INTO authors VALUES (1, 'ada'); INSERT INTO notes(author, text) VALUES (1, 'kept')",
+  )
+})
+test.after(async () => await host.off())
+
+/** Restarts the service with these rules and a feed that is due. */
+async function again(auto: object): Promise<void> {
+  await host.ok('systemctl', 'stop', 'beacon')
+  await setUpdate(host, { ...UPDATE, auto })
+  const text = await host.run(['cat', `${STATE}/update/schedule.json`])
+  const memory = text.code === 0 ? (JSON.parse(text.stdout) as Remembered) : newMemory([], Date.now())
+  memory.asked = { at: null, next: 0, problem: null, failures: 0 }
+  memory.told ??= ''
+  if (memory.attempt !== null) memory.attempt.at = 0 // however long ago it was
+  await put(host, `${STATE}/update/schedule.json`, JSON.stringify(memory))
+  await host.ok('chown', '-R', 'beacon:', `${STATE}/update`)
+  await host.ok('systemctl', 'start', 'beacon')
+}
+
+async function until(what: string, holds: (status: Status) => boolean): Promise<Status> {
+  const deadline = performance.now() + 90_000
+  let last: unknown = null
+  while (performance.now() < deadline) {
+    const status = await host.status().catch((cause: unknown) => cause)
+    last = status
+    if (!(status instanceof Error) && (status as Status).state === 'idle' && holds(status as Status))
+      return status as Status
+    await sleep(200)
+  }
+  throw new Error(`${what}: ${JSON.stringify(last)}`)
+}
+
+const migrate = (code: string) => put(host, `${STATE}/migration.js`, code)
+
+test('by default a new release is told, and nothing goes', async () => {
+  await again({})
+  const { instance, schedule, history } = await until('told', ({ schedule }) => (schedule?.waits.length ?? 0) > 0)
+  equal([instance.version, schedule?.mode, history], ['v1.0.0', 'notify', []])
+  match(schedule?.waits[0] ?? '', /^v2\.0\.0 waits for you: the policy only tells of releases$/)
+})
+
+for (const [what, code, why] of [
+  ['breaks', "throw new Error('half-way')", /fails on a copy of the data/],
+  ['drops rows', "database.exec('DELETE FROM notes')", /its migration cannot be undone|no way back/],
+] as const) {
+  test(`a release whose migration ${what} on the copy changes nothing`, async () => {
+    const before = (await host.status()).history.length
+    await migrate(code)
+    await again(AUTO)
+    const { instance, history } = await until(what, (status) => status.history.length > before)
+    equal([instance.version, history[0]?.outcome, history[0]?.by], ['v1.0.0', 'failed', 'schedule'])
+    match(history[0]?.error?.message ?? '', why)
+    is(
+      await host.ok(
+        'runuser',
+        '-u',
+        'beacon',
+        '--',
+        'sqlite3',
+        `${STATE}/ledger.db`,
+        "SELECT count(*) FROM notes WHERE text = 'kept'",
+      ),
+      '1\n',
+    )
+  })
+}
+
+test('an older one whose way back is open goes by itself; the end of the status says what it did, and what waits', async () => {
+  await migrate('database.exec("ALTER TABLE notes ADD COLUMN colour TEXT")')
+  await again(AUTO)
+  const { instance, history, schedule } = await until('gone', ({ instance: { version } }) => version !== 'v1.0.0')
+  equal([instance.version, history[0]?.outcome, history[0]?.by], ['v1.1.0', 'updated', 'schedule'])
+  is(history[0]?.rehearsal?.verdict, 'open')
+  ok(schedule?.waits.includes('v2.0.0 waits for you: the policy goes no further than minor'))
+  const said = await host.cli('status')
+  match(said.stdout, /by itself {2}v1\.0\.0 to v1\.1\.0: updated at .*\n/)
+  match(said.stdout, /by itself {2}minor, also unsigned/)
+  match(said.stdout, /\nfor you {4}v2\.0\.0 waits for you: .*\n(for you {4}.*\n)*$/)
+})
+
+test('a hold keeps it from going by itself, and its end lets it go; a day that is none is refused', async () => {
+  const held = await host.cli('upgrade', '--hold', '2099-12-27')
+  is(held.code, 0, held.stderr)
+  match(held.stdout, /^nothing goes by itself before 2099-12-2\d/)
+  ok((await host.status()).schedule?.heldUntil?.startsWith('2099-12-2'))
+  is((await host.cli('upgrade', '--hold', 'soon')).code, 2)
+  is((await host.cli('upgrade', '--hold', '2099-12-27', '--release-hold')).code, 2)
+  match((await host.cli('upgrade', '--release-hold')).stdout, /^updates by itself are not held/)
+  is((await host.status()).schedule?.heldUntil, null)
+})
+
+test("the operator's program runs as the service's user, with the report on its standard input", async () => {
+  const deadline = performance.now() + 60_000
+  let told = ''
+  while (!told.includes('"outcome":"updated"') && performance.now() < deadline) {
+    await sleep(500)
+    told = (await host.run(['cat', `${STATE}/told`])).stdout
+  }
+  match(told, /^beacon\n--to ops\n\{"event":/)
+  match(told, /"event":"outcome","report":\{[^\n]*"to":"v1\.1\.0","outcome":"updated"[^\n]*"by":"schedule"/)
+})
+
+test.run()
