@@ -126,6 +126,8 @@ async function measure(file: string, rounds: number): Promise<void> {
     digest: null,
     signedBy: null,
     withShared: false,
+    oneWay: false,
+    rehearse: true,
     repository: null,
     healthTimeoutMs: 60_000,
     probationMs: 0,
