@@ -68,6 +68,17 @@ const COMMAND = {
     },
     'health-timeout': { ...SECONDS, default: '60', description: 'how long it may take to become healthy' },
     probation: { ...SECONDS, default: '30', description: 'how long it must stay so before the old one is let go' },
+    'one-way': {
+      type: 'boolean',
+      default: false,
+      description: 'allow a release with no way back from what it does to the data',
+    },
+    rehearse: {
+      type: 'string',
+      valueHint: 'auto|never',
+      default: 'auto',
+      description: 'whether a release is tried on a copy of the data first',
+    },
     'with-shared': {
       type: 'boolean',
       default: false,
@@ -120,6 +131,8 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
   }
   if (engine !== 'docker' && engine !== 'podman' && engine !== 'auto')
     throw usage(`expected docker, podman or auto in --engine, got \`${engine}\``)
+  if (values.rehearse !== 'auto' && values.rehearse !== 'never')
+    throw usage(`expected auto or never in --rehearse, got \`${values.rehearse}\``)
   if (digest !== null && !/^sha256:[0-9a-f]{64}$/.test(digest))
     throw usage(`expected sha256: and 64 hexadecimal digits in --digest, got ${JSON.stringify(digest.slice(0, 80))}`)
   if (values.root !== undefined && values.feed === undefined) throw usage('expected --feed with --root')
@@ -138,6 +151,8 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
     healthTimeoutMs: secondsOf('--health-timeout', values['health-timeout']),
     probationMs: secondsOf('--probation', values.probation),
     withShared: values['with-shared'],
+    oneWay: values['one-way'],
+    rehearse: values.rehearse === 'auto',
     dryRun: values['dry-run'],
     json: values.json,
     quiet: values.quiet,

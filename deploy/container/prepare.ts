@@ -11,6 +11,7 @@ import { type ContainerInspection, type ImageInspection, nameOf } from './inspec
 import { asItWas, type Job, type JobOrigin, type Site } from './job.ts'
 import * as move from './moves.ts'
 import { predict } from './predict.ts'
+import { rehearseInContainer } from './rehearsal.ts'
 import { digestIn, namesFor, ORIGIN_LABEL, parseReference, rollbackTag } from './reference.ts'
 import { refuseClaims, refuseUnfit } from './refusal.ts'
 import type { DeployEvent, ContainerReport } from './report.ts'
@@ -88,6 +89,7 @@ export function planEvent(
 /** Creates the successor while the old container still serves. */
 export async function prepare(
   { container, oldImage, target, origin, source, composed, snapshot, held }: Prepared,
+  request: Pick<ContainerRequest, 'rehearse' | 'oneWay'>,
   tools: Tools,
 ): Promise<Job> {
   const { engine, report } = tools
@@ -108,6 +110,7 @@ export async function prepare(
     job.successor = await move.createBeside(name, withoutRestart(specification, engine.kind), engine)
     await step(tools, 'compare', 'the inspections of the two containers')
     await provesSame(job, await withVolume(container, held, engine), oldImage, target.image, tools)
+    await rehearseInContainer(job, { present: oldImage, candidate: target.image }, request, tools)
     await step(tools, 'keep', `${origin.repository}:${rollbackTag(origin.name)}`)
     await move.again(engine, () => engine.tag(container.Image, origin.repository, rollbackTag(origin.name)))
     if (origin.restart.Name === 'no' || origin.restart.Name === '') {
@@ -214,12 +217,16 @@ function planLines(
   const kept = origin.ofCompose
     ? `remove ${names.predecessor}, as compose does`
     : `rename ${names.predecessor} ${names.previous}, and remove what had that name`
+  const oneWay = request.oneWay ? 'a release with no way back is allowed' : 'a release with no way back ends here'
   return [
     snapshot === null
       ? 'no copy of the database: the image names no command for it'
       : `copy the database: ${snapshot.join(' ')}`,
     ...holdLines(held),
     `create ${names.successor} from ${target.reference}, and compare the two inspections`,
+    ...(snapshot === null || !request.rehearse || origin.kind === 'rollback'
+      ? []
+      : [`try it on the copy of the database, in ${names.cage}, without a network: ${oneWay}`]),
     `tag the present image ${origin.repository}:${rollbackTag(origin.name)}, so that a prune leaves it`,
     `in the container ${names.switcher}, which the engine starts again if it is cut: rename ${origin.name} ${names.predecessor} and ${names.successor} ${origin.name}; stop the old one, start the new one`,
     `wait until it is healthy${says} (at most ${formatDuration(request.healthTimeoutMs)})${probation}; on any failure put the old one back`,

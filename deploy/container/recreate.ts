@@ -63,7 +63,7 @@ async function fromTheTop(
   await tools.report(planEvent(prepared, request, tools))
   if (request.dryRun) return ended('planned', { ...known, would: request.release === null ? 'rolled_back' : 'updated' })
 
-  const job = await prepare(prepared, tools)
+  const job = await prepare(prepared, request, tools)
   const end = await doSwitch(job, { undo: null }, request, tools)
   return end.image === target.image.Id ? { ...end, digest: target.digest } : end
 }

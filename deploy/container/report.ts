@@ -14,6 +14,7 @@ export const STEPS = [
   'snapshot',
   'create',
   'compare',
+  'rehearse',
   'keep',
   'switch',
   'health',

@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto'
 import { lstat, readFile, readlink } from 'node:fs/promises'
 import { dirname } from 'node:path/posix'
+import { TAR_END, tarHeader, tarPadded } from '../lib/tar.ts'
 
 export interface ArchiveFile {
   /** path in the archive, with slashes */
@@ -22,7 +23,6 @@ export interface Archive {
   unpackedBytes: number
 }
 
-const BLOCK = 512
 const DISK_BLOCK = 4096
 
 export async function archive(files: readonly ArchiveFile[]): Promise<Archive> {
@@ -42,10 +42,10 @@ export async function archive(files: readonly ArchiveFile[]): Promise<Archive> {
       ...(Buffer.byteLength(path) > 100 ? [record('path', path)] : []),
       ...(Buffer.byteLength(link) > 100 ? [record('linkpath', link)] : []),
     ].join('')
-    if (long !== '') parts.push(header('pax', Buffer.byteLength(long), 0o644, 'x', ''), padded(Buffer.from(long)))
-    parts.push(header(path, body.length, mode, link === '' ? '0' : '2', link), padded(body))
+    if (long !== '') parts.push(tarHeader('pax', Buffer.byteLength(long), 0o644, 'x'), tarPadded(Buffer.from(long)))
+    parts.push(tarHeader(path, body.length, mode, link === '' ? '0' : '2', link), tarPadded(body))
   }
-  parts.push(Buffer.alloc(2 * BLOCK))
+  parts.push(TAR_END)
   const bytes = Buffer.concat(parts)
   const sha256 = createHash('sha256').update(bytes).digest('hex')
   return { bytes, sha256, files: sorted.length, unpackedBytes: (blocks + folders.size) * DISK_BLOCK }
@@ -57,28 +57,4 @@ function record(key: string, value: string): string {
   let length = rest
   while (length !== rest + String(length).length) length = rest + String(length).length
   return `${length} ${key}=${value}\n`
-}
-
-function header(name: string, size: number, mode: number, type: '0' | '2' | 'x', link: string): Buffer {
-  const block = Buffer.alloc(BLOCK)
-  const octal = (value: number, at: number, width: number) =>
-    block.write(`${value.toString(8).padStart(width - 1, '0')}\0`, at)
-  block.write(name, 0, 100)
-  octal(mode, 100, 8)
-  octal(0, 108, 8)
-  octal(0, 116, 8)
-  octal(size, 124, 12)
-  octal(0, 136, 12)
-  block.write(' '.repeat(8), 148)
-  block.write(type, 156)
-  block.write(link, 157, 100)
-  block.write('ustar\x0000', 257)
-  const sum = block.reduce((total, byte) => total + byte, 0)
-  block.write(`${sum.toString(8).padStart(6, '0')}\0 `, 148)
-  return block
-}
-
-function padded(body: Buffer): Buffer {
-  const rest = body.length % BLOCK
-  return rest === 0 ? body : Buffer.concat([body, Buffer.alloc(BLOCK - rest)])
 }

@@ -33,6 +33,8 @@ const REQUEST = {
   digest: null,
   signedBy: null,
   withShared: false,
+  oneWay: false,
+  rehearse: true,
   repository: null,
   healthTimeoutMs: 60_000,
   probationMs: 0,

@@ -64,6 +64,8 @@ export const QUICK: Omit<ContainerRequest, 'container' | 'release'> = {
   healthTimeoutMs: 60_000,
   probationMs: 300,
   withShared: false,
+  oneWay: false,
+  rehearse: true,
   dryRun: false,
 }
 

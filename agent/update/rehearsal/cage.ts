@@ -65,8 +65,10 @@ export type CageRequest =
       do: 'rehearse'
       /** absolute path of the executable that is to be tried */
       candidate: string
-      /** relative to the state directory */
-      database: string
+      /** relative to the state directory; null: the one of the release that conducts */
+      database: string | null
+      /** name of the copy in the folder, which is moved to the database's place first; absent: it is there */
+      copy?: string
       /** milliseconds that each start of a release may take until it is healthy */
       startMs: number
     }

@@ -4,13 +4,13 @@
 // it ends, everything in the cage ends, because it is the first process there.
 
 import { randomBytes } from 'node:crypto'
-import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { readRehearse } from '../../disk/copy-database.ts'
 import { lineOf } from '../../words/said.ts'
 import { TRIAL } from '../../words/wire.ts'
-import { ownExecutable, ownRelease } from '../../own.ts'
+import { ownDatabase, ownExecutable, ownRelease } from '../../own.ts'
 import { reasonOf } from '../../words/errors.ts'
 import type { Rehearse, RehearseRequest } from '../../words/rehearsal.ts'
 import { freePort, type Started, startProgram } from '../started.ts'
@@ -43,11 +43,12 @@ export async function conduct(): Promise<number> {
 
 async function rehearseIn(
   state: string,
-  { candidate, database, startMs }: Extract<CageRequest, { do: 'rehearse' }>,
+  request: Extract<CageRequest, { do: 'rehearse' }>,
   tell: (more: Partial<Report>) => void,
 ): Promise<void> {
+  const { candidate, startMs } = request
   const present = ownExecutable() ?? process.execPath
-  const path = join(state, database)
+  const path = placeCopy(state, request)
   const [own, other] = [await readRehearse(present), await readRehearse(candidate)]
   tell({ phase: 'present', reversible: other?.reversible === true })
   const about = (executable: string, rehearse: Rehearse | null) => ({ executable, rehearse, state, startMs })
@@ -63,6 +64,17 @@ async function rehearseIn(
   const after = lookAtDatabase(path)
   tell({ ...compared(before, after), phase: 'present-again' })
   tell({ presentAgain: await run(about(present, own)) })
+}
+
+/** Resolves to the path of the database, with the copy there. */
+function placeCopy(state: string, { database, copy }: Extract<CageRequest, { do: 'rehearse' }>): string {
+  const own = ownDatabase(ownRelease().service, state)
+  if (database === null && own === null) throw new Error('this release keeps no database')
+  const path = database === null ? (own ?? state) : join(state, database)
+  if (copy === undefined) return path
+  mkdirSync(dirname(path), { recursive: true })
+  renameSync(join(state, copy), path)
+  return path
 }
 
 /** What a migration has changed, as far as it matters. Pure. */

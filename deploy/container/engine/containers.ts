@@ -1,8 +1,10 @@
 // The engine's calls about containers.
 
 import { createInterface } from 'node:readline'
+import { Readable } from 'node:stream'
+import { firstFileIn, TAR_END, tarHeader, tarPadded } from '../../lib/tar.ts'
 import type { ContainerInspection, CreateBody, Endpoint, RestartPolicy } from '../inspection.ts'
-import { bytesOf, type Connection } from './connection.ts'
+import { bytesOf, type Connection, engineStatusOf } from './connection.ts'
 
 export interface ContainerCalls {
   /** Container by name or id; null if there is none. */
@@ -29,6 +31,14 @@ export interface ContainerCalls {
   networkDriver(network: string): Promise<string>
   /** Paths changed in the container's own layer. */
   changes(container: string): Promise<string[]>
+  /** Bytes of a file or folder in the container, running or not; null if it is not there. */
+  sizeOf(container: string, path: string): Promise<number | null>
+  /** Copies a file, with its name, owner and mode, into a folder of another container. Nothing of it is kept in memory. */
+  copyFile(from: { container: string; path: string }, to: { container: string; folder: string }): Promise<void>
+  /** Makes a file of root's, which everybody may read. */
+  writeFile(container: string, folder: string, name: string, text: string): Promise<void>
+  /** A file of at most `maxBytes`; null if it is not there, no file, or larger. */
+  readFile(container: string, path: string, maxBytes: number): Promise<Buffer | null>
   /** Runs a command in the container; returns its exit code and output. Throws if it could not be started. */
   exec(container: string, command: readonly string[], timeoutMs: number): Promise<{ exitCode: number; output: string }>
 }
@@ -42,6 +52,7 @@ export interface Volume {
 
 const STOP_DEFAULT_SECONDS = 10
 const SILENT_MS = 24 * 3600_000
+const COPY_SILENT_MS = 5 * 60_000
 
 export function containerCalls(connection: Connection, kind: 'docker' | 'podman'): ContainerCalls {
   const { call, ask, open } = connection
@@ -98,7 +109,42 @@ export function containerCalls(connection: Connection, kind: 'docker' | 'podman'
       const list = (await ask(`/containers/${id}/changes`, { absent: 404 })) as { Path: string }[] | null
       return (list ?? []).map(({ Path }) => Path)
     },
+    ...fileCalls(connection),
     exec: async (id, command, timeoutMs) => await exec(connection, id, command, timeoutMs),
+  }
+}
+
+type FileCalls = Pick<ContainerCalls, 'sizeOf' | 'copyFile' | 'writeFile' | 'readFile'>
+
+function fileCalls({ call, open }: Connection): FileCalls {
+  const at = (id: string, path: string) => `/containers/${id}/archive?path=${encodeURIComponent(path)}`
+  const sizeOf = async (id: string, path: string): Promise<number | null> => {
+    try {
+      const response = await open('HEAD', at(id, path))
+      response.resume()
+      const said = String(response.headers['x-docker-container-path-stat'] ?? '')
+      return Number((JSON.parse(Buffer.from(said, 'base64').toString()) as { size: unknown }).size)
+    } catch (error) {
+      if (engineStatusOf(error) === 404) return null
+      throw error
+    }
+  }
+  return {
+    sizeOf,
+    async copyFile(from, to) {
+      const upload = await open('GET', at(from.container, from.path), { timeoutMs: COPY_SILENT_MS })
+      await call('PUT', at(to.container, to.folder), { upload, timeoutMs: COPY_SILENT_MS })
+    },
+    async writeFile(id, folder, name, text) {
+      const body = Buffer.from(text)
+      const upload = Readable.from([tarHeader(name, body.length, 0o644), tarPadded(body), TAR_END])
+      await call('PUT', at(id, folder), { upload })
+    },
+    async readFile(id, path, maxBytes) {
+      const size = await sizeOf(id, path)
+      if (size === null || !(size <= maxBytes)) return null
+      return firstFileIn(await bytesOf(await open('GET', at(id, path))))
+    },
   }
 }
 

@@ -1,0 +1,165 @@
+// A release is tried on a copy of the data before the container is stopped: what it may do there, and what becomes of the deployment.
+
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { buildImage } from '../../deploy/image.ts'
+import { createProgress } from '../../deploy/lib/progress.ts'
+import { equal, is, match, ok } from '../assert.ts'
+import {
+  labFolder,
+  labReason,
+  type LabEngine,
+  publishBase,
+  type Registry,
+  startEngine,
+  startRegistry,
+} from '../lab/docker.ts'
+import { buildLedgers, REQUESTS } from '../lab/ledger.ts'
+import { suite } from '../suite.ts'
+import { deployIn, healthy, until } from './probe.ts'
+
+const skip = labReason()
+const test = suite('container rehearsal', { timeoutMs: 240_000, skip })
+const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
+const engine = lab?.engine as LabEngine
+const registry = lab?.registry as Registry
+const [NAME, STATE] = ['ledger', '/var/lib/ledger']
+const CAGE = `${NAME}-baton-rehearse`
+const MAIN = join(import.meta.dirname, '../../deploy/deploy-container.ts')
+let repository = ''
+let place = ''
+
+test.before(async () => {
+  repository = `${registry.host}/ledger`
+  const [dist, base] = [join(labFolder(), 'dist'), await publishBase(registry.host)]
+  const tags = ['v1.0.0', 'v1.1.0', 'v1.2.0']
+  await buildLedgers(dist, tags, { service: NAME, kind: 'bundle', rehearse: { requests: REQUESTS } })
+  const about = { dist, repository, base, arch: process.arch, push: true, revision: '', source: '' }
+  const progress = createProgress({ quiet: true })
+  for (const tag of tags) await buildImage({ ...about, tag, progress, environment: engine.environment })
+  await engine.docker('run', '-d', '--name', NAME, '--restart', 'always', '-v', `rows:${STATE}`, `${repository}:v1.0.0`)
+  await healthy(engine, NAME)
+  place = (await engine.inspect(NAME)).Mounts[0].Source
+  sql("INSERT INTO authors VALUES (1, 'ada'), (99, ''); INSERT INTO notes VALUES (1, 1, 'first'), (2, 1, 'second')")
+})
+test.after(async () => {
+  await lab?.engine.stop()
+  await lab?.registry.stop()
+})
+
+test('the way back is open: the deployment says so and goes on, and nothing is left of the copy', async () => {
+  migrate('database.exec("ALTER TABLE notes ADD COLUMN colour TEXT")')
+  const ended = await deployTo('v1.1.0')
+  equal([ended.outcome, ended.error?.message], ['updated', undefined])
+  match(notesOf(ended), /^tried on a copy of your data: \d rows, [\d.]+ s, the way back is open$/m)
+  await nothingLeft()
+  sql('SELECT colour FROM notes')
+  is((await deployIn(engine, { container: NAME, release: null, probationMs: 200 })).outcome, 'rolled_back')
+})
+
+test('no way back: it ends with 7 and the container as it was, until a person allows it', async () => {
+  migrate('database.exec("DELETE FROM notes WHERE id = 1")')
+  const before = (await engine.inspect(NAME)).Id
+  const refused = await deployTo('v1.2.0').catch((cause: unknown) => cause as { code: string; message: string })
+  is((refused as { code: string }).code, 'one_way')
+  match((refused as { message: string }).message, /there is no way back: 1 rows of notes are gone; nothing has changed/)
+  is((await engine.inspect(NAME)).Id, before)
+  is(sql('SELECT count(*) AS n FROM notes'), 2)
+  await nothingLeft()
+  const allowed = await deployTo('v1.2.0', { oneWay: true })
+  equal([allowed.outcome, sql('SELECT count(*) AS n FROM notes')], ['updated', 1])
+  is((await deployIn(engine, { container: NAME, release: null, probationMs: 200 })).outcome, 'rolled_back')
+})
+
+test('a migration that fails is refused with its last words; with `--rehearse never` it is found out by the switch', async () => {
+  migrate('throw new Error("no room for the index")')
+  const before = (await engine.inspect(NAME)).Id
+  const refused = await deployTo('v1.1.0').catch((cause: unknown) => cause as { code: string; message: string })
+  is((refused as { code: string }).code, 'verify_failed')
+  match((refused as { message: string }).message, /no room for the index/)
+  is((await engine.inspect(NAME)).Id, before)
+  await nothingLeft()
+  const late = await deployTo('v1.1.0', { rehearse: false })
+  equal([late.outcome, notesOf(late).includes('tried on a copy')], ['reverted', false])
+})
+
+test('a hostile release reaches neither the service nor its data nor a network', async () => {
+  const address = (await engine.inspect(NAME)).NetworkSettings.IPAddress
+  migrate(`
+    const { readFileSync, readdirSync, writeFileSync } = require('node:fs'), net = require('node:net'), through = []
+    const attempt = (name, act) => { try { if (act() !== false) through.push(name) } catch {} }
+    attempt('other processes', () => readdirSync('/proc').filter((name) => /^\\d+$/.test(name)).length > 4)
+    attempt('the root', () => writeFileSync('/etc/x', ''))
+    attempt('the executable', () => writeFileSync('/usr/local/bin/service', ''))
+    attempt('the engine', () => readdirSync('/var/run/docker.sock'))
+    attempt('capabilities', () => !/CapEff:\\s*0+$/m.test(readFileSync('/proc/self/status', 'utf8')))
+    attempt('more privileges', () => !/NoNewPrivs:\\s*1/.test(readFileSync('/proc/self/status', 'utf8')))
+    attempt('process 1', () => { process.kill(1, 'SIGKILL'); process.kill(1, 'SIGSTOP'); return false })
+    return new Promise((resolve) => {
+      const socket = net.connect(8080, '${address}', () => { through.push('the network'); resolve() })
+      socket.setTimeout(1500, resolve); socket.on('error', resolve)
+    }).then(() => { throw new Error('through: ' + (through.join('; ') || 'none')) })`)
+  const refused = (await deployTo('v1.1.0').catch((cause: unknown) => cause)) as { message: string }
+  match(refused.message, 'through: none')
+  is(sql('SELECT count(*) AS n FROM notes'), 1)
+  await nothingLeft()
+})
+
+test('a tool that is killed in the middle leaves the service alone, and the next deployment clears up', async () => {
+  migrate('return new Promise((resolve) => setTimeout(resolve, 60_000))')
+  const words = ['--container', NAME, '--release', 'v1.1.0', '--probation', '0']
+  const child = spawn(process.execPath, [...process.execArgv, MAIN, ...words], {
+    env: { ...process.env, ...engine.environment },
+  })
+  await until(
+    'the trial',
+    async () => (await engine.names()).includes(CAGE) && (await engine.inspect(CAGE)).State.Running,
+  )
+  child.kill('SIGKILL')
+  await once(child, 'close')
+  await healthy(engine, NAME)
+  migrate('')
+  const ended = await deployTo('v1.1.0')
+  equal([ended.outcome, ended.error?.message], ['updated', undefined])
+  await nothingLeft()
+})
+
+test.run()
+
+// ---- parts
+
+async function deployTo(release: string, more: Parameters<typeof deployIn>[1] | object = {}) {
+  return await deployIn(engine, { container: NAME, release, probationMs: 200, ...more })
+}
+
+function notesOf({ events }: Awaited<ReturnType<typeof deployIn>>): string {
+  return events.map((event) => (event.event === 'note' ? event.message : '')).join('\n')
+}
+
+async function nothingLeft(): Promise<void> {
+  not(await engine.names(), CAGE)
+  const dangling = await engine.docker('volume', 'ls', '-q', '--filter', 'dangling=true')
+  is(dangling.trim(), '')
+}
+
+function not(names: string[], name: string): void {
+  ok(!names.includes(name), `${name} is still there`)
+}
+
+function migrate(text: string): void {
+  sql(`UPDATE authors SET name = '${text.replaceAll("'", "''")}' WHERE id = 99`)
+}
+
+/** Runs statements; returns the first value of a SELECT. */
+function sql(text: string): unknown {
+  const database = new DatabaseSync(join(place, 'ledger.db'), { timeout: 5000 })
+  try {
+    if (text.startsWith('SELECT')) return Object.values(database.prepare(text).get() ?? {})[0]
+    database.exec(text)
+    return null
+  } finally {
+    database.close()
+  }
+}
