@@ -84,6 +84,22 @@ test('doctor says that a release does not hold the package where it is for devel
   }
 })
 
+test('a service that listens on every address, though it was told one: the doctor says so; a release that heeds it can follow, and be left', async () => {
+  const at = (host: string) =>
+    `${AUTO}import { createServer } from 'node:http'
+    createServer((request, response) => ${HELLO}).listen(Number(process.env.PORT)${host})`
+  await using it = await adopted(at(''))
+  const said = async () => (await it.word('doctor', '--user')).stdout
+  match(await said(), /warning +port +the configuration says 127\.0\.0\.1, but port \d+ is open at every address/)
+  await it.release('v1.1.0', at(', process.env.HOST'))
+  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+  is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
+  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+  await it.word('stop', '--user')
+  is((await it.word('start', '--user')).exitCode, 0)
+  ok(!/ port /.test(await said()), 'a start gives it the address that it asks for')
+})
+
 test('two servers move together, and no client of either notices', async () => {
   const second = await freePort()
   const listen = `createServer((request, response) => ${HELLO}).listen`

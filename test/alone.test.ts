@@ -98,6 +98,23 @@ test('a request that does not end: the switch waits and tries again, then cuts i
   equal(await world.wrong(), [])
 })
 
+test('a release that listens on every address instead of one, and back: the socket stays, and nobody is refused', async () => {
+  await using world = await openWorld({})
+  const load = world.load()
+  await sleep(100)
+  is((await world.update('listens-everywhere')).outcome, 'updated')
+  match(
+    await world.home.output(),
+    /it goes on listening on 127\.0\.0\.1:\d+, as the release before it; 0\.0\.0\.0:\d+ counts when/,
+  )
+  await sleep(200)
+  await world.home.api('POST', '/admin/update/rollback')
+  is((await world.home.settled(60_000)).outcome, 'rolled_back')
+  await sleep(200)
+  equal(faultsOf(await load.stop()), [])
+  equal(await world.wrong(), [])
+})
+
 for (const [fault, why] of [
   ['exits', /v1\.1\.0 did not take over: it exited with code 1, after it wrote: .*it does not start/],
   ['throws-later', /v1\.1\.0 failed in probation: it exited with code 1, after it wrote: .*TypeError/],

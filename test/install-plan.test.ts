@@ -397,10 +397,11 @@ test('a mount point with a blank in its name, and mounts on top of each other', 
 
 test('a shell finds the service: a plain listener first, wildcards by loopback', () => {
   const address = (listen: unknown) => accessFrom({ listen }).address
-  equal(address(undefined), { host: '127.0.0.1', port: 8080, tls: false })
-  equal(address({ host: '0.0.0.0', port: 80 }), { host: '127.0.0.1', port: 80, tls: false })
+  equal(address(undefined), { host: '127.0.0.1', isEverywhere: false, port: 8080, tls: false })
+  equal(address({ host: '0.0.0.0', port: 80 }), { host: '127.0.0.1', isEverywhere: true, port: 80, tls: false })
   equal(address([{ port: 443, tls: { key: 'k', cert: 'c' } }, { path: '/run/b.sock' }]), {
     path: '/run/b.sock',
+    isEverywhere: false,
     tls: false,
   })
   equal(accessFrom({ dashboard: { password: 'x' }, basePath: '/b' }).token, 'x')

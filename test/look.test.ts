@@ -124,7 +124,7 @@ test('a client that meets something else than the agent says so, with what to do
     ok(typeof address === 'object' && address !== null)
     try {
       const client = connect({
-        address: { tls: false, host: '127.0.0.1', port: address.port },
+        address: { tls: false, host: '127.0.0.1', isEverywhere: false, port: address.port },
         basePath: '',
         token: 'a token',
         unknown: [],

@@ -60,6 +60,13 @@ function boundIn(line: string, sockets: ReadonlySet<string>): Bound[] {
   return [{ port, isListening: state === LISTENING, isConnected: !remote.endsWith(':0000') }]
 }
 
+/** Whether a socket of this host listens on that TCP port at every address. False if this host cannot tell. */
+export async function listensEverywhere(port: number): Promise<boolean> {
+  const tables = await Promise.all(['tcp', 'tcp6'].map((table) => readProc(`/proc/net/${table}`)))
+  const name = port.toString(16).toUpperCase().padStart(4, '0')
+  return tables.some((table) => new RegExp(`^ *\\d+: 0+:${name} \\S+ ${LISTENING} `, 'm').test(table))
+}
+
 /** Empty if it cannot be read. */
 export async function readProc(path: string): Promise<string> {
   return await readFile(path, 'utf8').catch(() => '')

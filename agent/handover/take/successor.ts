@@ -157,18 +157,54 @@ interface Sorted {
 }
 
 /** Binds the listeners that this process does not inherit. */
-async function sortOut({ inheritance, listeners, specs }: SuccessorOptions): Promise<Sorted> {
+async function sortOut({ inheritance, listeners, specs, log }: SuccessorOptions): Promise<Sorted> {
   const byKey = new Map(inheritance.listeners.filter((one) => !isDatagrams(one)).map((one) => [one.key, one]))
   const inherited: [Listener, InheritedListener][] = []
   for (const [index, listener] of listeners.entries()) {
-    const own = byKey.get(listener.key)
+    const own = byKey.get(listener.key) ?? atOtherAddress(listener, byKey, listeners)
     const spec = specs[index]
     if (own !== undefined) inherited.push([listener, own])
-    // the predecessor may have the same port at another address
+    // the predecessor may have the same port at an address that does not overlap
     else if (spec !== undefined) await bind(listener, spec, null, true)
+    if (own !== undefined && own.key !== listener.key) keepAddress(listener, own.key, log)
     byKey.delete(listener.key)
   }
   return { inherited, unclaimed: byKey }
+}
+
+/**
+ * The socket of the same port if this release asks for another address, and one of the two addresses holds the other. A socket keeps
+ * its address: the new one counts from the next start that inherits nothing. Else a changed address would shut the way back, too.
+ */
+function atOtherAddress(
+  { key, isTcp }: Listener,
+  byKey: ReadonlyMap<string, InheritedListener>,
+  listeners: readonly Listener[],
+): InheritedListener | undefined {
+  const [host, port] = hostAndPort(key)
+  if (!isTcp || port === '0') return undefined
+  const found = [...byKey.values()].filter((one) => {
+    const [other, itsPort] = hostAndPort(one.key)
+    const isAsked = listeners.some((listener) => listener.key === one.key)
+    return itsPort === port && !isAsked && (holds(host, other) || holds(other, host))
+  })
+  return found.length === 1 ? found[0] : undefined
+}
+
+/** Whether a socket at `host` gets what is sent to `other`. */
+function holds(host: string, other: string): boolean {
+  return host === '::' || (host === '0.0.0.0' && !other.includes(':'))
+}
+
+function hostAndPort(key: string): [string, string] {
+  const at = key.lastIndexOf(':')
+  return [key.slice(0, at), key.slice(at + 1)]
+}
+
+function keepAddress(listener: Listener, key: string, log: SuccessorOptions['log']): void {
+  const message = `it goes on listening on ${key}, as the release before it; ${listener.key} counts when the service is stopped and started`
+  log({ event: 'warning', message })
+  listener.key = key
 }
 
 function closeAll(unclaimed: Map<string, InheritedListener>): void {
@@ -182,7 +218,7 @@ function receive(
   life: Heartbeat,
   options: SuccessorOptions,
 ): { accepted: Promise<void>; committed: Promise<void> } {
-  const byKey = new Map(options.listeners.map((listener) => [listener.key, listener]))
+  const named = (key: string) => options.listeners.find((listener) => listener.key === key)
   const own = privateServer(options.listeners, options)
   const taking = makeTaking(options.listeners, options.carries, up.tell)
   const accepted = Promise.withResolvers<void>()
@@ -191,7 +227,7 @@ function receive(
     life.sign()
     switch (message.type) {
       case 'accept':
-        for (const { listener, keys } of message.tickets) takeTickets(byKey.get(listener), keys)
+        for (const { listener, keys } of message.tickets) takeTickets(named(listener), keys)
         return accepted.resolve()
       case 'ask': {
         const [fd] = descriptors ?? []

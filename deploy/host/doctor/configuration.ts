@@ -2,7 +2,9 @@
 
 import { stat } from 'node:fs/promises'
 import { createServer } from 'node:net'
-import { KNOWN, readAccess } from '../service/configuration.ts'
+import type { Receipt } from '../../../agent/install.ts'
+import { type Access, KNOWN, readAccess } from '../service/configuration.ts'
+import { listensEverywhere } from '../../lib/open-files.ts'
 import type { Outside } from '../service/outside.ts'
 import { failure, type Finding, ok, type Subject, warning } from './finding.ts'
 
@@ -50,20 +52,26 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
       ),
     )
   }
-  if (
-    'port' in address &&
-    !(await outside.supervisor(receipt).state()).active &&
-    !(await isFree(address.host, address.port))
-  ) {
-    findings.push(
-      failure(
-        'port',
-        `the service does not run, and something else listens on ${address.host}:${address.port}`,
-        `end it, or change \`listen\` in ${receipt.configPath}`,
-      ),
-    )
-  }
+  findings.push(...(await portFindings(receipt, address, outside)))
   return findings.length > 0 ? findings : [ok('configuration', receipt.configPath)]
+}
+
+async function portFindings(receipt: Receipt, address: Access['address'], outside: Outside): Promise<Finding[]> {
+  if (!('port' in address)) return []
+  const { host, port, isEverywhere } = address
+  const { active } = await outside.supervisor(receipt).state()
+  if (!active && !(await isFree(host, port))) {
+    const message = `the service does not run, and something else listens on ${host}:${port}`
+    return [failure('port', message, `end it, or change \`listen\` in ${receipt.configPath}`)]
+  }
+  if (!active || isEverywhere || !(await listensEverywhere(port))) return []
+  return [
+    warning(
+      'port',
+      `the configuration says ${host}, but port ${port} is open at every address of this host`,
+      'its author has to pass the host to `listen` (HOST in its environment); until then let a firewall close it',
+    ),
+  ]
 }
 
 async function isFree(host: string, port: number): Promise<boolean> {

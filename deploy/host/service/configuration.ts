@@ -15,7 +15,8 @@ const NAME_MAX = 40
 
 /** How a command reaches the service. */
 export interface Access {
-  address: Address
+  /** `isEverywhere`: it is to listen at every address, and this is one of them */
+  address: Address & { isEverywhere: boolean }
   basePath: string
   token: string | null
   /** members of `update` and `listen` that nothing reads, such as `update.probationMS`; other parts may be the author's own */
@@ -75,13 +76,14 @@ export async function feedOf(receipt: Pick<Receipt, 'configPath' | 'feed'>): Pro
   return receipt.feed
 }
 
-function addressFrom(value: unknown): Address {
+function addressFrom(value: unknown): Access['address'] {
   const { host, port, path, tls } = recordOf(value)
   const secure = typeof tls === 'object' && tls !== null
-  if (typeof path === 'string') return { path, tls: secure }
+  if (typeof path === 'string') return { path, isEverywhere: false, tls: secure }
   const name = typeof host === 'string' ? host : '127.0.0.1'
   const everywhere: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' }
-  return { host: everywhere[name] ?? name, port: Number(port ?? 8080), tls: secure }
+  const isEverywhere = Object.hasOwn(everywhere, name)
+  return { host: everywhere[name] ?? name, isEverywhere, port: Number(port ?? 8080), tls: secure }
 }
 
 function recordOf(value: unknown): Record<string, unknown> {
