@@ -34,6 +34,22 @@ test('a good patch that the operator allows goes by itself, once, and the status
   equal(status.schedule?.waits, [])
 })
 
+test('a release from which somebody went back does not come again by itself', async () => {
+  const [v100, v101] = [await scriptRelease('v1.0.0'), await scriptRelease('v1.0.1')]
+  const feed = await publishTo(join(home, 'left'), [v100, v101])
+  await using it = await byItself({ release: v100, feed, auto: ANY })
+  await it.start()
+  is((await it.deed()).outcome, 'updated')
+  await it.until('the new release', ({ instance, state }) => instance.version === 'v1.0.1' && state === 'idle')
+  is((await it.api('POST', '/admin/update/rollback')).status, 202)
+  is((await it.settled()).outcome, 'rolled_back')
+  await restartedTwice(it)
+  const { instance, schedule, history } = await it.until('idle', ({ state }) => state === 'idle')
+  equal([instance.version, history.length], ['v1.0.0', 2])
+  equal(schedule?.waits, ['v1.0.1 waits for you: somebody went back from it here'])
+  equal(schedule?.since, [])
+})
+
 test('a release that is put back is never tried again by itself', async () => {
   const [v100, bad] = [await scriptRelease('v1.0.0'), await scriptRelease('v1.0.1', 'exits-in-probation')]
   const feed = await publishTo(join(home, 'bad'), [v100, bad])
@@ -106,7 +122,7 @@ const BAD: Bad[] = [
     what: 'dies after a while',
     fault: 'dies-after-5s',
     update: { probationMs: 7000 },
-    says: /ended by SIGKILL/,
+    says: /ended by SIGKILL|no answer|sign of life/,
     waits: /was put back here/,
   },
   {
@@ -132,7 +148,7 @@ test('bad releases change no host without a person: each ends where it began, an
   const turns = inTurns(2, BAD, async (bad) => {
     const { what, fault = 'none', update = {}, says, waits } = bad
     const feed = await publishTo(join(home, `bad-${BAD.indexOf(bad)}`), [good, await scriptRelease('v1.0.1', fault)])
-    await using it = await byItself({ release: good, feed, auto: ANY, update })
+    await using it = await byItself({ release: good, feed, auto: ANY, update: { hangMs: 5000, ...update } })
     await it.start()
     match((await it.deed()).error?.message ?? '', says, what)
     await restartedTwice(it)
@@ -142,7 +158,11 @@ test('bad releases change no host without a person: each ends where it began, an
     match((await it.memory()).never[0]?.why ?? '', waits, what)
     match(status.schedule?.waits.join() ?? '', /^v1\.0\.1 waits for you: it failed here/, what)
   })
-  await Promise.all(turns)
+  const ends = await Promise.allSettled(turns) // none is left behind if another fails
+  equal(
+    ends.flatMap((end) => (end.status === 'rejected' ? [String(end.reason)] : [])),
+    [],
+  )
 })
 
 /** Looks again after two restarts, with a feed that is due. */

@@ -57,6 +57,28 @@ test('where no host can use the newest release, nothing is moved and the reason 
   match(stderr, 'no host could tell what the latest release is: v1.2.0 cannot be used: release.json is missing')
 })
 
+test('--hold and --release-hold move nothing, and the look says which hosts go by themselves', async () => {
+  await using fleet = await makeStubFleet(3)
+  await fleet.set('h1', 'schedule', '{"mode":"minor","heldUntil":null,"says":"x"}')
+  await fleet.set('h2', 'schedule', '{"mode":"notify","heldUntil":null}')
+  await fleet.set('h3', 'old', 'yes')
+  const look = await fleet.move('--check')
+  is(look.code, 0, look.stderr)
+  match(look.stdout, /"host":"h1".*"byItself":"minor"/)
+  match(look.stdout, /"host":"h2".*"byItself":null/)
+  const held = await fleet.move('--hold', '2099-12-27')
+  match(held.stdout, /"host":"h1".*"byItself":"minor, held until 2099-12-27T/)
+  match(held.stdout, /"host":"h3".*"refused":\{"why":"unknown flag","exit":2\}/)
+  const ended = await fleet.move('--release-hold')
+  match(ended.stdout, /"host":"h1".*"byItself":"minor"/)
+  for (const wrong of [
+    ['--hold', 'soon'],
+    ['--hold', '2099-12-27', '--release-hold'],
+    ['--hold', '2099-12-27', '--release', 'v1.1.0'],
+  ])
+    is((await fleet.move(...wrong)).code, 2, wrong.join(' '))
+})
+
 test('an answer to the look that is none leaves that host out, whatever it is, and no other', async () => {
   const answers: Record<string, string> = {
     h2: says({ running: 5 }),

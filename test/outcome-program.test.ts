@@ -1,7 +1,8 @@
 // The operator's program (`update.onOutcome`): told once, with the report on its standard input; whatever it does wrong is bounded,
 // reported and tried again.
 
-import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { spawnSync } from 'node:child_process'
+import { chmod, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -133,7 +134,6 @@ test('only the configuration names a program, by an absolute path, without a she
   const rules = async (update: unknown, own: unknown = {}) => {
     await writeFile(configPath, JSON.stringify({ update }))
     await rm(join(home, 'update'), { recursive: true, force: true })
-    const { mkdir } = await import('node:fs/promises')
     await mkdir(join(home, 'update'))
     await writeFile(join(home, 'update/policy.json'), JSON.stringify(own))
     return await rulesOf({ stateDirectory: home, receipt: { supervisor: 'none', configPath } })
@@ -152,6 +152,30 @@ test('only the configuration names a program, by an absolute path, without a she
     const { policy, faults } = await rulesOf({ stateDirectory: home, receipt: { supervisor: 'none', configPath } })
     is(policy.mode, 'notify')
     ok(faults.length > 0, broken.slice(0, 20))
+  }
+})
+
+test('a policy that is no file, too long or half written lets nothing go alone, and nobody waits for it', async () => {
+  const configPath = join(home, 'config.json')
+  await writeFile(configPath, JSON.stringify({ update: { auto: { mode: 'all' } } }))
+  const path = join(home, 'update/policy.json')
+  const shapes: Record<string, () => unknown> = {
+    'a folder': () => mkdir(path),
+    'a pipe': () => spawnSync('mkfifo', [path]),
+    'an endless device': () => symlink('/dev/zero', path),
+    'a link in a circle': () => symlink(path, path),
+    'too long': () => writeFile(path, ' '.repeat(20_000)),
+    'half written': () => writeFile(path, '{"mode": "al'),
+    'no object': () => writeFile(path, '[{"mode":"all"}]'),
+    empty: () => writeFile(path, ''),
+  }
+  for (const [what, make] of Object.entries(shapes)) {
+    await rm(join(home, 'update'), { recursive: true, force: true })
+    await mkdir(join(home, 'update'))
+    await make()
+    const { policy, faults } = await rulesOf({ stateDirectory: home, receipt: { supervisor: 'none', configPath } })
+    is(policy.mode, 'notify', what)
+    match(faults.join(), /`update\/policy.json`: .*: nothing goes by itself/, what)
   }
 })
 

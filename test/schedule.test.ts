@@ -3,7 +3,8 @@
 
 import { readPolicy, tightened, USUAL, formatPolicy, type Policy } from '../agent/update/schedule/policy.ts'
 import { openings } from '../agent/update/schedule/hours.ts'
-import { factsOf } from '../agent/update/schedule/facts.ts'
+import { factsOf, leftIn } from '../agent/update/schedule/facts.ts'
+import { deedsIn, waitingFor } from '../agent/update/schedule/say.ts'
 import {
   askAgainAt,
   corrected,
@@ -479,6 +480,28 @@ test('a memory that is damaged in any member is none, and a clone of a disk is a
   is(isOfAnother(memory, ['c']), true)
   is(isOfAnother(memory, []), false)
   ok(newMemory([], NOON).id !== newMemory([], NOON).id)
+})
+
+test('the way back is offered to who runs a withdrawn release; what was done by itself ends where somebody asked', () => {
+  const rules = { policy: USUAL, limits: {}, own: {}, faults: [], onOutcome: null }
+  const journal: JournalState = { format: 1, operation: null, history: [], bad: [], probation: null }
+  const trust = { signed: true, withdrawn: [{ tag: 'v1.0.1', why: 'eats data' }] }
+  const known = { rules, journal, trust, next: { kind: 'together', holdMs: 1 } as const, memory: newMemory([], NOON) }
+  equal(
+    waitingFor(known, 'v1.0.1', null).map(({ says }) => says),
+    ['v1.0.1, which runs here, was withdrawn: eats data; `rollback` is the way back'],
+  )
+  equal(waitingFor(known, 'v1.0.0', null), [])
+  const own = (id: string) => ({ ...ended(id, 'v1.0.0', 'v1.0.1', 'updated', NOON), by: 'schedule' as const })
+  const asked = ended('asked', 'v0.9.0', 'v1.0.0', 'updated', NOON)
+  equal(
+    deedsIn([own('b'), own('a'), asked, own('before')]).map(({ id }) => id),
+    ['b', 'a'],
+  )
+  const back = { ...ended('back', 'v1.0.1', 'v1.0.0', 'rolled_back', NOON), kind: 'rollback' as const }
+  equal(leftIn([back, own('a')]), ['v1.0.1'])
+  equal(leftIn([own('again'), back]), ['v1.0.1'])
+  equal(leftIn([ended('by hand', 'v1.0.0', 'v1.0.1', 'updated', NOON), back]), [])
 })
 
 test.run()

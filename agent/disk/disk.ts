@@ -203,11 +203,11 @@ export async function nearestExisting(path: string): Promise<string> {
   return current
 }
 
-/** The text of one of Baton's files. Null, and unread, if it has more than `maxBytes`: Baton did not write it. */
+/** The text of one of Baton's files. Null, and unread, if it has more than `maxBytes` or is no file: Baton did not write it. */
 export async function readSmall(path: string, maxBytes: number): Promise<string | null> {
-  await using file = await open(path)
-  const { size } = await file.stat()
-  return size > maxBytes ? null : await file.readFile('utf8')
+  await using file = await open(path, constants.O_NONBLOCK) // a pipe would be waited for
+  const found = await file.stat()
+  return !found.isFile() || found.size > maxBytes ? null : await file.readFile('utf8')
 }
 
 /**

@@ -103,9 +103,9 @@ const WORDS: readonly Word[] = [
     description: 'move to a newer release',
     args: { ...ACTING, ...RELEASE, ...ONE_WAY, ...HOLD },
     act(context, { hold, 'release-hold': ends }) {
-      if (hold !== undefined && ends === true) throw usage('expected `--hold` or `--release-hold`, got both')
-      if (hold === undefined && ends !== true) return upgrade(context)
-      return holdCommand(context, typeof hold === 'string' ? hold : null)
+      const until = typeof hold === 'string' ? hold : null
+      if (until !== null && ends === true) throw usage('expected `--hold` or `--release-hold`, got both')
+      return until === null && ends !== true ? upgrade(context) : holdCommand(context, until)
     },
   },
   {

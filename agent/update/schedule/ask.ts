@@ -11,27 +11,32 @@ import type { Policy } from './policy.ts'
 
 /** how long the feed may take for an answer, as a whole */
 const PATIENCE_MS = 120_000
+/** why a release does not go by itself from which a person went back */
+export const LEFT = 'somebody went back from it here'
 const [PROBLEM_MAX, PASSED_MAX] = [300, 5]
 
 export interface FeedAsking {
   running: Tag
   policy: Policy
   bad: readonly BadRelease[]
+  /** see `leftIn` */
+  left: readonly Tag[]
 }
 
 /** The memory with the answer. Never throws: a feed that is away is a problem that is remembered. */
 export async function askFeed(
   feed: Pick<Feed, 'latest'>,
   memory: Remembered,
-  { running, policy, bad }: FeedAsking,
+  asking: FeedAsking,
   now: number,
 ): Promise<Remembered> {
   const { id, asked } = memory
+  const { running } = asking
   const passed: Remembered['passed'] = []
   const skip = (release: Release): boolean => {
     const { tag } = release
     if (compareTags(tag, running) <= 0) return false
-    const why = whyPassed(release, memory, { running, policy, bad })
+    const why = whyPassed(release, memory, asking)
     if (why === null) return false
     if (why !== '' && passed.length < PASSED_MAX) passed.push({ tag, why: `${tag} waits for you: ${why}` })
     return true
@@ -53,12 +58,13 @@ export async function askFeed(
 function whyPassed(
   { tag, asset }: Release,
   { never }: Remembered,
-  { running, policy, bad }: FeedAsking,
+  { running, policy, bad, left }: FeedAsking,
 ): string | null {
   if (policy.skip.includes(tag)) return ''
   const failed = badEntry(bad, tag, asset.sha256)
   if (failed !== null) return `it failed here: ${failed.reason}`
   if (policy.mode === 'notify') return null
+  if (left.includes(tag)) return LEFT
   const again = never.find((one) => one.sha256 === asset.sha256 && (one.from ?? running) === running)
   if (again !== undefined) return again.why.replace(`${tag} waits for you: `, '')
   return isWithin(policy.mode, running, tag) ? null : `the policy goes no further than ${policy.mode}`

@@ -11,6 +11,7 @@ import type { OpenFeed } from '../../words/release.ts'
 import type { OperationRequest } from '../operation.ts'
 import { openFeed } from '../feed/open.ts'
 import { askFeed } from './ask.ts'
+import { leftIn } from './facts.ts'
 import { sendLetters, withNews } from './letters.ts'
 import {
   type Attempt,
@@ -101,8 +102,9 @@ export async function attendOnce(attended: Attended): Promise<number | null> {
     const asking = { ...memory.asked, next: now() + BUSY_MS * Math.min(60, 2 ** failures), failures }
     await writeMemory(install.disk, install.stateDirectory, { ...memory, asked: asking })
     const { policy } = known.rules
-    const { bad } = known.journal
-    memory = await askFeed(feed, memory, { running: install.current, policy, bad }, now())
+    const { bad, history } = known.journal
+    const asked = { running: install.current, policy, bad, left: leftIn(history) }
+    memory = await askFeed(feed, memory, asked, now())
     await feed.close().catch(() => {})
     await writeMemory(install.disk, install.stateDirectory, memory)
     known = await knownNow(attended, memory)

@@ -34,6 +34,14 @@ export function factsOf({ memory, running, isInFlight, asks, tookMs }: FactsSeen
   }
 }
 
+/** Tags from which somebody went back here, and to which nobody has asked to return since. `history`: newest first. */
+export function leftIn(history: readonly Operation[]): Tag[] {
+  const isReturn = (one: Operation, tag: Tag) => one.by === undefined && one.outcome === 'updated' && one.to === tag
+  return history.flatMap(({ outcome, from }, at) =>
+    outcome === 'rolled_back' && !history.slice(0, at).some((one) => isReturn(one, from)) ? [from] : [],
+  )
+}
+
 /** Milliseconds that the last good update took, from check to commit. `history`: newest first. */
 export function tookMsOf(history: readonly Operation[]): number {
   const last = history.find(({ outcome, kind }) => outcome === 'updated' && kind === 'update')

@@ -73,8 +73,8 @@ export interface Remembered {
 
 const MAX_BYTES = 1024 * 1024
 const [NEVER_MAX, LETTERS_MAX, TEXT_MAX] = [50, 20, 32 * 1024]
-/** how often the feed is asked, on average; and when first, at most, on a new host */
-export const [ASK_MS, ASK_FIRST_MS] = [6 * 3_600_000, 3_600_000]
+/** how often the feed is asked, on average; and when first on a new host, at the earliest and at the latest */
+export const [ASK_MS, ASK_FIRST_MS, ASK_FIRST_MAX_MS] = [6 * 3_600_000, 600_000, 3_600_000]
 const ASK_AGAIN_MS = 900_000
 
 /** Null: there is none, or it is damaged. */
@@ -97,7 +97,7 @@ export function newMemory(marks: string[], now: number): Remembered {
     format: 1,
     id,
     marks,
-    asked: { at: null, next: now + Math.floor(placeOf(id, 'first') * ASK_FIRST_MS), problem: null, failures: 0 },
+    asked: { at: null, next: firstAskAt(id, now), problem: null, failures: 0 },
     offer: null,
     passed: [],
     attempt: null,
@@ -109,6 +109,10 @@ export function newMemory(marks: string[], now: number): Remembered {
     letters: [],
     hookProblem: null,
   }
+}
+
+function firstAskAt(id: string, now: number): number {
+  return now + ASK_FIRST_MS + Math.floor(placeOf(id, 'first') * (ASK_FIRST_MAX_MS - ASK_FIRST_MS))
 }
 
 /** When the feed is asked after a question at `now`. Hosts that were asked to begin together do not stay together. */

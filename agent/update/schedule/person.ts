@@ -11,6 +11,8 @@ import type { TrustReport } from '../../words/state.ts'
 import type { NextSwitch } from '../../words/switch.ts'
 import { operatorsUpdate } from '../operator.ts'
 import { cageOf } from '../rehearsal/cage.ts'
+import { LEFT } from './ask.ts'
+import { leftIn } from './facts.ts'
 import { type Alone, whyNotAlone } from './gate.ts'
 import type { Remembered } from './memory.ts'
 import type { Offered } from './next.ts'
@@ -38,6 +40,7 @@ export async function asksOf(install: PersonAsked, known: PersonAskedWith): Prom
   const waits = (why: string) => `${tag} waits for you: ${why}`
   if (policy.mode === 'notify') return waits('the policy only tells of releases')
   if (!trust.signed && !policy.allow.includes('unsigned')) return waits('the feed is not signed')
+  if (leftIn(journal.history).includes(tag)) return waits(LEFT)
   const never = memory.never.find((one) => one.sha256 === sha256 && (one.from ?? install.current) === install.current)
   if (never !== undefined) return never.why
   const data = await aboutData(install, policy, journal, offer)

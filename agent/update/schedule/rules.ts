@@ -12,7 +12,7 @@ import type { PolicyFile } from '../../words/schedule.ts'
 import { isObject, parsedJson, quoted } from '../../words/untrusted.ts'
 import { operatorsUpdate } from '../operator.ts'
 import { openings } from './hours.ts'
-import { type Policy, readPolicy, tightened } from './policy.ts'
+import { type Policy, readPolicy, tightened, USUAL } from './policy.ts'
 
 export interface Rules {
   policy: Policy
@@ -29,7 +29,12 @@ export type Ruled = Pick<ManagedInstall, 'receipt' | 'stateDirectory'>
 
 const [OWN_MAX_BYTES, ARGUMENTS_MAX, ARGUMENT_MAX] = [16 * 1024, 32, 4096]
 
+/** A Node may have been built without it; then nobody knows when hours are open. */
+const NO_CALENDAR = 'this Node has no `Temporal`: nothing goes by itself'
+
 export async function rulesOf(install: Ruled): Promise<Rules> {
+  if (typeof Temporal === 'undefined')
+    return { policy: { ...USUAL, mode: 'off' }, limits: {}, own: {}, faults: [NO_CALENDAR], onOutcome: null }
   const zone = Temporal.Now.timeZoneId()
   const [update, written] = await Promise.all([operatorsUpdate(install), readOwn(install)])
   const limits = readPolicy(update === null ? null : (update['auto'] ?? {}), zone, true)
@@ -52,6 +57,7 @@ export async function rulesOf(install: Ruled): Promise<Rules> {
 
 /** Writes what the panel wants. Throws invalid_request with every fault; then nothing has changed. */
 export async function writeOwn(install: Ruled & Pick<ManagedInstall, 'disk'>, value: unknown): Promise<void> {
+  if (typeof Temporal === 'undefined') throw new BatonError('refused', NO_CALENDAR)
   const { policy, faults } = readPolicy(value, Temporal.Now.timeZoneId(), false)
   if (faults.length > 0) throw new BatonError('invalid_request', faults.join('; '))
   const { limits } = await rulesOf(install)
