@@ -9,7 +9,7 @@
 // journal's file holds a lock, which is asked for and never taken.
 // https://www.sqlite.org/fileformat2.html, https://www.sqlite.org/atomiccommit.html
 
-import { type FileHandle, open, stat } from 'node:fs/promises'
+import { type FileHandle, open, realpath, stat } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isWriteLocked } from './sqlite-locks.ts'
 
@@ -23,7 +23,8 @@ const HOT = Buffer.from('d9d505f920a163d7', 'hex')
 const PIECE_BYTES = 1024 * 1024
 
 /** Writes to `to`, which is there and empty. False if no moment was found: then it is empty still. */
-export async function copyBetweenWrites(from: string, to: string): Promise<boolean> {
+export async function copyBetweenWrites(path: string, to: string): Promise<boolean> {
+  const from = await realpath(path) // its journal lies beside the file itself, not beside a link to it
   await using file = await open(to, 'r+')
   for (const end = performance.now() + TRIES_MS; performance.now() < end; await sleep(TRY_EVERY_MS)) {
     const before = await stillness(from)
@@ -37,7 +38,8 @@ export async function copyBetweenWrites(from: string, to: string): Promise<boole
 }
 
 /** `PRAGMA user_version`; null if its file does not tell: a write-ahead log or a journal has it, or somebody writes. */
-export async function schemaInHeader(path: string): Promise<number | null> {
+export async function schemaInHeader(database: string): Promise<number | null> {
+  const path = await realpath(database)
   const before = await stateOf(path)
   if (before === 'wal' || before === null) return null
   const header = await firstBytes(path, HEADER_BYTES)
@@ -45,7 +47,8 @@ export async function schemaInHeader(path: string): Promise<number | null> {
 }
 
 /** Whether somebody writes to it within `ms`; false for a database in WAL mode, whose writers no copy disturbs. */
-export async function isWrittenTo(path: string, ms: number): Promise<boolean> {
+export async function isWrittenTo(database: string, ms: number): Promise<boolean> {
+  const path = await realpath(database)
   const before = await stateOf(path)
   if (before === 'wal') return false
   await sleep(ms)

@@ -82,7 +82,7 @@ export async function restoreCopy(receipt: Receipt, name: string): Promise<Resto
   await using _lock = await takeLock(makeDisk(), stateDirectory, 'state restore')
   const restored = join(stateDirectory, 'update', copy.kind === 'aside' ? 'aside' : 'snapshots', name)
   return {
-    aside: exchangeNow(stateDirectory, database, await tagInPlace(stateDirectory, executable), restored),
+    aside: exchangeNow(stateDirectory, restored, { database, tag: await tagInPlace(stateDirectory, executable) }),
     restored,
   }
 }
