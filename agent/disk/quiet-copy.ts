@@ -19,6 +19,7 @@ const STILL_MS = 12
 const HEADER_BYTES = 100
 const [READ_VERSION_AT, COUNTER_AT, SCHEMA_AT] = [19, 24, 60]
 const WAL = 2
+const MAGIC = 'SQLite format 3\0'
 const HOT = Buffer.from('d9d505f920a163d7', 'hex')
 const PIECE_BYTES = 1024 * 1024
 
@@ -43,7 +44,8 @@ export async function schemaInHeader(database: string): Promise<number | null> {
   const before = await stateOf(path)
   if (before === 'wal' || before === null) return null
   const header = await firstBytes(path, HEADER_BYTES)
-  return (await stateOf(path)) === before && header.length === HEADER_BYTES ? header.readInt32BE(SCHEMA_AT) : null
+  const isWhole = header.length === HEADER_BYTES && isPlain(header)
+  return isWhole && (await stateOf(path)) === before ? header.readInt32BE(SCHEMA_AT) : null
 }
 
 /** Whether somebody writes to it within `ms`; false for a database in WAL mode, whose writers no copy disturbs. */
@@ -74,7 +76,7 @@ async function stateOf(path: string): Promise<string | null> {
 
 async function lookAt(path: string): Promise<string> {
   const header = await firstBytes(path, HEADER_BYTES)
-  if (header[READ_VERSION_AT] === WAL) return 'wal'
+  if (header[READ_VERSION_AT] === WAL || (!isPlain(header) && (await hasLog(path)))) return 'wal'
   const { mtimeNs, size, ino } = await stat(path, { bigint: true })
   return [header.subarray(COUNTER_AT, COUNTER_AT + 4).toString('hex'), mtimeNs, size, ino].join(' ')
 }
@@ -91,6 +93,16 @@ async function copyInto(to: FileHandle, path: string): Promise<void> {
     }
     at += bytesRead
   }
+}
+
+/** An application that encrypts its database hides the header too: then only a log tells of WAL mode. */
+function isPlain(header: Buffer): boolean {
+  return header.toString('latin1', 0, MAGIC.length) === MAGIC
+}
+
+async function hasLog(path: string): Promise<boolean> {
+  const log = await stat(`${path}-wal`).catch(() => null)
+  return log !== null && log.size > 0
 }
 
 /** What is left of an ended transaction has no such head, in each journal mode that has a file. */

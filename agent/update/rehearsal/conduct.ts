@@ -52,23 +52,26 @@ async function rehearseIn(
   const [own, other] = [await readRehearse(present), await readRehearse(candidate)]
   tell({ phase: 'present', reversible: other?.reversible === true })
   const about = (executable: string, rehearse: Rehearse | null) => ({ executable, rehearse, state, startMs })
-  if (own?.prepare !== undefined) prepareDatabase(path, own.prepare)
+  const failure = own?.prepare === undefined ? null : prepareDatabase(path, own.prepare)
+  if (failure !== null) return tell({ present: { ms: null, failure, refused: null, requests: 0, writes: 0 } })
   const first = await run(about(present, own))
   tell({ present: first })
   if (first.failure !== null) return
   const before = lookAtDatabase(path)
+  if (typeof before === 'string') return tell({ present: { ...first, failure: before } })
   tell({ phase: 'candidate', rows: sum(before) })
   const second = await run(about(candidate, other))
   tell({ candidate: second })
   if (second.failure !== null) return
   const after = lookAtDatabase(path)
-  tell({ ...compared(before, after), phase: 'present-again' })
+  const difference = typeof after === 'string' ? { difference: after } : compared(before, after)
+  tell({ ...difference, phase: 'present-again' })
   tell({ presentAgain: await run(about(present, own)) })
 }
 
 /** What a migration has changed, as far as it matters. Pure. */
 export function compared(before: CopyLook, after: CopyLook): Pick<Report, 'damage' | 'lost' | 'difference'> {
-  const orphans = after.orphans - before.orphans
+  const orphans = (after.orphans ?? 0) - (before.orphans ?? after.orphans ?? 0)
   const damage =
     after.fault !== null && before.fault === null
       ? `the database is damaged: ${after.fault}`
