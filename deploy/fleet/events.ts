@@ -28,6 +28,8 @@ export interface Seen {
   route: string
   inFlight: { kind: string; from: string; to: string | null } | null
   unproven: { tag: string } | null
+  /** how a rehearsal of what it would take has ended there; null or absent: nothing is known */
+  rehearsal?: { verdict: string; reason: string } | null
   refused: { why: string; exit: number } | null
   outcome?: 'gone'
   why?: string

@@ -55,6 +55,13 @@ const ONE_WAY = {
   },
 } as const satisfies Flags
 
+const REHEARSE = {
+  rehearse: {
+    type: 'boolean',
+    description: 'with --dry-run: fetch the release and try it on a copy of the data, as the update would',
+  },
+} as const satisfies Flags
+
 const RESTORE_STATE = {
   'restore-state': {
     type: 'boolean',
@@ -95,7 +102,7 @@ const WORDS: readonly Word[] = [
   {
     name: 'upgrade',
     description: 'move to a newer release',
-    args: { ...ACTING, ...RELEASE, ...ONE_WAY },
+    args: { ...ACTING, ...RELEASE, ...ONE_WAY, ...REHEARSE },
     act: (context) => upgrade(context),
   },
   {
@@ -255,6 +262,7 @@ function contextFrom(values: Values, build: HostProgram, about: { command: strin
       release: text('release') ?? null,
       oneWay: values['one-way'] === true,
       restoreState: values['restore-state'] === true,
+      rehearse: values['rehearse'] === true,
       dryRun: values['dry-run'] === true,
       yes: values['yes'] === true,
       confirm: text('confirm') ?? null,
