@@ -127,7 +127,7 @@ test('an encrypted database is copied as it is; with a log beside it it is refus
   await copyHere(path, `${path}.copy`)
   equal(readFileSync(`${path}.copy`), bytes)
   is(await schemaInHeader(path), null)
-  match(String(lookAtDatabase(path)), /^the database cannot be looked at: file is not a database/)
+  match(JSON.stringify(lookAtDatabase(path)), /the database cannot be looked at: file is not a database/)
   match(prepareDatabase(path, 'DELETE FROM leases') ?? '', /^`prepare` fails: file is not a database/)
   writeFileSync(`${path}-wal`, bytes)
   writeFileSync(`${path}.copy`, '')

@@ -16,7 +16,7 @@ import { ownExecutable, ownRelease } from '../../own.ts'
 import { reasonOf } from '../../words/errors.ts'
 import type { Rehearse, RehearseRequest } from '../../words/rehearsal.ts'
 import { type CageRequest, REHEARSAL_REPORT, REHEARSAL_REQUEST } from './cage.ts'
-import { type CopyLook, lookAtDatabase, prepareDatabase } from './look.ts'
+import { type CopyLook, lookAtDatabase, prepareDatabase, rowsNow } from './look.ts'
 import type { Report, Run } from './report.ts'
 import { whyNotAdditive } from './schema-difference.ts'
 
@@ -60,13 +60,22 @@ async function rehearseIn(
   const before = lookAtDatabase(path)
   if (typeof before === 'string') return tell({ present: { ...first, failure: before } })
   tell({ phase: 'candidate', rows: sum(before) })
-  const second = await run(about(candidate, other))
+  // counted before the requests: what they write must not make up for what the migration has lost
+  let rows: CopyLook['rows'] | null = null
+  const second = await run(about(candidate, other), () => void (rows = rowsNow(path)))
   tell({ candidate: second })
   if (second.failure !== null) return
   const after = lookAtDatabase(path)
-  const difference = typeof after === 'string' ? { difference: after } : compared(before, after)
+  const difference =
+    typeof after === 'string' ? { difference: after } : compared(before, { ...after, rows: fewest(rows, after.rows) })
   tell({ ...difference, phase: 'present-again' })
   tell({ presentAgain: await run(about(present, own)) })
+}
+
+function fewest(rows: CopyLook['rows'] | null, later: CopyLook['rows']): CopyLook['rows'] {
+  return Object.fromEntries(
+    Object.entries(later).map(([table, count]) => [table, Math.min(count, rows?.[table] ?? count)]),
+  )
 }
 
 /** What a migration has changed, as far as it matters. Pure. */
@@ -91,8 +100,8 @@ interface About {
   startMs: number
 }
 
-/** Starts a release on the copy, sends it the requests, and ends it with all that it has started. Never rejects. */
-async function run({ executable, rehearse, state, startMs }: About): Promise<Run> {
+/** Starts a release on the copy, sends it the requests, and ends it with all that it has started. Never rejects. `onWell`: before the requests. */
+async function run({ executable, rehearse, state, startMs }: About, onWell: () => void = () => {}): Promise<Run> {
   const requests = rehearse?.requests ?? []
   const about = { requests: requests.length, writes: requests.filter(isWrite).length }
   const port = await freePort()
@@ -105,6 +114,7 @@ async function run({ executable, rehearse, state, startMs }: About): Promise<Run
   try {
     const ms = await untilWell(child, `http://127.0.0.1:${port}`, startMs)
     if (typeof ms === 'string') return { ms: null, failure: `${ms}${child.said()}`, refused: null, ...about }
+    onWell()
     let refused: string | null = null
     for (const request of requests) refused ??= await whyRefused(`http://127.0.0.1:${port}`, request)
     if (refused === null && child.ended() !== null) refused = `it ended with ${child.ended()}${child.said()}`

@@ -29,6 +29,20 @@ export function lookAtDatabase(path: string): CopyLook | string {
   }
 }
 
+/** Rows by table, while an application has it open; null: it lets nobody look. */
+export function rowsNow(path: string): CopyLook['rows'] | null {
+  try {
+    const database = openDatabase(path)
+    try {
+      return rowsIn(database)
+    } finally {
+      database.close()
+    }
+  } catch {
+    return null
+  }
+}
+
 /** Runs the author's SQL. Null: it ran; else why not. */
 export function prepareDatabase(path: string, sql: string): string | null {
   const database = openDatabase(path)
