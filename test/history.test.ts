@@ -2,19 +2,16 @@
 // The reference service goes through the history of its schema: each step is rehearsed on a copy, as an author's CI and a host do it.
 // What the guide about the data says of each kind of change is what happens here. test/systemd-history.test.ts has the updates.
 
-import { createReadStream, createWriteStream } from 'node:fs'
-import { mkdir, mkdtemp, readdir, rm } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { pipeline } from 'node:stream/promises'
-import { createZstdDecompress } from 'node:zlib'
 import { HISTORY } from '../agent/service/schema.ts'
 import { openStore, type Store } from '../agent/service/store.ts'
 import { judge } from '../agent/update/rehearsal/judge.ts'
 import { conductHere } from '../deploy/make/rehearse-here.ts'
 import { equal, is, match, ok, throws } from './assert.ts'
-import { buildHistory, fillHistory, STEPS, tagAt } from './lab/history.ts'
+import { buildHistory, fillHistory, STEPS, tagAt, unpackHistory } from './lab/history.ts'
 import { suite } from './suite.ts'
 
 const test = suite('history', { timeoutMs: 240_000 })
@@ -26,7 +23,7 @@ test.before(async () => {
   home = await mkdtemp(join(tmpdir(), 'baton-history-'))
   await mkdir(join(home, 'feed'))
   await buildHistory(join(home, 'feed'), STEPS)
-  for (const schema of STEPS) await unpack(schema)
+  for (const schema of STEPS) await unpackHistory(join(home, 'feed'), schema, executableAt(schema))
 })
 test.after(async () => await rm(home, { recursive: true, force: true }))
 
@@ -144,11 +141,4 @@ function countsIn(state: string) {
 
 function executableAt(schema: number): string {
   return join(home, `beacon-${tagAt(schema)}`)
-}
-
-async function unpack(schema: number): Promise<void> {
-  const folder = join(home, 'feed', tagAt(schema))
-  const name = (await readdir(folder)).find((one) => one.endsWith('.zst')) ?? ''
-  const to = createWriteStream(executableAt(schema), { mode: 0o755 })
-  await pipeline(createReadStream(join(folder, name)), createZstdDecompress(), to)
 }

@@ -1,7 +1,11 @@
 // Releases of the reference service, one for each schema of its history, and a database as one of them leaves it.
 
+import { createReadStream, createWriteStream } from 'node:fs'
+import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
+import { pipeline } from 'node:stream/promises'
+import { createZstdDecompress } from 'node:zlib'
 import { HISTORY } from '../../agent/service/schema.ts'
 import { openStore } from '../../agent/service/store.ts'
 import type { Rehearse, RehearseRequest } from '../../agent/words/rehearsal.ts'
@@ -33,6 +37,14 @@ export async function buildHistory(
   const own = { args: ['--config', '{config}'], switch: 'together', rehearse }
   const project = parseProject({ ...about, ...own }, join(import.meta.dirname, '..', 'fixtures'))
   for (const schema of schemas) await buildQuietly({ project: { ...project, schema }, tag: tagAt(schema), out })
+}
+
+/** The executable of v1.N.0 in the feed `out`, at `path`. */
+export async function unpackHistory(out: string, schema: number, path: string): Promise<void> {
+  const folder = join(out, tagAt(schema))
+  const name = (await readdir(folder)).find((one) => one.endsWith('.zst')) ?? ''
+  const to = createWriteStream(path, { mode: 0o755 })
+  await pipeline(createReadStream(join(folder, name)), createZstdDecompress(), to)
 }
 
 /** A database as the release at `schema` leaves it, with so many rows of quota and 100 of each other table. */
