@@ -101,6 +101,7 @@ install.sh [install|upgrade|rollback [TAG]|cancel|status|check|uninstall|doctor|
   --health-url URL       must answer 2xx too before a release counts as good
   --one-way              for upgrade: to a release after which there is no way back, too
   -n, --dry-run          print the plan, change nothing
+  --rehearse             for upgrade --dry-run: try the release on a copy of the data
   --json                 one JSON object a line
   -y, --yes              do not ask
   -q, --quiet   -v, --verbose   -h, --help

@@ -78,6 +78,17 @@ test('the report of an operation with its rehearsal fits the schema, after a mov
   is((seen['lastOperation'] as { outcome: string }).outcome, 'failed')
 })
 
+test('a look tells how a rehearsal there has ended, if the host knows; any other text is no verdict', async () => {
+  await using fleet = await makeStubFleet(1)
+  const would = { event: 'result', outcome: 'planned', would: 'updated', from: 'v1.0.0', to: 'v1.1.0', exit: 0 }
+  const dry = 'upgrade --release v1.1.0 --dry-run --json'
+  const says = (line: object) => `cat <<'END'\n${JSON.stringify(line)}\nEND\n`
+  await fleet.set('h1', 'says-plan', says({ ...would, rehearsal: { ...TRIED, verdict: 'open' } }))
+  equal((await heard(fleet, dry, 'looked(calls, "managed")'))['rehearsal'], { verdict: 'open', reason: TRIED.reason })
+  await fleet.set('h1', 'says-plan', says(would))
+  is((await heard(fleet, dry, 'looked(calls, "managed")'))['rehearsal'], null)
+})
+
 /** What the collection makes of one call of the host's command. */
 async function heard(fleet: StubFleet, verb: string, expression: string): Promise<Record<string, unknown>> {
   const run = promisify(execFile)

@@ -69,6 +69,14 @@ test('no way back and nobody allows it: 7, why, and who can; refused at once or 
   }
 })
 
+test('`--rehearse` is a word of a dry run: an upgrade rehearses by itself', async () => {
+  await using service = await serve(TRIED)
+  match(await told(service, ['upgrade', '--rehearse'], 2), 'expected `--dry-run` beside `--rehearse`')
+  match(await told(service, ['upgrade', '--help']), /--rehearse .*copy of the data/)
+  match(await told(service, ['rollback', '--dry-run', '--rehearse'], 2), 'there is no flag "--rehearse" here')
+  equal(service.sent, [])
+})
+
 test('only an upgrade takes the word, and its usage says what it means', async () => {
   await using service = await serve(TRIED)
   match(await told(service, ['upgrade', '--help']), /--one-way .*no rollback without the snapshot/)

@@ -64,6 +64,7 @@ const NOT_OPEN = {
     'database.exec("ALTER TABLE notes DROP COLUMN text"); breaks.select = "SELECT * FROM notes"; breaks.insert = "INSERT INTO notes(author) VALUES (length(?) * 0 + 1)"',
   ],
   'rows dropped': ['one_way', 'database.exec("DELETE FROM notes WHERE id % 10 = 0")'],
+  'one row dropped, as many as the requests add': ['one_way', 'database.exec("DELETE FROM notes WHERE id = 7")'],
   'a table dropped': [
     'one_way',
     'database.exec("PRAGMA foreign_keys = OFF; DROP TABLE notes"); breaks.select = "SELECT 1"; breaks.insert = "INSERT INTO authors(name) VALUES (?)"',

@@ -1,15 +1,18 @@
 // Which release the database belongs to: every exchange is killed before each of its changes, and the next start goes on.
 
 import { spawnSync } from 'node:child_process'
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, realpath, rm, symlink, writeFile } from 'node:fs/promises'
 import { existsSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { copyName } from '../agent/disk/places.ts'
-import { newestCopy } from '../agent/update/own-data.ts'
-import { ownState, readMark, type StateMark } from '../agent/disk/state-mark.ts'
-import { equal, is, ok } from './assert.ts'
+import { makeDisk } from '../agent/disk/disk.ts'
+import type { ManagedInstall } from '../agent/disk/managed-install.ts'
+import { dropMark, markUpdate, newestCopy } from '../agent/update/own-data.ts'
+import { exchangeNow, ownState, readMark, type StateMark } from '../agent/disk/state-mark.ts'
+import type { Operation } from '../agent/words/state.ts'
+import { equal, is, ok, throws } from './assert.ts'
 import { suite } from './suite.ts'
 
 const test = suite('state mark', { timeoutMs: 120_000 })
@@ -35,14 +38,10 @@ test('an update and its revert: the old release has its rows back, those of the 
 
 test('rows that only the write-ahead log has go along, in both directions', async () => {
   const state = await stateOf({ next: NEW })
-  const killed = (text: string) => {
-    const script = `const { DatabaseSync } = require('node:sqlite'); const d = new DatabaseSync(process.argv[1]); d.exec("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; CREATE TABLE IF NOT EXISTS t(x); INSERT INTO t VALUES ('${text}')"); process.kill(process.pid, 'SIGKILL')`
-    spawnSync(process.execPath, ['-e', script, databaseOf(state)])
-  }
-  killed('old')
+  writeAndDie(state, 'old')
   ok(existsSync(`${databaseOf(state)}-wal`))
   ownState(state, NEW)
-  killed('new')
+  writeAndDie(state, 'new')
   const moved = ownState(state, OLD)
   ok(existsSync(`${moved?.aside ?? ''}-wal`))
   equal(rows(state), ['old'])
@@ -130,6 +129,89 @@ test('killed before each change: the next start goes on, no row is lost, and no 
   }
 })
 
+test('a copy to be taken back is gone: nothing is moved, and the application does not begin', async () => {
+  const state = await stateOf({ next: NEW })
+  write(state, 'old')
+  ownState(state, NEW)
+  write(state, 'new')
+  await rm(readMark(state)?.other?.path ?? '')
+  throws(() => ownState(state, OLD), /expected a database at .*, found none/)
+  equal(rows(state), ['old', 'new'])
+})
+
+test('`state restore` is killed before each change: the next one, or the next start, goes on with the same set', async () => {
+  for (const next of ['restore', 'start'] as const) {
+    let kills = 0
+    for (let at = 1; ; at++) {
+      const state = await stateOf({})
+      await rm(join(state, 'update', 'state.json'))
+      await writeFile(join(state, 'update', 'journal.json'), JSON.stringify({ operation: null }))
+      const copy = join(home, `copy-${next}-${at}`)
+      write(state, 'copied', copy)
+      writeAndDie(state, 'present')
+      ok(existsSync(`${databaseOf(state)}-wal`))
+      const call = `exchangeNow(${JSON.stringify(state)}, ${JSON.stringify(copy)}, ${JSON.stringify({ database: databaseOf(state), tag: OLD })}, look)`
+      if (!killedIn(call, at)) break
+      kills++
+      const where = `${next}, change ${at}`
+      if (next === 'start') ownState(state, OLD)
+      else exchangeNow(state, copy, { database: databaseOf(state), tag: OLD })
+      const aside = await readdir(join(state, 'update', 'aside')).catch(() => [])
+      const whole = aside.filter((name) => !/-(wal|shm|journal)$/.test(name))
+      const sets = [...whole.map((name) => rowsOf(join(state, 'update', 'aside', name))), rows(state)]
+      ok(
+        sets.some((one) => one.includes('present')),
+        `${where}: ${JSON.stringify(sets)}`,
+      )
+      if (next === 'restore') equal(rows(state), ['copied'], where)
+    }
+    ok(kills >= 6, `${next}: ${kills}`)
+  }
+})
+
+test('killed in the middle of a copy: what is not whole has no name of a copy, and the end of the operation removes it', async () => {
+  const state = await stateOf({ next: NEW })
+  write(state, 'old')
+  const snapshots = join(state, 'update', 'snapshots')
+  for (let at = 1; killedAt(state, NEW, at); at++) {
+    for (const name of await readdir(snapshots).catch(() => []))
+      if (!name.startsWith('.')) equal(rowsOf(join(snapshots, name)), ['old'], name)
+    await rm(snapshots, { recursive: true, force: true })
+  }
+  await mkdir(snapshots, { recursive: true })
+  await writeFile(join(snapshots, '.ledger.db.incoming'), 'half')
+  await writeFile(join(state, '.ledger.db.incoming-wal'), 'half')
+  await dropMark({ disk: makeDisk(), stateDirectory: state })
+  equal(
+    (await readdir(state, { recursive: true })).filter((name) => name.includes('incoming')),
+    [],
+  )
+  ok(!existsSync(join(state, 'update', 'state.json')))
+})
+
+test('a database that is linked into the state directory: the file itself is exchanged, with its log, and the link stays', async () => {
+  for (const elsewhere of [join(home, 'linked'), '/dev/shm']) {
+    const folder = await mkdtemp(join(elsewhere === home ? home : await made(elsewhere), 'baton-state-link-'))
+    try {
+      const state = await stateOf({})
+      const file = join(folder, 'real.db')
+      await symlink(file, databaseOf(state))
+      writeAndDie(state, 'old')
+      ok(existsSync(`${file}-wal`))
+      const install = { disk: makeDisk(), stateDirectory: state, database: databaseOf(state) } as ManagedInstall
+      await markUpdate(install, { id: 'op', from: OLD, to: NEW } as Operation)
+      ownState(state, NEW)
+      writeAndDie(state, 'new')
+      const moved = ownState(state, OLD)
+      equal(rows(state), ['old'])
+      is(await realpath(databaseOf(state)), file)
+      equal(rowsOf(moved?.aside ?? ''), ['old', 'new'])
+    } finally {
+      await rm(folder, { recursive: true, force: true })
+    }
+  }
+})
+
 test('a full disk: nothing is moved, and the application does not begin', async () => {
   const state = await stateOf({ next: NEW })
   write(state, 'old')
@@ -193,10 +275,25 @@ function rowsOf(path: string): unknown[] {
   return found.map(({ x }) => x)
 }
 
+async function made(folder: string): Promise<string> {
+  await mkdir(folder, { recursive: true })
+  return folder
+}
+
+/** Writes a row that only the write-ahead log has. */
+function writeAndDie(state: string, text: string): void {
+  const script = `const { DatabaseSync } = require('node:sqlite'); const d = new DatabaseSync(process.argv[1]); d.exec("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; CREATE TABLE IF NOT EXISTS t(x); INSERT INTO t VALUES ('${text}')"); process.kill(process.pid, 'SIGKILL')`
+  spawnSync(process.execPath, ['-e', script, databaseOf(state)])
+}
+
 /** Whether the process was killed: it is before its change `at`, counted from 1. */
 function killedAt(state: string, tag: string, at: number): boolean {
+  return killedIn(`ownState(${JSON.stringify(state)}, ${JSON.stringify(tag)}, look)`, at)
+}
+
+function killedIn(call: string, at: number): boolean {
   const module = join(import.meta.dirname, '../agent/disk/state-mark.ts')
-  const script = `import(${JSON.stringify(module)}).then(({ ownState }) => { let n = 0; ownState(${JSON.stringify(state)}, ${JSON.stringify(tag)}, () => { if (++n === ${at}) process.kill(process.pid, 'SIGKILL') }) })`
+  const script = `import { ownState, exchangeNow } from ${JSON.stringify(module)}; let n = 0; const look = () => { if (++n === ${at}) process.kill(process.pid, 'SIGKILL') }; ${call}`
   const { signal, status, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', script], {
     encoding: 'utf8',
   })

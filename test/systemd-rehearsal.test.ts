@@ -5,6 +5,7 @@
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Rehearsal } from '../agent/words/rehearsal.ts'
 import type { Operation } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { bootWithFeed, eventsIn, type FeedHost, put } from './lab/managed.ts'
@@ -50,6 +51,46 @@ test('the way back is open: the update says so, with rows and seconds, and nothi
   await emptied()
   await sql('SELECT colour FROM notes LIMIT 1') // this time it was the real one
   is((await host.cli('rollback', '-y')).code, 0)
+})
+
+test('a dry run rehearses beside the running service, says how it went, and leaves nothing', async () => {
+  await sql('PRAGMA user_version = 40') // so that it is not known from before
+  await migrate('database.exec("ALTER TABLE notes ADD COLUMN shade TEXT")')
+  const before = await look()
+  const files = await host.ok('find', '/opt/beacon', '-printf', '%p %s\\n')
+  const dry = ['upgrade', '--dry-run', '--json', '--release']
+  const { code, stdout, stderr } = await host.cli(...dry, 'v1.1.0', '--rehearse')
+  is(code, 0, stderr)
+  const end = eventsIn(stdout).at(-1) as { rehearsal?: Rehearsal; would?: string; outcome?: string }
+  equal([end.outcome, end.would, end.rehearsal?.verdict, end.rehearsal?.rows], ['planned', 'updated', 'open', ROWS + 2])
+  equal(await look(), before)
+  is(await host.ok('find', '/opt/beacon', '-printf', '%p %s\\n'), files)
+  is((await host.status()).operation?.to, 'v1.0.0', 'the operation of before')
+  await emptied()
+  const known = await host.cli(...dry, 'v1.1.0')
+  is((eventsIn(known.stdout).at(-1) as { rehearsal?: Rehearsal }).rehearsal?.verdict, 'open', known.stdout)
+
+  await migrate(`database.exec("DELETE FROM notes WHERE id = 7")`)
+  const no = await host.cli(...dry, 'v1.3.0', '--rehearse')
+  is(no.code, 7, no.stdout)
+  match(no.stderr + no.stdout, /v1\.3\.0 changes the data so that there is no way back: 1 rows of notes are gone/)
+  const allowed = await host.cli('upgrade', '--dry-run', '--release', 'v1.3.0', '--rehearse', '--one-way')
+  is(allowed.code, 0, allowed.stderr)
+  match(allowed.stderr + allowed.stdout, /tried on a copy of your data: .*, there is no way back/)
+  match(allowed.stderr + allowed.stdout, /the switch: one at a time/)
+  await sql('PRAGMA user_version = 41')
+  await migrate(`throw new Error('half-way')`)
+  const fails = await host.cli(...dry, 'v1.3.0', '--rehearse')
+  is(fails.code, 5, fails.stdout)
+  await sql('PRAGMA user_version = 42')
+  await migrate('return new Promise((resolve) => setTimeout(resolve, 60_000))')
+  const ended = host.run(['timeout', '--signal=INT', '12', 'beacon', ...dry, 'v1.3.0', '--rehearse'])
+  await eventually('the rehearsal', async () => /request/.test(await host.ok('ls', '-A', CAGE)))
+  is((await host.ask('POST', '', { tag: 'v1.1.0' })).status, 409, 'one at a time')
+  ok((await ended).code !== 0)
+  await emptied()
+  equal(await look(), { ...before, schema: (await look()).schema })
+  is(await host.ok('find', '/opt/beacon', '-printf', '%p %s\\n'), files)
 })
 
 test('no way back: the update ends with 7 and nothing changed, and is refused at once afterwards, until a person allows it', async () => {

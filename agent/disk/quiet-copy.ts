@@ -9,7 +9,7 @@
 // journal's file holds a lock, which is asked for and never taken.
 // https://www.sqlite.org/fileformat2.html, https://www.sqlite.org/atomiccommit.html
 
-import { type FileHandle, open, stat } from 'node:fs/promises'
+import { type FileHandle, open, realpath, stat } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isWriteLocked } from './sqlite-locks.ts'
 
@@ -19,11 +19,13 @@ const STILL_MS = 12
 const HEADER_BYTES = 100
 const [READ_VERSION_AT, COUNTER_AT, SCHEMA_AT] = [19, 24, 60]
 const WAL = 2
+const MAGIC = 'SQLite format 3\0'
 const HOT = Buffer.from('d9d505f920a163d7', 'hex')
 const PIECE_BYTES = 1024 * 1024
 
 /** Writes to `to`, which is there and empty. False if no moment was found: then it is empty still. */
-export async function copyBetweenWrites(from: string, to: string): Promise<boolean> {
+export async function copyBetweenWrites(path: string, to: string): Promise<boolean> {
+  const from = await realpath(path) // its journal lies beside the file itself, not beside a link to it
   await using file = await open(to, 'r+')
   for (const end = performance.now() + TRIES_MS; performance.now() < end; await sleep(TRY_EVERY_MS)) {
     const before = await stillness(from)
@@ -37,15 +39,18 @@ export async function copyBetweenWrites(from: string, to: string): Promise<boole
 }
 
 /** `PRAGMA user_version`; null if its file does not tell: a write-ahead log or a journal has it, or somebody writes. */
-export async function schemaInHeader(path: string): Promise<number | null> {
+export async function schemaInHeader(database: string): Promise<number | null> {
+  const path = await realpath(database)
   const before = await stateOf(path)
   if (before === 'wal' || before === null) return null
   const header = await firstBytes(path, HEADER_BYTES)
-  return (await stateOf(path)) === before && header.length === HEADER_BYTES ? header.readInt32BE(SCHEMA_AT) : null
+  const isWhole = header.length === HEADER_BYTES && isPlain(header)
+  return isWhole && (await stateOf(path)) === before ? header.readInt32BE(SCHEMA_AT) : null
 }
 
 /** Whether somebody writes to it within `ms`; false for a database in WAL mode, whose writers no copy disturbs. */
-export async function isWrittenTo(path: string, ms: number): Promise<boolean> {
+export async function isWrittenTo(database: string, ms: number): Promise<boolean> {
+  const path = await realpath(database)
   const before = await stateOf(path)
   if (before === 'wal') return false
   await sleep(ms)
@@ -71,7 +76,7 @@ async function stateOf(path: string): Promise<string | null> {
 
 async function lookAt(path: string): Promise<string> {
   const header = await firstBytes(path, HEADER_BYTES)
-  if (header[READ_VERSION_AT] === WAL) return 'wal'
+  if (header[READ_VERSION_AT] === WAL || (!isPlain(header) && (await hasLog(path)))) return 'wal'
   const { mtimeNs, size, ino } = await stat(path, { bigint: true })
   return [header.subarray(COUNTER_AT, COUNTER_AT + 4).toString('hex'), mtimeNs, size, ino].join(' ')
 }
@@ -88,6 +93,16 @@ async function copyInto(to: FileHandle, path: string): Promise<void> {
     }
     at += bytesRead
   }
+}
+
+/** An application that encrypts its database hides the header too: then only a log tells of WAL mode. */
+function isPlain(header: Buffer): boolean {
+  return header.toString('latin1', 0, MAGIC.length) === MAGIC
+}
+
+async function hasLog(path: string): Promise<boolean> {
+  const log = await stat(`${path}-wal`).catch(() => null)
+  return log !== null && log.size > 0
 }
 
 /** What is left of an ended transaction has no such head, in each journal mode that has a file. */

@@ -1,7 +1,7 @@
 // Compares what an operation is going to write with what is free on the disk. The update, its dry run, `doctor` and an install
 // share this one calculation, so that none promises what another refuses.
 
-import { stat, statfs } from 'node:fs/promises'
+import { realpath, stat, statfs } from 'node:fs/promises'
 import { mebibytes, nearestExisting, ROOM_BYTES } from './disk.ts'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import { updateDirectory } from './places.ts'
@@ -104,7 +104,7 @@ function list(words: readonly string[]): string {
 async function sizeOf(database: string): Promise<number | null> {
   try {
     const main = (await stat(database)).size
-    const wal = await stat(`${database}-wal`).catch(() => null)
+    const wal = await stat(`${await realpath(database)}-wal`).catch(() => null)
     return main + (wal?.size ?? 0)
   } catch (cause) {
     if (cause instanceof Error && 'code' in cause && cause.code === 'ENOENT') return null

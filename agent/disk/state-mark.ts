@@ -9,6 +9,7 @@
 //
 // Must hold: the database is exchanged as one set, with `-wal` and `-journal`; what was there is put aside whole and never removed;
 // killed at any moment, the next start goes on. Everything here is synchronous: nothing else may run meanwhile.
+// A power cut leaves copies that are not whole under hidden names only (`incoming`); the end of the operation removes them.
 
 import {
   closeSync,
@@ -20,6 +21,7 @@ import {
   openSync,
   readdirSync,
   readFileSync,
+  realpathSync,
   renameSync,
   rmSync,
   writeFileSync,
@@ -30,7 +32,7 @@ import { asideDirectory, copyName, journalPath, snapshotDirectory, updateDirecto
 export interface StateMark {
   /** the operation that it is for; with another one, or after its success, the mark means nothing */
   operationId: string
-  /** absolute path */
+  /** absolute path of the file itself, no link: `-wal` and `-journal` lie beside that */
   database: string
   /** tag of the release whose data are at `database` */
   owner: string
@@ -82,11 +84,25 @@ export function ownState(stateDirectory: string, tag: string, look: MarkLook = (
  * Puts a copy of `path` in the place of the database, and what is there aside; returns where. For a command, while the service is stopped
  * and the lock is held. Killed in the middle, the next start or the next command ends it.
  */
-export function exchangeNow(stateDirectory: string, database: string, tag: string, path: string): string | null {
-  const write = (next: StateMark) => writeDurably(markPath(stateDirectory), JSON.stringify(next), () => {})
-  const other = { tag: `restored-${tag}`, path }
-  const mark = { operationId: 'by hand', database, owner: tag, next: null, other, exchanged: null, moving: null }
-  exchangeSets(stateDirectory, mark, write, () => {})
+export function exchangeNow(
+  stateDirectory: string,
+  path: string,
+  { database, tag }: { database: string; tag: string },
+  look: MarkLook = () => {},
+): string | null {
+  ownState(stateDirectory, '', look) // ends an exchange that was killed: its set would be torn apart
+  const write = (next: StateMark) => writeDurably(markPath(stateDirectory), JSON.stringify(next), look)
+  const mark: StateMark = {
+    operationId: 'by hand',
+    database: existsSync(database) ? realpathSync(database) : database,
+    owner: tag,
+    next: null,
+    other: { tag: `restored-${tag}`, path },
+    exchanged: null,
+    moving: null,
+  }
+  write(mark) // the next operation removes what a process that is killed here has copied
+  exchangeSets(stateDirectory, mark, write, look)
   const aside = readMark(stateDirectory)?.exchanged?.aside ?? null
   rmSync(markPath(stateDirectory), { force: true })
   return aside
@@ -97,14 +113,17 @@ function keep(stateDirectory: string, mark: StateMark, write: (mark: StateMark) 
   const { database, owner, next } = mark
   const path = join(snapshotDirectory(stateDirectory), copyName(database, owner, new Date()))
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
-  copySet(database, path, look)
+  const incoming = incomingAt(dirname(path), database)
+  removeSet(incoming, look) // of a process that was killed
+  copySet(database, incoming, look)
+  moveSet(incoming, path, look) // under its name it is whole
   write({ ...mark, owner: next ?? owner, next: null, other: { tag: owner, path } })
 }
 
 function exchangeSets(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: MarkLook): void {
   const { database, owner, other } = mark
   if (other === null) return
-  const incoming = join(dirname(database), `.${basename(database)}.incoming`)
+  const incoming = incomingAt(dirname(database), database)
   let { moving } = mark
   if (moving === null) {
     removeSet(incoming, look) // of a process that was killed
@@ -137,8 +156,20 @@ function isInForce(stateDirectory: string, { operationId }: StateMark): boolean 
   }
 }
 
-/** `-shm` is made anew by SQLite, and is not copied. */
+/** Where a copy of the database is made, before it has a name. */
+function incomingAt(directory: string, database: string): string {
+  return join(directory, `.${basename(database)}.incoming`)
+}
+
+/** What a killed process may have left behind in this operation. None of it is needed by now. */
+export function leftByMark(stateDirectory: string, { database }: Pick<StateMark, 'database'>): string[] {
+  const places = [dirname(database), snapshotDirectory(stateDirectory)].map((one) => incomingAt(one, database))
+  return places.flatMap((path) => SUFFIXES.map((suffix) => path + suffix)).filter((path) => existsSync(path))
+}
+
+/** `-shm` is made anew by SQLite, and is not copied. Throws if there is no database: nothing may be exchanged for it. */
 function copySet(from: string, to: string, look: MarkLook): void {
+  if (!existsSync(from)) throw new Error(`expected a database at ${from}, found none`)
   for (const suffix of SUFFIXES) {
     if (suffix === '-shm' || !existsSync(from + suffix)) continue
     look(`copy ${suffix}`)
@@ -153,10 +184,27 @@ function moveSet(from: string, to: string, look: MarkLook): void {
   for (const suffix of SUFFIXES) {
     if (!existsSync(from + suffix)) continue
     look(`move ${suffix}`)
-    renameSync(from + suffix, to + suffix)
+    moveFile(from + suffix, to + suffix, look)
   }
   flush(dirname(from))
   flush(dirname(to))
+}
+
+/** To another file system too, where a database may lie that is linked into the state directory: all or nothing, by a copy. */
+function moveFile(from: string, to: string, look: MarkLook): void {
+  try {
+    renameSync(from, to)
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code !== 'EXDEV') throw cause
+    const copy = join(dirname(to), `.${basename(to)}.incoming`)
+    copyFileSync(from, copy)
+    flush(copy)
+    look('place')
+    renameSync(copy, to)
+    flush(dirname(to))
+    look('remove what was copied')
+    rmSync(from)
+  }
 }
 
 function removeSet(path: string, look: MarkLook): void {

@@ -8,7 +8,8 @@ import { dirname } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
 import { asBatonError, BatonError } from '../words.ts'
 import { makeWriteQueue } from './write-queue.ts'
-import { SCHEMA, type SchemaStep } from './schema.ts'
+import { HISTORY, SCHEMA, type SchemaStep } from './schema.ts'
+import { prepareAll } from './statements.ts'
 
 export interface Token {
   id: string
@@ -68,7 +69,7 @@ export interface Store {
 }
 
 export interface StoreOptions {
-  /** default: the schema of this release; tests open a file with another release's schema */
+  /** default: the steps of the present release; tests open a file as another release does */
   schema?: readonly SchemaStep[]
   now?: () => Date
 }
@@ -95,7 +96,8 @@ export function openStore(path: string, options: StoreOptions = {}): Store {
     database.exec('pragma journal_mode = wal; pragma synchronous = full;')
     const found = migrate(database, schema, path)
     database.exec('pragma busy_timeout = 0') // from now on no lock may block the event loop: see `write-queue.ts`
-    return storeOn(database, found, now)
+    const known = schema.filter((step) => HISTORY.includes(step)).length
+    return storeOn(database, prepareAll(database, known), found, now)
   } catch (cause) {
     database.close()
     throw asBatonError(cause, 'unexpected', `opening ${path}`)
@@ -145,8 +147,12 @@ function minimumReader(database: DatabaseSync): number {
   return Number(database.prepare('select minimum from schema_reader').get()?.['minimum'] ?? 0)
 }
 
-function storeOn(database: DatabaseSync, schema: number, now: () => Date): Store {
-  const prepared = prepareAll(database)
+function storeOn(
+  database: DatabaseSync,
+  prepared: ReturnType<typeof prepareAll>,
+  schema: number,
+  now: () => Date,
+): Store {
   const { write, close } = makeWriteQueue(database)
   const rows = <T>(statement: StatementSync, ...values: (string | number)[]): T[] =>
     statement.all(...values) as unknown as T[]
@@ -165,7 +171,7 @@ function storeOn(database: DatabaseSync, schema: number, now: () => Date): Store
     addLog(level, message) {
       const createdAt = now().toISOString()
       return write(() => ({
-        id: Number(prepared.insertLog.run(level, message, createdAt).lastInsertRowid),
+        id: prepared.insertLog(level, message, createdAt),
         level,
         message,
         createdAt,
@@ -176,7 +182,7 @@ function storeOn(database: DatabaseSync, schema: number, now: () => Date): Store
     addQuota(tokenId, used) {
       const createdAt = now().toISOString()
       return write(() => ({
-        id: Number(prepared.insertQuota.run(tokenId, used, createdAt).lastInsertRowid),
+        id: prepared.insertQuota(tokenId, used, createdAt),
         tokenId,
         used,
         createdAt,
@@ -191,8 +197,8 @@ function storeOn(database: DatabaseSync, schema: number, now: () => Date): Store
       const createdAt = at.toISOString()
       const expiresAt = new Date(at.getTime() + ttlSeconds * 1000).toISOString()
       return write(() => {
-        prepared.expireCompletions.run(createdAt)
-        prepared.upsertCompletion.run(key, content, createdAt, expiresAt)
+        prepared.expireCompletions(createdAt)
+        prepared.upsertCompletion(key, content, createdAt, expiresAt)
         return { key, content, createdAt, expiresAt }
       })
     },
@@ -207,40 +213,5 @@ function storeOn(database: DatabaseSync, schema: number, now: () => Date): Store
       close()
       database.close()
     },
-  }
-}
-
-function prepareAll(database: DatabaseSync) {
-  const quotaColumns = 'select id, token_id as tokenId, used, created_at as createdAt from quota'
-  const completionColumns = 'select key, content, created_at as createdAt, expires_at as expiresAt from completions'
-  return {
-    insertToken: database.prepare('insert into tokens (id, name, secret_sha256, created_at) values (?, ?, ?, ?)'),
-    insertLog: database.prepare('insert into logs (level, message, created_at) values (?, ?, ?)'),
-    insertQuota: database.prepare('insert into quota (token_id, used, created_at) values (?, ?, ?)'),
-    upsertCompletion: database.prepare(
-      `insert into completions (key, content, created_at, expires_at) values (?, ?, ?, ?)
-     on conflict (key) do update set content = excluded.content, created_at = excluded.created_at, expires_at = excluded.expires_at`,
-    ),
-    expireCompletions: database.prepare('delete from completions where expires_at <= ?'),
-    selectTokens: database.prepare(
-      'select id, name, created_at as createdAt from tokens order by created_at desc, id limit ?',
-    ),
-    selectLogs: database.prepare(
-      'select id, level, message, created_at as createdAt from logs where id < ? order by id desc limit ?',
-    ),
-    selectLogsAfter: database.prepare(
-      'select id, level, message, created_at as createdAt from logs where id > ? order by id limit ?',
-    ),
-    selectQuota: database.prepare(`${quotaColumns} order by id desc limit ?`),
-    selectQuotaOf: database.prepare(`${quotaColumns} where token_id = ? order by id desc limit ?`),
-    selectCompletions: database.prepare(
-      `${completionColumns} where expires_at > ? order by created_at desc, key limit ?`,
-    ),
-    selectCompletion: database.prepare(`${completionColumns} where key = ? and expires_at > ?`),
-    selectCounts: database.prepare(
-      `select (select count(*) from tokens) as tokens, (select count(*) from logs) as logs,
-            (select count(*) from quota) as quota, (select count(*) from completions) as completions`,
-    ),
-    checkRead: database.prepare('select count(*) as tables from sqlite_schema'),
   }
 }

@@ -1,11 +1,11 @@
 // The way back with the data: which snapshot belongs to which release, and the mark (`disk/state-mark.ts`) by which the first code of
 // a release takes its own. Used by an operation, and by whoever ends it.
 
-import { readdir } from 'node:fs/promises'
+import { readdir, realpath } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { snapshotDirectory } from '../disk/places.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
-import { markPath, ownState, readMark, type StateMark } from '../disk/state-mark.ts'
+import { leftByMark, markPath, ownState, readMark, type StateMark } from '../disk/state-mark.ts'
 import { ownStart } from '../own.ts'
 import { BatonError } from '../words/errors.ts'
 import type { Operation, StateMoved } from '../words/state.ts'
@@ -60,7 +60,8 @@ async function writeMark(
   mark: Pick<StateMark, 'operationId' | 'owner' | 'next' | 'other'>,
 ): Promise<void> {
   if (database === null) return
-  const whole: StateMark = { ...mark, database, exchanged: null, moving: null }
+  const file = await realpath(database).catch(() => database)
+  const whole: StateMark = { ...mark, database: file, exchanged: null, moving: null }
   await disk.writeWhole(markPath(stateDirectory), JSON.stringify(whole), 0o600)
 }
 
@@ -81,6 +82,7 @@ export async function dropMark({
   const mark = readMark(stateDirectory)
   if (mark === null) return
   if (mark.moving !== null) ownState(stateDirectory, '') // ends the exchange that has begun
+  for (const path of leftByMark(stateDirectory, mark)) await disk.remove(path)
   await disk.remove(markPath(stateDirectory))
 }
 

@@ -115,10 +115,21 @@ function remark(
   if (it.inFlight)
     return `somebody is at it: ${it.inFlight.kind} from ${it.inFlight.from} to ${it.inFlight.to ?? 'another release'}`
   if (it.unproven) return `${it.unproven.tag} has yet to prove itself`
+  const tried =
+    it.rehearsal === null || it.rehearsal === undefined
+      ? ''
+      : `tried there: ${WAY_BACK[it.rehearsal.verdict] ?? it.rehearsal.verdict}`
   const alone = it.byItself ? `goes by itself: ${it.byItself}` : ''
-  return [isThere ? 'is there already' : '', it.route === 'container' ? 'container' : '', alone]
+  return [isThere ? 'is there already' : tried, it.route === 'container' ? 'container' : '', alone]
     .filter(Boolean)
     .join(', ')
+}
+
+const WAY_BACK: Readonly<Record<string, string>> = {
+  open: 'the way back is open',
+  one_way: 'there is no way back',
+  unproven: 'the way back is not proved',
+  not_tried: 'not on a copy of its data',
 }
 
 function planLines({ waves, first, release, rollback, stop }: Plan): string[] {

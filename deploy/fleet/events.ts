@@ -30,6 +30,8 @@ export interface Seen {
   unproven: { tag: string } | null
   /** which releases it takes without being asked; null: none. Absent: an older run */
   byItself?: string | null
+  /** how a rehearsal of what it would take has ended there; null or absent: nothing is known */
+  rehearsal?: { verdict: string; reason: string } | null
   refused: { why: string; exit: number } | null
   outcome?: 'gone'
   why?: string

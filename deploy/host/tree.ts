@@ -61,6 +61,13 @@ const HOLD = {
   'release-hold': { type: 'boolean', description: 'moves nothing: ends that hold' },
 } as const satisfies Flags
 
+const REHEARSE = {
+  rehearse: {
+    type: 'boolean',
+    description: 'with --dry-run: fetch the release and try it on a copy of the data, as the update would',
+  },
+} as const satisfies Flags
+
 const RESTORE_STATE = {
   'restore-state': {
     type: 'boolean',
@@ -101,7 +108,7 @@ const WORDS: readonly Word[] = [
   {
     name: 'upgrade',
     description: 'move to a newer release',
-    args: { ...ACTING, ...RELEASE, ...ONE_WAY, ...HOLD },
+    args: { ...ACTING, ...RELEASE, ...ONE_WAY, ...REHEARSE, ...HOLD },
     act(context, { hold, 'release-hold': ends }) {
       const until = typeof hold === 'string' ? hold : null
       if (until !== null && ends === true) throw usage('expected `--hold` or `--release-hold`, got both')
@@ -265,6 +272,7 @@ function contextFrom(values: Values, build: HostProgram, about: { command: strin
       release: text('release') ?? null,
       oneWay: values['one-way'] === true,
       restoreState: values['restore-state'] === true,
+      rehearse: values['rehearse'] === true,
       dryRun: values['dry-run'] === true,
       yes: values['yes'] === true,
       confirm: text('confirm') ?? null,

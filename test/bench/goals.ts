@@ -2,6 +2,7 @@
 
 import type { LoadResult, PeerResult } from './handover.ts'
 import { mib, ratio, type Results, signed } from './results.ts'
+import type { StateResult } from './state.ts'
 import type { Waits } from './waits.ts'
 
 export interface Goal {
@@ -42,7 +43,7 @@ function waveGoal(hosts: number, most: number): string {
   return `a wave of ${hosts} at most ${most} times one host`
 }
 
-export function goalsOf({ handover, carry, update, overhead, fleet }: Results): Goal[] {
+export function goalsOf({ handover, carry, update, overhead, fleet, state }: Results): Goal[] {
   const goals: Goal[] = []
   const peers = handover?.result.peers ?? []
   const own = peers.find(({ id }) => id === 'baton')
@@ -86,7 +87,27 @@ export function goalsOf({ handover, carry, update, overhead, fleet }: Results): 
     if (most === undefined) continue
     goals.push({ goal: waveGoal(hosts, most), got: times.toFixed(2), met: times <= most })
   }
-  return goals
+  return state === undefined ? goals : [...goals, ...stateGoals(state.result)]
+}
+
+/** how much longer than without a rehearsal, or than what it is made of, a wait may be */
+const OVER_MS = 250
+
+function stateGoals({ beside, oneWay }: StateResult): Goal[] {
+  const writers = beside.map(({ mode, mebibytes, copyingMs, startingMs, steadyMs, refused }) => {
+    const more = Math.round(Math.max(copyingMs, startingMs) - steadyMs)
+    return {
+      goal: `a writer waits at most ${OVER_MS} ms more for a rehearsal of ${mebibytes} MiB (${mode})`,
+      got: `${more} ms, ${refused} rows refused`,
+      met: more <= OVER_MS && refused === 0,
+    }
+  })
+  const switches = oneWay.map(({ rows, longestMs, copyMs, migrationMs, lost, closed }) => ({
+    goal: `a switch with no way back, ${rows.toLocaleString('en')} rows: the longest wait at most copy, migration, start and ${OVER_MS} ms; none lost or closed`,
+    got: `${longestMs.median} ms of ${copyMs + migrationMs + OVER_MS}, lost ${lost}, closed ${closed}`,
+    met: longestMs.median <= copyMs + migrationMs + OVER_MS && lost + closed === 0,
+  }))
+  return [...writers, ...switches]
 }
 
 function handoverGoals(own: PeerResult, nginx: PeerResult | null, isCarried: boolean): Goal[] {

@@ -4,6 +4,7 @@ import type { CarryResult } from './carry.ts'
 import type { HandoverResult } from './handover.ts'
 import type { Machine } from './machine.ts'
 import type { OverheadResult } from './overhead.ts'
+import type { StateResult } from './state.ts'
 import type { TrustResult } from './trust.ts'
 import type { UpdateResult } from './update.ts'
 
@@ -41,6 +42,7 @@ export interface Results {
   carry?: Section<CarryResult>
   container?: Section<ContainerResult>
   fleet?: Section<FleetResult>
+  state?: Section<StateResult>
 }
 
 /** Each part from the longer of two runs, of equal ones from the later; `kept` are those that stay as they were. Pure. */

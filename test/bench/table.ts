@@ -30,6 +30,7 @@ export function table(results: Results, goals: Goal[]): string {
   if (results.trust !== undefined) lines.push('', 'trust', results.trust.result.markdown)
   if (results.container !== undefined) lines.push('', 'container', results.container.result.markdown)
   if (results.fleet !== undefined) lines.push('', 'fleet', results.fleet.result.markdown)
+  if (results.state !== undefined) lines.push('', 'state', results.state.result.markdown)
   lines.push('', 'goals', ...goals.map(({ goal, got, met }) => `  ${met ? 'met   ' : 'MISSED'}  ${goal}: ${got}`))
   return lines.join('\n')
 }

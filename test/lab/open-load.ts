@@ -18,6 +18,10 @@ export interface OpenLoadOptions {
   rate: number
   /** keep-alive connections; one that the server ends is counted and replaced */
   connections: number
+  /** milliseconds after which a connection that does not answer is given up; default 7000 */
+  hangMs?: number
+  /** a command to start it with, such as one that enters a network */
+  through?: readonly string[]
 }
 
 /** The requests that were due while a mark was set. */
@@ -41,9 +45,11 @@ const HANG_MS = 7000
 const TICK_MS = 1
 const START_MS = 10_000
 
-export async function spawnOpenLoad(options: OpenLoadOptions): Promise<OpenLoad> {
+export async function spawnOpenLoad({ through = [], ...options }: OpenLoadOptions): Promise<OpenLoad> {
+  const [execPath = '', ...execArgv] = [...through, process.execPath, '--disable-warning=ExperimentalWarning']
   const child = fork(fileURLToPath(import.meta.url), [JSON.stringify(options)], {
-    execArgv: ['--disable-warning=ExperimentalWarning'],
+    execPath,
+    execArgv,
     serialization: 'advanced',
   })
   const next = <T>() =>
@@ -86,7 +92,8 @@ interface Connection {
   hang: NodeJS.Timeout | null
 }
 
-function run({ port, host = '127.0.0.1', path = '/', rate, connections }: OpenLoadOptions): void {
+function run(options: OpenLoadOptions): void {
+  const { port, host = '127.0.0.1', path = '/', rate, connections, hangMs = HANG_MS } = options
   const text = `GET ${path} HTTP/1.1\r\nHost: ${host}\r\n\r\n`
   const slices: Slice[] = []
   const free: Connection[] = []
@@ -151,7 +158,7 @@ function run({ port, host = '127.0.0.1', path = '/', rate, connections }: OpenLo
       if (request === undefined) return
       busy++
       connection.request = request
-      connection.hang = setTimeout(() => connection.socket.destroy(), HANG_MS)
+      connection.hang = setTimeout(() => connection.socket.destroy(), hangMs)
       connection.socket.write(text)
     }
   }
@@ -175,7 +182,7 @@ function run({ port, host = '127.0.0.1', path = '/', rate, connections }: OpenLo
       isOver = true
       process.send?.(slices.map(summary))
     }
-    const deadline = performance.now() + HANG_MS
+    const deadline = performance.now() + hangMs
     const drained = setInterval(() => {
       if (waiting.length + busy > 0 && performance.now() < deadline) return
       clearInterval(drained)

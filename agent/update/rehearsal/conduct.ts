@@ -15,7 +15,7 @@ import { reasonOf } from '../../words/errors.ts'
 import type { Rehearse, RehearseRequest } from '../../words/rehearsal.ts'
 import { freePort, type Started, startProgram } from '../started.ts'
 import { type CageRequest, REHEARSAL_REPORT, REHEARSAL_REQUEST } from './cage.ts'
-import { type CopyLook, lookAtDatabase, prepareDatabase } from './look.ts'
+import { type CopyLook, lookAtDatabase, prepareDatabase, rowsNow } from './look.ts'
 import type { Report, Run } from './report.ts'
 import { whyNotAdditive } from './schema-difference.ts'
 
@@ -52,17 +52,23 @@ async function rehearseIn(
   const [own, other] = [await readRehearse(present), await readRehearse(candidate)]
   tell({ phase: 'present', reversible: other?.reversible === true })
   const about = (executable: string, rehearse: Rehearse | null) => ({ executable, rehearse, state, startMs })
-  if (own?.prepare !== undefined) prepareDatabase(path, own.prepare)
+  const failure = own?.prepare === undefined ? null : prepareDatabase(path, own.prepare)
+  if (failure !== null) return tell({ present: { ms: null, failure, refused: null, requests: 0, writes: 0 } })
   const first = await run(about(present, own))
   tell({ present: first })
   if (first.failure !== null) return
   const before = lookAtDatabase(path)
+  if (typeof before === 'string') return tell({ present: { ...first, failure: before } })
   tell({ phase: 'candidate', rows: sum(before) })
-  const second = await run(about(candidate, other))
+  // counted before the requests: what they write must not make up for what the migration has lost
+  let rows: CopyLook['rows'] | null = null
+  const second = await run(about(candidate, other), () => void (rows = rowsNow(path)))
   tell({ candidate: second })
   if (second.failure !== null) return
   const after = lookAtDatabase(path)
-  tell({ ...compared(before, after), phase: 'present-again' })
+  const difference =
+    typeof after === 'string' ? { difference: after } : compared(before, { ...after, rows: fewest(rows, after.rows) })
+  tell({ ...difference, phase: 'present-again' })
   tell({ presentAgain: await run(about(present, own)) })
 }
 
@@ -77,9 +83,15 @@ function placeCopy(state: string, { database, copy }: Extract<CageRequest, { do:
   return path
 }
 
+function fewest(rows: CopyLook['rows'] | null, later: CopyLook['rows']): CopyLook['rows'] {
+  return Object.fromEntries(
+    Object.entries(later).map(([table, count]) => [table, Math.min(count, rows?.[table] ?? count)]),
+  )
+}
+
 /** What a migration has changed, as far as it matters. Pure. */
 export function compared(before: CopyLook, after: CopyLook): Pick<Report, 'damage' | 'lost' | 'difference'> {
-  const orphans = after.orphans - before.orphans
+  const orphans = (after.orphans ?? 0) - (before.orphans ?? after.orphans ?? 0)
   const damage =
     after.fault !== null && before.fault === null
       ? `the database is damaged: ${after.fault}`
@@ -99,8 +111,8 @@ interface About {
   startMs: number
 }
 
-/** Starts a release on the copy, sends it the requests, and ends it with all that it has started. Never rejects. */
-async function run({ executable, rehearse, state, startMs }: About): Promise<Run> {
+/** Starts a release on the copy, sends it the requests, and ends it with all that it has started. Never rejects. `onWell`: before the requests. */
+async function run({ executable, rehearse, state, startMs }: About, onWell: () => void = () => {}): Promise<Run> {
   const requests = rehearse?.requests ?? []
   const about = { requests: requests.length, writes: requests.filter(isWrite).length }
   const port = await freePort()
@@ -113,6 +125,7 @@ async function run({ executable, rehearse, state, startMs }: About): Promise<Run
   try {
     const ms = await untilWell(child, `http://127.0.0.1:${port}`, startMs)
     if (typeof ms === 'string') return { ms: null, failure: `${ms}${lastWords(child)}`, refused: null, ...about }
+    onWell()
     let refused: string | null = null
     for (const request of requests) refused ??= await whyRefused(`http://127.0.0.1:${port}`, request)
     if (refused === null && child.ended() !== null) refused = `it ended with ${child.ended()}${lastWords(child)}`

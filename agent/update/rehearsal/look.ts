@@ -1,40 +1,56 @@
 // Looks at the copy of a database, in the cage. Only the conductor calls this: no application runs in its process.
 
 import type { DatabaseSync } from 'node:sqlite'
-import type { Schema } from './schema-difference.ts'
+import { reasonOf } from '../../words/errors.ts'
+import type { ColumnShape, Schema } from './schema-difference.ts'
 
 export interface CopyLook {
   schema: Schema
   /** by table */
   rows: Readonly<Record<string, number>>
-  /** what `PRAGMA integrity_check` says; null: ok */
+  /** what `PRAGMA integrity_check` says; null: ok, or it needs an extension of the application's */
   fault: string | null
-  /** rows that point at none, by `PRAGMA foreign_key_check` */
-  orphans: number
+  /** rows that point at none, by `PRAGMA foreign_key_check`; null: it cannot tell */
+  orphans: number | null
 }
 
 const FAULT_MAX = 200
 
-/** Opens, reads and closes it. Throws what SQLite throws. */
-export function lookAtDatabase(path: string): CopyLook {
+/** Opens, reads and closes it. Or why it cannot be looked at: the application encrypts it, say. */
+export function lookAtDatabase(path: string): CopyLook | string {
   const database = openDatabase(path)
   try {
-    return {
-      schema: schemaIn(database),
-      rows: rowsIn(database),
-      fault: faultIn(database),
-      orphans: all(database, 'PRAGMA foreign_key_check').length,
-    }
+    const [schema, rows, fault] = [schemaIn(database), rowsIn(database), faultIn(database)]
+    return { schema, rows, fault, orphans: orphansIn(database) }
+  } catch (cause) {
+    return `the database cannot be looked at: ${reasonOf(cause)}`
   } finally {
     database.close()
   }
 }
 
-/** Runs the author's SQL. Throws what SQLite throws. */
-export function prepareDatabase(path: string, sql: string): void {
+/** Rows by table, while an application has it open; null: it lets nobody look. */
+export function rowsNow(path: string): CopyLook['rows'] | null {
+  try {
+    const database = openDatabase(path)
+    try {
+      return rowsIn(database)
+    } finally {
+      database.close()
+    }
+  } catch {
+    return null
+  }
+}
+
+/** Runs the author's SQL. Null: it ran; else why not. */
+export function prepareDatabase(path: string, sql: string): string | null {
   const database = openDatabase(path)
   try {
     database.exec(sql)
+    return null
+  } catch (cause) {
+    return `\`prepare\` fails: ${reasonOf(cause)}`
   } finally {
     database.close()
   }
@@ -51,23 +67,22 @@ function all(database: DatabaseSync, sql: string): Row[] {
   return database.prepare(sql).all()
 }
 
+/** Without those that a virtual table keeps for itself: FTS5 merges rows of them away as it likes. */
 function tablesIn(database: DatabaseSync): { name: string; sql: string }[] {
-  return all(
+  const shadows = all(database, "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'shadow'")
+  const isShadow = new Set(shadows.map(({ name }) => name))
+  const tables = all(
     database,
     "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
-  ).map(({ name, sql }) => ({ name: String(name), sql: text(sql ?? '') }))
+  )
+  return tables
+    .filter(({ name }) => !isShadow.has(name))
+    .map(({ name, sql }) => ({ name: String(name), sql: text(sql ?? '') }))
 }
 
 function schemaIn(database: DatabaseSync): Schema {
   const tables = tablesIn(database).map(({ name, sql }) => {
-    const columns = all(database, `PRAGMA table_xinfo(${quote(name)})`).map((column) => ({
-      name: String(column['name']),
-      type: String(column['type']).toUpperCase(),
-      isNotNull: Number(column['notnull']) === 1,
-      fallback: column['dflt_value'] === null ? null : text(column['dflt_value']),
-      isKey: Number(column['pk']) > 0,
-    }))
-    return [name, { sql, columns }] as const
+    return [name, { sql, columns: columnsOf(database, name) }] as const
   })
   const rules = all(
     database,
@@ -79,22 +94,49 @@ function schemaIn(database: DatabaseSync): Schema {
   return { tables: Object.fromEntries(tables), rules: Object.fromEntries(rules) }
 }
 
+function columnsOf(database: DatabaseSync, table: string): ColumnShape[] {
+  const columns = orElse([], () => all(database, `PRAGMA table_xinfo(${quote(table)})`))
+  return columns.map((column) => ({
+    name: String(column['name']),
+    type: String(column['type']).toUpperCase(),
+    isNotNull: Number(column['notnull']) === 1,
+    fallback: column['dflt_value'] === null ? null : text(column['dflt_value']),
+    isKey: Number(column['pk']) > 0,
+  }))
+}
+
 function rowsIn(database: DatabaseSync): Record<string, number> {
   return Object.fromEntries(
     tablesIn(database).flatMap(({ name }) => {
-      try {
-        return [[name, Number(all(database, `SELECT count(*) AS n FROM ${quote(name)}`)[0]?.['n'])]]
-      } catch {
-        return [] // a virtual table whose module is an extension of the application's
-      }
+      return orElse<[string, number][]>([], () => [
+        [name, Number(all(database, `SELECT count(*) AS n FROM ${quote(name)}`)[0]?.['n'])],
+      ])
     }),
   )
 }
 
 function faultIn(database: DatabaseSync): string | null {
-  const said = String(all(database, 'PRAGMA integrity_check(1)')[0]?.['integrity_check'])
+  const check = () => String(all(database, 'PRAGMA integrity_check(1)')[0]?.['integrity_check'])
+  const said = orElse('ok', check)
   return said === 'ok' ? null : said.slice(0, FAULT_MAX)
 }
+
+function orphansIn(database: DatabaseSync): number | null {
+  const count = () => Number(all(database, 'SELECT count(*) AS n FROM pragma_foreign_key_check')[0]?.['n'])
+  return orElse(null, count)
+}
+
+/** SQLITE_ERROR: it needs a module, a function or a collation that the application brings along, or a foreign key is no key. */
+function orElse<T>(other: T, act: () => T): T {
+  try {
+    return act()
+  } catch (cause) {
+    if (((cause as { errcode?: number }).errcode ?? 0) % 256 === SQLITE_ERROR) return other
+    throw cause
+  }
+}
+
+const SQLITE_ERROR = 1
 
 function text(value: unknown): string {
   return typeof value === 'string' ? value : JSON.stringify(value)

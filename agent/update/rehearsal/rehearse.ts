@@ -69,17 +69,21 @@ export async function rehearse(what: ToRehearse): Promise<void> {
   if (rehearsal.verdict === 'one_way' && !oneWay) throw oneWayFault(release.tag, rehearsal)
 }
 
+type Knows = Pick<ManagedInstall, 'database' | 'journal' | 'current' | 'places' | 'runningImage'>
+
 /** Throws one_way if the release is known to have no way back from the data as they are. Copies and starts nothing. */
-export async function refuseKnownOneWay(
-  install: Pick<ManagedInstall, 'database' | 'journal' | 'current' | 'places' | 'runningImage'>,
-  { tag, asset }: Release,
-): Promise<void> {
+export async function refuseKnownOneWay(install: Knows, release: Release): Promise<void> {
+  const known = await knownRehearsal(install, release)
+  if (known?.verdict === 'one_way') throw oneWayFault(release.tag, known)
+}
+
+/** What is known of the release on the data as they are; null: nothing. */
+export async function knownRehearsal(install: Knows, { asset }: Release): Promise<Rehearsal | null> {
   const { database, journal, current } = install
   const tried = (await journal.read()).tried ?? []
-  if (database === null || !tried.some((one) => one.sha256 === asset.sha256)) return
+  if (database === null || !tried.some((one) => one.sha256 === asset.sha256)) return null
   const look = await lookBy(await imageOf(install), database).catch(() => null)
-  const known = triedBefore(tried, { sha256: asset.sha256, from: current, schema: look?.schema ?? null })
-  if (known?.verdict === 'one_way') throw oneWayFault(tag, known)
+  return triedBefore(tried, { sha256: asset.sha256, from: current, schema: look?.schema ?? null })
 }
 
 /** Ends what a killed process has left in the cage, and has its folder emptied. Never throws. */

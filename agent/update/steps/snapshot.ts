@@ -13,6 +13,7 @@ import { BatonError } from '../../words/errors.ts'
 import { within } from '../rethrow.ts'
 
 export const SNAPSHOTS_KEPT = 2
+const BESIDE = ['-wal', '-journal'] as const
 /** folders that a search for the service's files opens, at most */
 const FOLDERS_MAX = 1000
 /** in a state directory: Baton's own, and what a fresh disk has */
@@ -86,11 +87,14 @@ export async function snapshot(
   return path
 }
 
+/** A copy that was made while nobody had the database open is a set: what belongs to it goes with it. */
 async function dropOld(disk: Disk, directory: string, name: string): Promise<void> {
   const all = (await readdir(directory)).filter((entry) => entry.startsWith(`${name}.v`))
+  const copies = all.filter((entry) => !BESIDE.some((suffix) => entry.endsWith(suffix)))
   const aged = await Promise.all(
-    all.map(async (entry) => ({ entry, at: (await stat(join(directory, entry))).mtimeMs })),
+    copies.map(async (entry) => ({ entry, at: (await stat(join(directory, entry))).mtimeMs })),
   )
   aged.sort((a, b) => b.at - a.at)
-  for (const { entry } of aged.slice(SNAPSHOTS_KEPT)) await disk.remove(join(directory, entry))
+  const kept = aged.slice(0, SNAPSHOTS_KEPT).flatMap(({ entry }) => [entry, ...BESIDE.map((suffix) => entry + suffix)])
+  for (const entry of all) if (!kept.includes(entry)) await disk.remove(join(directory, entry))
 }

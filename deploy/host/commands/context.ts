@@ -21,6 +21,7 @@ export interface HostFlags {
   /** a person allows a release with no way back */
   oneWay: boolean
   restoreState: boolean
+  rehearse: boolean
   dryRun: boolean
   yes: boolean
   /** the service's name, which answers the question of `uninstall --purge` */

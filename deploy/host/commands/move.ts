@@ -12,6 +12,11 @@ import { assertGood, requestFor } from './deeds.ts'
 export async function upgrade(context: Context): Promise<number> {
   const { release } = fromEnvironment(context.service, context.environment)
   const tag = parseRelease(context.flags.release ?? release)
+  if (context.flags.rehearse && !context.flags.dryRun) {
+    throw new BatonError('invalid_request', 'expected `--dry-run` beside `--rehearse`', {
+      hint: 'an upgrade rehearses by itself, before anything changes',
+    })
+  }
   return await move(context, requestFor(context, 'install.sh upgrade', { kind: 'update', tag }))
 }
 
@@ -72,13 +77,14 @@ function rehearsalLines(rehearsal: Rehearsal | null): string[] {
 }
 
 function foretold({ service, report }: Context, foreseen: Foreseen): number {
-  const { would, from, to, sha256, switch: next } = foreseen
+  const { would, from, to, sha256, switch: next, rehearsal } = foreseen
   const steps: Step[] =
     would === 'up_to_date' ? [] : [{ do: would === 'updated' ? 'update' : 'rollback', service, from, to }]
   report.note(`${service} ${from}, dry run`)
   report.plan(steps)
   if (would !== 'up_to_date') report.note(formatForeseen(next, to))
-  report.result({ outcome: 'planned', would, from, to, sha256, switch: next, operationId: null, exit: EXIT.done }, [])
+  const end = { outcome: 'planned', would, from, to, sha256, switch: next, operationId: null, exit: EXIT.done }
+  report.result({ ...end, ...(rehearsal === null ? {} : { rehearsal }) }, rehearsalLines(rehearsal))
   return EXIT.done
 }
 

@@ -1,5 +1,5 @@
 // Says what an operation would do, for an honest dry run: it asks the feed, looks at the backup, and throws what the operation
-// would throw. Changes nothing anywhere.
+// would throw. Changes nothing anywhere; what a rehearsal writes meanwhile, `rehearse.ts` removes.
 
 import { dirname } from 'node:path'
 import {
@@ -7,14 +7,15 @@ import {
   assertRoom,
   assertWritable,
   makeDisk,
+  knownRehearsal,
   makeJournal,
+  type ManagedInstall,
   needsBeside,
   needsOfAsset,
   noBackup,
   openFeed,
   placesOf,
   type Receipt,
-  refuseKnownOneWay,
   refuseNewerSchema,
 } from '../../../agent/install.ts'
 import {
@@ -22,8 +23,10 @@ import {
   compareTags,
   type Kind,
   latestFor,
+  oneWayFault,
   type NextSwitch,
   pauseFault,
+  type Rehearsal,
   type Release,
   type Status,
   type Switch,
@@ -34,6 +37,7 @@ import { feedOf, readAccess } from './configuration.ts'
 import { badOf, inFlight, standingOf, tellOfBad, tellOfSkipped, whatToDo } from './operate.ts'
 import type { Outside } from './outside.ts'
 import { databaseOf } from './own-database.ts'
+import { rehearseAhead } from './rehearse.ts'
 import type { Operate } from './request.ts'
 
 export interface Foreseen {
@@ -44,6 +48,8 @@ export interface Foreseen {
   sha256: string | null
   /** how the one would replace the other; null: nothing is switched, since nothing is to be done or nobody serves */
   switch: ForeseenSwitch | null
+  /** null: nothing is known, or the service keeps no database */
+  rehearsal: Rehearsal | null
 }
 
 export interface ForeseenSwitch extends Pick<NextSwitch, 'expectedMs'> {
@@ -60,34 +66,41 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   const standing = await standingOf(receipt, status)
   const { current: from, backup } = standing
   const act = whatToDo(request, standing)
-  if (act === null) return { would: 'up_to_date', from, to: from, sha256: null, switch: null }
+  if (act === null) return { would: 'up_to_date', from, to: from, sha256: null, switch: null, rehearsal: null }
   await assertWritable(dirname(receipt.executable))
   const journal = makeJournal(makeDisk(), receipt.stateDirectory)
   if (act.kind === 'rollback') {
     if (backup === null) throw noBackup(placesOf(receipt.executable))
     if (!request.restoreState) refuseNewerSchema({ current: from }, (await journal.read()).history)
-    return { would: 'rolled_back', from, to: backup, sha256: null, switch: foreseeSwitch('rollback', status, null) }
+    const next = foreseeSwitch('rollback', status, null)
+    return { would: 'rolled_back', from, to: backup, sha256: null, switch: next, rehearsal: null }
   }
   await tellOfBad(receipt, act.tag, outside)
-  const release = await releaseFor(receipt, act.tag, from, outside)
+  await using feed = openFeed(outside.feedAt(await feedOf(receipt)), { service: receipt.service, stateDirectory: null })
+  const release = await releaseFor(receipt, act.tag, from, feed)
   const sha256 = release?.asset.sha256 ?? null
   const stays = release === null || release.tag === from || (act.tag === null && compareTags(release.tag, from) < 0)
   if (stays) {
     await tellOfSkipped(receipt, act.tag, from, outside)
-    return { would: 'up_to_date', from, to: from, sha256, switch: null }
+    return { would: 'up_to_date', from, to: from, sha256, switch: null, rehearsal: null }
   }
   const database = await databaseOf(receipt)
   await assertDatabaseThere(database, receipt.stateDirectory)
   const places = placesOf(receipt.executable)
-  if (!request.oneWay)
-    await refuseKnownOneWay({ database, journal, current: from, places, runningImage: async () => null }, release)
+  const install = { database, journal, current: from, places, runningImage: async () => null }
+  const known = await knownRehearsal(install, release)
+  if (known?.verdict === 'one_way' && !request.oneWay) throw oneWayFault(release.tag, known)
   await assertRoomOf(receipt, release)
+  const next = foreseeSwitch('update', status, release.switch ?? null)
+  const rehearsal = request.rehearse ? await rehearseAhead(receipt, request, release, feed, outside) : known
+  const isAlone = rehearsal?.verdict === 'one_way' // allowed by a person: its switch is one at a time
   return {
     would: 'updated',
     from,
     to: release.tag,
     sha256,
-    switch: foreseeSwitch('update', status, release.switch ?? null),
+    switch: isAlone ? foreseeSwitch('update', status, 'one-at-a-time') : next,
+    rehearsal,
   }
 }
 
@@ -107,9 +120,8 @@ async function releaseFor(
   receipt: Receipt,
   tag: string | null,
   from: string,
-  outside: Outside,
+  feed: ManagedInstall['feed'],
 ): Promise<Release | null> {
-  await using feed = openFeed(outside.feedAt(await feedOf(receipt)), { service: receipt.service, stateDirectory: null })
   if (tag !== null) return await feed.byTag(tag)
   const bad = await badOf(receipt)
   const newest = await feed.latest(({ tag: found, asset }) => badEntry(bad, found, asset.sha256) !== null)

@@ -136,7 +136,12 @@ async function startAgain(
   }
 }
 
-async function installOf(receipt: Receipt, feed: ManagedInstall['feed'], outside: Outside): Promise<ManagedInstall> {
+/** The install as an operation needs it, in a process in which no application runs. */
+export async function installOf(
+  receipt: Receipt,
+  feed: ManagedInstall['feed'],
+  outside: Outside,
+): Promise<ManagedInstall> {
   const { service, executable, stateDirectory } = receipt
   const log = (event: LogEvent) => {
     if (event.event === 'operation') outside.stage(event.stage)

@@ -10,6 +10,8 @@ export interface Operate {
   oneWay: boolean
   /** rollback: with the data of before the update */
   restoreState: boolean
+  /** a dry run of an update: with the rehearsal */
+  rehearse: boolean
   /** holder of the lock, as others see it: `install.sh upgrade` */
   who: string
   lockTimeoutMs: number

@@ -77,7 +77,7 @@ export async function restoreCopy(
   if (dryRun) return { aside: null, restored }
   await using _lock = await takeLock(makeDisk(), stateDirectory, 'state restore')
   return {
-    aside: exchangeNow(stateDirectory, database, await tagInPlace(stateDirectory, executable), restored),
+    aside: exchangeNow(stateDirectory, restored, { database, tag: await tagInPlace(stateDirectory, executable) }),
     restored,
   }
 }

@@ -1,0 +1,78 @@
+// `upgrade --dry-run --rehearse`: fetches and verifies the release, tries it on a copy of the data as the update would, and ends there.
+// Runs as the service's user, beside the running service.
+// Must hold: nothing is changed but the verdict in the journal, which spares the update a second rehearsal. The executable, what it has
+// unpacked and the copy are gone on every way out; if this process is killed, the next start or the next operation removes them.
+
+import {
+  type ManagedInstall,
+  makeDownload,
+  makeVerify,
+  needsBeside,
+  rehearse,
+  type Receipt,
+  sweep,
+  takeLock,
+} from '../../../agent/install.ts'
+import {
+  type BatonError,
+  cancellation,
+  EXIT,
+  newOperation,
+  type Progress,
+  type Rehearsal,
+  type Release,
+} from '../../../agent/words.ts'
+import { heedInterrupts } from './interrupts.ts'
+import { installOf } from './offline.ts'
+import type { Outside } from './outside.ts'
+import type { Operate } from './request.ts'
+
+/** Null if the service keeps no database. Throws what the update would throw: verify_failed, one_way, and locked. */
+export async function rehearseAhead(
+  receipt: Receipt,
+  { who, oneWay }: Pick<Operate, 'who' | 'oneWay'>,
+  release: Release,
+  feed: ManagedInstall['feed'],
+  outside: Outside,
+): Promise<Rehearsal | null> {
+  const install = await installOf(receipt, feed, outside)
+  await using _lock = await takeLock(install.disk, install.stateDirectory, who, { refusal: 'locked' })
+  const abort = new AbortController()
+  using _interrupts = heedInterrupts(
+    () => abort.abort(cancellation('a signal')),
+    () => process.exit(EXIT.unexpected),
+  )
+  try {
+    return await tryRelease(install, release, oneWay, abort.signal, outside)
+  } catch (cause) {
+    throw abort.signal.aborted ? (abort.signal.reason as BatonError) : cause
+  } finally {
+    await sweep(install)
+  }
+}
+
+async function tryRelease(
+  install: ManagedInstall,
+  release: Release,
+  oneWay: boolean,
+  signal: AbortSignal,
+  outside: Outside,
+): Promise<Rehearsal | null> {
+  const { feed, disk, places, stallMs, service, current } = install
+  const download = makeDownload({
+    feed,
+    disk,
+    partialPath: places.partial,
+    stallMs,
+    alsoNeeds: () => needsBeside(install),
+    onProgress: ({ bytes, totalBytes }: Progress) => outside.bytes(bytes, totalBytes),
+  })
+  outside.stage('download')
+  await using candidate = await download(release, signal)
+  outside.stage('verify')
+  await makeVerify({ service, disk })(candidate, release, signal)
+  const startedAt = new Date().toISOString()
+  const operation = newOperation({ id: 'a dry run', kind: 'update', from: current, to: release.tag, startedAt })
+  await rehearse({ install, operation, release, candidate: candidate.path, oneWay, signal })
+  return operation.rehearsal ?? null
+}

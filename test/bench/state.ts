@@ -1,0 +1,250 @@
+// What it costs to try a release on a copy of the data: how long the application's writer waits meanwhile, beside how long it waits
+// without; and how long clients wait for a switch to a release with no way back, beside what its migration and its copy take.
+
+import { mkdir, mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { copyDatabase } from '../../agent/disk/copy-database.ts'
+import type { Operation } from '../../agent/words/state.ts'
+import { conductHere } from '../../deploy/make/rehearse-here.ts'
+import { buildHistory, fillHistory, STEPS, tagAt, unpackHistory } from '../lab/history.ts'
+import { bootWithFeed, eventsIn, type FeedHost } from '../lab/managed.ts'
+import { spawnOpenLoad } from '../lab/open-load.ts'
+import { noHosts } from '../lab/systemd.ts'
+import { markdownTable } from './markdown.ts'
+import { ratio } from './results.ts'
+import { spawnWriter, type Writing } from './state-writer.ts'
+import { median } from './statistics.ts'
+
+export interface Beside {
+  mode: Writing['mode']
+  mebibytes: number
+  copyMs: number
+  rehearsalMs: number
+  /** longest waits of the writer, medians over the rounds */
+  steadyMs: number
+  copyingMs: number
+  startingMs: number
+  refused: number
+}
+
+export interface OneWaySwitches {
+  rows: number
+  switches: number
+  requests: number
+  lost: number
+  closed: number
+  longestMs: { median: number; worst: number }
+  /** what the rehearsal has measured: the copy, and the start of the new release with its migration */
+  copyMs: number
+  migrationMs: number
+}
+
+export interface StateResult {
+  rate: number
+  beside: Beside[]
+  /** empty where there is no systemd */
+  oneWay: OneWaySwitches[]
+  markdown: string
+}
+
+const RATE = 500
+const CONNECTIONS = 32
+const LAST = STEPS.length
+const MEBIBYTE = 1024 ** 2
+/** A larger database with a rollback journal is not rehearsed under a writer. */
+const ROLLBACK_MEBIBYTES = 16
+
+export async function run({ long, say }: { long: boolean; say: (line: string) => void }): Promise<StateResult> {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-bench-state-'))
+  try {
+    await mkdir(join(folder, 'feed'))
+    await buildHistory(join(folder, 'feed'), [2, 3])
+    for (const schema of [2, 3]) await unpackHistory(join(folder, 'feed'), schema, join(folder, tagAt(schema)))
+    const beside: Beside[] = []
+    for (const [mode, mebibytes] of [
+      ['wal', long ? 1024 : 64],
+      ['delete', ROLLBACK_MEBIBYTES],
+    ] as const) {
+      say(`state: a rehearsal of ${mebibytes} MiB beside a writer (${mode})`)
+      beside.push(await measureBeside(folder, mode, mebibytes, long ? 5 : 3))
+    }
+    const oneWay: OneWaySwitches[] = []
+    if (noHosts !== null) say(`state: no switches: this machine ${noHosts}`)
+    else
+      for (const rows of long ? [1_000_000, 2_000_000] : [100_000])
+        oneWay.push(await measureOneWay(rows, long ? 10 : 3, say))
+    const result = { rate: RATE, beside, oneWay }
+    return { ...result, markdown: markdownOf(result) }
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
+}
+
+async function measureBeside(
+  folder: string,
+  mode: Writing['mode'],
+  mebibytes: number,
+  rounds: number,
+): Promise<Beside> {
+  const path = join(folder, `${mode}.db`)
+  await fillHistory(path, 2, 1000)
+  fillTo(path, mebibytes * MEBIBYTE)
+  const [present, candidate] = [2, 3].map((schema) => join(folder, tagAt(schema))) as [string, string]
+  const writer = await spawnWriter({ path, mode, rate: RATE })
+  await sleep(1000)
+  const [copies, whole]: [number[], number[]] = [[], []]
+  for (let round = 0; round < rounds; round++) {
+    const state = join(folder, `copy-${mode}-${round}`)
+    await mkdir(state)
+    const to = join(state, 'beacon.db')
+    await writeFile(to, '')
+    writer.mark('copying')
+    const began = performance.now()
+    await copyDatabase(path, to, { executable: present, here: false })
+    copies.push(performance.now() - began)
+    writer.mark('starting')
+    const report = await conductHere({ present, candidate, database: 'beacon.db', state, startMs: 120_000 })
+    whole.push(performance.now() - began)
+    if (report.presentAgain?.failure !== null) throw new Error(`the rehearsal ended with ${JSON.stringify(report)}`)
+    writer.mark('steady') // as long as the rehearsal
+    await sleep(whole.at(-1) ?? 0)
+    writer.mark(null)
+    await rm(state, { recursive: true })
+  }
+  const slices = await writer.stop()
+  const longest = (wanted: string) =>
+    round(median(slices.filter(({ name }) => name === wanted).map(({ longestMs }) => longestMs)))
+  const bytes = (await stat(path)).size
+  await rm(path)
+  return {
+    mode,
+    mebibytes: Math.round(bytes / MEBIBYTE),
+    copyMs: Math.round(median(copies)),
+    rehearsalMs: Math.round(median(whole)),
+    steadyMs: longest('steady'),
+    copyingMs: longest('copying'),
+    startingMs: longest('starting'),
+    refused: slices.reduce((sum, { refused }) => sum + refused, 0),
+  }
+}
+
+function fillTo(path: string, bytes: number): void {
+  const database = new DatabaseSync(path)
+  const rows = Math.floor(bytes / 8300)
+  database.exec(`with recursive n(i) as (select 1 union all select i + 1 from n where i < ${rows})
+    insert into logs (level, message, created_at) select 'info', hex(randomblob(4000)), '2026' from n`)
+  database.close()
+}
+
+async function measureOneWay(rows: number, switches: number, say: (line: string) => void): Promise<OneWaySwitches> {
+  say(`state: ${switches} switches with no way back, ${rows.toLocaleString('en')} rows`)
+  const from = tagAt(LAST - 1)
+  await using host = await bootWithFeed(async (out) => await buildHistory(out, [LAST - 1, LAST], 'bundle'))
+  await host.install({ probationMs: 1000, quietMs: 500, holdMs: 120_000, rehearse: 'always' }, from)
+  await host.sql(`with recursive n(i) as (select 1 union all select i + 1 from n where i < ${rows})
+    insert into quota (token_id, used, units, created_at) select 'token ' || (i % 100), i, i, '2026-11-21T08:00:00.000Z' from n`)
+  const { listen } = JSON.parse(await host.ok('cat', '/etc/beacon/config.json')) as { listen: { port: number } }
+  const about = { port: listen.port, path: '/healthz', rate: RATE, connections: CONNECTIONS, hangMs: 120_000 }
+  await moved(host, 'upgrade', '--release', tagAt(LAST), '--one-way') // rehearses, and warms up
+  await moved(host, 'rollback', '--restore-state')
+  const load = await spawnOpenLoad({ ...about, through: await host.network() })
+  let [copyMs, migrationMs] = [0, 0]
+  for (let count = 0; count < switches; count++) {
+    await sleep(1000)
+    load.mark('switch')
+    const { rehearsal } = await moved(host, 'upgrade', '--release', tagAt(LAST), '--one-way')
+    ;[copyMs, migrationMs] = [rehearsal?.copyMs ?? 0, rehearsal?.migrationMs ?? 0]
+    load.mark(null)
+    await moved(host, 'rollback', '--restore-state')
+    await host.ok('sh', '-c', 'rm -rf /var/lib/beacon/update/aside')
+  }
+  const slices = (await load.stop()).filter(({ name }) => name === 'switch')
+  const sum = (of: (slice: (typeof slices)[number]) => number) => slices.reduce((all, slice) => all + of(slice), 0)
+  const longest = slices.map(({ longestMs }) => longestMs)
+  return {
+    rows,
+    switches,
+    requests: sum(({ requests }) => requests),
+    lost: sum(({ lost }) => lost),
+    closed: sum(({ closed }) => closed),
+    longestMs: { median: round(median(longest)), worst: round(Math.max(...longest)) },
+    copyMs,
+    migrationMs,
+  }
+}
+
+async function moved(host: FeedHost, ...words: string[]): Promise<Operation> {
+  const { code, stdout, stderr } = await host.cli(...words, '-y', '--json', '--health-timeout', '300')
+  if (code !== 0) throw new Error(`${words.join(' ')} ended with ${code}: ${stderr}`)
+  return eventsIn(stdout).at(-1)?.['operation'] as Operation
+}
+
+function round(ms: number): number {
+  return Math.round(ms * 10) / 10
+}
+
+function markdownOf({ beside, oneWay }: Omit<StateResult, 'markdown'>): string {
+  const parts = [
+    `An application writes ${RATE} rows a second, in transactions of what is due, while a release is tried on a copy: SQLite copies the database in a process of its own, then three starts of real releases on the copy. Here no cage keeps their share of the processors small. The longest wait of a row counts from the moment at which it was due; medians of the rounds, beside as long a time without a rehearsal. With a rollback journal a database of more than ${ROLLBACK_MEBIBYTES} MiB is not tried while somebody writes to it.`,
+    markdownTable([
+      [
+        'journal',
+        'database',
+        'copy',
+        'rehearsal',
+        'longest wait without',
+        'while it is copied',
+        'times',
+        'while releases start',
+        'times',
+        'refused',
+      ],
+      ...beside.map((one) => [
+        one.mode === 'wal' ? 'WAL' : 'rollback',
+        `${one.mebibytes} MiB`,
+        `${(one.copyMs / 1000).toFixed(1)} s`,
+        `${(one.rehearsalMs / 1000).toFixed(1)} s`,
+        `${one.steadyMs} ms`,
+        `${one.copyingMs} ms`,
+        String(ratio(one.copyingMs, one.steadyMs)),
+        `${one.startingMs} ms`,
+        String(ratio(one.startingMs, one.steadyMs)),
+        String(one.refused),
+      ]),
+    ]),
+  ]
+  if (oneWay.length === 0) return parts.join('\n\n')
+  parts.push(
+    `A switch to a release with no way back (the last step of the reference service's history), on a host with systemd, under an open loop of ${RATE} requests a second: the old process ends, the database is copied exactly, the new one migrates and starts. *Made of* is what the rehearsal had measured for the copy, and for the start of the new release with its migration.`,
+    markdownTable([
+      [
+        'rows',
+        'switches',
+        'requests',
+        'lost',
+        'closed',
+        'longest wait',
+        'worst',
+        'made of: copy',
+        'migration and start',
+        'times',
+      ],
+      ...oneWay.map((one) => [
+        one.rows.toLocaleString('en'),
+        String(one.switches),
+        String(one.requests),
+        String(one.lost),
+        String(one.closed),
+        `${one.longestMs.median} ms`,
+        `${one.longestMs.worst} ms`,
+        `${one.copyMs} ms`,
+        `${one.migrationMs} ms`,
+        String(ratio(one.longestMs.median, one.copyMs + one.migrationMs)),
+      ]),
+    ]),
+  )
+  return parts.join('\n\n')
+}
