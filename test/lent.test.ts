@@ -2,15 +2,18 @@
 // takes the next one's sockets. In real containers: test/container/hold.ts.
 
 import { spawn } from 'node:child_process'
-import { rm } from 'node:fs/promises'
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { Agent, get, type IncomingMessage } from 'node:http'
 import { connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { zstdDecompressSync } from 'node:zlib'
+import { parseProject } from '../deploy/make/project.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { type HolderGround, holderGround, type Started, watched } from './fixtures/container-holder.ts'
 import { until } from './fixtures/evidence.ts'
 import { freePort } from './fixtures/install.ts'
+import { buildQuietly } from './fixtures/quiet-build.ts'
 import { suite } from './suite.ts'
 
 const test = suite('lent', {
@@ -119,6 +122,37 @@ test('a request that came while the application got no processor is answered bef
   for (const said of await Promise.all(late)) match(said, new RegExp(`^${app.pid} `))
   is(await app.ended, 0)
   for (const agent of agents) agent.destroy()
+})
+
+test('a release that `baton build` made of an application does the same, without a line of it changed', async () => {
+  await using ground = await holderGround()
+  const port = await freePort()
+  const folder = join(ground.folder, 'app')
+  await mkdir(folder)
+  await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
+  const listens = `createServer((request, response) => response.end(String(process.pid))).listen(${port})`
+  const auto = join(import.meta.dirname, '../agent/adapters/auto.ts')
+  await writeFile(
+    join(folder, 'app.js'),
+    `import ${JSON.stringify(auto)}\nimport { createServer } from 'node:http'\n${listens}\n`,
+  )
+  const project = parseProject({ service: 'shop', entry: 'app.js' }, folder)
+  const { directory } = await buildQuietly({ project, out: join(ground.folder, 'out') })
+  const asset = (await readdir(directory)).find((name) => name.endsWith('.zst')) ?? ''
+  const executable = join(ground.folder, 'shop')
+  await writeFile(executable, zstdDecompressSync(await readFile(join(directory, asset))), { mode: 0o755 })
+  await ground.start(String(port))
+  for (const end of ['SIGKILL', 'SIGTERM'] as const) {
+    const waiting = ask(port)
+    const env = { PATH: process.env['PATH'], HOME: ground.folder, BATON_HOLDER: ground.path }
+    const app = watched(spawn(executable, [], { cwd: folder, env, stdio: ['ignore', 'pipe', 'pipe'] }))
+    try {
+      is(await waiting, String(app.child.pid))
+    } finally {
+      app.child.kill(end)
+      await app.ended
+    }
+  }
 })
 
 test('what is no holder is asked again until one answers; a port that it does not hold is listened on all the same', async () => {

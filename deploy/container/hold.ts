@@ -20,6 +20,7 @@ import { parseReference, TAKEN_LABEL } from './reference.ts'
 import { refuseClaims } from './refusal.ts'
 import { type ContainerRequest, step, type Tools } from './request.ts'
 import { endpointFor, primaryNetwork, type Specification } from './specification.ts'
+import { imageOfContainer } from './survey.ts'
 
 /** the holder's image has this label, and so has every container of it */
 const HOLDER_LABEL = 'baton.holder'
@@ -267,6 +268,7 @@ export async function planHold(
     const present = await holderOf(container, engine)
     if (present === null)
       throw new BatonError('refused', `\`${name}\` has no holder`, { hint: 'there is nothing to do' })
+    refuseClaims(await imageOfContainer(present, engine), `the image of \`${nameOf(present)}\``)
     return { way, holder: present.Id, specification: null, container: withoutHolder(container, present) }
   }
   await refuseUnheld(container, engine)

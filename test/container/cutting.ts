@@ -140,7 +140,8 @@ export function command(
   more: readonly string[] = [],
   environment: Record<string, string> = {},
 ) {
-  const what = release === null ? ['--rollback'] : ['--release', release]
+  const isHold = release === 'hold' || release === 'no-hold'
+  const what = release === null ? ['--rollback'] : isHold ? [`--${release}`] : ['--release', release]
   const args = ['--container', name, ...what, '--json', '--probation', '0.3', ...more]
   const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', COMMAND, ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],

@@ -59,6 +59,7 @@ export async function engineGate(engineSocket: string, socketPath: string, holdA
     }
     pass(request, response)
   })
+  server.keepAliveTimeout = 0 // an engine closes no connection that waits for the next request
   server.on('connection', (socket) => {
     sockets.add(socket)
     socket.on('close', () => sockets.delete(socket))

@@ -1,0 +1,163 @@
+// A move behind a holder, a move out again, and an update behind one, each cut: the container that does the switch killed with -9, or
+// the power gone with the command, before a change of the engine. The service answers again without anybody's help, the work is
+// finished, one container serves, and every acknowledged row is there. `npm run soak -- --hold` cuts before each change.
+
+import { join } from 'node:path'
+import { isLong, suite } from '../suite.ts'
+import { equal, ok } from '../assert.ts'
+import { labFolder, labReason, type LabEngine, type Registry, startEngine, startRegistry } from '../lab/docker.ts'
+import { engineGate } from '../lab/engine-gate.ts'
+import { command, range } from './cutting.ts'
+import { answers, cable, heldImages, SMALL, uncable } from './held-service.ts'
+import { healthy, until } from './probe.ts'
+
+const skip = labReason()
+const test = suite('container hold cut short', { timeoutMs: isLong ? 1_200_000 : 300_000, skip })
+const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
+const engine = lab?.engine as LabEngine
+const [NAME, PORT] = ['cut', 8220]
+/** what the switch changes in each: the holder's start or stop, policy and removal beside the container's */
+const MOVES = {
+  hold: ['rename', 'rename', 'stop', 'start', 'start', 'update', 'update', 'update', 'rename'],
+  'v1.1.0': ['rename', 'rename', 'stop', 'start', 'update', 'update', 'rename'],
+  'no-hold': ['rename', 'rename', 'stop', 'stop', 'start', 'update', 'remove', 'update', 'rename'],
+  'v1.0.0': ['rename', 'rename', 'stop', 'start', 'update', 'update', 'rename'],
+} as const
+/** CI cuts where the ports have no owner */
+const SOME = { hold: [4, 5], 'v1.1.0': [4], 'no-hold': [4, 5], 'v1.0.0': [] }
+let address = ''
+const rows: string[] = []
+
+test.before(async () => {
+  address = (await cable()).address
+  const repository = await heldImages(engine, lab?.registry as Registry)
+  const published = ['-p', `${address}:${PORT}:8080`, '-v', `${NAME}-rows:/var/lib/beacon`]
+  await engine.docker(
+    'run',
+    '-d',
+    '--name',
+    NAME,
+    '--restart',
+    'always',
+    ...published,
+    ...SMALL,
+    `${repository}:v1.0.0`,
+  )
+  await healthy(engine, NAME)
+  // makes the image of the program, so that the switcher is quick below
+  for (const release of ['hold', 'no-hold']) {
+    const { code, out } = await command(engine.socketPath, NAME, release).ended
+    equal(code, 0, out)
+  }
+})
+
+for (const way of ['kill -9 of the switcher', 'a power cut'] as const)
+  test(`${way} before a change of a move in, an update, and a move out: it is finished by itself`, async () => {
+    const longest = Math.max(...Object.values(MOVES).map(({ length }) => length))
+    for (const turn of isLong ? range(1, longest) : [0, 1])
+      for (const [release, changes] of Object.entries(MOVES)) {
+        const n = isLong ? Math.min(turn, changes.length) : SOME[release as keyof typeof SOME][turn]
+        if (n === undefined) await whole(release)
+        else await cut(way, release, n, changes)
+        await standing(`${release}, cut before change ${n}`, release)
+      }
+  })
+
+test.after(async () => {
+  await uncable()
+  await lab?.engine.stop()
+  await lab?.registry.stop()
+})
+
+test.run()
+
+async function whole(release: string): Promise<void> {
+  const { code, out } = await command(engine.socketPath, NAME, release).ended
+  equal(code, 0, out)
+}
+
+async function cut(way: string, release: string, n: number, changes: readonly string[]): Promise<void> {
+  await write()
+  const { gate, child, ended } = await heldBefore(release, n)
+  try {
+    // the removal of a container ends with its id
+    equal(
+      gate.changes.map((change) => (/^[0-9a-f]{64}$/.test(change) ? 'remove' : change)),
+      changes.slice(0, n),
+    )
+    if (way === 'a power cut') {
+      child.kill('SIGKILL')
+      await engine.crash()
+      gate.open()
+      await engine.start()
+    } else {
+      const { State } = await engine.inspect(`${NAME}-baton-switch`)
+      gate.open()
+      process.kill(State.Pid, 'SIGKILL')
+      const { code, out } = await ended
+      equal(code, 0, out)
+    }
+    const began = performance.now()
+    await until('an answer', () => answers(address, PORT))
+    ok(performance.now() - began < 15_000, `${release}, ${n}: ${performance.now() - began} ms`)
+    await until('the end', async () => {
+      const { switcher, names } = await look()
+      return !switcher && !names.some((name) => /-(successor|predecessor|reverting)$/.test(name))
+    })
+  } finally {
+    await gate.close()
+  }
+}
+
+/** A deployment that is held before its n-th change. One that fails before that, with nothing changed, is begun again. */
+async function heldBefore(release: string, n: number) {
+  for (let left = 3; ; left--) {
+    const gate = await engineGate(engine.socketPath, join(labFolder(), `gate${gates++}.sock`), n)
+    const deployment = command(gate.socketPath, NAME, release)
+    const early = deployment.ended.then(({ code, out }) => `ended with ${code}: ${out}`)
+    const end = await Promise.race([gate.held.then(() => null), early])
+    if (end === null) return { gate, ...deployment }
+    await gate.close()
+    // the end of a snapshot's output may come as a reset through the gate
+    if (left === 0 || !end.includes('socket hang up') || gate.changes.length > 0)
+      throw new Error(`${release}: expected to be held at change ${n}, it ${end}`)
+  }
+}
+
+let gates = 0
+
+async function look() {
+  const names = (await engine.names()).filter((name) => name.startsWith(NAME))
+  const switcher = names.includes(`${NAME}-baton-switch`)
+    ? await engine.inspect(`${NAME}-baton-switch`).then(
+        ({ State }) => State.Running || State.Restarting,
+        () => false,
+      )
+    : false
+  return { names, switcher: switcher as boolean }
+}
+
+/** One container serves, with a holder or without, and has all rows. */
+async function standing(what: string, release: string): Promise<void> {
+  await healthy(engine, NAME)
+  await until(`${what}: an answer`, () => answers(address, PORT))
+  const { names } = await look()
+  const isHeld = release === 'hold' || release === 'v1.1.0'
+  equal(names.includes(`${NAME}-holder`), isHeld, what)
+  const { HostConfig, Config } = await engine.inspect(NAME)
+  equal(HostConfig.RestartPolicy.Name, 'always', what)
+  equal(Object.keys(HostConfig.PortBindings ?? {}).length, isHeld ? 0 : 1, what)
+  if (release.startsWith('v')) equal(Config.Labels['org.opencontainers.image.version'], release, what)
+  if (isHeld) equal((await engine.inspect(`${NAME}-holder`)).HostConfig.RestartPolicy.Name, 'always', what)
+  const kept = await (await fetch(`http://${address}:${PORT}/api/logs`)).text()
+  for (const row of rows.slice(-10)) ok(kept.includes(row), `${what}: ${row} is gone`)
+}
+
+async function write(): Promise<void> {
+  const message = `row ${rows.length} of a cut`
+  const headers = { 'content-type': 'application/json' }
+  const body = JSON.stringify({ message })
+  const answer = await fetch(`http://${address}:${PORT}/api/logs`, { method: 'POST', headers, body })
+  equal(answer.status, 201)
+  rows.push(message)
+}
