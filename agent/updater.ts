@@ -89,7 +89,7 @@ export function makeUpdater(options: UpdaterOptions): Updater {
     (await import('./update/answers.ts')).statusOf(install, running, instance, next)
 
   return {
-    update: (tag, oneWay) => start({ kind: 'update', tag, oneWay }),
+    update: (tag, allowed) => start({ kind: 'update', tag, ...allowed }),
     rollback: (restoreState) => start({ kind: 'rollback', tag: null, restoreState }),
     async cancel() {
       const own = running

@@ -7,7 +7,7 @@ import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import { needsBeside } from '../disk/room.ts'
 import type { Release } from '../words/release.ts'
 import { badEntry, type Operation, type Probation, type Progress, type Stage } from '../words/state.ts'
-import { markRollback, markUpdate } from './own-data.ts'
+import { markRestore, markUpdate } from './own-data.ts'
 import { refuseKnownOneWay, rehearse } from './rehearsal/rehearse.ts'
 import { makeCheck } from './steps/check.ts'
 import { makeDownload } from './steps/download.ts'
@@ -33,6 +33,7 @@ export interface Stages {
 interface StagesOptions {
   restart(to: string): Promise<void>
   oneWay: boolean
+  /** with the data that the release has left itself: it has worked on them, and is not tried */
   restoreState: boolean
 }
 
@@ -60,7 +61,7 @@ export function makeStages(
       state = await journal.read()
       await assertWritable(install.places.directory)
       const release = await check(tag, signal)
-      if (release !== null) await choose(release, install, operation, oneWay)
+      if (release !== null) await choose(release, install, operation, oneWay || restoreState)
       return release
     },
     async download(release, signal) {
@@ -72,7 +73,7 @@ export function makeStages(
       await enter('verify')
       try {
         await verify(candidate, release, signal)
-        await rehearse({ install, operation, release, candidate: candidate.path, oneWay, signal })
+        if (!restoreState) await rehearse({ install, operation, release, candidate: candidate.path, oneWay, signal })
       } catch (cause) {
         // what this host lacks says nothing about the release
         const isVerdict = cause instanceof BatonError && cause.code === 'verify_failed'
@@ -165,7 +166,7 @@ function makeSwapOf(
         install.log({ event: 'warning', message: `rolling back without a snapshot: ${reasonOf(cause)}` })
       }
       if (operation.rehearsal?.verdict === 'one_way') await markUpdate(install, operation)
-      if (restoreState) await markRollback(install, operation)
+      if (restoreState) await markRestore(install, operation)
     },
     backupTag: () => installedTag(places.backup),
     async enterProbation(to) {
