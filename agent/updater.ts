@@ -97,7 +97,7 @@ export function makeUpdater(options: UpdaterOptions): Updater {
   setTimeout(() => void look().catch(warn), FIRST_LOOK_MS).unref()
 
   return {
-    update: (tag, oneWay) => start({ kind: 'update', tag, oneWay }),
+    update: (tag, allowed) => start({ kind: 'update', tag, ...allowed }),
     rollback: (restoreState) => start({ kind: 'rollback', tag: null, restoreState }),
     async cancel() {
       const own = running

@@ -14,6 +14,7 @@ import { assertSupervised, type Deployment, deployHere, findInstalled } from './
 import { describe, type Step } from './host/plan/step.ts'
 import { makeReport, type HostReport } from './host/report.ts'
 import { run } from './lib/shell.ts'
+import { rehearsalLines } from './lib/switch.ts'
 import { temporaryFolder } from './lib/trusted.ts'
 import {
   asksForHelp,
@@ -53,6 +54,11 @@ const COMMAND = {
       type: 'boolean',
       description: 'for a first install: with a systemd service',
       negativeDescription: 'for a first install: without systemd',
+    },
+    'one-way': {
+      type: 'boolean',
+      default: false,
+      description: 'also a release after which there is no way back',
     },
     ...WAITING_FLAGS,
     'lock-timeout': { ...WAITING_FLAGS['lock-timeout'], default: '60' },
@@ -137,6 +143,7 @@ async function main(argv: readonly string[]): Promise<number> {
       service,
       release: tag,
       rollback: false,
+      oneWay: values['one-way'],
       feed: dist,
       healthUrl: values['health-url'] ?? null,
       healthTimeout: values['health-timeout'],
@@ -185,8 +192,9 @@ async function main(argv: readonly string[]): Promise<number> {
       report.result({ outcome: 'built', to: tag, exit: EXIT.done }, [`built ${join(dist, tag)}`])
       return EXIT.done
     }
-    const { outcome, from, to } = await deployHere(deployment, report)
-    report.result({ outcome, from, to, exit: EXIT.done }, [`${service}: ${outcome ?? ''} ${to ?? tag}`])
+    const { outcome, from, to, operation } = await deployHere(deployment, report)
+    const lines = [`${service}: ${outcome ?? ''} ${to ?? tag}`, ...rehearsalLines(operation?.rehearsal ?? null)]
+    report.result({ outcome, from, to, exit: EXIT.done }, lines)
     return EXIT.done
   } catch (cause) {
     const error = asBatonError(cause, 'unexpected', 'deploying from source')

@@ -8,6 +8,7 @@ import { endOf } from './host/commands/deeds.ts'
 import { IS_PACKAGED } from './make/place.ts'
 import { deployHere, type DeployEnd, theServiceHere } from './host/deploy.ts'
 import { makeReport } from './host/report.ts'
+import { rehearsalLines } from './lib/switch.ts'
 import {
   asksForHelp,
   type CommandLine,
@@ -27,6 +28,11 @@ const COMMAND = {
     rollback: { type: 'boolean', default: false, description: 'back to the backup executable' },
     feed: { type: 'string', valueHint: 'feed', description: 'for a first install: where releases are found' },
     service: { type: 'string', valueHint: 'name', description: 'which service (the one that is installed here)' },
+    'one-way': {
+      type: 'boolean',
+      default: false,
+      description: 'also a release after which there is no way back',
+    },
     ...WAITING_FLAGS,
     'lock-timeout': { ...WAITING_FLAGS['lock-timeout'], default: '60' },
     ...SCRIPT_FLAGS,
@@ -52,6 +58,7 @@ async function main(argv: readonly string[]): Promise<number> {
         service,
         release: parseRelease(values.release ?? null),
         rollback: values.rollback,
+        oneWay: values['one-way'],
         feed: values.feed ?? null,
         healthUrl: values['health-url'] ?? null,
         healthTimeout: values['health-timeout'],
@@ -70,10 +77,11 @@ async function main(argv: readonly string[]): Promise<number> {
   }
 }
 
-function linesOf(service: string, { outcome, from, to }: DeployEnd): string[] {
+function linesOf(service: string, { outcome, from, to, operation }: DeployEnd): string[] {
   if (outcome === 'planned') return []
   return [
     `${service}: ${outcome ?? ''}${to === null ? '' : ` ${to}`}${from === null || from === to ? '' : `, it was ${from}`}`,
+    ...rehearsalLines(operation?.rehearsal ?? null),
   ]
 }
 

@@ -9,6 +9,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { copyName } from '../agent/disk/places.ts'
 import { makeDisk } from '../agent/disk/disk.ts'
 import type { ManagedInstall } from '../agent/disk/managed-install.ts'
+import { snapshot } from '../agent/update/steps/snapshot.ts'
 import { dropMark, markUpdate, newestCopy } from '../agent/update/own-data.ts'
 import { exchangeNow, ownState, readMark, type StateMark } from '../agent/disk/state-mark.ts'
 import type { Operation } from '../agent/words/state.ts'
@@ -210,6 +211,25 @@ test('a database that is linked into the state directory: the file itself is exc
       await rm(folder, { recursive: true, force: true })
     }
   }
+})
+
+test('kept is the newest copy of each of the last releases, as a set: no log of one that stays is removed, none stays behind', async () => {
+  const state = await stateOf({ next: NEW })
+  const folder = join(state, 'update', 'snapshots')
+  const make = (tag: string) => snapshot(makeDisk(), databaseOf(state), state, tag, { executable: null, here: true })
+  write(state, 'row')
+  for (const tag of ['v0.7.0', 'v0.8.0', 'v0.9.0']) await make(tag)
+  writeAndDie(state, 'in the log')
+  ownState(state, NEW) // an exact copy of v1.0.0, with its log
+  await rm(join(state, 'update', 'state.json'))
+  await make(NEW)
+  const names = (await readdir(folder)).toSorted()
+  const tags = names.map((name) => /v\d+\.\d+\.\d+/.exec(name)?.[0])
+  equal(tags, ['v0.9.0', OLD, OLD, NEW])
+  equal(rowsOf(join(folder, names[1] ?? '')), ['row', 'in the log'])
+  await make(NEW)
+  await make('v1.2.0')
+  equal((await readdir(folder)).map((name) => /v\d+\.\d+\.\d+/.exec(name)?.[0]).toSorted(), [OLD, NEW, 'v1.2.0'])
 })
 
 test('a full disk: nothing is moved, and the application does not begin', async () => {

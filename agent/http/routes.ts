@@ -11,8 +11,11 @@ import type { Operation, PolicyReport, Status, VersionReport } from '../words/st
 
 /** The actions behind the endpoints. Every method throws BatonError with the code of its refusal. */
 export interface Updater {
-  /** `oneWay`: a person allows a release with no way back. Throws one_way if it is known to have none and nobody does */
-  update(tag: string | null, oneWay: boolean): Promise<Operation>
+  /**
+   * `oneWay`: a person allows a release with no way back. Throws one_way if it is known to have none and nobody does. `restoreState`:
+   * with the data that the named release has left, as its newest snapshot has them
+   */
+  update(tag: string | null, allowed: { oneWay: boolean; restoreState: boolean }): Promise<Operation>
   /** `restoreState`: with the data of before the update, as its snapshot has them */
   rollback(restoreState: boolean): Promise<Operation>
   /** Ends the operation in flight with nothing changed. Throws too_late if there is none or its swap has begun. */
@@ -30,8 +33,10 @@ export const BODY_MAX_BYTES = 4096
 type Endpoint = {
   method: 'GET' | 'POST'
   fields: readonly string[]
-  act: (fields: Record<string, unknown>) => Promise<Answer>
+  act: (fields: Fields) => Promise<Answer>
 }
+
+type Fields = Readonly<Record<string, unknown>>
 
 /** Answers requests below `<basePath>/admin/update`. Returns false, untouched, for any other request. */
 export function makeRoutes(
@@ -79,7 +84,8 @@ export function makeRoutes(
 }
 
 /** False if it is absent. Throws invalid_request if it is anything but `only`, or false. */
-function is(value: unknown, only: true | 'snapshot', name: string): boolean {
+function is(fields: Fields, name: 'oneWay' | 'state', only: true | 'snapshot'): boolean {
+  const value = fields[name]
   if (value === undefined || value === false || value === only) return value === only
   throw new BatonError('invalid_request', `expected ${only} in \`${name}\``)
 }
@@ -95,9 +101,14 @@ function makeEndpoints(prefix: string, updater: Updater): ReadonlyMap<string, En
       '',
       {
         method: 'POST',
-        fields: ['tag', 'oneWay'],
-        act: async ({ tag, oneWay }) =>
-          accepted(await updater.update(tag === undefined ? null : parseTag(tag), is(oneWay, true, 'oneWay'))),
+        fields: ['tag', 'oneWay', 'state'],
+        act: async (fields) =>
+          accepted(
+            await updater.update(fields['tag'] === undefined ? null : parseTag(fields['tag']), {
+              oneWay: is(fields, 'oneWay', true),
+              restoreState: is(fields, 'state', 'snapshot'),
+            }),
+          ),
       },
     ],
     ['/check', { method: 'POST', fields: [], act: async () => ({ status: 200, body: await updater.check() }) }],
@@ -116,7 +127,7 @@ function makeEndpoints(prefix: string, updater: Updater): ReadonlyMap<string, En
       {
         method: 'POST',
         fields: ['state'],
-        act: async ({ state }) => accepted(await updater.rollback(is(state, 'snapshot', 'state'))),
+        act: async (fields) => accepted(await updater.rollback(is(fields, 'state', 'snapshot'))),
       },
     ],
   ])

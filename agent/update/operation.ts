@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { exists } from '../disk/disk.ts'
 import { isBlameless } from '../words/blame.ts'
-import { asBatonError, type BatonError, type ErrorCode, reasonOf } from '../words/errors.ts'
+import { asBatonError, BatonError, type ErrorCode, reasonOf } from '../words/errors.ts'
 import { finishOperation, markBad } from '../disk/journal.ts'
 import { updateDirectory } from '../disk/places.ts'
 import { type Lock, takeLock } from '../disk/lock.ts'
@@ -34,7 +34,7 @@ export interface Asked {
   tag: string | null
   /** a person allows a release with no way back; absent: nobody does */
   oneWay?: boolean
-  /** rollback: with the data of before the update, as the newest snapshot for the backup executable has them */
+  /** with the data that the release has left, as its newest snapshot has them; an update then names a tag */
   restoreState?: boolean
   /** the service itself asks, by its operator's rules; absent: somebody does */
   alone?: AloneRequest
@@ -130,14 +130,18 @@ export async function begin(install: ManagedInstall, request: OperationRequest, 
  */
 async function refuseAtOnce(install: ManagedInstall, { kind, tag, oneWay, restoreState }: Asked): Promise<void> {
   const { tried = [], history } = await install.journal.read()
-  if (kind === 'rollback') {
-    if (restoreState === true) await snapshotFor(install)
-    else refuseNewerSchema(install, history)
-  }
-  if (kind === 'rollback' || tag === null || oneWay === true) return
+  if (restoreState === true) await snapshotFor(install, tagOfState(kind, tag))
+  else if (kind === 'rollback') refuseNewerSchema(install, history)
+  if (kind === 'rollback' || tag === null || oneWay === true || restoreState === true) return
   if (!tried.some((one) => one.to === tag && one.rehearsal.verdict === 'one_way')) return
   const release = await install.feed.byTag(tag).catch(() => null) // the operation will say why
   if (release !== null) await refuseKnownOneWay(install, release)
+}
+
+/** Whose data are taken back; null: those of the backup executable's release. */
+function tagOfState(kind: Kind, tag: string | null): string | null {
+  if (kind === 'rollback' || tag !== null) return tag
+  throw new BatonError('invalid_request', 'expected `tag` beside `state`: the release whose data are taken back')
 }
 
 /**

@@ -24,10 +24,13 @@ export function refuseNewerSchema({ current }: Pick<ManagedInstall, 'current'>, 
   )
 }
 
-/** Path of the newest snapshot that was made for the backup executable's release. Throws refused. */
-export async function snapshotFor(install: ManagedInstall): Promise<{ tag: string; path: string }> {
+/** Path of the newest snapshot of the release `named`; null: of the backup executable's. Throws refused. */
+export async function snapshotFor(
+  install: Pick<ManagedInstall, 'database' | 'stateDirectory' | 'places'>,
+  named: string | null,
+): Promise<{ tag: string; path: string }> {
   const { database, stateDirectory, places } = install
-  const tag = await installedTag(places.backup)
+  const tag = named ?? (await installedTag(places.backup))
   const folder = snapshotDirectory(stateDirectory)
   const newest = database === null ? null : newestCopy(await readdir(folder).catch(() => []), database, tag)
   if (newest !== null) return { tag, path: join(folder, newest) }
@@ -35,7 +38,7 @@ export async function snapshotFor(install: ManagedInstall): Promise<{ tag: strin
     'refused',
     `expected a snapshot of ${basename(database ?? '')} for ${tag} in ${folder}, found none`,
     {
-      hint: 'an update makes one, and the last two are kept',
+      hint: 'an update makes one of the release that it leaves, and those of the last two are kept; `state` lists them',
     },
   )
 }
@@ -46,13 +49,18 @@ export async function markUpdate(install: ManagedInstall, { id, from, to }: Oper
 }
 
 /** Throws refused if the data cannot be exchanged: only a release that `baton build` made has first code that does it. */
-export async function markRollback(install: ManagedInstall, { id, from }: Operation): Promise<void> {
+export async function markRestore(install: ManagedInstall, { id, kind, from, to }: Operation): Promise<void> {
   if (ownStart() === null) {
     throw new BatonError('refused', 'this executable cannot take a snapshot back: `baton build` did not make it', {
       hint: 'stop the service, and copy the snapshot over the database',
     })
   }
-  await writeMark(install, { operationId: id, owner: from, next: null, other: await snapshotFor(install) })
+  await writeMark(install, {
+    operationId: id,
+    owner: from,
+    next: null,
+    other: await snapshotFor(install, kind === 'update' ? to : null),
+  })
 }
 
 async function writeMark(

@@ -10,7 +10,7 @@ import { ownCommand } from '../own.ts'
 import { type Alone, whyNotAlone } from './schedule/gate.ts'
 import type { Release } from '../words/release.ts'
 import { badEntry, type Operation, type Probation, type Progress, type Stage } from '../words/state.ts'
-import { markRollback, markUpdate } from './own-data.ts'
+import { markRestore, markUpdate } from './own-data.ts'
 import { refuseKnownOneWay, rehearse, type ToRehearse } from './rehearsal/rehearse.ts'
 import { makeCheck } from './steps/check.ts'
 import { makeDownload } from './steps/download.ts'
@@ -36,6 +36,7 @@ export interface Stages {
 interface StagesOptions {
   restart(to: string): Promise<void>
   oneWay: boolean
+  /** with the data that the release has left itself: it has worked on them, and is not tried */
   restoreState: boolean
   /** null: somebody asked for it */
   alone: (Alone & { sha256: string }) | null
@@ -49,8 +50,7 @@ export function makeStages(
 ): Stages {
   const { disk, journal, feed } = install
   const { enter, leave } = makeClock(install, operation)
-  let [state, publishedBad] = [null as JournalState | null, false]
-  let placed: Placed | null = null
+  let [state, placed, publishedBad] = [null as JournalState | null, null as Placed | null, false]
   const check = makeCheck({
     feed,
     current: () => install.current,
@@ -65,7 +65,7 @@ export function makeStages(
       state = await journal.read()
       await assertWritable(install.places.directory)
       const release = await check(tag, signal)
-      if (release !== null) await choose(release, install, operation, oneWay, alone)
+      if (release !== null) await choose(release, install, operation, oneWay || restoreState, alone)
       return release
     },
     async download(release, signal) {
@@ -77,7 +77,8 @@ export function makeStages(
       await enter('verify')
       try {
         await verify(candidate, release, signal)
-        await tryFirst({ install, operation, release, candidate: candidate.path, oneWay, signal }, alone)
+        const to = { install, operation, release, candidate: candidate.path, oneWay, signal }
+        if (!restoreState) await tryFirst(to, alone)
       } catch (cause) {
         // what this host lacks says nothing about the release
         const isVerdict = cause instanceof BatonError && cause.code === 'verify_failed'
@@ -186,7 +187,7 @@ function makeSwapOf(
         install.log({ event: 'warning', message: `rolling back without a snapshot: ${reasonOf(cause)}` })
       }
       if (operation.rehearsal?.verdict === 'one_way') await markUpdate(install, operation)
-      if (restoreState) await markRollback(install, operation)
+      if (restoreState) await markRestore(install, operation)
     },
     backupTag: () => installedTag(places.backup),
     async enterProbation(to) {

@@ -7,7 +7,7 @@ import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { COMMAND, readReceiptBeside, readSystemReceipt, type Receipt, SYSTEM_DIRECTORY } from '../../agent/install.ts'
-import { BatonError, type ErrorCode, EXIT, MEANINGS, serviceName } from '../../agent/words.ts'
+import { BatonError, type ErrorCode, EXIT, MEANINGS, type OperationReport, serviceName } from '../../agent/words.ts'
 import { defaultsFrom, personOf } from './commands/context.ts'
 import { worstOf } from './doctor/finding.ts'
 import { checkSupervisor } from './doctor/host.ts'
@@ -22,6 +22,8 @@ export interface Deployment {
   /** a tag, null for the latest; ignored by a rollback */
   release: string | null
   rollback: boolean
+  /** a person allows a release with no way back */
+  oneWay: boolean
   /** for a first install; null: install.sh builds this clone */
   feed: string | null
   healthUrl: string | null
@@ -40,6 +42,7 @@ export interface DeployEnd {
   from: string | null
   to: string | null
   operationId: string | null
+  operation?: OperationReport | null
 }
 
 type Line = Record<string, unknown>
@@ -107,13 +110,14 @@ async function firstInstall(deployment: Deployment, report: HostReport): Promise
   return ended
 }
 
-function flagsOf({ healthUrl, healthTimeout, lockTimeout, dryRun }: Deployment): string[] {
+function flagsOf({ healthUrl, healthTimeout, lockTimeout, dryRun, oneWay }: Deployment): string[] {
   return [
     ...(healthUrl === null ? [] : ['--health-url', healthUrl]),
     '--health-timeout',
     healthTimeout,
     '--lock-timeout',
     lockTimeout,
+    ...(oneWay ? ['--one-way'] : []),
     ...(dryRun ? ['--dry-run'] : []),
   ]
 }

@@ -148,14 +148,19 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'state',
-    description: 'the copies of the database that updates have left; `state restore NAME` takes one back',
+    description:
+      'the copies of the database that updates have left; `state restore NAME` takes one back, `state back --to TAG` a release with its data',
     args: {
       ...ACTING,
-      act: { type: 'positional', required: false, description: 'list or restore' },
+      act: { type: 'positional', required: false, description: 'list, restore or back' },
       copy: { type: 'positional', required: false, description: 'a name of the list' },
+      to: { type: 'string', valueHint: 'tag', description: 'for back: the release, such as v1.0.0' },
     },
-    act: (context, { act = 'list', copy }) =>
-      stateCommand(context, String(act), typeof copy === 'string' ? copy : null),
+    act: (context, { act = 'list', copy = null, to = null }) => {
+      if (act !== 'back') return stateCommand(context, String(act), typeof copy === 'string' ? copy : null)
+      if (typeof to !== 'string') throw usage('expected `--to TAG` beside `state back`')
+      return rollback({ ...context, flags: { ...context.flags, restoreState: true } }, to)
+    },
   },
   {
     name: 'uninstall',

@@ -1,6 +1,6 @@
-// How a switch is told to people: which kind it is, and how long nobody is served. Pure.
+// How a switch and a rehearsal are told to people. Pure.
 
-import type { Switch } from '../../agent/words.ts'
+import { formatRehearsal, type Rehearsal, type Switch } from '../../agent/words.ts'
 
 /** what most load balancers and webhook senders bear before they give a request up, milliseconds */
 const BORNE_MS = [3000, 10_000] as const
@@ -18,4 +18,10 @@ export function formatSwitch(kind: Switch): string {
 /** `nobody was served for 108 ms`; null: nobody had to wait, as far as it is known. `pauseMs`: see OperationReport. */
 export function formatPause(pauseMs: number | null | undefined): string | null {
   return pauseMs === null || pauseMs === undefined ? null : `nobody was served for ${pauseMs} ms`
+}
+
+/** How a rehearsal went, and what to do about it. */
+export function rehearsalLines(rehearsal: Rehearsal | null): string[] {
+  if (rehearsal === null) return []
+  return [formatRehearsal(rehearsal), ...(rehearsal.hint === undefined ? [] : [`hint: ${rehearsal.hint}`])]
 }

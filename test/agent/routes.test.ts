@@ -48,7 +48,7 @@ async function served(updater: Partial<Updater> = {}, basePath = ''): Promise<Se
     return Promise.reject(new BatonError('no_backup', 'there is none'))
   }
   const all: Updater = {
-    update: (tag, oneWay) => note('update', tag, oneWay),
+    update: (tag, { oneWay, restoreState }) => note('update', tag, oneWay, ...(restoreState ? ['its data'] : [])),
     rollback: () => note('rollback'),
     cancel: () => note('cancel'),
     check: () => note('check'),
@@ -127,6 +127,16 @@ test('a person may allow a release with no way back; without that word nobody ha
     match(answer.body, 'expected true in `oneWay`')
   }
   is(service.asked.length, 3)
+})
+
+test('an update may take the data along that the named release has left; any other word than `snapshot` is refused', async () => {
+  await using service = await served()
+  await service.ask('POST', '/admin/update', '{"tag":"v1.2.3","state":"snapshot"}')
+  equal(service.asked, [['update', 'v1.2.3', false, 'its data']])
+  const answer = await service.ask('POST', '/admin/update', '{"tag":"v1.2.3","state":true}')
+  conforms({ method: 'POST', path: '/admin/update', ...answer })
+  match(answer.body, 'expected snapshot in `state`')
+  is(service.asked.length, 1)
 })
 
 test('takes what is below its prefix and leaves the rest to the application', async () => {

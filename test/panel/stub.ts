@@ -73,7 +73,7 @@ export async function serveStub({
     return started
   }
   const updater = {
-    update: async (tag: string | null, oneWay: boolean) => {
+    update: async (tag: string | null, { oneWay }: { oneWay: boolean }) => {
       const { noWayBack } = world
       if (noWayBack !== null && tag === noWayBack.tag && !oneWay) throw oneWayFault(tag, noWayBack.rehearsal)
       return begin('update', tag)

@@ -3,7 +3,7 @@
 // Must hold: nothing is made but the copy, which is gone afterwards; whatever goes wrong here but the release itself ends in
 // `not_tried`, and the update goes on as it would without a rehearsal.
 
-import { lstat, readdir, stat } from 'node:fs/promises'
+import { lstat, readdir, realpath, stat } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'
 import { copyDatabase, lookBy, readRehearse } from '../../disk/copy-database.ts'
 import { type Disk, mebibytes, roomIn } from '../../disk/disk.ts'
@@ -245,7 +245,10 @@ async function copyInto(
   const to = join(folder, relative(stateDirectory, database))
   await disk.makeDirectory(dirname(to), 0o700)
   await (await disk.create(to, 0o600)).close()
-  await copyDatabase(database, to, { executable, here: !serves })
+  await copyDatabase(database, to, { executable, here: !serves }).catch(async (cause: unknown) => {
+    await disk.remove(to) // on a full disk not even a request to empty the folder could be written
+    throw cause
+  })
   const left = { bytes: FILES_MAX_BYTES, files: FILES_MAX }
   for (const name of files) await copyFiles(disk, join(stateDirectory, name), join(folder, name), left)
 }
@@ -267,6 +270,7 @@ async function copyFiles(disk: Disk, from: string, to: string, left: { bytes: nu
 }
 
 async function bytesOf(database: string): Promise<number> {
-  const sizes = [database, `${database}-wal`].map(async (path) => (await stat(path).catch(() => null))?.size ?? 0)
+  const file = await realpath(database).catch(() => database) // its log lies beside the file itself, not beside a link to it
+  const sizes = [file, `${file}-wal`].map(async (path) => (await stat(path).catch(() => null))?.size ?? 0)
   return (await Promise.all(sizes)).reduce((sum, bytes) => sum + bytes, 0)
 }

@@ -12,7 +12,9 @@ import { assertRoom, needOfSnapshot } from '../../disk/room.ts'
 import { BatonError } from '../../words/errors.ts'
 import { within } from '../rethrow.ts'
 
+/** of so many releases; and of one more if all of them have no more bytes than that */
 export const SNAPSHOTS_KEPT = 2
+const OLDER_MAX_BYTES = 1024 ** 3
 const BESIDE = ['-wal', '-journal'] as const
 /** folders that a search for the service's files opens, at most */
 const FOLDERS_MAX = 1000
@@ -87,14 +89,26 @@ export async function snapshot(
   return path
 }
 
-/** A copy that was made while nobody had the database open is a set: what belongs to it goes with it. */
+/**
+ * Keeps the newest copy of each of the last releases. One that was made while nobody had the database open is a set: what belongs to it
+ * goes with it.
+ */
 async function dropOld(disk: Disk, directory: string, name: string): Promise<void> {
   const all = (await readdir(directory)).filter((entry) => entry.startsWith(`${name}.v`))
   const copies = all.filter((entry) => !BESIDE.some((suffix) => entry.endsWith(suffix)))
   const aged = await Promise.all(
-    copies.map(async (entry) => ({ entry, at: (await stat(join(directory, entry))).mtimeMs })),
+    copies.map(async (entry) => {
+      const { mtimeMs: at, size } = await stat(join(directory, entry))
+      return { entry, at, size }
+    }),
   )
-  aged.sort((a, b) => b.at - a.at)
-  const kept = aged.slice(0, SNAPSHOTS_KEPT).flatMap(({ entry }) => [entry, ...BESIDE.map((suffix) => entry + suffix)])
+  const newest = new Map<string, (typeof aged)[number]>()
+  for (const copy of aged.toSorted((a, b) => b.at - a.at)) {
+    const [tag = ''] = /^v\d+\.\d+\.\d+/.exec(copy.entry.slice(name.length + 1)) ?? []
+    if (!newest.has(tag)) newest.set(tag, copy)
+  }
+  const last = [...newest.values()].slice(0, SNAPSHOTS_KEPT + 1)
+  if (last.reduce((sum, { size }) => sum + size, 0) > OLDER_MAX_BYTES) last.splice(SNAPSHOTS_KEPT)
+  const kept = last.flatMap(({ entry }) => [entry, ...BESIDE.map((suffix) => entry + suffix)])
   for (const entry of all) if (!kept.includes(entry)) await disk.remove(join(directory, entry))
 }

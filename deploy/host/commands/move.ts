@@ -1,8 +1,8 @@
 // `upgrade` moves to another release, `rollback` goes back, `cancel` ends an operation before anything has changed.
 
-import { BatonError, EXIT, formatRehearsal, parseTag, type Rehearsal } from '../../../agent/words.ts'
+import { BatonError, EXIT, parseTag } from '../../../agent/words.ts'
 import { fromEnvironment, parseRelease } from '../place/choices.ts'
-import { formatPause, formatSwitch } from '../../lib/switch.ts'
+import { formatPause, formatSwitch, rehearsalLines } from '../../lib/switch.ts'
 import type { Foreseen, ForeseenSwitch } from '../service/foresee.ts'
 import type { Operate, Operated } from '../service/request.ts'
 import type { Step } from '../plan/step.ts'
@@ -69,11 +69,6 @@ function lineOf(service: string, { outcome, from, to, report }: Operated): strin
     report === null || report.switchMs === null ? '' : `, ${report.moved} connections moved, ${report.cut} cut`
   const pause = formatPause(report?.pauseMs)
   return `${service} ${to ?? ''} is in place, it was ${from}${moved}${pause === null ? '' : `, ${pause}`}`
-}
-
-function rehearsalLines(rehearsal: Rehearsal | null): string[] {
-  if (rehearsal === null) return []
-  return [formatRehearsal(rehearsal), ...(rehearsal.hint === undefined ? [] : [`hint: ${rehearsal.hint}`])]
 }
 
 function foretold({ service, report }: Context, foreseen: Foreseen): number {

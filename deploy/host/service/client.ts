@@ -22,8 +22,8 @@ export interface Client {
   /** null if the service does not answer */
   status(): Promise<Status | null>
   check(): Promise<VersionReport>
-  /** `oneWay`: a person allows a release with no way back */
-  update(tag: string | null, oneWay: boolean): Promise<Operation>
+  /** `oneWay`: a person allows a release with no way back; `restoreState`: with the data that the named release has left */
+  update(tag: string | null, allowed: { oneWay: boolean; restoreState: boolean }): Promise<Operation>
   /** `restoreState`: with the data of before the update */
   rollback(restoreState: boolean): Promise<Operation>
   /** Cancels the operation in flight and returns it; follow it to its end. Throws too_late after the swap. */
@@ -40,6 +40,7 @@ export interface Watcher {
   status?(status: Status): void
 }
 
+const SNAPSHOT = { state: 'snapshot' }
 const POLL_MS = 200
 /** how long the service may stay silent before it counts as down; a handover is never silent, a plain restart is */
 const SILENCE_MS = 90_000
@@ -66,13 +67,17 @@ export function connect({ address, basePath, token }: Access): Client {
       return expected(answer, 200) as Status
     },
     check: async () => expected(await ask('/check', 'POST', undefined, 60_000), 200) as VersionReport,
-    update: async (tag, oneWay) => {
+    update: async (tag, { oneWay, restoreState }) => {
       // an older service refuses a field that it does not know
-      const body = { ...(tag === null ? {} : { tag }), ...(oneWay ? { oneWay } : {}) }
+      const body = {
+        ...(tag === null ? {} : { tag }),
+        ...(oneWay ? { oneWay } : {}),
+        ...(restoreState ? SNAPSHOT : {}),
+      }
       return operationIn(expected(await ask('', 'POST', body), 202))
     },
     rollback: async (restoreState) => {
-      const body = restoreState ? { state: 'snapshot' } : undefined
+      const body = restoreState ? SNAPSHOT : undefined
       return operationIn(expected(await ask('/rollback', 'POST', body), 202))
     },
     cancel: async () => operationIn(expected(await ask('/cancel', 'POST'), 200)),

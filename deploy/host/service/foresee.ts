@@ -17,6 +17,7 @@ import {
   placesOf,
   type Receipt,
   refuseNewerSchema,
+  snapshotFor,
 } from '../../../agent/install.ts'
 import {
   badEntry,
@@ -69,10 +70,13 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   if (act === null) return { would: 'up_to_date', from, to: from, sha256: null, switch: null, rehearsal: null }
   await assertWritable(dirname(receipt.executable))
   const journal = makeJournal(makeDisk(), receipt.stateDirectory)
+  const [database, places] = [await databaseOf(receipt), placesOf(receipt.executable)]
+  const data = { database, places, stateDirectory: receipt.stateDirectory }
   if (act.kind === 'rollback') {
-    if (backup === null) throw noBackup(placesOf(receipt.executable))
-    if (!request.restoreState) refuseNewerSchema({ current: from }, (await journal.read()).history)
-    const next = foreseeSwitch('rollback', status, null)
+    if (backup === null) throw noBackup(places)
+    if (request.restoreState) await snapshotFor(data, null)
+    else refuseNewerSchema({ current: from }, (await journal.read()).history)
+    const next = foreseeSwitch('rollback', status, request.restoreState ? 'one-at-a-time' : null)
     return { would: 'rolled_back', from, to: backup, sha256: null, switch: next, rehearsal: null }
   }
   await tellOfBad(receipt, act.tag, outside)
@@ -84,16 +88,15 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     await tellOfSkipped(receipt, act.tag, from, outside)
     return { would: 'up_to_date', from, to: from, sha256, switch: null, rehearsal: null }
   }
-  const database = await databaseOf(receipt)
   await assertDatabaseThere(database, receipt.stateDirectory)
-  const places = placesOf(receipt.executable)
   const install = { database, journal, current: from, places, runningImage: async () => null }
-  const known = await knownRehearsal(install, release)
+  if (request.restoreState) await snapshotFor(data, release.tag)
+  const known = request.restoreState ? null : await knownRehearsal(install, release)
   if (known?.verdict === 'one_way' && !request.oneWay) throw oneWayFault(release.tag, known)
   await assertRoomOf(receipt, release)
   const next = foreseeSwitch('update', status, release.switch ?? null)
   const rehearsal = request.rehearse ? await rehearseAhead(receipt, request, release, feed, outside) : known
-  const isAlone = rehearsal?.verdict === 'one_way' // allowed by a person: its switch is one at a time
+  const isAlone = request.restoreState || rehearsal?.verdict === 'one_way' // two that cannot share the data
   return {
     would: 'updated',
     from,

@@ -161,7 +161,7 @@ async function askOnce(
   try {
     started =
       request.kind === 'update'
-        ? await client.update(request.tag, request.oneWay)
+        ? await client.update(request.tag, request)
         : await client.rollback(request.restoreState)
   } catch (cause) {
     throw await explained(cause, client)

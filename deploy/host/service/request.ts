@@ -8,7 +8,7 @@ export interface Operate {
   tag: string | null
   /** a person allows a release with no way back */
   oneWay: boolean
-  /** rollback: with the data of before the update */
+  /** with the data that the release has left, as its newest snapshot has them */
   restoreState: boolean
   /** a dry run of an update: with the rehearsal */
   rehearse: boolean
