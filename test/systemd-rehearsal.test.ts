@@ -124,7 +124,9 @@ test('no way back: the update ends with 7 and nothing changed, and is refused at
   is(refused.code, 7, refused.stderr)
   match(refused.stderr, /v1\.0\.0 cannot work on the data that v1\.2\.0 has changed/)
   is((await host.cli('rollback', '--dry-run')).code, 7)
-  is((await host.cli('rollback', '--dry-run', '--restore-state')).code, 0)
+  const told = await host.cli('rollback', '--dry-run', '--restore-state')
+  is(told.code, 0)
+  match(told.stdout + told.stderr, /the database would be put aside, and a copy of \S+ put in its place/)
   const back = await host.cli('rollback', '-y', '--restore-state', '--json')
   is(back.code, 0, back.stderr)
   is((await host.status()).instance.version, 'v1.0.0')
@@ -295,6 +297,7 @@ test('the service is stopped: the command rehearses too, and a release with no w
   is((await host.cli('stop')).code, 0)
   const back = await host.cli('rollback', '-y', '--restore-state')
   is(back.code, 0, back.stderr)
+  match(back.stdout, /a copy of \S+ is the database now; what was there is \S+aside/)
   is(await sql('SELECT count(*), max(id) FROM notes'), rows)
 })
 

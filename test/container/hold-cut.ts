@@ -13,6 +13,8 @@ import { healthy, until } from './probe.ts'
 
 const skip = labReason()
 const test = suite('container hold cut short', { timeoutMs: isLong ? 1_200_000 : 300_000, skip })
+/** a rehearsal makes changes, too; rehearsal.ts cuts it short */
+const NOT_TRIED = ['--rehearse', 'never']
 const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
 const engine = lab?.engine as LabEngine
 const [NAME, PORT] = ['cut', 8220]
@@ -46,7 +48,7 @@ test.before(async () => {
   await healthy(engine, NAME)
   // makes the image of the program, so that the switcher is quick below
   for (const release of ['hold', 'no-hold']) {
-    const { code, out } = await command(engine.socketPath, NAME, release).ended
+    const { code, out } = await command(engine.socketPath, NAME, release, NOT_TRIED).ended
     equal(code, 0, out)
   }
 })
@@ -72,7 +74,7 @@ test.after(async () => {
 test.run()
 
 async function whole(release: string): Promise<void> {
-  const { code, out } = await command(engine.socketPath, NAME, release).ended
+  const { code, out } = await command(engine.socketPath, NAME, release, NOT_TRIED).ended
   equal(code, 0, out)
 }
 
@@ -113,7 +115,7 @@ async function cut(way: string, release: string, n: number, changes: readonly st
 async function heldBefore(release: string, n: number) {
   for (let left = 3; ; left--) {
     const gate = await engineGate(engine.socketPath, join(labFolder(), `gate${gates++}.sock`), n)
-    const deployment = command(gate.socketPath, NAME, release)
+    const deployment = command(gate.socketPath, NAME, release, NOT_TRIED)
     const early = deployment.ended.then(({ code, out }) => `ended with ${code}: ${out}`)
     const end = await Promise.race([gate.held.then(() => null), early])
     if (end === null) return { gate, ...deployment }

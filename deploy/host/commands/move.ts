@@ -1,6 +1,6 @@
 // `upgrade` moves to another release, `rollback` goes back, `cancel` ends an operation before anything has changed.
 
-import { BatonError, EXIT, parseTag } from '../../../agent/words.ts'
+import { BatonError, EXIT, parseTag, type StateMoved } from '../../../agent/words.ts'
 import { fromEnvironment, parseRelease } from '../place/choices.ts'
 import { formatPause, formatSwitch, rehearsalLines } from '../../lib/switch.ts'
 import type { Foreseen, ForeseenSwitch } from '../service/foresee.ts'
@@ -59,11 +59,18 @@ async function move(context: Context, request: Operate): Promise<number> {
   report.result({ outcome, from, to, operationId: operation?.id ?? null, operation, exit: EXIT.done }, [
     lineOf(service, operated),
     ...rehearsalLines(operation?.rehearsal ?? null),
+    ...dataLines(operation?.stateMoved ?? null),
   ])
   return EXIT.done
 }
 
-function lineOf(service: string, { outcome, from, to, report }: Operated): string {
+function dataLines(moved: StateMoved | null): string[] {
+  return moved === null ? [] : [`a copy of ${moved.restored} is the database now; what was there is ${moved.aside}`]
+}
+
+function lineOf(service: string, { outcome, from, to, report, skipped = [] }: Operated): string {
+  if (skipped.length > 0)
+    return `${service} ${from} stays: ${skipped.join(', ')} failed here before, and nothing else is newer`
   if (outcome === 'up_to_date') return `${service} ${from} is ${to === null ? 'up to date' : 'in place already'}`
   const moved =
     report === null || report.switchMs === null ? '' : `, ${report.moved} connections moved, ${report.cut} cut`

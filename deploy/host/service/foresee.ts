@@ -74,7 +74,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   const data = { database, places, stateDirectory: receipt.stateDirectory }
   if (act.kind === 'rollback') {
     if (backup === null) throw noBackup(places)
-    if (request.restoreState) await snapshotFor(data, null)
+    if (request.restoreState) outside.note(whatBecomes(await snapshotFor(data, null)))
     else refuseNewerSchema({ current: from }, (await journal.read()).history)
     const next = foreseeSwitch('rollback', status, request.restoreState ? 'one-at-a-time' : null)
     return { would: 'rolled_back', from, to: backup, sha256: null, switch: next, rehearsal: null }
@@ -90,7 +90,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   }
   await assertDatabaseThere(database, receipt.stateDirectory)
   const install = { database, journal, current: from, places, runningImage: async () => null }
-  if (request.restoreState) await snapshotFor(data, release.tag)
+  if (request.restoreState) outside.note(whatBecomes(await snapshotFor(data, release.tag)))
   const known = request.restoreState ? null : await knownRehearsal(install, release)
   if (known?.verdict === 'one_way' && !request.oneWay) throw oneWayFault(release.tag, known)
   await assertRoomOf(receipt, release)
@@ -105,6 +105,10 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     switch: isAlone ? foreseeSwitch('update', status, 'one-at-a-time') : next,
     rehearsal,
   }
+}
+
+function whatBecomes({ path }: { path: string }): string {
+  return `the database would be put aside, and a copy of ${path} put in its place: what was written since is only in what is put aside`
 }
 
 /** `asked`: what the other release asks for; null: not known. Throws if the service would refuse when it comes to the switch. */

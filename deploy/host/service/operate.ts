@@ -58,8 +58,9 @@ export async function operate(receipt: Receipt, request: Operate, outside: Outsi
       : await askService(receipt, client, status, work, outside)
   })
   if (!('id' in operation)) return { ...operation, outcome: 'up_to_date', report: null, error: null }
-  if (operation.outcome === 'up_to_date') await tellOfSkipped(receipt, request.tag, operation.from, outside)
-  return operatedFrom(operation)
+  if (operation.outcome !== 'up_to_date') return operatedFrom(operation)
+  const skipped = await tellOfSkipped(receipt, request.tag, operation.from, outside)
+  return { ...operatedFrom(operation), skipped }
 }
 
 /** Pure. A rollback to a tag is one only if the backup is that tag, else it is an update. Null if the tag is in place already. */
@@ -90,18 +91,20 @@ export async function tellOfBad(receipt: Receipt, tag: string | null, outside: O
     outside.note(`${tag} has failed here before, at ${entry.at}: ${entry.reason}; named, it is tried again`)
 }
 
-/** If the operator names no release, tells which newer ones are skipped because they failed here. */
+/** If the operator names no release, tells which newer ones are skipped because they failed here. Returns their tags. */
 export async function tellOfSkipped(
   receipt: Receipt,
   tag: string | null,
   from: string,
   outside: Outside,
-): Promise<void> {
-  if (tag !== null) return
-  for (const bad of (await badOf(receipt)).filter((entry) => compareTags(entry.tag, from) > 0))
+): Promise<string[]> {
+  if (tag !== null) return []
+  const newer = (await badOf(receipt)).filter((entry) => compareTags(entry.tag, from) > 0)
+  for (const bad of newer)
     outside.note(
       `${bad.tag} is newer, but failed here at ${bad.at}: ${bad.reason}; \`--release ${bad.tag}\` tries it again`,
     )
+  return [...new Set(newer.map((one) => one.tag))]
 }
 
 /** Releases that failed here. */
@@ -124,7 +127,8 @@ function operatedFrom(operation: Operation): Operated {
   }
   const code = error !== null && MEANINGS[error.code].exit === 8 ? error.code : 'restart_failed'
   const pause = formatPause(report.pauseMs)
-  const told = `${to ?? 'the release'} failed, ${from} is running again${pause === null ? '' : ` (${pause})`}: ${message}`
+  const what = operation.kind === 'rollback' ? `the rollback to ${to ?? 'the backup'}` : (to ?? 'the release')
+  const told = `${what} failed, ${from} is running again${pause === null ? '' : ` (${pause})`}: ${message}`
   return { outcome, from, to, report, error: { code, message: told, hint: error?.hint ?? null } }
 }
 
@@ -174,7 +178,8 @@ async function askOnce(
       if (isOnProbation || instance.id === before.instance.id) return
       isOnProbation = true // begin when the new process first answers
       gate?.begin()
-      if (state === 'in_flight') outside.note(`${instance.version} is serving, on probation`)
+      const isBack = instance.version === before.instance.version
+      if (state === 'in_flight') outside.note(`${instance.version} is serving${isBack ? ' again' : ', on probation'}`)
     },
   })
   if (operation.to !== null && (operation.outcome === 'updated' || operation.outcome === 'rolled_back')) {

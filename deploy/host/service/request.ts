@@ -28,4 +28,6 @@ export interface Operated {
   /** null if there was nothing to do */
   report: OperationReport | null
   error: { code: BatonError['code']; message: string; hint: string | null } | null
+  /** newer releases that were passed over because they failed here */
+  skipped?: string[]
 }
