@@ -66,13 +66,9 @@ async function tryInContainer(trial: Trial, { engine, stop }: Tools): Promise<Fo
   const { name, predecessor, successor, snapshot, images, tags } = trial
   const [present, candidate] = [executableOf(images.present), executableOf(images.candidate)]
   const state = labelsOf(images.present)[IMAGE_LABELS.state]
-  if (
-    present === null ||
-    candidate === null ||
-    state === undefined ||
-    images.present.Config?.Volumes?.[state] === undefined
-  )
-    return { reason: 'the image does not say where its executable and its data are' }
+  const isSame = state !== undefined && labelsOf(images.candidate)[IMAGE_LABELS.state] === state
+  if (!isSame || present === null || candidate === null || images.present.Config?.Volumes?.[state] === undefined)
+    return { reason: 'one of the two images does not say where its executable and its data are' }
   let cage: string | null = null
   try {
     const bytes = (await engine.sizeOf(predecessor, snapshot)) ?? 0
