@@ -83,7 +83,7 @@ test('back by two releases with the data of then, while it runs and while it is 
     await serves(LAST - 2)
     ok((await userVersion()) < LAST)
     const { stateMoved } = operationIn(stdout)
-    is(await count(stateMoved?.aside), newest)
+    is(await count(stateMoved?.aside ?? 'nowhere'), newest, isStopped ? 'stopped' : 'running')
     ok((await count()) < newest)
     const forth = await host.cli('rollback', '-y', '--restore-state')
     is(forth.code, 0, forth.stderr)

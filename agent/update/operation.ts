@@ -241,8 +241,9 @@ async function writeOutcome(
   const hint = error?.hint ?? null
   const told = error === null ? null : { code: error.code, message: error.message, ...(hint === null ? {} : { hint }) }
   operation.to = to ?? operation.to
+  Object.assign(operation, movedIn(install, operation)) // whoever carries it out here reports it from this record
   const state = await journal.change((now) => {
-    now.operation = { ...structuredClone(operation), outcome: null, ...movedIn(install, operation) }
+    now.operation = { ...structuredClone(operation), outcome: null }
     finishOperation(now, { outcome, error: told, isBlameless: isBlameless(error) })
     if (error !== null && stages.isPublishedBad() && operation.to !== null) {
       markBad(now, operation.to, operation.sha256, error.message)
