@@ -1,5 +1,6 @@
 // The agent's log events as one typed union, and their one formatter. No event ever has a secret in it.
 
+import { fstatSync } from 'node:fs'
 import type { ErrorCode } from './words/errors.ts'
 import type { Kind, Outcome, Stage } from './words/state.ts'
 
@@ -78,5 +79,14 @@ export function formatEvent(event: LogEvent): string {
 }
 
 export const logToStdout: Log = (event) => {
-  process.stdout.write(`baton: ${formatEvent(event)}\n`)
+  process.stdout.write(`${isInFile() ? `${new Date().toISOString()} ` : ''}baton: ${formatEvent(event)}\n`)
+}
+
+/** A journal and an engine note the time of each line themselves. */
+function isInFile(): boolean {
+  try {
+    return fstatSync(1).isFile()
+  } catch {
+    return false
+  }
 }

@@ -4,7 +4,7 @@
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { appendFile, cp, mkdir, mkdtemp, readdir, rename, rm, symlink, writeFile } from 'node:fs/promises'
+import { appendFile, cp, mkdir, mkdtemp, readdir, rename, rm, symlink, writeFile, readFile } from 'node:fs/promises'
 import { Agent, type IncomingMessage, request as plainRequest } from 'node:http'
 import { createServer as createSecure, request as secureRequest } from 'node:https'
 import { type AddressInfo, createServer } from 'node:net'
@@ -98,6 +98,11 @@ test('a service that listens on every address, though it was told one: the docto
   await it.word('stop', '--user')
   is((await it.word('start', '--user')).exitCode, 0)
   ok(!/ port /.test(await said()), 'a start gives it the address that it asks for')
+  const log = join(dirname(dirname(dirname(it.configPath))), '.local', 'state', 'shop', 'run', 'shop.log')
+  match(
+    await readFile(log, 'utf8'),
+    /^\d{4}-\d\d-\d\dT[\d:.]+Z baton: serving v1\.1\.0 on 127\.0\.0\.1:\d+ \(managed\)$/m,
+  )
 })
 
 test('two servers move together, and no client of either notices', async () => {

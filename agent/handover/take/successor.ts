@@ -136,7 +136,8 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
     },
   )
   const listen = async (listener: Listener, spec: ListenerSpec): Promise<void> => {
-    const own = unclaimed.get(listener.key)
+    const own = unclaimed.get(listener.key) ?? atOtherAddress(listener, unclaimed, listeners)
+    if (own !== undefined && own.key !== listener.key) keepAddress(listener, own.key, log)
     unclaimed.delete(listener.key)
     try {
       await (own === undefined ? bind(listener, spec, null, true) : inherit(listener, own))

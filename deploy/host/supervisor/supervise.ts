@@ -37,7 +37,8 @@ export async function supervise(receipt: Receipt, burst = BURST): Promise<number
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => stop.abort())
   process.on('SIGHUP', () => {})
   const deaths: number[] = []
-  const note = (line: string) => writeFile(files.log, `baton: ${line}\n`, { flag: 'a', mode: 0o600 })
+  const note = (line: string) =>
+    writeFile(files.log, `${new Date().toISOString()} baton: ${line}\n`, { flag: 'a', mode: 0o600 })
   using keeper = await keeperAt(files.notify, note)
   try {
     for (let restarts = 0; ; restarts++) {
