@@ -150,13 +150,16 @@ test('bad releases change no host without a person: each ends where it began, an
     const feed = await publishTo(join(home, `bad-${BAD.indexOf(bad)}`), [good, await scriptRelease('v1.0.1', fault)])
     await using it = await byItself({ release: good, feed, auto: ANY, update: { hangMs: 5000, ...update } })
     await it.start()
-    match((await it.deed()).error?.message ?? '', says, what)
+    const message = (await it.deed()).error?.message ?? ''
+    match(message, says, `${what}: ${message}`)
     await restartedTwice(it)
     const status = await it.until(what, ({ state }) => state === 'idle')
     is(status.instance.version, 'v1.0.0', what)
-    is(status.history.length, 1, what)
-    match((await it.memory()).never[0]?.why ?? '', waits, what)
-    match(status.schedule?.waits.join() ?? '', /^v1\.0\.1 waits for you: it failed here/, what)
+    is(status.history.length, 1, `${what}: ${JSON.stringify(status.history)}`)
+    const { never } = await it.memory()
+    match(never[0]?.why ?? '', waits, `${what}: ${JSON.stringify(never)}`)
+    const told = status.schedule?.waits.join() ?? ''
+    match(told, /^v1\.0\.1 waits for you: it failed here/, `${what}: ${told}`)
   })
   const ends = await Promise.allSettled(turns) // none is left behind if another fails
   equal(
