@@ -136,7 +136,7 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
     },
   )
   const listen = async (listener: Listener, spec: ListenerSpec): Promise<void> => {
-    const own = unclaimed.get(listener.key) ?? atOtherAddress(listener, unclaimed, listeners)
+    const own = unclaimed.get(listener.key) ?? atOtherAddress(listener, unclaimed, options)
     if (own !== undefined && own.key !== listener.key) keepAddress(listener, own.key, log)
     unclaimed.delete(listener.key)
     try {
@@ -158,11 +158,12 @@ interface Sorted {
 }
 
 /** Binds the listeners that this process does not inherit. */
-async function sortOut({ inheritance, listeners, specs, log }: SuccessorOptions): Promise<Sorted> {
+async function sortOut(options: SuccessorOptions): Promise<Sorted> {
+  const { inheritance, listeners, specs, log } = options
   const byKey = new Map(inheritance.listeners.filter((one) => !isDatagrams(one)).map((one) => [one.key, one]))
   const inherited: [Listener, InheritedListener][] = []
   for (const [index, listener] of listeners.entries()) {
-    const own = byKey.get(listener.key) ?? atOtherAddress(listener, byKey, listeners)
+    const own = byKey.get(listener.key) ?? atOtherAddress(listener, byKey, options)
     const spec = specs[index]
     if (own !== undefined) inherited.push([listener, own])
     // the predecessor may have the same port at an address that does not overlap
@@ -174,16 +175,17 @@ async function sortOut({ inheritance, listeners, specs, log }: SuccessorOptions)
 }
 
 /**
- * The socket of the same port if this release asks for another address, and one of the two addresses holds the other. A socket keeps
+ * One at a time: the socket of the same port if this release asks for another address, and one of the two addresses holds the other. A socket keeps
  * its address: the new one counts from the next start that inherits nothing. Else a changed address would shut the way back, too.
  */
 function atOtherAddress(
   { key, isTcp }: Listener,
   byKey: ReadonlyMap<string, InheritedListener>,
-  listeners: readonly Listener[],
+  { inheritance, listeners }: SuccessorOptions,
 ): InheritedListener | undefined {
   const [host, port] = hostAndPort(key)
-  if (!isTcp || port === '0') return undefined
+  // together, both sockets are open for a while, and the new address is served at once
+  if (inheritance.gate === undefined || !isTcp || port === '0') return undefined
   const found = [...byKey.values()].filter((one) => {
     const [other, itsPort] = hostAndPort(one.key)
     const isAsked = listeners.some((listener) => listener.key === one.key)
