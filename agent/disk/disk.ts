@@ -203,11 +203,12 @@ export async function nearestExisting(path: string): Promise<string> {
   return current
 }
 
-/** The text of one of Baton's files. Null, and unread, if it has more than `maxBytes` or is no file: Baton did not write it. */
+/** The text of one of Baton's files. Null, and unread, if it has more than `maxBytes` or is a pipe or a device. Throws for a folder. */
 export async function readSmall(path: string, maxBytes: number): Promise<string | null> {
   await using file = await open(path, constants.O_NONBLOCK) // a pipe would be waited for
   const found = await file.stat()
-  return !found.isFile() || found.size > maxBytes ? null : await file.readFile('utf8')
+  const isEndless = !found.isFile() && !found.isDirectory() // reading a folder throws
+  return isEndless || found.size > maxBytes ? null : await file.readFile('utf8')
 }
 
 /**
