@@ -5,6 +5,7 @@
 
 import { spawn } from 'node:child_process'
 import { hostname } from 'node:os'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { JournalState } from '../../disk/journal.ts'
 import { endGroup, signalAll, startedWith } from '../../sockets/process.ts'
 import { reasonOf } from '../../words/errors.ts'
@@ -15,6 +16,8 @@ import type { Waiting } from './say.ts'
 
 /** how long a program may take for one report */
 export const LETTER_TIME_MS = 30_000
+/** looks for what it has left behind */
+const [SWEEPS_MAX, SWEEP_EVERY_MS] = [20, 25]
 /** the pauses between the tries; after the last one the report is given up */
 const AGAIN_MS = [60_000, 300_000, 1_800_000, 7_200_000, 43_200_000]
 const [SAID_MAX, TOLD_AT_ONCE] = [300, 5]
@@ -114,7 +117,9 @@ async function run(
   const leave = () => ended.resolve('the service ends')
   const end = () => {
     endGroup(child)
-    signalAll(startedWith(`${MARK}=${mark}`), 'SIGKILL')
+    const left = startedWith(`${MARK}=${mark}`)
+    signalAll(left, 'SIGKILL')
+    return left.length
   }
   leaving.addEventListener('abort', leave, { once: true })
   process.once('exit', end)
@@ -122,7 +127,8 @@ async function run(
   clearTimeout(timer)
   leaving.removeEventListener('abort', leave)
   process.removeListener('exit', end)
-  end()
+  // one that has just been forked, or loads a program at this moment, is not seen at the first look
+  for (let round = 0; round < SWEEPS_MAX && (end() > 0 || round < 2); round++) await sleep(SWEEP_EVERY_MS)
   const words = plainOf(said)
   return fault === null || words === '' ? fault : `${fault}, saying ${JSON.stringify(words)}`
 }
