@@ -77,8 +77,8 @@ export function makeStages(
       await enter('verify')
       try {
         await verify(candidate, release, signal)
-        const to = { install, operation, release, candidate: candidate.path, oneWay, signal }
-        if (!restoreState) await tryFirst(to, alone)
+        const toTry = { install, operation, release, candidate: candidate.path, oneWay, signal }
+        if (!restoreState) await tryFirst(toTry, alone)
       } catch (cause) {
         // what this host lacks says nothing about the release
         const isVerdict = cause instanceof BatonError && cause.code === 'verify_failed'

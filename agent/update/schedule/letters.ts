@@ -1,6 +1,6 @@
 // Tells the operator's program what happened: it is started with the report as JSON on its standard input. What it does not take is
 // tried again, later and later, and over a restart.
-// Must hold: nobody waits for it but the schedule itself, at most TIME_MS a report; whatever it starts ends with it; nothing that it
+// Must hold: nobody waits for it but the schedule itself, at most LETTER_TIME_MS a report; whatever it starts ends with it; nothing that it
 // writes is believed. Power cut: a report is told once more, never not at all.
 
 import { spawn } from 'node:child_process'
@@ -115,11 +115,14 @@ async function run(
   child.stdin?.end(text)
   const timer = setTimeout(() => ended.resolve(`it did not end within ${timeMs / 1000} s`), timeMs)
   const leave = () => ended.resolve('the service ends')
-  const end = () => {
-    endGroup(child)
+  const sweep = () => {
     const left = startedWith(`${MARK}=${mark}`)
     signalAll(left, 'SIGKILL')
     return left.length
+  }
+  const end = () => {
+    endGroup(child)
+    sweep()
   }
   leaving.addEventListener('abort', leave, { once: true })
   process.once('exit', end)
@@ -127,8 +130,12 @@ async function run(
   clearTimeout(timer)
   leaving.removeEventListener('abort', leave)
   process.removeListener('exit', end)
+  end()
   // one that has just been forked, or loads a program at this moment, is not seen at the first look
-  for (let round = 0; round < SWEEPS_MAX && (end() > 0 || round < 2); round++) await sleep(SWEEP_EVERY_MS)
+  for (let round = 0; round < SWEEPS_MAX; round++) {
+    await sleep(SWEEP_EVERY_MS)
+    if (sweep() === 0 && round > 0) break
+  }
   const words = plainOf(said)
   return fault === null || words === '' ? fault : `${fault}, saying ${JSON.stringify(words)}`
 }
