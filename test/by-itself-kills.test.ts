@@ -11,6 +11,7 @@ import { newMemory, parseMemory, type Remembered } from '../agent/update/schedul
 import { equal, is, ok } from './assert.ts'
 import type { LookOptions } from './crash/by-itself.ts'
 import { inCopy, journalOf, makeWorld, versionOf, type World } from './crash/world.ts'
+import { bundled } from './fixtures/bundled.ts'
 import { suite } from './suite.ts'
 
 const run = promisify(execFile)
@@ -19,6 +20,8 @@ const [HOUR, DAY] = [3_600_000, 86_400_000]
 const NOW = Date.parse('2026-11-24T02:10:00Z')
 
 const test = suite('by itself, killed', { timeoutMs: 240_000 })
+let program = ''
+test.before(async () => void (program = await bundled(PROGRAM)))
 
 interface Looked {
   changes: number
@@ -35,7 +38,7 @@ async function look(
 ): Promise<Looked | null> {
   const options: LookOptions = { ...world.options, configPath: join(world.root, 'config.json'), now, dieAt, beside }
   try {
-    const { stdout } = await run(process.execPath, [PROGRAM, JSON.stringify(options)], { timeout: 30_000 })
+    const { stdout } = await run(process.execPath, [program, JSON.stringify(options)], { timeout: 30_000 })
     return JSON.parse(stdout) as Looked
   } catch (error) {
     if (error instanceof Error && 'signal' in error && error.signal === 'SIGKILL') return null

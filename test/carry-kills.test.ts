@@ -3,18 +3,15 @@
 // and what is served is served once.
 
 import { spawn } from 'node:child_process'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { get } from 'node:http'
 import { connect } from 'node:net'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { bundle } from '../deploy/make/bundle.ts'
 import { equal, ok } from './assert.ts'
 import type { PairOrder, PairSaid } from './fixtures/pair.ts'
 import { WebSocket } from './lab/ws.ts'
+import { bundled } from './fixtures/bundled.ts'
 import { suite } from './suite.ts'
 
 const test = suite('carry kills', { timeoutMs: 300_000 })
@@ -22,14 +19,8 @@ const PROGRAM = fileURLToPath(new URL('fixtures/pair.ts', import.meta.url))
 const [IDLE, WEBSOCKETS, STREAMS] = [4, 3, 2]
 const DEADLINE_MS = 5000
 
-let folder = ''
 let program = ''
-test.before(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'baton-pair-'))
-  program = join(folder, 'pair.cjs') // a start from sources takes ten times as long, and there are a hundred
-  await writeFile(program, await bundle({ entry: PROGRAM, define: {}, minify: false }))
-})
-test.after(() => rm(folder, { recursive: true, force: true }))
+test.before(async () => void (program = await bundled(PROGRAM)))
 
 test('nobody dies: all connections go on in the other process, each once', async () => {
   const { ended, fates } = await round(null)

@@ -13,12 +13,15 @@ import { placesOf } from '../agent/disk/places.ts'
 import * as assert from './assert.ts'
 import type { CrashOptions } from './crash/operation.ts'
 import { inCopy, journalOf, makeWorld, ROWS, versionOf, type World } from './crash/world.ts'
+import { bundled } from './fixtures/bundled.ts'
 import { suite } from './suite.ts'
 
 const run = promisify(execFile)
 const PROGRAM = fileURLToPath(new URL('crash/operation.ts', import.meta.url))
 
 const test = suite('crash', { timeoutMs: 240_000 })
+let program = ''
+test.before(async () => void (program = await bundled(PROGRAM)))
 
 test('a killed update leaves a runnable executable, at each change of the disk', async () => {
   await killEverywhere({ doing: 'update', tag: 'v1.1.0', restart: 'succeeds' }, { from: 'v1.0.0', to: 'v1.1.0' })
@@ -136,7 +139,7 @@ async function conduct(
 ): Promise<Outcome | null> {
   const options: CrashOptions = { ...world.options, ...how }
   try {
-    const { stdout } = await run(process.execPath, [PROGRAM, JSON.stringify(options)], { timeout: 30_000 })
+    const { stdout } = await run(process.execPath, [program, JSON.stringify(options)], { timeout: 30_000 })
     return JSON.parse(stdout) as Outcome
   } catch (error) {
     if (error instanceof Error && 'signal' in error && error.signal === 'SIGKILL') return null

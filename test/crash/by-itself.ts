@@ -39,39 +39,43 @@ const disk = makeDisk((moment) => {
   }
   if (moment === 'after') changes++
 })
-const feed = openFeed(options.feed, { service: 'svc', stateDirectory, trust: options.trust ?? null })
-const install: ManagedInstall = {
-  service: 'svc',
-  current: await installedTag(options.executable),
-  disk,
-  places: placesOf(options.executable),
-  stateDirectory,
-  database: options.database,
-  feed,
-  journal: makeJournal(disk, stateDirectory),
-  stallMs: 5000,
-  log: () => {},
-  runningImage: () => Promise.resolve(null),
-  serves: false,
-  receipt: { supervisor: 'none', configPath: options.configPath },
+void main()
+
+async function main(): Promise<void> {
+  const feed = openFeed(options.feed, { service: 'svc', stateDirectory, trust: options.trust ?? null })
+  const install: ManagedInstall = {
+    service: 'svc',
+    current: await installedTag(options.executable),
+    disk,
+    places: placesOf(options.executable),
+    stateDirectory,
+    database: options.database,
+    feed,
+    journal: makeJournal(disk, stateDirectory),
+    stallMs: 5000,
+    log: () => {},
+    runningImage: () => Promise.resolve(null),
+    serves: false,
+    receipt: { supervisor: 'none', configPath: options.configPath },
+  }
+  if (options.beside !== true) {
+    await using _lock = await takeLock(disk, stateDirectory, 'a start')
+    await recover(install)
+  }
+  let begun = 0
+  let done: Promise<unknown> = Promise.resolve()
+  await attendOnce({
+    install,
+    feed,
+    settings: { service: 'svc', switch: 'together', update: { holdMs: 10_000 } as never },
+    leaving: new AbortController().signal,
+    now: () => options.now,
+    async start(asked) {
+      const running = await begin(install, { ...asked, who: 'the schedule' }, () => Promise.resolve({}))
+      begun++
+      done = running.done
+    },
+  })
+  await done
+  console.log(JSON.stringify({ changes, begun, memory: await readMemory(stateDirectory) }))
 }
-if (options.beside !== true) {
-  await using _lock = await takeLock(disk, stateDirectory, 'a start')
-  await recover(install)
-}
-let begun = 0
-let done: Promise<unknown> = Promise.resolve()
-await attendOnce({
-  install,
-  feed,
-  settings: { service: 'svc', switch: 'together', update: { holdMs: 10_000 } as never },
-  leaving: new AbortController().signal,
-  now: () => options.now,
-  async start(asked) {
-    const running = await begin(install, { ...asked, who: 'the schedule' }, () => Promise.resolve({}))
-    begun++
-    done = running.done
-  },
-})
-await done
-console.log(JSON.stringify({ changes, begun, memory: await readMemory(stateDirectory) }))

@@ -45,24 +45,42 @@ const disk = makeDisk((moment, kind) => {
   }
 })
 
-const install: ManagedInstall = {
-  service: 'svc',
-  current: await installedTag(options.executable),
-  disk,
-  places: placesOf(options.executable),
-  stateDirectory: options.stateDirectory,
-  database: options.database,
-  feed: openFeed(options.feed, { service: 'svc', stateDirectory: null }),
-  journal: makeJournal(disk, options.stateDirectory),
-  stallMs: 5000,
-  log: () => {},
-  runningImage: () => Promise.resolve(null),
-  serves: false,
-  receipt: null,
+void main()
+
+async function main(): Promise<void> {
+  const install = installOf(await installedTag(options.executable))
+  const started = options.doing === 'start' ? await start(install) : null
+  const kind = options.doing === 'rollback' ? 'rollback' : 'update'
+  let beforeRestart = 0
+  const running = await begin(install, { kind, tag: options.tag, who: 'a test' }, () => {
+    beforeRestart = changes
+    if (options.restart === 'fails') return Promise.reject(new Error('it fails on purpose'))
+    return Promise.resolve({})
+  })
+  const { outcome, error } = await running.done
+  console.log(JSON.stringify({ kinds, beforeRestart, outcome, error: error?.message ?? null, started }))
+}
+
+function installOf(current: string): ManagedInstall {
+  return {
+    service: 'svc',
+    current,
+    disk,
+    places: placesOf(options.executable),
+    stateDirectory: options.stateDirectory,
+    database: options.database,
+    feed: openFeed(options.feed, { service: 'svc', stateDirectory: null }),
+    journal: makeJournal(disk, options.stateDirectory),
+    stallMs: 5000,
+    log: () => {},
+    runningImage: () => Promise.resolve(null),
+    serves: false,
+    receipt: null,
+  }
 }
 
 /** What a start of the service found and left. */
-async function start() {
+async function start(install: ManagedInstall) {
   await using _lock = await takeLock(disk, options.stateDirectory, 'a start')
   const probation = await recover(install)
   const { operation } = await install.journal.read()
@@ -75,14 +93,3 @@ async function start() {
     beside: (await readdir(directory)).toSorted(),
   }
 }
-
-const started = options.doing === 'start' ? await start() : null
-const kind = options.doing === 'rollback' ? 'rollback' : 'update'
-let beforeRestart = 0
-const running = await begin(install, { kind, tag: options.tag, who: 'a test' }, () => {
-  beforeRestart = changes
-  if (options.restart === 'fails') return Promise.reject(new Error('it fails on purpose'))
-  return Promise.resolve({})
-})
-const { outcome, error } = await running.done
-console.log(JSON.stringify({ kinds, beforeRestart, outcome, error: error?.message ?? null, started }))
