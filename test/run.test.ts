@@ -36,20 +36,17 @@ async function run(files: Record<string, string>, ...args: string[]): Promise<{ 
 
 const lastLine = (output: string): string => output.trimEnd().split('\n').at(-1) ?? ''
 
-/** Files that only say which one is running, in the order in which they were given. */
-async function order(jobs: [name: string, load: number, ms: number][], room: number): Promise<string[]> {
+/** Files that only say which one is running, in the order in which they were given, on two processors. */
+async function order(jobs: [name: string, ms: number][], idle: () => number): Promise<string[]> {
   const seen: string[] = []
-  await admit(
-    jobs.map(([name, load, ms]) => ({
-      load,
-      async run() {
-        seen.push(name)
-        await sleep(ms)
-        seen.push(name.toUpperCase())
-      },
-    })),
-    room,
-  )
+  const run = ([name, ms]: [name: string, ms: number]) => {
+    return async () => {
+      seen.push(name)
+      await sleep(ms)
+      seen.push(name.toUpperCase())
+    }
+  }
+  await admit(jobs.map(run), { idle, everyMs: 1, processors: 2 })
   return seen
 }
 
@@ -61,27 +58,11 @@ test('starts the longest file first, and beside it only what the processors carr
     longestFirst([{ path: 'a' }, { path: 'b' }, { path: 'c' }], costs).map(({ path }) => path),
     ['b', 'c', 'a'],
   )
-  equal(
-    await order(
-      [
-        ['a', 1, 20],
-        ['b', 2, 40],
-        ['c', 1, 60],
-      ],
-      2,
-    ),
-    ['a', 'c', 'A', 'C', 'b', 'B'],
-  )
-  equal(
-    await order(
-      [
-        ['a', 5, 0],
-        ['b', 5, 0],
-      ],
-      2,
-    ),
-    ['a', 'A', 'b', 'B'],
-  )
+  const jobs: [string, number][] = ['a', 'b', 'c', 'd', 'e', 'f', 'g'].map((name, at) => [name, 300 + 50 * at])
+  const busy = await order(jobs, () => 0.1)
+  equal(busy.slice(0, 4), ['a', 'b', 'A', 'c'])
+  const idle = await order(jobs, () => 0.9)
+  equal(idle.slice(0, 8), ['a', 'b', 'c', 'd', 'e', 'f', 'A', 'g'])
 })
 
 test('each file is in one shard, and no shard has all that is dear', () => {

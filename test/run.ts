@@ -2,8 +2,8 @@
 // process. Must never break: a file passes only if its report (test/suite.ts) is whole, it exits 0 and it leaves no process behind.
 // The last line is `N passed, N failed`, and `, N skipped` if tests were skipped.
 //
-// The longest file starts first, and as many run at once as the processors can carry. test/run/order.ts decides that from each
-// file's cost in test/run/costs.json: the last `tsx test/run.ts --record`, on a machine that did nothing else, measured it.
+// The longest file starts first, and as many run at once as the processors can carry: test/run/order.ts looks how busy they are.
+// What each file costs stands in test/run/costs.json: the last `tsx test/run.ts --record` wrote it.
 // `--check` runs `npm run check` beside the first files. `--list` runs nothing and prints every title.
 //
 // Node itself runs the test files, as it knows TypeScript: tsx's loader costs each process a tenth of a second.
@@ -21,7 +21,7 @@ import { glob, mkdir, mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { admit, type Cost, costOf, longestFirst, readCosts, recordCosts, shardOf } from './run/order.ts'
+import { admit, type Cost, longestFirst, readCosts, recordCosts, shardOf } from './run/order.ts'
 import type { Report } from './suite.ts'
 
 const FILE_DEADLINE_MS = 600_000
@@ -101,28 +101,19 @@ async function main(args: string[]): Promise<number> {
     const seen: Record<string, Cost> = {}
     const runOne = async (file: TestFile, isLast = process.env['BATON_TEST_AGAIN'] !== '1'): Promise<void> => {
       const reportPath = join(temporary, `${file.path.replaceAll('/', '_')}-${Number(isLast)}.jsonl`)
-      const before = machineSeconds()
       const result = await run(file, reportPath, values.list)
       if (values.list && result.failed === 0) return void listed.push(...result.titles)
       show(file, result, values.verbose)
       if (!isLast && result.failed > 0) return void again.push(file)
-      // counts the whole machine, so also processes that outlived their parent, such as a successor or a browser's tab: nothing
-      // else runs during `--record`
-      seen[file.path] = { seconds: result.cost.seconds, processor: machineSeconds() - before }
+      seen[file.path] ??= result.cost
       for (const key of ['passed', 'failed', 'skipped'] as const) totals[key] += result[key]
     }
     const check = async (): Promise<void> => {
       if (!(await runCheck())) totals.failed++
     }
-    // `--record` measures each file by itself
-    const [alone, together] = values.record ? [files, []] : [files.filter((file) => file.alone), files]
-    await admit([
-      ...(values.check ? [{ load: 1, run: check }] : []),
-      ...together
-        .filter((file) => !file.alone)
-        .map((file) => ({ load: costOf(file.path, costs).load, run: () => runOne(file) })),
-    ])
-    for (const file of alone) await runOne(file)
+    const together = files.filter((file) => !file.alone)
+    await admit([...(values.check ? [check] : []), ...together.map((file) => () => runOne(file))])
+    for (const file of files.filter(({ alone }) => alone)) await runOne(file)
     if (again.length > 0) print(`\nonce more, alone: ${again.map(({ path }) => path).join(', ')}\n`)
     for (const file of again) await runOne(file, true)
     if (values.record) await recordCosts(seen, costs)
@@ -263,12 +254,6 @@ function reapedSeconds(): number {
   const before = reaped
   reaped = (Number(fields[13] ?? 0) + Number(fields[14] ?? 0)) / 100
   return reaped - before
-}
-
-/** Processor seconds of the whole machine since it started: user, nice and system, without idle time and interrupts. */
-function machineSeconds(): number {
-  const [, ...fields] = readProc('/proc/stat').split('\n', 1)[0]?.split(/ +/) ?? []
-  return fields.slice(0, 3).reduce((sum, field) => sum + Number(field), 0) / 100
 }
 
 function readProc(path: string): string {

@@ -1,9 +1,10 @@
-// Decides in which order test files run, and how many at once. costs.json records what each cost: seconds from start to end with
-// nothing beside it, and processor seconds. A file that is not in it counts as a long one, so that it starts early.
+// Decides in which order test files run, and how many at once. costs.json records what each cost in a whole run: seconds from start
+// to end, and processor seconds. A file that is not in it counts as a long one, so that it starts early.
 
 import { readFile, writeFile } from 'node:fs/promises'
-import { availableParallelism } from 'node:os'
+import { availableParallelism, cpus } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 
 export interface Cost {
   seconds: number
@@ -14,10 +15,12 @@ export type Costs = Readonly<Record<string, Cost>>
 
 const FILE = join(import.meta.dirname, 'costs.json')
 const UNKNOWN: Cost = { seconds: 60, processor: 45 }
-/** How much load may run at once for each processor. More than 1, as one file computes while another one waits. */
-const SHARE = 1.3
-/** Bounds of a file's load: no file is too light to count, and none so heavy that it waits for an empty machine. */
-const [LIGHTEST, HEAVIEST] = [0.35, 1.5]
+/** The next file starts only if the processors were idle for at least this share of the time since the last look. */
+const IDLE_MIN = 0.2
+/** A file needs this long until its start can be seen in how busy the processors are. */
+const LOOK_EVERY_MS = 1500
+/** files at once for each processor, at least and at most: what waits for timers needs no processor, but memory and disk */
+const [LEAST, MOST] = [1, 3]
 
 export async function readCosts(): Promise<Costs> {
   return JSON.parse(await readFile(FILE, 'utf8').catch(() => '{}')) as Costs
@@ -33,11 +36,8 @@ export async function recordCosts(seen: Costs, known: Costs): Promise<void> {
   await writeFile(FILE, `{\n${lines.join(',\n')}\n}\n`)
 }
 
-/** `load`: how many processors the file keeps busy on average. */
-export function costOf(path: string, costs: Costs): Cost & { load: number } {
-  const cost = costs[path] ?? UNKNOWN
-  const load = cost.processor / Math.max(cost.seconds, 1)
-  return { ...cost, load: Math.min(Math.max(load, LIGHTEST), HEAVIEST) }
+export function costOf(path: string, costs: Costs): Cost {
+  return costs[path] ?? UNKNOWN
 }
 
 export function longestFirst<T extends { path: string }>(files: readonly T[], costs: Costs): T[] {
@@ -59,31 +59,38 @@ export function shardOf<T extends { path: string }>(shard: string, files: readon
   return shards[wanted - 1]?.files ?? []
 }
 
-export interface Job {
-  load: number
-  run(): Promise<void>
+/** Runs all jobs in order: the next one starts as soon as the processors have time for it. */
+export async function admit(
+  jobs: readonly (() => Promise<void>)[],
+  { idle = idleShare(), everyMs = LOOK_EVERY_MS, processors = availableParallelism() } = {},
+): Promise<void> {
+  const running = new Set<Promise<void>>()
+  for (const job of jobs) {
+    while (running.size >= LEAST * processors) {
+      const look = new AbortController()
+      const wait = sleep(everyMs, undefined, { signal: look.signal }).catch(() => {})
+      await Promise.race([...running, wait])
+      look.abort()
+      if (running.size < MOST * processors && idle() >= IDLE_MIN) break
+    }
+    const done: Promise<void> = job().finally(() => running.delete(done))
+    running.add(done)
+  }
+  await Promise.all(running)
 }
 
-/** Runs all jobs: whenever one ends, it starts the next ones that fit beside those that are running, in order. */
-export async function admit(jobs: readonly Job[], room = availableParallelism() * SHARE): Promise<void> {
-  const waiting = [...jobs]
-  const running = new Set<Promise<void>>()
-  let load = 0
-  while (waiting.length > 0 || running.size > 0) {
-    for (let at = 0; at < waiting.length;) {
-      const job = waiting[at]
-      if (job === undefined || (running.size > 0 && load + job.load > room)) {
-        at++
-        continue
-      }
-      waiting.splice(at, 1)
-      load += job.load
-      const done: Promise<void> = job.run().finally(() => {
-        running.delete(done)
-        load -= job.load
-      })
-      running.add(done)
-    }
-    await Promise.race(running)
+/** Each call returns the processors' idle share of the time since the last call. */
+function idleShare(): () => number {
+  const read = () => {
+    const all = cpus().map(({ times }) => times)
+    const idle = all.reduce((sum, times) => sum + times.idle, 0)
+    return { idle, whole: all.reduce((sum, times) => sum + times.user + times.nice + times.sys + times.irq, idle) }
+  }
+  let last = read()
+  return () => {
+    const now = read()
+    const share = (now.idle - last.idle) / Math.max(now.whole - last.whole, 1)
+    last = now
+    return share
   }
 }
