@@ -5,6 +5,7 @@ export { doAsOrdered } from './disk/orders.ts'
 export { ownState } from './disk/state-mark.ts'
 export { isHolder, waitAtGate } from './handover/gate.ts'
 export { keepLastWords } from './handover/last-words.ts'
+export { type Configuration, readConfiguration } from './words/configuration.ts'
 export { INHERITANCE } from './words/wire.ts'
 export {
   COMMAND,
@@ -14,7 +15,6 @@ export {
   type OwnRelease,
   ownRelease,
   RELEASE_WORDS,
-  type InstallConfiguration,
   noteStart,
   PARENT,
 } from './own.ts'

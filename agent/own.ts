@@ -8,6 +8,7 @@ import { createRequire } from 'node:module'
 import { hostname } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import type * as Sea from 'node:sea'
+import type { Configuration } from './words/configuration.ts'
 import { type Anchor, type ReleaseKind, serviceName } from './words/release.ts'
 import type { Rehearse } from './words/rehearsal.ts'
 import type { Switch } from './words/switch.ts'
@@ -145,17 +146,6 @@ function readJson(path: string): Record<string, unknown> | null {
   }
 }
 
-/** Content of an installer's `config.json`, as far as the agent reads it for an author who leaves these settings to Baton. */
-export interface InstallConfiguration {
-  dashboard?: { password?: string }
-  listen?: { host?: string; port?: number; path?: string }
-  basePath?: string
-  stateDirectory?: string
-  feed?: string
-  /** milliseconds, see UpdateSettings, and `busy`; `rehearse`, `auto` and `onOutcome` are read when they are needed */
-  update?: Record<string, unknown>
-}
-
 export interface OwnStart {
   /** arguments of the program, before the first code removed its own */
   readonly argv: readonly string[]
@@ -166,7 +156,7 @@ export interface OwnStart {
   /** working directory before the application changed it; null for an operator's command and for a forked file */
   readonly directory: string | null
   /** null if it was not started by an installer's command */
-  readonly configuration: Readonly<InstallConfiguration> | null
+  readonly configuration: Readonly<Omit<Configuration, 'listen'>> | null
 }
 
 const START = Symbol.for('baton.start')

@@ -3,6 +3,7 @@
 import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
 import { type TrustedProxy, trustedProxyFault } from './http/client-address.ts'
+import { BUSY, type Busy, UPDATE_BOUNDS } from './words/bounds.ts'
 import { BatonError } from './words/errors.ts'
 import { type Log, logToStdout } from './log.ts'
 import { ownRelease, ownStart } from './own.ts'
@@ -32,9 +33,6 @@ export interface UpdateSettings {
   /** one at a time: an update that is expected to make clients wait longer is refused; 100 to 600,000, default 10,000 */
   holdMs?: number
 }
-
-export const BUSY = ['cut', 'give-up'] as const
-export type Busy = (typeof BUSY)[number]
 
 /**
  * Why this process ends. `handover`: the next release serves on. `stop`: the service ends. `revert`: this new release could not
@@ -114,19 +112,6 @@ export interface Settings {
   readonly log: Log
 }
 
-/** Lowest, highest, default; milliseconds. */
-export const UPDATE_BOUNDS = {
-  probationMs: [0, 3_600_000, 30_000],
-  readyMs: [100, 600_000, 60_000],
-  drainMs: [0, 3_600_000, 30_000],
-  drainMaxMs: [0, 86_400_000, 600_000],
-  stallMs: [100, 600_000, 30_000],
-  stopMs: [100, 600_000, 10_000],
-  hangMs: [500, 600_000, 5_000],
-  quietMs: [0, 600_000, 2_000],
-  holdMs: [100, 600_000, 10_000],
-} as const satisfies Record<keyof UpdateSettings, readonly [number, number, number]>
-
 /** The settings, or BatonError invalid_settings that names every fault. */
 export function readSettings(options: EmbedOptions = {}): Settings {
   const faults: string[] = []
@@ -192,7 +177,7 @@ function readUpdateSettings(
   const configured = ownStart()?.configuration?.update
   const read = (key: keyof UpdateSettings): number => {
     const [lowest, highest, normal] = UPDATE_BOUNDS[key]
-    const value = (given?.[key] ?? configured?.[key] ?? normal) as number
+    const value = given?.[key] ?? configured?.[key] ?? normal
     expect(
       Number.isInteger(value) && value >= lowest && value <= highest,
       `\`update.${key}\`: expected whole milliseconds from ${lowest} to ${highest}, got ${show(value)}`,

@@ -3,6 +3,7 @@
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { readConfiguration } from '../agent/words.ts'
 import { suite } from './suite.ts'
 import { equal, is, match, ok, throws, withCode } from './assert.ts'
 import type { Receipt } from '../agent/disk/receipt.ts'
@@ -396,7 +397,8 @@ test('a mount point with a blank in its name, and mounts on top of each other', 
 })
 
 test('a shell finds the service: a plain listener first, wildcards by loopback', () => {
-  const address = (listen: unknown) => accessFrom({ listen }).address
+  const access = (value: unknown) => accessFrom(readConfiguration(JSON.stringify(value)))
+  const address = (listen: unknown) => access({ listen }).address
   equal(address(undefined), { host: '127.0.0.1', isEverywhere: false, port: 8080, tls: false })
   equal(address({ host: '0.0.0.0', port: 80 }), { host: '127.0.0.1', isEverywhere: true, port: 80, tls: false })
   equal(address([{ port: 443, tls: { key: 'k', cert: 'c' } }, { path: '/run/b.sock' }]), {
@@ -404,9 +406,12 @@ test('a shell finds the service: a plain listener first, wildcards by loopback',
     isEverywhere: false,
     tls: false,
   })
-  equal(accessFrom({ dashboard: { password: 'x' }, basePath: '/b' }).token, 'x')
+  equal(access({ dashboard: { password: 'x' }, basePath: '/b' }).token, 'x')
   const typos = { listen: [{ port: 1, hots: 'x' }], update: { probationMS: 1, drainMs: 1 }, mine: { a: 1 } }
-  equal(accessFrom(typos).unknown, ['update.probationMS', 'listen.hots'])
+  equal(
+    access(typos).unknown.map(({ name }) => name),
+    ['listen[0].hots', 'update.probationMS'],
+  )
 })
 
 test('the log of a service without systemd stays small, and what was written last is kept', async () => {

@@ -128,6 +128,7 @@ test('a client that meets something else than the agent says so, with what to do
         basePath: '',
         token: 'a token',
         unknown: [],
+        faults: [],
       })
       const error = (await rejects(() => client.status())) as BatonError
       is(error.message, `expected Baton's agent to answer, got ${status} from something without it`)

@@ -69,10 +69,10 @@ config('names every fault at once, and never the password', () => {
   const { message } = throws(() => parseSettings(text, context), withCode('invalid_settings'))
   const expected = [
     '`unknown`',
-    '`user`',
+    '`dashboard.user`',
     'dashboard.password',
-    '`port` of `listen[0]`',
-    '`host` of `listen[1]`',
+    '`listen[0].port`',
+    '`listen[1].host`',
     '`listen[2]`',
   ]
   for (const part of [
@@ -80,7 +80,7 @@ config('names every fault at once, and never the password', () => {
     'update.probationMs',
     'update.stallMs',
     'update.busy',
-    '`foo`',
+    '`update.foo`',
     'basePath',
     '`feed`',
   ]) {
@@ -546,7 +546,7 @@ program('says what is wrong with its settings and exits with 2', async () => {
   await writeFile(path, '{"listen":{"port":-1},"feeed":1}')
   const { exitCode, stderr } = await run([executable, '--config', path], { allowFailure: true })
   is(exitCode, 2)
-  match(stderr, /^error: the configuration .*`port`.*/)
+  match(stderr, /^error: the configuration .*`listen.*port`.*/)
   match(stderr, 'feeed')
   is(stderr.split('\n').length, 2)
 })

@@ -5,9 +5,9 @@
 import { readFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { isAbsolute, join, resolve } from 'node:path'
-import { BatonError, reasonOf } from '../words.ts'
+import { BatonError, type Configuration, type Listen, readConfiguration, reasonOf } from '../words.ts'
 import { ownRelease } from '../first.ts'
-import { BUSY, type Busy, socketPathFault, type TrustedProxy, UPDATE_BOUNDS, type UpdateSettings } from '../index.ts'
+import { type Busy, socketPathFault, type TrustedProxy, type UpdateSettings } from '../index.ts'
 
 /** An address to listen on; `tls` makes it https. `path` is a unix socket. */
 export type Listener = ({ host: string; port: number } | { path: string }) & {
@@ -31,10 +31,6 @@ export interface Settings {
   /** null if not set */
   busy: Busy | null
 }
-
-export const CONFIG_MAX_BYTES = 256 * 1024
-const LISTENERS_MAX = 16
-const PASSWORD_MAX = 1024
 
 export type Environment = Readonly<Record<string, string | undefined>>
 
@@ -70,35 +66,28 @@ interface Context {
 
 /** Pure: text in, settings out. Relative paths are relative to the working directory. */
 export function parseSettings(text: string, context: Context): Readonly<Settings> {
-  const where = context.configPath ?? 'the defaults'
-  if (text.length > CONFIG_MAX_BYTES) {
-    throw invalid(where, [`expected at most ${CONFIG_MAX_BYTES} bytes, got ${text.length}`])
-  }
-  let value: unknown
-  try {
-    value = JSON.parse(text)
-  } catch {
-    // the parser's own message quotes the text, and the text holds the password
-    throw invalid(where, ['expected JSON'])
-  }
-  const faults: string[] = []
-  const all = context.isOurs === false ? null : ['dashboard', 'basePath', 'listen', 'stateDirectory', 'feed', 'update']
-  const fields = known(value, 'the file', all, faults)
-  const ofDashboard = all && ['password', 'trustedProxy']
-  const dashboard = known(fields['dashboard'] ?? {}, '`dashboard`', ofDashboard, faults)
-  const stateDirectory = directoryFrom(fields['stateDirectory'], context, faults)
-  const settings: Settings = {
+  const { configuration, faults, unknown } = readConfiguration(text)
+  const { dashboard = {}, basePath = '', feed = null, stateDirectory, update = {} } = configuration
+  if (context.isOurs !== false)
+    for (const { name, expected } of unknown)
+      faults.push(`unknown setting \`${name}\`, expected one of ${expected.join(', ')}`)
+  const listeners = listenersFrom(configuration, faults)
+  if (faults.length > 0) throw invalid(context.configPath ?? 'the defaults', faults)
+  const { busy = null, rehearse: _, auto: __, onOutcome: ___, ...times } = update
+  return deepFreeze({
     configPath: context.configPath,
-    password: passwordFrom(dashboard['password'], faults),
-    trustedProxy: (dashboard['trustedProxy'] ?? null) as TrustedProxy | null,
-    basePath: basePathFrom(fields['basePath'], faults),
-    listeners: listenersFrom(fields['listen'], faults),
-    stateDirectory,
-    feed: textFrom(fields['feed'], '`feed`', 4096, faults),
-    ...updateFrom(fields['update'], faults),
-  }
-  if (faults.length > 0) throw invalid(where, faults)
-  return deepFreeze(settings)
+    password: dashboard.password === undefined || dashboard.password === '' ? null : dashboard.password,
+    trustedProxy: dashboard.trustedProxy ?? null,
+    basePath: basePath === '/' ? '' : basePath,
+    listeners,
+    stateDirectory:
+      stateDirectory === undefined
+        ? defaultStateDirectory(context.service, context.environment)
+        : resolve(stateDirectory),
+    feed,
+    update: times,
+    busy,
+  })
 }
 
 function invalid(where: string, faults: string[]): BatonError {
@@ -136,141 +125,27 @@ function absolute(path: string | undefined): string | null {
   return path !== undefined && isAbsolute(path) ? path : null
 }
 
-/** The members of an object; adds a fault for each unknown one. `keys` null: any member is allowed. */
-function known(
-  value: unknown,
-  name: string,
-  keys: readonly string[] | null,
-  faults: string[],
-): Record<string, unknown> {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    faults.push(`expected an object in ${name}, got ${typeName(value)}`)
-    return {}
-  }
-  const fields = value as Record<string, unknown>
-  if (keys === null) return fields
-  for (const key of Object.keys(fields)) {
-    if (!keys.includes(key)) {
-      faults.push(`unknown setting \`${key.slice(0, 40)}\` in ${name}, expected one of ${keys.join(', ')}`)
-    }
-  }
-  return fields
-}
-
-function passwordFrom(value: unknown, faults: string[]): string | null {
-  if (value === undefined || value === null || value === '') return null
-  // a bearer header can carry visible ASCII without spaces
-  if (typeof value === 'string' && value.length <= PASSWORD_MAX && /^[!-~]+$/.test(value)) return value
-  const got = typeof value === 'string' ? 'another text' : typeName(value)
-  faults.push(
-    `expected 1 to ${PASSWORD_MAX} visible ASCII characters without spaces in \`dashboard.password\`, got ${got}`,
-  )
-  return null
-}
-
-function basePathFrom(value: unknown, faults: string[]): string {
-  if (value === undefined || value === '' || value === '/') return ''
-  if (typeof value === 'string' && /^(\/[A-Za-z0-9._~-]{1,64}){1,8}$/.test(value)) return value
-  faults.push(`expected a path such as \`/beacon\` in \`basePath\`, got ${shown(value)}`)
-  return ''
-}
-
-function listenersFrom(value: unknown, faults: string[]): Listener[] {
-  if (value === undefined) return [{ host: '127.0.0.1', port: 8080, tls: null }]
-  const list: unknown[] = Array.isArray(value) ? value : [value]
-  if (list.length === 0 || list.length > LISTENERS_MAX) {
-    faults.push(`expected 1 to ${LISTENERS_MAX} listeners in \`listen\`, got ${list.length}`)
-    return []
-  }
-  const listeners = list.map((one, i) =>
-    listenerFrom(one, Array.isArray(value) ? `\`listen[${i}]\`` : '`listen`', faults),
-  )
+function listenersFrom({ listen }: Configuration, faults: string[]): Listener[] {
+  const listeners = listen.map((one, at) => listenerFrom(one, `\`listen[${at}]\``, faults))
   const seen = new Set<string>()
-  for (const [i, listener] of listeners.entries()) {
-    if (listener === null) continue
+  for (const [at, listener] of listeners.entries()) {
     const key = 'path' in listener ? listener.path : `${listener.host} ${listener.port}`
-    if (seen.has(key) && !key.endsWith(' 0')) faults.push(`\`listen[${i}]\` repeats an earlier one`)
+    if (seen.has(key) && !key.endsWith(' 0')) faults.push(`\`listen[${at}]\` repeats an earlier one`)
     seen.add(key)
   }
-  return listeners.filter((listener) => listener !== null)
+  return listeners
 }
 
-function listenerFrom(value: unknown, name: string, faults: string[]): Listener | null {
-  const before = faults.length
-  const fields = known(value, name, ['host', 'port', 'path', 'tls'], faults)
-  if (faults.length > before) return null
-  const tls = tlsFrom(fields['tls'], name, faults)
-  if (fields['path'] !== undefined) {
-    if (fields['host'] !== undefined || fields['port'] !== undefined) {
-      faults.push(`expected either \`path\` or \`host\` and \`port\` in ${name}, got both`)
-    }
-    const path = fields['path']
-    const fault = typeof path === 'string' && path !== '' ? socketPathFault(resolve(path)) : 'expected a path'
-    if (typeof path !== 'string' || fault !== null) {
-      faults.push(`${fault} in \`path\` of ${name}: ${shown(path)}`)
-      return null
-    }
-    return { path: resolve(path), tls }
-  }
-  const host = fields['host'] ?? '127.0.0.1'
-  const port = fields['port']
-  if (typeof host !== 'string' || !/^[A-Za-z0-9.:_%-]{1,255}$/.test(host)) {
-    faults.push(`expected a host name or an address in \`host\` of ${name}, got ${shown(host)}`)
-  }
-  if (typeof port !== 'number' || !Number.isInteger(port) || port < 0 || port > 65535) {
-    faults.push(`expected a number from 0 to 65535 in \`port\` of ${name}, got ${shown(port)}`)
-  }
-  return faults.length > before ? null : { host: host as string, port: port as number, tls }
-}
-
-function tlsFrom(value: unknown, name: string, faults: string[]): { key: string; cert: string } | null {
-  if (value === undefined || value === null) return null
-  const fields = known(value, `\`tls\` of ${name}`, ['key', 'cert'], faults)
-  const [key, cert] = [textFrom(fields['key'], `\`tls.key\` of ${name}`, 4096, faults), fields['cert']]
-  const certificate = textFrom(cert, `\`tls.cert\` of ${name}`, 4096, faults)
-  if (key === null || certificate === null) {
-    faults.push(`expected the paths of two PEM files in \`tls.key\` and \`tls.cert\` of ${name}`)
-    return null
-  }
-  return { key: resolve(key), cert: resolve(certificate) }
-}
-
-function directoryFrom(value: unknown, context: Context, faults: string[]): string {
-  const path = textFrom(value, '`stateDirectory`', 4096, faults)
-  return path === null ? defaultStateDirectory(context.service, context.environment) : resolve(path)
-}
-
-function textFrom(value: unknown, name: string, maxLength: number, faults: string[]): string | null {
-  if (value === undefined || value === null) return null
-  if (typeof value === 'string' && value.length > 0 && value.length <= maxLength && !/\p{Cc}/u.test(value)) return value
-  faults.push(`expected 1 to ${maxLength} characters in ${name}, got ${shown(value)}`)
-  return null
-}
-
-function updateFrom(value: unknown, faults: string[]): Pick<Settings, 'update' | 'busy'> {
-  const names = Object.keys(UPDATE_BOUNDS) as (keyof UpdateSettings)[]
-  const fields = known(value ?? {}, '`update`', [...names, 'busy', 'rehearse', 'auto', 'onOutcome'], faults)
-  const update: UpdateSettings = {}
-  for (const name of names) {
-    const [least, most] = UPDATE_BOUNDS[name]
-    const number = fields[name]
-    if (number === undefined) continue
-    if (typeof number === 'number' && Number.isInteger(number) && number >= least && number <= most)
-      update[name] = number
-    else faults.push(`expected a whole number from ${least} to ${most} in \`update.${name}\`, got ${shown(number)}`)
-  }
-  const given = fields['busy'] ?? null
-  const busy = BUSY.find((one) => one === given) ?? null
-  if (busy !== given) faults.push(`expected ${BUSY.join(' or ')} in \`update.busy\`, got ${shown(given)}`)
-  return { update, busy }
-}
-
-function typeName(value: unknown): string {
-  return value === null ? 'null' : Array.isArray(value) ? 'an array' : typeof value
-}
-
-function shown(value: unknown): string {
-  return typeof value === 'string' || typeof value === 'number' ? JSON.stringify(value).slice(0, 60) : typeName(value)
+function listenerFrom(
+  { host = '127.0.0.1', port = 8080, path, tls }: Listen,
+  name: string,
+  faults: string[],
+): Listener {
+  const secure = tls === undefined ? null : { key: resolve(tls.key), cert: resolve(tls.cert) }
+  if (path === undefined) return { host, port, tls: secure }
+  const fault = socketPathFault(resolve(path))
+  if (fault !== null) faults.push(`${fault} in \`path\` of ${name}: ${path.slice(0, 60)}`)
+  return { path: resolve(path), tls: secure }
 }
 
 function deepFreeze<T>(value: T): Readonly<T> {

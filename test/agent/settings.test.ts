@@ -1,7 +1,8 @@
 // What an author gives to `embed()`.
 
 import { noteStart } from '../../agent/own.ts'
-import { type EmbedOptions, readSettings, UPDATE_BOUNDS } from '../../agent/settings.ts'
+import { type EmbedOptions, readSettings } from '../../agent/settings.ts'
+import { type Busy, UPDATE_BOUNDS } from '../../agent/words/bounds.ts'
 import { equal, is, ok, throws, withCode } from '../assert.ts'
 import { suite } from '../suite.ts'
 
@@ -80,7 +81,7 @@ test('base paths are of plain names', () => {
 
 test('an operator says `update.busy`; another value is refused by name', () => {
   const settings = (busy: string) => {
-    const configuration = { update: { busy } }
+    const configuration = { update: { busy: busy as Busy } }
     noteStart({ argv: [], executable: '/x', isChild: false, directory: null, configuration })
     return readSettings(LEAST)
   }

@@ -2,14 +2,7 @@
 // and a successor loads it when its gate is open, so what clients wait for is what they would wait for.
 
 import { readFileSync } from 'node:fs'
-import {
-  type InstallConfiguration,
-  isHolder,
-  keepLastWords,
-  noteRelease,
-  noteStart,
-  waitAtGate,
-} from '../../agent/first.ts'
+import { isHolder, keepLastWords, noteRelease, noteStart, readConfiguration, waitAtGate } from '../../agent/first.ts'
 import { BUILD } from '../../agent/service/build.ts'
 
 const { service, tag } = BUILD
@@ -21,7 +14,7 @@ async function begin(): Promise<void> {
   const database = `${service}.db`
   const release = { service, tag, commit: null, kind: 'bundle', healthPath: '/healthz', database, servers: 1 } as const
   noteRelease({ ...release, trust: null, switch: 'one-at-a-time', commands: null, basePath: '' })
-  const configuration = JSON.parse(readFileSync(argv[1] ?? '', 'utf8')) as InstallConfiguration
+  const { configuration } = readConfiguration(readFileSync(argv[1] ?? '', 'utf8'))
   noteStart({ argv, executable: process.execPath, isChild: false, directory: process.cwd(), configuration })
   if (isHolder()) {
     const { hold } = await import('../../agent/handover/hold/holder.ts')

@@ -5,6 +5,8 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Ajv2020, type ErrorObject } from 'ajv/dist/2020.js'
 
+export { Ajv2020 }
+
 export interface Answer {
   method: string
   /** path of the request; the comparison ignores the part before `/admin/` and the query */

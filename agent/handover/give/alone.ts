@@ -8,7 +8,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { blameless } from '../../words/blame.ts'
 import { BatonError, EXIT, reasonOf } from '../../words/errors.ts'
-import type { Busy } from '../../settings.ts'
+import type { Busy } from '../../words/bounds.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import { pauseFault } from '../../words/pause.ts'
 import type { Ability, Holding, Leaving, ProcessName } from '../../words/wire.ts'

@@ -5,7 +5,7 @@
 
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Busy } from '../../settings.ts'
+import type { Busy } from '../../words/bounds.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import { askToClose } from '../../sockets/closing.ts'
 import { isUpgraded, responseOf } from '../../sockets/internals.ts'

@@ -3,7 +3,7 @@
 import { stat } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import type { Receipt } from '../../../agent/install.ts'
-import { type Access, KNOWN, readAccess } from '../service/configuration.ts'
+import { type Access, readAccess } from '../service/configuration.ts'
 import { listensEverywhere } from '../../lib/open-files.ts'
 import type { Outside } from '../service/outside.ts'
 import { failure, type Finding, ok, type Subject, warning } from './finding.ts'
@@ -13,7 +13,7 @@ const PASSWORD_MIN = 16
 
 export async function checkConfiguration({ receipt }: Subject, outside: Outside): Promise<Finding[]> {
   if (receipt === null) return []
-  const { address, token, unknown } = await readAccess(receipt.configPath)
+  const { address, token, unknown, faults } = await readAccess(receipt.configPath)
   const findings: Finding[] = []
   const { mode } = await stat(receipt.configPath)
   if ((mode & 0o077) !== 0) {
@@ -43,12 +43,21 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
       ),
     )
   }
-  if (unknown.length > 0) {
+  for (const { name, expected } of unknown) {
     findings.push(
       warning(
         'configuration',
-        `nobody reads ${unknown.map((name) => `\`${name}\``).join(', ')} in ${receipt.configPath}`,
-        `known are ${KNOWN.update.join(', ')} in \`update\` and ${KNOWN.listen.join(', ')} in \`listen\``,
+        `nobody reads \`${name}\` in ${receipt.configPath}`,
+        `expected one of ${expected.join(', ')}`,
+      ),
+    )
+  }
+  for (const fault of faults) {
+    findings.push(
+      failure(
+        'configuration',
+        `${receipt.configPath}: ${fault}`,
+        'the service would not start with it: correct it before the next start',
       ),
     )
   }

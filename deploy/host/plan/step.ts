@@ -10,7 +10,7 @@ export type Step =
   | { do: 'make-directory'; path: string; mode: number; owner: string | null; group: string | null }
   | { do: 'lock'; path: string }
   /** adds a random `dashboard.password`, made while the step is carried out */
-  | { do: 'write-config'; path: string; owner: string | null; config: Configuration }
+  | { do: 'write-config'; path: string; owner: string | null; config: FirstConfiguration }
   /** in the service's directory, as the service's user */
   | { do: 'place-executable'; path: string; stateDirectory: string; tag: string; sha256: string }
   /** root's own copy, which the command runs */
@@ -33,7 +33,7 @@ export type Step =
   | { do: 'wait-healthy'; service: string; tag: string }
 
 /** What a first install writes, except the password. */
-export interface Configuration {
+export interface FirstConfiguration {
   listen: { host: string; port: number }
   stateDirectory: string
   /** the author's wish; absent: none */
@@ -90,7 +90,7 @@ function from(tag: string | undefined): string {
   return tag === undefined ? '' : ` from ${tag}`
 }
 
-function addressOf({ host, port }: Configuration['listen']): string {
+function addressOf({ host, port }: FirstConfiguration['listen']): string {
   return `${host.includes(':') ? `[${host}]` : host}:${port}`
 }
 

@@ -14,7 +14,7 @@ import {
   ownState,
   waitAtGate,
 } from '../../../agent/first.ts'
-import { filled, readConfiguration, setEnvironment, fillingsOf } from './configuration.ts'
+import { filled, configurationIn, setEnvironment, fillingsOf } from './configuration.ts'
 import { type OwnWords, refuse } from './release.ts'
 
 export interface Beginning {
@@ -129,7 +129,7 @@ function start({ release, executable, argv, operator, prepare, application }: Be
   }
   keepLastWords()
   const path = configurationOf(release, argv)
-  const configuration = path === null ? null : readConfiguration(path)
+  const configuration = path === null ? null : configurationIn(path)
   noteStart({ argv, executable, isChild: false, directory: process.cwd(), configuration })
   const values = configuration === null ? null : fillingsOf(configuration, path ?? '')
   if (values !== null) setEnvironment(release, values)

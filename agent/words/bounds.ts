@@ -1,0 +1,17 @@
+// The numbers of `update` that a service reads when it starts.
+
+/** Lowest, highest, default; milliseconds. */
+export const UPDATE_BOUNDS = {
+  probationMs: [0, 3_600_000, 30_000],
+  readyMs: [100, 600_000, 60_000],
+  drainMs: [0, 3_600_000, 30_000],
+  drainMaxMs: [0, 86_400_000, 600_000],
+  stallMs: [100, 600_000, 30_000],
+  stopMs: [100, 600_000, 10_000],
+  hangMs: [500, 600_000, 5_000],
+  quietMs: [0, 600_000, 2_000],
+  holdMs: [100, 600_000, 10_000],
+} as const
+
+export const BUSY = ['cut', 'give-up'] as const
+export type Busy = (typeof BUSY)[number]

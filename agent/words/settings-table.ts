@@ -1,0 +1,237 @@
+// The settings of an installed service: every member of its `config.json`, as a JSON Schema. `configuration.ts` reads the file by it,
+// and `npm run settings` makes settings.schema.json and docs/settings.md from it.
+
+import { BUSY, UPDATE_BOUNDS } from './bounds.ts'
+import { REHEARSE_MODES } from './rehearsal.ts'
+import { ALLOWANCES, DAYS, MODES } from './schedule.ts'
+
+/** The part of JSON Schema that the table uses. `null` counts as absent everywhere. */
+export type Setting = { description?: string } & (
+  | {
+      type: 'object'
+      properties: Readonly<Record<string, Setting>>
+      required?: readonly string[]
+      /** `config.json` is read without a look at what stands in here: whoever needs it checks it then */
+      isCheckedLater?: true
+    }
+  | { type: 'array'; items: Setting; minItems: number; maxItems: number; isCheckedLater?: true }
+  | {
+      type: 'string'
+      minLength?: number
+      maxLength?: number
+      pattern?: string
+      /** what `pattern` says, for a person */
+      form?: string
+      enum?: readonly string[]
+      default?: string
+      isCheckedLater?: true
+    }
+  | { type: 'integer'; minimum: number; maximum: number; default?: number }
+)
+
+export const LISTENERS_MAX = 16
+
+/** Without control characters. */
+const PLAIN = '^[^\\u0000-\\u001f\\u007f-\\u009f]*$'
+
+const path = (description: string, maxLength = 4096): Setting => ({
+  type: 'string',
+  minLength: 1,
+  maxLength,
+  pattern: PLAIN,
+  form: 'text without control characters',
+  description,
+})
+
+/** Milliseconds. */
+const time = (name: keyof typeof UPDATE_BOUNDS, description: string): Setting => {
+  const [minimum, maximum, normal] = UPDATE_BOUNDS[name]
+  return { type: 'integer', minimum, maximum, default: normal, description }
+}
+
+/** One address to listen on. Also `path` alone. */
+export const LISTENER = {
+  type: 'object',
+  properties: {
+    host: {
+      type: 'string',
+      pattern: '^[A-Za-z0-9.:_%-]{1,255}$',
+      form: 'a host name or an address',
+      default: '127.0.0.1',
+      description: 'name or address of this host; `0.0.0.0` and `::` are every address',
+    },
+    port: { type: 'integer', minimum: 0, maximum: 65_535, default: 8080, description: '0: any free port' },
+    path: path('a unix socket, instead of `host` and `port`', 1024),
+    tls: {
+      type: 'object',
+      properties: { key: path('path of a PEM file'), cert: path('path of a PEM file, the whole chain') },
+      required: ['key', 'cert'],
+      description: 'makes it https, in a service that reads it',
+    },
+  },
+} as const satisfies Setting
+
+const UPDATE: Readonly<Record<string, Setting>> = {
+  probationMs: time(
+    'probationMs',
+    'how long a new release must prove itself. Together, the connections that were there before stay with the old process in the ' +
+      'first half of it, so a release that dies at once takes none of them with it',
+  ),
+  drainMs: time('drainMs', 'how long connections that cannot move may take to end'),
+  readyMs: time(
+    'readyMs',
+    'how long a new release may take until it serves. One at a time, clients wait that long for a release that never does: lower ' +
+      'it to what your start needs',
+  ),
+  drainMaxMs: time(
+    'drainMaxMs',
+    'a response that still moves bytes after `drainMs` may take twice its age, and at most this; then it is cut, and counted as `cut`',
+  ),
+  stopMs: time(
+    'stopMs',
+    "how long the author's `onStop` may take before the process exits anyway. One at a time, clients wait for it",
+  ),
+  hangMs: time(
+    'hangMs',
+    'how long the new release may give no sign of life before it counts as hung, as in a synchronous loop',
+  ),
+  stallMs: time(
+    'stallMs',
+    'how long a download may bring less than 16 KiB before it is given up and begun again where it stopped',
+  ),
+  quietMs: time(
+    'quietMs',
+    'one at a time: how long requests may take to end once nothing new is read. If they do not, the old process serves on and ' +
+      'tries again 10 s later, three times in all; a rollback tries once',
+  ),
+  busy: {
+    type: 'string',
+    enum: BUSY,
+    default: BUSY[0],
+    description:
+      'one at a time: what happens after the last try. `cut`: the requests that still run are closed, and counted as `cut`. ' +
+      '`give-up`: the update ends as `failed` with the code `busy` (exit 7), nothing was switched, and no release is blamed. A ' +
+      'rollback always cuts',
+  },
+  holdMs: time(
+    'holdMs',
+    'one at a time: an update that is expected to make clients wait longer is refused before anything stops (`refused`, exit 7; a ' +
+      'dry run and `doctor` say so before). A rollback never is. The expectation is the pause of the last switch that succeeded; ' +
+      'before there was one, nothing is refused. It does not end a pause that turns out longer: `onStop` is bounded by `stopMs`, ' +
+      'the start by `readyMs`. After a release that started slowly, raise it, or roll back first',
+  ),
+  rehearse: {
+    type: 'string',
+    enum: REHEARSE_MODES,
+    default: REHEARSE_MODES[0],
+    isCheckedLater: true,
+    description: 'whether a release is tried on a copy of the data first; `auto`: if the database has at most 1 GiB',
+  },
+  auto: {
+    type: 'object',
+    isCheckedLater: true,
+    description: 'what the service may do by itself (guides/unattended.md)',
+    properties: {
+      mode: { type: 'string', enum: MODES, default: 'notify', description: 'which releases go alone' },
+      days: {
+        type: 'array',
+        items: { type: 'string', enum: DAYS },
+        minItems: 1,
+        maxItems: 7,
+        description: 'default: every day',
+      },
+      hours: {
+        type: 'string',
+        maxLength: 11,
+        description: '`02:00-05:00`, over midnight too; default: the whole day',
+      },
+      zone: { type: 'string', maxLength: 64, description: "an IANA name; default: the host's" },
+      minAgeHours: {
+        type: 'integer',
+        minimum: 0,
+        maximum: 8760,
+        description: 'how long ago a release must have been published',
+      },
+      jitterMinutes: {
+        type: 'integer',
+        minimum: 0,
+        maximum: 1440,
+        description: 'how far hosts are spread after the moment at which all of them could go',
+      },
+      holdUntil: { type: 'string', maxLength: 40, description: 'a day or a time: nothing goes alone before it' },
+      skip: { type: 'string', maxLength: 64, description: 'a tag that never goes alone' },
+      allow: {
+        type: 'array',
+        items: { type: 'string', enum: ALLOWANCES },
+        minItems: 0,
+        maxItems: ALLOWANCES.length,
+        description: 'what goes alone beyond the rule',
+      },
+    },
+  },
+  onOutcome: {
+    type: 'array',
+    items: { type: 'string', maxLength: 4096 },
+    minItems: 1,
+    maxItems: 32,
+    isCheckedLater: true,
+    description: 'a program and its arguments: it gets a report on its standard input after each operation',
+  },
+}
+
+export const SETTINGS = {
+  type: 'object',
+  properties: {
+    dashboard: {
+      type: 'object',
+      properties: {
+        password: {
+          type: 'string',
+          maxLength: 1024,
+          pattern: '^[!-~]*$',
+          form: 'visible ASCII characters without spaces',
+          description: 'the admin bearer token; without one the update endpoints are closed (403)',
+        },
+        trustedProxy: {
+          type: 'object',
+          properties: {
+            from: {
+              type: 'array',
+              items: { type: 'string', maxLength: 64 },
+              minItems: 1,
+              maxItems: 64,
+              description: 'addresses, networks such as `10.0.0.0/8`, or `unix`',
+            },
+            header: {
+              type: 'string',
+              pattern: '^[A-Za-z0-9-]{1,64}$',
+              form: 'the name of a header',
+              description: 'in which the proxy names the client: `x-forwarded-for`, `forwarded`, `x-real-ip`, …',
+            },
+          },
+          required: ['from', 'header'],
+          description: "a proxy that may name the client's address, in a service that reads it",
+        },
+      },
+    },
+    listen: {
+      type: 'array',
+      items: LISTENER,
+      minItems: 1,
+      maxItems: LISTENERS_MAX,
+      description: 'where the service listens: one, or a list in a service that reads a list',
+    },
+    basePath: {
+      type: 'string',
+      pattern: '^/?$|^(/[A-Za-z0-9._~-]{1,64}){1,8}$',
+      form: 'a path such as `/tools`',
+      default: '',
+      description: 'prefix of `/admin` and `/web`',
+    },
+    stateDirectory: path(
+      "where the service's data is; default: the installer's, `$STATE_DIRECTORY`, or the user's own",
+    ),
+    feed: path("where releases come from (guides/feeds.md); default: the receipt's"),
+    update: { type: 'object', properties: UPDATE },
+  },
+} as const satisfies Setting

@@ -1,0 +1,81 @@
+// Draws the table of settings: as a JSON Schema for editors, and as a page for people. Pure.
+
+import { LISTENER, type Setting, SETTINGS } from '../../agent/words.ts'
+
+const INTRODUCTION = `# Settings of an installed service
+
+The members of \`config.json\`, which install.sh names and \`<service> doctor\` checks. They count from the next start; \`update.rehearse\`,
+\`update.auto\` and \`update.onOutcome\` are read when they are needed. Editors know them by [settings.schema.json](../settings.schema.json).
+\`npm run settings\` makes both from \`agent/words/settings-table.ts\`, by which the file is also read. Other members may be the application's.
+
+| | default | expected | |
+|---|---|---|---|
+`
+
+/** Content of settings.schema.json. */
+export function settingsSchema(): string {
+  const { listen, ...properties } = SETTINGS.properties
+  const others = schemaOf({ ...SETTINGS, properties }) as { properties: object }
+  const { description, ...list } = schemaOf(listen) as { description: string }
+  const schema = {
+    $schema: 'https://json-schema.org/draft/2020-12/schema',
+    title: 'config.json',
+    description: 'What the operator of an installed service decides',
+    type: 'object',
+    properties: { ...others.properties, listen: { description, oneOf: [list, schemaOf(LISTENER)] } },
+  }
+  return `${JSON.stringify(schema, null, 2)}\n`
+}
+
+function schemaOf(setting: Setting): object {
+  const { form: _, isCheckedLater: __, ...rest } = setting as Setting & { form?: string; isCheckedLater?: true }
+  if (rest.type === 'array') return { ...rest, items: schemaOf(rest.items) }
+  if (rest.type !== 'object') return rest
+  const properties = Object.fromEntries(Object.entries(rest.properties).map(([name, one]) => [name, schemaOf(one)]))
+  const isListener = setting === LISTENER
+  return {
+    ...rest,
+    properties,
+    additionalProperties: false,
+    ...(isListener ? { not: { required: ['path'], anyOf: [{ required: ['host'] }, { required: ['port'] }] } } : {}),
+  }
+}
+
+/** Content of docs/settings.md. */
+export function settingsPage(): string {
+  return `${INTRODUCTION}${rowsOf(SETTINGS, '').join('\n')}\n`
+}
+
+/** One row for each member, and for the members of a member that is an object. */
+function rowsOf(setting: Setting, name: string): string[] {
+  if (setting.type === 'array' && setting.items.type === 'object')
+    return [rowOf(setting, name), ...rowsOf({ ...setting.items, description: '' }, `${name}[]`)]
+  if (setting.type !== 'object') return [rowOf(setting, name)]
+  const rows = Object.entries(setting.properties).flatMap(([key, one]) =>
+    rowsOf(one, name === '' ? key : `${name}.${key}`),
+  )
+  return setting.description === undefined || setting.description === '' ? rows : [rowOf(setting, name), ...rows]
+}
+
+function rowOf(setting: Setting, name: string): string {
+  const { description = '' } = setting
+  const normal = 'default' in setting && setting.default !== '' ? `\`${setting.default}\`` : ''
+  return `| \`${name}\` | ${normal} | ${expectedOf(setting).replaceAll('|', '\\|')} | ${description.replaceAll('|', '\\|')} |`
+}
+
+function expectedOf(setting: Setting): string {
+  switch (setting.type) {
+    case 'integer': {
+      const unit = setting.maximum >= 600_000 ? ' ms' : ''
+      return `${setting.minimum.toLocaleString('en')} to ${setting.maximum.toLocaleString('en')}${unit}`
+    }
+    case 'string':
+      return setting.enum?.map((one) => `\`${one}\``).join(', ') ?? setting.form ?? 'text'
+    case 'array':
+      return setting.items.type === 'string' && setting.items.enum !== undefined
+        ? `list of ${expectedOf(setting.items)}`
+        : `list of ${setting.minItems} to ${setting.maxItems}`
+    case 'object':
+      return 'object'
+  }
+}

@@ -1,0 +1,123 @@
+// The one reader of an installed service's `config.json`, and what is made from its table.
+
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { CONFIGURATION_MAX_BYTES, readConfiguration } from '../agent/words.ts'
+import { settingsPage, settingsSchema } from '../deploy/make/settings-page.ts'
+import { equal, is, match, not, ok } from './assert.ts'
+import { fc, fuzz } from './lab/fuzz.ts'
+import { Ajv2020 } from './lab/openapi.ts'
+import { suite } from './suite.ts'
+
+const ROOT = join(import.meta.dirname, '..')
+const test = suite('configuration')
+
+test('settings.schema.json and docs/settings.md are what `npm run settings` writes', () => {
+  is(readFileSync(join(ROOT, 'settings.schema.json'), 'utf8'), settingsSchema())
+  is(readFileSync(join(ROOT, 'docs/settings.md'), 'utf8'), settingsPage())
+})
+
+test('what is valid is kept, what is not is named and left out, what nobody knows is named', () => {
+  const { configuration, faults, unknown } = readConfiguration(
+    JSON.stringify({
+      dashboard: { password: 'with spaces', trustedProxy: { from: ['unix'], header: 'forwarded' }, user: 1 },
+      listen: [{ port: 70_000 }, { path: '/s', host: 'h' }, { port: 1, tls: { key: 'k' } }],
+      feed: '',
+      basePath: null,
+      update: { drainMs: 5, stallMs: 1.5, busy: 'wait', probationMS: 1, auto: 'read later' },
+      mine: true,
+    }),
+  )
+  equal(configuration, {
+    dashboard: { trustedProxy: { from: ['unix'], header: 'forwarded' } },
+    listen: [{}, { path: '/s', host: 'h' }, { port: 1 }],
+    update: { drainMs: 5, auto: 'read later' },
+  })
+  equal(faults.toSorted(), [
+    'expected `cert` in `listen[2].tls`',
+    'expected a whole number from 0 to 65535 in `listen[0].port`, got 70000',
+    'expected a whole number from 100 to 600000 in `update.stallMs`, got 1.5',
+    'expected cut or give-up in `update.busy`, got "wait"',
+    'expected either `path` or `host` and `port` in `listen[1]`',
+    'expected text without control characters, at most 4096 characters in `feed`, got ""',
+    'expected visible ASCII characters without spaces, at most 1024 characters in `dashboard.password`, got another text',
+  ])
+  equal(
+    unknown.map(({ name }) => name),
+    ['dashboard.user', 'update.probationMS', 'mine'],
+  )
+})
+
+test('a text that is no JSON object is told as such, without a word of it', () => {
+  for (const text of ['{"dashboard":{"password":"hunter2"', '"hunter2"', 'null', '[]', '[['.repeat(50)]) {
+    const { isRead, faults } = readConfiguration(text)
+    is(isRead, false, text)
+    match(faults.join(), /^expected (JSON|an object, got)/)
+    not(faults.join().includes('hunter2'))
+  }
+  match(readConfiguration(' '.repeat(CONFIGURATION_MAX_BYTES + 1)).faults.join(), /at most 262144 bytes/)
+})
+
+test('a password is in no message, whatever else is wrong', async () => {
+  await fuzz(fc.tuple(fc.jsonValue(), fc.string({ minLength: 4 })), ([value, password]) => {
+    const { faults } = readConfiguration(
+      JSON.stringify({
+        listen: value,
+        update: value,
+        dashboard: { password: `§${password}`, trustedProxy: `§${password}` },
+      }),
+    )
+    ok(!faults.join().includes(`§${password}`))
+  })
+})
+
+test('the schema and the reader agree on every configuration', async () => {
+  const isValid = new Ajv2020({ allowUnionTypes: true, strictRequired: false }).compile(
+    JSON.parse(settingsSchema()) as object,
+  )
+  const odd = fc.oneof(
+    fc.integer(),
+    fc.double({ noNaN: true, noDefaultInfinity: true }),
+    fc.string(),
+    fc.boolean(),
+    fc.constant([]),
+    fc.constant({}),
+  )
+  const member = (usual: fc.Arbitrary<unknown>) =>
+    fc.oneof({ weight: 6, arbitrary: usual }, { weight: 1, arbitrary: odd })
+  const some = (members: Record<string, fc.Arbitrary<unknown>>) => member(fc.record(members, { requiredKeys: [] }))
+  const path = member(fc.constantFrom('/a', 'b', '', 'c\u0000', 'x'.repeat(5000)))
+  const listener = some({
+    host: member(fc.constantFrom('127.0.0.1', '::', 'a b', '')),
+    port: member(fc.integer({ min: -2, max: 65_540 })),
+    path,
+    tls: some({ key: path, cert: path }),
+    hots: fc.constant(1),
+  })
+  const configuration = some({
+    dashboard: some({
+      password: member(fc.constantFrom('secret', '', 'two words', 'é', 'x'.repeat(1025))),
+      trustedProxy: some({ from: fc.array(fc.constantFrom('unix', '10.0.0.0/8'), { maxLength: 2 }), header: path }),
+    }),
+    listen: fc.oneof(listener, fc.array(listener, { maxLength: 3 })),
+    basePath: member(fc.constantFrom('', '/', '/a/b', 'a', '/a/', '//')),
+    stateDirectory: path,
+    feed: path,
+    update: some({
+      probationMs: member(fc.constantFrom(0, 3_600_000, 3_600_001, -1, 1.5)),
+      busy: member(fc.constantFrom('cut', 'give-up', 'wait')),
+    }),
+  })
+  await fuzz(
+    configuration,
+    (value) => {
+      const { faults, unknown } = readConfiguration(JSON.stringify(value))
+      // the reader leaves it to its caller what to say of a member that nobody knows
+      const isFine = faults.length === 0 && unknown.length === 0
+      equal(isFine, isValid(JSON.parse(JSON.stringify(value))), JSON.stringify([value, faults]))
+    },
+    { runs: 2000 },
+  )
+})
+
+test.run()
