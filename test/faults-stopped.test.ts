@@ -6,7 +6,8 @@ import { atEachStep, atRandom } from './soak/faults/run.ts'
 import { SIDES } from './soak/faults/soak.ts'
 import { suite } from './suite.ts'
 
-const INSTANTS = 10
+/** of each side; `npm run soak -- --faults 20` has many */
+const INSTANTS = 4
 
 const test = suite('faults, stopped', { timeoutMs: 580_000 })
 

@@ -3,9 +3,8 @@
 
 import { readSmall } from '../disk/disk.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
+import { CONFIGURATION_MAX_BYTES } from '../words/bounds.ts'
 import { isObject, parsedJson } from '../words/untrusted.ts'
-
-const CONFIGURATION_MAX_BYTES = 256 * 1024
 
 /** Its members, unchecked; empty if nothing is said. Null: the configuration cannot be read. */
 export async function operatorsUpdate({

@@ -15,3 +15,6 @@ export const UPDATE_BOUNDS = {
 
 export const BUSY = ['cut', 'give-up'] as const
 export type Busy = (typeof BUSY)[number]
+
+/** of `config.json` */
+export const CONFIGURATION_MAX_BYTES = 256 * 1024

@@ -2,11 +2,10 @@
 // Pure: text in, settings and faults out.
 // Must hold: no message repeats a value of `dashboard`, which holds the password.
 
-import type { Busy, UPDATE_BOUNDS } from './bounds.ts'
+import { type Busy, CONFIGURATION_MAX_BYTES, type UPDATE_BOUNDS } from './bounds.ts'
 import { type Setting, SETTINGS } from './settings-table.ts'
 import { isObject, parsedJson, quoted } from './untrusted.ts'
 
-export const CONFIGURATION_MAX_BYTES = 256 * 1024
 const NAME_MAX = 40
 
 /** `path` is a unix socket. */
