@@ -15,7 +15,7 @@ import {
   settled,
 } from '../agent/update/schedule/memory.ts'
 import { type ScheduleFacts, isWithin, next, type Offered } from '../agent/update/schedule/next.ts'
-import { placeOf, turnIn } from '../agent/update/schedule/place.ts'
+import { rankOf, turnIn } from '../agent/update/schedule/rank.ts'
 import { whyNotAlone } from '../agent/update/schedule/gate.ts'
 import type { JournalState } from '../agent/disk/journal.ts'
 import { newOperation, type Operation, type Outcome } from '../agent/words/state.ts'
@@ -135,7 +135,7 @@ for (const zone of [
 /** A sequence that is the same in each run. */
 function randomOf(seed: string): () => number {
   let n = 0
-  return () => placeOf(seed, String(n++))
+  return () => rankOf(seed, String(n++))
 }
 
 interface World {
@@ -365,11 +365,11 @@ test('a staged release: the share is as signed, the same hosts are not first eve
   ]
   const hosts = Array.from({ length: 20_000 }, (_, n) => `host ${n}`)
   const early = (tag: string) =>
-    hosts.filter((id) => turnIn(steps, placeOf(id, tag)) === Date.parse('2026-11-24T00:00:00Z'))
+    hosts.filter((id) => turnIn(steps, rankOf(id, tag)) === Date.parse('2026-11-24T00:00:00Z'))
   const [one, other] = [early('v1.0.1'), new Set(early('v1.0.2'))]
   ok(Math.abs(one.length / hosts.length - 0.05) < 0.006, `${one.length}`)
   ok(one.filter((id) => other.has(id)).length < one.length * 0.15)
-  ok(hosts.every((id) => (turnIn(steps, placeOf(id, 'v1.0.1')) ?? Infinity) <= Date.parse('2026-11-25T00:00:00Z')))
+  ok(hosts.every((id) => (turnIn(steps, rankOf(id, 'v1.0.1')) ?? Infinity) <= Date.parse('2026-11-25T00:00:00Z')))
   is(turnIn([{ at: '2026-11-24T00:00:00Z', percent: 0 }], 0), null)
   const rule = policy({ mode: 'all' })
   const staged = { ...FACTS, offer: { ...OFFER, rollout: [{ at: '2026-11-24T00:00:00Z', percent: 0 }] } }
