@@ -94,7 +94,10 @@ function earliest(policy: Policy, facts: ScheduleFacts, { tag, publishedAt, seen
     { at: (publishedAt ?? seenAt) + minAgeMs, why: `${tag} is young: ${formatHours(minAgeMs)} have to pass` },
     { at: holdUntil ?? -Infinity, why: 'updates are held' },
     { at: turn ?? Infinity, why: `the publisher lets ${tag} go in steps, and this host's turn has not come` },
-    { at: againAt(facts), why: `the last ${count(facts.failures, 'attempt')} failed` },
+    {
+      at: againAt(facts),
+      why: `the last ${facts.failures === 1 ? 'attempt' : count(facts.failures, 'attempt')} failed`,
+    },
   ]
   return moments.reduce((late, one) => (one.at > late.at ? one : late))
 }
