@@ -117,7 +117,7 @@ function goes(policy: Policy, facts: ScheduleFacts, offer: Offered, since: Momen
     const open = Math.max(now, at)
     if (open > latestIn(opening, facts)) continue
     if (at <= now) return { do: 'update', at: now, says: `${tag} goes now` }
-    const why = at - own * policy.jitterMs <= since.at ? `: ${since.why}` : ''
+    const why = since.at > now ? `: ${since.why}` : ''
     return { do: 'nothing', at, says: `${tag} goes by itself${why}` }
   }
   return { do: 'nothing', at: facts.askAt, says: `${tag} never goes by itself: its hours have no minute in common` }
