@@ -313,6 +313,20 @@ function* take<T>(from: Generator<T>, most: number): Generator<T> {
   }
 }
 
+test('in every zone that Node knows the hours open each day of a year, in order, and never for long', () => {
+  for (const zone of [...Intl.supportedValuesOf('timeZone'), 'UTC', 'Etc/GMT-14']) {
+    for (const hours of ['02:30-02:31', '23:30-00:30']) {
+      let [last, days] = [-Infinity, 0]
+      for (const { start, end } of openings(policy({ hours, zone }).hours, Date.parse('2026-01-01T00:00Z'))) {
+        ok(start >= last && end > start && end - start <= 2 * HOUR, `${zone} ${hours} ${new Date(start).toISOString()}`)
+        last = end
+        days++
+      }
+      ok(days >= 395, `${zone} ${hours}: ${days}`)
+    }
+  }
+})
+
 test('what it waits for is one sentence with a time, to the minute', () => {
   const go = policy({ mode: 'patch', hours: '02:00-05:00' })
   const said = (facts: Partial<ScheduleFacts>, rule: object = {}, now = NOON) =>
