@@ -3,12 +3,12 @@
 // clock that is set while it waits. After each: the release is installed in the end, once, and nothing was tried that was not noted.
 
 import { execFile } from 'node:child_process'
-import { readFile, rm, writeFile } from 'node:fs/promises'
+import { lstat, mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { newMemory, parseMemory, type Remembered } from '../agent/update/schedule/memory.ts'
-import { equal, is, ok } from './assert.ts'
+import { equal, is, match, ok } from './assert.ts'
 import type { LookOptions } from './crash/by-itself.ts'
 import { inCopy, journalOf, makeWorld, versionOf, type World } from './crash/world.ts'
 import { bundled } from './fixtures/bundled.ts'
@@ -34,9 +34,9 @@ async function look(
   world: World,
   now: number,
   dieAt: LookOptions['dieAt'] = null,
-  beside = false,
+  more: Pick<LookOptions, 'beside' | 'later'> = {},
 ): Promise<Looked | null> {
-  const options: LookOptions = { ...world.options, configPath: join(world.root, 'config.json'), now, dieAt, beside }
+  const options: LookOptions = { ...world.options, configPath: join(world.root, 'config.json'), now, dieAt, ...more }
   try {
     const { stdout } = await run(process.execPath, [program, JSON.stringify(options)], { timeout: 30_000 })
     return JSON.parse(stdout) as Looked
@@ -116,9 +116,9 @@ test('of two processes that look at the same moment exactly one acts', async () 
         asked: { at: null, next: NOW, problem: null, failures: 0 },
       })
       const both = await Promise.all([
-        look(world, NOW, null, true),
-        look(world, NOW, null, true),
-        look(world, NOW, null, true),
+        look(world, NOW, null, { beside: true }),
+        look(world, NOW, null, { beside: true }),
+        look(world, NOW, null, { beside: true }),
       ])
       is(
         both.reduce((sum, one) => sum + (one?.begun ?? 0), 0),
@@ -129,6 +129,67 @@ test('of two processes that look at the same moment exactly one acts', async () 
     } finally {
       await rm(world.root, { recursive: true, force: true })
     }
+  }
+})
+
+test('a clock that is set by a year while the update is in flight: it went once, and the next one is not kept back', async () => {
+  for (const jump of [-365 * DAY, 365 * DAY]) {
+    const world = await worldByItself()
+    try {
+      is((await look(world, NOW, null, { later: NOW + jump }))?.begun, 1)
+      is(await versionOf(world.options.executable), 'v1.0.1')
+      // by the clock that was set, and by one that is right again
+      for (const at of [NOW + jump + HOUR, NOW + HOUR, NOW + DAY]) {
+        const looked = await look(world, at)
+        is(looked?.begun, 0)
+        const { attempt, asked, failures } = looked?.memory ?? { failures: -1 }
+        ok((attempt?.at ?? Infinity) <= at && (asked?.next ?? Infinity) <= at + 7.5 * HOUR, JSON.stringify(looked))
+        is(failures, 0)
+      }
+      is((await journalOf(world.options.stateDirectory)).history.length, 1)
+    } finally {
+      await rm(world.root, { recursive: true, force: true })
+    }
+  }
+})
+
+const SHAPES: Record<string, (path: string, outside: string) => Promise<unknown>> = {
+  'a link to a file of somebody': (path, outside) => symlink(outside, path),
+  'a link to an endless device': (path) => symlink('/dev/zero', path),
+  'a link in a circle': (path) => symlink(path, path),
+  'a pipe': (path) => run('mkfifo', [path]),
+  'half written': (path) => writeFile(path, '{"format":1,"id":"aaaa'),
+  'too long': (path) => writeFile(path, ' '.repeat(2 * 1024 ** 2)),
+}
+
+test('a memory that is none is made anew in its place: what it points at is as it was, and the release goes', async () => {
+  const pristine = await worldByItself()
+  try {
+    for (const [what, make] of Object.entries(SHAPES)) {
+      await inCopy(pristine, async (world) => {
+        const outside = join(world.root, 'outside')
+        await writeFile(outside, JSON.stringify({ ...newMemory([], NOW), id: 'b'.repeat(32) }))
+        const before = await readFile(outside, 'utf8')
+        await rm(memoryPath(world))
+        await make(memoryPath(world), outside)
+        await look(world, NOW)
+        await look(world, NOW + HOUR)
+        is(await versionOf(world.options.executable), 'v1.0.1', what)
+        is(await readFile(outside, 'utf8'), before, what)
+        ok((await lstat(memoryPath(world))).isFile(), what)
+      })
+    }
+    await inCopy(pristine, async (world) => {
+      await rm(memoryPath(world))
+      await mkdir(memoryPath(world))
+      for (const later of [0, HOUR, DAY]) {
+        const said = await look(world, NOW + later).then(() => 'it looked', String)
+        match(said, /EISDIR|ENOTEMPTY|schedule\.json/)
+      }
+      is(await versionOf(world.options.executable), 'v1.0.0')
+    })
+  } finally {
+    await rm(pristine.root, { recursive: true, force: true })
   }
 })
 

@@ -124,6 +124,23 @@ test('a feed whose signatures have expired, or that is away, offers nothing, and
   ok(Math.min(...steps) >= 0.75 * ASK_MS && Math.max(...steps) <= 1.25 * ASK_MS)
 })
 
+test('a host asks at most six times a day, eight where the feed does not answer, and a fleet four times on average', () => {
+  const asks = (id: string, failures: (nth: number) => number) => {
+    const times: number[] = []
+    for (let at = NOW, nth = 1; at < NOW + 100 * DAY; at = askAgainAt(id, failures(nth), at), nth++) times.push(at)
+    return times
+  }
+  const mostInDay = (times: readonly number[]) =>
+    Math.max(...times.map((start) => times.filter((at) => at >= start && at < start + DAY).length))
+  const fleet = Array.from({ length: 200 }, (_, n) => asks(`host ${n}`, () => 0))
+  ok(fleet.every((times) => mostInDay(times) <= 6))
+  const perDay = fleet.reduce((sum, times) => sum + times.length, 0) / fleet.length / 100
+  ok(perDay > 3.9 && perDay < 4.1, `${perDay}`)
+  is(mostInDay(asks('host', (nth) => nth)), 8)
+  const firsts = Array.from({ length: 500 }, () => newMemory([], NOW).asked.next - NOW)
+  ok(Math.min(...firsts) >= HOUR / 6 && Math.max(...firsts) <= HOUR)
+})
+
 test('a service that is restarted in a loop asks the feed once, even if it is killed while it asks', async () => {
   const world = await makeWorld()
   try {

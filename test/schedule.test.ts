@@ -15,7 +15,7 @@ import {
   settled,
 } from '../agent/update/schedule/memory.ts'
 import { type ScheduleFacts, isWithin, next, type Offered } from '../agent/update/schedule/next.ts'
-import { placeOf, turnIn } from '../agent/update/schedule/place.ts'
+import { rankOf, turnIn } from '../agent/update/schedule/rank.ts'
 import { whyNotAlone } from '../agent/update/schedule/gate.ts'
 import type { JournalState } from '../agent/disk/journal.ts'
 import { newOperation, type Operation, type Outcome } from '../agent/words/state.ts'
@@ -135,7 +135,7 @@ for (const zone of [
 /** A sequence that is the same in each run. */
 function randomOf(seed: string): () => number {
   let n = 0
-  return () => placeOf(seed, String(n++))
+  return () => rankOf(seed, String(n++))
 }
 
 interface World {
@@ -313,6 +313,20 @@ function* take<T>(from: Generator<T>, most: number): Generator<T> {
   }
 }
 
+test('in every zone that Node knows the hours open each day of a year, in order, and never for long', () => {
+  for (const zone of [...Intl.supportedValuesOf('timeZone'), 'UTC', 'Etc/GMT-14']) {
+    for (const hours of ['02:30-02:31', '23:30-00:30']) {
+      let [last, days] = [-Infinity, 0]
+      for (const { start, end } of openings(policy({ hours, zone }).hours, Date.parse('2026-01-01T00:00Z'))) {
+        ok(start >= last && end > start && end - start <= 2 * HOUR, `${zone} ${hours} ${new Date(start).toISOString()}`)
+        last = end
+        days++
+      }
+      ok(days >= 395, `${zone} ${hours}: ${days}`)
+    }
+  }
+})
+
 test('what it waits for is one sentence with a time, to the minute', () => {
   const go = policy({ mode: 'patch', hours: '02:00-05:00' })
   const said = (facts: Partial<ScheduleFacts>, rule: object = {}, now = NOON) =>
@@ -325,11 +339,11 @@ test('what it waits for is one sentence with a time, to the minute', () => {
   is(said({ problem: 'it is away' }).says, 'the feed: it is away')
   is(said({ askAt: NOON }).do, 'ask')
   const held = said({}, { holdUntil: Date.parse('2026-12-24T00:00Z') })
-  equal([held.at, held.says], [Date.parse('2026-12-24T02:00Z'), 'v1.0.1 goes by itself'])
+  equal([held.at, held.says], [Date.parse('2026-12-24T02:00Z'), 'v1.0.1 goes by itself: updates are held'])
   const young = said({ offer: { ...OFFER, publishedAt: NOON } }, { minAgeMs: 3 * DAY, hours: [] })
   equal([young.at, young.says], [NOON + 3 * DAY, 'v1.0.1 goes by itself: v1.0.1 is young: 3 days have to pass'])
   const failed = said({ failures: 1, lastAt: NOON, wasReverted: true }, { hours: [] })
-  equal([failed.at, failed.says], [NOON + DAY, 'v1.0.1 goes by itself: the last 1 attempt failed'])
+  equal([failed.at, failed.says], [NOON + DAY, 'v1.0.1 goes by itself: the last attempt failed'])
   is(said({ isInFlight: true }).says, 'an operation is in flight')
   const never = said({}, { hours: [...go.hours, ...policy({ hours: '06:00-07:00' }).hours] })
   match(never.says, /never goes by itself: its hours have no minute in common/)
@@ -365,11 +379,11 @@ test('a staged release: the share is as signed, the same hosts are not first eve
   ]
   const hosts = Array.from({ length: 20_000 }, (_, n) => `host ${n}`)
   const early = (tag: string) =>
-    hosts.filter((id) => turnIn(steps, placeOf(id, tag)) === Date.parse('2026-11-24T00:00:00Z'))
+    hosts.filter((id) => turnIn(steps, rankOf(id, tag)) === Date.parse('2026-11-24T00:00:00Z'))
   const [one, other] = [early('v1.0.1'), new Set(early('v1.0.2'))]
   ok(Math.abs(one.length / hosts.length - 0.05) < 0.006, `${one.length}`)
   ok(one.filter((id) => other.has(id)).length < one.length * 0.15)
-  ok(hosts.every((id) => (turnIn(steps, placeOf(id, 'v1.0.1')) ?? Infinity) <= Date.parse('2026-11-25T00:00:00Z')))
+  ok(hosts.every((id) => (turnIn(steps, rankOf(id, 'v1.0.1')) ?? Infinity) <= Date.parse('2026-11-25T00:00:00Z')))
   is(turnIn([{ at: '2026-11-24T00:00:00Z', percent: 0 }], 0), null)
   const rule = policy({ mode: 'all' })
   const staged = { ...FACTS, offer: { ...OFFER, rollout: [{ at: '2026-11-24T00:00:00Z', percent: 0 }] } }

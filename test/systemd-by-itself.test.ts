@@ -13,6 +13,7 @@ import { suite } from './suite.ts'
 
 const test = suite('systemd: by itself', { skip: noHosts, timeoutMs: 240_000 })
 const STATE = '/var/lib/beacon'
+const LEDGER = `${STATE}/ledger.db`
 const AUTO = { mode: 'minor', allow: ['unsigned'] }
 const UPDATE = { probationMs: 1000, quietMs: 500, rehearse: 'auto', onOutcome: ['/usr/local/bin/tell', '--to', 'ops'] }
 
@@ -27,15 +28,7 @@ test.before(async () => {
   await put(host, '/usr/local/bin/tell', `#!/bin/sh\n{ id -un; echo "$@"; cat; echo; } >>${STATE}/told\n`)
   await host.ok('chmod', '755', '/usr/local/bin/tell')
   await host.install({ ...UPDATE, auto: { mode: 'notify' } })
-  await host.ok(
-    'runuser',
-    '-u',
-    'beacon',
-    '--',
-    'sqlite3',
-    `${STATE}/ledger.db`,
-    "INSERT INTO authors VALUES (1, 'ada'); INSERT INTO notes(author, text) VALUES (1, 'kept')",
-  )
+  await host.sql("INSERT INTO authors VALUES (1, 'ada'); INSERT INTO notes(author, text) VALUES (1, 'kept')", LEDGER)
 })
 test.after(async () => await host.off())
 
@@ -86,18 +79,7 @@ for (const [what, code, why] of [
     const { instance, history } = await until(what, (status) => status.history.length > before)
     equal([instance.version, history[0]?.outcome, history[0]?.by], ['v1.0.0', 'failed', 'schedule'])
     match(history[0]?.error?.message ?? '', why)
-    is(
-      await host.ok(
-        'runuser',
-        '-u',
-        'beacon',
-        '--',
-        'sqlite3',
-        `${STATE}/ledger.db`,
-        "SELECT count(*) FROM notes WHERE text = 'kept'",
-      ),
-      '1\n',
-    )
+    is(await host.sql("SELECT count(*) FROM notes WHERE text = 'kept'", LEDGER), '1\n')
   })
 }
 

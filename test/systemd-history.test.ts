@@ -159,7 +159,7 @@ async function userVersion(): Promise<number> {
 }
 
 async function count(path = DATABASE): Promise<number> {
-  return Number(await host.ok('runuser', '-u', 'beacon', '--', 'sqlite3', path, 'select count(*) from quota'))
+  return Number(await host.sql('select count(*) from quota', path))
 }
 
 function operationIn(stdout: string): Operation {

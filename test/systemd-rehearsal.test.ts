@@ -10,7 +10,7 @@ import type { Operation } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { bootWithFeed, eventsIn, type FeedHost, put } from './lab/managed.ts'
 import { buildLedgers, REQUESTS } from './lab/ledger.ts'
-import { eventually, noHosts, type Ran } from './lab/systemd.ts'
+import { eventually, noHosts } from './lab/systemd.ts'
 import { suite } from './suite.ts'
 
 const test = suite('systemd: rehearsal', { skip: noHosts, timeoutMs: 240_000 })
@@ -348,11 +348,7 @@ async function sql(statement: string): Promise<string> {
 }
 
 async function sqlIn(path: string, statement: string): Promise<string> {
-  const { stdout, stderr, code }: Ran = await host.run(['sqlite3', '-cmd', '.timeout 5000', path, statement], {
-    user: 'beacon',
-  })
-  is(code, 0, stderr)
-  return stdout.trim()
+  return (await host.sql(statement, path)).trim()
 }
 
 /** What must be as it was: who serves, and what is in the database. */

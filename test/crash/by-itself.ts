@@ -22,6 +22,8 @@ export interface LookOptions {
   configPath: string
   /** epoch milliseconds of the clock */
   now: number
+  /** what the clock is set to once an update has begun */
+  later?: number
   dieAt: { change: number; moment: 'before' | 'after' } | null
   /** the root of a signed feed */
   trust?: Anchor
@@ -69,7 +71,7 @@ async function main(): Promise<void> {
     feed,
     settings: { service: 'svc', switch: 'together', update: { holdMs: 10_000 } as never },
     leaving: new AbortController().signal,
-    now: () => options.now,
+    now: () => (begun === 0 ? options.now : (options.later ?? options.now)),
     async start(asked) {
       const running = await begin(install, { ...asked, who: 'the schedule' }, () => Promise.resolve({}))
       begun++

@@ -32,7 +32,8 @@ export interface FeedHost extends Host {
   status(): Promise<Status>
   /** properties of the unit */
   show(...names: string[]): Promise<Record<string, string>>
-  sql(statement: string): Promise<string>
+  /** asks a database as the service's user; default: the reference service's */
+  sql(statement: string, database?: string): Promise<string>
   /** switches the host on again after a power cut */
   again(): Promise<void>
 }
@@ -120,8 +121,8 @@ export async function bootWithFeed(fill: (folder: string) => Promise<void>): Pro
         .map((line) => line.split(/=(.*)/s))
       return Object.fromEntries(pairs.map(([name = '', value = '']) => [name, value]))
     },
-    sql: (statement) =>
-      host.ok('runuser', '-u', SERVICE, '--', 'sqlite3', '-cmd', '.timeout 5000', DATABASE, statement),
+    sql: (statement, database = DATABASE) =>
+      host.ok('runuser', '-u', SERVICE, '--', 'sqlite3', '-cmd', '.timeout 5000', database, statement),
     async again() {
       await host.power()
       await mountFeed()

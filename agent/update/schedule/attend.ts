@@ -14,6 +14,7 @@ import { askFeed } from './ask.ts'
 import { leftIn } from './facts.ts'
 import { sendLetters, withNews } from './letters.ts'
 import {
+  askAgainAt,
   type Attempt,
   corrected,
   isOfAnother,
@@ -99,7 +100,7 @@ export async function attendOnce(attended: Attended): Promise<number | null> {
   if (decided.do === 'ask') {
     // written first: a service that is restarted in a loop asks no more often than another
     const failures = memory.asked.failures + 1
-    const asking = { ...memory.asked, next: now() + BUSY_MS * Math.min(60, 2 ** failures), failures }
+    const asking = { ...memory.asked, next: askAgainAt(memory.id, failures, now()), failures }
     await writeMemory(install.disk, install.stateDirectory, { ...memory, asked: asking })
     const { policy } = known.rules
     const { bad, history } = known.journal

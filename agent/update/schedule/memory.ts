@@ -14,7 +14,7 @@ import { isTag, type Tag } from '../../words/release.ts'
 import { rolloutFrom } from '../../words/schedule.ts'
 import { isCount, isObject, isSha256, parsedJson } from '../../words/untrusted.ts'
 import type { Offered } from './next.ts'
-import { placeOf } from './place.ts'
+import { rankOf } from './rank.ts'
 
 export interface Attempt {
   /** of its operation */
@@ -112,13 +112,13 @@ export function newMemory(marks: string[], now: number): Remembered {
 }
 
 function firstAskAt(id: string, now: number): number {
-  return now + ASK_FIRST_MS + Math.floor(placeOf(id, 'first') * (ASK_FIRST_MAX_MS - ASK_FIRST_MS))
+  return now + ASK_FIRST_MS + Math.floor(rankOf(id, 'first') * (ASK_FIRST_MAX_MS - ASK_FIRST_MS))
 }
 
 /** When the feed is asked after a question at `now`. Hosts that were asked to begin together do not stay together. */
 export function askAgainAt(id: string, failures: number, now: number): number {
   if (failures > 0) return now + Math.min(ASK_MS, ASK_AGAIN_MS * 2 ** Math.min(10, failures - 1))
-  return now + Math.floor(ASK_MS * (0.75 + 0.5 * placeOf(id, String(now))))
+  return now + Math.floor(ASK_MS * (0.75 + 0.5 * rankOf(id, String(now))))
 }
 
 /** Corrects what a clock that was set back has left in the future: it would be waited for. */

@@ -7,7 +7,7 @@ import { compareTags } from '../../words/release.ts'
 import type { Tag } from '../../words/release.ts'
 import type { Mode, RolloutStep } from '../../words/schedule.ts'
 import { openings, type Opening } from './hours.ts'
-import { placeOf, turnIn } from './place.ts'
+import { rankOf, turnIn } from './rank.ts'
 import { count, type Policy } from './policy.ts'
 
 /** A release that the feed has and that is newer than what runs. Times are epoch milliseconds. */
@@ -26,7 +26,7 @@ export interface Offered {
 
 export interface ScheduleFacts {
   running: Tag
-  /** see `placeOf` */
+  /** see `rankOf` */
   id: string
   /** the newest release that the policy could let go alone; null: none */
   offer: Offered | null
@@ -89,12 +89,15 @@ interface Moment {
 /** Before this nothing goes, whatever the hours are. */
 function earliest(policy: Policy, facts: ScheduleFacts, { tag, publishedAt, seenAt, rollout }: Offered): Moment {
   const { minAgeMs, holdUntil } = policy
-  const turn = rollout === null ? -Infinity : turnIn(rollout, placeOf(facts.id, tag))
+  const turn = rollout === null ? -Infinity : turnIn(rollout, rankOf(facts.id, tag))
   const moments: Moment[] = [
     { at: (publishedAt ?? seenAt) + minAgeMs, why: `${tag} is young: ${formatHours(minAgeMs)} have to pass` },
     { at: holdUntil ?? -Infinity, why: 'updates are held' },
     { at: turn ?? Infinity, why: `the publisher lets ${tag} go in steps, and this host's turn has not come` },
-    { at: againAt(facts), why: `the last ${count(facts.failures, 'attempt')} failed` },
+    {
+      at: againAt(facts),
+      why: `the last ${facts.failures === 1 ? 'attempt' : count(facts.failures, 'attempt')} failed`,
+    },
   ]
   return moments.reduce((late, one) => (one.at > late.at ? one : late))
 }
@@ -107,14 +110,14 @@ function againAt({ lastAt, failures, wasReverted }: ScheduleFacts): number {
 
 function goes(policy: Policy, facts: ScheduleFacts, offer: Offered, since: Moment, now: number): Next {
   const { tag } = offer
-  const own = placeOf(facts.id, `${tag} jitter`)
+  const own = rankOf(facts.id, `${tag} jitter`)
   for (const opening of openings(policy.hours, now)) {
     const at = startIn(opening, since.at, own * policy.jitterMs, facts)
     if (at === null) continue
     const open = Math.max(now, at)
     if (open > latestIn(opening, facts)) continue
     if (at <= now) return { do: 'update', at: now, says: `${tag} goes now` }
-    const why = at - own * policy.jitterMs <= since.at ? `: ${since.why}` : ''
+    const why = since.at > now ? `: ${since.why}` : ''
     return { do: 'nothing', at, says: `${tag} goes by itself${why}` }
   }
   return { do: 'nothing', at: facts.askAt, says: `${tag} never goes by itself: its hours have no minute in common` }

@@ -5,12 +5,12 @@ import { createHash } from 'node:crypto'
 import type { RolloutStep } from '../../words/schedule.ts'
 
 /** From 0 to below 1. `id`: this host's own, random. */
-export function placeOf(id: string, tag: string): number {
+export function rankOf(id: string, tag: string): number {
   return createHash('sha256').update(`${id}\n${tag}`).digest().readUIntBE(0, 6) / 2 ** 48
 }
 
-/** When a host at this place may go, in epoch milliseconds; null: the publisher has not said so yet. */
-export function turnIn(steps: readonly RolloutStep[], place: number): number | null {
-  const own = steps.filter(({ percent }) => place * 100 < percent).map(({ at }) => Date.parse(at))
+/** When a host of this rank may go, in epoch milliseconds; null: the publisher has not said so yet. */
+export function turnIn(steps: readonly RolloutStep[], rank: number): number | null {
+  const own = steps.filter(({ percent }) => rank * 100 < percent).map(({ at }) => Date.parse(at))
   return own.length === 0 ? null : Math.min(...own)
 }
