@@ -28,7 +28,7 @@ export type LogEvent =
   | { event: 'successor'; pid: number; tag: string; doing: 'spawned' | 'accepting' | 'committed' }
   /** the process that keeps the sockets in a switch one at a time */
   | { event: 'holder'; pid: number; tag: string }
-  | { event: 'drained'; moved: number; carried: number; cut: number }
+  | { event: 'drained'; moved: number; carried: number; ended: number; cut: number }
   | { event: 'reverting'; message: string }
   | { event: 'taken_back'; takenBack: number; cut: number }
   | { event: 'recovered'; message: string }
@@ -62,7 +62,7 @@ export function formatEvent(event: LogEvent): string {
     case 'holder':
       return `holder (pid ${event.pid}): spawned, it starts ${event.tag}`
     case 'drained':
-      return `drained: ${event.moved} connections moved, ${event.carried} of them in the middle of something, ${event.cut} cut`
+      return `drained: ${event.moved} connections moved, ${event.carried} of them in the middle of something, ${event.ended} told to come back, ${event.cut} cut`
     case 'reverting':
       return `reverting: ${event.message}`
     case 'taken_back':

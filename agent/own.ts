@@ -35,6 +35,8 @@ export interface OwnRelease {
   basePath: string
   /** `SIGTERM`: what the application does on that signal is its `onStop`; absent or null: an update calls none of it */
   onStop?: 'SIGTERM' | null
+  /** patterns of paths, as of URLPattern, whose answers never end by themselves; absent: none */
+  endless?: readonly string[] | null
   /** what its author says about rehearsals; absent or null: nothing */
   rehearse?: Rehearse | null
   /** `none`: its author declares that it keeps nothing on the host that a release could change. Absent or null: nothing is said */
@@ -88,7 +90,8 @@ function readBuilt(): OwnRelease | null {
 /** Keeps only the members that the agent uses. An older build lacks the last ones, a build without a root lacks `trust`. */
 function whole(given: OwnRelease): OwnRelease {
   const { service, tag, commit, kind, healthPath, database, servers, trust } = given
-  const { commands = null, basePath = '', onStop = null, rehearse = null, state = null } = given as Partial<OwnRelease>
+  const { commands = null, basePath = '', onStop = null, endless = null } = given as Partial<OwnRelease>
+  const { rehearse = null, state = null } = given
   return {
     service,
     tag,
@@ -102,6 +105,7 @@ function whole(given: OwnRelease): OwnRelease {
     commands,
     basePath,
     onStop,
+    endless,
     rehearse,
     state,
   }

@@ -13,7 +13,7 @@ import { detect } from './make/detect.ts'
 import { COMPRESSIONS } from './make/pack.ts'
 import { IS_PACKAGED } from './make/place.ts'
 import { isRightMajor, NODE_MAJOR, provideNode } from './make/node.ts'
-import { folderFeed, imageFlags, rehearseFlags, systemdFlags, trustFlags } from './make/own-flags.ts'
+import { folderFeed, imageFlags, initFlags, rehearseFlags, systemdFlags, trustFlags } from './make/own-flags.ts'
 import { type Project, readProject, RELEASES_FOLDER } from './make/project.ts'
 import { setUp } from './make/set-up.ts'
 import { removeTemporaries } from './make/temporary.ts'
@@ -65,15 +65,11 @@ const BUILD = {
 
 const YES = { yes: { type: 'boolean', alias: 'y', default: false, description: 'do not ask' } } as const satisfies Flags
 
-const TRY = {
-  try: { type: 'boolean', default: false, description: 'start it once from source, to see its database and its ports' },
-} as const satisfies Flags
-
 const WORDS: readonly Word[] = [
   {
     name: 'init',
     description: 'look at the application, write its configuration and the one line that embeds the agent',
-    args: { ...FOLDER, ...YES, ...TRY, ...SCRIPT_FLAGS },
+    args: { ...FOLDER, ...initFlags, ...YES, ...SCRIPT_FLAGS },
     heavy: false,
     act: init,
   },
@@ -211,7 +207,13 @@ async function init(values: Values): Promise<void> {
   const is = (flag: string) => values[flag] === true
   await setUp(
     folderOf(values),
-    { starts: is('try'), yes: is('yes'), json: is('json'), dryRun: is('dry-run') },
+    {
+      service: (values['service'] as string | undefined) ?? null,
+      starts: is('try'),
+      yes: is('yes'),
+      json: is('json'),
+      dryRun: is('dry-run'),
+    },
     { say, print },
   )
 }

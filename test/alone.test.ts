@@ -94,6 +94,7 @@ test('a request that does not end: the switch waits and tries again, then cuts i
   const done = await world.home.settled(60_000)
   is(done.outcome, 'updated')
   is(done.handover?.cut, 1)
+  is(done.handover?.pausesMs?.length, 3, 'it told of each time in which nobody was served')
   is(await slow, 'cut')
   equal(await world.wrong(), [])
 })
@@ -129,6 +130,8 @@ for (const [fault, why] of [
     const done = await world.update(fault)
     is(done.outcome, 'reverted', JSON.stringify(done))
     ok((done.handover?.pauseMs ?? 0) > (fault === 'never-listens' ? 2000 : 0), 'until the old one serves again')
+    // one that has served was the end of the first pause
+    is(done.handover?.pausesMs?.length, fault === 'throws-later' ? 2 : 1)
     match(done.error?.message ?? '', why)
     await sleep(200)
     const totals = await load.stop()

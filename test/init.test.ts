@@ -12,7 +12,7 @@ import { PROJECT } from '../deploy/make/place.ts'
 import { databasesFor } from '../deploy/make/source-start.ts'
 import { readNodeCommand } from '../deploy/make/start-script.ts'
 import { howToEmbed } from '../deploy/make/trial-start.ts'
-import { equal, is, match, not } from './assert.ts'
+import { equal, is, match, not, rejects } from './assert.ts'
 import { processesNaming } from './fixtures/adopted.ts'
 import { suite } from './suite.ts'
 
@@ -112,6 +112,28 @@ test('an application that does not start, or is well at no path, is told as a no
   match(stderr, 'note: the sources name /healthz, which answered 503: it is no `healthPath`')
   match(stderr, /note: it listens on port \d+, whatever PORT says/)
   is((await odd.config())['healthPath'], undefined)
+})
+
+test('a route that only stands in the sources is not taken, and one that answers is', async () => {
+  await using shop = await folderWith(
+    `const elsewhere = '/up' // of another service
+     require('node:http').createServer(({ url }, response) => response.writeHead(url === '/' + 'healthz' ? 200 : 404).end())
+       .listen(process.env.PORT, process.env.HOST)`,
+  )
+  const { stderr } = await shop.init('--yes', '--try')
+  match(stderr, 'note: the sources name /up, which answered 404: it is no `healthPath`')
+  is((await shop.config())['healthPath'], '/healthz')
+})
+
+test('the service has the name that its author asks for, and a configuration that is there keeps its own', async () => {
+  await using shop = await folderWith(SHOP)
+  await rejects(
+    shop.init('--yes', '--service', 'My Shop'),
+    /expected a name of a-z, 0-9 and - in --service, got "My Shop"/,
+  )
+  await shop.init('--yes', '--service', 'market')
+  is((await shop.config())['service'], 'market')
+  await rejects(shop.init('--yes', '--service', 'shop'), /baton\.config\.json names the service otherwise/)
 })
 
 test('one database in the state directory is named; of several the author chooses; elsewhere there is none', () => {
@@ -285,6 +307,7 @@ test('if every path is answered, none is proposed as a health route, and that is
   )
   const { stderr } = await shop.init('--yes', '--try')
   match(stderr, 'note: every path answers 2xx, so none could be seen to be a health route')
+  match(stderr, 'If it has none, a page that answers 200 will do, such as `/`')
   is((await shop.config())['healthPath'], undefined)
 })
 

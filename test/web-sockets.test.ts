@@ -5,7 +5,7 @@
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { PROJECT } from '../deploy/make/place.ts'
-import { equal, is, ok } from './assert.ts'
+import { equal, is, match, ok } from './assert.ts'
 import { adopted } from './fixtures/adopted.ts'
 import { suite } from './suite.ts'
 
@@ -76,7 +76,7 @@ for (const kind of ['one-at-a-time', 'together'] as const) {
         ends.filter(({ code, reason, broken }) => code !== 1012 || reason !== 'service restart' || broken > 0),
         [],
       )
-      ok((handover?.cut ?? 0) === CLIENTS, JSON.stringify(handover))
+      equal([handover?.ended, handover?.cut], [CLIENTS, 0])
       await openOne(it.port)
     })
   }
@@ -108,10 +108,37 @@ test('server-sent events that nobody has registered: a switch waits for none of 
   const open = await Promise.all(Array.from({ length: CLIENTS }, listen))
   // a request that takes so long would be waited for: a minute, and longer than this test
   const { outcome, handover } = await it.operate('/admin/update', { tag: 'v1.1.0' })
-  equal([outcome, handover?.cut], ['updated', CLIENTS])
+  equal([outcome, handover?.ended, handover?.cut], ['updated', CLIENTS, 0])
   for (const heard of await Promise.all(open.map(async ({ ended }) => await ended)))
     ok(/^(data: \d+\n\n)+/.test(heard), heard.slice(0, 80))
 })
+
+for (const kind of ['one-at-a-time', 'together'] as const) {
+  test(`${kind}: answers that the author names as endless hold nothing up and are not cut, and a slow one beside them is whole`, async () => {
+    const text = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
+      import { createServer } from 'node:http'
+      createServer(({ url }, response) => {
+        if (url === '/notes/feed?live=no') return setTimeout(() => response.end('whole'), 1500)
+        if (url === '/poll') return
+        if (!url.includes('/feed')) return response.end('ok')
+        const timer = setInterval(() => response.write('{}\\n'), 5)
+        response.on('close', () => clearInterval(timer))
+      }).listen(Number(process.env.PORT), process.env.HOST)`
+    await using it = await adopted(text, { switch: kind, endless: ['/poll', '/:name/feed?*live=yes*'] })
+    const ask = async (path: string) => {
+      const asked = fetch(`http://127.0.0.1:${it.port}${path}`).then((response) => response.text())
+      return await asked.catch(() => 'it ended short')
+    }
+    const feeds = ['/poll', '/notes/feed?live=yes', '/news/feed?since=7&live=yes'].map(ask)
+    await sleep(300)
+    const slow = ask('/notes/feed?live=no')
+    // what is not named would be waited for: a minute, and longer than this test
+    const { outcome, handover } = await it.operate('/admin/update', { tag: 'v1.1.0' })
+    equal([outcome, handover?.ended, handover?.cut], ['updated', 3, 0])
+    is(await slow, 'whole')
+    for (const heard of await Promise.all(feeds)) match(heard, /^it ended short$/)
+  })
+}
 
 test('a server whose WebSockets are registered as a whole: each goes on, with its state', async () => {
   const auto = join(PROJECT, 'agent/adapters/auto.ts')

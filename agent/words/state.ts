@@ -33,9 +33,14 @@ export interface HandoverReport {
   carried: number
   /** connections that came back from a successor that was reverted */
   takenBack: number
-  /** connections that were closed: still open at the drain deadline, or impossible to carry */
+  /**
+   * connections that were ended as their kind foresees, so that their clients come back: WebSockets by a close frame with 1012,
+   * and, unless the author has registered them, server-sent events and answers of `endless`
+   */
+  ended: number
+  /** other connections that were closed: still open at the drain deadline, or impossible to carry */
   cut: number
-  /** why connections that the author has registered (`carry`) were cut, each reason once; absent if none was */
+  /** why connections that the author has registered (`carry`) were cut or ended, each reason once; absent if none was */
   reasons?: string[]
   /** milliseconds from the start of the restart stage until the successor accepted connections */
   switchMs: number
@@ -44,9 +49,18 @@ export interface HandoverReport {
    * one read again; of several such times the longest. Absent: both processes lived together.
    */
   pauseMs?: number
+  /** each of these times, in their order; absent: none, or the release is older than this */
+  pausesMs?: number[]
 }
 
-export const NO_HANDOVER: Readonly<HandoverReport> = { moved: 0, carried: 0, takenBack: 0, cut: 0, switchMs: 0 }
+export const NO_HANDOVER: Readonly<HandoverReport> = {
+  moved: 0,
+  carried: 0,
+  takenBack: 0,
+  ended: 0,
+  cut: 0,
+  switchMs: 0,
+}
 
 export interface Operation {
   id: string
@@ -133,7 +147,7 @@ export interface OperationReport extends Omit<HandoverReport, 'switchMs' | 'paus
 /** Pure. `unproven`: the current probation, see `Status`. */
 export function reportOf(operation: Operation, unproven: Unproven | null = null): OperationReport {
   const { id, kind, from, to, outcome, error, durations, bytes, handover } = operation
-  const { moved, carried, takenBack, cut, reasons } = handover ?? NO_HANDOVER
+  const { moved, carried, takenBack, ended, cut, reasons, pausesMs } = handover ?? NO_HANDOVER
   const unprovenUntil = outcome === null ? (unproven?.until ?? null) : null
   const [switchMs, pauseMs] = [handover?.switchMs ?? null, handover?.pauseMs ?? null]
   return {
@@ -148,10 +162,12 @@ export function reportOf(operation: Operation, unproven: Unproven | null = null)
     moved,
     carried,
     takenBack,
+    ended,
     cut,
     ...(reasons === undefined ? {} : { reasons }),
     switchMs,
     pauseMs,
+    ...(pausesMs === undefined ? {} : { pausesMs }),
     rehearsal: operation.rehearsal ?? null,
     stateMoved: operation.stateMoved ?? null,
     unprovenUntil,

@@ -187,6 +187,9 @@ export interface IdleConnection {
   idleMs: number | null
 }
 
+/** why a connection is refused that was lost on its way: nobody could end it well */
+export const NOT_ARRIVED = 'its descriptor did not arrive'
+
 /** A connection in the middle of something. Its descriptor comes with the message. */
 export interface CarryMessage {
   type: 'carry'

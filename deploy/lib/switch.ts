@@ -15,9 +15,28 @@ export function formatSwitch(kind: Switch): string {
   return kind === 'together' ? 'together' : 'one at a time'
 }
 
-/** `nobody was served for 108 ms`; null: nobody had to wait, as far as it is known. `pauseMs`: see OperationReport. */
-export function formatPause(pauseMs: number | null | undefined): string | null {
-  return pauseMs === null || pauseMs === undefined ? null : `nobody was served for ${pauseMs} ms`
+interface Paused {
+  /** see HandoverReport */
+  pauseMs?: number | null
+  pausesMs?: readonly number[]
+}
+
+/** `nobody was served for 108 ms, then for 95 ms`; null: nobody had to wait, as far as it is known. */
+export function formatPause({ pauseMs, pausesMs }: Paused): string | null {
+  if (pauseMs === null || pauseMs === undefined) return null
+  return `nobody was served for ${(pausesMs ?? [pauseMs]).map((ms) => `${ms} ms`).join(', then for ')}`
+}
+
+interface Moved {
+  moved: number
+  cut: number
+  /** absent: the release is older than this count */
+  ended?: number
+}
+
+/** `128 connections moved, 3 told to come back, 0 cut`. */
+export function formatMoved({ moved, ended = 0, cut }: Moved): string {
+  return `${moved} connections moved, ${ended > 0 ? `${ended} told to come back, ` : ''}${cut} cut`
 }
 
 /** How a rehearsal went, and what to do about it. */

@@ -121,10 +121,12 @@ export async function makeFirst({ build, folder }: Project, progress: ProgressRe
 
 export function wordsOf(project: Project, tag: string, commit: string | null, trust: OwnWords['trust']): OwnWords {
   const { service, kind, healthPath, database, servers, switch: switched, environment, args, nodeFlags } = project
-  const { commands, basePath, onStop, rehearse, state } = project
+  const { commands, basePath, onStop, endless, rehearse, state } = project
   const own = { service, tag, commit, kind, healthPath, database, servers, switch: switched, commands, basePath, trust }
   // absent if nothing is said: such a release has the same bytes as before there were these
-  const said = Object.fromEntries(Object.entries({ onStop, rehearse, state }).filter(([, value]) => value !== null))
+  const said = Object.fromEntries(
+    Object.entries({ onStop, endless, rehearse, state }).filter(([, value]) => value !== null),
+  )
   return { ...own, environment, args, nodeFlags, ...said }
 }
 

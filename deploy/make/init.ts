@@ -76,7 +76,9 @@ export function planInit(
       `the sources name ${found.mentionedDatabase}, and nobody has seen where it lies, so \`database\` is not written: \`baton init --try\` starts the application once and looks, and so does \`build\``,
     )
   if (healthPath === null && typeof configured?.['healthPath'] !== 'string')
-    notes.push('no health route was found: `healthPath` makes a release prove that it is well, not only that it runs')
+    notes.push(
+      'no health route was found: `healthPath` makes a release prove that it is well, not only that it runs. If it has none, a page that answers 200 will do, such as `/`',
+    )
   if (found.lostFlags.length > 0)
     notes.push(
       `not kept of the start script: ${found.lostFlags.join(', ')}. An executable cannot be started with these; NODE_OPTIONS in the environment of a start may have \`--inspect\` and \`--import\`, and \`environment\` what an env file sets.`,

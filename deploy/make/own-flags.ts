@@ -40,6 +40,11 @@ export function folderFeed({ publish }: Project): string | null {
   return publish !== null && (isAbsolute(publish) || publish.startsWith('github:')) ? publish : null
 }
 
+export const initFlags = {
+  service: { type: 'string', valueHint: 'name', description: 'of the service (default: as in package.json)' },
+  try: { type: 'boolean', default: false, description: 'start it once from source, to see its database and its ports' },
+} as const satisfies Flags
+
 export const rehearseFlags = {
   from: { type: 'string', valueHint: 'vX.Y.Z', description: 'the release that is in use' },
   to: { type: 'string', valueHint: 'vX.Y.Z', description: 'the release that is tried (the newest)' },

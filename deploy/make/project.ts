@@ -48,6 +48,8 @@ export interface Project {
   basePath: string
   /** `SIGTERM`: what the application does on that signal is its `onStop` */
   onStop: 'SIGTERM' | null
+  /** patterns of paths, as of URLPattern, whose answers never end by themselves: a switch waits for none of them */
+  endless: string[] | null
   feed: string | null
   /** path, inside the folder, of the root.json that the feed is signed by */
   root: string | null
@@ -76,7 +78,7 @@ export const ENVIRONMENT = {
   NODE_ENV: 'production',
 }
 
-const FLAGS_MAX = 32
+const [FLAGS_MAX, ENDLESS_MAX] = [32, 32]
 /** a single executable ignores these, or would do something else than serve, or (--inspect) open a debugger in every command */
 const NOT_KEPT =
   /^--(import|require|loader|experimental-loader|env-file|env-file-if-exists|watch|watch-.*|test|test-.*|eval|print|check|run|interactive|inspect|inspect-.*|version|help)(=|$)/
@@ -200,6 +202,18 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
   },
   onStop: (value, name, faults) =>
     value === undefined || value === null ? null : oneOf(SIGNALS, 'SIGTERM')(value, name, faults),
+  endless(value, name, faults) {
+    if (value === undefined || value === null) return null
+    const patterns = texts(value, name, faults)
+    const bad = patterns.find((pattern) => !pattern.startsWith('/') || !isPattern(pattern))
+    if (bad !== undefined)
+      faults.push(
+        `expected paths such as \`/feeds/:name?*live=*\`, as of URLPattern, in ${name}, got ${shownValue(bad)}`,
+      )
+    if (patterns.length > ENDLESS_MAX)
+      faults.push(`expected at most ${ENDLESS_MAX} paths in ${name}, got ${patterns.length}`)
+    return patterns
+  },
   feed: textOr(null),
   root: textOr(null),
   publish: textOr(null),
@@ -209,4 +223,12 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
   rehearse: (value, name, faults) => (value === undefined || value === null ? null : rehearseFrom(value, name, faults)),
   state: (value, name, faults) =>
     value === undefined || value === null ? null : oneOf(['none'] as const, 'none')(value, name, faults),
+}
+
+function isPattern(text: string): boolean {
+  try {
+    return new URLPattern(text, 'http://localhost') instanceof URLPattern
+  } catch (cause) {
+    return !(cause instanceof TypeError) // an old Node has no URLPattern, and takes any
+  }
 }

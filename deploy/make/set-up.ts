@@ -5,7 +5,7 @@ import { existsSync } from 'node:fs'
 import { mkdir, readFile, realpath, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { createInterface } from 'node:readline/promises'
-import { BatonError, isTag } from '../../agent/words.ts'
+import { BatonError, isService, isTag } from '../../agent/words.ts'
 import { recordOf } from '../lib/agent-answer.ts'
 import { broughtBy, detect, type Detected, isBrought, startable } from './detect.ts'
 import { noteOfDotEnv } from './dot-env.ts'
@@ -16,6 +16,8 @@ import { CONFIG, readProject } from './project.ts'
 import type { SourceStart } from './source-start.ts'
 
 export interface SetUpFlags {
+  /** its name; null: package.json's */
+  service: string | null
   /** start the application once, without a question */
   starts: boolean
   /** write without a question; starts nothing */
@@ -39,7 +41,7 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
     })
   const configured = await configuredIn(folder)
   const entry = typeof configured?.['entry'] === 'string' ? configured['entry'] : null
-  const found = detect(folder)
+  const found = { ...detect(folder), ...named(flags.service, configured) }
   if (entry !== null && isBrought(entry)) found.brought ??= broughtBy(folder, null, entry)
   const shown = (await mayStart(flags, folder, found, configured !== null))
     ? await startOnce(folder, found, configured !== null)
@@ -71,6 +73,17 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
   if (fault !== null) return tellFault(fault)
   const tag = `v${found.version ?? ''}`
   say(`\nnext: npx baton build --tag ${isTag(tag) ? tag : 'v0.1.0'}`)
+}
+
+/** The name that is asked for, if any. An installed service keeps its own, so a configuration that is there is not changed. */
+function named(service: string | null, configured: Record<string, unknown> | null): Pick<Detected, 'service'> | null {
+  if (service === null) return null
+  const shown = JSON.stringify(service.slice(0, 40))
+  if (!isService(service))
+    throw new BatonError('invalid_request', `expected a name of a-z, 0-9 and - in --service, got ${shown}`)
+  if (configured !== null && configured['service'] !== service)
+    throw new BatonError('refused', `${CONFIG} names the service otherwise, and that file is yours to change`)
+  return { service }
 }
 
 /** What keeps every build of kind `app` from packing the folder itself; null: nothing, or another kind or other folders are packed. */

@@ -141,21 +141,19 @@ async function healthOf(
   named: string | null,
 ): Promise<{ path: string | null; notes: string[] }> {
   if (port === undefined) return { path: named, notes: [] }
+  const notes: string[] = []
   if (named !== null) {
     const status = await statusOf(port, named)
-    if (isGood(status)) return { path: named, notes: [] }
-    return {
-      path: null,
-      notes: [`the sources name ${named}, which answered ${status ?? 'nothing'}: it is no \`healthPath\``],
-    }
+    if (isGood(status)) return { path: named, notes }
+    notes.push(`the sources name ${named}, which answered ${status ?? 'nothing'}: it is no \`healthPath\``)
   }
   if (isGood(await statusOf(port, NO_PATH)))
-    return { path: null, notes: ['every path answers 2xx, so none could be seen to be a health route'] }
+    return { path: null, notes: [...notes, 'every path answers 2xx, so none could be seen to be a health route'] }
   for (const path of USUAL_HEALTH) {
     const answer = await askFor(port, path)
-    if (answer !== null && isGood(answer.status) && answer.bytes <= HEALTH_MAX_BYTES) return { path, notes: [] }
+    if (answer !== null && isGood(answer.status) && answer.bytes <= HEALTH_MAX_BYTES) return { path, notes }
   }
-  return { path: null, notes: [] }
+  return { path: null, notes }
 }
 
 async function answerLine(port: number | undefined, path: string): Promise<string> {

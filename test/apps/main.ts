@@ -25,7 +25,7 @@ async function real(packed: string): Promise<void> {
   const all: RealAdopted[] = []
   for (const service of SERVICES.filter(isWanted)) {
     try {
-      const adopted = await adoptReal(service, packed, sayOf(service))
+      const adopted = await adoptReal(service, packed, { say: sayOf(service), isMeasured: true })
       tell(adopted, faultsOfReal(adopted))
       all.push(adopted)
     } catch (cause) {

@@ -315,7 +315,7 @@ test('one at a time: the question says how long nobody is served, the card who c
     '#serving',
     'Watched: its process, its heartbeat, its health. If it fails, v1.0.0 is started again.',
   )
-  running.handover = { moved: 3, carried: 0, takenBack: 0, cut: 0, switchMs: 914, pauseMs: 108 }
+  running.handover = { moved: 3, carried: 0, takenBack: 0, ended: 0, cut: 0, switchMs: 914, pauseMs: 108 }
   finish(stub, running, 'updated')
   await shown(
     page,

@@ -33,7 +33,7 @@ const HISTORY = (['reverted', 'cancelled', 'failed', 'rolled_back', 'updated'] a
             message: 'asking https://releases.example.org/v1.1.0/beacon-linux-x64.zst: expected 200, got 503',
           }
         : null,
-    handover: outcome === 'updated' ? { moved: 128, carried: 12, takenBack: 0, cut: 0, switchMs: 214 } : null,
+    handover: outcome === 'updated' ? { moved: 128, carried: 12, takenBack: 0, ended: 0, cut: 0, switchMs: 214 } : null,
   }),
 )
 
@@ -260,7 +260,7 @@ export const STATES: readonly State[] = [
   {
     name: 'updated',
     async reach(page, stub) {
-      const handover = { moved: 128, carried: 12, takenBack: 0, cut: 0, switchMs: 214 }
+      const handover = { moved: 128, carried: 12, takenBack: 0, ended: 0, cut: 0, switchMs: 214 }
       const more = { instance: instance('v1.1.0', secondsAgo(60)), backup: 'v1.0.0' }
       const now = { installed: 'v1.1.0', running: 'v1.1.0', updateAvailable: false }
       await enter(page, stub, ended({ outcome: 'updated', handover }, more), now)
@@ -269,7 +269,7 @@ export const STATES: readonly State[] = [
   {
     name: 'updated-alone',
     async reach(page, stub) {
-      const handover = { moved: 128, carried: 12, takenBack: 0, cut: 0, switchMs: 914, pauseMs: 108 }
+      const handover = { moved: 128, carried: 12, takenBack: 0, ended: 0, cut: 0, switchMs: 914, pauseMs: 108 }
       const more = { instance: instance('v1.1.0', secondsAgo(60)), backup: 'v1.0.0' }
       const now = { installed: 'v1.1.0', running: 'v1.1.0', updateAvailable: false }
       await enter(page, stub, ended({ outcome: 'updated', handover }, more), now)
@@ -278,7 +278,7 @@ export const STATES: readonly State[] = [
   {
     name: 'reverted',
     async reach(page, stub) {
-      const handover = { moved: 40, carried: 6, takenBack: 38, cut: 2, switchMs: 214 }
+      const handover = { moved: 40, carried: 6, takenBack: 38, ended: 2, cut: 0, switchMs: 214 }
       const error = { code: 'probation_failed', message: FAILED.why } as const
       const none = { latest: 'v1.0.0', updateAvailable: false, skipped: [FAILED] }
       await enter(page, stub, ended({ to: 'v1.2.0', outcome: 'reverted', error, handover }), none)

@@ -65,8 +65,8 @@ function bodyOf(head: readonly number[]): number | 'more' | 'wrong' {
 
 interface Followed {
   frames: Frames
-  /** writes the close frame, now or at the end of the frame that is being written; from then on nothing else is written */
-  end(): void
+  /** Writes the close frame, now or at the end of the frame that is being written, and then says so. Nothing else is written after it. */
+  end(sent: () => void): void
 }
 
 const followed = new WeakMap<Socket, Followed>()
@@ -77,12 +77,12 @@ export function followWebSockets(listeners: readonly Pick<Listener, 'sockets'>[]
     for (const socket of sockets) if (isOpen(socket) && !carries.entries().has(socket)) follow(socket)
 }
 
-/** Ends the connection with a close frame. False if it is no WebSocket, or if no place was found between two frames. */
-export function endWebSocket(socket: Socket): boolean {
+/** Ends the connection with a close frame. False if it is no WebSocket, or if it writes no frames. */
+export function endWebSocket(socket: Socket, sent: () => void): boolean {
   if (!isOpen(socket)) return false
   const { frames, end } = follow(socket)
   if (frames.at() === 'lost') return false
-  end()
+  end(sent)
   return true
 }
 
@@ -95,11 +95,13 @@ function follow(socket: Socket): Followed {
   if (already !== undefined) return already
   const frames = makeFrames()
   const write = socket.write.bind(socket) as (...args: unknown[]) => boolean
-  let [isWanted, isSent] = [false, false]
+  let isSent = false
+  let sayWhenSent: (() => void) | null = null
   const send = () => {
-    if (!isWanted || isSent || frames.at() !== 'between') return
+    if (sayWhenSent === null || isSent || frames.at() !== 'between') return
     isSent = true
     write(CLOSE_FRAME)
+    sayWhenSent()
   }
   // Every library writes whole frames in one turn, so this begins at the start of one.
   socket.write = (data: string | Uint8Array, ...rest: unknown[]) => {
@@ -113,8 +115,8 @@ function follow(socket: Socket): Followed {
     send()
     return isRoom
   }
-  const end = () => {
-    isWanted = true
+  const end = (sent: () => void) => {
+    sayWhenSent = sent
     send()
   }
   followed.set(socket, { frames, end })

@@ -26,7 +26,7 @@ import { type DoorHolder, rejected, spawnHolder } from './child.ts'
 import { makeGiving } from './giving.ts'
 import { ownIllness } from './probe.ts'
 import { type QuietOptions, serveAgain, settle, comeToRest } from './quiet.ts'
-import { aborted, longestPause, switchFailure, toldToStop } from './trial.ts'
+import { aborted, notePause, switchFailure, toldToStop } from './trial.ts'
 
 export interface AloneOptions extends Omit<
   Holding,
@@ -221,7 +221,7 @@ function quietOptions(here: Here, holder: DoorHolder, giving: QuietOptions['givi
       void holder.tell({ type: 'pause' })
     },
     onServe() {
-      report.pauseMs = longestPause(report, here.pausedAt)
+      notePause(report, here.pausedAt)
       here.pausedAt = null
       void holder.tell({ type: 'resume' })
     },

@@ -17,6 +17,7 @@ import type { Giving } from './giving.ts'
 import { breakOff, bytesMoved, idleConnections, isQuiet, responseOf } from '../../sockets/internals.ts'
 import { DESCRIPTORS_MAX } from '../../sockets/packets.ts'
 import { framingOf, isOfEvents } from '../carry/stream.ts'
+import { isEndless, isNamedEndless } from './endless.ts'
 import { isWebSocket } from '../carry/upgrades.ts'
 import type { Listener } from '../../sockets/listeners.ts'
 
@@ -39,12 +40,15 @@ const SILENT_MS = 5000
 /** bounds of the reasons in the report, which is kept with the operation */
 const [REASONS_MAX, REASON_MAX_CHARS] = [10, 300]
 
+/** how connections were closed is counted here */
+export type Ends = Pick<HandoverReport, 'ended' | 'cut'>
+
 export interface DrainOptions {
   listeners: readonly Listener[]
   giving: Giving
   carries: Carries
   limits: DrainLimits
-  report: Pick<HandoverReport, 'cut' | 'reasons'>
+  report: Ends & Pick<HandoverReport, 'reasons'>
   /** called with why a connection was not carried; once for each reason */
   warn: (message: string) => void
   /** aborts when the successor is gone */
@@ -106,21 +110,28 @@ function whyLeft(entry: Entry, movable: readonly Listener[]): string {
 
 /**
  * Ends a connection. A WebSocket gets the reason, and is read until its client agrees: closing with unread bytes resets the
- * connection, and then the client never sees the reason. Any other connection just ends, in a way that its client notices.
+ * connection, and then the client never sees the reason. Any other connection just ends, in a way that its client notices. It is
+ * counted as `cut`, unless its client comes back by itself.
  */
-export function cut(socket: Socket, carries: Carries, report: { cut: number }): void {
+export function cut(socket: Socket, carries: Carries, report: Ends): void {
   if (ending.has(socket)) return
   ending.add(socket)
   report.cut++
+  const comesBack = () => {
+    report.cut--
+    report.ended++
+  }
   setTimeout(() => socket.destroy(), CLOSING_MS).unref() // a client that does not read, or does not agree
   const entry = carries.entries().get(socket)
   if (entry?.ws?.readyState !== 1) {
-    if (endWebSocket(socket)) return
+    if (endWebSocket(socket, comesBack)) return
+    if (entry === undefined && isEndless(socket)) comesBack()
     return endsOnlyByItsEnd(socket) ? breakOff(socket) : socket.destroySoon()
   }
   entry.forget()
   entry.ws.resume()
   entry.ws.close(SERVICE_RESTART, REASON)
+  comesBack()
 }
 
 /** Whether a client would mistake the part of the body that it has for the whole body. */
@@ -183,7 +194,7 @@ export function makeCarrier(
   listeners: readonly Listener[],
   giving: Giving,
   carries: Carries,
-  report: { cut: number },
+  report: Ends,
   warn: (why: string) => void,
 ): Carrier {
   const busy = new Set<Entry>()
@@ -247,15 +258,15 @@ function makeDeadline(
 ): () => Socket[] {
   const began = performance.now()
   const last = new Map<Socket, { bytes: number; at: number }>()
-  /** when a WebSocket that nobody has registered has to end, in `performance.now()` */
+  /** when one of them that nobody has registered has to end, in `performance.now()` */
   const ends = new WeakMap<Socket, number>()
   return () => {
     const now = performance.now()
     const overdue: Socket[] = []
     for (const { sockets, busySince, sessions } of listeners) {
       for (const socket of sockets) {
-        // WebSockets would last for ever. They do not all end at once: their clients come back at once.
-        if (isWebSocket(socket) && !carries.entries().has(socket)) {
+        // These would last for ever. They do not all end at once: their clients come back at once.
+        if ((isWebSocket(socket) || isNamedEndless(socket)) && !carries.entries().has(socket)) {
           const end = ends.get(socket) ?? now + Math.random() * (began + drainMs - now)
           ends.set(socket, end)
           if (now >= end) overdue.push(socket)

@@ -9,7 +9,7 @@ import { handOn } from '../carry/hand-on.ts'
 import { adopt, descriptorOf, idleTimeLeft, readOn, stopReading } from '../../sockets/internals.ts'
 import { type About, type Kept, makeKept } from './kept.ts'
 import type { Listener } from '../../sockets/listeners.ts'
-import type { Given, ToPredecessor } from '../../words/wire.ts'
+import { type Given, NOT_ARRIVED, type ToPredecessor } from '../../words/wire.ts'
 import { took } from '../moments.ts'
 
 export interface Giving {
@@ -55,8 +55,8 @@ interface Books {
   kept: Kept
   /** for each unanswered message, by its first id: the share of the room that it takes */
   underWay: Map<number, number>
-  /** connections in the middle of something that now belong to the successor */
-  carried: Set<number>
+  /** connections in the middle of something that now belong to the successor, and what they are */
+  carried: Map<number, Entry['kind']>
   refused: string[]
   changed(): void
 }
@@ -68,7 +68,7 @@ export function makeGiving(options: GivingOptions): Giving {
   const books: Books = {
     kept: makeKept(),
     underWay: new Map(),
-    carried: new Set(),
+    carried: new Map(),
     refused: [],
     changed: () => {
       waiting.resolve()
@@ -121,7 +121,7 @@ export function makeGiving(options: GivingOptions): Giving {
       if (!handOn(entry, give, { id, listener: key }, forward)) return false
       sockets.delete(entry.socket)
       underWay.set(id, 1 / CARRIED_AT_ONCE)
-      carried.add(id)
+      carried.set(id, entry.kind)
       return true
     },
     hear: (message) => hear(message, books, options),
@@ -185,8 +185,8 @@ function hear(
         report.moved++
         report.carried++
       } else {
+        countRefused(report, carried.get(message.id), message.refused)
         carried.delete(message.id)
-        report.cut++
         refused.push(message.refused)
       }
       return answered([message.id])
@@ -210,6 +210,16 @@ function hear(
     default:
       return message satisfies never
   }
+}
+
+/** The successor closes a WebSocket that it does not go on with by a close frame, if it has it at all. */
+export function countRefused(
+  report: Pick<HandoverReport, 'ended' | 'cut'>,
+  kind: Entry['kind'] | undefined,
+  why: string,
+): void {
+  if (kind === 'websocket' && why !== NOT_ARRIVED) report.ended++
+  else report.cut++
 }
 
 function whatOf(data: string | Buffer | null): { text?: string; base64?: string } {

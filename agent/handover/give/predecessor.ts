@@ -204,8 +204,8 @@ async function move(
   const limits = { drainMs: options.drainMs, drainMaxMs: options.drainMaxMs }
   const warn = (message: string) => log({ event: 'warning', message })
   await drain({ listeners, giving, carries: options.carries, limits, report, signal, warn })
-  const { moved, carried, cut } = report
-  log({ event: 'drained', moved, carried, cut })
+  const { moved, carried, ended, cut } = report
+  log({ event: 'drained', moved, carried, ended, cut })
   took('drained')
 }
 

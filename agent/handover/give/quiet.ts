@@ -13,8 +13,8 @@ import { type Listener, speaksHttp, stopAccepting } from '../../sockets/listener
 import { listenAgain } from '../../sockets/spare.ts'
 import type { Carries } from '../carry/carry.ts'
 import { followWebSockets } from '../carry/close-frame.ts'
-import { isOfEvents } from '../carry/stream.ts'
 import { cut, makeCarrier, moveIdle, moveWhenAnswered } from './connections.ts'
+import { isEndless } from './endless.ts'
 import type { Giving } from './giving.ts'
 
 /** a request that has run for longer is not expected to end in a moment; and how long to wait until there is none */
@@ -163,8 +163,8 @@ interface Running {
 }
 
 /**
- * Connections in the middle of a request or of its response. Aside: those that are carried or were upgraded, and server-sent events,
- * which nobody waits for: they never end, and their clients come back by themselves.
+ * Connections in the middle of a request or of its response. Aside: those that are carried or were upgraded, and what never ends by
+ * itself: nobody waits for it.
  */
 function running({ listeners, carries }: QuietOptions): Running[] {
   const carried = carries.entries()
@@ -172,14 +172,9 @@ function running({ listeners, carries }: QuietOptions): Running[] {
     [...listener.sockets]
       .filter((socket) => !carried.has(socket) && !socket.destroyed)
       .filter((socket) => (listener.movable ? !isUpgraded(socket) : responseOf(socket) !== null))
-      .filter((socket) => !isEvents(socket))
+      .filter((socket) => !isEndless(socket))
       .map((socket) => ({ listener, socket })),
   )
-}
-
-function isEvents(socket: Socket): boolean {
-  const response = responseOf(socket)
-  return response !== null && isOfEvents(response)
 }
 
 function cutRequests(options: QuietOptions): void {

@@ -3,6 +3,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { blameless, isBlameless } from '../../words/blame.ts'
 import { BatonError, reasonOf } from '../../words/errors.ts'
+import type { HandoverReport } from '../../words/state.ts'
 import type { Log } from '../../log.ts'
 import { type Child, rejected, type Successor } from './child.ts'
 import { watch } from '../heartbeat.ts'
@@ -104,10 +105,12 @@ export async function observe(
   await busy
 }
 
-/** The longest time that anybody has waited, in milliseconds, with the pause that ends now. `pausedAt`: in `performance.now()`. */
-export function longestPause({ pauseMs = 0 }: { pauseMs?: number }, pausedAt: number | null): number {
-  const now = performance.now()
-  return Math.max(pauseMs, Math.round(now - (pausedAt ?? now)))
+/** Adds the pause that ends now. `pausedAt`: in `performance.now()`; null: there was none. */
+export function notePause(report: Pick<HandoverReport, 'pauseMs' | 'pausesMs'>, pausedAt: number | null): void {
+  if (pausedAt === null) return
+  const pausesMs = (report.pausesMs ??= [])
+  pausesMs.push(Math.round(performance.now() - pausedAt))
+  report.pauseMs = Math.max(...pausesMs)
 }
 
 /** Tells the successor to commit and waits until it confirms. From then on the successor answers for the operation. */

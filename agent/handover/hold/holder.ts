@@ -43,7 +43,7 @@ import {
   becomeReady,
   commitTo,
   switchFailure,
-  longestPause,
+  notePause,
   observe,
   provesItself,
   type TrialOptions,
@@ -236,7 +236,7 @@ async function handOn(successor: Successor, own: Hold): Promise<number> {
     took('opened')
     await Promise.race([ready(successor, trial, own), orders])
     isReady = true
-    report.pauseMs = longestPause(report, own.pausedAt)
+    notePause(report, own.pausedAt)
     report.switchMs = restartMs(own)
     await notifySystemd([`MAINPID=${successor.pid}`, `STATUS=handed over to ${tag}, on probation`])
     took('claimed')
@@ -364,8 +364,7 @@ async function putBack(cause: unknown, successor: Successor, own: Hold, wasReady
     await Promise.race([again.heard('ready'), late])
     await notifySystemd([`MAINPID=${again.pid}`, `STATUS=serving ${from}`])
     await passing.passTo(again)
-    // nobody was served a second time
-    report.pauseMs = Math.round((wasReady ? (report.pauseMs ?? 0) : 0) + performance.now() - failedAt)
+    notePause(report, failedAt) // if the new release was ready, nobody was served a second time
     await note(own, failed).catch(warn)
     await again.tell({ type: 'commit' })
     await Promise.race([again.heard('committed'), late])

@@ -6,7 +6,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { HandoverReport } from '../../words/state.ts'
 import { closeDescriptor } from '../../sockets/libc.ts'
 import { DESCRIPTORS_MAX, markOf } from '../../sockets/packets.ts'
-import type { FromHolder, Given, ToPredecessor } from '../../words/wire.ts'
+import { countRefused } from '../give/giving.ts'
+import { type FromHolder, type Given, NOT_ARRIVED, type ToPredecessor } from '../../words/wire.ts'
 
 interface Between {
   id: number
@@ -120,7 +121,7 @@ function takeCarried(
 ): void {
   const [fd] = fds ?? []
   const { id } = message
-  if (fd === undefined) return void answer({ type: 'carried', id, refused: 'its descriptor did not arrive' })
+  if (fd === undefined) return void answer({ type: 'carried', id, refused: NOT_ARRIVED })
   carried.set(id, { id, fd, message, late: [], isGiven: false })
   answer({ type: 'carried', id, refused: null })
 }
@@ -188,7 +189,7 @@ function hear(books: Books, message: ToPredecessor): void {
   }
   if (message.type === 'carried') {
     if (message.refused !== null) {
-      report.cut++
+      countRefused(report, books.carried.get(message.id)?.message.kind, message.refused)
       report.moved--
       report.carried--
     }

@@ -6,7 +6,7 @@ import { Socket } from 'node:net'
 import type { Carries } from '../carry/carry.ts'
 import { adopt } from '../../sockets/internals.ts'
 import type { Listener } from '../../sockets/listeners.ts'
-import type { ToPredecessor, ToSuccessor } from '../../words/wire.ts'
+import { NOT_ARRIVED, type ToPredecessor, type ToSuccessor } from '../../words/wire.ts'
 import { closeDescriptor } from '../../sockets/libc.ts'
 import { replay } from '../carry/replay.ts'
 import { took } from '../moments.ts'
@@ -58,7 +58,7 @@ export function makeTaking(
       const listener = named(message.listener)
       if (fd === undefined || listener === undefined) {
         if (fd !== undefined) closeDescriptor(fd)
-        return void tell({ type: 'carried', id, refused: 'its descriptor did not arrive' })
+        return void tell({ type: 'carried', id, refused: NOT_ARRIVED })
       }
       const { answer, closed, cut } = replay(listener.server, fd, message, carries)
       cuts.set(id, cut)

@@ -170,6 +170,7 @@ export const en = {
   'handover.pause': 'Nobody was served for {ms}.',
   'handover.moved': '{moved} connections moved, {cut} cut.',
   'handover.carried': '{moved} connections moved, {carried} of them in the middle of something; {cut} cut.',
+  'handover.ended': '{ended} told to come back.',
   'handover.back': '{takenBack} taken back.',
 
   'notice.taken': 'Somebody else has started an operation. This is it.',

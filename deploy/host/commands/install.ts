@@ -168,7 +168,7 @@ function told(
   const fresh = facts.receipt === null
   const to = operated?.to ?? facts.installed ?? own.tag
   const running = chosen.choices.start
-  const pause = formatPause(operated?.report?.pauseMs)
+  const pause = formatPause(operated?.report ?? {})
   const end = pause === null ? '' : `, ${pause}`
   const lines = [`${service} ${to} is ${running ? 'installed and running' : 'installed'}${end}`]
   if (fresh && !facts.configExists) {

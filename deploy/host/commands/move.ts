@@ -2,7 +2,7 @@
 
 import { BatonError, EXIT, parseTag, type StateMoved } from '../../../agent/words.ts'
 import { fromEnvironment, parseRelease } from '../place/choices.ts'
-import { formatPause, formatSwitch, rehearsalLines } from '../../lib/switch.ts'
+import { formatMoved, formatPause, formatSwitch, rehearsalLines } from '../../lib/switch.ts'
 import type { Foreseen, ForeseenSwitch } from '../service/foresee.ts'
 import type { Operate, Operated } from '../service/request.ts'
 import type { Step } from '../plan/step.ts'
@@ -72,9 +72,8 @@ function lineOf(service: string, { outcome, from, to, report, skipped = [] }: Op
   if (skipped.length > 0)
     return `${service} ${from} stays: ${skipped.join(', ')} failed here before, and nothing else is newer`
   if (outcome === 'up_to_date') return `${service} ${from} is ${to === null ? 'up to date' : 'in place already'}`
-  const moved =
-    report === null || report.switchMs === null ? '' : `, ${report.moved} connections moved, ${report.cut} cut`
-  const pause = formatPause(report?.pauseMs)
+  const moved = report === null || report.switchMs === null ? '' : `, ${formatMoved(report)}`
+  const pause = formatPause(report ?? {})
   return `${service} ${to ?? ''} is in place, it was ${from}${moved}${pause === null ? '' : `, ${pause}`}`
 }
 

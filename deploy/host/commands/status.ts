@@ -96,13 +96,13 @@ export function scheduleLines(schedule: ScheduleReport | null): string[] {
 }
 
 function deedLine({ from, to, outcome, at, pauseMs, error }: OwnDeed): string {
-  const waited = formatPause(pauseMs ?? undefined) ?? 'nobody had to wait'
+  const waited = formatPause({ pauseMs }) ?? 'nobody had to wait'
   const what = `${from} to ${to ?? 'the latest release'}: ${outcome} at ${at}`
   return error === null ? `${what}, ${waited}` : `${what} (${error.message})`
 }
 
 function switchLine({ kind, expectedMs }: NextSwitch): string {
-  const pause = formatPause(expectedMs)
+  const pause = formatPause({ pauseMs: expectedMs })
   return `${formatSwitch(kind)}${kind === 'together' || pause === null ? '' : `; in the last good one ${pause}`}`
 }
 
@@ -134,7 +134,7 @@ function lastLine({
 }: Operation | (OperationReport & Operation)): string {
   const what = `${kind} ${from} to ${to ?? 'the latest release'}`
   if (outcome === null) return `${what}: in the ${stage} stage`
-  const pause = formatPause(handover?.pauseMs)
+  const pause = formatPause(handover ?? {})
   const at = `${finishedAt === null ? '' : ` at ${finishedAt}`}${pause === null ? '' : `, ${pause}`}`
   return `${what}: ${outcome}${at}${error === null ? '' : ` (${error.message})`}`
 }

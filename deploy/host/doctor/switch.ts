@@ -23,7 +23,7 @@ export async function checkSwitch({ receipt }: Subject): Promise<Finding[]> {
 
 /** Pure. */
 export function alone({ expectedMs, holdMs }: NextSwitch): Finding {
-  const pause = formatPause(expectedMs)
+  const pause = formatPause({ pauseMs: expectedMs })
   if (expectedMs === null || pause === null)
     return ok(
       'switch',

@@ -126,7 +126,7 @@ function operatedFrom(operation: Operation): Operated {
     return { outcome: outcome ?? 'failed', from, to, report, error: { code, message, hint: error?.hint ?? null } }
   }
   const code = error !== null && MEANINGS[error.code].exit === 8 ? error.code : 'restart_failed'
-  const pause = formatPause(report.pauseMs)
+  const pause = formatPause(report)
   const what = operation.kind === 'rollback' ? `the rollback to ${to ?? 'the backup'}` : (to ?? 'the release')
   const told = `${what} failed, ${from} is running again${pause === null ? '' : ` (${pause})`}: ${message}`
   return { outcome, from, to, report, error: { code, message: told, hint: error?.hint ?? null } }

@@ -10,6 +10,7 @@ import type { Operation } from '../../../agent/index.ts'
 import { run } from '../../../deploy/lib/shell.ts'
 import { freePort } from '../../fixtures/install.ts'
 import { addKit, begin, install, operate, release, stop } from '../adopt.ts'
+import { type Beside, measureBeside } from './beside.ts'
 
 /** What its author has to know that `init` cannot. */
 interface Knowledge {
@@ -19,6 +20,8 @@ interface Knowledge {
   settings?: Readonly<Record<string, unknown>>
   /** whether its addons have to be built first: `baton rebuild` */
   rebuild?: boolean
+  /** what plain Node starts, if it is not what is in server.js */
+  plain?: string
 }
 
 const KNOWLEDGE = {
@@ -43,7 +46,7 @@ const KNOWLEDGE = {
     },
     rebuild: true,
   },
-  sveltekit: { settings: { database: 'guests.db' } },
+  sveltekit: { settings: { database: 'guests.db' }, plain: 'build/index.js' },
 } as const satisfies Record<string, Knowledge>
 
 export type Service = keyof typeof KNOWLEDGE
@@ -73,6 +76,8 @@ export interface RealAdopted {
   seen: Seen
   /** nobody answers after `stop` */
   stopped: boolean
+  /** null: it was not measured */
+  beside: Beside | null
 }
 
 /** Throws a second after it has listened: late enough for the start that `build` tries, early enough for the probation of `install`. */
@@ -83,14 +88,22 @@ const untilItListens = setInterval(() => {
   setTimeout(() => { throw new Error('this release is broken') }, 1000)
 }, 20)
 `
+/** the server.js of before `init` */
+const PLAIN = 'server.before.js'
 const WORKING_MS = 30_000
 const END_MS = 120_000
+
+export interface RealOptions {
+  say?: (line: string) => void
+  /** whether it is measured beside plain Node */
+  isMeasured?: boolean
+}
 
 /** `packed` is the file that `npm pack` made. */
 export async function adoptReal(
   service: Service,
   packed: string,
-  say: (line: string) => void = () => {},
+  { say = () => {}, isMeasured = false }: RealOptions = {},
 ): Promise<RealAdopted> {
   const adopter = await begin(service, say)
   const { home, folder, environment, at } = adopter
@@ -102,7 +115,7 @@ export async function adoptReal(
   await at('npm', 'ci', '--no-audit', '--no-fund', '--prefer-offline')
   const before = await readFile(join(folder, 'server.js'), 'utf8').catch(() => '')
   await addKit(at, packed)
-  const { ports = [], settings = {}, rebuild = false }: Knowledge = KNOWLEDGE[service]
+  const { ports = [], settings = {}, rebuild = false, plain }: Knowledge = KNOWLEDGE[service]
   const entry = join(folder, await configure(folder, settings))
   const changed = linesChanged(before, await readFile(entry, 'utf8'))
   if (rebuild) await at('npx', 'baton', 'rebuild')
@@ -132,6 +145,9 @@ export async function adoptReal(
   }
   const seen = await client.finish()
   const stopped = await stop(adopter, { command, port })
+  if (isMeasured && plain === undefined) await writeFile(join(folder, PLAIN), before)
+  const about = { service: first.service, home, folder, environment, plain: plain ?? PLAIN }
+  const beside = isMeasured ? await measureBeside(about) : null
   return {
     service,
     changed,
@@ -142,6 +158,7 @@ export async function adoptReal(
     pausesMs: operations.map(({ handover }) => handover?.pauseMs ?? -1),
     seen,
     stopped,
+    beside,
   }
 }
 
@@ -160,17 +177,38 @@ export function faultsOfReal({ service, outcomes, seen, stopped }: RealAdopted):
 
 /** In Markdown, for a person and for docs/adopt.md. */
 export function tableOf(all: readonly RealAdopted[]): string {
-  const rows = all.map(({ service, changed, settings, buildMs, executableBytes, pausesMs, seen }) => [
+  const rows = all.map(({ service, changed, settings, buildMs, executableBytes, pausesMs, seen, beside }) => [
     service,
     [changed, ...settings.map((name) => `\`${name}\``)].join(', '),
     `${Math.round(buildMs / 1000)} s`,
     `${Math.round(executableBytes / 1e6)} MB`,
     `${pausesMs.join(', ')} ms`,
+    ...besideOf(beside),
     `done ${seen.done}, lost ${seen.lost}, doubled ${seen.doubled}, missing ${seen.missing}`,
     seen.notes.join('; '),
   ])
-  const head = ['service', 'lines changed', 'build', 'executable', 'pauses', 'its clients', 'notes']
+  const head = [
+    'service',
+    'lines changed',
+    'build',
+    'executable',
+    'pauses',
+    'start',
+    'memory',
+    'disk',
+    'its clients',
+    'notes',
+  ]
   return [head, head.map(() => '---'), ...rows].map((row) => `| ${row.join(' | ')} |\n`).join('')
+}
+
+/** `1.08 (693, 640 ms)`: the release, beside plain Node. */
+function besideOf(beside: Beside | null): string[] {
+  if (beside === null) return ['', '', '']
+  const { startMs, memoryBytes, diskBytes } = beside
+  const ratio = ([release, node]: readonly [number, number], unit: string, by: number) =>
+    `${(release / node).toFixed(2)} (${Math.round(release / by)}, ${Math.round(node / by)} ${unit})`
+  return [ratio(startMs, 'ms', 1), ratio(memoryBytes, 'MB', 1e6), ratio(diskBytes, 'MB', 1e6)]
 }
 
 function outcomeOf({ outcome, error }: Operation): string {
