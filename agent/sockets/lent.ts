@@ -3,14 +3,14 @@
 // is gone with its network: what was accepted can reach nobody any more, and the sockets of the next holder are taken.
 // Must hold: nothing here closes or shuts the holder's queue. A holder that is away, or speaks nonsense, is asked again without end.
 
-import { createServer, BoundSocket, isIP, type Server, Socket } from 'node:net'
+import { createServer, BoundSocket, type Server, Socket } from 'node:net'
 import { Server as HttpServer } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import { askToClose } from './closing.ts'
 import { descriptorOf, idleConnections, idleTimeLeft } from './internals.ts'
 import { closeDescriptor } from './libc.ts'
-import { bind, listen, type Listener, type ListenerSpec, stopAccepting } from './listeners.ts'
+import { addressToBind, bind, listen, type Listener, type ListenerSpec, stopAccepting } from './listeners.ts'
 import { hasUnread, isListening, packetsOfAny } from './packets.ts'
 
 export interface Lent {
@@ -160,16 +160,14 @@ async function receive(link: Socket): Promise<Map<string, number>> {
 }
 
 /** A health check asks inside this container, where the holder's socket does not listen. If it cannot, the service serves without. */
-async function listenInside({ listener, within }: Open, warn: (message: string) => void): Promise<Server | null> {
+async function listenInside({ listener, spec, within }: Open, warn: (message: string) => void): Promise<Server | null> {
   const { key, server } = listener
-  const [host, port] = [key.slice(0, key.lastIndexOf(':')), Number(key.slice(key.lastIndexOf(':') + 1))]
   const inside = createServer({ allowHalfOpen: server instanceof HttpServer, noDelay: true }, (socket) => {
     within.add(socket)
     server.emit('connection', socket)
   })
   try {
-    const address = isIP(host) === 0 ? (await (await import('node:dns/promises')).lookup(host)).address : host
-    const bound = new BoundSocket({ host: address, port })
+    const bound = new BoundSocket({ host: await addressToBind(spec), port: spec.port ?? 0 })
     await new Promise<void>((resolve, reject) => {
       inside.once('error', reject)
       inside.listen(bound, resolve)
