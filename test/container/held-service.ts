@@ -53,6 +53,17 @@ export async function heldService(
   return { address, port, door, app: name, again }
 }
 
+/** `NAME`, which publishes the port itself. */
+export async function ordinaryService(
+  engine: LabEngine,
+  { name, port, repository, address }: { name: string; port: number; repository: string; address: string },
+  more: readonly string[] = [],
+): Promise<void> {
+  const own = ['-p', `${address}:${port}:8080`, '-v', `${name}-rows:/var/lib/beacon`, '--restart', 'always']
+  await engine.docker('run', '-d', '--name', name, ...own, ...SMALL, ...more, `${repository}:v1.0.0`)
+  await healthy(engine, name)
+}
+
 export interface Seen {
   ok: number
   refused: number

@@ -5,18 +5,16 @@
 import { join } from 'node:path'
 import { isLong, suite } from '../suite.ts'
 import { equal, ok } from '../assert.ts'
-import { labFolder, labReason, type LabEngine, type Registry, startEngine, startRegistry } from '../lab/docker.ts'
+import { labFolder, openLab } from '../lab/docker.ts'
 import { engineGate } from '../lab/engine-gate.ts'
 import { command, range } from './cutting.ts'
-import { answers, cable, heldImages, SMALL, uncable } from './held-service.ts'
+import { answers, cable, heldImages, ordinaryService, uncable } from './held-service.ts'
 import { healthy, until } from './probe.ts'
 
-const skip = labReason()
+const { skip, engine, registry, close } = await openLab()
 const test = suite('container hold cut short', { timeoutMs: isLong ? 1_200_000 : 300_000, skip })
 /** a rehearsal makes changes, too; rehearsal.ts cuts it short */
 const NOT_TRIED = ['--rehearse', 'never']
-const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
-const engine = lab?.engine as LabEngine
 const [NAME, PORT] = ['cut', 8220]
 /** what the switch changes in each: the holder's start or stop, policy and removal beside the container's */
 const MOVES = {
@@ -32,20 +30,8 @@ const rows: string[] = []
 
 test.before(async () => {
   address = (await cable()).address
-  const repository = await heldImages(engine, lab?.registry as Registry)
-  const published = ['-p', `${address}:${PORT}:8080`, '-v', `${NAME}-rows:/var/lib/beacon`]
-  await engine.docker(
-    'run',
-    '-d',
-    '--name',
-    NAME,
-    '--restart',
-    'always',
-    ...published,
-    ...SMALL,
-    `${repository}:v1.0.0`,
-  )
-  await healthy(engine, NAME)
+  const repository = await heldImages(engine, registry)
+  await ordinaryService(engine, { name: NAME, port: PORT, repository, address })
   // makes the image of the program, so that the switcher is quick below
   for (const release of ['hold', 'no-hold']) {
     const { code, out } = await command(engine.socketPath, NAME, release, NOT_TRIED).ended
@@ -67,8 +53,7 @@ for (const way of ['kill -9 of the switcher', 'a power cut'] as const)
 
 test.after(async () => {
   await uncable()
-  await lab?.engine.stop()
-  await lab?.registry.stop()
+  await close()
 })
 
 test.run()

@@ -8,16 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { run } from '../../deploy/lib/shell.ts'
 import { equal, is, match, ok } from '../assert.ts'
 import { isLong, suite } from '../suite.ts'
-import {
-  type Inspection,
-  labFolder,
-  labReason,
-  type LabEngine,
-  publish,
-  type Registry,
-  startEngine,
-  startRegistry,
-} from '../lab/docker.ts'
+import { type Inspection, labFolder, openLab, publish } from '../lab/docker.ts'
 import {
   answers,
   BORROWS,
@@ -26,6 +17,7 @@ import {
   heldService,
   type HeldService,
   logsOf,
+  ordinaryService,
   type Seen,
   SMALL,
   uncable,
@@ -34,11 +26,8 @@ import {
 } from './held-service.ts'
 import { deployIn, healthy, probeImage, until } from './probe.ts'
 
-const skip = labReason()
+const { skip, engine, registry, close } = await openLab()
 const test = suite('container hold', { timeoutMs: 600_000, skip })
-const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
-const engine = lab?.engine as LabEngine
-const registry = lab?.registry as Registry
 const ROUNDS = isLong ? 20 : 3
 let [repository, address] = ['', '']
 let held: HeldService
@@ -154,19 +143,7 @@ test('a release that is broken goes back by itself, and the queue stands meanwhi
 })
 
 test('an ordinary container, restarted in the same way, refuses', async () => {
-  const published = ['-p', `${address}:8202:8080`, '-v', 'plain-rows:/var/lib/beacon']
-  await engine.docker(
-    'run',
-    '-d',
-    '--name',
-    'plain',
-    '--restart',
-    'always',
-    ...published,
-    ...SMALL,
-    `${repository}:v1.0.0`,
-  )
-  await healthy(engine, 'plain')
+  await ordinaryService(engine, { name: 'plain', port: 8202, repository, address })
   const service = { ...held, app: 'plain', port: 8202 }
   const seen = await underLoad(engine, service, Math.min(ROUNDS, 3), () => engine.docker('restart', 'plain'))
   tell('ordinary, docker restart', seen)
@@ -231,8 +208,7 @@ test('an application outside of the group waits, and says why', async () => {
 
 test.after(async () => {
   await uncable()
-  await lab?.engine.stop()
-  await lab?.registry.stop()
+  await close()
 })
 
 test.run()

@@ -71,6 +71,17 @@ export function labReason(): string | null {
   return process.env['BATON_LAB_REASON'] || null
 }
 
+/** What a test file works with inside: an engine and a registry, unless `skip` says why there can be none. `close` ends both. */
+export async function openLab() {
+  const skip = labReason()
+  const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
+  const close = async () => {
+    await lab?.engine.stop()
+    await lab?.registry.stop()
+  }
+  return { skip, engine: lab?.engine as LabEngine, registry: lab?.registry as Registry, close }
+}
+
 export interface LabEngine {
   socketPath: string
   /** environment for programs: `{ DOCKER_HOST, DOCKER_CONFIG, DOCKER_BUILDKIT, PATH }` */
