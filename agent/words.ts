@@ -2,6 +2,7 @@
 // can load them without a feed or a handover.
 
 export * from './words/errors.ts'
+export * from './words/lent.ts'
 export * from './words/pause.ts'
 export * from './words/rehearsal.ts'
 export * from './words/release.ts'

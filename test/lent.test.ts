@@ -9,6 +9,8 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { zstdDecompressSync } from 'node:zlib'
 import { parseProject } from '../deploy/make/project.ts'
+import { turnComes } from '../agent/sockets/lent.ts'
+import { containerTurn } from '../agent/words/lent.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { type HolderGround, holderGround, type Started, watched } from './fixtures/container-holder.ts'
 import { until } from './fixtures/evidence.ts'
@@ -55,6 +57,28 @@ test('a holder that is killed: what it had accepted ends at once, and the next h
     ok(performance.now() - beganAt < 2000)
   }
   match(app.said(), /the holder at .* is gone/)
+})
+
+test('a container that is put beside an old one has its turn when the file of that is gone, and never if it is asked to stop before', async () => {
+  await using ground = await holderGround()
+  const id = '0123456789abcdef'
+  const [path, file] = [join(ground.folder, 'socket'), join(ground.folder, containerTurn(id))]
+  const leaving = new AbortController()
+  is(await turnComes(path, id, leaving.signal), true)
+  await writeFile(file, '')
+  is(await turnComes(path, 'fedcba9876543210', leaving.signal), true)
+  let hasCome = false
+  const comes = turnComes(path, id, leaving.signal).then((isOurs) => (hasCome = isOurs))
+  const alive = setInterval(() => {}, 10) // a process that serves has more than this to wait for
+  await sleep(300)
+  is(hasCome, false)
+  await rm(file)
+  is(await comes, true)
+  await writeFile(file, '')
+  const never = turnComes(path, id, leaving.signal)
+  leaving.abort()
+  is(await never, false)
+  clearInterval(alive)
 })
 
 test('a holder that is killed while the application drains does not keep it from ending', async () => {
@@ -105,6 +129,27 @@ for (const how of ['', 'closes'])
     match(await waiting, new RegExp(`^${next.pid} `))
     agent.destroy()
   })
+
+test('at SIGTERM it goes on accepting while a kept connection may still ask: new clients do not wait for that one', async () => {
+  await using ground = await holderGround()
+  const port = await freePort()
+  await ground.start(String(port))
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+  let isServed = false
+  for (let round = 0; round < 5 && !isServed; round++) {
+    using app = start(ground, port)
+    await ask(port, '/', agent)
+    process.kill(app.pid, 'SIGTERM')
+    await until('it to drain', () => /stopping on SIGTERM/.test(app.said()))
+    const [answer] = [ask(port), await app.ended]
+    using next = start(ground, port)
+    const said = await answer // on a busy machine it may have come too late for the first
+    isServed = said.startsWith(`${app.pid} `)
+    ok(isServed || said.startsWith(`${next.pid} `), said)
+  }
+  ok(isServed)
+  agent.destroy()
+})
 
 test('a request that came while the application got no processor is answered before its connection is closed', async () => {
   await using ground = await holderGround()

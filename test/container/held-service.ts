@@ -1,5 +1,6 @@
 // A holder and an application on a real engine, as the guide makes them, and strict clients of it beyond a cable.
 
+import { copyFile, mkdtemp, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { buildImage } from '../../deploy/image.ts'
@@ -25,6 +26,31 @@ export async function heldImages({ environment }: LabEngine, { host }: Registry)
   for (const tag of ['v1.0.0', 'v1.1.0'])
     await buildImage({ ...common, tag, progress: createProgress({ quiet: true }) })
   return repository
+}
+
+/** Makes an image of another one, with more lines of a Dockerfile, and publishes it. `busybox` is there to be copied. */
+export async function derivedImage(
+  engine: LabEngine,
+  { from, reference, lines }: { from: string; reference: string; lines: string },
+): Promise<void> {
+  const folder = await mkdtemp(join(labFolder(), 'derived-'))
+  await copyFile('/bin/busybox', join(folder, 'busybox'))
+  await writeFile(join(folder, 'Dockerfile'), `FROM ${from}\n${lines}\n`)
+  await engine.docker('build', '-q', '-t', reference, folder)
+  await engine.docker('push', '-q', reference)
+}
+
+/** Repository of the same two images and the holder's, which say of their switch what they are told. */
+export async function switching(engine: LabEngine, repository: string, kind: string): Promise<string> {
+  const own = `${repository}-${kind === '' ? 'older' : kind}`
+  for (const tag of ['v1.0.0', 'v1.1.0'])
+    await derivedImage(engine, {
+      from: `${repository}:${tag}`,
+      reference: `${own}:${tag}`,
+      lines: `LABEL baton.switch=${JSON.stringify(kind)}`,
+    })
+  await engine.docker('tag', `${repository}:holder`, `${own}:holder`)
+  return own
 }
 
 export interface HeldService {

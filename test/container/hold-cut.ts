@@ -16,14 +16,14 @@ const test = suite('container hold cut short', { timeoutMs: isLong ? 1_200_000 :
 /** a rehearsal makes changes, too; rehearsal.ts cuts it short */
 const NOT_TRIED = ['--rehearse', 'never']
 const [NAME, PORT] = ['cut', 8220]
-/** what the switch changes in each: the holder's start or stop, policy and removal beside the container's */
+/** what the switch changes in each: the holder's start or stop, policy and removal beside the container's; behind a holder, the new one waits */
 const MOVES = {
   hold: ['rename', 'rename', 'stop', 'start', 'start', 'update', 'update', 'update', 'rename'],
-  'v1.1.0': ['rename', 'rename', 'stop', 'start', 'update', 'update', 'rename'],
+  'v1.1.0': ['rename', 'rename', 'start', 'stop', 'update', 'update', 'rename'],
   'no-hold': ['rename', 'rename', 'stop', 'stop', 'start', 'update', 'remove', 'update', 'rename'],
   'v1.0.0': ['rename', 'rename', 'stop', 'start', 'update', 'update', 'rename'],
 } as const
-/** CI cuts where the ports have no owner */
+/** CI cuts where the ports have no owner, and where the new container waits */
 const SOME = { hold: [4, 5], 'v1.1.0': [4], 'no-hold': [4, 5], 'v1.0.0': [] }
 let address = ''
 const rows: string[] = []
