@@ -2,6 +2,7 @@
 // takes the next one's sockets. In real containers: test/container/hold.ts.
 
 import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { Agent, get, type IncomingMessage } from 'node:http'
 import { connect, createServer, type Socket } from 'node:net'
@@ -23,6 +24,7 @@ const test = suite('lent', {
   skip: process.platform === 'linux' ? null : 'needs Linux: descriptors are passed as Linux does',
 })
 const PROGRAM = join(import.meta.dirname, 'fixtures/lent.ts')
+const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n'
 
 test('requests wait while the application is killed and started again, on each of its ports, and none is refused', async () => {
   await using ground = await holderGround()
@@ -117,7 +119,7 @@ for (const how of ['', 'closes'])
     is(again.headers.connection, 'close', 'the last one')
     await sleep(400)
     const said = heard(late)
-    late.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
+    late.write(GET)
     match(await said, /^HTTP\/1\.1 200 OK\r\n[^]*connection: close\r\n[^]*\r\n\r\n/i)
     match(await slow, new RegExp(`^${app.pid} `))
     const [first] = await Promise.all([heard(idle), app.ended])
@@ -149,6 +151,43 @@ test('at SIGTERM it goes on accepting while a kept connection may still ask: new
   }
   ok(isServed)
   agent.destroy()
+})
+
+test('a client that pipelines at SIGTERM has all its answers, and the last says that it was the last', async () => {
+  await using ground = await holderGround()
+  const port = await freePort()
+  await ground.start(String(port))
+  using app = start(ground, port)
+  const socket = await connected(port)
+  socket.write(GET)
+  await once(socket, 'data')
+  process.kill(app.pid, 'SIGTERM')
+  await until('it to drain', () => /stopping on SIGTERM/.test(app.said()))
+  socket.write(GET.repeat(3))
+  const answers = (await heard(socket)).split(/(?=HTTP)/)
+  equal(
+    answers.map((text) => /^connection: (.*)\r$/im.exec(text)?.[1]),
+    [undefined, undefined, 'close'],
+  )
+  is(await app.ended, 0)
+})
+
+test('at SIGTERM a connection that was opened long ago and has never asked does not keep the others', async () => {
+  await using ground = await holderGround()
+  const port = await freePort()
+  await ground.start(String(port))
+  using app = start(ground, port)
+  const silent = await connected(port)
+  await ask(port)
+  await sleep(2100) // its request is not on its way
+  const slow = ask(port, '/slow')
+  const order: string[] = []
+  const ends = [heard(silent).then(() => order.push('silent')), slow.then(() => order.push('slow'))]
+  await sleep(100)
+  process.kill(app.pid, 'SIGTERM')
+  await Promise.all(ends)
+  equal(order, ['silent', 'slow'])
+  is(await app.ended, 0)
 })
 
 test('a request that came while the application got no processor is answered before its connection is closed', async () => {

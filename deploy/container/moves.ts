@@ -80,8 +80,12 @@ export async function passName({ origin, predecessor, successor }: Job, engine: 
   await rename(successor, origin.name, engine)
 }
 
-/** The old container drains, and ends. Then the engine knows of no process of it. */
+/**
+ * The old container drains, and ends. Then the engine knows of no process of it. Under live-restore the new one would live on while an
+ * engine that comes back starts the old one beside it: so that one has no policy, and after a power cut the switcher starts one.
+ */
 export async function endOld(predecessor: string, engine: Engine): Promise<void> {
+  if (engine.liveRestore) await setRestartPolicy(predecessor, { Name: 'no' }, engine)
   const { StopTimeout: seconds } = (await engine.container(predecessor))?.Config ?? {}
   await ensureStopped(predecessor, typeof seconds === 'number' ? seconds : null, engine)
 }

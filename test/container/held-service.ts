@@ -1,7 +1,8 @@
 // A holder and an application on a real engine, as the guide makes them, and strict clients of it beyond a cable.
 
-import { copyFile, mkdtemp, writeFile } from 'node:fs/promises'
+import { copyFile, mkdtemp, readdir, readlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { buildImage } from '../../deploy/image.ts'
 import { createProgress } from '../../deploy/lib/progress.ts'
@@ -168,6 +169,12 @@ export async function uncable(): Promise<void> {
   await (await made)?.[Symbol.asyncDispose]()
 }
 
+export function tell(what: string, { ok: answered, refused, lost, closed, longestMs }: Seen): void {
+  process.stdout.write(
+    `  ${what}: ${answered} answered, refused ${refused}, lost ${lost}, closed ${closed}, longest wait ${longestMs} ms\n`,
+  )
+}
+
 /** Nobody was refused, and nothing was lost. */
 export function whole(seen: Seen): void {
   const { refused, lost, closed } = seen
@@ -185,4 +192,64 @@ export async function answers(address: string, port: number): Promise<boolean> {
 export async function logsOf({ environment }: LabEngine, name: string): Promise<string> {
   const { stdout, stderr } = await run(['docker', 'logs', name], { env: environment })
   return stdout + stderr
+}
+
+/** Each row that was acknowledged is in the database of the container, which is stopped for a look. */
+export async function keptRows(engine: LabEngine, app: string, ids: readonly string[]): Promise<void> {
+  ok(ids.length > 0)
+  const { Mounts } = await engine.inspect(app)
+  const place = Mounts.find(({ Destination }: { Destination: string }) => Destination === '/var/lib/beacon').Source
+  await engine.docker('stop', app)
+  const database = new DatabaseSync(join(place, 'beacon.db'))
+  try {
+    const kept = new Set(
+      database
+        .prepare('select message from logs')
+        .all()
+        .map((row) => row['message']),
+    )
+    equal(
+      ids.filter((id) => !kept.has(id)),
+      [],
+    )
+  } finally {
+    database.close()
+  }
+  await engine.docker('start', app)
+  await healthy(engine, app)
+}
+
+/** Looks again and again how many of the two containers have the service's database open. */
+export async function watchDatabase(engine: LabEngine, name: string) {
+  let [looks, most, isEnded] = [0, 0, false]
+  const pids = new Map<string, number>()
+  const watching = (async () => {
+    while (!isEnded) {
+      for (const one of [name, `${name}-baton-predecessor`, `${name}-baton-successor`, `${name}-baton-previous`]) {
+        const found = await engine.inspect(one).catch(() => null)
+        if (found !== null) pids.set(found.Id, found.State.Pid)
+      }
+      for (let i = 0; i < 5; i++) {
+        const open = await Promise.all([...pids.values()].map(hasDatabase))
+        most = Math.max(most, open.filter(Boolean).length)
+        looks++
+        await sleep(2)
+      }
+    }
+  })()
+  return {
+    async stop() {
+      isEnded = true
+      await watching
+      return { looks, most }
+    },
+  }
+}
+
+async function hasDatabase(pid: number): Promise<boolean> {
+  if (pid === 0) return false
+  const folder = `/proc/${pid}/fd`
+  for (const fd of await readdir(folder).catch(() => []))
+    if ((await readlink(join(folder, fd)).catch(() => '')).endsWith('/beacon.db')) return true
+  return false
 }

@@ -1,33 +1,33 @@
 // A container behind a holder, replaced by the command: one at a time, the new one waits in its first code until the engine has seen
 // the old one's end; together, both serve for a while. What fails before that leaves the old container as it was, never stopped.
 
-import { readdir, readlink } from 'node:fs/promises'
-import { join } from 'node:path'
+import { readdir } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { equal, match, ok } from '../assert.ts'
-import { labFolder, openLab } from '../lab/docker.ts'
-import { engineGate } from '../lab/engine-gate.ts'
+import { openLab } from '../lab/docker.ts'
 import { isLong, suite } from '../suite.ts'
-import { command } from './cutting.ts'
+import { command, heldBefore, NOT_TRIED } from './cutting.ts'
 import {
+  answers,
   cable,
+  keptRows,
+  strictClients,
   derivedImage,
   switching,
   heldImages,
   heldService,
   type HeldService,
-  type Seen,
+  tell,
   uncable,
   underLoad,
+  watchDatabase,
   whole,
 } from './held-service.ts'
-import { until } from './probe.ts'
+import { healthy, until } from './probe.ts'
 
 const { skip, engine, registry, close } = await openLab()
 const test = suite('container hold waits', { timeoutMs: 600_000, skip })
 const ROUNDS = isLong ? 20 : 2
-/** the tests of rehearsals do that */
-const NOT_TRIED = ['--rehearse', 'never']
 let [repository, address] = ['', '']
 let [alone, both]: HeldService[] = []
 
@@ -45,7 +45,7 @@ test.before(async () => {
 
 test('one at a time: the new one waits in its first code, its application begins after the old one’s end, nobody is refused', async () => {
   const service = alone as HeldService
-  const overlaps = await watchDatabase(service.app)
+  const overlaps = await watchDatabase(engine, service.app)
   const seen = await underLoad(engine, service, ROUNDS, async (round) => {
     const before = await engine.inspect(service.app)
     await deployed(service.app, round % 2 === 0 ? 'v1.1.0' : 'v1.0.0')
@@ -90,12 +90,10 @@ for (const [i, [what, lines, said]] of UNFIT.entries())
 test('one at a time: kill -9 of what does the switch, while the new one waits: that ends by itself, and the switch is finished', async () => {
   const service = alone as HeldService
   const to = (await tagOf(service.app)) === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
-  const overlaps = await watchDatabase(service.app)
+  const overlaps = await watchDatabase(engine, service.app)
   const old = await engine.inspect(service.app)
   const seen = await underLoad(engine, service, 1, async () => {
-    const gate = await engineGate(engine.socketPath, join(labFolder(), 'waits.sock'), 4)
-    const deployment = command(gate.socketPath, service.app, to, NOT_TRIED)
-    await gate.held
+    const { gate, ended } = await heldBefore(engine, service.app, to, 4)
     equal(gate.changes, ['rename', 'rename', 'start', 'stop'])
     const waiting = await engine.inspect(service.app)
     equal([waiting.State.Running, (await engine.inspect(old.Id)).State.Running], [true, true])
@@ -107,7 +105,7 @@ test('one at a time: kill -9 of what does the switch, while the new one waits: t
       return now.StartedAt !== waiting.State.StartedAt || !now.Running
     })
     equal((await engine.inspect(old.Id)).State.StartedAt, old.State.StartedAt)
-    const { code, out } = await deployment.ended
+    const { code, out } = await ended
     equal(code, 0, out)
     await gate.close()
   })
@@ -117,6 +115,37 @@ test('one at a time: kill -9 of what does the switch, while the new one waits: t
   equal([await tagOf(service.app), await gates(service)], [to, []])
 })
 
+/** Each is killed while the new container waits, which is when two of the service's live. */
+const KILLS: [string, NodeJS.Signals, (names: { app: string; door: string }) => string][] = [
+  ['the old application', 'SIGKILL', ({ app }) => `${app}-baton-predecessor`],
+  ['the old application', 'SIGTERM', ({ app }) => `${app}-baton-predecessor`],
+  ['the new one', 'SIGKILL', ({ app }) => app],
+  ['the holder', 'SIGKILL', ({ door }) => door],
+  ['what does the switch', 'SIGTERM', ({ app }) => `${app}-baton-switch`],
+]
+for (const [who, signal, nameOf] of KILLS)
+  test(`one at a time: ${signal} of ${who}, while the new one waits: one serves in the end, never two, and all rows are there`, async () => {
+    const service = alone as HeldService
+    const to = (await tagOf(service.app)) === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
+    const overlaps = await watchDatabase(engine, service.app)
+    const clients = await strictClients(service, await cable())
+    const { gate, ended } = await heldBefore(engine, service.app, to, 4)
+    process.kill((await engine.inspect(nameOf(service))).State.Pid, signal)
+    await sleep(200)
+    gate.release()
+    const { code, out } = await ended
+    await gate.close()
+    await healthy(engine, service.app)
+    await until('an answer', () => answers(service.address, service.port))
+    const seen = await clients.stop()
+    tell(`${signal} of ${who}`, seen)
+    // whoever was killed, the switch goes on, or ends with the old one in its place
+    equal([code, await tagOf(service.app)], code === 0 ? [0, to] : [8, to === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'], out)
+    if (who !== 'the holder') equal(seen.refused, 0, JSON.stringify(seen.errors))
+    equal([(await overlaps.stop()).most, await gates(service)], [1, []])
+    await keptRows(engine, service.app, seen.ids)
+    await engine.docker('rm', '-f', `${service.app}-baton-failed`).catch(() => null)
+  })
 test('together: both serve on one socket through the probation, and nobody waits, is refused or loses anything', async () => {
   const service = both as HeldService
   const seen = await underLoad(engine, service, ROUNDS, async (round) => {
@@ -182,45 +211,4 @@ async function deployed(name: string, release: string): Promise<void> {
 async function gates({ door }: HeldService): Promise<string[]> {
   const { Mounts } = await engine.inspect(door)
   return (await readdir(Mounts[0].Source)).filter((name) => /^(gate|turn)-/.test(name))
-}
-
-/** Looks again and again how many of the two containers have the service's database open. */
-async function watchDatabase(name: string) {
-  let [looks, most, isEnded] = [0, 0, false]
-  const pids = new Map<string, number>()
-  const watching = (async () => {
-    while (!isEnded) {
-      for (const one of [name, `${name}-baton-predecessor`, `${name}-baton-successor`, `${name}-baton-previous`]) {
-        const found = await engine.inspect(one).catch(() => null)
-        if (found !== null) pids.set(found.Id, found.State.Pid)
-      }
-      for (let i = 0; i < 5; i++) {
-        const open = await Promise.all([...pids.values()].map(hasDatabase))
-        most = Math.max(most, open.filter(Boolean).length)
-        looks++
-        await sleep(2)
-      }
-    }
-  })()
-  return {
-    async stop() {
-      isEnded = true
-      await watching
-      return { looks, most }
-    },
-  }
-}
-
-async function hasDatabase(pid: number): Promise<boolean> {
-  if (pid === 0) return false
-  const folder = `/proc/${pid}/fd`
-  for (const fd of await readdir(folder).catch(() => []))
-    if ((await readlink(join(folder, fd)).catch(() => '')).endsWith('/beacon.db')) return true
-  return false
-}
-
-function tell(what: string, { ok: answered, refused, lost, closed, longestMs }: Seen): void {
-  process.stdout.write(
-    `  ${what}: ${answered} answered, refused ${refused}, lost ${lost}, closed ${closed}, longest wait ${longestMs} ms\n`,
-  )
 }
