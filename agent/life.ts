@@ -80,6 +80,7 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     leaving.abort(reason)
     // If a successor serves already, this process exits at the end of the handover, once it has given its connections away.
     await serving.handingOver
+    await serving.lent?.announce(serving.listeners)
     await shutDoor(serving.listeners)
     // A predecessor on its way out may close them too: it has handed everything over, and its successor goes on.
     for (const listener of serving.listeners) closeListener(listener)

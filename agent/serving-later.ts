@@ -8,6 +8,7 @@ import { bind, type ListenerSpec, makeListener } from './sockets/listeners.ts'
 import type { Inheritance } from './words/wire.ts'
 import { ownValues } from './handover/values.ts'
 import { notifySystemd } from './sockets/systemd.ts'
+import { ownContainerId } from './own.ts'
 import type { Life, Serving } from './life.ts'
 import type { ManagedInstall } from './disk/managed-install.ts'
 import type { Settings } from './settings.ts'
@@ -82,7 +83,7 @@ async function serveLent(specs: ListenerSpec[], { settings, install, door, servi
     throw new BatonError('invalid_settings', 'BATON_HOLDER is for a service in a container', { hint })
   }
   for (const [key, fd] of door.take()) void letGo(key, fd)
-  const { borrow } = await import('./sockets/lent.ts')
+  const { borrow, turnComes } = await import('./sockets/lent.ts')
   const warn = (message: string) => settings.log({ event: 'warning', message })
   const lent = await borrow(path, { warn, leaving: life.leaving })
   serving.lent = lent
@@ -91,7 +92,11 @@ async function serveLent(specs: ListenerSpec[], { settings, install, door, servi
     const spec = specs[index]
     if (spec !== undefined) await lent.listen(listener, spec)
   }
-  void serving.turn.take()
+  serving.isSettling = true
+  void turnComes(path, await ownContainerId(), life.leaving).then((isOurs) => {
+    serving.isSettling = false
+    if (isOurs) void serving.turn.take()
+  })
 }
 
 /** Rejects if a socket cannot be had. A successor then fails instead, whatever its author would do about the error. */

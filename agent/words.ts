@@ -4,6 +4,7 @@
 export * from './words/bounds.ts'
 export * from './words/configuration.ts'
 export * from './words/errors.ts'
+export * from './words/lent.ts'
 export * from './words/pause.ts'
 export * from './words/rehearsal.ts'
 export * from './words/release.ts'

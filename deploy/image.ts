@@ -20,6 +20,7 @@ import {
   parseTag,
   type ReleaseManifest,
 } from '../agent/words.ts'
+import { GATE_MARK } from '../agent/first.ts'
 import { variableName } from '../agent/service/config.ts'
 import { IS_PACKAGED, PROJECT } from './make/place.ts'
 import { asksForHelp, type CommandLine, parseFlags, usageOf } from './lib/flags.ts'
@@ -60,7 +61,7 @@ export async function buildImage(options: ImageOptions): Promise<string[]> {
   progress.stage('verify', `${manifest.service} ${tag} for linux/${options.arch}`)
   await using context = await temporaryDirectory(options.dist)
   await using holder = await temporaryDirectory(options.dist)
-  await fillContext(folder, manifest, options, context.path)
+  const waits = await fillContext(folder, manifest, options, context.path)
   const hasHolder = options.holder ?? true
   if (hasHolder) await fillHolderContext(holder.path, options.arch)
 
@@ -77,7 +78,7 @@ export async function buildImage(options: ImageOptions): Promise<string[]> {
   for (const { target, from, tags, says } of images) {
     const reference = `${repository}:${tags[0]}`
     progress.stage('build', reference)
-    await run(buildCommand(docker, { ...options, manifest, target, reference }, from), { env: environment })
+    await run(buildCommand(docker, { ...options, manifest, waits, target, reference }, from), { env: environment })
     progress.stage('check', 'running it once')
     const once = [docker, 'run', '--rm', '--network', 'none', '--read-only', reference, '--version']
     const said = (await run(once, { env: environment })).stdout.trim()
@@ -114,7 +115,9 @@ export function publicUrl(text: string): string {
 }
 
 interface Built extends ImageOptions {
-  manifest: Pick<ReleaseManifest, 'service' | 'healthPath' | 'port'>
+  manifest: Pick<ReleaseManifest, 'service' | 'healthPath' | 'port' | 'switch'>
+  /** whether the first code of the release waits for the end of an old container */
+  waits: boolean
   /** stage of container/Dockerfile; null: the holder's, which has one */
   target: string | null
   reference: string
@@ -122,7 +125,7 @@ interface Built extends ImageOptions {
 
 /** Pure. */
 export function buildCommand(docker: string, options: Built, context: string): string[] {
-  const { manifest, target, reference } = options
+  const { manifest, waits, target, reference } = options
   const known = {
     SERVICE: manifest.service,
     TAG: options.tag,
@@ -133,6 +136,7 @@ export function buildCommand(docker: string, options: Built, context: string): s
     CONFIG_VARIABLE: variableName(manifest.service),
     PORT: portOf(manifest),
     HEALTH_PATH: manifest.healthPath === undefined ? '/healthz' : (manifest.healthPath ?? '/'),
+    SWITCH: waits ? (manifest.switch ?? 'one-at-a-time') : '',
     DEPLOY_IMAGE: `${options.repository}:deploy`,
     ...(options.base === null ? {} : { BASE: options.base }),
   }
@@ -146,12 +150,13 @@ function portOf({ port }: Pick<ReleaseManifest, 'port'>): number {
   return port ?? 8080
 }
 
+/** Resolves to whether its first code waits for the end of an old container: a release of an older kit does not. */
 async function fillContext(
   folder: string,
   manifest: ReleaseManifest,
   { arch, feed = null }: Pick<ImageOptions, 'arch' | 'feed'>,
   context: string,
-): Promise<void> {
+): Promise<boolean> {
   const offers = manifest.assets.filter((asset) => asset.os === 'linux' && asset.arch === arch)
   const asset = offers.find(({ compression }) => compression === 'zstd') ?? offers[0]
   if (asset === undefined) {
@@ -178,6 +183,7 @@ async function fillContext(
   }
   await writeFile(join(context, 'etc', 'config.json'), `${JSON.stringify(configuration, null, 2)}\n`)
   await copyFile(join(PROJECT, 'container', 'Dockerfile'), join(context, 'Dockerfile'))
+  return (await readFile(executable)).includes(GATE_MARK)
 }
 
 async function verifySum(folder: string, name: string, sums: string): Promise<void> {

@@ -2,6 +2,7 @@
 // takes the next one's sockets. In real containers: test/container/hold.ts.
 
 import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { Agent, get, type IncomingMessage } from 'node:http'
 import { connect, createServer, type Socket } from 'node:net'
@@ -9,6 +10,8 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { zstdDecompressSync } from 'node:zlib'
 import { parseProject } from '../deploy/make/project.ts'
+import { turnComes } from '../agent/sockets/lent.ts'
+import { containerTurn } from '../agent/words/lent.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { type HolderGround, holderGround, type Started, watched } from './fixtures/container-holder.ts'
 import { until } from './fixtures/evidence.ts'
@@ -21,6 +24,7 @@ const test = suite('lent', {
   skip: process.platform === 'linux' ? null : 'needs Linux: descriptors are passed as Linux does',
 })
 const PROGRAM = join(import.meta.dirname, 'fixtures/lent.ts')
+const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n'
 
 test('requests wait while the application is killed and started again, on each of its ports, and none is refused', async () => {
   await using ground = await holderGround()
@@ -55,6 +59,28 @@ test('a holder that is killed: what it had accepted ends at once, and the next h
     ok(performance.now() - beganAt < 2000)
   }
   match(app.said(), /the holder at .* is gone/)
+})
+
+test('a container that is put beside an old one has its turn when the file of that is gone, and never if it is asked to stop before', async () => {
+  await using ground = await holderGround()
+  const id = '0123456789abcdef'
+  const [path, file] = [join(ground.folder, 'socket'), join(ground.folder, containerTurn(id))]
+  const leaving = new AbortController()
+  is(await turnComes(path, id, leaving.signal), true)
+  await writeFile(file, '')
+  is(await turnComes(path, 'fedcba9876543210', leaving.signal), true)
+  let hasCome = false
+  const comes = turnComes(path, id, leaving.signal).then((isOurs) => (hasCome = isOurs))
+  const alive = setInterval(() => {}, 10) // a process that serves has more than this to wait for
+  await sleep(300)
+  is(hasCome, false)
+  await rm(file)
+  is(await comes, true)
+  await writeFile(file, '')
+  const never = turnComes(path, id, leaving.signal)
+  leaving.abort()
+  is(await never, false)
+  clearInterval(alive)
 })
 
 test('a holder that is killed while the application drains does not keep it from ending', async () => {
@@ -93,7 +119,7 @@ for (const how of ['', 'closes'])
     is(again.headers.connection, 'close', 'the last one')
     await sleep(400)
     const said = heard(late)
-    late.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
+    late.write(GET)
     match(await said, /^HTTP\/1\.1 200 OK\r\n[^]*connection: close\r\n[^]*\r\n\r\n/i)
     match(await slow, new RegExp(`^${app.pid} `))
     const [first] = await Promise.all([heard(idle), app.ended])
@@ -105,6 +131,64 @@ for (const how of ['', 'closes'])
     match(await waiting, new RegExp(`^${next.pid} `))
     agent.destroy()
   })
+
+test('at SIGTERM it goes on accepting while a kept connection may still ask: new clients do not wait for that one', async () => {
+  await using ground = await holderGround()
+  const port = await freePort()
+  await ground.start(String(port))
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+  let isServed = false
+  for (let round = 0; round < 5 && !isServed; round++) {
+    using app = start(ground, port)
+    await ask(port, '/', agent)
+    process.kill(app.pid, 'SIGTERM')
+    await until('it to drain', () => /stopping on SIGTERM/.test(app.said()))
+    const [answer] = [ask(port), await app.ended]
+    using next = start(ground, port)
+    const said = await answer // on a busy machine it may have come too late for the first
+    isServed = said.startsWith(`${app.pid} `)
+    ok(isServed || said.startsWith(`${next.pid} `), said)
+  }
+  ok(isServed)
+  agent.destroy()
+})
+
+test('a client that pipelines at SIGTERM has all its answers, and the last says that it was the last', async () => {
+  await using ground = await holderGround()
+  const port = await freePort()
+  await ground.start(String(port))
+  using app = start(ground, port)
+  const socket = await connected(port)
+  socket.write(GET)
+  await once(socket, 'data')
+  process.kill(app.pid, 'SIGTERM')
+  await until('it to drain', () => /stopping on SIGTERM/.test(app.said()))
+  socket.write(GET.repeat(3))
+  const answers = (await heard(socket)).split(/(?=HTTP)/)
+  equal(
+    answers.map((text) => /^connection: (.*)\r$/im.exec(text)?.[1]),
+    [undefined, undefined, 'close'],
+  )
+  is(await app.ended, 0)
+})
+
+test('at SIGTERM a connection that was opened long ago and has never asked does not keep the others', async () => {
+  await using ground = await holderGround()
+  const port = await freePort()
+  await ground.start(String(port))
+  using app = start(ground, port)
+  const silent = await connected(port)
+  await ask(port)
+  await sleep(2100) // its request is not on its way
+  const slow = ask(port, '/slow')
+  const order: string[] = []
+  const ends = [heard(silent).then(() => order.push('silent')), slow.then(() => order.push('slow'))]
+  await sleep(100)
+  process.kill(app.pid, 'SIGTERM')
+  await Promise.all(ends)
+  equal(order, ['silent', 'slow'])
+  is(await app.ended, 0)
+})
 
 test('a request that came while the application got no processor is answered before its connection is closed', async () => {
   await using ground = await holderGround()

@@ -1,16 +1,23 @@
 // Asks the connections of a listener to end: by the last response, by GOAWAY, or at once if nothing is on its way.
 
-import type { Server as HttpServer, ServerResponse } from 'node:http'
+import type { IncomingMessage, Server as HttpServer, ServerResponse } from 'node:http'
 import { idleConnections, idleTimeLeft } from './internals.ts'
 import type { Listener, Session } from './listeners.ts'
 
 /** milliseconds between the GOAWAY that still lets requests in and the one that names the last of them */
 const GOAWAY_MS = 300
 
-/** From now on every response ends its connection, and HTTP/2 sessions get a GOAWAY. Returns a function that takes this back. */
+/**
+ * From now on every response ends its connection, but for one that another request already follows, and HTTP/2 sessions get a GOAWAY.
+ * Returns a function that takes this back.
+ */
 export function askToClose({ server, sessions }: Listener): () => void {
-  const lastResponse = (_request: unknown, response: ServerResponse) => {
-    if (!response.headersSent && response.req.httpVersionMajor < 2) response.setHeader('Connection', 'close')
+  const last = new WeakMap<object, ServerResponse>()
+  const lastResponse = ({ socket, httpVersionMajor }: IncomingMessage, response: ServerResponse) => {
+    if (response.headersSent || httpVersionMajor > 1) return
+    const before = last.get(socket)
+    if (before?.headersSent === false) before.removeHeader('Connection') // the client pipelines
+    last.set(socket, response.setHeader('Connection', 'close'))
   }
   const goAway = (session: Session) => {
     // RFC 9113, 6.8: send the largest number first, so that requests on their way still count, and the last one taken later.

@@ -3,19 +3,24 @@
 // is gone with its network: what was accepted can reach nobody any more, and the sockets of the next holder are taken.
 // Must hold: nothing here closes or shuts the holder's queue. A holder that is away, or speaks nonsense, is asked again without end.
 
-import { createServer, BoundSocket, isIP, type Server, Socket } from 'node:net'
+import { existsSync } from 'node:fs'
+import { createServer, BoundSocket, type Server, Socket } from 'node:net'
 import { Server as HttpServer } from 'node:http'
+import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError, reasonOf } from '../words/errors.ts'
+import { containerTurn } from '../words/lent.ts'
 import { askToClose } from './closing.ts'
 import { descriptorOf, idleConnections, idleTimeLeft } from './internals.ts'
 import { closeDescriptor } from './libc.ts'
-import { bind, listen, type Listener, type ListenerSpec, stopAccepting } from './listeners.ts'
+import { addressToBind, bind, listen, type Listener, type ListenerSpec, stopAccepting } from './listeners.ts'
 import { hasUnread, isListening, packetsOfAny } from './packets.ts'
 
 export interface Lent {
   /** Listens on the socket that the holder has for it; if it has none, binds one in this container's own network, and says so. */
   listen(listener: Listener, spec: ListenerSpec): Promise<void>
+  /** Tells connections that their next answer is the last. Accepts meanwhile, so that nobody waits for those that think. */
+  announce(listeners: readonly Listener[]): Promise<void>
   /** Lets requests finish and closes connections, so that no client whose request is on its way is reset. */
   finish(listeners: readonly Listener[], drainMs: number): Promise<void>
 }
@@ -28,7 +33,7 @@ export interface BorrowOptions {
 
 /** `baton-holder 1 NONCE`, and a line for each name */
 const GREETING = /^baton-holder 1 ([0-9a-f]{32})\n((?:[!-~]{1,64}\n){1,32})$/
-const [ANSWER_MS, LOOK_MS, AGAIN_MS, SAY_EVERY_MS] = [2000, 2, 50, 10_000]
+const [ANSWER_MS, LOOK_MS, AGAIN_MS, SAY_EVERY_MS, TURN_LOOK_MS] = [2000, 2, 50, 10_000, 100]
 /** a connection that was accepted and has not asked yet: its request is on the way */
 const NEVER_ASKED_MS = 2000
 /** one that waits between two requests may ask once more, and is then told that it was the last time */
@@ -65,6 +70,7 @@ export async function borrow(path: string, options: BorrowOptions): Promise<Lent
     for (const one of all) await listenOn(one, loan, warn)
   }
   follow()
+  const every = (listeners: readonly Listener[]) => [...new Set([...listeners, ...all.map((one) => one.listener)])]
   leaving.addEventListener('abort', () => {
     for (const { inside } of all) inside?.close()
   })
@@ -78,13 +84,24 @@ export async function borrow(path: string, options: BorrowOptions): Promise<Lent
         return await bind(listener, spec)
       }
       sparesNew(listener.server, leaving)
+      listener.server.on('connection', (socket: Socket) => acceptedAt.set(socket, performance.now()))
       await listenOn(one, loan, warn)
       all.push(one)
       one.inside = await listenInside(one, warn)
     },
-    finish: async (listeners, drainMs) =>
-      finish([...new Set([...listeners, ...all.map((one) => one.listener)])], drainMs),
+    announce: async (listeners) => await announce(every(listeners)),
+    finish: async (listeners, drainMs) => await finish(every(listeners), drainMs),
   }
+}
+
+/**
+ * Resolves when no other container of the service lives, as far as whoever put this one (`id`) beside it says: at once, for most. False
+ * if this process is asked to stop before.
+ */
+export async function turnComes(path: string, id: string | null, leaving: AbortSignal): Promise<boolean> {
+  const file = join(dirname(path), containerTurn(id ?? ''))
+  while (existsSync(file) && !leaving.aborted) await sleep(TURN_LOOK_MS, undefined, { ref: false })
+  return !leaving.aborted
 }
 
 /** The holder's name for this listener, by its key or its port alone; null: it holds none, or another listener has it. */
@@ -160,16 +177,14 @@ async function receive(link: Socket): Promise<Map<string, number>> {
 }
 
 /** A health check asks inside this container, where the holder's socket does not listen. If it cannot, the service serves without. */
-async function listenInside({ listener, within }: Open, warn: (message: string) => void): Promise<Server | null> {
+async function listenInside({ listener, spec, within }: Open, warn: (message: string) => void): Promise<Server | null> {
   const { key, server } = listener
-  const [host, port] = [key.slice(0, key.lastIndexOf(':')), Number(key.slice(key.lastIndexOf(':') + 1))]
   const inside = createServer({ allowHalfOpen: server instanceof HttpServer, noDelay: true }, (socket) => {
     within.add(socket)
     server.emit('connection', socket)
   })
   try {
-    const address = isIP(host) === 0 ? (await (await import('node:dns/promises')).lookup(host)).address : host
-    const bound = new BoundSocket({ host: address, port })
+    const bound = new BoundSocket({ host: await addressToBind(spec), port: spec.port ?? 0 })
     await new Promise<void>((resolve, reject) => {
       inside.once('error', reject)
       inside.listen(bound, resolve)
@@ -193,25 +208,42 @@ function sparesNew(server: Server, leaving: AbortSignal): void {
   http.closeIdleConnections = () => void setImmediate(() => leaving.aborted || close())
 }
 
-async function finish(listeners: readonly Listener[], drainMs: number): Promise<void> {
-  const began = performance.now()
+const acceptedAt = new WeakMap<Socket, number>()
+let announcedAt = 0
+
+async function announce(listeners: readonly Listener[]): Promise<void> {
+  announcedAt = performance.now()
   for (const listener of listeners) askToClose(listener)
-  for (;;) {
-    const age = performance.now() - began
-    if (age >= drainMs || listeners.every(({ sockets }) => sockets.size === 0)) return
-    for (const listener of listeners) endIdle(listener, age)
-    await sleep(10)
+  const asked = listeners.flatMap((listener) => between(listener).filter(hasAsked))
+  for (; performance.now() - announcedAt < ASKED_MS; await sleep(10))
+    if (asked.every((socket) => socket.destroyed)) return
+}
+
+async function finish(listeners: readonly Listener[], drainMs: number): Promise<void> {
+  for (const began = performance.now(); performance.now() - began < drainMs; await sleep(10)) {
+    if (listeners.every(({ sockets }) => sockets.size === 0)) return
+    for (const listener of listeners) endIdle(listener, performance.now() - began)
   }
 }
 
-function endIdle({ server, sockets, movable }: Listener, age: number): void {
-  if (movable) {
-    for (const socket of idleConnections(server as HttpServer, sockets)) {
-      // on a busy machine a request may have come long before this process is told of it
-      const isLate = age >= (idleTimeLeft(socket) === null ? NEVER_ASKED_MS : ASKED_MS)
-      if (isLate && !hasUnread(descriptorOf(socket) ?? -1)) socket.destroy()
-    }
-  } else if (age >= NEVER_ASKED_MS && 'closeIdleConnections' in server) {
-    HttpServer.prototype.closeIdleConnections.call(server as HttpServer)
+function endIdle(listener: Listener, ageMs: number): void {
+  const now = performance.now()
+  for (const socket of between(listener)) {
+    const [since, graceMs] = hasAsked(socket) ? [announcedAt, ASKED_MS] : [acceptedAt.get(socket) ?? 0, NEVER_ASKED_MS]
+    const isLate = now - since >= graceMs
+    // on a busy machine a request may have come long before this process is told of it
+    if (isLate && !hasUnread(descriptorOf(socket) ?? -1)) socket.destroy()
   }
+  const { server, movable } = listener
+  if (!movable && ageMs >= NEVER_ASKED_MS && 'closeIdleConnections' in server)
+    HttpServer.prototype.closeIdleConnections.call(server as HttpServer)
+}
+
+/** Connections without a request in flight. */
+function between({ server, sockets, movable }: Listener): Socket[] {
+  return movable ? idleConnections(server as HttpServer, sockets) : []
+}
+
+function hasAsked(socket: Socket): boolean {
+  return idleTimeLeft(socket) !== null
 }

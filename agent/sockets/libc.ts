@@ -23,6 +23,7 @@ const SYMBOLS = {
   close: { arguments: [int], return: int },
   socket: { arguments: [int, int, int], return: int },
   bind: { arguments: [int, 'buffer', int], return: int },
+  connect: { arguments: [int, 'buffer', int], return: int },
   socketpair: { arguments: [int, int, int, 'buffer'], return: int },
   sendmsg: { arguments: [int, 'buffer', int], return: 'i64' },
   recvmsg: { arguments: [int, 'buffer', int], return: 'i64' },

@@ -149,8 +149,7 @@ export function closeListener(listener: Listener): void {
 }
 
 async function bindPort(listener: Listener, spec: ListenerSpec, mayShare: boolean): Promise<void> {
-  const host = spec.host ?? '127.0.0.1'
-  const address = isIP(host) === 0 ? (await (await import('node:dns/promises')).lookup(host)).address : host
+  const address = await addressToBind(spec)
   if (!canHandOver) {
     await listening(listener, spec.port ?? 0, address)
     listener.address = addressOf(listener)
@@ -164,6 +163,11 @@ async function bindPort(listener: Listener, spec: ListenerSpec, mayShare: boolea
   listener.spare = duplicate(bound.fd())
   await listening(listener, bound)
   listener.address = addressOf(listener)
+}
+
+/** The address of the spec as a number: what `BoundSocket` takes. */
+export async function addressToBind({ host = '127.0.0.1' }: ListenerSpec): Promise<string> {
+  return isIP(host) === 0 ? (await (await import('node:dns/promises')).lookup(host)).address : host
 }
 
 function taken(): Error {

@@ -135,6 +135,19 @@ export function sendLetter(path: string, text: string, descriptor: number | null
   }
 }
 
+/** Descriptor of a stream to the socket `path`, which waits when it is read. Throws if nobody takes it. */
+export function connectTo(path: string): number {
+  const fd = callChecked('socket', AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)
+  try {
+    const address = addressAt(path)
+    callChecked('connect', fd, address, address.length)
+    return fd
+  } catch (cause) {
+    closeDescriptor(fd)
+    throw cause
+  }
+}
+
 /** struct sockaddr_un. Throws if the path is too long for one. */
 function addressAt(path: string): Buffer {
   const bytes = Buffer.from(path.startsWith('@') ? `\0\0\0${path.slice(1)}` : `\0\0${path}\0`)

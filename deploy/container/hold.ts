@@ -2,7 +2,8 @@
 // (container/holder/). Says what the two containers must be; prepare.ts, moves.ts and switch.ts make them so.
 // Must hold: what cannot be held is refused by name, before anything has changed. What moves out has what it had before.
 
-import { BatonError } from '../../agent/words.ts'
+import { dirname } from 'node:path'
+import { BatonError, HOLDER } from '../../agent/words.ts'
 import { composeProjectOf } from './compose.ts'
 import type { Engine } from './engine/engine.ts'
 import {
@@ -24,7 +25,7 @@ import { imageOfContainer } from './survey.ts'
 
 /** the holder's image has this label, and so has every container of it */
 const HOLDER_LABEL = 'baton.holder'
-const [FOLDER, VARIABLE, GROUP] = ['/run/hold', 'BATON_HOLDER', '65531']
+const [FOLDER, GROUP] = ['/run/hold', '65531']
 /** bounds the queue, and belongs to the network that the socket is in */
 const QUEUE = 'net.core.somaxconn'
 /** of proxies that find their services by label */
@@ -58,13 +59,16 @@ export function holderNames(name: string): { holder: string; volume: string } {
   return { holder: `${name}-holder`, volume: `${name}-hold` }
 }
 
+/** The volume, or the folder of the host, in which this container finds its holder's socket; null: it has no holder. */
+export function volumeOfHolder({ Config, Mounts }: ContainerInspection): Mount | null {
+  const path = (Config.Env ?? []).find((entry) => entry.startsWith(`${HOLDER}=`))?.slice(HOLDER.length + 1) ?? ''
+  return Mounts.find(({ Destination }) => Destination === dirname(path)) ?? null
+}
+
 /** The container that holds the ports of this one, whoever made it; null: none does. */
 export async function holderOf(container: ContainerInspection, engine: Engine): Promise<ContainerInspection | null> {
-  const path = (container.Config.Env ?? [])
-    .find((entry) => entry.startsWith(`${VARIABLE}=`))
-    ?.slice(VARIABLE.length + 1)
-  const shared = container.Mounts.find(({ Destination }) => path?.startsWith(`${Destination}/`))
-  if (shared === undefined) return null
+  const shared = volumeOfHolder(container)
+  if (shared === null) return null
   for (const id of await engine.containers(HOLDER_LABEL)) {
     const other = await engine.container(id)
     if (other?.Mounts.some(({ Source, RW }) => RW && Source === shared.Source)) return other
@@ -118,7 +122,7 @@ export function behindHolder(container: ContainerInspection): ContainerInspectio
     ...container,
     Config: {
       ...Config,
-      Env: [...(Config.Env ?? []), `${VARIABLE}=${FOLDER}/socket`],
+      Env: [...(Config.Env ?? []), `${HOLDER}=${FOLDER}/socket`],
       Labels: without(Config.Labels ?? {}, taken.labels),
     },
     HostConfig: {
@@ -150,7 +154,7 @@ export function withoutHolder(container: ContainerInspection, holder: ContainerI
     ...container,
     Config: {
       ...Config,
-      Env: (Config.Env ?? []).filter((entry) => !entry.startsWith(`${VARIABLE}=`)),
+      Env: (Config.Env ?? []).filter((entry) => !entry.startsWith(`${HOLDER}=`)),
       Labels: { ...Config.Labels, ...taken.labels },
     },
     HostConfig: {

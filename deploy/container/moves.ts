@@ -60,34 +60,34 @@ export async function discard({ successor, origin }: Job, engine: Engine): Promi
  * Gives the ports to the holder, or takes them from it, in a deployment that moves a container in or out: nobody may have them at
  * that moment. `back`: as it was before.
  */
-async function passPorts({ hold }: JobOrigin, engine: Engine, { back }: { back: boolean }): Promise<void> {
+export async function passPorts({ hold }: JobOrigin, engine: Engine, { back }: { back: boolean }): Promise<void> {
   if (hold === undefined) return
   if ((hold.way === 'hold') !== back) return await ensureRunning(hold.holder, engine)
-  const isStopped = async () => (await engine.container(hold.holder))?.State.Running !== true
-  await until(engine, isStopped, () => engine.stop(hold.holder, null))
+  await ensureStopped(hold.holder, null, engine)
 }
 
 /**
- * Moves the name from the old container to the new one, then stops the old one and starts the new one. Nothing avoidable comes
- * between stop and start. Before the commit, the old container keeps its restart policy and the new one has none: after a power
- * cut the engine starts one of the two by itself, never both.
+ * Moves the name from the old container to the new one. From here to the commit, the old container keeps its restart policy and the
+ * new one has none: after a power cut the engine starts one of the two by itself, never both.
  */
-export async function switchTo({ origin, predecessor, successor }: Job, engine: Engine): Promise<void> {
+export async function passName({ origin, predecessor, successor }: Job, engine: Engine): Promise<void> {
   const old = await engine.container(predecessor)
-  const stop = () =>
-    until(
-      engine,
-      async () => (await engine.container(predecessor))?.State.Running !== true,
-      () => engine.stop(predecessor, typeof old?.Config.StopTimeout === 'number' ? old.Config.StopTimeout : null),
-    )
   if (old !== null) {
-    if (old.State.Status === 'restarting') await stop() // Docker 20.10 cannot rename a container between two restarts
+    // Docker 20.10 cannot rename a container between two restarts
+    if (old.State.Status === 'restarting') await endOld(predecessor, engine)
     await rename(predecessor, namesFor(origin.name).predecessor, engine)
   }
   await rename(successor, origin.name, engine)
-  await stop()
-  await passPorts(origin, engine, { back: false })
-  await ensureRunning(successor, engine)
+}
+
+/**
+ * The old container drains, and ends. Then the engine knows of no process of it. Under live-restore the new one would live on while an
+ * engine that comes back starts the old one beside it: so that one has no policy, and after a power cut the switcher starts one.
+ */
+export async function endOld(predecessor: string, engine: Engine): Promise<void> {
+  if (engine.liveRestore) await setRestartPolicy(predecessor, { Name: 'no' }, engine)
+  const { StopTimeout: seconds } = (await engine.container(predecessor))?.Config ?? {}
+  await ensureStopped(predecessor, typeof seconds === 'number' ? seconds : null, engine)
 }
 
 /** Makes the new container the one that an engine starts by itself. Its first act already takes that from the old one. */
@@ -115,11 +115,7 @@ export async function standAside({ origin, successor }: Job, engine: Engine): Pr
   const now = await nameNow(successor, engine)
   if (now === null) return
   await setRestartPolicy(successor, { Name: 'no' }, engine)
-  await until(
-    engine,
-    async () => (await engine.container(successor))?.State.Running !== true,
-    () => engine.stop(successor, ASIDE_STOP_SECONDS),
-  )
+  await ensureStopped(successor, ASIDE_STOP_SECONDS, engine)
   if (now !== failed) await rename(successor, reverting, engine)
 }
 
@@ -181,6 +177,14 @@ export async function ensureRunning(id: string, engine: Engine): Promise<void> {
     engine,
     async () => (await engine.container(id))?.State.Running === true,
     () => engine.start(id),
+  )
+}
+
+export async function ensureStopped(id: string, timeoutSeconds: number | null, engine: Engine): Promise<void> {
+  await until(
+    engine,
+    async () => (await engine.container(id))?.State.Running !== true,
+    () => engine.stop(id, timeoutSeconds),
   )
 }
 

@@ -5,9 +5,10 @@ import { BatonError } from '../../agent/words.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { type Composed, composeFor, composeProjectOf, refuseScaled } from './compose.ts'
 import { compare, type Difference, formatDifference, unexplained } from './difference.ts'
+import { howToReplace, type Replaced, type Replacing } from './gate.ts'
 import { check } from './health.ts'
 import { holdLines, type HoldPlan, holdWayOf, makeHolder, planHold, withVolume } from './hold.ts'
-import { type ContainerInspection, type ImageInspection, nameOf } from './inspection.ts'
+import { type ContainerInspection, type ImageInspection, isSame, nameOf } from './inspection.ts'
 import { asItWas, type Job, type JobOrigin, type Site } from './job.ts'
 import * as move from './moves.ts'
 import { predict } from './predict.ts'
@@ -29,6 +30,8 @@ export interface Prepared {
   source: SpecificationSource
   composed: Composed | null
   snapshot: string[] | null
+  /** how the switcher will do it */
+  how: Replacing
   /** null unless the container moves behind a holder or out again; `container` and `source` are then what it must be */
   held: HoldPlan | null
 }
@@ -63,11 +66,31 @@ export async function plan(
   const held = await planHold(container, origin.repository, request, tools)
   const wanted = held?.container ?? container
   const source = { container: wanted, image: oldImage, inherited: await inheritedVolumes(container, engine) }
-  return { held, container: wanted, oldImage, target, origin, source, composed, snapshot: snapshotCommand(oldImage) }
+  const how = held === null ? await howPlanned({ container, image: oldImage }, target.image, tools) : 'stopped'
+  return {
+    held,
+    how,
+    container: wanted,
+    oldImage,
+    target,
+    origin,
+    source,
+    composed,
+    snapshot: snapshotCommand(oldImage),
+  }
+}
+
+async function howPlanned(old: Replaced, image: ImageInspection, { engine, program }: Tools): Promise<Replacing> {
+  if (program === null) return 'stopped'
+  const { Config } = old.container
+  const isImages = isSame(Config.Entrypoint, old.image.Config?.Entrypoint)
+  const Entrypoint = isImages ? image.Config?.Entrypoint : Config.Entrypoint
+  const next = { ...old.container, Config: { ...Config, Entrypoint: Entrypoint ?? null } }
+  return await howToReplace(old, { container: next, image }, engine)
 }
 
 export function planEvent(
-  { container, oldImage, target, origin, source, composed, snapshot, held }: Prepared,
+  { container, oldImage, target, origin, source, composed, snapshot, held, how }: Prepared,
   request: ContainerRequest,
   { engine }: Tools,
 ): DeployEvent {
@@ -81,7 +104,7 @@ export function planEvent(
     engine: `${engine.kind} ${engine.version}, API ${engine.apiVersion}${project === null ? '' : `, compose project ${project.name}`}`,
     from: { reference: container.Config.Image, image: container.Image, digest: origin.digest, version: origin.from },
     to: { reference: target.reference, image: target.image.Id, digest: target.digest, version: target.version },
-    plan: planLines(origin, { target, composed, snapshot, held }, request),
+    plan: planLines(origin, { target, composed, snapshot, held, how }, request),
     differences,
   }
 }
@@ -206,9 +229,15 @@ function labelled(origin: JobOrigin): Record<string, string> {
   return { [ORIGIN_LABEL]: JSON.stringify(origin) }
 }
 
+const REPLACING: Record<Replacing, string> = {
+  stopped: 'stop the old one, start the new one',
+  'one-at-a-time': 'start the new one, which waits in its first code, stop the old one, and let the new one begin',
+  together: 'start the new one, and stop the old one at the end of the probation',
+}
+
 function planLines(
   origin: JobOrigin,
-  { target, composed, snapshot, held }: Pick<Prepared, 'target' | 'composed' | 'snapshot' | 'held'>,
+  { target, composed, snapshot, held, how }: Pick<Prepared, 'target' | 'composed' | 'snapshot' | 'held' | 'how'>,
   request: ContainerRequest,
 ): string[] {
   const names = namesFor(origin.name)
@@ -228,7 +257,7 @@ function planLines(
       ? []
       : [`try it on the copy of the database, in ${names.cage}, without a network: ${oneWay}`]),
     `tag the present image ${origin.repository}:${rollbackTag(origin.name)}, so that a prune leaves it`,
-    `in the container ${names.switcher}, which the engine starts again if it is cut: rename ${origin.name} ${names.predecessor} and ${names.successor} ${origin.name}; stop the old one, start the new one`,
+    `in the container ${names.switcher}, which the engine starts again if it is cut: rename ${origin.name} ${names.predecessor} and ${names.successor} ${origin.name}; ${REPLACING[how]}`,
     `wait until it is healthy${says} (at most ${formatDuration(request.healthTimeoutMs)})${probation}; on any failure put the old one back`,
     ...(composed === null ? [] : [composed.doing]),
     kept,

@@ -97,5 +97,7 @@ export const IMAGE_LABELS = {
   healthPath: 'baton.health-path',
   /** JSON array: a command that copies the database to a file of its own choice and prints its path */
   snapshot: 'baton.snapshot',
+  /** which switch it asks for; a container of an image that says so waits at its gate (gate.ts) */
+  switch: 'baton.switch',
   version: 'org.opencontainers.image.version',
 } as const

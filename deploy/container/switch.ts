@@ -12,6 +12,8 @@ import { type Job, type JobOrigin, parseOrigin, unfinishedAt } from './job.ts'
 import * as move from './moves.ts'
 import { type OutageWatch, watchOutage } from './outage.ts'
 import { namesFor, rollbackTag } from './reference.ts'
+import { passTurn, type Replacing } from './gate.ts'
+import { leaveAlone, replace } from './replace.ts'
 import { type ContainerEnd, ended } from './report.ts'
 import { type Limits, step, type Tools } from './request.ts'
 import { surveyContainer } from './survey.ts'
@@ -28,8 +30,9 @@ export async function switchOver(job: Job, limits: Limits, tools: Switching): Pr
   const { origin } = job
   const to = origin.version ?? origin.release
   const outage = await watchOutage(await engine.container(job.predecessor), engine)
+  let how: Replacing = 'stopped'
   const again = async (): Promise<void> => {
-    await move.switchTo(job, engine)
+    how = await replace(job, limits, tools)
     await outage.follow(job.successor)
   }
   try {
@@ -42,10 +45,15 @@ export async function switchOver(job: Job, limits: Limits, tools: Switching): Pr
     await step(tools, 'health', `at most ${formatDuration(limits.healthTimeoutMs)}`)
     const asked = { answers: outage.answers, again }
     await becomesHealthy(job, limits, tools, asked)
-    if (outage.isHeld()) await answersItsDoor(limits, outage)
+    const isBeside = (how as Replacing) === 'together'
+    if (outage.isHeld() && !isBeside) await answersItsDoor(limits, outage)
     if (limits.probationMs > 0) {
       await step(tools, 'probation', formatDuration(limits.probationMs))
       await standsProbation(job, limits, tools, asked)
+    }
+    if (isBeside) {
+      await leaveAlone(job, engine)
+      await answersItsDoor(limits, outage)
     }
   } catch (cause) {
     const error = asBatonError(cause, 'restart_failed', `switching to ${to}`)
@@ -102,6 +110,7 @@ async function goBack(
     await report({ event: 'step', step: 'revert', detail: cause.message })
     for (const line of await engine.logs(job.successor, LOG_LINES)) await report({ event: 'log', line })
     await move.standAside(job, engine)
+    await passTurn(job.successor)
     const predecessor = await move.putBack(job, engine)
     await outage.follow(predecessor)
     const healthy = await standsAgain(predecessor, origin, limits, outage.answers, engine)

@@ -7,7 +7,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { type Engine, isUnreachable } from './engine/engine.ts'
 import { check } from './health.ts'
-import type { ContainerInspection, CreateBody } from './inspection.ts'
+import { GATES } from './gate.ts'
+import { volumeOfHolder } from './hold.ts'
+import type { ContainerInspection, CreateBody, Mount } from './inspection.ts'
 import type { Job } from './job.ts'
 import { again } from './moves.ts'
 import { namesFor } from './reference.ts'
@@ -41,7 +43,9 @@ export async function makeSwitcher(
     probation: probationMs / 1000,
   }
   const args = Object.entries(flags).map(([flag, value]) => `--${flag}=${value}`)
-  const body = bodyOf(job, program, network, [undo ? '--undo' : '--finish', '--json', ...args])
+  const container = await engine.container(job.predecessor)
+  const gates = container === null ? null : volumeOfHolder(container)
+  const body = bodyOf(job, { ...program, gates }, network, [undo ? '--undo' : '--finish', '--json', ...args])
   return await again(engine, () => engine.create(name, body))
 }
 
@@ -146,7 +150,12 @@ async function networkOf({ predecessor, origin }: Job, engine: Engine): Promise<
   return Object.keys(container?.NetworkSettings.Networks ?? {})[0] ?? 'none'
 }
 
-function bodyOf({ origin }: Job, program: Program, network: string, args: string[]): CreateBody {
+function bodyOf(
+  { origin }: Job,
+  { gates, ...program }: Program & { gates: Mount | null },
+  network: string,
+  args: string[],
+): CreateBody {
   const folder = origin.compose === null ? null : dirname(origin.compose.environmentFile)
   return {
     Image: program.image,
@@ -160,7 +169,11 @@ function bodyOf({ origin }: Job, program: Program, network: string, args: string
     StopSignal: 'SIGTERM',
     HostConfig: {
       NetworkMode: network,
-      Binds: [`${program.socket}:${SOCKET}`, ...(folder === null ? [] : [`${folder}:${folder}`])],
+      Binds: [
+        `${program.socket}:${SOCKET}`,
+        ...(folder === null ? [] : [`${folder}:${folder}`]),
+        ...(gates === null ? [] : [`${gates.Name ?? gates.Source}:${GATES}`]),
+      ],
       RestartPolicy: { Name: 'always' },
       LogConfig: { Type: 'json-file', Config: { 'max-size': '4m', 'max-file': '1' } },
       ReadonlyRootfs: true,

@@ -6,8 +6,9 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { deploy } from '../../deploy/container/command.ts'
 import type { Engine } from '../../deploy/container/engine/engine.ts'
+import { programInImage } from '../../deploy/container/program.ts'
 import { findProgram, run } from '../../deploy/lib/shell.ts'
-import { BORROWS, heldService } from '../container/held-service.ts'
+import { BORROWS, heldService, switching } from '../container/held-service.ts'
 import { healthy } from '../container/probe.ts'
 import { labFolder, type LabEngine } from '../lab/docker.ts'
 import { end, start as startProcess } from './processes.ts'
@@ -50,13 +51,17 @@ export async function replacingWays(ground: Ground): Promise<ReplacingWay[]> {
   }
   const published = (port: number) => ['-p', `${address}:${port}:8080`]
   const ordered = (container: string) => (release: string) =>
-    deploy({ ...REQUEST, container, release }, { engine: client, report: () => {} })
+    deploy(
+      { ...REQUEST, container, release },
+      { engine: client, report: () => {}, program: () => programInImage(client) },
+    )
   const anew = async (name: string, again: () => Promise<unknown>) => {
     await engine.docker('stop', name)
     await engine.docker('rm', name)
     await again()
   }
-  const held = (name: string, port: number) => heldService(engine, { name, port, repository, address })
+  const held = (name: string, port: number, from = repository) =>
+    heldService(engine, { name, port, repository: from, address })
   const borrowing = (name: string) => ['-v', `${name}-hold:/run/hold:ro`, ...BORROWS]
   const plainProject = await project(ground, 'plain', 8302, false)
   const heldProject = await project(ground, 'held', 8312, true)
@@ -74,7 +79,24 @@ export async function replacingWays(ground: Ground): Promise<ReplacingWay[]> {
       begin: () => start('hand', 'v1.0.0', published(8303)),
       to: (tag) => anew('hand', () => start('hand', tag, published(8303))),
     },
-    { name: 'a holder, `deploy-container.sh`', port: 8311, begin: () => held('door', 8311), to: ordered('door') },
+    {
+      name: 'a holder, `deploy-container.sh`: one at a time, the new container waits in its first code',
+      port: 8311,
+      begin: () => held('door', 8311),
+      to: ordered('door'),
+    },
+    {
+      name: '… an image of an older kit, whose container is started when the old one has ended',
+      port: 8315,
+      begin: async () => held('older', 8315, await switching(engine, repository, '')),
+      to: ordered('older'),
+    },
+    {
+      name: '… together',
+      port: 8316,
+      begin: async () => held('twice', 8316, await switching(engine, repository, 'together')),
+      to: ordered('twice'),
+    },
     { name: 'a holder, `docker-compose up -d`', port: 8312, begin: () => heldProject('v1.0.0'), to: heldProject },
     {
       name: 'a holder, `docker stop`, `rm`, `run`',

@@ -8,25 +8,14 @@ import { createServer, request as httpRequest } from 'node:http'
 import { suite } from '../suite.ts'
 import { equal, match, ok, rejects, withCode } from '../assert.ts'
 import { makeSignedDist, targetsOf } from '../lab/signed-dist.ts'
-import {
-  labFolder,
-  labReason,
-  type LabEngine,
-  publish,
-  type Registry,
-  startEngine,
-  startRegistry,
-} from '../lab/docker.ts'
+import { labFolder, openLab, publish, startEngine, startRegistry } from '../lab/docker.ts'
 import { type DeployEvent, formatDeployEvent } from '../../deploy/container/report.ts'
 import { deployIn, healthy, probeImage, publishGood, until } from './probe.ts'
 import { sideBySide } from './side-by-side.ts'
 import { wayBack } from './way-back.ts'
 
-const skip = labReason()
+const { skip, engine, registry, close } = await openLab()
 const test = suite('container that goes wrong', { timeoutMs: 180_000, skip })
-const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
-const engine = lab?.engine as LabEngine
-const registry = lab?.registry as Registry
 const MAIN = '../../deploy/deploy-container.ts'
 const AT_ONCE = 4
 /** what harms no other container of the engine */
@@ -431,10 +420,7 @@ test('refuses a task of a swarm service, and names the command of swarm', async 
   }
 })
 
-test.after(async () => {
-  await lab?.engine.stop()
-  await lab?.registry.stop()
-})
+test.after(close)
 
 test.run()
 

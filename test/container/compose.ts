@@ -6,23 +6,12 @@ import { suite } from '../suite.ts'
 import { equal, match, ok, rejects, withCode } from '../assert.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import { witnessed } from '../fixtures/deploy-container.ts'
-import {
-  labFolder,
-  labReason,
-  type LabEngine,
-  publish,
-  type Registry,
-  startEngine,
-  startRegistry,
-} from '../lab/docker.ts'
+import { labFolder, openLab, publish } from '../lab/docker.ts'
 import { command } from './cutting.ts'
 import { deployIn, healthy, probeImage, publishGood, statusIn } from './probe.ts'
 
-const skip = labReason()
+const { skip, engine, registry, close } = await openLab()
 const test = suite('container of compose', { timeoutMs: 180_000, skip })
-const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
-const engine = lab?.engine as LabEngine
-const registry = lab?.registry as Registry
 
 test.before(async () => {
   await publishGood(registry.host)
@@ -245,10 +234,7 @@ test('refuses a variable that another service takes too; with --with-shared says
   await runs(name, 'v1.1.0')
 })
 
-test.after(async () => {
-  await lab?.engine.stop()
-  await lab?.registry.stop()
-})
+test.after(close)
 
 test.run()
 

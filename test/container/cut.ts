@@ -3,19 +3,14 @@
 
 import { isLong, suite } from '../suite.ts'
 import { equal, match, ok } from '../assert.ts'
-import { labReason, type LabEngine, type Registry, startEngine, startRegistry } from '../lab/docker.ts'
+import { openLab } from '../lab/docker.ts'
 import { witnessed } from '../fixtures/deploy-container.ts'
 import { command, cutting, range } from './cutting.ts'
 import { deployIn, statusIn, until } from './probe.ts'
 
-const skip = labReason()
+const { skip, engine, registry, close } = await openLab()
 const test = suite('container cut short', { timeoutMs: 300_000, skip })
-const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
-const engine = lab?.engine as LabEngine
-const { prepare, old, gone, runs, standing, leftovers, heldEverywhere, someAtOnce } = cutting(
-  engine,
-  lab?.registry as Registry,
-)
+const { prepare, old, gone, runs, standing, leftovers, heldEverywhere, someAtOnce } = cutting(engine, registry)
 /** of the switch: rename, rename, stop, start, policy, policy, rename */
 const SWITCH = ['rename', 'rename', 'stop', 'start', 'update', 'update', 'rename']
 /** of the way back after `start`: rename, rename, start, rename */
@@ -104,9 +99,6 @@ for (const [i, restart] of (isLong ? (['always', 'no'] as const) : (['always'] a
   })
 }
 
-test.after(async () => {
-  await lab?.engine.stop()
-  await lab?.registry.stop()
-})
+test.after(close)
 
 test.run()

@@ -153,3 +153,22 @@ export function command(
   const ended = once(child, 'close').then(([code]) => ({ code: code as number | null, out }))
   return { child, ended, said: () => out }
 }
+
+/** a rehearsal makes changes, too; rehearsal.ts cuts it short */
+export const NOT_TRIED = ['--rehearse', 'never']
+let gates = 0
+
+/** A deployment that is held before its n-th change. One that fails before that, with nothing changed, is begun again. */
+export async function heldBefore({ socketPath }: LabEngine, name: string, release: string, n: number) {
+  for (let left = 3; ; left--) {
+    const gate = await engineGate(socketPath, join(labFolder(), `gate${gates++}.sock`), n)
+    const deployment = command(gate.socketPath, name, release, NOT_TRIED)
+    const early = deployment.ended.then(({ code, out }) => `ended with ${code}: ${out}`)
+    const end = await Promise.race([gate.held.then(() => null), early])
+    if (end === null) return { gate, ...deployment }
+    await gate.close()
+    // the end of a snapshot's output may come as a reset through the gate
+    if (left === 0 || !end.includes('socket hang up') || gate.changes.length > 0)
+      throw new Error(`${release}: expected to be held at change ${n}, it ${end}`)
+  }
+}

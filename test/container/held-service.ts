@@ -1,6 +1,8 @@
 // A holder and an application on a real engine, as the guide makes them, and strict clients of it beyond a cable.
 
+import { copyFile, mkdtemp, readdir, readlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { buildImage } from '../../deploy/image.ts'
 import { createProgress } from '../../deploy/lib/progress.ts'
@@ -27,6 +29,31 @@ export async function heldImages({ environment }: LabEngine, { host }: Registry)
   return repository
 }
 
+/** Makes an image of another one, with more lines of a Dockerfile, and publishes it. `busybox` is there to be copied. */
+export async function derivedImage(
+  engine: LabEngine,
+  { from, reference, lines }: { from: string; reference: string; lines: string },
+): Promise<void> {
+  const folder = await mkdtemp(join(labFolder(), 'derived-'))
+  await copyFile('/bin/busybox', join(folder, 'busybox'))
+  await writeFile(join(folder, 'Dockerfile'), `FROM ${from}\n${lines}\n`)
+  await engine.docker('build', '-q', '-t', reference, folder)
+  await engine.docker('push', '-q', reference)
+}
+
+/** Repository of the same two images and the holder's, which say of their switch what they are told. */
+export async function switching(engine: LabEngine, repository: string, kind: string): Promise<string> {
+  const own = `${repository}-${kind === '' ? 'older' : kind}`
+  for (const tag of ['v1.0.0', 'v1.1.0'])
+    await derivedImage(engine, {
+      from: `${repository}:${tag}`,
+      reference: `${own}:${tag}`,
+      lines: `LABEL baton.switch=${JSON.stringify(kind)}`,
+    })
+  await engine.docker('tag', `${repository}:holder`, `${own}:holder`)
+  return own
+}
+
 export interface HeldService {
   /** where clients reach it */
   address: string
@@ -51,6 +78,17 @@ export async function heldService(
   await engine.docker('run', '-d', ...again('v1.0.0'))
   await healthy(engine, name)
   return { address, port, door, app: name, again }
+}
+
+/** `NAME`, which publishes the port itself. */
+export async function ordinaryService(
+  engine: LabEngine,
+  { name, port, repository, address }: { name: string; port: number; repository: string; address: string },
+  more: readonly string[] = [],
+): Promise<void> {
+  const own = ['-p', `${address}:${port}:8080`, '-v', `${name}-rows:/var/lib/beacon`, '--restart', 'always']
+  await engine.docker('run', '-d', '--name', name, ...own, ...SMALL, ...more, `${repository}:v1.0.0`)
+  await healthy(engine, name)
 }
 
 export interface Seen {
@@ -131,6 +169,12 @@ export async function uncable(): Promise<void> {
   await (await made)?.[Symbol.asyncDispose]()
 }
 
+export function tell(what: string, { ok: answered, refused, lost, closed, longestMs }: Seen): void {
+  process.stdout.write(
+    `  ${what}: ${answered} answered, refused ${refused}, lost ${lost}, closed ${closed}, longest wait ${longestMs} ms\n`,
+  )
+}
+
 /** Nobody was refused, and nothing was lost. */
 export function whole(seen: Seen): void {
   const { refused, lost, closed } = seen
@@ -148,4 +192,64 @@ export async function answers(address: string, port: number): Promise<boolean> {
 export async function logsOf({ environment }: LabEngine, name: string): Promise<string> {
   const { stdout, stderr } = await run(['docker', 'logs', name], { env: environment })
   return stdout + stderr
+}
+
+/** Each row that was acknowledged is in the database of the container, which is stopped for a look. */
+export async function keptRows(engine: LabEngine, app: string, ids: readonly string[]): Promise<void> {
+  ok(ids.length > 0)
+  const { Mounts } = await engine.inspect(app)
+  const place = Mounts.find(({ Destination }: { Destination: string }) => Destination === '/var/lib/beacon').Source
+  await engine.docker('stop', app)
+  const database = new DatabaseSync(join(place, 'beacon.db'))
+  try {
+    const kept = new Set(
+      database
+        .prepare('select message from logs')
+        .all()
+        .map((row) => row['message']),
+    )
+    equal(
+      ids.filter((id) => !kept.has(id)),
+      [],
+    )
+  } finally {
+    database.close()
+  }
+  await engine.docker('start', app)
+  await healthy(engine, app)
+}
+
+/** Looks again and again how many of the two containers have the service's database open. */
+export async function watchDatabase(engine: LabEngine, name: string) {
+  let [looks, most, isEnded] = [0, 0, false]
+  const pids = new Map<string, number>()
+  const watching = (async () => {
+    while (!isEnded) {
+      for (const one of [name, `${name}-baton-predecessor`, `${name}-baton-successor`, `${name}-baton-previous`]) {
+        const found = await engine.inspect(one).catch(() => null)
+        if (found !== null) pids.set(found.Id, found.State.Pid)
+      }
+      for (let i = 0; i < 5; i++) {
+        const open = await Promise.all([...pids.values()].map(hasDatabase))
+        most = Math.max(most, open.filter(Boolean).length)
+        looks++
+        await sleep(2)
+      }
+    }
+  })()
+  return {
+    async stop() {
+      isEnded = true
+      await watching
+      return { looks, most }
+    },
+  }
+}
+
+async function hasDatabase(pid: number): Promise<boolean> {
+  if (pid === 0) return false
+  const folder = `/proc/${pid}/fd`
+  for (const fd of await readdir(folder).catch(() => []))
+    if ((await readlink(join(folder, fd)).catch(() => '')).endsWith('/beacon.db')) return true
+  return false
 }

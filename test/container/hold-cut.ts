@@ -2,50 +2,32 @@
 // the power gone with the command, before a change of the engine. The service answers again without anybody's help, the work is
 // finished, one container serves, and every acknowledged row is there. `npm run soak -- --hold` cuts before each change.
 
-import { join } from 'node:path'
 import { isLong, suite } from '../suite.ts'
 import { equal, ok } from '../assert.ts'
-import { labFolder, labReason, type LabEngine, type Registry, startEngine, startRegistry } from '../lab/docker.ts'
-import { engineGate } from '../lab/engine-gate.ts'
-import { command, range } from './cutting.ts'
-import { answers, cable, heldImages, SMALL, uncable } from './held-service.ts'
+import { openLab } from '../lab/docker.ts'
+import { command, heldBefore, NOT_TRIED, range } from './cutting.ts'
+import { answers, cable, heldImages, ordinaryService, uncable } from './held-service.ts'
 import { healthy, until } from './probe.ts'
 
-const skip = labReason()
+const { skip, engine, registry, close } = await openLab()
 const test = suite('container hold cut short', { timeoutMs: isLong ? 1_200_000 : 300_000, skip })
-/** a rehearsal makes changes, too; rehearsal.ts cuts it short */
-const NOT_TRIED = ['--rehearse', 'never']
-const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
-const engine = lab?.engine as LabEngine
 const [NAME, PORT] = ['cut', 8220]
-/** what the switch changes in each: the holder's start or stop, policy and removal beside the container's */
+/** what the switch changes in each: the holder's start or stop, policy and removal beside the container's; behind a holder, the new one waits */
 const MOVES = {
   hold: ['rename', 'rename', 'stop', 'start', 'start', 'update', 'update', 'update', 'rename'],
-  'v1.1.0': ['rename', 'rename', 'stop', 'start', 'update', 'update', 'rename'],
+  'v1.1.0': ['rename', 'rename', 'start', 'stop', 'update', 'update', 'rename'],
   'no-hold': ['rename', 'rename', 'stop', 'stop', 'start', 'update', 'remove', 'update', 'rename'],
   'v1.0.0': ['rename', 'rename', 'stop', 'start', 'update', 'update', 'rename'],
 } as const
-/** CI cuts where the ports have no owner */
+/** CI cuts where the ports have no owner, and where the new container waits */
 const SOME = { hold: [4, 5], 'v1.1.0': [4], 'no-hold': [4, 5], 'v1.0.0': [] }
 let address = ''
 const rows: string[] = []
 
 test.before(async () => {
   address = (await cable()).address
-  const repository = await heldImages(engine, lab?.registry as Registry)
-  const published = ['-p', `${address}:${PORT}:8080`, '-v', `${NAME}-rows:/var/lib/beacon`]
-  await engine.docker(
-    'run',
-    '-d',
-    '--name',
-    NAME,
-    '--restart',
-    'always',
-    ...published,
-    ...SMALL,
-    `${repository}:v1.0.0`,
-  )
-  await healthy(engine, NAME)
+  const repository = await heldImages(engine, registry)
+  await ordinaryService(engine, { name: NAME, port: PORT, repository, address })
   // makes the image of the program, so that the switcher is quick below
   for (const release of ['hold', 'no-hold']) {
     const { code, out } = await command(engine.socketPath, NAME, release, NOT_TRIED).ended
@@ -67,8 +49,7 @@ for (const way of ['kill -9 of the switcher', 'a power cut'] as const)
 
 test.after(async () => {
   await uncable()
-  await lab?.engine.stop()
-  await lab?.registry.stop()
+  await close()
 })
 
 test.run()
@@ -80,7 +61,7 @@ async function whole(release: string): Promise<void> {
 
 async function cut(way: string, release: string, n: number, changes: readonly string[]): Promise<void> {
   await write()
-  const { gate, child, ended } = await heldBefore(release, n)
+  const { gate, child, ended } = await heldBefore(engine, NAME, release, n)
   try {
     // the removal of a container ends with its id
     equal(
@@ -110,23 +91,6 @@ async function cut(way: string, release: string, n: number, changes: readonly st
     await gate.close()
   }
 }
-
-/** A deployment that is held before its n-th change. One that fails before that, with nothing changed, is begun again. */
-async function heldBefore(release: string, n: number) {
-  for (let left = 3; ; left--) {
-    const gate = await engineGate(engine.socketPath, join(labFolder(), `gate${gates++}.sock`), n)
-    const deployment = command(gate.socketPath, NAME, release, NOT_TRIED)
-    const early = deployment.ended.then(({ code, out }) => `ended with ${code}: ${out}`)
-    const end = await Promise.race([gate.held.then(() => null), early])
-    if (end === null) return { gate, ...deployment }
-    await gate.close()
-    // the end of a snapshot's output may come as a reset through the gate
-    if (left === 0 || !end.includes('socket hang up') || gate.changes.length > 0)
-      throw new Error(`${release}: expected to be held at change ${n}, it ${end}`)
-  }
-}
-
-let gates = 0
 
 async function look() {
   const names = (await engine.names()).filter((name) => name.startsWith(NAME))

@@ -3,25 +3,22 @@
 import { suite, isLong } from '../suite.ts'
 import { equal, match, ok, rejects, withCode } from '../assert.ts'
 import { witnessed } from '../fixtures/deploy-container.ts'
-import { labReason, type LabEngine, publish, type Registry, startEngine, startRegistry } from '../lab/docker.ts'
+import { openLab, publish } from '../lab/docker.ts'
 import {
   answers,
   cable,
   heldImages,
   heldService,
   type HeldService,
-  SMALL,
+  ordinaryService,
   uncable,
   underLoad,
   whole,
 } from './held-service.ts'
 import { deployIn, healthy, probeImage, until } from './probe.ts'
 
-const skip = labReason()
+const { skip, engine, registry, close } = await openLab()
 const test = suite('container hold moves', { timeoutMs: 300_000, skip })
-const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
-const engine = lab?.engine as LabEngine
-const registry = lab?.registry as Registry
 let [repository, address] = ['', '']
 let held: HeldService
 
@@ -35,19 +32,8 @@ test.before(async () => {
 test('--hold moves an ordinary container behind a holder and --no-hold out again, with all that it had', async () => {
   await engine.docker('network', 'create', '--subnet', '172.31.77.0/24', 'own')
   const given = ['--network', 'own', '--network-alias', 'shop', '--ip', '172.31.77.7', '--label', 'traefik.enable=true']
-  const more = [
-    '--label',
-    'mine=1',
-    '-p',
-    `${address}:8204:8080`,
-    '-v',
-    'moved-rows:/var/lib/beacon',
-    '--group-add',
-    '77',
-  ]
-  const rights = ['--restart', 'unless-stopped', ...SMALL]
-  await engine.docker('run', '-d', '--name', 'moved', ...given, ...more, ...rights, `${repository}:v1.0.0`)
-  await healthy(engine, 'moved')
+  const more = ['--label', 'mine=1', '--group-add', '77', '--restart', 'unless-stopped']
+  await ordinaryService(engine, { name: 'moved', port: 8204, repository, address }, [...given, ...more])
   const before = await engine.inspect('moved')
 
   const dry = await deployIn(engine, { container: 'moved', release: 'hold', dryRun: true })
@@ -117,19 +103,7 @@ test('--hold refuses by name what cannot be held, and changes nothing', async ()
 })
 
 test('--hold and --no-hold that are killed before any of their changes are finished or undone by the next run', async () => {
-  const published = ['-p', `${address}:8206:8080`, '-v', 'cut-rows:/var/lib/beacon']
-  await engine.docker(
-    'run',
-    '-d',
-    '--name',
-    'cut',
-    '--restart',
-    'always',
-    ...published,
-    ...SMALL,
-    `${repository}:v1.0.0`,
-  )
-  await healthy(engine, 'cut')
+  await ordinaryService(engine, { name: 'cut', port: 8206, repository, address })
   for (const release of ['hold', 'no-hold']) {
     const isDone = async () => (await engine.names()).includes('cut-holder') === (release === 'hold')
     for (let n = 1; ; n += isLong ? 1 : 3) {
@@ -163,8 +137,7 @@ test('--hold and --no-hold that are killed before any of their changes are finis
 
 test.after(async () => {
   await uncable()
-  await lab?.engine.stop()
-  await lab?.registry.stop()
+  await close()
 })
 
 test.run()

@@ -3,21 +3,11 @@
 
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { run } from '../../deploy/lib/shell.ts'
 import { equal, is, match, ok } from '../assert.ts'
 import { isLong, suite } from '../suite.ts'
-import {
-  type Inspection,
-  labFolder,
-  labReason,
-  type LabEngine,
-  publish,
-  type Registry,
-  startEngine,
-  startRegistry,
-} from '../lab/docker.ts'
+import { type Inspection, labFolder, openLab, publish } from '../lab/docker.ts'
 import {
   answers,
   BORROWS,
@@ -25,8 +15,10 @@ import {
   heldImages,
   heldService,
   type HeldService,
+  keptRows,
   logsOf,
-  type Seen,
+  ordinaryService,
+  tell,
   SMALL,
   uncable,
   underLoad,
@@ -34,11 +26,8 @@ import {
 } from './held-service.ts'
 import { deployIn, healthy, probeImage, until } from './probe.ts'
 
-const skip = labReason()
+const { skip, engine, registry, close } = await openLab()
 const test = suite('container hold', { timeoutMs: 600_000, skip })
-const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
-const engine = lab?.engine as LabEngine
-const registry = lab?.registry as Registry
 const ROUNDS = isLong ? 20 : 3
 let [repository, address] = ['', '']
 let held: HeldService
@@ -83,7 +72,7 @@ for (const [what, act] of recreations)
     const seen = await underLoad(engine, held, ROUNDS, act)
     tell(what, seen)
     whole(seen)
-    await keptRows(held.app, seen.ids)
+    await keptRows(engine, held.app, seen.ids)
   })
 
 test('docker-compose up -d --force-recreate: nobody is refused and nothing is lost', async () => {
@@ -97,7 +86,7 @@ test('docker-compose up -d --force-recreate: nobody is refused and nothing is lo
   )
   tell('compose', seen)
   whole(seen)
-  await keptRows(app, seen.ids)
+  await keptRows(engine, app, seen.ids)
   await compose('down', '-v')
 })
 
@@ -118,7 +107,7 @@ test('rm -f and kill -9 of the application: nobody is refused, and only what it 
   })
   tell('kill -9', killed)
   is(killed.refused, 0)
-  await keptRows(held.app, [...seen.ids, ...killed.ids])
+  await keptRows(engine, held.app, [...seen.ids, ...killed.ids])
 })
 
 test('our own tool, forth and back: nobody is refused and nothing is lost', async () => {
@@ -130,7 +119,7 @@ test('our own tool, forth and back: nobody is refused and nothing is lost', asyn
   })
   tell('our tool', seen)
   whole(seen)
-  await keptRows(held.app, seen.ids)
+  await keptRows(engine, held.app, seen.ids)
 })
 
 test('a release that is broken goes back by itself, and the queue stands meanwhile', async () => {
@@ -154,19 +143,7 @@ test('a release that is broken goes back by itself, and the queue stands meanwhi
 })
 
 test('an ordinary container, restarted in the same way, refuses', async () => {
-  const published = ['-p', `${address}:8202:8080`, '-v', 'plain-rows:/var/lib/beacon']
-  await engine.docker(
-    'run',
-    '-d',
-    '--name',
-    'plain',
-    '--restart',
-    'always',
-    ...published,
-    ...SMALL,
-    `${repository}:v1.0.0`,
-  )
-  await healthy(engine, 'plain')
+  await ordinaryService(engine, { name: 'plain', port: 8202, repository, address })
   const service = { ...held, app: 'plain', port: 8202 }
   const seen = await underLoad(engine, service, Math.min(ROUNDS, 3), () => engine.docker('restart', 'plain'))
   tell('ordinary, docker restart', seen)
@@ -210,7 +187,8 @@ test('whichever of the two begins first, and both recreated at once: it serves',
 })
 
 test('an engine that is stopped or killed: the service answers again by itself within 15 s of its start', async () => {
-  for (const way of ['stop', 'crash'] as const) {
+  const ways = Array.from({ length: isLong ? 5 : 1 }, () => ['stop', 'crash'] as const).flat()
+  for (const way of ways) {
     await engine[way]()
     const began = performance.now()
     await engine.start()
@@ -231,44 +209,13 @@ test('an application outside of the group waits, and says why', async () => {
 
 test.after(async () => {
   await uncable()
-  await lab?.engine.stop()
-  await lab?.registry.stop()
+  await close()
 })
 
 test.run()
 
 function version({ Config }: Inspection): string {
   return Config.Labels['org.opencontainers.image.version']
-}
-
-function tell(what: string, { ok: answered, refused, lost, closed, longestMs }: Seen): void {
-  process.stdout.write(
-    `  ${what}: ${answered} answered, refused ${refused}, lost ${lost}, closed ${closed}, longest wait ${longestMs} ms\n`,
-  )
-}
-
-async function keptRows(app: string, ids: readonly string[]): Promise<void> {
-  ok(ids.length > 0)
-  const { Mounts } = await engine.inspect(app)
-  const place = Mounts.find(({ Destination }: { Destination: string }) => Destination === '/var/lib/beacon').Source
-  await engine.docker('stop', app)
-  const database = new DatabaseSync(join(place, 'beacon.db'))
-  try {
-    const kept = new Set(
-      database
-        .prepare('select message from logs')
-        .all()
-        .map((row) => row['message']),
-    )
-    equal(
-      ids.filter((id) => !kept.has(id)),
-      [],
-    )
-  } finally {
-    database.close()
-  }
-  await engine.docker('start', app)
-  await healthy(engine, app)
 }
 
 /** A project that is not up yet. */

@@ -7,24 +7,13 @@ import { DatabaseSync } from 'node:sqlite'
 import { buildImage } from '../../deploy/image.ts'
 import { createProgress } from '../../deploy/lib/progress.ts'
 import { equal, is, match, ok } from '../assert.ts'
-import {
-  labFolder,
-  labReason,
-  type LabEngine,
-  publishBase,
-  type Registry,
-  startEngine,
-  startRegistry,
-} from '../lab/docker.ts'
+import { labFolder, openLab, publishBase } from '../lab/docker.ts'
 import { buildLedgers, REQUESTS } from '../lab/ledger.ts'
 import { suite } from '../suite.ts'
 import { deployIn, healthy, until } from './probe.ts'
 
-const skip = labReason()
+const { skip, engine, registry, close } = await openLab()
 const test = suite('container rehearsal', { timeoutMs: 240_000, skip })
-const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
-const engine = lab?.engine as LabEngine
-const registry = lab?.registry as Registry
 const [NAME, STATE] = ['ledger', '/var/lib/ledger']
 const CAGE = `${NAME}-baton-rehearse`
 const MAIN = join(import.meta.dirname, '../../deploy/deploy-container.ts')
@@ -44,10 +33,7 @@ test.before(async () => {
   place = (await engine.inspect(NAME)).Mounts[0].Source
   sql("INSERT INTO authors VALUES (1, 'ada'), (99, ''); INSERT INTO notes VALUES (1, 1, 'first'), (2, 1, 'second')")
 })
-test.after(async () => {
-  await lab?.engine.stop()
-  await lab?.registry.stop()
-})
+test.after(close)
 
 test('the way back is open: the deployment says so and goes on, and nothing is left of the copy', async () => {
   migrate('database.exec("ALTER TABLE notes ADD COLUMN colour TEXT")')

@@ -9,23 +9,12 @@ import { equal, match, ok } from '../assert.ts'
 import type { EndEvent } from '../../deploy/container/report.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import { publishTo, releases } from '../fixtures/releases.ts'
-import {
-  labFolder,
-  labReason,
-  type LabEngine,
-  publishBase,
-  type Registry,
-  startEngine,
-  startRegistry,
-} from '../lab/docker.ts'
+import { labFolder, openLab, publishBase } from '../lab/docker.ts'
 import { deployIn, healthy, until } from './probe.ts'
 import { sideBySide } from './side-by-side.ts'
 
-const skip = labReason()
+const { skip, engine, registry, close } = await openLab()
 const test = suite('container image', { timeoutMs: 300_000, skip })
-const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
-const engine = lab?.engine as LabEngine
-const registry = lab?.registry as Registry
 /** what names its container leaves the others alone */
 const beside = sideBySide(test, 3)
 const TOOL = 'docker run --rm -v /var/run/docker.sock:/var/run/docker.sock'
@@ -256,10 +245,7 @@ beside('a container of compose is deployed by the image too, where it is lent th
   await compose('down')
 })
 
-test.after(async () => {
-  await lab?.engine.stop()
-  await lab?.registry.stop()
-})
+test.after(close)
 
 test.run()
 

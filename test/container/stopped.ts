@@ -3,16 +3,14 @@
 
 import { isLong, suite } from '../suite.ts'
 import { equal, match, rejects, withCode } from '../assert.ts'
-import { labReason, type LabEngine, type Registry, startEngine, startRegistry } from '../lab/docker.ts'
+import { openLab } from '../lab/docker.ts'
 import { command, cutting, range } from './cutting.ts'
 import { deployIn, statusIn, until } from './probe.ts'
 import { sideBySide } from './side-by-side.ts'
 
-const skip = labReason()
+const { skip, engine, registry, close } = await openLab()
 const test = suite('container stopped', { timeoutMs: 300_000, skip })
-const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
-const engine = lab?.engine as LabEngine
-const { prepare, old, gone, runs, leftovers, killed, someAtOnce } = cutting(engine, lab?.registry as Registry)
+const { prepare, old, gone, runs, leftovers, killed, someAtOnce } = cutting(engine, registry)
 /** changes of an update with a second network before the switch: tag, create, connect, tag; and of the switch */
 const BEFORE = 4
 const SWITCH = 7
@@ -137,9 +135,6 @@ test('after a cut before the switch --status tells what ran before, and --rollba
   })
 })
 
-test.after(async () => {
-  await lab?.engine.stop()
-  await lab?.registry.stop()
-})
+test.after(close)
 
 test.run()

@@ -4,7 +4,7 @@
 
 import { isLong, suite } from '../suite.ts'
 import { equal, ok } from '../assert.ts'
-import { type Inspection, labReason, type LabEngine, startEngine, startRegistry } from '../lab/docker.ts'
+import { type Inspection, type LabEngine, openLab } from '../lab/docker.ts'
 import { deployIn, healthy, publishGood } from './probe.ts'
 import { sideBySide } from './side-by-side.ts'
 
@@ -371,27 +371,19 @@ const ALL: Case[] = [
 
 const CASES = ALL.filter(({ long }) => isLong || long !== true)
 const AT_ONCE = 4
-const skip = labReason()
+const { skip, engine, registry, close } = await openLab()
 const test = suite('container table', { timeoutMs: 120_000, skip })
-const engine = skip === null ? await startEngine() : null
-const registry = skip === null ? await startRegistry() : null
 const beside = sideBySide(test, AT_ONCE)
 
-test.before(async () => {
-  if (registry !== null) await publishGood(registry.host)
-})
+test.before(() => publishGood(registry.host))
 
 for (const [i, one] of CASES.entries()) beside(`recreates a container with ${one.title}`, () => recreated(one, i))
 
-test.after(async () => {
-  await engine?.stop()
-  await registry?.stop()
-})
+test.after(close)
 
 test.run()
 
 async function recreated(one: Case, i: number): Promise<void> {
-  if (engine === null || registry === null) throw new Error('no lab')
   const name = i % 7 === 6 ? `t${i}.A_b-c` : `t${i}`
   const [old, fresh] = [`${registry.host}/beacon:v1.0.0`, `${registry.host}/beacon:v1.1.0`]
   const fill = (line: readonly string[], as = name) =>

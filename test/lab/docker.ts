@@ -71,6 +71,17 @@ export function labReason(): string | null {
   return process.env['BATON_LAB_REASON'] || null
 }
 
+/** What a test file works with inside: an engine and a registry, unless `skip` says why there can be none. `close` ends both. */
+export async function openLab() {
+  const skip = labReason()
+  const lab = skip === null ? { engine: await startEngine(), registry: await startRegistry() } : null
+  const close = async () => {
+    await lab?.engine.stop()
+    await lab?.registry.stop()
+  }
+  return { skip, engine: lab?.engine as LabEngine, registry: lab?.registry as Registry, close }
+}
+
 export interface LabEngine {
   socketPath: string
   /** environment for programs: `{ DOCKER_HOST, DOCKER_CONFIG, DOCKER_BUILDKIT, PATH }` */
@@ -84,7 +95,10 @@ export interface LabEngine {
   /** stops the engine as an operating system does at shutdown, starts it again and waits for it */
   restart(): Promise<void>
   stop(): Promise<void>
-  start(): Promise<void>
+  /** `flags`: of dockerd, until the next start */
+  start(flags?: Record<string, string>): Promise<void>
+  /** kill -9 of the engine alone: what it runs lives on, until it starts again */
+  kill(): Promise<void>
   /** a power cut: kills the engine and everything that it runs at once */
   crash(): Promise<void>
 }
@@ -167,8 +181,19 @@ export async function startEngine(options: EngineOptions = {}): Promise<LabEngin
       await rm(join(folder, 'exec', 'containerd', 'containerd.pid'), { force: true })
       daemon = null
     },
-    async start() {
-      const own = spawn('dockerd', args, { stdio: ['ignore', 'pipe', 'pipe'] })
+    async kill() {
+      const own = daemon
+      if (own === null) return
+      own.ref()
+      const ended = new Promise((resolve) => own.once('exit', resolve))
+      own.kill('SIGKILL')
+      await ended
+      daemon = null
+    },
+    async start(more = {}) {
+      const own = spawn('dockerd', [...args, ...Object.entries(more).map(([flag, value]) => `--${flag}=${value}`)], {
+        stdio: ['ignore', 'pipe', 'pipe'],
+      })
       own.unref()
       daemon = own
       let said = ''
@@ -218,7 +243,7 @@ function kill(pid: number): void {
 /** Starts podman's service on a private socket, for the same `docker` command; null if there is no podman. */
 export async function startPodman(
   registryHost: string,
-): Promise<Omit<LabEngine, 'restart' | 'start' | 'crash'> | null> {
+): Promise<Omit<LabEngine, 'restart' | 'start' | 'kill' | 'crash'> | null> {
   const podman = await where('podman')
   if (podman === null) return null
   const folder = join(labFolder(), 'podman')

@@ -23,10 +23,18 @@ export interface Engine
   readonly socketPath: string
   /** such as `20.10.24` */
   readonly version: string
+  /** containers live on while the engine is away; when it is back, it starts those that are stopped and have the policy `always` */
+  readonly liveRestore: boolean
   /** where the engine's host keeps volumes, images and containers */
   readonly dataRoot: string
   /** as images name it: `amd64`, `arm64` */
   readonly architecture: string
+}
+
+interface Info {
+  Name?: string
+  DockerRootDir?: string
+  LiveRestoreEnabled?: boolean
 }
 
 /** The supported range. Tried: Debian's Docker 20.10, which says 1.41. Nothing newer than 1.52 has been read about. */
@@ -53,7 +61,7 @@ export async function connectEngine(socketPath: string): Promise<Engine> {
   if (said.Os !== 'linux')
     throw new BatonError('unsupported_host', `expected an engine of linux containers, got ${said.Os}`)
   const kind = (said.Components ?? []).some(({ Name }) => /podman/i.test(String(Name))) ? 'podman' : 'docker'
-  const info = (await rawJson(socketPath, `/v${apiVersion}/info`)) as { Name?: string; DockerRootDir?: string }
+  const info = (await rawJson(socketPath, `/v${apiVersion}/info`)) as Info
   const connection = openConnection(socketPath, `/v${apiVersion}`)
   const { epoch, awake, close } = connection
   return {
@@ -62,6 +70,7 @@ export async function connectEngine(socketPath: string): Promise<Engine> {
     hostName: info.Name ?? '',
     socketPath,
     version: said.Version,
+    liveRestore: info.LiveRestoreEnabled === true,
     dataRoot: info.DockerRootDir || '/var/lib/docker',
     architecture: said.Arch,
     epoch,

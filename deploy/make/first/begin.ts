@@ -6,12 +6,14 @@ import { createRequire, syncBuiltinESMExports } from 'node:module'
 import {
   COMMAND,
   doAsOrdered,
+  HOLDER,
   INHERITANCE,
   isHolder,
   keepLastWords,
   noteRelease,
   noteStart,
   ownState,
+  waitAtContainerGate,
   waitAtGate,
 } from '../../../agent/first.ts'
 import { filled, configurationIn, setEnvironment, fillingsOf } from './configuration.ts'
@@ -137,9 +139,23 @@ function start({ release, executable, argv, operator, prepare, application }: Be
   const own = values === null ? typed : [...release.args.map((text) => filled(text, values)), ...argv.slice(3)]
   if (process.execArgv.includes('-e')) tellParseArgs()
   if (process.env[INHERITANCE] !== undefined) prepare() // nothing is left to unpack when the gate opens
+  waitForOldContainer(release, prepare)
   const isAlone = waitAtGate(release)
   if (isAlone && values !== null) takeOwnState(release, values['stateDirectory'] ?? '')
   application(own)
+}
+
+/** In a container that is to follow another: unpacks, so that nothing is left to do when the other has ended, and waits for that. */
+function waitForOldContainer(release: OwnWords, prepare: () => string): void {
+  if (process.env[HOLDER] === undefined) return
+  try {
+    prepare()
+    waitAtContainerGate(release)
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message : String(cause)
+    const hint = why.startsWith('EACCES') ? 'is this process in the group of its folder? `--group-add 65531`' : null
+    refuse(`waiting for the end of the old container: ${why}`, hint)
+  }
 }
 
 /** Before the application opens its database: gives this release its own data, if an operation has left another's there. */

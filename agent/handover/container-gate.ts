@@ -1,0 +1,51 @@
+// A switch of containers one at a time, in the first code of a release: the new container waits here, before its application's first
+// line, until whoever replaces the old one says that the engine has seen its end (deploy/container/gate.ts).
+// Must hold: nobody passes a gate that is not opened. If it ends instead, the old container may live, and this process ends.
+
+import { readdirSync, readFileSync, readSync, writeSync } from 'node:fs'
+import { hostname } from 'node:os'
+import { dirname, join } from 'node:path'
+import { containerIdIn } from '../own.ts'
+import { closeDescriptor } from '../sockets/libc.ts'
+import { connectTo } from '../sockets/packets.ts'
+import { containerGate, gateGreeting, HOLDER } from '../words/lent.ts'
+
+/** Stands in the code of a release whose first code waits here, and so in its executable: deploy/image.ts looks for it. */
+export const GATE_MARK = 'whoever replaces the old container is gone'
+
+/**
+ * Returns when the application may begin: at once, unless this container is one that waits. Blocks the thread, since nothing else may
+ * run here. Throws if this process must end instead.
+ */
+export function waitAtContainerGate({ tag }: { tag: string }): void {
+  const holder = process.env[HOLDER]
+  if (holder === undefined) return
+  const name = gateHere(dirname(holder))
+  if (name === null) return
+  const fd = connectTo(join(dirname(holder), name))
+  try {
+    writeSync(fd, gateGreeting(tag))
+    if (readSync(fd, Buffer.alloc(1)) === 1) return
+  } finally {
+    closeDescriptor(fd)
+  }
+  throw new Error(GATE_MARK)
+}
+
+/** The gate of this very container; null if there is none. */
+function gateHere(folder: string): string | null {
+  const gates = filesIn(folder).filter((name) => name.startsWith(containerGate('')))
+  if (gates.length === 0) return null
+  const id = containerIdIn(readFileSync('/proc/self/mountinfo', 'utf8'), hostname())
+  if (id === null) throw new Error(`there are gates in ${folder}, and this container's id is not known`)
+  return gates.find((name) => name === containerGate(id)) ?? null
+}
+
+function filesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder)
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return []
+    throw cause
+  }
+}

@@ -1,0 +1,214 @@
+// A container behind a holder, replaced by the command: one at a time, the new one waits in its first code until the engine has seen
+// the old one's end; together, both serve for a while. What fails before that leaves the old container as it was, never stopped.
+
+import { readdir } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { equal, match, ok } from '../assert.ts'
+import { openLab } from '../lab/docker.ts'
+import { isLong, suite } from '../suite.ts'
+import { command, heldBefore, NOT_TRIED } from './cutting.ts'
+import {
+  answers,
+  cable,
+  keptRows,
+  strictClients,
+  derivedImage,
+  switching,
+  heldImages,
+  heldService,
+  type HeldService,
+  tell,
+  uncable,
+  underLoad,
+  watchDatabase,
+  whole,
+} from './held-service.ts'
+import { healthy, until } from './probe.ts'
+
+const { skip, engine, registry, close } = await openLab()
+const test = suite('container hold waits', { timeoutMs: 600_000, skip })
+const ROUNDS = isLong ? 20 : 2
+let [repository, address] = ['', '']
+let [alone, both]: HeldService[] = []
+
+test.before(async () => {
+  address = (await cable()).address
+  repository = await heldImages(engine, registry)
+  alone = await heldService(engine, { name: 'alone', port: 8230, repository, address })
+  both = await heldService(engine, {
+    name: 'both',
+    port: 8231,
+    repository: await switching(engine, repository, 'together'),
+    address,
+  })
+})
+
+test('one at a time: the new one waits in its first code, its application begins after the old one’s end, nobody is refused', async () => {
+  const service = alone as HeldService
+  const overlaps = await watchDatabase(engine, service.app)
+  const seen = await underLoad(engine, service, ROUNDS, async (round) => {
+    const before = await engine.inspect(service.app)
+    await deployed(service.app, round % 2 === 0 ? 'v1.1.0' : 'v1.0.0')
+    const [now, old] = [await engine.inspect(service.app), await engine.inspect(`${service.app}-baton-previous`)]
+    equal(old.Id, before.Id)
+    ok(now.State.StartedAt < old.State.FinishedAt, `${now.State.StartedAt}, ${old.State.FinishedAt}`)
+  })
+  tell('one at a time', seen)
+  whole(seen)
+  const { looks, most } = await overlaps.stop()
+  ok(looks > 100, String(looks))
+  equal(most, 1, 'containers that had the database open at once')
+  equal(await gates(service), [])
+})
+
+const UNFIT: [string, string, RegExp][] = [
+  ['exits', 'ENTRYPOINT ["/busybox", "false"]', /ended with 1 before it could wait/],
+  ['is another release', 'LABEL baton.service=beacon', /expected version v1\.9\.1, got .*v1\.1\.0/],
+  ['hangs', 'ENTRYPOINT ["/busybox", "sleep", "1000"]', /does not wait for the old one after 3000 ms/],
+]
+for (const [i, [what, lines, said]] of UNFIT.entries())
+  test(`one at a time: a new one that does not come as far (${what}) is put away, and the old one was never stopped`, async () => {
+    const service = alone as HeldService
+    const tag = `v1.9.${i}`
+    const [from, reference] = [`${repository}:v1.1.0`, `${repository}:${tag}`]
+    const version = `LABEL org.opencontainers.image.version=${tag}`
+    await derivedImage(engine, { from, reference, lines: `COPY busybox /busybox\n${version}\n${lines}` })
+    const before = await engine.inspect(service.app)
+    const seen = await underLoad(engine, service, 1, async () => {
+      const { code, out } = await command(engine.socketPath, service.app, tag, [...NOT_TRIED, '--health-timeout', '3'])
+        .ended
+      equal(code, 8, out)
+      match(out, said)
+    })
+    whole(seen)
+    tell(what, seen)
+    const now = await engine.inspect(service.app)
+    equal([now.Id, now.State.StartedAt], [before.Id, before.State.StartedAt])
+    equal(await gates(service), [])
+  })
+
+test('one at a time: kill -9 of what does the switch, while the new one waits: that ends by itself, and the switch is finished', async () => {
+  const service = alone as HeldService
+  const to = (await tagOf(service.app)) === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
+  const overlaps = await watchDatabase(engine, service.app)
+  const old = await engine.inspect(service.app)
+  const seen = await underLoad(engine, service, 1, async () => {
+    const { gate, ended } = await heldBefore(engine, service.app, to, 4)
+    equal(gate.changes, ['rename', 'rename', 'start', 'stop'])
+    const waiting = await engine.inspect(service.app)
+    equal([waiting.State.Running, (await engine.inspect(old.Id)).State.Running], [true, true])
+    const { State } = await engine.inspect(`${service.app}-baton-switch`)
+    gate.open()
+    process.kill(State.Pid, 'SIGKILL')
+    await until('its end', async () => {
+      const { State: now } = await engine.inspect(waiting.Id)
+      return now.StartedAt !== waiting.State.StartedAt || !now.Running
+    })
+    equal((await engine.inspect(old.Id)).State.StartedAt, old.State.StartedAt)
+    const { code, out } = await ended
+    equal(code, 0, out)
+    await gate.close()
+  })
+  whole(seen)
+  tell('killed while it waits', seen)
+  equal((await overlaps.stop()).most, 1)
+  equal([await tagOf(service.app), await gates(service)], [to, []])
+})
+
+/** Each is killed while the new container waits, which is when two of the service's live. */
+const KILLS: [string, NodeJS.Signals, (names: { app: string; door: string }) => string][] = [
+  ['the old application', 'SIGKILL', ({ app }) => `${app}-baton-predecessor`],
+  ['the old application', 'SIGTERM', ({ app }) => `${app}-baton-predecessor`],
+  ['the new one', 'SIGKILL', ({ app }) => app],
+  ['the holder', 'SIGKILL', ({ door }) => door],
+  ['what does the switch', 'SIGTERM', ({ app }) => `${app}-baton-switch`],
+]
+for (const [who, signal, nameOf] of KILLS)
+  test(`one at a time: ${signal} of ${who}, while the new one waits: one serves in the end, never two, and all rows are there`, async () => {
+    const service = alone as HeldService
+    const to = (await tagOf(service.app)) === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
+    const overlaps = await watchDatabase(engine, service.app)
+    const clients = await strictClients(service, await cable())
+    const { gate, ended } = await heldBefore(engine, service.app, to, 4)
+    process.kill((await engine.inspect(nameOf(service))).State.Pid, signal)
+    await sleep(200)
+    gate.release()
+    const { code, out } = await ended
+    await gate.close()
+    await healthy(engine, service.app)
+    await until('an answer', () => answers(service.address, service.port))
+    const seen = await clients.stop()
+    tell(`${signal} of ${who}`, seen)
+    // whoever was killed, the switch goes on, or ends with the old one in its place
+    equal([code, await tagOf(service.app)], code === 0 ? [0, to] : [8, to === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'], out)
+    if (who !== 'the holder') equal(seen.refused, 0, JSON.stringify(seen.errors))
+    equal([(await overlaps.stop()).most, await gates(service)], [1, []])
+    await keptRows(engine, service.app, seen.ids)
+    await engine.docker('rm', '-f', `${service.app}-baton-failed`).catch(() => null)
+  })
+test('together: both serve on one socket through the probation, and nobody waits, is refused or loses anything', async () => {
+  const service = both as HeldService
+  const seen = await underLoad(engine, service, ROUNDS, async (round) => {
+    const before = await engine.inspect(service.app)
+    const deployment = command(engine.socketPath, service.app, round % 2 === 0 ? 'v1.1.0' : 'v1.0.0', [
+      ...NOT_TRIED,
+      '--probation',
+      '1',
+    ])
+    await until('both to serve', async () => (await healthyOnes(service.app)) === 2)
+    equal((await gates(service)).length, 1, 'the old one has its turn')
+    const { code, out } = await deployment.ended
+    equal(code, 0, out)
+    const [now, old] = [await engine.inspect(service.app), await engine.inspect(`${service.app}-baton-previous`)]
+    equal([old.Id, old.State.Running], [before.Id, false])
+    ok(Date.parse(old.State.FinishedAt) - Date.parse(now.State.StartedAt) > 1000)
+    equal(await gates(service), [])
+  })
+  tell('together', seen)
+  whole(seen)
+})
+
+test('together: a new one that dies in the probation is put away, and the old one was never stopped', async () => {
+  const service = both as HeldService
+  const before = await engine.inspect(service.app)
+  const to = (await tagOf(service.app)) === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
+  const deployment = command(engine.socketPath, service.app, to, [...NOT_TRIED, '--probation', '20'])
+  await until('both to serve', async () => (await healthyOnes(service.app)) === 2)
+  process.kill((await engine.inspect(service.app)).State.Pid, 'SIGKILL')
+  const { code, out } = await deployment.ended
+  equal(code, 8, out)
+  const now = await engine.inspect(service.app)
+  equal([now.Id, now.State.StartedAt, await gates(service)], [before.Id, before.State.StartedAt, []])
+})
+
+test.after(async () => {
+  await uncable()
+  await close()
+})
+
+test.run()
+
+async function tagOf(name: string): Promise<string> {
+  return (await engine.inspect(name)).Config.Labels['org.opencontainers.image.version']
+}
+
+/** How many of the old and the new container answer inside. */
+async function healthyOnes(name: string): Promise<number> {
+  const isWell = async (one: string) =>
+    await engine.docker('exec', one, '/usr/local/bin/service', 'healthcheck').then(
+      () => true,
+      () => false,
+    )
+  return (await Promise.all([name, `${name}-baton-predecessor`].map(isWell))).filter(Boolean).length
+}
+
+async function deployed(name: string, release: string): Promise<void> {
+  const { code, out } = await command(engine.socketPath, name, release, NOT_TRIED).ended
+  equal(code, 0, out)
+}
+
+/** Names of gates and turns that are left in the volume. */
+async function gates({ door }: HeldService): Promise<string[]> {
+  const { Mounts } = await engine.inspect(door)
+  return (await readdir(Mounts[0].Source)).filter((name) => /^(gate|turn)-/.test(name))
+}
