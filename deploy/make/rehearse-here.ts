@@ -5,7 +5,7 @@ import { spawn } from 'node:child_process'
 import { copyFile, cp, mkdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { basename, dirname, join, resolve } from 'node:path'
 import { type Judged, judge, makeDisk, makeDownload, openFeed, type Report } from '../../agent/install.ts'
-import { readReportOf, REHEARSAL_REPORT, REHEARSAL_REQUEST, UPDATE_BOUNDS } from '../../agent/install.ts'
+import { readReportOf, REHEARSAL_REPORT, REHEARSAL_REQUEST, UPDATE_BOUNDS, wholeMsOf } from '../../agent/install.ts'
 import { BatonError, parseTag, reasonOf } from '../../agent/words.ts'
 import type { ProgressReport } from '../lib/progress.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
@@ -33,7 +33,6 @@ export interface Rehearsed extends Judged {
   report: Report
 }
 
-const AROUND_MS = 60_000
 const START_MAX_SECONDS = 3600
 
 /** What a person has typed. Throws invalid_request, invalid_tag. */
@@ -101,7 +100,7 @@ export async function conductHere({ present, candidate, database, state, startMs
     cwd: state,
     env: { PATH, BATON_NODE: await provideNode() },
     stdio: ['ignore', 'ignore', 'pipe'],
-    signal: AbortSignal.timeout(3 * startMs + AROUND_MS),
+    signal: AbortSignal.timeout(wholeMsOf(startMs)),
   })
   let said = ''
   child.stderr.setEncoding('utf8').on('data', (text: string) => (said = (said + text).slice(-2000)))

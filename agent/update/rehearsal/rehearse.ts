@@ -15,20 +15,17 @@ import { oneWayFault, type Rehearsal, REHEARSE_MODES, type RehearseMode, triedBe
 import type { Operation } from '../../words/state.ts'
 import { quoted } from '../../words/untrusted.ts'
 import { operatorsUpdate } from '../operator.ts'
+import { AUTO_MAX_BYTES, startMsAfter, wholeMsOf } from './budget.ts'
 import { askCage, type Cage, cageOf, emptyCage } from './cage.ts'
 import { judge } from './judge.ts'
 import { readReportOf } from './report.ts'
 
-/** `auto` rehearses with a database of at most so many bytes */
-const AUTO_MAX_BYTES = 1024 ** 3
 /** A copy of a database in rollback mode makes its writer wait; so small a one is copied before anybody notices. */
 const ROLLBACK_MAX_BYTES = 16 * 1024 ** 2
 /** what the author's other files may have, all together */
 const [FILES_MAX_BYTES, FILES_MAX] = [1024 ** 3, 10_000]
 /** A migration needs room for a second copy, and for its journal. */
 const ROOM_FACTOR = 2.5
-/** A start may take a minute, and as long as so many copies took; the cage three starts, and what is around them. */
-const [START_MS, START_COPIES, START_MAX_MS, AROUND_MS] = [60_000, 30, 1_500_000, 60_000]
 
 export interface ToRehearse {
   install: ManagedInstall
@@ -213,14 +210,14 @@ async function inCage(
   database: string,
   { copyMs }: Rehearsal,
 ): Promise<Partial<Rehearsal>> {
-  const startMs = Math.min(START_MAX_MS, START_MS + START_COPIES * (copyMs ?? 0))
+  const startMs = startMsAfter(copyMs ?? 0)
   const request = {
     do: 'rehearse',
     candidate,
     database: relative(install.stateDirectory, database),
     startMs,
   } as const
-  const mostMs = 3 * startMs + AROUND_MS
+  const mostMs = wholeMsOf(startMs)
   const end = await askCage(cage, request, { mostMs, signal })
   if (end.is === 'not-begun') return noStart(install.service)
   if (end.is === 'late') return { reason: `it had not ended after ${Math.round(mostMs / 1000)} s` }
