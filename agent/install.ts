@@ -1,6 +1,7 @@
 // The installer's door: what the command tree and the build need of the agent to install, operate and repair a managed install. A
 // service's author imports `index.ts`; `words.ts` has the types of both.
 
+export { tagOfCopy } from './disk/copies.ts'
 export { exists, isLeftover, makeDisk, mebibytes, nearestExisting } from './disk/disk.ts'
 export { hold } from './handover/hold/holder.ts'
 export { COMMAND, ownCommand, ownContainerId, ownDatabase, ownExecutable, ownRelease, PARENT } from './own.ts'

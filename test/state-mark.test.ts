@@ -6,11 +6,11 @@ import { existsSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { copyName } from '../agent/disk/places.ts'
+import { copyName, newestCopy, tagOfCopy } from '../agent/disk/copies.ts'
 import { makeDisk } from '../agent/disk/disk.ts'
 import type { ManagedInstall } from '../agent/disk/managed-install.ts'
 import { snapshot } from '../agent/update/steps/snapshot.ts'
-import { dropMark, markUpdate, newestCopy } from '../agent/update/own-data.ts'
+import { dropMark, markUpdate } from '../agent/update/own-data.ts'
 import { exchangeNow, ownState, readMark, type StateMark } from '../agent/disk/state-mark.ts'
 import type { Operation } from '../agent/words/state.ts'
 import { equal, is, ok, throws } from './assert.ts'
@@ -73,6 +73,10 @@ test('the newest copy for a release is found to the millisecond: two may be made
   is(newestCopy(names, '/state/ledger.db', 'v1.0.0'), 'ledger.db.v1.0.0.20261123T170510.900Z')
   is(newestCopy(names.slice(1), '/state/ledger.db', 'v1.0.0'), 'ledger.db.v1.0.0.20261123T170510Z')
   is(newestCopy(names, '/state/ledger.db', 'v1.2.0'), null)
+  equal(
+    names.map((name) => tagOfCopy(name, '/state/ledger.db')),
+    ['v1.0.0', 'v1.0.0', null, 'v1.0.0', 'v1.1.0', null],
+  )
   is(copyName('/state/ledger.db', 'v1.0.0', new Date('2026-11-23T17:05:10.900Z')), names[0])
 })
 

@@ -45,8 +45,3 @@ export function snapshotDirectory(stateDirectory: string): string {
 export function asideDirectory(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'aside')
 }
-
-/** Name of a copy of a database that belongs to the release `tag`, made at `at`. */
-export function copyName(database: string, tag: string, at: Date): string {
-  return `${basename(database)}.${tag}.${at.toISOString().replaceAll(/[-:]/g, '')}`
-}

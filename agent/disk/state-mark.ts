@@ -27,7 +27,8 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
-import { asideDirectory, copyName, journalPath, snapshotDirectory, updateDirectory } from './places.ts'
+import { copyName } from './copies.ts'
+import { asideDirectory, journalPath, snapshotDirectory, updateDirectory } from './places.ts'
 
 export interface StateMark {
   /** the operation that it is for; with another one, or after its success, the mark means nothing */

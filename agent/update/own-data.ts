@@ -3,6 +3,7 @@
 
 import { readdir, realpath } from 'node:fs/promises'
 import { basename, join } from 'node:path'
+import { newestCopy } from '../disk/copies.ts'
 import { snapshotDirectory } from '../disk/places.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
 import { leftByMark, markPath, ownState, readMark, type StateMark } from '../disk/state-mark.ts'
@@ -92,11 +93,4 @@ export async function dropMark({
   if (mark.moving !== null) ownState(stateDirectory, '') // ends the exchange that has begun
   for (const path of leftByMark(stateDirectory, mark)) await disk.remove(path)
   await disk.remove(markPath(stateDirectory))
-}
-
-/** The newest of these names among those of the release `tag`; null: none. Older releases wrote no milliseconds. */
-export function newestCopy(names: readonly string[], database: string, tag: string): string | null {
-  const all = names.filter((one) => one.startsWith(`${basename(database)}.${tag}.`) && !/-(wal|journal)$/.test(one))
-  const plain = (name: string) => name.replace(/Z$/, '')
-  return all.toSorted((a, b) => (plain(a) < plain(b) ? -1 : 1)).at(-1) ?? null
 }

@@ -2,9 +2,9 @@
 // Must hold: nothing is removed; the database is exchanged only while the service is stopped, and under the lock.
 
 import { readdir, stat } from 'node:fs/promises'
-import { basename, join } from 'node:path'
+import { join } from 'node:path'
 import { asideDirectory, exchangeNow, makeDisk, ownCommand, type Receipt } from '../../../agent/install.ts'
-import { snapshotDirectory, tagInPlace, takeLock } from '../../../agent/install.ts'
+import { snapshotDirectory, tagInPlace, tagOfCopy, takeLock } from '../../../agent/install.ts'
 import { BatonError } from '../../../agent/words.ts'
 import { connect } from './client.ts'
 import { readAccess } from './configuration.ts'
@@ -43,8 +43,8 @@ async function copiesOf({ stateDirectory }: Receipt, database: string, kind: Sta
   const path = FOLDERS[kind](stateDirectory)
   const copies: StateCopy[] = []
   for (const name of await readdir(path).catch(() => [])) {
-    const tag = /^\.(v\d+\.\d+\.\d+)\.[^.]+(\.[^.-]+)?$/.exec(name.slice(basename(database).length))?.[1]
-    if (!name.startsWith(basename(database)) || tag === undefined) continue
+    const tag = tagOfCopy(name, database)
+    if (tag === null) continue
     const { size, mtime } = await stat(join(path, name))
     copies.push({ name, kind, tag, at: mtime.toISOString(), bytes: size })
   }
