@@ -35,6 +35,7 @@ export { REHEARSAL_REPORT, REHEARSAL_REQUEST, rehearsalFolder } from './update/r
 export { conduct } from './update/rehearsal/conduct.ts'
 export { judge, type Judged } from './update/rehearsal/judge.ts'
 export { readReportOf, type Report } from './update/rehearsal/report.ts'
+export { foreignHolder } from './disk/sqlite-locks.ts'
 export { exchangeNow } from './disk/state-mark.ts'
 export { refuseNewerSchema, snapshotFor } from './update/own-data.ts'
 export { knownRehearsal, rehearse } from './update/rehearsal/rehearse.ts'

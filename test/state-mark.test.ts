@@ -155,12 +155,13 @@ test('`state restore` is killed before each change: the next one, or the next st
       write(state, 'copied', copy)
       writeAndDie(state, 'present')
       ok(existsSync(`${databaseOf(state)}-wal`))
-      const call = `exchangeNow(${JSON.stringify(state)}, ${JSON.stringify(copy)}, ${JSON.stringify({ database: databaseOf(state), tag: OLD })}, look)`
+      const hand = `{ ...${JSON.stringify({ database: databaseOf(state), tag: OLD })}, refuse: async () => {} }`
+      const call = `await exchangeNow(${JSON.stringify(state)}, ${JSON.stringify(copy)}, ${hand}, look)`
       if (!killedIn(call, at)) break
       kills++
       const where = `${next}, change ${at}`
       if (next === 'start') ownState(state, OLD)
-      else exchangeNow(state, copy, { database: databaseOf(state), tag: OLD })
+      else await exchangeNow(state, copy, { database: databaseOf(state), tag: OLD, refuse: async () => {} })
       const aside = await readdir(join(state, 'update', 'aside')).catch(() => [])
       const whole = aside.filter((name) => !/-(wal|shm|journal)$/.test(name))
       const sets = [...whole.map((name) => rowsOf(join(state, 'update', 'aside', name))), rows(state)]

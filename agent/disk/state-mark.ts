@@ -8,7 +8,9 @@
 //   rollback   the mark says from the beginning that the old release's data are the snapshot
 //
 // Must hold: the database is exchanged as one set, with `-wal` and `-journal`; what was there is put aside whole and never removed;
-// killed at any moment, the next start goes on. Everything here is synchronous: nothing else may run meanwhile.
+// killed at any moment, the next start goes on. What a start does here is synchronous: nothing else may run meanwhile.
+// A command that exchanges the database by hand names itself in the mark first, and only then looks who else is there. A start waits for
+// as long as that command lives. So of a command and a start that begin at the same time, one sees the other.
 // A power cut leaves copies that are not whole under hidden names only (`incoming`); the end of the operation removes them.
 
 import {
@@ -27,6 +29,8 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
+import { isAlive, startTimeOf } from '../sockets/process.ts'
+import type { ProcessName } from '../words/wire.ts'
 import { copyName } from './copies.ts'
 import { asideDirectory, journalPath, snapshotDirectory, updateDirectory } from './places.ts'
 
@@ -45,6 +49,8 @@ export interface StateMark {
   exchanged: { aside: string; restored: string } | null
   /** an exchange that has begun: `aside` is where the owner's data go, `placing` that they are all there */
   moving: { aside: string; step: 'moving' | 'placing' } | null
+  /** a command that exchanges the database by hand: no release begins while it lives. Null or absent: no command */
+  by?: ProcessName | null
 }
 
 /** Called before each change; a test kills the process there. */
@@ -52,6 +58,8 @@ export type MarkLook = (what: string) => void
 
 const SUFFIXES = ['-wal', '-journal', '-shm', ''] as const
 const MARK_MAX_BYTES = 16 * 1024
+/** how long a start waits for a command: less than systemd gives it */
+const [WAIT_MAX_MS, LOOK_EVERY_MS] = [60_000, 20]
 
 export function markPath(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'state.json')
@@ -71,7 +79,7 @@ export function readMark(stateDirectory: string): StateMark | null {
 export function ownState(stateDirectory: string, tag: string, look: MarkLook = () => {}): StateMark['exchanged'] {
   if (!existsSync(markPath(stateDirectory))) return null
   const write = (next: StateMark) => writeDurably(markPath(stateDirectory), JSON.stringify(next), look)
-  const found = readMark(stateDirectory)
+  const found = readUnheld(stateDirectory)
   if (found !== null && found.moving !== null) exchangeSets(stateDirectory, found, write, look) // what has begun is ended
   const mark = found?.moving === null ? found : readMark(stateDirectory)
   if (mark === null || !isInForce(stateDirectory, mark)) return null
@@ -81,18 +89,41 @@ export function ownState(stateDirectory: string, tag: string, look: MarkLook = (
   return readMark(stateDirectory)?.exchanged ?? null
 }
 
+/** The mark, once no command has the database in its hands. Throws if that takes too long. */
+function readUnheld(stateDirectory: string): StateMark | null {
+  for (const deadline = performance.now() + WAIT_MAX_MS; ; pause()) {
+    const mark = readMark(stateDirectory)
+    const by = mark?.by ?? null
+    if (by === null || !isAlive(by.pid, by.startTime)) return mark
+    if (performance.now() > deadline) throw new Error(`the command with the pid ${by.pid} exchanges the database`)
+  }
+}
+
+function pause(): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOOK_EVERY_MS)
+}
+
+export interface ByHand {
+  database: string
+  /** of the release in place */
+  tag: string
+  /** called when no start can pass any more; throws if somebody is there. Then nothing was exchanged */
+  refuse: (database: string) => Promise<void>
+}
+
 /**
- * Puts a copy of `path` in the place of the database, and what is there aside; returns where. For a command, while the service is stopped
- * and the lock is held. Killed in the middle, the next start or the next command ends it.
+ * Puts a copy of `path` in the place of the database, and what is there aside; resolves to where. For a command, while the service is
+ * stopped and the lock is held. Killed in the middle, the next start or the next command ends it.
  */
-export function exchangeNow(
+export async function exchangeNow(
   stateDirectory: string,
   path: string,
-  { database, tag }: { database: string; tag: string },
+  { database, tag, refuse }: ByHand,
   look: MarkLook = () => {},
-): string | null {
-  ownState(stateDirectory, '', look) // ends an exchange that was killed: its set would be torn apart
+): Promise<string | null> {
   const write = (next: StateMark) => writeDurably(markPath(stateDirectory), JSON.stringify(next), look)
+  const by = { pid: process.pid, startTime: startTimeOf(process.pid) }
+  const left = readMark(stateDirectory)
   const mark: StateMark = {
     operationId: 'by hand',
     database: existsSync(database) ? realpathSync(database) : database,
@@ -101,8 +132,21 @@ export function exchangeNow(
     other: { tag: `restored-${tag}`, path },
     exchanged: null,
     moving: null,
+    by,
   }
-  write(mark) // the next operation removes what a process that is killed here has copied
+  const begun = left === null || left.moving === null ? null : { ...left, by }
+  write(begun ?? mark) // the next operation removes what a process that is killed here has copied
+  try {
+    await refuse(mark.database)
+  } catch (cause) {
+    if (left === null) rmSync(markPath(stateDirectory), { force: true })
+    else write(left)
+    throw cause
+  }
+  if (begun !== null) {
+    exchangeSets(stateDirectory, begun, write, look) // its set would be torn apart
+    write(mark)
+  }
   exchangeSets(stateDirectory, mark, write, look)
   const aside = readMark(stateDirectory)?.exchanged?.aside ?? null
   rmSync(markPath(stateDirectory), { force: true })
