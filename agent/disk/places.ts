@@ -37,6 +37,11 @@ export function journalPath(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'journal.json')
 }
 
+/** See `state-mark.ts`. */
+export function markPath(stateDirectory: string): string {
+  return join(updateDirectory(stateDirectory), 'state.json')
+}
+
 export function snapshotDirectory(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'snapshots')
 }

@@ -32,7 +32,7 @@ import { basename, dirname, join } from 'node:path'
 import { isAlive, startTimeOf } from '../sockets/process.ts'
 import type { ProcessName } from '../words/wire.ts'
 import { copyName } from './copies.ts'
-import { asideDirectory, journalPath, snapshotDirectory, updateDirectory } from './places.ts'
+import { asideDirectory, journalPath, markPath, snapshotDirectory } from './places.ts'
 
 export interface StateMark {
   /** the operation that it is for; with another one, or after its success, the mark means nothing */
@@ -60,10 +60,6 @@ const SUFFIXES = ['-wal', '-journal', '-shm', ''] as const
 const MARK_MAX_BYTES = 16 * 1024
 /** how long a start waits for a command: less than systemd gives it */
 const [WAIT_MAX_MS, LOOK_EVERY_MS] = [60_000, 20]
-
-export function markPath(stateDirectory: string): string {
-  return join(updateDirectory(stateDirectory), 'state.json')
-}
 
 /** Null if there is none, or if it cannot be read: then nothing is exchanged. */
 export function readMark(stateDirectory: string): StateMark | null {

@@ -4,9 +4,9 @@
 import { readdir, realpath } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { newestCopy } from '../disk/copies.ts'
-import { snapshotDirectory } from '../disk/places.ts'
+import { markPath, snapshotDirectory } from '../disk/places.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
-import { leftByMark, markPath, ownState, readMark, type StateMark } from '../disk/state-mark.ts'
+import { leftByMark, ownState, readMark, type StateMark } from '../disk/state-mark.ts'
 import { ownStart } from '../own.ts'
 import { BatonError } from '../words/errors.ts'
 import type { Operation, StateMoved } from '../words/state.ts'
@@ -72,6 +72,18 @@ async function writeMark(
   const file = await realpath(database).catch(() => database)
   const whole: StateMark = { ...mark, database: file, exchanged: null, moving: null }
   await disk.writeWhole(markPath(stateDirectory), JSON.stringify(whole), 0o600)
+}
+
+/**
+ * Gives the executable in place its own data, if no process of the service can have them open. For whoever is about to end an operation
+ * that has not succeeded: the mark goes with it, and the next start finds none.
+ */
+export async function giveOwnData({
+  serves,
+  stateDirectory,
+  places,
+}: Pick<ManagedInstall, 'serves' | 'stateDirectory' | 'places'>): Promise<void> {
+  if (!serves && readMark(stateDirectory) !== null) ownState(stateDirectory, await installedTag(places.executable))
 }
 
 /** What was exchanged in the operation in the journal, to be added to it. */
