@@ -1,7 +1,7 @@
 // Which release the database belongs to: every exchange is killed before each of its changes, and the next start goes on.
 
 import { spawnSync } from 'node:child_process'
-import { mkdir, mkdtemp, readdir, readFile, realpath, rm, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, realpath, rm, symlink, writeFile } from 'node:fs/promises'
 import { existsSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -235,24 +235,6 @@ test('kept is the newest copy of each of the last releases, as a set: no log of 
   await make(NEW)
   await make('v1.2.0')
   equal((await readdir(folder)).map((name) => /v\d+\.\d+\.\d+/.exec(name)?.[0]).toSorted(), [OLD, NEW, 'v1.2.0'])
-})
-
-test('a full disk: nothing is moved, and the application does not begin', async () => {
-  const state = await stateOf({ next: NEW })
-  write(state, 'old')
-  ownState(state, NEW)
-  write(state, 'new')
-  const mark = JSON.parse(await readFile(join(state, 'update', 'state.json'), 'utf8')) as StateMark
-  await rm(mark.other?.path ?? '')
-  await mkdir(mark.other?.path ?? '') // what is to be copied cannot be
-  let message = ''
-  try {
-    ownState(state, OLD)
-  } catch (cause) {
-    message = String(cause)
-  }
-  ok(message !== '')
-  equal(rows(state), ['old', 'new'])
 })
 
 test.run()

@@ -155,10 +155,12 @@ function keep(stateDirectory: string, mark: StateMark, write: (mark: StateMark) 
   const path = join(snapshotDirectory(stateDirectory), copyName(database, owner, new Date()))
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
   const incoming = incomingAt(dirname(path), database)
-  removeSet(incoming, look) // of a process that was killed
-  copySet(database, incoming, look)
-  moveSet(incoming, path, look) // under its name it is whole
-  write({ ...mark, owner: next ?? owner, next: null, other: { tag: owner, path } })
+  orNothing(incoming, look, () => copySet(database, incoming, look))
+  const name = () => {
+    moveSet(incoming, path, look) // under its name it is whole
+    write({ ...mark, owner: next ?? owner, next: null, other: { tag: owner, path } })
+  }
+  orNothing(path, look, name, () => readMark(stateDirectory)?.other?.path === path)
 }
 
 function exchangeSets(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: MarkLook): void {
@@ -167,12 +169,15 @@ function exchangeSets(stateDirectory: string, mark: StateMark, write: (mark: Sta
   const incoming = incomingAt(dirname(database), database)
   let { moving } = mark
   if (moving === null) {
-    removeSet(incoming, look) // of a process that was killed
-    copySet(other.path, incoming, look)
     const aside = join(asideDirectory(stateDirectory), copyName(database, owner, new Date()))
-    mkdirSync(dirname(aside), { recursive: true, mode: 0o700 })
     moving = { aside, step: 'moving' }
-    write({ ...mark, moving })
+    const begun = { ...mark, moving }
+    const make = () => {
+      copySet(other.path, incoming, look)
+      mkdirSync(dirname(aside), { recursive: true, mode: 0o700 })
+      write(begun)
+    }
+    orNothing(incoming, look, make, () => readMark(stateDirectory)?.moving !== null)
   }
   if (moving.step === 'moving') {
     moveSet(database, moving.aside, look)
@@ -206,6 +211,20 @@ function incomingAt(directory: string, database: string): string {
 export function leftByMark(stateDirectory: string, { database }: Pick<StateMark, 'database'>): string[] {
   const places = [dirname(database), snapshotDirectory(stateDirectory)].map((one) => incomingAt(one, database))
   return places.flatMap((path) => SUFFIXES.map((suffix) => path + suffix)).filter((path) => existsSync(path))
+}
+
+/**
+ * Makes copies at `incoming`. If that fails, none is left there, since half of one would keep a full disk full; unless the exchange
+ * `isBegun`, which needs them.
+ */
+function orNothing(incoming: string, look: MarkLook, make: () => void, isBegun = () => false): void {
+  removeSet(incoming, look) // of a process that was killed
+  try {
+    make()
+  } catch (cause) {
+    if (!isBegun()) removeSet(incoming, look)
+    throw cause
+  }
 }
 
 /** `-shm` is made anew by SQLite, and is not copied. Throws if there is no database: nothing may be exchanged for it. */
@@ -259,8 +278,13 @@ function removeSet(path: string, look: MarkLook): void {
 function writeDurably(path: string, text: string, look: MarkLook): void {
   const temporary = `${path}.new`
   look('write')
-  writeFileSync(temporary, text, { mode: 0o600 })
-  flush(temporary)
+  try {
+    writeFileSync(temporary, text, { mode: 0o600 })
+    flush(temporary)
+  } catch (cause) {
+    rmSync(temporary, { force: true })
+    throw cause
+  }
   look('name')
   renameSync(temporary, path)
   flush(dirname(path))
