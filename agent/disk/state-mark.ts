@@ -276,7 +276,7 @@ function removeSet(path: string, look: MarkLook): void {
 }
 
 function writeDurably(path: string, text: string, look: MarkLook): void {
-  const temporary = `${path}.new`
+  const temporary = join(dirname(path), `.${basename(path)}.${'0'.repeat(12)}.tmp`) // `isLeftover` knows it, if this is killed
   look('write')
   try {
     writeFileSync(temporary, text, { mode: 0o600 })
