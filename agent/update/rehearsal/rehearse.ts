@@ -15,15 +15,15 @@ import { oneWayFault, type Rehearsal, REHEARSE_MODES, type RehearseMode, triedBe
 import type { Operation } from '../../words/state.ts'
 import { quoted } from '../../words/untrusted.ts'
 import { operatorsUpdate } from '../operator.ts'
-import { AUTO_MAX_BYTES, startMsAfter, wholeMsOf } from './budget.ts'
+import { AUTO_MAX_BYTES, FILES_MAX_BYTES, startMsAfter, wholeMsOf } from './budget.ts'
 import { askCage, type Cage, cageOf, emptyCage } from './cage.ts'
 import { judge } from './judge.ts'
 import { readReportOf } from './report.ts'
 
 /** A copy of a database in rollback mode makes its writer wait; so small a one is copied before anybody notices. */
 const ROLLBACK_MAX_BYTES = 16 * 1024 ** 2
-/** what the author's other files may have, all together */
-const [FILES_MAX_BYTES, FILES_MAX] = [1024 ** 3, 10_000]
+/** so many of the author's other files */
+const FILES_MAX = 10_000
 /** A migration needs room for a second copy, and for its journal. */
 const ROOM_FACTOR = 2.5
 
@@ -246,8 +246,16 @@ async function copyInto(
     await disk.remove(to) // on a full disk not even a request to empty the folder could be written
     throw cause
   })
+  await copyBeside(disk, { from: stateDirectory, to: folder, files })
+}
+
+/** Copies the author's other files into the folder of a rehearsal. Throws if they are too many. */
+export async function copyBeside(
+  disk: Disk,
+  { from, to, files }: { from: string; to: string; files: readonly string[] },
+): Promise<void> {
   const left = { bytes: FILES_MAX_BYTES, files: FILES_MAX }
-  for (const name of files) await copyFiles(disk, join(stateDirectory, name), join(folder, name), left)
+  for (const name of files) await copyFiles(disk, join(from, name), join(to, name), left)
 }
 
 /** Copies a file, or a folder with what is in it; neither links nor sockets. Throws if that is too much. */
