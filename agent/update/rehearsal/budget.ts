@@ -4,9 +4,6 @@
 /** `auto` rehearses with a database of at most so many bytes. */
 export const AUTO_MAX_BYTES = 1024 ** 3
 
-/** what the author's other files may have, all together */
-export const FILES_MAX_BYTES = 1024 ** 3
-
 /** A start may take a minute, and as long as so many copies took; all of it three starts, and what is around them. */
 const [START_MS, START_COPIES, START_MAX_MS, AROUND_MS] = [60_000, 30, 1_500_000, 60_000]
 
