@@ -218,6 +218,29 @@ test('a database that is linked into the state directory: the file itself is exc
   }
 })
 
+test('a database with an odd name in a sub-folder, beside one whose name begins with its name: each has its own copies', async () => {
+  const state = await stateOf({})
+  const [odd, longer] = ["it's [a] (b)+ $&.v1.0.0.é", "it's [a] (b)+ $&.v1.0.0.é.v1.0.0.db"].map((name) =>
+    join(state, 'sub folder', name),
+  ) as [string, string]
+  await mkdir(join(state, 'sub folder'))
+  const install = (database: string) => ({ disk: makeDisk(), stateDirectory: state, database }) as ManagedInstall
+  for (const database of [odd, longer]) {
+    write(state, 'old', database)
+    await markUpdate(install(database), { id: 'op', from: OLD, to: NEW } as Operation)
+    ownState(state, NEW)
+    write(state, `new in ${database}`, database)
+    const { aside } = ownState(state, OLD) ?? {}
+    equal([rowsOf(database), rowsOf(aside ?? '')], [['old'], ['old', `new in ${database}`]])
+    await rm(join(state, 'update', 'state.json'))
+  }
+  const names = await readdir(join(state, 'update', 'snapshots'))
+  equal(
+    [odd, longer].map((database) => names.filter((name) => tagOfCopy(name, database) === OLD).length),
+    [1, 1],
+  )
+})
+
 test('kept is the newest copy of each of the last releases, as a set: no log of one that stays is removed, none stays behind', async () => {
   const state = await stateOf({ next: NEW })
   const folder = join(state, 'update', 'snapshots')
