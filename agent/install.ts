@@ -1,6 +1,8 @@
 // The installer's door: what the command tree and the build need of the agent to install, operate and repair a managed install. A
 // service's author imports `index.ts`; `words.ts` has the types of both.
 
+export { copyBeside, FILES_MAX_BYTES } from './disk/copy-beside.ts'
+export { tagOfCopy } from './disk/copies.ts'
 export { exists, isLeftover, makeDisk, mebibytes, nearestExisting } from './disk/disk.ts'
 export { hold } from './handover/hold/holder.ts'
 export { COMMAND, ownCommand, ownContainerId, ownDatabase, ownExecutable, ownRelease, PARENT } from './own.ts'
@@ -29,10 +31,12 @@ export {
   systemReceiptPath,
   writeReceipt,
 } from './disk/receipt.ts'
+export { AUTO_MAX_BYTES, startMsAfter, wholeMsOf } from './update/rehearsal/budget.ts'
 export { REHEARSAL_REPORT, REHEARSAL_REQUEST, rehearsalFolder } from './update/rehearsal/cage.ts'
 export { conduct } from './update/rehearsal/conduct.ts'
 export { judge, type Judged } from './update/rehearsal/judge.ts'
 export { readReportOf, type Report } from './update/rehearsal/report.ts'
+export { foreignHolder } from './disk/sqlite-locks.ts'
 export { exchangeNow } from './disk/state-mark.ts'
 export { refuseNewerSchema, snapshotFor } from './update/own-data.ts'
 export { knownRehearsal, rehearse } from './update/rehearsal/rehearse.ts'

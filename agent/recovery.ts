@@ -8,7 +8,7 @@ import { exists, isLeftover, sameFile } from './disk/disk.ts'
 import { foldersOf, type ManagedInstall } from './disk/managed-install.ts'
 import { lacksReserve } from './disk/reserve.ts'
 import { beginsProbation } from './disk/journal.ts'
-import { updateDirectory } from './disk/places.ts'
+import { markPath, updateDirectory } from './disk/places.ts'
 import type { Lock } from './disk/lock.ts'
 import { reasonOf } from './words/errors.ts'
 import type { Probation } from './words/state.ts'
@@ -98,6 +98,7 @@ async function isClean(install: ManagedInstall): Promise<boolean> {
   for (const folder of foldersOf(install)) {
     if ((await readdir(folder).catch(() => [])).some(isLeftover)) return false
   }
-  for (const path of [places.partial, places.former, places.aside]) if (await exists(path)) return false
+  for (const path of [places.partial, places.former, places.aside, markPath(stateDirectory)])
+    if (await exists(path)) return false
   return !(await sameFile(places.backup, places.executable)) && !(await lacksReserve(updateDirectory(stateDirectory)))
 }

@@ -23,6 +23,10 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
     const { snapshotHere } = await import('./container/snapshot-here.ts')
     return await snapshotHere(process.env)
   }
+  if (first === 'backup' && rest.includes('--try')) {
+    const { backupAndTry } = await import('./host/commands/try-by-hand.ts')
+    return await backupAndTry(BUILD, rest, await environmentOfInstall())
+  }
   if (first === 'backup') {
     const { backup } = await import('../agent/service/backup.ts')
     return await backup(BUILD, rest, await environmentOfInstall())

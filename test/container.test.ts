@@ -352,6 +352,26 @@ test('a deploy script that cannot run says in one line what to do', async () => 
   }
 })
 
+test('an engine that does not say how large a file is gives no size, and none that is no number', async () => {
+  const stat = { header: '' }
+  await using server = await fakeEngine((url, response) => {
+    if (!url.includes('/archive')) return false
+    if (stat.header !== '') response.setHeader('x-docker-container-path-stat', stat.header)
+    return response.end()
+  })
+  const engine = await connectEngine(server.path)
+  try {
+    const sizes = []
+    for (const said of ['', '{}', '{"size":"large"}', '{"size":null}', '{"size":1e999}', '{"size":7}']) {
+      stat.header = Buffer.from(said).toString('base64')
+      sizes.push(await engine.sizeOf('one', '/state/copy'))
+    }
+    equal(sizes, [null, null, null, null, null, 7])
+  } finally {
+    engine.close()
+  }
+})
+
 test('says plainly that there is no engine', async () => {
   match((await rejects(connectEngine('/nonexistent/engine.sock'), withCode('unsupported_host'))).message, /nonexistent/)
 })

@@ -2,20 +2,28 @@
 
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { mkdtempSync, readdirSync, rmdirSync, statfsSync, statSync } from 'node:fs'
+import { mkdtempSync, readdirSync, rmdirSync, statfsSync, statSync, writeFileSync } from 'node:fs'
 import { mkdir, open, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { zstdCompressSync } from 'node:zlib'
-import type { Operation, Status } from '../agent/words/state.ts'
+import { makeDisk } from '../agent/disk/disk.ts'
+import { openInstall } from '../agent/disk/managed-install.ts'
+import { journalPath, markPath } from '../agent/disk/places.ts'
+import { ownState, readMark } from '../agent/disk/state-mark.ts'
+import { openFeed } from '../agent/update/feed/open.ts'
+import { rehearsalFolder } from '../agent/update/rehearsal/cage.ts'
+import { rehearse } from '../agent/update/rehearsal/rehearse.ts'
+import { newOperation, type Operation, type Status } from '../agent/words/state.ts'
 import { examine } from '../deploy/host/doctor/doctor.ts'
 import { layoutOf } from '../deploy/host/place/layout.ts'
 import { foresee } from '../deploy/host/service/foresee.ts'
-import { equal, is, match, ok, rejects, withCode } from './assert.ts'
+import { equal, is, match, ok, rejects, throws, withCode } from './assert.ts'
 import { sha256Of, until } from './fixtures/evidence.ts'
 import { type Install, install } from './fixtures/install.ts'
 import { publishTo, scriptRelease } from './fixtures/releases.ts'
+import { buildLedgers, unpackLedger } from './lab/ledger.ts'
 import { releaseServer } from './lab/release-server.ts'
 import { suite } from './suite.ts'
 
@@ -99,6 +107,93 @@ test('a snapshot is for its owner only', async () => {
   is(statSync(join(folder, names[0] ?? '')).mode & 0o777, 0o600)
 })
 
+test('full in the gap of a switch with no way back: nothing is lost, no half of a copy stays, and with room it goes on', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'baton-full-'))
+  mount(folder)
+  try {
+    const [disk, state] = [smallDisk(folder), join(folder, 'state')]
+    const database = join(state, 'ledger.db')
+    await mkdir(join(state, 'update'), { recursive: true })
+    fillLarge(database, 'old')
+    const mark = { operationId: 'op', database, owner: 'v1.0.0', next: 'v1.1.0', other: null, exchanged: null }
+    await writeFile(markPath(state), JSON.stringify({ ...mark, moving: null }))
+    await writeFile(journalPath(state), JSON.stringify({ operation: { id: 'op', outcome: null } }))
+    for (const [tag, rows] of [
+      ['v1.1.0', ['old']],
+      ['v1.0.0', ['old', 'new']],
+    ] as const) {
+      // the last of these has room for the copy, and none to note that the exchange begins
+      for (const free of [0, 4 * MIB, statSync(readMark(state)?.other?.path ?? database).size]) {
+        await disk.leave(free)
+        const before = disk.free()
+        const where = `${tag} with ${before} bytes`
+        throws(() => ownState(state, tag), /ENOSPC/)
+        is(disk.free(), before, where)
+        await disk.empty()
+        equal(textsIn(database), rows, where)
+      }
+      ownState(state, tag)
+      if (tag === 'v1.1.0') fillLarge(database, 'new')
+    }
+    const { exchanged } = readMark(state) ?? {}
+    equal([textsIn(database), textsIn(exchanged?.aside ?? '')], [['old'], ['old', 'new']])
+  } finally {
+    unmount(folder)
+  }
+})
+
+test('full in the middle of the copy for a rehearsal: not tried, with the reason; no copy stays, and the update goes on', async () => {
+  const [service, name] = [`full-${process.pid}`, 'ledger.db']
+  const state = join('/var/lib', service)
+  const cage = rehearsalFolder(state)
+  const feed = mkdtempSync(join(tmpdir(), 'baton-feed-'))
+  const small = mkdtempSync(join(tmpdir(), 'baton-full-'))
+  mount(small)
+  await mkdir(state)
+  await mkdir(cage)
+  await mkdir(join(small, 'cage'))
+  is(spawnSync('mount', ['--bind', join(small, 'cage'), cage]).status, 0)
+  mounted.add(cage)
+  try {
+    await buildLedgers(feed, ['v1.0.0', 'v1.1.0'], { service })
+    const [present, candidate] = [join(state, 'present'), join(state, 'candidate')]
+    await unpackLedger(feed, 'v1.0.0', present)
+    await unpackLedger(feed, 'v1.1.0', candidate)
+    fillLarge(join(state, name), 'old')
+    for (const free of [0, 4 * MIB]) {
+      // the disk was looked at, and now the copy begins
+      const disk = makeDisk((moment, kind) => {
+        if (moment === 'after' && kind === 'create') smallDisk(small).leaveAtOnce(free)
+      })
+      const receipt = { supervisor: 'systemd', configPath: join(state, 'config.json') } as const
+      const about = { service, executable: present, current: 'v1.0.0', stateDirectory: state, stallMs: 1000, receipt }
+      await using from = openFeed(feed, { service, stateDirectory: state })
+      const install = openInstall({ ...about, database: join(state, name), feed: from, log: () => {} })
+      const known = {
+        id: 'op',
+        kind: 'update',
+        from: 'v1.0.0',
+        to: 'v1.1.0',
+        startedAt: '2026-11-21T09:00:00Z',
+      } as const
+      const operation = newOperation(known)
+      const release = await from.byTag('v1.1.0')
+      const on = { ...install, disk }
+      await rehearse({ install: on, operation, release, candidate, oneWay: false, signal: undefined })
+      is(operation.rehearsal?.verdict, 'not_tried')
+      match(operation.rehearsal?.reason ?? '', /disk (is|I\/O)|full|ENOSPC|no space/i)
+      equal(readdirSync(cage), [])
+      equal(textsIn(join(state, name)), ['old'])
+      await smallDisk(small).empty()
+    }
+  } finally {
+    unmount(cage)
+    unmount(small)
+    await rm(state, { recursive: true })
+    await rm(feed, { recursive: true })
+  }
+})
+
 test('full to the last byte a rollback goes through, is in the journal, and the next update works again', async () => {
   await using world = await onSmallDisk({})
   const { home, disk } = world
@@ -150,6 +245,23 @@ async function onSmallDisk(faults: object, change: ((feed: string) => Promise<vo
   }
 }
 
+/** Writes a row, and as many bytes again as a page cache does not hide. */
+function fillLarge(path: string, text: string): void {
+  using database = new DatabaseSync(path)
+  database.exec('PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS t(x); CREATE TABLE IF NOT EXISTS large(bytes)')
+  database.prepare('INSERT INTO t VALUES (?)').run(text)
+  database.exec(`INSERT INTO large VALUES (randomblob(${8 * MIB}))`)
+}
+
+function textsIn(path: string): unknown[] {
+  using database = new DatabaseSync(path)
+  is(database.prepare('PRAGMA integrity_check').get()?.['integrity_check'], 'ok', path)
+  return database
+    .prepare('SELECT x FROM t')
+    .all()
+    .map(({ x }) => x)
+}
+
 /** v1.1.0 as a sum and nothing else, which unpacks to twice the disk. */
 async function makeBomb(feed: string): Promise<void> {
   const folder = join(feed, 'v1.1.0')
@@ -178,10 +290,8 @@ function smallDisk(folder: string) {
       is(statfsSync(folder).bavail, 0)
     },
     /** of this many bytes, in whole pages */
-    async leave(bytes: number) {
-      const { bavail, bsize } = statfsSync(folder)
-      await writeFile(path, Buffer.alloc(Math.max(0, Math.ceil((bavail * bsize - bytes) / bsize) * bsize), 1))
-    },
+    leave: (bytes: number) => writeFile(path, allBut(bytes, folder)),
+    leaveAtOnce: (bytes: number) => writeFileSync(path, allBut(bytes, folder)),
     empty: () => rm(path),
     /** bytes */
     free() {
@@ -189,6 +299,11 @@ function smallDisk(folder: string) {
       return bavail * bsize
     },
   }
+}
+
+function allBut(bytes: number, folder: string): Buffer {
+  const { bavail, bsize } = statfsSync(folder)
+  return Buffer.alloc(Math.max(0, Math.ceil((bavail * bsize - bytes) / bsize) * bsize), 1)
 }
 
 const mounted = new Set<string>()

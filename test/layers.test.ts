@@ -164,7 +164,6 @@ test("nothing in agent/ opens a database but the lock and the process that copie
     inside('agent', path) && !inside('agent/service', path) && /node:sqlite|DatabaseSync/.test(text)
   equal(paths(sources.filter(opens)).toSorted(), [
     'agent/disk/lock.ts',
-    'agent/disk/obey.ts',
     'agent/disk/orders.ts',
     'agent/disk/quiet-copy.ts',
     'agent/update/rehearsal/look.ts', // of the copy, in the cage

@@ -3,17 +3,14 @@
 // test/systemd-rehearsal.test.ts has the cage.
 
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
-import { createReadStream, createWriteStream } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { pipeline } from 'node:stream/promises'
-import { createZstdDecompress } from 'node:zlib'
 import { conductHere } from '../deploy/make/rehearse-here.ts'
 import { judge } from '../agent/update/rehearsal/judge.ts'
 import { readReportOf, type Report } from '../agent/update/rehearsal/report.ts'
 import { equal, is, match, ok, rejects, throws, withCode } from './assert.ts'
 import { run } from '../deploy/lib/shell.ts'
-import { buildLedgers, fillLedger } from './lab/ledger.ts'
+import { buildLedgers, fillLedger, unpackLedger } from './lab/ledger.ts'
 import { suite } from './suite.ts'
 
 const test = suite('rehearsal', { timeoutMs: 120_000 })
@@ -247,10 +244,8 @@ async function conducted(state: string, startMs = 20_000): Promise<Report> {
 }
 
 async function unpacked(feed: string, tag: string): Promise<string> {
-  const name = (await readdir(join(feed, tag))).find((one) => one.endsWith('.zst')) ?? ''
   const path = join(home, `ledger-${tag}`)
-  const asset = createReadStream(join(feed, tag, name))
-  await pipeline(asset, createZstdDecompress(), createWriteStream(path, { mode: 0o755 }))
+  await unpackLedger(feed, tag, path)
   return path
 }
 

@@ -122,7 +122,9 @@ if (values.clients) {
 if (values.long) {
   const { runLong } = await import('./soak/long.ts')
   const containers = ['container-table', 'container-cut', 'container-stopped']
-  process.exit(await runLong(...containers, 'install-script', 'carry-soak', 'fleet-hosts', 'fleet-resume'))
+  process.exit(
+    await runLong(...containers, 'install-script', 'carry-soak', 'fleet-hosts', 'fleet-resume', 'state-kills'),
+  )
 }
 
 if (values.hold) {

@@ -11,8 +11,10 @@ import { BatonError, reasonOf } from '../words/errors.ts'
 import { ANSWER_FD, COPY_ORDER, DEPTH, SCHEMA_ORDER } from './orders.ts'
 import { endGroup } from '../sockets/process.ts'
 import type { Rehearse } from '../words/rehearsal.ts'
+import { copyHere } from './quiet-copy.ts'
 import { isObject, parsedJson } from '../words/untrusted.ts'
-import { LOOK_ORDER, REHEARSE_ORDER, type DatabaseLook, copyHere, type Sweep, SWEEP_ORDER } from './obey.ts'
+import type { Beside } from './copy-beside.ts'
+import { FILES_ORDER, LOOK_ORDER, REHEARSE_ORDER, type DatabaseLook, type Sweep, SWEEP_ORDER } from './obey.ts'
 
 const COPY_MAX_MS = 600_000
 const SCHEMA_MAX_MS = 10_000
@@ -71,6 +73,12 @@ export async function readRehearse(executable: string): Promise<Rehearse | null>
   const { code, answer } = await order(executable, { [REHEARSE_ORDER]: '1' }, SCHEMA_MAX_MS)
   const rehearse = code === 0 ? parsedJson(answer) : null
   return isObject(rehearse) ? rehearse : null
+}
+
+/** Copies what an author's `rehearse.files` name, by `executable`: another database may be among them. */
+export async function copyFilesBy(executable: string, what: Beside): Promise<void> {
+  const { code, said } = await order(executable, { [FILES_ORDER]: JSON.stringify(what) }, COPY_MAX_MS)
+  if (code !== 0) throw new Error(`${executable} could not copy \`rehearse.files\`: ${said.trim()}`)
 }
 
 /**

@@ -1,17 +1,21 @@
-// What a process does that was run with an order (orders.ts): it copies a database, looks at one, or sweeps.
+// What a process does that was run with an order (orders.ts): it copies a database or files, looks at a database, or sweeps.
 // Must hold: no application runs in this process; `copy-database.ts` says why.
 
 import { writeSync } from 'node:fs'
+import type { Beside } from './copy-beside.ts'
 import { makeDisk } from './disk.ts'
-import { ALL_PAGES, ANSWER_FD, COPY_ORDER, openToRead, SCHEMA_ORDER, schemaIn } from './orders.ts'
+import { ANSWER_FD, COPY_ORDER, openToRead, SCHEMA_ORDER, schemaIn } from './orders.ts'
+import { reasonOf } from '../words/errors.ts'
 import { placesOf } from './places.ts'
-import { copyBetweenWrites, isWrittenTo, schemaInHeader } from './quiet-copy.ts'
+import { copyHere, isWrittenTo, schemaInHeader } from './quiet-copy.ts'
 import { sweepUnpacked } from './sweep.ts'
 
 /** Variable with `{ service, executable, keep }` as JSON: then it sweeps, and writes the databases that stay to descriptor 3, one a line. */
 export const SWEEP_ORDER = 'BATON_SWEEP'
 /** Variable with the path of a database: then it writes a `DatabaseLook` as JSON to descriptor 3. */
 export const LOOK_ORDER = 'BATON_LOOK_AT_DATABASE'
+/** Variable with a `Beside` as JSON: then it copies the files that an author's rehearsals need. */
+export const FILES_ORDER = 'BATON_COPY_FILES'
 /** `1`: then it writes its release's `rehearse` as JSON to descriptor 3. */
 export const REHEARSE_ORDER = 'BATON_READ_REHEARSE'
 
@@ -26,30 +30,29 @@ export interface Sweep {
 /** Carries out what the environment orders. Rejects if it cannot. `ownRehearse`: the release's `rehearse`. */
 export async function obey(ownRehearse: () => unknown): Promise<void> {
   const { [COPY_ORDER]: copy, [SCHEMA_ORDER]: database, [SWEEP_ORDER]: sweep } = process.env
-  const { [LOOK_ORDER]: look, [REHEARSE_ORDER]: rehearse } = process.env
+  const { [LOOK_ORDER]: look, [REHEARSE_ORDER]: rehearse, [FILES_ORDER]: files } = process.env
   const answer = (text: string) => void writeSync(ANSWER_FD, text)
   if (look !== undefined) answer(JSON.stringify(await lookHere(look)))
   if (rehearse !== undefined) answer(JSON.stringify(ownRehearse() ?? null))
   if (database !== undefined) answer(String(await schemaHere(database)))
   if (sweep !== undefined) answer(await sweepHere(JSON.parse(sweep) as Sweep))
+  if (files !== undefined) await copyFiles(JSON.parse(files) as Beside)
   if (copy === undefined) return
   const { from, to } = JSON.parse(copy) as { from: string; to: string }
   await copyHere(from, to)
 }
 
-async function sweepHere({ service, executable, keep }: Sweep): Promise<string> {
-  return (await sweepUnpacked(makeDisk(), service, placesOf(executable), keep)).join('\n')
+/** The first words that it says are the reason: an error that nobody catches comes with the text of the program. */
+async function copyFiles(what: Beside): Promise<void> {
+  const { copyBeside } = await import('./copy-beside.ts')
+  await copyBeside(makeDisk(), what).catch((cause: unknown) => {
+    process.stderr.write(`${reasonOf(cause)}\n`)
+    process.exitCode = 1
+  })
 }
 
-/** Copies `from` to `to` in this process. `to` is there, and empty. */
-export async function copyHere(from: string, to: string): Promise<void> {
-  if (await copyBetweenWrites(from, to)) return
-  const source = openToRead(from)
-  try {
-    await process.getBuiltinModule('node:sqlite').backup(source, to, { rate: ALL_PAGES })
-  } finally {
-    source.close()
-  }
+async function sweepHere({ service, executable, keep }: Sweep): Promise<string> {
+  return (await sweepUnpacked(makeDisk(), service, placesOf(executable), keep)).join('\n')
 }
 
 async function schemaHere(path: string): Promise<number> {

@@ -37,6 +37,11 @@ export function journalPath(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'journal.json')
 }
 
+/** See `state-mark.ts`. */
+export function markPath(stateDirectory: string): string {
+  return join(updateDirectory(stateDirectory), 'state.json')
+}
+
 export function snapshotDirectory(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'snapshots')
 }
@@ -44,9 +49,4 @@ export function snapshotDirectory(stateDirectory: string): string {
 /** Where databases go that gave way to a snapshot. */
 export function asideDirectory(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'aside')
-}
-
-/** Name of a copy of a database that belongs to the release `tag`, made at `at`. */
-export function copyName(database: string, tag: string, at: Date): string {
-  return `${basename(database)}.${tag}.${at.toISOString().replaceAll(/[-:]/g, '')}`
 }

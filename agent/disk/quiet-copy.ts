@@ -11,6 +11,7 @@
 
 import { type FileHandle, open, realpath, stat } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { ALL_PAGES, openToRead } from './orders.ts'
 import { isWriteLocked } from './sqlite-locks.ts'
 
 const [TRIES_MS, TRY_EVERY_MS] = [3000, 3]
@@ -22,6 +23,17 @@ const WAL = 2
 const MAGIC = 'SQLite format 3\0'
 const HOT = Buffer.from('d9d505f920a163d7', 'hex')
 const PIECE_BYTES = 1024 * 1024
+
+/** Copies `from` to `to` in this process: between two writes if there is a moment, else by SQLite. `to` is there, and empty. */
+export async function copyHere(from: string, to: string): Promise<void> {
+  if (await copyBetweenWrites(from, to)) return
+  const source = openToRead(from)
+  try {
+    await process.getBuiltinModule('node:sqlite').backup(source, to, { rate: ALL_PAGES })
+  } finally {
+    source.close()
+  }
+}
 
 /** Writes to `to`, which is there and empty. False if no moment was found: then it is empty still. */
 export async function copyBetweenWrites(path: string, to: string): Promise<boolean> {

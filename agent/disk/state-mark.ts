@@ -8,7 +8,9 @@
 //   rollback   the mark says from the beginning that the old release's data are the snapshot
 //
 // Must hold: the database is exchanged as one set, with `-wal` and `-journal`; what was there is put aside whole and never removed;
-// killed at any moment, the next start goes on. Everything here is synchronous: nothing else may run meanwhile.
+// killed at any moment, the next start goes on. What a start does here is synchronous: nothing else may run meanwhile.
+// A command that exchanges the database by hand names itself in the mark first, and only then looks who else is there. A start waits for
+// as long as that command lives. So of a command and a start that begin at the same time, one sees the other.
 // A power cut leaves copies that are not whole under hidden names only (`incoming`); the end of the operation removes them.
 
 import {
@@ -27,7 +29,10 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
-import { asideDirectory, copyName, journalPath, snapshotDirectory, updateDirectory } from './places.ts'
+import { isAlive, startTimeOf } from '../sockets/process.ts'
+import type { ProcessName } from '../words/wire.ts'
+import { copyName } from './copies.ts'
+import { asideDirectory, journalPath, markPath, snapshotDirectory } from './places.ts'
 
 export interface StateMark {
   /** the operation that it is for; with another one, or after its success, the mark means nothing */
@@ -44,6 +49,8 @@ export interface StateMark {
   exchanged: { aside: string; restored: string } | null
   /** an exchange that has begun: `aside` is where the owner's data go, `placing` that they are all there */
   moving: { aside: string; step: 'moving' | 'placing' } | null
+  /** a command that exchanges the database by hand: no release begins while it lives. Null or absent: no command */
+  by?: ProcessName | null
 }
 
 /** Called before each change; a test kills the process there. */
@@ -51,10 +58,8 @@ export type MarkLook = (what: string) => void
 
 const SUFFIXES = ['-wal', '-journal', '-shm', ''] as const
 const MARK_MAX_BYTES = 16 * 1024
-
-export function markPath(stateDirectory: string): string {
-  return join(updateDirectory(stateDirectory), 'state.json')
-}
+/** how long a start waits for a command: less than systemd gives it */
+const [WAIT_MAX_MS, LOOK_EVERY_MS] = [60_000, 20]
 
 /** Null if there is none, or if it cannot be read: then nothing is exchanged. */
 export function readMark(stateDirectory: string): StateMark | null {
@@ -70,7 +75,7 @@ export function readMark(stateDirectory: string): StateMark | null {
 export function ownState(stateDirectory: string, tag: string, look: MarkLook = () => {}): StateMark['exchanged'] {
   if (!existsSync(markPath(stateDirectory))) return null
   const write = (next: StateMark) => writeDurably(markPath(stateDirectory), JSON.stringify(next), look)
-  const found = readMark(stateDirectory)
+  const found = readUnheld(stateDirectory)
   if (found !== null && found.moving !== null) exchangeSets(stateDirectory, found, write, look) // what has begun is ended
   const mark = found?.moving === null ? found : readMark(stateDirectory)
   if (mark === null || !isInForce(stateDirectory, mark)) return null
@@ -80,18 +85,41 @@ export function ownState(stateDirectory: string, tag: string, look: MarkLook = (
   return readMark(stateDirectory)?.exchanged ?? null
 }
 
+/** The mark, once no command has the database in its hands. Throws if that takes too long. */
+function readUnheld(stateDirectory: string): StateMark | null {
+  for (const deadline = performance.now() + WAIT_MAX_MS; ; pause()) {
+    const mark = readMark(stateDirectory)
+    const by = mark?.by ?? null
+    if (by === null || !isAlive(by.pid, by.startTime)) return mark
+    if (performance.now() > deadline) throw new Error(`the command with the pid ${by.pid} exchanges the database`)
+  }
+}
+
+function pause(): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOOK_EVERY_MS)
+}
+
+export interface ByHand {
+  database: string
+  /** of the release in place */
+  tag: string
+  /** called when no start can pass any more; throws if somebody is there. Then nothing was exchanged */
+  refuse: (database: string) => Promise<void>
+}
+
 /**
- * Puts a copy of `path` in the place of the database, and what is there aside; returns where. For a command, while the service is stopped
- * and the lock is held. Killed in the middle, the next start or the next command ends it.
+ * Puts a copy of `path` in the place of the database, and what is there aside; resolves to where. For a command, while the service is
+ * stopped and the lock is held. Killed in the middle, the next start or the next command ends it.
  */
-export function exchangeNow(
+export async function exchangeNow(
   stateDirectory: string,
   path: string,
-  { database, tag }: { database: string; tag: string },
+  { database, tag, refuse }: ByHand,
   look: MarkLook = () => {},
-): string | null {
-  ownState(stateDirectory, '', look) // ends an exchange that was killed: its set would be torn apart
+): Promise<string | null> {
   const write = (next: StateMark) => writeDurably(markPath(stateDirectory), JSON.stringify(next), look)
+  const by = { pid: process.pid, startTime: startTimeOf(process.pid) }
+  const left = readMark(stateDirectory)
   const mark: StateMark = {
     operationId: 'by hand',
     database: existsSync(database) ? realpathSync(database) : database,
@@ -100,8 +128,21 @@ export function exchangeNow(
     other: { tag: `restored-${tag}`, path },
     exchanged: null,
     moving: null,
+    by,
   }
-  write(mark) // the next operation removes what a process that is killed here has copied
+  const begun = left === null || left.moving === null ? null : { ...left, by }
+  write(begun ?? mark) // the next operation removes what a process that is killed here has copied
+  try {
+    await refuse(mark.database)
+  } catch (cause) {
+    if (left === null) rmSync(markPath(stateDirectory), { force: true })
+    else write(left)
+    throw cause
+  }
+  if (begun !== null) {
+    exchangeSets(stateDirectory, begun, write, look) // its set would be torn apart
+    write(mark)
+  }
   exchangeSets(stateDirectory, mark, write, look)
   const aside = readMark(stateDirectory)?.exchanged?.aside ?? null
   rmSync(markPath(stateDirectory), { force: true })
@@ -114,10 +155,12 @@ function keep(stateDirectory: string, mark: StateMark, write: (mark: StateMark) 
   const path = join(snapshotDirectory(stateDirectory), copyName(database, owner, new Date()))
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
   const incoming = incomingAt(dirname(path), database)
-  removeSet(incoming, look) // of a process that was killed
-  copySet(database, incoming, look)
-  moveSet(incoming, path, look) // under its name it is whole
-  write({ ...mark, owner: next ?? owner, next: null, other: { tag: owner, path } })
+  orNothing(incoming, look, () => copySet(database, incoming, look))
+  const name = () => {
+    moveSet(incoming, path, look) // under its name it is whole
+    write({ ...mark, owner: next ?? owner, next: null, other: { tag: owner, path } })
+  }
+  orNothing(path, look, name, () => readMark(stateDirectory)?.other?.path === path)
 }
 
 function exchangeSets(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: MarkLook): void {
@@ -126,12 +169,15 @@ function exchangeSets(stateDirectory: string, mark: StateMark, write: (mark: Sta
   const incoming = incomingAt(dirname(database), database)
   let { moving } = mark
   if (moving === null) {
-    removeSet(incoming, look) // of a process that was killed
-    copySet(other.path, incoming, look)
     const aside = join(asideDirectory(stateDirectory), copyName(database, owner, new Date()))
-    mkdirSync(dirname(aside), { recursive: true, mode: 0o700 })
     moving = { aside, step: 'moving' }
-    write({ ...mark, moving })
+    const begun = { ...mark, moving }
+    const make = () => {
+      copySet(other.path, incoming, look)
+      mkdirSync(dirname(aside), { recursive: true, mode: 0o700 })
+      write(begun)
+    }
+    orNothing(incoming, look, make, () => readMark(stateDirectory)?.moving !== null)
   }
   if (moving.step === 'moving') {
     moveSet(database, moving.aside, look)
@@ -165,6 +211,20 @@ function incomingAt(directory: string, database: string): string {
 export function leftByMark(stateDirectory: string, { database }: Pick<StateMark, 'database'>): string[] {
   const places = [dirname(database), snapshotDirectory(stateDirectory)].map((one) => incomingAt(one, database))
   return places.flatMap((path) => SUFFIXES.map((suffix) => path + suffix)).filter((path) => existsSync(path))
+}
+
+/**
+ * Makes copies at `incoming`. If that fails, none is left there, since half of one would keep a full disk full; unless the exchange
+ * `isBegun`, which needs them.
+ */
+function orNothing(incoming: string, look: MarkLook, make: () => void, isBegun = () => false): void {
+  removeSet(incoming, look) // of a process that was killed
+  try {
+    make()
+  } catch (cause) {
+    if (!isBegun()) removeSet(incoming, look)
+    throw cause
+  }
 }
 
 /** `-shm` is made anew by SQLite, and is not copied. Throws if there is no database: nothing may be exchanged for it. */
@@ -216,10 +276,15 @@ function removeSet(path: string, look: MarkLook): void {
 }
 
 function writeDurably(path: string, text: string, look: MarkLook): void {
-  const temporary = `${path}.new`
+  const temporary = join(dirname(path), `.${basename(path)}.${'0'.repeat(12)}.tmp`) // `isLeftover` knows it, if this is killed
   look('write')
-  writeFileSync(temporary, text, { mode: 0o600 })
-  flush(temporary)
+  try {
+    writeFileSync(temporary, text, { mode: 0o600 })
+    flush(temporary)
+  } catch (cause) {
+    rmSync(temporary, { force: true })
+    throw cause
+  }
   look('name')
   renameSync(temporary, path)
   flush(dirname(path))

@@ -9,11 +9,11 @@ import { foldersOf, imageOf, type ManagedInstall } from '../disk/managed-install
 import { finishOperation } from '../disk/journal.ts'
 import { updateDirectory } from '../disk/places.ts'
 import { keepReserve } from '../disk/reserve.ts'
-import type { Probation } from '../words/state.ts'
+import type { Operation, Probation } from '../words/state.ts'
 import { sweepUnpacked } from '../disk/sweep.ts'
 import { reasonOf } from '../words/errors.ts'
 import { installedTag } from './version.ts'
-import { dropMark, movedIn } from './own-data.ts'
+import { dropMark, giveOwnData, movedIn } from './own-data.ts'
 import { clearCage } from './rehearsal/rehearse.ts'
 import { clearLeftovers, finishExchange } from './steps/swap.ts'
 
@@ -33,7 +33,19 @@ export async function recover(install: ManagedInstall): Promise<Probation | null
     return null
   }
   await clearLeftovers(install.disk, install.places)
+  await noteMoved(install, operation)
   return null
+}
+
+/** The rescue has ended the operation, and only then has this release taken its data back. */
+async function noteMoved(install: ManagedInstall, operation: Operation | null): Promise<void> {
+  const moved = operation === null ? {} : movedIn(install, operation)
+  if (moved.stateMoved !== undefined) {
+    await install.journal.change(({ operation: last, history }) => {
+      for (const one of [last, ...history]) if (one !== null && one.id === operation?.id) Object.assign(one, moved)
+    })
+  }
+  await dropMark(install)
 }
 
 /** The release has passed its probation: commits the operation that is still open. */
@@ -63,6 +75,7 @@ export async function settleProbation(install: ManagedInstall): Promise<void> {
 
 export async function closeInterrupted(install: ManagedInstall, why: string): Promise<void> {
   await clearLeftovers(install.disk, install.places)
+  await giveOwnData(install)
   const state = await install.journal.change((now) => {
     // in the restart stage, but the old executable is in place: somebody put it back, and had a reason
     const outcome = now.operation?.stage === 'restart' ? 'reverted' : 'failed'

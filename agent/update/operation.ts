@@ -13,7 +13,7 @@ import { type Lock, takeLock } from '../disk/lock.ts'
 import type { Placed } from './installed.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
 import { clearTemporaries, closeInterrupted, sweep } from './ending.ts'
-import { dropMark, movedIn, refuseNewerSchema, snapshotFor } from './own-data.ts'
+import { dropMark, giveOwnData, movedIn, refuseNewerSchema, snapshotFor } from './own-data.ts'
 import { refuseKnownOneWay } from './rehearsal/rehearse.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import type { Alone } from './schedule/gate.ts'
@@ -238,6 +238,7 @@ async function writeOutcome(
 ): Promise<void> {
   const { journal, log } = install
   if (outcome === 'updated' || outcome === 'rolled_back') await stages.settle()
+  else await giveOwnData(install)
   const hint = error?.hint ?? null
   const told = error === null ? null : { code: error.code, message: error.message, ...(hint === null ? {} : { hint }) }
   operation.to = to ?? operation.to

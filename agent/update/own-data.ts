@@ -3,9 +3,10 @@
 
 import { readdir, realpath } from 'node:fs/promises'
 import { basename, join } from 'node:path'
-import { snapshotDirectory } from '../disk/places.ts'
+import { newestCopy } from '../disk/copies.ts'
+import { markPath, snapshotDirectory } from '../disk/places.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
-import { leftByMark, markPath, ownState, readMark, type StateMark } from '../disk/state-mark.ts'
+import { leftByMark, ownState, readMark, type StateMark } from '../disk/state-mark.ts'
 import { ownStart } from '../own.ts'
 import { BatonError } from '../words/errors.ts'
 import type { Operation, StateMoved } from '../words/state.ts'
@@ -73,6 +74,18 @@ async function writeMark(
   await disk.writeWhole(markPath(stateDirectory), JSON.stringify(whole), 0o600)
 }
 
+/**
+ * Gives the executable in place its own data, if no process of the service can have them open. For whoever is about to end an operation
+ * that has not succeeded: the mark goes with it, and the next start finds none.
+ */
+export async function giveOwnData({
+  serves,
+  stateDirectory,
+  places,
+}: Pick<ManagedInstall, 'serves' | 'stateDirectory' | 'places'>): Promise<void> {
+  if (!serves && readMark(stateDirectory) !== null) ownState(stateDirectory, await installedTag(places.executable))
+}
+
 /** What was exchanged in the operation in the journal, to be added to it. */
 export function movedIn(
   { stateDirectory }: Pick<ManagedInstall, 'stateDirectory'>,
@@ -92,11 +105,4 @@ export async function dropMark({
   if (mark.moving !== null) ownState(stateDirectory, '') // ends the exchange that has begun
   for (const path of leftByMark(stateDirectory, mark)) await disk.remove(path)
   await disk.remove(markPath(stateDirectory))
-}
-
-/** The newest of these names among those of the release `tag`; null: none. Older releases wrote no milliseconds. */
-export function newestCopy(names: readonly string[], database: string, tag: string): string | null {
-  const all = names.filter((one) => one.startsWith(`${basename(database)}.${tag}.`) && !/-(wal|journal)$/.test(one))
-  const plain = (name: string) => name.replace(/Z$/, '')
-  return all.toSorted((a, b) => (plain(a) < plain(b) ? -1 : 1)).at(-1) ?? null
 }

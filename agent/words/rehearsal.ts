@@ -79,13 +79,18 @@ export function triedBefore(
   return tried.find(same)?.rehearsal ?? null
 }
 
+/** What a verdict says of the way back. */
+export const WAY_BACK: Readonly<Record<Exclude<Verdict, 'not_tried'>, string>> = {
+  open: 'the way back is open',
+  one_way: 'there is no way back',
+  unproven: 'the way back is not proved',
+}
+
 /** One line for a person. */
 export function formatRehearsal({ verdict, reason, rows, tookMs }: Rehearsal): string {
   if (verdict === 'not_tried') return `not tried on a copy of your data: ${reason}`
-  const what = [...(rows === null ? [] : [formatRows(rows)]), formatSeconds(tookMs)].join(', ')
-  if (verdict === 'open') return `tried on a copy of your data: ${what}, the way back is open`
-  if (verdict === 'one_way') return `tried on a copy of your data: ${what}, there is no way back: ${reason}`
-  return `tried on a copy of your data: ${what}, the way back is not proved: ${reason}`
+  const what = [...(rows === null ? [] : [formatRows(rows)]), formatSeconds(tookMs), WAY_BACK[verdict]].join(', ')
+  return `tried on a copy of your data: ${what}${verdict === 'open' ? '' : `: ${reason}`}`
 }
 
 /** The refusal of a release with no way back that nobody has allowed. `to`: its tag. */

@@ -6,7 +6,8 @@
 
 import { basename, posix } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { judge, mebibytes, readReportOf, REHEARSAL_REPORT, REHEARSAL_REQUEST } from '../../agent/install.ts'
+import { AUTO_MAX_BYTES, judge, mebibytes, readReportOf, REHEARSAL_REPORT } from '../../agent/install.ts'
+import { REHEARSAL_REQUEST, startMsAfter, wholeMsOf } from '../../agent/install.ts'
 import { BatonError, formatRehearsal, oneWayFault, reasonOf, type Rehearsal } from '../../agent/words.ts'
 import { type Engine, isAway } from './engine/engine.ts'
 import { type CreateBody, type ImageInspection, labelsOf } from './inspection.ts'
@@ -15,11 +16,8 @@ import { createBeside } from './moves.ts'
 import { IMAGE_LABELS, namesFor } from './reference.ts'
 import { type ContainerRequest, refuseStopped, step, type Tools } from './request.ts'
 
-const COPY_MAX_BYTES = 1024 ** 3
 const REPORT_MAX_BYTES = 64 * 1024
-/** A start may take a minute, and a migration as long as so many bytes a second allow; the container three starts. */
-const [START_MS, START_MS_PER_MIB, AROUND_MS, LOOK_EVERY_MS] = [60_000, 250, 60_000, 200]
-const MIB = 1024 ** 2
+const LOOK_EVERY_MS = 200
 const [MEMORY_BYTES, FILE_BYTES] = [2 * 1024 ** 3, 1024 ** 3]
 /** only a container with this label is removed */
 const CAGE_LABEL = 'baton.rehearsal'
@@ -69,16 +67,19 @@ async function tryInContainer(trial: Trial, { engine, stop }: Tools): Promise<Fo
   const isSame = state !== undefined && labelsOf(images.candidate)[IMAGE_LABELS.state] === state
   if (!isSame || present === null || candidate === null || images.present.Config?.Volumes?.[state] === undefined)
     return { reason: 'one of the two images does not say where its executable and its data are' }
-  let cage: string | null = null
+  let [cage, copyMs]: [string | null, number | null] = [null, null]
   try {
-    const bytes = (await engine.sizeOf(predecessor, snapshot)) ?? 0
-    if (bytes > COPY_MAX_BYTES)
-      return { reason: `the database has ${mebibytes(bytes)}, and only up to ${mebibytes(COPY_MAX_BYTES)} are tried` }
-    const startMs = START_MS + Math.round((bytes / MIB) * START_MS_PER_MIB)
+    const bytes = await engine.sizeOf(predecessor, snapshot)
+    if (bytes === null) return { reason: `the engine does not find the copy of the database, ${snapshot}` }
+    if (bytes > AUTO_MAX_BYTES)
+      return { reason: `the database has ${mebibytes(bytes)}, and only up to ${mebibytes(AUTO_MAX_BYTES)} are tried` }
     const specification = { body: cageBody(images.present, present, state, bytes), connect: [], disconnect: [] }
     await removeCage(name, engine)
     cage = await createBeside(name, specification, engine)
+    const began = performance.now()
     await engine.copyFile({ container: predecessor, path: snapshot }, { container: cage, folder: state })
+    copyMs = Math.round(performance.now() - began)
+    const startMs = startMsAfter(copyMs)
     await engine.copyFile({ container: successor, path: candidate }, { container: cage, folder: state })
     const request = {
       do: 'rehearse',
@@ -89,20 +90,21 @@ async function tryInContainer(trial: Trial, { engine, stop }: Tools): Promise<Fo
     }
     await engine.writeFile(cage, state, REHEARSAL_REQUEST, JSON.stringify(request))
     await engine.start(cage)
-    const mostMs = 3 * startMs + AROUND_MS
+    const mostMs = wholeMsOf(startMs)
     for (const deadline = performance.now() + mostMs; (await engine.container(cage))?.State.Running === true;) {
       refuseStopped(stop)
-      if (performance.now() > deadline) return { reason: `it had not ended after ${Math.round(mostMs / 1000)} s` }
+      if (performance.now() > deadline)
+        return { copyMs, reason: `it had not ended after ${Math.round(mostMs / 1000)} s` }
       await sleep(LOOK_EVERY_MS)
     }
     const text = await engine.readFile(cage, posix.join(state, REHEARSAL_REPORT), REPORT_MAX_BYTES)
-    if (text === null) return { reason: `${tags.from} cannot conduct a rehearsal: it is older than that` }
+    if (text === null) return { copyMs, reason: `${tags.from} cannot conduct a rehearsal: it is older than that` }
     const report = readReportOf(JSON.parse(text.toString()) as Record<string, unknown>)
-    return { ...judge(report, tags), rows: report.rows, migrationMs: report.candidate?.ms ?? null }
+    return { ...judge(report, tags), rows: report.rows, copyMs, migrationMs: report.candidate?.ms ?? null }
   } catch (cause) {
     if (isAway(cause) || (cause instanceof BatonError && ['verify_failed', 'interrupted'].includes(cause.code)))
       throw cause
-    return { reason: reasonOf(cause) }
+    return { copyMs, reason: reasonOf(cause) }
   } finally {
     if (cage !== null) await removeCage(name, engine).catch(() => {})
   }

@@ -1,6 +1,7 @@
 // Draws a run for a person: the table of the look, the plan, a line for each host as it ends, one redrawn line for the wave.
 // Must hold: calls nothing good that the report does not call good.
 
+import { WAY_BACK } from '../../agent/words.ts'
 import { createProgress, formatDuration } from '../lib/progress.ts'
 import type { FleetEvent, Plan, HostResult, Row, Seen } from './events.ts'
 
@@ -118,18 +119,11 @@ function remark(
   const tried =
     it.rehearsal === null || it.rehearsal === undefined
       ? ''
-      : `tried there: ${WAY_BACK[it.rehearsal.verdict] ?? it.rehearsal.verdict}`
+      : `tried there: ${(WAY_BACK as Record<string, string>)[it.rehearsal.verdict] ?? 'not on a copy of its data'}`
   const alone = it.byItself ? `goes by itself: ${it.byItself}` : ''
   return [isThere ? 'is there already' : tried, it.route === 'container' ? 'container' : '', alone]
     .filter(Boolean)
     .join(', ')
-}
-
-const WAY_BACK: Readonly<Record<string, string>> = {
-  open: 'the way back is open',
-  one_way: 'there is no way back',
-  unproven: 'the way back is not proved',
-  not_tried: 'not on a copy of its data',
 }
 
 function planLines({ waves, first, release, rollback, stop }: Plan): string[] {

@@ -1,12 +1,19 @@
 // `baton rehearse`: tries a release on a copy of data at the author's, as an install does on the host before an update, but without the
 // cage: both releases are the author's own. Must hold: the data that are given are only read; nothing is left behind.
 
-import { spawn } from 'node:child_process'
-import { copyFile, cp, mkdir, readFile, stat, writeFile } from 'node:fs/promises'
-import { basename, dirname, join, resolve } from 'node:path'
-import { type Judged, judge, makeDisk, makeDownload, openFeed, type Report } from '../../agent/install.ts'
-import { readReportOf, REHEARSAL_REPORT, REHEARSAL_REQUEST, UPDATE_BOUNDS } from '../../agent/install.ts'
+import { copyFile, cp, mkdir, stat } from 'node:fs/promises'
+import { dirname, join, resolve } from 'node:path'
+import {
+  type Judged,
+  judge,
+  makeDisk,
+  makeDownload,
+  openFeed,
+  type Report,
+  UPDATE_BOUNDS,
+} from '../../agent/install.ts'
 import { BatonError, parseTag, reasonOf } from '../../agent/words.ts'
+import { conductBy, type Conducted } from '../lib/conduct.ts'
 import type { ProgressReport } from '../lib/progress.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
 import { provideNode } from './node.ts'
@@ -33,7 +40,6 @@ export interface Rehearsed extends Judged {
   report: Report
 }
 
-const AROUND_MS = 60_000
 const START_MAX_SECONDS = 3600
 
 /** What a person has typed. Throws invalid_request, invalid_tag. */
@@ -82,45 +88,9 @@ export async function rehearseRelease(options: RehearseOptions): Promise<Rehears
   return { from, to, report, ...judge(report, { from, to }) }
 }
 
-export interface Conducted {
-  /** paths of the executables */
-  present: string
-  candidate: string
-  /** relative to the state directory */
-  database: string
-  /** the copy */
-  state: string
-  startMs: number
-}
-
 /** Starts the conductor of `present` on the copy, without a cage, and resolves to its report. */
-export async function conductHere({ present, candidate, database, state, startMs }: Conducted): Promise<Report> {
-  await writeFile(join(state, REHEARSAL_REQUEST), JSON.stringify({ do: 'rehearse', candidate, database, startMs }))
-  const { PATH = '/usr/local/bin:/usr/bin:/bin' } = process.env
-  const child = spawn(present, ['as-service', 'in-cage'], {
-    cwd: state,
-    env: { PATH, BATON_NODE: await provideNode() },
-    stdio: ['ignore', 'ignore', 'pipe'],
-    signal: AbortSignal.timeout(3 * startMs + AROUND_MS),
-  })
-  let said = ''
-  child.stderr.setEncoding('utf8').on('data', (text: string) => (said = (said + text).slice(-2000)))
-  const code = await new Promise<number | null>((resolve, reject) => {
-    child.once('close', resolve)
-    child.once('error', reject)
-  }).catch((cause: unknown) => {
-    throw new BatonError('unexpected', `rehearsing: ${reasonOf(cause)}`, { cause })
-  })
-  if (code !== 0) {
-    throw new BatonError(
-      'unexpected',
-      `rehearsing: expected exit code 0 from ${basename(present)}, got ${code}: ${said.trim()}`,
-      {
-        hint: 'a release that was built before there were rehearsals cannot conduct one',
-      },
-    )
-  }
-  return readReportOf(JSON.parse(await readFile(join(state, REHEARSAL_REPORT), 'utf8')) as Record<string, unknown>)
+export async function conductHere(what: Conducted): Promise<Report> {
+  return await conductBy([what.present, 'as-service', 'in-cage'], what, { BATON_NODE: await provideNode() })
 }
 
 /** `-wal` and `-journal` belong to a database. */

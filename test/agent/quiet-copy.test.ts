@@ -6,14 +6,13 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { copyHere } from '../../agent/disk/obey.ts'
-import { copyBetweenWrites, schemaInHeader } from '../../agent/disk/quiet-copy.ts'
+import { copyBetweenWrites, copyHere, schemaInHeader } from '../../agent/disk/quiet-copy.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import { equal, is, match, not, ok } from '../assert.ts'
 import { suite } from '../suite.ts'
 
 const test = suite('quiet-copy', { timeoutMs: 60_000 })
-const ORDERS = new URL('../../agent/disk/obey.ts', import.meta.url)
+const ORDERS = new URL('../../agent/disk/quiet-copy.ts', import.meta.url)
 const DOCTOR = new URL('../../deploy/host/doctor/database.ts', import.meta.url)
 const COPIES = 12
 const [WRITE_EVERY_MS, FILLING] = [50, 4000]

@@ -1,7 +1,11 @@
 // Releases of the ledger (test/fixtures/ledger): a service with a database whose migration a test writes.
 
+import { createReadStream, createWriteStream } from 'node:fs'
+import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
+import { pipeline } from 'node:stream/promises'
 import { DatabaseSync } from 'node:sqlite'
+import { createZstdDecompress } from 'node:zlib'
 import { buildQuietly } from '../fixtures/quiet-build.ts'
 import { parseProject } from '../../deploy/make/project.ts'
 import type { Rehearse } from '../../agent/words/rehearsal.ts'
@@ -23,6 +27,13 @@ export async function buildLedgers(
   const about = { service, kind, entry: 'ledger.js', healthPath: '/health', database: 'ledger.db' }
   const project = parseProject({ ...about, rehearse }, folder)
   for (const tag of tags) await buildQuietly({ project, tag, out })
+}
+
+/** Writes the executable of a release in the feed `out` to `path`. */
+export async function unpackLedger(out: string, tag: string, path: string): Promise<void> {
+  const name = (await readdir(join(out, tag))).find((one) => one.endsWith('.zst')) ?? ''
+  const to = createWriteStream(path, { mode: 0o755 })
+  await pipeline(createReadStream(join(out, tag, name)), createZstdDecompress(), to)
 }
 
 /** A database as v1.0.0 leaves it, with so many notes. */

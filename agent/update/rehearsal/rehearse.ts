@@ -3,10 +3,10 @@
 // Must hold: nothing is made but the copy, which is gone afterwards; whatever goes wrong here but the release itself ends in
 // `not_tried`, and the update goes on as it would without a rehearsal.
 
-import { lstat, readdir, realpath, stat } from 'node:fs/promises'
+import { realpath, stat } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'
-import { copyDatabase, lookBy, readRehearse } from '../../disk/copy-database.ts'
-import { type Disk, mebibytes, roomIn } from '../../disk/disk.ts'
+import { copyDatabase, copyFilesBy, lookBy, readRehearse } from '../../disk/copy-database.ts'
+import { mebibytes, roomIn } from '../../disk/disk.ts'
 import { imageOf, type ManagedInstall } from '../../disk/managed-install.ts'
 import { blameless } from '../../words/blame.ts'
 import { BatonError, type ErrorCode, reasonOf } from '../../words/errors.ts'
@@ -15,20 +15,15 @@ import { oneWayFault, type Rehearsal, REHEARSE_MODES, type RehearseMode, triedBe
 import type { Operation } from '../../words/state.ts'
 import { quoted } from '../../words/untrusted.ts'
 import { operatorsUpdate } from '../operator.ts'
+import { AUTO_MAX_BYTES, startMsAfter, wholeMsOf } from './budget.ts'
 import { askCage, type Cage, cageOf, emptyCage } from './cage.ts'
 import { judge } from './judge.ts'
 import { readReportOf } from './report.ts'
 
-/** `auto` rehearses with a database of at most so many bytes */
-const AUTO_MAX_BYTES = 1024 ** 3
 /** A copy of a database in rollback mode makes its writer wait; so small a one is copied before anybody notices. */
 const ROLLBACK_MAX_BYTES = 16 * 1024 ** 2
-/** what the author's other files may have, all together */
-const [FILES_MAX_BYTES, FILES_MAX] = [1024 ** 3, 10_000]
 /** A migration needs room for a second copy, and for its journal. */
 const ROOM_FACTOR = 2.5
-/** A start may take a minute, and as long as so many copies took; the cage three starts, and what is around them. */
-const [START_MS, START_COPIES, START_MAX_MS, AROUND_MS] = [60_000, 30, 1_500_000, 60_000]
 
 export interface ToRehearse {
   install: ManagedInstall
@@ -213,14 +208,14 @@ async function inCage(
   database: string,
   { copyMs }: Rehearsal,
 ): Promise<Partial<Rehearsal>> {
-  const startMs = Math.min(START_MAX_MS, START_MS + START_COPIES * (copyMs ?? 0))
+  const startMs = startMsAfter(copyMs ?? 0)
   const request = {
     do: 'rehearse',
     candidate,
     database: relative(install.stateDirectory, database),
     startMs,
   } as const
-  const mostMs = 3 * startMs + AROUND_MS
+  const mostMs = wholeMsOf(startMs)
   const end = await askCage(cage, request, { mostMs, signal })
   if (end.is === 'not-begun') return noStart(install.service)
   if (end.is === 'late') return { reason: `it had not ended after ${Math.round(mostMs / 1000)} s` }
@@ -249,24 +244,7 @@ async function copyInto(
     await disk.remove(to) // on a full disk not even a request to empty the folder could be written
     throw cause
   })
-  const left = { bytes: FILES_MAX_BYTES, files: FILES_MAX }
-  for (const name of files) await copyFiles(disk, join(stateDirectory, name), join(folder, name), left)
-}
-
-/** Copies a file, or a folder with what is in it; neither links nor sockets. Throws if that is too much. */
-async function copyFiles(disk: Disk, from: string, to: string, left: { bytes: number; files: number }): Promise<void> {
-  const found = await lstat(from).catch(() => null)
-  if (found?.isDirectory() === true) {
-    await disk.makeDirectory(to, 0o700)
-    for (const name of await readdir(from)) await copyFiles(disk, join(from, name), join(to, name), left)
-  } else if (found?.isFile() === true) {
-    left.bytes -= found.size
-    left.files -= 1
-    if (left.bytes < 0 || left.files < 0)
-      throw new Error(`\`rehearse.files\` names more than ${mebibytes(FILES_MAX_BYTES)}, or than ${FILES_MAX} files`)
-    await disk.makeDirectory(dirname(to), 0o700)
-    await disk.copy(from, to, found.mode & 0o700)
-  }
+  if (files.length > 0) await copyFilesBy(executable, { from: stateDirectory, to: folder, files })
 }
 
 async function bytesOf(database: string): Promise<number> {

@@ -4,10 +4,11 @@
 // Power cut: the next start clears the temporary file away; a snapshot appears under its name whole or not at all.
 
 import { opendir, readdir, stat } from 'node:fs/promises'
-import { basename, join } from 'node:path'
+import { join } from 'node:path'
+import { copyName, tagOfCopy } from '../../disk/copies.ts'
 import { type Copier, copyDatabase } from '../../disk/copy-database.ts'
 import { type Disk, exists } from '../../disk/disk.ts'
-import { copyName, snapshotDirectory } from '../../disk/places.ts'
+import { snapshotDirectory } from '../../disk/places.ts'
 import { assertRoom, needOfSnapshot } from '../../disk/room.ts'
 import { BatonError } from '../../words/errors.ts'
 import { within } from '../rethrow.ts'
@@ -15,7 +16,8 @@ import { within } from '../rethrow.ts'
 /** of so many releases; and of one more if all of them have no more bytes than that */
 export const SNAPSHOTS_KEPT = 2
 const OLDER_MAX_BYTES = 1024 ** 3
-const BESIDE = ['-wal', '-journal'] as const
+/** at the end of the name of what belongs to a copy */
+const BESIDE = /-(wal|journal)$/
 /** folders that a search for the service's files opens, at most */
 const FOLDERS_MAX = 1000
 /** in a state directory: Baton's own, and what a fresh disk has */
@@ -29,7 +31,7 @@ const NOT_THE_SERVICES = ['update', 'run', 'lost+found']
 export async function assertDatabaseThere(database: string | null, stateDirectory: string): Promise<void> {
   if (database === null || (await exists(database))) return
   const snapshots = await readdir(snapshotDirectory(stateDirectory)).catch(() => [])
-  const kept = snapshots.find((name) => name.startsWith(`${basename(database)}.v`))
+  const kept = snapshots.find((name) => tagOfCopy(name, database) !== null)
   const other = kept === undefined ? await firstFileIn(stateDirectory) : join(snapshotDirectory(stateDirectory), kept)
   if (other === null) return
   throw new BatonError(
@@ -85,7 +87,7 @@ export async function snapshot(
   } catch (cause) {
     throw within(cause, 'swap_failed', `making a snapshot of ${database}`)
   }
-  await dropOld(disk, directory, basename(database))
+  await dropOld(disk, directory, database)
   return path
 }
 
@@ -93,22 +95,28 @@ export async function snapshot(
  * Keeps the newest copy of each of the last releases. One that was made while nobody had the database open is a set: what belongs to it
  * goes with it.
  */
-async function dropOld(disk: Disk, directory: string, name: string): Promise<void> {
-  const all = (await readdir(directory)).filter((entry) => entry.startsWith(`${name}.v`))
-  const copies = all.filter((entry) => !BESIDE.some((suffix) => entry.endsWith(suffix)))
+async function dropOld(disk: Disk, directory: string, database: string): Promise<void> {
+  const all = await readdir(directory)
   const aged = await Promise.all(
-    copies.map(async (entry) => {
-      const { mtimeMs: at, size } = await stat(join(directory, entry))
-      return { entry, at, size }
+    all.flatMap((entry) => {
+      const tag = tagOfCopy(entry, database)
+      return tag === null ? [] : [agedCopy(join(directory, entry), { entry, tag })]
     }),
   )
   const newest = new Map<string, (typeof aged)[number]>()
   for (const copy of aged.toSorted((a, b) => b.at - a.at)) {
-    const [tag = ''] = /^v\d+\.\d+\.\d+/.exec(copy.entry.slice(name.length + 1)) ?? []
-    if (!newest.has(tag)) newest.set(tag, copy)
+    if (!newest.has(copy.tag)) newest.set(copy.tag, copy)
   }
   const last = [...newest.values()].slice(0, SNAPSHOTS_KEPT + 1)
   if (last.reduce((sum, { size }) => sum + size, 0) > OLDER_MAX_BYTES) last.splice(SNAPSHOTS_KEPT)
-  const kept = last.flatMap(({ entry }) => [entry, ...BESIDE.map((suffix) => entry + suffix)])
-  for (const entry of all) if (!kept.includes(entry)) await disk.remove(join(directory, entry))
+  const kept = new Set(last.map(({ entry }) => entry))
+  for (const entry of all) {
+    const copy = entry.replace(BESIDE, '')
+    if (tagOfCopy(copy, database) !== null && !kept.has(copy)) await disk.remove(join(directory, entry))
+  }
+}
+
+async function agedCopy<What>(path: string, what: What): Promise<What & { at: number; size: number }> {
+  const { mtimeMs: at, size } = await stat(path)
+  return { ...what, at, size }
 }

@@ -31,7 +31,7 @@ export interface ContainerCalls {
   networkDriver(network: string): Promise<string>
   /** Paths changed in the container's own layer. */
   changes(container: string): Promise<string[]>
-  /** Bytes of a file or folder in the container, running or not; null if it is not there. */
+  /** Bytes of a file or folder in the container, running or not; null if it is not there, or if the engine does not say. */
   sizeOf(container: string, path: string): Promise<number | null>
   /** Copies a file, with its name, owner and mode, into a folder of another container. Nothing of it is kept in memory. */
   copyFile(from: { container: string; path: string }, to: { container: string; folder: string }): Promise<void>
@@ -123,7 +123,8 @@ function fileCalls({ call, open }: Connection): FileCalls {
       const response = await open('HEAD', at(id, path))
       response.resume()
       const said = String(response.headers['x-docker-container-path-stat'] ?? '')
-      return Number((JSON.parse(Buffer.from(said, 'base64').toString()) as { size: unknown }).size)
+      const { size } = JSON.parse(Buffer.from(said, 'base64').toString() || '{}') as { size?: unknown }
+      return typeof size === 'number' && Number.isFinite(size) ? size : null
     } catch (error) {
       if (engineStatusOf(error) === 404) return null
       throw error

@@ -1,11 +1,19 @@
 // The copies of the database that updates have left: snapshots, and databases that gave way to one. Runs as the service's user.
 // Must hold: nothing is removed; the database is exchanged only while the service is stopped, and under the lock.
 
-import { readdir, stat } from 'node:fs/promises'
-import { basename, join } from 'node:path'
-import { asideDirectory, exchangeNow, makeDisk, ownCommand, type Receipt } from '../../../agent/install.ts'
-import { snapshotDirectory, tagInPlace, takeLock } from '../../../agent/install.ts'
+import { readdir, readlink, stat } from 'node:fs/promises'
+import { join, resolve } from 'node:path'
+import {
+  asideDirectory,
+  exchangeNow,
+  foreignHolder,
+  makeDisk,
+  ownCommand,
+  type Receipt,
+} from '../../../agent/install.ts'
+import { snapshotDirectory, tagInPlace, tagOfCopy, takeLock } from '../../../agent/install.ts'
 import { BatonError } from '../../../agent/words.ts'
+import { readProc } from '../../lib/open-files.ts'
 import { connect } from './client.ts'
 import { readAccess } from './configuration.ts'
 import { databaseOf } from './own-database.ts'
@@ -43,8 +51,8 @@ async function copiesOf({ stateDirectory }: Receipt, database: string, kind: Sta
   const path = FOLDERS[kind](stateDirectory)
   const copies: StateCopy[] = []
   for (const name of await readdir(path).catch(() => [])) {
-    const tag = /^\.(v\d+\.\d+\.\d+)\.[^.]+(\.[^.-]+)?$/.exec(name.slice(basename(database).length))?.[1]
-    if (!name.startsWith(basename(database)) || tag === undefined) continue
+    const tag = tagOfCopy(name, database)
+    if (tag === null) continue
     const { size, mtime } = await stat(join(path, name))
     copies.push({ name, kind, tag, at: mtime.toISOString(), bytes: size })
   }
@@ -76,15 +84,37 @@ export async function restoreCopy(
   const restored = join(FOLDERS[copy.kind](stateDirectory), name)
   if (dryRun) return { aside: null, restored }
   await using _lock = await takeLock(makeDisk(), stateDirectory, 'state restore')
-  return {
-    aside: exchangeNow(stateDirectory, restored, { database, tag: await tagInPlace(stateDirectory, executable) }),
-    restored,
+  const tag = await tagInPlace(stateDirectory, executable)
+  const refuse = async (file: string) => await refuseOthers(receipt, file)
+  return { aside: await exchangeNow(stateDirectory, restored, { database, tag, refuse }), restored }
+}
+
+/** Throws refused if the service has begun, or if somebody else has the database open. */
+async function refuseOthers({ service, configPath }: Receipt, database: string): Promise<void> {
+  const pid = await processOf(configPath)
+  if (pid !== null) throw runningFault(service, `, pid ${pid} is a process of it`)
+  const holder = await foreignHolder(database)
+  if (holder === null) return
+  throw new BatonError('refused', `expected nobody to have ${database} open, ${holder} has: it is exchanged`, {
+    hint: 'end that first: it would go on with the database that was put aside',
+  })
+}
+
+/** A process of the service, which may not have opened its database yet; null: there is none. */
+async function processOf(configPath: string): Promise<string | null> {
+  for (const pid of (await readdir('/proc').catch(() => [])).filter((name) => /^\d+$/.test(name))) {
+    const words = (await readProc(`/proc/${pid}/cmdline`)).split('\0')
+    const at = words.findIndex((word, i) => word === 'serve' && words[i + 1] === '--config')
+    if (at === -1) continue
+    const folder = await readlink(`/proc/${pid}/cwd`).catch(() => '/')
+    if (resolve(folder, words[at + 2] ?? '') === configPath) return pid
   }
+  return null
 }
 
 /** The database is exchanged only while nobody has it open. */
-export function runningFault(service: string): BatonError {
-  return new BatonError('refused', `expected ${service} to be stopped: its database is exchanged`, {
+export function runningFault(service: string, found = ''): BatonError {
+  return new BatonError('refused', `expected ${service} to be stopped: its database is exchanged${found}`, {
     hint: `\`${ownCommand('stop')}\` first; \`${ownCommand('rollback --restore-state')}\` needs no stop`,
   })
 }

@@ -1,0 +1,23 @@
+// The names of copies of the database: snapshots, and databases that gave way to one. Each names the database, the release whose data
+// it has, and when it was made. What belongs to a copy, such as its log, has the copy's name and a suffix. Pure.
+
+import { basename } from 'node:path'
+
+/** Name of a copy of a database that belongs to the release `tag`, made at `at`. */
+export function copyName(database: string, tag: string, at: Date): string {
+  return `${basename(database)}.${tag}.${at.toISOString().replaceAll(/[-:]/g, '')}`
+}
+
+/** The release that the copy with this name belongs to; null: it is not the name of a copy of this database. */
+export function tagOfCopy(name: string, database: string): string | null {
+  const stem = basename(database)
+  if (!name.startsWith(stem)) return null
+  return /^\.(v\d+\.\d+\.\d+)\.[^.-]+(\.[^.-]+)?$/.exec(name.slice(stem.length))?.[1] ?? null
+}
+
+/** The newest of these names among those of the release `tag`; null: none. Older releases wrote no milliseconds. */
+export function newestCopy(names: readonly string[], database: string, tag: string): string | null {
+  const plain = (name: string) => name.replace(/Z$/, '')
+  const all = names.filter((name) => tagOfCopy(name, database) === tag)
+  return all.toSorted((a, b) => (plain(a) < plain(b) ? -1 : 1)).at(-1) ?? null
+}

@@ -1,0 +1,47 @@
+// Copies what an author's `rehearse.files` name, for a rehearsal. Another database may be among them: SQLite copies that, and what belongs
+// to it (its log, its journal) is left out.
+// Must hold: no process in which the application runs calls this; `copy-database.ts` says why. Neither links nor sockets are copied.
+
+import { lstat, readdir } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { type Disk, exists, mebibytes } from './disk.ts'
+import { copyHere } from './quiet-copy.ts'
+import { isDatabase } from './sweep.ts'
+
+/** what they may have, all together */
+export const FILES_MAX_BYTES = 1024 ** 3
+const FILES_MAX = 10_000
+
+export interface Beside {
+  /** folders */
+  from: string
+  to: string
+  /** of files and folders in `from`; one that is not there is left out */
+  files: readonly string[]
+}
+
+/** Throws if they are too many. */
+export async function copyBeside(disk: Disk, { from, to, files }: Beside): Promise<void> {
+  const left = { bytes: FILES_MAX_BYTES, files: FILES_MAX }
+  for (const name of files) await copyAll(disk, join(from, name), join(to, name), left)
+}
+
+async function copyAll(disk: Disk, from: string, to: string, left: { bytes: number; files: number }): Promise<void> {
+  const found = await lstat(from).catch(() => null)
+  if (found?.isDirectory() === true) {
+    await disk.makeDirectory(to, 0o700)
+    for (const name of await readdir(from)) await copyAll(disk, join(from, name), join(to, name), left)
+    return
+  }
+  const owner = /^(.+)-(wal|shm|journal)$/.exec(from)?.[1]
+  if (found?.isFile() !== true || (owner !== undefined && (await isDatabase(owner)))) return
+  left.bytes -= found.size
+  left.files -= 1
+  if (left.bytes < 0 || left.files < 0)
+    throw new Error(`\`rehearse.files\` names more than ${mebibytes(FILES_MAX_BYTES)}, or than ${FILES_MAX} files`)
+  await disk.makeDirectory(dirname(to), 0o700)
+  if (await exists(to)) return // named twice
+  if (!(await isDatabase(from))) return await disk.copy(from, to, found.mode & 0o700)
+  await (await disk.create(to, 0o600)).close()
+  await copyHere(from, to)
+}

@@ -1,0 +1,112 @@
+// `<executable> backup FILE --try NEW`: copies the database to FILE, and tries the executable NEW on a copy of that, for somebody who
+// replaces the file without an installer. The present executable conducts, as on a host with systemd (agent/update/rehearsal/).
+// Must hold: the service and its data are not touched; the releases see the copy in the place of the state directory, no process and no
+// network of the host. It is no cage like systemd's: other files that this user may write to can be written. If the kernel allows no
+// namespaces, nothing is tried. The copy of the copy is removed on every way out.
+
+import { copyFile, mkdir, stat } from 'node:fs/promises'
+import { dirname, join, relative, resolve, sep } from 'node:path'
+import {
+  AUTO_MAX_BYTES,
+  copyBeside,
+  judge,
+  makeDisk,
+  mebibytes,
+  ownDatabase,
+  ownExecutable,
+  ownRelease,
+  runVersion,
+  startMsAfter,
+} from '../../../agent/install.ts'
+import { backup } from '../../../agent/service/backup.ts'
+import type { Build } from '../../../agent/service/build.ts'
+import { type Environment, readSettings } from '../../../agent/service/config.ts'
+import { asBatonError, BatonError, formatRehearsal, MEANINGS, reasonOf, type Rehearsal } from '../../../agent/words.ts'
+import { conductBy } from '../../lib/conduct.ts'
+import { temporaryFolder } from '../../lib/trusted.ts'
+
+/** What unshare runs: its arguments are the copy, the state directory, and the conductor's words. */
+const INSIDE = 'ip link set lo up && mount --bind "$1" "$2" && cd "$2" && shift 2 && exec "$@"'
+const WALLS = [
+  '--user',
+  '--map-root-user',
+  '--net',
+  '--ipc',
+  '--pid',
+  '--fork',
+  '--kill-child=SIGKILL',
+  '--mount',
+  '--mount-proc',
+]
+
+export async function backupAndTry(build: Build, argv: readonly string[], environment: Environment): Promise<number> {
+  const at = argv.indexOf('--try')
+  const [file = '', ...rest] = [...argv.slice(0, at), ...argv.slice(at + 2)]
+  try {
+    const candidate = argv[at + 1]
+    if (candidate === undefined || file === '-')
+      throw new BatonError('invalid_request', 'expected `backup FILE --try EXECUTABLE`')
+    const code = await backup(build, [file, ...rest], environment)
+    if (code !== 0) return code
+    const { stateDirectory } = readSettings(build.service, rest, environment)
+    const what = { service: build.service, stateDirectory, copy: resolve(file), candidate: resolve(candidate) }
+    const rehearsal = await tryOn(what)
+    process.stdout.write(`${formatRehearsal(rehearsal)}\n`)
+    if (rehearsal.hint !== undefined) process.stdout.write(`hint: ${rehearsal.hint}\n`)
+    if (rehearsal.verdict !== 'one_way') return 0
+    throw new BatonError(
+      'one_way',
+      'nothing has changed; after this release the present one cannot come back without the copy',
+    )
+  } catch (cause) {
+    const error = asBatonError(cause, 'unexpected', 'trying a release')
+    process.stderr.write(`error: ${error.message}\n`)
+    if (error.hint !== null) process.stderr.write(`hint: ${error.hint}\n`)
+    return MEANINGS[error.code].exit
+  }
+}
+
+interface ByHandTrial {
+  service: string
+  stateDirectory: string
+  /** of the database */
+  copy: string
+  candidate: string
+}
+
+/** Throws verify_failed if the release fails on the copy, or is another service's. */
+async function tryOn({ service, stateDirectory, copy, candidate }: ByHandTrial): Promise<Rehearsal> {
+  const began = performance.now()
+  const nothing = { verdict: 'not_tried', rows: null, copyMs: null, migrationMs: null } as const
+  const ended = (more: Partial<Rehearsal> & Pick<Rehearsal, 'reason'>): Rehearsal => {
+    return { ...nothing, ...more, tookMs: Math.round(performance.now() - began) }
+  }
+  const present = ownExecutable() ?? process.execPath
+  const database = relative(stateDirectory, ownDatabase(service, stateDirectory) ?? stateDirectory)
+  const { size } = await stat(copy)
+  if (size > AUTO_MAX_BYTES)
+    return ended({
+      reason: `the database has ${mebibytes(size)}, and only up to ${mebibytes(AUTO_MAX_BYTES)} are tried`,
+    })
+  if ([present, candidate].some((path) => path.startsWith(stateDirectory + sep)))
+    return ended({ reason: 'an executable lies in the state directory, where the copy will be' })
+  const tags = { from: ownRelease().tag, to: (await runVersion(candidate)).tag }
+  await using folder = await temporaryFolder(`${service}-rehearsal.`)
+  try {
+    const to = join(folder.path, database)
+    await mkdir(dirname(to), { recursive: true })
+    await copyFile(copy, to)
+    const files = ownRelease().rehearse?.files ?? []
+    await copyBeside(makeDisk(), { from: stateDirectory, to: folder.path, files })
+    const copyMs = Math.round(performance.now() - began)
+    const what = { present, candidate, database, state: folder.path, startMs: startMsAfter(copyMs) }
+    const words = [folder.path, stateDirectory, present, 'as-service', 'in-cage']
+    const command = ['unshare', ...WALLS, '/bin/sh', '-c', INSIDE, 'sh', ...words]
+    const { BATON_NODE } = process.env
+    const report = await conductBy(command, what, BATON_NODE === undefined ? {} : { BATON_NODE })
+    return ended({ ...judge(report, tags), rows: report.rows, copyMs, migrationMs: report.candidate?.ms ?? null })
+  } catch (cause) {
+    if (cause instanceof BatonError && cause.code === 'verify_failed') throw cause
+    return ended({ reason: reasonOf(cause) })
+  }
+}

@@ -1,0 +1,54 @@
+// Starts the conductor of a release (agent/update/rehearsal/conduct.ts) on a copy of the data, where no systemd makes a cage.
+
+import { spawn } from 'node:child_process'
+import { readFile, writeFile } from 'node:fs/promises'
+import { basename, join } from 'node:path'
+import { readReportOf, type Report, REHEARSAL_REPORT, REHEARSAL_REQUEST, wholeMsOf } from '../../agent/install.ts'
+import { BatonError, reasonOf } from '../../agent/words.ts'
+
+export interface Conducted {
+  /** absolute paths of the executables */
+  present: string
+  candidate: string
+  /** relative to the state directory */
+  database: string
+  /** folder with the copy */
+  state: string
+  /** milliseconds that each start may take */
+  startMs: number
+}
+
+/** `command`: what starts the conductor in the folder, as words. Throws unexpected if it has not reported. */
+export async function conductBy(
+  command: readonly string[],
+  { present, candidate, database, state, startMs }: Conducted,
+  environment: NodeJS.ProcessEnv,
+): Promise<Report> {
+  await writeFile(join(state, REHEARSAL_REQUEST), JSON.stringify({ do: 'rehearse', candidate, database, startMs }))
+  const { PATH = '/usr/local/bin:/usr/bin:/bin' } = process.env
+  const [first = '', ...words] = command
+  const child = spawn(first, words, {
+    cwd: state,
+    env: { PATH, ...environment },
+    stdio: ['ignore', 'ignore', 'pipe'],
+    signal: AbortSignal.timeout(wholeMsOf(startMs)),
+  })
+  let said = ''
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (said = (said + text).slice(-2000)))
+  const code = await new Promise<number | null>((resolve, reject) => {
+    child.once('close', resolve)
+    child.once('error', reject)
+  }).catch((cause: unknown) => {
+    throw new BatonError('unexpected', `rehearsing: ${reasonOf(cause)}`, { cause })
+  })
+  if (code !== 0) {
+    throw new BatonError(
+      'unexpected',
+      `rehearsing: expected exit code 0 from ${basename(present)}, got ${code}: ${said.trim()}`,
+      {
+        hint: 'a release that was built before there were rehearsals cannot conduct one',
+      },
+    )
+  }
+  return readReportOf(JSON.parse(await readFile(join(state, REHEARSAL_REPORT), 'utf8')) as Record<string, unknown>)
+}

@@ -1,0 +1,105 @@
+// @deadlineMs 180000
+// `backup FILE --try NEW`: somebody replaces the file without an installer, and asks before anything is stopped.
+
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { run } from '../deploy/lib/shell.ts'
+import { freePort } from '../agent/update/started.ts'
+import { equal, is, match, ok } from './assert.ts'
+import { until } from './fixtures/evidence.ts'
+import { buildLedgers, fillLedger, unpackLedger } from './lab/ledger.ts'
+import { suite } from './suite.ts'
+
+const test = suite('try by hand', { timeoutMs: 60_000 })
+let home: string
+let state: string
+let live: { port: number; child: ReturnType<typeof spawn> }
+const at = (name: string) => join(home, name)
+
+test.before(async () => {
+  home = await mkdtemp(join(tmpdir(), 'baton-by-hand-'))
+  state = at('state')
+  await mkdir(at('feed'))
+  await mkdir(at('tmp'))
+  await mkdir(state)
+  await buildLedgers(at('feed'), ['v1.0.0', 'v1.1.0'])
+  for (const tag of ['v1.0.0', 'v1.1.0']) await unpackLedger(at('feed'), tag, at(tag))
+  fillLedger(join(state, 'ledger.db'), 100)
+  const port = await freePort()
+  const settings = { dashboard: { password: 'p'.repeat(32) }, listen: { host: '127.0.0.1', port } }
+  await writeFile(at('config.json'), JSON.stringify({ ...settings, stateDirectory: state }))
+  live = { port, child: spawn(at('v1.0.0'), ['serve', '--config', at('config.json')], { stdio: 'ignore' }) }
+  await until(
+    'the service',
+    async () => (await fetch(`http://127.0.0.1:${port}/health`).catch(() => null))?.ok === true,
+  )
+})
+test.after(async () => {
+  live.child.kill('SIGKILL')
+  await once(live.child, 'exit')
+  await rm(home, { recursive: true, force: true })
+})
+
+test('the way back is open: it says so, the copy is there, and the service has not noticed', async () => {
+  const { exitCode, stdout } = await tried('database.exec("ALTER TABLE notes ADD COLUMN colour TEXT")')
+  match(stdout, /^tried on a copy of your data: 103 rows, [\d.]+ s, the way back is open$/m)
+  is(exitCode, 0)
+})
+
+test('no way back is 7, and a release that fails on the copy is 5', async () => {
+  const oneWay = await tried('database.exec("DELETE FROM notes WHERE id = 7")')
+  equal([oneWay.exitCode, /there is no way back: 1 rows of notes are gone/.test(oneWay.stdout)], [7, true])
+  const fails = await tried('throw new Error("no room for the index")')
+  equal([fails.exitCode, /v1\.1\.0 fails on a copy of the data: .*no room/.test(fails.stderr)], [5, true], fails.stderr)
+})
+
+test('in it an absolute path of the data leads to the copy, and neither the live process nor its port is there', async () => {
+  const { exitCode, stderr } = await tried(`
+    const { existsSync, readdirSync, writeFileSync } = require('node:fs'), net = require('node:net'), through = []
+    writeFileSync(${JSON.stringify(join(state, 'uploads'))}, 'moved')
+    if (!existsSync(state + '/uploads')) through.push('the state directory')
+    if (existsSync('/proc/${live.child.pid}/environ')) through.push('the live process')
+    try { process.kill(${live.child.pid}, 0); through.push('a signal') } catch {}
+    return new Promise((resolve) => {
+      const socket = net.connect(${live.port}, '127.0.0.1', () => { through.push('the live port'); resolve() })
+      socket.setTimeout(1500, resolve); socket.on('error', resolve)
+    }).then(() => { throw new Error('through: ' + (through.join('; ') || 'none')) })`)
+  match(stderr, 'through: none')
+  is(exitCode, 5)
+  ok(!(await readdir(state)).includes('uploads'))
+})
+
+test('where the kernel allows no such walls it is not tried, and the copy is there all the same', async () => {
+  await writeFile(at('unshare'), '#!/bin/sh\necho "unshare failed: Operation not permitted" >&2\nexit 1\n', {
+    mode: 0o755,
+  })
+  const { exitCode, stdout } = await tried('', { PATH: `${home}:${process.env['PATH']}` })
+  match(stdout, /^not tried on a copy of your data: .*unshare failed: Operation not permitted/m)
+  is(exitCode, 0)
+})
+
+test.run()
+
+/** Everything that holds for each of them is looked at here. */
+async function tried(migration: string, more: NodeJS.ProcessEnv = {}) {
+  await writeFile(join(state, 'migration.js'), migration)
+  const copy = at('before.db')
+  await rm(copy, { force: true })
+  const names = await readdir(state)
+  const words = [at('v1.0.0'), 'backup', copy, '--try', at('v1.1.0'), '--config', at('config.json')]
+  const env = { ...process.env, TMPDIR: at('tmp'), ...more }
+  const ended = await run(words, { allowFailure: true, timeoutMs: 60_000, env })
+  equal(await readdir(state), names)
+  equal(await readdir(at('tmp')), [], 'what was tried on is gone')
+  for (const path of [copy, join(state, 'ledger.db')]) {
+    const database = new DatabaseSync(path, { readOnly: true })
+    is(database.prepare('SELECT count(*) AS n FROM notes').get()?.['n'], 100)
+    database.close()
+  }
+  is((await fetch(`http://127.0.0.1:${live.port}/health`)).status, 200)
+  return ended
+}
