@@ -14,12 +14,10 @@ export type { Busy } from './words/bounds.ts'
 export { type OwnRelease, ownRelease } from './own.ts'
 export type { ReleaseKind } from './words/release.ts'
 export {
-  reportOf,
   type HandoverReport,
   type Instance,
   type Kind,
   type Operation,
-  type OperationReport,
   type Outcome,
   type Skipped,
   type Stage,
@@ -27,4 +25,5 @@ export {
   type Unproven,
   type VersionReport,
 } from './words/state.ts'
+export { reportOf, type OperationReport } from './words/report.ts'
 export type { NextSwitch, Switch } from './words/switch.ts'

@@ -18,7 +18,7 @@ export { makeJournal } from './disk/journal.ts'
 export { type Lock, takeLock } from './disk/lock.ts'
 export type { LogEvent } from './log.ts'
 export { type InstallOptions, type ManagedInstall, openInstall } from './disk/managed-install.ts'
-export { begin, type OperationRequest, type Restart } from './update/operation.ts'
+export { begin, newOperation, type OperationRequest, type Restart } from './update/operation.ts'
 export { asideDirectory, placesOf, snapshotDirectory } from './disk/places.ts'
 export { descendantsOf, endGroup, isAlive, startTimeOf } from './sockets/process.ts'
 export {

@@ -87,50 +87,40 @@ function readBuilt(): OwnRelease | null {
   }
 }
 
+/** What a program says that Baton did not build. */
+const NOTHING_SAID: Readonly<Required<OwnRelease>> = {
+  service: 'service',
+  tag: 'v0.0.0',
+  commit: null,
+  kind: 'source',
+  healthPath: null,
+  database: null,
+  servers: null,
+  trust: null,
+  switch: 'one-at-a-time',
+  commands: null,
+  basePath: '',
+  onStop: null,
+  endless: null,
+  rehearse: null,
+  state: null,
+}
+
 /** Keeps only the members that the agent uses. An older build lacks the last ones, a build without a root lacks `trust`. */
-function whole(given: OwnRelease): OwnRelease {
-  const { service, tag, commit, kind, healthPath, database, servers, trust } = given
-  const { commands = null, basePath = '', onStop = null, endless = null } = given as Partial<OwnRelease>
-  const { rehearse = null, state = null } = given
-  return {
-    service,
-    tag,
-    commit,
-    kind,
-    healthPath,
-    database,
-    servers,
-    trust: trust ?? null,
-    switch: given.switch,
-    commands,
-    basePath,
-    onStop,
-    endless,
-    rehearse,
-    state,
-  }
+function whole(given: Partial<OwnRelease>): OwnRelease {
+  const all = Object.entries(NOTHING_SAID).map(([key, other]) => [key, given[key as keyof OwnRelease] ?? other])
+  return { ...NOTHING_SAID, ...Object.fromEntries(all) }
 }
 
 function fromSource(): OwnRelease {
-  const release: OwnRelease = {
-    service: 'service',
-    tag: 'v0.0.0',
-    commit: null,
-    kind: 'source',
-    healthPath: null,
-    database: null,
-    servers: null,
-    trust: typeof __BATON_TRUST__ === 'string' ? (JSON.parse(__BATON_TRUST__) as Anchor | null) : null,
-    switch: 'one-at-a-time',
-    commands: null,
-    basePath: '',
-  }
+  const trust = typeof __BATON_TRUST__ === 'string' ? (JSON.parse(__BATON_TRUST__) as Anchor | null) : null
+  const release: OwnRelease = { ...NOTHING_SAID, trust }
   // Do not search the folders around a release: any user's files may be there, for instance in /tmp during an install.
   if (typeof __BATON_TAG__ === 'string') return release
   const started = process.argv[1]
   for (let folder = dirname(resolve(started ?? '.')); folder !== dirname(folder); folder = dirname(folder)) {
     const words = readJson(join(folder, RELEASE_WORDS))
-    if (words !== null) return whole(words as unknown as OwnRelease)
+    if (words !== null) return whole(words)
     const own = readJson(join(folder, 'baton.config.json')) ?? {}
     const name = own['service'] ?? readJson(join(folder, 'package.json'))?.['name']
     if (typeof name !== 'string') continue

@@ -18,7 +18,8 @@ import { type ScheduleFacts, isWithin, next, type Offered } from '../agent/updat
 import { rankOf, turnIn } from '../agent/update/schedule/rank.ts'
 import { whyNotAlone } from '../agent/update/schedule/gate.ts'
 import type { JournalState } from '../agent/disk/journal.ts'
-import { newOperation, type Operation, type Outcome } from '../agent/words/state.ts'
+import { type Operation, type Outcome } from '../agent/words/state.ts'
+import { newOperation } from '../agent/update/operation.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { suite } from './suite.ts'
 

@@ -18,7 +18,7 @@ import { refuseKnownOneWay } from './rehearsal/rehearse.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import type { Alone } from './schedule/gate.ts'
 import { makeStages, type Stages } from './stages.ts'
-import { type Kind, newOperation, type Operation, type Stage } from '../words/state.ts'
+import { type Kind, type Operation, type Stage } from '../words/state.ts'
 import { noBackup } from './steps/swap.ts'
 import { type StoryEnd, rollBack, update } from './story.ts'
 
@@ -258,4 +258,20 @@ async function writeOutcome(
   log({ event: 'finished', id: operation.id, kind: operation.kind, outcome, to: operation.to, code, message })
   await dropMark(install)
   if (outcome === 'updated' || outcome === 'rolled_back') await sweep(install)
+}
+
+/** A new operation, with what is known when it begins. */
+export function newOperation(known: Pick<Operation, 'id' | 'kind' | 'from' | 'to' | 'startedAt'>): Operation {
+  return {
+    ...known,
+    stage: known.kind === 'update' ? 'check' : 'swap',
+    progress: null,
+    finishedAt: null,
+    outcome: null,
+    error: null,
+    sha256: null,
+    durations: {},
+    bytes: 0,
+    handover: null,
+  }
 }

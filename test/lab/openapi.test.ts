@@ -2,7 +2,8 @@
 
 import { EXIT, MEANINGS } from '../../agent/words/errors.ts'
 import { oneWayFault, type Rehearsal, VERDICTS } from '../../agent/words/rehearsal.ts'
-import { HISTORY_MAX, newOperation, OUTCOMES, STAGES } from '../../agent/words/state.ts'
+import { HISTORY_MAX, OUTCOMES, STAGES } from '../../agent/words/state.ts'
+import { newOperation } from '../../agent/update/operation.ts'
 import { equal, is, throws } from '../assert.ts'
 import { suite } from '../suite.ts'
 import { type Answer, apiDocument, conforms, faultsOf, type Json, documentedAt } from './openapi.ts'

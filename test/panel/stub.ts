@@ -9,14 +9,8 @@ import { makePanel } from '../../agent/web/panel.ts'
 import { makeRoutes } from '../../agent/http/routes.ts'
 import type { PolicyFile } from '../../agent/words/schedule.ts'
 import { oneWayFault, type Rehearsal } from '../../agent/words/rehearsal.ts'
-import {
-  type Instance,
-  type Kind,
-  newOperation,
-  type Operation,
-  type Status,
-  type VersionReport,
-} from '../../agent/words/state.ts'
+import { type Instance, type Kind, type Operation, type Status, type VersionReport } from '../../agent/words/state.ts'
+import { newOperation } from '../../agent/update/operation.ts'
 
 export const TOKEN = 'correct horse battery staple'
 

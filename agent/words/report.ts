@@ -1,0 +1,65 @@
+// What is told of an operation: to a person, in the panel, by `--json`, and to a fleet. Pure.
+
+import type { Rehearsal } from './rehearsal.ts'
+import {
+  type Durations,
+  type HandoverReport,
+  type Kind,
+  NO_HANDOVER,
+  type Operation,
+  type Outcome,
+  type StateMoved,
+  type Unproven,
+} from './state.ts'
+
+/**
+ * The whole result of an operation, in one form: shown to a person, in the panel, by `--json`, and collected by a fleet.
+ * `reportOf` makes it.
+ */
+export interface OperationReport extends Omit<HandoverReport, 'switchMs' | 'pauseMs'> {
+  id: string
+  kind: Kind
+  from: string
+  to: string | null
+  /** null while in flight */
+  outcome: Outcome | null
+  error: Operation['error']
+  durations: Durations
+  bytes: number
+  /** null if nothing was handed over, for instance because no service was running */
+  switchMs: number | null
+  /** see HandoverReport; null if nobody had to wait */
+  pauseMs: number | null
+  /** see Operation; null if there was none */
+  rehearsal: Rehearsal | null
+  /** see Operation; null: the database was not exchanged */
+  stateMoved: StateMoved | null
+  /** ISO 8601, UTC: earliest end of the current probation; null if there is none */
+  unprovenUntil: string | null
+  /** see Operation */
+  by?: 'schedule'
+}
+
+/** Pure. `unproven`: the current probation, see `Status`. */
+export function reportOf(operation: Operation, unproven: Unproven | null = null): OperationReport {
+  const { id, kind, from, to, outcome, error, durations, bytes, handover, by } = operation
+  const { rehearsal = null, stateMoved = null } = operation
+  const { switchMs = null, pauseMs = null, ...counts } = handover ?? { ...NO_HANDOVER, switchMs: null }
+  const unprovenUntil = outcome === null ? (unproven?.until ?? null) : null
+  const ofHandover = { ...counts, switchMs, pauseMs }
+  const known = {
+    id,
+    kind,
+    from,
+    to,
+    outcome,
+    error,
+    durations,
+    bytes,
+    ...ofHandover,
+    rehearsal,
+    stateMoved,
+    unprovenUntil,
+  }
+  return by === undefined ? known : { ...known, by }
+}
