@@ -1,4 +1,4 @@
-// @deadlineMs 300000
+// @deadlineMs 600000
 // The rehearsal without its cage: the conductor starts real releases on a copy, and what they do to it leads to a verdict.
 // test/systemd-rehearsal.test.ts has the cage. In CI the database has 1,000 rows, in `npm run soak -- --long` 100,000, and some of the
 // migrations are tried at 1 and 2 million too, and with a rollback journal.

@@ -1,4 +1,4 @@
-// @deadlineMs 400000
+// @deadlineMs 600000
 // `kill -9` and power cut at every change of the disk of what exchanges the database: a rollback that takes a snapshot back, a release
 // with no way back and its automatic revert, `state restore`. After each, the next start serves on the data of the release in place,
 // and each acknowledged row is in the live database or in a file that the operation or `state list` names. In CI some of the changes,
