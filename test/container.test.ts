@@ -23,7 +23,7 @@ import { type JobOrigin, type Site, unfinishedAt } from '../deploy/container/job
 import { digestIn, fullRepository, ORIGIN_LABEL, parseReference } from '../deploy/container/reference.ts'
 import { watchOutage } from '../deploy/container/outage.ts'
 import { candidateSockets } from '../deploy/container/engine/socket.ts'
-import { takeSnapshot } from '../deploy/container/snapshot.ts'
+import { snapshotIn, takeSnapshot } from '../deploy/container/snapshot.ts'
 import { specify } from '../deploy/container/specification.ts'
 
 const test = suite('container, pure')
@@ -367,6 +367,35 @@ test('an engine that does not say how large a file is gives no size, and none th
       sizes.push(await engine.sizeOf('one', '/state/copy'))
     }
     equal(sizes, [null, null, null, null, null, 7])
+  } finally {
+    engine.close()
+  }
+})
+
+test('an image says which files a rehearsal needs beside the copy; what leads out of the state directory is left out', () => {
+  const files = ['uploads/a', 'keys/', '/etc/passwd', '../other', 'a/../../b', '', 7, './x']
+  equal(snapshotIn(`${JSON.stringify({ files })}\n/state/copy\n`), {
+    path: '/state/copy',
+    files: ['uploads/a', 'keys', 'x'],
+  })
+  equal(snapshotIn('a warning\n/state/copy\n'), { path: '/state/copy', files: [] })
+  equal(snapshotIn('null\n/state/copy'), { path: '/state/copy', files: [] })
+  equal(snapshotIn('\n'), null)
+})
+
+test('what is copied between containers has a bound', async () => {
+  await using server = await fakeEngine((url, response) => {
+    if (!url.includes('/archive')) return false
+    return response.end(url.includes('/one/') ? 'x'.repeat(2000) : '')
+  })
+  const engine = await connectEngine(server.path)
+  try {
+    const [from, to] = [
+      { container: 'one', path: '/state/uploads' },
+      { container: 'two', folder: '/state' },
+    ]
+    equal(await engine.copyFile(from, to, 2000), 2000)
+    match((await rejects(engine.copyFile(from, to, 1999), () => true)).message, 'has more than the 1999 bytes')
   } finally {
     engine.close()
   }

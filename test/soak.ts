@@ -122,9 +122,8 @@ if (values.clients) {
 if (values.long) {
   const { runLong } = await import('./soak/long.ts')
   const containers = ['container-table', 'container-cut', 'container-stopped']
-  process.exit(
-    await runLong(...containers, 'install-script', 'carry-soak', 'fleet-hosts', 'fleet-resume', 'state-kills'),
-  )
+  const others = ['install-script', 'carry-soak', 'fleet-hosts', 'fleet-resume', 'state-kills', 'test/rehearsal']
+  process.exit(await runLong(...containers, ...others))
 }
 
 if (values.hold) {

@@ -1,12 +1,12 @@
-// @deadlineMs 400000
+// @deadlineMs 600000
 // `kill -9` and power cut at every change of the disk of what exchanges the database: a rollback that takes a snapshot back, a release
 // with no way back and its automatic revert, `state restore`. After each, the next start serves on the data of the release in place,
 // and each acknowledged row is in the live database or in a file that the operation or `state list` names. In CI some of the changes,
 // in `npm run soak -- --long` each. A power cut is a real file system whose disk is looked at without what was never written to it.
 
 import { execFile, execFileSync } from 'node:child_process'
-import { existsSync, readFileSync } from 'node:fs'
-import { copyFile, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
@@ -26,23 +26,39 @@ const noDisk = canMount ? null : 'needs root and a loop device, to mount a disk'
 const kills = suite('state: kills', { timeoutMs: 390_000 })
 const cuts = suite('state: power cuts', { timeoutMs: 390_000, skip: noDisk })
 /** in CI, of so many changes one; which one differs with the case */
-const EVERY = isLong ? 1 : 6
+const EVERY = isLong ? 1 : 9
 const COLUMNS = ['text', 'body', 'words']
 
-type Case = Pick<StateCrash, 'doing' | 'isGood'>
+type How = Pick<StateCrash, 'doing' | 'isGood'>
+/** `outcome` and `isMoved`, whether the database was exchanged, are of the operation that nobody kills; null: it is no operation */
+type Case = How & { outcome: Operation['outcome']; isMoved: boolean }
 const CASES: Record<string, Case> = {
-  'a rollback that takes a snapshot back': { doing: 'rollback', isGood: true },
-  'a rollback that takes a snapshot back and fails': { doing: 'rollback', isGood: false },
-  'a release with no way back': { doing: 'update', isGood: true },
-  'a release with no way back that fails': { doing: 'update', isGood: false },
-  '`state restore`': { doing: 'restore', isGood: true },
+  'a rollback that takes a snapshot back': { doing: 'rollback', isGood: true, outcome: 'rolled_back', isMoved: true },
+  'a rollback that takes a snapshot back and fails': {
+    doing: 'rollback',
+    isGood: false,
+    outcome: 'reverted',
+    isMoved: true,
+  },
+  'a release with no way back': { doing: 'update', isGood: true, outcome: 'updated', isMoved: false },
+  'a release with no way back that fails': { doing: 'update', isGood: false, outcome: 'reverted', isMoved: true },
+  'a release with no way back that the rescue puts back': {
+    doing: 'rescue',
+    isGood: true,
+    outcome: 'reverted',
+    isMoved: true,
+  },
+  '`state restore`': { doing: 'restore', isGood: true, outcome: null, isMoved: false },
 }
+/** the program is compiled once */
+const compiled = mkdtempSync(join(tmpdir(), 'baton-state-compiled-'))
 
 for (const [at, [what, how]] of Object.entries(CASES).entries()) {
   kills(what, async () => await cutEverywhere(how, at, atOnce))
   cuts(what, async () => await cutEverywhere(how, at + 3, withoutPower))
 }
 
+process.on('exit', () => rmSync(compiled, { recursive: true, force: true }))
 kills.run()
 cuts.run()
 
@@ -52,7 +68,11 @@ interface Ground extends AsyncDisposable {
   cut(): Promise<void>
 }
 
-async function cutEverywhere(how: Case, first: number, open: (pristine: string) => Promise<Ground>): Promise<void> {
+async function cutEverywhere(
+  { outcome, isMoved, ...how }: Case,
+  first: number,
+  open: (pristine: string) => Promise<Ground>,
+): Promise<void> {
   const pristine = await makePristine()
   try {
     let changes = 0
@@ -61,6 +81,9 @@ async function cutEverywhere(how: Case, first: number, open: (pristine: string) 
       const ended = await conduct(ground.root, { ...how, dieAt: null })
       changes = ended?.changes ?? 0
       await holds(ground.root, 'not killed')
+      const { operation, history } = await journalOf(placesIn(ground.root).stateDirectory)
+      for (const one of outcome === null ? [] : [operation, history[0]])
+        equal([one?.outcome, one?.stateMoved !== undefined], [outcome, isMoved], one?.error?.message)
     }
     ok(changes > 10, `expected more than 10 changes of the disk, got ${changes}`)
     for (let dieAt = 1 + (first % EVERY); dieAt <= changes; dieAt += EVERY) {
@@ -152,10 +175,11 @@ function placesIn(root: string) {
 }
 
 /** What the program printed, or null if it was killed. */
-async function conduct(root: string, how: Case & Pick<StateCrash, 'dieAt'>) {
+async function conduct(root: string, how: How & Pick<StateCrash, 'dieAt'>) {
   const options: StateCrash = { ...placesIn(root), ...how }
+  const env = { ...process.env, NODE_COMPILE_CACHE: compiled }
   try {
-    const { stdout } = await run(process.execPath, [PROGRAM, JSON.stringify(options)], { timeout: 30_000 })
+    const { stdout } = await run(process.execPath, [PROGRAM, JSON.stringify(options)], { timeout: 30_000, env })
     return JSON.parse(stdout) as { changes: number; tag: string; operation: Operation | null }
   } catch (error) {
     if (error instanceof Error && 'signal' in error && error.signal === 'SIGKILL') return null
@@ -185,7 +209,7 @@ async function withoutPower(pristine: string): Promise<Ground> {
   const folder = await mkdtemp(join(tmpdir(), 'baton-state-cut-'))
   const [root, disk, cutDisk] = ['root', 'disk', 'cut'].map((name) => join(folder, name)) as [string, string, string]
   await mkdir(root)
-  execFileSync('truncate', ['-s', '32M', disk])
+  execFileSync('truncate', ['-s', '96M', disk]) // an update wants 34 MiB of it to be free, a file system takes some
   execFileSync('mkfs.ext4', ['-q', '-E', 'lazy_itable_init=0,lazy_journal_init=0', '-d', pristine, disk])
   await writeFile(`${root}.rows`, INITIAL)
   const mount = (image: string) => execFileSync('mount', ['-o', 'loop', image, root])
@@ -194,7 +218,7 @@ async function withoutPower(pristine: string): Promise<Ground> {
   return {
     root,
     async cut() {
-      await copyFile(disk, cutDisk) // before the unmounting, which writes everything
+      execFileSync('cp', ['--sparse=always', disk, cutDisk]) // before the unmounting, which writes everything
       unmount()
       mount(cutDisk)
     },

@@ -17,7 +17,7 @@ import { digestIn, namesFor, ORIGIN_LABEL, parseReference, rollbackTag } from '.
 import { refuseClaims, refuseUnfit } from './refusal.ts'
 import type { DeployEvent, ContainerReport } from './report.ts'
 import { type ContainerRequest, step, type Tools } from './request.ts'
-import { snapshotCommand, takeSnapshot } from './snapshot.ts'
+import { type ContainerSnapshot, snapshotCommand, takeSnapshot } from './snapshot.ts'
 import { type SpecificationSource, type Specification, specify } from './specification.ts'
 import { imageOfContainer, inheritedVolumes, otherContainers, ownChanges } from './survey.ts'
 import { presentImage, type Pulled, resolveRelease, resolveRollback, versionOf } from './target.ts'
@@ -117,9 +117,11 @@ export async function prepare(
 ): Promise<Job> {
   const { engine, report } = tools
   origin.healthy = (await check(container, null, engine)).well
+  let copy: ContainerSnapshot | null = null
   if (snapshot !== null) {
     await step(tools, 'snapshot', snapshot.join(' '))
-    origin.snapshot = await takeSnapshot(container, snapshot, engine)
+    copy = await takeSnapshot(container, snapshot, engine)
+    origin.snapshot = copy?.path ?? null
   }
   const { successor: name } = namesFor(origin.name)
   await step(tools, 'create', `${name} from ${target.reference}`)
@@ -133,7 +135,8 @@ export async function prepare(
     job.successor = await move.createBeside(name, withoutRestart(specification, engine.kind), engine)
     await step(tools, 'compare', 'the inspections of the two containers')
     await provesSame(job, await withVolume(container, held, engine), oldImage, target.image, tools)
-    await rehearseInContainer(job, { present: oldImage, candidate: target.image }, request, tools)
+    const images = { present: oldImage, candidate: target.image }
+    if (copy !== null) await rehearseInContainer(job, { images, copy }, request, tools)
     await step(tools, 'keep', `${origin.repository}:${rollbackTag(origin.name)}`)
     await move.again(engine, () => engine.tag(container.Image, origin.repository, rollbackTag(origin.name)))
     if (origin.restart.Name === 'no' || origin.restart.Name === '') {
@@ -246,14 +249,19 @@ function planLines(
   const kept = origin.ofCompose
     ? `remove ${names.predecessor}, as compose does`
     : `rename ${names.predecessor} ${names.previous}, and remove what had that name`
-  const oneWay = request.oneWay ? 'a release with no way back is allowed' : 'a release with no way back ends here'
+  const oneWay =
+    origin.kind === 'rollback'
+      ? 'a release that cannot work on it ends here'
+      : request.oneWay
+        ? 'a release with no way back is allowed'
+        : 'a release with no way back ends here'
   return [
     snapshot === null
       ? 'no copy of the database: the image names no command for it'
       : `copy the database: ${snapshot.join(' ')}`,
     ...holdLines(held),
     `create ${names.successor} from ${target.reference}, and compare the two inspections`,
-    ...(snapshot === null || !request.rehearse || origin.kind === 'rollback'
+    ...(snapshot === null || !request.rehearse
       ? []
       : [`try it on the copy of the database, in ${names.cage}, without a network: ${oneWay}`]),
     `tag the present image ${origin.repository}:${rollbackTag(origin.name)}, so that a prune leaves it`,

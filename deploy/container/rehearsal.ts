@@ -1,13 +1,14 @@
 // Tries a release on a copy of the data before the old container is stopped: in a container of the present image with the copy that was
 // just made of the database, no network, no capability and nothing else of the service's. The present release's own executable
 // conducts, as on a host (agent/update/rehearsal/conduct.ts); the candidate's is taken out of its image.
+// A rollback is asked too, whether the release that it brings back works on the present data.
 // Must hold: the service's volumes are not mounted there; whatever goes wrong but the release itself is `not_tried`; the container
 // and its copy are removed on every way out. A kill leaves them until the next deployment of the service.
 
-import { basename, posix } from 'node:path'
+import { posix } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { AUTO_MAX_BYTES, judge, mebibytes, readReportOf, REHEARSAL_REPORT } from '../../agent/install.ts'
-import { REHEARSAL_REQUEST, startMsAfter, wholeMsOf } from '../../agent/install.ts'
+import { AUTO_MAX_BYTES, FILES_MAX_BYTES, judge, mebibytes, readReportOf, type Report } from '../../agent/install.ts'
+import { REHEARSAL_REPORT, REHEARSAL_REQUEST, startMsAfter, wholeMsOf } from '../../agent/install.ts'
 import { BatonError, formatRehearsal, oneWayFault, reasonOf, type Rehearsal } from '../../agent/words.ts'
 import { type Engine, isAway } from './engine/engine.ts'
 import { type CreateBody, type ImageInspection, labelsOf } from './inspection.ts'
@@ -15,6 +16,7 @@ import type { Job } from './job.ts'
 import { createBeside } from './moves.ts'
 import { IMAGE_LABELS, namesFor } from './reference.ts'
 import { type ContainerRequest, refuseStopped, step, type Tools } from './request.ts'
+import type { ContainerSnapshot } from './snapshot.ts'
 
 const REPORT_MAX_BYTES = 64 * 1024
 const LOOK_EVERY_MS = 200
@@ -22,27 +24,54 @@ const [MEMORY_BYTES, FILE_BYTES] = [2 * 1024 ** 3, 1024 ** 3]
 /** only a container with this label is removed */
 const CAGE_LABEL = 'baton.rehearsal'
 
+export interface OnCopy {
+  images: { present: ImageInspection; candidate: ImageInspection }
+  copy: ContainerSnapshot
+}
+
 /**
- * Throws verify_failed if the release fails on the copy, and one_way if it leaves no way back and `oneWay` does not allow that. Does
- * nothing for a service that keeps no database, and for a rollback: nothing may stand in its way.
+ * Throws verify_failed if the release fails on the copy, and one_way if it leaves no way back and `oneWay` does not allow that. For a
+ * rollback: schema_newer if the present release works on the copy, and the one that would come back does not.
  */
 export async function rehearseInContainer(
   { origin, predecessor, successor }: Job,
-  images: { present: ImageInspection; candidate: ImageInspection },
+  { images, copy }: OnCopy,
   { rehearse, oneWay }: Pick<ContainerRequest, 'rehearse' | 'oneWay'>,
   tools: Tools,
 ): Promise<void> {
   const { report } = tools
-  const { snapshot, kind } = origin
-  if (kind === 'rollback' || snapshot === null || !rehearse || images.candidate.Id === images.present.Id) return
+  if (!rehearse || images.candidate.Id === images.present.Id) return
   const tags = { from: origin.from ?? 'the present release', to: origin.version ?? origin.release }
   await step(tools, 'rehearse', `${tags.to} on a copy of the data`)
   const began = performance.now()
   const name = namesFor(origin.name).cage
-  const found = await tryInContainer({ name, predecessor, successor, snapshot, images, tags }, tools)
-  const rehearsal: Rehearsal = { ...NOTHING_YET, ...found, tookMs: Math.round(performance.now() - began) }
+  const found = await tryInContainer({ name, predecessor, successor, copy, images, tags }, tools)
+  if (origin.kind === 'rollback') return await report({ event: 'note', message: askedForRollback(found, tags) })
+  const tookMs = Math.round(performance.now() - began)
+  const rehearsal: Rehearsal = { ...NOTHING_YET, ...judged(found, tags), tookMs }
   await report({ event: 'note', message: formatRehearsal(rehearsal) })
   if (rehearsal.verdict === 'one_way' && !oneWay) throw oneWayFault(tags.to, rehearsal)
+}
+
+/** What to say of it. Throws schema_newer. Whatever has kept it from being tried does not stand in a rollback's way. */
+function askedForRollback({ report, reason }: Found, { from, to }: Trial['tags']): string {
+  const { present, candidate, damage, lost } = report ?? {}
+  const isTried = present?.failure === null && present.refused === null && candidate !== null && candidate !== undefined
+  if (!isTried)
+    return `not tried on a copy of your data: ${reason ?? present?.failure ?? present?.refused ?? 'it ended'}`
+  const why = candidate.failure ?? candidate.refused ?? damage ?? lost ?? null
+  if (why === null) return `${to} works on a copy of the present data`
+  throw new BatonError('schema_newer', `${to} cannot work on the data that ${from} has changed: ${why}`, {
+    hint: '`--rehearse never` goes back all the same; the guide about containers says how to take the data of before along',
+  })
+}
+
+function judged(
+  { report, copyMs, reason }: Found,
+  tags: Trial['tags'],
+): Pick<Rehearsal, 'reason'> & Partial<Rehearsal> {
+  if (report === undefined) return { copyMs, reason: reason ?? 'it ended' }
+  return { ...judge(report, tags), rows: report.rows, copyMs, migrationMs: report.candidate?.ms ?? null }
 }
 
 const NOTHING_YET = { verdict: 'not_tried', rows: null, copyMs: null, migrationMs: null } as const
@@ -52,62 +81,86 @@ interface Trial {
   name: string
   predecessor: string
   successor: string
-  /** path of the copy in the predecessor */
-  snapshot: string
+  /** in the predecessor */
+  copy: ContainerSnapshot
   images: { present: ImageInspection; candidate: ImageInspection }
   tags: { from: string; to: string }
 }
 
-type Found = Pick<Rehearsal, 'reason'> & Partial<Rehearsal>
+/** What the conductor has reported, or why there is no report. */
+interface Found {
+  report?: Report
+  reason?: string
+  copyMs: number | null
+}
 
 async function tryInContainer(trial: Trial, { engine, stop }: Tools): Promise<Found> {
-  const { name, predecessor, successor, snapshot, images, tags } = trial
+  const { name, predecessor, copy, images, tags } = trial
   const [present, candidate] = [executableOf(images.present), executableOf(images.candidate)]
   const state = labelsOf(images.present)[IMAGE_LABELS.state]
   const isSame = state !== undefined && labelsOf(images.candidate)[IMAGE_LABELS.state] === state
   if (!isSame || present === null || candidate === null || images.present.Config?.Volumes?.[state] === undefined)
-    return { reason: 'one of the two images does not say where its executable and its data are' }
+    return { copyMs: null, reason: 'one of the two images does not say where its executable and its data are' }
   let [cage, copyMs]: [string | null, number | null] = [null, null]
+  const not = (reason: string): Found => ({ copyMs, reason })
   try {
-    const bytes = await engine.sizeOf(predecessor, snapshot)
-    if (bytes === null) return { reason: `the engine does not find the copy of the database, ${snapshot}` }
+    const bytes = await engine.sizeOf(predecessor, copy.path)
+    if (bytes === null) return not(`the engine does not find the copy of the database, ${copy.path}`)
     if (bytes > AUTO_MAX_BYTES)
-      return { reason: `the database has ${mebibytes(bytes)}, and only up to ${mebibytes(AUTO_MAX_BYTES)} are tried` }
-    const specification = { body: cageBody(images.present, present, state, bytes), connect: [], disconnect: [] }
+      return not(`the database has ${mebibytes(bytes)}, and only up to ${mebibytes(AUTO_MAX_BYTES)} are tried`)
     await removeCage(name, engine)
-    cage = await createBeside(name, specification, engine)
+    const body = cageBody(images.present, present, state, bytes)
+    cage = await createBeside(name, { body, connect: [], disconnect: [] }, engine)
     const began = performance.now()
-    await engine.copyFile({ container: predecessor, path: snapshot }, { container: cage, folder: state })
+    await engine.copyFile({ container: predecessor, path: copy.path }, { container: cage, folder: state })
     copyMs = Math.round(performance.now() - began)
     const startMs = startMsAfter(copyMs)
-    await engine.copyFile({ container: successor, path: candidate }, { container: cage, folder: state })
-    const request = {
-      do: 'rehearse',
-      candidate: posix.join(state, basename(candidate)),
-      database: null,
-      copy: basename(snapshot),
-      startMs,
-    }
-    await engine.writeFile(cage, state, REHEARSAL_REQUEST, JSON.stringify(request))
+    await fill(cage, { ...trial, state, candidate, startMs }, engine)
     await engine.start(cage)
     const mostMs = wholeMsOf(startMs)
     for (const deadline = performance.now() + mostMs; (await engine.container(cage))?.State.Running === true;) {
       refuseStopped(stop)
-      if (performance.now() > deadline)
-        return { copyMs, reason: `it had not ended after ${Math.round(mostMs / 1000)} s` }
+      if (performance.now() > deadline) return not(`it had not ended after ${Math.round(mostMs / 1000)} s`)
       await sleep(LOOK_EVERY_MS)
     }
     const text = await engine.readFile(cage, posix.join(state, REHEARSAL_REPORT), REPORT_MAX_BYTES)
-    if (text === null) return { copyMs, reason: `${tags.from} cannot conduct a rehearsal: it is older than that` }
-    const report = readReportOf(JSON.parse(text.toString()) as Record<string, unknown>)
-    return { ...judge(report, tags), rows: report.rows, copyMs, migrationMs: report.candidate?.ms ?? null }
+    if (text === null) return not(`${tags.from} cannot conduct a rehearsal: it is older than that`)
+    return { copyMs, report: readReportOf(JSON.parse(text.toString()) as Record<string, unknown>) }
   } catch (cause) {
-    if (isAway(cause) || (cause instanceof BatonError && ['verify_failed', 'interrupted'].includes(cause.code)))
-      throw cause
-    return { copyMs, reason: reasonOf(cause) }
+    if (isAway(cause) || (cause instanceof BatonError && cause.code === 'interrupted')) throw cause
+    return not(reasonOf(cause))
   } finally {
     if (cage !== null) await removeCage(name, engine).catch(() => {})
   }
+}
+
+/** Puts into the cage what it needs beside the copy of the database: the author's files, the candidate, the request. */
+async function fill(
+  cage: string,
+  {
+    predecessor,
+    successor,
+    copy,
+    state,
+    candidate,
+    startMs,
+  }: Trial & { state: string; candidate: string; startMs: number },
+  engine: Engine,
+): Promise<void> {
+  let left = FILES_MAX_BYTES
+  for (const name of copy.files) {
+    const path = posix.join(state, name)
+    if ((await engine.sizeOf(predecessor, path)) === null) continue
+    const parts = name.split('/').slice(0, -1)
+    for (const [at, part] of parts.entries())
+      await engine.makeFolder(cage, posix.join(state, ...parts.slice(0, at)), part)
+    const to = { container: cage, folder: posix.dirname(path) }
+    left -= await engine.copyFile({ container: predecessor, path }, to, left)
+  }
+  await engine.copyFile({ container: successor, path: candidate }, { container: cage, folder: state })
+  const request = { do: 'rehearse', candidate: posix.join(state, posix.basename(candidate)), database: null, startMs }
+  const whole = JSON.stringify({ ...request, copy: posix.basename(copy.path) })
+  await engine.writeFile(cage, state, REHEARSAL_REQUEST, whole)
 }
 
 /** The image's own volume gives it an empty state directory that the image's user may write. */

@@ -1,8 +1,8 @@
 // `<executable> backup --snapshot`: what snapshot.ts runs inside the container, if its image names this command. Copies the
-// database into the state directory, as before every update of a managed install. Prints the copy's path, or nothing if there is
-// no database (yet).
+// database into the state directory, as before every update of a managed install. Prints what else a rehearsal needs, as JSON, and then
+// the copy's path; nothing if there is no database (yet).
 
-import { makeDisk, ownDatabase, snapshot } from '../../agent/install.ts'
+import { makeDisk, ownDatabase, ownRelease, snapshot } from '../../agent/install.ts'
 import { BUILD } from '../../agent/service/build.ts'
 import { readSettings } from '../../agent/service/config.ts'
 import { asBatonError, EXIT, MEANINGS } from '../../agent/words.ts'
@@ -14,7 +14,8 @@ export async function snapshotHere(environment: NodeJS.ProcessEnv): Promise<numb
     if (database === null) return EXIT.done
     const copier = { executable: null, here: true } // this process is a command's
     const path = await snapshot(makeDisk(), database, stateDirectory, BUILD.tag, copier)
-    if (path !== null) process.stdout.write(`${path}\n`)
+    const files = ownRelease().rehearse?.files ?? []
+    if (path !== null) process.stdout.write(`${JSON.stringify({ files })}\n${path}\n`)
     return EXIT.done
   } catch (cause) {
     const error = asBatonError(cause, 'swap_failed', 'copying the database')

@@ -1,5 +1,6 @@
 // Copies the database before a new version opens it. The old version makes the copy: its image says how (`baton.snapshot`).
 
+import { posix } from 'node:path'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { tellsOfFullDisk } from '../lib/refusal.ts'
 import { type Engine, isAway } from './engine/engine.ts'
@@ -7,6 +8,15 @@ import { type ContainerInspection, type ImageInspection, labelsOf } from './insp
 import { IMAGE_LABELS } from './reference.ts'
 
 const SNAPSHOT_MS = 15 * 60_000
+/** as many as `rehearse.files` may name */
+const FILES_MAX = 16
+
+export interface ContainerSnapshot {
+  /** of the copy, inside the container */
+  path: string
+  /** what else a rehearsal needs, relative to the state directory */
+  files: string[]
+}
 
 /** The command; null if the image names none. Throws BatonError refused if the label cannot be read. */
 export function snapshotCommand(image: ImageInspection): string[] | null {
@@ -26,16 +36,16 @@ export function snapshotCommand(image: ImageInspection): string[] | null {
 }
 
 /**
- * Path of the copy inside the container; null if there is no database yet. Throws BatonError refused; nothing has changed then.
+ * The copy of the database; null if there is none yet. Throws BatonError refused; nothing has changed then.
  */
 export async function takeSnapshot(
   { Id }: ContainerInspection,
   command: readonly string[],
   engine: Engine,
-): Promise<string | null> {
+): Promise<ContainerSnapshot | null> {
   try {
     const { exitCode, output } = await engine.exec(Id, command, SNAPSHOT_MS)
-    if (exitCode === 0) return output.trim().split('\n').at(-1) || null
+    if (exitCode === 0) return snapshotIn(output)
     throw new Error(`\`${command.join(' ')}\` ended with ${exitCode}: ${output.trim().slice(0, 500)}`)
   } catch (cause) {
     if (isAway(cause)) throw cause
@@ -45,4 +55,24 @@ export async function takeSnapshot(
       : 'nothing has changed; the old container says more'
     throw new BatonError('refused', `copying the database before the switch: ${reason}`, { cause, hint })
   }
+}
+
+/** The last line is the path. An image of before has no other. Pure. */
+export function snapshotIn(output: string): ContainerSnapshot | null {
+  const lines = output.trim().split('\n')
+  const path = lines.at(-1) ?? ''
+  return path === '' ? null : { path, files: filesIn(lines.at(-2) ?? '') }
+}
+
+/** Only paths below the state directory: a container says this. */
+function filesIn(line: string): string[] {
+  let said: unknown
+  try {
+    said = (JSON.parse(line) as { files?: unknown } | null)?.files
+  } catch {
+    return []
+  }
+  if (!Array.isArray(said)) return []
+  const names = said.filter((name) => typeof name === 'string').map((name) => posix.join(name).replace(/\/$/, ''))
+  return names.filter((name) => !/^(\/|\.\.?(\/|$)|$)/.test(name)).slice(0, FILES_MAX)
 }

@@ -5,8 +5,14 @@ const BLOCK = 512
 /** what ends a tar */
 export const TAR_END = Buffer.alloc(2 * BLOCK)
 
-/** `type`: a file, a link, or a pax record. Without times and owners. */
-export function tarHeader(name: string, size: number, mode: number, type: '0' | '2' | 'x' = '0', link = ''): Buffer {
+/** `type`: a file, a link, a folder, or a pax record. Without times and owners. */
+export function tarHeader(
+  name: string,
+  size: number,
+  mode: number,
+  type: '0' | '2' | '5' | 'x' = '0',
+  link = '',
+): Buffer {
   const block = Buffer.alloc(BLOCK)
   const octal = (value: number, at: number, width: number) =>
     block.write(`${value.toString(8).padStart(width - 1, '0')}\0`, at)

@@ -10,18 +10,23 @@ import { makeDisk } from '../../agent/disk/disk.ts'
 import { makeJournal } from '../../agent/disk/journal.ts'
 import { takeLock } from '../../agent/disk/lock.ts'
 import type { ManagedInstall } from '../../agent/disk/managed-install.ts'
+import type { Receipt } from '../../agent/disk/receipt.ts'
 import { placesOf } from '../../agent/disk/places.ts'
 import { exchangeNow, ownState } from '../../agent/disk/state-mark.ts'
 import { noteStart } from '../../agent/own.ts'
 import { recover, settleProbation } from '../../agent/update/ending.ts'
 import { openFeed } from '../../agent/update/feed/open.ts'
 import { begin } from '../../agent/update/operation.ts'
+import { rescue } from '../../agent/update/rescue.ts'
 import { installedTag } from '../../agent/update/version.ts'
 import type { Operation } from '../../agent/words/state.ts'
 
 export interface StateCrash {
-  /** `start`: what a start of the service does, and then nothing more. `restore`: `state restore` of the copy `restored` */
-  doing: 'update' | 'rollback' | 'restore' | 'start'
+  /**
+   * `start`: what a start of the service does, and then nothing more. `restore`: `state restore` of the copy `restored`. `rescue`: an update
+   * whose release dies on probation, until the rescue puts the old one back
+   */
+  doing: 'update' | 'rollback' | 'restore' | 'rescue' | 'start'
   executable: string
   stateDirectory: string
   database: string
@@ -86,15 +91,22 @@ function serve(tag: string): void {
   rows.close()
 }
 
-async function conduct(kind: 'update' | 'rollback'): Promise<void> {
+async function conduct(kind: 'update' | 'rollback', open = false): Promise<void> {
   const asked = kind === 'update' ? { tag: 'v1.1.0', oneWay: true } : { tag: null, restoreState: true }
   const running = await begin(install, { kind, who: 'a test', ...asked }, (to) => {
     serve(to)
-    return options.isGood ? Promise.resolve({}) : Promise.reject(new Error('it fails on purpose'))
+    return options.isGood ? Promise.resolve({ open }) : Promise.reject(new Error('it fails on purpose'))
   })
   operation = running.operation
   const { outcome } = await running.done
   if (outcome === 'reverted') serve(await installedTag(executable)) // as the command does
+}
+
+async function rescued(): Promise<void> {
+  await conduct('update', true)
+  const receipt = { stateDirectory, executable } as Receipt
+  for (const _failure of ['first', 'second']) await rescue(receipt, { failed: true, reason: 'it dies' })
+  serve(await installedTag(executable))
 }
 
 async function start(): Promise<void> {
@@ -104,6 +116,7 @@ async function start(): Promise<void> {
 }
 
 if (doing === 'start') await start()
+else if (doing === 'rescue') await rescued()
 else if (doing === 'restore') {
   await using _lock = await takeLock(disk, stateDirectory, 'state restore')
   const by = { database, tag: install.current, refuse: () => Promise.resolve() }

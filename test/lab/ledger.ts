@@ -37,9 +37,9 @@ export async function unpackLedger(out: string, tag: string, path: string): Prom
 }
 
 /** A database as v1.0.0 leaves it, with so many notes. */
-export function fillLedger(path: string, rows: number): void {
+export function fillLedger(path: string, rows: number, journal: 'WAL' | 'DELETE' = 'WAL'): void {
   const database = new DatabaseSync(path)
-  database.exec(`PRAGMA journal_mode = WAL;
+  database.exec(`PRAGMA journal_mode = ${journal};
     CREATE TABLE authors(id INTEGER PRIMARY KEY, name TEXT NOT NULL);
     CREATE TABLE notes(id INTEGER PRIMARY KEY, author INTEGER REFERENCES authors(id), text TEXT NOT NULL);
     INSERT INTO authors VALUES (1, 'ada'), (2, 'grace');

@@ -33,8 +33,17 @@ export interface ContainerCalls {
   changes(container: string): Promise<string[]>
   /** Bytes of a file or folder in the container, running or not; null if it is not there, or if the engine does not say. */
   sizeOf(container: string, path: string): Promise<number | null>
-  /** Copies a file, with its name, owner and mode, into a folder of another container. Nothing of it is kept in memory. */
-  copyFile(from: { container: string; path: string }, to: { container: string; folder: string }): Promise<void>
+  /**
+   * Copies a file or a folder, with its name, owner and mode, into a folder of another container. Nothing of it is kept in memory.
+   * Resolves to the bytes of the tar. Throws if there are more than `maxBytes`; a part of it is there then.
+   */
+  copyFile(
+    from: { container: string; path: string },
+    to: { container: string; folder: string },
+    maxBytes?: number,
+  ): Promise<number>
+  /** Makes a folder in a folder that is there; everybody may write to it. */
+  makeFolder(container: string, folder: string, name: string): Promise<void>
   /** Makes a file of root's, which everybody may read. */
   writeFile(container: string, folder: string, name: string, text: string): Promise<void>
   /** A file of at most `maxBytes`; null if it is not there, no file, or larger. */
@@ -114,7 +123,7 @@ export function containerCalls(connection: Connection, kind: 'docker' | 'podman'
   }
 }
 
-type FileCalls = Pick<ContainerCalls, 'sizeOf' | 'copyFile' | 'writeFile' | 'readFile'>
+type FileCalls = Pick<ContainerCalls, 'sizeOf' | 'copyFile' | 'makeFolder' | 'writeFile' | 'readFile'>
 
 function fileCalls({ call, open }: Connection): FileCalls {
   const at = (id: string, path: string) => `/containers/${id}/archive?path=${encodeURIComponent(path)}`
@@ -132,9 +141,23 @@ function fileCalls({ call, open }: Connection): FileCalls {
   }
   return {
     sizeOf,
-    async copyFile(from, to) {
-      const upload = await open('GET', at(from.container, from.path), { timeoutMs: COPY_SILENT_MS })
+    async copyFile(from, to, maxBytes = Infinity) {
+      const tar = await open('GET', at(from.container, from.path), { timeoutMs: COPY_SILENT_MS })
+      let bytes = 0
+      const count = async function* (pieces: AsyncIterable<Buffer>) {
+        for await (const piece of pieces) {
+          bytes += piece.length
+          if (bytes > maxBytes) throw new Error(`${from.path} has more than the ${maxBytes} bytes that are left for it`)
+          yield piece
+        }
+      }
+      const upload = Readable.from(count(tar), { objectMode: false })
       await call('PUT', at(to.container, to.folder), { upload, timeoutMs: COPY_SILENT_MS })
+      return bytes
+    },
+    async makeFolder(id, folder, name) {
+      const upload = Readable.from([tarHeader(`${name}/`, 0, 0o777, '5'), TAR_END])
+      await call('PUT', at(id, folder), { upload })
     },
     async writeFile(id, folder, name, text) {
       const body = Buffer.from(text)
