@@ -8,7 +8,7 @@ import type { Engine } from './engine/engine.ts'
 import { GATES, howToReplace, keepTurn, makeGate, passTurn, type Replacing } from './gate.ts'
 import type { Job } from './job.ts'
 import * as move from './moves.ts'
-import type { Limits, Tools } from './request.ts'
+import { type Limits, refuseStopped, type Tools } from './request.ts'
 import { imageOfContainer } from './survey.ts'
 
 /** Says how it was done. Throws BatonError restart_failed if the new container does not come as far as its gate; interrupted. */
@@ -47,6 +47,7 @@ async function afterWaiting(job: Job, limits: Limits, tools: Pick<Tools, 'engine
   await move.ensureRunning(job.successor, engine)
   await gate.arrival(job, limits, tools)
   await move.endOld(job.predecessor, engine)
+  refuseStopped(tools.stop) // what has begun a moment ago may not hear a stop yet
   await gate.open()
   return 'one-at-a-time'
 }
