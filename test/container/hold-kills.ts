@@ -52,8 +52,9 @@ interface Kill {
 const CHANGES = ['rename', 'rename', 'start', 'stop', 'update', 'update', 'rename']
 const BOTH_LIVE = 4
 const ANSWERS_MS = 15_000
-/** what CI does, each while both live */
-const SOME: [Kind, string, Signal][] = [
+/** what CI does, while both live if nothing else is said */
+const SOME: [Kind, string, Signal, n?: number][] = [
+  ['one at a time', 'the command', 'SIGTERM', 1],
   ['one at a time', 'the command', 'SIGTERM'],
   ['one at a time', 'the old application', 'SIGKILL'],
   ['one at a time', 'the new application', 'SIGKILL'],
@@ -71,7 +72,7 @@ const kills: Kill[] = isLong
         ),
       ),
     )
-  : SOME.map(([kind, victim, signal]) => ({ kind, n: BOTH_LIVE, victim, signal }))
+  : SOME.map(([kind, victim, signal, n = BOTH_LIVE]) => ({ kind, n, victim, signal }))
 const services: Partial<Record<Kind, HeldService>> = {}
 /** what was acknowledged in all cases of a service */
 const rows = new Map<HeldService, string[]>()
