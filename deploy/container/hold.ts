@@ -28,6 +28,8 @@ const HOLDER_LABEL = 'baton.holder'
 const [FOLDER, GROUP] = ['/run/hold', '65531']
 /** bounds the queue, and belongs to the network that the socket is in */
 const QUEUE = 'net.core.somaxconn'
+/** a holder takes no more */
+const PORTS_MAX = 32
 /** of proxies that find their services by label */
 const PROXY_LABEL = /^(traefik\.|caddy($|[._]))/
 /** how an engine calls the drivers whose containers have an address of the cable's own */
@@ -82,7 +84,7 @@ export async function refuseUnheld(container: ContainerInspection, engine: Engin
   const refuse = (message: string, hint: string): never => {
     throw new BatonError('refused', `\`${name}\` ${message}`, { hint })
   }
-  const { NetworkMode: mode, PortBindings } = container.HostConfig
+  const { NetworkMode: mode, PortBindings, PublishAllPorts } = container.HostConfig
   if (engine.kind === 'podman')
     refuse('is podman’s, with which this was not tried', 'a systemd socket unit holds a port there')
   const project = composeProjectOf(container)
@@ -92,6 +94,7 @@ export async function refuseUnheld(container: ContainerInspection, engine: Engin
     refuse('is in the host’s network (--network host), where nothing is published', 'start it with -p')
   if (mode.startsWith('container:'))
     refuse(`shares the network of ${mode.slice('container:'.length, 30)}`, 'hold that one')
+  if (mode === 'none') refuse('has no network (--network none)', 'start it with one, and with -p')
   if ((await holderOf(container, engine)) !== null) refuse('has a holder already', 'there is nothing to do')
   for (const network of Object.keys(container.NetworkSettings.Networks ?? {})) {
     const driver = await engine.networkDriver(network)
@@ -101,9 +104,11 @@ export async function refuseUnheld(container: ContainerInspection, engine: Engin
         'publish a port of a bridge instead',
       )
   }
+  if (PublishAllPorts === true) refuse('publishes whatever its image exposes (-P)', 'name each port with -p')
   const ports = Object.keys(PortBindings ?? {})
   const other = ports.find((port) => !port.endsWith('/tcp'))
   if (other !== undefined) refuse(`publishes ${other}`, 'a holder holds TCP only')
+  if (ports.length > PORTS_MAX) refuse(`publishes ${ports.length} ports`, `a holder takes at most ${PORTS_MAX}`)
   if (ports.length === 0) refuse('publishes no port', 'start it with -p first')
 }
 

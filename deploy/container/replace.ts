@@ -8,7 +8,7 @@ import type { Engine } from './engine/engine.ts'
 import { GATES, howToReplace, keepTurn, makeGate, passTurn, type Replacing } from './gate.ts'
 import type { Job } from './job.ts'
 import * as move from './moves.ts'
-import type { Limits, Tools } from './request.ts'
+import { type Limits, refuseStopped, type Tools } from './request.ts'
 import { imageOfContainer } from './survey.ts'
 
 /** Says how it was done. Throws BatonError restart_failed if the new container does not come as far as its gate; interrupted. */
@@ -44,9 +44,16 @@ async function afterWaiting(job: Job, limits: Limits, tools: Pick<Tools, 'engine
   const { engine } = tools
   await move.ensureStopped(job.successor, 0, engine) // it waits for an earlier run, which is gone
   await using gate = await makeGate(job.successor)
-  await move.ensureRunning(job.successor, engine)
-  await gate.arrival(job, limits, tools)
-  await move.endOld(job.predecessor, engine)
+  try {
+    await move.ensureRunning(job.successor, engine)
+    await gate.arrival(job, limits, tools)
+    await move.endOld(job.predecessor, engine)
+    refuseStopped(tools.stop) // what has begun a moment ago may not hear a stop yet
+  } catch (cause) {
+    // while its gate stands: a new container that has not come to it yet would find none, and begin beside the old one
+    await move.ensureStopped(job.successor, 0, engine)
+    throw cause
+  }
   await gate.open()
   return 'one-at-a-time'
 }

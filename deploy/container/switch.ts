@@ -46,14 +46,14 @@ export async function switchOver(job: Job, limits: Limits, tools: Switching): Pr
     const asked = { answers: outage.answers, again }
     await becomesHealthy(job, limits, tools, asked)
     const isBeside = (how as Replacing) === 'together'
-    if (outage.isHeld() && !isBeside) await answersItsDoor(limits, outage)
+    if (outage.isHeld() && !isBeside) await answersItsDoor(job, limits, outage, engine)
     if (limits.probationMs > 0) {
       await step(tools, 'probation', formatDuration(limits.probationMs))
       await standsProbation(job, limits, tools, asked)
     }
     if (isBeside) {
       await leaveAlone(job, engine)
-      await answersItsDoor(limits, outage)
+      await answersItsDoor(job, limits, outage, engine)
     }
   } catch (cause) {
     const error = asBatonError(cause, 'restart_failed', `switching to ${to}`)
@@ -78,9 +78,17 @@ export async function switchOver(job: Job, limits: Limits, tools: Switching): Pr
 }
 
 /** A container may be well inside and take nothing of what its holder has for it: an image without the kit, or without the group. */
-async function answersItsDoor({ healthTimeoutMs }: Limits, { answers }: OutageWatch): Promise<void> {
+async function answersItsDoor(
+  { successor }: Job,
+  { healthTimeoutMs }: Limits,
+  { answers }: OutageWatch,
+  engine: Engine,
+): Promise<void> {
   if (answers === null) return
   for (const deadline = performance.now() + Math.min(healthTimeoutMs, DOOR_MS); !(await answers()); await sleep(100)) {
+    const { Running, ExitCode } = (await engine.container(successor))?.State ?? {}
+    if (Running !== true)
+      throw new BatonError('restart_failed', `the new container ended with ${ExitCode ?? 'nothing'}`)
     if (performance.now() < deadline) continue
     throw new BatonError(
       'restart_failed',

@@ -87,6 +87,10 @@ test('--hold refuses by name what cannot be held, and changes nothing', async ()
     ['shared', ['--network', `container:${held.app}`], /shares the network of/],
     ['silent', [], /publishes no port/],
     ['datagrams', ['-p', `${address}:8205:53/udp`], /publishes 53\/udp/],
+    ['both', ['-p', `${address}:8205:53`, '-p', `${address}:8205:53/udp`], /publishes 53\/udp/],
+    ['exposed', ['-P', '--expose', '9999'], /publishes whatever its image exposes \(-P\)/],
+    ['alone', ['--network', 'none'], /has no network \(--network none\)/],
+    ['many', ['-p', `${address}:8400-8432:8400-8432`], /publishes 33 ports/],
     ...(hasMacvlan
       ? [['cabled', ['--network', 'cable'], /in the macvlan network cable/] as [string, string[], RegExp]]
       : []),

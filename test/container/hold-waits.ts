@@ -2,16 +2,12 @@
 // the old one's end; together, both serve for a while. What fails before that leaves the old container as it was, never stopped.
 
 import { readdir } from 'node:fs/promises'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { equal, match, ok } from '../assert.ts'
 import { openLab } from '../lab/docker.ts'
 import { isLong, suite } from '../suite.ts'
 import { command, heldBefore, NOT_TRIED } from './cutting.ts'
 import {
-  answers,
   cable,
-  keptRows,
-  strictClients,
   derivedImage,
   switching,
   heldImages,
@@ -23,7 +19,7 @@ import {
   watchDatabase,
   whole,
 } from './held-service.ts'
-import { healthy, until } from './probe.ts'
+import { until } from './probe.ts'
 
 const { skip, engine, registry, close } = await openLab()
 const test = suite('container hold waits', { timeoutMs: 600_000, skip })
@@ -115,37 +111,6 @@ test('one at a time: kill -9 of what does the switch, while the new one waits: t
   equal([await tagOf(service.app), await gates(service)], [to, []])
 })
 
-/** Each is killed while the new container waits, which is when two of the service's live. */
-const KILLS: [string, NodeJS.Signals, (names: { app: string; door: string }) => string][] = [
-  ['the old application', 'SIGKILL', ({ app }) => `${app}-baton-predecessor`],
-  ['the old application', 'SIGTERM', ({ app }) => `${app}-baton-predecessor`],
-  ['the new one', 'SIGKILL', ({ app }) => app],
-  ['the holder', 'SIGKILL', ({ door }) => door],
-  ['what does the switch', 'SIGTERM', ({ app }) => `${app}-baton-switch`],
-]
-for (const [who, signal, nameOf] of KILLS)
-  test(`one at a time: ${signal} of ${who}, while the new one waits: one serves in the end, never two, and all rows are there`, async () => {
-    const service = alone as HeldService
-    const to = (await tagOf(service.app)) === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
-    const overlaps = await watchDatabase(engine, service.app)
-    const clients = await strictClients(service, await cable())
-    const { gate, ended } = await heldBefore(engine, service.app, to, 4)
-    process.kill((await engine.inspect(nameOf(service))).State.Pid, signal)
-    await sleep(200)
-    gate.release()
-    const { code, out } = await ended
-    await gate.close()
-    await healthy(engine, service.app)
-    await until('an answer', () => answers(service.address, service.port))
-    const seen = await clients.stop()
-    tell(`${signal} of ${who}`, seen)
-    // whoever was killed, the switch goes on, or ends with the old one in its place
-    equal([code, await tagOf(service.app)], code === 0 ? [0, to] : [8, to === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'], out)
-    if (who !== 'the holder') equal(seen.refused, 0, JSON.stringify(seen.errors))
-    equal([(await overlaps.stop()).most, await gates(service)], [1, []])
-    await keptRows(engine, service.app, seen.ids)
-    await engine.docker('rm', '-f', `${service.app}-baton-failed`).catch(() => null)
-  })
 test('together: both serve on one socket through the probation, and nobody waits, is refused or loses anything', async () => {
   const service = both as HeldService
   const seen = await underLoad(engine, service, ROUNDS, async (round) => {
