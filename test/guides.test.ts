@@ -1,12 +1,13 @@
-// @deadlineMs 420000
+// @deadlineMs 480000
 // The guides, as somebody would follow them: every command of a page, read from the page, in order, in one shell, on a
 // systemd host of its own. Only what no page can know is put in: where the releases and the repository are.
 
-import { readFile } from 'node:fs/promises'
+import { copyFile, mkdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { suite } from './suite.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { PROJECT } from '../deploy/make/place.ts'
+import { run } from '../deploy/lib/shell.ts'
 import { parseProject } from '../deploy/make/project.ts'
 import { buildQuietly } from './fixtures/quiet-build.ts'
 import { bootWithFeed, bootWithReleases, type FeedHost, put } from './lab/managed.ts'
@@ -59,8 +60,9 @@ test('from source', async () => {
   is((await host.status()).instance.version, 'v1.0.0')
 })
 
-test('moving a unit of one’s own in, and out again: every row is kept', async () => {
-  await using host = await bootWithFeed(async (out) => {
+/** A host with a feed of the shop. */
+async function bootWithShop(): Promise<FeedHost> {
+  return await bootWithFeed(async (out) => {
     const environment = { PORT: '{port}', HOST: '{host}', DATA_DIR: '{stateDirectory}' }
     const config = {
       service: 'shop',
@@ -73,6 +75,10 @@ test('moving a unit of one’s own in, and out again: every row is kept', async 
     const project = parseProject(config, join(PROJECT, 'test/fixtures'))
     await buildQuietly({ project, out })
   })
+}
+
+/** How to follow parts of move.md there, and to ask the shop. */
+async function mover(host: FeedHost) {
   const url = await serveFeed(host)
   const text = (await readFile(join(PROJECT, 'docs/guides/move.md'), 'utf8')).replaceAll(SHOP_RELEASES, url)
   const steps = async (...headings: string[]) => {
@@ -83,6 +89,12 @@ test('moving a unit of one’s own in, and out again: every row is kept', async 
       const { code, stdout } = await host.run(['curl', '-fsS', '-X', method, 'http://127.0.0.1:3000/'])
       return code === 0 ? (JSON.parse(stdout) as { rows: number; folder: string; TOKEN: string | null }) : null
     })
+  return { text, steps, shop }
+}
+
+test('moving a unit of one’s own in, and out again: every row is kept', async () => {
+  await using host = await bootWithShop()
+  const { steps, shop } = await mover(host)
 
   await host.ok('useradd', '--system', 'seller')
   await host.ok('mkdir', '-p', '/srv/shop/data')
@@ -117,6 +129,101 @@ WantedBy=multi-user.target
   // and in a second time, with what was written meanwhile
   await steps('A unit of your own', 'Move in')
   is((await shop()).rows, 5)
+})
+
+test('moving in from pm2, and out again: every row is kept, and pm2 brings back only what is its own', async () => {
+  const folder = join(PROJECT, '.cache', 'pm2') // the host sees it, but has no registry
+  await mkdir(folder, { recursive: true })
+  for (const name of ['package.json', 'package-lock.json'])
+    await copyFile(join(PROJECT, 'test/fixtures/pm2', name), join(folder, name))
+  await run(['npm', 'ci', '--no-audit', '--no-fund', '--prefer-offline', '--ignore-scripts'], { cwd: folder })
+  await using host = await bootWithShop()
+  const { steps, shop } = await mover(host)
+  const program = { name: 'shop', script: join(PROJECT, 'test/fixtures/shop.js'), interpreter: process.execPath }
+  const app = { ...program, env: { PORT: '3000', HOST: '127.0.0.1', DATA_DIR: '/srv/shop/data' } }
+  await put(host, '/srv/shop/ecosystem.config.js', `module.exports = ${JSON.stringify({ apps: [app] })}\n`)
+  const pm2 = join(folder, 'node_modules/pm2/bin/pm2')
+  await put(host, '/usr/local/bin/pm2', `#!/bin/sh\nexec ${process.execPath} ${pm2} "$@"\n`)
+  await obey(host, 'pm2 start', 'chmod 755 /usr/local/bin/pm2; pm2 start /srv/shop/ecosystem.config.js; pm2 save')
+  is((await shop('POST')).rows, 1)
+  const boot = 'pm2 kill; pm2 resurrect'
+
+  await steps('pm2', 'Move in')
+  await obey(host, 'a boot', boot)
+  is((await host.ok('pm2', 'jlist', '--silent')).trim(), '[]')
+  equal([(await shop('POST')).rows, (await shop()).folder], [2, '/var/lib/shop'])
+  await steps('And out again', 'To pm2')
+  await obey(host, 'another boot', boot)
+  equal([(await shop('POST')).rows, (await shop()).folder], [3, '/srv/shop/data'])
+  await obey(host, 'the end', 'pm2 kill')
+})
+
+test('moving in from `npm -g`, and out again: every row is kept', async () => {
+  await using host = await bootWithShop()
+  const { text, steps, shop } = await mover(host)
+  await put(
+    host,
+    '/srv/package/package.json',
+    JSON.stringify({ name: 'shop', version: '1.0.0', type: 'module', bin: 'shop.js' }),
+  )
+  // the host has no registry: the package is a file, whose imports are this repository's
+  const program = `#!${process.execPath}\nawait import('${join(PROJECT, 'test/fixtures/shop.js')}')\n`
+  await put(host, '/srv/package/shop.js', program)
+  // where the command of a release belongs, too, as with most packages of Node
+  await obey(host, 'npm config', 'npm config set prefix /usr/local')
+  await obey(host, 'npm pack', 'cd /srv && npm pack ./package && npm install -g /srv/shop-1.0.0.tgz')
+  const start = [
+    'mkdir -p /srv/shop/data',
+    'systemd-run --unit=by-hand env PORT=3000 HOST=127.0.0.1 DATA_DIR=/srv/shop/data shop',
+  ].join('\n')
+  await obey(host, 'by hand', start)
+  is((await shop('POST')).rows, 1)
+
+  await host.ok('systemctl', 'stop', 'by-hand')
+  const refused = await host.run(['sh', join(host.feed, 'v1.0.0/install.sh'), '--feed', host.feed, '-y'])
+  equal([refused.code, /\/usr\/local\/bin\/shop, found another one/.test(refused.stderr)], [7, true], refused.stderr)
+  await steps('npm -g', 'Move in')
+  equal([(await shop('POST')).rows, (await shop()).folder], [2, '/var/lib/shop'])
+  await steps('And out again')
+  await obey(host, 'To npm -g', shellBelow(text, 'To npm -g').replace('shop@1.0.0', '/srv/shop-1.0.0.tgz'))
+  await obey(host, 'by hand again', start)
+  equal([(await shop('POST')).rows, (await shop()).folder], [3, '/srv/shop/data'])
+})
+
+test('moving in from an image, and out again: every row is kept, and has the owner that the image expects', async () => {
+  await using host = await bootWithShop()
+  const { steps, shop } = await mover(host)
+  const engine = '--bridge=none --ip-forward=false --iptables=false --ip6tables=false --storage-driver=vfs'
+  // a tmpfs has the engine's files: an overlay cannot lie on the host's own
+  await obey(
+    host,
+    'dockerd',
+    `mkdir /run/engine && systemd-run --unit=engine -p Delegate=yes dockerd --data-root=/run/engine/data --exec-root=/run/engine/exec ${engine}`,
+  )
+  await eventually('the engine', async () => (await host.run(['docker', 'version'])).code === 0)
+  const shared = ['/usr', '/lib', '/lib64', PROJECT].map((path) => `-v ${path}:${path}:ro`).join(' ')
+  const variables = '-e PORT=3000 -e HOST=127.0.0.1 -e DATA_DIR=/var/lib/shop'
+  await obey(
+    host,
+    'docker run',
+    `tar -C /srv -c --exclude=. -T /dev/null | docker import - shop:1
+    docker create --name shop --network host --user 4711 --restart unless-stopped ${shared} ${variables} -v shop:/var/lib/shop shop:1 \
+      ${process.execPath} ${join(PROJECT, 'test/fixtures/shop.js')}
+    chown 4711 /run/engine/data/volumes/shop/_data
+    docker start shop`,
+  )
+  is((await shop('POST')).rows, 1)
+
+  await steps('An image', 'Move in')
+  equal([(await shop('POST')).rows, (await shop()).folder], [2, '/var/lib/shop'])
+  await steps('And out again')
+  // the volume has a `-wal`, what comes back has none
+  await host.ok('test', '-s', '/run/engine/data/volumes/shop/_data/shop.db-wal')
+  await host.ok('sqlite3', '/srv/shop/data/shop.db', 'pragma journal_mode = delete')
+  await steps('To an image')
+  is((await shop('POST')).rows, 3)
+  match(await host.ok('stat', '-c', '%u', '/run/engine/data/volumes/shop/_data/shop.db'), /^4711$/m)
+  await host.ok('docker', 'stop', 'shop')
 })
 
 interface Block {

@@ -234,7 +234,9 @@ export async function operate(
     const { operation } = await ask(port, 'GET', '/admin/update/status', password).then(
       ({ body: status }) => status as Status,
       (cause: NodeJS.ErrnoException) => {
-        if (mayReset && cause.code === 'ECONNRESET') return { operation: null }
+        // in a pause whoever asks waits, too, and a busy machine makes it long
+        const mayAskAgain = (mayReset && cause.code === 'ECONNRESET') || /: no answer in \d+ s$/.test(cause.message)
+        if (mayAskAgain) return { operation: null }
         throw new Error(`${path}: asking how it goes: ${cause.message}`, { cause })
       },
     )

@@ -1,6 +1,7 @@
 // Gathers the facts that a plan is made from, before anything is changed. Reads only; the service's user reads the service's files.
 
 import { lstat, readFile, readlink } from 'node:fs/promises'
+import { dirname, resolve } from 'node:path'
 import {
   exists,
   installedTag,
@@ -88,8 +89,9 @@ async function surveyByRoot({ directory, executable }: Layout): Promise<Survey> 
 }
 
 async function foundLink({ command, program, executable }: Layout): Promise<Found> {
-  const target = await readlink(command).catch(() => null)
-  if (target === null) return (await exists(command)) ? 'foreign' : 'absent'
+  const link = await readlink(command).catch(() => null)
+  if (link === null) return (await exists(command)) ? 'foreign' : 'absent'
+  const target = resolve(dirname(command), link) // npm's links are relative
   if (target === program) return 'same'
   // an earlier installer linked to the executable; an uninstall by hand leaves a dangling link behind
   return target === executable || !(await exists(target)) ? 'ours' : 'foreign'

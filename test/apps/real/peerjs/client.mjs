@@ -12,6 +12,7 @@ const ANSWER_MS = 10_000
 const host = `127.0.0.1:${process.env.PORT}`
 const notes = []
 let ended = 0
+let changedAt = 0
 let working = true
 
 const [caller, callee] = [await startPeer(), await startPeer()]
@@ -53,6 +54,12 @@ async function offer(number) {
       return 'lost'
     })()
     const how = await Promise.race([answer, changed])
+    if (how === 'lost') {
+      const since = Date.now() - changedAt - ANSWER_MS
+      notes.push(
+        `offer ${number}, sent ${one.sent} times, came ${one.came} times; made ${since} ms after a connection had changed`,
+      )
+    }
     if (how !== 'ended') return how
   }
 }
@@ -69,13 +76,16 @@ async function startPeer() {
     peer.send = (message) => ws.readyState === WebSocket.OPEN && ws.send(JSON.stringify(message))
     ws.on('message', (data) => {
       const message = JSON.parse(data)
-      if (message.type === 'OPEN') opened.resolve()
-      else peer.heard(message)
+      if (message.type === 'OPEN') {
+        changedAt = Date.now()
+        opened.resolve()
+      } else peer.heard(message)
     })
     ws.on('error', ({ message }) => notes.push(message))
     ws.on('close', (code) => {
       clearInterval(heart)
       ended++
+      changedAt = Date.now()
       if (code !== 1012) notes.push(`closed with ${code}`)
       connect()
       void peer.open.then(opened.resolve)
