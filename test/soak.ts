@@ -7,6 +7,7 @@
 // `npm run soak -- --attacks`: the attacks on the root boundary, 60 s each.
 // `npm run soak -- --container-fleet`: waves over hosts of which some run the container.
 // `npm run soak -- --hold`: a container whose sockets another one holds is recreated 20 times in each way, under strict clients.
+// `npm run soak -- --days`: ten hosts that go by themselves, three scripted nights, and what their operators read in the morning.
 // `npm run soak -- --long`: the tests that do only some of their cases in CI do all of them: each step, each byte.
 // `npm run soak -- --carry [--switches 20] [--followers 500] [--only switches|idle|kills]`: WebSockets, streams and idle connections.
 // `npm run soak -- --one [--switches 20] [--reverts 8] [--kills 15] [--supervised]`: switches one at a time, of an application that notices a second
@@ -38,6 +39,7 @@ const { values } = parseArgs({
     faults: { type: 'string' },
     ground: { type: 'string', default: 'alone,supervised,systemd' },
     clients: { type: 'boolean', default: false },
+    days: { type: 'boolean', default: false },
     long: { type: 'boolean', default: false },
     one: { type: 'boolean', default: false },
     reverts: { type: 'string', default: '8' },
@@ -56,7 +58,7 @@ const switches = wholeNumber('--switches', values.switches ?? usual, values.one 
 const probationMs = wholeNumber('--probation', values.probation, 0, 60_000)
 if (values.help) {
   process.stdout.write(
-    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] [--docs] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks [--docs] | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --one [--switches 20] [--reverts 8] [--kills 15] [--supervised] [--json] | --one --clients [--switches 34] | --long | --container-fleet | --hold   (${fileURLToPath(import.meta.url)})\n`,
+    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] [--docs] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks [--docs] | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --one [--switches 20] [--reverts 8] [--kills 15] [--supervised] [--json] | --one --clients [--switches 34] | --days | --long | --container-fleet | --hold   (${fileURLToPath(import.meta.url)})\n`,
   )
   process.exit(0)
 }
@@ -124,6 +126,11 @@ if (values.long) {
   const containers = ['container-table', 'container-cut', 'container-stopped']
   const others = ['install-script', 'carry-soak', 'fleet-hosts', 'fleet-resume', 'state-kills', 'test/rehearsal']
   process.exit(await runLong(...containers, ...others))
+}
+
+if (values.days) {
+  const { runLong } = await import('./soak/long.ts')
+  process.exit(await runLong('systemd-days'))
 }
 
 if (values.hold) {

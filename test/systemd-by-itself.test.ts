@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { newMemory, type Remembered } from '../agent/update/schedule/memory.ts'
 import type { Status } from '../agent/words/state.ts'
-import { equal, is, match, ok } from './assert.ts'
+import { equal, is, match, not, ok } from './assert.ts'
 import { buildLedgers, REQUESTS } from './lab/ledger.ts'
 import { bootWithFeed, type FeedHost, put, setUpdate } from './lab/managed.ts'
 import { noHosts } from './lab/systemd.ts'
@@ -14,6 +14,8 @@ import { suite } from './suite.ts'
 const test = suite('systemd: by itself', { skip: noHosts, timeoutMs: 240_000 })
 const STATE = '/var/lib/beacon'
 const LEDGER = `${STATE}/ledger.db`
+const ONE_WAY = `database.exec("ALTER TABLE notes RENAME COLUMN text TO body"); breaks.select = "SELECT * FROM notes";
+  breaks.insert = "INSERT INTO notes(author, body) VALUES (1, ?)"`
 const AUTO = { mode: 'minor', allow: ['unsigned'] }
 const UPDATE = { probationMs: 1000, quietMs: 500, rehearse: 'auto', onOutcome: ['/usr/local/bin/tell', '--to', 'ops'] }
 
@@ -22,7 +24,7 @@ let host: FeedHost
 test.before(async () => {
   host = await bootWithFeed(async (out) => {
     const rehearse = { requests: REQUESTS, files: ['migration.js'] }
-    const tags = ['v1.0.0', 'v1.1.0', 'v1.2.0', 'v1.3.0', 'v2.0.0']
+    const tags = ['v1.0.0', 'v1.1.0', 'v1.2.0', 'v1.3.0', 'v1.4.0', 'v2.0.0']
     await buildLedgers(out, tags, { service: 'beacon', kind: 'bundle', rehearse })
   })
   await put(host, '/usr/local/bin/tell', `#!/bin/sh\n{ id -un; echo "$@"; cat; echo; } >>${STATE}/told\n`)
@@ -71,6 +73,7 @@ test('by default a new release is told, and nothing goes', async () => {
 for (const [what, code, why] of [
   ['breaks', "throw new Error('half-way')", /fails on a copy of the data/],
   ['drops rows', "database.exec('DELETE FROM notes')", /its migration cannot be undone|no way back/],
+  ['is one-way', ONE_WAY, /changes the data so that there is no way back/],
 ] as const) {
   test(`a release whose migration ${what} on the copy changes nothing`, async () => {
     const before = (await host.status()).history.length
@@ -105,6 +108,27 @@ test('a hold keeps it from going by itself, and its end lets it go; a day that i
   is((await host.cli('upgrade', '--hold', '2099-12-27', '--release-hold')).code, 2)
   match((await host.cli('upgrade', '--release-hold')).stdout, /^updates by itself are not held/)
   is((await host.status()).schedule?.heldUntil, null)
+})
+
+test('who writes in the state directory reaches nothing of root: no link is followed, and no terminal obeys', async () => {
+  const [victim, policy, memory] = ['/etc/victim', `${STATE}/update/policy.json`, `${STATE}/update/schedule.json`]
+  await put(host, victim, '{"mode": "of root alone"}')
+  await host.ok('chmod', '600', victim)
+  await host.ok('runuser', '-u', 'beacon', '--', 'ln', '-sf', victim, policy)
+  const linked = await host.cli('status')
+  match(linked.stdout, /for you {4}`update\/policy.json`: .*: nothing goes by itself/)
+  const held = await host.cli('upgrade', '--hold', '2099-12-27')
+  not.match(linked.stdout + held.stdout + held.stderr, /of root alone/)
+  is(await host.ok('cat', victim), '{"mode": "of root alone"}')
+  await host.ok('runuser', '-u', 'beacon', '--', 'rm', policy)
+  const forged = {
+    ...(JSON.parse(await host.ok('cat', memory)) as Remembered),
+    hookProblem: '\u001b]0;owned\u0007\u202e',
+  }
+  await host.run(['runuser', '-u', 'beacon', '--', 'tee', memory], { input: JSON.stringify(forged) })
+  const { stdout } = await host.cli('status')
+  match(stdout, /for you {4}`update.onOutcome`: .*owned/)
+  ok(!['\u001b', '\u0007', '\u202e'].some((one) => stdout.includes(one)))
 })
 
 test("the operator's program runs as the service's user, with the report on its standard input", async () => {

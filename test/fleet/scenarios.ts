@@ -330,7 +330,7 @@ async function mountFeed(host: RoomHost, folder: string): Promise<void> {
 }
 
 /** Leaves no room for an executable where the service's is. Returns what makes room again. */
-async function fillUp(host: RoomHost): Promise<() => Promise<void>> {
+export async function fillUp(host: RoomHost): Promise<() => Promise<void>> {
   // the writable layer of a host is 4 GB of memory that nobody has to have: reserve, do not write
   await host.ok('sh', '-c', 'fallocate -l $(($(stat -f -c "%a*%S" /opt/beacon) - 8000000)) /opt/filler')
   return async () => void (await host.ok('rm', '/opt/filler'))

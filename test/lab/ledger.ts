@@ -2,7 +2,7 @@
 
 import { createReadStream, createWriteStream } from 'node:fs'
 import { readdir } from 'node:fs/promises'
-import { join } from 'node:path'
+import { join, relative } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { DatabaseSync } from 'node:sqlite'
 import { createZstdDecompress } from 'node:zlib'
@@ -13,7 +13,7 @@ import type { Rehearse } from '../../agent/words/rehearsal.ts'
 export const LEDGER = 'ledger'
 export const REQUESTS = [{ path: '/notes' }, { method: 'POST', path: '/notes', status: 201 }]
 
-/** Builds these tags into the feed `out`, as scripts. */
+/** Builds these tags into the feed `out`, as scripts. `root`: the file that the feed is signed by. */
 export async function buildLedgers(
   out: string,
   tags: readonly string[],
@@ -21,11 +21,13 @@ export async function buildLedgers(
     service = LEDGER,
     kind = 'script',
     rehearse = { requests: REQUESTS, files: ['migration.js', 'note-role'] },
-  }: { service?: string; kind?: 'script' | 'bundle'; rehearse?: Rehearse } = {},
+    root = null,
+  }: { service?: string; kind?: 'script' | 'bundle'; rehearse?: Rehearse; root?: string | null } = {},
 ): Promise<void> {
   const folder = join(import.meta.dirname, '..', 'fixtures', 'ledger')
   const about = { service, kind, entry: 'ledger.js', healthPath: '/health', database: 'ledger.db' }
-  const project = parseProject({ ...about, rehearse }, folder)
+  const signed = root === null ? {} : { root: relative(folder, root) }
+  const project = { ...parseProject({ ...about, rehearse }, folder), ...signed }
   for (const tag of tags) await buildQuietly({ project, tag, out })
 }
 

@@ -77,24 +77,12 @@ export async function bootWithFeed(fill: (folder: string) => Promise<void>): Pro
   const cli: FeedHost['cli'] = (...args) => host.run([SERVICE, ...args])
   const installer: FeedHost['installer'] = (tag, ...args) =>
     host.run(['sh', join(FEED, tag, 'install.sh'), ...args, '--feed', FEED])
-  const ask: FeedHost['ask'] = async (method, target, body = null) => {
-    const config = JSON.parse(await readFile(await host.path(`/etc/${SERVICE}/config.json`), 'utf8')) as {
-      dashboard: { password: string }
-      listen: { port: number }
-    }
-    const url = `http://127.0.0.1:${config.listen.port}/admin/update${target}`
-    const header = `Authorization: Bearer ${config.dashboard.password}`
-    const data = body === null ? [] : ['-H', 'content-type: application/json', '-d', JSON.stringify(body)]
-    const curl = ['curl', '-sS', '--max-time', '5', '-w', '\n%{http_code}', '-X', method]
-    const said = await host.ok(...curl, '-H', header, ...data, url)
-    const end = said.lastIndexOf('\n')
-    return { status: Number(said.slice(end + 1)), body: said.slice(0, end) }
-  }
+  const ask: FeedHost['ask'] = (...words) => askService(host, ...words)
   return {
     ...host,
     feed: FEED,
     folder,
-    serve: (options) => serveOn(host, options),
+    serve: async (options) => await serveIn(await host.network(), options),
     cli,
     installer,
     deploy: (...args) => host.run([join(PROJECT, 'deploy/deploy-systemd.sh'), ...args]),
@@ -132,8 +120,29 @@ export async function bootWithFeed(fill: (folder: string) => Promise<void>): Pro
   }
 }
 
-async function serveOn(host: Host, options: Serving): Promise<Served & AsyncDisposable> {
-  const [command = '', ...args] = await host.network()
+/** Sends a request to an endpoint below /admin/update of a host's service, as its panel does; `body` null sends none. */
+export async function askService(
+  host: Host,
+  method: 'GET' | 'POST',
+  target: string,
+  body: unknown = null,
+): Promise<{ status: number; body: string }> {
+  const config = JSON.parse(await readFile(await host.path(`/etc/${SERVICE}/config.json`), 'utf8')) as {
+    dashboard: { password: string }
+    listen: { port: number }
+  }
+  const url = `http://127.0.0.1:${config.listen.port}/admin/update${target}`
+  const header = `Authorization: Bearer ${config.dashboard.password}`
+  const data = body === null ? [] : ['-H', 'content-type: application/json', '-d', JSON.stringify(body)]
+  const curl = ['curl', '-sS', '--max-time', '5', '-w', '\n%{http_code}', '-X', method]
+  const said = await host.ok(...curl, '-H', header, ...data, url)
+  const end = said.lastIndexOf('\n')
+  return { status: Number(said.slice(end + 1)), body: said.slice(0, end) }
+}
+
+/** Starts a release server in the network that the prefix enters. */
+export async function serveIn(prefix: readonly string[], options: Serving): Promise<Served & AsyncDisposable> {
+  const [command = '', ...args] = prefix
   const program = [process.execPath, ...process.execArgv, join(PROJECT, 'test/fixtures/serve-releases.ts')]
   const child = spawn(command, [...args, ...program, JSON.stringify(options)], { stdio: ['pipe', 'pipe', 'inherit'] })
   const ended = new Promise((resolve) => child.once('exit', resolve))

@@ -1,6 +1,6 @@
 // A real HTTP(S) server that serves one dist folder twice: as GitHub's REST API with its web host, and as a static folder.
 // It is as awkward as the real servers (redirects, quota, validators), and as hostile as `faults` says.
-// It imports only node: modules and listens only on 127.0.0.1. The demo, the panel and the install tests use it without faults.
+// It imports only node: modules, and listens on 127.0.0.1 unless it is told otherwise. The demo, the panel and the install tests use it without faults.
 
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
@@ -83,6 +83,8 @@ export interface ReleaseServerOptions extends Faults {
   repo?: string
   /** default: any free port */
   port?: number
+  /** where it listens; default 127.0.0.1 */
+  address?: string
   /** https instead of http */
   tls?: { key: string; cert: string }
   /** speed of each asset answer; default: as fast as possible */
@@ -145,7 +147,7 @@ interface State {
 }
 
 export async function releaseServer(options: ReleaseServerOptions): Promise<ReleaseServer> {
-  const { dir: _dir, repo, port, tls, bytesPerSecond, quota, token: _token, ...rest } = options
+  const { dir: _dir, repo, port, address = '127.0.0.1', tls, bytesPerSecond, quota, token: _token, ...rest } = options
   const { objectsUrl: _objects, writeToken: _write, ...faults } = rest
   const state: State = {
     options,
@@ -178,10 +180,10 @@ export async function releaseServer(options: ReleaseServerOptions): Promise<Rele
   const server = tls ? createHttpsServer(tls, listener) : createHttpServer(listener)
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)
-    server.listen(port ?? 0, '127.0.0.1', resolve)
+    server.listen(port ?? 0, address, resolve)
   })
   const bound = (server.address() as AddressInfo).port
-  state.url = `${tls ? 'https' : 'http'}://127.0.0.1:${bound}`
+  state.url = `${tls ? 'https' : 'http'}://${address}:${bound}`
   const close = async (): Promise<void> => {
     if (!server.listening) return
     const closed = new Promise<void>((resolve) => server.close(() => resolve()))

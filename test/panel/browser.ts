@@ -2,6 +2,8 @@
 // wrong in it. Must hold: an error on the console, a violation of the policy or a failed poll is never overlooked.
 
 import { existsSync } from 'node:fs'
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { chromium, type Browser, type BrowserContext, type BrowserContextOptions, type Page } from 'playwright-core'
 
 export type { Browser, BrowserContextOptions, Page } from 'playwright-core'
@@ -28,6 +30,13 @@ export const NO_BROWSER = existsSync(EXECUTABLE)
 export async function launch(environment: Record<string, string> = {}, more: string[] = []): Promise<Browser> {
   const env = { ...(process.env as Record<string, string>), ...environment }
   return await chromium.launch({ executablePath: EXECUTABLE, args: [...ARGS, ...more], env })
+}
+
+/** A browser in the network that the prefix enters. `folder` is the test's. */
+export async function launchIn(prefix: readonly string[], folder: string): Promise<Browser> {
+  const path = join(folder, 'chromium-there')
+  await writeFile(path, `#!/bin/sh\nexec ${prefix.join(' ')} ${EXECUTABLE} "$@"\n`, { mode: 0o755 })
+  return await chromium.launch({ executablePath: path, args: ARGS })
 }
 
 export interface Watched extends AsyncDisposable {

@@ -406,6 +406,28 @@ test('in Chinese too; and what is to be done about it stands behind it', async (
   assertQuiet(watched)
 })
 
+test('a hold is the panel’s own: it ends there and the other rules stay; one of the configuration stays, and it says so', async () => {
+  await using stub = await served()
+  const skip = 'v1.1.7'
+  stub.world.policy = { skip }
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await STATES.find(({ name }) => name === 'by-itself-held')?.reach(page, stub)
+  assert.equal(Object.keys(stub.world.policy).toSorted(), ['holdUntil', 'skip'])
+  await page.click('#hold')
+  await shown(page, '#hold', 'Hold for a week')
+  assert.equal(stub.world.policy, { skip })
+  assert.is(await textOf(page, '#notice'), '')
+  stub.world.limits = { holdUntil: '2026-12-27' }
+  await page.click('#hold')
+  await shown(page, '#hold', 'End the hold')
+  await page.click('#hold')
+  await page.waitForSelector('#notice:not([hidden])')
+  assert.match(await textOf(page, '#notice'), /^The configuration of this host holds updates until Dec 27, 2026, .*\.$/)
+  assert.equal(stub.world.policy, { skip })
+  assertQuiet(watched)
+})
+
 test('no way back: by keyboard alone a person says that they know, and that is sent with this tag, once', async () => {
   await using stub = await served()
   await using watched = await openPage(browser)

@@ -155,6 +155,48 @@ export const STATES: readonly State[] = [
     },
   },
   {
+    name: 'by-itself-held-by-the-operator',
+    async reach(page, stub) {
+      const heldUntil = '2026-12-27T00:00:00.000Z'
+      stub.world.limits = { holdUntil: heldUntil }
+      const says = 'v1.1.0 goes by itself: updates are held'
+      await enter(page, stub, { schedule: schedule({ says, heldUntil, next: heldUntil }) })
+      await page.click('#hold')
+      await page.waitForSelector('#notice:not([hidden])')
+    },
+  },
+  {
+    name: 'by-itself-step',
+    async reach(page, stub) {
+      const says = "v1.1.0 goes by itself: the publisher lets v1.1.0 go in steps, and this host's turn has not come"
+      await enter(page, stub, { schedule: schedule({ says }) })
+    },
+  },
+  {
+    name: 'by-itself-broke',
+    async reach(page, stub) {
+      const error = { code: 'restart_failed', message: 'v1.1.0 exited with code 3 in its probation' } as const
+      const did = operation('update', { outcome: 'reverted', by: 'schedule', finishedAt: secondsAgo(40_000), error })
+      const waits = [
+        'v1.0.0, which runs here, was withdrawn: it loses rows on a full disk; `rollback` is the way back',
+        `v1.1.0 waits for you: it failed here: ${error.message}`,
+        'the last 3 attempts by itself failed, the last one with v1.1.0: the history says why',
+        'the feed: https://releases.example.org/beacon/verified/timestamp.json: expected an answer within 30 s, got none',
+        '`update/policy.json`: expected hours such as `02:00-05:00` in `hours`, got "25:00-99:99": nothing goes by itself',
+        '`update.onOutcome`: it ended with exit code 67, saying "sendmail: fatal: no such user"; it was given up',
+      ]
+      const says = 'there is no newer release'
+      await enter(page, stub, { schedule: schedule({ says, waits }), history: [did, ...HISTORY] })
+    },
+  },
+  {
+    name: 'by-itself-off',
+    async reach(page, stub) {
+      const says = 'updates by itself are off'
+      await enter(page, stub, { schedule: schedule({ mode: 'off', policy: 'off', next: null, says }) })
+    },
+  },
+  {
     name: 'by-itself-notify',
     async reach(page, stub) {
       const says = 'v1.1.0 waits for you: the policy only tells of releases'

@@ -23,7 +23,9 @@ export interface World {
   down: boolean
   /** the tag of a release with no way back, and why; an update to it is refused unless a person allows it. Null: there is none */
   noWayBack: { tag: string; rehearsal: Rehearsal } | null
-  /** what the panel has written */
+  /** what the operator's file says of updates by itself */
+  limits: PolicyFile
+  /** what the panel has written of it */
   policy: PolicyFile
   /** what `POST /admin/update` and `…/rollback` do beside answering 202 */
   onStart: (operation: Operation) => void
@@ -55,6 +57,7 @@ export async function serveStub({
     unmanaged: null,
     down: false,
     noWayBack: null,
+    limits: {},
     policy: {},
     onStart: () => {},
   }
@@ -89,9 +92,10 @@ export async function serveStub({
     policy: async (own: unknown) => {
       if (own !== undefined) world.policy = own as PolicyFile
       if (world.status.schedule === undefined) throw new BatonError('not_found', 'there is no schedule')
-      const schedule = { ...world.status.schedule, heldUntil: world.policy.holdUntil ?? null }
+      const heldUntil = world.limits.holdUntil ?? world.policy.holdUntil ?? null
+      const schedule = { ...world.status.schedule, heldUntil }
       world.status = { ...world.status, schedule }
-      return { limits: {}, own: world.policy, faults: [], schedule }
+      return { limits: world.limits, own: world.policy, faults: [], schedule }
     },
     assertManaged() {
       if (world.unmanaged === null) return

@@ -6,6 +6,7 @@
 
 import { createHash, randomBytes } from 'node:crypto'
 import { readdir, readFile } from 'node:fs/promises'
+import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { type Disk, exists, readSmall } from '../../disk/disk.ts'
 import type { JournalState } from '../../disk/journal.ts'
@@ -147,11 +148,10 @@ export function settled(memory: Remembered, { operation, history }: JournalState
   const failed = { ...closed, failures: memory.failures + 1, wasReverted: outcome === 'reverted' }
   const isFinal = outcome === 'reverted' || (error !== null && FINAL.includes(error.code))
   if (!isFinal || error === null) return failed
-  const what = outcome === 'reverted' ? 'it was put back here' : 'it was not installed'
-  const why = error.message.startsWith(`${tag} waits for you`)
-    ? error.message
-    : `${tag} waits for you: ${what}: ${error.message}`
   const isAboutFrom = error.code === 'one_way'
+  const what = outcome === 'reverted' ? 'it was put back here' : 'it was not installed'
+  const said = isAboutFrom ? error.message.replace(`${tag} `, 'it ') : `${what}: ${error.message}`
+  const why = error.message.startsWith(`${tag} waits for you`) ? error.message : `${tag} waits for you: ${said}`
   const never = { tag, sha256, from: isAboutFrom ? running : null, why }
   return { ...failed, never: [never, ...memory.never.filter((one) => one.sha256 !== sha256)] }
 }
@@ -159,7 +159,10 @@ export function settled(memory: Remembered, { operation, history }: JournalState
 /** what a second attempt on the same host would only repeat */
 const FINAL: readonly string[] = ['one_way', 'verify_failed']
 
-/** Marks of this machine: of its id and of its network cards. A disk that was cloned into another machine shares no card. */
+/**
+ * Marks of this machine: of its id and of its network cards. A disk that was cloned into another machine shares no card. A host without
+ * a card, such as a container with an init, has its name instead: its machine id is cloned with it.
+ */
 export async function marksOf(): Promise<string[]> {
   const id = await readFile('/etc/machine-id', 'utf8').catch(() => '')
   const cards = await readdir('/sys/class/net').catch(() => [])
@@ -170,7 +173,7 @@ export async function marksOf(): Promise<string[]> {
     const address = await readFile(join(folder, 'address'), 'utf8').catch(() => '')
     if (address.trim() !== '') found.push(hashed(`${id} ${address.trim()}`))
   }
-  return found.length === 0 ? [hashed(id)] : found.toSorted().slice(0, 16)
+  return found.length === 0 ? [hashed(`${id} ${hostname()}`)] : found.toSorted().slice(0, 16)
 }
 
 /** Whether another machine made this memory. */

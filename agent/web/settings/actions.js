@@ -9,15 +9,17 @@ import { make, put, putCode, ui } from './page.js'
 import { followNow, poll, settle, take } from './polling.js'
 import { render } from './render.js'
 import { state } from './state.js'
-import { ago, duration, now, problemText, sentences, t, withoutStop } from './words.js'
+import { ago, duration, minute, now, problemText, sentences, t, withoutStop } from './words.js'
 
-/** `oneWay`: true or undefined, which is not sent: an older service knows no such word */
-async function start(kind, tag, typed = false, oneWay = undefined) {
+/** `tag` null: back to the backup. `typed`: somebody typed the tag. */
+async function start(tag, { typed = false, oneWay = false } = {}) {
   state.starting = true
   state.notice = ''
   const before = state.status.instance.id
   render()
-  const answer = kind === 'update' ? await call('POST', '', { tag, oneWay }) : await call('POST', '/rollback')
+  // an older service does not know `oneWay`: it is sent only if it is said
+  const wanted = oneWay ? { tag, oneWay } : { tag }
+  const answer = tag === null ? await call('POST', '/rollback') : await call('POST', '', wanted)
   state.starting = false
   state.starts += 1
   state.refused = answer.code === 'one_way' ? tag : null
@@ -29,14 +31,14 @@ async function start(kind, tag, typed = false, oneWay = undefined) {
     settle()
     ui.tag.value = ''
   } else {
-    refused(answer)
+    sayRefused(answer)
   }
   render()
   void poll()
 }
 
 /** @param {import('./endpoints.js').Answer} answer */
-function refused(answer) {
+function sayRefused(answer) {
   if (answer.kind === 'down') state.notice = t('notice.lost')
   else if (answer.status === 401 || answer.status === 501) take(answer)
   else state.notice = answer.code === 'update_in_flight' ? t('notice.taken') : problemText(answer)
@@ -52,25 +54,33 @@ export async function cancel() {
   const answer = await call('POST', '/cancel')
   if (answer.kind !== 'ok') {
     state.cancelling = null
-    refused(answer)
+    sayRefused(answer)
   }
   render()
   void poll()
 }
 
-/** Holds for a week what goes by itself, or ends the hold. Keeps the other rules of the panel. */
+/** Holds for a week what goes by itself, or ends the hold. Keeps the other rules of the panel. The operator's own hold stays. */
 export async function hold() {
-  const { heldUntil } = state.status.schedule
+  const isHeld = state.status.schedule.heldUntil !== null
   let answer = await call('POST', '/policy')
   if (answer.kind === 'ok') {
-    const { holdUntil: _, ...policy } = answer.body.own
-    if (heldUntil === null) policy.holdUntil = new Date(now() + 7 * 86_400_000).toISOString()
-    answer = await call('POST', '/policy', { policy })
+    const { holdUntil: _, ...others } = answer.body.own
+    const week = { holdUntil: new Date(now() + 7 * 86_400_000).toISOString() }
+    answer = await call('POST', '/policy', { policy: isHeld ? others : { ...others, ...week } })
   }
-  if (answer.kind === 'ok') state.status = { ...state.status, schedule: answer.body.schedule }
-  else refused(answer)
+  if (answer.kind === 'ok') {
+    const { schedule } = answer.body
+    state.status = { ...state.status, schedule }
+    state.notice = isHeld && schedule.heldUntil !== null ? t('alone.kept', { time: minute(schedule.heldUntil) }) : ''
+  } else {
+    sayRefused(answer)
+  }
   render()
 }
+
+/** what the operator says yes to */
+let agreed = () => {}
 
 /** Asks in a dialog, and acts on a yes; pressing Enter twice is no yes. The focus returns by itself. */
 function ask(title, text, points, yes, act) {
@@ -90,17 +100,15 @@ function pointItem({ kind, at, why, ms, ...vars }) {
   return item
 }
 
-let agreed = () => {}
-
 /** Sends `to` even if it is the latest: the service does what the operator agreed to. */
 function askUpdate(to, typed = false) {
-  const from = state.status.instance.version
-  const points = particulars(to, state.status, state.report)
-  const oneWay = (ui.oneWay.checked && to === noWayBack(state.status, state.refused)) || undefined
-  if (oneWay) points.unshift({ kind: 'one_way', from, to })
+  const { status, report } = state
+  const from = status.instance.version
+  const oneWay = ui.oneWay.checked && to === noWayBack(status, state.refused)
+  const points = [...(oneWay ? [{ kind: 'one_way', from, to }] : []), ...particulars(to, status, report)]
   const act = () => {
     ui.oneWay.checked = false // it is said for once
-    void start('update', to, typed, oneWay)
+    void start(to, { typed, oneWay })
   }
   const text = sentences(t('ask.update.text', { from, to }), oneWay ? '' : t('ask.back', { from }))
   ask(t('ask.update', { to }), text, points, t('update.to', { to }), act)
@@ -109,7 +117,7 @@ function askUpdate(to, typed = false) {
 export function askRollback() {
   const [from, to] = [state.status.instance.version, state.status.backup]
   const points = particulars(to, state.status, state.report)
-  const act = () => start('rollback', null)
+  const act = () => void start(null)
   const yes = offerOf(state.status, state.report).kind === 'return' ? 'return.to' : 'rollback.to'
   const text = sentences(t('ask.rollback.text', { from, to }), t('ask.back', { from }))
   ask(t(`ask.${yes}`, { to }), text, points, t(yes, { to }), act)

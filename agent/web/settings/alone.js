@@ -7,11 +7,18 @@ export function renderAlone({ schedule }) {
   show(ui.alone, schedule !== undefined)
   if (schedule === undefined) return
   const { mode, policy, next, says, waits, heldUntil } = schedule
-  const isAsked = waits.includes(says) || next === null
-  putCode(ui.aloneText, sentences(`${policy}.`, isAsked ? '' : t('alone.next', { time: minute(next), says })))
-  show(ui.hold, !/^(off|notify)$/.test(mode))
+  // what waits for a person is said below
+  const then = next === null || waits.includes(says) ? '' : t('alone.next', { time: minute(next), says })
+  putCode(ui.aloneText, sentences(`${policy}.`, then))
+  renderWaits(waits)
+  show(ui.hold, mode !== 'off' && mode !== 'notify')
   put(ui.hold, t(heldUntil === null ? 'alone.hold' : 'alone.go'))
-  if (ui.aloneWaits.dataset.text === waits.join()) return
-  ui.aloneWaits.dataset.text = waits.join()
-  ui.aloneWaits.replaceChildren(...waits.map((one) => putCode(make('li', 'note'), one)))
+}
+
+/** An item stays as it is while its words do: somebody may be copying them. */
+function renderWaits(waits) {
+  const { children } = ui.aloneWaits
+  while (children.length > waits.length) ui.aloneWaits.lastChild.remove()
+  while (children.length < waits.length) ui.aloneWaits.append(make('li', 'note'))
+  waits.forEach((says, index) => putCode(children[index], says))
 }

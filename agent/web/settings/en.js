@@ -84,6 +84,7 @@ export const en = {
   alone: 'By itself',
   'alone.hold': 'Hold for a week',
   'alone.go': 'End the hold',
+  'alone.kept': 'The configuration of this host holds updates until {time}.',
   'alone.next': '{time}: {says}.',
   rollback: 'Roll back',
   'rollback.text': '{to} is kept as a backup. It needs no download.',

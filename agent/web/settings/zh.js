@@ -82,6 +82,7 @@ export const zh = {
   alone: '自动更新',
   'alone.hold': '暂停一周',
   'alone.go': '结束暂停',
+  'alone.kept': '此主机的配置将更新暂停到 {time}。',
   'alone.next': '{time}：{says}。',
   rollback: '回滚',
   'rollback.text': '保留了备份 {to}，回滚无需下载。',

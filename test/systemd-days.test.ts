@@ -1,0 +1,235 @@
+// @deadlineMs 1800000
+// Three nights of hosts that go by themselves, scripted, and what each operator reads in the morning: the end of the status, the panel and
+// the reports, line by line. A release in steps, one that breaks, one whose migration cannot be undone; a host that is off, one whose disk
+// is full, one whose disk was cloned. Ten hosts in `npm run soak -- --days`; otherwise three of them, of which none is off, and two nights.
+
+import { rankOf } from '../agent/update/schedule/rank.ts'
+import type { PolicyFile } from '../agent/words/schedule.ts'
+import { equal, is, match, not, ok } from './assert.ts'
+import { fillUp } from './fleet/scenarios.ts'
+import { bootDays, BY_CLOCK, type Days, LEDGER, memoryOf, rule, statusOf, toldOf } from './lab/days.ts'
+import { SERVICE } from './lab/managed.ts'
+import type { RoomHost } from './lab/network.ts'
+import { noHosts } from './lab/systemd.ts'
+import { type Browser, launchIn, NO_BROWSER, openPage, signIn } from './panel/browser.ts'
+import { isLong, suite } from './suite.ts'
+
+const test = suite('systemd: days', { skip: noHosts ?? NO_BROWSER, timeoutMs: isLong ? 1_500_000 : 500_000 })
+const [HOUR, MONDAY] = [3_600_000, Date.parse('2027-03-01T00:00:00Z')]
+/** a moment of the scripted days */
+const at = (day: number, hour: number) => MONDAY + (24 * day + hour) * HOUR
+const RULES: PolicyFile = { mode: 'minor', hours: '02:00-05:00', zone: 'UTC' }
+const POLICY = 'minor, every day 02:00-05:00 UTC'
+
+const MIGRATION = `
+  const columns = database.prepare("SELECT name FROM pragma_table_info('notes')").all().map(({ name }) => name)
+  if (about.tag !== 'v2.0.0' && !columns.includes('colour')) database.exec('ALTER TABLE notes ADD COLUMN colour TEXT')
+  if (about.tag === 'v1.2.0' && !about.isRehearsal) setTimeout(() => process.exit(3), 300)
+  if (about.tag === 'v2.0.0') database.exec('DELETE FROM notes')
+`
+
+let days: Days
+let browser: Browser | null = null
+/** by their rank for v1.1.0, which the test reads from each host; the clone is one of them */
+let ranked: RoomHost[]
+/** how many of them may go in the first night: all before the first step that tells two neighbours apart */
+let early = 0
+/** hosts on which v1.2.0 has run */
+const broken = new Set<RoomHost>()
+
+test.before(async () => {
+  const tags = ['v1.0.0', 'v1.1.0', 'v1.2.0', 'v2.0.0']
+  days = await bootDays(isLong ? 10 : 3, { tags, migration: MIGRATION, rules: RULES, start: at(0, 8) })
+  browser = await launchIn(days.room.prefix, days.room.folder)
+  const notes = "INSERT INTO authors VALUES (1, 'ada'); INSERT INTO notes(author, text) VALUES (1, 'kept')"
+  for (const host of days.hosts) await host.ok('runuser', '-u', SERVICE, '--', 'sqlite3', LEDGER, notes)
+})
+test.after(async () => {
+  await browser?.close()
+  await days[Symbol.asyncDispose]()
+})
+
+test('a cloned disk: the clone has the machine id and the state of the first host, and gets an id and a rank of its own', async () => {
+  const [first, clone] = [days.hosts[0], days.hosts.at(-1)]
+  ok(first !== undefined && clone !== undefined)
+  is(await clone.ok('cat', '/etc/machine-id'), await first.ok('cat', '/etc/machine-id'))
+  const before = await memoryOf(first)
+  is((await memoryOf(clone)).id, before.id)
+  await days.look(at(0, 18), [clone])
+  const after = await memoryOf(clone)
+  is((await memoryOf(first)).id, before.id)
+  not.equal(after.id, before.id)
+  not.equal(rankOf(after.id, 'v1.1.0'), rankOf(before.id, 'v1.1.0'))
+  for (const host of days.hosts) await reads(host, [idle], [])
+})
+
+test('the first night: who is in the first step goes; a later one, one that is off and one whose disk is full say so, or nothing', async () => {
+  const ranks = new Map<RoomHost, number>()
+  for (const host of days.hosts) ranks.set(host, rankOf((await memoryOf(host)).id, 'v1.1.0') * 100)
+  ranked = days.hosts.toSorted((a, b) => (ranks.get(a) ?? 0) - (ranks.get(b) ?? 0))
+  const [percent, count] = stepIn(ranked.map((host) => ranks.get(host) ?? 0))
+  early = count
+  const [full] = ranked
+  const off = isLong ? ranked[1] : undefined
+  const others = ranked.filter((host) => host !== full && host !== off)
+  ok(full !== undefined)
+  await days.publish(at(0, 19), 'v1.1.0', '--percent', `${percent},100`, '--every', '24h')
+  const empty = await fillUp(full)
+  await off?.cut()
+  await days.look(at(1, 3), [full, ...others])
+  await days.look(at(1, 11), [full, ...others])
+  const saidByFull = await saidBy(full)
+  await empty()
+  await off?.power()
+  for (const host of others) {
+    if (isEarly(host)) await reads(host, [went('v1.0.0', 'v1.1.0'), idle], ['updated v1.1.0'])
+    else await reads(host, [turn('v1.1.0')], [])
+  }
+  const room =
+    'v1.1.0 waits for you: expected N MiB free in `/opt/beacon` for the executable, a snapshot of the database and the journal, got N MiB'
+  equal(saidByFull, [`by itself  ${POLICY}; next TIME`, `for you    ${room}`])
+  equal(await reportsOf(full), ['waits'])
+})
+
+if (isLong) {
+  test('the second night: a release that breaks is put back on the hosts of its first step; the others never had it', async () => {
+    const ranks = new Map<RoomHost, number>()
+    for (const host of days.hosts) ranks.set(host, rankOf((await memoryOf(host)).id, 'v1.2.0') * 100)
+    const order = days.hosts.toSorted((a, b) => (ranks.get(a) ?? 0) - (ranks.get(b) ?? 0))
+    const [percent, count] = stepIn(order.map((host) => ranks.get(host) ?? 0))
+    for (const host of order.slice(0, count)) broken.add(host)
+    await days.publish(at(1, 15), 'v1.2.0', '--percent', `${percent},100`, '--every', '24h')
+    await days.look(at(2, 3))
+    await days.look(at(2, 11))
+    for (const host of days.hosts) {
+      is((await statusOf(host)).instance.version, before(host))
+      const now = !broken.has(host) ? turn('v1.2.0') : hadFirst(host) ? idle : after('v1.1.0')
+      const asks = broken.has(host) ? [`for you    v1.2.0 waits for you: it failed here: ${BROKE}`] : []
+      await reads(host, [...nightsOf(host), now, ...asks], reportsAfterTwo(host))
+    }
+  })
+}
+
+test('the last night: the older one goes, past one that was withdrawn; one whose migration cannot be undone asks, and changes nothing', async () => {
+  if (isLong) await days.trust(at(2, 12), 'withdraw', 'v1.2.0', '--why', 'dies', '--dir', days.feed)
+  await days.publish(at(2, 13), 'v2.0.0')
+  const brave = ranked.at(-1)
+  ok(brave !== undefined)
+  await rule(brave, { ...RULES, mode: 'all' })
+  await days.look(at(3, 4))
+  await days.look(at(3, 11))
+  const further = 'for you    v2.0.0 waits for you: the policy goes no further than minor'
+  for (const host of days.hosts.filter((one) => one !== brave)) {
+    is((await statusOf(host)).instance.version, 'v1.1.0')
+    const goes = hadFirst(host) ? [] : [went('v1.0.0', 'v1.1.0')]
+    const told = ['waits', ...(hadFirst(host) ? [] : ['updated v1.1.0'])]
+    await reads(host, [...nightsOf(host), ...goes, idle, further], [...reportsAfterTwo(host), ...told])
+  }
+  const why = 'changes the data so that there is no way back: 2 rows of notes are gone; nothing has changed'
+  const lines = [
+    `by itself  v1.0.0 to v2.0.0: failed at TIME (v2.0.0 ${why})`,
+    `by itself  ${POLICY.replace('minor', 'all')}; v1.1.0 goes by itself; next TIME`,
+    `for you    v2.0.0 waits for you: it ${why}`,
+  ]
+  await reads(brave, [...nightsOf(brave), ...lines], [...reportsAfterTwo(brave), 'failed v2.0.0'])
+  const asked = await brave.run([SERVICE, 'upgrade'], { env: BY_CLOCK })
+  is(asked.code, 7)
+  match(asked.stderr, `error: v2.0.0 ${why}\nhint: only a person can allow it: \`upgrade --one-way\``)
+  is((await statusOf(brave)).instance.version, 'v1.0.0')
+  is(await brave.ok('runuser', '-u', SERVICE, '--', 'sqlite3', LEDGER, 'SELECT text FROM notes'), 'kept\n')
+  const gone = await brave.run([SERVICE, 'upgrade', '--one-way'], { env: BY_CLOCK })
+  is(gone.code, 0, gone.stderr)
+  is((await statusOf(brave)).instance.version, 'v2.0.0')
+})
+
+test.run()
+
+const isEarly = (host: RoomHost) => ranked.indexOf(host) < early
+/** a full disk was in the way of the first one, and a power cut in that of the second */
+const hadFirst = (host: RoomHost) => isEarly(host) && ranked.indexOf(host) > (isLong ? 1 : 0)
+/** what ran when v1.2.0 came */
+const before = (host: RoomHost) => (hadFirst(host) ? 'v1.1.0' : 'v1.0.0')
+const BROKE = 'v1.2.0 failed in probation: it exited with code 3'
+const idle = `by itself  ${POLICY}; there is no newer release; next TIME`
+const went = (from: string, to: string) => `by itself  ${from} to ${to}: updated at TIME, nobody was served for N ms`
+const after = (tag: string) => `by itself  ${POLICY}; ${tag} goes by itself: the last attempt failed; next TIME`
+const turn = (tag: string) =>
+  `by itself  ${POLICY}; ${tag} goes by itself: the publisher lets ${tag} go in steps, and this host's turn has not come; next TIME`
+
+/** What the first two nights have left in the status. */
+function nightsOf(host: RoomHost): string[] {
+  return [
+    ...(hadFirst(host) ? [went('v1.0.0', 'v1.1.0')] : []),
+    ...(broken.has(host) ? [`by itself  ${before(host)} to v1.2.0: reverted at TIME (${BROKE})`] : []),
+  ]
+}
+
+function reportsAfterTwo(host: RoomHost): string[] {
+  return [
+    ...(ranked[0] === host ? ['waits'] : []),
+    ...(hadFirst(host) ? ['updated v1.1.0'] : []),
+    ...(broken.has(host) ? ['reverted v1.2.0'] : []),
+  ]
+}
+
+/** A percentage that lets more than half of them go, and not all: neighbours may be too near to be told apart. `ranks`: in order. */
+function stepIn(ranks: readonly number[]): [percent: number, count: number] {
+  const wanted = Math.ceil(ranks.length / 2) + 1
+  const counts = ranks.map((_, count) => count).toSorted((a, b) => Math.abs(a - wanted) - Math.abs(b - wanted))
+  for (const count of counts) {
+    const percent = Math.floor(ranks[count - 1] ?? -1) + 1
+    if (count > 0 && percent <= (ranks[count] ?? 0)) return [percent, count]
+  }
+  throw new Error(`these ranks cannot be told apart: ${ranks.join()}`)
+}
+
+/** Holds the end of the status, the panel and the reports of a host to what they should say. */
+async function reads(host: RoomHost, lines: readonly string[], reports: readonly string[]): Promise<void> {
+  equal(await saidBy(host), lines, host.name)
+  equal(await reportsOf(host), reports, host.name)
+  await panelSays(host, lines)
+}
+
+async function saidBy(host: RoomHost): Promise<string[]> {
+  const { stdout } = await host.run([SERVICE, 'status'], { env: BY_CLOCK })
+  const lines = stdout.split('\n').filter((line) => /^(by itself|for you) /.test(line))
+  return lines.map(withoutFigures)
+}
+
+async function reportsOf(host: RoomHost): Promise<string[]> {
+  const told = await toldOf(host)
+  return told.map(({ event, report }) => (report === undefined ? event : `${report.outcome} ${report.to}`))
+}
+
+/** The panel has what it waits for and what waits for a person in the same words, and what it did in its history. */
+async function panelSays(host: RoomHost, lines: readonly string[]): Promise<void> {
+  const config = JSON.parse(await host.ok('cat', `/etc/${SERVICE}/config.json`)) as { dashboard: { password: string } }
+  if (browser === null) throw new Error('there is no browser')
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await signIn(page, `http://${host.address}:8080`, config.dashboard.password)
+  const waits = await page.locator('#aloneWaits li').allTextContents()
+  const asks = lines.filter((line) => line.startsWith('for you'))
+  const plain = (line: string) => withoutFigures(line).replaceAll('`', '')
+  equal(
+    waits.map(plain),
+    asks.map((line) => plain(line.replace(/^for you +/, ''))),
+    host.name,
+  )
+  const text = (await page.locator('#aloneText').textContent()) ?? ''
+  const [policy = '', says = ''] = (lines.findLast((line) => line.startsWith('by itself')) ?? '')
+    .replace(/^by itself +/, '')
+    .split('; ')
+  ok(text.startsWith(`${policy}.`) && text.endsWith(`: ${says}.`), `${host.name}: ${text}`)
+  const deeds = lines.filter((line) => / at TIME/.test(line))
+  const history = (await page.locator('#history').textContent()) ?? ''
+  is(history.split('By itself').length - 1, deeds.length, `${host.name}: ${history}`)
+}
+
+/** Nor what the release wrote last, which may be nothing. */
+function withoutFigures(line: string): string {
+  return line
+    .replaceAll(/20\d\d-\d\d-\d\dT[\d:.]+Z/g, 'TIME')
+    .replaceAll(/, after it wrote: .*?\(managed\)/g, '')
+    .replaceAll(/\b\d+(\.\d+)?(?= m?s\b| MiB)/g, 'N')
+}
