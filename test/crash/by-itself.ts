@@ -1,5 +1,5 @@
-// A process that looks once at what its schedule has to do, and kills itself (SIGKILL) at one chosen change of the disk. Prints what
-// came of it where it was not killed.
+// A process that looks at what its schedule has to do, once or as a service that is started again at each of several times, and kills
+// itself (SIGKILL) at one chosen change of the disk. Prints what came of the last look where it was not killed.
 
 import { makeDisk } from '../../agent/disk/disk.ts'
 import { makeJournal } from '../../agent/disk/journal.ts'
@@ -22,6 +22,8 @@ export interface LookOptions {
   configPath: string
   /** epoch milliseconds of the clock */
   now: number
+  /** further looks, each after a start */
+  then?: readonly number[]
   /** what the clock is set to once an update has begun */
   later?: number
   dieAt: { change: number; moment: 'before' | 'after' } | null
@@ -44,6 +46,12 @@ const disk = makeDisk((moment) => {
 void main()
 
 async function main(): Promise<void> {
+  let said = ''
+  for (const now of [options.now, ...(options.then ?? [])]) said = await look(now)
+  console.log(said)
+}
+
+async function look(now: number): Promise<string> {
   const feed = openFeed(options.feed, { service: 'svc', stateDirectory, trust: options.trust ?? null })
   const install: ManagedInstall = {
     service: 'svc',
@@ -71,7 +79,7 @@ async function main(): Promise<void> {
     feed,
     settings: { service: 'svc', switch: 'together', update: { holdMs: 10_000 } as never },
     leaving: new AbortController().signal,
-    now: () => (begun === 0 ? options.now : (options.later ?? options.now)),
+    now: () => (begun === 0 ? now : (options.later ?? now)),
     async start(asked) {
       const running = await begin(install, { ...asked, who: 'the schedule' }, () => Promise.resolve({}))
       begun++
@@ -79,5 +87,5 @@ async function main(): Promise<void> {
     },
   })
   await done
-  console.log(JSON.stringify({ changes, begun, memory: await readMemory(stateDirectory) }))
+  return JSON.stringify({ changes, begun, memory: await readMemory(stateDirectory) })
 }
