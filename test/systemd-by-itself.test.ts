@@ -8,7 +8,7 @@ import type { Status } from '../agent/words/state.ts'
 import { equal, is, match, not, ok } from './assert.ts'
 import { buildLedgers, REQUESTS } from './lab/ledger.ts'
 import { bootWithFeed, type FeedHost, put, setUpdate } from './lab/managed.ts'
-import { noHosts } from './lab/systemd.ts'
+import { eventually, noHosts } from './lab/systemd.ts'
 import { suite } from './suite.ts'
 
 const test = suite('systemd: by itself', { skip: noHosts, timeoutMs: 240_000 })
@@ -27,7 +27,8 @@ test.before(async () => {
     const tags = ['v1.0.0', 'v1.1.0', 'v1.2.0', 'v1.3.0', 'v1.4.0', 'v2.0.0']
     await buildLedgers(out, tags, { service: 'beacon', kind: 'bundle', rehearse })
   })
-  await put(host, '/usr/local/bin/tell', `#!/bin/sh\n{ id -un; echo "$@"; cat; echo; } >>${STATE}/told\n`)
+  const hides = 'setsid env -i /bin/sleep 4711 </dev/null >/dev/null 2>&1 & sleep 0.5' // until it has left
+  await put(host, '/usr/local/bin/tell', `#!/bin/sh\n{ id -un; echo "$@"; cat; echo; } >>${STATE}/told\n${hides}\n`)
   await host.ok('chmod', '755', '/usr/local/bin/tell')
   await host.install({ ...UPDATE, auto: { mode: 'notify' } })
   await host.sql("INSERT INTO authors VALUES (1, 'ada'); INSERT INTO notes(author, text) VALUES (1, 'kept')", LEDGER)
@@ -140,6 +141,23 @@ test("the operator's program runs as the service's user, with the report on its 
   }
   match(told, /^beacon\n--to ops\n\{"event":/)
   match(told, /"event":"outcome","report":\{[^\n]*"to":"v1\.1\.0","outcome":"updated"[^\n]*"by":"schedule"/)
+})
+
+test('what it starts in a session of its own, without an environment, is still the unit’s: a switch ends it, and so does a stop', async () => {
+  const hidden = async () => (await host.run(['pgrep', '-f', '^/bin/sleep 4711'])).stdout.split('\n').filter(Boolean)
+  const someHidden = async () => {
+    const pids = await hidden()
+    return pids.length > 0 && pids
+  }
+  const before = await eventually('one that has left', someHidden, 60_000)
+  for (const pid of before) match(await host.ok('cat', `/proc/${pid}/cgroup`), /\/beacon\.service\n$/)
+  is((await host.cli('rollback')).code, 0)
+  const after = await hidden()
+  const left = before.filter((pid) => after.includes(pid))
+  equal(left, [])
+  await eventually('one of the report of the rollback', someHidden, 60_000)
+  await host.ok('systemctl', 'stop', 'beacon')
+  equal(await hidden(), [])
 })
 
 test.run()
