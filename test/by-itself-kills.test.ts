@@ -34,7 +34,7 @@ async function look(
   world: World,
   now: number,
   dieAt: LookOptions['dieAt'] = null,
-  more: Pick<LookOptions, 'beside' | 'later' | 'then'> = {},
+  more: Pick<LookOptions, 'beside' | 'later' | 'afterwards'> = {},
 ): Promise<Looked | null> {
   const options: LookOptions = { ...world.options, configPath: join(world.root, 'config.json'), now, dieAt, ...more }
   try {
@@ -96,7 +96,7 @@ async function holdsAfter(world: World, at: NonNullable<LookOptions['dieAt']>): 
     is(memory.attempt?.id, one.id, `${where}: an attempt that was not noted`)
   ok(['v1.0.0', 'v1.0.1'].includes(await versionOf(world.options.executable)), where)
   // the host is on again, at once, an hour later, and the next nights
-  await look(world, NOW + 1000, null, { then: [HOUR, DAY, 2 * DAY].map((later) => NOW + later) })
+  await look(world, NOW + 1000, null, { afterwards: [HOUR, DAY, 2 * DAY].map((later) => NOW + later) })
   is(await versionOf(world.options.executable), 'v1.0.1', `${where}: forgotten`)
   const after = await journalOf(world.options.stateDirectory)
   const good = after.history.filter(({ outcome, by }) => outcome === 'updated' && by === 'schedule')

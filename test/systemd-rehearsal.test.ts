@@ -84,10 +84,19 @@ test('a dry run rehearses beside the running service, says how it went, and leav
   is(fails.code, 5, fails.stdout)
   await sql('PRAGMA user_version = 42')
   await migrate('return new Promise((resolve) => setTimeout(resolve, 60_000))')
-  const ended = host.run(['timeout', '--signal=INT', '12', 'beacon', ...dry, 'v1.3.0', '--rehearse'])
+  const ended = host.run([
+    'timeout',
+    '--preserve-status',
+    '--signal=INT',
+    '12',
+    'beacon',
+    ...dry,
+    'v1.3.0',
+    '--rehearse',
+  ])
   await eventually('the rehearsal', async () => /request/.test(await host.ok('ls', '-A', CAGE)))
   is((await host.ask('POST', '', { tag: 'v1.1.0' })).status, 409, 'one at a time')
-  ok((await ended).code !== 0)
+  is((await ended).code, 7)
   await emptied()
   equal(await look(), { ...before, schema: (await look()).schema })
   is(await host.ok('find', '/opt/beacon', '-printf', '%p %s\\n'), files)
@@ -214,6 +223,7 @@ for (const [what, text] of Object.entries(CLUMSY)) {
     const status = await host.status()
     if (what.startsWith('its own report')) return await undone(code, stderr)
     ok(code === 5 || code === 7, `${code}: ${stderr}`)
+    match(stderr, /on a copy of (the|your) data/)
     equal(await look(), before)
     is(status.instance.version, 'v1.0.0')
     await emptied()

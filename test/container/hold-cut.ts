@@ -19,8 +19,8 @@ const MOVES = {
   'no-hold': ['rename', 'rename', 'stop', 'stop', 'start', 'update', 'remove', 'update', 'rename'],
   'v1.0.0': ['rename', 'rename', 'stop', 'start', 'update', 'update', 'rename'],
 } as const
-/** CI cuts where the ports have no owner, and where the new container waits */
-const SOME = { hold: [4, 5], 'v1.1.0': [4], 'no-hold': [4, 5], 'v1.0.0': [] }
+/** CI cuts where the ports have no owner, and where the new container waits: each way once */
+const SOME = { hold: [4, 5], 'v1.1.0': [4, 4], 'no-hold': [4, 5], 'v1.0.0': [] }
 let address = ''
 const rows: string[] = []
 
@@ -35,10 +35,13 @@ test.before(async () => {
   }
 })
 
-for (const way of ['kill -9 of the switcher', 'a power cut'] as const)
+for (const [way, some] of [
+  ['kill -9 of the switcher', 0],
+  ['a power cut', 1],
+] as const)
   test(`${way} before a change of a move in, an update, and a move out: it is finished by itself`, async () => {
     const longest = Math.max(...Object.values(MOVES).map(({ length }) => length))
-    for (const turn of isLong ? range(1, longest) : [0, 1])
+    for (const turn of isLong ? range(1, longest) : [some])
       for (const [release, changes] of Object.entries(MOVES)) {
         const n = isLong ? Math.min(turn, changes.length) : SOME[release as keyof typeof SOME][turn]
         if (n === undefined) await whole(release)

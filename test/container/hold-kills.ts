@@ -59,10 +59,8 @@ const SOME: [Kind, string, Signal, n?: number][] = [
   ['one at a time', 'the old application', 'SIGKILL'],
   ['one at a time', 'the new application', 'SIGKILL'],
   ['one at a time', 'the holder', 'SIGKILL'],
-  ['together', 'the command', 'SIGKILL'],
   ['together', 'the switcher', 'SIGKILL'],
   ['together', 'the engine', 'SIGKILL'],
-  ['together', 'the new application', 'SIGTERM'],
 ]
 const kills: Kill[] = isLong
   ? KINDS.flatMap((kind) =>

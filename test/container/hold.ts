@@ -28,7 +28,7 @@ import { deployIn, healthy, probeImage, until } from './probe.ts'
 
 const { skip, engine, registry, close } = await openLab()
 const test = suite('container hold', { timeoutMs: 600_000, skip })
-const ROUNDS = isLong ? 20 : 3
+const ROUNDS = isLong ? 20 : 2
 let [repository, address] = ['', '']
 let held: HeldService
 

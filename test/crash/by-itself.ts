@@ -23,7 +23,7 @@ export interface LookOptions {
   /** epoch milliseconds of the clock */
   now: number
   /** further looks, each after a start */
-  then?: readonly number[]
+  afterwards?: readonly number[]
   /** what the clock is set to once an update has begun */
   later?: number
   dieAt: { change: number; moment: 'before' | 'after' } | null
@@ -47,7 +47,7 @@ void main()
 
 async function main(): Promise<void> {
   let said = ''
-  for (const now of [options.now, ...(options.then ?? [])]) said = await look(now)
+  for (const now of [options.now, ...(options.afterwards ?? [])]) said = await look(now)
   console.log(said)
 }
 

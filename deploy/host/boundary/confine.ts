@@ -80,12 +80,12 @@ export async function startConfined(
   ]
   const flags = ['--quiet', '--pipe', '--wait', '--collect', `--unit=${name}`]
   const command = ['systemd-run', ...flags, ...properties.map((one) => `--property=${one}`), '--', ...program]
-  const ask = async (words: string[]) =>
-    void (await run(['systemctl', ...words, name], { allowFailure: true, timeoutMs: STOP_TIMEOUT_MS }))
+  const ask = async (words: string[], allowFailure: boolean) =>
+    void (await run(['systemctl', 'kill', ...words, name], { allowFailure, timeoutMs: STOP_TIMEOUT_MS }))
   return {
     child: spawnWatched(command, { env: process.env }),
-    signal: (signal) => ask(['kill', '--kill-who=main', `--signal=${signal}`]),
-    end: () => ask(['kill', '--signal=SIGKILL']),
+    signal: (signal) => ask(['--kill-who=main', `--signal=${signal}`], false),
+    end: () => ask(['--signal=SIGKILL'], true),
     endRest: async () => {}, // systemd has ended it
   }
 }

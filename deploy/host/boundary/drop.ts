@@ -21,7 +21,7 @@ export const FEED_FD = 3
 /** The process that acts on the service's files. */
 export interface Worker {
   child: Dropped
-  /** sends the signal to the process only, not to what it has started */
+  /** sends the signal to the process only, not to what it has started; throws if that fails */
   signal(signal: NodeJS.Signals): Promise<void>
   /** kills it and what it has started; it cannot refuse */
   end(): Promise<void>

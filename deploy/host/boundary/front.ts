@@ -177,12 +177,13 @@ function endable(worker: Worker, channel: WorkerChannel, deadlineMs: number) {
   let isLate = false
   const pass = (signal: NodeJS.Signals) => {
     asked = signal
-    void worker.signal(signal)
     const timer = setTimeout(() => void worker.end(), ANSWER_MS)
-    void channel.call('ping', null).then(
-      () => clearTimeout(timer),
-      () => clearTimeout(timer),
-    )
+    const heard = async () => {
+      clearTimeout(timer)
+      await worker.signal(signal).catch(() => worker.end())
+    }
+    // only what has answered has surely a process that hears a signal: one that is coming up has none yet
+    void channel.call('ping', null).then(heard, () => clearTimeout(timer))
   }
   const interrupts = heedInterrupts(pass, () => void worker.end())
   const timer = setTimeout(() => {
