@@ -1,8 +1,9 @@
 // The first code of the reference service's executable: looks at the arguments and loads only what they need.
 // Must never break: `--version` answers at once, whatever else is wrong. The verify stage of an update runs it.
 
-import { doAsOrdered, waitAtContainerGate } from '../agent/first.ts'
+import { doAsOrdered } from '../agent/first.ts'
 import { BUILD } from '../agent/service/build.ts'
+import { waitForOldContainer } from './make/first/old-container.ts'
 
 async function run(argv: readonly string[]): Promise<void> {
   const [first = 'serve'] = argv
@@ -17,7 +18,7 @@ async function run(argv: readonly string[]): Promise<void> {
     process.exitCode = await runOperator(argv)
     return
   }
-  waitAtContainerGate(BUILD)
+  waitForOldContainer(BUILD, () => {})
   const { serve } = await import('../agent/service/serve.ts')
   await serve(argv)
 }

@@ -1,6 +1,6 @@
 // A holder and an application on a real engine, as the guide makes them, and strict clients of it beyond a cable.
 
-import { copyFile, mkdtemp, readdir, readlink, writeFile } from 'node:fs/promises'
+import { copyFile, cp, mkdtemp, readdir, readlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -8,7 +8,7 @@ import { buildImage } from '../../deploy/image.ts'
 import { createProgress } from '../../deploy/lib/progress.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import { equal, ok } from '../assert.ts'
-import { publishTo, releases } from '../fixtures/releases.ts'
+import { madeOnce, publishTo, releases } from '../fixtures/releases.ts'
 import { labFolder, type LabEngine, publishBase, type Registry } from '../lab/docker.ts'
 import { type Load, spawnLoad, type Totals } from '../lab/load.ts'
 import { neighbour, type Neighbour } from '../lab/netns.ts'
@@ -19,13 +19,19 @@ export const SMALL = ['--read-only', '--cap-drop', 'ALL', '--security-opt', 'no-
 export const BORROWS = ['--group-add', '65531', '-e', 'BATON_HOLDER=/run/hold/socket']
 
 /** The images of two releases of the reference service, `v1.0.0` and `v1.1.0`, with their holder; returns their repository. */
-export async function heldImages({ environment }: LabEngine, { host }: Registry): Promise<string> {
+export async function heldImages({ docker, environment }: LabEngine, { host, data }: Registry): Promise<string> {
   const repository = `${host}/beacon`
-  const base = await publishBase(host)
-  const dist = await publishTo(join(labFolder(), 'dist'), await releases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }]))
-  const common = { dist, repository, base, arch: process.arch, push: true, revision: '', source: '', environment }
-  for (const tag of ['v1.0.0', 'v1.1.0'])
-    await buildImage({ ...common, tag, progress: createProgress({ quiet: true }) })
+  const made = await releases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }])
+  // half a minute of processor to build and to compress: the next lab's registry begins with the files of this one
+  const kept = await madeOnce('images', async (folder) => {
+    const base = await publishBase(host)
+    const dist = await publishTo(join(labFolder(), 'dist'), made)
+    const common = { dist, repository, base, arch: process.arch, push: true, revision: '', source: '', environment }
+    for (const { tag } of made) await buildImage({ ...common, tag, progress: createProgress({ quiet: true }) })
+    await cp(data, folder, { recursive: true })
+  })
+  await cp(kept, data, { recursive: true })
+  await docker('pull', '-q', `${repository}:holder`)
   return repository
 }
 

@@ -301,6 +301,8 @@ export async function startPodman(
 export interface Registry {
   /** `127.0.0.1:PORT` */
   host: string
+  /** folder of its files */
+  data: string
   stop(): Promise<void>
   start(): Promise<void>
 }
@@ -310,7 +312,8 @@ export async function startRegistry(port = 5000): Promise<Registry> {
   const folder = join(labFolder(), `registry${port}`)
   const host = `127.0.0.1:${port}`
   await mkdir(folder, { recursive: true })
-  const storage = `storage: {filesystem: {rootdirectory: ${join(folder, 'data')}}, delete: {enabled: true}}`
+  const data = join(folder, 'data')
+  const storage = `storage: {filesystem: {rootdirectory: ${data}}, delete: {enabled: true}}`
   await writeFile(
     join(folder, 'registry.yml'),
     `version: 0.1\nlog: {level: error, accesslog: {disabled: true}}\n${storage}\nhttp: {addr: ${host}}\n`,
@@ -318,6 +321,7 @@ export async function startRegistry(port = 5000): Promise<Registry> {
   let server: ChildProcess | null = null
   const registry: Registry = {
     host,
+    data,
     async start() {
       server = spawn('docker-registry', ['serve', join(folder, 'registry.yml')], { stdio: 'ignore' })
       server.unref()

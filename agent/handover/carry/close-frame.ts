@@ -65,7 +65,7 @@ function bodyOf(head: readonly number[]): number | 'more' | 'wrong' {
 
 interface Followed {
   frames: Frames
-  /** Writes the close frame, now or at the end of the frame that is being written, and then says so. Nothing else is written after it. */
+  /** Writes the close frame, now or at the end of the frame that is being written, and says when the kernel has it. Nothing follows it. */
   end(sent: () => void): void
 }
 
@@ -86,6 +86,12 @@ export function endWebSocket(socket: Socket, sent: () => void): boolean {
   return true
 }
 
+/** Calls `say` when the kernel has all that was written: at once, unless the client does not read. Never, if it comes to that no more. */
+export function whenOut(socket: Socket, write: (...args: unknown[]) => boolean, say: () => void): void {
+  if (socket.writableLength === 0) say()
+  else write('', (error?: Error | null) => (error === null || error === undefined ? say() : undefined))
+}
+
 function isOpen(socket: Socket): boolean {
   return isWebSocket(socket) && isUpgraded(socket) && socket.writable
 }
@@ -101,7 +107,7 @@ function follow(socket: Socket): Followed {
     if (sayWhenSent === null || isSent || frames.at() !== 'between') return
     isSent = true
     write(CLOSE_FRAME)
-    sayWhenSent()
+    whenOut(socket, write, sayWhenSent)
   }
   // Every library writes whole frames in one turn, so this begins at the start of one.
   socket.write = (data: string | Uint8Array, ...rest: unknown[]) => {

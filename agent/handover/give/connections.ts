@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { askToClose } from '../../sockets/closing.ts'
 import { reasonOf } from '../../words/errors.ts'
 import { type Carries, type Entry, whyNever } from '../carry/carry.ts'
-import { endWebSocket, followWebSockets, REASON, SERVICE_RESTART } from '../carry/close-frame.ts'
+import { endWebSocket, followWebSockets, REASON, SERVICE_RESTART, whenOut } from '../carry/close-frame.ts'
 import { calmDown, isCalm, wakeUp, whyNotCalm } from '../carry/hand-on.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import type { Giving } from './giving.ts'
@@ -131,7 +131,7 @@ export function cut(socket: Socket, carries: Carries, report: Ends): void {
   entry.forget()
   entry.ws.resume()
   entry.ws.close(SERVICE_RESTART, REASON)
-  comesBack()
+  whenOut(socket, (...args) => Reflect.apply(socket.write, socket, args), comesBack)
 }
 
 /** Whether a client would mistake the part of the body that it has for the whole body. */

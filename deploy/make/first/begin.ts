@@ -6,16 +6,15 @@ import { createRequire, syncBuiltinESMExports } from 'node:module'
 import {
   COMMAND,
   doAsOrdered,
-  HOLDER,
   INHERITANCE,
   isHolder,
   keepLastWords,
   noteRelease,
   noteStart,
   ownState,
-  waitAtContainerGate,
   waitAtGate,
 } from '../../../agent/first.ts'
+import { waitForOldContainer } from './old-container.ts'
 import { filled, configurationIn, setEnvironment, fillingsOf } from './configuration.ts'
 import { type OwnWords, refuse } from './release.ts'
 
@@ -143,19 +142,6 @@ function start({ release, executable, argv, operator, prepare, application }: Be
   const isAlone = waitAtGate(release)
   if (isAlone && values !== null) takeOwnState(release, values['stateDirectory'] ?? '')
   application(own)
-}
-
-/** In a container that is to follow another: unpacks, so that nothing is left to do when the other has ended, and waits for that. */
-function waitForOldContainer(release: OwnWords, prepare: () => string): void {
-  if (process.env[HOLDER] === undefined) return
-  try {
-    prepare()
-    waitAtContainerGate(release)
-  } catch (cause) {
-    const why = cause instanceof Error ? cause.message : String(cause)
-    const hint = why.startsWith('EACCES') ? 'is this process in the group of its folder? `--group-add 65531`' : null
-    refuse(`waiting for the end of the old container: ${why}`, hint)
-  }
 }
 
 /** Before the application opens its database: gives this release its own data, if an operation has left another's there. */
