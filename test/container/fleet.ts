@@ -4,12 +4,10 @@
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { equal, is, match } from '../assert.ts'
-import { buildImage } from '../../deploy/image.ts'
-import { createProgress } from '../../deploy/lib/progress.ts'
-import { publishTo, releases } from '../fixtures/releases.ts'
-import { labFolder, labReason, publishBase, startEngine, startRegistry } from '../lab/docker.ts'
+import { labReason, startEngine, startRegistry } from '../lab/docker.ts'
 import { makeStubFleet, noAnsible } from '../lab/stub-fleet.ts'
 import { suite } from '../suite.ts'
+import { heldImages } from './held-service.ts'
 import { healthy } from './probe.ts'
 
 const skip = labReason() ?? noAnsible
@@ -17,16 +15,7 @@ const test = suite('container fleet', { timeoutMs: 300_000, skip })
 
 test('a mixed fleet moves in waves, and goes back where the gate says no', async () => {
   const [engine, registry] = [await startEngine(), await startRegistry()]
-  const repository = `${registry.host}/beacon`
-  const base = await publishBase(registry.host)
-  const tags = ['v1.0.0', 'v1.1.0']
-  const dist = await publishTo(join(labFolder(), 'fleet-dist'), await releases(tags.map((tag) => ({ tag }))))
-  for (const tag of tags) {
-    const progress = createProgress({ quiet: true })
-    const { environment } = engine
-    const about = { arch: process.arch, push: true, revision: 'abc', source: '' }
-    await buildImage({ tag, dist, repository, base, ...about, progress, environment })
-  }
+  const repository = await heldImages(engine, registry)
   for (const name of ['one', 'two']) {
     await engine.docker('run', '-d', '--name', name, '--health-interval', '300ms', `${repository}:v1.0.0`)
     await healthy(engine, name)
