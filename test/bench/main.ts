@@ -1,4 +1,4 @@
-// `npm run bench [-- handover|carry|update|overhead|trust|container|fleet|state …] [--json] [--long] [--only peer,peer] [--docs]`
+// `npm run bench [-- handover|carry|update|overhead|trust|container|fleet|state|told …] [--json] [--long] [--only peer,peer] [--docs]`
 // Measures, and prints a table (with `--json` one JSON object last). With `--docs` it writes docs/performance.md, its charts and the
 // README's table too. Must hold: nothing else writes them, and a short run never takes the place of a long one there.
 
@@ -23,13 +23,14 @@ import { type ContainerResult, longerOf, type Results } from './results.ts'
 import { table } from './table.ts'
 import { CACHE, setUp } from './setup.ts'
 import { run as state } from './state.ts'
+import { run as told } from './told.ts'
 import { run as trust } from './trust.ts'
 import { run as update } from './update.ts'
 import type { UpdateResult } from './update.ts'
 
-const PARTS = ['handover', 'carry', 'update', 'overhead', 'trust', 'container', 'fleet', 'state'] as const
+const PARTS = ['handover', 'carry', 'update', 'overhead', 'trust', 'container', 'fleet', 'state', 'told'] as const
 /** those that need no other program, and no network of their own */
-const OUTSIDE: readonly Part[] = ['carry', 'trust', 'container', 'fleet', 'state']
+const OUTSIDE: readonly Part[] = ['carry', 'trust', 'container', 'fleet', 'state', 'told']
 type Part = (typeof PARTS)[number]
 const INSIDE = '--inside'
 const MEASURED = join(CACHE, 'measured.json')
@@ -72,6 +73,7 @@ async function main(argv: string[]): Promise<number> {
     if (result !== null) results.fleet = { ...about, result }
   }
   if (parts.includes('state')) results.state = { ...about, result: await state({ long, say }) }
+  if (parts.includes('told')) results.told = { ...about, result: await told({ long, say }) }
   await rm(join(CACHE, 'run'), { recursive: true, force: true })
 
   const goals = goalsOf(results)

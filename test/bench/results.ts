@@ -5,6 +5,7 @@ import type { HandoverResult } from './handover.ts'
 import type { Machine } from './machine.ts'
 import type { OverheadResult } from './overhead.ts'
 import type { StateResult } from './state.ts'
+import type { ToldResult } from './told.ts'
 import type { TrustResult } from './trust.ts'
 import type { UpdateResult } from './update.ts'
 
@@ -43,6 +44,7 @@ export interface Results {
   container?: Section<ContainerResult>
   fleet?: Section<FleetResult>
   state?: Section<StateResult>
+  told?: Section<ToldResult>
 }
 
 /** Each part from the longer of two runs, of equal ones from the later; `kept` are those that stay as they were. Pure. */
