@@ -33,8 +33,8 @@ const LONG_RESPONSE_MS = 50
 const PAUSE_MS = [1, 2, 5, 10, 20, 50] as const
 /** how many registered connections are calmed at the same time, and how long to wait for each before the next has its turn */
 const [CARRIED_AT_ONCE, CALM_MS] = [32, 500]
-/** how long a client may take to end a connection that is cut */
-const CLOSING_MS = 1000
+/** how long a client may take to end a connection that is cut, and how often longer if bytes still move on it */
+const [CLOSING_MS, CLOSING_TURNS] = [1000, 4]
 /** a response that moves no byte for this long is silent */
 const SILENT_MS = 5000
 /** bounds of the reasons in the report, which is kept with the operation */
@@ -121,7 +121,7 @@ export function cut(socket: Socket, carries: Carries, report: Ends): void {
     report.cut--
     report.ended++
   }
-  setTimeout(() => socket.destroy(), CLOSING_MS).unref() // a client that does not read, or does not agree
+  destroyLater(socket)
   const entry = carries.entries().get(socket)
   if (entry?.ws?.readyState !== 1) {
     if (endWebSocket(socket, comesBack)) return
@@ -132,6 +132,16 @@ export function cut(socket: Socket, carries: Carries, report: Ends): void {
   entry.ws.resume()
   entry.ws.close(SERVICE_RESTART, REASON)
   whenOut(socket, (...args) => Reflect.apply(socket.write, socket, args), comesBack)
+}
+
+/** Ends what does not end by itself: its client does not read, or does not agree. One that still reads has more time. */
+function destroyLater(socket: Socket, turns = CLOSING_TURNS): void {
+  const moved = bytesMoved(socket)
+  const look = () => {
+    if (turns === 0 || bytesMoved(socket) === moved) socket.destroy()
+    else destroyLater(socket, turns - 1)
+  }
+  setTimeout(look, CLOSING_MS).unref()
 }
 
 /** Whether a client would mistake the part of the body that it has for the whole body. */
