@@ -11,7 +11,7 @@ export type Setting = { description?: string } & (
       type: 'object'
       properties: Readonly<Record<string, Setting>>
       required?: readonly string[]
-      /** `config.json` is read without a look at what stands in here: whoever needs it checks it then */
+      /** the reader of `config.json` does not check this member: the code that uses it does */
       isCheckedLater?: true
     }
   | { type: 'array'; items: Setting; minItems: number; maxItems: number; isCheckedLater?: true }
