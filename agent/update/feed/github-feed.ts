@@ -99,7 +99,7 @@ export function makeGithubFeed(options: GithubOptions): Feed {
   }
 }
 
-/** A repository may hold the releases of others too: what is not found among the newest must not seem to be nothing. */
+/** A repository may hold other releases too: if none of the newest ones can be used, an older one may be usable. */
 function tooManyOthers(): BatonError {
   const searched = PAGES_MAX * PER_PAGE
   return new BatonError(
@@ -166,8 +166,8 @@ async function judgeWith(
 }
 
 /**
- * Finds a release without the API. `wanted` null: the latest. `limited` is the API's refusal; if this fails too, it throws
- * rate_limited with both reasons.
+ * Finds a release without the API. `wanted` null: the latest. `limited`: the API's refusal. If this fails too, throws rate_limited
+ * with both reasons.
  */
 function makeByConvention({ web, repository, target, http }: GithubOptions, text: Text) {
   return async (

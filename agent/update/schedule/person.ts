@@ -1,4 +1,4 @@
-// Why a release waits for a person, before anything is tried. Reads files; changes nothing.
+// Finds out why the offered release waits for a person, before an attempt. Reads files; changes nothing.
 
 import type { JournalState } from '../../disk/journal.ts'
 import type { ManagedInstall } from '../../disk/managed-install.ts'
@@ -31,7 +31,7 @@ export interface PersonAskedWith {
   next: Omit<NextSwitch, 'expectedMs'>
 }
 
-/** One sentence; null: it may go alone, as far as can be known before. */
+/** One sentence; null: nothing is known yet that needs a person. */
 export async function asksOf(install: PersonAsked, known: PersonAskedWith): Promise<string | null> {
   const { policy, memory, journal, trust, next } = known
   const { offer } = memory
@@ -49,7 +49,7 @@ export async function asksOf(install: PersonAsked, known: PersonAskedWith): Prom
   return pause === null ? await aboutRoom(install, offer, waits) : waits(pause.message)
 }
 
-/** The rule for this process's own release. */
+/** The arguments of `whyNotAlone` for this process's own release. */
 export function aloneUnder(allow: Policy['allow']): Alone {
   return { allow, isStateless: ownRelease().state === 'none' }
 }
