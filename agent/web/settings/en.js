@@ -1,4 +1,4 @@
-// Every word of the page, in English. `{name}` is filled in. A key that one of the languages lacks is a failing test.
+// Every text of the page, in English. `t` fills in `{name}`. A test fails if one of the languages lacks a key.
 
 export const en = {
   settings: 'Settings',
@@ -216,7 +216,7 @@ export const en = {
   'error.verify_failed': 'The release is not what it claims to be.',
   'error.swap_failed': 'The executable could not be put in place.',
   'error.restart_failed': 'The new version did not take over.',
-  'error.probation_failed': '', // the service's own words say it
+  'error.probation_failed': '', // the service's message says it
   'error.cannot_update_further': '', // likewise
   'error.undo_failed': 'Putting the previous executable back failed too. Look at the host.',
   'error.interrupted': 'The operation was interrupted.',

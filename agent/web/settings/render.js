@@ -1,4 +1,4 @@
-// Turns the state into the page. Nothing else writes into it, except that a click may change the element clicked.
+// Turns the state into the page. No other module writes into the page, except into an element that was clicked.
 
 import { POLL } from './follow.js'
 import { renderAlone } from './alone.js'
