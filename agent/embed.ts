@@ -67,7 +67,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   if (settings.password !== null && settings.password.length < PASSWORD_USUAL_MIN) {
     log({
       event: 'warning',
-      message: `the password has fewer than ${PASSWORD_USUAL_MIN} characters; who guesses it can replace this service`,
+      message: `the password has fewer than ${PASSWORD_USUAL_MIN} characters; anyone who guesses it can replace this service`,
     })
   }
   if (!management.managed) log({ event: 'unmanaged', reason: management.reason })

@@ -87,7 +87,10 @@ export async function openOwnInstall(
   const { service, tag, stateDirectory, database, log } = settings
   const first = await stat(executable)
   if (settings.trust === null) {
-    log({ event: 'warning', message: 'updates are not signed: whoever can write to the feed decides what runs here' })
+    log({
+      event: 'warning',
+      message: 'updates are not signed: anyone who can write to the feed decides what runs here',
+    })
   }
   const setting = settings.feed ?? receipt.feed
   const feed = openLater(setting, settings.trust !== null, async () => {

@@ -193,6 +193,6 @@ function tooLate({ operation }: Status): BatonError {
   const { id, kind, stage, outcome } = operation
   if (outcome !== null) return new BatonError('too_late', `${kind} ${id} has ended: ${outcome}`)
   return new BatonError('too_late', `expected an operation before its swap, ${kind} ${id} is in the ${stage} stage`, {
-    hint: 'what has been put in place proves itself or is put back; `POST /admin/update/rollback` takes it back afterwards',
+    hint: 'wait until the new version has proved itself or is reverted; `POST /admin/update/rollback` can undo it afterwards',
   })
 }

@@ -79,7 +79,7 @@ export function makeGithubFeed(options: GithubOptions): Feed {
       const tag = parseTag(value)
       try {
         const [listing] = (await ask(`${releases}/tags/${tag}`, signal)).listings
-        if (listing?.tag !== tag) throw unusable(tag, `the feed answered with ${listing?.tag ?? 'no release of ours'}`)
+        if (listing?.tag !== tag) throw unusable(tag, `the feed answered with ${listing?.tag ?? 'another release'}`)
         return usableOf(tag, await judge(listing, signal))
       } catch (error) {
         if (!(error instanceof BatonError)) throw error

@@ -38,7 +38,7 @@ export async function asksOf(install: PersonAsked, known: PersonAskedWith): Prom
   if (offer === null) return null
   const { tag, sha256 } = offer
   const waits = (why: string) => `${tag} waits for you: ${why}`
-  if (policy.mode === 'notify') return waits('the policy only tells of releases')
+  if (policy.mode === 'notify') return waits('the policy only reports releases')
   if (!trust.signed && !policy.allow.includes('unsigned')) return waits('the feed is not signed')
   if (leftIn(journal.history).includes(tag)) return waits(LEFT)
   const never = memory.never.find((one) => one.sha256 === sha256 && (one.from ?? install.current) === install.current)

@@ -90,7 +90,7 @@ function programFrom(value: unknown): string[] | string | null {
     if (value[0]?.startsWith('/') === true) return value
   }
   const got = isObject(value) ? 'an object' : quoted(value)
-  return `\`update.onOutcome\` of the configuration: expected ["/path/of/a/program", "argument", …], got ${got}: nobody is told`
+  return `\`update.onOutcome\` of the configuration: expected ["/path/of/a/program", "argument", …], got ${got}: no report is sent`
 }
 
 function ownPath({ stateDirectory }: Ruled): string {

@@ -3,7 +3,7 @@
 import { make, put, putCode, show, ui } from './page.js'
 import { minute, sentences, t } from './words.js'
 
-export function renderAlone({ schedule }) {
+export function renderSchedule({ schedule }) {
   show(ui.alone, schedule !== undefined)
   if (schedule === undefined) return
   const { mode, policy, next, says, waits, heldUntil } = schedule
