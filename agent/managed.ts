@@ -89,7 +89,7 @@ export async function openOwnInstall(
   if (settings.trust === null) {
     log({
       event: 'warning',
-      message: 'updates are not signed: anyone who can write to the feed decides what runs here',
+      message: 'updates are not signed: anybody who can write to the feed decides what runs here',
     })
   }
   const setting = settings.feed ?? receipt.feed

@@ -14,7 +14,7 @@ function reservePath(directory: string): string {
 
 /** Whether the reserve is missing and the disk has room for it. */
 export async function lacksReserve(directory: string): Promise<boolean> {
-  // a new install has no such folder yet: report it as missing, so that the folder and the reserve are made
+  // a new install has no such folder yet: whoever makes it makes the reserve
   const room = await roomIn(directory).catch(() => Infinity)
   return !(await exists(reservePath(directory))) && room >= 2 * LEAST_BYTES
 }

@@ -8,10 +8,10 @@
 //   rollback   the mark says from the beginning that the snapshot has the old release's data
 //
 // Must hold: the database is exchanged as one set, with `-wal` and `-journal`; what was there is put aside whole and never removed;
-// if the process is killed at any moment, the next start goes on. A start does all this synchronously: nothing else may run meanwhile.
-// A command that exchanges the database by hand names itself in the mark first, and only then looks for other processes. A start
-// waits as long as that command lives. So if a command and a start begin at the same time, one sees the other.
-// A power cut leaves incomplete copies under hidden names only (`incoming`); the end of the operation removes them.
+// killed at any moment, the next start goes on. What a start does here is synchronous: nothing else may run meanwhile.
+// A command that exchanges the database by hand names itself in the mark first, and only then looks who else is there. A start waits for
+// as long as that command lives. So of a command and a start that begin at the same time, one sees the other.
+// A power cut leaves copies that are not whole under hidden names only (`incoming`); the end of the operation removes them.
 
 import {
   closeSync,
@@ -71,7 +71,7 @@ export function readMark(stateDirectory: string): StateMark | null {
   }
 }
 
-/** Gives the release `tag` its own data. Null: nothing was exchanged. Throws if it fails: the application must not begin on other data. */
+/** Gives the release `tag` its own data; returns what was exchanged, null if nothing was. Throws if that fails: the application must not begin on another's. */
 export function ownState(stateDirectory: string, tag: string, look: MarkLook = () => {}): StateMark['exchanged'] {
   if (!existsSync(markPath(stateDirectory))) return null
   const write = (next: StateMark) => writeDurably(markPath(stateDirectory), JSON.stringify(next), look)
@@ -149,7 +149,7 @@ export async function exchangeNow(
   return aside
 }
 
-/** Copies the owner's data, before the next release changes them. */
+/** Copies the owner's data for it, before the next release touches them. */
 function keep(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: MarkLook): void {
   const { database, owner, next } = mark
   const path = join(snapshotDirectory(stateDirectory), copyName(database, owner, new Date()))
@@ -218,7 +218,7 @@ export function leftByMark(stateDirectory: string, { database }: Pick<StateMark,
  * it needs the copies, and they stay.
  */
 function orNothing(incoming: string, look: MarkLook, make: () => void, isBegun = () => false): void {
-  removeSet(incoming, look) // left by a process that was killed
+  removeSet(incoming, look) // of a process that was killed
   try {
     make()
   } catch (cause) {
@@ -227,7 +227,7 @@ function orNothing(incoming: string, look: MarkLook, make: () => void, isBegun =
   }
 }
 
-/** Does not copy `-shm`: SQLite makes it anew. Throws if there is no database: nothing may be exchanged for it. */
+/** `-shm` is made anew by SQLite, and is not copied. Throws if there is no database: nothing may be exchanged for it. */
 function copySet(from: string, to: string, look: MarkLook): void {
   if (!existsSync(from)) throw new Error(`expected a database at ${from}, found none`)
   for (const suffix of SUFFIXES) {
@@ -250,7 +250,7 @@ function moveSet(from: string, to: string, look: MarkLook): void {
   flush(dirname(to))
 }
 
-/** All or nothing, by a copy, if `to` is on another file system: a link in the state directory may lead to a database elsewhere. */
+/** To another file system too, where a database may lie that is linked into the state directory: all or nothing, by a copy. */
 function moveFile(from: string, to: string, look: MarkLook): void {
   try {
     renameSync(from, to)

@@ -1,6 +1,5 @@
-// Hands UDP sockets to the next process: datagrams that arrive while no process lives wait in the kernel. Beside its own descriptor
-// a process keeps a spare of the same socket, which the next process inherits. In a switch together, each datagram reaches one of the
-// two processes.
+// UDP sockets go to the next process too: what arrives while none lives waits in the kernel. Beside its own descriptor a process
+// keeps a spare of the same socket, which the next one inherits. Both kinds of switch; together, each datagram reaches one of the two.
 // Must hold: an application that closes its socket frees the port.
 
 import { subscribe } from 'node:diagnostics_channel'
@@ -36,7 +35,7 @@ export function isDatagrams({ key }: { key: string }): boolean {
 /** From now on every UDP socket that is bound to a fixed port is kept. Call it before the application binds one. */
 export function keepDatagrams(inherited: readonly InheritedListener[]): void {
   const unclaimed = new Map(inherited.filter(isDatagrams).map((one) => [one.key, one]))
-  // Node publishes each new socket on this channel, so a process without UDP does not load node:dgram.
+  // Node says so of each socket as it is made, so a process without one does not load node:dgram
   subscribe('udp.socket', (message) => follow((message as { socket: Socket & { type: SocketType } }).socket, unclaimed))
   const letGo = () => {
     for (const { accept, spare } of unclaimed.values()) for (const fd of [accept, spare]) closeDescriptor(fd)
@@ -69,7 +68,7 @@ function follow(socket: Socket & { type: SocketType }, unclaimed: Map<string, In
   }) as typeof socket.bind
 }
 
-/** The address in the arguments of `bind()`; null for any free port: https://nodejs.org/api/dgram.html#socketbindport-address-callback */
+/** What `bind()` was asked for; null if it is no fixed port: https://nodejs.org/api/dgram.html#socketbindport-address-callback */
 function keyOf(type: SocketType, [first, second]: readonly unknown[]): string | null {
   const given = typeof first === 'object' && first !== null ? first : { port: first, address: second }
   const { port, address } = given as { port?: unknown; address?: unknown }

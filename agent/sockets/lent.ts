@@ -34,7 +34,7 @@ export interface BorrowOptions {
 /** `baton-holder 1 NONCE`, and a line for each name */
 const GREETING = /^baton-holder 1 ([0-9a-f]{32})\n((?:[!-~]{1,64}\n){1,32})$/
 const [ANSWER_MS, LOOK_MS, AGAIN_MS, SAY_EVERY_MS, TURN_LOOK_MS] = [2000, 2, 50, 10_000, 100]
-/** how long a connection without any request yet is spared: its request is on the way */
+/** a connection that was accepted and has not asked yet: its request is on the way */
 const NEVER_ASKED_MS = 2000
 /** how long a connection between two requests is spared: its next answer says that it is the last */
 const ASKED_MS = 300
@@ -176,7 +176,7 @@ async function receive(link: Socket): Promise<Map<string, number>> {
   throw new Error(`no answer after ${ANSWER_MS} ms`)
 }
 
-/** Also listens inside this container, for a health check: the holder's socket is in another network. A failure is only a warning. */
+/** A health check asks inside this container, where the holder's socket does not listen. If it cannot, the service serves without. */
 async function listenInside({ listener, spec, within }: Open, warn: (message: string) => void): Promise<Server | null> {
   const { key, server } = listener
   const inside = createServer({ allowHalfOpen: server instanceof HttpServer, noDelay: true }, (socket) => {

@@ -101,7 +101,7 @@ export async function clearTemporaries(install: ManagedInstall): Promise<void> {
   }
 }
 
-/** Removes the folders that releases have unpacked and no release needs. Never throws: what is left only takes room. */
+/** Removes what releases have unpacked and none needs. Never fails an operation: what is left takes room, and nothing else. */
 export async function sweep(install: ManagedInstall): Promise<void> {
   const { disk, service, places, serves, log } = install
   try {

@@ -31,7 +31,7 @@ export interface ScheduleFacts {
   offer: Offered | null
   /** why the offer waits for a person, one sentence; null: it does not */
   asks: string | null
-  /** why the feed gave no usable answer; null: it did */
+  /** what the feed said instead of an answer; null: it answered */
   problem: string | null
   /** when the feed is asked next */
   askAt: number
@@ -85,7 +85,7 @@ interface Moment {
   why: string
 }
 
-/** The earliest time of the update apart from the hours, and what determines it. */
+/** Before this nothing goes, whatever the hours are. */
 function earliest(policy: Policy, facts: ScheduleFacts, { tag, publishedAt, seenAt, rollout }: Offered): Moment {
   const { minAgeMs, holdUntil } = policy
   const turn = rollout === null ? -Infinity : turnIn(rollout, rankOf(facts.id, tag))

@@ -85,7 +85,7 @@ async function ask({ layout, receipt, feed }: Subject, outside: Outside): Promis
 function trustFinding({ signed, warning: soon, metadata }: TrustReport): Finding {
   if (!signed) {
     const hint = 'the maintainer builds with `--root` and signs the feed: docs/guides/trust.md'
-    return warning('trust', 'not signed: anyone who can write to the feed decides what runs here', hint)
+    return warning('trust', 'not signed: whoever can write to the feed decides what runs here', hint)
   }
   if (soon !== null) return warning('trust', soon, 'the maintainer has to sign it anew (`baton trust refresh`)')
   const [first] = metadata.map(({ expiresAt }) => expiresAt).toSorted()
