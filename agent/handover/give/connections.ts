@@ -268,7 +268,7 @@ function makeDeadline(
 ): () => Socket[] {
   const began = performance.now()
   const last = new Map<Socket, { bytes: number; at: number }>()
-  /** when an endless connection that its author has not registered has to end, in `performance.now()` */
+  /** when one of them that nobody has registered has to end, in `performance.now()` */
   const ends = new WeakMap<Socket, number>()
   return () => {
     const now = performance.now()
