@@ -1,5 +1,5 @@
-// Decides whether this install is managed. It is only if a receipt names this executable: root's receipt for a service of the
-// whole host, the user's own for a service of one user. Any other install gets the route to take instead (501).
+// Decides whether this install is managed. It is managed only if a receipt names this executable: root's receipt for a service of
+// the whole host, the user's own for a service of one user. Any other install gets the route to take instead (501).
 
 import { access, stat } from 'node:fs/promises'
 import { type ManagedInstall, openInstall } from './disk/managed-install.ts'
@@ -21,9 +21,9 @@ export const NO_FIRST_CODE = 'this executable has none of the first code with wh
 interface Ground {
   environment?: Readonly<Record<string, string | undefined>>
   platform?: NodeJS.Platform
-  /** parts of Node that a handover needs and that are not there */
+  /** what a handover needs and this Node lacks */
   missing?: readonly string[]
-  /** it must be the only process, but nothing could keep its successor from beginning */
+  /** the release may only live as one process, but it lacks the first code, in which a successor would wait for its turn */
   lacksFirstCode?: boolean
 }
 
@@ -70,7 +70,7 @@ export async function decideManagement(
   if (!(await names(receipt, executable))) {
     return refuse('foreign_receipt', `the receipt names ${receipt.executable}, this is ${executable}`)
   }
-  // Without these parts a revert would leave no process to serve, and there is no second-best handover.
+  // Without these parts a revert would leave no process to serve, and no handover needs less.
   if (missing.length > 0)
     return refuse('node', `Node ${process.version} cannot hand over, it lacks ${missing.join(', ')}`)
   if (lacksFirstCode)
@@ -87,7 +87,10 @@ export async function openOwnInstall(
   const { service, tag, stateDirectory, database, log } = settings
   const first = await stat(executable)
   if (settings.trust === null) {
-    log({ event: 'warning', message: 'updates are not signed: whoever can write to the feed decides what runs here' })
+    log({
+      event: 'warning',
+      message: 'updates are not signed: anybody who can write to the feed decides what runs here',
+    })
   }
   const setting = settings.feed ?? receipt.feed
   const feed = openLater(setting, settings.trust !== null, async () => {
@@ -126,7 +129,7 @@ function openLater(description: string, signed: boolean, open: () => Promise<Ope
     trust: async () => {
       const usable = await feed().catch((cause: unknown) => reasonOf(cause))
       if (typeof usable !== 'string') return await usable.trust()
-      return { signed, metadata: [], withdrawn: [], warning: usable } // a status is told all the same
+      return { signed, metadata: [], withdrawn: [], warning: usable } // a feed that cannot be opened must not fail the status
     },
     byTag: async (...asked) => await (await feed()).byTag(...asked),
     bytes: async (...asked) => await (await feed()).bytes(...asked),
@@ -135,7 +138,7 @@ function openLater(description: string, signed: boolean, open: () => Promise<Ope
   }
 }
 
-/** Whether `node:cluster` runs this service as several processes. It is not loaded to find out: a worker or a primary has loaded it. */
+/** Whether `node:cluster` runs this service as several processes. A worker and a primary have loaded it: do not load it to ask. */
 function isOneOfMany(): boolean {
   const { moduleLoadList: loaded } = process as { moduleLoadList?: readonly string[] }
   if (loaded?.includes('NativeModule cluster') === false) return false

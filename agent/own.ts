@@ -29,13 +29,13 @@ export interface OwnRelease {
   /** the root of its signed feed; null: not signed */
   trust: Anchor | null
   switch: Switch
-  /** `baton`: an operator's word stands behind `baton`, and every other word is the application's. Null: it is the first word */
+  /** `baton`: operators type `baton` before a command, every other first word is the application's. Null: the command comes first */
   commands: 'baton' | null
   /** where the author wants the endpoints and the panel, such as `/_baton`; '' for `/admin` and `/web` */
   basePath: string
   /** `SIGTERM`: what the application does on that signal is its `onStop`; absent or null: an update calls none of it */
   onStop?: 'SIGTERM' | null
-  /** patterns of paths, as of URLPattern, whose answers never end by themselves; absent: none */
+  /** URLPatterns of the paths whose answers never end by themselves; absent: none */
   endless?: readonly string[] | null
   /** what its author says about rehearsals; absent or null: nothing */
   rehearse?: Rehearse | null
@@ -44,7 +44,7 @@ export interface OwnRelease {
 }
 
 declare const __BATON_RELEASE__: string | undefined
-/** defined in a release whose record is compiled in as constants */
+/** defined in a release that has its record compiled in as constants */
 declare const __BATON_TRUST__: string | undefined
 declare const __BATON_TAG__: string | undefined
 
@@ -87,7 +87,7 @@ function readBuilt(): OwnRelease | null {
   }
 }
 
-/** What a program says that Baton did not build. */
+/** The record of a program that Baton did not build. */
 const NOTHING_SAID: Readonly<Required<OwnRelease>> = {
   service: 'service',
   tag: 'v0.0.0',
@@ -145,7 +145,7 @@ export interface OwnStart {
   readonly argv: readonly string[]
   /** path of the file that an update replaces: the executable, or the script */
   readonly executable: string
-  /** true: the application has forked one of its own files; this process is not the service */
+  /** true: this process is a file that the application has forked, not the service */
   readonly isChild: boolean
   /** working directory before the application changed it; null for an operator's command and for a forked file */
   readonly directory: string | null
@@ -158,12 +158,12 @@ const START = Symbol.for('baton.start')
 export const PARENT = 'BATON_PARENT'
 
 /**
- * `1` in the environment: the first word is an operator's, whatever `commands` of the release says. For programs that cannot know
- * which release they call, such as install.sh: a release from before `commands` takes the same words.
+ * `1` in the environment: the first word is an operator's command, whatever `commands` of the release says. install.sh and other
+ * programs set it, because they do not know which release they call.
  */
 export const COMMAND = 'BATON_COMMAND'
 
-/** What a person types behind the name of this release's executable for an operator's `words`: `upgrade`, or `baton upgrade`. */
+/** What a person types behind the executable's name for an operator's command in this release: `upgrade`, or `baton upgrade`. */
 export function ownCommand(words: string): string {
   return ownRelease().commands === 'baton' ? `baton ${words}` : words
 }

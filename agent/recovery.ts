@@ -36,13 +36,13 @@ export async function recoverUnderLock(install: ManagedInstall, waitMs = 500): P
     }
     return probation === null ? null : { probation, lock }
   } catch (cause) {
-    // The command that starts this service may hold the lock: it clears up itself.
+    // The command that starts this service may hold the lock. That command clears up itself.
     install.log({ event: 'warning', message: `not clearing up: ${reasonOf(cause)}` })
     return null
   }
 }
 
-/** Commits the probation after `probationMs`, unless the service is stopping by then: the next start then continues it. */
+/** Commits the probation after `probationMs`. If the service is stopping by then, the next start continues the probation. */
 export async function proveAlone(
   install: ManagedInstall,
   { probation, lock }: OpenProbation,
@@ -90,7 +90,7 @@ export async function beginProbation(install: ManagedInstall, probationMs: numbe
   }
 }
 
-/** Whether no interrupted process has left anything. Reads the journal, and names otherwise; does not try the lock. */
+/** Whether no interrupted process has left anything. Reads only the journal and the names of files; does not try the lock. */
 async function isClean(install: ManagedInstall): Promise<boolean> {
   const { journal, places, stateDirectory } = install
   const { operation } = await journal.read()

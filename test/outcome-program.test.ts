@@ -148,7 +148,7 @@ test('only the configuration names a program, by an absolute path, without a she
   for (const bad of ['/bin/mail -s x', ['mail'], [], [7], ['/bin/mail', '\0'], { a: 1 }, ['/x', 'y'.repeat(5000)]]) {
     const { onOutcome, faults } = await rules({ onOutcome: bad })
     is(onOutcome, null)
-    match(faults.join(), /`update.onOutcome` of the configuration: expected .*nobody is told/)
+    match(faults.join(), /`update.onOutcome` of the configuration: expected .*no report is sent/)
   }
   const own = await rules({ auto: { mode: 'all' } }, { onOutcome: ['/bin/sh'] })
   equal([own.onOutcome, own.policy.mode], [null, 'notify'])

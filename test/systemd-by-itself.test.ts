@@ -68,7 +68,7 @@ test('by default a new release is told, and nothing goes', async () => {
   await again({})
   const { instance, schedule, history } = await until('told', ({ schedule }) => (schedule?.waits.length ?? 0) > 0)
   equal([instance.version, schedule?.mode, history], ['v1.0.0', 'notify', []])
-  match(schedule?.waits[0] ?? '', /^v2\.0\.0 waits for you: the policy only tells of releases$/)
+  match(schedule?.waits[0] ?? '', /^v2\.0\.0 waits for you: the policy only reports releases$/)
 })
 
 for (const [what, code, why] of [

@@ -1,11 +1,11 @@
-// Reserves room for a rollback: a file of nothing but bytes, removed when the disk is full. An operation must be in the journal
-// before it begins. A full disk is a reason to roll back, so it must not prevent the rollback.
+// Reserves room for a rollback: a file of random bytes, removed when the disk is full. An operation must be in the journal before
+// it begins. A full disk is a reason to roll back, so it must not prevent the rollback.
 
 import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
 import { type Disk, exists, roomIn } from './disk.ts'
 
-/** on a disk that is nearly full half of what is left, if that is worth it */
+/** the usual size; on a nearly full disk half of what is left, if that is at least LEAST_BYTES */
 const [RESERVE_BYTES, LEAST_BYTES] = [512 * 1024, 64 * 1024]
 
 function reservePath(directory: string): string {

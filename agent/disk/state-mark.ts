@@ -1,11 +1,11 @@
-// Which release the database belongs to, while an operation is in flight in which both releases cannot share it: a release with no
-// way back, or a rollback that takes a snapshot back. The mark is a file beside the journal. The first code of a release looks at
-// it before the application begins, when no process of the service lives, and gives the release its own data.
+// Records which release the database belongs to, during an operation in which the two releases cannot share one: an update with no
+// way back, or a rollback that restores a snapshot. The record, called the mark, is a file beside the journal. The first code of a
+// release reads it before the application begins, when no process of the service lives, and gives the release its own data.
 //
-//   update     the mark says: it belongs to the old release, and the new one comes next
-//              the new one starts: copies the database (exact, since nobody has it open), and the mark names the copy
-//   revert     the old one starts: the database is put aside, the copy takes its place
-//   rollback   the mark says from the beginning that the old release's data are the snapshot
+//   update     the mark says: the database belongs to the old release, and the new one comes next
+//              the new one starts: it copies the database (exactly, since no process has it open) and names the copy in the mark
+//   revert     the old one starts: it puts the database aside and the copy in its place
+//   rollback   the mark says from the beginning that the snapshot has the old release's data
 //
 // Must hold: the database is exchanged as one set, with `-wal` and `-journal`; what was there is put aside whole and never removed;
 // killed at any moment, the next start goes on. What a start does here is synchronous: nothing else may run meanwhile.
@@ -35,19 +35,19 @@ import { copyName } from './copies.ts'
 import { asideDirectory, journalPath, markPath, snapshotDirectory } from './places.ts'
 
 export interface StateMark {
-  /** the operation that it is for; with another one, or after its success, the mark means nothing */
+  /** the operation that it is for; during another one, or after its success, the mark means nothing */
   operationId: string
   /** absolute path of the file itself, no link: `-wal` and `-journal` lie beside that */
   database: string
   /** tag of the release whose data are at `database` */
   owner: string
-  /** tag of the release whose data are to be made from the owner's; null: they are there */
+  /** tag of the release whose data will be made from the owner's; null: they are made already */
   next: string | null
   /** the data of the other release: path of a copy, to which `-wal` and `-journal` may be added */
   other: { tag: string; path: string } | null
   /** what was put aside in this operation, and what took its place */
   exchanged: { aside: string; restored: string } | null
-  /** an exchange that has begun: `aside` is where the owner's data go, `placing` that they are all there */
+  /** an exchange that has begun: `aside` is where the owner's data go; the step is `placing` once they are all there */
   moving: { aside: string; step: 'moving' | 'placing' } | null
   /** a command that exchanges the database by hand: no release begins while it lives. Null or absent: no command */
   by?: ProcessName | null
@@ -58,7 +58,7 @@ export type MarkLook = (what: string) => void
 
 const SUFFIXES = ['-wal', '-journal', '-shm', ''] as const
 const MARK_MAX_BYTES = 16 * 1024
-/** how long a start waits for a command: less than systemd gives it */
+/** how long a start waits for a command: less than systemd allows a start to take */
 const [WAIT_MAX_MS, LOOK_EVERY_MS] = [60_000, 20]
 
 /** Null if there is none, or if it cannot be read: then nothing is exchanged. */
@@ -76,7 +76,7 @@ export function ownState(stateDirectory: string, tag: string, look: MarkLook = (
   if (!existsSync(markPath(stateDirectory))) return null
   const write = (next: StateMark) => writeDurably(markPath(stateDirectory), JSON.stringify(next), look)
   const found = readUnheld(stateDirectory)
-  if (found !== null && found.moving !== null) exchangeSets(stateDirectory, found, write, look) // what has begun is ended
+  if (found !== null && found.moving !== null) exchangeSets(stateDirectory, found, write, look) // finish what has begun
   const mark = found?.moving === null ? found : readMark(stateDirectory)
   if (mark === null || !isInForce(stateDirectory, mark)) return null
   if (mark.other === null && mark.next === tag) keep(stateDirectory, mark, write, look)
@@ -85,7 +85,7 @@ export function ownState(stateDirectory: string, tag: string, look: MarkLook = (
   return readMark(stateDirectory)?.exchanged ?? null
 }
 
-/** The mark, once no command has the database in its hands. Throws if that takes too long. */
+/** The mark, once no command exchanges the database by hand. Throws if that takes too long. */
 function readUnheld(stateDirectory: string): StateMark | null {
   for (const deadline = performance.now() + WAIT_MAX_MS; ; pause()) {
     const mark = readMark(stateDirectory)
@@ -103,13 +103,13 @@ export interface ByHand {
   database: string
   /** of the release in place */
   tag: string
-  /** called when no start can pass any more; throws if somebody is there. Then nothing was exchanged */
+  /** called once every start waits; throws if a process uses the database, and then nothing is exchanged */
   refuse: (database: string) => Promise<void>
 }
 
 /**
- * Puts a copy of `path` in the place of the database, and what is there aside; resolves to where. For a command, while the service is
- * stopped and the lock is held. Killed in the middle, the next start or the next command ends it.
+ * Puts the database aside and a copy of `path` in its place; resolves to where the database was put. For a command, while the service
+ * is stopped and the lock is held. If the command is killed in the middle, the next start or the next command finishes the exchange.
  */
 export async function exchangeNow(
   stateDirectory: string,
@@ -140,7 +140,7 @@ export async function exchangeNow(
     throw cause
   }
   if (begun !== null) {
-    exchangeSets(stateDirectory, begun, write, look) // its set would be torn apart
+    exchangeSets(stateDirectory, begun, write, look) // finish the interrupted exchange first: its set is in two places
     write(mark)
   }
   exchangeSets(stateDirectory, mark, write, look)
@@ -157,7 +157,7 @@ function keep(stateDirectory: string, mark: StateMark, write: (mark: StateMark) 
   const incoming = incomingAt(dirname(path), database)
   orNothing(incoming, look, () => copySet(database, incoming, look))
   const name = () => {
-    moveSet(incoming, path, look) // under its name it is whole
+    moveSet(incoming, path, look) // complete by now: only then does it get its name
     write({ ...mark, owner: next ?? owner, next: null, other: { tag: owner, path } })
   }
   orNothing(path, look, name, () => readMark(stateDirectory)?.other?.path === path)
@@ -207,15 +207,15 @@ function incomingAt(directory: string, database: string): string {
   return join(directory, `.${basename(database)}.incoming`)
 }
 
-/** What a killed process may have left behind in this operation. None of it is needed by now. */
+/** Files that a killed process may have left behind in this operation. Call it at the end of the operation: nothing needs them then. */
 export function leftByMark(stateDirectory: string, { database }: Pick<StateMark, 'database'>): string[] {
   const places = [dirname(database), snapshotDirectory(stateDirectory)].map((one) => incomingAt(one, database))
   return places.flatMap((path) => SUFFIXES.map((suffix) => path + suffix)).filter((path) => existsSync(path))
 }
 
 /**
- * Makes copies at `incoming`. If that fails, none is left there, since half of one would keep a full disk full; unless the exchange
- * `isBegun`, which needs them.
+ * Makes copies at `incoming`. If that fails, removes them, since half a copy would keep a full disk full. If the exchange `isBegun`,
+ * it needs the copies, and they stay.
  */
 function orNothing(incoming: string, look: MarkLook, make: () => void, isBegun = () => false): void {
   removeSet(incoming, look) // of a process that was killed

@@ -58,7 +58,7 @@ export function makeGuard({ password, trustedProxy = null, now = () => performan
         members: { retryAfterSeconds },
       })
     }
-    // who failed last stands last: many other addresses do not push out somebody who goes on guessing
+    // The address that failed last goes to the end: many other addresses do not push out one that goes on guessing.
     if (!debts.delete(address) && debts.size >= ADDRESSES_MAX) forgetOldest(debts)
     debts.set(address, Math.max(forgiven, at) + FAILURE_FORGOTTEN_MS)
     throw new BatonError(

@@ -1,5 +1,5 @@
 // The live tail of the logs for clients: a WebSocket at /api/logs/live, which also takes new rows, and server-sent events at
-// /api/logs/events. Both go on in the successor at a switch: their only state is the position in the log.
+// /api/logs/events. A switch carries both to the successor: their only state is the position in the log.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
@@ -11,7 +11,7 @@ import { FOLLOWERS_MAX, type Place, type Tail } from './tail.ts'
 
 export const LIVE_PATH = '/api/logs/live'
 const MESSAGE_MAX_BYTES = 8192
-/** of what a slow reader has not taken yet; a reader that is further behind is closed and has to reconnect */
+/** how far a slow reader may be behind; one that is further behind is closed and has to reconnect */
 const WAITING_MAX_BYTES = 1024 * 1024
 const [TRY_AGAIN_LATER, UNSUPPORTED] = [1013, 1003]
 
@@ -26,7 +26,7 @@ export function createLive(store: Store, tail: Tail, carrying: () => Pick<Agent,
   const wss = new WebSocketServer({ noServer: true, clientTracking: false, maxPayload: MESSAGE_MAX_BYTES })
   let followers = 0
 
-  /** Adds a follower. If the connection came from the predecessor, it goes on at the position that came with it. */
+  /** Adds a follower. A connection that came from the predecessor continues at the position that came with it. */
   const begin = (request: IncomingMessage, after: number | null, push: (rows: LogRow[]) => void) => {
     const place = (carrying().carried(request) as Place | undefined) ?? { after: after ?? tail.newest() }
     const unfollow = tail.follow(place, push)

@@ -1,4 +1,4 @@
-// The reference service: a small HTTP service that embeds the agent. Copy this file to embed it in yours.
+// The reference service: a small HTTP service that embeds the agent. Copy this file to embed the agent in your own service.
 
 import { readFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http'
@@ -71,7 +71,7 @@ export async function main(
 }
 
 function serverFor({ tls }: Listener, answer: RequestListener, live: Live): Server {
-  // a request to upgrade to anything but a WebSocket is answered as a plain request
+  // answer a request to upgrade to anything but a WebSocket as a plain request
   const options = {
     shouldUpgradeCallback: ({ headers }: IncomingMessage) => /^websocket$/i.test(headers.upgrade ?? ''),
   }

@@ -23,7 +23,7 @@ const KEPT = Symbol.for('baton.datagrams')
 const shared = globalThis as { [KEPT]?: Set<KeptDatagrams> }
 const kept = (shared[KEPT] ??= new Set())
 
-/** What this process has bound, for the next one. */
+/** The sockets that this process has bound, for the next process. */
 export function keptDatagrams(): ReadonlySet<KeptDatagrams> {
   return kept
 }

@@ -1,7 +1,7 @@
-// Sockets that a holder in another container lends (container/holder/holder.c): this process takes them at its start and listens on
-// them, and the queue stands there whoever recreates this container. The connection to the holder stays open; if it ends, the holder
-// is gone with its network: what was accepted can reach nobody any more, and the sockets of the next holder are taken.
-// Must hold: nothing here closes or shuts the holder's queue. A holder that is away, or speaks nonsense, is asked again without end.
+// Listens on sockets that a holder in another container lends (container/holder/holder.c). The holder keeps the accept queue, so this
+// container can be recreated. The connection to the holder stays open. If it ends, the holder is gone, and its network with it:
+// accepted connections reach no client any more, and this process takes the sockets of the next holder.
+// Must hold: nothing here closes or shuts the holder's queue. If the holder is away or answers nonsense, this process asks again.
 
 import { existsSync } from 'node:fs'
 import { createServer, BoundSocket, type Server, Socket } from 'node:net'
@@ -17,9 +17,9 @@ import { addressToBind, bind, listen, type Listener, type ListenerSpec, stopAcce
 import { hasUnread, isListening, packetsOfAny } from './packets.ts'
 
 export interface Lent {
-  /** Listens on the socket that the holder has for it; if it has none, binds one in this container's own network, and says so. */
+  /** Listens on the holder's socket for it. If the holder has none, binds one in this container's own network, with a warning. */
   listen(listener: Listener, spec: ListenerSpec): Promise<void>
-  /** Tells connections that their next answer is the last. Accepts meanwhile, so that nobody waits for those that think. */
+  /** Makes the next answer on every connection the last one. Goes on accepting, so that no new client waits meanwhile. */
   announce(listeners: readonly Listener[]): Promise<void>
   /** Lets requests finish and closes connections, so that no client whose request is on its way is reset. */
   finish(listeners: readonly Listener[], drainMs: number): Promise<void>
@@ -36,7 +36,7 @@ const GREETING = /^baton-holder 1 ([0-9a-f]{32})\n((?:[!-~]{1,64}\n){1,32})$/
 const [ANSWER_MS, LOOK_MS, AGAIN_MS, SAY_EVERY_MS, TURN_LOOK_MS] = [2000, 2, 50, 10_000, 100]
 /** a connection that was accepted and has not asked yet: its request is on the way */
 const NEVER_ASKED_MS = 2000
-/** one that waits between two requests may ask once more, and is then told that it was the last time */
+/** how long a connection between two requests is spared: its next answer says that it is the last */
 const ASKED_MS = 300
 
 interface Loan {
@@ -95,8 +95,8 @@ export async function borrow(path: string, options: BorrowOptions): Promise<Lent
 }
 
 /**
- * Resolves when no other container of the service lives, as far as whoever put this one (`id`) beside it says: at once, for most. False
- * if this process is asked to stop before.
+ * Resolves when no other container of the service lives: when the command that put this container (`id`) beside the old one removes
+ * its file; at once if there is no such file. False if this process is asked to stop before.
  */
 export async function turnComes(path: string, id: string | null, leaving: AbortSignal): Promise<boolean> {
   const file = join(dirname(path), containerTurn(id ?? ''))
@@ -114,11 +114,11 @@ async function listenOn(one: Open, loan: Loan, warn: (message: string) => void):
   const fd = loan.sockets.get(name ?? '')
   if (name === null || fd === undefined) return warn(`the new holder does not hold ${one.listener.key}`)
   loan.sockets.delete(name)
-  // without a spare: what would close or shut it is the holder's
+  // no spare: whatever closes or shuts the spare would act on the holder's socket
   await listen(one.listener, fd)
 }
 
-/** Its network is gone with the holder: no end reaches a client, and none would ever reach this process. */
+/** The network is gone with the holder: no end of a connection reaches a client or this process, so drop the connections. */
 function letGoOf({ listener, within }: Open): void {
   stopAccepting(listener)
   for (const socket of listener.sockets) if (!within.has(socket)) socket.destroy()
@@ -231,7 +231,7 @@ function endIdle(listener: Listener, ageMs: number): void {
   for (const socket of between(listener)) {
     const [since, graceMs] = hasAsked(socket) ? [announcedAt, ASKED_MS] : [acceptedAt.get(socket) ?? 0, NEVER_ASKED_MS]
     const isLate = now - since >= graceMs
-    // on a busy machine a request may have come long before this process is told of it
+    // on a busy machine a request may have arrived long before Node reads it
     if (isLate && !hasUnread(descriptorOf(socket) ?? -1)) socket.destroy()
   }
   const { server, movable } = listener

@@ -65,14 +65,14 @@ export function keyOf(spec: ListenerSpec): string {
   return spec.path === undefined ? `${spec.host ?? '127.0.0.1'}:${spec.port ?? 0}` : spec.path
 }
 
-/** Whether the server speaks HTTP/1.1 or HTTP/2. Any other has connections of which only its author knows how to end them. */
+/** Whether the server speaks HTTP/1.1 or HTTP/2. Only the author knows how to end the connections of any other server. */
 export function speaksHttp(server: Server): boolean {
   return server instanceof HttpServer || server.listenerCount('request') > 0 || server.listenerCount('stream') > 0
 }
 
 /**
- * Prepares the bookkeeping of a listener. Binds nothing yet. `closed`: called when the author closes the server while it accepts;
- * what Baton itself does goes past the server's own `close`.
+ * Prepares the bookkeeping of a listener. Binds nothing yet. `closed`: called when the author closes the server while it accepts. Not
+ * called when Baton closes it: Baton calls `net.Server`'s `close` directly.
  */
 export function makeListener(spec: ListenerSpec, closed: (listener: Listener) => void = () => {}): Listener {
   const { server } = spec
@@ -116,7 +116,7 @@ export function makeListener(spec: ListenerSpec, closed: (listener: Listener) =>
   return listener
 }
 
-/** First process: listens on the socket that was held for it, or binds one. `mayShare`: even if another process listens there. */
+/** First process: listens on the socket that was held for it, or binds one; `mayShare`: even if another process listens there. */
 export async function bind(
   listener: Listener,
   spec: ListenerSpec,

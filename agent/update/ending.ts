@@ -1,5 +1,5 @@
-// Ends an operation, in one of three places: the process that carried it out, the successor that passed its probation, or the
-// next start. Must hold: an interrupted operation gets an outcome; a release on probation is proved or put back, never forgotten.
+// Ends an operation. The process that carried it out calls this, or the successor that passed its probation, or the next start. Must
+// hold: an interrupted operation gets an outcome; a release on probation is proved or put back, never forgotten.
 
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -18,13 +18,13 @@ import { clearCage } from './rehearsal/rehearse.ts'
 import { clearLeftovers, finishExchange } from './steps/swap.ts'
 
 /**
- * Runs at a start without a predecessor, under the lock. Closes the operation that an interrupted process left open, and clears
- * its leftovers. Resolves to the probation that this start has to pass, or null.
+ * Call it under the lock, when no predecessor lives. Closes the operation that an interrupted process left open, and clears its
+ * leftovers. Resolves to the probation that this process has to pass, or null.
  */
 export async function recover(install: ManagedInstall): Promise<Probation | null> {
   const { operation, probation } = await install.journal.read()
   await clearTemporaries(install)
-  void clearCage(install) // may wait for systemd: nobody waits for it
+  void clearCage(install) // may take as long as systemd does: do not wait
   await keepReserve(install.disk, updateDirectory(install.stateDirectory))
   await finishExchange(install.disk, install.places)
   if (operation !== null && operation.outcome === null) {
@@ -37,7 +37,7 @@ export async function recover(install: ManagedInstall): Promise<Probation | null
   return null
 }
 
-/** The rescue has ended the operation, and only then has this release taken its data back. */
+/** Adds an exchange of the database to an operation that has ended: after a rescue, this release takes its data back only now. */
 async function noteMoved(install: ManagedInstall, operation: Operation | null): Promise<void> {
   const moved = operation === null ? {} : movedIn(install, operation)
   if (moved.stateMoved !== undefined) {
@@ -77,7 +77,7 @@ export async function closeInterrupted(install: ManagedInstall, why: string): Pr
   await clearLeftovers(install.disk, install.places)
   await giveOwnData(install)
   const state = await install.journal.change((now) => {
-    // in the restart stage, but the old executable is in place: somebody put it back, and had a reason
+    // in the restart stage, but with the old executable in place: the holder or a rescue has put it back
     const outcome = now.operation?.stage === 'restart' ? 'reverted' : 'failed'
     const stage = now.operation?.stage ?? 'check'
     const failed = now.probation?.failed
@@ -105,7 +105,7 @@ export async function clearTemporaries(install: ManagedInstall): Promise<void> {
 export async function sweep(install: ManagedInstall): Promise<void> {
   const { disk, service, places, serves, log } = install
   try {
-    // the folders of the executable and of the backup stay: with no more than those nobody is started
+    // Two folders belong to the executable and the backup, and stay: then start no process.
     if ((await readdir(join(places.directory, `.${service}`)).catch(() => [])).length <= 2) return
     const keep = [await installedTag(places.executable)]
     if (await exists(places.backup)) keep.push(await installedTag(places.backup))

@@ -1,6 +1,6 @@
 // The panel's files, as text. From source they are read from this folder, one module a file. An executable has no folder: the
-// bundler puts the files in place of `__BATON_WEB__` (JSON, as one string), and merges the modules into one, except those that
-// not every visitor needs.
+// bundler puts the files in place of `__BATON_WEB__` (JSON, as one string), and merges the modules into one, except those of
+// PAGE_LATER, which not every visitor needs.
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'

@@ -1,5 +1,5 @@
-// A rehearsal: a release is started on a copy of the data before anything changes, and then the present release on what it left
-// behind. Types and texts. Pure.
+// A rehearsal: a release is started on a copy of the data before anything changes, and then the present release is started on the
+// data that it left. Types and texts. Pure.
 
 import { blameless } from './blame.ts'
 import type { BatonError } from './errors.ts'
@@ -49,7 +49,7 @@ export interface Rehearse {
   mode?: RehearseMode
   /** at least one of them should write */
   requests?: RehearseRequest[]
-  /** SQL that is run on the copy before a release starts on it: releases leases and locks of the live service */
+  /** SQL that runs on the copy before a release starts there: it frees leases and locks of the live service */
   prepare?: string
   /** files and folders besides the database, relative to the state directory, that the copy needs */
   files?: string[]

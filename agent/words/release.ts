@@ -30,9 +30,9 @@ export interface Release extends ReleaseNotes {
   others: readonly Asset[]
   /** schema number of the state that this release writes (`PRAGMA user_version`); null if it does not tell */
   schema: number | null
-  /** how it replaces another; absent if it does not tell */
+  /** how it replaces another; absent if it does not say */
   switch?: Switch
-  /** from when on which share of the hosts goes to it by itself; absent: all at once. Only a signed feed has it */
+  /** steps of a staged release: from when on which share of the hosts installs it by itself; absent: all at once. Signed feeds only */
   rollout?: RolloutStep[]
   /** its container image, if the feed is signed and the maintainer has named the image: pull `repository@digest` */
   image: { repository: string; digest: string } | null

@@ -153,7 +153,7 @@ function makeSend(options: HttpOptions, near: Neighbourhood, timeoutMs: number):
         headers: { 'user-agent': 'baton', 'accept-encoding': 'identity', ...headers, ...authorization(url, options) },
         signal,
       })
-      // without a listener, an abort before anybody reads the body would end the process: nodejs/undici#3353
+      // without a listener, an abort before the body is read would end the process: nodejs/undici#3353
       response.body.on('error', () => {})
       const location = redirectOf(response)
       if (location === null || follow === 0) return { url, response }

@@ -17,11 +17,11 @@ export interface ColumnShape {
 
 export interface Schema {
   tables: Readonly<Record<string, TableShape>>
-  /** `CREATE` texts by name, views and triggers; and indexes that are UNIQUE, which refuse writes */
+  /** `CREATE` texts, by name, of views, triggers and UNIQUE indexes, which can refuse writes */
   rules: Readonly<Record<string, { table: string; sql: string }>>
 }
 
-/** Null if every table of `before` is there as it was, but for columns that an insert may leave out. Else one clause. */
+/** Null if the tables of `before` are unchanged, except for new columns that an insert may leave out. Else one clause. */
 export function whyNotAdditive(before: Schema, after: Schema): string | null {
   for (const [name, table] of Object.entries(before.tables)) {
     const now = after.tables[name]
@@ -31,7 +31,7 @@ export function whyNotAdditive(before: Schema, after: Schema): string | null {
   }
   for (const [name, { sql }] of Object.entries(before.rules)) {
     const now = after.rules[name]
-    // a rule that is gone refuses nothing, but a view or a trigger may have been relied upon
+    // a missing rule refuses nothing, but the present release may rely on a view or a trigger
     if (now === undefined || plain(now.sql) !== plain(sql)) return `${name} has changed or is gone`
   }
   for (const [name, { table }] of Object.entries(after.rules)) {

@@ -1,4 +1,4 @@
-// Asks the feed which release could go by itself. Reads only; the operation asks again, by the tag, before it begins.
+// Asks the feed which release the service could install by itself. Reads only; the operation asks again, by tag, before it begins.
 
 import { needsOfAsset } from '../../disk/room.ts'
 import { reasonOf } from '../../words/errors.ts'
@@ -11,7 +11,7 @@ import type { Policy } from './policy.ts'
 
 /** how long the feed may take for an answer, as a whole */
 const PATIENCE_MS = 120_000
-/** why a release does not go by itself from which a person went back */
+/** why the service does not install a release by itself that a person has left by a rollback */
 export const LEFT = 'somebody went back from it here'
 const [PROBLEM_MAX, PASSED_MAX] = [300, 5]
 
@@ -23,7 +23,7 @@ export interface FeedAsking {
   left: readonly Tag[]
 }
 
-/** The memory with the answer. Never throws: a feed that is away is a problem that is remembered. */
+/** The memory with the answer. Never throws: notes a feed that does not answer as a problem. */
 export async function askFeed(
   feed: Pick<Feed, 'latest'>,
   memory: Remembered,
@@ -54,7 +54,7 @@ export async function askFeed(
   }
 }
 
-/** Null: it could go alone. '' if nobody waits for it. An older one may go then. */
+/** Why to pass over a release, so that an older one may be chosen; null: choose it. '': the operator skips it, so report nothing. */
 function whyPassed(
   { tag, asset }: Release,
   { never }: Remembered,

@@ -1,7 +1,6 @@
-// Decides what the service does by itself at a moment: nothing, ask the feed, or update; when it looks next; and what it waits for.
-// Pure: the clock is an argument, and everything else that matters is in the facts.
-// Must hold: an update only while the hours are open, once in an opening, and of a release that this very host has no reason to ask
-// about; whatever it waits for, there is a time at which it looks again.
+// Decides what the service does by itself now: nothing, ask the feed, or update; when it looks next; and what it waits for. Pure.
+// Must hold: an update only while the hours are open, once in an opening, and only to a release that does not wait for a person;
+// unless the mode is `off`, there is always a time at which it looks again.
 
 import { compareTags } from '../../words/release.ts'
 import type { Tag } from '../../words/release.ts'
@@ -20,7 +19,7 @@ export interface Offered {
   seenAt: number
   /** null: for all hosts at once */
   rollout: RolloutStep[] | null
-  /** what it takes on the disk of the executable */
+  /** room that it needs on the disk of the executable */
   bytes: number
 }
 
@@ -28,7 +27,7 @@ export interface ScheduleFacts {
   running: Tag
   /** see `rankOf` */
   id: string
-  /** the newest release that the policy could let go alone; null: none */
+  /** the newest release that the policy could let the service install by itself; null: none */
   offer: Offered | null
   /** why the offer waits for a person, one sentence; null: it does not */
   asks: string | null
@@ -37,7 +36,7 @@ export interface ScheduleFacts {
   /** when the feed is asked next */
   askAt: number
   isInFlight: boolean
-  /** when the last attempt of its own began, how many have failed since one succeeded, and whether the last one was put back */
+  /** when the last attempt by itself began, how many failed since the last success, and whether the last one was reverted */
   lastAt: number | null
   failures: number
   wasReverted: boolean
@@ -54,7 +53,7 @@ export interface Next {
 }
 
 const HOUR_MS = 3_600_000
-/** after a failure that may pass, and after a release that was put back; each doubles, up to the last */
+/** the wait after a failure and after a revert; it doubles with each failure, up to BACKOFF_MAX_MS */
 const [FAILED_MS, REVERTED_MS, BACKOFF_MAX_MS] = [HOUR_MS, 24 * HOUR_MS, 28 * 24 * HOUR_MS]
 /** while an operation is in flight */
 const BUSY_MS = 60_000
@@ -73,7 +72,7 @@ export function next(policy: Policy, facts: ScheduleFacts, now: number): Next {
   return goes(policy, facts, offer, { at, why }, now)
 }
 
-/** Which releases go alone. */
+/** Whether the mode lets the service go from `from` to `to` by itself. */
 export function isWithin(mode: Mode, from: Tag, to: Tag): boolean {
   const [one, other] = [from, to].map((tag) => tag.slice(1).split('.'))
   if (mode === 'patch') return one?.[0] === other?.[0] && one?.[1] === other?.[1]
@@ -123,7 +122,7 @@ function goes(policy: Policy, facts: ScheduleFacts, offer: Offered, since: Momen
   return { do: 'nothing', at: facts.askAt, says: `${tag} never goes by itself: its hours have no minute in common` }
 }
 
-/** When it goes in this opening; null: not in this one. */
+/** When the update begins in this opening; null: not in this one. */
 function startIn(opening: Opening, since: number, jitterMs: number, facts: ScheduleFacts): number | null {
   const { start, end } = opening
   const isTaken = facts.lastAt !== null && facts.lastAt >= start && facts.lastAt < end && end !== Infinity
@@ -132,12 +131,12 @@ function startIn(opening: Opening, since: number, jitterMs: number, facts: Sched
   const from = Math.max(start, since)
   if (from > last) return null
   if (from === -Infinity) return from
-  // late on purpose, but never so late that it does not go; what becomes free in the middle of an opening may go in the next one
+  // The jitter must not move it out of the opening. A release that may go only from the middle of an opening on may wait for the next.
   const at = from + (end === Infinity ? jitterMs : Math.min(jitterMs, Math.max(0, last - start) * 0.9))
   return at > last ? null : Math.floor(at)
 }
 
-/** Later an update would not be over when the hours are. One that takes longer than half of them begins in the first half. */
+/** The latest start: the update should end within the hours, and begins in their first half if it takes longer than half of them. */
 function latestIn({ start, end }: Opening, { tookMs }: ScheduleFacts): number {
   return end === Infinity ? Infinity : end - Math.min(tookMs, (end - start) / 2)
 }
