@@ -315,7 +315,7 @@ async function publish(values: Values): Promise<void> {
   const to = typeof values['to'] === 'string' ? values['to'] : project.publish
   if (to === null)
     throw new BatonError('invalid_request', 'expected a target in --to, or `publish` in baton.config.json')
-  const { sendRelease } = await import('./make/send.ts')
+  const { sendRelease } = await import('./make/publish.ts')
   const progress = createProgress({ quiet: values['quiet'] === true || values['json'] === true })
   try {
     const target = /^(\/|github:|[^/]+:)/.test(to) ? to : resolve(project.folder, to)
