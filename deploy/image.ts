@@ -235,7 +235,12 @@ const COMMAND = {
     dist: { type: 'string', valueHint: 'dir', default: 'dist', description: 'where release folders are' },
     feed: { type: 'string', valueHint: 'feed', description: 'where the panel learns which release is the newest' },
     base: { type: 'string', valueHint: 'image', description: 'base image, with glibc, libstdc++ and libatomic' },
-    arch: { type: 'string', valueHint: 'x64|arm64', default: process.arch, description: "the executable's architecture" },
+    arch: {
+      type: 'string',
+      valueHint: 'x64|arm64',
+      default: process.arch,
+      description: "the executable's architecture",
+    },
     'without-holder': {
       type: 'boolean',
       default: false,
