@@ -1,12 +1,13 @@
 // The holder: owns the listening sockets of a service that runs in another container. It binds them in its own network namespace,
 // where ports are published, and gives descriptors of them to every process that connects to a unix socket in a shared volume.
-// So connections queue here whoever recreates the application. It accepts no connection of a client, and reads nothing.
+// So connections queue here while anybody recreates the application. It accepts no connection to the service, and reads nothing.
 //
 //   baton-holder [--socket=PATH] [--backlog=N] [--uid=N]... ADDRESS...     ADDRESS: PORT, HOST:PORT or [HOST]:PORT
 //
 // To a process that connects it sends one message: `baton-holder 1 NONCE`, a line for each name, and the descriptors in the same
-// order. Then both are silent: whoever says something is cut off, and the end of the connection says that the other is gone.
-// Must hold: no client of the unix socket makes it end, wait, or forget another client; what they can take up is bounded.
+// order. After that neither sends anything: the holder cuts off a client that does, and each sees at the end of the connection that
+// the other is gone.
+// Must hold: no client of the unix socket makes it end, wait, or forget another client; what all clients together use is bounded.
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -28,10 +29,10 @@
 #define VERSION "1.0.0"
 #define SOCKETS_MAX 32  // descriptors in one message, as the agent takes them
 #define CLIENTS_MAX 64  // processes that have the sockets at the same time
-#define OF_ONE_UID 16   // of these, by one user: a neighbour cannot take all places
+#define OF_ONE_UID 16   // of these, by one user, who cannot keep the others out
 #define UIDS_MAX 16     // in --uid
 #define NAME_MAX_BYTES 64
-#define LOOK_MS 1000    // how often it looks whether its socket still has its name
+#define LOOK_MS 1000    // how often it checks that its path still leads to its socket
 #define LINES_MAX 50    // in the log at once; one more every LINE_MS
 #define LINE_MS 10000
 enum { DONE = 0, UNEXPECTED = 1, USAGE = 2 };
@@ -90,7 +91,7 @@ __attribute__((format(printf, 1, 2))) static void note(const char *format, ...) 
   fputc('\n', stderr);
 }
 
-// -1 if it is no number from 0 to `most`.
+// -1 if `text` is not a number from 0 to `most`.
 static long number(const char *text, long most) {
   if (*text < '0' || *text > '9' || strlen(text) > 10) return -1;
   char *rest;
@@ -164,7 +165,7 @@ static struct sockaddr_un address_of(const char *path) {
   return address;
 }
 
-// Whether another process answers there. Two holders of one volume: applications would listen on sockets without a published port.
+// Whether another process answers there. If two holders shared a volume, an application could get sockets whose ports nobody publishes.
 static int answers(const char *path) {
   struct sockaddr_un address = address_of(path);
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -173,8 +174,8 @@ static int answers(const char *path) {
   return is;
 }
 
-// A new socket under a name beside it, renamed: the name never leads to one that does not listen yet. A kill in between leaves
-// the other name, which the next start removes. -1 if it cannot be; `inode` tells whether the name still leads here.
+// Makes a socket under a name beside `path` and renames it: `path` never leads to a socket that does not listen yet. A kill in
+// between leaves the other name, which the next call removes. Returns -1 and sets errno if that fails; fills `inode` for has_name().
 static int publish(const char *path, struct stat *inode) {
   char other[sizeof(((struct sockaddr_un *)0)->sun_path)];
   snprintf(other, sizeof other, "%s~", path);
@@ -261,13 +262,13 @@ __attribute__((noreturn)) static void serve(const char *path, int door, struct s
     int ready = poll(polled, (nfds_t)count + 1, LOOK_MS);
     has_room = 1;
     for (int i = count - 1; ready > 0 && i >= 0; i--)
-      if (polled[i].revents != 0) let_go(i); // it has ended, or said something
+      if (polled[i].revents != 0) let_go(i); // the client has ended, or has sent something
     if (ready > 0 && polled[count].revents != 0) has_room = take_client(door);
     if (has_name(path, inode)) continue;
     int next = publish(path, inode);
     if (next < 0) {
       note("making %s anew: %s", path, strerror(errno));
-      poll(NULL, 0, 100); // else a client could make it try without end
+      poll(NULL, 0, 100); // a client that removes the path again and again must not make this loop spin
       continue;
     }
     note("%s was gone or another's: made anew", path);

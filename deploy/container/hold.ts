@@ -1,6 +1,7 @@
 // Moves a container in and out of a holder: the container that publishes its ports and keeps their queues while it is recreated
 // (container/holder/). Says what the two containers must be; prepare.ts, moves.ts and switch.ts make them so.
-// Must hold: what cannot be held is refused by name, before anything has changed. What moves out has what it had before.
+// Must hold: it refuses, by name, what a holder cannot hold, before anything has changed. A container that moves out has again what it
+// had before.
 
 import { dirname } from 'node:path'
 import { BatonError, HOLDER } from '../../agent/words.ts'
@@ -30,9 +31,9 @@ const [FOLDER, GROUP] = ['/run/hold', '65531']
 const QUEUE = 'net.core.somaxconn'
 /** a holder takes no more */
 const PORTS_MAX = 32
-/** of proxies that find their services by label */
+/** labels of proxies that find their services by label */
 const PROXY_LABEL = /^(traefik\.|caddy($|[._]))/
-/** how an engine calls the drivers whose containers have an address of the cable's own */
+/** drivers that give a container its own address in the network of the host's cable */
 const OWN_ADDRESS = new Set(['macvlan', 'ipvlan'])
 
 /** What the holder took from the container, to give it back. */
@@ -67,7 +68,7 @@ export function volumeOfHolder({ Config, Mounts }: ContainerInspection): Mount |
   return Mounts.find(({ Destination }) => Destination === dirname(path)) ?? null
 }
 
-/** The container that holds the ports of this one, whoever made it; null: none does. */
+/** The holder of this container, made by this command or not; null if there is none. */
 export async function holderOf(container: ContainerInspection, engine: Engine): Promise<ContainerInspection | null> {
   const shared = volumeOfHolder(container)
   if (shared === null) return null
@@ -100,7 +101,7 @@ export async function refuseUnheld(container: ContainerInspection, engine: Engin
     const driver = await engine.networkDriver(network)
     if (OWN_ADDRESS.has(driver))
       refuse(
-        `is in the ${driver} network ${network}, where it has an address of its own`,
+        `is in the ${driver} network ${network}, which gives it its own address`,
         'publish a port of a bridge instead',
       )
   }
@@ -298,8 +299,8 @@ export function holdLines(held: HoldPlan | null): string[] {
   const ports = Object.keys(held.specification.body.HostConfig.PortBindings ?? {}).join(', ')
   const { Image } = held.specification.body
   return [
-    `create ${held.holder} from ${Image}, which publishes ${ports} from now on, and has the volume ${held.volume} alone to write`,
-    `${gap}; afterwards nobody is, whoever recreates the container`,
+    `create ${held.holder} from ${Image}, which publishes ${ports} from now on, and alone may write to the volume ${held.volume}`,
+    `${gap}; afterwards no client is, whatever recreates the container`,
   ]
 }
 

@@ -81,8 +81,8 @@ export async function passName({ origin, predecessor, successor }: Job, engine: 
 }
 
 /**
- * The old container drains, and ends. Then the engine knows of no process of it. Under live-restore the new one would live on while an
- * engine that comes back starts the old one beside it: so that one has no policy, and after a power cut the switcher starts one.
+ * The old container drains, and ends. Then the engine knows of no process of it. Under live-restore an engine that comes back would
+ * start the old one beside the new one, which lives on. So the old one loses its policy, and after a power cut the switcher starts one.
  */
 export async function endOld(predecessor: string, engine: Engine): Promise<void> {
   if (engine.liveRestore) await setRestartPolicy(predecessor, { Name: 'no' }, engine)
@@ -149,7 +149,7 @@ export async function putBack(job: Job, engine: Engine): Promise<string> {
 
 async function remake(job: Job, engine: Engine): Promise<string> {
   const { origin } = job
-  const failed = origin.hold === undefined ? await engine.container(job.successor) : null // that one differs
+  const failed = origin.hold === undefined ? await engine.container(job.successor) : null // with `hold` its ports differ
   if (failed === null) throw new BatonError('undo_failed', 'both containers are gone')
   const image = await imageOfContainer(failed, engine)
   const container = asItWas(failed, origin)

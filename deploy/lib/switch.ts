@@ -1,4 +1,4 @@
-// How a switch and a rehearsal are told to people. Pure.
+// Formats a switch and a rehearsal for people. Pure.
 
 import { formatRehearsal, type Rehearsal, type Switch } from '../../agent/words.ts'
 
