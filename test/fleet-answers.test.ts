@@ -165,7 +165,7 @@ test('a host that dies in the soak and is there again at its end is no good one'
   }
 })
 
-test('a container that starts again in the soak is no good one', async () => {
+test.long('a container that starts again in the soak is no good one', async () => {
   await using fleet = await makeStubFleet(1)
   const bin = join(fleet.folder, 'bin')
   await mkdir(bin)

@@ -239,7 +239,7 @@ export async function watchDatabase(engine: LabEngine, name: string) {
         const open = await Promise.all([...pids.values()].map(hasDatabase))
         most = Math.max(most, open.filter(Boolean).length)
         looks++
-        await sleep(2)
+        await sleep(10)
       }
     }
   })()

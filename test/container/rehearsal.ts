@@ -6,6 +6,7 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { buildImage } from '../../deploy/image.ts'
+import { prepareBase } from '../../deploy/make/base.ts'
 import { createProgress } from '../../deploy/lib/progress.ts'
 import { equal, is, match, ok } from '../assert.ts'
 import { labFolder, openLab, publishBase } from '../lab/docker.ts'
@@ -23,11 +24,13 @@ let place = ''
 
 test.before(async () => {
   repository = `${registry.host}/ledger`
-  const [dist, base] = [join(labFolder(), 'dist'), await publishBase(registry.host)]
+  // scripts: only the Node that runs them is large, and that is packed once
+  const dist = join(labFolder(), 'dist')
+  const { node } = await prepareBase()
+  const base = await publishBase(registry.host, { '/bin/sh': '/bin/sh', '/usr/local/bin/node': node })
   const tags = ['v1.0.0', 'v1.1.0']
   await buildLedgers(dist, tags, {
     service: NAME,
-    kind: 'bundle',
     rehearse: { requests: REQUESTS, files: ['uploads/a', 'absent'] },
   })
   const about = { dist, repository, base, arch: process.arch, push: true, revision: '', source: '' }
