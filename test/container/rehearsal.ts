@@ -36,7 +36,8 @@ test.before(async () => {
   const about = { dist, repository, base, arch: process.arch, push: true, revision: '', source: '' }
   const progress = createProgress({ quiet: true })
   for (const tag of tags) await buildImage({ ...about, tag, progress, environment: engine.environment })
-  await engine.docker('run', '-d', '--name', NAME, '--restart', 'always', '-v', `rows:${STATE}`, `${repository}:v1.0.0`)
+  const options = ['--restart', 'always', '--health-interval', '20s', '-v', `rows:${STATE}`]
+  await engine.docker('run', '-d', '--name', NAME, ...options, `${repository}:v1.0.0`)
   await healthy(engine, NAME)
   place = (await engine.inspect(NAME)).Mounts[0].Source
   mkdirSync(join(place, 'uploads/a'), { recursive: true })
