@@ -10,8 +10,8 @@ import { adoptReal, faultsOfReal, type RealAdopted, SERVICES, tableOf } from './
 
 const wanted = process.argv.slice(2).filter((word) => !word.startsWith('--'))
 const isWanted = (name: string) => wanted.length === 0 || wanted.includes(name)
-await using kit = await packedKit()
-await (process.argv.includes('--real') ? real(kit.file) : ours(kit.file))
+const kit = await packedKit()
+await (process.argv.includes('--real') ? real(kit) : ours(kit))
 
 async function ours(packed: string): Promise<void> {
   const places = PLACES.filter((place) => process.argv.includes(`--${place}`))

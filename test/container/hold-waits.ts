@@ -23,7 +23,7 @@ import { until } from './probe.ts'
 
 const { skip, engine, registry, close } = await openLab()
 const test = suite('container hold waits', { timeoutMs: 600_000, skip })
-const ROUNDS = isLong ? 20 : 2
+const ROUNDS = isLong ? 20 : 1
 let [repository, address] = ['', '']
 let [alone, both]: HeldService[] = []
 
@@ -52,7 +52,7 @@ test('one at a time: the new one waits in its first code, its application begins
   tell('one at a time', seen)
   whole(seen)
   const { looks, most } = await overlaps.stop()
-  ok(looks > 100, String(looks))
+  ok(looks > 10, String(looks))
   equal(most, 1, 'containers that had the database open at once')
   equal(await gates(service), [])
 })
@@ -62,7 +62,7 @@ const UNFIT: [string, string, RegExp][] = [
   ['is another release', 'LABEL baton.service=beacon', /expected version v1\.9\.1, got .*v1\.1\.0/],
   ['hangs', 'ENTRYPOINT ["/busybox", "sleep", "1000"]', /does not wait for the old one after 3000 ms/],
 ]
-for (const [i, [what, lines, said]] of UNFIT.entries())
+for (const [i, [what, lines, said]] of UNFIT.slice(0, isLong ? UNFIT.length : 1).entries())
   test(`one at a time: a new one that does not come as far (${what}) is put away, and the old one was never stopped`, async () => {
     const service = alone as HeldService
     const tag = `v1.9.${i}`

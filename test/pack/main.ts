@@ -11,6 +11,7 @@ import { formatMessage } from 'publint/utils'
 import { provideNode } from '../../deploy/make/node.ts'
 import { PROJECT } from '../../deploy/make/place.ts'
 import { run } from '../../deploy/lib/shell.ts'
+import { madeOnce } from '../fixtures/releases.ts'
 
 const KIT = 'baton-kit'
 /** A service that was started by hand asks itself, and ends. */
@@ -42,16 +43,11 @@ export async function packInto(folder: string): Promise<string> {
   return join(folder, stdout.trim().split('\n').at(-1) ?? '')
 }
 
-/** Packs into a temporary folder, which is removed at the end of the scope. */
-export async function packedKit(): Promise<AsyncDisposable & { file: string }> {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-packed-'))
-  const remove = async () => await rm(folder, { recursive: true, force: true })
-  try {
-    return { file: await packInto(folder), [Symbol.asyncDispose]: remove }
-  } catch (cause) {
-    await remove()
-    throw cause
-  }
+/** Path of the package, packed once for all test processes. */
+export async function packedKit(): Promise<string> {
+  const folder = await madeOnce('kit', async (made) => void (await packInto(made)))
+  const [name = ''] = await readdir(folder)
+  return join(folder, name)
 }
 
 export async function checkPack(folder: string): Promise<PackReport> {

@@ -133,12 +133,13 @@ test('two tabs: the second one shows what the first has started; starting again 
   assert.is(await second.page.isVisible('#gate'), true, 'the token of one tab is not there in another')
   await signIn(second.page, service.url, TOKEN)
   await second.page.click('#update') // the dialog stands open while the other tab starts
-  service.feed.throttle(60_000)
+  service.feed.throttle(10_000) // until both have seen it, however slow this machine is
   await click(first.page, '#update')
   await first.page.waitForSelector('#busy:not([hidden])')
   await second.page.click('#yes')
   await shown(second.page, '#notice', 'Somebody else has started an operation. This is it.')
   await shown(second.page, '#busyTitle', 'Updating v1.0.0 to v1.1.0')
+  service.feed.throttle(undefined)
   await Promise.all([first, second].map(({ page }) => settled(page, service, 'Updated to v1.1.0')))
   for (const watched of [first, second]) assertQuiet(watched)
 })
