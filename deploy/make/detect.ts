@@ -6,7 +6,7 @@ import { basename, join, posix, resolve } from 'node:path'
 import { serviceName } from '../../agent/words.ts'
 import { isKeptFlag } from './project.ts'
 import { type ScriptWords, type NodeCommand, readNodeCommand, readOtherCommand } from './start-script.ts'
-import { OPERATOR_WORDS } from './first/begin.ts'
+import { OPERATOR_WORDS } from './first/command.ts'
 
 export type Framework = 'next' | 'nest' | 'fastify' | 'express' | 'hono' | 'http'
 
