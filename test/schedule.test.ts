@@ -18,7 +18,7 @@ import { type ScheduleFacts, isWithin, next, type Offered } from '../agent/updat
 import { rankOf, turnIn } from '../agent/update/schedule/rank.ts'
 import { whyNotAlone } from '../agent/update/schedule/gate.ts'
 import type { JournalState } from '../agent/disk/journal.ts'
-import type { Operation, Outcome, TrustReport } from '../agent/words/state.ts'
+import type { Operation, Outcome } from '../agent/words/state.ts'
 import { newOperation } from '../agent/update/operation.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { suite } from './suite.ts'
@@ -361,7 +361,7 @@ test('a release that somebody went back from, or that failed here, is told until
       running: 'v1.0.0',
       journal: { history, bad },
       memory: { passed: passed.map((tag) => ({ tag, why: '' })) },
-      trust: { withdrawn: withdrawn.map((tag) => ({ tag, why: '' })) as TrustReport['withdrawn'] },
+      trust: { withdrawn: withdrawn.map((tag) => ({ tag, why: '' })) },
     })
   is(told([went], []), 'v1.1.0 is newer, and somebody went back from it here')
   is(told([went]), 'v1.2.0 is newer, and it failed here')
