@@ -94,7 +94,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     get role() {
       if (isRehearsal()) return 'rehearsal'
       if (serving.handingOver !== null && settings.switch === 'together') return 'old'
-      return serving.isSettling && inheritance?.gate === undefined ? 'new' : 'only'
+      return serving.isSecond && inheritance?.gate === undefined ? 'new' : 'only'
     },
     serve: (listeners) => serve(listeners, { settings, install, inheritance, door, serving, life }),
     stop: life.stop,

@@ -34,11 +34,22 @@ export interface Serving {
   finish?: Lent['finish']
   /** true in a successor that has not yet ended the operation that started it */
   isSettling: boolean
+  /** true while another process of the service may live that this one takes over from */
+  isSecond: boolean
 }
 
 export function startedServing(carries: Carries, turn: Turn, isSettling: boolean): Serving {
   const nothing = { began: null, side: null, handingOver: null }
-  return { listeners: [], unclaimed: new Map(), freed: new Set(), carries, turn, isSettling, ...nothing }
+  return {
+    listeners: [],
+    unclaimed: new Map(),
+    freed: new Set(),
+    carries,
+    turn,
+    isSettling,
+    isSecond: isSettling,
+    ...nothing,
+  }
 }
 
 export interface Life {

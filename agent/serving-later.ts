@@ -54,6 +54,7 @@ export async function serveNext(
   // Store the sockets only after the handover. Otherwise a listener that only this release has would stay open beyond a revert,
   // with no process to accept, and its clients would wait for ever.
   void serving.side?.ended.then(() => {
+    serving.isSecond = false
     ownValues().complete()
     if (life.isStopping()) return
     void serving.turn.take()
@@ -92,9 +93,9 @@ async function serveLent(specs: ListenerSpec[], { settings, install, door, servi
     const spec = specs[index]
     if (spec !== undefined) await lent.listen(listener, spec)
   }
-  serving.isSettling = true
+  serving.isSettling = serving.isSecond = true
   void turnComes(path, await ownContainerId(), life.leaving).then((isOurs) => {
-    serving.isSettling = false
+    serving.isSettling = serving.isSecond = false
     if (isOurs) void serving.turn.take()
   })
 }

@@ -6,13 +6,22 @@
 
 import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
-import { parseArgs } from 'node:util'
+import { asBatonError, MEANINGS } from '../agent/words.ts'
 import { bundleOurScript, KIT_PACKAGES, kitPackages } from './make/application.ts'
 import { type BuildOptions, loadEsbuild, panelAssets, type Plugin } from './make/bundle.ts'
 import { nodePackages } from './make/node.ts'
 import { packedPage } from './make/packed-page.ts'
 import { PROJECT } from './make/place.ts'
+import { asksForHelp, type CommandLine, parseFlags, usageOf } from './lib/flags.ts'
 import { run } from './lib/shell.ts'
+
+const COMMAND = {
+  name: 'npm run pack --',
+  description: 'makes the package baton-kit and packs it',
+  args: { out: { type: 'string', valueHint: 'dir', default: '.', description: 'where the packed file goes' } },
+} as const satisfies CommandLine
+
+const out = await readOut(process.argv.slice(2))
 
 const PACKAGE = join(PROJECT, '.cache', 'package')
 const LIB = join(PACKAGE, 'lib')
@@ -96,7 +105,6 @@ const SHARED: BuildOptions = {
   },
 }
 
-const { values } = parseArgs({ options: { out: { type: 'string', default: '.' } } })
 const { build } = await loadEsbuild(PROJECT)
 await rm(PACKAGE, { recursive: true, force: true })
 await build({
@@ -143,10 +151,24 @@ await build({
 
 await writeTypes()
 await writeRest()
-const out = resolve(values.out)
 await mkdir(out, { recursive: true })
 const packing = ['npm', 'pack', '--silent', '--ignore-scripts', '--pack-destination', out]
 process.stdout.write((await run(packing, { cwd: PACKAGE })).stdout)
+
+/** The folder for the packed file; ends this process where none is to be made. */
+async function readOut(argv: readonly string[]): Promise<string> {
+  if (asksForHelp(argv)) {
+    process.stdout.write(await usageOf(COMMAND))
+    process.exit(0)
+  }
+  try {
+    return resolve(parseFlags(argv, COMMAND).out)
+  } catch (cause) {
+    const { code, message, hint } = asBatonError(cause, 'unexpected', 'pack')
+    process.stderr.write(`error: ${message}\n${hint === null ? '' : `hint: ${hint}\n`}`)
+    process.exit(MEANINGS[code].exit)
+  }
+}
 
 function entries(names: Record<string, string>): { in: string; out: string }[] {
   return Object.entries(names).map(([out, path]) => ({ in: path, out }))

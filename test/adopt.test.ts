@@ -11,10 +11,10 @@ import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { OPERATOR_WORDS } from '../deploy/make/first/begin.ts'
+import { OPERATOR_FLAGS, OPERATOR_WORDS } from '../deploy/make/first/command.ts'
 import { examineProject } from '../deploy/make/examine.ts'
 import { patched } from '../deploy/make/init.ts'
-import { COMMAND_WORDS } from '../deploy/host/tree.ts'
+import { COMMAND_FLAGS, COMMAND_WORDS } from '../deploy/host/tree.ts'
 import { releaseFromSource } from '../deploy/make/from-source.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject } from '../deploy/make/project.ts'
@@ -38,6 +38,14 @@ test('every word of the command tree is an operator’s in every release, those 
     COMMAND_WORDS.filter((word) => !OPERATOR_WORDS.includes(word)),
     [],
   )
+})
+
+test('every flag of the command tree is known to the first code of a release, which then knows it before its word', () => {
+  for (const [name, flag] of Object.entries(COMMAND_FLAGS).filter(([, { type }]) => type !== 'positional')) {
+    is(OPERATOR_FLAGS[`--${name}`], flag.type === 'string', name)
+    if ('negativeDescription' in flag) is(OPERATOR_FLAGS[`--no-${name}`], false, name)
+    if ('alias' in flag) for (const one of [flag.alias ?? []].flat()) is(OPERATOR_FLAGS[`-${one}`], false, one)
+  }
 })
 
 test('init puts its line behind what must stay first, once, and also where only `/release` is imported', () => {

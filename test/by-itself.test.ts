@@ -45,6 +45,12 @@ test('a release from which somebody went back does not come again by itself', as
   await it.until('the new release', ({ instance, state }) => instance.version === 'v1.0.1' && state === 'idle')
   is((await it.api('POST', '/admin/update/rollback')).status, 202)
   is((await it.settled()).outcome, 'rolled_back')
+  await it.stop()
+  // as after an update that a person asked for: the feed was last asked when there was nothing newer
+  await it.remember((memory) => Object.assign(memory, { offer: null, asked: { ...memory.asked, next: 1e15 } }))
+  await it.start()
+  const said = await it.until('idle', ({ state }) => state === 'idle')
+  is(said.schedule?.says, 'v1.0.1 is newer, and somebody went back from it here')
   await restartedTwice(it)
   const { instance, schedule, history } = await it.until('idle', ({ state }) => state === 'idle')
   equal([instance.version, history.length], ['v1.0.0', 2])

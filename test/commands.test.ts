@@ -6,7 +6,7 @@ import { mkdtemp, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { detect } from '../deploy/make/detect.ts'
-import { commandIn, OPERATOR_WORDS } from '../deploy/make/first/begin.ts'
+import { commandIn, misplacedIn, OPERATOR_WORDS } from '../deploy/make/first/command.ts'
 import { planInit } from '../deploy/make/init.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject } from '../deploy/make/project.ts'
@@ -27,7 +27,7 @@ const OWN_WORDS = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
   else
     createServer((request, response) => response.end(request.url === '/healthz' ? 'ok' : 'hello'))
       .listen(Number(process.env.PORT), process.env.HOST)`
-const BATON = { commands: 'baton' }
+const BATON = { commands: 'baton' } as const
 
 test('without `commands` every word of Baton’s is the first; with it, it stands behind `baton`, and nothing else is taken', () => {
   for (const word of OPERATOR_WORDS) {
@@ -52,6 +52,37 @@ test('what units, supervisors and root’s end call an executable with is taken 
   }
   for (const words of [['start'], ['rescue', '--now'], ['healthcheck'], ['backup', '--snapshot']])
     equal(commandIn(words, { commands: 'baton' }, false), null, words.join(' '))
+})
+
+test('a flag of Baton’s before a word of Baton’s is told, and anything else is the application’s', () => {
+  const typed = (line: string, release: { commands?: 'baton' | null } = {}, isSaid = false) =>
+    misplacedIn(line.split(' '), release, isSaid)?.join(' ') ?? null
+  is(typed('--user status'), 'status --user')
+  is(typed('-q --prefix /opt/shop state list --json'), 'state -q --prefix /opt/shop list --json')
+  is(typed('--prefix=/opt/shop upgrade'), 'upgrade --prefix=/opt/shop')
+  is(typed('--user baton status -q', BATON), 'baton status --user -q')
+  is(typed('--user status', BATON, true), 'status --user', 'install.sh says whose it is')
+  const theirs = ['status --user', '--user', '--user worker', '--port 1 status', '--prefix status', '-- --user status']
+  for (const line of [...theirs, 'serve --config start', '--user --toString status']) is(typed(line), null, line)
+  for (const line of ['--user status', '--json rescue']) is(typed(line, BATON), null, line)
+})
+
+test('`shop --user status` says how it is typed and ends with 2; the application is not started beside the one that serves', async () => {
+  const text = OWN_WORDS.replace('import ', `import { appendFileSync } from 'node:fs'\n import `).replace(
+    'if (process',
+    `appendFileSync(process.env.HOME + '/starts', process.argv.slice(2).join(' ') + '\\n')\n if (process`,
+  )
+  await using it = await adopted(text)
+  const { exitCode, stdout, stderr } = await it.typed('--user', 'status')
+  is(exitCode, 2, stderr)
+  is(stdout, '')
+  is(
+    stderr,
+    'error: expected a command as the first word, got "--user"\nhint: type `shop status --user`; `shop -- --user status` starts the application with these words\n',
+  )
+  match((await it.typed('--', '--user', 'status')).stdout, /^the application’s: --user status $/m)
+  const starts = await readFile(join(it.configPath, '../../../starts'), 'utf8')
+  is(starts, '\n--user status\n', 'the service, and the word behind `--`')
 })
 
 test('the settings are checked: `commands` is baton, `basePath` is a path', () => {

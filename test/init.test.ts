@@ -95,7 +95,9 @@ test('what an author has written is not changed: a difference is shown, and a se
   not(/"healthPath"/.test(stderr), stderr)
   equal(await shop.config(), written)
   await writeFile(join(shop.path, 'baton.config.json'), JSON.stringify({ ...written, database: 'data/orders.db' }))
-  not((await shop.init('--yes', '--try')).stderr.includes('+++ baton.config.json'))
+  const again = (await shop.init('--yes', '--try')).stderr
+  not(again.includes('+++ baton.config.json'))
+  match(again, 'nothing to write: it is set up already; what stands above is yours to decide')
 })
 
 test('an application that does not start, or is well at no path, is told as a note and keeps nothing from being written', async () => {
@@ -112,6 +114,23 @@ test('an application that does not start, or is well at no path, is told as a no
   match(stderr, 'note: the sources name /healthz, which answered 503: it is no `healthPath`')
   match(stderr, /note: it listens on port \d+, whatever PORT says/)
   is((await odd.config())['healthPath'], undefined)
+})
+
+test('--try sees what an application opens only when it is asked', async () => {
+  await using elsewhere = await packageWith({})
+  const path = join(elsewhere.path, 'orders.db')
+  await using shop = await folderWith(
+    `const { DatabaseSync } = require('node:sqlite')
+     require('node:http').createServer((request, response) => {
+       globalThis.kept ??= new DatabaseSync('${path}')
+       globalThis.kept.exec('create table if not exists rows (text)')
+       response.writeHead(request.url === '/healthz' ? 200 : 404).end()
+     }).listen(process.env.PORT, process.env.HOST)`,
+  )
+  match(
+    (await shop.init('--yes', '--try')).stderr,
+    `it opens the database ${path}, of which no update makes a snapshot`,
+  )
 })
 
 test('a route that only stands in the sources is not taken, and one that answers is', async () => {
@@ -190,10 +209,38 @@ test('a server that a package brings gets a file around it, and its arguments ar
     equal([entry, args], ['baton.server.mjs', ['mine', '--listen', 'port={port}', 'host={host}']], start)
     const served = await run([process.execPath, join(wiki.path, 'baton.server.mjs'), 'mine'])
     is(served.stdout.trim(), 'served mine true')
-    match((await initIn(wiki.path, '--yes')).stderr, 'nothing to do')
+    match((await initIn(wiki.path, '--yes')).stderr, 'nothing to write: it is set up already')
     const agent = (await examineProject(wiki.path)).find(({ check }) => check === 'agent')
     equal([agent?.level, agent?.message], ['good', 'baton.server.mjs embeds the agent'])
   }
+})
+
+test('what forks workers of node:cluster is named: in a package whose command the start script runs, until its inner module is loaded', async () => {
+  await using wiki = await packageWith({ dependencies: { 'wiki-server': '1.0.0' }, scripts: { start: 'wiki-server' } })
+  const inside = (path: string, text: string) => wiki.write(`node_modules/wiki-server/${path}`, text)
+  await inside('package.json', '{ "name": "wiki-server", "version": "1.0.0", "bin": "bin/wiki.js" }')
+  await inside('bin/wiki.js', `#!/usr/bin/env node\nconst { run } = require('../lib/main')\nrun()\n`)
+  const forks = `const cluster = require('node:cluster')
+    exports.run = () => (cluster.isPrimary ? cluster.fork() : require('./server.js'))`
+  await inside('lib/main.js', forks)
+  await inside('lib/server.js', `require('node:http').createServer().listen(process.env.PORT, process.env.HOST)`)
+  const named = 'forks workers: node_modules/wiki-server/lib/main.js starts processes of node:cluster'
+  const { stderr } = await initIn(wiki.path, '--yes')
+  match(stderr, `note: ${named}, and a service of several processes is served, but cannot be updated: write a`)
+  const about = async () => (await examineProject(wiki.path)).find(({ check }) => check === 'processes')
+  const found = await about()
+  equal([found?.level, found?.message.startsWith(named)], ['warn', true])
+  match(found?.hint ?? '', '"A command that starts a cluster"')
+
+  await wiki.write('baton.server.mjs', `import 'baton-kit/auto'\nimport './node_modules/wiki-server/lib/server.js'\n`)
+  is((await about())?.level, 'good')
+  not((await initIn(wiki.path, '--yes')).stderr.includes('forks workers'))
+
+  await using own = await folderWith(forks.replace("require('./server.js')", 'undefined'))
+  match(
+    (await own.init('--yes')).stderr,
+    /note: forks workers: server\.js .*: name the file that a worker runs in `entry`/,
+  )
 })
 
 test('a configuration whose entry is a file of a package is told of the file around it, which is written', async () => {

@@ -69,7 +69,7 @@ const OPENS = (path: string, afterMs = 0) => `${AUTO}import { mkdirSync } from '
 test('a database that the configuration does not name is told with the line to write, also one that is opened late', async () => {
   for (const [database, afterMs] of [
     ['orders.db', 0],
-    [undefined, 400],
+    [undefined, 3000],
   ] as const) {
     await using it = await built(OPENS('./data/orders.db', afterMs), database === undefined ? {} : { database })
     const { warnings } = await tryOut(it.project, it.path)
@@ -100,12 +100,14 @@ test('a database that the configuration names is no warning; one that it opens f
   match((await tryOut(none.project, none.path)).warnings.join(), '`database` is "orders.db", and this start made none')
 })
 
-test('further ports and what the application has started are told', async () => {
+test('further ports and what the application has started are told, also of one that does so seconds after it is healthy', async () => {
   await using it = await built(
     `${AUTO}${SERVE}import { spawn } from 'node:child_process'
      import { createServer as tcp } from 'node:net'
-     tcp().listen(0, '127.0.0.1')
-     spawn('sleep', ['600'], { stdio: 'ignore' })\n`,
+     setTimeout(() => {
+       tcp().listen(0, '127.0.0.1')
+       spawn('sleep', ['600'], { stdio: 'ignore' })
+     }, 3000)\n`,
   )
   const { line, warnings } = await tryOut(it.project, it.path)
   match(line, /^serves \/ with 200 after .*; it listens on the ports \d+, \d+; it has started sleep$/)

@@ -41,4 +41,16 @@ test('`npm pack` and `npm publish` in a clone are refused: what they would take 
   }
 })
 
+test('`npm run pack -- --help` prints its usage, and a flag that it does not know ends it before it makes anything', async () => {
+  const pack = (...flags: string[]) =>
+    run(['npm', 'run', '--silent', 'pack', '--', ...flags], { cwd: PROJECT, allowFailure: true })
+  const help = await pack('--help')
+  is(help.exitCode, 0)
+  match(help.stdout, '--out')
+  is(help.stderr, '')
+  const unknown = await pack('--where', 'x')
+  is(unknown.exitCode, 2)
+  is(unknown.stderr, 'error: there is no flag "--where" here\nhint: see --help\n')
+})
+
 test.run()

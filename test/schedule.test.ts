@@ -3,7 +3,7 @@
 
 import { readPolicy, tightened, USUAL, formatPolicy, type Policy } from '../agent/update/schedule/policy.ts'
 import { openings } from '../agent/update/schedule/hours.ts'
-import { factsOf, leftIn } from '../agent/update/schedule/facts.ts'
+import { factsOf, leftBehind, leftIn } from '../agent/update/schedule/facts.ts'
 import { deedsIn, waitingFor } from '../agent/update/schedule/say.ts'
 import {
   askAgainAt,
@@ -18,7 +18,7 @@ import { type ScheduleFacts, isWithin, next, type Offered } from '../agent/updat
 import { rankOf, turnIn } from '../agent/update/schedule/rank.ts'
 import { whyNotAlone } from '../agent/update/schedule/gate.ts'
 import type { JournalState } from '../agent/disk/journal.ts'
-import { type Operation, type Outcome } from '../agent/words/state.ts'
+import type { Operation, Outcome } from '../agent/words/state.ts'
 import { newOperation } from '../agent/update/operation.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { suite } from './suite.ts'
@@ -38,6 +38,7 @@ const FACTS: ScheduleFacts = {
   id: 'a'.repeat(32),
   offer: OFFER,
   asks: null,
+  left: null,
   problem: null,
   askAt: 1e15,
   isInFlight: false,
@@ -178,7 +179,7 @@ function live({ zone, rules, seed, from, jumpMs }: World) {
     memory = settled(corrected(memory, now), journal, running)
     const decided = next(
       rule,
-      factsOf({ memory, running, isInFlight: false, asks: asksOf(memory), tookMs: 5 * MINUTE }),
+      factsOf({ memory, running, isInFlight: false, asks: asksOf(memory), left: null, tookMs: 5 * MINUTE }),
       now,
     )
     if (decided.do === 'ask') {
@@ -337,6 +338,7 @@ test('what it waits for is one sentence with a time, to the minute', () => {
   is(said({}, { mode: 'off' }).at, null)
   is(said({ asks: 'v1.0.1 waits for you: so' }).says, 'v1.0.1 waits for you: so')
   is(said({ offer: null }).says, 'there is no newer release')
+  is(said({ offer: null, left: 'v1.0.1 is newer, and so' }).says, 'v1.0.1 is newer, and so')
   is(said({ problem: 'it is away' }).says, 'the feed: it is away')
   is(said({ askAt: NOON }).do, 'ask')
   const held = said({}, { holdUntil: Date.parse('2026-12-24T00:00Z') })
@@ -349,6 +351,23 @@ test('what it waits for is one sentence with a time, to the minute', () => {
   const never = said({}, { hours: [...go.hours, ...policy({ hours: '06:00-07:00' }).hours] })
   match(never.says, /never goes by itself: its hours have no minute in common/)
   is(never.at, FACTS.askAt)
+})
+
+test('a release that somebody went back from, or that failed here, is told until the feed has been asked about it', () => {
+  const went = { outcome: 'rolled_back', from: 'v1.1.0', to: 'v1.0.0' } as Operation
+  const failed = { tag: 'v1.2.0', sha256: null, reason: 'it exits', at: '' }
+  const told = (history: Operation[], bad = [failed], passed: string[] = [], withdrawn: string[] = []) =>
+    leftBehind({
+      running: 'v1.0.0',
+      journal: { history, bad },
+      memory: { passed: passed.map((tag) => ({ tag, why: '' })) },
+      trust: { withdrawn: withdrawn.map((tag) => ({ tag, why: '' })) },
+    })
+  is(told([went], []), 'v1.1.0 is newer, and somebody went back from it here')
+  is(told([went]), 'v1.2.0 is newer, and it failed here')
+  is(told([went], [failed], ['v1.2.0']), 'v1.1.0 is newer, and somebody went back from it here')
+  is(told([], [failed], [], ['v1.2.0']), null)
+  is(told([{ ...went, from: 'v0.9.0' }], []), null)
 })
 
 test('an update does not begin if it could not be over when the hours are', () => {

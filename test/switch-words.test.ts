@@ -159,7 +159,7 @@ test('init explains the choice in two sentences and writes it; a second run chan
   const chosen = (await readFile(file('baton.config.json'), 'utf8')).replace('one-at-a-time', 'together')
   await writeFile(file('baton.config.json'), chosen)
   const again = await init()
-  match(again, /nothing to do/)
+  match(again, /nothing to write/)
   not(/one-at-a-time/.test(again))
   is(await readFile(file('baton.config.json'), 'utf8'), chosen)
   const about = async () => (await examineProject(room.path)).find(({ check }) => check === 'switch')?.message ?? ''

@@ -82,15 +82,29 @@ test('where the kernel allows no such walls it is not tried, and the copy is the
   is(exitCode, 0)
 })
 
+test('an executable of another service in the same folder is refused by name, and is not started', async () => {
+  await writeFile(
+    at('other'),
+    `#!/bin/sh\n[ "$1" = --version ] && exec echo "shop v1.1.0"\ntouch '${at('started')}'\n`,
+    {
+      mode: 0o755,
+    },
+  )
+  const { exitCode, stderr } = await tried('', {}, 'other')
+  match(stderr, `error: expected an executable of ledger, got ${at('other')} of shop`)
+  is(exitCode, 5)
+  ok(!(await readdir(home)).includes('started'))
+})
+
 test.run()
 
 /** Everything that holds for each of them is looked at here. */
-async function tried(migration: string, more: NodeJS.ProcessEnv = {}) {
+async function tried(migration: string, more: NodeJS.ProcessEnv = {}, candidate = 'v1.1.0') {
   await writeFile(join(state, 'migration.js'), migration)
   const copy = at('before.db')
   await rm(copy, { force: true })
   const names = await readdir(state)
-  const words = [at('v1.0.0'), 'backup', copy, '--try', at('v1.1.0'), '--config', at('config.json')]
+  const words = [at('v1.0.0'), 'backup', copy, '--try', at(candidate), '--config', at('config.json')]
   const env = { ...process.env, TMPDIR: at('tmp'), ...more }
   const ended = await run(words, { allowFailure: true, timeoutMs: 60_000, env })
   equal(await readdir(state), names)

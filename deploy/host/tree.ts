@@ -218,6 +218,9 @@ const WORDS: readonly Word[] = [
 /** Every first word that is a command, hidden ones too. */
 export const COMMAND_WORDS: readonly string[] = WORDS.map(({ name }) => name)
 
+/** The flags of all of them, by name. */
+export const COMMAND_FLAGS: Readonly<Flags> = Object.fromEntries(WORDS.flatMap(({ args }) => Object.entries(args)))
+
 /** Runs one command and returns its exit code; never throws. */
 export async function runCommand(argv: readonly string[], build: HostProgram): Promise<number> {
   const [first = '', ...rest] = argv

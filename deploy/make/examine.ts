@@ -10,6 +10,7 @@ import { addonHint, examineAddons, formatAddons, formatLeftOut } from './addons.
 import { detect, isBrought, sourceOf } from './detect.ts'
 import { foreignEngines } from './engines.ts'
 import { filesOf, formatLinksOut, linksOut } from './files.ts'
+import { aboutForks, forkingFile } from './forks.ts'
 import { faultOfDevPackage, PACKAGE } from './init.ts'
 import { provideNode } from './node.ts'
 import { type Project, readProject } from './project.ts'
@@ -88,6 +89,12 @@ const CHECKS: Record<string, Check> = {
           'the entry does not import the agent',
           '`baton init` adds the line; without it the service is installed, but never updates itself',
         ]
+  },
+  async processes({ folder, entry }) {
+    const file = forkingFile(folder, sourceOf(folder, entry) ?? entry)
+    if (file === null) return ['good', 'one process: nothing was found that forks workers of node:cluster']
+    const { message, hint } = aboutForks(file)
+    return ['warn', message, hint]
   },
   switch: async ({ switch: kind }) =>
     kind === 'together'

@@ -3,6 +3,7 @@
 // author is replaced; the entry gets one line.
 
 import { AROUND, type Brought, type Detected, isBrought } from './detect.ts'
+import { aboutForks } from './forks.ts'
 import { CONFIG, ENVIRONMENT } from './project.ts'
 import type { SourceStart } from './source-start.ts'
 
@@ -83,12 +84,7 @@ export function planInit(
     notes.push(
       `not kept of the start script: ${found.lostFlags.join(', ')}. An executable cannot be started with these; NODE_OPTIONS in the environment of a start may have \`--inspect\` and \`--import\`, and \`environment\` what an env file sets.`,
     )
-  if (found.words.length > 0)
-    notes.push(
-      `the application takes the words ${found.words.join(', ')}: with \`"commands": "baton"\` Baton's are \`${found.service} baton upgrade\` and so on`,
-    )
-  if (found.hasRoutesOfOurs)
-    notes.push('the application has routes below /admin or /web: `"basePath": "/_baton"` moves those of Baton there')
+  notes.push(...notesOfConflicts(found))
   if (found.natives.length > 0)
     notes.push(
       `native addons (${found.natives.join(', ')}): build on each platform that you release for; \`baton doctor\` says whether they fit Node 26 (docs/addons.md)`,
@@ -243,6 +239,22 @@ function notesOfArgs({ args, lostArgs, localArgs }: Detected, configured: Findin
     notes.push(
       `${localArgs.join(', ')} in \`args\` is looked for in the state directory, where an install starts the application, and not here: what is data begins there as a copy, and what is not needs \`"cwd": "app"\` (docs/adopt.md)`,
     )
+  return notes
+}
+
+/** What the application has that gets in the way of Baton, or Baton in its way. */
+function notesOfConflicts({ service, words, forks, hasRoutesOfOurs }: Detected): string[] {
+  const notes: string[] = []
+  if (words.length > 0)
+    notes.push(
+      `the application takes the words ${words.join(', ')}: with \`"commands": "baton"\` Baton's are \`${service} baton upgrade\` and so on`,
+    )
+  if (forks !== null) {
+    const { message, hint } = aboutForks(forks)
+    notes.push(`${message}: ${hint}`)
+  }
+  if (hasRoutesOfOurs)
+    notes.push('the application has routes below /admin or /web: `"basePath": "/_baton"` moves those of Baton there')
   return notes
 }
 

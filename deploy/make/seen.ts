@@ -38,13 +38,15 @@ export async function lookAt(pid: number): Promise<Looked | null> {
   }
 }
 
-/** What either look has seen; of the second one's children only, since a child of the first may have ended its work. */
-export function bothLooks(first: Looked | null, second: Looked | null): Looked | null {
-  if (first === null || second === null) return second ?? first
+/** What any of the looks has seen; of the last one's children only, since one of an earlier look may have ended its work. */
+export function allLooks(looks: readonly (Looked | null)[]): Looked | null {
+  const seen = looks.filter((look) => look !== null)
+  const last = seen.at(-1)
+  if (last === undefined) return null
   return {
-    databases: [...new Set([...first.databases, ...second.databases])].toSorted(),
-    ports: sortedPorts([...first.ports, ...second.ports]),
-    children: second.children,
+    databases: [...new Set(seen.flatMap(({ databases }) => databases))].toSorted(),
+    ports: sortedPorts(seen.flatMap(({ ports }) => ports)),
+    children: last.children,
   }
 }
 

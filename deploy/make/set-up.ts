@@ -7,8 +7,9 @@ import { dirname, join } from 'node:path'
 import { createInterface } from 'node:readline/promises'
 import { BatonError, isService, isTag } from '../../agent/words.ts'
 import { recordOf } from '../lib/agent-answer.ts'
-import { broughtBy, detect, type Detected, isBrought, startable } from './detect.ts'
+import { broughtBy, detect, type Detected, isBrought, sourceOf, startable } from './detect.ts'
 import { noteOfDotEnv } from './dot-env.ts'
+import { forkingFile } from './forks.ts'
 import { layoutFault, packageWith } from './layout.ts'
 import { packagesOf } from './packages.ts'
 import { formatPatch, type InitPlan, patched, planInit, startEnvironment } from './init.ts'
@@ -43,6 +44,7 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
   const entry = typeof configured?.['entry'] === 'string' ? configured['entry'] : null
   const found = { ...detect(folder), ...named(flags.service, configured) }
   if (entry !== null && isBrought(entry)) found.brought ??= broughtBy(folder, null, entry)
+  if (entry !== null) found.forks = forkingFile(folder, sourceOf(folder, entry) ?? entry)
   const shown = (await mayStart(flags, folder, found, configured !== null))
     ? await startOnce(folder, found, configured !== null)
     : null
@@ -60,7 +62,8 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
   if (flags.json) print({ found, shown, ...plan, patch: embedded === null ? null : plan.patch })
   else show({ found, shown, plan, isNew: embedded !== null }, say)
   if (plan.files.length === 0 && embedded === null) {
-    say('nothing to do: it is set up already')
+    const isLeft = plan.notes.length > 0 || plan.proposal !== null
+    say(`nothing to write: it is set up already${isLeft ? '; what stands above is yours to decide' : ''}`)
     return fault === null ? undefined : tellFault(fault)
   }
   if (flags.dryRun) return

@@ -14,7 +14,7 @@ import { type Detected, startable } from './detect.ts'
 import { filled } from './first/configuration.ts'
 import { provideNode } from './node.ts'
 import type { Project } from './project.ts'
-import { bothLooks, databasesBelow, lookAt, splitDatabases } from './seen.ts'
+import { allLooks, databasesBelow, lookAt, splitDatabases } from './seen.ts'
 import { removeTemporaries, temporaryDirectory } from './temporary.ts'
 import { LOOK_AGAIN_MS, trialEnvironment } from './trial.ts'
 import { type Noted, takeNotes } from './noted.ts'
@@ -67,11 +67,12 @@ export async function startFromSource(
   const took = formatDuration(performance.now() - began)
   const first = await lookAt(started.pid)
   await sleep(LOOK_AGAIN_MS)
-  const seen = bothLooks(first, await lookAt(started.pid))
-  const ports = await answering(seen?.ports ?? [port])
+  const second = await lookAt(started.pid)
+  const ports = await answering(allLooks([first, second])?.ports ?? [port])
   const asked = ports.includes(port) ? port : ports[0]
   const health = await healthOf(asked, found.healthPath)
   const line = `it was started once: it listens after ${took}, ${await answerLine(asked, health.path ?? '/')}`
+  const seen = allLooks([first, second, await lookAt(started.pid)]) // some drivers open a database only when it is asked
   await started.end()
   const databases = [...new Set([...(seen?.databases ?? []), ...(await databasesBelow(state))])]
   const about = databasesFor(databases, state, folder)

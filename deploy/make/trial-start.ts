@@ -17,7 +17,7 @@ import { detect, isBrought, sourceOf } from './detect.ts'
 import { lineFor, linesAround } from './init.ts'
 import { provideNode } from './node.ts'
 import type { Project } from './project.ts'
-import { bothLooks, databasesBelow, lookAt, type Looked, splitDatabases } from './seen.ts'
+import { allLooks, databasesBelow, lookAt, type Looked, splitDatabases } from './seen.ts'
 import { answerOf, LOOK_AGAIN_MS, runToEnd, trialEnvironment } from './trial.ts'
 import { temporaryDirectory } from './temporary.ts'
 
@@ -60,7 +60,7 @@ export async function tryOut(
   await assertAgent(project, install)
   const first = await lookAt(started.pid)
   await sleep(LOOK_AGAIN_MS)
-  const seen = bothLooks(first, await lookAt(started.pid))
+  const seen = allLooks([first, await lookAt(started.pid)])
   const home = join(work.path, `.${project.service}`)
   await refuseDatabases(home)
   const against = await againstTogether(project, started.pid, port)

@@ -7,8 +7,8 @@ import { httpStatusOf } from '../lib/http.ts'
 import { cleanEnvironment } from '../lib/passed.ts'
 
 export const START_MS = 60_000
-/** A second look comes so much later: some drivers open their database only when it is asked. A build takes half a minute. */
-export const LOOK_AGAIN_MS = 1000
+/** A second look comes so much later: much is opened only when an application has settled. */
+export const LOOK_AGAIN_MS = 5000
 
 /** What an install gives, and nothing of the developer's: a variable of theirs would hide that the host lacks it. */
 export function trialEnvironment(stateDirectory: string): NodeJS.ProcessEnv {

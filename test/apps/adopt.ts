@@ -93,8 +93,8 @@ export async function addKit(at: Adopter['at'], packed: string): Promise<void> {
   await at('npm', 'install', '--no-audit', '--no-fund', '--prefer-offline', packed)
   await at('npx', 'baton', 'init', '--yes')
   const again = await at('npx', 'baton', 'init', '--yes')
-  if (!again.stderr.includes('nothing to do'))
-    throw new Error(`init twice: expected nothing to do, got ${again.stderr}`)
+  if (!again.stderr.includes('nothing to write'))
+    throw new Error(`init twice: expected nothing to write, got ${again.stderr}`)
 }
 
 /** Builds a release of what is in the folder, and publishes it. `buildMs` covers both. */

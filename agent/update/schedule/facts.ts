@@ -1,7 +1,9 @@
 // Makes the facts that `next.ts` decides by from the memory and the journal. Pure.
 
-import type { Operation } from '../../words/state.ts'
-import type { Tag } from '../../words/release.ts'
+import type { JournalState } from '../../disk/journal.ts'
+import type { Operation, TrustReport } from '../../words/state.ts'
+import { compareTags, type Tag } from '../../words/release.ts'
+import { LEFT } from './ask.ts'
 import type { ScheduleFacts } from './next.ts'
 import type { Remembered } from './memory.ts'
 
@@ -14,16 +16,18 @@ export interface FactsSeen {
   isInFlight: boolean
   /** see ScheduleFacts */
   asks: string | null
+  left: string | null
   tookMs: number
 }
 
-export function factsOf({ memory, running, isInFlight, asks, tookMs }: FactsSeen): ScheduleFacts {
+export function factsOf({ memory, running, isInFlight, asks, left, tookMs }: FactsSeen): ScheduleFacts {
   const { id, offer, asked, attempt, failures, wasReverted } = memory
   return {
     running,
     id,
     offer,
     asks,
+    left,
     problem: asked.problem,
     askAt: asked.next,
     isInFlight,
@@ -40,6 +44,28 @@ export function leftIn(history: readonly Operation[]): Tag[] {
   return history.flatMap(({ outcome, from }, at) =>
     outcome === 'rolled_back' && !history.slice(0, at).some((one) => isReturn(one, from)) ? [from] : [],
   )
+}
+
+interface NewerKnown {
+  running: Tag
+  journal: Pick<JournalState, 'history' | 'bad'>
+  memory: Pick<Remembered, 'passed'>
+  trust: Pick<TrustReport, 'withdrawn'>
+}
+
+/**
+ * One sentence about the newest release that this host has been at, or has tried, and does not go to; null: there is none. The feed
+ * is asked later, and what it has answered counts: of such a release the memory tells already.
+ */
+export function leftBehind({ running, journal: { history, bad }, memory, trust }: NewerKnown): string | null {
+  const told = [...memory.passed, ...trust.withdrawn].map(({ tag }) => tag)
+  const isNews = (tag: string) => compareTags(tag, running) > 0 && !told.includes(tag)
+  const known = [
+    ...leftIn(history).map((tag) => ({ tag, why: LEFT })),
+    ...bad.map(({ tag }) => ({ tag, why: 'it failed here' })),
+  ].filter(({ tag }) => isNews(tag))
+  const [newest] = known.toSorted((one, other) => compareTags(other.tag, one.tag))
+  return newest === undefined ? null : `${newest.tag} is newer, and ${newest.why}`
 }
 
 /** Milliseconds that the last good update took, from check to commit. `history`: newest first. */

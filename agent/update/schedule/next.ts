@@ -31,6 +31,8 @@ export interface ScheduleFacts {
   offer: Offered | null
   /** why the offer waits for a person, one sentence; null: it does not */
   asks: string | null
+  /** see `leftBehind` */
+  left: string | null
   /** what the feed said instead of an answer; null: it answered */
   problem: string | null
   /** when the feed is asked next */
@@ -65,7 +67,7 @@ export function next(policy: Policy, facts: ScheduleFacts, now: number): Next {
   if (now >= askAt) return { do: 'ask', at: now, says: 'it asks the feed' }
   const looks = (says: string): Next => ({ do: 'nothing', at: askAt, says })
   if (facts.problem !== null) return looks(`the feed: ${facts.problem}`)
-  if (offer === null || compareTags(offer.tag, running) <= 0) return looks('there is no newer release')
+  if (offer === null || compareTags(offer.tag, running) <= 0) return looks(facts.left ?? 'there is no newer release')
   if (facts.asks !== null) return looks(facts.asks)
   const { at, why } = earliest(policy, facts, offer)
   if (at === Infinity) return looks(why)

@@ -4,7 +4,7 @@ import type { JournalState } from '../../disk/journal.ts'
 import type { Operation, OwnDeed, ScheduleReport, TrustReport } from '../../words/state.ts'
 import type { NextSwitch } from '../../words/switch.ts'
 import { compareTags } from '../../words/release.ts'
-import { factsOf, tookMsOf } from './facts.ts'
+import { factsOf, leftBehind, tookMsOf } from './facts.ts'
 import { corrected, type Remembered, newMemory, readMemory } from './memory.ts'
 import { next, type Next } from './next.ts'
 import { type PersonAsked, asksOf } from './person.ts'
@@ -41,7 +41,9 @@ export async function decide(
   const { operation, history } = journal
   const asks = await asksOf(install, { ...known, policy: rules.policy })
   const isInFlight = operation !== null && operation.outcome === null
-  const facts = factsOf({ memory, running: install.current, isInFlight, asks, tookMs: tookMsOf(history) })
+  const running = install.current
+  const left = leftBehind({ ...known, running })
+  const facts = factsOf({ memory, running, isInFlight, asks, left, tookMs: tookMsOf(history) })
   return { decided: next(rules.policy, facts, now), asks }
 }
 

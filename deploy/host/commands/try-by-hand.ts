@@ -81,6 +81,12 @@ async function tryOn({ service, stateDirectory, copy, candidate }: ByHandTrial):
   const ended = (more: Partial<Rehearsal> & Pick<Rehearsal, 'reason'>): Rehearsal => {
     return { ...nothing, ...more, tookMs: Math.round(performance.now() - began) }
   }
+  const offered = await runVersion(candidate)
+  if (offered.service !== service)
+    throw new BatonError(
+      'verify_failed',
+      `expected an executable of ${service}, got ${candidate} of ${offered.service}`,
+    )
   const present = ownExecutable() ?? process.execPath
   const database = relative(stateDirectory, ownDatabase(service, stateDirectory) ?? stateDirectory)
   const { size } = await stat(copy)
@@ -90,7 +96,7 @@ async function tryOn({ service, stateDirectory, copy, candidate }: ByHandTrial):
     })
   if ([present, candidate].some((path) => path.startsWith(stateDirectory + sep)))
     return ended({ reason: 'an executable lies in the state directory, where the copy will be' })
-  const tags = { from: ownRelease().tag, to: (await runVersion(candidate)).tag }
+  const tags = { from: ownRelease().tag, to: offered.tag }
   await using folder = await temporaryFolder(`${service}-rehearsal.`)
   try {
     const to = join(folder.path, database)

@@ -16,7 +16,8 @@ import {
 } from '../../../agent/first.ts'
 import { waitForOldContainer } from './old-container.ts'
 import { filled, configurationIn, setEnvironment, fillingsOf } from './configuration.ts'
-import { type OwnWords, refuse } from './release.ts'
+import { EXIT_USAGE, type OwnWords, refuse } from './release.ts'
+import { commandIn, misplacedIn } from './command.ts'
 
 export interface Beginning {
   release: OwnWords
@@ -29,30 +30,6 @@ export interface Beginning {
   /** starts the application with `own` as its arguments */
   application: (own: readonly string[]) => void
 }
-
-/**
- * The operator's words. The kit takes one if it is exactly the first argument; if the release has `commands: 'baton'`, only behind
- * `baton`. After a `--`, every argument is the application's.
- */
-export const OPERATOR_WORDS: readonly string[] = [
-  'install',
-  'upgrade',
-  'rollback',
-  'status',
-  'uninstall',
-  'doctor',
-  'start',
-  'stop',
-  'rescue',
-  'healthcheck',
-  'backup',
-  'deploy',
-  'cancel',
-  'check',
-  'help',
-  'state',
-  'as-service', // what root starts as the service's user
-]
 
 /** What the operator's text is told to do in a process that holds the sockets; no command that a person can type. */
 const HOLD = '(hold)'
@@ -74,40 +51,11 @@ export function beginRelease({ release, executable, operator, prepare, applicati
     noteStart({ argv: command, executable, isChild: false, directory: null, configuration: null })
     runOperator(operator(), command)
   } else {
+    const meant = misplacedIn(argv, release, isSaid)
+    if (meant !== null) refuseMisplaced(release, argv, meant)
     start({ release, executable, argv, operator, prepare, application })
   }
 }
-
-/** The operator's command in these arguments; null: they are the application's. Pure. */
-export function commandIn(
-  argv: readonly string[],
-  { commands = null }: { commands?: OwnWords['commands'] },
-  isSaid: boolean,
-): string[] | null {
-  const [first = '', ...rest] = argv
-  if (commands === 'baton' && first === 'baton') return rest
-  const isOurs = commands !== 'baton' || isSaid || isInternal(argv)
-  return isOurs && OPERATOR_WORDS.includes(first) ? [...argv] : null
-}
-
-/**
- * What units, supervisors, root's end and images call an executable with. They are older or newer than the release that they call,
- * and cannot change with it. So these exact arguments are the kit's in every release: no application means them.
- */
-function isInternal(argv: readonly string[]): boolean {
-  const said = argv.join('\0')
-  return INTERNAL.has(said) || (process.env['BATON_CONTAINER'] === '1' && INTERNAL_IN_IMAGES.has(said))
-}
-
-const INTERNAL = new Set([
-  'rescue',
-  'rescue\0--given-up',
-  'start\0--supervise',
-  'as-service',
-  'as-service\0in-unit',
-  'as-service\0in-cage',
-])
-const INTERNAL_IN_IMAGES = new Set(['healthcheck', 'backup\0--snapshot'])
 
 /**
  * Gives `parseArgs` of node:util the arguments that it would see under `node app.js`. A script starts with `node -e`, and then
@@ -142,6 +90,18 @@ function start({ release, executable, argv, operator, prepare, application }: Be
   const isAlone = waitAtGate(release)
   if (isAlone && values !== null) takeOwnState(release, values['stateDirectory'] ?? '')
   application(own)
+}
+
+/** Started, it would be the service a second time, beside the one that the operator asks about. */
+function refuseMisplaced({ service }: OwnWords, argv: readonly string[], meant: readonly string[]): never {
+  const got = JSON.stringify(argv[0])
+  const typed = [service, ...meant].join(' ')
+  const passed = [service, '--', ...argv].join(' ')
+  refuse(
+    `expected a command as the first word, got ${got}`,
+    `type \`${typed}\`; \`${passed}\` starts the application with these words`,
+    EXIT_USAGE,
+  )
 }
 
 /** Before the application opens its database: gives this release its own data, if an operation has left another's there. */
