@@ -238,12 +238,13 @@ export function openUnnamed(directory: string): number | null {
   }
 }
 
-/** A hidden name in the same directory; `isLeftover` recognises it. */
+/** A hidden name in the same directory, another one each time: first the pid, so that `clearTemporaries` spares who still writes. */
 export function temporaryName(path: string): string {
-  return join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.tmp`)
+  const writer = process.pid.toString(16).padStart(6, '0')
+  return join(dirname(path), `.${basename(path)}.${writer}${randomBytes(3).toString('hex')}.tmp`)
 }
 
-/** Whether `temporaryName` made `name`: an interrupted process left the file behind. */
+/** Whether `temporaryName` made `name`: an interrupted process left the file behind, or another one is writing it. */
 export function isLeftover(name: string): boolean {
   return /^\..+\.[0-9a-f]{12}\.tmp$/.test(name)
 }

@@ -1,7 +1,7 @@
 // Ends an operation. The process that carried it out calls this, or the successor that passed its probation, or the next start. Must
 // hold: an interrupted operation gets an outcome; a release on probation is proved or put back, never forgotten.
 
-import { readdir } from 'node:fs/promises'
+import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { sweepBy } from '../disk/copy-database.ts'
 import { exists, isLeftover } from '../disk/disk.ts'
@@ -9,6 +9,7 @@ import { foldersOf, imageOf, type ManagedInstall } from '../disk/managed-install
 import { finishOperation } from '../disk/journal.ts'
 import { updateDirectory } from '../disk/places.ts'
 import { keepReserve } from '../disk/reserve.ts'
+import { startTimeOf } from '../sockets/process.ts'
 import type { Operation, Probation } from '../words/state.ts'
 import { sweepUnpacked } from '../disk/sweep.ts'
 import { reasonOf } from '../words/errors.ts'
@@ -97,9 +98,24 @@ export async function closeInterrupted(install: ManagedInstall, why: string): Pr
 export async function clearTemporaries(install: ManagedInstall): Promise<void> {
   for (const folder of foldersOf(install)) {
     const entries = await readdir(folder).catch(() => [])
-    for (const entry of entries) if (isLeftover(entry)) await install.disk.remove(join(folder, entry))
+    for (const path of entries.filter(isLeftover).map((entry) => join(folder, entry)))
+      if (!(await isBeingWritten(path))) await install.disk.remove(path)
   }
 }
+
+/** Whether the process that the name tells lives, and began before the file did: in a container each one in turn has the pid 1. */
+async function isBeingWritten(temporary: string): Promise<boolean> {
+  const ticks = startTimeOf(Number.parseInt(temporary.slice(-PID_AT, 6 - PID_AT), 16))
+  if (ticks === null) return false
+  const [uptime = '0'] = (await readFile('/proc/uptime', 'utf8')).split(' ')
+  const startedAt = Date.now() - (Number(uptime) - Number(ticks) / TICKS_A_SECOND) * 1000
+  return ((await stat(temporary).catch(() => null))?.mtimeMs ?? Infinity) >= startedAt
+}
+
+/** see `temporaryName` */
+const PID_AT = '0123456789ab.tmp'.length
+/** proc(5): what Linux counts in for programs, whatever the kernel does */
+const TICKS_A_SECOND = 100
 
 /** Removes what releases have unpacked and none needs. Never fails an operation: what is left takes room, and nothing else. */
 export async function sweep(install: ManagedInstall): Promise<void> {
