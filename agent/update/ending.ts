@@ -105,7 +105,7 @@ export async function clearTemporaries(install: ManagedInstall): Promise<void> {
 export async function sweep(install: ManagedInstall): Promise<void> {
   const { disk, service, places, serves, log } = install
   try {
-    // Two folders belong to the executable and the backup, and stay: then start no process.
+    // At most two folders are those of the executable and of the backup: nothing to remove, so start no process to find out.
     if ((await readdir(join(places.directory, `.${service}`)).catch(() => [])).length <= 2) return
     const keep = [await installedTag(places.executable)]
     if (await exists(places.backup)) keep.push(await installedTag(places.backup))
