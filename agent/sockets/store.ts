@@ -116,7 +116,7 @@ async function forget(key: string): Promise<void> {
 async function isRestarting(): Promise<boolean> {
   const unit = /([^/]+\.service)\s*$/.exec(await readFile('/proc/self/cgroup', 'utf8').catch(() => ''))?.[1]
   if (unit === undefined) return false
-  // if the sandbox hides D-Bus, the unit's ExecStop= writes the list of jobs into this file
+  // the unit's ExecStop= writes the jobs down where the sandbox hides D-Bus
   const written = await readFile(`/run/baton/${unit}.jobs`, 'utf8').catch(() => null)
   if (written !== null) return namesRestart(written, unit)
   const scope = process.env['MANAGERPID'] === undefined ? [] : ['--user']
