@@ -77,7 +77,7 @@ export async function closeInterrupted(install: ManagedInstall, why: string): Pr
   await clearLeftovers(install.disk, install.places)
   await giveOwnData(install)
   const state = await install.journal.change((now) => {
-    // in the restart stage, but with the old executable in place: the holder or a rescue has put it back
+    // in the restart stage, but with the old executable in place: the holder, an interrupted undo or a person has put it back
     const outcome = now.operation?.stage === 'restart' ? 'reverted' : 'failed'
     const stage = now.operation?.stage ?? 'check'
     const failed = now.probation?.failed
