@@ -19,7 +19,7 @@ export interface Serving {
   began: Promise<void> | null
   /** sockets that were held for this process, by the key of a listener that it does not have yet */
   unclaimed: Map<string, number>
-  /** keys of listeners that the author has closed: whoever else holds their sockets lets go soon */
+  /** keys of listeners that the author has closed: another process that still holds such a socket will close it soon */
   freed: Set<string>
   /** connections in the middle of something that the author has registered */
   carries: Carries

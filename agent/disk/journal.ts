@@ -20,7 +20,7 @@ export interface JournalState {
   probation: Probation | null
   /** the holder of a switch one at a time, which owns the operation and its lock while no process of the service does; absent: none */
   holder?: ProcessName
-  /** the last rehearsals that came to a verdict, newest first; absent: none */
+  /** the last rehearsals that took place, newest first; absent: none */
   tried?: TriedRelease[]
 }
 

@@ -9,7 +9,7 @@ import { type Inheritance, INHERITANCE, type ToPredecessor } from '../words/wire
 const WRITE_MAX = 64 * 1024
 
 interface Kept {
-  /** descriptor to send the lines on; null: the channel is closed */
+  /** descriptor to send the lines on; null: nothing may be written now */
   descriptor: () => number | null
   over(): void
 }
@@ -70,7 +70,7 @@ export function keepLastWords(text = process.env[INHERITANCE]): void {
   shared[KEPT] = kept
 }
 
-/** Call it after opening the channel on the descriptor. `descriptor` returns null once the channel is closed. */
+/** Call it after opening the channel on the descriptor. `descriptor` returns null if nothing may be written to it now. */
 export function tellThrough(descriptor: () => number | null): void {
   const kept = shared[KEPT]
   if (kept !== undefined) kept.descriptor = descriptor

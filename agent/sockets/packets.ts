@@ -162,8 +162,9 @@ function addressAt(path: string): Buffer {
 function sendOn(fd: number, { text: words, descriptors }: Packet, to: Buffer | null = null): number {
   const { text, control, head, prepare } = openBuffers()
   if (descriptors.length > DESCRIPTORS_MAX) throw new RangeError(`expected at most ${DESCRIPTORS_MAX} descriptors`)
-  const bytes = text.write(words)
+  const bytes = Buffer.byteLength(words)
   if (bytes === 0 || bytes > TEXT_MAX_BYTES) throw new RangeError(`expected 1 to ${TEXT_MAX_BYTES} bytes`)
+  text.write(words)
   const length = CMSGHDR_BYTES + descriptors.length * 4
   control.writeBigUInt64LE(BigInt(length), 0)
   control.writeInt32LE(SOL_SOCKET, 8)

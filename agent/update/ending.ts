@@ -78,7 +78,7 @@ export async function closeInterrupted(install: ManagedInstall, why: string): Pr
   await clearLeftovers(install.disk, install.places)
   await giveOwnData(install)
   const state = await install.journal.change((now) => {
-    // in the restart stage, but with the old executable in place: the holder or a rescue has put it back
+    // in the restart stage, but with the old executable in place: the holder, an interrupted undo or a person has put it back
     const outcome = now.operation?.stage === 'restart' ? 'reverted' : 'failed'
     const stage = now.operation?.stage ?? 'check'
     const failed = now.probation?.failed
@@ -121,7 +121,7 @@ const TICKS_A_SECOND = 100
 export async function sweep(install: ManagedInstall): Promise<void> {
   const { disk, service, places, serves, log } = install
   try {
-    // Two folders belong to the executable and the backup, and stay: then start no process.
+    // At most two folders are those of the executable and of the backup: nothing to remove, so start no process to find out.
     if ((await readdir(join(places.directory, `.${service}`)).catch(() => [])).length <= 2) return
     const keep = [await installedTag(places.executable)]
     if (await exists(places.backup)) keep.push(await installedTag(places.backup))

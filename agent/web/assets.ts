@@ -42,7 +42,7 @@ function markedText(): string {
   return readFileSync(createRequire(import.meta.url).resolve('marked'), 'utf8')
 }
 
-/** The panel's files, wherever this process runs from. */
+/** The panel's files, in an executable and from source. */
 export function webAssets(): Assets {
   return typeof __BATON_WEB__ === 'undefined' ? readAssets() : (JSON.parse(__BATON_WEB__) as Assets)
 }

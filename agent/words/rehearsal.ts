@@ -93,7 +93,7 @@ export function formatRehearsal({ verdict, reason, rows, tookMs }: Rehearsal): s
   return `tried on a copy of your data: ${what}${verdict === 'open' ? '' : `: ${reason}`}`
 }
 
-/** The refusal of a release with no way back that nobody has allowed. `to`: its tag. */
+/** The refusal of a release with no way back if no person has allowed it. `to`: its tag. */
 export function oneWayFault(to: string, { reason }: Rehearsal): BatonError {
   return blameless('one_way', `${to} changes the data so that there is no way back: ${reason}; nothing has changed`, {
     hint: 'only a person can allow it: `upgrade --one-way`, `{"oneWay": true}`, or the checkbox in the panel',

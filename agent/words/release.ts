@@ -16,7 +16,7 @@ export interface Asset {
   sizeBytes: number
   sha256: string
   compression: 'gzip' | 'zstd' | 'none'
-  /** the executable inside; null if the feed does not tell (no release.json) */
+  /** the executable inside; null if the release has no release.json */
   executable: { sizeBytes: number; sha256: string } | null
   /** bytes that the executable writes beside itself before its first start, on a disk with blocks of 4 KiB; absent: none */
   unpackedBytes?: number
@@ -28,7 +28,7 @@ export interface Release extends ReleaseNotes {
   asset: Asset
   /** other ways to get the same executable, such as a patch; none is required. No feed fills it in yet */
   others: readonly Asset[]
-  /** schema number of the state that this release writes (`PRAGMA user_version`); null if it does not tell */
+  /** schema number of the state that this release writes (`PRAGMA user_version`); null if it does not say */
   schema: number | null
   /** how it replaces another; absent if it does not say */
   switch?: Switch
@@ -85,7 +85,7 @@ export interface Bytes {
   stream: AsyncIterable<Uint8Array>
   /** where in the asset the stream begins */
   from: number
-  /** size of the whole asset according to this answer; null if it does not tell */
+  /** size of the whole asset according to this answer; null if the answer has none */
   totalBytes: number | null
   /** an ETag or a date; the next request sends it, so that it does not continue in a different file */
   validator: string | null
@@ -146,9 +146,9 @@ export interface Listing {
 export interface ListedFile {
   name: string
   url: string
-  /** null if the feed does not tell; release.json then does */
+  /** null if the feed does not list it; release.json has it then */
   sizeBytes: number | null
-  /** lower-case hex; null if the feed does not tell */
+  /** lower-case hex; null if the feed does not list it */
   sha256: string | null
 }
 

@@ -242,7 +242,7 @@ export interface ReleaseNotes {
   tag: string
   /** Markdown, written by the publisher */
   notes: string
-  /** ISO 8601; null if the feed does not tell */
+  /** ISO 8601; null if the feed does not say */
   publishedAt: string | null
   /** the page of the release, https; null if the feed has none */
   url: string | null

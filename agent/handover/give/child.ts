@@ -63,7 +63,7 @@ export interface Child<Said, Heard extends Message> {
 }
 
 export interface Successor extends Child<ToSuccessor, ToPredecessor> {
-  /** Whether an operator or a supervisor told it to stop. If it is dead, this first reads its last messages. */
+  /** Whether an operator or a supervisor has asked it to stop. If it is dead, first reads its last messages. */
   isStopping(): Promise<boolean>
   /** whether it has the listener of this key */
   has(key: string): boolean
@@ -125,7 +125,7 @@ export function spawnSuccessor(
     async isStopping() {
       if (!child.isAlive()) {
         await child.gone
-        if (child.process.exitCode === 0) await child.heardOut() // only a process that was told to stop exits with 0
+        if (child.process.exitCode === 0) await child.heardOut() // a successor exits with 0 only if it was asked to stop
       }
       return child.cameOf('stopping') !== null
     },

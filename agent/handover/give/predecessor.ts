@@ -74,8 +74,8 @@ export class MustBeAlone extends Error {}
 type Context = HandoverOptions & TrialOptions
 
 /**
- * Never resolves if all goes well: this process exits. Resolves if the successor was told to stop while it already served: then
- * the service should end. Rejects with restart_failed, probation_failed or cannot_update_further when this process serves again;
+ * Never resolves if all goes well: this process exits. Resolves if an operator or a supervisor stopped the successor while it served:
+ * then the service should end. Rejects with restart_failed, probation_failed or cannot_update_further when this process serves again;
  * the error is blameless (`words/blame.ts`) if it says nothing about the release.
  */
 export async function handOver(given: HandoverOptions): Promise<'stopped'> {

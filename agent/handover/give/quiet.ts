@@ -88,7 +88,7 @@ export async function settle({ listeners, carries, giving, report, warn, signal 
   const movable = listeners.filter((listener) => listener.movable)
   const carrier = makeCarrier(movable, giving, carries, report, warn)
   const until = performance.now() + CARRY_MS
-  // each is counted when the holder has answered for it
+  // wait for the holder's answers: a connection is counted only with its answer
   while ((carries.entries().size > 0 || !giving.isEmpty()) && performance.now() < until && !signal.aborted) {
     carrier.look(signal)
     await sleep(LOOK_EVERY_MS)

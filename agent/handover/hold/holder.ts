@@ -364,7 +364,7 @@ async function putBack(cause: unknown, successor: Successor, own: Hold, wasReady
     await Promise.race([again.heard('ready'), late])
     await notifySystemd([`MAINPID=${again.pid}`, `STATUS=serving ${from}`])
     await passing.passTo(again)
-    notePause(report, failedAt) // if the new release was ready, nobody was served a second time
+    notePause(report, failedAt) // if the new release had been ready, this is a second pause
     await note(own, failed).catch(warn)
     await again.tell({ type: 'commit' })
     await Promise.race([again.heard('committed'), late])

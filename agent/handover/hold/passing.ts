@@ -42,7 +42,7 @@ export interface Passing {
   take(message: Given, descriptors: number[] | null): void
   /** closes the descriptors of all connections: the old process serves them again */
   forget(): void
-  /** Gives everything to a process that serves, and resolves when it has answered for each. Rejects if it is gone. */
+  /** Gives everything to a process that serves. Resolves when it has answered for each, or after ANSWER_MS. Rejects if it is gone. */
   passTo(receiver: Taker): Promise<void>
   hear(message: ToPredecessor): void
   /** call it when the receiver is dead: keeps what it never touched, closes and counts the rest */

@@ -1,7 +1,7 @@
 // HTTP as a feed needs it. The only importer of undici, which it loads on first use, so that the service starts without it.
 // Must hold: every hop goes only where `address.ts` allows; the token goes only to the API it is for, and into no message; no
 // answer is read beyond its bound; every wait has a deadline. This file follows redirects itself, because undici's interceptor
-// knows none of these rules. Undici's retry interceptor checks no pace; `steps/download.ts` does.
+// does not know these rules. Retries are in `steps/download.ts`, because undici's interceptor does not check the pace.
 
 import type * as Undici from 'undici'
 import type { Dispatcher } from 'undici'

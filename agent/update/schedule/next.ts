@@ -133,7 +133,7 @@ function startIn(opening: Opening, since: number, jitterMs: number, facts: Sched
   const from = Math.max(start, since)
   if (from > last) return null
   if (from === -Infinity) return from
-  // The jitter must not move it out of the opening. A release that may go only from the middle of an opening on may wait for the next.
+  // The jitter must not move an update out of the opening. It may do so for a release that becomes free in the middle of an opening.
   const at = from + (end === Infinity ? jitterMs : Math.min(jitterMs, Math.max(0, last - start) * 0.9))
   return at > last ? null : Math.floor(at)
 }

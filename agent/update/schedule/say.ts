@@ -108,7 +108,7 @@ function heldUntil({ holdUntil }: Policy, now: number): string | null {
   return holdUntil === null || holdUntil <= now ? null : new Date(holdUntil).toISOString()
 }
 
-/** What the service did by itself since somebody last asked for an operation. `history`: newest first. */
+/** What the service did by itself since a person last asked for an operation. `history`: newest first. */
 export function deedsIn(history: readonly Operation[]): OwnDeed[] {
   const asked = history.findIndex(({ by }) => by === undefined)
   return history

@@ -29,7 +29,7 @@ export function renderVersions(status, report) {
 
 const isOffered = (kind) => kind === 'update' || kind === 'return'
 
-/** '' if the check is older than the last change; claims no failure while another check runs. */
+/** Says nothing if the check is older than the last change, nor that there is no release while another check runs. */
 function latestNote(status, report, kind, failed) {
   if (report === null || isOld(report, status)) return ''
   if (failed !== null) return t('latest.failed')
