@@ -90,13 +90,9 @@ async function answersItsDoor(
     if (Running !== true)
       throw new BatonError('restart_failed', `the new container ended with ${ExitCode ?? 'nothing'}`)
     if (performance.now() < deadline) continue
-    throw new BatonError(
-      'restart_failed',
-      'the new container is healthy, but does not answer through its holder',
-      {
-        hint: 'is the kit in it, and can it read the socket of BATON_HOLDER? `docker logs` of both says more',
-      },
-    )
+    throw new BatonError('restart_failed', 'the new container is healthy, but does not answer through its holder', {
+      hint: 'is the kit in it, and can it read the socket of BATON_HOLDER? `docker logs` of both says more',
+    })
   }
 }
 

@@ -1,4 +1,4 @@
-// What a trial start of the build, or of `init`, gives a program, and what it asks of it.
+// What a trial start of the build, or of `init`, gives a program, and what it asks it.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Started, startProgram, TRIAL } from '../../agent/install.ts'
@@ -7,7 +7,7 @@ import { httpStatusOf } from '../lib/http.ts'
 import { cleanEnvironment } from '../lib/passed.ts'
 
 export const START_MS = 60_000
-/** A second look comes so much later: some drivers open their database only when it is asked. A build takes half a minute. */
+/** from the first look to the second: some drivers open their database only when they need it; a build takes half a minute anyway */
 export const LOOK_AGAIN_MS = 1000
 
 /** What an install gives, and nothing of the developer's: a variable of theirs would hide that the host lacks it. */

@@ -54,7 +54,7 @@ export const OPERATOR_WORDS: readonly string[] = [
   'as-service', // what root starts as the service's user
 ]
 
-/** What the operator's text is told to do in a process that holds the sockets; no command that a person can type. */
+/** The argument that makes the operator's text hold the sockets; a person cannot type it as a command. */
 const HOLD = '(hold)'
 
 export function beginRelease({ release, executable, operator, prepare, application }: Beginning): void {
