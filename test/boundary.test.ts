@@ -125,7 +125,7 @@ answer 2 '"value":null'`)
     await world.front.side.unlock()
     const { notes, stages, bytes, states } = world.said
     is(notes.length, 201)
-    is(notes.at(-1), 'it says more than this, which is left out')
+    is(notes.at(-1), 'further notes are left out')
     ok(stages <= 100 && bytes <= 400 && states <= 200, JSON.stringify([stages, bytes, states]))
   })
 

@@ -59,7 +59,7 @@ test('`latest` is one tag for all; who remembers it as bad is left out, or stops
   await fleet.set('h3', 'bad', '[{"tag":"v1.1.0","reason":"it died here","at":"2026-01-01T00:00:00Z"}]')
   const stopped = await fleet.move('--release', 'latest', '--soak', '0')
   is(stopped.code, 7, stopped.stderr)
-  match(stopped.stderr, 'h3 cannot take part: it has v1.1.0 in its memory as bad: it died here')
+  match(stopped.stderr, 'h3 cannot take part: it remembers v1.1.0 as bad: it died here')
   equal(await fleet.running(), ['v1.0.0', 'v1.0.0', 'v1.0.0'])
   const { code, rows } = await fleet.move('--release', 'latest', '--soak', '0', '--tolerate-bad', '1')
   equal([code, rows['h3']?.outcome], [7, 'refused'])

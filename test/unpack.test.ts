@@ -174,7 +174,7 @@ test('a folder that others may write, a link, one of another user and one withou
       },
     ],
     [/is not a directory/, async (it) => await symlink('/tmp', it.home)],
-    [/has no mark of ours/, async (it) => void (await mkdir(join(it.home, id), { recursive: true }))],
+    [/has no mark of a finished unpacking/, async (it) => void (await mkdir(join(it.home, id), { recursive: true }))],
     [
       /is not a directory/,
       async (it) => {

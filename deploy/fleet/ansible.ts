@@ -128,7 +128,7 @@ function safely(said: (event: FleetEvent) => void): (event: FleetEvent) => void 
       said(event)
     } catch (cause) {
       broken = true
-      process.stderr.write(`\nnote: what goes on cannot be shown any more (${plain(reasonOf(cause))}); it goes on\n`)
+      process.stderr.write(`\nnote: progress can no longer be shown (${plain(reasonOf(cause))}); the run goes on\n`)
     }
   }
 }

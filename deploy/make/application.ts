@@ -123,7 +123,7 @@ export function wordsOf(project: Project, tag: string, commit: string | null, tr
   const { service, kind, healthPath, database, servers, switch: switched, environment, args, nodeFlags } = project
   const { commands, basePath, onStop, endless, rehearse, state } = project
   const own = { service, tag, commit, kind, healthPath, database, servers, switch: switched, commands, basePath, trust }
-  // absent if nothing is said: such a release has the same bytes as before there were these
+  // left out if they are not set: such a release keeps the bytes that it had before these settings existed
   const said = Object.fromEntries(
     Object.entries({ onStop, endless, rehearse, state }).filter(([, value]) => value !== null),
   )
@@ -177,8 +177,8 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
 }
 
 /**
- * Refuses addons for another Node. What does not load may never be needed: that is only said, and the trial start decides. Resolves to
- * what to do if that fails; null if every addon works.
+ * Refuses addons for another Node. Only warns of one that does not load: it may never be needed, and the trial start decides. Resolves
+ * to what to do if that fails; null if every addon works.
  */
 async function checkAddons(files: readonly ArchiveFile[], progress: ProgressReport): Promise<string | null> {
   const report = await examineAddons(files)
@@ -240,7 +240,7 @@ export async function bundleOurScript(
   return await bundle({ entry, define: {}, byHand: name === 'operator', inputs })
 }
 
-/** This kit and the packages that it brings along, in every release. The installed package has the list ready made. */
+/** This kit and its packages, which are in every release. The installed package has the list ready made. */
 export async function kitPackages(): Promise<Package[]> {
   if (IS_PACKAGED) return JSON.parse(await readFile(join(PROJECT, 'lib', 'first', KIT_PACKAGES), 'utf8')) as Package[]
   const inputs = new Set<string>([join(PROJECT, 'node_modules/marked/index.js')]) // the panel's: taken from its source map

@@ -172,7 +172,7 @@ async function compile(
       ...Object.fromEntries(Object.entries(define).map(([name, value]) => [name, JSON.stringify(value)])),
       // the panel's files travel inside: one string, of JSON
       __BATON_WEB__: JSON.stringify(JSON.stringify(await panelAssets())),
-      // CommonJS has none. No module of a bundle is the program that was started, whatever its path is compared with.
+      // CommonJS has no `import.meta`. No module of a bundle may take itself for the program that was started.
       'import.meta.url': '"file:///bundle/main.cjs"',
       'import.meta.main': 'false',
       'import.meta.dirname': '__dirname',
@@ -182,7 +182,7 @@ async function compile(
   }).catch((cause: unknown) => {
     throw new BatonError('unexpected', `bundling ${entry}`, { cause })
   })
-  // `text:…` is a script of its own, which reports what goes into it
+  // `text:…` is a separate script, which reports its own inputs
   for (const path of Object.keys(metafile?.inputs ?? {})) if (!path.includes(':')) inputs?.add(resolve(folder, path))
   const [first] = [...errors, ...warnings]
   if (first !== undefined) throw new BatonError('unexpected', `bundling ${entry}: ${first.text}`)

@@ -136,7 +136,7 @@ async function takeOtherPlatforms(
   return others
 }
 
-/** The files of a release that an install needs not: release.json vouches for them too, and hosts never fetch them. */
+/** The files of a release that no install needs: release.json has their checksums too, and hosts never fetch them. */
 async function documentsIn(release: string): Promise<NonNullable<ReleaseManifest['documents']>> {
   const names = (await readdir(release)).filter((name) => name.endsWith(billName(''))).toSorted()
   return await Promise.all(names.map(async (name) => ({ name, ...(await measure(join(release, name))) })))
@@ -159,7 +159,7 @@ async function publish(release: string, directory: string, { tag, force }: Publi
 }
 
 function refused(message: string): BatonError {
-  return new BatonError('refused', message, { hint: 'choose another tag, or say `--force` where nobody has it yet' })
+  return new BatonError('refused', message, { hint: 'choose another tag, or say `--force` if nobody has it yet' })
 }
 
 async function sumsOf(directory: string): Promise<string | null> {

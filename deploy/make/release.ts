@@ -35,7 +35,7 @@ export async function buildRelease(options: BuildOptions): Promise<BuiltRelease>
   parseTag(tag)
 
   const trust = await readRoot(options.root ?? null, service, options.publishedAt)
-  if (trust === null) progress.note('not signed: built without a root, so its feed is believed as it is')
+  if (trust === null) progress.note('not signed: built without a root, so hosts trust their feed as it is')
 
   progress.stage('bundle')
   const script = await bundle({ entry: options.entry, define: definitions(service, tag, trust) })

@@ -154,7 +154,7 @@ async function currentTargets({ folder, targets }: Repository): Promise<Record<s
   return describeRepository(targets.version, await readFile(join(folder, `${targets.version}.targets.json`)))
 }
 
-/** Targets with the releases of a feed's folder that are not signed yet. Checks every file of each: only what is there is signed. */
+/** Targets with the releases of a feed's folder that are not signed yet. Refuses a release with a missing or changed file. */
 export async function newTargets(
   feed: string,
   repository: Repository,
@@ -172,7 +172,7 @@ export async function newTargets(
     const sha256 = createHash('sha256').update(bytes).digest('hex')
     if (before?.hashes.sha256 === sha256) continue
     if (before !== undefined && !again) {
-      const hint = 'a release is never changed; where it has only grown by a platform, sign it with --again'
+      const hint = 'a release is never changed; if it has only grown by a platform, sign it with --again'
       throw new BatonError('refused', `${tag} was signed with another release.json`, { hint })
     }
     await checkRelease(join(feed, tag), bytes, tag, service)

@@ -55,7 +55,7 @@ export async function init(context: TrustContext, { service, rootKeys, rootThres
   const folder = join(context.feed, METADATA_FOLDER)
   const there = await readdir(folder).catch(() => [])
   if (there.length > 0) {
-    throw new BatonError('refused', `${folder}: it is signed already`, { hint: 'a new root is made by `trust rotate`' })
+    throw new BatonError('refused', `${folder}: it is signed already`, { hint: '`trust rotate` makes a new root' })
   }
   const [keys = defaultKeys(service, context.environment)] = context.keyFolders
   const passphrase = await context.passphrases.choose()
@@ -140,7 +140,7 @@ export async function rollout(context: TrustContext, tag: string, { percents, ev
 
 /**
  * Gives a role new keys in place of the `lost` ones, or of all. Hosts that have seen the new root accept nothing that the old keys
- * signed. That is how a stolen key ends.
+ * signed, so a stolen key is useless.
  */
 export async function rotate(
   context: TrustContext,

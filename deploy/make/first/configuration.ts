@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs'
 import { type Configuration, readConfiguration } from '../../../agent/first.ts'
 import { type OwnWords, refuse } from './release.ts'
 
-/** The file may hold the author's own settings too: what Baton does not know is nobody's fault. */
+/** The file may hold the author's own settings too: a member that Baton does not know is no fault. */
 export function configurationIn(path: string): Configuration {
   let text: string
   try {
@@ -19,7 +19,7 @@ export function configurationIn(path: string): Configuration {
   return configuration
 }
 
-/** Values by the name in braces that stands for each in a text of the author's. */
+/** Values by name; `{name}` stands for one in a text of the author's. */
 export type Fillings = Readonly<Record<string, string>>
 
 export function fillingsOf(configuration: Configuration, path: string): Fillings {
