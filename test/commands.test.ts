@@ -85,6 +85,28 @@ test('`shop --user status` says how it is typed and ends with 2; the application
   is(starts, '\n--user status\n', 'the service, and the word behind `--`')
 })
 
+test('the executable started by a person beside its running service is refused before the application, which begins if that is stopped or has other data', async () => {
+  const text = OWN_WORDS.replace(
+    'if (process',
+    `if (!process.argv[2] && !process.env.PORT) { console.log('the application’s own'); process.exit() }\n if (process`,
+  )
+  await using it = await adopted(text)
+  const refused = await it.typed()
+  equal([refused.exitCode, refused.stdout], [7, ''], refused.stderr)
+  match(refused.stderr, /^error: expected no other process of shop, found \d+, which serves by \S+config\.json: /)
+  match(refused.stderr, /^hint: `shop status` shows it, `shop stop` ends it/m)
+  match((await it.typed('--')).stdout, /own/, 'whoever says so knows it')
+  const home = join(it.configPath, '../../..')
+  const command = join(home, '.local/bin/shop')
+  const other = { HOME: home, BATON_NODE: process.execPath, STATE_DIRECTORY: join(home, 'other') }
+  match((await run([command], { env: other })).stdout, /own/)
+
+  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+  is((await it.typed()).exitCode, 7, 'after a handover, too')
+  is((await it.typed('stop', '--user', '-q')).exitCode, 0)
+  match((await it.typed()).stdout, /own/)
+})
+
 test('the settings are checked: `commands` is baton, `basePath` is a path', () => {
   const parse = (more: object) => parseProject({ service: 'shop', entry: 'a.js', ...more }, '/x')
   equal([parse({}).commands, parse({}).basePath], [null, ''])

@@ -1,17 +1,27 @@
 // `npm run apps [-- NAME… --systemd --image]`: all six applications (or those named), from the packed package, on this host and, where
 // it is said, on one with systemd and in containers. `npm run apps -- --real [NAME…]`: services of others, with clients of their own
-// kind, and a table at the end. Exit code 1 where a promise was broken.
+// kind, and a table at the end. `-- --sockets`: those whose clients hold WebSockets, and what these do. Exit code 1 where a promise was broken.
 
 import { reasonOf } from '../../agent/words.ts'
 import { packedKit } from '../pack/main.ts'
 import { adopt, APPS, faultsOf } from './adopt.ts'
 import { PLACES } from './places.ts'
-import { adoptReal, faultsOfReal, type RealAdopted, SERVICES, tableOf } from './real/adopt.ts'
+import {
+  adoptReal,
+  faultsOfReal,
+  type RealAdopted,
+  type Service,
+  SERVICES,
+  SOCKET_SERVICES,
+  tableOf,
+} from './real/adopt.ts'
 
 const wanted = process.argv.slice(2).filter((word) => !word.startsWith('--'))
 const isWanted = (name: string) => wanted.length === 0 || wanted.includes(name)
 const kit = await packedKit()
-await (process.argv.includes('--real') ? real(kit) : ours(kit))
+if (process.argv.includes('--real')) await real(kit, SERVICES, true)
+else if (process.argv.includes('--sockets')) await real(kit, SOCKET_SERVICES, false)
+else await ours(kit)
 
 async function ours(packed: string): Promise<void> {
   const places = PLACES.filter((place) => process.argv.includes(`--${place}`))
@@ -21,11 +31,11 @@ async function ours(packed: string): Promise<void> {
   }
 }
 
-async function real(packed: string): Promise<void> {
+async function real(packed: string, services: readonly Service[], isMeasured: boolean): Promise<void> {
   const all: RealAdopted[] = []
-  for (const service of SERVICES.filter(isWanted)) {
+  for (const service of services.filter(isWanted)) {
     try {
-      const adopted = await adoptReal(service, packed, { say: sayOf(service), isMeasured: true })
+      const adopted = await adoptReal(service, packed, { say: sayOf(service), isMeasured })
       tell(adopted, faultsOfReal(adopted))
       all.push(adopted)
     } catch (cause) {

@@ -15,6 +15,7 @@ import {
   waitAtGate,
 } from '../../../agent/first.ts'
 import { waitForOldContainer } from './old-container.ts'
+import { refuseBeside } from './beside.ts'
 import { filled, configurationIn, setEnvironment, fillingsOf } from './configuration.ts'
 import { EXIT_USAGE, type OwnWords, refuse } from './release.ts'
 import { commandIn, misplacedIn } from './command.ts'
@@ -76,6 +77,7 @@ function start({ release, executable, argv, operator, prepare, application }: Be
     noteStart({ argv, executable, isChild: false, directory: process.cwd(), configuration: null })
     return runOperator(operator(), [HOLD])
   }
+  if (argv.length === 0 && release.args.length === 0) refuseBeside(release, executable)
   keepLastWords()
   const path = configurationOf(release, argv)
   const configuration = path === null ? null : configurationIn(path)

@@ -47,10 +47,14 @@ const KNOWLEDGE = {
     rebuild: true,
   },
   sveltekit: { settings: { database: 'guests.db' }, plain: 'build/index.js' },
+  'y-websocket': {},
 } as const satisfies Record<string, Knowledge>
 
 export type Service = keyof typeof KNOWLEDGE
-export const SERVICES = Object.keys(KNOWLEDGE) as Service[]
+/** Those of the table in docs/adopt.md. */
+export const SERVICES = (Object.keys(KNOWLEDGE) as Service[]).filter((name) => name !== 'y-websocket')
+/** Those whose clients hold a WebSocket that nobody has registered, and come back by themselves. */
+export const SOCKET_SERVICES: readonly Service[] = ['socket.io', 'y-websocket', 'node-red']
 
 /** What a client says at its end; the head of each client.mjs says what it counts. */
 export interface Seen {
@@ -111,7 +115,7 @@ export async function adoptReal(
   scope.defer(() => rm(home, { recursive: true, force: true }))
 
   await cp(join(import.meta.dirname, service), folder, { recursive: true })
-  await cp(join(import.meta.dirname, 'working.mjs'), join(folder, 'working.mjs'))
+  for (const name of ['working.mjs', 'away.mjs']) await cp(join(import.meta.dirname, name), join(folder, name))
   await at('npm', 'ci', '--no-audit', '--no-fund', '--prefer-offline')
   const before = await readFile(join(folder, 'server.js'), 'utf8').catch(() => '')
   await addKit(at, packed)

@@ -5,11 +5,13 @@
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import WebSocket from 'ws'
+import { absences, notesOf } from './away.mjs'
 
 const CLIENTS = 4
 const url = `http://127.0.0.1:${process.env.PORT}`
 const notes = []
 const closed = []
+const away = absences()
 let [done, lost, deployed] = [0, 0, 0]
 let died = 0
 let broken = false
@@ -25,7 +27,7 @@ const flows = await (await fetch(`${url}/red/flows`)).json()
 const there = flows.find(({ type }) => type === 'tab')?.label
 const missing = there === `version ${deployed}` ? 0 : 1
 if (missing > 0) notes.push(`expected version ${deployed}, got ${there}`)
-notes.push(`${died} requests ended with the broken release`, `comms closed with ${closed.join(', ')}`)
+notes.push(`${died} requests ended with the broken release`, `comms closed with ${closed.join(', ')}`, ...notesOf(away))
 process.stdout.write(`${JSON.stringify({ done, lost, doubled: 0, missing, notes })}\n`, () => process.exit())
 
 async function call() {
@@ -75,8 +77,10 @@ async function deploy(version) {
 function connect() {
   const ws = new WebSocket(`${url.replace('http', 'ws')}/red/comms`)
   ws.on('error', ({ message }) => notes.push(message))
+  ws.on('open', () => away.back('comms'))
   ws.on('close', (code) => {
     closed.push(code)
-    if (working) setTimeout(connect, 500)
+    away.left('comms')
+    if (working) setTimeout(connect, 1000) // as the editor
   })
 }

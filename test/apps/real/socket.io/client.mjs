@@ -5,21 +5,31 @@
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { io } from 'socket.io-client'
+import { absences, notesOf } from './away.mjs'
 
 const END_MS = 30_000
 const url = `http://127.0.0.1:${process.env.PORT}`
 const notes = []
 const acknowledged = new Set()
-let ended = 0
+const away = absences()
+let [ended, back, recovered] = [0, 0, 0]
 let working = true
 
 const reader = startReader()
 const writer = io(url, { ackTimeout: 5000, retries: 5, reconnectionDelay: 250 })
-for (const socket of [reader.socket, writer])
+for (const socket of [reader.socket, writer]) {
   socket.on('disconnect', (reason) => {
     ended++
+    away.left(socket)
     if (!['transport close', 'transport error'].includes(reason)) notes.push(reason)
   })
+  socket.on('connect', () => {
+    if (ended === 0) return
+    back++
+    if (socket.recovered) recovered++
+    away.back(socket)
+  })
+}
 process.stdin.resume().once('end', () => (working = false))
 for (let number = 1; working; number++) {
   const text = String(number)
@@ -35,7 +45,7 @@ const isMissingFrom = (heard) => [...acknowledged].filter((text) => !heard.has(t
 for (const end = Date.now() + END_MS; isMissingFrom(reader.heard).length > 0 && Date.now() < end;) await sleep(50)
 const late = startReader()
 for (const end = Date.now() + END_MS; isMissingFrom(late.heard).length > 0 && Date.now() < end;) await sleep(50)
-notes.push(`${ended} connections ended`)
+notes.push(`${ended} connections ended`, `${recovered} of ${back} were \`recovered\``, ...notesOf(away))
 const total = {
   done: acknowledged.size,
   lost: isMissingFrom(reader.heard).length,
