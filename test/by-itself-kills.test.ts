@@ -195,6 +195,27 @@ test('a memory that is none is made anew in its place: what it points at is as i
   }
 })
 
+test('what the operator says while their program is being told holds: nothing begins', async () => {
+  const world = await worldByItself()
+  try {
+    const [configPath, tell] = [join(world.root, 'config.json'), join(world.root, 'tell')]
+    const letters = [{ text: '{}', tries: 0, at: NOW }]
+    await remember(world, {
+      ...newMemory([], NOW),
+      asked: { at: null, next: NOW, problem: null, failures: 0 },
+      told: '',
+      letters,
+    })
+    const rules = JSON.parse(await readFile(configPath, 'utf8')) as { update: object }
+    await writeFile(configPath, JSON.stringify({ update: { ...rules.update, onOutcome: [tell] } }))
+    await writeFile(tell, `#!/bin/sh\necho '{"update":{"auto":{"mode":"notify"}}}' >${configPath}\n`, { mode: 0o755 })
+    const looked = await look(world, NOW)
+    equal([looked?.begun, looked?.memory?.letters, looked?.memory?.offer?.tag], [0, [], 'v1.0.1'])
+  } finally {
+    await rm(world.root, { recursive: true, force: true })
+  }
+})
+
 test('outside of the hours nothing begins, and a clock that is set back waits for no year', async () => {
   const world = await worldByItself()
   try {

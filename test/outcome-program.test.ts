@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { JournalState } from '../agent/disk/journal.ts'
 import { sendLetters, withNews } from '../agent/update/schedule/letters.ts'
-import { newMemory, type Remembered } from '../agent/update/schedule/memory.ts'
+import { newMemory, parseMemory, type Remembered } from '../agent/update/schedule/memory.ts'
 import { rulesOf } from '../agent/update/schedule/rules.ts'
 import { type Operation } from '../agent/words/state.ts'
 import { newOperation } from '../agent/update/operation.ts'
@@ -133,6 +133,29 @@ test('what it forks, even into a session of its own, ends with it; what it write
   )
   const loud = await sent(due(), [await script('loud', 'yes >&2 | head -c 50000000 >&2; exit 1')])
   ok((loud.after.hookProblem ?? '').length < 500)
+})
+
+test('a report of any length is one that the memory can keep, and a program that reads nothing of it is told', async () => {
+  const long = (chars: number) => '"'.repeat(chars)
+  for (const chars of [10, 5_000, 100_000]) {
+    const failed: Operation = {
+      ...ended('b'),
+      outcome: 'failed',
+      error: { code: 'verify_failed', message: long(chars), hint: long(chars) },
+    }
+    const waiting = Array.from({ length: 16 }, (_, n) => ({ key: `passed ${n}`, says: long(chars) }))
+    const memory = withNews(
+      { ...newMemory([], NOW), told: 'a' },
+      journal(failed, ended('a')),
+      { ...ABOUT, waiting },
+      NOW,
+    )
+    ok(parseMemory(JSON.stringify(memory)) !== null, `${chars} characters`)
+    const { report, waits } = JSON.parse(memory.letters[0]?.text ?? '') as { report: Operation; waits: string[] }
+    equal([report.id, report.outcome, waits.length], ['b', 'failed', 16])
+    const { after } = await sent(memory, ['/bin/true'])
+    equal([after.letters, after.hookProblem], [[], null])
+  }
 })
 
 test('only the configuration names a program, by an absolute path, without a shell', async () => {

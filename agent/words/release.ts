@@ -39,7 +39,11 @@ export interface Release extends ReleaseNotes {
 }
 
 /** Says whether to skip a usable release. The feed asks from the newest release on, until the answer is no. */
-export type Skip = (release: Release) => boolean
+export interface Skip {
+  (release: Release): boolean
+  /** whether a release is skipped unseen, at no cost */
+  isOut?(tag: Tag): boolean
+}
 
 /** A feed's answer to "which release is the newest?" */
 export interface Newest {

@@ -31,9 +31,10 @@ export async function newestUsable<Listed extends Pick<Listing, 'tag' | 'draft' 
   let skipped = 0
   for (const listing of published) {
     const { tag } = listing
+    if (skip.isOut?.(tag) === true) continue
     if (unusable.length === CANDIDATES_MAX) break
     if (skipped === SKIPPED_MAX) {
-      unusable.push(`${skipped} releases failed here, and older ones such as ${tag} were not looked at`)
+      unusable.push(`${skipped} releases were passed over, and older ones such as ${tag} were not looked at`)
       break
     }
     const verdict = await judge(listing)

@@ -112,6 +112,11 @@ export async function attendOnce(attended: Attended): Promise<number | null> {
     ;({ decided, asks } = await decide(install, known, now()))
   }
   memory = await told(attended, { ...known, memory }, asks)
+  if (decided.do === 'update') {
+    // telling may have taken minutes: the hours may have ended, and the operator may have said otherwise
+    known = await knownNow(attended, memory)
+    ;({ decided } = await decide(install, known, now()))
+  }
   if (decided.do === 'update' && memory.offer !== null) return await go(attended, known, memory, memory.offer)
   return soonest(decided, memory)
 }

@@ -12,7 +12,7 @@ import { reasonOf } from '../../words/errors.ts'
 import { plainOf } from '../../words/said.ts'
 import { type Operation } from '../../words/state.ts'
 import { reportOf } from '../../words/report.ts'
-import type { Letter, Remembered } from './memory.ts'
+import { type Letter, LETTER_MAX, type Remembered } from './memory.ts'
 import type { Waiting } from './say.ts'
 
 /** how long a program may take for one report */
@@ -36,7 +36,7 @@ export function withNews(
   // send nothing about the past to a program that was just configured
   const news = memory.told === null ? [] : history.slice(0, last === -1 ? TOLD_AT_ONCE : last).slice(0, TOLD_AT_ONCE)
   const common = { service, host: hostname(), running, waits: waiting.map(({ says }) => says) }
-  const letter = (event: object): Letter => ({ text: JSON.stringify({ ...event, ...common }), tries: 0, at: now })
+  const letter = (event: object): Letter => ({ text: fitted({ ...event, ...common }), tries: 0, at: now })
   const keys = waiting.map(({ key }) => key)
   const isNew = keys.some((key) => !memory.toldWaits.includes(key))
   return {
@@ -51,6 +51,13 @@ export function withNews(
       ...(isNew && news.length === 0 ? [letter({ event: 'waits' })] : []),
     ],
   }
+}
+
+/** As JSON. What its sentences quote, such as the last words of a release, may be long: then each of them is cut. */
+function fitted(letter: object): string {
+  const cutAt = (most: number) =>
+    JSON.stringify(letter, (_, value: unknown) => (typeof value === 'string' ? value.slice(0, most) : value))
+  return [Infinity, 1000].map(cutAt).find((text) => text.length <= LETTER_MAX) ?? cutAt(100)
 }
 
 export interface Sending {

@@ -73,7 +73,9 @@ export interface Remembered {
 }
 
 const MAX_BYTES = 1024 * 1024
-const [NEVER_MAX, LETTERS_MAX, TEXT_MAX] = [50, 20, 32 * 1024]
+const [NEVER_MAX, LETTERS_MAX] = [50, 20]
+/** characters of a letter: a longer one would make the whole memory one that is not read */
+export const LETTER_MAX = 32 * 1024
 /** how often the feed is asked, on average; and when first on a new host, at the earliest and at the latest */
 export const [ASK_MS, ASK_FIRST_MS, ASK_FIRST_MAX_MS] = [6 * 3_600_000, 600_000, 3_600_000]
 const ASK_AGAIN_MS = 900_000
@@ -249,7 +251,7 @@ function isNever(value: unknown): boolean {
 function isLetter(value: unknown): boolean {
   if (!isObject(value)) return false
   const { text, tries, at } = value
-  return typeof text === 'string' && text.length <= TEXT_MAX && isCount(tries) && isMs(at)
+  return typeof text === 'string' && text.length <= LETTER_MAX && isCount(tries) && isMs(at)
 }
 
 function isTexts(value: unknown): value is string[] {

@@ -14,7 +14,7 @@ export interface Offered {
   tag: Tag
   /** of its asset, hex */
   sha256: string
-  /** null: the feed does not tell; then `seenAt` counts */
+  /** null: the feed does not tell; then, and while it lies in the future, `seenAt` counts */
   publishedAt: number | null
   seenAt: number
   /** null: for all hosts at once */
@@ -69,7 +69,7 @@ export function next(policy: Policy, facts: ScheduleFacts, now: number): Next {
   if (facts.problem !== null) return looks(`the feed: ${facts.problem}`)
   if (offer === null || compareTags(offer.tag, running) <= 0) return looks(facts.left ?? 'there is no newer release')
   if (facts.asks !== null) return looks(facts.asks)
-  const { at, why } = earliest(policy, facts, offer)
+  const { at, why } = earliest(policy, facts, offer, now)
   if (at === Infinity) return looks(why)
   return goes(policy, facts, offer, { at, why }, now)
 }
@@ -87,14 +87,28 @@ interface Moment {
   why: string
 }
 
-/** Before this nothing goes, whatever the hours are. */
-function earliest(policy: Policy, facts: ScheduleFacts, { tag, publishedAt, seenAt, rollout }: Offered): Moment {
-  const { minAgeMs, holdUntil } = policy
-  const turn = rollout === null ? -Infinity : turnIn(rollout, rankOf(facts.id, tag))
-  const moments: Moment[] = [
-    { at: (publishedAt ?? seenAt) + minAgeMs, why: `${tag} is young: ${formatHours(minAgeMs)} have to pass` },
-    { at: holdUntil ?? -Infinity, why: 'updates are held' },
+type Dated = Pick<Offered, 'tag' | 'publishedAt' | 'seenAt' | 'rollout'>
+
+/** Before this its age or its publisher keeps it from going; Infinity: the publisher has not said until when. */
+export function freeAt(policy: Pick<Policy, 'minAgeMs'>, id: string, offered: Dated, now: number): number {
+  return Math.max(...keptBy(policy, id, offered, now).map(({ at }) => at))
+}
+
+function keptBy({ minAgeMs }: Pick<Policy, 'minAgeMs'>, id: string, offered: Dated, now: number): Moment[] {
+  const { tag, publishedAt, seenAt, rollout } = offered
+  const born = publishedAt !== null && publishedAt <= now ? publishedAt : seenAt
+  const turn = rollout === null ? -Infinity : turnIn(rollout, rankOf(id, tag))
+  return [
+    { at: born + minAgeMs, why: `${tag} is young: ${formatHours(minAgeMs)} have to pass` },
     { at: turn ?? Infinity, why: `the publisher lets ${tag} go in steps, and this host's turn has not come` },
+  ]
+}
+
+/** Before this nothing goes, whatever the hours are. */
+function earliest(policy: Policy, facts: ScheduleFacts, offer: Offered, now: number): Moment {
+  const moments: Moment[] = [
+    ...keptBy(policy, facts.id, offer, now),
+    { at: policy.holdUntil ?? -Infinity, why: 'updates are held' },
     {
       at: againAt(facts),
       why: `the last ${facts.failures === 1 ? 'attempt' : count(facts.failures, 'attempt')} failed`,
@@ -112,7 +126,7 @@ function againAt({ lastAt, failures, wasReverted }: ScheduleFacts): number {
 function goes(policy: Policy, facts: ScheduleFacts, offer: Offered, since: Moment, now: number): Next {
   const { tag } = offer
   const own = rankOf(facts.id, `${tag} jitter`)
-  for (const opening of openings(policy.hours, now)) {
+  for (const opening of openings(policy.hours, Math.max(now, since.at))) {
     const at = startIn(opening, since.at, own * policy.jitterMs, facts)
     if (at === null) continue
     const open = Math.max(now, at)
