@@ -8,7 +8,7 @@ import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { tagOfCopy } from '../agent/disk/copies.ts'
 import { copySet } from '../agent/disk/database-set.ts'
@@ -185,6 +185,7 @@ async function makeWorld(begins: string, more: Partial<StateMark> = {}, file: st
     join(state, 'update/snapshots', `ledger.db.${OLD}.20261123T170510.900Z`),
   ]
   await mkdir(join(state, 'update/snapshots'), { recursive: true })
+  await mkdir(dirname(database), { recursive: true })
   if (file !== null) await symlink(file, join(state, 'ledger.db'))
   await writeFile(join(state, 'update/journal.json'), JSON.stringify({ operation: { id: 'op', outcome: null } }))
   const acknowledged: string[] = []
