@@ -7,31 +7,28 @@
 //   revert     the old one starts: it puts the database aside and the copy in its place
 //   rollback   the mark says from the beginning that the snapshot has the old release's data
 //
-// Must hold: the database is exchanged as one set, with `-wal` and `-journal`; what was there is put aside whole and never removed;
+// Must hold: the database is exchanged as one set (`database-set.ts`); what was there is put aside whole and never removed;
 // killed at any moment, the next start goes on. What a start does here is synchronous: nothing else may run meanwhile.
 // A command that exchanges the database by hand names itself in the mark first, and only then looks who else is there. A start waits for
 // as long as that command lives. So of a command and a start that begin at the same time, one sees the other.
 // A power cut leaves copies that are not whole under hidden names only (`incoming`); the end of the operation removes them.
 
-import {
-  closeSync,
-  constants,
-  copyFileSync,
-  existsSync,
-  fsyncSync,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  readFileSync,
-  realpathSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { isAlive, startTimeOf } from '../sockets/process.ts'
 import type { ProcessName } from '../words/wire.ts'
 import { copyName } from './copies.ts'
+import {
+  copySet,
+  flush,
+  moveSet,
+  pause,
+  putAside,
+  putInPlace,
+  removeSet,
+  type SetLook,
+  SUFFIXES,
+} from './database-set.ts'
 import { asideDirectory, journalPath, markPath, snapshotDirectory } from './places.ts'
 
 export interface StateMark {
@@ -53,10 +50,6 @@ export interface StateMark {
   by?: ProcessName | null
 }
 
-/** Called before each change; a test kills the process there. */
-export type MarkLook = (what: string) => void
-
-const SUFFIXES = ['-wal', '-journal', '-shm', ''] as const
 const MARK_MAX_BYTES = 16 * 1024
 /** how long a start waits for a command: less than systemd allows a start to take */
 const [WAIT_MAX_MS, LOOK_EVERY_MS] = [60_000, 20]
@@ -72,7 +65,7 @@ export function readMark(stateDirectory: string): StateMark | null {
 }
 
 /** Gives the release `tag` its own data; returns what was exchanged, null if nothing was. Throws if that fails: the application must not begin on another's. */
-export function ownState(stateDirectory: string, tag: string, look: MarkLook = () => {}): StateMark['exchanged'] {
+export function ownState(stateDirectory: string, tag: string, look: SetLook = () => {}): StateMark['exchanged'] {
   if (!existsSync(markPath(stateDirectory))) return null
   const write = (next: StateMark) => writeDurably(markPath(stateDirectory), JSON.stringify(next), look)
   const found = readUnheld(stateDirectory)
@@ -87,16 +80,12 @@ export function ownState(stateDirectory: string, tag: string, look: MarkLook = (
 
 /** The mark, once no command exchanges the database by hand. Throws if that takes too long. */
 function readUnheld(stateDirectory: string): StateMark | null {
-  for (const deadline = performance.now() + WAIT_MAX_MS; ; pause()) {
+  for (const deadline = performance.now() + WAIT_MAX_MS; ; pause(LOOK_EVERY_MS)) {
     const mark = readMark(stateDirectory)
     const by = mark?.by ?? null
     if (by === null || !isAlive(by.pid, by.startTime)) return mark
     if (performance.now() > deadline) throw new Error(`the command with the pid ${by.pid} exchanges the database`)
   }
-}
-
-function pause(): void {
-  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOOK_EVERY_MS)
 }
 
 export interface ByHand {
@@ -115,14 +104,14 @@ export async function exchangeNow(
   stateDirectory: string,
   path: string,
   { database, tag, refuse }: ByHand,
-  look: MarkLook = () => {},
+  look: SetLook = () => {},
 ): Promise<string | null> {
   const write = (next: StateMark) => writeDurably(markPath(stateDirectory), JSON.stringify(next), look)
   const by = { pid: process.pid, startTime: startTimeOf(process.pid) }
   const left = readMark(stateDirectory)
   const mark: StateMark = {
     operationId: 'by hand',
-    database: existsSync(database) ? realpathSync(database) : database,
+    database: fileOf(database, left),
     owner: tag,
     next: null,
     other: { tag: `restored-${tag}`, path },
@@ -149,8 +138,14 @@ export async function exchangeNow(
   return aside
 }
 
+/** The file itself. In the middle of an exchange its name may lead nowhere: the mark knows it. */
+function fileOf(database: string, left: StateMark | null): string {
+  if (left !== null && left.moving !== null) return left.database
+  return existsSync(database) ? realpathSync(database) : database
+}
+
 /** Copies the owner's data for it, before the next release touches them. */
-function keep(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: MarkLook): void {
+function keep(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: SetLook): void {
   const { database, owner, next } = mark
   const path = join(snapshotDirectory(stateDirectory), copyName(database, owner, new Date()))
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
@@ -163,7 +158,7 @@ function keep(stateDirectory: string, mark: StateMark, write: (mark: StateMark) 
   orNothing(path, look, name, () => readMark(stateDirectory)?.other?.path === path)
 }
 
-function exchangeSets(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: MarkLook): void {
+function exchangeSets(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: SetLook): void {
   const { database, owner, other } = mark
   if (other === null) return
   const incoming = incomingAt(dirname(database), database)
@@ -180,11 +175,11 @@ function exchangeSets(stateDirectory: string, mark: StateMark, write: (mark: Sta
     orNothing(incoming, look, make, () => readMark(stateDirectory)?.moving !== null)
   }
   if (moving.step === 'moving') {
-    moveSet(database, moving.aside, look)
+    putAside(database, moving.aside, look)
     moving = { ...moving, step: 'placing' }
     write({ ...mark, moving })
   }
-  moveSet(incoming, database, look)
+  putInPlace(incoming, database, look)
   const exchanged = { aside: moving.aside, restored: other.path }
   write({ ...mark, owner: other.tag, other: { tag: owner, path: moving.aside }, exchanged, moving: null })
 }
@@ -217,7 +212,7 @@ export function leftByMark(stateDirectory: string, { database }: Pick<StateMark,
  * Makes copies at `incoming`. If that fails, removes them, since half a copy would keep a full disk full. If the exchange `isBegun`,
  * it needs the copies, and they stay.
  */
-function orNothing(incoming: string, look: MarkLook, make: () => void, isBegun = () => false): void {
+function orNothing(incoming: string, look: SetLook, make: () => void, isBegun = () => false): void {
   removeSet(incoming, look) // of a process that was killed
   try {
     make()
@@ -227,55 +222,7 @@ function orNothing(incoming: string, look: MarkLook, make: () => void, isBegun =
   }
 }
 
-/** `-shm` is made anew by SQLite, and is not copied. Throws if there is no database: nothing may be exchanged for it. */
-function copySet(from: string, to: string, look: MarkLook): void {
-  if (!existsSync(from)) throw new Error(`expected a database at ${from}, found none`)
-  for (const suffix of SUFFIXES) {
-    if (suffix === '-shm' || !existsSync(from + suffix)) continue
-    look(`copy ${suffix}`)
-    rmSync(to + suffix, { force: true })
-    copyFileSync(from + suffix, to + suffix, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE)
-    flush(to + suffix)
-  }
-  flush(dirname(to))
-}
-
-function moveSet(from: string, to: string, look: MarkLook): void {
-  for (const suffix of SUFFIXES) {
-    if (!existsSync(from + suffix)) continue
-    look(`move ${suffix}`)
-    moveFile(from + suffix, to + suffix, look)
-  }
-  flush(dirname(from))
-  flush(dirname(to))
-}
-
-/** To another file system too, where a database may lie that is linked into the state directory: all or nothing, by a copy. */
-function moveFile(from: string, to: string, look: MarkLook): void {
-  try {
-    renameSync(from, to)
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code !== 'EXDEV') throw cause
-    const copy = join(dirname(to), `.${basename(to)}.incoming`)
-    copyFileSync(from, copy)
-    flush(copy)
-    look('place')
-    renameSync(copy, to)
-    flush(dirname(to))
-    look('remove what was copied')
-    rmSync(from)
-  }
-}
-
-function removeSet(path: string, look: MarkLook): void {
-  const names = new Set(SUFFIXES.map((suffix) => basename(path) + suffix))
-  for (const name of readdirSync(dirname(path)).filter((one) => names.has(one))) {
-    look(`remove ${name}`)
-    rmSync(join(dirname(path), name), { force: true })
-  }
-}
-
-function writeDurably(path: string, text: string, look: MarkLook): void {
+function writeDurably(path: string, text: string, look: SetLook): void {
   const temporary = join(dirname(path), `.${basename(path)}.${'0'.repeat(12)}.tmp`) // `isLeftover` knows it, if this is killed
   look('write')
   try {
@@ -288,13 +235,4 @@ function writeDurably(path: string, text: string, look: MarkLook): void {
   look('name')
   renameSync(temporary, path)
   flush(dirname(path))
-}
-
-function flush(path: string): void {
-  const descriptor = openSync(path, constants.O_RDONLY)
-  try {
-    fsyncSync(descriptor)
-  } finally {
-    closeSync(descriptor)
-  }
 }

@@ -101,7 +101,11 @@ export function compared(before: CopyLook, after: CopyLook): Pick<Report, 'damag
   // a renamed table counts as lost too: the present release looks for its rows under the old name
   const fewer = Object.entries(before.rows).find(([table, rows]) => (after.rows[table] ?? 0) < rows)
   const lost = fewer === undefined ? null : `${fewer[1] - (after.rows[fewer[0]] ?? 0)} rows of ${fewer[0]} are gone`
-  return { damage, lost, difference: whyNotAdditive(before.schema, after.schema) }
+  const uncheckable =
+    before.orphans !== null && after.orphans === null
+      ? 'a foreign key points at no key (PRAGMA foreign_key_check)'
+      : null
+  return { damage, lost, difference: whyNotAdditive(before.schema, after.schema) ?? uncheckable }
 }
 
 interface About {

@@ -82,16 +82,25 @@ function tablesIn(database: DatabaseSync): { name: string; sql: string }[] {
 
 function schemaIn(database: DatabaseSync): Schema {
   const tables = tablesIn(database).map(({ name, sql }) => {
-    return [name, { sql, columns: columnsOf(database, name) }] as const
+    return [name, { sql, columns: columnsOf(database, name), parents: parentsOf(database, name) }] as const
   })
   const rules = all(
     database,
-    "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE type IN ('view', 'trigger') OR (type = 'index' AND sql LIKE 'create unique%')",
+    "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE type IN ('view', 'trigger', 'index') AND sql IS NOT NULL",
   ).map(
     ({ type, name, tbl_name: table, sql }) =>
       [`the ${String(type)} ${String(name)}`, { table: String(table), sql: String(sql) }] as const,
   )
-  return { tables: Object.fromEntries(tables), rules: Object.fromEntries(rules) }
+  const marks = MARKS.map((name) => [name, all(database, `PRAGMA ${name}`)[0]?.[name]] as const)
+  return { tables: Object.fromEntries(tables), rules: Object.fromEntries(rules), marks: Object.fromEntries(marks) }
+}
+
+/** What an application may ask for that has nothing to do with a table. `user_version` is the number of the schema. */
+const MARKS = ['application_id', 'encoding'] as const
+
+function parentsOf(database: DatabaseSync, table: string): { table: string; onDelete: string }[] {
+  const keys = orElse([], () => all(database, `PRAGMA foreign_key_list(${quote(table)})`))
+  return keys.map((key) => ({ table: String(key['table']), onDelete: String(key['on_delete']).toUpperCase() }))
 }
 
 function columnsOf(database: DatabaseSync, table: string): ColumnShape[] {
