@@ -3,7 +3,7 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
-import { type WebSocket, WebSocketServer } from 'ws'
+import type { WebSocket, WebSocketServer } from 'ws'
 import { BatonError, reasonOf } from '../words.ts'
 import type { Agent } from '../index.ts'
 import type { LogRow, Store } from './store.ts'
@@ -23,7 +23,7 @@ export interface Live {
 }
 
 export function createLive(store: Store, tail: Tail, carrying: () => Pick<Agent, 'carry' | 'carried'>): Live {
-  const wss = new WebSocketServer({ noServer: true, clientTracking: false, maxPayload: MESSAGE_MAX_BYTES })
+  let loading: Promise<WebSocketServer> | null = null
   let followers = 0
 
   /** Adds a follower. If the connection came from the predecessor, it goes on at the position that came with it. */
@@ -41,29 +41,38 @@ export function createLive(store: Store, tail: Tail, carrying: () => Pick<Agent,
     return { place, leave }
   }
 
-  return {
-    upgrade: (request, socket, head) => {
-      const [path, search] = (request.url ?? '').split(/\?(.*)/s)
-      if (path !== LIVE_PATH || followers >= FOLLOWERS_MAX) {
-        const status = path === LIVE_PATH ? '503 Service Unavailable' : '404 Not Found'
-        socket.end(`HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`)
-        return
-      }
-      wss.handleUpgrade(request, socket, head, (ws: WebSocket) => {
-        const { place, leave } = begin(request, numberIn(new URLSearchParams(search).get('after')), (rows) => {
-          if (ws.bufferedAmount > WAITING_MAX_BYTES) return ws.close(TRY_AGAIN_LATER, 'too slow')
-          for (const row of rows) ws.send(JSON.stringify(row))
-        })
-        carrying().carry(request, { ws, state: () => (leave(), place) })
-        ws.on('close', leave)
-        ws.on('error', leave)
-        ws.on('message', (data: Buffer, isBinary: boolean) => {
-          if (isBinary) return ws.close(UNSUPPORTED, 'expected text')
-          store.addLog('info', data.toString()).then(tail.stored, (cause: unknown) => {
-            ws.send(JSON.stringify({ error: reasonOf(cause) }))
-          })
+  const upgrade = (wss: WebSocketServer, request: IncomingMessage, socket: Duplex, head: Buffer) => {
+    const [path, search] = (request.url ?? '').split(/\?(.*)/s)
+    if (path !== LIVE_PATH || followers >= FOLLOWERS_MAX) {
+      const status = path === LIVE_PATH ? '503 Service Unavailable' : '404 Not Found'
+      socket.end(`HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`)
+      return
+    }
+    wss.handleUpgrade(request, socket, head, (ws: WebSocket) => {
+      const { place, leave } = begin(request, numberIn(new URLSearchParams(search).get('after')), (rows) => {
+        if (ws.bufferedAmount > WAITING_MAX_BYTES) return ws.close(TRY_AGAIN_LATER, 'too slow')
+        for (const row of rows) ws.send(JSON.stringify(row))
+      })
+      carrying().carry(request, { ws, state: () => (leave(), place) })
+      ws.on('close', leave)
+      ws.on('error', leave)
+      ws.on('message', (data: Buffer, isBinary: boolean) => {
+        if (isBinary) return ws.close(UNSUPPORTED, 'expected text')
+        store.addLog('info', data.toString()).then(tail.stored, (cause: unknown) => {
+          ws.send(JSON.stringify({ error: reasonOf(cause) }))
         })
       })
+    })
+  }
+
+  return {
+    upgrade: (request, socket, head) => {
+      socket.on('error', () => {}) // a client may hang up before `ws` is there
+      loading ??= loadServer()
+      loading.then(
+        (wss) => upgrade(wss, request, socket, head),
+        () => socket.destroy(),
+      )
     },
     events: (request, response, after) => {
       if (followers >= FOLLOWERS_MAX)
@@ -80,6 +89,12 @@ export function createLive(store: Store, tail: Tail, carrying: () => Pick<Agent,
       response.on('close', leave)
     },
   }
+}
+
+/** `ws`, with node:zlib and node:crypto, is more to load than the rest of the service: the first WebSocket loads it. */
+async function loadServer(): Promise<WebSocketServer> {
+  const { WebSocketServer: Server } = await import('ws')
+  return new Server({ noServer: true, clientTracking: false, maxPayload: MESSAGE_MAX_BYTES })
 }
 
 function numberIn(text: string | string[] | null | undefined): number | null {
