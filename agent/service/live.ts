@@ -43,11 +43,8 @@ export function createLive(store: Store, tail: Tail, carrying: () => Pick<Agent,
 
   const upgrade = (wss: WebSocketServer, request: IncomingMessage, socket: Duplex, head: Buffer) => {
     const [path, search] = (request.url ?? '').split(/\?(.*)/s)
-    if (path !== LIVE_PATH || followers >= FOLLOWERS_MAX) {
-      const status = path === LIVE_PATH ? '503 Service Unavailable' : '404 Not Found'
-      socket.end(`HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`)
-      return
-    }
+    if (path !== LIVE_PATH) return refuse(socket, '404 Not Found')
+    if (followers >= FOLLOWERS_MAX) return refuse(socket, '503 Service Unavailable')
     wss.handleUpgrade(request, socket, head, (ws: WebSocket) => {
       const { place, leave } = begin(request, numberIn(new URLSearchParams(search).get('after')), (rows) => {
         if (ws.bufferedAmount > WAITING_MAX_BYTES) return ws.close(TRY_AGAIN_LATER, 'too slow')
@@ -95,6 +92,10 @@ export function createLive(store: Store, tail: Tail, carrying: () => Pick<Agent,
 async function loadServer(): Promise<WebSocketServer> {
   const { WebSocketServer: Server } = await import('ws')
   return new Server({ noServer: true, clientTracking: false, maxPayload: MESSAGE_MAX_BYTES })
+}
+
+function refuse(socket: Duplex, status: string): void {
+  socket.end(`HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`)
 }
 
 function numberIn(text: string | string[] | null | undefined): number | null {

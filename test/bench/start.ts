@@ -1,0 +1,110 @@
+// What a start costs: processor time of a new process until it has answered its first request, of plain `node:http`, of the managed
+// reference service, and of that of another checkout if there is one. In pairs, one after the other, each of them in turn first.
+
+import { mkdtemp, rm } from 'node:fs/promises'
+import { readdirSync, readFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { type Install, freePort, install } from '../fixtures/install.ts'
+import { releases, type TestRelease } from '../fixtures/releases.ts'
+import { end, start, untilAnswers } from './processes.ts'
+import { median } from './statistics.ts'
+
+export interface StartResult {
+  pairs: number
+  /** processor time until the first answer, ms */
+  plainMs: number
+  serviceMs: number
+  /** the median of the differences of the pairs, ms */
+  extraMs: number
+  against: { folder: string; serviceMs: number; extraMs: number; ratio: number } | null
+}
+
+export interface StartOptions {
+  long: boolean
+  /** another checkout, with its packages */
+  against: string | null
+  say: (line: string) => void
+}
+
+const PAIRS = { short: 15, long: 101 }
+const TAG = 'v1.0.0'
+
+/** Starts one process, asks it once, and ends it; resolves to its processor time in ms. */
+type Start = () => Promise<number>
+
+export async function run({ long, against, say }: StartOptions): Promise<StartResult> {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-bench-start-'))
+  await using stack = new AsyncDisposableStack()
+  stack.defer(() => rm(folder, { recursive: true, force: true }))
+  const starts: Start[] = [startPlain]
+  for (const release of [await releaseOf(null), ...(against === null ? [] : [await releaseOf(against)])])
+    starts.push(startOf(stack.use(await install({ release }))))
+  for (const one of starts) await one() // the first start of an install clears up, and the files come from the disk
+  const all: number[][] = starts.map(() => [])
+  const pairs = long ? PAIRS.long : PAIRS.short
+  for (let pair = 0; pair < pairs; pair++) {
+    const order = [...starts.entries()]
+    for (const [at, one] of pair % 2 === 0 ? order : order.toReversed()) all[at]?.push(await one())
+    if (pair % 10 === 9) say(`start: pair ${pair + 1} of ${pairs}`)
+  }
+  const [plain = [], own = [], other] = all
+  const extraOf = (these: number[]) => median(these.map((ms, pair) => ms - (plain[pair] ?? Number.NaN)))
+  const ratio = (other ?? []).map((ms, pair) => ((own[pair] ?? 0) - (plain[pair] ?? 0)) / (ms - (plain[pair] ?? 0)))
+  return {
+    pairs,
+    plainMs: tenth(median(plain)),
+    serviceMs: tenth(median(own)),
+    extraMs: tenth(extraOf(own)),
+    against:
+      other === undefined || against === null
+        ? null
+        : {
+            folder: resolve(against),
+            serviceMs: tenth(median(other)),
+            extraMs: tenth(extraOf(other)),
+            ratio: Math.round(median(ratio) * 100) / 100,
+          },
+  }
+}
+
+/** The reference service of this checkout, or of the one in `folder`. */
+async function releaseOf(folder: string | null): Promise<TestRelease> {
+  const builds = folder === null ? { releases } : ((await import(join(resolve(folder), RELEASES))) as Builds)
+  const [release] = await builds.releases([{ tag: TAG }])
+  if (release === undefined) throw new Error('no release')
+  return release
+}
+
+type Builds = { releases: typeof releases }
+const RELEASES = 'test/fixtures/releases.ts'
+
+async function startPlain(): Promise<number> {
+  const port = await freePort()
+  const program = `require('node:http').createServer((q, r) => r.end('hello')).listen(${port}, '127.0.0.1')`
+  return await measured(start(process.execPath, ['--eval', program]).pid, port)
+}
+
+function startOf({ executable, configPath, port }: Install): Start {
+  return () => measured(start(executable, ['--config', configPath]).pid, port ?? 0)
+}
+
+async function measured(pid: number, port: number): Promise<number> {
+  try {
+    await untilAnswers(port, null, performance.now())
+    return processorMsOf(pid)
+  } finally {
+    await end(pid, 'SIGKILL')
+  }
+}
+
+/** Of all threads, in a finer unit than the 10 ms of /proc/<pid>/stat: proc_pid_schedstat(5). */
+function processorMsOf(pid: number): number {
+  const threads = readdirSync(`/proc/${pid}/task`)
+  const ns = threads.map((id) => Number(readFileSync(`/proc/${pid}/task/${id}/schedstat`, 'utf8').split(' ')[0]))
+  return ns.reduce((sum, one) => sum + one, 0) / 1e6
+}
+
+function tenth(ms: number): number {
+  return Math.round(ms * 10) / 10
+}
