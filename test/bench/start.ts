@@ -8,16 +8,15 @@ import { join, resolve } from 'node:path'
 import { type Install, freePort, install } from '../fixtures/install.ts'
 import { releases, type TestRelease } from '../fixtures/releases.ts'
 import { end, start, untilAnswers } from './processes.ts'
-import { median } from './statistics.ts'
+import { median, medianRatio } from './statistics.ts'
 
 export interface StartResult {
   pairs: number
-  /** processor time until the first answer, ms */
-  plainMs: number
-  serviceMs: number
-  /** the median of the differences of the pairs, ms */
-  extraMs: number
-  against: { folder: string; serviceMs: number; extraMs: number; ratio: number } | null
+  rows: { what: string; ms: number; extraMs: number }[]
+  /** of this checkout's extra time over that of `--against`; null without it */
+  ratio: number | null
+  /** for docs/performance.md, below a heading of its own */
+  markdown: string
 }
 
 export interface StartOptions {
@@ -27,6 +26,7 @@ export interface StartOptions {
   say: (line: string) => void
 }
 
+const WHAT = ['plain `node:http`', 'the managed reference service', 'the same of the other checkout']
 const PAIRS = { short: 15, long: 101 }
 const TAG = 'v1.0.0'
 
@@ -48,24 +48,33 @@ export async function run({ long, against, say }: StartOptions): Promise<StartRe
     for (const [at, one] of pair % 2 === 0 ? order : order.toReversed()) all[at]?.push(await one())
     if (pair % 10 === 9) say(`start: pair ${pair + 1} of ${pairs}`)
   }
-  const [plain = [], own = [], other] = all
-  const extraOf = (these: number[]) => median(these.map((ms, pair) => ms - (plain[pair] ?? Number.NaN)))
-  const ratio = (other ?? []).map((ms, pair) => ((own[pair] ?? 0) - (plain[pair] ?? 0)) / (ms - (plain[pair] ?? 0)))
-  return {
-    pairs,
-    plainMs: tenth(median(plain)),
-    serviceMs: tenth(median(own)),
-    extraMs: tenth(extraOf(own)),
-    against:
-      other === undefined || against === null
-        ? null
-        : {
-            folder: resolve(against),
-            serviceMs: tenth(median(other)),
-            extraMs: tenth(extraOf(other)),
-            ratio: Math.round(median(ratio) * 100) / 100,
-          },
-  }
+  return resultOf(all)
+}
+
+/** `all`: of plain `node:http`, of this checkout and, if it was asked for, of the other one: one time for each pair. Pure. */
+export function resultOf(all: readonly (readonly number[])[]): StartResult {
+  const [plain = [], own = [], other = null] = all
+  const extra = (times: readonly number[]) => times.map((ms, pair) => ms - (plain[pair] ?? Number.NaN))
+  const rows = all.map((times, at) => ({
+    what: WHAT[at] ?? '',
+    ms: tenth(median(times)),
+    extraMs: tenth(median(extra(times))),
+  }))
+  const [ours, theirs] = [extra(own), extra(other ?? [])]
+  const ratio = other === null ? null : medianRatio(theirs.map((ms, pair) => [ours[pair] ?? Number.NaN, ms]))
+  const rounded = ratio === null ? null : Math.round(ratio * 100) / 100
+  return { pairs: plain.length, rows, ratio: rounded, markdown: markdownOf(plain.length, rows, rounded) }
+}
+
+function markdownOf(pairs: number, rows: StartResult['rows'], ratio: number | null): string {
+  return [
+    `Processor time of all threads of a new process until it has answered its first request, in ${pairs} pairs. *Extra* is the median of what it is more than plain \`node:http\` beside it.`,
+    '',
+    '| a new process of | processor time | extra |',
+    '|---|---|---|',
+    ...rows.map(({ what, ms, extraMs }) => `| ${what} | ${ms} ms | ${extraMs} ms |`),
+    ...(ratio === null ? [] : ['', `The extra time is ${ratio} of what it was (median of the pairs).`]),
+  ].join('\n')
 }
 
 /** The reference service of this checkout, or of the one in `folder`. */
