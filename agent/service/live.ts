@@ -41,6 +41,14 @@ export function createLive(store: Store, tail: Tail, carrying: () => Pick<Agent,
     return { place, leave }
   }
 
+  /** A message of a follower is a new row; null: it was not text. */
+  const hear = (ws: WebSocket, message: string | null) => {
+    if (message === null) return ws.close(UNSUPPORTED, 'expected text')
+    store.addLog('info', message).then(tail.stored, (cause: unknown) => {
+      ws.send(JSON.stringify({ error: reasonOf(cause) }))
+    })
+  }
+
   const upgrade = (wss: WebSocketServer, request: IncomingMessage, socket: Duplex, head: Buffer) => {
     const [path, search] = (request.url ?? '').split(/\?(.*)/s)
     if (path !== LIVE_PATH) return refuse(socket, '404 Not Found')
@@ -53,12 +61,7 @@ export function createLive(store: Store, tail: Tail, carrying: () => Pick<Agent,
       carrying().carry(request, { ws, state: () => (leave(), place) })
       ws.on('close', leave)
       ws.on('error', leave)
-      ws.on('message', (data: Buffer, isBinary: boolean) => {
-        if (isBinary) return ws.close(UNSUPPORTED, 'expected text')
-        store.addLog('info', data.toString()).then(tail.stored, (cause: unknown) => {
-          ws.send(JSON.stringify({ error: reasonOf(cause) }))
-        })
-      })
+      ws.on('message', (data: Buffer, isBinary: boolean) => hear(ws, isBinary ? null : data.toString()))
     })
   }
 

@@ -90,7 +90,7 @@ const RELEASES = 'test/fixtures/releases.ts'
 
 async function startPlain(): Promise<number> {
   const port = await freePort()
-  const program = `require('node:http').createServer((q, r) => r.end('hello')).listen(${port}, '127.0.0.1')`
+  const program = `require('node:http').createServer((q, r) => r.end('{"tag":"v0.0.0"}')).listen(${port}, '127.0.0.1')`
   return await measured(start(process.execPath, ['--eval', program]).pid, port)
 }
 
