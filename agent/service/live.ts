@@ -24,22 +24,7 @@ export interface Live {
 
 export function createLive(store: Store, tail: Tail, carrying: () => Pick<Agent, 'carry' | 'carried'>): Live {
   let loading: Promise<WebSocketServer> | null = null
-  let followers = 0
-
-  /** Adds a follower. If the connection came from the predecessor, it goes on at the position that came with it. */
-  const begin = (request: IncomingMessage, after: number | null, push: (rows: LogRow[]) => void) => {
-    const place = (carrying().carried(request) as Place | undefined) ?? { after: after ?? tail.newest() }
-    const unfollow = tail.follow(place, push)
-    followers++
-    let isOver = false
-    const leave = () => {
-      if (isOver) return
-      isOver = true
-      followers--
-      unfollow()
-    }
-    return { place, leave }
-  }
+  const { begin, isFull } = makeFollowers(tail, carrying)
 
   /** A message of a follower is a new row; null: it was not text. */
   const hear = (ws: WebSocket, message: string | null) => {
@@ -52,7 +37,7 @@ export function createLive(store: Store, tail: Tail, carrying: () => Pick<Agent,
   const upgrade = (wss: WebSocketServer, request: IncomingMessage, socket: Duplex, head: Buffer) => {
     const [path, search] = (request.url ?? '').split(/\?(.*)/s)
     if (path !== LIVE_PATH) return refuse(socket, '404 Not Found')
-    if (followers >= FOLLOWERS_MAX) return refuse(socket, '503 Service Unavailable')
+    if (isFull()) return refuse(socket, '503 Service Unavailable')
     wss.handleUpgrade(request, socket, head, (ws: WebSocket) => {
       const { place, leave } = begin(request, numberIn(new URLSearchParams(search).get('after')), (rows) => {
         if (ws.bufferedAmount > WAITING_MAX_BYTES) return ws.close(TRY_AGAIN_LATER, 'too slow')
@@ -75,8 +60,7 @@ export function createLive(store: Store, tail: Tail, carrying: () => Pick<Agent,
       )
     },
     events: (request, response, after) => {
-      if (followers >= FOLLOWERS_MAX)
-        throw new BatonError('service_down', `${FOLLOWERS_MAX} followers are here already`)
+      if (isFull()) throw new BatonError('service_down', `${FOLLOWERS_MAX} followers are here already`)
       response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' })
       if (request.method === 'HEAD') return void response.end()
       response.flushHeaders()
@@ -89,6 +73,26 @@ export function createLive(store: Store, tail: Tail, carrying: () => Pick<Agent,
       response.on('close', leave)
     },
   }
+}
+
+function makeFollowers(tail: Tail, carrying: () => Pick<Agent, 'carried'>) {
+  let followers = 0
+
+  /** Adds a follower. If the connection came from the predecessor, it goes on at the position that came with it. */
+  const begin = (request: IncomingMessage, after: number | null, push: (rows: LogRow[]) => void) => {
+    const place = (carrying().carried(request) as Place | undefined) ?? { after: after ?? tail.newest() }
+    const unfollow = tail.follow(place, push)
+    followers++
+    let isOver = false
+    const leave = () => {
+      if (isOver) return
+      isOver = true
+      followers--
+      unfollow()
+    }
+    return { place, leave }
+  }
+  return { begin, isFull: () => followers >= FOLLOWERS_MAX }
 }
 
 /** `ws`, with node:zlib and node:crypto, is more to load than the rest of the service: the first WebSocket loads it. */

@@ -23,10 +23,11 @@ export interface OwnWords extends OwnRelease {
 }
 
 /** Ends the process before the application begins; one line says why. */
-export function refuse(message: string, hint: string | null = null): never {
+export function refuse(message: string, hint: string | null = null, exit = EXIT_REFUSED): never {
   process.stderr.write(`error: ${message}\n${hint === null ? '' : `hint: ${hint}\n`}`)
-  process.exit(EXIT_REFUSED)
+  process.exit(exit)
 }
 
-/** `refused` in the table of agent/words/errors.ts, which is far too much to load here */
+/** `refused` and `usage` in the table of agent/words/errors.ts, which is far too much to load here */
 const EXIT_REFUSED = 7
+export const EXIT_USAGE = 2
