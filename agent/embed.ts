@@ -2,7 +2,6 @@
 // and the operation that replaces this process. It only connects the parts: each part decides for itself.
 // Must hold: the service keeps serving, whatever happens to its updates.
 
-import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { makeGuard, PASSWORD_USUAL_MIN } from './http/auth.ts'
 import { obeyAtOnce } from './disk/orders.ts'
@@ -21,6 +20,7 @@ import { makeRoutes } from './http/routes.ts'
 import { serve } from './serving.ts'
 import { type EmbedOptions, readSettings } from './settings.ts'
 import type { Instance } from './words/state.ts'
+import { nodeCrypto } from './words/later.ts'
 import { makeUpdater, unmanagedUpdater } from './updater.ts'
 
 export interface Agent extends Pick<Carries, 'carry' | 'carried'>, Memory, Pick<Turn, 'only'> {
@@ -55,8 +55,11 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   const { handOver, inherited } = ownValues() // asks for the inheritance too, so it comes first
   const inheritance = await takeInheritance()
   const door = openDoor((message) => log({ event: 'warning', message }))
+  let id: string | null = null
   const instance: Instance = Object.freeze({
-    id: randomUUID(),
+    get id() {
+      return (id ??= nodeCrypto().randomUUID())
+    },
     pid: process.pid,
     version: tag,
     startedAt: new Date().toISOString(),

@@ -1,14 +1,15 @@
 // Decides whether this install is managed. It is managed only if a receipt names this executable: root's receipt for a service of
 // the whole host, the user's own for a service of one user. Any other install gets the route to take instead (501).
 
-import { access, stat } from 'node:fs/promises'
+import { existsSync, statSync } from 'node:fs'
 import { type ManagedInstall, openInstall } from './disk/managed-install.ts'
-import { isSingleExecutable, ownContainerId, updateCommand } from './own.ts'
+import { isSingleExecutable, ownContainerId } from './own.ts'
 import { TRIAL } from './words/wire.ts'
 import type { Settings } from './settings.ts'
 import type { Unmanaged } from './words/other-way.ts'
 import type { OpenFeed } from './words/release.ts'
 import { reasonOf } from './words/errors.ts'
+import { nodeFiles } from './words/later.ts'
 import { missingParts } from './sockets/internals.ts'
 import { names, receiptFor, type Receipt } from './disk/receipt.ts'
 
@@ -39,8 +40,8 @@ export async function decideManagement(
   }: Ground = {},
 ): Promise<Management> {
   const refuse = async (why: Unmanaged, reason: string): Promise<Management> => {
+    const { ROUTES, updateCommand } = await import('./words/other-way.ts')
     const command = why === 'container' ? updateCommand(await ownContainerId(), environment) : null
-    const { ROUTES } = await import('./words/other-way.ts')
     return { managed: false, why, reason, route: ROUTES[why], command }
   }
   if (environment[TRIAL] === '1') return refuse('source', 'only a trial')
@@ -60,7 +61,7 @@ export async function decideManagement(
     return refuse('foreign_receipt', reasonOf(cause))
   }
   if (receipt === null) {
-    return (await insideContainer())
+    return insideContainer()
       ? refuse('container', 'this is a container without a receipt; its image is what gets updated')
       : refuse('no_receipt', `there is no receipt beside ${executable}: this executable was put here by hand`)
   }
@@ -85,7 +86,7 @@ export async function openOwnInstall(
   receipt: Receipt,
 ): Promise<ManagedInstall> {
   const { service, tag, stateDirectory, database, log } = settings
-  const first = await stat(executable)
+  const first = statSync(executable)
   if (settings.trust === null) {
     log({
       event: 'warning',
@@ -100,7 +101,7 @@ export async function openOwnInstall(
     return openFeed(setting, { service, stateDirectory, trust: settings.trust, onPassedOver })
   })
   const runningImage = async () => {
-    const now = await stat(executable)
+    const now = await nodeFiles().stat(executable)
     const replacedByHand = now.dev !== first.dev || now.ino !== first.ino
     return replacedByHand && isSingleExecutable() && process.platform === 'linux' ? '/proc/self/exe' : null
   }
@@ -146,7 +147,6 @@ function isOneOfMany(): boolean {
   return isWorker || Object.keys(workers ?? {}).length > 0
 }
 
-async function insideContainer(): Promise<boolean> {
-  const marks = await Promise.allSettled([access('/.dockerenv'), access('/run/.containerenv')])
-  return marks.some((mark) => mark.status === 'fulfilled')
+function insideContainer(): boolean {
+  return existsSync('/.dockerenv') || existsSync('/run/.containerenv')
 }

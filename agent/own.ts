@@ -3,12 +3,11 @@
 // from a process of another release. What is noted here stays in this process.
 
 import { existsSync, readFileSync } from 'node:fs'
-import { readFile } from 'node:fs/promises'
-import { createRequire } from 'node:module'
 import { hostname } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import type * as Sea from 'node:sea'
 import type { Configuration } from './words/configuration.ts'
+import { nodeFiles } from './words/later.ts'
 import { type Anchor, type ReleaseKind, serviceName } from './words/release.ts'
 import type { Rehearse } from './words/rehearsal.ts'
 import type { Switch } from './words/switch.ts'
@@ -200,22 +199,15 @@ export function ownDirectory(): { cwd?: string } {
 }
 
 export function isSingleExecutable(): boolean {
-  const sea = createRequire(process.execPath)('node:sea') as { isSea(): boolean }
-  return sea.isSea()
+  return process.getBuiltinModule('node:sea').isSea()
 }
 
 /** The container's id; null outside a container, and if it cannot be found. */
 export async function ownContainerId(): Promise<string | null> {
-  const mounts = await readFile('/proc/self/mountinfo', 'utf8').catch(() => '')
+  const mounts = await nodeFiles()
+    .readFile('/proc/self/mountinfo', 'utf8')
+    .catch(() => '')
   return containerIdIn(mounts, hostname())
-}
-
-/** The whole command that updates this container, to run on its host. `id` null: not known. Pure. */
-export function updateCommand(id: string | null, environment: Readonly<Record<string, string | undefined>>): string {
-  const image = environment['BATON_DEPLOY_IMAGE'] ?? ''
-  const socket = '/var/run/docker.sock'
-  const program = image === '' ? 'deploy-container.sh' : `docker run --rm -v ${socket}:${socket} ${image} deploy`
-  return `${program}${id === null ? '' : ` --container ${id.slice(0, 12)}`} --release latest`
 }
 
 /** Finds the id: the engine mounts a container's own `hostname` and `resolv.conf` from a folder that is named by the id. Pure. */

@@ -149,7 +149,15 @@ test('a feed that lies about its times, or does not tell them, keeps a release b
       await dist.add(`v1.0.${day + 1}`, { publishedAt, executable: (tag) => `#!/bin/sh\n# ${tag}\n` })
       await using feed = labFeed(dist.dir, { trust: null })
       memory = await askFeed(feed, memory, { ...ASKED, policy }, NOW + day * DAY)
-      const facts = { ...memory, running: 'v1.0.0', asks: null, problem: null, askAt: Infinity, isInFlight: false }
+      const facts = {
+        ...memory,
+        running: 'v1.0.0',
+        asks: null,
+        left: null,
+        problem: null,
+        askAt: Infinity,
+        isInFlight: false,
+      }
       if (next(policy, { ...facts, lastAt: null, tookMs: 60_000 }, NOW + day * DAY).do === 'update') break
     }
     equal([memory.offer?.tag, day], ['v1.0.1', publishedAt?.startsWith('0') === true ? 0 : 3], `${publishedAt}`)

@@ -92,8 +92,9 @@ export { isRehearsal }
 export const onStop: Auto['onStop'] = (act) => auto.onStop(act)
 
 function install(): State {
-  const first = Promise.withResolvers<Agent | null>()
-  const agent = first.promise.then((served) => served ?? new Promise<never>(() => {}))
+  let begun: (agent: Agent | null) => void = () => {} // not `Promise.withResolvers`: Node 20 serves too, and has none
+  const first = new Promise<Agent | null>((served) => (begun = served))
+  const agent = first.then((served) => served ?? new Promise<never>(() => {}))
   const state: State = {
     agent,
     embedded: null,
@@ -111,12 +112,12 @@ function install(): State {
   }
   const isChild = !isMainThread || (ownStart()?.isChild === true && !cluster.isWorker)
   if (!isChild && ownRelease().onStop === 'SIGTERM') state.stops.push(takeSignalHandlers())
-  if (!isChild) takeListening(state, first)
+  if (!isChild) takeListening(state, first, begun)
   return state
 }
 
 /** `first` resolves to the agent of the servers that listen first; to null if they could not and the application goes on. */
-function takeListening(state: State, first: PromiseWithResolvers<Agent | null>): void {
+function takeListening(state: State, first: Promise<Agent | null>, served: (agent: Agent | null) => void): void {
   keepHeldSockets()
   const { servers: most } = ownRelease()
   const gathered: Wanted[] = []
@@ -125,7 +126,7 @@ function takeListening(state: State, first: PromiseWithResolvers<Agent | null>):
   const begin = () => {
     if (begun) return
     begun = true
-    void serve(gathered, state).then(first.resolve)
+    void serve(gathered, state).then(served)
   }
   const inherited = most === null ? (inheritanceHere()?.listeners ?? []) : []
   if (most === null) keepDatagrams(inherited)
@@ -144,7 +145,7 @@ function takeListening(state: State, first: PromiseWithResolvers<Agent | null>):
     if (isHeard) this.once('listening', heard as () => void)
     const spec: Wanted = { server: this, args: isHeard ? args.slice(0, -1) : args, ...where }
     // serve every later server by itself: if it does not get its port, its author decides, and the others go on
-    if (begun || !speaksHttp(this)) void serveMore(spec, first.promise)
+    if (begun || !speaksHttp(this)) void serveMore(spec, first)
     else gathered.push(spec)
     soon(spec)
     return this

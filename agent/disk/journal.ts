@@ -2,6 +2,7 @@
 // any process acts on it, so that every serving process gives the same answer. One file, replaced whole: a power cut leaves the state
 // before or after a change, never a torn one. Only the holder of the lock writes.
 
+import { readFileSync, statSync } from 'node:fs'
 import { type Disk, readSmall } from './disk.ts'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import { journalPath, updateDirectory } from './places.ts'
@@ -39,6 +40,15 @@ const EMPTY: JournalState = { format: 1, operation: null, history: [], bad: [], 
 export async function holderIn(stateDirectory: string): Promise<ProcessName | null> {
   const text = await readSmall(journalPath(stateDirectory), JOURNAL_MAX_BYTES).catch(() => null)
   return (text === null ? null : parse(text))?.holder ?? null
+}
+
+/** Whether the journal at `path` names no operation in flight, seen without other threads. False if in doubt. */
+export function isIdle(path: string): boolean {
+  const found = statSync(path, { throwIfNoEntry: false })
+  if (found === undefined) return true
+  const isJournal = found.isFile() && found.size <= JOURNAL_MAX_BYTES
+  const operation = isJournal ? parse(readFileSync(path, 'utf8'))?.operation : undefined
+  return operation === null || (operation !== undefined && operation.outcome !== null)
 }
 
 export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: string) => void = () => {}): Journal {

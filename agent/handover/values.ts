@@ -37,7 +37,8 @@ export function ownValues(): OwnValues {
 export function makeValues(inheritance: Pick<Inheritance, 'values' | 'gate'> | null): OwnValues {
   const given = new Map<string, () => unknown>()
   const fd = inheritance?.values ?? null
-  const { promise: completed, resolve } = Promise.withResolvers<void>()
+  let resolve = () => {} // not `Promise.withResolvers`: Node 20 serves too, and has none
+  const completed = new Promise<void>((done) => (resolve = done))
   if (fd === null || inheritance?.gate !== undefined) resolve()
   let read: Map<string, unknown> | null = null
   return {

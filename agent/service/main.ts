@@ -2,7 +2,6 @@
 
 import { readFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http'
-import { createServer as createSecureServer } from 'node:https'
 import { join } from 'node:path'
 import { embed } from '../index.ts'
 import { BUILD } from './build.ts'
@@ -78,7 +77,9 @@ function serverFor({ tls }: Listener, answer: RequestListener, live: Live): Serv
   const server =
     tls === null
       ? createServer(options, answer)
-      : createSecureServer({ ...options, key: readFileSync(tls.key), cert: readFileSync(tls.cert) }, answer)
+      : process
+          .getBuiltinModule('node:https')
+          .createServer({ ...options, key: readFileSync(tls.key), cert: readFileSync(tls.cert) }, answer)
   server.on('upgrade', live.upgrade)
   return server
 }

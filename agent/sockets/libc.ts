@@ -3,7 +3,6 @@
 // Must hold: if node:ffi is missing, only the callers that need it fail (`missingParts` in internals.ts reports it).
 
 import { closeSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { Socket } from 'node:net'
 
 interface Ffi {
@@ -141,5 +140,5 @@ function opened(): Functions | null {
 }
 
 function ffi(): Ffi {
-  return createRequire(process.execPath)('node:ffi') as Ffi
+  return process.getBuiltinModule('node:ffi') as unknown as Ffi
 }

@@ -3,9 +3,9 @@
 // says: LISTEN_FDS of them from descriptor 3 on, their names in LISTEN_FDNAMES, for the process LISTEN_PID.
 
 import { closeSync } from 'node:fs'
-import { readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { keepFromChildren, refuseClients } from './libc.ts'
+import { nodeFiles } from '../words/later.ts'
 import { LISTEN_VARIABLES } from './environment.ts'
 import type { Listener } from './listeners.ts'
 import { hasSupervisor, notifySystemd, notifyWith } from './systemd.ts'
@@ -114,10 +114,16 @@ async function forget(key: string): Promise<void> {
 
 /** Whether `systemctl restart` stops this process: the manager's job for its unit says so. */
 async function isRestarting(): Promise<boolean> {
-  const unit = /([^/]+\.service)\s*$/.exec(await readFile('/proc/self/cgroup', 'utf8').catch(() => ''))?.[1]
+  const unit = /([^/]+\.service)\s*$/.exec(
+    await nodeFiles()
+      .readFile('/proc/self/cgroup', 'utf8')
+      .catch(() => ''),
+  )?.[1]
   if (unit === undefined) return false
   // the unit's ExecStop= writes the jobs down where the sandbox hides D-Bus
-  const written = await readFile(`/run/baton/${unit}.jobs`, 'utf8').catch(() => null)
+  const written = await nodeFiles()
+    .readFile(`/run/baton/${unit}.jobs`, 'utf8')
+    .catch(() => null)
   if (written !== null) return namesRestart(written, unit)
   const scope = process.env['MANAGERPID'] === undefined ? [] : ['--user']
   const { execFile } = await import('node:child_process')

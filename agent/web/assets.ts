@@ -3,7 +3,6 @@
 // PAGE_LATER, which not every visitor needs.
 
 import { readdirSync, readFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { extname, join } from 'node:path'
 
 /** Path below `/web/` -> text. `settings.html` is the page. */
@@ -39,6 +38,7 @@ export function readAssets(folder: string = import.meta.dirname): Assets {
  * The package's own module, served as one of the panel's: a browser that runs the page from source cannot read `node_modules`.
  */
 function markedText(): string {
+  const { createRequire } = process.getBuiltinModule('node:module')
   return readFileSync(createRequire(import.meta.url).resolve('marked'), 'utf8')
 }
 

@@ -1,12 +1,12 @@
 // Serves the panel's files over HTTP: a short list of names. Asks for no token, since the files hold no secret.
 // Must hold: nothing outside the list is ever read, and the page loads from and talks to its own origin only.
 
-import { createHash } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { promisify } from 'node:util'
 import { BatonError } from '../words/errors.ts'
 import { pathOf, problemOf, send as answerWith } from '../http/answer.ts'
 import { typeOf, webAssets } from './assets.ts'
+import { nodeCrypto } from '../words/later.ts'
 
 /** Answers a request for the panel; returns false for any other. */
 export type Panel = (req: IncomingMessage, res: ServerResponse) => boolean
@@ -112,7 +112,7 @@ function fileOf(name: string, text: string, whole: string): File {
 }
 
 function hashOf(text: string): string {
-  return createHash('sha256').update(text).digest('hex').slice(0, 24)
+  return nodeCrypto().createHash('sha256').update(text).digest('hex').slice(0, 24)
 }
 
 function encodingFor(header: string): Encoding {

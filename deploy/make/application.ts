@@ -203,12 +203,15 @@ async function writeBundle(options: ApplicationOptions, words: OwnWords, to: str
     : join(PROJECT, 'deploy', 'make', 'first', 'bundle.ts')
   const entry = `./${relative(project.folder, join(project.folder, project.entry))}`
   const isScript = project.kind === 'script'
+  const texts = { operator }
+  const operatorText = isScript ? JSON.stringify(operator) : `require('node:sea').getAsset('operator', 'utf8')`
   const script = await bundle({
     entry: project.entry,
     folder: project.folder,
     inputs: sources,
     text: `import { beginBundle } from ${JSON.stringify(first)}
-      beginBundle(() => require(${JSON.stringify(entry)}), () => ${JSON.stringify(operator)})`,
+      beginBundle(() => require(${JSON.stringify(entry)}), () => ${operatorText})`,
+    ...(isScript ? {} : { texts }),
     define: isScript ? { __BATON_RELEASE__: JSON.stringify(words) } : {},
   })
   progress.end('done', formatBytes(script.length))
@@ -219,7 +222,11 @@ async function writeBundle(options: ApplicationOptions, words: OwnWords, to: str
   const base: Base = await showBase(progress)
   progress.stage('inject')
   const { nodeFlags } = project
-  await injectBundle(base, script, to, { nodeOptions: true, nodeFlags, assets: { release: JSON.stringify(words) } })
+  await injectBundle(base, script, to, {
+    nodeOptions: true,
+    nodeFlags,
+    assets: { ...texts, release: JSON.stringify(words) },
+  })
   return written
 }
 

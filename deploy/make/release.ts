@@ -38,7 +38,8 @@ export async function buildRelease(options: BuildOptions): Promise<BuiltRelease>
   if (trust === null) progress.note('not signed: built without a root, so hosts trust their feed as it is')
 
   progress.stage('bundle')
-  const script = await bundle({ entry: options.entry, define: definitions(service, tag, trust) })
+  const texts = {}
+  const script = await bundle({ entry: options.entry, define: definitions(service, tag, trust), texts })
   progress.end('done', formatBytes(script.length))
 
   const base = await showBase(progress)
@@ -46,7 +47,7 @@ export async function buildRelease(options: BuildOptions): Promise<BuiltRelease>
   await using work = await temporaryDirectory(options.out)
   const executable = join(work.path, 'executable')
   progress.stage('inject')
-  await injectBundle(base, script, executable)
+  await injectBundle(base, script, executable, { assets: texts })
   progress.end('done', formatBytes((await stat(executable)).size))
 
   progress.stage('check', `${service} ${tag}`)

@@ -5,7 +5,7 @@ import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/co
 import { existsSync } from 'node:fs'
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { delimiter, dirname, join } from 'node:path'
 import { publint } from 'publint'
 import { formatMessage } from 'publint/utils'
 import { provideNode } from '../../deploy/make/node.ts'
@@ -89,7 +89,7 @@ async function importAll(file: string, folder: string, faults: string[]): Promis
   await run(['npm', 'install', '--no-audit', '--no-fund', '--offline', file], { cwd: folder })
   const { exports } = JSON.parse(await readFile(join(PROJECT, 'package.json'), 'utf8')) as { exports: object }
   const names = Object.keys(exports).filter((name) => !name.endsWith('.json'))
-  const host = (await run(['sh', '-c', 'command -v node'])).stdout.trim()
+  const host = await hostNode()
   const imported: string[] = []
   await writeFile(join(folder, 'server.mjs'), SERVER)
   for (const node of [host, await provideNode()]) {
@@ -108,6 +108,13 @@ async function importAll(file: string, folder: string, faults: string[]): Promis
     else faults.push(`${version}: expected it to serve, unmanaged, got ${said.stdout}${said.stderr.slice(0, 500)}`)
   }
   return imported
+}
+
+/** The Node of this machine, which may be the oldest that the package supports. npm puts this project's own in front of it. */
+async function hostNode(): Promise<string> {
+  const folders = (process.env['PATH'] ?? '').split(delimiter).filter((path) => !path.includes('node_modules'))
+  const env = { PATH: folders.join(delimiter) }
+  return (await run(['/bin/sh', '-c', 'command -v node'], { env })).stdout.trim()
 }
 
 if (import.meta.main) {

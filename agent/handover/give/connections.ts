@@ -19,7 +19,7 @@ import { DESCRIPTORS_MAX } from '../../sockets/packets.ts'
 import { framingOf, isOfEvents } from '../carry/stream.ts'
 import { isEndless, isNamedEndless } from './endless.ts'
 import { isWebSocket } from '../carry/upgrades.ts'
-import type { Listener } from '../../sockets/listeners.ts'
+import { type Listener, uptimeMs } from '../../sockets/listeners.ts'
 
 export interface DrainLimits {
   /** after this, a connection that moves no bytes is cut */
@@ -176,7 +176,7 @@ export function moveWhenAnswered(listener: Listener, giving: Giving): () => void
   let isOn = true
   const follow = (response: ServerResponse, socket: Socket) => {
     response.once('finish', () => {
-      const isLong = performance.now() - (listener.busySince.get(socket) ?? 0) >= LONG_RESPONSE_MS
+      const isLong = uptimeMs() - (listener.busySince.get(socket) ?? 0) >= LONG_RESPONSE_MS
       if (!isOn || !(isLong || giving.hasRoom())) return
       if (idleConnections(server, [socket]).includes(socket)) giving.move(listener, [socket])
     })
@@ -266,12 +266,12 @@ function makeDeadline(
   carries: Carries,
   { drainMs, drainMaxMs }: DrainLimits,
 ): () => Socket[] {
-  const began = performance.now()
+  const began = uptimeMs()
   const last = new Map<Socket, { bytes: number; at: number }>()
-  /** when one of them that nobody has registered has to end, in `performance.now()` */
+  /** when one of them that nobody has registered has to end, in `uptimeMs()` */
   const ends = new WeakMap<Socket, number>()
   return () => {
-    const now = performance.now()
+    const now = uptimeMs()
     const overdue: Socket[] = []
     for (const { sockets, busySince, sessions } of listeners) {
       for (const socket of sockets) {

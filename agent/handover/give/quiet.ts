@@ -9,7 +9,7 @@ import type { Busy } from '../../words/bounds.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import { askToClose } from '../../sockets/closing.ts'
 import { isUpgraded, responseOf } from '../../sockets/internals.ts'
-import { type Listener, speaksHttp, stopAccepting } from '../../sockets/listeners.ts'
+import { type Listener, speaksHttp, stopAccepting, uptimeMs } from '../../sockets/listeners.ts'
 import { listenAgain } from '../../sockets/spare.ts'
 import type { Carries } from '../carry/carry.ts'
 import { followWebSockets } from '../carry/close-frame.ts'
@@ -124,7 +124,7 @@ async function untilClosed(unmovable: readonly Listener[], { drainMs, signal }: 
 async function calm(options: QuietOptions): Promise<void> {
   const until = performance.now() + CALM_WAIT_MS
   const isOld = ({ listener: { busySince }, socket }: Running) =>
-    responseOf(socket) !== null && performance.now() - (busySince.get(socket) ?? 0) > YOUNG_MS
+    responseOf(socket) !== null && uptimeMs() - (busySince.get(socket) ?? 0) > YOUNG_MS
   for (let isFirst = true; performance.now() < until; isFirst = false) {
     options.signal.throwIfAborted()
     const old = running(options).filter(isOld).length

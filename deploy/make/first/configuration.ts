@@ -3,7 +3,7 @@
 
 import { readFileSync } from 'node:fs'
 import { type Configuration, readConfiguration } from '../../../agent/first.ts'
-import { type OwnWords, refuse } from './release.ts'
+import { EXIT_USAGE, type OwnWords, refuse } from './release.ts'
 
 /** The file may hold the author's own settings too: a member that Baton does not know is no fault. */
 export function configurationIn(path: string): Configuration {
@@ -11,11 +11,15 @@ export function configurationIn(path: string): Configuration {
   try {
     text = readFileSync(path, 'utf8')
   } catch (cause) {
-    return refuse(`reading the configuration ${path}: ${cause instanceof Error ? cause.message : 'failed'}`)
+    return refuse(
+      `reading the configuration ${path}: ${cause instanceof Error ? cause.message : 'failed'}`,
+      null,
+      EXIT_USAGE,
+    )
   }
   const { configuration, faults } = readConfiguration(text)
   if (configuration.listen.length > 1) faults.push('expected one object in `listen`')
-  if (faults.length > 0) return refuse(`the configuration ${path} is not valid: ${faults.join('; ')}`)
+  if (faults.length > 0) return refuse(`the configuration ${path} is not valid: ${faults.join('; ')}`, null, EXIT_USAGE)
   return configuration
 }
 
