@@ -144,7 +144,7 @@ async function knownNow({ install, settings }: Attended, memory: Remembered): Pr
   return { rules, memory, journal, trust, next: { kind: settings.switch, holdMs: settings.update.holdMs } }
 }
 
-/** Reports what is new to the operator's program, if there is one. */
+/** Tells the operator's program what is new, if one is named. */
 async function told(
   { install, now, leaving, settings }: Attended,
   known: ScheduleKnown,
