@@ -11,6 +11,7 @@ import { networkInterfaces } from 'node:os'
 import { isMainThread } from 'node:worker_threads'
 import { type Agent, embed } from '../embed.ts'
 import { reasonOf } from '../words/errors.ts'
+import { HOLDER } from '../words/lent.ts'
 import type { InheritedListener } from '../words/wire.ts'
 import { isDatagrams, keepDatagrams } from '../sockets/datagrams.ts'
 import { keyOf, type ListenerSpec, speaksHttp } from '../sockets/listeners.ts'
@@ -129,7 +130,7 @@ function takeListening(state: State, first: Promise<Agent | null>, served: (agen
     void serve(gathered, state).then(served)
   }
   const inherited = most === null ? (inheritanceHere()?.listeners ?? []) : []
-  if (most === null) keepDatagrams(inherited)
+  if (most === null || process.env[HOLDER]) keepDatagrams(inherited)
   const soon = most === null ? whenGathered(inherited, begin) : () => void (gathered.length === most && begin())
   Server.prototype.listen = function (this: Server, ...args: unknown[]): Server {
     const where = taken.has(this) ? null : placeOf(args)

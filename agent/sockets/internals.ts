@@ -91,14 +91,6 @@ export function descriptorOf(socket: Socket): number | null {
   return typeof fd === 'number' && fd >= 0 ? fd : null
 }
 
-/** Descriptor of a bound UDP socket, or null. */
-export function descriptorOfUdp(socket: object): number | null {
-  const state = Object.getOwnPropertySymbols(socket).find(({ description }) => description === 'state symbol')
-  if (state === undefined) return null
-  const { handle } = (socket as Record<symbol, { handle?: PrivateHandle } | undefined>)[state] ?? {}
-  return typeof handle?.fd === 'number' && handle.fd >= 0 ? handle.fd : null
-}
-
 /** Whether the kernel has everything that was written, and the connection is open in both directions. */
 export function isWritten(socket: Socket): boolean {
   return (

@@ -95,15 +95,18 @@ export function hasUnread(fd: number): boolean {
   return callLibc('ioctl', fd, FIONREAD, length) >= 0 && length.readInt32LE(0) > 0
 }
 
-/** Whether a descriptor is a TCP socket that listens. */
-export function isListening(fd: number): boolean {
+/** What a socket is: one of TCP that listens, or one of UDP, and of which IP; null for any other descriptor. */
+export function kindOfSocket(fd: number): 'tcp4' | 'tcp6' | 'udp4' | 'udp6' | null {
   const [SO_TYPE, SO_ACCEPTCONN, SO_DOMAIN, AF_INET, AF_INET6] = [3, 30, 39, 2, 10]
   const { option, length } = openBuffers()
   const asked = (name: number) => {
     length.writeInt32LE(4, 0)
     return callLibc('getsockopt', fd, SOL_SOCKET, name, option, length) < 0 ? -1 : option.readInt32LE(0)
   }
-  return asked(SO_TYPE) === SOCK_STREAM && asked(SO_ACCEPTCONN) === 1 && [AF_INET, AF_INET6].includes(asked(SO_DOMAIN))
+  const [type, domain] = [asked(SO_TYPE), asked(SO_DOMAIN)]
+  const isTcp = type === SOCK_STREAM && asked(SO_ACCEPTCONN) === 1
+  if (![AF_INET, AF_INET6].includes(domain) || !(isTcp || type === SOCK_DGRAM)) return null
+  return `${isTcp ? 'tcp' : 'udp'}${domain === AF_INET ? 4 : 6}`
 }
 
 /**

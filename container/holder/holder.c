@@ -1,8 +1,9 @@
-// The holder: owns the listening sockets of a service that runs in another container. It binds them in its own network namespace,
+// The holder: owns the sockets of a service that runs in another container, TCP and UDP. It binds them in its own network namespace,
 // where ports are published, and gives descriptors of them to every process that connects to a unix socket in a shared volume.
-// So connections queue here while anybody recreates the application. It accepts no connection to the service, and reads nothing.
+// So connections and datagrams queue here while anybody recreates the application. It accepts no connection to the service, and reads
+// nothing.
 //
-//   baton-holder [--socket=PATH] [--backlog=N] [--uid=N]... ADDRESS...     ADDRESS: PORT, HOST:PORT or [HOST]:PORT
+//   baton-holder [--socket=PATH] [--backlog=N] [--uid=N]... ADDRESS...     ADDRESS: PORT, HOST:PORT or [HOST]:PORT, with /udp or not
 //
 // To a process that connects it sends one message: `baton-holder 1 NONCE`, a line for each name, and the descriptors in the same
 // order. After that neither sends anything: the holder cuts off a client that does, and each sees at the end of the connection that
@@ -26,7 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define VERSION "1.0.0"
+#define VERSION "1.1.0"
 #define SOCKETS_MAX 32  // descriptors in one message, as the agent takes them
 #define CLIENTS_MAX 64  // processes that have the sockets at the same time
 #define OF_ONE_UID 16   // of these, by one user, who cannot keep the others out
@@ -99,13 +100,15 @@ static long number(const char *text, long most) {
   return *rest == '\0' && value <= most ? value : -1;
 }
 
-static int listening(int family, const struct sockaddr *address, socklen_t length, int takes_both) {
+// `type`: SOCK_STREAM or SOCK_DGRAM. Datagrams wait in the kernel's buffer of the socket: `net.core.rmem_default` bytes.
+static int bound(int type, int family, const struct sockaddr *address, socklen_t length, int takes_both) {
   int one = 1, only_v6 = !takes_both;
-  int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  int fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  // of UDP it would let another process take the datagrams
+  if (type == SOCK_STREAM) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   if (family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6);
-  if (bind(fd, address, length) == 0 && listen(fd, backlog) == 0) return fd;
+  if (bind(fd, address, length) == 0 && (type == SOCK_DGRAM || listen(fd, backlog) == 0)) return fd;
   int cause = errno;
   close(fd);
   errno = cause;
@@ -113,14 +116,19 @@ static int listening(int family, const struct sockaddr *address, socklen_t lengt
 }
 
 // The name is the listener's key in the application: `HOST:PORT`, without brackets; or the port alone, for whatever address the
-// application listens on there.
-static void hold(const char *text) {
-  const char *expected = "expected a port, HOST:PORT or [HOST]:PORT with a numeric host";
-  char host[NAME_MAX_BYTES - 8];
-  if (strlen(text) >= sizeof host) fail(USAGE, "%s, got %.80s", expected, text);
+// application listens on there. A name of UDP ends with `/udp`.
+static void hold(const char *given) {
+  const char *expected = "expected a port, HOST:PORT or [HOST]:PORT with a numeric host, or one of these with /udp";
+  char text[NAME_MAX_BYTES - 12], host[sizeof text];
+  const char *slash = strchr(given, '/');
+  size_t bytes = slash == NULL ? strlen(given) : (size_t)(slash - given);
+  int type = slash == NULL ? SOCK_STREAM : SOCK_DGRAM;
+  if (bytes >= sizeof text || (slash != NULL && strcmp(slash, "/udp") != 0)) fail(USAGE, "%s, got `%.80s`", expected, given);
+  memcpy(text, given, bytes);
+  text[bytes] = '\0';
   const char *colon = strrchr(text, ':');
   long port = number(colon == NULL ? text : colon + 1, 65535);
-  if (port < 1) fail(USAGE, "%s, got `%s`", expected, text);
+  if (port < 1) fail(USAGE, "%s, got `%s`", expected, given);
   uint16_t to = (uint16_t)port;
   if (held_count == SOCKETS_MAX) fail(USAGE, "expected at most %d addresses", SOCKETS_MAX);
   size_t length = colon == NULL ? 0 : (size_t)(colon - text);
@@ -133,19 +141,20 @@ static void hold(const char *text) {
   struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(to), .sin6_addr = IN6ADDR_ANY_INIT};
   struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(to), .sin_addr.s_addr = INADDR_ANY};
   struct held *next = &held[held_count];
-  if (colon == NULL) snprintf(next->name, sizeof next->name, "%u", to);
-  else snprintf(next->name, sizeof next->name, "%s:%u", host, to);
+  const char *kind = slash == NULL ? "" : slash;
+  if (colon == NULL) snprintf(next->name, sizeof next->name, "%u%s", to, kind);
+  else snprintf(next->name, sizeof next->name, "%s:%u%s", host, to, kind);
   for (int i = 0; i < held_count; i++)
-    if (strcmp(held[i].name, next->name) == 0) fail(USAGE, "expected each address once, got `%s` twice", text);
+    if (strcmp(held[i].name, next->name) == 0) fail(USAGE, "expected each address once, got `%s` twice", given);
   int is_v6 = colon == NULL || strcmp(host, "::") == 0 || inet_pton(AF_INET6, host, &v6.sin6_addr) == 1;
   int is_v4 = colon == NULL || (!is_v6 && inet_pton(AF_INET, host, &v4.sin_addr) == 1);
-  if (!is_v6 && !is_v4) fail(USAGE, "%s, got `%s`", expected, text);
+  if (!is_v6 && !is_v4) fail(USAGE, "%s, got `%s`", expected, given);
   int fd = -1;
-  if (is_v6) fd = listening(AF_INET6, (struct sockaddr *)&v6, sizeof v6, IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr));
+  if (is_v6) fd = bound(type, AF_INET6, (struct sockaddr *)&v6, sizeof v6, IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr));
   // a host without IPv6
   if (fd < 0 && is_v4 && (!is_v6 || errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL))
-    fd = listening(AF_INET, (struct sockaddr *)&v4, sizeof v4, 0);
-  if (fd < 0) fail(UNEXPECTED, "listening on %s: %s", text, strerror(errno));
+    fd = bound(type, AF_INET, (struct sockaddr *)&v4, sizeof v4, 0);
+  if (fd < 0) fail(UNEXPECTED, "listening on %s: %s", given, strerror(errno));
   next->fd = fd;
   held_count++;
 }
@@ -279,7 +288,7 @@ __attribute__((noreturn)) static void serve(const char *path, int door, struct s
 
 int main(int argc, char **argv) {
   const char *path = "/run/hold/socket";
-  const char *usage = "usage: baton-holder [--socket=PATH] [--backlog=N] [--uid=N]... PORT|HOST:PORT|[HOST]:PORT...";
+  const char *usage = "usage: baton-holder [--socket=PATH] [--backlog=N] [--uid=N]... PORT|HOST:PORT|[HOST]:PORT[/udp]...";
   int first = 1;
   for (; first < argc && argv[first][0] == '-'; first++) {
     const char *flag = argv[first], *equals = strchr(flag, '='), *value = equals == NULL ? "" : equals + 1;

@@ -2,7 +2,7 @@
 // handles signals and prints; recreate.ts does the work.
 
 import { asBatonError, BatonError, EXIT, isTag } from '../../agent/words.ts'
-import { connectEngine } from './engine/engine.ts'
+import { connectEngine, isReplaced } from './engine/engine.ts'
 import { credentialsFor } from './engine/credentials.ts'
 import { type EngineChoice, findSocket } from './engine/socket.ts'
 import type { HoldWay } from './job.ts'
@@ -223,6 +223,8 @@ async function doSwitch(settings: ContainerSettings, given: ContainerArguments):
   const { act, container, successor } = settings
   const name = container ?? ''
   const end = await finishSwitch(name, { successor, undo: act === 'undo' }, settings, toolsOf(given))
+  // without a last line: the engine starts this container again, with its present socket, and the command goes on following
+  if (await isReplaced(given.engine.socketPath)) process.exit(EXIT.unexpected)
   const isDone = end.error?.code !== 'service_down' && end.error?.code !== 'undo_failed'
   if (isDone) await retire(name, given.engine)
   await given.report(endEvent(name, end))

@@ -45,6 +45,8 @@ export interface Replaced {
 export async function howToReplace(old: Replaced, next: Replaced, engine: Engine): Promise<Replacing> {
   if (engine.kind !== 'docker' || old.container.State.Status !== 'running') return 'stopped'
   if ((old.container.Config.StopTimeout ?? 0) > STOP_MAX_SECONDS || hasOwnAddress(next.container)) return 'stopped'
+  // the engine gives it the other's `hostname`, by which a container finds its id, and so its gate and its turn
+  if (next.container.HostConfig.NetworkMode.startsWith('container:')) return 'stopped'
   const asked = switchIn(next.image)
   // another program than the image's may begin at once
   if (asked === null || !isSame(next.container.Config.Entrypoint, next.image.Config?.Entrypoint)) return 'stopped'

@@ -18,14 +18,12 @@ import {
 } from './inspection.ts'
 import type { HoldWay } from './job.ts'
 import { createBeside } from './moves.ts'
-import { parseReference, TAKEN_LABEL } from './reference.ts'
+import { HOLDER_LABEL, parseReference, TAKEN_LABEL } from './reference.ts'
 import { refuseClaims } from './refusal.ts'
 import { type ContainerRequest, step, type Tools } from './request.ts'
 import { endpointFor, primaryNetwork, type Specification } from './specification.ts'
 import { imageOfContainer } from './survey.ts'
 
-/** the holder's image has this label, and so has every container of it */
-const HOLDER_LABEL = 'baton.holder'
 const [FOLDER, GROUP] = ['/run/hold', '65531']
 /** bounds the queue, and belongs to the network that the socket is in */
 const QUEUE = 'net.core.somaxconn'
@@ -107,10 +105,11 @@ export async function refuseUnheld(container: ContainerInspection, engine: Engin
   }
   if (PublishAllPorts === true) refuse('publishes whatever its image exposes (-P)', 'name each port with -p')
   const ports = Object.keys(PortBindings ?? {})
-  const other = ports.find((port) => !port.endsWith('/tcp'))
-  if (other !== undefined) refuse(`publishes ${other}`, 'a holder holds TCP only')
+  const other = ports.find((port) => !/\/(tcp|udp)$/.test(port))
+  if (other !== undefined) refuse(`publishes ${other}`, 'a holder holds TCP and UDP only')
   if (ports.length > PORTS_MAX) refuse(`publishes ${ports.length} ports`, `a holder takes at most ${PORTS_MAX}`)
   if (ports.length === 0) refuse('publishes no port', 'start it with -p first')
+  if (ports.every(isUdp)) refuse('publishes UDP alone, where nothing can prove that it answers', 'hold it by hand')
 }
 
 /** The container as it must be behind a holder. Pure. */
@@ -190,7 +189,7 @@ export function holderFor(container: ContainerInspection, reference: string, eng
   return {
     body: {
       Image: reference,
-      Cmd: [...new Set(Object.keys(taken.ports).map((port) => String(Number.parseInt(port, 10))))],
+      Cmd: [...new Set(Object.keys(taken.ports).map((port) => port.replace(/\/tcp$/, '')))],
       Labels: { ...taken.labels, [TAKEN_LABEL]: JSON.stringify(taken) },
       ExposedPorts: Object.fromEntries(Object.keys(taken.ports).map((port) => [port, {}])),
       HostConfig: {
@@ -296,12 +295,20 @@ export function holdLines(held: HoldPlan | null): string[] {
   const gap = 'clients are refused once, for the second in which the ports pass from one container to the other'
   if (held.specification === null)
     return [`${gap}; the holder is stopped before the new container starts, and removed when that has proved itself`]
-  const ports = Object.keys(held.specification.body.HostConfig.PortBindings ?? {}).join(', ')
+  const ports = Object.keys(held.specification.body.HostConfig.PortBindings ?? {})
   const { Image } = held.specification.body
+  const udp = ports.filter(isUdp).join(', ')
   return [
-    `create ${held.holder} from ${Image}, which publishes ${ports} from now on, and alone may write to the volume ${held.volume}`,
+    `create ${held.holder} from ${Image}, which publishes ${ports.join(', ')} from now on, and alone may write to the volume ${held.volume}`,
     `${gap}; afterwards no client is, whatever recreates the container`,
+    ...(udp === ''
+      ? []
+      : [`${udp}: only an application that imports baton-kit/auto has it from a holder, and nothing proves that`]),
   ]
+}
+
+function isUdp(port: string): boolean {
+  return port.endsWith('/udp')
 }
 
 /** Resolves to the holder's id. */

@@ -76,6 +76,8 @@ export function rollbackTag(name: string): string {
 
 /** On the successor: JSON of `JobOrigin`, all that is needed to finish or to undo the deployment. */
 export const ORIGIN_LABEL = 'baton.recreated-from'
+/** The holder's image has it, and so has every container of that. */
+export const HOLDER_LABEL = 'baton.holder'
 /** On a holder: JSON of what it took from its container, and gives back. */
 export const TAKEN_LABEL = 'baton.holder-took'
 /** Compose's labels about a container's image. They change with the image, and only this route changes them. */
