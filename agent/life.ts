@@ -34,7 +34,7 @@ export interface Serving {
   finish?: Lent['finish']
   /** true in a successor that has not yet ended the operation that started it */
   isSettling: boolean
-  /** true while another process of the service may live that this one takes over from */
+  /** true while the process that this one takes over from may live */
   isSecond: boolean
 }
 

@@ -1,9 +1,9 @@
-// A database and what belongs to it (`-wal`, `-journal`, `-shm`) as one set: copied, put in a place, put aside. SQLite asks nobody whether a log
-// belongs to the file beside it: an old log is written over a new database, and who opens an empty file removes the log beside it.
-// Must hold: at no moment do a database and another one's log lie at names that a foreign program opens (a cron job, a shell, a
-// replicator). So the database's name leads nowhere while its logs are moved: a link shuts it, which is put there and replaced in one change
-// each. Whoever has the set open already goes on with the set that was put aside.
-// Power cut, `kill -9`: whoever calls the same again goes on.
+// Copies and moves a database and the files that belong to it (`-wal`, `-journal`, `-shm`) as one set. SQLite does not check whether a
+// log belongs to the database beside it: it writes an old log over a new database, and removes the log beside an empty file.
+// Must hold: a database and another one's log are never at names that a foreign program opens (a cron job, a shell, a replicator). So
+// while the logs move, the database's name is a link that leads nowhere: one rename puts the link there, one rename replaces it. A
+// process that has the set open already goes on with the set that was put aside.
+// Power cut, `kill -9`: the same call goes on where the killed one ended.
 
 import {
   closeSync,
@@ -26,16 +26,16 @@ import { basename, dirname, join } from 'node:path'
 export type SetLook = (what: string) => void
 
 const LOGS = ['-wal', '-journal', '-shm'] as const
-/** the database comes last: a set that has its name is whole */
+/** the database comes last: once it has its name, the set is complete */
 export const SUFFIXES = [...LOGS, ''] as const
-/** longer than the steps in which file systems tell the time of a write */
+/** longer than the resolution of a file system's timestamps */
 const STILL_MS = 12
 const TRIES = 50
-/** how long a foreign transaction is waited for */
+/** how long to wait for a foreign transaction */
 const [WRITER_MAX_MS, LOOK_EVERY_MS] = [30_000, 20]
 
 /**
- * `-shm` is made anew by SQLite, and is not copied. Throws if there is no database: nothing may be exchanged for it; and if somebody writes
+ * Does not copy `-shm`: SQLite makes it anew. Throws if there is no database: nothing may be exchanged for it. Throws if a process writes
  * all the time: a database and a log of different moments are damaged together.
  */
 export function copySet(from: string, to: string, look: SetLook): void {
@@ -59,12 +59,12 @@ function copyFile(from: string, to: string, suffix: string, look: SetLook): void
   try {
     copyFileSync(from + suffix, to + suffix, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE)
   } catch (cause) {
-    if (!isGone(cause)) throw cause // the log has ended meanwhile: the set is another one now
+    if (!isGone(cause)) throw cause // the log has ended meanwhile: `copySet` sees that the set has changed
   }
   if (existsSync(to + suffix)) flush(to + suffix)
 }
 
-/** A text that is another one after each write to the set. Two sets may have the same database, and differ in their logs. */
+/** A text that differs after each write to the set. It includes the logs: a write may change only a log. */
 function stateOf(path: string): string {
   const files = SUFFIXES.filter((suffix) => suffix !== '-shm').map((suffix) => {
     const found = statSync(path + suffix, { bigint: true, throwIfNoEntry: false })
@@ -73,7 +73,7 @@ function stateOf(path: string): string {
   return files.join(', ')
 }
 
-/** Moves a set whose name nobody else knows. At the name of a database it replaces the link that shuts it. */
+/** Moves a set from a name that no other process knows. If `to` is the name of a database, the database replaces the link there. */
 export function moveSet(from: string, to: string, look: SetLook): void {
   for (const suffix of SUFFIXES) moveFile(from, to, suffix, look)
   flush(dirname(from))
@@ -81,8 +81,8 @@ export function moveSet(from: string, to: string, look: SetLook): void {
 }
 
 /**
- * Puts the set of the database aside, whole, and leaves its name shut. Waits for a transaction that is open. Throws if somebody has put a
- * database in place by hand since a process was killed here.
+ * Puts the set of the database aside, whole, and leaves a link at its name that leads nowhere. Waits for an open transaction. Throws if a
+ * person has put a database in place since a process was killed here.
  */
 export function putAside(database: string, aside: string, look: SetLook): void {
   const leaving = join(dirname(database), `.${basename(database)}.leaving`)
@@ -90,7 +90,7 @@ export function putAside(database: string, aside: string, look: SetLook): void {
   if (isThere && existsSync(leaving) && statSync(database).ino !== statSync(leaving).ino) refuseBoth(database, leaving)
   if (isThere && existsSync(aside)) refuseBoth(database, aside)
   if (isThere) shut(database, leaving, look)
-  // nobody can open it any more: its logs stay as they are
+  // no process can open it any more: its logs do not change
   for (const suffix of LOGS) moveFile(database, aside, suffix, look)
   if (existsSync(leaving)) moveAs('', leaving, aside, look)
   flush(dirname(database))
@@ -107,7 +107,7 @@ function refuseBoth(database: string, other: string): never {
   throw new Error(`an exchange that was interrupted has left ${other}, and ${database} is another one: move it away`)
 }
 
-/** In two changes: the file has a second name first, then its own name leads nowhere. */
+/** First gives the file a second name, then replaces its own name by a link that leads nowhere. */
 function shut(database: string, leaving: string, look: SetLook): void {
   waitForWriter(database)
   look('leave')
@@ -128,16 +128,16 @@ function shut(database: string, leaving: string, look: SetLook): void {
   flush(dirname(database))
 }
 
-/** what file systems without links say */
+/** errors of file systems without links */
 const NO_LINKS = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK']
 
-/** A transaction that has a rollback journal ends it by its name: it must not have moved. */
+/** Waits until no process writes: a transaction removes its rollback journal by name at its end, so the journal must not move. */
 function waitForWriter(database: string): void {
   for (const end = performance.now() + WRITER_MAX_MS; isLocked(database); pause(LOOK_EVERY_MS))
     if (performance.now() > end) throw new Error(`expected nobody to write to ${database}, which is exchanged`)
 }
 
-/** Whether a process that shows holds a lock to write to the file; false if this host does not tell. proc(5) */
+/** Whether a process that this one can see holds a write lock on the file; false without /proc/locks. proc(5) */
 function isLocked(path: string): boolean {
   try {
     const { ino } = statSync(path)
@@ -160,7 +160,7 @@ function moveFile(from: string, to: string, suffix: string, look: SetLook): void
   if (existsSync(from + suffix)) moveAs(suffix, from + suffix, to + suffix, look)
 }
 
-/** To another file system too, where a database may lie that is linked into the state directory: all or nothing, by a copy. */
+/** All or nothing, by a copy, if `to` is on another file system: a link in the state directory may lead to a database elsewhere. */
 function moveAs(suffix: string, from: string, to: string, look: SetLook): void {
   look(`move ${suffix}`)
   try {

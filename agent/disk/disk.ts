@@ -226,13 +226,13 @@ export function openUnnamed(directory: string): number | null {
   }
 }
 
-/** A hidden name in the same directory, another one each time: first the pid, so that `clearTemporaries` spares who still writes. */
+/** A new hidden name in the same directory. It has this process's pid, so that `clearTemporaries` spares files in progress. */
 export function temporaryName(path: string): string {
   const writer = process.pid.toString(16).padStart(6, '0')
   return join(dirname(path), `.${basename(path)}.${writer}${nodeCrypto().randomBytes(3).toString('hex')}.tmp`)
 }
 
-/** Whether `temporaryName` made `name`: an interrupted process left the file behind, or another one is writing it. */
+/** Whether `temporaryName` made `name`: a process has left the file behind, or is writing it. */
 export function isLeftover(name: string): boolean {
   return /^\..+\.[0-9a-f]{12}\.tmp$/.test(name)
 }

@@ -42,7 +42,7 @@ export async function holderIn(stateDirectory: string): Promise<ProcessName | nu
   return (text === null ? null : parse(text))?.holder ?? null
 }
 
-/** Whether the journal at `path` names no operation in flight, seen without other threads. False if in doubt. */
+/** Whether the journal at `path` has no operation in flight. Reads synchronously, which costs a start less. False if in doubt. */
 export function isIdle(path: string): boolean {
   const found = statSync(path, { throwIfNoEntry: false })
   if (found === undefined) return true

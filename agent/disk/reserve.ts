@@ -16,7 +16,7 @@ function reservePath(directory: string): string {
 /** Whether the reserve is missing and the disk has room for it. */
 export async function lacksReserve(directory: string): Promise<boolean> {
   if (existsSync(reservePath(directory))) return false
-  // a new install has no such folder yet: whoever makes it makes the reserve
+  // a new install has no such folder yet: report it as missing, so that the folder and the reserve are made
   const room = await roomIn(directory).catch(() => Infinity)
   return room >= 2 * LEAST_BYTES
 }

@@ -7,11 +7,11 @@
 //   revert     the old one starts: it puts the database aside and the copy in its place
 //   rollback   the mark says from the beginning that the snapshot has the old release's data
 //
-// Must hold: the database is exchanged as one set (`database-set.ts`); what was there is put aside whole and never removed;
-// killed at any moment, the next start goes on. What a start does here is synchronous: nothing else may run meanwhile.
-// A command that exchanges the database by hand names itself in the mark first, and only then looks who else is there. A start waits for
-// as long as that command lives. So of a command and a start that begin at the same time, one sees the other.
-// A power cut leaves copies that are not whole under hidden names only (`incoming`); the end of the operation removes them.
+// Must hold: the database is exchanged as one set (`database-set.ts`); what was there is put aside whole and never removed; if the
+// process is killed at any moment, the next start goes on. A start does all this synchronously: nothing else may run meanwhile.
+// A command that exchanges the database by hand names itself in the mark first, and only then looks for other processes. A start
+// waits as long as that command lives. So if a command and a start begin at the same time, one sees the other.
+// A power cut leaves incomplete copies under hidden names only (`incoming`); the end of the operation removes them.
 
 import { existsSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
@@ -64,7 +64,7 @@ export function readMark(stateDirectory: string): StateMark | null {
   }
 }
 
-/** Gives the release `tag` its own data; returns what was exchanged, null if nothing was. Throws if that fails: the application must not begin on another's. */
+/** Gives the release `tag` its own data. Null: nothing was exchanged. Throws if it fails: the application must not begin on other data. */
 export function ownState(stateDirectory: string, tag: string, look: SetLook = () => {}): StateMark['exchanged'] {
   if (!existsSync(markPath(stateDirectory))) return null
   const write = (next: StateMark) => writeDurably(markPath(stateDirectory), JSON.stringify(next), look)
@@ -138,13 +138,13 @@ export async function exchangeNow(
   return aside
 }
 
-/** The file itself. In the middle of an exchange its name may lead nowhere: the mark knows it. */
+/** Path of the database's file, links resolved. During an exchange its name may lead nowhere: then the path is in the mark. */
 function fileOf(database: string, left: StateMark | null): string {
   if (left !== null && left.moving !== null) return left.database
   return existsSync(database) ? realpathSync(database) : database
 }
 
-/** Copies the owner's data for it, before the next release touches them. */
+/** Copies the owner's data, before the next release changes them. */
 function keep(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: SetLook): void {
   const { database, owner, next } = mark
   const path = join(snapshotDirectory(stateDirectory), copyName(database, owner, new Date()))
@@ -213,7 +213,7 @@ export function leftByMark(stateDirectory: string, { database }: Pick<StateMark,
  * it needs the copies, and they stay.
  */
 function orNothing(incoming: string, look: SetLook, make: () => void, isBegun = () => false): void {
-  removeSet(incoming, look) // of a process that was killed
+  removeSet(incoming, look) // left by a process that was killed
   try {
     make()
   } catch (cause) {

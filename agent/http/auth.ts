@@ -30,7 +30,7 @@ export interface GuardOptions {
 }
 
 export function makeGuard({ password, trustedProxy = null, now = () => performance.now() }: GuardOptions): Guard {
-  let expected: Buffer | null = null // the first token makes it
+  let expected: Buffer | null = null // made for the first request with a token
   const addressOf = clientAddresses(trustedProxy)
   /** address -> when all its failures are forgotten */
   const debts = new Map<string, number>()

@@ -44,7 +44,7 @@ export async function backup(build: Build, argv: readonly string[], environment:
   }
 }
 
-/** Copies a database that may be in use. `to` must be empty. Throws BatonError unexpected if that fails or the copy is damaged. */
+/** Copies a database that may be in use. `to` must be empty. Throws BatonError unexpected if it cannot, or if the copy is not whole. */
 function copyDatabase(from: string, to: string): void {
   const source = new DatabaseSync(from, { readOnly: true, timeout: 5000 })
   try {

@@ -26,7 +26,7 @@ export function createLive(store: Store, tail: Tail, carrying: () => Pick<Agent,
   let loading: Promise<WebSocketServer> | null = null
   const { begin, isFull } = makeFollowers(tail, carrying)
 
-  /** A message of a follower is a new row; null: it was not text. */
+  /** Stores a follower's message as a new row. `message` null: it was not text. */
   const hear = (ws: WebSocket, message: string | null) => {
     if (message === null) return ws.close(UNSUPPORTED, 'expected text')
     store.addLog('info', message).then(tail.stored, (cause: unknown) => {

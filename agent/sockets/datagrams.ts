@@ -1,6 +1,6 @@
-// UDP sockets go to the next process too: what arrives while none lives waits in the kernel. Beside its own descriptor a process
-// keeps a spare of the same socket, which the next one inherits. Both kinds of switch; together, each datagram reaches one of the two.
-// Behind a holder in another container it is that which keeps them (lent-datagrams.ts).
+// Hands UDP sockets to the next process: datagrams that arrive while no process lives wait in the kernel. Beside its own descriptor
+// a process keeps a spare of the same socket, which the next process inherits. In a switch together, each datagram reaches one of the
+// two processes. Behind a holder in another container, the holder keeps the sockets instead (lent-datagrams.ts).
 // Must hold: an application that closes its socket frees the port.
 
 import { subscribe } from 'node:diagnostics_channel'
@@ -36,9 +36,9 @@ export function isDatagrams({ key }: { key: string }): boolean {
 
 /** From now on every UDP socket that is bound to a fixed port is kept. Call it before the application binds one. */
 export function keepDatagrams(inherited: readonly InheritedListener[]): void {
-  const holder = process.env[HOLDER] || null // it is deleted later
+  const holder = process.env[HOLDER] || null // read it now: the agent deletes the variable
   const unclaimed = new Map(inherited.filter(isDatagrams).map((one) => [one.key, one]))
-  // Node says so of each socket as it is made, so a process without one does not load node:dgram
+  // Node publishes each new socket on this channel, so a process without UDP does not load node:dgram.
   subscribe('udp.socket', (message) => {
     const { socket } = message as { socket: UdpSocket }
     if (holder === null) follow(socket, unclaimed)
@@ -60,7 +60,7 @@ function borrowFor(socket: UdpSocket, holder: string): void {
     if (asked === null) return bind(...args)
     socket.bind = bind as typeof socket.bind
     const state = stateOfUdp(socket)
-    if (state !== null) state.bindState = 1 // what is sent until then waits in Node
+    if (state !== null) state.bindState = 1 // "binding": Node queues what the application sends until the socket is bound
     const heard = args.slice(-1).filter((one) => typeof one === 'function')
     const bindTo = (fd: number | null) => void (fd === null ? bind(...args) : bind({ fd }, ...heard))
     void import('./lent-datagrams.ts').then(({ bindLent }) => bindLent(holder, { socket, ...asked, bind: bindTo }))
@@ -93,7 +93,7 @@ function follow(socket: UdpSocket, unclaimed: Map<string, InheritedListener>): v
   }) as typeof socket.bind
 }
 
-/** What `bind()` was asked for; null if it is no fixed port: https://nodejs.org/api/dgram.html#socketbindport-address-callback */
+/** The address in the arguments of `bind()`; null for any free port: https://nodejs.org/api/dgram.html#socketbindport-address-callback */
 function askedIn([first, second]: readonly unknown[]): { address: string | null; port: number } | null {
   const given = typeof first === 'object' && first !== null ? first : { port: first, address: second }
   const { port, address } = given as { port?: unknown; address?: unknown }

@@ -1,5 +1,5 @@
-// What Node does not show of its UDP sockets, as internals.ts has it of the others. Apart, since few services have one.
-// Must hold: if a part is missing, only what needs it fails.
+// The private parts of Node's UDP sockets that the handover needs; internals.ts has all others. A separate file, since few services
+// use UDP. Must hold: if a part is missing, only the callers that need it fail.
 
 /** Descriptor of a bound UDP socket, or null. */
 export function descriptorOfUdp(socket: object): number | null {
@@ -7,7 +7,7 @@ export function descriptorOfUdp(socket: object): number | null {
   return typeof handle?.fd === 'number' && handle.fd >= 0 ? handle.fd : null
 }
 
-/** `bindState`: 0 unbound, 1 binding, 2 bound; what is sent while it is 1 waits. `handle`: null when it is closed. */
+/** `bindState`: 0 unbound, 1 binding (Node queues what is sent), 2 bound. `handle`: null once the socket is closed. */
 interface UdpState {
   handle?: ({ fd?: number; recvStop?(): unknown } & Record<symbol, unknown>) | null
   bindState?: number
@@ -18,7 +18,7 @@ export function stateOfUdp(socket: object): UdpState | null {
   return state === undefined ? null : ((socket as Record<symbol, UdpState | undefined>)[state] ?? null)
 }
 
-/** Gives each of two UDP sockets what the other has bound. */
+/** Exchanges the bound handles of two UDP sockets. */
 export function swapUdp(one: object, other: object): void {
   const [first, second] = [stateOfUdp(one), stateOfUdp(other)]
   if (!first?.handle || !second?.handle) return

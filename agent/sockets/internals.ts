@@ -1,5 +1,5 @@
-// Every private part of Node that the handover needs is in this file, and is checked before use. Verified on Node 26.10. If one is
-// missing there are no managed updates: a second, lesser handover would have to be proved too.
+// Every private part of Node that the handover needs (for UDP: internals-udp.ts), each checked before use. Verified on Node 26.10. If
+// one is missing there are no managed updates: a second, lesser handover would have to be proved too.
 
 import { IncomingMessage, Server as HttpServer, ServerResponse } from 'node:http'
 import { Server as NetServer, Socket } from 'node:net'

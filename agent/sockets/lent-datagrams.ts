@@ -1,6 +1,7 @@
-// UDP sockets that a holder in another container lends (container/holder/holder.c): what `bind` of node:dgram asks for is taken from
-// it. What arrives while no application lives waits there in the kernel's buffer, and the next one answers it. Loaded behind a holder.
-// Must hold: the application's socket behaves as one that Node has bound, but for the wait. What the holder does not have is bound here.
+// Binds the application's UDP sockets to those that a holder in another container lends (container/holder/holder.c). Datagrams that
+// arrive while no application lives wait in the kernel's buffer, and the next application answers them. Loaded behind a holder.
+// Must hold: apart from the wait, the application's socket behaves like one that Node has bound. If the holder has no such socket, the
+// application binds in its own container.
 
 import type { RemoteInfo, Socket, SocketType } from 'node:dgram'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -12,15 +13,15 @@ import { kindOfSocket } from './packets.ts'
 
 export interface WantedDatagrams {
   socket: Socket & { type: SocketType }
-  /** null: every one */
+  /** null: every address */
   address: string | null
   port: number
-  /** Binds the socket: to this descriptor, or, if there is none, to what the application has asked for. */
+  /** Binds the socket to this descriptor; null: to the address that the application has asked for. */
   bind(fd: number | null): void
 }
 
 interface Shared {
-  /** what the application has, by the holder's name for it */
+  /** the application's sockets, by the holder's name for each */
   taken: Map<string, WantedDatagrams>
   loan: Promise<Loan> | null
   leaving: AbortController
@@ -31,12 +32,12 @@ const LENT = Symbol.for('baton.datagrams.lent')
 const all = globalThis as { [LENT]?: Shared }
 const shared: Shared = (all[LENT] ??= { taken: new Map(), loan: null, leaving: new AbortController() })
 
-/** for answers that are on their way when this process stops */
+/** how long a process that stops waits, so that the application can still send its answers */
 const ANSWERING_MS = 300
-/** how a socket of both kinds of IP shows an address of IPv4 */
+/** prefix of an IPv4 address on a socket for both kinds of IP */
 const MAPPED = '::ffff:'
 
-/** Binds when the holder at `path` has answered. Never rejects. */
+/** Waits for the holder at `path`, then binds. Never rejects: a failure is an `error` event of the socket. */
 export async function bindLent(path: string, wanted: WantedDatagrams): Promise<void> {
   const state = stateOfUdp(wanted.socket)
   try {
@@ -53,7 +54,7 @@ export async function bindLent(path: string, wanted: WantedDatagrams): Promise<v
   }
 }
 
-/** What arrives from now on is the next process's. Resolves when answers that were on their way have had time to go. */
+/** Stops reading: later datagrams wait for the next process. Resolves when the application has had time to send its answers. */
 export async function finishDatagrams(): Promise<void> {
   shared.leaving.abort()
   for (const { socket } of shared.taken.values()) stateOfUdp(socket)?.handle?.recvStop?.()
@@ -64,7 +65,7 @@ export function isOfDatagrams(name: string): boolean {
   return name.endsWith('/udp')
 }
 
-/** Its UDP sockets; those of TCP are for the servers (lent.ts), which have a connection of their own. */
+/** Borrows the UDP sockets. Closes the TCP ones: lent.ts borrows those over another connection. */
 async function loan(path: string): Promise<Loan> {
   const lent = await loanAt(path, { warn, leaving: shared.leaving.signal })
   for (const [name, fd] of lent.sockets) {
@@ -77,13 +78,13 @@ async function loan(path: string): Promise<Loan> {
   return lent
 }
 
-/** The holder is gone, and its network: the application's sockets go on with what the next one lends. */
+/** Replaces the sockets of a holder that is gone, and its network with it, by those of the next holder. */
 async function renew(path: string, before: Loan['sockets']): Promise<void> {
   for (const fd of before.values()) closeDescriptor(fd)
   if (shared.leaving.signal.aborted) return
   try {
     const { createSocket } = await import('node:dgram')
-    for (const { socket } of shared.taken.values()) exchange(socket, createSocket(socket.type)) // its port is free now
+    for (const { socket } of shared.taken.values()) exchange(socket, createSocket(socket.type)) // frees the port
     shared.loan = loan(path)
     const { sockets } = await shared.loan
     for (const [name, { socket }] of shared.taken) {
@@ -96,7 +97,7 @@ async function renew(path: string, before: Loan['sockets']): Promise<void> {
   }
 }
 
-/** `socket` has what `fresh` had, and what it had itself is closed. */
+/** Gives `socket` the handle of `fresh`, and closes its own. */
 function exchange(socket: Socket, fresh: Socket): void {
   swapUdp(socket, fresh)
   fresh.close()
@@ -111,7 +112,7 @@ function take(name: string, wanted: WantedDatagrams, sockets: Loan['sockets']): 
   bind(duplicate(lent))
 }
 
-/** The holder's name for it; null: it holds none that fits, or another socket of the application has it. */
+/** The holder's name for this socket; null: the holder has none that fits, or another socket of the application has taken it. */
 function nameFor({ socket, address, port }: WantedDatagrams, sockets: Loan['sockets']): string | null {
   const host = address ?? (socket.type === 'udp4' ? '0.0.0.0' : '::')
   const fits = (fd: number | undefined) => fd !== undefined && (socket.type === 'udp4' || kindOfSocket(fd) === 'udp6')
@@ -119,7 +120,7 @@ function nameFor({ socket, address, port }: WantedDatagrams, sockets: Loan['sock
   return names.find((name) => fits(sockets.get(name)) && !shared.taken.has(name)) ?? null
 }
 
-/** A port alone is held for both kinds of IP; an application that asked for IPv4 sees nothing of the other. */
+/** Hides IPv6: a holder holds a port without an address for both kinds of IP, but this application asked for IPv4. */
 function showAsIpv4(socket: Socket, port: number): void {
   const emit = socket.emit.bind(socket) as (...args: unknown[]) => boolean
   socket.emit = (...args: unknown[]) => {
@@ -136,7 +137,7 @@ function askedFor({ address, port }: WantedDatagrams): string {
   return `${address ?? '*'}:${port}/udp`
 }
 
-/** There may be no agent yet, and so no log. */
+/** Not the agent's log: there may be no agent yet. */
 function warn(message: string): void {
   process.emitWarning(message)
 }

@@ -28,7 +28,7 @@ export interface Lent {
 }
 
 const TURN_LOOK_MS = 100
-/** a connection that was accepted and has not asked yet: its request is on the way */
+/** how long a connection without any request yet is spared: its request is on the way */
 const NEVER_ASKED_MS = 2000
 /** how long a connection between two requests is spared: its next answer says that it is the last */
 const ASKED_MS = 300
@@ -113,7 +113,7 @@ function letGoOf({ listener, within }: Open): void {
   for (const socket of listener.sockets) if (!within.has(socket)) socket.destroy()
 }
 
-/** A health check asks inside this container, where the holder's socket does not listen. If it cannot, the service serves without. */
+/** Also listens inside this container, for a health check: the holder's socket is in another network. A failure is only a warning. */
 async function listenInside({ listener, spec, within }: Open, warn: (message: string) => void): Promise<Server | null> {
   const { key, server } = listener
   const inside = net.createServer({ allowHalfOpen: server instanceof HttpServer, noDelay: true }, (socket) => {

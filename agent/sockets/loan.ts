@@ -1,6 +1,6 @@
-// The connection to a holder in another container (container/holder/holder.c): what it lends, and for how long. The connection stays
-// open; its end says that the holder is gone.
-// Must hold: a holder that is away, or speaks nonsense, is asked again without end; a Node that can take no socket never asks.
+// Borrows sockets from a holder in another container (container/holder/holder.c). The connection to the holder stays open; its end is
+// the end of the holder. Must hold: if the holder is away or answers nonsense, this process asks again without end; a Node that cannot
+// take sockets does not ask.
 
 import { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -79,7 +79,7 @@ async function receive(link: Socket): Promise<Map<string, number>> {
   throw new Error(`no answer after ${ANSWER_MS} ms`)
 }
 
-/** A Node that cannot take sockets would ask for ever. */
+/** Throws node_unsupported if this Node cannot take sockets: it would ask for ever. */
 function refuseNode(): void {
   if (hasLibc()) return
   const hint =

@@ -95,7 +95,7 @@ export function hasUnread(fd: number): boolean {
   return callLibc('ioctl', fd, FIONREAD, length) >= 0 && length.readInt32LE(0) > 0
 }
 
-/** What a socket is: one of TCP that listens, or one of UDP, and of which IP; null for any other descriptor. */
+/** The kind of a socket: a listening TCP socket or a UDP socket, of IPv4 or IPv6; null for any other descriptor. */
 export function kindOfSocket(fd: number): 'tcp4' | 'tcp6' | 'udp4' | 'udp6' | null {
   const [SO_TYPE, SO_ACCEPTCONN, SO_DOMAIN, AF_INET, AF_INET6] = [3, 30, 39, 2, 10]
   const { option, length } = openBuffers()

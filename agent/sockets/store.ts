@@ -120,7 +120,7 @@ async function isRestarting(): Promise<boolean> {
       .catch(() => ''),
   )?.[1]
   if (unit === undefined) return false
-  // the unit's ExecStop= writes the jobs down where the sandbox hides D-Bus
+  // if the sandbox hides D-Bus, the unit's ExecStop= writes the list of jobs into this file
   const written = await nodeFiles()
     .readFile(`/run/baton/${unit}.jobs`, 'utf8')
     .catch(() => null)

@@ -103,7 +103,7 @@ export async function clearTemporaries(install: ManagedInstall): Promise<void> {
   }
 }
 
-/** Whether the process that the name tells lives, and began before the file did: in a container each one in turn has the pid 1. */
+/** Whether the process whose pid is in the name lives and is older than the file: in a container every process in turn has the pid 1. */
 async function isBeingWritten(temporary: string): Promise<boolean> {
   const ticks = startTimeOf(Number.parseInt(temporary.slice(-PID_AT, 6 - PID_AT), 16))
   if (ticks === null) return false
@@ -112,12 +112,12 @@ async function isBeingWritten(temporary: string): Promise<boolean> {
   return ((await stat(temporary).catch(() => null))?.mtimeMs ?? Infinity) >= startedAt
 }
 
-/** see `temporaryName` */
+/** where the pid begins, from the end of a name of `temporaryName` */
 const PID_AT = '0123456789ab.tmp'.length
-/** proc(5): what Linux counts in for programs, whatever the kernel does */
+/** the unit of times in /proc, on every kernel: proc(5) */
 const TICKS_A_SECOND = 100
 
-/** Removes what releases have unpacked and none needs. Never fails an operation: what is left takes room, and nothing else. */
+/** Removes the folders that releases have unpacked and no release needs. Never throws: what is left only takes room. */
 export async function sweep(install: ManagedInstall): Promise<void> {
   const { disk, service, places, serves, log } = install
   try {

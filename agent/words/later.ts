@@ -1,8 +1,8 @@
-// Modules of Node that a service does not need until something is asked of it. They are part of Node itself, not files beside the
-// executable: once the disk has changed they load as before. Reading them costs a start more than the agent's own code.
+// Loads modules of Node only when a service needs them: at a start they would cost more than the agent's own code. They are part of
+// Node, not files beside the executable, so they load even after the disk has changed.
 
 /** for tokens, names and sums */
 export const nodeCrypto = () => process.getBuiltinModule('node:crypto')
 
-/** for files in other threads: what a start reads, it reads at once */
+/** asynchronous access to files; a start reads its files synchronously */
 export const nodeFiles = () => process.getBuiltinModule('node:fs/promises')

@@ -268,7 +268,7 @@ function makeDeadline(
 ): () => Socket[] {
   const began = uptimeMs()
   const last = new Map<Socket, { bytes: number; at: number }>()
-  /** when one of them that nobody has registered has to end, in `uptimeMs()` */
+  /** when an endless connection that its author has not registered has to end, in `uptimeMs()` */
   const ends = new WeakMap<Socket, number>()
   return () => {
     const now = uptimeMs()

@@ -95,7 +95,7 @@ function schemaIn(database: DatabaseSync): Schema {
   return { tables: Object.fromEntries(tables), rules: Object.fromEntries(rules), marks: Object.fromEntries(marks) }
 }
 
-/** What an application may ask for that has nothing to do with a table. `user_version` is the number of the schema. */
+/** Pragmas of the file that an application may read. Not `user_version`: each migration changes that. */
 const MARKS = ['application_id', 'encoding'] as const
 
 function parentsOf(database: DatabaseSync, table: string): { table: string; onDelete: string }[] {

@@ -1,7 +1,8 @@
 // Whether a migration has only added to a schema: then a release that knows the old one can go on reading and writing. Pure.
-// Must hold: what may refuse or change a statement of the release before is a difference, even if no request of the author's meets it.
+// Must hold: anything that may refuse or change a statement of the release before is a difference, even if no request of the author
+// shows it.
 
-/** One table: its `CREATE TABLE` text, its columns in order, and the rows of other tables that its own point at. */
+/** One table: its `CREATE TABLE` text, its columns in order, and the tables that its foreign keys refer to. */
 export interface TableShape {
   sql: string
   columns: readonly ColumnShape[]
@@ -21,7 +22,7 @@ export interface Schema {
   tables: Readonly<Record<string, TableShape>>
   /** `CREATE` texts, by name, of views, triggers and indexes */
   rules: Readonly<Record<string, { table: string; sql: string }>>
-  /** of the file as a whole, by the name of their pragma */
+  /** values of pragmas of the whole file, by the pragma's name */
   marks: Readonly<Record<string, unknown>>
 }
 
@@ -44,7 +45,7 @@ function whyRulesNotAdditive(before: Schema, after: Schema): string | null {
     // a missing rule refuses nothing, but the present release may rely on it, also by ON CONFLICT or INDEXED BY
     if (now === undefined || plain(now.sql) !== plain(sql)) return `${name} has changed or is gone`
   }
-  // SQLite keeps the name in a trigger as it was typed
+  // compare in small letters: SQLite keeps a table's name in a trigger as it was typed
   const known = new Set(Object.keys(before.tables).map((name) => name.toLowerCase()))
   for (const name of Object.keys(before.rules)) known.add(name.replace(/^the view /, '').toLowerCase())
   for (const [name, { table, sql }] of Object.entries(after.rules)) {
@@ -55,7 +56,7 @@ function whyRulesNotAdditive(before: Schema, after: Schema): string | null {
   return null
 }
 
-/** An index that refuses no write: of columns alone, without a function that may fail, or that only the new release has. */
+/** Whether an index refuses no write: it has only columns, and no function that may fail or that only the new release has. */
 function isPlainIndex(sql: string): boolean {
   const text = plain(sql)
   return (
@@ -64,7 +65,7 @@ function isPlainIndex(sql: string): boolean {
   )
 }
 
-/** With foreign keys in force, a row that another one points at cannot be deleted. */
+/** With foreign keys in force, the release before cannot delete a row that a row of a new table refers to. */
 function whyParentsNotFree(before: Schema, after: Schema): string | null {
   const known = new Set(Object.keys(before.tables).map((name) => name.toLowerCase()))
   for (const [name, { parents }] of Object.entries(after.tables)) {
@@ -76,7 +77,7 @@ function whyParentsNotFree(before: Schema, after: Schema): string | null {
 }
 
 const FREEING = ['CASCADE', 'SET NULL', 'SET DEFAULT']
-/** what a column of any other name does not change: the number that each row has */
+/** names of the number that each row has: a column with such a name hides it */
 const ROW_NUMBERS = ['rowid', 'oid', '_rowid_']
 
 function whyTableNotAdditive(name: string, before: TableShape, now: TableShape): string | null {
@@ -100,10 +101,10 @@ function whyTableNotAdditive(name: string, before: TableShape, now: TableShape):
 function whyTextNotAdditive(name: string, before: string, now: string): string | null {
   if (now === before) return null
   const anew = `the table ${name} was made anew`
-  if (before.startsWith('create virtual')) return anew // its arguments are the module's
+  if (before.startsWith('create virtual')) return anew // only its module knows what its arguments mean
   const end = /\)[^()]*$/.exec(before)?.[0] ?? ''
   const stem = before.slice(0, before.length - end.length)
-  // what follows `)` are options such as STRICT, and a word behind the last column belongs to that
+  // behind `)` are the table's options, such as STRICT; a word before it belongs to the last column
   if (!now.startsWith(`${stem},`) || !now.endsWith(end)) return anew
   const rest = now.slice(stem.length)
   return /\b(?:check|unique|references|foreign|constraint|generated|primary|as)\b/i.test(rest)
@@ -111,7 +112,7 @@ function whyTextNotAdditive(name: string, before: string, now: string): string |
     : null
 }
 
-/** As a text to compare: in small letters, without spaces that mean nothing. What stands in quotes stays. */
+/** A text to compare: small letters and no insignificant spaces, except inside quotes. */
 function plain(sql: string): string {
   const parts = sql.split(/('(?:[^']|'')*')/).map((part, at) => (at % 2 === 1 ? part : plainly(part)))
   return parts.join('').trim()

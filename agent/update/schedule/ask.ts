@@ -43,14 +43,14 @@ export async function askFeed(
       return true
     }
     if (policy.mode === 'notify') return false
-    // one that is too young, or whose turn has not come, does not keep an older one from going
+    // pass over a release that is too young, or whose step does not include this host yet: an older one may be installed now
     const offer = offerOf(release, memory, now)
     const at = freeAt(policy, id, offer, now)
     if (at <= now) return false
     if (soonest === null || at < soonest.at) soonest = { at, offer }
     return true
   }
-  // once enough were told that go too far, no further one costs a request
+  // once there are enough reports about releases beyond the mode, skip such releases without a request
   const isOut = (tag: Tag): boolean =>
     policy.mode !== 'notify' &&
     passed.length === PASSED_MAX &&

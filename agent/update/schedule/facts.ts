@@ -54,8 +54,8 @@ interface NewerKnown {
 }
 
 /**
- * One sentence about the newest release that this host has been at, or has tried, and does not go to; null: there is none. The feed
- * is asked later, and what it has answered counts: of such a release the memory tells already.
+ * One sentence about the newest release that this host has left or that failed here; null: there is none. Leaves out releases of which
+ * the feed's last answer says more.
  */
 export function leftBehind({ running, journal: { history, bad }, memory, trust }: NewerKnown): string | null {
   const told = [...memory.passed, ...trust.withdrawn].map(({ tag }) => tag)

@@ -53,7 +53,7 @@ export function withNews(
   }
 }
 
-/** As JSON. What its sentences quote, such as the last words of a release, may be long: then each of them is cut. */
+/** The letter as JSON. If it is too long, cuts each of its texts: they may quote a release's last lines. */
 function fitted(letter: object): string {
   const cutAt = (most: number) =>
     JSON.stringify(letter, (_, value: unknown) => (typeof value === 'string' ? value.slice(0, most) : value))

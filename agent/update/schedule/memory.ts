@@ -74,9 +74,9 @@ export interface Remembered {
 
 const MAX_BYTES = 1024 * 1024
 const [NEVER_MAX, LETTERS_MAX] = [50, 20]
-/** characters of a letter: a longer one would make the whole memory one that is not read */
+/** characters of a letter: with a longer one, `parseMemory` would refuse the whole memory */
 export const LETTER_MAX = 32 * 1024
-/** how often the feed is asked, on average; and when first on a new host, at the earliest and at the latest */
+/** how often to ask the feed, on average; and when a new host asks first, at the earliest and at the latest */
 export const [ASK_MS, ASK_FIRST_MS, ASK_FIRST_MAX_MS] = [6 * 3_600_000, 600_000, 3_600_000]
 const ASK_AGAIN_MS = 900_000
 

@@ -14,7 +14,7 @@ export interface Offered {
   tag: Tag
   /** of its asset, hex */
   sha256: string
-  /** null: the feed does not tell; then, and while it lies in the future, `seenAt` counts */
+  /** null: the feed does not say. Then `seenAt` counts, as it does if this time is in the future */
   publishedAt: number | null
   seenAt: number
   /** null: for all hosts at once */
@@ -33,7 +33,7 @@ export interface ScheduleFacts {
   asks: string | null
   /** see `leftBehind` */
   left: string | null
-  /** what the feed said instead of an answer; null: it answered */
+  /** why the feed gave no usable answer; null: it did */
   problem: string | null
   /** when the feed is asked next */
   askAt: number
@@ -89,7 +89,7 @@ interface Moment {
 
 type Dated = Pick<Offered, 'tag' | 'publishedAt' | 'seenAt' | 'rollout'>
 
-/** Before this its age or its publisher keeps it from going; Infinity: the publisher has not said until when. */
+/** When the minimum age has passed and the publisher's steps include this host; Infinity: no step includes it yet. */
 export function freeAt(policy: Pick<Policy, 'minAgeMs'>, id: string, offered: Dated, now: number): number {
   return Math.max(...keptBy(policy, id, offered, now).map(({ at }) => at))
 }
@@ -104,7 +104,7 @@ function keptBy({ minAgeMs }: Pick<Policy, 'minAgeMs'>, id: string, offered: Dat
   ]
 }
 
-/** Before this nothing goes, whatever the hours are. */
+/** The earliest time of the update apart from the hours, and what determines it. */
 function earliest(policy: Policy, facts: ScheduleFacts, offer: Offered, now: number): Moment {
   const moments: Moment[] = [
     ...keptBy(policy, facts.id, offer, now),
