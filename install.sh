@@ -34,7 +34,7 @@ BATON_SHA256_DARWIN_ARM64=
 
 main() {
   set -u
-  # the words below are the kit's, also for a release that wants them behind `baton`
+  # run the kit's commands, even if the release keeps them behind the word `baton`
   export BATON_COMMAND=1
   umask 022
   service=${BATON_SERVICE:-beacon}
@@ -164,8 +164,8 @@ read_arguments() {
   [ "$release" = latest ] || is_tag "$release" || die 2 "expected a tag of the form vX.Y.Z or latest, got $release"
 }
 
-# Finds the receipt that counts: root's own for the whole host, else the one beside the user's executable. Also sets $place, the
-# directory of the executable.
+# Finds the receipt that counts: root's own for the whole host; for a user the one beside the user's executable, else, without
+# `--user`, root's. Also sets $place, the directory of the executable.
 find_receipt() {
   receipt=
   place=${prefix:-${HOME:-}/.local/share/$service}
@@ -424,7 +424,7 @@ free_kilobytes() {
   df -Pk "$1" 2>/dev/null | sed -n '2s/^[^ ]* *[0-9]* *[0-9]* *\([0-9]*\) .*/\1/p'
 }
 
-# Before anything is made there: a stranger's link could lead elsewhere at each use.
+# Resolves TMPDIR before anything is made in it: a link that somebody else controls could lead elsewhere at each use.
 choose_temporary() {
   temporary=$(resolved "${TMPDIR:-/tmp}") || die 7 "cannot make a directory in ${TMPDIR:-/tmp}"
   is_root || return 0
@@ -487,7 +487,7 @@ fetch_executable() {
     [ -n "$expected" ] || die 3 "expected $service $tag for $os $arch, this install.sh knows of none" "it is made for the platforms that its release was built for"
   else
     # a clone's script holds no sha256, so it is only as trustworthy as the feed
-    say "warning: this install.sh is of no release, it believes the SHA256SUMS of $feed"
+    say "warning: this install.sh belongs to no release, so it trusts the SHA256SUMS of $feed"
     fetch "$(asset_url SHA256SUMS)" "$scratch/SHA256SUMS" 4 || die 4 "cannot read SHA256SUMS of $tag in $feed" "does the release exist?"
     expected=$(sed -n "s/^\([0-9a-f]\{64\}\)[ ][ *]$asset\$/\1/p" "$scratch/SHA256SUMS")
     case $expected in
@@ -568,7 +568,7 @@ fetch() {
         case $1 in https://*) die 4 "$1 was redirected to plain http" ;; esac
         is_loopback "$address" || die 4 "$1 was redirected to plain http on another host"
         ;;
-      *) die 4 "$1 was redirected to what is no address on the web" ;;
+      *) die 4 "$1 was redirected to something that is not a web address" ;;
     esac
     next=$($get "$address" "$2" "$3") || return 1
     case $next in
@@ -589,8 +589,8 @@ bound() {
   ulimit -f $(($1 * 2048)) 2>/dev/null || :
 }
 
-# Each prints the address that it is redirected to, if any. Neither reads the user's settings, which could write files: `curl -q`
-# and an empty file as WGETRC, as GNU's wget refuses /dev/null there.
+# Both print the address that the server redirects to, if any. Neither reads the user's settings, which could make it write files:
+# `curl -q`, and an empty file as WGETRC, because GNU's wget refuses /dev/null there.
 get_by_curl() {
   bound "$3"
   exec curl -q -fsS --proto '=http,https' --tlsv1.2 --connect-timeout 20 --max-time 3600 --speed-limit 1000 \

@@ -1,8 +1,7 @@
 // Puts the parts together inside a service's process: settings, this process's identity, the endpoints, the listening sockets,
-// and the operation that replaces this process. A switchboard: the parts decide.
+// and the operation that replaces this process. It only connects the parts: each part decides for itself.
 // Must hold: the service keeps serving, whatever happens to its updates.
 
-import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { makeGuard, PASSWORD_USUAL_MIN } from './http/auth.ts'
 import { obeyAtOnce } from './disk/orders.ts'
@@ -21,6 +20,7 @@ import { makeRoutes } from './http/routes.ts'
 import { serve } from './serving.ts'
 import { type EmbedOptions, readSettings } from './settings.ts'
 import type { Instance } from './words/state.ts'
+import { nodeCrypto } from './words/later.ts'
 import { makeUpdater, unmanagedUpdater } from './updater.ts'
 
 export interface Agent extends Pick<Carries, 'carry' | 'carried'>, Memory, Pick<Turn, 'only'> {
@@ -33,9 +33,9 @@ export interface Agent extends Pick<Carries, 'carry' | 'carried'>, Memory, Pick<
    */
   handle(request: IncomingMessage, response: ServerResponse): boolean
   /**
-   * Listens, or takes over from a predecessor. Resolves when this process accepts connections. Call it with the servers complete
-   * and the state open; again for a server that listens later. Rejects if it cannot listen; a successor then exits by itself with
-   * code 1.
+   * Listens, or takes over from a predecessor. Resolves when this process accepts connections. Call it once the servers have their
+   * handlers and the state is open; call it again for a server that listens later. Rejects if it cannot listen; a successor exits
+   * with code 1 instead.
    */
   serve(listeners: ListenerSpec[]): Promise<void>
   /**
@@ -45,7 +45,7 @@ export interface Agent extends Pick<Carries, 'carry' | 'carried'>, Memory, Pick<
   stop(reason: string): Promise<void>
 }
 
-// A program with its own `--version` does not know Baton's orders, but it has loaded this file: carry them out here.
+// A program with its own `--version` does not know Baton's orders. It loads this file, so this file carries them out.
 obeyAtOnce()
 
 /** Everything that a service needs to stay up to date. Throws BatonError invalid_settings that names every fault. */
@@ -55,8 +55,11 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   const { handOver, inherited } = ownValues() // asks for the inheritance too, so it comes first
   const inheritance = await takeInheritance()
   const door = openDoor((message) => log({ event: 'warning', message }))
+  let id: string | null = null
   const instance: Instance = Object.freeze({
-    id: randomUUID(),
+    get id() {
+      return (id ??= nodeCrypto().randomUUID())
+    },
     pid: process.pid,
     version: tag,
     startedAt: new Date().toISOString(),
@@ -67,7 +70,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   if (settings.password !== null && settings.password.length < PASSWORD_USUAL_MIN) {
     log({
       event: 'warning',
-      message: `the password has fewer than ${PASSWORD_USUAL_MIN} characters; who guesses it can replace this service`,
+      message: `the password has fewer than ${PASSWORD_USUAL_MIN} characters; anyone who guesses it can replace this service`,
     })
   }
   if (!management.managed) log({ event: 'unmanaged', reason: management.reason })

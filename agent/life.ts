@@ -1,5 +1,5 @@
 // Every way in which this process ends: a signal, the author's `stop`, a successor that has taken over. Must hold: no hook of the
-// author's keeps the process alive for ever, and a second signal ends it at once.
+// author keeps the process alive for ever, and a second signal ends the process at once.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { EXIT, reasonOf } from './words/errors.ts'
@@ -15,11 +15,11 @@ import type { Settings, StopReason } from './settings.ts'
 /** What this process has only once it serves. */
 export interface Serving {
   listeners: Listener[]
-  /** settles when the first of them serve; null before */
+  /** settles when the listeners of the first `serve()` accept; null before that call */
   began: Promise<void> | null
   /** sockets that were held for this process, by the key of a listener that it does not have yet */
   unclaimed: Map<string, number>
-  /** keys of listeners that the author has closed: whoever else holds their sockets lets go soon */
+  /** keys of listeners that the author has closed: another process that still holds such a socket will close it soon */
   freed: Set<string>
   /** connections in the middle of something that the author has registered */
   carries: Carries
@@ -29,7 +29,7 @@ export interface Serving {
   turn: Turn
   /** resolves when a handover has ended and this process still lives; null if none is in progress */
   handingOver: Promise<unknown> | null
-  /** sockets of a holder in another container, if there is one; `finish` is its way to let requests in flight finish */
+  /** the sockets that a holder in another container lends, if there is one; `finish` lets requests in flight on them finish */
   lent?: Lent
   finish?: Lent['finish']
   /** true in a successor that has not yet ended the operation that started it */
@@ -93,7 +93,7 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     await serving.handingOver
     await serving.lent?.announce(serving.listeners)
     await shutDoor(serving.listeners)
-    // A predecessor on its way out may close them too: it has handed everything over, and its successor goes on.
+    // A predecessor that exits closes its listeners here too: it has handed everything over, and its successor serves on.
     for (const listener of serving.listeners) closeListener(listener)
     hooks.drain()
     await (serving.finish ?? finishRequests)(serving.listeners, settings.update.drainMs)
@@ -102,7 +102,7 @@ export function makeLife(settings: Settings, serving: Serving): Life {
   const heedSignals = (): void => {
     let firstAt: number | null = null
     for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-      // not by `on`: adapters/on-signal.ts keeps what an application registers so
+      // not `process.on`: adapters/on-signal.ts collects what is registered by it, as the application's
       process.prependListener(signal, () => {
         firstAt ??= performance.now()
         if (performance.now() - firstAt < SECOND_SIGNAL_MS) return void stop(signal)

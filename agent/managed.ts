@@ -1,14 +1,15 @@
-// Decides whether this install is managed. It is only if a receipt names this executable: root's receipt for a service of the
-// whole host, the user's own for a service of one user. Any other install gets the route to take instead (501).
+// Decides whether this install is managed. It is managed only if a receipt names this executable: root's receipt for a service of
+// the whole host, the user's own for a service of one user. Any other install gets the route to take instead (501).
 
-import { access, stat } from 'node:fs/promises'
+import { existsSync, statSync } from 'node:fs'
 import { type ManagedInstall, openInstall } from './disk/managed-install.ts'
-import { isSingleExecutable, ownContainerId, updateCommand } from './own.ts'
+import { isSingleExecutable, ownContainerId } from './own.ts'
 import { TRIAL } from './words/wire.ts'
 import type { Settings } from './settings.ts'
 import type { Unmanaged } from './words/other-way.ts'
 import type { OpenFeed } from './words/release.ts'
 import { reasonOf } from './words/errors.ts'
+import { nodeFiles } from './words/later.ts'
 import { missingParts } from './sockets/internals.ts'
 import { names, receiptFor, type Receipt } from './disk/receipt.ts'
 
@@ -21,9 +22,9 @@ export const NO_FIRST_CODE = 'this executable has none of the first code with wh
 interface Ground {
   environment?: Readonly<Record<string, string | undefined>>
   platform?: NodeJS.Platform
-  /** parts of Node that a handover needs and that are not there */
+  /** what a handover needs and this Node lacks */
   missing?: readonly string[]
-  /** it must be the only process, but nothing could keep its successor from beginning */
+  /** the release may only live as one process, but it lacks the first code, in which a successor would wait for its turn */
   lacksFirstCode?: boolean
 }
 
@@ -39,8 +40,8 @@ export async function decideManagement(
   }: Ground = {},
 ): Promise<Management> {
   const refuse = async (why: Unmanaged, reason: string): Promise<Management> => {
+    const { ROUTES, updateCommand } = await import('./words/other-way.ts')
     const command = why === 'container' ? updateCommand(await ownContainerId(), environment) : null
-    const { ROUTES } = await import('./words/other-way.ts')
     return { managed: false, why, reason, route: ROUTES[why], command }
   }
   if (environment[TRIAL] === '1') return refuse('source', 'only a trial')
@@ -60,7 +61,7 @@ export async function decideManagement(
     return refuse('foreign_receipt', reasonOf(cause))
   }
   if (receipt === null) {
-    return (await insideContainer())
+    return insideContainer()
       ? refuse('container', 'this is a container without a receipt; its image is what gets updated')
       : refuse('no_receipt', `there is no receipt beside ${executable}: this executable was put here by hand`)
   }
@@ -70,7 +71,7 @@ export async function decideManagement(
   if (!(await names(receipt, executable))) {
     return refuse('foreign_receipt', `the receipt names ${receipt.executable}, this is ${executable}`)
   }
-  // Without these parts a revert would leave no process to serve, and there is no second-best handover.
+  // Without these parts a revert would leave no process to serve, and no handover needs less.
   if (missing.length > 0)
     return refuse('node', `Node ${process.version} cannot hand over, it lacks ${missing.join(', ')}`)
   if (lacksFirstCode)
@@ -85,9 +86,12 @@ export async function openOwnInstall(
   receipt: Receipt,
 ): Promise<ManagedInstall> {
   const { service, tag, stateDirectory, database, log } = settings
-  const first = await stat(executable)
+  const first = statSync(executable)
   if (settings.trust === null) {
-    log({ event: 'warning', message: 'updates are not signed: whoever can write to the feed decides what runs here' })
+    log({
+      event: 'warning',
+      message: 'updates are not signed: anybody who can write to the feed decides what runs here',
+    })
   }
   const setting = settings.feed ?? receipt.feed
   const feed = openLater(setting, settings.trust !== null, async () => {
@@ -97,7 +101,7 @@ export async function openOwnInstall(
     return openFeed(setting, { service, stateDirectory, trust: settings.trust, onPassedOver })
   })
   const runningImage = async () => {
-    const now = await stat(executable)
+    const now = await nodeFiles().stat(executable)
     const replacedByHand = now.dev !== first.dev || now.ino !== first.ino
     return replacedByHand && isSingleExecutable() && process.platform === 'linux' ? '/proc/self/exe' : null
   }
@@ -126,7 +130,7 @@ function openLater(description: string, signed: boolean, open: () => Promise<Ope
     trust: async () => {
       const usable = await feed().catch((cause: unknown) => reasonOf(cause))
       if (typeof usable !== 'string') return await usable.trust()
-      return { signed, metadata: [], withdrawn: [], warning: usable } // a status is told all the same
+      return { signed, metadata: [], withdrawn: [], warning: usable } // a feed that cannot be opened must not fail the status
     },
     byTag: async (...asked) => await (await feed()).byTag(...asked),
     bytes: async (...asked) => await (await feed()).bytes(...asked),
@@ -135,7 +139,7 @@ function openLater(description: string, signed: boolean, open: () => Promise<Ope
   }
 }
 
-/** Whether `node:cluster` runs this service as several processes. It is not loaded to find out: a worker or a primary has loaded it. */
+/** Whether `node:cluster` runs this service as several processes. A worker and a primary have loaded it: do not load it to ask. */
 function isOneOfMany(): boolean {
   const { moduleLoadList: loaded } = process as { moduleLoadList?: readonly string[] }
   if (loaded?.includes('NativeModule cluster') === false) return false
@@ -143,7 +147,6 @@ function isOneOfMany(): boolean {
   return isWorker || Object.keys(workers ?? {}).length > 0
 }
 
-async function insideContainer(): Promise<boolean> {
-  const marks = await Promise.allSettled([access('/.dockerenv'), access('/run/.containerenv')])
-  return marks.some((mark) => mark.status === 'fulfilled')
+function insideContainer(): boolean {
+  return existsSync('/.dockerenv') || existsSync('/run/.containerenv')
 }

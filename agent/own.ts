@@ -3,12 +3,11 @@
 // from a process of another release. What is noted here stays in this process.
 
 import { existsSync, readFileSync } from 'node:fs'
-import { readFile } from 'node:fs/promises'
-import { createRequire } from 'node:module'
 import { hostname } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import type * as Sea from 'node:sea'
 import type { Configuration } from './words/configuration.ts'
+import { nodeFiles } from './words/later.ts'
 import { type Anchor, type ReleaseKind, serviceName } from './words/release.ts'
 import type { Rehearse } from './words/rehearsal.ts'
 import type { Switch } from './words/switch.ts'
@@ -29,13 +28,13 @@ export interface OwnRelease {
   /** the root of its signed feed; null: not signed */
   trust: Anchor | null
   switch: Switch
-  /** `baton`: an operator's word stands behind `baton`, and every other word is the application's. Null: it is the first word */
+  /** `baton`: operators type `baton` before a command, every other first word is the application's. Null: the command comes first */
   commands: 'baton' | null
   /** where the author wants the endpoints and the panel, such as `/_baton`; '' for `/admin` and `/web` */
   basePath: string
   /** `SIGTERM`: what the application does on that signal is its `onStop`; absent or null: an update calls none of it */
   onStop?: 'SIGTERM' | null
-  /** patterns of paths, as of URLPattern, whose answers never end by themselves; absent: none */
+  /** URLPatterns of the paths whose answers never end by themselves; absent: none */
   endless?: readonly string[] | null
   /** what its author says about rehearsals; absent or null: nothing */
   rehearse?: Rehearse | null
@@ -44,7 +43,7 @@ export interface OwnRelease {
 }
 
 declare const __BATON_RELEASE__: string | undefined
-/** defined in a release whose record is compiled in as constants */
+/** defined in a release that has its record compiled in as constants */
 declare const __BATON_TRUST__: string | undefined
 declare const __BATON_TAG__: string | undefined
 
@@ -87,7 +86,7 @@ function readBuilt(): OwnRelease | null {
   }
 }
 
-/** What a program says that Baton did not build. */
+/** The record of a program that Baton did not build. */
 const NOTHING_SAID: Readonly<Required<OwnRelease>> = {
   service: 'service',
   tag: 'v0.0.0',
@@ -145,7 +144,7 @@ export interface OwnStart {
   readonly argv: readonly string[]
   /** path of the file that an update replaces: the executable, or the script */
   readonly executable: string
-  /** true: the application has forked one of its own files; this process is not the service */
+  /** true: this process is a file that the application has forked, not the service */
   readonly isChild: boolean
   /** working directory before the application changed it; null for an operator's command and for a forked file */
   readonly directory: string | null
@@ -158,12 +157,12 @@ const START = Symbol.for('baton.start')
 export const PARENT = 'BATON_PARENT'
 
 /**
- * `1` in the environment: the first word is an operator's, whatever `commands` of the release says. For programs that cannot know
- * which release they call, such as install.sh: a release from before `commands` takes the same words.
+ * `1` in the environment: the first word is an operator's command, whatever `commands` of the release says. install.sh and other
+ * programs set it, because they do not know which release they call.
  */
 export const COMMAND = 'BATON_COMMAND'
 
-/** What a person types behind the name of this release's executable for an operator's `words`: `upgrade`, or `baton upgrade`. */
+/** What a person types behind the executable's name for an operator's command in this release: `upgrade`, or `baton upgrade`. */
 export function ownCommand(words: string): string {
   return ownRelease().commands === 'baton' ? `baton ${words}` : words
 }
@@ -200,22 +199,15 @@ export function ownDirectory(): { cwd?: string } {
 }
 
 export function isSingleExecutable(): boolean {
-  const sea = createRequire(process.execPath)('node:sea') as { isSea(): boolean }
-  return sea.isSea()
+  return process.getBuiltinModule('node:sea').isSea()
 }
 
 /** The container's id; null outside a container, and if it cannot be found. */
 export async function ownContainerId(): Promise<string | null> {
-  const mounts = await readFile('/proc/self/mountinfo', 'utf8').catch(() => '')
+  const mounts = await nodeFiles()
+    .readFile('/proc/self/mountinfo', 'utf8')
+    .catch(() => '')
   return containerIdIn(mounts, hostname())
-}
-
-/** The whole command that updates this container, to run on its host. `id` null: not known. Pure. */
-export function updateCommand(id: string | null, environment: Readonly<Record<string, string | undefined>>): string {
-  const image = environment['BATON_DEPLOY_IMAGE'] ?? ''
-  const socket = '/var/run/docker.sock'
-  const program = image === '' ? 'deploy-container.sh' : `docker run --rm -v ${socket}:${socket} ${image} deploy`
-  return `${program}${id === null ? '' : ` --container ${id.slice(0, 12)}`} --release latest`
 }
 
 /** Finds the id: the engine mounts a container's own `hostname` and `resolv.conf` from a folder that is named by the id. Pure. */

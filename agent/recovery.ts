@@ -2,12 +2,12 @@
 // predecessor watches. It holds the lock during a probation, which is an operation in flight.
 // Must hold: the service serves, whatever it finds; a start that finds nothing loads nothing.
 
-import { readdir } from 'node:fs/promises'
+import { lstatSync, readdirSync, statSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { exists, isLeftover, sameFile } from './disk/disk.ts'
+import { isLeftover } from './disk/disk.ts'
 import { foldersOf, type ManagedInstall } from './disk/managed-install.ts'
 import { lacksReserve } from './disk/reserve.ts'
-import { beginsProbation } from './disk/journal.ts'
+import { beginsProbation, isIdle } from './disk/journal.ts'
 import { markPath, updateDirectory } from './disk/places.ts'
 import type { Lock } from './disk/lock.ts'
 import { reasonOf } from './words/errors.ts'
@@ -36,13 +36,13 @@ export async function recoverUnderLock(install: ManagedInstall, waitMs = 500): P
     }
     return probation === null ? null : { probation, lock }
   } catch (cause) {
-    // The command that starts this service may hold the lock: it clears up itself.
+    // The command that starts this service may hold the lock. That command clears up itself.
     install.log({ event: 'warning', message: `not clearing up: ${reasonOf(cause)}` })
     return null
   }
 }
 
-/** Commits the probation after `probationMs`, unless the service is stopping by then: the next start then continues it. */
+/** Commits the probation after `probationMs`. If the service is stopping by then, the next start continues the probation. */
 export async function proveAlone(
   install: ManagedInstall,
   { probation, lock }: OpenProbation,
@@ -90,15 +90,22 @@ export async function beginProbation(install: ManagedInstall, probationMs: numbe
   }
 }
 
-/** Whether no interrupted process has left anything. Reads the journal, and names otherwise; does not try the lock. */
+/** Whether no interrupted process has left anything. Reads only the journal and the names of files; does not try the lock. */
 async function isClean(install: ManagedInstall): Promise<boolean> {
   const { journal, places, stateDirectory } = install
-  const { operation } = await journal.read()
-  if (operation !== null && operation.outcome === null) return false
-  for (const folder of foldersOf(install)) {
-    if ((await readdir(folder).catch(() => [])).some(isLeftover)) return false
+  const { partial, former, aside, backup, executable } = places
+  if (!isIdle(journal.path)) return false
+  if (foldersOf(install).some((folder) => look(() => readdirSync(folder))?.some(isLeftover))) return false
+  if ([partial, former, aside, markPath(stateDirectory)].some((path) => look(() => lstatSync(path)))) return false
+  const [old, own] = [look(() => statSync(backup)), look(() => statSync(executable))]
+  if (old !== null && old.ino === own?.ino && old.dev === own.dev) return false
+  return !(await lacksReserve(updateDirectory(stateDirectory)))
+}
+
+function look<T>(read: () => T): T | null {
+  try {
+    return read()
+  } catch {
+    return null
   }
-  for (const path of [places.partial, places.former, places.aside, markPath(stateDirectory)])
-    if (await exists(path)) return false
-  return !(await sameFile(places.backup, places.executable)) && !(await lacksReserve(updateDirectory(stateDirectory)))
 }

@@ -1,5 +1,5 @@
-// What most starts do not need, and so is loaded only then: taking over from a predecessor, listening on sockets that a holder in
-// another container has, and listening on more sockets when others of this process serve already.
+// What most starts do not need, loaded only when one does: taking over from a predecessor, listening on sockets that a holder in
+// another container lends, and listening on more sockets after the first ones serve.
 
 import { proveAlone, recoverUnderLock } from './recovery.ts'
 import { BatonError, EXIT, reasonOf } from './words/errors.ts'
@@ -64,7 +64,7 @@ export async function serveNext(
   void serving.side?.ended.then(async (ending) => {
     await notifySystemd([`MAINPID=${process.pid}`, `STATUS=serving ${tag}`])
     if (life.isStopping()) return
-    // This process ends the operation. If the predecessor has committed, the probation is complete; if not, it continues here.
+    // This process ends the operation. If the predecessor has committed, the probation is complete; if not, it continues now.
     if (ending === 'orphaned') {
       log({ event: 'warning', message: 'the predecessor is gone without a commit; probation goes on alone' })
     }
@@ -75,7 +75,7 @@ export async function serveNext(
   })
 }
 
-/** Waits for the holder as long as it takes. */
+/** Listens on the sockets of a holder in another container. Waits for the holder as long as it takes. */
 async function serveLent(specs: ListenerSpec[], { settings, install, door, serving, life }: ServeOptions) {
   const path = process.env['BATON_HOLDER'] ?? ''
   delete process.env['BATON_HOLDER'] // the sockets are not for the application's children
@@ -100,7 +100,7 @@ async function serveLent(specs: ListenerSpec[], { settings, install, door, servi
   })
 }
 
-/** Rejects if a socket cannot be had. A successor then fails instead, whatever its author would do about the error. */
+/** Rejects if it cannot listen. A successor on trial exits instead, whatever its author would do about the error. */
 export async function serveMore(
   specs: ListenerSpec[],
   { settings, install, serving, life }: ServeOptions,

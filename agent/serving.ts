@@ -12,8 +12,8 @@ import type { ServeOptions } from './serving-later.ts'
 const UNCLAIMED_MS = 10_000
 
 /**
- * Resolves when this process accepts connections. Rejects if it cannot; a successor exits by itself instead. A second call is for
- * servers that listen later.
+ * Resolves when this process accepts connections. Rejects if it cannot; a successor exits instead. A second call is for servers
+ * that listen later.
  */
 export async function serve(specs: ListenerSpec[], options: ServeOptions): Promise<void> {
   const { serving } = options
@@ -44,8 +44,8 @@ async function serveFirst(specs: ListenerSpec[], options: ServeOptions): Promise
   const { settings, install, serving, life, door } = options
   const open = install === null ? null : await recoverUnderLock(install)
   const held = door.take()
-  // A process that was handed sockets is the service, and may share a port that it holds at another address. A second process of
-  // an install can only be a mistake, such as the service started by hand beside itself.
+  // A process that was handed sockets is the service, and may share a port that it holds at another address. Without handed
+  // sockets, a second process of a managed install is a mistake, such as the service started by hand beside itself: do not share.
   const isHeld = held.size > 0
   await bindAll(serving, specs, held, isHeld || install === null)
   for (const { address } of isHeld ? [] : serving.listeners.filter(({ isShared }) => isShared)) {

@@ -213,7 +213,7 @@ function withDefaults(options: EmbedOptions): Pick<Settings, Defaulted> {
     stateDirectory,
     healthPath: options.healthPath === undefined ? release.healthPath : options.healthPath,
     database: options.database === undefined ? database : options.database,
-    // an install has the author's wish in its configuration, since its first day; from there on it is the operator's
+    // the installer copies the author's `basePath` into the configuration; from then on the operator decides
     basePath: options.basePath ?? (configuration === null ? release.basePath : configuration.basePath) ?? '',
   }
 }

@@ -42,7 +42,7 @@ export function unmanagedUpdater(
   }
 }
 
-/** after the start, when it looks for the first time what there is to do by itself */
+/** how long after its start this process first asks the schedule what to do */
 const FIRST_LOOK_MS = 5000
 
 export interface UpdaterOptions {
@@ -58,7 +58,7 @@ export function makeUpdater(options: UpdaterOptions): Updater {
   let running: Running | null = null
 
   const start = async (asked: Omit<OperationRequest, 'who'>): Promise<Operation> => {
-    // The lock would refuse this process's own operation too, but only after a look at the disk.
+    // The lock would refuse a second operation of this process too, but only after a look at the disk.
     if (running !== null && running.operation.outcome === null) throw inFlight(running.operation)
     if (serving.isSettling) await refuseInherited(install)
     let isClosed = false
@@ -70,7 +70,7 @@ export function makeUpdater(options: UpdaterOptions): Updater {
         await life.close('handover')
       }
       await handOverTo(to, operation, options, close, parts)
-      return { open: true } // stopped in the middle of its probation: the next start continues it
+      return { open: true } // this process stops in the middle of the successor's probation: the next start continues the probation
     }
     // Loads all code that the operation can need, its undo included: later it reads nothing of this release from the disk.
     const [{ begin }, parts] = await Promise.all([import('./update/operation.ts'), loadHandover()])
@@ -116,12 +116,12 @@ async function loadHandover() {
   const [{ replaceThis }, { couldUpdate }] = await Promise.all([
     import('./handover/give/hand-over.ts'),
     import('./update/could-update.ts'),
-    import('./update/answers.ts'), // whoever polls the status is answered through the switch
+    import('./update/answers.ts'), // the status is answered throughout the switch
   ])
   return { replaceThis, couldUpdate }
 }
 
-/** Does not return if the successor proves itself. Rejects if this process serves again, or has closed its state and cannot. */
+/** Does not return if the successor proves itself. Rejects if this process serves again, or cannot because it has closed its state. */
 async function handOverTo(
   to: string,
   operation: Operation,
@@ -193,6 +193,6 @@ function tooLate({ operation }: Status): BatonError {
   const { id, kind, stage, outcome } = operation
   if (outcome !== null) return new BatonError('too_late', `${kind} ${id} has ended: ${outcome}`)
   return new BatonError('too_late', `expected an operation before its swap, ${kind} ${id} is in the ${stage} stage`, {
-    hint: 'what has been put in place proves itself or is put back; `POST /admin/update/rollback` takes it back afterwards',
+    hint: 'wait until the new version has proved itself or is reverted; `POST /admin/update/rollback` can undo it afterwards',
   })
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
-// The author's command `baton`: init, dev, build, publish, rebuild, rehearse, image, deploy, trust, doctor. This file reads the arguments and reports
-// what happened; the work is in make/. Must hold: it starts on every Node that the package supports. It runs a command that needs
-// Node 26 with a Node 26.
+// The author's command `baton`: init, dev, build, publish, rebuild, rehearse, image, deploy, trust, doctor. This file reads the
+// arguments and reports what happened; the work is in make/. Must hold: it starts on every Node that the package supports. It runs a
+// command that needs Node 26 with a Node 26.
 
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
@@ -75,7 +75,7 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'dev',
-    description: 'serve from source; what is saved, or published into its feed, it moves to under load',
+    description: 'serve from source; move under load to what you save, or publish into its feed',
     args: {
       ...FOLDER,
       port: { type: 'string', valueHint: 'number', description: 'where it listens (default: PORT, else `port`)' },
@@ -92,7 +92,7 @@ const WORDS: readonly Word[] = [
   { name: 'build', description: 'make a release', args: BUILD, heavy: true, act: build },
   {
     name: 'publish',
-    description: 'bring a release to where installs find it',
+    description: 'copy a release to the place where installs find it',
     args: {
       ...FOLDER,
       ...TAG,
@@ -112,7 +112,7 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'rehearse',
-    description: 'try a release on a copy of data, and then the release before it on what that has left',
+    description: 'try a release on a copy of data, then the previous release on the data that it leaves',
     args: { ...FOLDER, ...OUT, ...rehearseFlags, ...OUTPUT_FLAGS },
     heavy: true,
     act: rehearse,
@@ -315,7 +315,7 @@ async function publish(values: Values): Promise<void> {
   const to = typeof values['to'] === 'string' ? values['to'] : project.publish
   if (to === null)
     throw new BatonError('invalid_request', 'expected a target in --to, or `publish` in baton.config.json')
-  const { sendRelease } = await import('./make/send.ts')
+  const { sendRelease } = await import('./make/publish.ts')
   const progress = createProgress({ quiet: values['quiet'] === true || values['json'] === true })
   try {
     const target = /^(\/|github:|[^/]+:)/.test(to) ? to : resolve(project.folder, to)
@@ -367,7 +367,7 @@ async function runUnderNode(file: string, argv: readonly string[]): Promise<numb
   const node = isRightMajor() ? process.execPath : await provideNode()
   const loader = file.endsWith('.ts') ? ['--import', 'tsx'] : []
   const child = spawn(node, ['--disable-warning=ExperimentalWarning', ...loader, file, ...argv], { stdio: 'inherit' })
-  // A terminal sends its signals to both. Who ends this wrapper by its pid means the program that it runs.
+  // A terminal sends its signals to both processes. Another sender knows only this process's pid and means the program.
   for (const signal of ['SIGTERM', 'SIGHUP'] as const) process.on(signal, () => void child.kill(signal))
   return await new Promise((done, fail) => {
     child.once('error', (cause) =>

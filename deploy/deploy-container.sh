@@ -1,5 +1,5 @@
 #!/bin/sh
-# Deploys a release of a container: deploy/deploy-container.ts.
+# Deploys a release to a container: deploy/deploy-container.ts.
 set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 . "$here/lib/node.sh"

@@ -22,7 +22,7 @@ import {
 
 const COMMAND = {
   name: IS_PACKAGED ? 'baton deploy systemd' : 'deploy-systemd.sh',
-  description: 'deploys a release to this host, and goes back by itself where it is not good',
+  description: 'deploys a release to this host, and goes back if it is not healthy',
   args: {
     release: { type: 'string', valueHint: 'tag|latest', description: 'release to deploy' },
     rollback: { type: 'boolean', default: false, description: 'back to the backup executable' },

@@ -1,7 +1,7 @@
 // Builds and pushes the container image of a release: `npm run image -- --tag v1.2.0 --repository registry.example/beacon --push`.
-// dist/<tag> -> verified and unpacked context -> build -> run it once -> tags vX.Y.Z and latest -> push. It also makes the image
-// that updates containers of the service, with the tags vX.Y.Z-deploy and deploy; and the one that holds their sockets while they are
-// recreated, vX.Y.Z-holder and holder.
+// dist/<tag> -> verified and unpacked context -> build -> run it once -> tags vX.Y.Z and latest -> push. It also makes two more
+// images: one updates containers of the service (tags vX.Y.Z-deploy and deploy), the other holds their sockets while they are
+// recreated (vX.Y.Z-holder and holder).
 // Must hold: the files in the image have the release's checksums. `latest` never goes back to an older release.
 
 import { createHash } from 'node:crypto'
@@ -72,7 +72,7 @@ export async function buildImage(options: ImageOptions): Promise<string[]> {
   const images = [
     ...(hasHolder ? [{ target: null, from: holder.path, tags: tagged('holder'), says: /^baton-holder / }] : []),
     { target: 'deploy', from: context.path, tags: tagged('deploy'), says: own },
-    // last: who sees the release finds its tools
+    // last: if a registry has the service's image, it has the other two
     { target: 'service', from: context.path, tags: [tag, ...(isLatest ? ['latest'] : [])], says: own },
   ]
   for (const { target, from, tags, says } of images) {
@@ -150,7 +150,7 @@ function portOf({ port }: Pick<ReleaseManifest, 'port'>): number {
   return port ?? 8080
 }
 
-/** Resolves to whether its first code waits for the end of an old container: a release of an older kit does not. */
+/** Fills the build context. Resolves to whether the release's first code waits for an old container to end; an older kit's does not. */
 async function fillContext(
   folder: string,
   manifest: ReleaseManifest,
@@ -230,12 +230,17 @@ const COMMAND = {
     push: {
       type: 'boolean',
       default: false,
-      description: 'also `latest` and `deploy`, unless dist has a newer release',
+      description: 'push; also `latest`, `deploy` and `holder`, unless dist has a newer release',
     },
     dist: { type: 'string', valueHint: 'dir', default: 'dist', description: 'where release folders are' },
     feed: { type: 'string', valueHint: 'feed', description: 'where the panel learns which release is the newest' },
     base: { type: 'string', valueHint: 'image', description: 'base image, with glibc, libstdc++ and libatomic' },
-    arch: { type: 'string', valueHint: 'x64|arm64', default: process.arch, description: 'of the executable' },
+    arch: {
+      type: 'string',
+      valueHint: 'x64|arm64',
+      default: process.arch,
+      description: "the executable's architecture",
+    },
     'without-holder': {
       type: 'boolean',
       default: false,

@@ -1,5 +1,5 @@
-// The operator's commands of an executable. A release carries this file as a text, which is compiled only if such a command runs:
-// a process that serves never reads it.
+// The operator's commands of an executable. A release carries this file as text and compiles it only if such a command runs: a
+// process that serves never reads it.
 
 import { BUILD } from '../agent/service/build.ts'
 import { variableName } from '../agent/service/config.ts'
@@ -39,7 +39,7 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
   return await runCommand(argv, BUILD)
 }
 
-/** The environment; an install adds its receipt's configuration path, which may differ from the default of the user who asks. */
+/** The environment, with the configuration path of the receipt: the default of the user who asks may be another one. */
 async function environmentOfInstall(): Promise<NodeJS.ProcessEnv> {
   const { ownExecutable, receiptFor } = await import('../agent/install.ts')
   const receipt = await receiptFor(BUILD.service, ownExecutable() ?? process.execPath).catch(() => null)

@@ -123,32 +123,36 @@ for (const [fault, why] of [
   ['listens-elsewhere', /v1\.1\.0 did not take over: it listens on none of 127\.0\.0\.1:\d+, but on 127\.0\.0\.1:0/],
   ['ill', /v1\.1\.0 did not take over: expected status 2xx from \/, got 500/],
 ] as const) {
-  test(`a new release that ${fault}: the old one begins again when it is gone, and answers whoever waited`, async () => {
-    await using world = await openWorld({ readyMs: 2000 })
-    const load = world.load()
-    await sleep(100)
-    const done = await world.update(fault)
-    is(done.outcome, 'reverted', JSON.stringify(done))
-    ok((done.handover?.pauseMs ?? 0) > (fault === 'never-listens' ? 2000 : 0), 'until the old one serves again')
-    // one that has served was the end of the first pause
-    is(done.handover?.pausesMs?.length, fault === 'throws-later' ? 2 : 1)
-    match(done.error?.message ?? '', why)
-    await sleep(200)
-    const totals = await load.stop()
-    equal(await world.wrong(), [])
-    // a process that dies takes with it what it had received
-    if (fault !== 'throws-later') equal(faultsOf(totals), [])
-    is((await ask(world.port, 'GET', '/', null)).body, 'v1.0.0')
-    const { bad, history } = await journalOf(world.home)
-    equal(
-      bad.map(({ tag }) => tag),
-      ['v1.1.0'],
-    )
-    is(history.length, 1)
-    // it can be updated again
-    is((await world.update(null)).outcome, 'updated')
-    equal(await world.wrong(), [])
-  })
+  const register = fault === 'ill' || fault === 'listens-elsewhere' ? test.long : test
+  register(
+    `a new release that ${fault}: the old one begins again when it is gone, and answers whoever waited`,
+    async () => {
+      await using world = await openWorld({ readyMs: 2000 })
+      const load = world.load()
+      await sleep(100)
+      const done = await world.update(fault)
+      is(done.outcome, 'reverted', JSON.stringify(done))
+      ok((done.handover?.pauseMs ?? 0) > (fault === 'never-listens' ? 2000 : 0), 'until the old one serves again')
+      // one that has served was the end of the first pause
+      is(done.handover?.pausesMs?.length, fault === 'throws-later' ? 2 : 1)
+      match(done.error?.message ?? '', why)
+      await sleep(200)
+      const totals = await load.stop()
+      equal(await world.wrong(), [])
+      // a process that dies takes with it what it had received
+      if (fault !== 'throws-later') equal(faultsOf(totals), [])
+      is((await ask(world.port, 'GET', '/', null)).body, 'v1.0.0')
+      const { bad, history } = await journalOf(world.home)
+      equal(
+        bad.map(({ tag }) => tag),
+        ['v1.1.0'],
+      )
+      is(history.length, 1)
+      // it can be updated again
+      is((await world.update(null)).outcome, 'updated')
+      equal(await world.wrong(), [])
+    },
+  )
 }
 
 test('a release that starts more slowly than an update may is left by a rollback all the same', async () => {
@@ -177,7 +181,8 @@ test('a supervision takes the holder for the service: it starts no second one wh
 })
 
 for (const how of ['throws', 'hangs', 'blocks']) {
-  test(`an old one whose onStop ${how} is waited for, and ended: the new one begins when it is gone`, async () => {
+  const register = how === 'throws' ? test.long : test
+  register(`an old one whose onStop ${how} is waited for, and ended: the new one begins when it is gone`, async () => {
     await using world = await openWorld({ stopMs: 1000 })
     await writeFile(join(world.home.stateDirectory, 'stop'), how)
     const load = world.load()

@@ -9,8 +9,7 @@ import { suite } from './suite.ts'
 const test = suite('apps-real', { timeoutMs: 600_000 })
 
 test('an MQTT broker is adopted by one line, updated, rolled back and given a broken release, and no acknowledged message is lost', async () => {
-  await using packed = await packedKit()
-  const adopted = await adoptReal('aedes', packed.file)
+  const adopted = await adoptReal('aedes', await packedKit())
   equal(faultsOfReal(adopted), [])
   is(adopted.changed, 1)
   ok(adopted.seen.done > 100, `${adopted.seen.done} messages`)

@@ -9,8 +9,7 @@ import { suite } from './suite.ts'
 const test = suite('apps', { timeoutMs: 600_000 })
 
 test('an Express application with native addons is adopted, updated and rolled back under load, and nobody notices', async () => {
-  await using packed = await packedKit()
-  const adopted = await adopt('express', packed.file)
+  const adopted = await adopt('express', await packedKit())
   equal(faultsOf(adopted), [])
   ok(adopted.requests > 100, `${adopted.requests} requests`)
 })

@@ -103,7 +103,7 @@ if (isRoot) {
       await using world = await openOn(`answer 2 '"error":${error}'`)
       const told = (await rejects(world.front.side.unlock())) as BatonError
       equal([error, told.code, told.hint], [error, 'unexpected', null])
-      match(told.message, /without a word/)
+      match(told.message, /without a message/)
     }
     await using world = await openOn(
       `answer 2 '"error":{"code":"refused","message":"no","members":{"a":{},"from":"v1.0.0"}}'`,
@@ -125,14 +125,14 @@ answer 2 '"value":null'`)
     await world.front.side.unlock()
     const { notes, stages, bytes, states } = world.said
     is(notes.length, 201)
-    is(notes.at(-1), 'it says more than this, which is left out')
+    is(notes.at(-1), 'further notes are left out')
     ok(stages <= 100 && bytes <= 400 && states <= 200, JSON.stringify([stages, bytes, states]))
   })
 
   test('one that asks for what is not there and reads no answer is given up', async () => {
     await using world = await openOn(`yes '{"ask":"nothing of that name","id":1}'`)
     const told = (await rejects(world.front.side.unlock())) as BatonError
-    match(told.message, 'the other side of the command has ended')
+    match(told.message, 'the other process of this command has ended')
     is(world.said.states, 0)
   })
 

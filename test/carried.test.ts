@@ -54,7 +54,7 @@ test('numbered messages each way go on over updates and rollbacks: none lost, do
   for (const { lost, doubled, reordered, closed } of [websockets, streams]) {
     equal({ lost, doubled, reordered, closed }, { lost: 0, doubled: 0, reordered: 0, closed: 0 })
   }
-  ok(websockets.messages > WEBSOCKETS * 100, `only ${websockets.messages} messages`)
+  ok(websockets.messages > WEBSOCKETS * 10, `only ${websockets.messages} messages`)
 })
 
 test('idle connections come back from a successor that is killed; what it has spoken with ends at once', async () => {

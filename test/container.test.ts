@@ -17,9 +17,10 @@ import { containerIdIn } from '../agent/own.ts'
 import type { BatonError } from '../agent/words.ts'
 import { compare, unexplained } from '../deploy/container/difference.ts'
 import { credentialsFor } from '../deploy/container/engine/credentials.ts'
-import { connectEngine, type Engine, type EngineTraits, negotiate } from '../deploy/container/engine/engine.ts'
+import { connectEngine, type Engine, type EngineTraits, isAway, negotiate } from '../deploy/container/engine/engine.ts'
 import type { ContainerInspection, ImageInspection } from '../deploy/container/inspection.ts'
 import { type JobOrigin, type Site, unfinishedAt } from '../deploy/container/job.ts'
+import { again, ensureRunning } from '../deploy/container/moves.ts'
 import { digestIn, fullRepository, ORIGIN_LABEL, parseReference } from '../deploy/container/reference.ts'
 import { watchOutage } from '../deploy/container/outage.ts'
 import { candidateSockets } from '../deploy/container/engine/socket.ts'
@@ -396,6 +397,28 @@ test('what is copied between containers has a bound', async () => {
     ]
     equal(await engine.copyFile(from, to, 2000), 2000)
     match((await rejects(engine.copyFile(from, to, 1999), () => true)).message, 'has more than the 1999 bytes')
+  } finally {
+    engine.close()
+  }
+})
+
+test('an engine that says of itself that it is not well, or loses the same act each time, is not asked for ever', async () => {
+  let [pings, starts] = [0, 0]
+  let isWell = false
+  await using fake = await fakeEngine((url, response) => {
+    if (url === '/_ping') return response.writeHead(isWell ? 200 : 503).end(`ping ${++pings}`)
+    if (url.endsWith('/start') && ++starts > 0) return response.destroy()
+    return url.endsWith('/json') ? response.end(JSON.stringify({ State: { Running: false } })) : false
+  })
+  const engine = await connectEngine(fake.path)
+  try {
+    const away = await rejects(engine.awake(300), withCode('unsupported_host'))
+    match(away.message, /does not answer: it answered 503 to GET \/_ping: ping \d+$/)
+    ok(isAway(away) && pings > 1)
+    isWell = true
+    ok(isAway(await rejects(ensureRunning('one', engine))))
+    ok(isAway(await rejects(again(engine, () => engine.start('one')))))
+    equal(starts, 20)
   } finally {
     engine.close()
   }

@@ -10,7 +10,7 @@ import { promisify } from 'node:util'
 import { equal, is, match, not } from './assert.ts'
 import { eventually } from './lab/systemd.ts'
 import { makeStubFleet, noAnsible, outcomeOf, type StubFleet } from './lab/stub-fleet.ts'
-import { suite } from './suite.ts'
+import { isLong, suite } from './suite.ts'
 
 const test = suite('fleet: answers', { skip: noAnsible, timeoutMs: 200_000 })
 
@@ -150,11 +150,12 @@ test('an answer to the move that is none stops the run, and all go back, also wh
 })
 
 test('a host that dies in the soak and is there again at its end is no good one', async () => {
-  for (const [name, value] of [
+  const signs = [
     ['pid', '8'],
     ['restarts', '1'],
     ['started', 'later'],
-  ] as const) {
+  ] as const
+  for (const [name, value] of isLong ? signs : signs.slice(1, 2)) {
     await using fleet = await makeStubFleet(2)
     const { done } = fleet.start('--release', 'v1.1.0', '--waves', '1', '--soak', '2')
     await soaking(fleet)
@@ -165,7 +166,7 @@ test('a host that dies in the soak and is there again at its end is no good one'
   }
 })
 
-test('a container that starts again in the soak is no good one', async () => {
+test.long('a container that starts again in the soak is no good one', async () => {
   await using fleet = await makeStubFleet(1)
   const bin = join(fleet.folder, 'bin')
   await mkdir(bin)

@@ -26,13 +26,21 @@ test('says its version, and what is wrong with its arguments', async () => {
     [['--version'], 0, /^baton-holder \d+\.\d+\.\d+\n$/],
     [['--help'], 0, /^usage: baton-holder /],
     [[], 2, /^error: expected a port to hold\nusage: /],
-    [['eighty'], 2, /expected a port, HOST:PORT or \[HOST\]:PORT with a numeric host, got `eighty`/],
+    [
+      ['eighty'],
+      2,
+      /expected a port, HOST:PORT or \[HOST\]:PORT with a numeric host, or one of these with \/udp, got `eighty`/,
+    ],
     [['0'], 2, /got `0`/],
     [['65536'], 2, /got `65536`/],
     [['localhost:80'], 2, /got `localhost:80`/],
+    [['80/sctp'], 2, /or one of these with \/udp, got `80\/sctp`/],
+    [['0/udp'], 2, /got `0\/udp`/],
+    [['/udp'], 2, /got `\/udp`/],
+    [['53/udp', '53', '53/udp'], 2, /expected each address once, got `53\/udp` twice/],
     [['1:2:80'], 2, /got `1:2:80`/],
     [['-1'], 2, /expected --socket=, .*, got `-1`/],
-    [['x'.repeat(5000)], 2, /got x{80}\n$/],
+    [['x'.repeat(5000)], 2, /got `x{80}`\n$/],
     [['80', '80'], 2, /expected each address once, got `80` twice/],
     [Array.from({ length: 33 }, (_, i) => String(40_000 + i)), 2, /expected at most 32 addresses/],
     [['--backlog=none', '80'], 2, /expected a number from 1 to 65535 in --backlog, got `none`/],
@@ -59,6 +67,17 @@ test('a port that is in use, and a second holder at the same place, are errors t
   match(second.said(), /another holder answers at .*\nhint: one volume for each holder/)
   first.child.kill('SIGTERM')
   is(await first.ended, 0, 'SIGTERM ends it at once')
+})
+
+test('a port of UDP is held beside the same one of TCP, and nobody else can have it', async () => {
+  await using own = await holderGround()
+  const [udp, only] = [`${port}/udp`, `127.0.0.1:${await freePort()}/udp`]
+  await own.start(String(port), udp, only)
+  equal((await client(own.path)).text().trimEnd().split('\n').slice(1), [String(port), udp, only])
+  await using second = await holderGround()
+  const taken = second.run(udp)
+  is(await taken.ended, 1)
+  match(taken.said(), new RegExp(`listening on ${udp}: Address`))
 })
 
 test('gives everybody who connects the names and the sockets, of several ports and both kinds of IP', async () => {

@@ -23,7 +23,7 @@ import type { AddressInfo } from 'node:net'
 import { homedir, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
-import { bakeInstaller } from '../deploy/make/publish.ts'
+import { bakeInstaller } from '../deploy/make/release-folder.ts'
 import { isLong, suite } from './suite.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { makeCertificate } from './lab/certificate.ts'
@@ -80,11 +80,11 @@ test(
     for (let at = 0; at < text.lastIndexOf('}'); at++) {
       // every shell at every line and throughout the last lines; elsewhere they take turns, in the long form at every byte
       const all = text[at - 1] === '\n' || at > text.length - 60
-      if (!all && !isLong && at % 8 !== 1) continue
-      const turn = isLong ? at : Math.floor(at / 8)
+      if (!all && !isLong && at % 24 !== 1) continue
+      const turn = isLong ? at : Math.floor(at / 24)
       for (const [i, shell] of SHELLS.entries()) if (all || turn % SHELLS.length === i) cuts.push([at, shell])
     }
-    ok(cuts.length > (isLong ? 20_000 : 4_000))
+    ok(cuts.length > (isLong ? 20_000 : 3_000))
     const next = cuts.values()
     await Promise.all(
       Array.from({ length: 4 }, async () => {

@@ -132,6 +132,7 @@ test('what changes the disk in agent/ is disk.ts', () => {
     'agent/sockets/listeners.ts',
     'agent/update/trust/refresh.ts',
     'agent/disk/state-mark.ts', // at once, in the first code of a release
+    'agent/disk/database-set.ts', // the same
     'agent/update/rehearsal/conduct.ts', // in the cage, whose folder systemd empties
   ])
   const changing =
@@ -260,7 +261,7 @@ test('the wall clock only says what time it is: every span is taken from a clock
   // what others wrote has only the wall clock: a date of a server or a maintainer, the age of a file; a schedule is a calendar
   const theirs =
     /^(agent\/update\/(trust|schedule)|deploy\/trust)\/|^(agent\/words\/untrusted|agent\/update\/feed\/answer|deploy\/lib\/http|deploy\/host\/doctor\/clock)\.ts$/
-  const ages = new Set(['deploy/make/first/unpack.ts'])
+  const ages = new Set(['deploy/make/first/unpack.ts', 'agent/update/ending.ts'])
   // and these add a span to it: an instant for people
   const instants = new Set(['agent/disk/journal.ts', 'agent/service/store.ts'])
   const reads = sources.filter(

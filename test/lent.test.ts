@@ -3,6 +3,7 @@
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { existsSync } from 'node:fs'
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { Agent, get, type IncomingMessage } from 'node:http'
 import { connect, createServer, type Socket } from 'node:net'
@@ -90,14 +91,13 @@ test('a holder that is killed while the application drains does not keep it from
   using app = start(ground, port)
   const agent = new Agent({ keepAlive: true })
   await ask(port, '/', agent)
-  const slow = ask(port, '/slow', agent).catch(() => 'cut')
-  await sleep(100)
+  const slow = ask(port, '/slow/15000', agent).catch(() => 'cut')
   process.kill(app.pid, 'SIGTERM')
-  await sleep(50)
+  await until('it to drain', () => /stopping on SIGTERM/.test(app.said()))
   holder.child.kill('SIGKILL')
   const beganAt = performance.now()
   is(await app.ended, 0)
-  ok(performance.now() - beganAt < 2000)
+  ok(performance.now() - beganAt < 8000, 'it waited for a connection that nobody is at')
   is(await slow, 'cut', 'nothing could reach its client')
   agent.destroy()
 })
@@ -107,15 +107,14 @@ for (const how of ['', 'closes'])
     await using ground = await holderGround()
     const port = await freePort()
     await ground.start(String(port))
-    using app = start(ground, port, ...(how === '' ? [] : [how]))
+    const busy = join(ground.folder, 'busy')
+    using app = start(ground, port, busy, ...(how === '' ? [] : [how]))
     await ask(port)
     const agent = new Agent({ keepAlive: true, maxSockets: 1 })
     await ask(port, '/', agent)
-    const [late, idle, slow] = [await connected(port), await connected(port), ask(port, '/slow')]
-    await sleep(100) // accepted
-    process.kill(app.pid, 'SIGTERM')
-    await sleep(150)
-    const again = await response(port, '/', agent)
+    const [late, idle, slow] = [await connected(port), await connected(port), ask(port, '/slow/600')]
+    await ask(port) // so those have been accepted
+    const again = await atSignal(app, busy, () => response(port, '/', agent))
     is(again.headers.connection, 'close', 'the last one')
     await sleep(400)
     const said = heard(late)
@@ -157,14 +156,16 @@ test('a client that pipelines at SIGTERM has all its answers, and the last says 
   await using ground = await holderGround()
   const port = await freePort()
   await ground.start(String(port))
-  using app = start(ground, port)
+  const busy = join(ground.folder, 'busy')
+  using app = start(ground, port, busy)
   const socket = await connected(port)
   socket.write(GET)
   await once(socket, 'data')
-  process.kill(app.pid, 'SIGTERM')
-  await until('it to drain', () => /stopping on SIGTERM/.test(app.said()))
-  socket.write(GET.repeat(3))
-  const answers = (await heard(socket)).split(/(?=HTTP)/)
+  const said = await atSignal(app, busy, () => {
+    socket.write(GET.repeat(3))
+    return heard(socket)
+  })
+  const answers = said.split(/(?=HTTP)/)
   equal(
     answers.map((text) => /^connection: (.*)\r$/im.exec(text)?.[1]),
     [undefined, undefined, 'close'],
@@ -180,10 +181,10 @@ test('at SIGTERM a connection that was opened long ago and has never asked does 
   const silent = await connected(port)
   await ask(port)
   await sleep(2100) // its request is not on its way
-  const slow = ask(port, '/slow')
+  const slow = ask(port, '/slow/3000')
   const order: string[] = []
   const ends = [heard(silent).then(() => order.push('silent')), slow.then(() => order.push('slow'))]
-  await sleep(100)
+  await ask(port) // so that one has been accepted
   process.kill(app.pid, 'SIGTERM')
   await Promise.all(ends)
   equal(order, ['silent', 'slow'])
@@ -194,16 +195,12 @@ test('a request that came while the application got no processor is answered bef
   await using ground = await holderGround()
   const port = await freePort()
   await ground.start(String(port))
-  using app = start(ground, port)
+  const busy = join(ground.folder, 'busy')
+  using app = start(ground, port, busy)
   const agents = Array.from({ length: 8 }, () => new Agent({ keepAlive: true, maxSockets: 1 }))
   await Promise.all(agents.map((agent) => ask(port, '/', agent)))
-  process.kill(app.pid, 'SIGTERM')
-  await until('it to drain', () => /stopping on SIGTERM/.test(app.said()))
-  process.kill(app.pid, 'SIGSTOP')
-  const late = agents.map((agent) => ask(port, '/', agent))
-  await sleep(500)
-  process.kill(app.pid, 'SIGCONT')
-  for (const said of await Promise.all(late)) match(said, new RegExp(`^${app.pid} `))
+  const late = atSignal(app, busy, async () => await Promise.all(agents.map((agent) => ask(port, '/', agent))), 500)
+  for (const said of await late) match(said, new RegExp(`^${app.pid} `))
   is(await app.ended, 0)
   for (const agent of agents) agent.destroy()
 })
@@ -294,6 +291,17 @@ function start({ path }: HolderGround, ...words: (number | string)[]): App {
   const env = { ...process.env, BATON_HOLDER: path }
   const started = watched(spawn(process.execPath, args, { env, stdio: ['ignore', 'pipe', 'pipe'] }))
   return { ...started, pid: started.child.pid ?? 0, [Symbol.dispose]: () => void started.child.kill('SIGKILL') }
+}
+
+/** Sends SIGTERM, and what `act` writes reaches the application while it gets nothing done after it: for `ms` at least. */
+async function atSignal<T>(app: App, busy: string, act: () => Promise<T>, ms = 50): Promise<T> {
+  process.kill(app.pid, 'SIGTERM')
+  await until('it to be busy', () => existsSync(busy))
+  const acted = act()
+  acted.catch(() => {}) // its caller hears of it
+  await sleep(ms)
+  await rm(busy)
+  return await acted
 }
 
 function response(

@@ -157,7 +157,7 @@ test('what does not end by the drain deadline is cut, counted and reported', asy
   assert.ok((await broken) instanceof Error)
   assert.match(
     await home.output(),
-    /drained: \d+ connections moved, \d+ of them in the middle of something, \d+ told to come back, 1 cut/,
+    /drained: \d+ connections moved, \d+ of them in the middle of something, \d+ asked to reconnect, 1 cut/,
   )
 })
 

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { JournalState } from '../agent/disk/journal.ts'
 import { sendLetters, withNews } from '../agent/update/schedule/letters.ts'
-import { newMemory, type Remembered } from '../agent/update/schedule/memory.ts'
+import { newMemory, parseMemory, type Remembered } from '../agent/update/schedule/memory.ts'
 import { rulesOf } from '../agent/update/schedule/rules.ts'
 import { type Operation } from '../agent/words/state.ts'
 import { newOperation } from '../agent/update/operation.ts'
@@ -135,6 +135,29 @@ test('what it forks, even into a session of its own, ends with it; what it write
   ok((loud.after.hookProblem ?? '').length < 500)
 })
 
+test('a report of any length is one that the memory can keep, and a program that reads nothing of it is told', async () => {
+  const long = (chars: number) => '"'.repeat(chars)
+  for (const chars of [10, 5_000, 100_000]) {
+    const failed: Operation = {
+      ...ended('b'),
+      outcome: 'failed',
+      error: { code: 'verify_failed', message: long(chars), hint: long(chars) },
+    }
+    const waiting = Array.from({ length: 16 }, (_, n) => ({ key: `passed ${n}`, says: long(chars) }))
+    const memory = withNews(
+      { ...newMemory([], NOW), told: 'a' },
+      journal(failed, ended('a')),
+      { ...ABOUT, waiting },
+      NOW,
+    )
+    ok(parseMemory(JSON.stringify(memory)) !== null, `${chars} characters`)
+    const { report, waits } = JSON.parse(memory.letters[0]?.text ?? '') as { report: Operation; waits: string[] }
+    equal([report.id, report.outcome, waits.length], ['b', 'failed', 16])
+    const { after } = await sent(memory, ['/bin/true'])
+    equal([after.letters, after.hookProblem], [[], null])
+  }
+})
+
 test('only the configuration names a program, by an absolute path, without a shell', async () => {
   const configPath = join(home, 'config.json')
   const rules = async (update: unknown, own: unknown = {}) => {
@@ -148,7 +171,7 @@ test('only the configuration names a program, by an absolute path, without a she
   for (const bad of ['/bin/mail -s x', ['mail'], [], [7], ['/bin/mail', '\0'], { a: 1 }, ['/x', 'y'.repeat(5000)]]) {
     const { onOutcome, faults } = await rules({ onOutcome: bad })
     is(onOutcome, null)
-    match(faults.join(), /`update.onOutcome` of the configuration: expected .*nobody is told/)
+    match(faults.join(), /`update.onOutcome` of the configuration: expected .*no report is sent/)
   }
   const own = await rules({ auto: { mode: 'all' } }, { onOutcome: ['/bin/sh'] })
   equal([own.onOutcome, own.policy.mode], [null, 'notify'])

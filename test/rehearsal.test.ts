@@ -39,7 +39,7 @@ const OPEN = {
   'two columns in two tables': `database.exec("ALTER TABLE notes ADD COLUMN a; ALTER TABLE authors ADD COLUMN b TEXT DEFAULT 'x'")`,
   'a table': 'database.exec("CREATE TABLE tags(id INTEGER PRIMARY KEY, name TEXT)")',
   'a table that points at an old one':
-    'database.exec("CREATE TABLE tags(note INTEGER REFERENCES notes(id), name TEXT)")',
+    'database.exec("CREATE TABLE tags(note INTEGER REFERENCES notes(id) ON DELETE CASCADE, name TEXT)")',
   'a table with rows from an old one': `database.exec("CREATE TABLE texts AS SELECT id, text FROM notes")`,
   'an index': 'database.exec("CREATE INDEX notes_text ON notes(text)")',
   'a view': 'database.exec("CREATE VIEW newest AS SELECT max(id) FROM notes")',

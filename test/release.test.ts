@@ -376,8 +376,8 @@ for (const [setting, expected] of [
 }
 
 for (const [setting, expected] of [
-  ['', /no form that we know/],
-  ['dist', /no form that we know/],
+  ['', /none of the known forms/],
+  ['dist', /none of the known forms/],
   ['./dist', /absolute path/],
   ['../dist', /absolute path/],
   ['http://example.com/', /plain http is for this machine only/],
@@ -385,7 +385,7 @@ for (const [setting, expected] of [
   ['http://localhost.example.com/', /plain http is for this machine only/],
   ['https://', /not an address/],
   ['https://x.org/?a=1', /not a folder/],
-  ['ftp://x.org/', /no form that we know/],
+  ['ftp://x.org/', /none of the known forms/],
   ['github:acme', /expected a repository `owner\/name`, got "acme"/],
   ['github:acme/beacon/more', /expected a repository/],
   ['github:acme/..', /expected a repository/],

@@ -14,6 +14,15 @@ const GOOD = `${SUITE} test('good', () => {}); test.run()`
 
 /** Runs these files with the runner: its output, and its exit code. */
 async function run(files: Record<string, string>, ...args: string[]): Promise<{ code: number | null; output: string }> {
+  return await runAgain(0, files, ...args)
+}
+
+/** The same, with `again` more tries for a file that fails. */
+async function runAgain(
+  again: number,
+  files: Record<string, string>,
+  ...args: string[]
+): Promise<{ code: number | null; output: string }> {
   const cache = join(ROOT, '.cache')
   await mkdir(cache, { recursive: true })
   const folder = await mkdtemp(join(cache, 'runner-'))
@@ -23,7 +32,7 @@ async function run(files: Record<string, string>, ...args: string[]): Promise<{ 
     const child = spawn(process.execPath, [...process.execArgv, ...program], {
       cwd: '/',
       stdio: ['ignore', 'pipe', 'pipe'],
-      env: { ...process.env, BATON_TEST_NO_SKIP: '' },
+      env: { ...process.env, BATON_TEST_NO_SKIP: '', BATON_TEST_AGAIN: String(again) },
     })
     let output = ''
     for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (output += String(chunk)))
@@ -58,11 +67,11 @@ test('starts the longest file first, and beside it only what the processors carr
     longestFirst([{ path: 'a' }, { path: 'b' }, { path: 'c' }], costs).map(({ path }) => path),
     ['b', 'c', 'a'],
   )
-  const jobs: [string, number][] = ['a', 'b', 'c', 'd', 'e', 'f', 'g'].map((name, at) => [name, 300 + 50 * at])
+  const jobs: [string, number][] = 'abcdefghi'.split('').map((name, at) => [name, 300 + 50 * at])
   const busy = await order(jobs, () => 0.1)
   equal(busy.slice(0, 4), ['a', 'b', 'A', 'c'])
   const idle = await order(jobs, () => 0.9)
-  equal(idle.slice(0, 8), ['a', 'b', 'c', 'd', 'e', 'f', 'A', 'g'])
+  equal(idle.slice(0, 10), ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'A', 'i'])
 })
 
 test('each file is in one shard, and no shard has all that is dear', () => {
@@ -102,6 +111,35 @@ test('shows the output of a file that fails, and counts what was skipped', async
   is(lastLine(output), '1 passed, 1 failed, 1 skipped')
   match(output, /\| .*the reason/)
   is(code, 1)
+})
+
+test('tries a failed file as often as it is told to, counts the last try, and names the file', async () => {
+  // passes at its third try
+  const flaky = `import { appendFileSync, readFileSync } from 'node:fs'; ${SUITE}
+    test('t', () => {
+      const file = import.meta.filename + '.tries'
+      appendFileSync(file, 'x')
+      if (readFileSync(file, 'utf8').length < 3) throw new Error('not yet')
+    }); test.run()`
+  const bad = `${SUITE} test('bad', () => { throw new Error('never') }); test.run()`
+  const { code, output } = await runAgain(2, { bad, flaky, good: GOOD })
+  is(code, 1)
+  is(lastLine(output), '2 passed, 1 failed')
+  equal(
+    output
+      .match(/^(ok {2}|FAIL) \S*\/\w+\.test\.ts {2}/gm)
+      ?.map((line) => line.replace(/\S*\//, '').trim())
+      .toSorted(),
+    [
+      ...Array.from({ length: 3 }, () => 'FAIL bad.test.ts'),
+      ...Array.from({ length: 2 }, () => 'FAIL flaky.test.ts'),
+      'ok   flaky.test.ts',
+      'ok   good.test.ts',
+    ],
+  )
+  const [named = ''] = /^more than one try: .*\n\n2 passed/m.exec(output) ?? []
+  match(named, /flaky\.test\.ts \(passed at try 3\)/)
+  match(named, /bad\.test\.ts \(failed at try 3\)/)
 })
 
 const untrue: [promise: string, text: string, output: RegExp][] = [

@@ -12,6 +12,7 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { askFeed } from '../agent/update/schedule/ask.ts'
 import { ASK_MS, askAgainAt, newMemory } from '../agent/update/schedule/memory.ts'
+import { next } from '../agent/update/schedule/next.ts'
 import { USUAL } from '../agent/update/schedule/policy.ts'
 import { equal, is, match, ok } from './assert.ts'
 import type { LookOptions } from './crash/by-itself.ts'
@@ -105,6 +106,76 @@ test('steps of a staged release reach the host; those it does not understand let
     Array.from({ length: 65 }, () => steps[0]),
   ])
     equal(await heard(odd), [{ at: '2000-01-01T00:00:00Z', percent: 0 }], JSON.stringify(odd).slice(0, 60))
+})
+
+test('a release that is young, or whose turn has not come, keeps no older one from going; if none may go, the first that may is told', async () => {
+  await using signed = await makeSignedDist(['v1.0.0'])
+  const { dist } = signed
+  const daysAgo = (days: number) => new Date(NOW - days * DAY).toISOString()
+  // one a day, as a busy project has it
+  for (const [tag, days] of [
+    ['v1.0.1', 4],
+    ['v1.0.2', 3.5],
+    ['v1.0.3', 2],
+    ['v1.0.4', 1],
+  ] as const)
+    await dist.add(tag, { publishedAt: daysAgo(days) })
+  const asked = async (rules: object, custom: Record<string, Record<string, unknown>> = {}) => {
+    await signed.publish({ targets: await targetsOf(dist.dir, 'beacon', custom) })
+    await using feed = labFeed(dist.dir, { trust: signed.anchor })
+    const { offer, passed } = await askFeed(
+      feed,
+      newMemory([], NOW),
+      { ...ASKED, policy: { ...USUAL, mode: 'all', ...rules } },
+      NOW,
+    )
+    return [offer?.tag, ...passed]
+  }
+  equal(await asked({ minAgeMs: 3 * DAY }), ['v1.0.2'])
+  equal(await asked({ minAgeMs: 5 * DAY }), ['v1.0.1'])
+  equal(await asked({ minAgeMs: 3 * DAY, mode: 'notify' }), ['v1.0.4'])
+  const later = { rollout: [{ at: new Date(NOW + DAY).toISOString(), percent: 100 }] }
+  const nobody = { rollout: [{ at: daysAgo(1), percent: 0 }] }
+  equal(await asked({}, { 'v1.0.4': later, 'v1.0.3': nobody }), ['v1.0.2'])
+  equal(await asked({}, { 'v1.0.4': later, 'v1.0.3': nobody, 'v1.0.2': nobody, 'v1.0.1': nobody }), ['v1.0.4'])
+})
+
+test('a feed that lies about its times, or does not tell them, keeps a release back for its age here, and not for ever', async () => {
+  for (const publishedAt of ['9999-12-31T23:59:59Z', null, '0000-01-01T00:00:00Z']) {
+    await using dist = await makeDist(['v1.0.0'])
+    let [memory, day] = [newMemory([], NOW), 0]
+    const policy = { ...USUAL, mode: 'all' as const, minAgeMs: 3 * DAY }
+    for (; day < 10; day++) {
+      await dist.add(`v1.0.${day + 1}`, { publishedAt, executable: (tag) => `#!/bin/sh\n# ${tag}\n` })
+      await using feed = labFeed(dist.dir, { trust: null })
+      memory = await askFeed(feed, memory, { ...ASKED, policy }, NOW + day * DAY)
+      const facts = {
+        ...memory,
+        running: 'v1.0.0',
+        asks: null,
+        left: null,
+        problem: null,
+        askAt: Infinity,
+        isInFlight: false,
+      }
+      if (next(policy, { ...facts, lastAt: null, tookMs: 60_000 }, NOW + day * DAY).do === 'update') break
+    }
+    equal([memory.offer?.tag, day], ['v1.0.1', publishedAt?.startsWith('0') === true ? 0 : 3], `${publishedAt}`)
+  }
+})
+
+test('a feed with very many releases beyond the policy costs a few requests, and what fits is found below them', async () => {
+  await using dist = await makeDist(['v1.0.0', 'v1.0.1', 'v2.0.0', 'v2.0.1', 'v2.0.2', 'v2.0.3', 'v2.0.4'])
+  const path = join(dist.dir, 'releases.json')
+  const list = JSON.parse(await readFile(path, 'utf8')) as { releases: object[] }
+  const more = Array.from({ length: 10_000 }, (_, n) => ({ tag: `v1.${n + 1}.0`, draft: false, prerelease: false }))
+  await writeFile(path, JSON.stringify({ ...list, releases: [...more, ...list.releases] }))
+  await using server = await counting(dist.dir)
+  await using feed = labFeed(server.url, { trust: null })
+  const asking = { ...ASKED, policy: { ...USUAL, mode: 'patch' as const } }
+  const { offer, passed, asked } = await askFeed(feed, newMemory([], NOW), asking, NOW)
+  equal([offer?.tag, passed.length, asked.problem], ['v1.0.1', 5, null])
+  ok(server.asked.length < 20, `${server.asked.length} requests`)
 })
 
 test('a feed whose signatures have expired, or that is away, offers nothing, and is asked again later and later', async () => {

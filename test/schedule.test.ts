@@ -343,6 +343,8 @@ test('what it waits for is one sentence with a time, to the minute', () => {
   is(said({ askAt: NOON }).do, 'ask')
   const held = said({}, { holdUntil: Date.parse('2026-12-24T00:00Z') })
   equal([held.at, held.says], [Date.parse('2026-12-24T02:00Z'), 'v1.0.1 goes by itself: updates are held'])
+  const far = said({}, { holdUntil: Date.parse('9999-12-31T23:59:59Z') })
+  equal([far.at, far.says], [Date.parse('+010000-01-01T02:00Z'), 'v1.0.1 goes by itself: updates are held'])
   const young = said({ offer: { ...OFFER, publishedAt: NOON } }, { minAgeMs: 3 * DAY, hours: [] })
   equal([young.at, young.says], [NOON + 3 * DAY, 'v1.0.1 goes by itself: v1.0.1 is young: 3 days have to pass'])
   const failed = said({ failures: 1, lastAt: NOON, wasReverted: true }, { hours: [] })

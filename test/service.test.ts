@@ -417,12 +417,11 @@ requests('streams events and ends them', async () => {
 
 requests('ends its streams on drain, with a hint to come back at once, and keeps the connection', async () => {
   await using service = await serve()
-  const streaming = service.call('GET', '/api/stream?intervalMs=10')
-  const other = service.call('GET', '/api/stream?intervalMs=60000')
-  await sleep(100)
+  const stream = (intervalMs: number) => fetch(`http://127.0.0.1:${service.port}/api/stream?intervalMs=${intervalMs}`)
+  const [streaming, other] = [await stream(10), await stream(60_000)]
   service.drain()
-  match((await streaming).body as string, /event: drain\nretry: 100\ndata: \{\}\n\n$/)
-  match((await other).body as string, 'event: drain')
+  match(await streaming.text(), /event: drain\nretry: 100\ndata: \{\}\n\n$/)
+  match(await other.text(), 'event: drain')
   is((await service.call('GET', '/healthz')).status, 200)
 })
 
@@ -565,11 +564,10 @@ program('exits with 7 and a hint where the database needs a newer release', asyn
 program('lets requests in flight finish on SIGTERM, ends its streams, and exits with 0', async () => {
   await using home = await install({ release: await scriptRelease('v1.0.0') })
   const child = await home.start()
-  const streaming = home.api('GET', '/api/stream?intervalMs=10')
-  await sleep(200)
+  const streaming = await fetch(`http://127.0.0.1:${home.port}/api/stream?intervalMs=10`)
   const exited = once(child, 'exit')
   child.kill('SIGTERM')
-  match((await streaming).body as string, 'event: drain')
+  match(await streaming.text(), 'event: drain')
   equal(await exited, [0, null])
 })
 

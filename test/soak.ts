@@ -122,10 +122,10 @@ if (values.clients) {
 }
 
 if (values.long) {
-  const { runLong } = await import('./soak/long.ts')
-  const containers = ['container-table', 'container-cut', 'container-stopped']
-  const others = ['install-script', 'carry-soak', 'fleet-hosts', 'fleet-resume', 'state-kills', 'test/rehearsal']
-  process.exit(await runLong(...containers, ...others))
+  const { longFiles, runLong } = await import('./soak/long.ts')
+  // `--days` and `--hold` have theirs
+  const files = (await longFiles()).filter((path) => !/systemd-days|container-hold/.test(path))
+  process.exit(await runLong(...files))
 }
 
 if (values.days) {

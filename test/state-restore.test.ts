@@ -17,11 +17,12 @@ import { restoreCopy } from '../deploy/host/service/state.ts'
 import { equal, is, match, ok, rejects, withCode } from './assert.ts'
 import { until } from './fixtures/evidence.ts'
 import { buildLedgers, fillLedger, unpackLedger } from './lab/ledger.ts'
-import { suite } from './suite.ts'
+import { isLong, suite } from './suite.ts'
 
 const test = suite('state restore', { timeoutMs: 60_000 })
 const COPY = 'ledger.db.v1.0.0.20261123T170510.900Z'
 const [THEN, NOW] = [3, 50]
+const ROUNDS_MIN = isLong ? 12 : 6
 let home: string
 let executable: string
 
@@ -70,7 +71,10 @@ test('a service that has begun, and has not opened its database yet, is seen: th
   try {
     await until('its words', async () => (await readFile(`/proc/${sleeper.pid}/cmdline`, 'utf8')).includes('--config'))
     const refused = await rejects(world.restore(), withCode('refused'))
-    match(refused.message, `expected ledger to be stopped: its database is exchanged, pid ${sleeper.pid} is a process`)
+    match(
+      refused.message,
+      `expected ledger to be stopped while its database is exchanged, pid ${sleeper.pid} is a process`,
+    )
     ok(!existsSync(markPath(world.state)))
     is(world.rows(), NOW)
   } finally {
@@ -99,9 +103,10 @@ test('somebody else who has the database open is named, and nothing has changed'
 
 test('started at the same moment, again and again: one waits or is refused, and each acknowledged row is where it is said to be', async () => {
   const seen = { refused: 0, restored: 0 }
-  for (let round = 0; round < 12; round++) {
+  // one that waits ever longer is late in the end, on any machine
+  for (let round = 0; round < ROUNDS_MIN || seen.refused === 0 || seen.restored === 0; round++) {
     await using world = await makeWorld()
-    const delays = [0, round * 25]
+    const delays = [0, round * 50]
     const restore = async () => {
       await sleep(delays[round % 2] ?? 0)
       return await world.restore().catch((cause: unknown) => String(cause))
@@ -123,7 +128,6 @@ test('started at the same moment, again and again: one waits or is refused, and 
       equal([count, world.rows(), rowsIn(restored.aside ?? '')], [THEN + 1, THEN + 1, NOW], where)
     }
   }
-  ok(seen.refused + seen.restored === 12 && seen.refused > 0 && seen.restored > 0, JSON.stringify(seen))
 })
 
 test.run()

@@ -23,6 +23,8 @@ export interface SuiteOptions {
 export interface Suite {
   /** `timeoutMs`: deadline of this test, if the suite's will not do */
   (title: string, body: Body, options?: { timeoutMs?: number }): void
+  /** The same, in the long form alone: a variant of another test here, with another parameter. No later test may need what it leaves. */
+  long(title: string, body: Body, options?: { timeoutMs?: number }): void
   /** Runs before the first test; if it fails, every test fails. */
   before(body: Body): void
   /** Runs after the last test; if it fails, that counts as a failed test. */
@@ -98,6 +100,9 @@ export function suite(name: string, { timeoutMs = TIMEOUT_MS, skip = null }: Sui
       await beReady()
       await bounded(body, options.timeoutMs ?? timeoutMs, title)
     })
+  }
+  test.long = (...args: Parameters<typeof test>) => {
+    if (isLong) test(...args)
   }
   test.before = (body: Body) => void hooks.before.push(body)
   test.after = (body: Body) => void hooks.after.push(body)

@@ -68,7 +68,7 @@ test('by default a new release is told, and nothing goes', async () => {
   await again({})
   const { instance, schedule, history } = await until('told', ({ schedule }) => (schedule?.waits.length ?? 0) > 0)
   equal([instance.version, schedule?.mode, history], ['v1.0.0', 'notify', []])
-  match(schedule?.waits[0] ?? '', /^v2\.0\.0 waits for you: the policy only tells of releases$/)
+  match(schedule?.waits[0] ?? '', /^v2\.0\.0 waits for you: the policy only reports releases$/)
 })
 
 for (const [what, code, why] of [
@@ -107,7 +107,7 @@ test('a hold keeps it from going by itself, and its end lets it go; a day that i
   ok((await host.status()).schedule?.heldUntil?.startsWith('2099-12-2'))
   is((await host.cli('upgrade', '--hold', 'soon')).code, 2)
   is((await host.cli('upgrade', '--hold', '2099-12-27', '--release-hold')).code, 2)
-  match((await host.cli('upgrade', '--release-hold')).stdout, /^updates by itself are not held/)
+  match((await host.cli('upgrade', '--release-hold')).stdout, /^there is no hold/)
   is((await host.status()).schedule?.heldUntil, null)
 })
 

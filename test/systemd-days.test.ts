@@ -117,7 +117,7 @@ test('the last night: the older one goes, past one that was withdrawn; one whose
   ok(brave !== undefined)
   await rule(brave, { ...RULES, mode: 'all' })
   await days.look(at(3, 4))
-  await days.look(at(3, 11))
+  await days.look(at(3, 12)) // a host asks again after at most seven and a half hours
   const further = 'for you    v2.0.0 waits for you: the policy goes no further than minor'
   for (const host of days.hosts.filter((one) => one !== brave)) {
     is((await statusOf(host)).instance.version, 'v1.1.0')

@@ -8,7 +8,7 @@ import { equal, is, match, ok } from './assert.ts'
 import { buildHistory, STEPS, tagAt } from './lab/history.ts'
 import { bootWithFeed, DATABASE, eventsIn, type FeedHost } from './lab/managed.ts'
 import { noHosts } from './lab/systemd.ts'
-import { suite } from './suite.ts'
+import { isLong, suite } from './suite.ts'
 
 const test = suite('systemd: history', { skip: noHosts, timeoutMs: 240_000 })
 const ROWS = 100_000
@@ -22,7 +22,17 @@ test.before(async () => {
 })
 test.after(async () => await host.off())
 
+/** In CI the host goes forth and back at one step of the kind that has one more column, and at the newest that leads back. */
+const THERE_AND_BACK = isLong ? STEPS.slice(1, -1) : [2, LAST - 1]
+
 for (const to of STEPS.slice(1, -1)) {
+  if (!THERE_AND_BACK.includes(to)) {
+    test(`from schema ${to - 1} to ${to}: open`, async () => {
+      is((await upgrade(to)).verdict, 'open')
+      is(await write(), await count())
+    })
+    continue
+  }
   test(`from schema ${to - 1} to ${to}: open, and either release serves every row, before and after`, async () => {
     is(await write(), await count())
     is((await upgrade(to)).verdict, 'open')

@@ -109,7 +109,7 @@ test('cancelled from another shell in the middle of its download: nothing is cha
 
   const second = await host.cli('upgrade', '--json')
   is(second.code, 6)
-  match(second.stderr, /the service is at it: update from v1\.0\.0 to v1\.1\.0, in the download stage, since 20/)
+  match(second.stderr, /the service is busy: update from v1\.0\.0 to v1\.1\.0, in the download stage, since 20/)
   equal(eventsIn(second.stdout).at(-1)?.['operationId'] ?? null, id)
 
   const cancelled = await host.cli('cancel', '--json')

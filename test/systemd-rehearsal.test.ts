@@ -307,7 +307,7 @@ test('the service is stopped: the command rehearses too, and a release with no w
   is((await host.cli('stop')).code, 0)
   const back = await host.cli('rollback', '-y', '--restore-state')
   is(back.code, 0, back.stderr)
-  match(back.stdout, /a copy of \S+ is the database now; what was there is \S+aside/)
+  match(back.stdout, /a copy of \S+ is the database now; the former one is \S+aside/)
   is(await sql('SELECT count(*), max(id) FROM notes'), rows)
 })
 

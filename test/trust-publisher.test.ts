@@ -1,7 +1,7 @@
 // The publisher: what it writes is what hosts accept; what it must not do it refuses, with nothing written; and the guide's own
 // commands for each day that a maintainer may have.
 
-import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { runTrust } from '../deploy/trust/main.ts'
@@ -138,6 +138,45 @@ test('refused with nothing written: too few keys, no keys, a release that is not
   assert.equal((await readdir(join(it.dist, 'verified'))).toSorted(), before)
 })
 
+test('new keys are left only where a root names them: refused, in the way of another file or not published, none is', async () => {
+  await using it = await maintainer(['v1.0.0'])
+  const [keys, verified] = [join(it.home, '.config/baton/keys/beacon'), join(it.dist, 'verified')]
+  const all = async (folder: string) => (await readdir(folder).catch(() => [])).toSorted()
+  await mkdir(keys, { recursive: true })
+  await writeFile(join(keys, 'snapshot-1.json'), 'of somebody else')
+  assert.match(await it.run(`init --service beacon --dir ${it.dist}`), /writing the key .*snapshot-1\.json.*\nexit 7$/)
+  assert.equal(await all(keys), ['snapshot-1.json'])
+  await rm(join(keys, 'snapshot-1.json'))
+  await it.run(`init --service beacon --dir ${it.dist}`)
+  const before = [await all(keys), await all(verified)]
+  const refused = async (line: string, says: RegExp) => {
+    assert.match(await it.run(`${line} --dir ${it.dist}`), says)
+    assert.equal([await all(keys), await all(verified)], before, line)
+  }
+  await refused('rotate targets --threshold 3', /exit 5$/)
+  await refused('rotate root --replace nobody', /none of nobody is a key of root/)
+  await mkdir(join(it.home, 'away'))
+  for (const role of ['timestamp', 'snapshot']) {
+    const path = join(keys, `${role}-1.json`)
+    await rename(path, join(it.home, 'away', role)) // root and targets are here, what depends on them cannot be signed
+    before[0] = await all(keys)
+    await refused('rotate targets', /needs 1 more keys, got 0/)
+    await rename(join(it.home, 'away', role), path)
+    before[0] = await all(keys)
+  }
+  await mkdir(join(verified, '.2.root.json.tmp'))
+  before[1] = await all(verified)
+  await refused('rotate targets', /writing .*2\.root\.json/)
+  await rm(join(verified, '.2.root.json.tmp'), { recursive: true })
+  await mkdir(join(verified, '.timestamp.json.tmp')) // the root is there already when this fails: its keys have to stay
+  assert.match(await it.run(`rotate targets --dir ${it.dist}`), /writing .*timestamp\.json/)
+  assert.ok((await all(keys)).includes('targets-2.json'))
+  await rm(join(verified, '.timestamp.json.tmp'), { recursive: true })
+  assert.match(await it.run(`sign ${it.dist}`), /^signed v1\.0\.0\n$/)
+  assert.is(await it.host(await rootOf(it)), 'v1.0.0')
+  assert.match(await it.run(`rotate snapshot --dir ${it.dist}`), /snapshot-1: these keys sign nothing any more/)
+})
+
 test('a release that was signed and has changed is signed again only when that is said', async () => {
   await using it = await maintainer(['v1.0.0'])
   await it.run(`init --service beacon --dir ${it.dist}`)
@@ -190,6 +229,11 @@ test('a rollout is signed once, as times and shares; whoever asks by hand gets t
   for (const wrong of [
     '--percent 25,5',
     '--percent 5,200',
+    '--percent 5,5,100 --every 12h',
+    '--percent 0,100 --every 12h',
+    '--percent 5,,100 --every 12h',
+    '--percent 5,100 --every 0h',
+    '--percent 5,100 --every -1h',
     '--percent 5,25',
     '--percent x',
     '',

@@ -27,7 +27,7 @@ import { run } from '../deploy/lib/shell.ts'
 import { gunzipSync } from 'node:zlib'
 import { equal, is, match, not, ok } from './assert.ts'
 import { buildQuietly } from './fixtures/quiet-build.ts'
-import { suite } from './suite.ts'
+import { isLong, suite } from './suite.ts'
 
 const FILES = 300
 /** as in the types of older versions of Node: the text by which Node finds the place for the application in its own file */
@@ -151,10 +151,10 @@ test('killed before each kind of change of the disk, the next one starts the who
 
 test('killed at any instant of unpacking, the next one starts the whole application', async () => {
   await using it = await place()
-  for (let i = 0; i < 6; i++) {
+  for (let i = 0; i < (isLong ? 6 : 3); i++) {
     const child = spawn(it.executable, ['--prepare'], { stdio: 'ignore', env: bare(it) })
     const gone = once(child, 'exit') // on a quiet machine it may be done before it is killed
-    await sleep(30 + i * 25)
+    await sleep(30 + i * (isLong ? 25 : 50))
     child.kill('SIGKILL')
     await gone
     is((await run([it.executable], { env: bare(it) })).stdout, `${FILES} files\n`)
@@ -174,7 +174,7 @@ test('a folder that others may write, a link, one of another user and one withou
       },
     ],
     [/is not a directory/, async (it) => await symlink('/tmp', it.home)],
-    [/has no mark of ours/, async (it) => void (await mkdir(join(it.home, id), { recursive: true }))],
+    [/has no mark of a finished unpacking/, async (it) => void (await mkdir(join(it.home, id), { recursive: true }))],
     [
       /is not a directory/,
       async (it) => {

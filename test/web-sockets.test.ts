@@ -65,7 +65,9 @@ async function openOne(port: number): Promise<{ ended: Promise<Ended> }> {
 
 for (const kind of ['one-at-a-time', 'together'] as const) {
   for (const [maker, text] of Object.entries(MADE_BY)) {
-    test(`${kind}: each WebSocket that ${maker} made ends with 1012`, async () => {
+    const isShort = (kind === 'together') === (maker === 'hand')
+    const register = isShort ? test : test.long
+    register(`${kind}: each WebSocket that ${maker} made ends with 1012`, async () => {
       await using it = await adopted(AUTO + text + LISTEN, { switch: kind })
       const open = await Promise.all(Array.from({ length: CLIENTS }, async () => await openOne(it.port)))
       await sleep(300)

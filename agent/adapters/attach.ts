@@ -11,7 +11,7 @@ export interface ListenOptions extends EmbedOptions, Omit<ListenerSpec, 'server'
 
 const attached = new WeakSet<Server>()
 
-/** Lets the agent answer its own requests before any listener of `server` sees them, and see which connections become WebSockets. */
+/** Lets the agent answer its requests before any listener of `server` sees them, and notes which connections become WebSockets. */
 export function attach(agent: Pick<Agent, 'handle'>, server: Server): void {
   if (attached.has(server)) return // it listens again
   attached.add(server)

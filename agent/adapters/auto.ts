@@ -11,6 +11,7 @@ import { networkInterfaces } from 'node:os'
 import { isMainThread } from 'node:worker_threads'
 import { type Agent, embed } from '../embed.ts'
 import { reasonOf } from '../words/errors.ts'
+import { HOLDER } from '../words/lent.ts'
 import type { InheritedListener } from '../words/wire.ts'
 import { isDatagrams, keepDatagrams } from '../sockets/datagrams.ts'
 import { keyOf, type ListenerSpec, speaksHttp } from '../sockets/listeners.ts'
@@ -25,7 +26,7 @@ import { attach } from './attach.ts'
 import { takeSignalHandlers } from './on-signal.ts'
 
 export interface Auto extends Pick<Agent, 'carry' | 'carried' | 'only'>, Memory {
-  /** resolves once the servers of this process serve; never if none listens, or if the first finds its port taken */
+  /** resolves once the first servers of this process serve; never if none listens, or if one finds its port taken */
   readonly agent: Promise<Agent>
   /** Registers `act`, which is called when this process stops accepting: there the author ends what cannot move. */
   onDrain(act: () => void): void
@@ -36,7 +37,7 @@ export interface Auto extends Pick<Agent, 'carry' | 'carried' | 'only'>, Memory 
 }
 
 interface State extends Auto {
-  /** set as soon as it can be asked, before the first connection */
+  /** set before the first connection */
   embedded: Agent | null
   drains: (() => void)[]
   resumes: (() => void)[]
@@ -54,22 +55,22 @@ export interface CarryAllOptions {
 
 type Listen = typeof Server.prototype.listen
 
-/** what Node takes: a port before a path, and frameworks say `false` for what they do not have */
+/** what `listen()` accepts; frameworks pass `false` for what they do not have */
 type ListenOptions = Omit<NetListenOptions, 'port' | 'path'> & { fd?: unknown; port?: unknown; path?: unknown }
 
 type Place = Omit<ListenerSpec, 'server'>
 
 interface Wanted extends ListenerSpec {
-  /** arguments of `listen()`, without what it calls in the end */
+  /** arguments of `listen()`, without the callback */
   args: unknown[]
 }
 
 const { listen } = Server.prototype
 
-/** how long a successor waits for a server that its predecessor had: this release may have it no more */
+/** how long a successor waits for a server that its predecessor had: this release may no longer have that server */
 const ONE_MORE_MS = 1000
 
-/** one for each process, even if the package is loaded both as ESM and by require */
+/** one state for each process, even if the package is loaded both as ESM and by require */
 const STATE = Symbol.for('baton.auto')
 const shared = globalThis as { [STATE]?: State }
 
@@ -92,8 +93,9 @@ export { isRehearsal }
 export const onStop: Auto['onStop'] = (act) => auto.onStop(act)
 
 function install(): State {
-  const first = Promise.withResolvers<Agent | null>()
-  const agent = first.promise.then((served) => served ?? new Promise<never>(() => {}))
+  let begun: (agent: Agent | null) => void = () => {} // not `Promise.withResolvers`: Node 20 serves too, and has none
+  const first = new Promise<Agent | null>((served) => (begun = served))
+  const agent = first.then((served) => served ?? new Promise<never>(() => {}))
   const state: State = {
     agent,
     embedded: null,
@@ -111,12 +113,12 @@ function install(): State {
   }
   const isChild = !isMainThread || (ownStart()?.isChild === true && !cluster.isWorker)
   if (!isChild && ownRelease().onStop === 'SIGTERM') state.stops.push(takeSignalHandlers())
-  if (!isChild) takeListening(state, first)
+  if (!isChild) takeListening(state, first, begun)
   return state
 }
 
-/** `first`: of the servers that listen first; null if they could not and the application goes on. */
-function takeListening(state: State, first: PromiseWithResolvers<Agent | null>): void {
+/** `first` resolves to the agent of the servers that listen first; to null if they could not and the application goes on. */
+function takeListening(state: State, first: Promise<Agent | null>, served: (agent: Agent | null) => void): void {
   keepHeldSockets()
   const { servers: most } = ownRelease()
   const gathered: Wanted[] = []
@@ -125,10 +127,10 @@ function takeListening(state: State, first: PromiseWithResolvers<Agent | null>):
   const begin = () => {
     if (begun) return
     begun = true
-    void serve(gathered, state).then(first.resolve)
+    void serve(gathered, state).then(served)
   }
   const inherited = most === null ? (inheritanceHere()?.listeners ?? []) : []
-  if (most === null) keepDatagrams(inherited)
+  if (most === null || process.env[HOLDER]) keepDatagrams(inherited)
   const soon = most === null ? whenGathered(inherited, begin) : () => void (gathered.length === most && begin())
   Server.prototype.listen = function (this: Server, ...args: unknown[]): Server {
     const where = taken.has(this) ? null : placeOf(args)
@@ -143,30 +145,30 @@ function takeListening(state: State, first: PromiseWithResolvers<Agent | null>):
     const isHeard = typeof heard === 'function'
     if (isHeard) this.once('listening', heard as () => void)
     const spec: Wanted = { server: this, args: isHeard ? args.slice(0, -1) : args, ...where }
-    // each other server by itself: whether it gets its port is its author's matter, and no reason to stop the rest
-    if (begun || !speaksHttp(this)) void serveMore(spec, first.promise)
+    // serve every later server by itself: if it does not get its port, its author decides, and the others go on
+    if (begun || !speaksHttp(this)) void serveMore(spec, first)
     else gathered.push(spec)
     soon(spec)
     return this
   } as Listen
 }
 
-/** `most`: how many servers of HTTP the author wants handed over; null: everything that listens. `before`: how many there are. */
+/** `most`: how many HTTP servers the author wants handed over; null: everything that listens. `before`: how many listen already. */
 function isHandedOver(server: Server, { port, path }: Place, most: number | null, before: number): boolean {
   if (most !== null) return speaksHttp(server)
-  if (speaksHttp(server)) return port !== 0 || before === 0 // whoever asks for any port can have another one
+  if (speaksHttp(server)) return port !== 0 || before === 0 // a further server on "any port" may get another port
   return path === undefined && port !== 0 // a unix socket that is not for HTTP is between a program and its children
 }
 
 /**
- * Returns what to call for each server that listens. The first process begins with those of one turn. A successor waits until
- * all are there that its predecessor had, since its predecessor asks it as soon as it has said which it has.
+ * Returns what to call for each server that listens. The first process begins with the servers of one turn of the event loop. A
+ * successor waits for all servers that its predecessor had: the predecessor probes it as soon as it has named its servers.
  */
 function whenGathered(inherited: readonly InheritedListener[], begin: () => void): (spec: ListenerSpec) => void {
   const expected = new Set(inherited.filter((one) => !isDatagrams(one)).map(({ key }) => key))
   if (expected.size === 0) return () => void setImmediate(begin)
   let timer: NodeJS.Timeout | undefined
-  let hasHttp = false // its predecessor asks it by HTTP
+  let hasHttp = false // the predecessor probes by HTTP
   return (spec) => {
     clearTimeout(timer)
     expected.delete(keyOf(spec))
@@ -182,7 +184,7 @@ function warnOfOneMore({ port, path }: Place, most: number): void {
   if (port !== 0) process.emitWarning(message)
 }
 
-/** The agent registers one handler itself. */
+/** Warns if the application handles SIGTERM: more than the one handler of the agent. */
 function warnOfUncalled(): void {
   if (process.listenerCount('SIGTERM') < 2) return
   process.emitWarning(
@@ -190,7 +192,7 @@ function warnOfUncalled(): void {
   )
 }
 
-/** Where Baton does not serve, the server listens as Node does. */
+/** If Baton does not serve, the server listens as Node does. */
 async function serveMore(spec: Wanted, first: Promise<Agent | null>): Promise<void> {
   const { server } = spec
   try {
@@ -203,7 +205,7 @@ async function serveMore(spec: Wanted, first: Promise<Agent | null>): Promise<vo
   }
 }
 
-/** If a server cannot listen, it hears of it. If it does not mind, the others listen as Node does, and the result is null. */
+/** If a server cannot listen, it gets an `error` event. If it handles that, the others listen as Node does; the result is null. */
 async function serve(specs: readonly Wanted[], state: State): Promise<Agent | null> {
   try {
     const agent = await embed({
@@ -216,12 +218,12 @@ async function serve(specs: readonly Wanted[], state: State): Promise<Agent | nu
     })
     state.embedded = agent
     for (const { server } of specs) if (speaksHttp(server)) attach(agent, server)
-    // One of several processes: its endpoints say why they update nothing, and node:cluster listens.
+    // A worker of node:cluster: its endpoints say why they update nothing, and node:cluster listens.
     if (cluster.isWorker) for (const spec of specs) listenPlainly(spec)
     else await agent.serve([...specs])
     return agent
   } catch (cause) {
-    // they are bound in turn, so the first that does not listen is the one that could not
+    // Servers are bound one after the other, so the first that does not listen is the one that failed.
     const [failed, ...others] = specs.filter(({ server }) => !server.listening)
     if (failed === undefined || failed.server.listenerCount('error') === 0) throw cause
     for (const other of others) listenPlainly(other)
@@ -241,13 +243,13 @@ function heardOf(cause: unknown): unknown {
   return cause instanceof Error && cause.cause instanceof Error ? cause.cause : cause
 }
 
-/** Calls all in the same turn: this process gives its connections away meanwhile. A slow one keeps no other from its turn. */
+/** Calls all at once: this process gives its connections away meanwhile, and a slow hook must not delay the others. */
 async function together(acts: readonly (() => void)[]): Promise<void> {
   const ends = await Promise.allSettled(acts.map(async (act) => act()))
   throwAny(ends.flatMap((end) => (end.status === 'rejected' ? [end.reason as unknown] : [])))
 }
 
-/** Calls one after the other, and always all of them: one that fails keeps no other from its turn. */
+/** Calls one after the other, and all of them even if one fails. */
 async function inTurn(acts: State['stops'], reason: StopReason): Promise<void> {
   const failures: unknown[] = []
   for (const act of acts) {
@@ -266,7 +268,7 @@ function throwAny(failures: readonly unknown[]): void {
 }
 
 /**
- * What `listen()` was asked for; null if that is neither a TCP port nor a unix socket:
+ * The address in the arguments of `listen()`; null if that is neither a TCP port nor a unix socket:
  * https://nodejs.org/api/net.html#serverlisten
  */
 function placeOf(args: readonly unknown[]): Place | null {

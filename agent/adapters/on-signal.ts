@@ -1,6 +1,6 @@
-// What an application does on SIGTERM becomes its `onStop`, if its author has said `"onStop": "SIGTERM"`: for packages that close their
-// database or save their state there, and whose sources nobody wants to change. An update sends no signal, and on a real SIGTERM
-// the agent would leave without waiting for such a handler.
+// Makes the application's SIGTERM handlers its `onStop`, if its author has set `"onStop": "SIGTERM"`: for packages that close their
+// database or save their state there, if nobody wants to change their sources. An update sends no signal, and on a real SIGTERM
+// the agent would exit without waiting for such a handler.
 // Must hold: a handler is called once at most, when no request is in flight any more, whatever made this process stop.
 
 const SIGNAL = 'SIGTERM'
@@ -12,8 +12,8 @@ type Handler = (signal: NodeJS.Signals, number: number) => unknown
 type Register = (event: string, handler: Handler) => NodeJS.Process
 
 /**
- * From now on this process keeps what is registered for SIGTERM. Returns what calls it: that resolves when the promises which the
- * handlers give have settled. A handler that gives none is taken to end the process itself; then it never resolves.
+ * From now on collects the handlers that are registered for SIGTERM. Returns a function that calls them and resolves when their
+ * promises have. A handler that returns no promise counts as one that ends the process itself: then the function never resolves.
  */
 export function takeSignalHandlers(): () => Promise<void> {
   const taken: Handler[] = []

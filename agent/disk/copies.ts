@@ -1,5 +1,5 @@
-// The names of copies of the database: snapshots, and databases that gave way to one. Each names the database, the release whose data
-// it has, and when it was made. What belongs to a copy, such as its log, has the copy's name and a suffix. Pure.
+// The names of copies of the database: snapshots, and databases that gave way to one. A name has the database, the release whose data
+// the copy holds, and when it was made. A file that belongs to a copy, such as its log, has the copy's name and a suffix. Pure.
 
 import { basename } from 'node:path'
 

@@ -1,5 +1,5 @@
-// Copies what an author's `rehearse.files` name, for a rehearsal. Another database may be among them: SQLite copies that, and what belongs
-// to it (its log, its journal) is left out.
+// Copies the files that an author names in `rehearse.files`, for a rehearsal. If another database is among them, it is copied as a
+// database, without its log and its journal.
 // Must hold: no process in which the application runs calls this; `copy-database.ts` says why. Neither links nor sockets are copied.
 
 import { lstat, readdir } from 'node:fs/promises'
@@ -8,7 +8,7 @@ import { type Disk, exists, mebibytes } from './disk.ts'
 import { copyHere } from './quiet-copy.ts'
 import { isDatabase } from './sweep.ts'
 
-/** what they may have, all together */
+/** of all these files together */
 export const FILES_MAX_BYTES = 1024 ** 3
 const FILES_MAX = 10_000
 
@@ -16,11 +16,11 @@ export interface Beside {
   /** folders */
   from: string
   to: string
-  /** of files and folders in `from`; one that is not there is left out */
+  /** names of files and folders in `from`; a missing one is left out */
   files: readonly string[]
 }
 
-/** Throws if they are too many. */
+/** Throws if they are too many or too large. */
 export async function copyBeside(disk: Disk, { from, to, files }: Beside): Promise<void> {
   const left = { bytes: FILES_MAX_BYTES, files: FILES_MAX }
   for (const name of files) await copyAll(disk, join(from, name), join(to, name), left)

@@ -1,5 +1,5 @@
-// Baton does two things with the application's database: it makes a whole copy, through SQLite itself, and it reads the number of
-// its schema. A separate process does both.
+// What Baton does with the application's database: it makes a whole copy, reads the number of its schema, and looks whether
+// another process writes to it. A separate process does all of it.
 // Must hold: a process in which the application runs opens, reads and closes no file of that database. POSIX locks belong to the
 // process: closing any descriptor of the file drops the locks that the application's driver holds, if the driver brings its own
 // copy of SQLite. Another process then writes beside an open transaction, and committed rows are lost.
@@ -20,14 +20,14 @@ const COPY_MAX_MS = 600_000
 const SCHEMA_MAX_MS = 10_000
 const SWEEP_MAX_MS = 120_000
 const SAID_MAX = 2000
-/** what an author says about rehearsals may be long */
+/** an author's `rehearse` may be long */
 const ANSWER_MAX = 1024 * 1024
 
 /** Which process makes a copy. */
 export interface Copier {
-  /** a Baton executable, run as a separate process to make it; null for none */
+  /** a Baton executable that makes it in a separate process; null for none */
   executable: string | null
-  /** whether this process makes it if the executable cannot; never true in a process in which the application runs */
+  /** whether this process makes it if the executable does not know how; never true in a process in which the application runs */
   here: boolean
 }
 
@@ -61,7 +61,7 @@ async function askSchema(executable: string, database: string): Promise<number |
   return code === 0 && /^\d{1,10}$/.test(answer) ? Number(answer) : null
 }
 
-/** What is to be known before a rehearsal; null if that release cannot tell. */
+/** What a rehearsal must know of the database before it begins; null if the release in `executable` cannot answer. */
 export async function lookBy(executable: string, database: string): Promise<DatabaseLook | null> {
   const { code, answer } = await order(executable, { [LOOK_ORDER]: database }, SCHEMA_MAX_MS)
   const look = code === 0 ? parsedJson(answer) : null
@@ -75,15 +75,15 @@ export async function readRehearse(executable: string): Promise<Rehearse | null>
   return isObject(rehearse) ? rehearse : null
 }
 
-/** Copies what an author's `rehearse.files` name, by `executable`: another database may be among them. */
+/** Runs `executable` to copy an author's `rehearse.files`: another database may be among them. */
 export async function copyFilesBy(executable: string, what: Beside): Promise<void> {
   const { code, said } = await order(executable, { [FILES_ORDER]: JSON.stringify(what) }, COPY_MAX_MS)
   if (code !== 0) throw new Error(`${executable} could not copy \`rehearse.files\`: ${said.trim()}`)
 }
 
 /**
- * Removes what releases have unpacked and none needs, by `executable` in a process of its own: a look into a file that turns out to
- * be a database would drop the application's locks. Gives the databases for whose sake a folder stays.
+ * Runs `executable` to remove the folders that releases have unpacked and no release needs. This process must not do it: opening a
+ * file that turns out to be a database drops the application's locks. Returns the databases because of which a folder stays.
  */
 export async function sweepBy(executable: string, what: Sweep): Promise<string[]> {
   const { code, answer, said } = await order(executable, { [SWEEP_ORDER]: JSON.stringify(what) }, SWEEP_MAX_MS)
@@ -116,9 +116,9 @@ async function order(executable: string, what: Record<string, string>, mostMs: n
     cwd: '/',
     env: { ...known, ...(LD_LIBRARY_PATH && { LD_LIBRARY_PATH }), ...(BATON_NODE && { BATON_NODE }) },
     stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
-    detached: true, // a group of its own, to end it with whatever it has started
+    detached: true, // its own process group, so that `endGroup` also ends what it has started
   })
-  // heard from the first moment on: without a descriptor left Node starts nothing, and gives no streams
+  // Listen for the error before anything else: if no descriptor is left, Node starts nothing and there are no streams.
   const failed = new Promise<never>((_, reject) => child.once('error', reject))
   failed.catch(() => {})
   if (child.pid === undefined) {

@@ -2,23 +2,10 @@
 // before and after each one (`witness`). Each caller says what a file looks like after a power cut.
 // Must hold: a file appears under its final name complete and flushed, or not at all.
 
-import { closeSync, openSync } from 'node:fs'
-import {
-  constants,
-  type FileHandle,
-  lchown,
-  copyFile,
-  link,
-  lstat,
-  mkdir,
-  open,
-  rename,
-  rm,
-  stat,
-  statfs,
-} from 'node:fs/promises'
-import { randomBytes } from 'node:crypto'
+import { closeSync, constants, openSync } from 'node:fs'
+import type { FileHandle } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
+import { nodeCrypto, nodeFiles } from '../words/later.ts'
 
 export type Change = 'create' | 'flush' | 'chmod' | 'link' | 'rename' | 'remove' | 'flush-directory' | 'make-directory'
 
@@ -86,7 +73,7 @@ export function makeDisk(witness: Witness = () => {}): Disk {
     writeNote: (path, text, mode) => write(path, text, mode, false),
     async copy(from, path, mode) {
       await (await single.create(path, mode)).close()
-      await copyFile(from, path, constants.COPYFILE_FICLONE)
+      await nodeFiles().copyFile(from, path, constants.COPYFILE_FICLONE)
       await single.flushPath(path)
     },
     async linkOver(from, path) {
@@ -117,7 +104,7 @@ function makeChanges(witness: Witness): Omit<Disk, 'copy' | 'writeWhole' | 'writ
         return await around('create', path, async () => {
           // O_EXCL: a link or another user's file, planted under a predictable name, must not redirect a write
           const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
-          const made = await open(path, flags, mode)
+          const made = await nodeFiles().open(path, flags, mode)
           file = made
           await made.chmod(mode)
           await giveToOwnerOf(dirname(path), (uid, gid) => made.chown(uid, gid))
@@ -131,30 +118,31 @@ function makeChanges(witness: Witness): Omit<Disk, 'copy' | 'writeWhole' | 'writ
     flush: (file, path) => around('flush', path, () => file.sync()),
     flushPath: (path) =>
       around('flush', path, async () => {
-        await using file = await open(path, constants.O_RDWR | constants.O_NOFOLLOW)
+        await using file = await nodeFiles().open(path, constants.O_RDWR | constants.O_NOFOLLOW)
         await file.sync()
       }),
     chmod: (path, mode) =>
       around('chmod', path, async () => {
-        await using file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW)
+        await using file = await nodeFiles().open(path, constants.O_RDONLY | constants.O_NOFOLLOW)
         await file.chmod(mode)
         await file.sync()
       }),
-    link: (from, to) => around('link', to, () => link(from, to)),
-    rename: (from, to) => around('rename', to, () => rename(from, to)),
-    remove: (path) => around('remove', path, () => rm(path, { force: true })),
-    removeFolder: (path) => around('remove', path, () => rm(path, { recursive: true, force: true })),
+    link: (from, to) => around('link', to, () => nodeFiles().link(from, to)),
+    rename: (from, to) => around('rename', to, () => nodeFiles().rename(from, to)),
+    remove: (path) => around('remove', path, () => nodeFiles().rm(path, { force: true })),
+    removeFolder: (path) => around('remove', path, () => nodeFiles().rm(path, { recursive: true, force: true })),
     flushDirectory: (path) =>
       around('flush-directory', path, async () => {
-        await using directory = await open(path, constants.O_RDONLY | constants.O_DIRECTORY)
+        await using directory = await nodeFiles().open(path, constants.O_RDONLY | constants.O_DIRECTORY)
         await directory.sync()
       }),
     makeDirectory: (path, mode) =>
       around('make-directory', path, async () => {
-        const first = await mkdir(path, { recursive: true, mode })
+        const first = await nodeFiles().mkdir(path, { recursive: true, mode })
         if (first === undefined) return
         await giveToOwnerOf(dirname(first), async (uid, gid) => {
-          for (let made = path; made.length >= first.length; made = dirname(made)) await lchown(made, uid, gid)
+          for (let made = path; made.length >= first.length; made = dirname(made))
+            await nodeFiles().lchown(made, uid, gid)
         })
       }),
   }
@@ -163,7 +151,7 @@ function makeChanges(witness: Witness): Omit<Disk, 'copy' | 'writeWhole' | 'writ
 /** Whether both paths name one file; false if either names none. */
 export async function sameFile(one: string, other: string): Promise<boolean> {
   try {
-    const [a, b] = await Promise.all([stat(one), stat(other)])
+    const [a, b] = await Promise.all([nodeFiles().stat(one), nodeFiles().stat(other)])
     return a.dev === b.dev && a.ino === b.ino
   } catch {
     return false
@@ -173,7 +161,7 @@ export async function sameFile(one: string, other: string): Promise<boolean> {
 /** Whether the path exists, even as a link that leads nowhere. */
 export async function exists(path: string): Promise<boolean> {
   try {
-    await lstat(path)
+    await nodeFiles().lstat(path)
     return true
   } catch {
     return false
@@ -187,7 +175,7 @@ export const ROOM_BYTES = 32 * 1024 * 1024
 
 /** Bytes that Baton may write in `directory` before it touches the service's share; negative if it is already touched. */
 export async function roomIn(directory: string): Promise<number> {
-  const { bavail, bsize } = await statfs(directory)
+  const { bavail, bsize } = await nodeFiles().statfs(directory)
   return bavail * bsize - ROOM_BYTES
 }
 
@@ -205,7 +193,7 @@ export async function nearestExisting(path: string): Promise<string> {
 
 /** The text of one of Baton's files. Null, and unread, if it has more than `maxBytes` or is a pipe or a device. Throws for a folder. */
 export async function readSmall(path: string, maxBytes: number): Promise<string | null> {
-  await using file = await open(path, constants.O_NONBLOCK) // a pipe would be waited for
+  await using file = await nodeFiles().open(path, constants.O_NONBLOCK) // a pipe would be waited for
   const found = await file.stat()
   const isEndless = !found.isFile() && !found.isDirectory() // reading a folder throws
   return isEndless || found.size > maxBytes ? null : await file.readFile('utf8')
@@ -238,12 +226,13 @@ export function openUnnamed(directory: string): number | null {
   }
 }
 
-/** A hidden name in the same directory; `isLeftover` recognises it. */
+/** A hidden name in the same directory, another one each time: first the pid, so that `clearTemporaries` spares who still writes. */
 export function temporaryName(path: string): string {
-  return join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.tmp`)
+  const writer = process.pid.toString(16).padStart(6, '0')
+  return join(dirname(path), `.${basename(path)}.${writer}${nodeCrypto().randomBytes(3).toString('hex')}.tmp`)
 }
 
-/** Whether `temporaryName` made `name`: an interrupted process left the file behind. */
+/** Whether `temporaryName` made `name`: an interrupted process left the file behind, or another one is writing it. */
 export function isLeftover(name: string): boolean {
   return /^\..+\.[0-9a-f]{12}\.tmp$/.test(name)
 }
@@ -251,6 +240,6 @@ export function isLeftover(name: string): boolean {
 /** Gives a file that root makes (in a command run by hand) to the owner of its directory, or the service could not replace it. */
 async function giveToOwnerOf(directory: string, give: (uid: number, gid: number) => Promise<void>): Promise<void> {
   if (process.getuid?.() !== 0) return
-  const { uid, gid } = await stat(directory)
+  const { uid, gid } = await nodeFiles().stat(directory)
   if (uid !== 0 || gid !== 0) await give(uid, gid)
 }

@@ -1,7 +1,8 @@
 // The journal: the current operation, the finished ones, the bad releases, the release on probation. A change is on disk before
-// anyone acts on it, so that every serving process gives the same answer. One file, replaced whole: a power cut leaves the state
+// any process acts on it, so that every serving process gives the same answer. One file, replaced whole: a power cut leaves the state
 // before or after a change, never a torn one. Only the holder of the lock writes.
 
+import { readFileSync, statSync } from 'node:fs'
 import { type Disk, readSmall } from './disk.ts'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import { journalPath, updateDirectory } from './places.ts'
@@ -18,9 +19,9 @@ export interface JournalState {
   history: Operation[]
   bad: BadRelease[]
   probation: Probation | null
-  /** the process that answers for the operation while no process of the service does; absent: none. It owns the lock. */
+  /** the holder of a switch one at a time, which owns the operation and its lock while no process of the service does; absent: none */
   holder?: ProcessName
-  /** the last rehearsals that were not in vain, newest first; absent: none */
+  /** the last rehearsals that took place, newest first; absent: none */
   tried?: TriedRelease[]
 }
 
@@ -35,10 +36,19 @@ const JOURNAL_MAX_BYTES = 4 * 1024 * 1024
 const [BAD_MAX, TRIED_MAX] = [100, 8]
 const EMPTY: JournalState = { format: 1, operation: null, history: [], bad: [], probation: null }
 
-/** The process that answers for the operation in the journal; null if there is none, or no journal. */
+/** The holder that owns the operation in the journal; null if there is none, or no journal. */
 export async function holderIn(stateDirectory: string): Promise<ProcessName | null> {
   const text = await readSmall(journalPath(stateDirectory), JOURNAL_MAX_BYTES).catch(() => null)
   return (text === null ? null : parse(text))?.holder ?? null
+}
+
+/** Whether the journal at `path` names no operation in flight, seen without other threads. False if in doubt. */
+export function isIdle(path: string): boolean {
+  const found = statSync(path, { throwIfNoEntry: false })
+  if (found === undefined) return true
+  const isJournal = found.isFile() && found.size <= JOURNAL_MAX_BYTES
+  const operation = isJournal ? parse(readFileSync(path, 'utf8'))?.operation : undefined
+  return operation === null || (operation !== undefined && operation.outcome !== null)
 }
 
 export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: string) => void = () => {}): Journal {
@@ -76,7 +86,7 @@ export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: 
   return {
     path,
     read,
-    // one after the other: two changes at once would lose one
+    // one after the other: of two changes at once, one would be lost
     change(edit) {
       const next = last.then(() => change(edit))
       last = next.catch(() => {})
@@ -113,7 +123,7 @@ export function finishOperation(
   }
 }
 
-/** The release on probation serves from now on. */
+/** Notes that the release on probation serves from now on. */
 export function beginsProbation({ probation }: JournalState, probationMs: number): void {
   if (probation === null) return
   const since = new Date()

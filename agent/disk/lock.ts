@@ -81,7 +81,7 @@ async function tryLock(disk: Disk, stateDirectory: string, who: string): Promise
   }
   try {
     database.exec('PRAGMA busy_timeout = 0; PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE')
-    // The lock died with the old process. The journal says who owns it until that process has it, too.
+    // In a switch one at a time the old process drops the lock when it exits. The holder in the journal owns the lock from then on.
     if (isHeldByAnother(await holderIn(stateDirectory))) {
       database.close()
       return null
@@ -110,7 +110,7 @@ async function tryLock(disk: Disk, stateDirectory: string, who: string): Promise
   return { release, [Symbol.asyncDispose]: release }
 }
 
-/** Whether a process that still lives answers for the operation, and is not this one. */
+/** Whether the holder in the journal still lives and is not this process. */
 function isHeldByAnother(holder: ProcessName | null): boolean {
   return holder !== null && holder.pid !== process.pid && isAlive(holder.pid, holder.startTime)
 }
@@ -134,7 +134,7 @@ function holderPath(stateDirectory: string): string {
 
 async function refusalOf(stateDirectory: string, code: ErrorCode): Promise<BatonError> {
   const holder = await readHolder(stateDirectory)
-  const found = holder === null ? 'somebody' : `${holder.who} (pid ${holder.pid}) since ${holder.since}`
+  const found = holder === null ? 'another process' : `${holder.who} (pid ${holder.pid}) since ${holder.since}`
   return new BatonError(code, `an operation is in flight: the lock is held by ${found}`, {
     hint: 'wait until it has ended, `GET /admin/update/status` shows it',
     members: holder === null ? {} : { heldBy: holder.who, heldByPid: holder.pid, heldSince: holder.since },

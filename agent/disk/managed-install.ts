@@ -10,7 +10,7 @@ import { type Places, placesOf, snapshotDirectory, updateDirectory } from './pla
 
 export interface ManagedInstall {
   readonly service: string
-  /** tag that runs, or that is installed if nothing runs */
+  /** tag of the release that runs; if none runs, of the one that is installed */
   current: string
   readonly disk: Disk
   readonly places: Places

@@ -10,7 +10,7 @@ import { placesOf } from './places.ts'
 import { copyHere, isWrittenTo, schemaInHeader } from './quiet-copy.ts'
 import { sweepUnpacked } from './sweep.ts'
 
-/** Variable with `{ service, executable, keep }` as JSON: then it sweeps, and writes the databases that stay to descriptor 3, one a line. */
+/** Variable with a `Sweep` as JSON: then it sweeps, and writes the databases that stay to descriptor 3, one a line. */
 export const SWEEP_ORDER = 'BATON_SWEEP'
 /** Variable with the path of a database: then it writes a `DatabaseLook` as JSON to descriptor 3. */
 export const LOOK_ORDER = 'BATON_LOOK_AT_DATABASE'
@@ -42,7 +42,7 @@ export async function obey(ownRehearse: () => unknown): Promise<void> {
   await copyHere(from, to)
 }
 
-/** The first words that it says are the reason: an error that nobody catches comes with the text of the program. */
+/** Writes the reason of a failure alone to stderr: Node would print source text around an error that nothing catches. */
 async function copyFiles(what: Beside): Promise<void> {
   const { copyBeside } = await import('./copy-beside.ts')
   await copyBeside(makeDisk(), what).catch((cause: unknown) => {
@@ -69,7 +69,7 @@ async function schemaHere(path: string): Promise<number> {
 export interface DatabaseLook {
   /** `PRAGMA user_version` */
   schema: number
-  /** whether it has a rollback journal, and somebody writes to it */
+  /** whether a process writes to it, and it is not in WAL mode */
   isBusy: boolean
 }
 

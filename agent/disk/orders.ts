@@ -1,11 +1,11 @@
-// The orders that a Baton executable carries out for another process when it is run with `--version`: copy a database, look at one,
-// say what its author wants in rehearsals, or remove what releases have unpacked and none needs.
+// The orders that a Baton executable carries out for another process when it is run with `--version`: copy a database or files, look
+// at a database, print its author's `rehearse`, or remove what releases have unpacked and no release needs.
 // Must hold: no application runs in this process; `copy-database.ts` says why.
 
 import { writeSync } from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 
-/** Whoever gives an order or asks for a version sets it: how many executables have started each other. */
+/** Variable: how many executables have started each other. Every process that gives an order or asks for a version sets it. */
 export const DEPTH = 'BATON_DEPTH'
 
 /** Variable with `{ from, to }` as JSON: a Baton executable that is run with `--version` then makes that copy too. */

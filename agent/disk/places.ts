@@ -1,5 +1,5 @@
-// The names beside an executable, all in one directory, so that every change is a rename within one file system; and Baton's own in a
-// state directory. Pure.
+// The paths of Baton's files. Those of an executable are all in one directory, so that every change is a rename within one file
+// system; the rest are in the state directory. Pure.
 
 import { basename, dirname, join } from 'node:path'
 
@@ -46,7 +46,7 @@ export function snapshotDirectory(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'snapshots')
 }
 
-/** Where databases go that gave way to a snapshot. */
+/** Keeps the databases that gave way to a snapshot. */
 export function asideDirectory(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'aside')
 }

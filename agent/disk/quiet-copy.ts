@@ -1,12 +1,12 @@
 // Copies an SQLite database between two of its writes, without a lock. SQLite's own copy keeps writers out for as long as it lasts unless
 // the database is in WAL mode, and a driver without a busy timeout (that of node:sqlite has none) then refuses its application's rows.
-// Must hold: what counts as a copy holds no part of a transaction. No process in which the application runs may call this:
-// `copy-database.ts` says why.
+// Must hold: a copy that succeeds holds no part of an unfinished transaction. No process in which the application runs may call
+// this: `copy-database.ts` says why.
 //
-// A transaction writes its journal first, then pages, the first of which has the file's change counter, then does away with the
-// journal. So if there was no journal when the copying began and none when it had ended, and the counter and the time of the last
-// write are still the same, nobody wrote meanwhile. A transaction that has written pages without a
-// journal's file holds a lock, which is asked for and never taken.
+// A transaction writes its journal first, then pages, the first of which has the file's change counter, and then ends the journal.
+// So if there was no journal before the copy and none after it, and the counter and the time of the last write are the same, no
+// process wrote meanwhile. A transaction that writes pages without a journal's file holds a lock: this code tests that lock and
+// never takes it.
 // https://www.sqlite.org/fileformat2.html, https://www.sqlite.org/atomiccommit.html
 
 import { type FileHandle, open, realpath, stat } from 'node:fs/promises'
@@ -15,7 +15,7 @@ import { ALL_PAGES, openToRead } from './orders.ts'
 import { isWriteLocked } from './sqlite-locks.ts'
 
 const [TRIES_MS, TRY_EVERY_MS] = [3000, 3]
-/** longer than the steps in which file systems tell the time of a write */
+/** longer than the resolution of a file system's timestamps */
 const STILL_MS = 12
 const HEADER_BYTES = 100
 const [READ_VERSION_AT, COUNTER_AT, SCHEMA_AT] = [19, 24, 60]
@@ -24,7 +24,7 @@ const MAGIC = 'SQLite format 3\0'
 const HOT = Buffer.from('d9d505f920a163d7', 'hex')
 const PIECE_BYTES = 1024 * 1024
 
-/** Copies `from` to `to` in this process: between two writes if there is a moment, else by SQLite. `to` is there, and empty. */
+/** Copies `from` to `to` in this process: between two writes if it finds a quiet moment, else by SQLite. `to` must exist, empty. */
 export async function copyHere(from: string, to: string): Promise<void> {
   if (await copyBetweenWrites(from, to)) return
   const source = openToRead(from)
@@ -35,7 +35,7 @@ export async function copyHere(from: string, to: string): Promise<void> {
   }
 }
 
-/** Writes to `to`, which is there and empty. False if no moment was found: then it is empty still. */
+/** Copies into `to`, which must exist, empty. False if it found no quiet moment: then `to` is still empty. */
 export async function copyBetweenWrites(path: string, to: string): Promise<boolean> {
   const from = await realpath(path) // its journal lies beside the file itself, not beside a link to it
   await using file = await open(to, 'r+')
@@ -50,7 +50,7 @@ export async function copyBetweenWrites(path: string, to: string): Promise<boole
   return false
 }
 
-/** `PRAGMA user_version`; null if its file does not tell: a write-ahead log or a journal has it, or somebody writes. */
+/** `PRAGMA user_version`, from the file's header; null if the header may be out of date: WAL mode, a journal, or a writer. */
 export async function schemaInHeader(database: string): Promise<number | null> {
   const path = await realpath(database)
   const before = await stateOf(path)
@@ -60,7 +60,7 @@ export async function schemaInHeader(database: string): Promise<number | null> {
   return isWhole && (await stateOf(path)) === before ? header.readInt32BE(SCHEMA_AT) : null
 }
 
-/** Whether somebody writes to it within `ms`; false for a database in WAL mode, whose writers no copy disturbs. */
+/** Whether a process writes to it within `ms`; false for a database in WAL mode, whose writers no copy disturbs. */
 export async function isWrittenTo(database: string, ms: number): Promise<boolean> {
   const path = await realpath(database)
   const before = await stateOf(path)
@@ -69,7 +69,7 @@ export async function isWrittenTo(database: string, ms: number): Promise<boolean
   return before === null || (await stateOf(path)) !== before
 }
 
-/** The state in which it has been for a while; null if it was written to meanwhile. */
+/** The state of the database if it has not changed for STILL_MS; null if it has. */
 async function stillness(path: string): Promise<string | null> {
   const before = await stateOf(path)
   if (before === 'wal' || before === null) return before
@@ -77,9 +77,9 @@ async function stillness(path: string): Promise<string | null> {
   return (await stateOf(path)) === before ? before : null
 }
 
-/** A text that is another one after each transaction. Null while one has a journal, or writes. */
+/** A text that differs after each transaction. Null while a transaction has a journal or writes. */
 async function stateOf(path: string): Promise<string | null> {
-  // looked at twice: a transaction that ends after the first look at the counter, or begins before the second, is told by one of them
+  // Look twice: a transaction that ends after the first look, or begins before the second, changes what one of them sees.
   const first = await lookAt(path)
   if (first === 'wal') return first
   if ((await hasJournal(`${path}-journal`)) || (await isWriteLocked(path))) return null
@@ -107,7 +107,7 @@ async function copyInto(to: FileHandle, path: string): Promise<void> {
   }
 }
 
-/** An application that encrypts its database hides the header too: then only a log tells of WAL mode. */
+/** False if the application encrypts its database, header included: then only a log shows WAL mode. */
 function isPlain(header: Buffer): boolean {
   return header.toString('latin1', 0, MAGIC.length) === MAGIC
 }
@@ -117,7 +117,7 @@ async function hasLog(path: string): Promise<boolean> {
   return log !== null && log.size > 0
 }
 
-/** What is left of an ended transaction has no such head, in each journal mode that has a file. */
+/** Whether a transaction is in progress: the journal that an ended one leaves behind has no such head, in any journal mode. */
 async function hasJournal(path: string): Promise<boolean> {
   try {
     return (await firstBytes(path, HOT.length)).equals(HOT)

@@ -3,7 +3,7 @@
 // For the whole host the receipt is root's, in a folder that only root can change. For one user it lies beside the executable.
 // The installed version is no choice: it is in the state directory (`installed.ts`).
 
-import { lstat, readFile, realpath } from 'node:fs/promises'
+import { lstatSync, readFileSync, realpathSync } from 'node:fs'
 import { dirname, isAbsolute, join } from 'node:path'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import type { Disk } from './disk.ts'
@@ -57,7 +57,7 @@ export async function receiptFor(service: string, executable: string): Promise<R
       hint: 'run `install.sh` once: it writes it',
     })
   }
-  const [{ uid }, own] = [await lstat(path), process.getuid?.()]
+  const [{ uid }, own] = [lstatSync(path), process.getuid?.()]
   if (own === undefined || uid === own) return beside
   throw new BatonError('refused', `the receipt ${path} belongs to user id ${uid}, this process to ${own}`)
 }
@@ -68,7 +68,7 @@ export async function readSystemReceipt(service: string): Promise<Receipt | null
   const receipt = await readAt(path)
   if (receipt === null) return null
   for (const part of [dirname(path), path]) {
-    const { uid, mode } = await lstat(part)
+    const { uid, mode } = lstatSync(part)
     if (uid === 0 && (mode & 0o022) === 0) continue
     throw new BatonError('refused', `expected ${part} to be root's alone, user id ${uid} can change it`)
   }
@@ -86,7 +86,7 @@ export async function readReceiptBeside(executable: string): Promise<Receipt | n
 async function readAt(path: string): Promise<Receipt | null> {
   let text: string
   try {
-    text = await readFile(path, 'utf8')
+    text = readFileSync(path, 'utf8')
   } catch (error) {
     if (error instanceof Error && 'code' in error && (error.code === 'ENOENT' || error.code === 'ENOTDIR')) return null
     throw new BatonError('refused', `reading the receipt ${path}: ${reasonOf(error)}`, { cause: error })
@@ -138,7 +138,7 @@ export function parseReceipt(text: string, path: string): Receipt {
 
 async function resolved(path: string): Promise<string | null> {
   try {
-    return await realpath(path)
+    return realpathSync.native(path)
   } catch {
     return null
   }

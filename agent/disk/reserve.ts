@@ -1,11 +1,12 @@
-// Reserves room for a rollback: a file of nothing but bytes, removed when the disk is full. An operation must be in the journal
-// before it begins. A full disk is a reason to roll back, so it must not prevent the rollback.
+// Reserves room for a rollback: a file of random bytes, removed when the disk is full. An operation must be in the journal before
+// it begins. A full disk is a reason to roll back, so it must not prevent the rollback.
 
-import { randomBytes } from 'node:crypto'
+import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Disk, exists, roomIn } from './disk.ts'
+import { type Disk, roomIn } from './disk.ts'
+import { nodeCrypto } from '../words/later.ts'
 
-/** on a disk that is nearly full half of what is left, if that is worth it */
+/** the usual size; on a nearly full disk half of what is left, if that is at least LEAST_BYTES */
 const [RESERVE_BYTES, LEAST_BYTES] = [512 * 1024, 64 * 1024]
 
 function reservePath(directory: string): string {
@@ -14,9 +15,10 @@ function reservePath(directory: string): string {
 
 /** Whether the reserve is missing and the disk has room for it. */
 export async function lacksReserve(directory: string): Promise<boolean> {
+  if (existsSync(reservePath(directory))) return false
   // a new install has no such folder yet: whoever makes it makes the reserve
   const room = await roomIn(directory).catch(() => Infinity)
-  return !(await exists(reservePath(directory))) && room >= 2 * LEAST_BYTES
+  return room >= 2 * LEAST_BYTES
 }
 
 /** Makes the reserve if it is missing and fits on the disk. `directory`: the journal's. Never throws: the reserve only helps. */
@@ -26,7 +28,7 @@ export async function keepReserve(disk: Disk, directory: string): Promise<void> 
     const bytes = Math.min(RESERVE_BYTES, Math.floor((await roomIn(directory)) / 2))
     await disk.replace(reservePath(directory), async (temporary) => {
       await using file = await disk.create(temporary, 0o600)
-      await file.writeFile(randomBytes(bytes)) // a file system that compresses would reserve nothing for zeros
+      await file.writeFile(nodeCrypto().randomBytes(bytes)) // a file system that compresses would reserve nothing for zeros
       await disk.flush(file, temporary)
     })
   } catch {

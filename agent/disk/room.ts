@@ -13,7 +13,7 @@ export interface Need {
   bytes: number
   /** for a message: `the executable` */
   what: string
-  /** so few bytes that they may come out of what is kept free for the service */
+  /** so few bytes that they may use the room that is kept free for the service */
   isLittle: boolean
 }
 
@@ -26,7 +26,7 @@ export interface Room {
   what: string
 }
 
-/** used if no release.json tells the size: executables of Node compress to a fifth */
+/** used if no release.json has the size: executables of Node compress to a fifth */
 const USUAL_GROWTH = 6
 /** SQLite may make a copy larger than the database by this factor */
 const SNAPSHOT_GROWTH = 1.1
@@ -40,14 +40,14 @@ export function needsOfExecutable(directory: string, bytes: number, unpackedByte
   return unpackedBytes === 0 ? [executable] : [executable, unpacked]
 }
 
-/** The same for the executable in this asset, as far as the feed tells. */
+/** The same for the executable in this asset, estimated if the feed does not give its size. */
 export function needsOfAsset(directory: string, asset: Asset): Need[] {
   const { executable, sizeBytes, compression, unpackedBytes } = asset
   const bytes = executable?.sizeBytes ?? (compression === 'none' ? sizeBytes : sizeBytes * USUAL_GROWTH)
   return needsOfExecutable(directory, bytes, unpackedBytes)
 }
 
-/** Null if the database does not exist (yet). Throws swap_failed if it cannot be looked at. */
+/** Null if the database does not exist (yet). Throws swap_failed if its size cannot be read. */
 export async function needOfSnapshot(database: string, stateDirectory: string): Promise<Need | null> {
   const bytes = await sizeOf(database)
   if (bytes === null) return null

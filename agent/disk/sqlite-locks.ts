@@ -1,5 +1,5 @@
-// Whether another process writes to an SQLite database, or has it open at all: a replicator, a cron job, a shell. Exchanging the file below
-// such a process would part it from the data.
+// Whether another process writes to an SQLite database, or has it open at all: a replicator, a cron job, a shell. If the file were
+// exchanged, such a process would go on with the old one.
 // Must hold: no process that has the database open calls this, since closing a descriptor drops the locks of its own process.
 
 import { readdirSync, readlinkSync } from 'node:fs'
@@ -16,7 +16,7 @@ export async function isWriteLocked(database: string): Promise<boolean> {
   return callLibc('lockf', file.fd, F_TEST, LOCKS_END) !== 0
 }
 
-/** A few words about the process that has it open, such as `litestream (pid 812)`; null: nobody who shows has it open. */
+/** Names the process that has it open, such as `litestream (pid 812)`; null: no process that this one can see has it open. */
 export async function foreignHolder(database: string): Promise<string | null> {
   const holder = namedHolder(database)
   if (holder !== null) return holder
@@ -32,7 +32,7 @@ function canTell(): boolean {
   return process.platform === 'linux' && hasLibc()
 }
 
-/** Looks at the descriptors of every process that may be looked at: those of the same user. */
+/** Looks at the descriptors of every process that this one may inspect: those of the same user. */
 function namedHolder(database: string): string | null {
   for (const pid of directoryOf('/proc').filter((name) => /^\d+$/.test(name) && name !== String(process.pid))) {
     const isOpen = directoryOf(`/proc/${pid}/fd`).some((fd) => linkAt(`/proc/${pid}/fd/${fd}`) === database)

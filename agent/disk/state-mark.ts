@@ -1,64 +1,57 @@
-// Which release the database belongs to, while an operation is in flight in which both releases cannot share it: a release with no
-// way back, or a rollback that takes a snapshot back. The mark is a file beside the journal. The first code of a release looks at
-// it before the application begins, when no process of the service lives, and gives the release its own data.
+// Records which release the database belongs to, during an operation in which the two releases cannot share one: an update with no
+// way back, or a rollback that restores a snapshot. The record, called the mark, is a file beside the journal. The first code of a
+// release reads it before the application begins, when no process of the service lives, and gives the release its own data.
 //
-//   update     the mark says: it belongs to the old release, and the new one comes next
-//              the new one starts: copies the database (exact, since nobody has it open), and the mark names the copy
-//   revert     the old one starts: the database is put aside, the copy takes its place
-//   rollback   the mark says from the beginning that the old release's data are the snapshot
+//   update     the mark says: the database belongs to the old release, and the new one comes next
+//              the new one starts: it copies the database (exactly, since no process has it open) and names the copy in the mark
+//   revert     the old one starts: it puts the database aside and the copy in its place
+//   rollback   the mark says from the beginning that the snapshot has the old release's data
 //
-// Must hold: the database is exchanged as one set, with `-wal` and `-journal`; what was there is put aside whole and never removed;
+// Must hold: the database is exchanged as one set (`database-set.ts`); what was there is put aside whole and never removed;
 // killed at any moment, the next start goes on. What a start does here is synchronous: nothing else may run meanwhile.
 // A command that exchanges the database by hand names itself in the mark first, and only then looks who else is there. A start waits for
 // as long as that command lives. So of a command and a start that begin at the same time, one sees the other.
 // A power cut leaves copies that are not whole under hidden names only (`incoming`); the end of the operation removes them.
 
-import {
-  closeSync,
-  constants,
-  copyFileSync,
-  existsSync,
-  fsyncSync,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  readFileSync,
-  realpathSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { isAlive, startTimeOf } from '../sockets/process.ts'
 import type { ProcessName } from '../words/wire.ts'
 import { copyName } from './copies.ts'
+import {
+  copySet,
+  flush,
+  moveSet,
+  pause,
+  putAside,
+  putInPlace,
+  removeSet,
+  type SetLook,
+  SUFFIXES,
+} from './database-set.ts'
 import { asideDirectory, journalPath, markPath, snapshotDirectory } from './places.ts'
 
 export interface StateMark {
-  /** the operation that it is for; with another one, or after its success, the mark means nothing */
+  /** the operation that it is for; during another one, or after its success, the mark means nothing */
   operationId: string
   /** absolute path of the file itself, no link: `-wal` and `-journal` lie beside that */
   database: string
   /** tag of the release whose data are at `database` */
   owner: string
-  /** tag of the release whose data are to be made from the owner's; null: they are there */
+  /** tag of the release whose data will be made from the owner's; null: they are made already */
   next: string | null
   /** the data of the other release: path of a copy, to which `-wal` and `-journal` may be added */
   other: { tag: string; path: string } | null
   /** what was put aside in this operation, and what took its place */
   exchanged: { aside: string; restored: string } | null
-  /** an exchange that has begun: `aside` is where the owner's data go, `placing` that they are all there */
+  /** an exchange that has begun: `aside` is where the owner's data go; the step is `placing` once they are all there */
   moving: { aside: string; step: 'moving' | 'placing' } | null
   /** a command that exchanges the database by hand: no release begins while it lives. Null or absent: no command */
   by?: ProcessName | null
 }
 
-/** Called before each change; a test kills the process there. */
-export type MarkLook = (what: string) => void
-
-const SUFFIXES = ['-wal', '-journal', '-shm', ''] as const
 const MARK_MAX_BYTES = 16 * 1024
-/** how long a start waits for a command: less than systemd gives it */
+/** how long a start waits for a command: less than systemd allows a start to take */
 const [WAIT_MAX_MS, LOOK_EVERY_MS] = [60_000, 20]
 
 /** Null if there is none, or if it cannot be read: then nothing is exchanged. */
@@ -72,11 +65,11 @@ export function readMark(stateDirectory: string): StateMark | null {
 }
 
 /** Gives the release `tag` its own data; returns what was exchanged, null if nothing was. Throws if that fails: the application must not begin on another's. */
-export function ownState(stateDirectory: string, tag: string, look: MarkLook = () => {}): StateMark['exchanged'] {
+export function ownState(stateDirectory: string, tag: string, look: SetLook = () => {}): StateMark['exchanged'] {
   if (!existsSync(markPath(stateDirectory))) return null
   const write = (next: StateMark) => writeDurably(markPath(stateDirectory), JSON.stringify(next), look)
   const found = readUnheld(stateDirectory)
-  if (found !== null && found.moving !== null) exchangeSets(stateDirectory, found, write, look) // what has begun is ended
+  if (found !== null && found.moving !== null) exchangeSets(stateDirectory, found, write, look) // finish what has begun
   const mark = found?.moving === null ? found : readMark(stateDirectory)
   if (mark === null || !isInForce(stateDirectory, mark)) return null
   if (mark.other === null && mark.next === tag) keep(stateDirectory, mark, write, look)
@@ -85,9 +78,9 @@ export function ownState(stateDirectory: string, tag: string, look: MarkLook = (
   return readMark(stateDirectory)?.exchanged ?? null
 }
 
-/** The mark, once no command has the database in its hands. Throws if that takes too long. */
+/** The mark, once no command exchanges the database by hand. Throws if that takes too long. */
 function readUnheld(stateDirectory: string): StateMark | null {
-  for (const deadline = performance.now() + WAIT_MAX_MS; ; pause()) {
+  for (const deadline = performance.now() + WAIT_MAX_MS; ; pause(LOOK_EVERY_MS)) {
     const mark = readMark(stateDirectory)
     const by = mark?.by ?? null
     if (by === null || !isAlive(by.pid, by.startTime)) return mark
@@ -95,34 +88,30 @@ function readUnheld(stateDirectory: string): StateMark | null {
   }
 }
 
-function pause(): void {
-  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOOK_EVERY_MS)
-}
-
 export interface ByHand {
   database: string
   /** of the release in place */
   tag: string
-  /** called when no start can pass any more; throws if somebody is there. Then nothing was exchanged */
+  /** called once every start waits; throws if a process uses the database, and then nothing is exchanged */
   refuse: (database: string) => Promise<void>
 }
 
 /**
- * Puts a copy of `path` in the place of the database, and what is there aside; resolves to where. For a command, while the service is
- * stopped and the lock is held. Killed in the middle, the next start or the next command ends it.
+ * Puts the database aside and a copy of `path` in its place; resolves to where the database was put. For a command, while the service
+ * is stopped and the lock is held. If the command is killed in the middle, the next start or the next command finishes the exchange.
  */
 export async function exchangeNow(
   stateDirectory: string,
   path: string,
   { database, tag, refuse }: ByHand,
-  look: MarkLook = () => {},
+  look: SetLook = () => {},
 ): Promise<string | null> {
   const write = (next: StateMark) => writeDurably(markPath(stateDirectory), JSON.stringify(next), look)
   const by = { pid: process.pid, startTime: startTimeOf(process.pid) }
   const left = readMark(stateDirectory)
   const mark: StateMark = {
     operationId: 'by hand',
-    database: existsSync(database) ? realpathSync(database) : database,
+    database: fileOf(database, left),
     owner: tag,
     next: null,
     other: { tag: `restored-${tag}`, path },
@@ -140,7 +129,7 @@ export async function exchangeNow(
     throw cause
   }
   if (begun !== null) {
-    exchangeSets(stateDirectory, begun, write, look) // its set would be torn apart
+    exchangeSets(stateDirectory, begun, write, look) // finish the interrupted exchange first: its set is in two places
     write(mark)
   }
   exchangeSets(stateDirectory, mark, write, look)
@@ -149,21 +138,27 @@ export async function exchangeNow(
   return aside
 }
 
+/** The file itself. In the middle of an exchange its name may lead nowhere: the mark knows it. */
+function fileOf(database: string, left: StateMark | null): string {
+  if (left !== null && left.moving !== null) return left.database
+  return existsSync(database) ? realpathSync(database) : database
+}
+
 /** Copies the owner's data for it, before the next release touches them. */
-function keep(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: MarkLook): void {
+function keep(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: SetLook): void {
   const { database, owner, next } = mark
   const path = join(snapshotDirectory(stateDirectory), copyName(database, owner, new Date()))
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
   const incoming = incomingAt(dirname(path), database)
   orNothing(incoming, look, () => copySet(database, incoming, look))
   const name = () => {
-    moveSet(incoming, path, look) // under its name it is whole
+    moveSet(incoming, path, look) // complete by now: only then does it get its name
     write({ ...mark, owner: next ?? owner, next: null, other: { tag: owner, path } })
   }
   orNothing(path, look, name, () => readMark(stateDirectory)?.other?.path === path)
 }
 
-function exchangeSets(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: MarkLook): void {
+function exchangeSets(stateDirectory: string, mark: StateMark, write: (mark: StateMark) => void, look: SetLook): void {
   const { database, owner, other } = mark
   if (other === null) return
   const incoming = incomingAt(dirname(database), database)
@@ -180,11 +175,11 @@ function exchangeSets(stateDirectory: string, mark: StateMark, write: (mark: Sta
     orNothing(incoming, look, make, () => readMark(stateDirectory)?.moving !== null)
   }
   if (moving.step === 'moving') {
-    moveSet(database, moving.aside, look)
+    putAside(database, moving.aside, look)
     moving = { ...moving, step: 'placing' }
     write({ ...mark, moving })
   }
-  moveSet(incoming, database, look)
+  putInPlace(incoming, database, look)
   const exchanged = { aside: moving.aside, restored: other.path }
   write({ ...mark, owner: other.tag, other: { tag: owner, path: moving.aside }, exchanged, moving: null })
 }
@@ -207,17 +202,17 @@ function incomingAt(directory: string, database: string): string {
   return join(directory, `.${basename(database)}.incoming`)
 }
 
-/** What a killed process may have left behind in this operation. None of it is needed by now. */
+/** Files that a killed process may have left behind in this operation. Call it at the end of the operation: nothing needs them then. */
 export function leftByMark(stateDirectory: string, { database }: Pick<StateMark, 'database'>): string[] {
   const places = [dirname(database), snapshotDirectory(stateDirectory)].map((one) => incomingAt(one, database))
   return places.flatMap((path) => SUFFIXES.map((suffix) => path + suffix)).filter((path) => existsSync(path))
 }
 
 /**
- * Makes copies at `incoming`. If that fails, none is left there, since half of one would keep a full disk full; unless the exchange
- * `isBegun`, which needs them.
+ * Makes copies at `incoming`. If that fails, removes them, since half a copy would keep a full disk full. If the exchange `isBegun`,
+ * it needs the copies, and they stay.
  */
-function orNothing(incoming: string, look: MarkLook, make: () => void, isBegun = () => false): void {
+function orNothing(incoming: string, look: SetLook, make: () => void, isBegun = () => false): void {
   removeSet(incoming, look) // of a process that was killed
   try {
     make()
@@ -227,55 +222,7 @@ function orNothing(incoming: string, look: MarkLook, make: () => void, isBegun =
   }
 }
 
-/** `-shm` is made anew by SQLite, and is not copied. Throws if there is no database: nothing may be exchanged for it. */
-function copySet(from: string, to: string, look: MarkLook): void {
-  if (!existsSync(from)) throw new Error(`expected a database at ${from}, found none`)
-  for (const suffix of SUFFIXES) {
-    if (suffix === '-shm' || !existsSync(from + suffix)) continue
-    look(`copy ${suffix}`)
-    rmSync(to + suffix, { force: true })
-    copyFileSync(from + suffix, to + suffix, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE)
-    flush(to + suffix)
-  }
-  flush(dirname(to))
-}
-
-function moveSet(from: string, to: string, look: MarkLook): void {
-  for (const suffix of SUFFIXES) {
-    if (!existsSync(from + suffix)) continue
-    look(`move ${suffix}`)
-    moveFile(from + suffix, to + suffix, look)
-  }
-  flush(dirname(from))
-  flush(dirname(to))
-}
-
-/** To another file system too, where a database may lie that is linked into the state directory: all or nothing, by a copy. */
-function moveFile(from: string, to: string, look: MarkLook): void {
-  try {
-    renameSync(from, to)
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code !== 'EXDEV') throw cause
-    const copy = join(dirname(to), `.${basename(to)}.incoming`)
-    copyFileSync(from, copy)
-    flush(copy)
-    look('place')
-    renameSync(copy, to)
-    flush(dirname(to))
-    look('remove what was copied')
-    rmSync(from)
-  }
-}
-
-function removeSet(path: string, look: MarkLook): void {
-  const names = new Set(SUFFIXES.map((suffix) => basename(path) + suffix))
-  for (const name of readdirSync(dirname(path)).filter((one) => names.has(one))) {
-    look(`remove ${name}`)
-    rmSync(join(dirname(path), name), { force: true })
-  }
-}
-
-function writeDurably(path: string, text: string, look: MarkLook): void {
+function writeDurably(path: string, text: string, look: SetLook): void {
   const temporary = join(dirname(path), `.${basename(path)}.${'0'.repeat(12)}.tmp`) // `isLeftover` knows it, if this is killed
   look('write')
   try {
@@ -288,13 +235,4 @@ function writeDurably(path: string, text: string, look: MarkLook): void {
   look('name')
   renameSync(temporary, path)
   flush(dirname(path))
-}
-
-function flush(path: string): void {
-  const descriptor = openSync(path, constants.O_RDONLY)
-  try {
-    fsyncSync(descriptor)
-  } finally {
-    closeSync(descriptor)
-  }
 }

@@ -1,7 +1,7 @@
 // Removes folders that releases of kind `app` have unpacked beside the executable, once neither the executable nor its backup
 // needs them. A power cut leaves a `.partial-…` that nothing starts, because the folder is renamed before its first file is
-// removed; the next unpacking removes it. Must hold: the folders of the executable and of the backup stay. A folder in which
-// the application has made a database stays too: it should not have, but rows are rows. Only a command may call this. It opens
+// removed; the next unpacking removes it. Must hold: the folders of the executable and of the backup stay. A folder in which the
+// application has made a database stays too: rows must not be lost. Only a process without the application may call this. It opens
 // and closes such files: in the application's own process that would drop the locks of its driver (`copy-database.ts`).
 
 import { open, readdir, stat } from 'node:fs/promises'

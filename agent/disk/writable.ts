@@ -1,4 +1,4 @@
-// Checks that the folder of the executable can be written: before the feed is asked, not after a download.
+// Checks that the folder of the executable is writable, before a download rather than after it.
 
 import { access, constants } from 'node:fs/promises'
 import { BatonError, reasonOf } from '../words/errors.ts'

@@ -1,6 +1,6 @@
 // The channel between two processes of one service: two pairs of unix sockets. One pair is a stream that Node polls; it carries
 // messages, a line of JSON each. The other (`packets.ts`) carries descriptors, and is read when a message says that some have
-// come. Nothing here knows how the second process was started: the process with the other ends is the other process.
+// come. The channel does not depend on how the other process was started.
 // Must hold: messages arrive in order while both processes live; a message that arrives before there is a listener waits for it;
 // a descriptor is received or known to be lost.
 
@@ -15,10 +15,10 @@ export interface Channel<Said, Heard> {
   /**
    * Sends a message with at most DESCRIPTORS_MAX descriptors; the caller still has to close them. False if the other process
    * cannot take them now, or ever: then nothing was sent. A `message` function is called only once the descriptors are on their
-   * way; if it throws, they are taken back.
+   * way; if it throws, the other process closes them.
    */
   give(message: Said | (() => Said), descriptors: readonly number[]): boolean
-  /** Call once for each end: the listener gets every message, also earlier ones. Null: the descriptors did not arrive. */
+  /** Call it once: the listener gets every message, also earlier ones. Null: the descriptors did not arrive. */
   hear(listener: (message: Heard, descriptors: number[] | null) => void): void
   /** resolves when the other process has hung up, or is dead */
   closed: Promise<void>
@@ -89,7 +89,7 @@ export function channelOver<Said, Heard>(messages: Socket, packets: Packets): Ch
   }
 }
 
-/** The descriptors of `line`; null if they did not arrive. Closes those of an earlier message that nobody asked for. */
+/** The descriptors of `line`; null if they did not arrive. Closes descriptors of earlier packets that no message claimed. */
 function received(packets: Packets, { packet = 0, descriptors = 0 }: Line): number[] | null {
   try {
     for (let one; (one = packets.receive()) !== null;) {

@@ -1,6 +1,6 @@
 // A switch of containers one at a time, in the first code of a release: the new container waits here, before its application's first
-// line, until whoever replaces the old one says that the engine has seen its end (deploy/container/gate.ts).
-// Must hold: nobody passes a gate that is not opened. If it ends instead, the old container may live, and this process ends.
+// line, until the command that replaces the old container reports that container's end (deploy/container/gate.ts).
+// Must hold: the application begins only after the gate has opened. If the gate closes instead, the old container may live: throw.
 
 import { readdirSync, readFileSync, readSync, writeSync } from 'node:fs'
 import { hostname } from 'node:os'
@@ -10,12 +10,12 @@ import { closeDescriptor } from '../sockets/libc.ts'
 import { connectTo } from '../sockets/packets.ts'
 import { containerGate, gateGreeting, HOLDER } from '../words/lent.ts'
 
-/** Stands in the code of a release whose first code waits here, and so in its executable: deploy/image.ts looks for it. */
-export const GATE_MARK = 'whoever replaces the old container is gone'
+/** The message, and a mark in the executable of every release that has this gate: deploy/image.ts looks for it. */
+export const GATE_MARK = 'the command that replaces the old container is gone'
 
 /**
- * Returns when the application may begin: at once, unless this container is one that waits. Blocks the thread, since nothing else may
- * run here. Throws if this process must end instead.
+ * Returns when the application may begin: at once if there is no gate for this container. Blocks the thread, since nothing else may
+ * run before. Throws if this process must end instead.
  */
 export function waitAtContainerGate({ tag }: { tag: string }): void {
   const holder = process.env[HOLDER]
@@ -32,7 +32,7 @@ export function waitAtContainerGate({ tag }: { tag: string }): void {
   throw new Error(GATE_MARK)
 }
 
-/** The gate of this very container; null if there is none. */
+/** Name of this container's gate; null if there is none. */
 function gateHere(folder: string): string | null {
   const gates = filesIn(folder).filter((name) => name.startsWith(containerGate('')))
   if (gates.length === 0) return null

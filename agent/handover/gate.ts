@@ -1,6 +1,6 @@
 // A switch one at a time, in the first code of a release: the successor waits here until no process of the old release is left,
 // before the application's first line.
-// Must hold: nobody passes while a process of the old release can still hold a lock, a port or a file.
+// Must hold: the application does not begin while a process of the old release can still hold a lock, a port or a file.
 
 import { readSync, writeSync } from 'node:fs'
 import type { Switch } from '../words/switch.ts'
@@ -18,17 +18,17 @@ export function isHolder(): boolean {
 }
 
 /**
- * Returns when the application may begin: at once, unless this process is a successor. True if no other process of the service
- * lives then. Blocks the thread, since nothing else may run here. A release that must be the only process ends here if its
- * predecessor would live on beside it.
+ * Returns when the application may begin: at once if this process is not a successor. True if no other process of the service lives
+ * then. Blocks the thread, since nothing else may run before. If this release must be the only process and its predecessor would
+ * live beside it, this process exits.
  */
 export function waitAtGate({ tag, switch: switched }: { tag: string; switch: Switch }): boolean {
   const inheritance = inheritanceHere(isGone)
   if (inheritance === null) return true
   const { channel, gate, predecessor, hangMs } = inheritance
-  keepInheritance(inheritance) // whatever the application starts in its first lines must not have it
+  keepInheritance(inheritance) // a process that the application starts in its first lines must not have it
   if (predecessor.pid !== process.ppid) {
-    // The holder was killed before this process could say that it waits. So the old process has not begun to leave, and serves on.
+    // The holder was killed before this process said that it waits. So the old process has not begun to leave, and serves on.
     if (gate !== undefined && !isGone(gate.old)) process.exit(0)
     return gate !== undefined
   }
@@ -40,7 +40,7 @@ export function waitAtGate({ tag, switch: switched }: { tag: string; switch: Swi
   }
   say({ type: 'waiting', tag, switch: switched })
   if (isOpened(gate, hangMs)) return true
-  // The holder is dead, or hangs. This process has the sockets too: it goes on alone.
+  // The holder is dead or hangs. This process has the sockets too, so it goes on without the holder.
   signalAll([predecessor], 'SIGKILL')
   while (!isGone(gate.old)) pause()
   return true

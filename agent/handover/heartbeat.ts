@@ -1,6 +1,6 @@
-// Tells whether the other process of a handover lives, hangs or is dead. A sign of life is a message, or that its main thread
-// has run. A process in one long step (for example a synchronous wait for a database lock) is slow, not hung. A process that is
-// stopped or frozen is hung, however many messages it has left in the channel.
+// Watches whether the other process of a handover lives or hangs. A message is a sign of life, and so is a main thread that has run.
+// A process in one long step (for example a synchronous wait for a database lock) is slow, not hung. A process that is stopped or
+// frozen is hung, however many messages it has left in the channel.
 
 import { readFileSync } from 'node:fs'
 

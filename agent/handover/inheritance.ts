@@ -1,11 +1,11 @@
-// What a predecessor leaves to this process: the sockets, the channel and the values, as descriptors that are open from the start.
+// What a predecessor leaves to this process: the sockets, the channel and the values, as descriptors that this process starts with.
 
 import { readFileSync } from 'node:fs'
 import { INHERITANCE, type Inheritance, type ProcessName } from '../words/wire.ts'
 
 /**
- * What this process inherits; null if it has no predecessor. The predecessor may have died since. `isGone`: whether it has released
- * all that it held; without it, whether it is dead.
+ * What this process inherits; null if it has no predecessor. The predecessor may have died since. `isGone`: says whether a process
+ * has released all that it held; by default, whether it is dead.
  */
 export function inheritanceHere(isGone: (process: ProcessName) => boolean = hasLeft): Inheritance | null {
   const text = process.env[INHERITANCE]
@@ -13,7 +13,7 @@ export function inheritanceHere(isGone: (process: ProcessName) => boolean = hasL
   const inheritance = JSON.parse(text) as Inheritance
   const { predecessor } = inheritance
   const isOwn = predecessor.pid === process.ppid || (isGone(predecessor) && !isChildOfSuccessor(text))
-  return isOwn ? inheritance : null // else this is a child of the application's
+  return isOwn ? inheritance : null // else this process is a child of the application
 }
 
 /** Whether this process's parent was given the same inheritance: then the parent is the successor. */
@@ -21,11 +21,11 @@ function isChildOfSuccessor(text: string): boolean {
   try {
     return readFileSync(`/proc/${process.ppid}/environ`, 'utf8').split('\0').includes(`${INHERITANCE}=${text}`)
   } catch {
-    return process.ppid !== 1 // whoever adopts orphans may be another user's
+    return process.ppid !== 1 // the parent may belong to another user: assume a successor, unless it is init, which adopts orphans
   }
 }
 
-/** Dead; whoever adopts it may not have reaped it yet. */
+/** Whether the process is dead, even if its parent has not reaped it yet. */
 function hasLeft({ pid }: ProcessName): boolean {
   try {
     return /^.*\) [ZX] /s.test(readFileSync(`/proc/${pid}/stat`, 'utf8'))
@@ -34,7 +34,7 @@ function hasLeft({ pid }: ProcessName): boolean {
   }
 }
 
-/** As `inheritanceHere`, whoever the parent is. Removes it from the environment. */
+/** What the environment passes on, without a look at the parent. Removes it from the environment. */
 export async function takeInheritance(): Promise<Inheritance | null> {
   const text = process.env[INHERITANCE]
   if (text === undefined) return null

@@ -1,9 +1,8 @@
-// No child of a successor gets what its predecessor has left to it.
+// Sets close-on-exec on the descriptors that a predecessor leaves, so that no child of the successor gets them.
 
 import type { Inheritance } from '../words/wire.ts'
 import { keepFromChildren } from '../sockets/libc.ts'
 
-/** No child gets these descriptors. */
 export function keepInheritance({ channel, listeners, values }: Inheritance): void {
   for (const fd of Object.values(channel)) keepFromChildren(fd)
   for (const { accept, spare } of listeners) for (const fd of [accept, spare]) keepFromChildren(fd)

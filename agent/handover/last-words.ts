@@ -1,6 +1,6 @@
-// Keeps the last lines that a new release writes. If it dies, its predecessor shows them in the error: the log is elsewhere, and
-// not everybody may read it. Keeping starts with the first code, before the application's first line, and ends once this process
-// has taken over. The lines are sent as this process exits. Must hold: the application's own output is unchanged.
+// Keeps the last lines that a new release writes. If it dies, its predecessor shows them in the error: an operator may not be able
+// to read the log. Keeping starts with the first code, before the application's first line, and ends once this process has taken
+// over. The lines are sent as this process exits. Must hold: the application's own output is unchanged.
 
 import { LINE_MAX, LINES_MAX, tells } from '../words/said.ts'
 import { type Inheritance, INHERITANCE, type ToPredecessor } from '../words/wire.ts'
@@ -9,7 +9,7 @@ import { type Inheritance, INHERITANCE, type ToPredecessor } from '../words/wire
 const WRITE_MAX = 64 * 1024
 
 interface Kept {
-  /** descriptor to send the lines on; null: nobody listens any more */
+  /** descriptor to send the lines on; null: nothing may be written now */
   descriptor: () => number | null
   over(): void
 }
@@ -18,7 +18,7 @@ interface Kept {
 const KEPT = Symbol.for('baton.last-words')
 const shared = globalThis as { [KEPT]?: Kept }
 
-/** `text`: the value of INHERITANCE. Does nothing in any process but a successor, so nothing in a successor's child. */
+/** `text`: the value of INHERITANCE. Does nothing in a process that is not a successor, such as a successor's child. */
 export function keepLastWords(text = process.env[INHERITANCE]): void {
   if (text === undefined || shared[KEPT] !== undefined) return
   const { channel, predecessor } = JSON.parse(text) as Inheritance
@@ -41,11 +41,11 @@ export function keepLastWords(text = process.env[INHERITANCE]): void {
   const back = [
     overhear(process.stdout, 'write', keep),
     overhear(process.stderr, 'write', keep),
-    // as the loggers do that are fast
+    // fast loggers write to the descriptor
     overhear(fs, 'write', (fd, said) => isOutput(fd) && keep(said)),
     overhear(fs, 'writeSync', (fd, said) => isOutput(fd) && keep(said)),
   ]
-  // Node prints an uncaught error itself, below all of these
+  // Node prints an uncaught error without any of these functions
   const threw = (error: unknown): void => keep(`\n${String((error as Error | null)?.stack ?? error)}\n`)
   const tell = (): void => {
     const fd = kept.descriptor()
@@ -70,7 +70,7 @@ export function keepLastWords(text = process.env[INHERITANCE]): void {
   shared[KEPT] = kept
 }
 
-/** Call it after opening the channel on the descriptor. `descriptor` gives null if it must not be written to. */
+/** Call it after opening the channel on the descriptor. `descriptor` returns null if nothing may be written to it now. */
 export function tellThrough(descriptor: () => number | null): void {
   const kept = shared[KEPT]
   if (kept !== undefined) kept.descriptor = descriptor
@@ -84,7 +84,7 @@ export function forgetLastWords(): void {
 /** true during a write: one write calls another, and only the outer one counts */
 let isWithin = false
 
-/** From now on `heard` gets the arguments of every call. Returns the undo. */
+/** From now on `heard` gets the arguments of every call. Returns a function that undoes this. */
 function overhear(target: object, name: string, heard: (...args: unknown[]) => void): () => void {
   const own = Object.getOwnPropertyDescriptor(target, name)
   const original = Reflect.get(target, name) as (...args: unknown[]) => unknown
@@ -101,7 +101,7 @@ function overhear(target: object, name: string, heard: (...args: unknown[]) => v
   Object.defineProperties(overheard, Object.getOwnPropertyDescriptors(original)) // node:util reads some of them
   Object.assign(target, { [name]: overheard })
   return () => {
-    if (Reflect.get(target, name) !== overheard) return // somebody else overhears too
+    if (Reflect.get(target, name) !== overheard) return // other code has wrapped the function since
     if (own === undefined) Reflect.deleteProperty(target, name)
     else Object.defineProperty(target, name, own)
   }

@@ -1,5 +1,5 @@
-// The steps of a handover. Each is published just after it was taken. The tests subscribe to the channel and kill, stop or end
-// either process at that moment; in a service nobody subscribes.
+// The steps of a handover, each published just after it. Tests subscribe to the channel and kill, stop or end either process at that
+// moment; in a service nothing subscribes.
 
 import { channel } from 'node:diagnostics_channel'
 
@@ -25,7 +25,7 @@ export const PREDECESSOR_STEPS = [
 /** The old process's steps in a switch one at a time. */
 export const ALONE_STEPS = ['spawned', 'waiting', 'named', 'quiet', 'settled', 'claimed', 'closed', 'left'] as const
 
-/** The holder's steps in it. */
+/** The holder's steps in a switch one at a time. */
 export const HOLDER_STEPS = [
   'held',
   'said waiting',

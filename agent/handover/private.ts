@@ -1,5 +1,5 @@
-// Requests from one process of a handover to the other, or to itself, over connections that have no name. Nobody else can make
-// them, and they leave nothing on the disk. They reach the author's own handler before any client's request may.
+// Requests from one process of a handover to the other, or to itself, over connections that have no name: no other process can make
+// them, and they leave nothing on the disk. They reach the author's own handler before any client's request does.
 
 import { createServer, request, type Server } from 'node:http'
 import type { Socket } from 'node:net'
@@ -14,7 +14,7 @@ export interface PrivateAnswer {
   body: string
 }
 
-/** A server for requests that come over a socket pair (`ask` sends them). The author's handler answers; PROBE_PATH says who this process is. */
+/** A server for requests over a socket pair (from `ask`). The author's handler answers, except PROBE_PATH, which names this process. */
 export function privateServer(listeners: Listener[], { service, tag }: Omit<ProbeAnswer, 'pid'>): Server {
   return createServer((asked, response) => {
     if (asked.url !== PROBE_PATH) {
@@ -28,12 +28,12 @@ export function privateServer(listeners: Listener[], { service, tag }: Omit<Prob
   })
 }
 
-/** Makes one request to the process that takes the far end of a pair. Rejects if `give` fails, or if no answer comes in time. */
+/** Makes one request to the process that gets the far end of a pair. Rejects if `give` returns false or no answer comes in time. */
 export async function ask(give: (far: Socket) => boolean, path: string, timeoutMs: number): Promise<PrivateAnswer> {
   const [near, far] = socketPair()
   const late = AbortSignal.timeout(timeoutMs)
   try {
-    if (!give(far)) throw new Error('it takes no question')
+    if (!give(far)) throw new Error('it cannot take a request')
     return await exchange(near, path, late)
   } catch (cause) {
     if (late.aborted) throw new Error(`no answer from ${path} within ${timeoutMs} ms`, { cause })

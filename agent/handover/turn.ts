@@ -1,5 +1,5 @@
-// Work that only one process may do, in a switch in which two live: a scheduler, a bot, a consumer of a queue. The turn passes at
-// half the probation, and comes back if the new process fails.
+// Work that only one process may do while two live: a scheduler, a bot, a consumer of a queue. The process that has the turn does it.
+// The turn passes to the new process at half the probation, and comes back if that process fails.
 // Must hold: the old process's `stop` has settled, or is out of time, before the new one's `start` is called.
 
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -7,23 +7,23 @@ import { reasonOf } from '../words/errors.ts'
 import { TRIAL } from '../words/wire.ts'
 
 /**
- * `only`: no other process of the service lives. `old`, `new`: two do, in a switch together. `rehearsal`: it was started only to be
- * tried, at the end of a build or on a copy of the data.
+ * `only`: no other process of the service lives. `old`, `new`: two live, in a switch together. `rehearsal`: this process was started
+ * only to be tried, at the end of a build or on a copy of the data.
  */
 export type ProcessRole = 'only' | 'old' | 'new' | 'rehearsal'
 
 type Act = () => void | Promise<void>
 
 export interface Turn {
-  /** `start` is called when it is this process's turn, `stop` when it is another's, or when this process ends */
+  /** Registers work: `start` is called when this process gets the turn, `stop` when it loses the turn or ends. */
   only(name: string, start: Act, stop: Act): void
-  /** It is this process's turn. Never rejects. */
+  /** Gives this process the turn. Never rejects. */
   take(): Promise<void>
-  /** It is another's, or nobody's. Resolves when all has stopped, or is out of time. Never rejects. */
+  /** Takes the turn away. Resolves when all work has stopped, or is out of time. Never rejects. */
   pass(): Promise<void>
 }
 
-/** Calls what an author wrote, and waits for it at most `ms`. Never rejects. */
+/** Calls an author's function and waits for it at most `ms`. Never rejects. */
 export async function bounded(act: Act, ms: number, failed: (why: string) => void): Promise<void> {
   const late = sleep(ms, undefined, { ref: false }).then(() => {
     throw new Error(`expected it to settle within ${ms} ms`)
@@ -47,7 +47,7 @@ export function makeTurn(stopMs: number, warn: (message: string) => void): Turn 
   let last: Promise<void> = Promise.resolve()
   const call = (name: string, what: string, act: Act) =>
     bounded(act, stopMs, (why) => warn(`\`${what}\` of \`${name}\`: ${why}`))
-  // one after the other: a turn may come back while it is being passed
+  // one after the other: the turn may come back while `pass` still runs
   const queue = (act: () => Promise<void>): Promise<void> => (last = last.then(act))
   return {
     only: (name, start, stop) => {

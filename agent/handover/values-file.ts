@@ -1,5 +1,5 @@
-// The file in which values travel from one process to the next: each in V8's own format. Loaded when a
-// switch begins, or when the first value is asked for.
+// The file in which values travel from one process to the next, each in V8's own format. Loaded when a switch begins, or with the
+// first call of `inherited`.
 
 import { fstatSync, ftruncateSync, readSync, writeSync } from 'node:fs'
 import { reasonOf } from '../words/errors.ts'

@@ -1,6 +1,6 @@
-// What an author's process keeps in memory and leaves to the next one: sessions, counters, a queue. It travels in a file without a
-// name, which both processes have open and nobody else can find. The old process writes it after its last request.
-// Must hold: a value that cannot travel is named in the log, and stops no switch.
+// Values that an application keeps in memory and leaves to the next process: sessions, counters, a queue. They travel in a file
+// without a name, which both processes have open and no other process can find. The old process writes it after its last request.
+// Must hold: a value that cannot travel is named in the log, and does not stop a switch.
 
 import type { Inheritance } from '../words/wire.ts'
 import { inheritanceHere } from './inheritance.ts'
@@ -12,8 +12,8 @@ export interface Memory {
    */
   handOver(key: string, value: () => unknown): void
   /**
-   * What the process before left under this key; undefined if there was none, or it left nothing. One at a time it resolves at
-   * once; together, when the old process has ended.
+   * The value that the previous process left under this key; undefined if it left none. In a switch one at a time it resolves at once;
+   * in a switch together, when the old process has ended.
    */
   inherited(key: string): Promise<unknown>
 }
@@ -21,7 +21,7 @@ export interface Memory {
 export interface OwnValues extends Memory {
   /** what the author has registered, by key */
   given: ReadonlyMap<string, () => unknown>
-  /** From now on the file is complete: its writer is gone. */
+  /** Call it when the old process has ended: the file is complete. */
   complete(): void
 }
 
@@ -29,7 +29,7 @@ export interface OwnValues extends Memory {
 const VALUES = Symbol.for('baton.values')
 const shared = globalThis as { [VALUES]?: OwnValues }
 
-/** This process's own. The first call must come before the inheritance is removed from the environment. */
+/** This process's values. Call it first before `takeInheritance`, which removes the inheritance from the environment. */
 export function ownValues(): OwnValues {
   return (shared[VALUES] ??= makeValues(inheritanceHere()))
 }
@@ -37,7 +37,8 @@ export function ownValues(): OwnValues {
 export function makeValues(inheritance: Pick<Inheritance, 'values' | 'gate'> | null): OwnValues {
   const given = new Map<string, () => unknown>()
   const fd = inheritance?.values ?? null
-  const { promise: completed, resolve } = Promise.withResolvers<void>()
+  let resolve = () => {} // not `Promise.withResolvers`: Node 20 serves too, and has none
+  const completed = new Promise<void>((done) => (resolve = done))
   if (fd === null || inheritance?.gate !== undefined) resolve()
   let read: Map<string, unknown> | null = null
   return {

@@ -1,9 +1,9 @@
 // Shared by everything that answers over HTTP, the endpoints, the panel and a service's own handler: the path of a request, its
 // body within a bound, and the problem document of a refusal (RFC 9457).
 
-import { createHash } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { BatonError, MEANINGS } from '../words/errors.ts'
+import { nodeCrypto } from '../words/later.ts'
 
 export interface Answer {
   status: number
@@ -76,7 +76,7 @@ export function send(request: IncomingMessage, response: ServerResponse, { statu
   if (!request.complete) request.resume()
   const common = { 'Cache-Control': 'no-store', 'X-Content-Type-Options': 'nosniff', ...headers }
   if (status === 200 && request.method !== 'POST') {
-    const etag = `"${createHash('sha256').update(text).digest('hex').slice(0, 24)}"`
+    const etag = `"${nodeCrypto().createHash('sha256').update(text).digest('hex').slice(0, 24)}"`
     response.setHeader('ETag', etag)
     // Saves a poll from getting the same answer again while nothing changes.
     if (request.headers['if-none-match'] === etag) return void response.writeHead(304, common).end()

@@ -1,10 +1,10 @@
 // Decides which requests may pass: a bearer token, compared in constant time. Slows down an address that keeps failing, but never
 // the right token. Never keeps or logs the token, and never puts it into an error.
 
-import { createHash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import { clientAddresses, type TrustedProxy } from './client-address.ts'
 import { BatonError } from '../words/errors.ts'
+import { nodeCrypto } from '../words/later.ts'
 
 /** a shorter password gets a warning */
 export const PASSWORD_USUAL_MIN = 16
@@ -30,13 +30,13 @@ export interface GuardOptions {
 }
 
 export function makeGuard({ password, trustedProxy = null, now = () => performance.now() }: GuardOptions): Guard {
-  const expected = password === null ? null : digest(password)
+  let expected: Buffer | null = null // the first token makes it
   const addressOf = clientAddresses(trustedProxy)
   /** address -> when all its failures are forgotten */
   const debts = new Map<string, number>()
 
   return (request) => {
-    if (expected === null) {
+    if (password === null) {
       throw new BatonError(
         'no_password',
         'the setting `dashboard.password` is empty, so nobody may update this service',
@@ -47,7 +47,7 @@ export function makeGuard({ password, trustedProxy = null, now = () => performan
     }
     // Checks the token first: a client with the right token gets through even if it shares its address, behind a proxy or on this
     // host, with a client that guesses.
-    if (isBearer(request.headers.authorization, expected)) return
+    if (isBearer(request.headers.authorization, () => (expected ??= digest(password)))) return
     const [address, at] = [addressOf(request), now()]
     const forgiven = debts.get(address) ?? at
     const waitMs = forgiven - at - (FAILURES_AT_ONCE - 1) * FAILURE_FORGOTTEN_MS
@@ -58,7 +58,7 @@ export function makeGuard({ password, trustedProxy = null, now = () => performan
         members: { retryAfterSeconds },
       })
     }
-    // who failed last stands last: many other addresses do not push out somebody who goes on guessing
+    // The address that failed last goes to the end: many other addresses do not push out one that goes on guessing.
     if (!debts.delete(address) && debts.size >= ADDRESSES_MAX) forgetOldest(debts)
     debts.set(address, Math.max(forgiven, at) + FAILURE_FORGOTTEN_MS)
     throw new BatonError(
@@ -68,19 +68,19 @@ export function makeGuard({ password, trustedProxy = null, now = () => performan
   }
 }
 
-function isBearer(authorization: string | undefined, expected: Buffer): boolean {
+function isBearer(authorization: string | undefined, expected: () => Buffer): boolean {
   if (authorization === undefined || authorization.length > TOKEN_MAX_BYTES) return false
   const [, token] = /^bearer +(.+)$/i.exec(authorization) ?? []
   if (token === undefined) return false
   // Digests have equal lengths, so the comparison does not reveal the password's length either. Node reads header bytes as
   // latin1, but a client sends a password with other letters as UTF-8: compare both.
   const [asText, asBytes] = [digest(token), digest(Buffer.from(token, 'latin1'))]
-  const same = [timingSafeEqual(asText, expected), timingSafeEqual(asBytes, expected)]
+  const same = [asText, asBytes].map((one) => nodeCrypto().timingSafeEqual(one, expected()))
   return same.includes(true)
 }
 
 function digest(value: string | Buffer): Buffer {
-  return createHash('sha256').update(value).digest()
+  return nodeCrypto().createHash('sha256').update(value).digest()
 }
 
 function forgetOldest(debts: Map<string, number>): void {

@@ -56,7 +56,7 @@ export function clientAddresses(trusted: TrustedProxy | null): (request: Asking)
 const NAMES_MAX_BYTES = 4096
 
 function namesIn(value: string, header: string): string[] {
-  // the end is what the nearest proxy has written; however much the client wrote before it, it does not push that out
+  // The nearest proxy has written the end: keep the end, however much the client wrote before it.
   const names = value.slice(-NAMES_MAX_BYTES).split(',')
   const forwarded = header.toLowerCase() === 'forwarded' // RFC 7239
   return names.map((name) => {

@@ -12,17 +12,17 @@ import type { Operation, PolicyReport, Status, VersionReport } from '../words/st
 /** The actions behind the endpoints. Every method throws BatonError with the code of its refusal. */
 export interface Updater {
   /**
-   * `oneWay`: a person allows a release with no way back. Throws one_way if it is known to have none and nobody does. `restoreState`:
-   * with the data that the named release has left, as its newest snapshot has them
+   * `oneWay`: a person allows a release with no way back; if it is false, throws one_way for a release that is known to have none.
+   * `restoreState`: also puts the newest snapshot that the named release has left in the place of the database
    */
   update(tag: string | null, allowed: { oneWay: boolean; restoreState: boolean }): Promise<Operation>
-  /** `restoreState`: with the data of before the update, as its snapshot has them */
+  /** `restoreState`: also puts the snapshot that the update took in the place of the database */
   rollback(restoreState: boolean): Promise<Operation>
   /** Ends the operation in flight with nothing changed. Throws too_late if there is none or its swap has begun. */
   cancel(): Promise<Operation>
   check(): Promise<VersionReport>
   status(): Promise<Status>
-  /** `own`: what the panel writes; undefined: it only asks. Throws invalid_request */
+  /** `own`: the policy that the panel writes; undefined: only reads. Throws invalid_request */
   policy(own: unknown): Promise<PolicyReport>
   /** throws not_managed */
   assertManaged(): void
@@ -83,7 +83,7 @@ export function makeRoutes(
   }
 }
 
-/** False if it is absent. Throws invalid_request if it is anything but `only`, or false. */
+/** Whether the field `name` is `only`. Throws invalid_request if it is anything but `only`, false or absent. */
 function is(fields: Fields, name: 'oneWay' | 'state', only: true | 'snapshot'): boolean {
   const value = fields[name]
   if (value === undefined || value === false || value === only) return value === only

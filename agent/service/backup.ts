@@ -1,5 +1,5 @@
 // `beacon backup FILE` or `beacon backup -`: copies the whole database to a file or to stdout while the service uses it.
-// Must hold: the copy is complete (a plain copy of a database in WAL mode is not); it was read back before the command succeeds.
+// Must hold: the copy is complete (a plain copy of a database in WAL mode is not); the command checks it before it succeeds.
 
 import { createReadStream, existsSync } from 'node:fs'
 import { open, rm } from 'node:fs/promises'
@@ -44,7 +44,7 @@ export async function backup(build: Build, argv: readonly string[], environment:
   }
 }
 
-/** Copies a database that may be in use. `to` must be empty. Throws BatonError unexpected if it cannot, or if the copy is not whole. */
+/** Copies a database that may be in use. `to` must be empty. Throws BatonError unexpected if that fails or the copy is damaged. */
 function copyDatabase(from: string, to: string): void {
   const source = new DatabaseSync(from, { readOnly: true, timeout: 5000 })
   try {

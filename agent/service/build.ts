@@ -1,5 +1,5 @@
-// The service and tag of this executable: those that `deploy/build.ts` compiles in. In another author's executable they come from
-// its release. From source it is the reference service at v0.0.0.
+// The service and tag of this executable, which the build of the reference service compiles in. In another author's executable they
+// come from its release. From source: the reference service at v0.0.0.
 
 import { ownRelease } from '../first.ts'
 

@@ -1,5 +1,5 @@
 // Reads the service's configuration: one JSON file, read once into one frozen record. It reports all faults at once.
-// Path: `--config FILE`, else `<SERVICE>_CONFIG`, else where the installer puts it. Only the last file may be missing.
+// Path: `--config FILE`, else `<SERVICE>_CONFIG`, else the installer's path. Only a file at the installer's path may be missing.
 // Must hold: no message repeats a value that may be the password.
 
 import { readFileSync } from 'node:fs'
@@ -60,7 +60,7 @@ interface Context {
   service: string
   configPath: string | null
   environment: Environment
-  /** whether this file knows every member, so that another one is a fault; default true */
+  /** whether an unknown member is a fault: not in another author's service; default true */
   isOurs?: boolean
 }
 
@@ -107,7 +107,7 @@ function configArgument(argv: readonly string[]): string | null {
   return path
 }
 
-/** Where the installer puts the file: /etc for root, the XDG directory for any other user. */
+/** The installer's path: in /etc for root, in the XDG directory for any other user. */
 function defaultConfigPath(service: string, environment: Environment): string {
   if (process.getuid?.() === 0) return join('/etc', service, 'config.json')
   return join(absolute(environment['XDG_CONFIG_HOME']) ?? join(homedir(), '.config'), service, 'config.json')

@@ -35,7 +35,7 @@ function get(listener: Listener): Promise<{ status: number; body: string }> {
     path: ownRelease().healthPath ?? (ownRelease().kind === 'source' ? '/healthz' : '/'),
     agent: false,
     timeout: TIMEOUT_MS,
-    // to itself; the certificate is for the name that others use
+    // it asks its own host, while the certificate is for the name that clients use
     rejectUnauthorized: false,
     ...('path' in listener ? { socketPath: listener.path } : { host: reachable(listener.host), port: listener.port }),
   }

@@ -1,8 +1,7 @@
-// The reference service: a small HTTP service that embeds the agent. Copy this file to embed it in yours.
+// The reference service: a small HTTP service that embeds the agent. Copy this file to embed the agent in your own service.
 
 import { readFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http'
-import { createServer as createSecureServer } from 'node:https'
 import { join } from 'node:path'
 import { embed } from '../index.ts'
 import { BUILD } from './build.ts'
@@ -71,14 +70,16 @@ export async function main(
 }
 
 function serverFor({ tls }: Listener, answer: RequestListener, live: Live): Server {
-  // a request to upgrade to anything but a WebSocket is answered as a plain request
+  // answer a request to upgrade to anything but a WebSocket as a plain request
   const options = {
     shouldUpgradeCallback: ({ headers }: IncomingMessage) => /^websocket$/i.test(headers.upgrade ?? ''),
   }
   const server =
     tls === null
       ? createServer(options, answer)
-      : createSecureServer({ ...options, key: readFileSync(tls.key), cert: readFileSync(tls.cert) }, answer)
+      : process
+          .getBuiltinModule('node:https')
+          .createServer({ ...options, key: readFileSync(tls.key), cert: readFileSync(tls.cert) }, answer)
   server.on('upgrade', live.upgrade)
   return server
 }

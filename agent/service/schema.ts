@@ -3,7 +3,7 @@
 // (tables, columns with a default, indexes); it never renames, drops or retypes what an older release still reads.
 // A release that really must break older readers raises `minimumReader`. An older release then refuses the file and says why.
 //
-// This service is at step 2. The steps behind it are its releases to come: each kind of change that authors ask about, once.
+// This service is at step 2. The later steps are examples, one for each kind of change that authors ask about.
 // docs/guides/state.md shows them, and test/history.test.ts rehearses each of them.
 
 /** One step of the schema. Step n (from 1) brings `PRAGMA user_version` from n-1 to n. */
@@ -50,13 +50,13 @@ export const HISTORY: readonly SchemaStep[] = [
   },
   {
     // `completions` is split in two: expand, by a copy. From here on both tables are written.
-    minimumReader: 1, // an older release writes `completions.content` alone, so that stays the truth
+    minimumReader: 1, // an older release writes `completions.content` alone, so releases go on reading that
     sql: `
       create table contents (key text primary key, content text not null) strict;
       insert into contents (key, content) select key, content from completions;`,
   },
   {
-    // Contract. It comes one release too early: the one before still needs what goes here. So there is no way back.
+    // Contract, one release too early: the release before still reads what this step drops. So there is no way back.
     minimumReader: 6,
     sql: `
       update quota set units = used where units is not used;

@@ -4,7 +4,7 @@ import { BatonError, MEANINGS, reasonOf } from '../words.ts'
 import { main, type Parts } from './main.ts'
 
 export async function serve(argv: readonly string[], parts: Partial<Parts> = {}): Promise<void> {
-  // A log that nobody reads any more (a closed pipe) must not end the service, so ignore errors.
+  // A closed pipe to the log must not end the service: ignore its errors.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
   try {
     await main(argv, process.env, parts)

@@ -1,6 +1,6 @@
-// The SQL of the store, for a release that knows so many steps of the history in `schema.ts`. What the store answers is the same at
-// each of them.
-// Must hold: what an older release writes meanwhile is read as it meant it, as long as the file lets it write.
+// The SQL of the store, for a release that knows the first `known` steps of the history in `schema.ts`. The store's answers do not
+// depend on that number.
+// Must hold: rows that an older release writes at the same time are read with the same meaning, if the file lets that release write.
 
 import type { DatabaseSync } from 'node:sqlite'
 import { BUILD } from './build.ts'
@@ -38,7 +38,7 @@ export function prepareAll(database: DatabaseSync, known: number) {
   }
 }
 
-/** Their contents are in the one table, in both, or in the other. */
+/** Up to step 4 the contents are in `completions`, at step 5 in both tables, from step 6 on in `contents`. */
 function prepareCompletions(database: DatabaseSync, known: number) {
   const [isWhole, isSplit] = [known < 6, known >= 5]
   const from = `select key, content, created_at as createdAt, expires_at as expiresAt from ${isWhole ? 'completions' : 'completions join contents using (key)'}`

@@ -2,7 +2,6 @@
 // Must hold: predecessor and successor may have this file open at once, and either may be the older release (`schema.ts`);
 // a write that was acknowledged is on the disk.
 
-import { createHash, randomBytes, randomUUID } from 'node:crypto'
 import { mkdirSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
@@ -160,6 +159,7 @@ function storeOn(
   return {
     schema,
     addToken(name) {
+      const { createHash, randomBytes, randomUUID } = process.getBuiltinModule('node:crypto')
       const [id, secret, createdAt] = [randomUUID(), randomBytes(32).toString('base64url'), now().toISOString()]
       const digest = createHash('sha256').update(secret).digest()
       return write(() => {

@@ -1,6 +1,6 @@
-// The live tail of the logs: gives each follower every row once, in order, as it is stored. Rows that the other process of a
-// handover stores are found by polling. A follower's place is one number, so a switch can carry it over.
-// Must hold: no row is left out, given twice or out of order, in whichever process a follower or a writer is.
+// The live tail of the logs: gives each follower every row once, in order, as it is stored. Finds rows of the other process of a
+// handover by polling. A follower's place is one number, so a switch can carry it over.
+// Must hold: no row is left out, given twice or out of order, even if the follower and the writer are in different processes.
 
 import type { LogRow, Store } from './store.ts'
 
@@ -31,7 +31,7 @@ export function createTail(store: Pick<Store, 'logs' | 'logsAfter'>): Tail {
 
   const look = () => {
     isLooking = false
-    // one query for all followers at the same place; as a rule that is all of them
+    // one query for all followers at the same place: usually all of them
     const answers = new Map<number, LogRow[]>()
     for (const [place, push] of followers) {
       let rows = answers.get(place.after)

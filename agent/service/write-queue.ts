@@ -1,5 +1,5 @@
 // Queues the writes of one database: all that arrive in one turn of the event loop share a commit, and so one flush of the disk.
-// Must hold: another process's lock on the file never keeps the event loop from its other work.
+// Must hold: another process's lock on the file never blocks the event loop.
 
 import type { DatabaseSync } from 'node:sqlite'
 import { BatonError, reasonOf } from '../words.ts'
@@ -58,7 +58,7 @@ export function makeWriteQueue(database: DatabaseSync): WriteQueue {
     const now = performance.now()
     const tired = queue.filter(({ until }) => until <= now)
     queue = queue.filter(({ until }) => until > now)
-    const message = `somebody else has the database locked for more than ${LOCK_PATIENCE_MS} ms`
+    const message = `another process has the database locked for more than ${LOCK_PATIENCE_MS} ms`
     refuse(tired, new BatonError('service_down', message, { hint: 'try again' }))
     if (queue.length > 0) setTimeout(flush, LOOK_AGAIN_MS[Math.min(looks++, LOOK_AGAIN_MS.length - 1)])
   }
@@ -79,7 +79,7 @@ export function makeWriteQueue(database: DatabaseSync): WriteQueue {
     },
     close() {
       closed = true
-      // this is the last thing that the process does, so it may wait for the lock
+      // the process does nothing else afterwards, so it may block for the lock
       if (queue.length > 0) database.exec(`pragma busy_timeout = ${LOCK_PATIENCE_MS}`)
       flush()
     },

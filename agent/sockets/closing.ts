@@ -1,15 +1,15 @@
-// Asks the connections of a listener to end: by the last response, by GOAWAY, or at once if nothing is on its way.
+// Asks the connections of a listener to end: with `Connection: close` on the next response, with GOAWAY, or at once if they are idle.
 
 import type { IncomingMessage, Server as HttpServer, ServerResponse } from 'node:http'
 import { idleConnections, idleTimeLeft } from './internals.ts'
 import type { Listener, Session } from './listeners.ts'
 
-/** milliseconds between the GOAWAY that still lets requests in and the one that names the last of them */
+/** milliseconds between the GOAWAY that still accepts requests and the one that names the last accepted request */
 const GOAWAY_MS = 300
 
 /**
- * From now on every response ends its connection, but for one that another request already follows, and HTTP/2 sessions get a GOAWAY.
- * Returns a function that takes this back.
+ * From now on every response ends its connection, unless the client has already sent another request behind it; HTTP/2 sessions get
+ * a GOAWAY. Returns a function that takes this back.
  */
 export function askToClose({ server, sessions }: Listener): () => void {
   const last = new WeakMap<object, ServerResponse>()
@@ -20,7 +20,7 @@ export function askToClose({ server, sessions }: Listener): () => void {
     last.set(socket, response.setHeader('Connection', 'close'))
   }
   const goAway = (session: Session) => {
-    // RFC 9113, 6.8: send the largest number first, so that requests on their way still count, and the last one taken later.
+    // RFC 9113, 6.8: send the largest number first, so that requests on their way are still accepted; `close` sends the real one later.
     session.goaway(0, 2 ** 31 - 1)
     setTimeout(() => session.close(), GOAWAY_MS).unref()
   }

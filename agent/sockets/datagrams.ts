@@ -1,11 +1,13 @@
 // UDP sockets go to the next process too: what arrives while none lives waits in the kernel. Beside its own descriptor a process
 // keeps a spare of the same socket, which the next one inherits. Both kinds of switch; together, each datagram reaches one of the two.
+// Behind a holder in another container it is that which keeps them (lent-datagrams.ts).
 // Must hold: an application that closes its socket frees the port.
 
 import { subscribe } from 'node:diagnostics_channel'
 import type { Socket, SocketType } from 'node:dgram'
 import type { InheritedListener } from '../words/wire.ts'
-import { descriptorOfUdp } from './internals.ts'
+import { HOLDER } from '../words/lent.ts'
+import { descriptorOfUdp, stateOfUdp } from './internals-udp.ts'
 import { closeDescriptor, duplicate } from './libc.ts'
 
 export interface KeptDatagrams {
@@ -23,7 +25,7 @@ const KEPT = Symbol.for('baton.datagrams')
 const shared = globalThis as { [KEPT]?: Set<KeptDatagrams> }
 const kept = (shared[KEPT] ??= new Set())
 
-/** What this process has bound, for the next one. */
+/** The sockets that this process has bound, for the next process. */
 export function keptDatagrams(): ReadonlySet<KeptDatagrams> {
   return kept
 }
@@ -34,9 +36,14 @@ export function isDatagrams({ key }: { key: string }): boolean {
 
 /** From now on every UDP socket that is bound to a fixed port is kept. Call it before the application binds one. */
 export function keepDatagrams(inherited: readonly InheritedListener[]): void {
+  const holder = process.env[HOLDER] || null // it is deleted later
   const unclaimed = new Map(inherited.filter(isDatagrams).map((one) => [one.key, one]))
   // Node says so of each socket as it is made, so a process without one does not load node:dgram
-  subscribe('udp.socket', (message) => follow((message as { socket: Socket & { type: SocketType } }).socket, unclaimed))
+  subscribe('udp.socket', (message) => {
+    const { socket } = message as { socket: UdpSocket }
+    if (holder === null) follow(socket, unclaimed)
+    else borrowFor(socket, holder)
+  })
   const letGo = () => {
     for (const { accept, spare } of unclaimed.values()) for (const fd of [accept, spare]) closeDescriptor(fd)
     unclaimed.clear()
@@ -44,7 +51,24 @@ export function keepDatagrams(inherited: readonly InheritedListener[]): void {
   if (unclaimed.size > 0) setTimeout(letGo, UNCLAIMED_MS).unref()
 }
 
-function follow(socket: Socket & { type: SocketType }, unclaimed: Map<string, InheritedListener>): void {
+type UdpSocket = Socket & { type: SocketType }
+
+function borrowFor(socket: UdpSocket, holder: string): void {
+  const bind = socket.bind.bind(socket) as (...args: unknown[]) => Socket
+  socket.bind = ((...args: unknown[]) => {
+    const asked = askedIn(args)
+    if (asked === null) return bind(...args)
+    socket.bind = bind as typeof socket.bind
+    const state = stateOfUdp(socket)
+    if (state !== null) state.bindState = 1 // what is sent until then waits in Node
+    const heard = args.slice(-1).filter((one) => typeof one === 'function')
+    const bindTo = (fd: number | null) => void (fd === null ? bind(...args) : bind({ fd }, ...heard))
+    void import('./lent-datagrams.ts').then(({ bindLent }) => bindLent(holder, { socket, ...asked, bind: bindTo }))
+    return socket
+  }) as typeof socket.bind
+}
+
+function follow(socket: UdpSocket, unclaimed: Map<string, InheritedListener>): void {
   const bind = socket.bind.bind(socket) as (...args: unknown[]) => Socket
   const keep = (key: string, spare: number | null) => {
     if (spare === null) return
@@ -56,7 +80,8 @@ function follow(socket: Socket & { type: SocketType }, unclaimed: Map<string, In
     })
   }
   socket.bind = ((...args: unknown[]) => {
-    const key = keyOf(socket.type, args)
+    const asked = askedIn(args)
+    const key = asked === null ? null : `${socket.type} ${asked.address ?? '*'}:${asked.port}`
     const inherited = key === null ? undefined : unclaimed.get(key)
     if (key !== null && inherited === undefined)
       socket.once('listening', () => keep(key, duplicate(descriptorOfUdp(socket) ?? -1)))
@@ -69,9 +94,9 @@ function follow(socket: Socket & { type: SocketType }, unclaimed: Map<string, In
 }
 
 /** What `bind()` was asked for; null if it is no fixed port: https://nodejs.org/api/dgram.html#socketbindport-address-callback */
-function keyOf(type: SocketType, [first, second]: readonly unknown[]): string | null {
+function askedIn([first, second]: readonly unknown[]): { address: string | null; port: number } | null {
   const given = typeof first === 'object' && first !== null ? first : { port: first, address: second }
   const { port, address } = given as { port?: unknown; address?: unknown }
   if (!Number.isInteger(Number(port)) || Number(port) <= 0 || 'fd' in given) return null
-  return `${type} ${typeof address === 'string' ? address : '*'}:${Number(port)}`
+  return { address: typeof address === 'string' && address !== '' ? address : null, port: Number(port) }
 }

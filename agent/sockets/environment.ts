@@ -1,12 +1,12 @@
-// The environment for another process of the service. An application reads its own `.env`, sets variables, forgets its secrets
-// and changes its directory, all for itself. The next process starts as the manager would start it.
+// The environment for another process of the service: the one that this process was started with. An application may have changed
+// its own since, by reading a `.env` or removing secrets. The next process starts as the service manager would start it.
 
 import { readFileSync } from 'node:fs'
 import { HOLDING, INHERITANCE } from '../words/wire.ts'
 
 /** how a manager passes a process the sockets that it holds for it: sd_listen_fds(3) */
 export const LISTEN_VARIABLES = ['LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES']
-/** meant for one process only: set by a predecessor, by systemd, and by Node for a process that it forks */
+/** meant for this process alone: a predecessor, systemd or a forking Node has set them */
 const ONLY_FOR_ONE = [
   INHERITANCE,
   HOLDING,
@@ -16,7 +16,7 @@ const ONLY_FOR_ONE = [
   'NODE_UNIQUE_ID',
 ]
 
-/** The environment that this process was started with, without what was meant for it alone. Without /proc, the present one. */
+/** The environment at the start, without what was meant for this process alone. The present one if /proc does not show it. */
 export function environmentAtStart(): NodeJS.ProcessEnv {
   const environment = startedWith() ?? { ...process.env }
   for (const name of ONLY_FOR_ONE) delete environment[name]

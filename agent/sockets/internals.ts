@@ -1,5 +1,5 @@
-// Every private part of Node that the handover needs is in this file, and is checked before use. Verified on Node 26.10. If one
-// is missing there are no managed updates: a handover that can do less would be a second one to prove.
+// Every private part of Node that the handover needs is in this file, and is checked before use. Verified on Node 26.10. If one is
+// missing there are no managed updates: a second, lesser handover would have to be proved too.
 
 import { IncomingMessage, Server as HttpServer, ServerResponse } from 'node:http'
 import { Server as NetServer, Socket } from 'node:net'
@@ -91,14 +91,6 @@ export function descriptorOf(socket: Socket): number | null {
   return typeof fd === 'number' && fd >= 0 ? fd : null
 }
 
-/** Descriptor of a bound UDP socket, or null. */
-export function descriptorOfUdp(socket: object): number | null {
-  const state = Object.getOwnPropertySymbols(socket).find(({ description }) => description === 'state symbol')
-  if (state === undefined) return null
-  const { handle } = (socket as Record<symbol, { handle?: PrivateHandle } | undefined>)[state] ?? {}
-  return typeof handle?.fd === 'number' && handle.fd >= 0 ? handle.fd : null
-}
-
 /** Whether the kernel has everything that was written, and the connection is open in both directions. */
 export function isWritten(socket: Socket): boolean {
   return (
@@ -121,8 +113,8 @@ export function readOn(socket: Socket): void {
 }
 
 /**
- * Closes this process's descriptor of a connection that another process has now. Neither its response nor any other code here
- * hears of an end, and no end reaches the client.
+ * Closes this process's descriptor of a connection that another process has now. No code in this process sees an end of the
+ * connection, and no end reaches the client.
  */
 export function letGoOf(socket: Socket, response: ServerResponse | null = null): void {
   stopReading(socket)
@@ -144,8 +136,8 @@ interface Adopted {
 const adopted = new WeakMap<Socket, Adopted>()
 
 /**
- * Stops reading in this tick: what comes from now on is for another process. Node starts to read at once from a socket that it
- * makes from a descriptor.
+ * Stops reading in this tick: what arrives from now on is for another process. Call it at once on a socket made from a descriptor:
+ * Node begins to read it right away.
  */
 export function stopReading(socket: Socket): void {
   const { parser, _handle: handle } = socket as unknown as PrivateSocket
@@ -178,8 +170,8 @@ export function adopt(server: NetServer, socket: Socket, idleMs: number | null):
 const ANY_REQUEST = Buffer.from('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
 
 /**
- * Makes a new parser look as if it had read a request and waits for the next: it reads one, with its callbacks off. Does nothing
- * if Node lacks a part; the connection is then timed like a new one.
+ * Brings a new parser into the state between two requests: feeds it one request, with its callbacks off. Does nothing if Node lacks
+ * a part; the connection then has the timeouts of a new one.
  */
 function bringBetweenRequests(parser: PrivateParser): void {
   const { kOnHeadersComplete, kOnMessageComplete } = parser.constructor as unknown as Record<string, unknown>
@@ -234,7 +226,7 @@ export function responseOf(socket: Socket): ServerResponse | null {
   return ((socket as unknown as PrivateSocket)._httpMessage ?? null) as ServerResponse | null
 }
 
-/** Whether Node reads no requests from this connection any more: it was upgraded, to a WebSocket for instance. */
+/** Whether the connection was upgraded, for instance to a WebSocket: Node reads no more requests from it. */
 export function isUpgraded(socket: Socket): boolean {
   return !socket.destroyed && ((socket as unknown as PrivateSocket).parser ?? null) === null
 }
@@ -254,7 +246,7 @@ export function isHeadSent(response: ServerResponse): boolean {
   return (response as PrivateResponse)._headerSent === true
 }
 
-/** Resets a connection, so that its client cannot take what it has for the whole. Only TCP has a reset. */
+/** Resets a connection, so that its client does not take a part of the answer for the whole. Only TCP has a reset. */
 export function breakOff(socket: Socket): void {
   try {
     socket.resetAndDestroy()
@@ -292,7 +284,7 @@ export function belowTls(socket: Socket): Socket | null {
   return (socket as unknown as { _parent?: Socket | null })._parent ?? null
 }
 
-/** Whether nothing is on its way on a connection between two requests, except what the parser may have half-read. */
+/** Whether a connection is between two requests with nothing left to write. The parser may still have half a request. */
 export function isQuiet(socket: Socket): boolean {
   const inner = socket as unknown as PrivateSocket
   return isWritten(socket) && (inner._httpMessage ?? null) === null && typeof inner.parser?.unconsume === 'function'

@@ -1,6 +1,6 @@
 // Holds the listening sockets of a service while no process of it runs, for a supervisor other than systemd. Works like systemd's
 // descriptor store, with the same messages (sd_notify(3): FDSTORE=1 with FDNAME=, FDSTOREREMOVE=1, READY=1).
-// Must hold: the directory of its socket decides who may write to it; what a process may send there is bounded.
+// Must hold: only a process that may write in the directory of its socket can reach it; what it accepts is bounded.
 
 import { rmSync } from 'node:fs'
 import type { ProcessName } from '../words/wire.ts'
@@ -16,9 +16,9 @@ export interface Keeper extends Disposable {
   held(): HeldSocket[]
   /** Whether a process has reported that it serves since the last call. */
   isReady(): boolean
-  /** the process that says it is the main one (MAINPID=), as far as it lives; null: none has */
+  /** the process that last reported itself as the main one (MAINPID=), if it lives; else null */
   main(): ProcessName | null
-  /** Closes the held sockets, so that no client waits for a process that is not there. */
+  /** Closes the held sockets, so that no client waits if no process will come. */
   letGo(): void
 }
 

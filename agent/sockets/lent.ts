@@ -1,49 +1,37 @@
-// Sockets that a holder in another container lends (container/holder/holder.c): this process takes them at its start and listens on
-// them, and the queue stands there whoever recreates this container. The connection to the holder stays open; if it ends, the holder
-// is gone with its network: what was accepted can reach nobody any more, and the sockets of the next holder are taken.
-// Must hold: nothing here closes or shuts the holder's queue. A holder that is away, or speaks nonsense, is asked again without end.
+// Listens on sockets that a holder in another container lends (container/holder/holder.c). The holder keeps the accept queue, so this
+// container can be recreated. The connection to the holder stays open. If it ends, the holder is gone, and its network with it:
+// accepted connections reach no client any more, and this process takes the sockets of the next holder.
+// Must hold: nothing here closes or shuts the holder's queue. If the holder is away or answers nonsense, this process asks again.
 
 import { existsSync } from 'node:fs'
-import { createServer, BoundSocket, type Server, Socket } from 'node:net'
+import net, { type Server, type Socket } from 'node:net'
 import { Server as HttpServer } from 'node:http'
 import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { BatonError, reasonOf } from '../words/errors.ts'
+import { reasonOf } from '../words/errors.ts'
 import { containerTurn } from '../words/lent.ts'
 import { askToClose } from './closing.ts'
 import { descriptorOf, idleConnections, idleTimeLeft } from './internals.ts'
 import { closeDescriptor } from './libc.ts'
 import { addressToBind, bind, listen, type Listener, type ListenerSpec, stopAccepting } from './listeners.ts'
-import { hasUnread, isListening, packetsOfAny } from './packets.ts'
+import { finishDatagrams, isOfDatagrams } from './lent-datagrams.ts'
+import { hasUnread } from './packets.ts'
+import { type BorrowOptions, type Loan, loanAt } from './loan.ts'
 
 export interface Lent {
-  /** Listens on the socket that the holder has for it; if it has none, binds one in this container's own network, and says so. */
+  /** Listens on the holder's socket for it. If the holder has none, binds one in this container's own network, with a warning. */
   listen(listener: Listener, spec: ListenerSpec): Promise<void>
-  /** Tells connections that their next answer is the last. Accepts meanwhile, so that nobody waits for those that think. */
+  /** Makes the next answer on every connection the last one. Goes on accepting, so that no new client waits meanwhile. */
   announce(listeners: readonly Listener[]): Promise<void>
   /** Lets requests finish and closes connections, so that no client whose request is on its way is reset. */
   finish(listeners: readonly Listener[], drainMs: number): Promise<void>
 }
 
-export interface BorrowOptions {
-  warn(message: string): void
-  /** aborts when this process is asked to stop */
-  leaving: AbortSignal
-}
-
-/** `baton-holder 1 NONCE`, and a line for each name */
-const GREETING = /^baton-holder 1 ([0-9a-f]{32})\n((?:[!-~]{1,64}\n){1,32})$/
-const [ANSWER_MS, LOOK_MS, AGAIN_MS, SAY_EVERY_MS, TURN_LOOK_MS] = [2000, 2, 50, 10_000, 100]
+const TURN_LOOK_MS = 100
 /** a connection that was accepted and has not asked yet: its request is on the way */
 const NEVER_ASKED_MS = 2000
-/** one that waits between two requests may ask once more, and is then told that it was the last time */
+/** how long a connection between two requests is spared: its next answer says that it is the last */
 const ASKED_MS = 300
-
-interface Loan {
-  /** descriptors by the holder's name for them */
-  sockets: Map<string, number>
-  link: Socket
-}
 
 interface Open {
   listener: Listener
@@ -57,7 +45,7 @@ interface Open {
 export async function borrow(path: string, options: BorrowOptions): Promise<Lent> {
   const { warn, leaving } = options
   const all: Open[] = []
-  let loan = await lentAt(path, options)
+  let loan = await loanAt(path, options)
   const follow = () => void loan.link.once('close', () => void renew().catch((cause) => warn(reasonOf(cause))))
   const renew = async () => {
     for (const one of all) letGoOf(one)
@@ -65,7 +53,7 @@ export async function borrow(path: string, options: BorrowOptions): Promise<Lent
     loan.sockets.clear()
     if (leaving.aborted) return
     warn(`the holder at ${path} is gone, and with it every connection: asking again`)
-    loan = await lentAt(path, options)
+    loan = await loanAt(path, options)
     follow()
     for (const one of all) await listenOn(one, loan, warn)
   }
@@ -78,7 +66,7 @@ export async function borrow(path: string, options: BorrowOptions): Promise<Lent
     async listen(listener, spec) {
       const one: Open = { listener, spec, inside: null, within: new WeakSet() }
       if (!listener.isTcp || nameFor(listener, spec, loan) === null) {
-        const names = [...loan.sockets.keys()].join(', ') || 'nothing more'
+        const names = [...loan.sockets.keys()].filter((name) => !isOfDatagrams(name)).join(', ') || 'nothing more'
         if (listener.isTcp)
           warn(`the holder at ${path} has ${names}, not ${listener.key}: that is this container's own`)
         return await bind(listener, spec)
@@ -90,13 +78,14 @@ export async function borrow(path: string, options: BorrowOptions): Promise<Lent
       one.inside = await listenInside(one, warn)
     },
     announce: async (listeners) => await announce(every(listeners)),
-    finish: async (listeners, drainMs) => await finish(every(listeners), drainMs),
+    finish: async (listeners, drainMs) =>
+      void (await Promise.all([finish(every(listeners), drainMs), finishDatagrams()])),
   }
 }
 
 /**
- * Resolves when no other container of the service lives, as far as whoever put this one (`id`) beside it says: at once, for most. False
- * if this process is asked to stop before.
+ * Resolves when no other container of the service lives: when the command that put this container (`id`) beside the old one removes
+ * its file; at once if there is no such file. False if this process is asked to stop before.
  */
 export async function turnComes(path: string, id: string | null, leaving: AbortSignal): Promise<boolean> {
   const file = join(dirname(path), containerTurn(id ?? ''))
@@ -114,77 +103,25 @@ async function listenOn(one: Open, loan: Loan, warn: (message: string) => void):
   const fd = loan.sockets.get(name ?? '')
   if (name === null || fd === undefined) return warn(`the new holder does not hold ${one.listener.key}`)
   loan.sockets.delete(name)
-  // without a spare: what would close or shut it is the holder's
+  // no spare: whatever closes or shuts the spare would act on the holder's socket
   await listen(one.listener, fd)
 }
 
-/** Its network is gone with the holder: no end reaches a client, and none would ever reach this process. */
+/** The network is gone with the holder: no end of a connection reaches a client or this process, so drop the connections. */
 function letGoOf({ listener, within }: Open): void {
   stopAccepting(listener)
   for (const socket of listener.sockets) if (!within.has(socket)) socket.destroy()
 }
 
-/** Asks until there is an answer. */
-async function lentAt(path: string, { warn, leaving }: BorrowOptions): Promise<Loan> {
-  let saidAt = -Infinity
-  for (;;) {
-    try {
-      return await ask(path)
-    } catch (cause) {
-      if (performance.now() - saidAt > SAY_EVERY_MS) {
-        const code = (cause as NodeJS.ErrnoException).code
-        const hint = code === 'EACCES' ? ' (is this process in the group of the socket? `--group-add 65531`)' : ''
-        warn(`waiting for the holder at ${path}: ${reasonOf(cause)}${hint}`)
-        saidAt = performance.now()
-      }
-      if (leaving.aborted) throw new BatonError('cancelled', 'stopped before the holder answered', { cause })
-      await sleep(AGAIN_MS)
-    }
-  }
-}
-
-async function ask(path: string): Promise<Loan> {
-  const link = new Socket()
-  try {
-    link.pause() // Node would read the message, and drop the descriptors
-    await new Promise<void>((resolve, reject) => {
-      link.once('error', reject)
-      link.connect(path, resolve)
-    })
-    link.on('error', () => {}) // 'close' follows
-    const sockets = await receive(link)
-    link.resume()
-    return { sockets, link }
-  } catch (cause) {
-    link.destroy()
-    throw cause
-  }
-}
-
-async function receive(link: Socket): Promise<Map<string, number>> {
-  const packets = packetsOfAny(descriptorOf(link) ?? -1)
-  for (const deadline = performance.now() + ANSWER_MS; performance.now() < deadline; await sleep(LOOK_MS)) {
-    const packet = packets.receive()
-    if (packet === null) continue
-    const { text, descriptors } = packet
-    const names = GREETING.exec(text)?.[2]?.trimEnd().split('\n') ?? []
-    const isWhole = names.length > 0 && names.length === descriptors.length && new Set(names).size === names.length
-    if (isWhole && descriptors.every(isListening)) return new Map(names.map((name, i) => [name, descriptors[i] ?? -1]))
-    for (const fd of descriptors) closeDescriptor(fd)
-    throw new Error(`expected a holder's names and as many listening sockets, got ${JSON.stringify(text.slice(0, 80))}`)
-  }
-  throw new Error(`no answer after ${ANSWER_MS} ms`)
-}
-
 /** A health check asks inside this container, where the holder's socket does not listen. If it cannot, the service serves without. */
 async function listenInside({ listener, spec, within }: Open, warn: (message: string) => void): Promise<Server | null> {
   const { key, server } = listener
-  const inside = createServer({ allowHalfOpen: server instanceof HttpServer, noDelay: true }, (socket) => {
+  const inside = net.createServer({ allowHalfOpen: server instanceof HttpServer, noDelay: true }, (socket) => {
     within.add(socket)
     server.emit('connection', socket)
   })
   try {
-    const bound = new BoundSocket({ host: await addressToBind(spec), port: spec.port ?? 0 })
+    const bound = new net.BoundSocket({ host: await addressToBind(spec), port: spec.port ?? 0 })
     await new Promise<void>((resolve, reject) => {
       inside.once('error', reject)
       inside.listen(bound, resolve)
@@ -231,7 +168,7 @@ function endIdle(listener: Listener, ageMs: number): void {
   for (const socket of between(listener)) {
     const [since, graceMs] = hasAsked(socket) ? [announcedAt, ASKED_MS] : [acceptedAt.get(socket) ?? 0, NEVER_ASKED_MS]
     const isLate = now - since >= graceMs
-    // on a busy machine a request may have come long before this process is told of it
+    // on a busy machine a request may have arrived long before Node reads it
     if (isLate && !hasUnread(descriptorOf(socket) ?? -1)) socket.destroy()
   }
   const { server, movable } = listener

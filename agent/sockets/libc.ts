@@ -1,9 +1,8 @@
 // Calls the C library through node:ffi (26.1 and later, experimental) for what Node does not offer: a second descriptor of a
 // socket, close-on-exec, pairs of sockets, messages with descriptors. Holds the one table of its functions, opened once.
-// Must hold: if node:ffi is missing, only what needs it fails (`missingParts` in internals.ts reports it).
+// Must hold: if node:ffi is missing, only the callers that need it fail (`missingParts` in internals.ts reports it).
 
 import { closeSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { Socket } from 'node:net'
 
 interface Ffi {
@@ -64,7 +63,7 @@ export function errno(): number {
   return LINUX ? ffi().getInt32(opened()?.['__errno_location']?.(), 0) : 0
 }
 
-/** Address of the bytes of `buffer`. While C holds it, the buffer must not be collected, nor be a small one of Node's pool. */
+/** Address of the bytes of `buffer`. Keep a reference while C uses the address, and allocate the buffer outside Node's pool. */
 export function addressOf(buffer: Buffer): bigint {
   return ffi().getRawPointer(buffer)
 }
@@ -73,7 +72,7 @@ export function hasLibc(): boolean {
   return opened() !== null
 }
 
-/** A second descriptor of the same socket, or null if there is no room for one. */
+/** A second descriptor of the same socket; null if none is left, or if this Node has no node:ffi. */
 export function duplicate(fd: number): number | null {
   if (!hasLibc()) return null
   // fcntl is variadic: only Linux passes such arguments like any other
@@ -141,5 +140,5 @@ function opened(): Functions | null {
 }
 
 function ffi(): Ffi {
-  return createRequire(process.execPath)('node:ffi') as Ffi
+  return process.getBuiltinModule('node:ffi') as unknown as Ffi
 }

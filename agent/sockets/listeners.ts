@@ -3,12 +3,11 @@
 // same socket and never polls it: the next successor inherits the spare, and after a revert this process listens on it again.
 
 import { closeSync } from 'node:fs'
-import { chmod, rename, rm } from 'node:fs/promises'
 import { type IncomingMessage, Server as HttpServer } from 'node:http'
 import net, { type AddressInfo, connect, isIP, type Server, type Socket } from 'node:net'
 import { dirname, join } from 'node:path'
-import { randomBytes } from 'node:crypto'
 import { BatonError, reasonOf } from '../words/errors.ts'
+import { nodeCrypto, nodeFiles } from '../words/later.ts'
 import { duplicate } from './libc.ts'
 import { belowTls, closeListenerOnly } from './internals.ts'
 
@@ -44,7 +43,7 @@ export interface Listener {
   movable: boolean
   /** every open connection; over TLS, the secure socket as soon as there is one */
   sockets: Set<Socket>
-  /** when the last request on a connection began, in `performance.now()` */
+  /** when the last request on a connection began, in `uptimeMs()` */
   busySince: WeakMap<Socket, number>
   /** every open HTTP/2 session, to send GOAWAY to */
   sessions: Set<Session>
@@ -65,14 +64,14 @@ export function keyOf(spec: ListenerSpec): string {
   return spec.path === undefined ? `${spec.host ?? '127.0.0.1'}:${spec.port ?? 0}` : spec.path
 }
 
-/** Whether the server speaks HTTP/1.1 or HTTP/2. Any other has connections of which only its author knows how to end them. */
+/** Whether the server speaks HTTP/1.1 or HTTP/2. Only the author knows how to end the connections of any other server. */
 export function speaksHttp(server: Server): boolean {
   return server instanceof HttpServer || server.listenerCount('request') > 0 || server.listenerCount('stream') > 0
 }
 
 /**
- * Prepares the bookkeeping of a listener. Binds nothing yet. `closed`: called when the author closes the server while it accepts;
- * what Baton itself does goes past the server's own `close`.
+ * Prepares the bookkeeping of a listener. Binds nothing yet. `closed`: called when the author closes the server while it accepts. Not
+ * called when Baton closes it: Baton calls `net.Server`'s `close` directly.
  */
 export function makeListener(spec: ListenerSpec, closed: (listener: Listener) => void = () => {}): Listener {
   const { server } = spec
@@ -108,7 +107,7 @@ export function makeListener(spec: ListenerSpec, closed: (listener: Listener) =>
     const below = belowTls(socket)
     if (below !== null) listener.sockets.delete(below)
   })
-  server.on('request', ({ socket }: IncomingMessage) => listener.busySince.set(socket, performance.now()))
+  server.on('request', ({ socket }: IncomingMessage) => listener.busySince.set(socket, uptimeMs()))
   server.on('session', (session: Session & { once(event: 'close', heard: () => void): void }) => {
     listener.sessions.add(session)
     session.once('close', () => listener.sessions.delete(session))
@@ -116,7 +115,7 @@ export function makeListener(spec: ListenerSpec, closed: (listener: Listener) =>
   return listener
 }
 
-/** First process: listens on the socket that was held for it, or binds one. `mayShare`: even if another process listens there. */
+/** First process: listens on the socket that was held for it, or binds one; `mayShare`: even if another process listens there. */
 export async function bind(
   listener: Listener,
   spec: ListenerSpec,
@@ -133,6 +132,11 @@ export async function bind(
   } catch (cause) {
     throw new BatonError('unexpected', `listening on ${listener.key}: ${reasonOf(cause)}`, { cause })
   }
+}
+
+/** A clock for each request. The first call of `performance.now()` loads ten modules of Node; this one loads none. */
+export function uptimeMs(): number {
+  return process.uptime() * 1000
 }
 
 export function stopAccepting(listener: Listener): void {
@@ -189,7 +193,7 @@ async function bindPath(listener: Listener, spec: ListenerSpec, path: string): P
   if (await answers(path)) throw taken()
   // libuv unlinks the name that it has bound when it closes. So it binds another name, which is then renamed: the clients' name
   // belongs to no process and survives each of them.
-  const temporary = join(dirname(path), `.${randomBytes(3).toString('hex')}`)
+  const temporary = join(dirname(path), `.${nodeCrypto().randomBytes(3).toString('hex')}`)
   if (canHandOver) {
     // `path` is in Node 26.10 and not yet in its types
     const bound = new net.BoundSocket({ path: temporary } as ConstructorParameters<typeof net.BoundSocket>[0])
@@ -198,8 +202,8 @@ async function bindPath(listener: Listener, spec: ListenerSpec, path: string): P
   } else {
     await listening(listener, temporary)
   }
-  await chmod(temporary, spec.mode ?? 0o660)
-  await rename(temporary, path)
+  await nodeFiles().chmod(temporary, spec.mode ?? 0o660)
+  await nodeFiles().rename(temporary, path)
 }
 
 /** Listens on a socket that is bound already. */
@@ -239,7 +243,7 @@ async function answers(path: string): Promise<boolean> {
       resolve(true)
     }).once('error', () => resolve(false))
   })
-  if (!alive) await rm(path, { force: true })
+  if (!alive) await nodeFiles().rm(path, { force: true })
   return alive
 }
 

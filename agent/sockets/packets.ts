@@ -1,6 +1,6 @@
 // Passes descriptors between two processes, which need not be parent and child: a unix SEQPACKET socket, SCM_RIGHTS, through
-// node:ffi. A packet arrives whole or not at all, and one that cannot be sent now is not sent: nothing here waits or polls
-// (unix(7), sendmsg(2)).
+// node:ffi. A packet arrives whole or not at all. If it cannot be sent now, it is not sent: nothing here waits or polls (unix(7),
+// sendmsg(2)).
 // Must hold: a received descriptor belongs to the caller at once and to no child; a sent one stays the sender's.
 
 import {
@@ -29,7 +29,7 @@ export interface Packets {
   close(): void
 }
 
-/** in one packet: more makes the event loop of either process wait longer (100: 24 ms at the 99th percentile, 32: 2 ms) */
+/** in one packet: more of them block the event loop of either process longer (100: 24 ms at the 99th percentile, 32: 2 ms) */
 export const DESCRIPTORS_MAX = 32
 /** of a packet's text; well below the smallest send buffer of a kernel */
 export const TEXT_MAX_BYTES = 64 * 1024
@@ -45,8 +45,8 @@ const [EAGAIN, EINTR, EMFILE, ENFILE] = [11, 4, 24, 23]
 const [MSGHDR_BYTES, CMSGHDR_BYTES, FLAGS_AT, CONTROL_LENGTH_AT] = [56, 16, 48, 40]
 
 /**
- * Two ends, the second as a descriptor for the process that is to have it: close it here as soon as that process has it. Throws
- * if this Node or platform cannot do this.
+ * Two ends, the second as a descriptor for another process: close it here as soon as that process has it. Throws if this Node or
+ * platform cannot do this.
  */
 export function packetPair(): [Packets, number] {
   const [near, far] = pairOf(SOCK_SEQPACKET)
@@ -77,14 +77,14 @@ export function markOf(fd: number): string | null {
   return `${received - BigInt(length.readInt32LE(0))} ${sent}`
 }
 
-/** The end that this process has as `fd`. Throws if another user has the other end. */
+/** Packets over the socket `fd`. Throws if another user has the other end. */
 export function packetsOn(fd: number): Packets {
   const [uid, own] = [userAt(fd), process.geteuid?.() ?? 0]
   if (uid !== own) throw new Error(`expected a process of user ${own} at the other end, got one of ${uid}`)
   return open(fd)
 }
 
-/** The same with whoever has the other end, of a stream too: a message with descriptors does not run into the next one. */
+/** The same for any user at the other end. Also over a stream: recvmsg(2) does not read past a message with descriptors. */
 export function packetsOfAny(fd: number): Packets {
   return open(fd)
 }
@@ -95,15 +95,18 @@ export function hasUnread(fd: number): boolean {
   return callLibc('ioctl', fd, FIONREAD, length) >= 0 && length.readInt32LE(0) > 0
 }
 
-/** Whether a descriptor is a TCP socket that listens. */
-export function isListening(fd: number): boolean {
+/** What a socket is: one of TCP that listens, or one of UDP, and of which IP; null for any other descriptor. */
+export function kindOfSocket(fd: number): 'tcp4' | 'tcp6' | 'udp4' | 'udp6' | null {
   const [SO_TYPE, SO_ACCEPTCONN, SO_DOMAIN, AF_INET, AF_INET6] = [3, 30, 39, 2, 10]
   const { option, length } = openBuffers()
   const asked = (name: number) => {
     length.writeInt32LE(4, 0)
     return callLibc('getsockopt', fd, SOL_SOCKET, name, option, length) < 0 ? -1 : option.readInt32LE(0)
   }
-  return asked(SO_TYPE) === SOCK_STREAM && asked(SO_ACCEPTCONN) === 1 && [AF_INET, AF_INET6].includes(asked(SO_DOMAIN))
+  const [type, domain] = [asked(SO_TYPE), asked(SO_DOMAIN)]
+  const isTcp = type === SOCK_STREAM && asked(SO_ACCEPTCONN) === 1
+  if (![AF_INET, AF_INET6].includes(domain) || !(isTcp || type === SOCK_DGRAM)) return null
+  return `${isTcp ? 'tcp' : 'udp'}${domain === AF_INET ? 4 : 6}`
 }
 
 /**
@@ -135,7 +138,7 @@ export function sendLetter(path: string, text: string, descriptor: number | null
   }
 }
 
-/** Descriptor of a stream to the socket `path`, which waits when it is read. Throws if nobody takes it. */
+/** Descriptor of a blocking stream to the socket `path`. Throws if no process accepts it. */
 export function connectTo(path: string): number {
   const fd = callChecked('socket', AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)
   try {
@@ -162,8 +165,9 @@ function addressAt(path: string): Buffer {
 function sendOn(fd: number, { text: words, descriptors }: Packet, to: Buffer | null = null): number {
   const { text, control, head, prepare } = openBuffers()
   if (descriptors.length > DESCRIPTORS_MAX) throw new RangeError(`expected at most ${DESCRIPTORS_MAX} descriptors`)
-  const bytes = text.write(words)
+  const bytes = Buffer.byteLength(words)
   if (bytes === 0 || bytes > TEXT_MAX_BYTES) throw new RangeError(`expected 1 to ${TEXT_MAX_BYTES} bytes`)
+  text.write(words)
   const length = CMSGHDR_BYTES + descriptors.length * 4
   control.writeBigUInt64LE(BigInt(length), 0)
   control.writeInt32LE(SOL_SOCKET, 8)

@@ -39,8 +39,8 @@ export function isGone({ pid, startTime }: ProcessName): boolean {
 }
 
 /**
- * Every living process that `pid` has started, and what those have started, as far as each still has its parent. Leaves out
- * `spared`, and what those have started.
+ * Every living process below `pid`: its children, their children and so on, without those whose parent has ended. Leaves out
+ * `spared`, and everything below them.
  */
 export function descendantsOf(pid: number, spared: readonly number[] = []): ProcessName[] {
   const children = new Map<number, number[]>()
@@ -82,8 +82,8 @@ function living(pids: readonly number[]): ProcessName[] {
 }
 
 /**
- * Ends everything below `pid` but `spared` and what those have started: SIGTERM, and SIGKILL after `patienceMs`. Looks again until
- * nothing is left, since a process may start another meanwhile. Resolves to what still lives after some rounds.
+ * Ends everything below `pid`, except `spared` and everything below them: SIGTERM, then SIGKILL after `patienceMs`. Looks again until
+ * nothing is left, since a process may start another meanwhile. Resolves to what still lives after KILL_ROUNDS of SIGKILL.
  */
 export async function endAll(pid: number, spared: readonly number[], patienceMs: number): Promise<ProcessName[]> {
   const kill = performance.now() + patienceMs
@@ -129,7 +129,7 @@ export function isAlive(pid: number, startTime: string | null): boolean {
   return startTime === null || now === startTime || (now === null && process.platform !== 'linux')
 }
 
-/** Kills a child that leads a group with its whole group. Closes its streams too: a process that has left the group may hold them. */
+/** Kills a child and the process group that it leads. Closes its streams too: a process that has left the group may hold them. */
 export function endGroup(child: ChildProcess): void {
   if (child.pid === undefined) return // it never started
   try {

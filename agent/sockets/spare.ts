@@ -1,11 +1,11 @@
-// Listens, or refuses to, on a socket that another process has too: as its successor, again after a revert, or never more.
+// Listens on a socket that another process has too, as its successor or again after a revert; or refuses its clients for good.
 
 import { BatonError } from '../words/errors.ts'
 import type { InheritedListener } from '../words/wire.ts'
 import { duplicate, refuseClients } from './libc.ts'
 import { listen, type Listener, stopAccepting } from './listeners.ts'
 
-/** Successor: listens on the socket that it has inherited, which is kept from its children since its start. */
+/** Successor: listens on the socket that it has inherited. */
 export async function inherit(listener: Listener, inherited: InheritedListener): Promise<void> {
   listener.spare = inherited.spare
   await listen(listener, inherited.accept)

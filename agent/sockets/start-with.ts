@@ -1,10 +1,10 @@
-// Starts a process of the service with sockets that were held for it, as a manager that holds them would.
+// Starts a process of the service and passes it held sockets, as a service manager would.
 
 import { spawn } from 'node:child_process'
 import { environmentAtStart } from './environment.ts'
 import type { Command, HeldSocket } from './store.ts'
 
-/** sets LISTEN_PID to the new process's own pid: the descriptors are meant for it and no other */
+/** sets LISTEN_PID to the new process's own pid: the descriptors are for that process alone */
 const FOR_ITSELF = 'LISTEN_PID=$$; export LISTEN_PID; exec "$0" "$@"'
 
 /** `output`: descriptor of its log. Resolves to its pid. */

@@ -1,12 +1,11 @@
-// Listening sockets that are held while no process of the service runs, by the service manager or by a process that starts
-// another one in its place. Connections wait in their queue meanwhile, and no client is refused. They come back as
-// sd_listen_fds(3) says: LISTEN_FDS of them from descriptor 3 on, with their names in LISTEN_FDNAMES, meant for the process
-// LISTEN_PID.
+// Listening sockets that are held while no process of the service runs: by the service manager, or by a process that starts another
+// one in its place. Connections wait in their queues meanwhile, and no client is refused. A process receives them as sd_listen_fds(3)
+// says: LISTEN_FDS of them from descriptor 3 on, their names in LISTEN_FDNAMES, for the process LISTEN_PID.
 
 import { closeSync } from 'node:fs'
-import { readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { keepFromChildren, refuseClients } from './libc.ts'
+import { nodeFiles } from '../words/later.ts'
 import { LISTEN_VARIABLES } from './environment.ts'
 import type { Listener } from './listeners.ts'
 import { hasSupervisor, notifySystemd, notifyWith } from './systemd.ts'
@@ -16,7 +15,7 @@ const NAME_MAX = 255
 export const WAITING_MAX_MS = 30_000
 const [STORE_TRIES, STORE_EVERY_MS] = [100, 20]
 
-/** Inherited sockets by the key of their listener. Removed from the environment: neither a child nor a second call finds them. */
+/** The sockets, by the key of their listener. Removes them from the environment: neither a child nor a second call finds them. */
 export function heldSockets(environment: NodeJS.ProcessEnv = process.env): Map<string, number> {
   const { LISTEN_PID: pid, LISTEN_FDS: count, LISTEN_FDNAMES: names } = environment
   for (const name of LISTEN_VARIABLES) delete environment[name]
@@ -33,7 +32,7 @@ export function heldSockets(environment: NodeJS.ProcessEnv = process.env): Map<s
 
 let kept: Map<string, number> | null = null
 
-/** Before the application's first line: one that reads LISTEN_FDS itself would take these sockets for its own. */
+/** Call it before the application's first line: an application that reads LISTEN_FDS itself would take these sockets. */
 export function keepHeldSockets(): void {
   kept ??= heldSockets()
 }
@@ -64,7 +63,7 @@ export function openDoor(warn: (message: string) => void, patienceMs = WAITING_M
   return { take }
 }
 
-/** Gives the listening sockets to the manager, which holds them from now on, whatever happens to this process. */
+/** Gives the listening sockets to the manager, which holds them from now on, even if this process dies. */
 export async function storeSockets(listeners: readonly Listener[]): Promise<void> {
   if (!hasSupervisor()) return
   for (const listener of listeners) {
@@ -87,14 +86,14 @@ export function freeSocket(listener: Listener, { listeners, freed }: Open): void
   if (at >= 0) listeners.splice(at, 1)
   freed.add(listener.key)
   if (listener.spare === null) return
-  // the manager has it for a moment longer: it must not be given connections that belong to a server which listens there next
+  // The manager keeps the socket a moment longer. It must not get connections that belong to the next server on this address.
   if (listener.isTcp) refuseClients(listener.spare)
   closeSync(listener.spare)
   listener.spare = null
   void forget(listener.key)
 }
 
-/** Drops a socket that was held for a listener which this release does not have. */
+/** Closes a socket that was held for a listener which this release does not have, and makes the manager drop it. */
 export async function letGo(key: string, fd: number): Promise<void> {
   await forget(key)
   closeSync(fd)
@@ -115,10 +114,16 @@ async function forget(key: string): Promise<void> {
 
 /** Whether `systemctl restart` stops this process: the manager's job for its unit says so. */
 async function isRestarting(): Promise<boolean> {
-  const unit = /([^/]+\.service)\s*$/.exec(await readFile('/proc/self/cgroup', 'utf8').catch(() => ''))?.[1]
+  const unit = /([^/]+\.service)\s*$/.exec(
+    await nodeFiles()
+      .readFile('/proc/self/cgroup', 'utf8')
+      .catch(() => ''),
+  )?.[1]
   if (unit === undefined) return false
   // the unit's ExecStop= writes the jobs down where the sandbox hides D-Bus
-  const written = await readFile(`/run/baton/${unit}.jobs`, 'utf8').catch(() => null)
+  const written = await nodeFiles()
+    .readFile(`/run/baton/${unit}.jobs`, 'utf8')
+    .catch(() => null)
   if (written !== null) return namesRestart(written, unit)
   const scope = process.env['MANAGERPID'] === undefined ? [] : ['--user']
   const { execFile } = await import('node:child_process')

@@ -1,5 +1,5 @@
-// The keys of TLS session tickets. The successor gets them, so that every client can resume there the session that it began here:
-// without them, none of 192 clients could. They go over the channel only, never through the environment.
+// The keys of TLS session tickets. The successor gets them, so that clients resume the sessions that they began here: without them,
+// none of 192 clients could. They go over the channel only, never through the environment.
 
 import type { Server as TlsServer } from 'node:tls'
 import type { Listener } from './listeners.ts'

@@ -79,9 +79,9 @@ export async function statusOf(
   next: Omit<NextSwitch, 'expectedMs'>,
 ): Promise<Status> {
   const state = await install.journal.read()
-  // the operation in memory differs from the journal by its progress only
+  // the operation in memory has the progress, which the journal has not
   const own = running !== null && running.operation.id === state.operation?.id ? running.operation : null
-  // it is ahead of the disk too if its outcome could not be written
+  // prefer it also if its outcome could not be written
   const isAhead = own !== null && (own.outcome === null || state.operation?.outcome === null)
   const operation = isAhead ? structuredClone(own) : state.operation
   const isInFlight = operation !== null && operation.outcome === null

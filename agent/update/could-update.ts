@@ -1,5 +1,5 @@
-// Could this install be updated again? The predecessor asks the new release before the commit: a release that serves well but
-// can no longer replace itself is a trap. Leaves nothing on the disk.
+// Whether this install could make the next update. The predecessor asks the new release before the commit: a release that serves
+// well but can no longer replace itself is a trap. Leaves nothing on the disk.
 
 import { canMakeUnnamed, temporaryName } from '../disk/disk.ts'
 import { reasonOf } from '../words/errors.ts'
@@ -18,7 +18,7 @@ export async function couldUpdate(install: ManagedInstall): Promise<Ability> {
 /** Makes and removes a file in each directory that an update changes. */
 async function unwritable({ disk, places, stateDirectory }: ManagedInstall): Promise<string | null> {
   for (const directory of [places.directory, updateDirectory(stateDirectory)]) {
-    // a temporary name: if this process is killed here, the next start clears the file away
+    // a temporary name: if this process is killed here, the next start removes the file
     const path = temporaryName(`${directory}/could-update`)
     try {
       if (directory !== places.directory) await disk.makeDirectory(directory, 0o700)
@@ -32,7 +32,7 @@ async function unwritable({ disk, places, stateDirectory }: ManagedInstall): Pro
   return null
 }
 
-/** Any failure counts, a failure of trust too: the release could not update to a release that it cannot use. */
+/** Whether the feed gives this process a release that it could use: a failure of trust counts as no answer too. */
 async function answers({ feed }: ManagedInstall): Promise<boolean> {
   try {
     const { release, problem } = await feed.latest(() => false, AbortSignal.timeout(FEED_PATIENCE_MS))

@@ -1,7 +1,7 @@
-// Ends an operation, in one of three places: the process that carried it out, the successor that passed its probation, or the
-// next start. Must hold: an interrupted operation gets an outcome; a release on probation is proved or put back, never forgotten.
+// Ends an operation. The process that carried it out calls this, or the successor that passed its probation, or the next start. Must
+// hold: an interrupted operation gets an outcome; a release on probation is proved or put back, never forgotten.
 
-import { readdir } from 'node:fs/promises'
+import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { sweepBy } from '../disk/copy-database.ts'
 import { exists, isLeftover } from '../disk/disk.ts'
@@ -9,6 +9,7 @@ import { foldersOf, imageOf, type ManagedInstall } from '../disk/managed-install
 import { finishOperation } from '../disk/journal.ts'
 import { updateDirectory } from '../disk/places.ts'
 import { keepReserve } from '../disk/reserve.ts'
+import { startTimeOf } from '../sockets/process.ts'
 import type { Operation, Probation } from '../words/state.ts'
 import { sweepUnpacked } from '../disk/sweep.ts'
 import { reasonOf } from '../words/errors.ts'
@@ -18,13 +19,13 @@ import { clearCage } from './rehearsal/rehearse.ts'
 import { clearLeftovers, finishExchange } from './steps/swap.ts'
 
 /**
- * Runs at a start without a predecessor, under the lock. Closes the operation that an interrupted process left open, and clears
- * its leftovers. Resolves to the probation that this start has to pass, or null.
+ * Call it under the lock, when no predecessor lives. Closes the operation that an interrupted process left open, and clears its
+ * leftovers. Resolves to the probation that this process has to pass, or null.
  */
 export async function recover(install: ManagedInstall): Promise<Probation | null> {
   const { operation, probation } = await install.journal.read()
   await clearTemporaries(install)
-  void clearCage(install) // may wait for systemd: nobody waits for it
+  void clearCage(install) // may take as long as systemd does: do not wait
   await keepReserve(install.disk, updateDirectory(install.stateDirectory))
   await finishExchange(install.disk, install.places)
   if (operation !== null && operation.outcome === null) {
@@ -37,7 +38,7 @@ export async function recover(install: ManagedInstall): Promise<Probation | null
   return null
 }
 
-/** The rescue has ended the operation, and only then has this release taken its data back. */
+/** Adds an exchange of the database to an operation that has ended: after a rescue, this release takes its data back only now. */
 async function noteMoved(install: ManagedInstall, operation: Operation | null): Promise<void> {
   const moved = operation === null ? {} : movedIn(install, operation)
   if (moved.stateMoved !== undefined) {
@@ -77,7 +78,7 @@ export async function closeInterrupted(install: ManagedInstall, why: string): Pr
   await clearLeftovers(install.disk, install.places)
   await giveOwnData(install)
   const state = await install.journal.change((now) => {
-    // in the restart stage, but the old executable is in place: somebody put it back, and had a reason
+    // in the restart stage, but with the old executable in place: the holder, an interrupted undo or a person has put it back
     const outcome = now.operation?.stage === 'restart' ? 'reverted' : 'failed'
     const stage = now.operation?.stage ?? 'check'
     const failed = now.probation?.failed
@@ -97,15 +98,30 @@ export async function closeInterrupted(install: ManagedInstall, why: string): Pr
 export async function clearTemporaries(install: ManagedInstall): Promise<void> {
   for (const folder of foldersOf(install)) {
     const entries = await readdir(folder).catch(() => [])
-    for (const entry of entries) if (isLeftover(entry)) await install.disk.remove(join(folder, entry))
+    for (const path of entries.filter(isLeftover).map((entry) => join(folder, entry)))
+      if (!(await isBeingWritten(path))) await install.disk.remove(path)
   }
 }
+
+/** Whether the process that the name tells lives, and began before the file did: in a container each one in turn has the pid 1. */
+async function isBeingWritten(temporary: string): Promise<boolean> {
+  const ticks = startTimeOf(Number.parseInt(temporary.slice(-PID_AT, 6 - PID_AT), 16))
+  if (ticks === null) return false
+  const [uptime = '0'] = (await readFile('/proc/uptime', 'utf8')).split(' ')
+  const startedAt = Date.now() - (Number(uptime) - Number(ticks) / TICKS_A_SECOND) * 1000
+  return ((await stat(temporary).catch(() => null))?.mtimeMs ?? Infinity) >= startedAt
+}
+
+/** see `temporaryName` */
+const PID_AT = '0123456789ab.tmp'.length
+/** proc(5): what Linux counts in for programs, whatever the kernel does */
+const TICKS_A_SECOND = 100
 
 /** Removes what releases have unpacked and none needs. Never fails an operation: what is left takes room, and nothing else. */
 export async function sweep(install: ManagedInstall): Promise<void> {
   const { disk, service, places, serves, log } = install
   try {
-    // the folders of the executable and of the backup stay: with no more than those nobody is started
+    // At most two folders are those of the executable and of the backup: nothing to remove, so start no process to find out.
     if ((await readdir(join(places.directory, `.${service}`)).catch(() => [])).length <= 2) return
     const keep = [await installedTag(places.executable)]
     if (await exists(places.backup)) keep.push(await installedTag(places.backup))

@@ -1,5 +1,5 @@
 // A note of the release that was installed last. It is in the state directory, where the agent may write.
-// People and installers read it. No decision rests on it: what the executable itself says decides.
+// People and installers read it. It decides nothing, except if the executable itself does not run.
 
 import { join } from 'node:path'
 import { readSmall } from '../disk/disk.ts'
@@ -21,7 +21,7 @@ export interface Installed {
 /** The executable that was put in place last. */
 export interface Placed {
   tag: string
-  /** of the executable, hex; null if unknown: then the file is read, which takes time */
+  /** of the executable, hex; null if unknown: `noteTag` then hashes the file, which takes time */
   sha256: string | null
 }
 

@@ -22,21 +22,21 @@ import { type Kind, type Operation, type Stage } from '../words/state.ts'
 import { noBackup } from './steps/swap.ts'
 import { type StoryEnd, rollBack, update } from './story.ts'
 
-/** how long the lock may stay held after the outcome is on disk, and how often to look meanwhile */
+/** how long to wait for the lock of an operation that has its outcome, and how often to try */
 const LETTING_GO_MS = 2000
 const LETTING_GO_EVERY_MS = 20
 const [OUTCOME_TRIES, OUTCOME_EVERY_MS] = [20, 500]
 
-/** What somebody asks for. */
+/** What a person or the service asks for. */
 export interface Asked {
   kind: Kind
   /** update: a tag, or null for the latest; rollback: null */
   tag: string | null
-  /** a person allows a release with no way back; absent: nobody does */
+  /** a person allows a release with no way back; absent: not allowed */
   oneWay?: boolean
-  /** with the data that the release has left, as its newest snapshot has them; an update then names a tag */
+  /** also restores the newest snapshot of the release that the operation moves to; an update then names a tag */
   restoreState?: boolean
-  /** the service itself asks, by its operator's rules; absent: somebody does */
+  /** the service asks by itself, by its operator's rules; absent: a person asks */
   alone?: AloneRequest
 }
 
@@ -64,7 +64,7 @@ export interface OperationRequest extends Asked {
 export type Restart = (to: string, operation: Operation) => Promise<Restarted>
 
 export interface Restarted {
-  /** nothing is proved yet (the service was stopped during probation): leave the operation open for the next start */
+  /** the service was stopped during the probation: leave the operation open for the next start */
   open?: boolean
 }
 
@@ -125,8 +125,8 @@ export async function begin(install: ManagedInstall, request: OperationRequest, 
 }
 
 /**
- * What can be refused before anything begins. Throws one_way if a rehearsal has shown that this release has no way back, and
- * schema_newer if it had shown that for the release that runs. Asks the feed only if there was a rehearsal for this tag.
+ * Refuses what cannot succeed, before anything begins. Throws one_way if an earlier rehearsal has shown that this release has no way
+ * back, and schema_newer if one has shown that for the release that runs. Asks the feed only after such a rehearsal for this tag.
  */
 async function refuseAtOnce(install: ManagedInstall, { kind, tag, oneWay, restoreState }: Asked): Promise<void> {
   const { tried = [], history } = await install.journal.read()
@@ -138,7 +138,7 @@ async function refuseAtOnce(install: ManagedInstall, { kind, tag, oneWay, restor
   if (release !== null) await refuseKnownOneWay(install, release)
 }
 
-/** Whose data are taken back; null: those of the backup executable's release. */
+/** Tag of the release whose snapshot to restore; null: the backup executable's. */
 function tagOfState(kind: Kind, tag: string | null): string | null {
   if (kind === 'rollback' || tag !== null) return tag
   throw new BatonError('invalid_request', 'expected `tag` beside `state`: the release whose data are taken back')
@@ -207,18 +207,18 @@ async function conduct({ install, request, operation, restart, lock, signal }: C
     if (!open) await writeOutcomeSoon(install, operation, result, stages)
   } catch (cause) {
     install.log({ event: 'warning', message: `writing the outcome of ${operation.id}: ${reasonOf(cause)}` })
-    // The next operation closes this one in the journal. Nobody is kept from it by what could not be written.
+    // The next operation closes this one in the journal: set the outcome in memory, so that this process accepts the next one.
     Object.assign(operation, { outcome: result.outcome, finishedAt: new Date().toISOString() })
   } finally {
     await install.feed.close().catch(() => {}) // no connection stays open between two operations
-    await keepReserve(install.disk, updateDirectory(install.stateDirectory)) // it may have been used up: a rollback may come next
+    await keepReserve(install.disk, updateDirectory(install.stateDirectory)) // this operation may have used it up
     await lock.release()
   }
   const { outcome } = result
   return { ...result, placed: outcome === 'updated' || outcome === 'rolled_back' ? stages.placed() : null }
 }
 
-/** A host that is short of descriptors or space for a moment may not be a moment later. */
+/** Tries again for a while: a host may lack descriptors or space only for a moment. */
 async function writeOutcomeSoon(...what: Parameters<typeof writeOutcome>): Promise<void> {
   for (let tries = 1; ; tries++) {
     try {
@@ -242,7 +242,7 @@ async function writeOutcome(
   const hint = error?.hint ?? null
   const told = error === null ? null : { code: error.code, message: error.message, ...(hint === null ? {} : { hint }) }
   operation.to = to ?? operation.to
-  Object.assign(operation, movedIn(install, operation)) // whoever carries it out here reports it from this record
+  Object.assign(operation, movedIn(install, operation)) // the report of the operation is made from this object
   const state = await journal.change((now) => {
     now.operation = { ...structuredClone(operation), outcome: null }
     finishOperation(now, { outcome, error: told, isBlameless: isBlameless(error) })

@@ -1,12 +1,12 @@
-// What the operator's configuration says under `update` besides the numbers that `settings.ts` reads at the start: read anew each time,
-// since it may be changed while the service runs.
+// Reads `update` of the operator's configuration anew each time, since the operator may change it while the service runs. (`settings.ts`
+// reads the numbers in it once, at the start.)
 
 import { readSmall } from '../disk/disk.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
 import { CONFIGURATION_MAX_BYTES } from '../words/bounds.ts'
 import { isObject, parsedJson } from '../words/untrusted.ts'
 
-/** Its members, unchecked; empty if nothing is said. Null: the configuration cannot be read. */
+/** The members of `update`, unchecked; empty if there are none. Null: the configuration cannot be read. */
 export async function operatorsUpdate({
   receipt,
 }: Pick<ManagedInstall, 'receipt'>): Promise<Record<string, unknown> | null> {

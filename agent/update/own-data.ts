@@ -1,5 +1,5 @@
-// The way back with the data: which snapshot belongs to which release, and the mark (`disk/state-mark.ts`) by which the first code of
-// a release takes its own. Used by an operation, and by whoever ends it.
+// The way back with the data: finds the snapshot of a release, and writes the mark (`disk/state-mark.ts`) that makes the first code of a
+// release take its own data. Operations use it, and the code that ends an interrupted one.
 
 import { readdir, realpath } from 'node:fs/promises'
 import { basename, join } from 'node:path'
@@ -25,7 +25,7 @@ export function refuseNewerSchema({ current }: Pick<ManagedInstall, 'current'>, 
   )
 }
 
-/** Path of the newest snapshot of the release `named`; null: of the backup executable's. Throws refused. */
+/** The newest snapshot of the release `named`; null: of the backup executable's. Throws refused if there is none. */
 export async function snapshotFor(
   install: Pick<ManagedInstall, 'database' | 'stateDirectory' | 'places'>,
   named: string | null,
@@ -49,7 +49,7 @@ export async function markUpdate(install: ManagedInstall, { id, from, to }: Oper
   await writeMark(install, { operationId: id, owner: from, next: to, other: null })
 }
 
-/** Throws refused if the data cannot be exchanged: only a release that `baton build` made has first code that does it. */
+/** The same, for data from a snapshot. Throws refused if `baton build` did not make this release: it lacks the first code. */
 export async function markRestore(install: ManagedInstall, { id, kind, from, to }: Operation): Promise<void> {
   if (ownStart() === null) {
     throw new BatonError('refused', 'this executable cannot take a snapshot back: `baton build` did not make it', {
@@ -75,8 +75,8 @@ async function writeMark(
 }
 
 /**
- * Gives the executable in place its own data, if no process of the service can have them open. For whoever is about to end an operation
- * that has not succeeded: the mark goes with it, and the next start finds none.
+ * Gives the executable in place its own data, if no process of the service can have them open. Call it before ending an operation that
+ * has not succeeded: the end removes the mark, so the next start could not do it.
  */
 export async function giveOwnData({
   serves,
@@ -86,7 +86,7 @@ export async function giveOwnData({
   if (!serves && readMark(stateDirectory) !== null) ownState(stateDirectory, await installedTag(places.executable))
 }
 
-/** What was exchanged in the operation in the journal, to be added to it. */
+/** The exchange of the database that the mark records for this operation, to be added to the operation. */
 export function movedIn(
   { stateDirectory }: Pick<ManagedInstall, 'stateDirectory'>,
   { id }: Operation,
@@ -95,14 +95,14 @@ export function movedIn(
   return mark?.operationId !== id || mark.exchanged === null ? {} : { stateMoved: mark.exchanged }
 }
 
-/** The operation has ended: no release has other data than another any more. */
+/** Removes the mark at the end of an operation: from now on the database belongs to the release in place. */
 export async function dropMark({
   disk,
   stateDirectory,
 }: Pick<ManagedInstall, 'disk' | 'stateDirectory'>): Promise<void> {
   const mark = readMark(stateDirectory)
   if (mark === null) return
-  if (mark.moving !== null) ownState(stateDirectory, '') // ends the exchange that has begun
+  if (mark.moving !== null) ownState(stateDirectory, '') // finishes the exchange that has begun
   for (const path of leftByMark(stateDirectory, mark)) await disk.remove(path)
   await disk.remove(markPath(stateDirectory))
 }

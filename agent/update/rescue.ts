@@ -1,6 +1,6 @@
-// The last resort: both processes have died, the supervisor restarts the service again and again, and the release on
-// probation cannot even say why. The *backup* executable is known to work. It runs this after each failed stop of the
-// service: at the second failure of a release on probation it puts the backup back. It needs nothing from the new executable.
+// The last resort: both processes have died, and the supervisor restarts a release on probation again and again. The *backup*
+// executable, which is known to work, runs this after each failed stop of the service. At the second failure of the release on
+// probation it puts the backup back. It needs nothing from the new executable.
 
 import { exists, makeDisk } from '../disk/disk.ts'
 import { finishOperation, makeJournal } from '../disk/journal.ts'
@@ -20,7 +20,7 @@ export type Rescue =
 /**
  * Counts one failure of the release on probation. At the second failure it puts the previous executable back. The caller
  * starts the service again. `failed` false (a wanted stop) changes nothing. Throws BatonError locked if an operation is in
- * flight: that operation looks after the service itself.
+ * flight: the operation itself handles the failure.
  */
 export async function rescue(
   receipt: Receipt,
@@ -35,7 +35,7 @@ export async function rescue(
   if (probation === null) return { did: 'nothing', why: 'no release is on probation' }
   if (!(await exists(places.backup)))
     return { did: 'nothing', why: `there is no backup executable at ${places.backup}` }
-  // The update was killed before it installed the new executable, so the release on probation is not what failed.
+  // Another executable is in place: the update was killed before it put the new one there, so the release on probation has not failed.
   const installed = await installedTag(places.executable).catch(() => probation.to)
   if (installed !== probation.to) return { did: 'nothing', why: `${installed} is installed, not ${probation.to}` }
   if (probation.failures < FAILURES_ALLOWED) {

@@ -23,11 +23,11 @@ import { installedTag } from './version.ts'
 
 export interface Stages {
   steps: Steps
-  /** ends the last stage and records how long it took */
+  /** call it at the end of the last stage: records how long that took */
   leave(): void
   /** after a success: removes what was kept for a revert */
   settle(): Promise<void>
-  /** whether the published bytes themselves are bad, so that fetching them again would not help */
+  /** whether the published bytes themselves fail, so that downloading them again would not help */
   isPublishedBad(): boolean
   /** the executable that the swap has put in place; null before the swap */
   placed(): Placed | null
@@ -36,9 +36,9 @@ export interface Stages {
 interface StagesOptions {
   restart(to: string): Promise<void>
   oneWay: boolean
-  /** with the data that the release has left itself: it has worked on them, and is not tried */
+  /** restores data that the release itself has left: it has worked on them, so there is no rehearsal */
   restoreState: boolean
-  /** null: somebody asked for it */
+  /** null: a person asked for the operation */
   alone: (Alone & { sha256: string }) | null
 }
 
@@ -80,7 +80,7 @@ export function makeStages(
         const toTry = { install, operation, release, candidate: candidate.path, oneWay, signal }
         if (!restoreState) await tryFirst(toTry, alone)
       } catch (cause) {
-        // what this host lacks says nothing about the release
+        // a shortage of this host says nothing about the release
         const isVerdict = cause instanceof BatonError && cause.code === 'verify_failed'
         publishedBad = isVerdict && candidate.assetSha256 === release.asset.sha256 && signal?.aborted !== true
         throw cause
@@ -105,8 +105,8 @@ export function makeStages(
 }
 
 /**
- * Notes the release that the update moves to. Throws refused if its swap would go without the snapshot that it promises, and one_way
- * if it is known to have no way back and nobody allows that.
+ * Notes the release that the update moves to. Throws refused if the database to snapshot is missing or the feed's bytes have changed,
+ * and one_way if the release is known to have no way back and `oneWay` is false.
  */
 async function choose(
   release: Release,
@@ -122,7 +122,7 @@ async function choose(
   await assertDatabaseThere(install.database, install.stateDirectory)
 }
 
-/** Throws as a rehearsal does, and refused if the service asks by itself and only a person may. */
+/** Rehearses the release. Throws as `rehearse` does, and refused if the service asks by itself but only a person may allow it. */
 async function tryFirst(what: ToRehearse, alone: Alone | null): Promise<void> {
   await rehearse(what)
   const { operation, release } = what
@@ -143,7 +143,7 @@ function makeDownloadOf(install: ManagedInstall, operation: Operation): Steps['d
   })
 }
 
-/** Enters one stage after the other, and measures how long each took. */
+/** Notes each stage as it begins, and measures how long it takes. */
 function makeClock(
   install: ManagedInstall,
   operation: Operation,

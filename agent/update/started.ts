@@ -1,5 +1,5 @@
-// A program that is started once to look at it, in a process group of its own: a release in the cage, a trial start of the build.
-// Must hold: whatever the program does, it is ended with what it has started in its group, at the latest at the end of the scope.
+// Starts a program only to try it, in its own process group: a release in the cage of a rehearsal, or the build's trial start. Must
+// hold: at the end of the scope at the latest, the program and its whole group are ended.
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -31,7 +31,7 @@ export function startProgram(
   child.once('exit', (code, signal) => (ended = signal === null ? `exit code ${code}` : signal))
   for (const stream of [child.stdout, child.stderr])
     stream?.setEncoding('utf8').on('data', (text: string) => (said = (said + text).slice(-SAID_MAX_CHARS)))
-  // a signal that ends this command waits for no scope
+  // a signal may end this command without the end of a scope
   const kill = () => signalGroup(child, 'SIGKILL')
   process.once('exit', kill)
   let ending: Promise<void> | null = null
@@ -51,7 +51,7 @@ function signalGroup({ pid }: ChildProcess, name: NodeJS.Signals): void {
   try {
     if (pid !== undefined) process.kill(-pid, name)
   } catch {
-    return // nobody is left
+    return // no process is left
   }
 }
 

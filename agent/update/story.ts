@@ -64,7 +64,7 @@ async function restartOrUndo(success: Outcome, to: string, undo: Undo, steps: St
       const message = `${error.message}; putting the previous executable back failed too: ${reasonOf(second)}`
       return { outcome: 'failed', to, error: new BatonError('undo_failed', message, { cause: second }) }
     }
-    // nothing was switched, and that says nothing about the release
+    // the switch did not take place, which says nothing about the release
     const isNoTry = error.code === 'busy' || error.code === 'refused'
     return { outcome: isNoTry ? 'failed' : 'reverted', to, error }
   }

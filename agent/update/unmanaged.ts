@@ -1,6 +1,6 @@
-// The newest release, for an install that cannot update itself: its 501 answer names it. The feed is asked in the background;
-// no answer waits for it. Must hold: the feed is asked at most once in AGAIN_MS, however often a stranger asks this service; a
-// feed that is down changes no answer.
+// The newest release, for an install that cannot update itself: its 501 answer names that release. Asks the feed in the background:
+// no answer waits for it. Must hold: asks the feed at most once in AGAIN_MS, however often strangers ask this service; a feed that is
+// down does not change the answer.
 
 import { type Anchor, latestFor } from '../words/release.ts'
 

@@ -29,12 +29,12 @@ export const DEPTH_MAX = 3
 const OUTPUT_MAX_BYTES = 4 * 1024
 /** a child that this process forks at that moment may hold the file open for writing until its exec: golang/go#22315 */
 const BUSY_TRIES = 10
-/** what a host may lack for a moment; it says nothing about the executable */
+/** shortages of a host, which say nothing about the executable */
 const SHORTAGES = ['EMFILE', 'ENFILE', 'ENOMEM', 'EAGAIN', 'ENOSPC', 'EIO']
 const BUSY_WAIT_MS = 50
 const KEPT_MAX = 8
 
-/** The service and the tag that `path` prints: `<service> v1.1.0`. Throws verify_failed, with what it did instead. */
+/** The service and the tag that `path` prints: `<service> v1.1.0`. Throws verify_failed; refused if this host cannot start it. */
 export async function runVersion(path: string, options: RunOptions = {}): Promise<{ service: string; tag: Tag }> {
   const depth = Number(process.env[DEPTH] ?? 0)
   if (!(depth < DEPTH_MAX)) throw failed(path, `it would be the ${depth + 1}th executable that runs another`)
@@ -51,14 +51,14 @@ export async function runVersion(path: string, options: RunOptions = {}): Promis
   return { service, tag }
 }
 
-/** Throws verify_failed unless `path` runs and says that it is this service at this tag. */
+/** Throws as `runVersion` does, and verify_failed if `path` is another service or has another tag. */
 export async function expectTag(path: string, service: string, tag: Tag, options: RunOptions = {}): Promise<void> {
   const got = await runVersion(path, options)
   if (got.service !== service) throw failed(path, `it says it is \`${got.service}\`, expected \`${service}\``)
   if (got.tag !== tag) throw failed(path, `it says ${got.tag}, expected ${tag}`)
 }
 
-/** The tag of the executable at `path`. Runs it once for each content of the file. Throws verify_failed. */
+/** The tag of the executable at `path`. Runs a file only once, as long as it does not change. Throws as `runVersion` does. */
 export async function installedTag(path: string): Promise<Tag> {
   const { dev, ino, size, mtimeNs } = await stat(path, { bigint: true }).catch((error: unknown) => {
     throw failed(path, reasonOf(error))
@@ -119,10 +119,10 @@ function run(
       cwd: '/',
       env: variables,
       stdio: ['ignore', 'pipe', 'pipe'],
-      detached: true, // a group of its own, to end it with whatever it has started
+      detached: true, // its own process group, so that `endGroup` also ends what it has started
     })
-    // Heard from the first moment on: without a descriptor left Node starts nothing, gives no streams, and ends a process whose
-    // child's `error` nobody hears.
+    // Listen before anything else. If no descriptor is left, Node starts nothing, gives no streams, and an unhandled `error` of the child
+    // would end this process.
     child.once('error', (error) => {
       clearTimeout(timer)
       reject(error)
@@ -151,7 +151,7 @@ function run(
       .on('data', (text: string) => (said += text.slice(0, OUTPUT_MAX_BYTES - said.length)))
     child.once('close', (code, signal) => {
       clearTimeout(timer)
-      // Kill the processes that it left behind. Not as root: root runs only root's own executables, and signals nothing.
+      // Kill the processes that it left behind. Not as root: root runs only its own executables, and sends no signals.
       if (process.getuid?.() !== 0) endGroup(child)
       resolve({ code, signal, output, said: said === '' ? '' : `, saying ${quoted(said.trim())}` })
     })

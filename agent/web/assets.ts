@@ -1,9 +1,8 @@
 // The panel's files, as text. From source they are read from this folder, one module a file. An executable has no folder: the
-// bundler puts the files in place of `__BATON_WEB__` (JSON, as one string), and merges the modules into one, except those that
-// not every visitor needs.
+// bundler puts the files in place of `__BATON_WEB__` (JSON, as one string), and merges the modules into one, except those of
+// PAGE_LATER, which not every visitor needs.
 
 import { readdirSync, readFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { extname, join } from 'node:path'
 
 /** Path below `/web/` -> text. `settings.html` is the page. */
@@ -39,10 +38,11 @@ export function readAssets(folder: string = import.meta.dirname): Assets {
  * The package's own module, served as one of the panel's: a browser that runs the page from source cannot read `node_modules`.
  */
 function markedText(): string {
+  const { createRequire } = process.getBuiltinModule('node:module')
   return readFileSync(createRequire(import.meta.url).resolve('marked'), 'utf8')
 }
 
-/** The panel's files, wherever this process runs from. */
+/** The panel's files, in an executable and from source. */
 export function webAssets(): Assets {
   return typeof __BATON_WEB__ === 'undefined' ? readAssets() : (JSON.parse(__BATON_WEB__) as Assets)
 }

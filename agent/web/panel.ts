@@ -1,12 +1,12 @@
-// Serves the panel's files over HTTP: a short list of names, unchanged, and without the token, since they hold no secret.
-// Must never break: nothing outside the list is ever read, and the page loads from and talks to its own origin only.
+// Serves the panel's files over HTTP: a short list of names. Asks for no token, since the files hold no secret.
+// Must hold: nothing outside the list is ever read, and the page loads from and talks to its own origin only.
 
-import { createHash } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { promisify } from 'node:util'
 import { BatonError } from '../words/errors.ts'
 import { pathOf, problemOf, send as answerWith } from '../http/answer.ts'
 import { typeOf, webAssets } from './assets.ts'
+import { nodeCrypto } from '../words/later.ts'
 
 /** Answers a request for the panel; returns false for any other. */
 export type Panel = (req: IncomingMessage, res: ServerResponse) => boolean
@@ -31,7 +31,7 @@ const HEADERS = {
   'referrer-policy': 'no-referrer',
   'cross-origin-opener-policy': 'same-origin',
   'cross-origin-resource-policy': 'same-origin',
-  // always asked for again: after a switch the old page must not go on out of a cache
+  // the browser must ask again each time: after a switch it must not use the old page from its cache
   'cache-control': 'no-cache',
   vary: 'accept-encoding',
 }
@@ -45,7 +45,7 @@ interface File {
   type: string
   hash: string
   body: Buffer
-  /** compressed at the first request, asynchronously, so that the service goes on meanwhile */
+  /** compressed at the first request, asynchronously, so that the service is not blocked */
   packed: Map<Encoding, Promise<Buffer>>
 }
 
@@ -97,7 +97,7 @@ function refuse(req: IncomingMessage, res: ServerResponse): void {
 }
 
 /**
- * Writes the hash of the whole panel, which is also the page's ETag, into the page: so the page can tell when it is out of date.
+ * Writes the hash of the whole panel into the page and uses it as the page's ETag, so that the page sees when it is out of date.
  */
 function readFiles(): Map<string, File> {
   const texts = Object.entries(webAssets())
@@ -112,7 +112,7 @@ function fileOf(name: string, text: string, whole: string): File {
 }
 
 function hashOf(text: string): string {
-  return createHash('sha256').update(text).digest('hex').slice(0, 24)
+  return nodeCrypto().createHash('sha256').update(text).digest('hex').slice(0, 24)
 }
 
 function encodingFor(header: string): Encoding {

@@ -1,6 +1,6 @@
 // Starts the page: connects each click to its action, and asks the first question.
-// Must never break: nothing from the service becomes markup (page.js, notes.js), the token is never in a URL (endpoints.js), a
-// poll never stops for good (polling.js), and the page claims nothing that it has not seen (follow.js).
+// Must hold: nothing from the service becomes markup (page.js, notes.js), the token is never in a URL (endpoints.js), polling never
+// stops for good (polling.js), and the page claims nothing that it has not seen (follow.js).
 
 import { askAgain, askNamed, askOffered, askRollback, cancel, hold } from './settings/actions.js'
 import { memory } from './settings/memory.js'

@@ -101,7 +101,7 @@ export const MEANINGS = {
     exit: EXIT.refused,
     title: 'the data are too new for the backup',
   },
-  busy: { status: 409, exit: EXIT.refused, title: 'requests never came to rest' },
+  busy: { status: 409, exit: EXIT.refused, title: 'requests did not end in time' },
   cancelled: { status: 409, exit: EXIT.refused, title: 'the operation was cancelled' },
   interrupted: { status: 500, exit: EXIT.unexpected, title: 'the operation was interrupted' },
   locked: { status: 409, exit: EXIT.locked, title: 'another process holds the lock' },

@@ -24,3 +24,11 @@ export const ROUTES: Record<Unmanaged, string> = {
     'build the service with `baton build`, or say `switch: "together"` if two processes of it may live at once, then replace the executable and restart (docs/guides/manual-binary.md)',
   node: 'replace the executable by one that is built on Node 26.1 or later, and restart (docs/guides/manual-binary.md)',
 }
+
+/** The whole command that updates this container, to run on its host. `id` null: not known. Pure. */
+export function updateCommand(id: string | null, environment: Readonly<Record<string, string | undefined>>): string {
+  const image = environment['BATON_DEPLOY_IMAGE'] ?? ''
+  const socket = '/var/run/docker.sock'
+  const program = image === '' ? 'deploy-container.sh' : `docker run --rm -v ${socket}:${socket} ${image} deploy`
+  return `${program}${id === null ? '' : ` --container ${id.slice(0, 12)}`} --release latest`
+}

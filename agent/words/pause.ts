@@ -7,7 +7,7 @@ import type { BatonError } from './errors.ts'
 export function lastPause(
   history: readonly { outcome: string | null; handover: { pauseMs?: number } | null }[],
 ): number | null {
-  // one that was put back says more about the release that failed than about the next one
+  // a switch that was reverted says more about the release that failed than about the next one
   const isDone = (outcome: string | null) => outcome === 'updated' || outcome === 'rolled_back'
   const last = history.find(({ outcome, handover }) => isDone(outcome) && handover?.pauseMs !== undefined)
   return last?.handover?.pauseMs ?? null

@@ -1,5 +1,5 @@
-// A rehearsal: a release is started on a copy of the data before anything changes, and then the present release on what it left
-// behind. Types and texts. Pure.
+// A rehearsal: a release is started on a copy of the data before anything changes, and then the present release is started on the
+// data that it left. Types and texts. Pure.
 
 import { blameless } from './blame.ts'
 import type { BatonError } from './errors.ts'
@@ -49,7 +49,7 @@ export interface Rehearse {
   mode?: RehearseMode
   /** at least one of them should write */
   requests?: RehearseRequest[]
-  /** SQL that is run on the copy before a release starts on it: releases leases and locks of the live service */
+  /** SQL that runs on the copy before a release starts there: it frees leases and locks of the live service */
   prepare?: string
   /** files and folders besides the database, relative to the state directory, that the copy needs */
   files?: string[]
@@ -93,7 +93,7 @@ export function formatRehearsal({ verdict, reason, rows, tookMs }: Rehearsal): s
   return `tried on a copy of your data: ${what}${verdict === 'open' ? '' : `: ${reason}`}`
 }
 
-/** The refusal of a release with no way back that nobody has allowed. `to`: its tag. */
+/** The refusal of a release with no way back if no person has allowed it. `to`: its tag. */
 export function oneWayFault(to: string, { reason }: Rehearsal): BatonError {
   return blameless('one_way', `${to} changes the data so that there is no way back: ${reason}; nothing has changed`, {
     hint: 'only a person can allow it: `upgrade --one-way`, `{"oneWay": true}`, or the checkbox in the panel',

@@ -16,7 +16,7 @@ export interface Asset {
   sizeBytes: number
   sha256: string
   compression: 'gzip' | 'zstd' | 'none'
-  /** the executable inside; null if the feed does not tell (no release.json) */
+  /** the executable inside; null if the release has no release.json */
   executable: { sizeBytes: number; sha256: string } | null
   /** bytes that the executable writes beside itself before its first start, on a disk with blocks of 4 KiB; absent: none */
   unpackedBytes?: number
@@ -28,18 +28,22 @@ export interface Release extends ReleaseNotes {
   asset: Asset
   /** other ways to get the same executable, such as a patch; none is required. No feed fills it in yet */
   others: readonly Asset[]
-  /** schema number of the state that this release writes (`PRAGMA user_version`); null if it does not tell */
+  /** schema number of the state that this release writes (`PRAGMA user_version`); null if it does not say */
   schema: number | null
-  /** how it replaces another; absent if it does not tell */
+  /** how it replaces another; absent if it does not say */
   switch?: Switch
-  /** from when on which share of the hosts goes to it by itself; absent: all at once. Only a signed feed has it */
+  /** steps of a staged release: from when on which share of the hosts installs it by itself; absent: all at once. Signed feeds only */
   rollout?: RolloutStep[]
   /** its container image, if the feed is signed and the maintainer has named the image: pull `repository@digest` */
   image: { repository: string; digest: string } | null
 }
 
 /** Says whether to skip a usable release. The feed asks from the newest release on, until the answer is no. */
-export type Skip = (release: Release) => boolean
+export interface Skip {
+  (release: Release): boolean
+  /** whether a release is skipped unseen, at no cost */
+  isOut?(tag: Tag): boolean
+}
 
 /** A feed's answer to "which release is the newest?" */
 export interface Newest {
@@ -85,7 +89,7 @@ export interface Bytes {
   stream: AsyncIterable<Uint8Array>
   /** where in the asset the stream begins */
   from: number
-  /** size of the whole asset according to this answer; null if it does not tell */
+  /** size of the whole asset according to this answer; null if the answer has none */
   totalBytes: number | null
   /** an ETag or a date; the next request sends it, so that it does not continue in a different file */
   validator: string | null
@@ -146,9 +150,9 @@ export interface Listing {
 export interface ListedFile {
   name: string
   url: string
-  /** null if the feed does not tell; release.json then does */
+  /** null if the feed does not list it; release.json has it then */
   sizeBytes: number | null
-  /** lower-case hex; null if the feed does not tell */
+  /** lower-case hex; null if the feed does not list it */
   sha256: string | null
 }
 

@@ -1,4 +1,4 @@
-// What is told of an operation: to a person, in the panel, by `--json`, and to a fleet. Pure.
+// The result of an operation in one form, for a person, the panel, `--json` and a fleet. Pure.
 
 import type { Rehearsal } from './rehearsal.ts'
 import {
@@ -12,10 +12,7 @@ import {
   type Unproven,
 } from './state.ts'
 
-/**
- * The whole result of an operation, in one form: shown to a person, in the panel, by `--json`, and collected by a fleet.
- * `reportOf` makes it.
- */
+/** `reportOf` makes it. */
 export interface OperationReport extends Omit<HandoverReport, 'switchMs' | 'pauseMs'> {
   id: string
   kind: Kind

@@ -1,4 +1,5 @@
-// What is told of the lines that a release wrote last. Pure. An application wrote them: they are bounded and made plain.
+// Makes one line of a message from the last lines that a release wrote. An application wrote them, so they are bounded and stripped
+// of control characters. Pure.
 
 import { stripVTControlCharacters } from 'node:util'
 

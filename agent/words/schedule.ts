@@ -1,8 +1,8 @@
-// What an operator allows the service to do by itself, and in which steps a publisher lets hosts go. Pure.
+// What an operator allows the service to do by itself, and the steps in which a publisher lets hosts update. Pure.
 
 import { isCount, isObject, isTime } from './untrusted.ts'
 
-/** From the tightest on. `notify`: a new release is told, and waits for a person. `patch`, `minor`, `all`: such releases go alone. */
+/** The most restrictive first. `notify`: reports a new release and waits for a person. The rest: installs such releases by itself. */
 export const MODES = ['off', 'notify', 'patch', 'minor', 'all'] as const
 export type Mode = (typeof MODES)[number]
 
@@ -27,16 +27,16 @@ export interface PolicyFile {
   zone?: string
   /** of a release, since it was published; 0 to 8760 */
   minAgeHours?: number
-  /** how far hosts are spread after the moment at which all of them could go; 0 to 1440 */
+  /** how far hosts are spread after the moment at which all of them could update; 0 to 1440 */
   jitterMinutes?: number
-  /** a day (`2026-12-27`, in the zone) or a time with an offset: nothing goes alone before it */
+  /** a day (`2026-12-27`, in the zone) or a time with an offset: the service installs nothing by itself before it */
   holdUntil?: string
-  /** a tag that never goes alone */
+  /** a tag that the service never installs by itself */
   skip?: string
   allow?: Allowance[]
 }
 
-/** A step of a staged release: from `at` on (ISO 8601, UTC) this share of the hosts may go. */
+/** A step of a staged release: from `at` on (ISO 8601, UTC) this share of the hosts may install it by itself. */
 export interface RolloutStep {
   at: string
   percent: number
@@ -44,7 +44,7 @@ export interface RolloutStep {
 
 export const ROLLOUT_STEPS_MAX = 64
 
-/** The steps in a verified file. Null: these are none that `trust rollout` signs. */
+/** The steps in a verified file. Null: `trust rollout` would not sign them. */
 export function rolloutFrom(value: unknown): RolloutStep[] | null {
   if (!Array.isArray(value) || value.length === 0 || value.length > ROLLOUT_STEPS_MAX) return null
   const isStep = (one: unknown): one is RolloutStep =>

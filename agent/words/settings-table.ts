@@ -11,7 +11,7 @@ export type Setting = { description?: string } & (
       type: 'object'
       properties: Readonly<Record<string, Setting>>
       required?: readonly string[]
-      /** `config.json` is read without a look at what stands in here: whoever needs it checks it then */
+      /** the reader of `config.json` does not check this member: the code that uses it does */
       isCheckedLater?: true
     }
   | { type: 'array'; items: Setting; minItems: number; maxItems: number; isCheckedLater?: true }
@@ -132,7 +132,12 @@ const UPDATE: Readonly<Record<string, Setting>> = {
     isCheckedLater: true,
     description: 'what the service may do by itself (guides/unattended.md)',
     properties: {
-      mode: { type: 'string', enum: MODES, default: 'notify', description: 'which releases go alone' },
+      mode: {
+        type: 'string',
+        enum: MODES,
+        default: 'notify',
+        description: 'which releases the service installs by itself',
+      },
       days: {
         type: 'array',
         items: { type: 'string', enum: DAYS },
@@ -156,16 +161,20 @@ const UPDATE: Readonly<Record<string, Setting>> = {
         type: 'integer',
         minimum: 0,
         maximum: 1440,
-        description: 'how far hosts are spread after the moment at which all of them could go',
+        description: 'how far hosts are spread after the moment at which all of them could update',
       },
-      holdUntil: { type: 'string', maxLength: 40, description: 'a day or a time: nothing goes alone before it' },
-      skip: { type: 'string', maxLength: 64, description: 'a tag that never goes alone' },
+      holdUntil: {
+        type: 'string',
+        maxLength: 40,
+        description: 'a day or a time: nothing is installed by itself before it',
+      },
+      skip: { type: 'string', maxLength: 64, description: 'a tag that is never installed by itself' },
       allow: {
         type: 'array',
         items: { type: 'string', enum: ALLOWANCES },
         minItems: 0,
         maxItems: ALLOWANCES.length,
-        description: 'what goes alone beyond the rule',
+        description: 'what may be installed by itself beyond the rule',
       },
     },
   },

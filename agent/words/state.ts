@@ -86,15 +86,15 @@ export interface Operation {
   handover: HandoverReport | null
   /** one at a time: what the switch waited for last, one sentence; absent: it did not have to wait */
   waits?: string
-  /** what trying the release on a copy of the data has shown; absent: the service keeps no database, or it has not come to that */
+  /** what trying the release on a copy of the data has shown; absent: not tried yet, or the service keeps no database */
   rehearsal?: Rehearsal
   /** the database was exchanged for a snapshot; absent: it was not */
   stateMoved?: StateMoved
-  /** the service itself began it, by its operator's rules; absent: somebody asked for it */
+  /** the service began it by itself, by its operator's rules; absent: a person asked for it */
   by?: 'schedule'
 }
 
-/** Paths. `aside`: where the database went that was there; nobody removes it. */
+/** Paths. `aside`: where the database that gave way was put; nothing removes it. */
 export interface StateMoved {
   restored: string
   aside: string
@@ -204,7 +204,7 @@ export interface ScheduleReport {
   heldUntil: string | null
   /** what waits for a person, one sentence each */
   waits: string[]
-  /** since somebody last asked for an operation here, newest first, at most five */
+  /** operations since a person last asked for one here, newest first, at most five */
   since: OwnDeed[]
 }
 
@@ -242,7 +242,7 @@ export interface ReleaseNotes {
   tag: string
   /** Markdown, written by the publisher */
   notes: string
-  /** ISO 8601; null if the feed does not tell */
+  /** ISO 8601; null if the feed does not say */
   publishedAt: string | null
   /** the page of the release, https; null if the feed has none */
   url: string | null

@@ -7,7 +7,7 @@ export const SWITCHES = ['one-at-a-time', 'together'] as const
  */
 export type Switch = (typeof SWITCHES)[number]
 
-/** How another release would replace the one that serves, as far as that one decides it. */
+/** How the next release would replace the one that serves, as far as the latter decides. */
 export interface NextSwitch {
   /** what the release that serves asks for; if one of the two asks for `one-at-a-time`, it is that */
   kind: Switch

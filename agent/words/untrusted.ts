@@ -6,7 +6,7 @@ export function isFileName(value: unknown): value is string {
   return typeof value === 'string' && /^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/.test(value) && !value.includes('..')
 }
 
-/** of nested objects and lists; 8 MB of `[` would cost `JSON.parse` seconds and a gigabyte */
+/** how deep objects and lists may nest; 8 MB of `[` would cost `JSON.parse` seconds and a gigabyte */
 const DEPTH_MAX = 32
 
 /** The value, or undefined if the text is not JSON or is nested deeper than any of Baton's documents. */

@@ -83,16 +83,16 @@ export type ToSuccessor =
   /** something could not be passed on to a carried connection: the successor ends it, so that its client notices */
   | { type: 'spoilt'; id: number }
   | { type: 'alive' }
-  /** what only one process may do is the successor's now */
+  /** from now on the successor may do what only one process may do */
   | { type: 'turn' }
-  /** asks: could you be updated again? */
+  /** asks whether the successor could install the next update */
   | { type: 'prove' }
   | { type: 'commit' }
 
 export type ToPredecessor =
   /** it waits at its gate; `switch`: what its release asks for */
   | { type: 'waiting'; tag: string; switch: Switch }
-  /** sent by a release that must be the only process, to a predecessor that would live beside it: it has begun nothing, and exits */
+  /** the successor must be the only process, but the predecessor would live beside it: the successor has begun nothing, and exits */
   | { type: 'alone' }
   /** the keys of all its listeners. The predecessor can give it no other */
   | { type: 'hello'; listeners: string[] }
@@ -111,7 +111,7 @@ export type ToPredecessor =
   | { type: 'last words'; lines: string[] }
   | { type: 'stopping' }
   | ({ type: 'proved' } & Ability)
-  /** from now on the operation is the successor's: it ends the operation as soon as the predecessor is gone */
+  /** the successor owns the operation from now on, and ends it as soon as the predecessor is gone */
   | { type: 'committed' }
 
 /** Passed in the holder's environment as JSON, under HOLDING. Holds no secret. */
@@ -187,7 +187,7 @@ export interface IdleConnection {
   idleMs: number | null
 }
 
-/** why a connection is refused that was lost on its way: nobody could end it well */
+/** why a connection is refused if its descriptor was lost: no process can end it as its protocol foresees */
 export const NOT_ARRIVED = 'its descriptor did not arrive'
 
 /** A connection in the middle of something. Its descriptor comes with the message. */

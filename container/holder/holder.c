@@ -1,12 +1,14 @@
-// The holder: owns the listening sockets of a service that runs in another container. It binds them in its own network namespace,
+// The holder: owns the sockets of a service that runs in another container, TCP and UDP. It binds them in its own network namespace,
 // where ports are published, and gives descriptors of them to every process that connects to a unix socket in a shared volume.
-// So connections queue here whoever recreates the application. It accepts no connection of a client, and reads nothing.
+// So connections and datagrams queue here while anybody recreates the application. It accepts no connection to the service, and reads
+// nothing.
 //
-//   baton-holder [--socket=PATH] [--backlog=N] [--uid=N]... ADDRESS...     ADDRESS: PORT, HOST:PORT or [HOST]:PORT
+//   baton-holder [--socket=PATH] [--backlog=N] [--uid=N]... ADDRESS...     ADDRESS: PORT, HOST:PORT or [HOST]:PORT, with /udp or not
 //
 // To a process that connects it sends one message: `baton-holder 1 NONCE`, a line for each name, and the descriptors in the same
-// order. Then both are silent: whoever says something is cut off, and the end of the connection says that the other is gone.
-// Must hold: no client of the unix socket makes it end, wait, or forget another client; what they can take up is bounded.
+// order. After that neither sends anything: the holder cuts off a client that does, and each sees at the end of the connection that
+// the other is gone.
+// Must hold: no client of the unix socket makes it end, wait, or forget another client; what all clients together use is bounded.
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -25,13 +27,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define VERSION "1.0.0"
+#define VERSION "1.1.0"
 #define SOCKETS_MAX 32  // descriptors in one message, as the agent takes them
 #define CLIENTS_MAX 64  // processes that have the sockets at the same time
-#define OF_ONE_UID 16   // of these, by one user: a neighbour cannot take all places
+#define OF_ONE_UID 16   // of these, by one user, who cannot keep the others out
 #define UIDS_MAX 16     // in --uid
 #define NAME_MAX_BYTES 64
-#define LOOK_MS 1000    // how often it looks whether its socket still has its name
+#define LOOK_MS 1000    // how often it checks that its path still leads to its socket
 #define LINES_MAX 50    // in the log at once; one more every LINE_MS
 #define LINE_MS 10000
 enum { DONE = 0, UNEXPECTED = 1, USAGE = 2 };
@@ -90,7 +92,7 @@ __attribute__((format(printf, 1, 2))) static void note(const char *format, ...) 
   fputc('\n', stderr);
 }
 
-// -1 if it is no number from 0 to `most`.
+// -1 if `text` is not a number from 0 to `most`.
 static long number(const char *text, long most) {
   if (*text < '0' || *text > '9' || strlen(text) > 10) return -1;
   char *rest;
@@ -98,13 +100,15 @@ static long number(const char *text, long most) {
   return *rest == '\0' && value <= most ? value : -1;
 }
 
-static int listening(int family, const struct sockaddr *address, socklen_t length, int takes_both) {
+// `type`: SOCK_STREAM or SOCK_DGRAM. Datagrams wait in the kernel's buffer of the socket: `net.core.rmem_default` bytes.
+static int bound(int type, int family, const struct sockaddr *address, socklen_t length, int takes_both) {
   int one = 1, only_v6 = !takes_both;
-  int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  int fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  // of UDP it would let another process take the datagrams
+  if (type == SOCK_STREAM) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   if (family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6);
-  if (bind(fd, address, length) == 0 && listen(fd, backlog) == 0) return fd;
+  if (bind(fd, address, length) == 0 && (type == SOCK_DGRAM || listen(fd, backlog) == 0)) return fd;
   int cause = errno;
   close(fd);
   errno = cause;
@@ -112,14 +116,19 @@ static int listening(int family, const struct sockaddr *address, socklen_t lengt
 }
 
 // The name is the listener's key in the application: `HOST:PORT`, without brackets; or the port alone, for whatever address the
-// application listens on there.
-static void hold(const char *text) {
-  const char *expected = "expected a port, HOST:PORT or [HOST]:PORT with a numeric host";
-  char host[NAME_MAX_BYTES - 8];
-  if (strlen(text) >= sizeof host) fail(USAGE, "%s, got %.80s", expected, text);
+// application listens on there. A name of UDP ends with `/udp`.
+static void hold(const char *given) {
+  const char *expected = "expected a port, HOST:PORT or [HOST]:PORT with a numeric host, or one of these with /udp";
+  char text[NAME_MAX_BYTES - 12], host[sizeof text];
+  const char *slash = strchr(given, '/');
+  size_t bytes = slash == NULL ? strlen(given) : (size_t)(slash - given);
+  int type = slash == NULL ? SOCK_STREAM : SOCK_DGRAM;
+  if (bytes >= sizeof text || (slash != NULL && strcmp(slash, "/udp") != 0)) fail(USAGE, "%s, got `%.80s`", expected, given);
+  memcpy(text, given, bytes);
+  text[bytes] = '\0';
   const char *colon = strrchr(text, ':');
   long port = number(colon == NULL ? text : colon + 1, 65535);
-  if (port < 1) fail(USAGE, "%s, got `%s`", expected, text);
+  if (port < 1) fail(USAGE, "%s, got `%s`", expected, given);
   uint16_t to = (uint16_t)port;
   if (held_count == SOCKETS_MAX) fail(USAGE, "expected at most %d addresses", SOCKETS_MAX);
   size_t length = colon == NULL ? 0 : (size_t)(colon - text);
@@ -132,19 +141,20 @@ static void hold(const char *text) {
   struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(to), .sin6_addr = IN6ADDR_ANY_INIT};
   struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(to), .sin_addr.s_addr = INADDR_ANY};
   struct held *next = &held[held_count];
-  if (colon == NULL) snprintf(next->name, sizeof next->name, "%u", to);
-  else snprintf(next->name, sizeof next->name, "%s:%u", host, to);
+  const char *kind = slash == NULL ? "" : slash;
+  if (colon == NULL) snprintf(next->name, sizeof next->name, "%u%s", to, kind);
+  else snprintf(next->name, sizeof next->name, "%s:%u%s", host, to, kind);
   for (int i = 0; i < held_count; i++)
-    if (strcmp(held[i].name, next->name) == 0) fail(USAGE, "expected each address once, got `%s` twice", text);
+    if (strcmp(held[i].name, next->name) == 0) fail(USAGE, "expected each address once, got `%s` twice", given);
   int is_v6 = colon == NULL || strcmp(host, "::") == 0 || inet_pton(AF_INET6, host, &v6.sin6_addr) == 1;
   int is_v4 = colon == NULL || (!is_v6 && inet_pton(AF_INET, host, &v4.sin_addr) == 1);
-  if (!is_v6 && !is_v4) fail(USAGE, "%s, got `%s`", expected, text);
+  if (!is_v6 && !is_v4) fail(USAGE, "%s, got `%s`", expected, given);
   int fd = -1;
-  if (is_v6) fd = listening(AF_INET6, (struct sockaddr *)&v6, sizeof v6, IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr));
+  if (is_v6) fd = bound(type, AF_INET6, (struct sockaddr *)&v6, sizeof v6, IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr));
   // a host without IPv6
   if (fd < 0 && is_v4 && (!is_v6 || errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL))
-    fd = listening(AF_INET, (struct sockaddr *)&v4, sizeof v4, 0);
-  if (fd < 0) fail(UNEXPECTED, "listening on %s: %s", text, strerror(errno));
+    fd = bound(type, AF_INET, (struct sockaddr *)&v4, sizeof v4, 0);
+  if (fd < 0) fail(UNEXPECTED, "listening on %s: %s", given, strerror(errno));
   next->fd = fd;
   held_count++;
 }
@@ -164,7 +174,7 @@ static struct sockaddr_un address_of(const char *path) {
   return address;
 }
 
-// Whether another process answers there. Two holders of one volume: applications would listen on sockets without a published port.
+// Whether another process answers there. If two holders shared a volume, an application could get sockets whose ports nobody publishes.
 static int answers(const char *path) {
   struct sockaddr_un address = address_of(path);
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -173,8 +183,8 @@ static int answers(const char *path) {
   return is;
 }
 
-// A new socket under a name beside it, renamed: the name never leads to one that does not listen yet. A kill in between leaves
-// the other name, which the next start removes. -1 if it cannot be; `inode` tells whether the name still leads here.
+// Makes a socket under a name beside `path` and renames it: `path` never leads to a socket that does not listen yet. A kill in
+// between leaves the other name, which the next call removes. Returns -1 and sets errno if that fails; fills `inode` for has_name().
 static int publish(const char *path, struct stat *inode) {
   char other[sizeof(((struct sockaddr_un *)0)->sun_path)];
   snprintf(other, sizeof other, "%s~", path);
@@ -261,13 +271,13 @@ __attribute__((noreturn)) static void serve(const char *path, int door, struct s
     int ready = poll(polled, (nfds_t)count + 1, LOOK_MS);
     has_room = 1;
     for (int i = count - 1; ready > 0 && i >= 0; i--)
-      if (polled[i].revents != 0) let_go(i); // it has ended, or said something
+      if (polled[i].revents != 0) let_go(i); // the client has ended, or has sent something
     if (ready > 0 && polled[count].revents != 0) has_room = take_client(door);
     if (has_name(path, inode)) continue;
     int next = publish(path, inode);
     if (next < 0) {
       note("making %s anew: %s", path, strerror(errno));
-      poll(NULL, 0, 100); // else a client could make it try without end
+      poll(NULL, 0, 100); // a client that removes the path again and again must not make this loop spin
       continue;
     }
     note("%s was gone or another's: made anew", path);
@@ -278,7 +288,7 @@ __attribute__((noreturn)) static void serve(const char *path, int door, struct s
 
 int main(int argc, char **argv) {
   const char *path = "/run/hold/socket";
-  const char *usage = "usage: baton-holder [--socket=PATH] [--backlog=N] [--uid=N]... PORT|HOST:PORT|[HOST]:PORT...";
+  const char *usage = "usage: baton-holder [--socket=PATH] [--backlog=N] [--uid=N]... PORT|HOST:PORT|[HOST]:PORT[/udp]...";
   int first = 1;
   for (; first < argc && argv[first][0] == '-'; first++) {
     const char *flag = argv[first], *equals = strchr(flag, '='), *value = equals == NULL ? "" : equals + 1;

@@ -2,7 +2,7 @@
 // handles signals and prints; recreate.ts does the work.
 
 import { asBatonError, BatonError, EXIT, isTag } from '../../agent/words.ts'
-import { connectEngine } from './engine/engine.ts'
+import { connectEngine, isReplaced } from './engine/engine.ts'
 import { credentialsFor } from './engine/credentials.ts'
 import { type EngineChoice, findSocket } from './engine/socket.ts'
 import type { HoldWay } from './job.ts'
@@ -27,7 +27,7 @@ import { createProgress } from '../lib/progress.ts'
 const SECONDS = { type: 'string', valueHint: 'seconds' } as const
 const COMMAND = {
   name: 'deploy-container.sh',
-  description: 'deploys a release of a container, and goes back by itself where it is not good',
+  description: 'deploys a release to a container, and goes back if it is not healthy',
   args: {
     container: {
       type: 'string',
@@ -43,15 +43,15 @@ const COMMAND = {
     hold: {
       type: 'boolean',
       description:
-        'put it behind a holder, which keeps its ports whoever recreates it; refuses clients once, for a second',
+        'put it behind a holder, which keeps its ports while it is recreated; refuses clients once, for a second',
       negativeDescription: 'take it out again; refuses clients once, for a second',
     },
     'holder-image': {
       type: 'string',
       valueHint: 'image',
-      description: "of the holder (the tag `holder` in the container's own repository)",
+      description: "image of the holder (the tag `holder` in the container's own repository)",
     },
-    status: { type: 'boolean', default: false, description: 'what runs, what ran before, whether it is well' },
+    status: { type: 'boolean', default: false, description: 'show what runs, what ran before, and its health' },
     image: {
       type: 'string',
       valueHint: 'repository',
@@ -59,7 +59,7 @@ const COMMAND = {
     },
     digest: { type: 'string', valueHint: 'sha256:…', description: 'the image must be this one, whatever its tag says' },
     feed: { type: 'string', valueHint: 'feed', description: 'signed feed that says which image the release is' },
-    root: { type: 'string', valueHint: 'file', description: 'root.json to believe it by (the one built in)' },
+    root: { type: 'string', valueHint: 'file', description: 'root.json that verifies the feed (the one built in)' },
     engine: {
       type: 'string',
       valueHint: 'docker|podman|auto',
@@ -67,7 +67,7 @@ const COMMAND = {
       description: 'auto: DOCKER_HOST, then Docker, then podman',
     },
     'health-timeout': { ...SECONDS, default: '60', description: 'how long it may take to become healthy' },
-    probation: { ...SECONDS, default: '30', description: 'how long it must stay so before the old one is let go' },
+    probation: { ...SECONDS, default: '30', description: 'how long it must stay healthy before the old one ends' },
     'one-way': {
       type: 'boolean',
       default: false,
@@ -82,7 +82,7 @@ const COMMAND = {
     'with-shared': {
       type: 'boolean',
       default: false,
-      description: 'of compose: also where another service takes the same variable, and moves with the next `up`',
+      description: 'for compose: also if another service uses the same variable, and moves with the next `up`',
     },
     ...SCRIPT_FLAGS,
   },
@@ -223,6 +223,8 @@ async function doSwitch(settings: ContainerSettings, given: ContainerArguments):
   const { act, container, successor } = settings
   const name = container ?? ''
   const end = await finishSwitch(name, { successor, undo: act === 'undo' }, settings, toolsOf(given))
+  // without a last line: the engine starts this container again, with its present socket, and the command goes on following
+  if (await isReplaced(given.engine.socketPath)) process.exit(EXIT.unexpected)
   const isDone = end.error?.code !== 'service_down' && end.error?.code !== 'undo_failed'
   if (isDone) await retire(name, given.engine)
   await given.report(endEvent(name, end))
@@ -266,7 +268,7 @@ function hearSignals({ act }: ContainerSettings, report: ContainerReport): Abort
   return controller.signal
 }
 
-/** reports that were told that the switch has begun */
+/** reports of deployments whose switch has begun */
 const switching = new WeakSet<ContainerReport>()
 
 /** With `--json`: events to stdout. Else: the plan or the status to stdout, progress to stderr. */

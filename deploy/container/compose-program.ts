@@ -97,7 +97,7 @@ async function refuseForeign(project: ComposeProject, container: ContainerInspec
     if (place === undefined) continue
     const message = `the compose project of \`${nameOf(container)}\` is at ${path}, which containers can write (${place})`
     throw new BatonError('refused', message, {
-      hint: 'keep compose.yaml and .env where no container can write them, or mount them read-only: whoever writes them is root by `up`',
+      hint: 'keep compose.yaml and .env where no container can write them, or mount them read-only: anybody who writes them is root by `up`',
     })
   }
 }

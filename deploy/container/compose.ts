@@ -106,7 +106,7 @@ async function refuseShared(
   { withShared }: ContainerRequest,
   { report }: Tools,
 ): Promise<void> {
-  const message = `${moved.map((name) => `\`${name}\``).join(', ')} of the same project takes ${variable} too: the next \`up\` moves it as well, unproved`
+  const message = `${moved.map((name) => `\`${name}\``).join(', ')} of the same project uses ${variable} too: the next \`up\` moves it as well, untested`
   if (withShared) return await report({ event: 'warning', message })
   throw new BatonError('refused', message, {
     hint: 'give each service a variable of its own, or allow it with --with-shared',

@@ -1,7 +1,7 @@
 // The gate of a new container behind a holder: it is started while the old one serves, waits in its first code, and begins when the
-// engine has seen the old one's end. Also its turn, for a service of which two containers may serve at once.
-// Must hold: what waits ends if this process does (its connection is the gate); a gate is gone before it is opened, so that no later
-// start of the same container waits for anybody.
+// engine has seen the old one's end. Also the turn (agent/handover/turn.ts) of a service of which two containers may serve at once.
+// Must hold: a waiting container ends if this process ends, since it waits on a connection to it; the gate's socket is removed before
+// the gate opens, so that a later start of the same container does not wait.
 
 import { rm, writeFile } from 'node:fs/promises'
 import { createServer, type Socket } from 'node:net'
@@ -23,10 +23,10 @@ import type { Job } from './job.ts'
 import { IMAGE_LABELS } from './reference.ts'
 import { type Limits, refuseStopped, type Tools } from './request.ts'
 
-/** where the switcher has the volume of the service's holder */
+/** folder in which the switcher has the volume of the service's holder */
 export const GATES = '/run/baton-gates'
 const [LOOK_MS, GREETING_MAX_BYTES] = [20, 200]
-/** what waits for longer than this, its engine may call unhealthy */
+/** the engine may call a container unhealthy that waits for longer than this */
 const STOP_MAX_SECONDS = 30
 
 /** How a container is replaced. `stopped`: the new one is started when the old one has ended. */
@@ -45,6 +45,8 @@ export interface Replaced {
 export async function howToReplace(old: Replaced, next: Replaced, engine: Engine): Promise<Replacing> {
   if (engine.kind !== 'docker' || old.container.State.Status !== 'running') return 'stopped'
   if ((old.container.Config.StopTimeout ?? 0) > STOP_MAX_SECONDS || hasOwnAddress(next.container)) return 'stopped'
+  // the engine gives it the other's `hostname`, by which a container finds its id, and so its gate and its turn
+  if (next.container.HostConfig.NetworkMode.startsWith('container:')) return 'stopped'
   const asked = switchIn(next.image)
   // another program than the image's may begin at once
   if (asked === null || !isSame(next.container.Config.Entrypoint, next.image.Config?.Entrypoint)) return 'stopped'

@@ -1,6 +1,7 @@
 // Moves a container in and out of a holder: the container that publishes its ports and keeps their queues while it is recreated
 // (container/holder/). Says what the two containers must be; prepare.ts, moves.ts and switch.ts make them so.
-// Must hold: what cannot be held is refused by name, before anything has changed. What moves out has what it had before.
+// Must hold: it refuses, by name, what a holder cannot hold, before anything has changed. A container that moves out has again what it
+// had before.
 
 import { dirname } from 'node:path'
 import { BatonError, HOLDER } from '../../agent/words.ts'
@@ -17,22 +18,20 @@ import {
 } from './inspection.ts'
 import type { HoldWay } from './job.ts'
 import { createBeside } from './moves.ts'
-import { parseReference, TAKEN_LABEL } from './reference.ts'
+import { HOLDER_LABEL, parseReference, TAKEN_LABEL } from './reference.ts'
 import { refuseClaims } from './refusal.ts'
 import { type ContainerRequest, step, type Tools } from './request.ts'
 import { endpointFor, primaryNetwork, type Specification } from './specification.ts'
 import { imageOfContainer } from './survey.ts'
 
-/** the holder's image has this label, and so has every container of it */
-const HOLDER_LABEL = 'baton.holder'
 const [FOLDER, GROUP] = ['/run/hold', '65531']
 /** bounds the queue, and belongs to the network that the socket is in */
 const QUEUE = 'net.core.somaxconn'
 /** a holder takes no more */
 const PORTS_MAX = 32
-/** of proxies that find their services by label */
+/** labels of proxies that find their services by label */
 const PROXY_LABEL = /^(traefik\.|caddy($|[._]))/
-/** how an engine calls the drivers whose containers have an address of the cable's own */
+/** drivers that give a container its own address in the network of the host's cable */
 const OWN_ADDRESS = new Set(['macvlan', 'ipvlan'])
 
 /** What the holder took from the container, to give it back. */
@@ -67,7 +66,7 @@ export function volumeOfHolder({ Config, Mounts }: ContainerInspection): Mount |
   return Mounts.find(({ Destination }) => Destination === dirname(path)) ?? null
 }
 
-/** The container that holds the ports of this one, whoever made it; null: none does. */
+/** The holder of this container, made by this command or not; null if there is none. */
 export async function holderOf(container: ContainerInspection, engine: Engine): Promise<ContainerInspection | null> {
   const shared = volumeOfHolder(container)
   if (shared === null) return null
@@ -100,16 +99,17 @@ export async function refuseUnheld(container: ContainerInspection, engine: Engin
     const driver = await engine.networkDriver(network)
     if (OWN_ADDRESS.has(driver))
       refuse(
-        `is in the ${driver} network ${network}, where it has an address of its own`,
+        `is in the ${driver} network ${network}, which gives it its own address`,
         'publish a port of a bridge instead',
       )
   }
   if (PublishAllPorts === true) refuse('publishes whatever its image exposes (-P)', 'name each port with -p')
   const ports = Object.keys(PortBindings ?? {})
-  const other = ports.find((port) => !port.endsWith('/tcp'))
-  if (other !== undefined) refuse(`publishes ${other}`, 'a holder holds TCP only')
+  const other = ports.find((port) => !/\/(tcp|udp)$/.test(port))
+  if (other !== undefined) refuse(`publishes ${other}`, 'a holder holds TCP and UDP only')
   if (ports.length > PORTS_MAX) refuse(`publishes ${ports.length} ports`, `a holder takes at most ${PORTS_MAX}`)
   if (ports.length === 0) refuse('publishes no port', 'start it with -p first')
+  if (ports.every(isUdp)) refuse('publishes UDP alone, where nothing can prove that it answers', 'hold it by hand')
 }
 
 /** The container as it must be behind a holder. Pure. */
@@ -189,7 +189,7 @@ export function holderFor(container: ContainerInspection, reference: string, eng
   return {
     body: {
       Image: reference,
-      Cmd: [...new Set(Object.keys(taken.ports).map((port) => String(Number.parseInt(port, 10))))],
+      Cmd: [...new Set(Object.keys(taken.ports).map((port) => port.replace(/\/tcp$/, '')))],
       Labels: { ...taken.labels, [TAKEN_LABEL]: JSON.stringify(taken) },
       ExposedPorts: Object.fromEntries(Object.keys(taken.ports).map((port) => [port, {}])),
       HostConfig: {
@@ -295,12 +295,20 @@ export function holdLines(held: HoldPlan | null): string[] {
   const gap = 'clients are refused once, for the second in which the ports pass from one container to the other'
   if (held.specification === null)
     return [`${gap}; the holder is stopped before the new container starts, and removed when that has proved itself`]
-  const ports = Object.keys(held.specification.body.HostConfig.PortBindings ?? {}).join(', ')
+  const ports = Object.keys(held.specification.body.HostConfig.PortBindings ?? {})
   const { Image } = held.specification.body
+  const udp = ports.filter(isUdp).join(', ')
   return [
-    `create ${held.holder} from ${Image}, which publishes ${ports} from now on, and has the volume ${held.volume} alone to write`,
-    `${gap}; afterwards nobody is, whoever recreates the container`,
+    `create ${held.holder} from ${Image}, which publishes ${ports.join(', ')} from now on, and alone may write to the volume ${held.volume}`,
+    `${gap}; afterwards no client is, whatever recreates the container`,
+    ...(udp === ''
+      ? []
+      : [`${udp}: only an application that imports baton-kit/auto has it from a holder, and nothing proves that`]),
   ]
+}
+
+function isUdp(port: string): boolean {
+  return port.endsWith('/udp')
 }
 
 /** Resolves to the holder's id. */

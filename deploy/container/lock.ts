@@ -1,5 +1,5 @@
 // Allows one deployment of a container at a time. The lock is a listening unix socket, which the kernel frees with its process.
-// Must hold: the holder says who it is to each process that is refused.
+// Must hold: the process that has the lock says who it is to each process that it keeps out.
 
 import { createHash } from 'node:crypto'
 import { connect, createServer } from 'node:net'
@@ -47,7 +47,7 @@ function listens(server: ReturnType<typeof createServer>, path: string): Promise
   })
 }
 
-/** What the holder says; null if no process listens any more. */
+/** What the process that has the lock says; null if no process listens any more. */
 function ask(path: string): Promise<string | null> {
   return new Promise((resolve) => {
     let said = ''

@@ -13,6 +13,8 @@ import { imageOfContainer, inheritedVolumes, nameNow } from './survey.ts'
 
 /** at this many refusals of the same act, the engine's error counts */
 const REFUSALS_MAX = 2
+/** an engine that answers in between, and loses the same act each time, is not asked for ever */
+const LOSSES_MAX = 10
 const SETTLE_MS = 100
 /** a failed successor gets at most this long to stop: the old container is waiting */
 const ASIDE_STOP_SECONDS = 10
@@ -37,11 +39,11 @@ export async function createBeside(name: string, specification: Specification, e
 
 /** Repeats an act after a lost connection. Only for an act that may be done twice. */
 export async function again<T>(engine: Engine, act: () => Promise<T>): Promise<T> {
-  for (;;) {
+  for (let losses = 1; ; losses++) {
     try {
       return await act()
     } catch (error) {
-      if (!isUnreachable(error)) throw error
+      if (!isUnreachable(error) || losses === LOSSES_MAX) throw error
       await engine.awake()
     }
   }
@@ -81,8 +83,8 @@ export async function passName({ origin, predecessor, successor }: Job, engine: 
 }
 
 /**
- * The old container drains, and ends. Then the engine knows of no process of it. Under live-restore the new one would live on while an
- * engine that comes back starts the old one beside it: so that one has no policy, and after a power cut the switcher starts one.
+ * The old container drains, and ends. Then the engine knows of no process of it. Under live-restore an engine that comes back would
+ * start the old one beside the new one, which lives on. So the old one loses its policy, and after a power cut the switcher starts one.
  */
 export async function endOld(predecessor: string, engine: Engine): Promise<void> {
   if (engine.liveRestore) await setRestartPolicy(predecessor, { Name: 'no' }, engine)
@@ -149,7 +151,7 @@ export async function putBack(job: Job, engine: Engine): Promise<string> {
 
 async function remake(job: Job, engine: Engine): Promise<string> {
   const { origin } = job
-  const failed = origin.hold === undefined ? await engine.container(job.successor) : null // that one differs
+  const failed = origin.hold === undefined ? await engine.container(job.successor) : null // with `hold` its ports differ
   if (failed === null) throw new BatonError('undo_failed', 'both containers are gone')
   const image = await imageOfContainer(failed, engine)
   const container = asItWas(failed, origin)
@@ -201,7 +203,7 @@ async function setRestartPolicy(id: string, policy: RestartPolicy, engine: Engin
 
 /** Acts once, unless the state is reached already. After a lost connection it looks again: the act may have been done or not. */
 async function until(engine: Engine, isSo: () => Promise<boolean>, act: () => Promise<void>): Promise<void> {
-  for (let refusals = 0; ;) {
+  for (let [refusals, losses] = [0, 0]; ;) {
     if (await isSo()) return
     const epoch = engine.epoch()
     try {
@@ -211,7 +213,7 @@ async function until(engine: Engine, isSo: () => Promise<boolean>, act: () => Pr
         await sleep(SETTLE_MS) // an engine that is shutting down answers with unrelated errors
         if (await isSo()) return
         if (epoch === engine.epoch() && ++refusals === REFUSALS_MAX) throw error
-      }
+      } else if (++losses === LOSSES_MAX) throw error
       await engine.awake()
     }
   }

@@ -94,7 +94,7 @@ export async function containerStatus(name: string, { engine }: Pick<Tools, 'eng
 }
 
 /**
- * Switches in the switcher if there can be one, so that the switch ends whatever happens to this process; else in this process.
+ * Switches in the switcher if there can be one, so that a kill of this process does not cut the switch short; else in this process.
  */
 async function doSwitch(
   job: Job,
@@ -120,7 +120,7 @@ async function switcherFor(job: Job, undo: boolean, limits: ContainerRequest, to
   try {
     return await makeSwitcher(job, { undo, limits }, tools, await tools.program())
   } catch (cause) {
-    const message = `the switch is done by this process and not by a container of its own (${reasonOf(cause)}): if it is killed while the old container is stopped, run the command again`
+    const message = `this process does the switch itself, without a switcher container (${reasonOf(cause)}): if it is killed while the old container is stopped, run the command again`
     await tools.report({ event: 'warning', message })
     return null
   }

@@ -76,7 +76,9 @@ export function rollbackTag(name: string): string {
 
 /** On the successor: JSON of `JobOrigin`, all that is needed to finish or to undo the deployment. */
 export const ORIGIN_LABEL = 'baton.recreated-from'
-/** On a holder: JSON of what it has from the container that it holds for, and gives back. */
+/** The holder's image has it, and so has every container of that. */
+export const HOLDER_LABEL = 'baton.holder'
+/** On a holder: JSON of what it took from its container, and gives back. */
 export const TAKEN_LABEL = 'baton.holder-took'
 /** Compose's labels about a container's image. They change with the image, and only this route changes them. */
 export const COMPOSE_LABELS = ['com.docker.compose.config-hash', 'com.docker.compose.image'] as const
@@ -95,7 +97,7 @@ export const IMAGE_LABELS = {
   /** port inside, and a path that answers below 500 while the service is well */
   port: 'baton.port',
   healthPath: 'baton.health-path',
-  /** JSON array: a command that copies the database to a file of its own choice and prints its path */
+  /** JSON array: a command that copies the database to a file that it chooses, and prints its path */
   snapshot: 'baton.snapshot',
   /** which switch it asks for; a container of an image that says so waits at its gate (gate.ts) */
   switch: 'baton.switch',

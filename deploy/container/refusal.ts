@@ -4,7 +4,7 @@
 import { BatonError } from '../../agent/words.ts'
 import type { ContainerInspection, ImageInspection } from './inspection.ts'
 import { labelsOf, nameOf } from './inspection.ts'
-import { isKept, IMAGE_LABELS, isToolLabel } from './reference.ts'
+import { HOLDER_LABEL, isKept, IMAGE_LABELS, isToolLabel } from './reference.ts'
 
 /** Throws BatonError refused. `others` are all other containers; `changes` the paths changed in the container's own layer. */
 export function refuseUnfit(
@@ -24,6 +24,8 @@ export function refuseUnfit(
       `run \`docker service update --image IMAGE:TAG --update-failure-action rollback ${service}\``,
     )
   }
+  if (labelsOf(image)[HOLDER_LABEL] !== undefined)
+    refuse('is a holder of another container’s ports, which no release replaces', 'name that container')
   const unit = labels['PODMAN_SYSTEMD_UNIT']
   if (unit !== undefined) {
     refuse(

@@ -1,9 +1,9 @@
 // Tries a release on a copy of the data before the old container is stopped: in a container of the present image with the copy that was
 // just made of the database, no network, no capability and nothing else of the service's. The present release's own executable
 // conducts, as on a host (agent/update/rehearsal/conduct.ts); the candidate's is taken out of its image.
-// A rollback is asked too, whether the release that it brings back works on the present data.
-// Must hold: the service's volumes are not mounted there; whatever goes wrong but the release itself is `not_tried`; the container
-// and its copy are removed on every way out. A kill leaves them until the next deployment of the service.
+// For a rollback it finds out whether the release that comes back works on the present data.
+// Must hold: the service's volumes are not mounted there; every failure but the release's own is `not_tried`; it always removes the
+// container and its copy. A kill leaves them until the next deployment of the service.
 
 import { posix } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -53,7 +53,7 @@ export async function rehearseInContainer(
   if (rehearsal.verdict === 'one_way' && !oneWay) throw oneWayFault(tags.to, rehearsal)
 }
 
-/** What to say of it. Throws schema_newer. Whatever has kept it from being tried does not stand in a rollback's way. */
+/** The note about it. Throws schema_newer. A trial that could not be made does not stop a rollback. */
 function askedForRollback({ report, reason }: Found, { from, to }: Trial['tags']): string {
   const { present, candidate, damage, lost } = report ?? {}
   const isTried = present?.failure === null && present.refused === null && candidate !== null && candidate !== undefined
@@ -62,7 +62,7 @@ function askedForRollback({ report, reason }: Found, { from, to }: Trial['tags']
   const why = candidate.failure ?? candidate.refused ?? damage ?? lost ?? null
   if (why === null) return `${to} works on a copy of the present data`
   throw new BatonError('schema_newer', `${to} cannot work on the data that ${from} has changed: ${why}`, {
-    hint: '`--rehearse never` goes back all the same; the guide about containers says how to take the data of before along',
+    hint: '`--rehearse never` goes back all the same; the guide about containers says how to take the earlier data back too',
   })
 }
 

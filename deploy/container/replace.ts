@@ -48,9 +48,9 @@ async function afterWaiting(job: Job, limits: Limits, tools: Pick<Tools, 'engine
     await move.ensureRunning(job.successor, engine)
     await gate.arrival(job, limits, tools)
     await move.endOld(job.predecessor, engine)
-    refuseStopped(tools.stop) // what has begun a moment ago may not hear a stop yet
+    refuseStopped(tools.stop) // an application that has just begun may not handle a stop yet
   } catch (cause) {
-    // while its gate stands: a new container that has not come to it yet would find none, and begin beside the old one
+    // stop it before its gate goes: without a gate, a new container that has not reached it would begin beside the old one
     await move.ensureStopped(job.successor, 0, engine)
     throw cause
   }

@@ -12,7 +12,7 @@ export async function snapshotHere(environment: NodeJS.ProcessEnv): Promise<numb
     const { stateDirectory } = readSettings(BUILD.service, [], environment)
     const database = ownDatabase(BUILD.service, stateDirectory)
     if (database === null) return EXIT.done
-    const copier = { executable: null, here: true } // this process is a command's
+    const copier = { executable: null, here: true } // no service runs in this process
     const path = await snapshot(makeDisk(), database, stateDirectory, BUILD.tag, copier)
     const files = ownRelease().rehearse?.files ?? []
     if (path !== null) process.stdout.write(`${JSON.stringify({ files })}\n${path}\n`)

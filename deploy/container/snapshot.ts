@@ -57,7 +57,7 @@ export async function takeSnapshot(
   }
 }
 
-/** The last line is the path. An image of before has no other. Pure. */
+/** The last line is the path. An older release prints no other line. Pure. */
 export function snapshotIn(output: string): ContainerSnapshot | null {
   const lines = output.trim().split('\n')
   const path = lines.at(-1) ?? ''

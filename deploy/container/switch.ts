@@ -20,7 +20,7 @@ import { surveyContainer } from './survey.ts'
 
 /** lines shown of a failed successor's log */
 const LOG_LINES = 20
-/** how long a healthy container may take to answer what its holder gets; each try waits a second for its answer */
+/** how long a healthy container may take to answer through its holder; each try waits a second for its answer */
 const DOOR_MS = 10_000
 
 export type Switching = Pick<Tools, 'engine' | 'report' | 'stop'>
@@ -77,7 +77,7 @@ export async function switchOver(job: Job, limits: Limits, tools: Switching): Pr
   })
 }
 
-/** A container may be well inside and take nothing of what its holder has for it: an image without the kit, or without the group. */
+/** A healthy container may accept nothing from its holder: its image lacks the kit, or the container lacks the group. Throws then. */
 async function answersItsDoor(
   { successor }: Job,
   { healthTimeoutMs }: Limits,
@@ -90,13 +90,9 @@ async function answersItsDoor(
     if (Running !== true)
       throw new BatonError('restart_failed', `the new container ended with ${ExitCode ?? 'nothing'}`)
     if (performance.now() < deadline) continue
-    throw new BatonError(
-      'restart_failed',
-      'the new container is healthy, but answers nothing of what its holder gets',
-      {
-        hint: 'is the kit in it, and can it read the socket of BATON_HOLDER? `docker logs` of both says more',
-      },
-    )
+    throw new BatonError('restart_failed', 'the new container is healthy, but does not answer through its holder', {
+      hint: 'is the kit in it, and can it read the socket of BATON_HOLDER? `docker logs` of both says more',
+    })
   }
 }
 

@@ -24,6 +24,8 @@ const OLDEST = [2, 14] as const
 const POLL_MS = 100
 /** from the first signal to SIGKILL */
 const GRACE_MS = 15_000
+/** how often Ansible is asked to end */
+const AGAIN_MS = 2000
 /** For Ansible, if the operator sets it neither in the environment nor in ansible.cfg: [variable, key in ansible.cfg, value]. */
 const SETTINGS = [
   ['ANSIBLE_FORKS', 'forks', '200'],
@@ -126,7 +128,7 @@ function safely(said: (event: FleetEvent) => void): (event: FleetEvent) => void 
       said(event)
     } catch (cause) {
       broken = true
-      process.stderr.write(`\nnote: what goes on cannot be shown any more (${plain(reasonOf(cause))}); it goes on\n`)
+      process.stderr.write(`\nnote: progress can no longer be shown (${plain(reasonOf(cause))}); the run goes on\n`)
     }
   }
 }
@@ -178,8 +180,8 @@ async function configuration(): Promise<(key: string) => string | null> {
 }
 
 /**
- * The first signal asks Ansible to end (SIGINT), the second one kills it (SIGKILL). The result ends this, and says whether there
- * was one.
+ * The first signal asks Ansible to end (SIGINT, said again until it has ended: Ansible loses one that comes while it starts a worker),
+ * the second one kills it (SIGKILL). The result ends this, and says whether there was one.
  */
 function passSignals(pid: number | undefined): () => boolean {
   let count = 0
@@ -191,13 +193,19 @@ function passSignals(pid: number | undefined): () => boolean {
       // it has ended already
     }
   }
+  let again: NodeJS.Timeout | undefined
+  let last: NodeJS.Timeout | undefined
   const handle = () => {
     count++
-    kill(count === 1 ? 'SIGINT' : 'SIGKILL')
-    if (count === 1) setTimeout(() => kill('SIGKILL'), GRACE_MS).unref()
+    if (count > 1) return kill('SIGKILL')
+    kill('SIGINT')
+    again = setInterval(() => kill('SIGINT'), AGAIN_MS).unref()
+    last = setTimeout(() => kill('SIGKILL'), GRACE_MS).unref()
   }
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, handle)
   return () => {
+    clearInterval(again)
+    clearTimeout(last)
     for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.off(signal, handle)
     return count > 0
   }

@@ -12,7 +12,7 @@ const GOOD = new Set(['updated', 'up_to_date', 'rolled_back'])
 /** if nothing is redrawn, people take this much silence for a hang */
 const LONG_SOAK_SECONDS = 10
 
-/** `draw` draws one event. `end` ends the drawing; call it on every way out. */
+/** `draw` draws one event. `end` ends the drawing; call it even after a failure. */
 export function drawer({ quiet }: { quiet: boolean }): { draw(event: FleetEvent): void; end(good: boolean): void } {
   const progress = createProgress({ quiet })
   const seen = new Map<string, Seen>()
@@ -114,7 +114,7 @@ function remark(
   if (isGone) return `cannot be reached: ${it.why ?? ''}`
   if (refusal !== null) return `left out: ${refusal}`
   if (it.inFlight)
-    return `somebody is at it: ${it.inFlight.kind} from ${it.inFlight.from} to ${it.inFlight.to ?? 'another release'}`
+    return `an operation is in flight: ${it.inFlight.kind} from ${it.inFlight.from} to ${it.inFlight.to ?? 'another release'}`
   if (it.unproven) return `${it.unproven.tag} has yet to prove itself`
   const tried =
     it.rehearsal === null || it.rehearsal === undefined

@@ -90,7 +90,7 @@ export function changesOf(given: FleetArguments): Record<`fleet_${string}`, stri
 /** The variables to resume a run that did not end, from its report. The tag, the waves and the hosts stay as they were. */
 export async function resumedFrom(path: string, given: FleetArguments): Promise<Variables> {
   for (const flag of ['release', 'waves', 'inventory', 'limit'] as const) {
-    if (given[flag] !== undefined) throw usage(`--${flag} is what it was: it cannot be said anew with --resume`)
+    if (given[flag] !== undefined) throw usage(`--${flag} cannot be given with --resume: it stays as it was`)
   }
   if (given.rollback || given.check || given.hold !== undefined || given['release-hold'])
     throw usage('--rollback, --check and --hold do not go with --resume')

@@ -1,6 +1,6 @@
 // Deploys to this host without asking anybody. It runs install.sh for a first install and the install's own command afterwards,
 // both with `--json`, and passes on what they print.
-// Must never break: 0 only if the requested release answers; 8 if the previous one is back; 9 if no release runs.
+// Must never break: it exits with 0 only if the requested release answers, with 8 if the previous one is back, with 9 if none runs.
 
 import { spawn } from 'node:child_process'
 import { readdir, readFile } from 'node:fs/promises'
@@ -137,7 +137,7 @@ async function runJson(
   report: HostReport,
   input: string | null = null,
 ): Promise<DeployEnd> {
-  // the installed release may be of any age
+  // run the kit's commands, even if the release keeps them behind the word `baton`
   const env = { ...process.env, [COMMAND]: '1' }
   const child = spawn(file, args, { env, stdio: ['pipe', 'pipe', 'pipe'] })
   child.stdin.on('error', () => {}) // the child may end before it has read its input

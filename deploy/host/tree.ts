@@ -1,5 +1,5 @@
 // The commands of a managed install. `deploy/executable.ts` runs them inside the executable, `install.ts` from a clone.
-// Must hold: every way out has an exit code of the table in agent/words/errors.ts; nothing is thrown.
+// Must hold: every command ends with an exit code of the table in agent/words/errors.ts; nothing is thrown.
 
 import { ownCommand } from '../../agent/install.ts'
 import { asBatonError, EXIT, MEANINGS } from '../../agent/words.ts'
@@ -57,8 +57,8 @@ const ONE_WAY = {
 } as const satisfies Flags
 
 const HOLD = {
-  hold: { type: 'string', valueHint: 'day', description: 'moves nothing: nothing goes by itself before that day' },
-  'release-hold': { type: 'boolean', description: 'moves nothing: ends that hold' },
+  hold: { type: 'string', valueHint: 'day', description: 'move nothing; nothing goes by itself before that day' },
+  'release-hold': { type: 'boolean', description: 'move nothing; end that hold' },
 } as const satisfies Flags
 
 const REHEARSE = {
@@ -71,7 +71,7 @@ const REHEARSE = {
 const RESTORE_STATE = {
   'restore-state': {
     type: 'boolean',
-    description: 'with the data of before the update, from its snapshot; the present data are put aside, not removed',
+    description: 'with the data from before the update, from its snapshot; the present data is put aside, not removed',
   },
 } as const satisfies Flags
 
@@ -198,7 +198,7 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'rescue',
-    description: 'put the backup executable back where a release on probation failed twice',
+    description: 'put the backup executable back if a release on probation failed twice',
     args: {
       ...OUTPUT_FLAGS,
       'given-up': { type: 'boolean', description: 'roll back after one failure (no supervisor restarts the service)' },
@@ -208,7 +208,7 @@ const WORDS: readonly Word[] = [
   },
   {
     name: WORKER,
-    description: 'the end of a command that root has started: it is the user of the service',
+    description: "act on the service's files as its user, for a command that root runs",
     args: { where: { type: 'positional', required: false, description: `\`${IN_UNIT}\` in a unit` } },
     hidden: true,
     act: (_context, { where }) => work(where === IN_UNIT),

@@ -1,4 +1,4 @@
-// Starts the conductor of a release (agent/update/rehearsal/conduct.ts) on a copy of the data, where no systemd makes a cage.
+// Starts the conductor of a release (agent/update/rehearsal/conduct.ts) on a copy of the data, without systemd's cage.
 
 import { spawn } from 'node:child_process'
 import { readFile, writeFile } from 'node:fs/promises'
@@ -18,7 +18,7 @@ export interface Conducted {
   startMs: number
 }
 
-/** `command`: what starts the conductor in the folder, as words. Throws unexpected if it has not reported. */
+/** `command`: the program and the arguments that start the conductor in `state`. Throws unexpected if it has not reported. */
 export async function conductBy(
   command: readonly string[],
   { present, candidate, database, state, startMs }: Conducted,

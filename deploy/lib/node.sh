@@ -1,5 +1,5 @@
 # Runs a TypeScript script with this repository's own Node, if it has one. Sourced by deploy-*.sh; POSIX sh.
-# Must hold: if it cannot run, one line says what to do.
+# Must hold: if the script cannot run, one line says what to do.
 
 # run_here FILE ARGUMENT…   runs FILE of the folder in `here`
 run_here() {

@@ -7,8 +7,8 @@ import { type Bound, boundSockets, type OpenFile, openFilesBelow, readProc } fro
 const NAMED_MAX = 8
 
 /**
- * Of the process and everything below it; each as a few words. `served`: a port that Baton hands over, and how many servers there are
- * of those; null: it hands over all, or that is not known, so no port is looked at. Empty elsewhere than on Linux.
+ * What only one process can have, of this process and its descendants; each as a few words. `served`: a port that Baton hands over,
+ * and the number of such servers; null if Baton hands all over, or if nobody knows: then no port is named. Empty except on Linux.
  */
 export async function onlyOneCanHave(
   pid: number,

@@ -1,11 +1,11 @@
 // The environment that a service has without systemd, apart from what its operator sets for it.
 
-/** every service is given these */
+/** every service gets these */
 export const BASE_ENVIRONMENT = {
   PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
   LANG: 'C.UTF-8',
 }
-/** what it is given of the environment of the command that starts it */
+/** what it gets from the environment of the command that starts it */
 const PASSED = ['LANG', 'TZ', 'NODE_EXTRA_CA_CERTS', 'SSL_CERT_FILE', 'SSL_CERT_DIR']
 const PROXY = /^(https?|no|all)_proxy$/i
 

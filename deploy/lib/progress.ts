@@ -1,6 +1,6 @@
 // Draws a command's progress: one stage after another, and bytes within a stage. On a terminal it redraws one line in place;
 // elsewhere each stage is one plain line. Colour alone never carries meaning; NO_COLOR is honoured.
-// Must hold: the output ends with a whole line and a visible cursor, whichever way out is taken.
+// Must hold: after `end` the output is at the beginning of a line.
 
 export interface ProgressReport {
   /** Ends the previous stage as done and begins this one. */

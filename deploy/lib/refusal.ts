@@ -17,7 +17,7 @@ export function tellsOfRefusal(message: string): boolean {
   return tellsOfFullDisk(message) || /\bEROFS\b/.test(message)
 }
 
-/** Whether this message, of whatever program, reports a full disk. */
+/** Whether this message of any program reports a full disk. */
 export function tellsOfFullDisk(message: string): boolean {
   return /\b(?:ENOSPC|EDQUOT)\b|no space left|disk quota exceeded|database or disk is full/i.test(message)
 }

@@ -1,4 +1,4 @@
-// How a switch and a rehearsal are told to people. Pure.
+// Formats a switch and a rehearsal for people. Pure.
 
 import { formatRehearsal, type Rehearsal, type Switch } from '../../agent/words.ts'
 
@@ -34,9 +34,9 @@ interface Moved {
   ended?: number
 }
 
-/** `128 connections moved, 3 told to come back, 0 cut`. */
+/** `128 connections moved, 3 asked to reconnect, 0 cut`. */
 export function formatMoved({ moved, ended = 0, cut }: Moved): string {
-  return `${moved} connections moved, ${ended > 0 ? `${ended} told to come back, ` : ''}${cut} cut`
+  return `${moved} connections moved, ${ended > 0 ? `${ended} asked to reconnect, ` : ''}${cut} cut`
 }
 
 /** How a rehearsal went, and what to do about it. */

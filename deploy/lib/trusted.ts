@@ -70,7 +70,7 @@ export async function temporaryPlace(): Promise<string> {
   return place
 }
 
-/** A new folder in it, which only the user of this command can write in. The end of the scope removes it. */
+/** A new folder in `temporaryPlace()`, in which only the user of this command can write. The end of the scope removes it. */
 export async function temporaryFolder(prefix: string, mode = 0o700): Promise<AsyncDisposable & { path: string }> {
   const path = await mkdtemp(join(await temporaryPlace(), prefix))
   await chmod(path, mode)

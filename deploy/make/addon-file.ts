@@ -1,6 +1,6 @@
 // Reads out of a native addon's own file for which system it was made, and for which Nodes: an ELF file on Linux, Mach-O on macOS.
-// Pure: bytes in, a verdict out; nothing is run. Must hold: whatever the bytes are, the answer comes in bounded time and is an
-// answer. A file that cannot be read to its end is `untold`, and then loading it tells.
+// Pure: bytes in, a verdict out; nothing is run. Must hold: it answers in bounded time for any bytes. A file that cannot be read to its
+// end is `untold`: only loading it can tell.
 
 /** What an addon must have been made for. */
 export interface AddonHost {

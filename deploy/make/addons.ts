@@ -1,5 +1,5 @@
 // Says of each native addon that goes into a release whether the Node that Baton brings can load it. First it reads the addon's file;
-// then that Node loads it, in a process of its own, which may crash.
+// then that Node loads it, in a separate process, which may crash.
 // Must hold: an addon is never loaded into this process. Root loads nothing that another user can change.
 
 import { spawn } from 'node:child_process'
@@ -57,7 +57,7 @@ export interface AddonReport {
   packages: AddonPackage[]
 }
 
-/** an addon as its file tells it */
+/** an addon, and what its file says of it */
 interface Candidate extends ArchiveFile {
   abi: AddonAbi
 }
@@ -117,7 +117,7 @@ export function formatAddons({ name, version, addons, verdict }: AddonPackage, n
   return `${named} ${failed}: ${worst?.path ?? ''}: ${worst?.reason ?? 'no reason given'}`
 }
 
-/** What is to be said of the native addons of packages in a release of one script, which has none; null for no such packages. */
+/** The warning about `packages`, which have native addons, in a release of one script, which holds none; null for no packages. */
 export function formatLeftOut(kind: ReleaseKind, packages: readonly string[]): string | null {
   return packages.length === 0
     ? null
@@ -180,7 +180,7 @@ function applicationOf(source: string): string {
 async function candidatesAmong(files: readonly ArchiveFile[], node: BroughtNode): Promise<Candidate[][]> {
   const found: Candidate[] = []
   for (const file of files) {
-    // what the compiler has left on its way
+    // the compiler's intermediate files
     if (!file.path.endsWith('.node') || file.path.includes('/obj.target/')) continue
     const { size } = await stat(file.source)
     if (size > FILE_MAX_BYTES)
@@ -230,9 +230,9 @@ async function tried({ path, source, abi }: Candidate, node: BroughtNode): Promi
     : { path, abi: Number(told), verdict: 'other-abi', reason: null }
 }
 
-/** Loads the addon in a process of its own. Null if that goes well, else why not. */
+/** Loads the addon in a separate process. Null if that goes well, else why not. */
 async function loadReason(addon: string, node: string): Promise<string | null> {
-  // a crash may leave a file behind where the process stands
+  // a crash may leave a file behind in the process's working directory
   await using place = await temporaryFolder('baton-addon-')
   const script = `let reason = ''
     try { process.dlopen({ exports: {} }, process.argv[1]) } catch (error) { reason = error.message }

@@ -19,7 +19,7 @@ import { provideNode } from './node.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
 import type { Project } from './project.ts'
 import { commitOf } from './publication.ts'
-import { type PublishedRelease, type PublishOptions, publishRelease } from './publish.ts'
+import { type PublishedRelease, type PublishOptions, publishRelease } from './release-folder.ts'
 import { readRoot } from './root.ts'
 import { showBase } from './release.ts'
 import { billOf, licenceIn, type Package, packagesBehind, unique } from './sbom.ts'
@@ -123,7 +123,7 @@ export function wordsOf(project: Project, tag: string, commit: string | null, tr
   const { service, kind, healthPath, database, servers, switch: switched, environment, args, nodeFlags } = project
   const { commands, basePath, onStop, endless, rehearse, state } = project
   const own = { service, tag, commit, kind, healthPath, database, servers, switch: switched, commands, basePath, trust }
-  // absent if nothing is said: such a release has the same bytes as before there were these
+  // left out if they are not set: such a release keeps the bytes that it had before these settings existed
   const said = Object.fromEntries(
     Object.entries({ onStop, endless, rehearse, state }).filter(([, value]) => value !== null),
   )
@@ -177,8 +177,8 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
 }
 
 /**
- * Refuses addons for another Node. What does not load may never be needed: that is only said, and the trial start decides. Resolves to
- * what to do if that fails; null if every addon works.
+ * Refuses addons for another Node. Only warns of one that does not load: it may never be needed, and the trial start decides. Resolves
+ * to what to do if that fails; null if every addon works.
  */
 async function checkAddons(files: readonly ArchiveFile[], progress: ProgressReport): Promise<string | null> {
   const report = await examineAddons(files)
@@ -203,12 +203,15 @@ async function writeBundle(options: ApplicationOptions, words: OwnWords, to: str
     : join(PROJECT, 'deploy', 'make', 'first', 'bundle.ts')
   const entry = `./${relative(project.folder, join(project.folder, project.entry))}`
   const isScript = project.kind === 'script'
+  const texts = { operator }
+  const operatorText = isScript ? JSON.stringify(operator) : `require('node:sea').getAsset('operator', 'utf8')`
   const script = await bundle({
     entry: project.entry,
     folder: project.folder,
     inputs: sources,
     text: `import { beginBundle } from ${JSON.stringify(first)}
-      beginBundle(() => require(${JSON.stringify(entry)}), () => ${JSON.stringify(operator)})`,
+      beginBundle(() => require(${JSON.stringify(entry)}), () => ${operatorText})`,
+    ...(isScript ? {} : { texts }),
     define: isScript ? { __BATON_RELEASE__: JSON.stringify(words) } : {},
   })
   progress.end('done', formatBytes(script.length))
@@ -219,7 +222,11 @@ async function writeBundle(options: ApplicationOptions, words: OwnWords, to: str
   const base: Base = await showBase(progress)
   progress.stage('inject')
   const { nodeFlags } = project
-  await injectBundle(base, script, to, { nodeOptions: true, nodeFlags, assets: { release: JSON.stringify(words) } })
+  await injectBundle(base, script, to, {
+    nodeOptions: true,
+    nodeFlags,
+    assets: { ...texts, release: JSON.stringify(words) },
+  })
   return written
 }
 
@@ -240,7 +247,7 @@ export async function bundleOurScript(
   return await bundle({ entry, define: {}, byHand: name === 'operator', inputs })
 }
 
-/** This kit and the packages that it brings along, in every release. The installed package has the list ready made. */
+/** This kit and its packages, which are in every release. The installed package has the list ready made. */
 export async function kitPackages(): Promise<Package[]> {
   if (IS_PACKAGED) return JSON.parse(await readFile(join(PROJECT, 'lib', 'first', KIT_PACKAGES), 'utf8')) as Package[]
   const inputs = new Set<string>([join(PROJECT, 'node_modules/marked/index.js')]) // the panel's: taken from its source map

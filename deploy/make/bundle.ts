@@ -7,6 +7,7 @@ import type { BuildOptions, Plugin } from 'esbuild'
 import { basename, dirname, join, relative, resolve } from 'node:path'
 import type * as Esbuild from 'esbuild'
 import { readFileSync } from 'node:fs'
+import { createHash } from 'node:crypto'
 import { createRequire } from 'node:module'
 import { BatonError } from '../../agent/words.ts'
 import { type Assets, PAGE, PAGE_LATER, readAssets, webAssets } from '../../agent/install.ts'
@@ -46,13 +47,16 @@ export interface BundleOptions {
   byHand?: boolean
   /** source text of the entry, resolved as if it were a file in `folder`; `entry` is then its name in messages */
   text?: string
+  /** for an executable: gets what is compiled later, by name, for its assets. Absent: that is in the script, as literals */
+  texts?: Record<string, string>
   /** gets the absolute path of every file that goes in */
   inputs?: Set<string>
 }
 
 /**
- * A service does not need these to start: the command line and the HTTP client of the feeds. The bundle carries each as a text
- * and compiles it on its first import. V8 scans a whole script before it runs the first line, and these are most of the script.
+ * A service does not need these to start: the command line and the HTTP client of the feeds. An executable has each as an asset,
+ * a script as a literal, and compiles it on its first import. V8 scans a whole script before it runs the first line, and these
+ * are most of the script.
  */
 const LAZY = ['undici', '*/tuf.ts', '*/operator.ts', '*/host/tree.ts']
 
@@ -172,7 +176,7 @@ async function compile(
       ...Object.fromEntries(Object.entries(define).map(([name, value]) => [name, JSON.stringify(value)])),
       // the panel's files travel inside: one string, of JSON
       __BATON_WEB__: JSON.stringify(JSON.stringify(await panelAssets())),
-      // CommonJS has none. No module of a bundle is the program that was started, whatever its path is compared with.
+      // CommonJS has no `import.meta`. No module of a bundle may take itself for the program that was started.
       'import.meta.url': '"file:///bundle/main.cjs"',
       'import.meta.main': 'false',
       'import.meta.dirname': '__dirname',
@@ -182,7 +186,7 @@ async function compile(
   }).catch((cause: unknown) => {
     throw new BatonError('unexpected', `bundling ${entry}`, { cause })
   })
-  // `text:…` is a script of its own, which reports what goes into it
+  // `text:…` is a separate script, which reports its own inputs
   for (const path of Object.keys(metafile?.inputs ?? {})) if (!path.includes(':')) inputs?.add(resolve(folder, path))
   const [first] = [...errors, ...warnings]
   if (first !== undefined) throw new BatonError('unexpected', `bundling ${entry}: ${first.text}`)
@@ -191,28 +195,34 @@ async function compile(
   return output.contents
 }
 
-/** Bundles each dynamic import of one of `names` as a separate script, embedded as a text. */
+/** Bundles each dynamic import of one of `names` as a separate script, which is a text until then. */
 function asTexts(options: BundleOptions, names: readonly string[]): Plugin {
-  const isLazy = (path: string) => names.some((name) => path === name || `*/${basename(path)}` === name)
+  const nameOf = (path: string) => names.find((name) => path === name || `*/${basename(path)}` === name)
   return {
     name: 'as-texts',
     setup(bundling) {
       bundling.onResolve({ filter: /./ }, async ({ path, kind, importer, resolveDir, pluginData }) => {
-        if (kind !== 'dynamic-import' || pluginData === asTexts || !isLazy(path)) return null
+        const name = nameOf(path)
+        if (kind !== 'dynamic-import' || pluginData === asTexts || name === undefined) return null
         const found = await bundling.resolve(path, { kind, importer, resolveDir, pluginData: asTexts })
-        return found.errors.length > 0 ? { errors: found.errors } : { path: found.path, namespace: 'text' }
+        if (found.errors.length > 0) return { errors: found.errors }
+        return { path: found.path, namespace: 'text', pluginData: basename(name) }
       })
-      bundling.onLoad({ filter: /./, namespace: 'text' }, async ({ path }) => {
+      bundling.onLoad({ filter: /./, namespace: 'text' }, async ({ path, pluginData }) => {
         const script = await compile(options, {
           entryPoints: [path],
           plugins: [asTexts(options, names)],
           supported: { 'dynamic-import': false }, // a script that is compiled by hand has none
         })
-        const text = JSON.stringify(Buffer.from(script).toString())
+        const text = Buffer.from(script).toString()
+        const { texts } = options
+        const name = `${String(pluginData)}-${createHash('sha256').update(text).digest('hex').slice(0, 8)}`
+        if (texts !== undefined) texts[name] = text
+        const source = texts === undefined ? JSON.stringify(text) : `require('node:sea').getAsset('${name}', 'utf8')`
         const parameters = `['exports', 'require', 'module', '__filename', '__dirname']`
         const contents = `
           const inner = { exports: {} }
-          const script = require('node:vm').compileFunction(${text}, ${parameters}, { filename: '${basename(path)}' })
+          const script = require('node:vm').compileFunction(${source}, ${parameters}, { filename: '${basename(path)}' })
           script.call(inner.exports, inner.exports, require, inner, __filename, __dirname)
           module.exports = inner.exports`
         return { contents, loader: 'js', resolveDir: dirname(path) }

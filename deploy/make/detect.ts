@@ -21,7 +21,7 @@ export interface Detected {
   entry: string | null
   /** file that gets the line that embeds the agent: the entry, or the source it is compiled from; null if there is none to edit */
   source: string | null
-  /** server that a tool makes and no source of the author's becomes, such as `build/index.js`; null if there is none */
+  /** server that a tool generates and that has no source of the author's, such as `build/index.js`; null if there is none */
   made: string | null
   /** server that the start script runs and a package brings; null if it runs none */
   brought: Brought | null
@@ -190,7 +190,7 @@ function startedIn(folder: string, manifest: Manifest, framework: Framework): st
   }
   const named = main !== undefined && existsSync(join(folder, main)) ? main.replace(/^\.\//, '') : null
   const usual = [...(named === null ? [] : [named]), ...USUAL].filter((path) => existsSync(join(folder, path)))
-  // what the author has made for this
+  // a file of the author's that loads the agent
   const around = usual.find((path) => readText(join(folder, path)).includes('baton-kit'))
   return around ?? commandOf(folder, manifest) ?? usual[0] ?? null
 }
@@ -224,7 +224,7 @@ function givenIn(folder: string, manifest: Manifest): ScriptWords {
   return startCommands(scripts)[0] ?? command ?? { args: [], lostArgs: [] }
 }
 
-/** What `npm start` runs if a build makes it out of no file that could get the line, else what a known tool makes. */
+/** The built server that `npm start` runs, else the one that a known tool makes. Null if the line can go into a source of it. */
 function madeOf(folder: string, { scripts = {} }: Manifest, packages: readonly string[]): string | null {
   if (scripts['build'] === undefined) return null
   const tool = (Object.keys(MADE_BY) as (keyof typeof MADE_BY)[]).find((name) => packages.includes(name))
@@ -250,7 +250,7 @@ function commandOf(folder: string, { scripts = {}, dependencies = {} }: Manifest
   return null
 }
 
-/** What one package that is not the kit brings, if no other does. */
+/** The only command of the packages besides the kit, else the only one that has its package's name; null if there is a choice. */
 function candidateIn(folder: string, { dependencies = {} }: Manifest): Detected['candidate'] {
   const all = Object.keys(dependencies).flatMap((name) =>
     name === 'baton-kit'

@@ -16,7 +16,7 @@ import { createProgress, formatDuration } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
 import { releaseFromSource } from './from-source.ts'
 import { type Project, RELEASES_FOLDER } from './project.ts'
-import { RELEASES } from './publish.ts'
+import { RELEASES } from './release-folder.ts'
 
 export interface DevOptions {
   project: Project

@@ -16,7 +16,7 @@ export function excludesNode(range: unknown, version: string): boolean {
   return !satisfies(version, range)
 }
 
-/** A sentence that names the packages in `folder`, all that are needed to run, whose `engines` exclude that Node; null for none. */
+/** A sentence that names the packages whose `engines` exclude that Node, of those that `folder` needs to run; null for none. */
 export async function foreignEngines(folder: string): Promise<string | null> {
   const version = broughtVersion()
   const { packages } = await packagesOf(await realpath(folder))

@@ -25,7 +25,7 @@ export interface AuthorFinding {
 
 type Check = (project: Project) => Promise<[AuthorFinding['level'], string, (string | undefined)?]>
 
-/** from here on the memory that a build takes is told */
+/** above this size the finding says how much memory a build takes */
 const LARGE_BYTES = 256e6
 /** measured: `node --build-sea` took 8.0 GB for 691 MB */
 const MEMORY_PER_BYTE = 11.5

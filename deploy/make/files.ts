@@ -98,7 +98,7 @@ async function packageFiles({ folder, entry }: Project): Promise<Map<string, str
 
 async function addPackage(root: string, folder: string, files: Map<string, string>): Promise<void> {
   for (const path of await walk(folder, true)) {
-    // what only builds need of us
+    // the part of the kit that only builds need
     if (/^lib\/(build|bin)\//.test(path) && folder.endsWith(join('node_modules', 'baton-kit'))) continue
     files.set(toArchive(root, join(folder, path)), join(folder, path))
   }

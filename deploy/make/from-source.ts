@@ -8,7 +8,7 @@ import { bundleOurScript, makeFirst, scriptOf, wordsOf } from './application.ts'
 import { filesOf } from './files.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
 import type { Project } from './project.ts'
-import { publishRelease } from './publish.ts'
+import { publishRelease } from './release-folder.ts'
 import { temporaryDirectory } from './temporary.ts'
 import type { ProgressReport } from '../lib/progress.ts'
 

@@ -21,7 +21,7 @@ export interface Patch {
 export interface InitPlan {
   files: Written[]
   patch: Patch | null
-  /** what a start has shown that the author's own configuration says otherwise, as a diff: it is theirs to write; null for nothing */
+  /** corrections of the author's own configuration that a start has shown, as a diff for the author to apply; null for none */
   proposal: string | null
   /** what the author has to look at */
   notes: string[]
@@ -43,7 +43,7 @@ const SWITCH_NOTES = [
   'If two processes of the application may live at once, say `together`: then nobody waits (docs/adopt.md).',
 ]
 
-/** `foreign`: what is to be said of packages that do not want to run on Node 26; null: nothing. */
+/** `foreign`: the note about packages that exclude Node 26; null for none. */
 export function planInit(
   found: Detected,
   { configured, lacksEntry = false, shown }: Findings = { configured: null, shown: null },
@@ -100,7 +100,7 @@ export function planInit(
   }
 }
 
-/** The lines of the author's configuration that should be otherwise. `better`: null where nothing is known. */
+/** The lines of the author's configuration to change, as a diff. `better`: null if nothing is known. */
 function proposalFor(
   configured: Findings['configured'],
   better: Record<'entry' | 'database' | 'healthPath', string | null>,
@@ -197,7 +197,7 @@ require('${PACKAGE}/auto')
 require('./server.js')
 `
 
-/** The file that starts, with the agent in front, what no file of the author's starts; null: theirs does. */
+/** The file that loads the agent and then a server that no source of the author's starts; null if a source does. */
 function aroundOf({ made, brought }: Detected): string | null {
   if (made !== null)
     return `// Starts ${made}, which the build makes, with the agent in front of it.\n${linesAround(made).join('\n')}\n`

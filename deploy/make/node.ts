@@ -81,7 +81,7 @@ export async function provideHeaders(): Promise<string | null> {
   return hasHeaders(beside) ? beside : null
 }
 
-/** The version of the Node that Baton brings, without asking for it: it may have to be fetched. */
+/** The version of the Node that Baton brings, without running it: it may not be fetched yet. */
 export function broughtVersion(): string {
   return nodePackages()[PLATFORM]?.version ?? process.versions.node
 }
@@ -138,7 +138,7 @@ async function fetchNode({ name, version, integrity }: NodePackage, to: string):
   await rename(partial, to)
 }
 
-/** Writes the headers among `files`, without those of OpenSSL for other platforms (64 of 67 MB). Whoever has them ready first wins. */
+/** Writes the headers among `files`, without those of OpenSSL for other platforms (64 of 67 MB). Of two builds at once the first wins. */
 async function keepHeaders(files: ReadonlyMap<string, Buffer>, work: string, folder: string): Promise<void> {
   for (const [path, bytes] of files) {
     const [, below] = /^package\/(include\/node\/[\w./+-]+)$/.exec(path) ?? []

@@ -11,7 +11,7 @@ export interface Noted {
   /** names of the programs that it ran; sorted */
   runs: string[]
   threads: number
-  /** whether it does something of its own on SIGTERM */
+  /** whether it handles SIGTERM */
   hearsSigterm: boolean
   /** absolute paths of the `.env` files that it read; sorted */
   dotEnv: string[]
@@ -77,7 +77,7 @@ export function takeNotes(folder: string): NoteTaker {
   }
 }
 
-/** Pure. Whatever is no note is left out: the application can write to the file, too. */
+/** Pure. Skips what is not a note: the application can write to the file, too. */
 export function notedIn(text: string): Noted {
   const notes = text.slice(0, NOTES_MAX_BYTES).split('\n').flatMap(noteIn)
   const all = (name: string) =>

@@ -42,7 +42,7 @@ export interface Project {
   database: string | null
   servers: number | null
   switch: Switch
-  /** `baton`: an operator's word stands behind `baton`; null: it is the first word */
+  /** `baton`: the kit's commands need the word `baton` before them; null: they are first words */
   commands: 'baton' | null
   /** where a first install puts the endpoints and the panel: '' or such as `/_baton` */
   basePath: string
@@ -122,7 +122,7 @@ export function parseProject(value: unknown, folder: string): Project {
   const project = { folder } as Record<string, unknown>
   for (const [key, read] of Object.entries(PARTS)) project[key] = read(fields[key], `\`${key}\``, faults)
   if (project['state'] === 'none' && project['database'] !== null)
-    faults.push('expected no `database` where `state` is `none`')
+    faults.push('expected no `database` if `state` is `none`')
   if (faults.length > 0) throw new BatonError('invalid_settings', `${CONFIG} is not valid: ${faults.join('; ')}`)
   return project as unknown as Project
 }

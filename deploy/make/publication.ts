@@ -1,5 +1,5 @@
-// The time and the commit that a release states, and its notes. The time is that of
-// SOURCE_DATE_EPOCH, else the commit's; never the clock's.
+// The time and the commit that a release states, and its notes. The time is that of SOURCE_DATE_EPOCH, else the commit's; never the
+// clock's.
 
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'

@@ -1,5 +1,5 @@
-// Reads one setting of `baton.config.json` at a time. What is not as expected becomes a fault, so that all faults are told at once.
-// Pure.
+// Reads one setting of `baton.config.json` at a time. A value that is not as expected becomes a fault, so that one message can report
+// all faults. Pure.
 
 import { isAbsolute, normalize } from 'node:path'
 

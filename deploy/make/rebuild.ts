@@ -1,6 +1,6 @@
 // `baton rebuild`: has the author's package manager build the native addons anew, for the Node that Baton brings, and looks again.
-// Must hold: only packages whose addons do not work are built. Root runs no scripts of a folder that another user can change. What
-// cannot be asked of the registry is left out, and fails nothing.
+// Must hold: only packages whose addons do not work are built. Root runs no scripts of a folder that another user can change. Without an
+// answer of the registry the report says less, and nothing fails.
 
 import { realpath } from 'node:fs/promises'
 import { delimiter, dirname, sep } from 'node:path'

@@ -1,5 +1,5 @@
-// `baton rehearse`: tries a release on a copy of data at the author's, as an install does on the host before an update, but without the
-// cage: both releases are the author's own. Must hold: the data that are given are only read; nothing is left behind.
+// `baton rehearse`: tries a release on a copy of data on the author's machine, as an install does on the host before an update, but
+// without the cage: both releases are the author's own. Must hold: it only reads the given data, and leaves nothing behind.
 
 import { copyFile, cp, mkdir, stat } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'

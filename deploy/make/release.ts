@@ -10,7 +10,7 @@ import { formatBytes, type ProgressReport } from '../lib/progress.ts'
 import { type Base, prepareBase } from './base.ts'
 import { bundle } from './bundle.ts'
 import { PROJECT } from './place.ts'
-import { type PublishedRelease, type PublishOptions, publishRelease } from './publish.ts'
+import { type PublishedRelease, type PublishOptions, publishRelease } from './release-folder.ts'
 import { readRoot } from './root.ts'
 import { checkVersion, injectBundle } from './sea.ts'
 import { temporaryDirectory } from './temporary.ts'
@@ -35,10 +35,11 @@ export async function buildRelease(options: BuildOptions): Promise<BuiltRelease>
   parseTag(tag)
 
   const trust = await readRoot(options.root ?? null, service, options.publishedAt)
-  if (trust === null) progress.note('not signed: built without a root, so its feed is believed as it is')
+  if (trust === null) progress.note('not signed: built without a root, so hosts trust their feed as it is')
 
   progress.stage('bundle')
-  const script = await bundle({ entry: options.entry, define: definitions(service, tag, trust) })
+  const texts = {}
+  const script = await bundle({ entry: options.entry, define: definitions(service, tag, trust), texts })
   progress.end('done', formatBytes(script.length))
 
   const base = await showBase(progress)
@@ -46,7 +47,7 @@ export async function buildRelease(options: BuildOptions): Promise<BuiltRelease>
   await using work = await temporaryDirectory(options.out)
   const executable = join(work.path, 'executable')
   progress.stage('inject')
-  await injectBundle(base, script, executable)
+  await injectBundle(base, script, executable, { assets: texts })
   progress.end('done', formatBytes((await stat(executable)).size))
 
   progress.stage('check', `${service} ${tag}`)

@@ -1,5 +1,5 @@
-// Reads the root that a release is built with; its hosts then verify their feed with it. Must hold: no release is built from which
-// a host could not update.
+// Reads the root that a release is built with; its hosts then verify their feed with it. Must hold: with a root that would keep a host
+// from later updates, no release is built.
 
 import { readFile } from 'node:fs/promises'
 import type { Anchor } from '../../agent/publish.ts'
@@ -19,6 +19,6 @@ export async function readRoot(
   const { faultsOfRoot } = await import('../../agent/publish.ts')
   const faults = await faultsOfRoot(root, service, new Date())
   if (faults.length === 0) return { root: root.trimEnd(), builtAt: publishedAt }
-  const hint = 'the newest root of the feed is what a build takes; `trust show` says until when it holds'
+  const hint = 'build with the newest root of the feed; `trust show` says when it expires'
   throw new BatonError('verify_failed', `the root ${path}: ${faults.join('; ')}`, { hint })
 }

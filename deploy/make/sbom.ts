@@ -1,4 +1,4 @@
-// The list of what a release's executable holds, for who checks licences and vulnerabilities: CycloneDX 1.6, a file beside the asset.
+// The list of what a release's executable holds, for people who check licences and vulnerabilities: CycloneDX 1.6, beside the asset.
 // Must hold: the same packages, tag and time of publication give the same bytes. What a package does not say is left out, never made up.
 // https://cyclonedx.org/docs/1.6/json/
 

@@ -13,8 +13,8 @@ import { run } from '../lib/shell.ts'
 const FUSE = ['NODE_SEA_FUSE', 'fce680ab2cc467b6e072b8b5df1996b2'].join('_')
 
 /**
- * `bytes` without that text, which the types of Node and tools that build executables contain: its first letter becomes small.
- * `fuses`: the positions of these letters, for whoever unpacks it.
+ * `bytes` without that text, which the types of Node and tools that build executables contain: makes its first letter lower case.
+ * `fuses`: the positions of these letters, for the code that unpacks.
  */
 export function withoutFuse(bytes: Buffer): { bytes: Buffer; fuses: number[] } {
   const fuses: number[] = []

@@ -1,7 +1,7 @@
 // What an application that was started once has open: its databases, the ports on which it listens, and the processes that it has
 // started. The build compares that with `baton.config.json`; `init` proposes settings by it.
-// Must hold: it reads, and never writes. It looks from a process of its own: one that opens and closes a database loses the locks
-// that it holds itself, and this one holds none. Null elsewhere than on Linux: nothing was seen.
+// Must hold: it reads, and never writes. It looks from another process than the application's: a process that opens and closes a
+// database loses its own locks on it. Null except on Linux: nothing was seen.
 
 import { readdir, stat } from 'node:fs/promises'
 import { join, relative, sep } from 'node:path'

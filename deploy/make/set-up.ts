@@ -1,5 +1,5 @@
 // `baton init`: looks at an application, starts it once if its author allows that, shows what it would write, asks, and writes it.
-// Must hold: nothing is started or written without the author's word; no file of theirs is replaced; the entry gets one line.
+// Must hold: it starts and writes nothing without the author's consent; no file of theirs is replaced; the entry gets one line.
 
 import { existsSync } from 'node:fs'
 import { mkdir, readFile, realpath, writeFile } from 'node:fs/promises'
@@ -113,7 +113,7 @@ async function configuredIn(folder: string): Promise<Record<string, unknown> | n
   }
 }
 
-/** Whether the application may be started: nothing is without the author's word, and `--yes` is not meant for that. */
+/** Whether the application may be started: only with its author's consent, and `--yes` is not that. */
 async function mayStart(flags: SetUpFlags, folder: string, found: Detected, isConfigured: boolean): Promise<boolean> {
   if (flags.starts) return true
   const asksNothing = flags.yes || flags.json || flags.dryRun || !process.stdin.isTTY
@@ -125,7 +125,7 @@ async function mayStart(flags: SetUpFlags, folder: string, found: Detected, isCo
   )
 }
 
-/** Loaded only now: without a start `init` needs nothing of what looks at processes. */
+/** Loads the code for this only now: `init` without a start does not need it. */
 async function startOnce(folder: string, found: Detected, isConfigured: boolean): Promise<SourceStart> {
   const { startFromSource } = await import('./source-start.ts')
   const { environment, args } = isConfigured

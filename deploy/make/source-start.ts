@@ -1,7 +1,6 @@
-// Starts an application once from its source, for `baton init`, if its author has allowed that: what it opens then is seen, not
-// guessed. It gets what an install would give it, with a temporary state directory and a port of its own.
-// Must hold: it is started only if somebody said so; whatever it does, it is ended; nothing that it was seen to do is written anywhere
-// by this file.
+// Starts an application once from its source, for `baton init`, if its author has allowed that, and looks at what it opens. The
+// application gets what an install would give it, with a temporary state directory and a free port.
+// Must hold: the application is always ended; this file writes nothing of what it has seen.
 
 import { mkdir } from 'node:fs/promises'
 import { join, relative, sep } from 'node:path'

@@ -3,14 +3,14 @@
 
 /** What a program is given. */
 export interface ScriptWords {
-  /** with `{port}` and `{host}` where a port and a host plainly stand */
+  /** with `{port}` and `{host}` in place of a plain port and host */
   args: string[]
   /** words that only a shell can read */
   lostArgs: string[]
 }
 
 export interface NodeCommand extends ScriptWords {
-  /** flags of Node, those of NODE_OPTIONS first; a flag whose value is a word of its own has it after a space: `-r dotenv/config` */
+  /** flags of Node, those of NODE_OPTIONS first; a flag whose value is a separate word has it after a space: `-r dotenv/config` */
   flags: string[]
   /** as it stands there; null if there is none */
   program: string | null

@@ -32,7 +32,7 @@ export interface TrialEnd {
 }
 
 export interface TryOptions {
-  /** hears what comes next */
+  /** called with the name of each stage */
   stage?: (name: string) => void
   /** what may keep it from starting, and what to do about it; null: nothing is known */
   doubt?: string | null
@@ -68,7 +68,7 @@ export async function tryOut(
     ? '; it listens on every address, whatever address it is told (`{host}`, by default in HOST)'
     : ''
   await started.end()
-  // what it ships it may read
+  // the application may read a database that it ships
   const open = (seen?.databases ?? []).filter((database) => !database.startsWith(home))
   const databases = [...new Set([...open, ...(await databasesBelow(state))])]
   const odd = status >= 400 ? ' (name a page that answers 200 in `healthPath`)' : ''
@@ -134,7 +134,7 @@ async function assertAgent(project: Project, { port, password: token }: TrialIns
   )
 }
 
-/** For a hint. No file is named that a build or npm would write anew. */
+/** For a hint. Names no file that a build or npm would overwrite. */
 export function howToEmbed(folder: string, entry: string): string {
   const { made, isModule } = detect(folder)
   const [first, second] = linesAround(entry)

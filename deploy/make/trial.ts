@@ -1,4 +1,4 @@
-// What a trial start of the build, or of `init`, gives a program, and what it asks of it.
+// What a trial start of the build, or of `init`, gives a program, and what it asks it.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Started, startProgram, TRIAL } from '../../agent/install.ts'

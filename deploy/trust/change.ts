@@ -1,13 +1,14 @@
 // Changes a signed feed: a new root, new targets, or only a later expiry; and signs again everything that depends on the change.
 // Must hold: a file is signed before the files that depend on it, so that all published files belong together. Each file has as
-// many signatures as the root asks for. If the keys are not at hand, nothing is written at all.
+// many signatures as the root asks for. If the keys are not at hand, nothing is written at all. The files of new keys are on the disk
+// before a root names them, and are not left where none does.
 
 import { createHash } from 'node:crypto'
 import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { parseManifest, type Role, SERVICE_MEMBER, SIGNED_AT, verifyRoot } from '../../agent/publish.ts'
 import { BatonError, isTag } from '../../agent/words.ts'
-import type { Signer } from './keys.ts'
+import type { Signer, WrittenKeys } from './keys.ts'
 import {
   type Days,
   describeRepository,
@@ -40,8 +41,11 @@ export interface RootPlan {
   roles: Record<Role, { keys: Signer[]; threshold: number }>
 }
 
+/** Writes the files of the new keys that a root names. It is called when all is signed and nothing is published. */
+export type KeepKeys = () => Promise<Pick<WrittenKeys, 'undo'>>
+
 /** Signs and publishes the first root, with no releases yet. */
-export async function beginChange(folder: string, plan: RootPlan, now: Date): Promise<void> {
+export async function beginChange(folder: string, plan: RootPlan, now: Date, keep: KeepKeys): Promise<void> {
   const { service, days, roles } = plan
   const keys = Object.fromEntries(
     Object.values(roles).flatMap((role) => role.keys.map(({ keyid, key }) => [keyid, key])),
@@ -75,7 +79,7 @@ export async function beginChange(folder: string, plan: RootPlan, now: Date): Pr
   }
   const signers: Signers = (role) => Promise.resolve(roles[role].keys)
   const rest = await signedAnew({ repository, signers, offlineDays: null, now }, {})
-  await publish(folder, [{ name: '1.root.json', bytes }, ...rest])
+  await publishRoot(folder, { name: '1.root.json', bytes }, rest, keep)
 }
 
 /** Signs targets that have changed (null: they have not), the snapshot and the timestamp. */
@@ -84,7 +88,11 @@ export async function signTargets(change: TrustChange, targets: Record<string, T
 }
 
 /** Signs a new root with other keys, thresholds or expiries, with the keys of the old root and with its own. */
-export async function signRoot(change: TrustChange, edit: (root: Repository['root']) => void): Promise<void> {
+export async function signRoot(
+  change: TrustChange,
+  edit: (root: Repository['root']) => void,
+  keep: KeepKeys,
+): Promise<void> {
   const { repository, signers, now } = change
   const root = structuredClone(repository.root)
   edit(root)
@@ -102,7 +110,18 @@ export async function signRoot(change: TrustChange, edit: (root: Repository['roo
   // a role with new keys is signed again by them, even if its content is the same
   const isSame = JSON.stringify(root.roles.targets) === JSON.stringify(repository.root.roles.targets)
   const rest = await signedAnew(changed, isSame ? null : repository.targets.targets)
-  await publish(repository.folder, [{ name: `${root.version}.root.json`, bytes }, ...rest])
+  await publishRoot(repository.folder, { name: `${root.version}.root.json`, bytes }, rest, keep)
+}
+
+async function publishRoot(folder: string, root: NewFile, rest: readonly NewFile[], keep: KeepKeys): Promise<void> {
+  const kept = await keep()
+  try {
+    await publish(folder, [root, ...rest])
+  } catch (error) {
+    const names = await readdir(folder).catch(() => null)
+    if (names?.includes(root.name) === false) await kept.undo() // a root that is there needs its keys, whatever came after it
+    throw error
+  }
 }
 
 /** The newly signed files, each after those that it depends on; timestamp.json last. */
@@ -135,7 +154,7 @@ async function currentTargets({ folder, targets }: Repository): Promise<Record<s
   return describeRepository(targets.version, await readFile(join(folder, `${targets.version}.targets.json`)))
 }
 
-/** Targets with the releases of a feed's folder that are not signed yet. Checks every file of each: only what is there is signed. */
+/** Targets with the releases of a feed's folder that are not signed yet. Refuses a release with a missing or changed file. */
 export async function newTargets(
   feed: string,
   repository: Repository,
@@ -153,7 +172,7 @@ export async function newTargets(
     const sha256 = createHash('sha256').update(bytes).digest('hex')
     if (before?.hashes.sha256 === sha256) continue
     if (before !== undefined && !again) {
-      const hint = 'a release is never changed; where it has only grown by a platform, sign it with --again'
+      const hint = 'a release is never changed; if it has only grown by a platform, sign it with --again'
       throw new BatonError('refused', `${tag} was signed with another release.json`, { hint })
     }
     await checkRelease(join(feed, tag), bytes, tag, service)

@@ -17,7 +17,7 @@ import {
   type Signers,
 } from './change.ts'
 import { randomBytes } from 'node:crypto'
-import { type KeyFile, makeKey, nextName, readKeys, type Signer, unlock, writeKey } from './keys.ts'
+import { type KeyFile, makeKey, nextName, readKeys, type Signer, unlock, type WrittenKeys, writeKeys } from './keys.ts'
 import type { Passphrases } from './passphrase.ts'
 import { type Days, readRepository, type Repository } from './repository.ts'
 
@@ -55,27 +55,26 @@ export async function init(context: TrustContext, { service, rootKeys, rootThres
   const folder = join(context.feed, METADATA_FOLDER)
   const there = await readdir(folder).catch(() => [])
   if (there.length > 0) {
-    throw new BatonError('refused', `${folder}: it is signed already`, { hint: 'a new root is made by `trust rotate`' })
+    throw new BatonError('refused', `${folder}: it is signed already`, { hint: '`trust rotate` makes a new root' })
   }
   const [keys = defaultKeys(service, context.environment)] = context.keyFolders
   const passphrase = await context.passphrases.choose()
   const salt = randomBytes(16)
-  const make = async (role: Role, count: number): Promise<Signer[]> => {
-    const made: Signer[] = []
-    for (let at = 1; at <= count; at++) {
-      const { file, signer } = makeKey(`${role}-${at}`, passphrase, salt, context.work)
-      context.say(`made ${await writeKey(keys, file)}`)
-      made.push(signer)
-    }
-    return made
-  }
+  const files: KeyFile[] = []
+  const make = (role: Role, count: number): Signer[] =>
+    Array.from({ length: count }, (_, at) => {
+      const { file, signer } = makeKey(`${role}-${at + 1}`, passphrase, salt, context.work)
+      files.push(file)
+      return signer
+    })
   const roles = {
-    root: { keys: await make('root', rootKeys), threshold: rootThreshold },
-    targets: { keys: await make('targets', 1), threshold: 1 },
-    snapshot: { keys: await make('snapshot', 1), threshold: 1 },
-    timestamp: { keys: await make('timestamp', 1), threshold: 1 },
+    root: { keys: make('root', rootKeys), threshold: rootThreshold },
+    targets: { keys: make('targets', 1), threshold: 1 },
+    snapshot: { keys: make('snapshot', 1), threshold: 1 },
+    timestamp: { keys: make('timestamp', 1), threshold: 1 },
   }
-  await beginChange(folder, { service, days: { ...DAYS, ...days }, roles }, context.now)
+  const plan = { service, days: { ...DAYS, ...days }, roles }
+  await beginChange(folder, plan, context.now, () => kept(context, keys, files))
   context.say(`signed ${join(folder, '1.root.json')}: build with --root, then \`trust sign\``)
 }
 
@@ -141,7 +140,7 @@ export async function rollout(context: TrustContext, tag: string, { percents, ev
 
 /**
  * Gives a role new keys in place of the `lost` ones, or of all. Hosts that have seen the new root accept nothing that the old keys
- * signed. That is how a stolen key ends.
+ * signed, so a stolen key is useless.
  */
 export async function rotate(
   context: TrustContext,
@@ -159,27 +158,35 @@ export async function rotate(
   await change.signers('root', root)
   const passphrase = await context.passphrases.choose()
   const salt = randomBytes(16)
-  const fresh: Signer[] = []
-  for (const _ of gone) {
-    const { file, signer } = makeKey(nextName(role, files), passphrase, salt, context.work)
-    files.push(file)
-    fresh.push(signer)
-    context.say(`made ${await writeKey(keys, file)}`)
-  }
+  const made: KeyFile[] = []
+  const fresh = gone.map(() => {
+    const { file, signer } = makeKey(nextName(role, [...files, ...made]), passphrase, salt, context.work)
+    made.push(file)
+    return signer
+  })
   const signers: Signers = async (wanted, of) => {
     const own = fresh.filter(({ keyid }) => of.roles[wanted].keyids.includes(keyid))
     const { threshold: enough } = of.roles[wanted]
     return own.length >= enough ? own : [...own, ...(await opened(context, wanted, of, enough - own.length))]
   }
-  await signRoot({ ...change, signers }, (next) => {
-    const kept = before.filter((id) => !gone.includes(id))
+  const edit = (next: Repository['root']): void => {
+    const stay = before.filter((id) => !gone.includes(id))
     next.roles[role] = {
-      keyids: [...kept, ...fresh.map(({ keyid }) => keyid)],
+      keyids: [...stay, ...fresh.map(({ keyid }) => keyid)],
       threshold: threshold ?? root.roles[role].threshold,
     }
     for (const { keyid, key } of fresh) next.keys[keyid] = key
-  })
+  }
+  await signRoot({ ...change, signers }, edit, () => kept(context, keys, made))
   context.say(`signed root ${root.version + 1}: ${gone.length} new key${gone.length === 1 ? '' : 's'} of ${role}`)
+  const old = files.filter(({ keyid }) => gone.includes(keyid)).map(({ name }) => name)
+  if (old.length > 0) context.say(`${old.join(', ')}: these keys sign nothing any more, their files can go`)
+}
+
+async function kept({ say }: TrustContext, folder: string, files: readonly KeyFile[]): Promise<WrittenKeys> {
+  const written = await writeKeys(folder, files)
+  for (const path of written.paths) say(`made ${path}`)
+  return written
 }
 
 export interface Shown {

@@ -5,7 +5,7 @@
 import type { KeyObject } from 'node:crypto'
 import { createCipheriv, createDecipheriv, createPrivateKey, createPublicKey, generateKeyPairSync } from 'node:crypto'
 import { randomBytes, scryptSync, sign } from 'node:crypto'
-import { mkdir, open, readdir, readFile } from 'node:fs/promises'
+import { mkdir, open, readdir, readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { canonicalize, type Key, keyIdOf } from '../../agent/publish.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
@@ -83,18 +83,34 @@ export function unlock(file: KeyFile, passphrase: string): Signer {
   }
 }
 
-/** Writes a new key file and resolves to its path. Never replaces a file: throws BatonError refused. */
-export async function writeKey(folder: string, file: KeyFile): Promise<string> {
+/** New key files. `undo`: removes them again, as nothing was signed that names them. */
+export interface WrittenKeys {
+  paths: string[]
+  undo(): Promise<void>
+}
+
+/** Writes new key files, and they are on the disk then. Never replaces a file: throws BatonError refused, and none of them is left. */
+export async function writeKeys(folder: string, files: readonly KeyFile[]): Promise<WrittenKeys> {
   await mkdir(folder, { recursive: true, mode: 0o700 })
-  const path = join(folder, `${file.name}.json`)
-  try {
-    await using handle = await open(path, 'wx', 0o600)
-    await handle.writeFile(`${JSON.stringify(file, null, 2)}\n`)
-    await handle.sync()
-  } catch (error) {
-    throw new BatonError('refused', `writing the key ${path}: ${reasonOf(error)}`, { cause: error })
+  const paths: string[] = []
+  const undo = async (): Promise<void> => {
+    for (const path of paths) await rm(path, { force: true })
   }
-  return path
+  for (const file of files) {
+    const path = join(folder, `${file.name}.json`)
+    try {
+      await using handle = await open(path, 'wx', 0o600)
+      paths.push(path) // from here on it is this run's own
+      await handle.writeFile(`${JSON.stringify(file, null, 2)}\n`)
+      await handle.sync()
+    } catch (error) {
+      await undo()
+      throw new BatonError('refused', `writing the key ${path}: ${reasonOf(error)}`, { cause: error })
+    }
+  }
+  await using directory = await open(folder, 'r')
+  await directory.sync()
+  return { paths, undo }
 }
 
 /** The keys in these folders, and those in `text`: key files one after the other, as in a secret of CI. */

@@ -1,5 +1,5 @@
 // The publisher's command line: `npm run trust -- WORD`; in an author's project `baton trust WORD`.
-// Must hold: every way out has an exit code of the table. It throws nothing. No argument is a secret.
+// Must hold: every command ends with an exit code of the table. It throws nothing. No argument is a secret.
 
 import { readdir } from 'node:fs/promises'
 import { delimiter, join, resolve } from 'node:path'
@@ -55,17 +55,17 @@ const SIGNING = {
     valueHint: 'dirs',
     description: 'folders of the keys, with : between; or $BATON_TRUST_KEYS, for CI',
   },
-  'passphrase-file': { type: 'string', valueHint: 'file', description: 'or $BATON_TRUST_PASSPHRASE, or asked for' },
+  'passphrase-file': { type: 'string', valueHint: 'file', description: 'else $BATON_TRUST_PASSPHRASE, else it asks' },
   'offline-days': {
     type: 'string',
     valueHint: 'days',
-    description: 'for hosts that are updated from a stick: hold this long',
+    description: 'for hosts that get updates on a USB stick: expire after so many days',
   },
 } as const satisfies Flags
 
 const TREE: CommandLine = {
   name: 'trust',
-  description: 'signs releases, so that a feed that is taken over runs nothing',
+  description: 'signs releases, so that nobody who takes over the feed can run anything on a host',
   args: {},
 }
 
@@ -82,7 +82,7 @@ const WORDS: readonly Word[] = [
       'root-threshold': { type: 'string', valueHint: 'n', default: '2', description: 'how many of them must sign' },
       ...Object.fromEntries(
         ROLES.map(
-          (role) => [days(role), { type: 'string', valueHint: 'days', description: `how long ${role} holds` }] as const,
+          (role) => [days(role), { type: 'string', valueHint: 'days', description: `when ${role} expires` }] as const,
         ),
       ),
     },
@@ -121,7 +121,7 @@ const WORDS: readonly Word[] = [
     args: {
       role: { type: 'positional', description: ROLES.join(', ') },
       ...SIGNING,
-      replace: { type: 'string', valueHint: 'keys', description: 'ids or names of the keys that end, with , between' },
+      replace: { type: 'string', valueHint: 'keys', description: 'ids or names of the old keys, with , between' },
       threshold: { type: 'string', valueHint: 'n', description: 'how many must sign from now on' },
     },
     act(context, values) {
@@ -135,12 +135,12 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'withdraw',
-    description: 'no host installs this release any more',
+    description: 'keep every host from installing this release',
     args: {
       tag: { type: 'positional', description: 'the release, such as v1.1.0' },
       ...SIGNING,
       why: { type: 'string', valueHint: 'text', description: 'one sentence for operators' },
-      undo: { type: 'boolean', default: false, description: 'it may be installed again' },
+      undo: { type: 'boolean', default: false, description: 'let hosts install it again' },
     },
     act(context, values) {
       const undo = values['undo'] === true
@@ -182,9 +182,9 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'verify',
-    description: 'say what a host would, and when what expires',
+    description: 'say what a host would say of the feed, and when each role expires',
     args: {
-      feed: { type: 'positional', required: false, description: 'as hosts have it; default: the folder' },
+      feed: { type: 'positional', required: false, description: 'as hosts name it; default: the folder' },
       ...OUTPUT_FLAGS,
       ...FEED,
       root: {

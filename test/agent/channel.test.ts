@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Channel, channelOver } from '../../agent/handover/channel.ts'
 import { socketPair, closeDescriptor } from '../../agent/sockets/libc.ts'
 import { makeKept } from '../../agent/handover/give/kept.ts'
-import { DESCRIPTORS_MAX, markOf, packetPair, packetsOn } from '../../agent/sockets/packets.ts'
+import { DESCRIPTORS_MAX, markOf, packetPair, packetsOn, TEXT_MAX_BYTES } from '../../agent/sockets/packets.ts'
 import { equal, is, not, ok, throws } from '../assert.ts'
 import { suite } from '../suite.ts'
 
@@ -71,6 +71,16 @@ test('messages arrive whole and in order, each with its own descriptors', async 
     'expected at most',
   )
   await close()
+})
+
+test('a packet with more text than fits is refused, not cut', () => {
+  const [near, farFd] = packetPair()
+  const far = packetsOn(farFd)
+  const whole = 'é'.repeat(TEXT_MAX_BYTES / 2)
+  throws(() => near.send({ text: `${whole}.`, descriptors: [] }), 'expected 1 to')
+  is(near.send({ text: whole, descriptors: [] }), true)
+  is(far.receive()?.text, whole)
+  for (const end of [near, far]) end.close()
 })
 
 test('the other end hears of a death, and the dead can be told and given nothing', async () => {

@@ -35,7 +35,8 @@ for (const mode of ['delete', 'truncate', 'persist', 'memory', 'wal']) {
     }
     const timer = setInterval(write, WRITE_EVERY_MS)
     try {
-      for (let number = 0; number < COPIES; number++) {
+      // on a fast machine twelve copies are made while few rows are written
+      for (let number = 0; number < COPIES || written <= COPIES; number++) {
         const [to, before] = [`${path}.${number}`, written]
         await writeFile(to, '', { mode: 0o600 })
         await copyOutside(path, to)
@@ -47,7 +48,6 @@ for (const mode of ['delete', 'truncate', 'persist', 'memory', 'wal']) {
     } finally {
       clearInterval(timer)
     }
-    ok(written > COPIES)
     is(refused, 0)
   })
 }

@@ -18,10 +18,10 @@ import {
 
 const wanted = process.argv.slice(2).filter((word) => !word.startsWith('--'))
 const isWanted = (name: string) => wanted.length === 0 || wanted.includes(name)
-await using kit = await packedKit()
-if (process.argv.includes('--real')) await real(kit.file, SERVICES, true)
-else if (process.argv.includes('--sockets')) await real(kit.file, SOCKET_SERVICES, false)
-else await ours(kit.file)
+const kit = await packedKit()
+if (process.argv.includes('--real')) await real(kit, SERVICES, true)
+else if (process.argv.includes('--sockets')) await real(kit, SOCKET_SERVICES, false)
+else await ours(kit)
 
 async function ours(packed: string): Promise<void> {
   const places = PLACES.filter((place) => process.argv.includes(`--${place}`))

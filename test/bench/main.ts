@@ -1,4 +1,4 @@
-// `npm run bench [-- handover|carry|update|overhead|trust|container|fleet|state|told …] [--json] [--long] [--only peer,peer] [--docs]`
+// `npm run bench [-- handover|carry|update|overhead|trust|container|fleet|state|told|start …] [--json] [--long] [--only peer,peer] [--docs]`
 // Measures, and prints a table (with `--json` one JSON object last). With `--docs` it writes docs/performance.md, its charts and the
 // README's table too. Must hold: nothing else writes them, and a short run never takes the place of a long one there.
 
@@ -23,20 +23,32 @@ import { type ContainerResult, longerOf, type Results } from './results.ts'
 import { table } from './table.ts'
 import { CACHE, setUp } from './setup.ts'
 import { run as state } from './state.ts'
+import { run as start } from './start.ts'
 import { run as told } from './told.ts'
 import { run as trust } from './trust.ts'
 import { run as update } from './update.ts'
 import type { UpdateResult } from './update.ts'
 
-const PARTS = ['handover', 'carry', 'update', 'overhead', 'trust', 'container', 'fleet', 'state', 'told'] as const
+const PARTS = [
+  'handover',
+  'carry',
+  'update',
+  'overhead',
+  'trust',
+  'container',
+  'fleet',
+  'state',
+  'told',
+  'start',
+] as const
 /** those that need no other program, and no network of their own */
-const OUTSIDE: readonly Part[] = ['carry', 'trust', 'container', 'fleet', 'state', 'told']
+const OUTSIDE: readonly Part[] = ['carry', 'trust', 'container', 'fleet', 'state', 'told', 'start']
 type Part = (typeof PARTS)[number]
 const INSIDE = '--inside'
 const MEASURED = join(CACHE, 'measured.json')
 const SHORT_MS = 30 * 60_000
 const LONG_MS = 4 * 3_600_000
-const USAGE = `usage: npm run bench [-- ${PARTS.join('|')} ...] [--json] [--long] [--only peer,peer] [--docs]\n`
+const USAGE = `usage: npm run bench [-- ${PARTS.join('|')} ...] [--json] [--long] [--only peer,peer] [--against FOLDER] [--docs]\n`
 
 /** What test/bench/container.ts exports as `run`, where it is there. Null: it cannot run here, and has said why. */
 export type ContainerBench = (options: {
@@ -50,7 +62,7 @@ async function main(argv: string[]): Promise<number> {
     process.stderr.write(USAGE)
     return 2
   }
-  const { parts, json, long, only, docs } = parsed
+  const { parts, json, long, only, docs, against } = parsed
   if (parts.some((part) => part === 'container' || !OUTSIDE.includes(part))) await setUp(say) // out here, where there is a network
   const machine = await describeMachine()
   const command = `npm run bench -- ${[...parts, ...(long ? ['--long'] : [])].join(' ')}`
@@ -74,6 +86,7 @@ async function main(argv: string[]): Promise<number> {
   }
   if (parts.includes('state')) results.state = { ...about, result: await state({ long, say }) }
   if (parts.includes('told')) results.told = { ...about, result: await told({ long, say }) }
+  if (parts.includes('start')) results.start = { ...about, result: await start({ long, against, say }) }
   await rm(join(CACHE, 'run'), { recursive: true, force: true })
 
   const goals = goalsOf(results)
@@ -127,6 +140,8 @@ async function measureIsolated(order: Order): Promise<Measured> {
 interface Arguments extends Order {
   json: boolean
   docs: boolean
+  /** another checkout, whose start is measured too */
+  against: string | null
 }
 
 function readArguments(argv: string[]): Arguments | null {
@@ -139,13 +154,14 @@ function readArguments(argv: string[]): Arguments | null {
         long: { type: 'boolean', default: false },
         only: { type: 'string', default: '' },
         docs: { type: 'boolean', default: false },
+        against: { type: 'string' },
       },
     })
     const parts = PARTS.filter((part) => positionals.length === 0 || positionals.includes(part))
     if (positionals.some((name) => !PARTS.includes(name as Part))) return null
     const only = values.only.split(',').filter(Boolean)
     if (values.docs && only.length > 0) return null // a comparison with some left out
-    return { parts, json: values.json, long: values.long, only, docs: values.docs }
+    return { parts, json: values.json, long: values.long, only, docs: values.docs, against: values.against ?? null }
   } catch {
     return null
   }

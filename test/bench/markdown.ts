@@ -14,7 +14,7 @@ export function markdown(results: Results, goals: Goal[]): string {
   const parts = [
     '# Performance',
     '<!-- Written by `npm run bench -- --docs`; the numbers are in performance.json. Do not edit. -->',
-    'Every number here comes from one command, side by side, in one run, on one machine: `npm run bench`, or one part of it with `npm run bench -- handover|carry|update|overhead|trust|container|fleet|state|told` (`--long` for at least a million requests a peer, `--json` for one JSON object last; `--docs` writes this page, where a short run never takes the place of a long one). Peers that are not on the machine are fetched into `.cache/bench`; nothing is installed, everything listens on loopback, every process is ended.',
+    'Every number here comes from one command, side by side, in one run, on one machine: `npm run bench`, or one part of it with `npm run bench -- handover|carry|update|overhead|trust|container|fleet|state|told|start` (`--long` for at least a million requests a peer, `--json` for one JSON object last; `--docs` writes this page, where a short run never takes the place of a long one). Peers that are not on the machine are fetched into `.cache/bench`; nothing is installed, everything listens on loopback, every process is ended.',
     ...machines(results),
     '## Goals',
     markdownTable([
@@ -23,7 +23,7 @@ export function markdown(results: Results, goals: Goal[]): string {
     ]),
     ...goals.filter(({ met }) => !met).flatMap(({ goal }) => WHY_MISSED.get(goal) ?? []),
   ]
-  const { handover, carry, update, overhead, trust, container, fleet, state, told } = results
+  const { handover, carry, update, overhead, trust, container, fleet, state, told, start } = results
   if (handover !== undefined) parts.push(...handoverMarkdown(handover))
   if (carry !== undefined) parts.push(...carryMarkdown(carry))
   if (update !== undefined) parts.push(...updateMarkdown(update))
@@ -33,6 +33,7 @@ export function markdown(results: Results, goals: Goal[]): string {
   if (fleet !== undefined) parts.push('## Fleet', fleet.result.markdown, provenance(fleet))
   if (state !== undefined) parts.push('## Changes to the data', state.result.markdown, provenance(state))
   if (told !== undefined) parts.push('## The operator’s program', told.result.markdown, provenance(told))
+  if (start !== undefined) parts.push('## A start', start.result.markdown, provenance(start))
   return `${parts.join('\n\n')}\n`
 }
 

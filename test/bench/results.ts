@@ -4,6 +4,7 @@ import type { CarryResult } from './carry.ts'
 import type { HandoverResult } from './handover.ts'
 import type { Machine } from './machine.ts'
 import type { OverheadResult } from './overhead.ts'
+import type { StartResult } from './start.ts'
 import type { StateResult } from './state.ts'
 import type { ToldResult } from './told.ts'
 import type { TrustResult } from './trust.ts'
@@ -45,6 +46,7 @@ export interface Results {
   fleet?: Section<FleetResult>
   state?: Section<StateResult>
   told?: Section<ToldResult>
+  start?: Section<StartResult>
 }
 
 /** Each part from the longer of two runs, of equal ones from the later; `kept` are those that stay as they were. Pure. */

@@ -220,7 +220,7 @@ test('refuses a variable that another service takes too; with --with-shared says
     deployIn(engine, { container: name, release: 'v1.1.0', dryRun: true }),
     withCode('refused'),
   )
-  match(error.message, /^`worker` of the same project takes BEACON_TAG too: the next `up` moves it as well, unproved$/)
+  match(error.message, /^`worker` of the same project uses BEACON_TAG too: the next `up` moves it as well, untested$/)
   match((error as { hint?: string }).hint ?? '', /--with-shared/)
   const ended = await deployIn(engine, { container: name, release: 'v1.1.0', withShared: true })
   equal(ended.outcome, 'updated')

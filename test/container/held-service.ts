@@ -15,6 +15,8 @@ import { neighbour, type Neighbour } from '../lab/netns.ts'
 import { healthy } from './probe.ts'
 
 export const SMALL = ['--read-only', '--cap-drop', 'ALL', '--security-opt', 'no-new-privileges']
+/** each check starts the executable in the container: where several stand beside each other that takes much of the processor */
+const RARE_CHECK = ['--health-interval', '20s']
 /** what lets an application have the sockets, but for the volume */
 export const BORROWS = ['--group-add', '65531', '-e', 'BATON_HOLDER=/run/hold/socket']
 
@@ -77,7 +79,7 @@ export async function heldService(
 ): Promise<HeldService> {
   const door = `${name}-door`
   const published = ['-p', `${address}:${port}:8080`, '-v', `${name}-hold:/run/hold`]
-  const rights = ['--restart', 'always', ...SMALL]
+  const rights = ['--restart', 'always', ...SMALL, ...RARE_CHECK]
   await engine.docker('run', '-d', '--name', door, ...rights, ...published, `${repository}:holder`, '8080')
   const volumes = ['-v', `${name}-hold:/run/hold:ro`, '-v', `${name}-rows:/var/lib/beacon`]
   const again = (tag: string) => ['--name', name, ...rights, ...volumes, ...BORROWS, `${repository}:${tag}`]
@@ -92,7 +94,8 @@ export async function ordinaryService(
   { name, port, repository, address }: { name: string; port: number; repository: string; address: string },
   more: readonly string[] = [],
 ): Promise<void> {
-  const own = ['-p', `${address}:${port}:8080`, '-v', `${name}-rows:/var/lib/beacon`, '--restart', 'always']
+  const volume = ['-v', `${name}-rows:/var/lib/beacon`]
+  const own = ['-p', `${address}:${port}:8080`, ...volume, '--restart', 'always', ...RARE_CHECK]
   await engine.docker('run', '-d', '--name', name, ...own, ...SMALL, ...more, `${repository}:v1.0.0`)
   await healthy(engine, name)
 }
@@ -185,7 +188,7 @@ export function tell(what: string, { ok: answered, refused, lost, closed, longes
 export function whole(seen: Seen): void {
   const { refused, lost, closed } = seen
   equal({ refused, lost, closed }, { refused: 0, lost: 0, closed: 0 }, JSON.stringify(seen.errors))
-  ok(seen.ok > 100)
+  ok(seen.ok > 50)
 }
 
 export async function answers(address: string, port: number): Promise<boolean> {
@@ -239,7 +242,7 @@ export async function watchDatabase(engine: LabEngine, name: string) {
         const open = await Promise.all([...pids.values()].map(hasDatabase))
         most = Math.max(most, open.filter(Boolean).length)
         looks++
-        await sleep(2)
+        await sleep(10)
       }
     }
   })()

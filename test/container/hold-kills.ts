@@ -54,10 +54,8 @@ const BOTH_LIVE = 4
 const ANSWERS_MS = 15_000
 /** what CI does, while both live if nothing else is said */
 const SOME: [Kind, string, Signal, n?: number][] = [
-  ['one at a time', 'the command', 'SIGTERM', 1],
   ['one at a time', 'the command', 'SIGTERM'],
   ['one at a time', 'the old application', 'SIGKILL'],
-  ['one at a time', 'the new application', 'SIGKILL'],
   ['one at a time', 'the holder', 'SIGKILL'],
   ['together', 'the switcher', 'SIGKILL'],
   ['together', 'the engine', 'SIGKILL'],

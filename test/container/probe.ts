@@ -110,7 +110,7 @@ export async function healthy(engine: Asked, name: string, timeoutMs = 60_000): 
     const isWell = Running && (await engine.docker('exec', name, ...command).then(...IS_WELL))
     if (isWell) return
     if (Date.now() > deadline) throw new Error(`${name} is ${Status} ${JSON.stringify(Health ?? {}).slice(0, 500)}`)
-    await new Promise((resolve) => setTimeout(resolve, 50))
+    await new Promise((resolve) => setTimeout(resolve, Running ? 200 : 50)) // each check starts processes
   }
 }
 

@@ -6,6 +6,7 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { buildImage } from '../../deploy/image.ts'
+import { prepareBase } from '../../deploy/make/base.ts'
 import { createProgress } from '../../deploy/lib/progress.ts'
 import { equal, is, match, ok } from '../assert.ts'
 import { labFolder, openLab, publishBase } from '../lab/docker.ts'
@@ -23,17 +24,20 @@ let place = ''
 
 test.before(async () => {
   repository = `${registry.host}/ledger`
-  const [dist, base] = [join(labFolder(), 'dist'), await publishBase(registry.host)]
+  // scripts: only the Node that runs them is large, and that is packed once
+  const dist = join(labFolder(), 'dist')
+  const { node } = await prepareBase()
+  const base = await publishBase(registry.host, { '/bin/sh': '/bin/sh', '/usr/local/bin/node': node })
   const tags = ['v1.0.0', 'v1.1.0']
   await buildLedgers(dist, tags, {
     service: NAME,
-    kind: 'bundle',
     rehearse: { requests: REQUESTS, files: ['uploads/a', 'absent'] },
   })
   const about = { dist, repository, base, arch: process.arch, push: true, revision: '', source: '' }
   const progress = createProgress({ quiet: true })
   for (const tag of tags) await buildImage({ ...about, tag, progress, environment: engine.environment })
-  await engine.docker('run', '-d', '--name', NAME, '--restart', 'always', '-v', `rows:${STATE}`, `${repository}:v1.0.0`)
+  const options = ['--restart', 'always', '--health-interval', '20s', '-v', `rows:${STATE}`]
+  await engine.docker('run', '-d', '--name', NAME, ...options, `${repository}:v1.0.0`)
   await healthy(engine, NAME)
   place = (await engine.inspect(NAME)).Mounts[0].Source
   mkdirSync(join(place, 'uploads/a'), { recursive: true })

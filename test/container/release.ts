@@ -37,7 +37,13 @@ test('the guide: every command of docs/guides/container.md does what the page sa
   const folder = await mkdtemp(join(labFolder(), 'guide-'))
   for (const name of ['deploy', 'container', 'package.json', 'node_modules', 'agent', 'tsconfig.json'])
     await symlink(join(ROOT, name), join(folder, name))
+  // a row that was written since, and what answers when the data of before are back
+  const row = `curl -fsS -H content-type:application/json -d '{"message":"written since"}' http://127.0.0.1:8080/api/logs`
+  const wait = 'until docker exec beacon /usr/local/bin/service healthcheck; do sleep 0.2; done'
+  const back = `${wait}\ncurl -fsS http://127.0.0.1:8080/ | grep v1.1.0\n`
+  ok(blocks.some((block) => block.startsWith('place=')))
   const script = blocks
+    .map((block) => (block.startsWith('place=') ? `${row}\n${block}${back}` : block))
     .join('\n')
     .replaceAll('registry.example/beacon', repository)
     .replaceAll('/var/run/docker.sock:', `${engine.socketPath}:`)
@@ -58,6 +64,15 @@ test('the guide: every command of docs/guides/container.md does what the page sa
   const copy = new DatabaseSync(join(folder, 'beacon-backup.db'), { readOnly: true })
   equal(copy.prepare('pragma integrity_check').get()?.['integrity_check'], 'ok')
   copy.close()
+  const place = (await engine.docker('volume', 'inspect', '--format', '{{.Mountpoint}}', 'beacon-state')).trim()
+  for (const [path, count] of [
+    ['beacon.db', 0],
+    ['aside/beacon.db', 1],
+  ] as const) {
+    const database = new DatabaseSync(join(place, path))
+    equal(database.prepare("select count(*) as n from logs where message = 'written since'").get()?.['n'], count, path)
+    database.close()
+  }
 })
 
 test('is small in rights: a number for a user, a read-only root, no capability, and stops at once with 0', async () => {

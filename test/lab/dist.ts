@@ -15,6 +15,7 @@ export interface DistOptions {
   os?: string
   arch?: string
   notes?: string
+  publishedAt?: string | null
 }
 
 export interface Dist extends AsyncDisposable {
@@ -62,7 +63,7 @@ async function addRelease(dir: string, tag: string, options: DistOptions): Promi
     await writeFile(join(folder, name), bytes)
     assets.push({ name, os, arch, compression, ...measured(bytes), executable: measured(executable) })
   }
-  const publishedAt = '2026-11-01T12:00:00Z'
+  const { publishedAt = '2026-11-01T12:00:00Z' } = options
   const manifest: ReleaseManifest = { format: 1, service, tag, schema: 1, notes, publishedAt, assets }
   await writeFile(join(folder, 'release.json'), `${JSON.stringify(manifest, null, 2)}\n`)
   await writeFile(join(folder, 'install.sh'), '#!/bin/sh\nexit 0\n')

@@ -507,11 +507,15 @@ async function where(name: string): Promise<string | null> {
   return null
 }
 
-/** Publishes a base image for executables, made of this machine's own libraries: the lab can fetch no other. */
-export async function publishBase(host: string): Promise<string> {
+/**
+ * Publishes a base image for executables, made of this machine's own libraries: the lab can fetch no other. `programs`: what
+ * it has besides, path inside -> path here.
+ */
+export async function publishBase(host: string, programs: Record<string, string> = {}): Promise<string> {
   const { stdout } = await run(['ldd', process.execPath])
   const libraries = [...stdout.matchAll(/(\/\S+) \(0x/g)].map((match) => match[1] ?? '')
-  const files = Object.fromEntries(libraries.map((path) => [path, { from: path }]))
+  const inside = { ...Object.fromEntries(libraries.map((path) => [path, path])), ...programs }
+  const files = Object.fromEntries(Object.entries(inside).map(([path, from]) => [path, { from }]))
   await publish(host, 'base', ['1'], { files, config: { Env: ['PATH=/usr/local/bin'] } })
   return `${host}/base:1`
 }

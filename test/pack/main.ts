@@ -5,12 +5,13 @@ import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/co
 import { existsSync } from 'node:fs'
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { delimiter, dirname, join } from 'node:path'
 import { publint } from 'publint'
 import { formatMessage } from 'publint/utils'
 import { provideNode } from '../../deploy/make/node.ts'
 import { PROJECT } from '../../deploy/make/place.ts'
 import { run } from '../../deploy/lib/shell.ts'
+import { madeOnce } from '../fixtures/releases.ts'
 
 const KIT = 'baton-kit'
 /** A service that was started by hand asks itself, and ends. */
@@ -42,16 +43,11 @@ export async function packInto(folder: string): Promise<string> {
   return join(folder, stdout.trim().split('\n').at(-1) ?? '')
 }
 
-/** Packs into a temporary folder, which is removed at the end of the scope. */
-export async function packedKit(): Promise<AsyncDisposable & { file: string }> {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-packed-'))
-  const remove = async () => await rm(folder, { recursive: true, force: true })
-  try {
-    return { file: await packInto(folder), [Symbol.asyncDispose]: remove }
-  } catch (cause) {
-    await remove()
-    throw cause
-  }
+/** Path of the package, packed once for all test processes. */
+export async function packedKit(): Promise<string> {
+  const folder = await madeOnce('kit', async (made) => void (await packInto(made)))
+  const [name = ''] = await readdir(folder)
+  return join(folder, name)
 }
 
 export async function checkPack(folder: string): Promise<PackReport> {
@@ -93,7 +89,7 @@ async function importAll(file: string, folder: string, faults: string[]): Promis
   await run(['npm', 'install', '--no-audit', '--no-fund', '--offline', file], { cwd: folder })
   const { exports } = JSON.parse(await readFile(join(PROJECT, 'package.json'), 'utf8')) as { exports: object }
   const names = Object.keys(exports).filter((name) => !name.endsWith('.json'))
-  const host = (await run(['sh', '-c', 'command -v node'])).stdout.trim()
+  const host = await hostNode()
   const imported: string[] = []
   await writeFile(join(folder, 'server.mjs'), SERVER)
   for (const node of [host, await provideNode()]) {
@@ -112,6 +108,13 @@ async function importAll(file: string, folder: string, faults: string[]): Promis
     else faults.push(`${version}: expected it to serve, unmanaged, got ${said.stdout}${said.stderr.slice(0, 500)}`)
   }
   return imported
+}
+
+/** The Node of this machine, which may be the oldest that the package supports. npm puts this project's own in front of it. */
+async function hostNode(): Promise<string> {
+  const folders = (process.env['PATH'] ?? '').split(delimiter).filter((path) => !path.includes('node_modules'))
+  const env = { PATH: folders.join(delimiter) }
+  return (await run(['/bin/sh', '-c', 'command -v node'], { env })).stdout.trim()
 }
 
 if (import.meta.main) {

@@ -132,15 +132,17 @@ test('the live region tells each stage once, and the end; never the bytes', asyn
     new MutationObserver(() => said.push(live.textContent)).observe(live, { childList: true, characterData: true, subtree: true })
   }`)
   const running = await startUpdate(page, stub)
+  const told = async (end: string) => await comesTrue(page, `said.at(-1)?.endsWith(${JSON.stringify(end)})`)
   running.stage = 'download'
   for (let bytes = 1; bytes < 4; bytes++) {
     running.progress = { bytes: bytes * 1e6, totalBytes: 30e6 }
     await sleep(1100)
   }
+  await told('Download')
   running.progress = null
   running.stage = 'restart'
   stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(0)) }
-  await sleep(3200)
+  await told('on probation')
   finish(stub, running, 'updated')
   await page.waitForSelector('#outcome:not([hidden])')
   assert.equal(await page.evaluate('said'), [

@@ -199,7 +199,7 @@ export const STATES: readonly State[] = [
   {
     name: 'by-itself-notify',
     async reach(page, stub) {
-      const says = 'v1.1.0 waits for you: the policy only tells of releases'
+      const says = 'v1.1.0 waits for you: the policy only reports releases'
       await enter(page, stub, { schedule: schedule({ mode: 'notify', policy: 'notify', says, waits: [says] }) })
     },
   },

@@ -40,7 +40,8 @@ test.before(async () => {
 test.after(async () => await browser.close())
 
 test('update and rollback, clicked through: each is believed only when the new instance has answered', async () => {
-  await using service = await installService({ releases: [v100, v110] })
+  // long enough for a page that gets little of the processor to have looked in the middle
+  await using service = await installService({ releases: [v100, v110], update: { probationMs: 5000 } })
   await using watched = await openPage(browser)
   const { page } = watched
   await signIn(page, service.url, TOKEN)
@@ -49,7 +50,7 @@ test('update and rollback, clicked through: each is believed only when the new i
   assert.is(await page.textContent('#installed'), 'v1.0.0')
   assert.is(await page.isVisible('#backup'), false, 'there is no backup yet, so there is no rollback')
 
-  service.feed.throttle(100_000)
+  service.feed.throttle(40_000)
   const first = await service.status()
   const seen = await recordTexts(page)
   await click(page, '#update')
@@ -133,22 +134,23 @@ test('two tabs: the second one shows what the first has started; starting again 
   assert.is(await second.page.isVisible('#gate'), true, 'the token of one tab is not there in another')
   await signIn(second.page, service.url, TOKEN)
   await second.page.click('#update') // the dialog stands open while the other tab starts
-  service.feed.throttle(60_000)
+  service.feed.throttle(10_000) // until both have seen it, however slow this machine is
   await click(first.page, '#update')
   await first.page.waitForSelector('#busy:not([hidden])')
   await second.page.click('#yes')
   await shown(second.page, '#notice', 'Somebody else has started an operation. This is it.')
   await shown(second.page, '#busyTitle', 'Updating v1.0.0 to v1.1.0')
+  service.feed.throttle(undefined)
   await Promise.all([first, second].map(({ page }) => settled(page, service, 'Updated to v1.1.0')))
   for (const watched of [first, second]) assertQuiet(watched)
 })
 
 test('reloaded over and over through an update: the running operation is there each time, and so is its end', async () => {
-  await using service = await installService({ releases: [v100, v110] })
+  await using service = await installService({ releases: [v100, v110], update: { probationMs: 8000 } })
   await using watched = await openPage(browser)
   const { page } = watched
   await signIn(page, service.url, TOKEN)
-  service.feed.throttle(80_000)
+  service.feed.throttle(10_000) // until it was seen
   await click(page, '#update')
   await page.waitForSelector('#busy:not([hidden])')
   const stages = new Set<string>()
@@ -158,6 +160,7 @@ test('reloaded over and over through an update: the running operation is there e
     if (await page.isVisible('#busy')) {
       assert.is(await page.textContent('#busyTitle'), 'Updating v1.0.0 to v1.1.0')
       stages.add((await page.locator('#stages li.now').innerText()).split('\n')[0] ?? '')
+      if (stages.has('Download')) service.feed.throttle(undefined)
     } else {
       const after = await service.status()
       assert.is(after.state, 'idle', `idle is shown, the service says ${after.state}`)
@@ -169,14 +172,14 @@ test('reloaded over and over through an update: the running operation is there e
 })
 
 test('a page that is opened during the probation joins in, and does not wait for an instance that is long there', async () => {
-  await using service = await installService({ releases: [v100, v110], update: { probationMs: 6000 } })
+  await using service = await installService({ releases: [v100, v110], update: { probationMs: 12_000 } })
   await service.ask('POST', '', { tag: 'v1.1.0' })
   await until(async () => (await service.status()).instance.version === 'v1.1.0')
   await using watched = await openPage(browser)
   const { page } = watched
   await signIn(page, service.url, TOKEN)
   await page.waitForSelector('#busy:not([hidden])')
-  assert.match((await page.textContent('#detail')) ?? '', /^v1\.1\.0 is serving, on probation: \d of 6 s\.$/)
+  assert.match((await page.textContent('#detail')) ?? '', /^v1\.1\.0 is serving, on probation: \d+ of 12 s\.$/)
   assert.match((await page.textContent('#serving')) ?? '', /v1\.0\.0 stands by to take over again\.$/)
   assert.ok(Number(await page.getAttribute('#progress', 'max')) > 5000, 'the bar knows how long it takes')
   await settled(page, service, 'Updated to v1.1.0')

@@ -16,11 +16,11 @@ export type Costs = Readonly<Record<string, Cost>>
 const FILE = join(import.meta.dirname, 'costs.json')
 const UNKNOWN: Cost = { seconds: 60, processor: 45 }
 /** The next file starts only if the processors were idle for at least this share of the time since the last look. */
-const IDLE_MIN = 0.3
+const IDLE_MIN = 0.2
 /** A file needs this long until its start can be seen in how busy the processors are. */
 const LOOK_EVERY_MS = 1500
 /** files at once for each processor, at least and at most: what waits for timers needs no processor, but memory and disk */
-const [LEAST, MOST] = [1, 3]
+const [LEAST, MOST] = [1, 4]
 
 export async function readCosts(): Promise<Costs> {
   return JSON.parse(await readFile(FILE, 'utf8').catch(() => '{}')) as Costs

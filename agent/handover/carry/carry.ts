@@ -1,7 +1,7 @@
 // Connections in the middle of something: a WebSocket, or a response that is being streamed. The author registers one with
-// `agent.carry()`. At a switch it leaves this process between two messages. The successor gets the request that began it, the
-// bytes that nobody has read yet, and the author's own state. `replay.ts` is the successor's half.
-// Must hold: a connection is either here or handed on, never both; the author's code here never hears that it has "closed".
+// `agent.carry()`. At a switch the connection leaves this process between two messages. The successor gets the request that began
+// it, the bytes that are not read yet, and the author's own state. `replay.ts` is the successor's half.
+// Must hold: only one process has a connection; after it has left, the author's code in this process sees no `close` event.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
@@ -45,11 +45,11 @@ export interface Entry {
   state: () => unknown
   /** bytes that had been read when the request was complete; more means that another request came behind it */
   readAtStart: number | null
-  /** whether all that was written to a response went on at once; see `watchWrites` */
+  /** whether everything that was written to a response reached the connection at once; see `watchWrites` */
   passesOn(): boolean
-  /** why it stays here to its end; found on the attempt to hand it on */
+  /** why it stays in this process to its end, found on the attempt to hand it on; null: it does not */
   stays: string | null
-  /** removes it from the list of what may be carried */
+  /** removes it from `entries()` */
   forget(): void
 }
 
@@ -94,7 +94,7 @@ export function makeCarries(warn: (message: string) => void): Carries {
       if (entry.response?.writableFinished === true) return
       register(entries, entry, () => message !== undefined && targets.delete(message.id))
       if (message === undefined) return
-      // what the predecessor has sent of the body is not counted here
+      // this process does not count the bytes that the predecessor has sent of the body
       if (entry.response !== null) entry.response.strictContentLength = false
       const before = targets.get(message.id)
       targets.set(message.id, entry)
@@ -183,7 +183,7 @@ export function headOf(request: IncomingMessage): string {
 
 function send({ ws, response }: Entry, data: string | Buffer | null): void {
   if (ws !== null && data !== null) ws.send(data)
-  // writing to a response that has ended or was destroyed would raise an error that nobody handles
+  // writing to a response that has ended or was destroyed would raise an unhandled error
   if (response === null || response.writableEnded || response.destroyed) return
   if (data === null) response.end()
   else response.write(data)

@@ -1,5 +1,5 @@
-// Ends a WebSocket that nobody has registered, whatever library has made it: with a close frame, so that its client knows why and
-// comes back. Must hold: the frame goes between two frames of the library, or not at all. RFC 6455, 5.2 and 5.5.1.
+// Ends a WebSocket that its author has not registered, of any library, with a close frame, so that the client knows why and
+// reconnects. Must hold: the frame goes between two frames of the library, or not at all. RFC 6455, 5.2 and 5.5.1.
 
 import type { Socket } from 'node:net'
 import { isUpgraded } from '../../sockets/internals.ts'
@@ -18,9 +18,9 @@ const CLOSE_FRAME = Buffer.concat([
 ])
 
 export interface Frames {
-  /** takes what the server writes next */
+  /** call it with everything that the server writes, in order */
   see(bytes: Buffer): void
-  /** `lost`: what it wrote are no frames that a server may send */
+  /** `lost`: the server wrote something that is not a frame */
   at(): 'between' | 'inside' | 'lost'
 }
 
@@ -48,7 +48,7 @@ export function makeFrames(): Frames {
   }
 }
 
-/** How many bytes follow this head of a frame. `more`: it is not whole yet; `wrong`: no server sends it. */
+/** How many bytes follow this head of a frame. `more`: the head is incomplete; `wrong`: no server may send it. */
 function bodyOf(head: readonly number[]): number | 'more' | 'wrong' {
   const [first = 0, second] = head
   const opcode = first & 0x0f
@@ -65,19 +65,19 @@ function bodyOf(head: readonly number[]): number | 'more' | 'wrong' {
 
 interface Followed {
   frames: Frames
-  /** Writes the close frame, now or at the end of the frame that is being written, and says when the kernel has it. Nothing follows it. */
+  /** Writes the close frame, now or after the frame that is being written, and nothing behind it. Calls `sent` when the kernel has it. */
   end(sent: () => void): void
 }
 
 const followed = new WeakMap<Socket, Followed>()
 
-/** Follows from now on what each WebSocket writes that nobody has registered. Nothing is followed before a switch. */
+/** From now on follows the writes of every WebSocket that its author has not registered. Called only when a switch begins. */
 export function followWebSockets(listeners: readonly Pick<Listener, 'sockets'>[], carries: Carries): void {
   for (const { sockets } of listeners)
     for (const socket of sockets) if (isOpen(socket) && !carries.entries().has(socket)) follow(socket)
 }
 
-/** Ends the connection with a close frame. False if it is no WebSocket, or if it writes no frames. */
+/** Ends the connection with a close frame. False if it is no open WebSocket, or if its server writes something else than frames. */
 export function endWebSocket(socket: Socket, sent: () => void): boolean {
   if (!isOpen(socket)) return false
   const { frames, end } = follow(socket)
@@ -86,7 +86,7 @@ export function endWebSocket(socket: Socket, sent: () => void): boolean {
   return true
 }
 
-/** Calls `say` when the kernel has all that was written: at once, unless the client does not read. Never, if it comes to that no more. */
+/** Calls `say` when the kernel has all that was written: at once unless the client does not read, never if the connection fails. */
 export function whenOut(socket: Socket, write: (...args: unknown[]) => boolean, say: () => void): void {
   if (socket.writableLength === 0) say()
   else write('', (error?: Error | null) => (error === null || error === undefined ? say() : undefined))

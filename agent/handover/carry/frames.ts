@@ -1,4 +1,4 @@
-// Turns what a WebSocket has half read at the switch back into frames: the next receiver reads them as if the client had sent
+// Turns a half-read WebSocket message back into frames at a switch: the successor's receiver reads them as if the client had sent
 // them. Nothing is recorded while the service runs, so this costs nothing until a switch. RFC 6455.
 
 import type { Socket } from 'node:net'
@@ -10,7 +10,7 @@ const OPEN = 1
 const [GET_INFO, GET_PAYLOAD_LENGTH_16, GET_PAYLOAD_LENGTH_64, GET_MASK, GET_DATA] = [0, 1, 2, 3, 4]
 const [FIN, MASKED, NO_MASK] = [0x80, 0x80, Buffer.alloc(4)]
 
-/** Whether nothing is on its way through this process: the author has got every whole message, and every send has left. */
+/** Whether this process has nothing left to do: the author has every whole message, and every send has left. */
 export function isAtRest(ws: WebSocketLike): boolean {
   const { _receiver: receiver, _sender: sender, readyState } = ws as PrivateWebSocket
   return (
@@ -24,8 +24,8 @@ export function isAtRest(ws: WebSocketLike): boolean {
 }
 
 /**
- * Whether a message in fragments must end first. From the client only a compressed one: what is inflated already cannot become
- * frames again. From the author any: the next `ws` would begin a new message in the middle of it.
+ * Whether a message in fragments must end first. One from the client only if it is compressed: inflated bytes cannot become frames
+ * again. One from the author always: the successor's `ws` would begin a new message in the middle of it.
  */
 export function isInFragments(ws: WebSocketLike): boolean {
   const { _receiver: receiver, _sender: sender } = ws as PrivateWebSocket
@@ -53,7 +53,7 @@ export function unreadOf(ws: WebSocketLike, socket: Socket): Buffer {
   const gathered = Buffer.concat(receiver._fragments)
   const parts: Buffer[] = []
   const inFrame = receiver._state !== GET_INFO
-  // An open message gets its own first frame with what there is of it, even if that is empty: a control frame may come next.
+  // An open message gets a first frame of its own with what has arrived of it, even if that is empty: a control frame may follow.
   const isToldBefore = receiver._fragmented !== 0 && (gathered.length > 0 || !inFrame || receiver._opcode > 7)
   if (isToldBefore) parts.push(frameHead(false, receiver._fragmented, gathered.length), NO_MASK, gathered)
   if (inFrame) {
@@ -65,7 +65,7 @@ export function unreadOf(ws: WebSocketLike, socket: Socket): Buffer {
   return Buffer.concat(parts)
 }
 
-/** Takes the unread bytes out of a paused socket. No `data` listener hears them here: the successor will emit them again. */
+/** Takes the unread bytes out of a paused socket. No `data` listener gets them: the successor reads them again. */
 function waitingIn(socket: Socket): Buffer[] {
   if (socket.readableLength === 0) return []
   const heard = socket.listeners('data') as ((data: Buffer) => void)[]
@@ -104,7 +104,7 @@ export function letGoOfWebSocket(ws: WebSocketLike, forward: (data: string | Buf
     } else hear(asData(data))
     callBack(rest)
   }
-  // a heartbeat of the author's must not end a connection that is alive in the successor
+  // the author's heartbeat must not end a connection that lives on in the successor
   for (const verb of ['close', 'terminate', 'ping', 'pong', 'pause', 'resume'] as const) own[verb] = () => {}
 }
 

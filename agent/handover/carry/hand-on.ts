@@ -12,12 +12,12 @@ export const STATE_MAX_BYTES = 64 * 1024
 /** of a message that has not wholly arrived */
 export const UNREAD_MAX_BYTES = 16 * 1024 * 1024
 
-/** Whether the connection is between two messages right now: nothing of it is on its way through this process. */
+/** Whether the connection is between two messages right now. */
 export function isCalm(entry: Entry): boolean {
   return whyNotCalm(entry) === null
 }
 
-/** Why it cannot be carried now, for people; waiting may help. Null if it can. */
+/** Why it cannot be carried now, although waiting may help; for people. Null if it can. */
 export function whyNotCalm({ socket, request, ws, response, readAtStart, passesOn }: Entry): string | null {
   if (response !== null && !passesOn()) return 'a part of the application keeps what is written to it (middleware)'
   if (!isWritten(socket)) return 'its client did not take all that was written'
@@ -27,7 +27,7 @@ export function whyNotCalm({ socket, request, ws, response, readAtStart, passesO
   return readAtStart === socket.bytesRead && !isHalfRead(socket, request) ? null : 'another request came behind it'
 }
 
-/** Calms a connection that is never quiet: stops reading, so that what has been read is worked off; sends a head that waits. */
+/** Calms a connection that is never quiet: stops reading until the application has caught up; sends a head that waits. */
 export function calmDown({ socket, ws, response }: Entry): void {
   if (response !== null) stream.sendHead(response, socket)
   if (ws === null || ws.readyState !== 1) return
@@ -41,9 +41,9 @@ export function wakeUp({ ws }: Entry): void {
 }
 
 /**
- * Gives a calm connection to the successor, in one tick. This process reads nothing of it any more, and the author's sends go to
- * `forward`. False if the successor cannot take it: then the author's `state()` was not called. Throws if the author's state is
- * not usable: the connection is still here, but the author may think that it has left. With `stays` set it remains to its end.
+ * Gives a calm connection to the successor, in one tick. This process stops reading it, and the author's sends go to `forward`.
+ * False if the successor cannot take it: then the author's `state()` was not called. Throws if the author's state cannot be used:
+ * then this process still has the connection, but the author may think that it has left. If `stays` is set, it stays to its end.
  */
 export function handOn(
   entry: Entry,

@@ -1,7 +1,7 @@
-// The successor's half of carrying. This process's own server reads the request that began the connection once more, and the
-// author's own handler runs. The head of its answer is swallowed: the client got it long ago.
-// Must hold: no byte of this process reaches the client before both processes have agreed on the same. If they disagree, a
-// WebSocket is closed with 1012, and a stream ends short, which its client notices.
+// The successor's half of carrying. This process's server reads the request that began the connection once more, and the author's
+// handler answers it. The head of that answer is swallowed: the client got it long ago.
+// Must hold: no byte of this process reaches the client before its head agrees with the predecessor's. If they disagree, a WebSocket
+// is closed with 1012, and a stream ends short, which its client notices.
 
 import { Socket } from 'node:net'
 import type { Server } from 'node:net'
@@ -27,7 +27,7 @@ export interface Replay {
   cut(): void
 }
 
-/** Goes on with a connection of the predecessor's. `fd` is its descriptor, and this process's own from now on. */
+/** Continues a connection of the predecessor. `fd` is its descriptor, which belongs to this process from now on. */
 export function replay(server: Server, fd: number, message: CarryMessage, carries: Carries): Replay {
   const socket = new Socket({ fd, readable: true, writable: true })
   const { promise, resolve } = Promise.withResolvers<string | null>()
@@ -80,7 +80,7 @@ function disagreement({ kind, agreement, status }: CarryMessage, head: string): 
   return agreementIn(head) === agreement ? null : 'another protocol or extension was agreed on'
 }
 
-/** Holds back what is written until the head is whole, and gives the head to `heard`. Writes what follows. Returns how to stop. */
+/** Withholds the head of the answer and passes it to `heard`; what follows is written. Returns a function that ends the withholding. */
 function swallowHead(socket: Socket, heard: (head: string) => void): () => void {
   let kept = Buffer.alloc(0)
   let isOver = false

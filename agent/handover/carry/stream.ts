@@ -1,6 +1,6 @@
-// A response in the middle of its body: which head was sent, what lies between the author's `write` and the connection, and how
-// the body goes on elsewhere. Another process cannot go on with an encoder's memory, or with bytes that a part of the application
-// has taken and not yet passed on: such a response is never carried.
+// A response in the middle of its body: which head was sent, what is between the author's `write` and the connection, and how the
+// body continues in another process. That process has neither an encoder's memory nor the bytes that middleware has kept back: such
+// a response is never carried.
 // Must hold: every byte that was written to a carried response has left, as it was written.
 
 import { ServerResponse } from 'node:http'
@@ -37,7 +37,7 @@ export function sendHead(response: ServerResponse, socket: Socket): void {
   if (responseOf(socket) === response && response.headersSent && !isHeadSent(response)) response.flushHeaders()
 }
 
-/** Whether its client reconnects by itself and says where it was (server-sent events). */
+/** Whether it is a stream of server-sent events: its client reconnects by itself and says where it was. */
 export function isOfEvents(response: ServerResponse): boolean {
   return valuesOf(responseHead(response) ?? '', 'content-type').some((value) => /^text\/event-stream\b/i.test(value))
 }
@@ -60,8 +60,8 @@ export function statusIn(head: string): number | null {
 }
 
 /**
- * Middleware may wrap `response.write` and keep what it gets, to compress it or to send it in one piece. This checks each write
- * from now on. The returned function says whether everything that was written so far went on at once.
+ * Checks each write from now on: middleware may wrap `response.write` and keep the data, to compress it or to send it in one piece.
+ * The returned function says whether everything that was written so far reached the response at once.
  */
 export function watchWrites(response: ServerResponse): () => boolean {
   const isBare = () => response.write === ServerResponse.prototype.write
@@ -80,7 +80,7 @@ export function watchWrites(response: ServerResponse): () => boolean {
 
 /** Whether a stream is piped into it: what that stream writes would land in the middle of what the successor sends. */
 export function isPipedInto(response: ServerResponse): boolean {
-  // `pipeline` of an async generator and a web stream wait for `drain`; the others hear `unpipe`
+  // `pipeline` of an async generator and a web stream wait for `drain`; others listen for `unpipe`
   return response.listenerCount('unpipe') > 0 || response.listenerCount('drain') > 0
 }
 

@@ -1,4 +1,4 @@
-// Remembers which connections have become WebSockets, whatever library answers them: a switch ends those that nobody has registered.
+// Remembers which connections have become WebSockets, with any library: a switch ends those that their author has not registered.
 
 import type { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'

@@ -1,5 +1,5 @@
-// Every private part of `ws` (8.x) that carrying a WebSocket needs, in one file. Each is checked before it is used. Only the
-// predecessor needs them. If one is missing, the connection is closed with 1012, as it would be without carrying.
+// Every private part of `ws` (8.x) that carrying a WebSocket needs, each checked before use. Only the predecessor needs them. If one
+// is missing, the connection is closed with 1012, as it would be without carrying.
 
 /** The public part of the `ws` WebSocket that an author passes. */
 export interface WebSocketLike {

@@ -1,9 +1,9 @@
-// The old process's part of a switch one at a time. The holder, a process of this same executable, takes over the sockets and the
-// connections while no process of the application lives, and starts the new release once this process is gone.
+// The old process's part of a switch one at a time. The holder, a process of the old executable, keeps the sockets and the connections
+// while no process of the application lives, and starts the new release once this process is gone.
 //
 //   spawn the holder -> it spawns the successor, which waits at its gate -> a quiet moment -> give everything -> onStop -> exit
 //   on any failure before `onStop`: drop the holder; this process serves again, and nothing was lost
-//   from `onStop` on: the holder goes on, whatever becomes of this process
+//   from `onStop` on: the holder goes on, even if this process fails
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { blameless } from '../../words/blame.ts'
@@ -32,9 +32,9 @@ export interface AloneOptions extends Omit<
   Holding,
   'channel' | 'listeners' | 'old' | 'children' | 'values' | 'command' | 'pauseMaxMs'
 > {
-  /** starts the holder: this release's executable, which has another name by now */
+  /** starts the holder: this release's executable, which the swap has renamed */
   image: Command
-  /** starts either release: what is in place */
+  /** starts the release whose executable is in place */
   command: Command
   listeners: Listener[]
   carries: Carries
@@ -48,10 +48,10 @@ export interface AloneOptions extends Omit<
   log: Log
   onDrain(): void
   onResume(): void
-  /** hears what the switch waits for, one sentence */
+  /** called with what the switch waits for, one sentence */
   onWait(message: string): void
   couldUpdate(): Promise<Ability>
-  /** writes durably that this process owns the operation once this one is gone */
+  /** writes to the disk that `holder` owns the operation once this process is gone */
   nameHolder(holder: ProcessName): Promise<void>
   /** descriptor of the file for the values in memory; null: there is none */
   values: number | null
@@ -66,7 +66,7 @@ export interface AloneOptions extends Omit<
 /** how long children may take to end after SIGTERM */
 const CHILDREN_MS = 500
 const LOOK_EVERY_MS = 5
-/** for what is not waited for as long as a setting says: carrying, closing, ending children */
+/** allowance for the steps of a pause that no setting bounds: carrying, closing, ending children */
 const LEAVING_MS = 5000
 
 /**
@@ -110,7 +110,7 @@ interface Here {
   options: AloneOptions
   /** in `performance.now()` */
   began: number
-  /** aborts when this process must serve on: with the reason */
+  /** aborts, with the reason, when this process must serve on */
   stop: AbortController
   holder: DoorHolder | null
   /** in `performance.now()`: when this process read its last byte; null while it serves */
@@ -129,7 +129,7 @@ async function introduce(here: Here): Promise<DoorHolder> {
   if (fault !== null) throw fault
   const holder = spawnHolder(options.image, [...options.listeners, ...keptDatagrams()], toldTo(options), options.values)
   here.holder = holder
-  // no verdict on the new release
+  // a dead holder says nothing about the new release
   void holder.gone.then((why) =>
     stop.abort(blameless('interrupted', `the process that holds the sockets is gone: ${why}`)),
   )
@@ -143,7 +143,7 @@ async function introduce(here: Here): Promise<DoorHolder> {
   return holder
 }
 
-/** Resolves when nothing is on its way through this process any more. Rejects when it serves again. */
+/** Resolves when this process has no request and no connection left to work on. Rejects when it serves again. */
 async function beQuiet(here: Here, holder: DoorHolder): Promise<void> {
   const { options } = here
   const { listeners, report, tag } = options
@@ -152,7 +152,7 @@ async function beQuiet(here: Here, holder: DoorHolder): Promise<void> {
   also(giving.hear)
   const quiet = quietOptions(here, holder, giving)
   try {
-    if (!(await comeToRest(quiet))) throw blameless('busy', `${tag}: requests never came to rest`)
+    if (!(await comeToRest(quiet))) throw blameless('busy', `${tag}: requests did not end in time`)
   } catch (cause) {
     if (here.pausedAt !== null) await serveAgain(quiet)
     throw cause
@@ -163,7 +163,7 @@ async function beQuiet(here: Here, holder: DoorHolder): Promise<void> {
   took('settled')
 }
 
-/** Ends this process. The holder knows by that that the new release may begin. */
+/** Ends this process, which is the sign for the holder that the new release may begin. */
 async function leave(
   { options, began, pausedAt }: Here,
   holder: DoorHolder,
@@ -196,7 +196,7 @@ function toldTo(options: AloneOptions): Parameters<typeof spawnHolder>[2] {
   return { service, tag, from, operationId, kind, command, executable, stateDirectory, healthPath, ...limits }
 }
 
-/** Resolves when the successor waits at its gate, and the holder has said so. */
+/** Resolves when the holder has reported that the successor waits at its gate. */
 async function becomesReady(holder: DoorHolder, { readyMs, tag }: AloneOptions, signal: AbortSignal): Promise<void> {
   const late = sleep(readyMs, undefined, { ref: false }).then(() => rejected(`it did not begin within ${readyMs} ms`))
   late.catch(() => {})
@@ -239,7 +239,7 @@ async function drop(holder: DoorHolder, operationId: string): Promise<void> {
   await Promise.race([holder.gone, sleep(CHILDREN_MS)])
   await endAll(holder.pid, [], 0)
   await holder.end()
-  // If the holder was killed, its successor has another parent now, and waits at its gate until this process ends, however late.
+  // If the holder was killed, its successor has another parent now, and waits at its gate until this process ends: end it.
   const until = performance.now() + CHILDREN_MS
   for (let left; (left = startedWith(operationId)).length > 0 && performance.now() < until;) {
     signalAll(left, 'SIGKILL')

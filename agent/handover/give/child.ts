@@ -1,5 +1,5 @@
-// A process that this one has started for a handover, the successor or the holder: spawned with the listening sockets and a channel,
-// followed by its messages and its signs of life, and killed if it must not go on.
+// Starts a process for a handover, the successor or the holder, with the listening sockets and a channel; reads its messages and its
+// signs of life; kills it if it must not go on.
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import type { Socket } from 'node:net'
@@ -29,10 +29,10 @@ import {
 import { packetPair } from '../../sockets/packets.ts'
 import { closeDescriptor } from '../../sockets/libc.ts'
 
-/** descriptors in the child: its ends of the channel, then those that it is given */
+/** descriptors in the child: its ends of the channel, then the sockets and files for it */
 const [MESSAGES, PACKETS, FIRST] = [3, 4, 5]
 
-/** how much longer a successor waits for its predecessor's next word than a switch may take */
+/** how much longer than a switch may take a successor waits for its predecessor's commit */
 const PATIENCE_MS = 10_000
 /** how long to wait until the last words of a dead process have been read */
 const LAST_WORDS_MS = 200
@@ -63,11 +63,11 @@ export interface Child<Said, Heard extends Message> {
 }
 
 export interface Successor extends Child<ToSuccessor, ToPredecessor> {
-  /** Whether an operator or a supervisor told it to stop. If it is dead, this first reads its last messages. */
+  /** Whether an operator or a supervisor has asked it to stop. If it is dead, first reads its last messages. */
   isStopping(): Promise<boolean>
   /** whether it has the listener of this key */
   has(key: string): boolean
-  /** sends it one end of a pair of sockets, on which a request will come; false if it cannot take it */
+  /** sends it one end of a pair of sockets, on which a request will come; false if it cannot take that end now */
   takeQuestion(far: Socket): boolean
   /** lets it pass its gate; does nothing if it has none */
   open(): void
@@ -80,8 +80,8 @@ type SwitchLimits = Pick<Holding, 'operationId' | 'hangMs' | 'probationMs' | 'dr
 export type DoorHolder = Child<ToHolder, FromHolder>
 
 /**
- * Spawns, never forks: a single executable that forks itself runs its own main with a shifted argv. `gate`: the process to wait for
- * before its application begins; `values`: see Inheritance.
+ * Spawns, never forks: a single executable that forks itself runs its own main with a shifted argv. `gate`: the process that must be
+ * gone before the successor's application begins; `values`: see Inheritance.
  */
 export function spawnSuccessor(
   command: Command,
@@ -97,7 +97,7 @@ export function spawnSuccessor(
     channel: { messages: MESSAGES, packets: PACKETS },
     listeners: listeners.map(({ key, spare }) => {
       if (spare === null) throw new Error(`the listening socket of ${key} has no spare`)
-      // the same socket twice: one to accept on, and a spare that stays open when that one is closed
+      // the same socket twice: one descriptor to accept on, and a spare that stays open when the first is closed
       const accept = FIRST + descriptors.length
       descriptors.push(spare, spare)
       return { key, accept, spare: accept + 1 }
@@ -109,7 +109,7 @@ export function spawnSuccessor(
   const stdio = gate === null ? descriptors : [...descriptors, 'pipe' as const]
   const child = spawnChild<ToSuccessor, ToPredecessor>(command, INHERITANCE, inheritance, stdio)
   const opening = gate === null ? null : (child.process.stdio.at(-1) as Socket)
-  opening?.on('error', () => {}) // it is gone
+  opening?.on('error', () => {}) // the successor is gone
   const has = (key: string) => {
     const hello = child.cameOf('hello')
     return hello !== null && hello.listeners.includes(key)
@@ -125,7 +125,7 @@ export function spawnSuccessor(
     async isStopping() {
       if (!child.isAlive()) {
         await child.gone
-        if (child.process.exitCode === 0) await child.heardOut() // only a process that was told to stop exits with 0
+        if (child.process.exitCode === 0) await child.heardOut() // a successor exits with 0 only if it was asked to stop
       }
       return child.cameOf('stopping') !== null
     },
@@ -136,7 +136,7 @@ export function spawnSuccessor(
   }
 }
 
-/** Starts the old executable again, which holds the sockets and never loads the application. */
+/** Starts the holder: a process of the old executable that never loads the application. */
 export function spawnHolder(
   command: Command,
   listeners: readonly Pick<Listener, 'key' | 'spare'>[],
@@ -160,7 +160,7 @@ interface Started<Said, Heard extends Message> extends Child<Said, Heard> {
   process: ChildProcess
   /** the last message of this type; null if none has come */
   cameOf<T extends Heard['type']>(type: T): Extract<Heard, { type: T }> | null
-  /** Resolves when no more can come. For use once the process is gone. */
+  /** Resolves when no more messages can come. Call it once the process is gone. */
   heardOut(): Promise<unknown>
 }
 
@@ -181,9 +181,9 @@ function spawnChild<Said extends Message, Heard extends Message>(
   closeDescriptor(farPackets)
   const messages = (child.stdio as ChildProcess['stdio'] | undefined)?.[MESSAGES] as Socket | undefined
   if (messages === undefined) {
-    child.on('error', () => {}) // without a descriptor left Node starts nothing, and gives no streams
+    child.on('error', () => {}) // if no descriptor is left, Node starts nothing and there are no streams
     packets.close()
-    throw blameless('interrupted', 'no process can be started: are any descriptors left?') // it is this host's fault
+    throw blameless('interrupted', 'no process can be started: are any descriptors left?') // the fault of this host, not of the release
   }
   return follow(child, channelOver<Said, Heard>(messages, packets))
 }

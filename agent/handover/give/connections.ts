@@ -19,7 +19,7 @@ import { DESCRIPTORS_MAX } from '../../sockets/packets.ts'
 import { framingOf, isOfEvents } from '../carry/stream.ts'
 import { isEndless, isNamedEndless } from './endless.ts'
 import { isWebSocket } from '../carry/upgrades.ts'
-import type { Listener } from '../../sockets/listeners.ts'
+import { type Listener, uptimeMs } from '../../sockets/listeners.ts'
 
 export interface DrainLimits {
   /** after this, a connection that moves no bytes is cut */
@@ -31,16 +31,16 @@ export interface DrainLimits {
 // After a response this long, the next one may take as long: the connection moves when the response ends, even without room.
 const LONG_RESPONSE_MS = 50
 const PAUSE_MS = [1, 2, 5, 10, 20, 50] as const
-/** how many registered connections are calmed at the same time, and how long to wait for each before the next has its turn */
+/** how many registered connections are calmed at the same time, and how long to wait for each before another one is tried */
 const [CARRIED_AT_ONCE, CALM_MS] = [32, 500]
-/** how long a client may take to end a connection that is cut, and how often longer if bytes still move on it */
+/** how long a client may take to end a connection that is cut, and how many such periods it gets while bytes still move */
 const [CLOSING_MS, CLOSING_TURNS] = [1000, 4]
 /** a response that moves no byte for this long is silent */
 const SILENT_MS = 5000
 /** bounds of the reasons in the report, which is kept with the operation */
 const [REASONS_MAX, REASON_MAX_CHARS] = [10, 300]
 
-/** how connections were closed is counted here */
+/** the counts of closed connections */
 export type Ends = Pick<HandoverReport, 'ended' | 'cut'>
 
 export interface DrainOptions {
@@ -98,7 +98,7 @@ export async function drain(options: DrainOptions): Promise<void> {
   }
 }
 
-/** connections that were told to end: each is counted once, and waited for */
+/** connections that this process is ending: each is counted once, and waited for */
 const ending = new WeakSet<Socket>()
 
 /** Why a registered connection is still here at the deadline. */
@@ -109,9 +109,9 @@ function whyLeft(entry: Entry, movable: readonly Listener[]): string {
 }
 
 /**
- * Ends a connection. A WebSocket gets the reason, and is read until its client agrees: closing with unread bytes resets the
- * connection, and then the client never sees the reason. Any other connection just ends, in a way that its client notices. It is
- * counted as `cut`, unless its client comes back by itself.
+ * Ends a connection. A WebSocket gets a close frame and is read until its client agrees: closing with unread bytes would reset the
+ * connection, and the client would never see the frame. Any other connection just ends, in a way that its client notices. Counts it
+ * as `cut`, or as `ended` if its client reconnects by itself.
  */
 export function cut(socket: Socket, carries: Carries, report: Ends): void {
   if (ending.has(socket)) return
@@ -134,7 +134,7 @@ export function cut(socket: Socket, carries: Carries, report: Ends): void {
   whenOut(socket, (...args) => Reflect.apply(socket.write, socket, args), comesBack)
 }
 
-/** Ends what does not end by itself: its client does not read, or does not agree. One that still reads has more time. */
+/** Destroys a connection whose client does not read or does not agree to end. A client that still reads gets more time. */
 function destroyLater(socket: Socket, turns = CLOSING_TURNS): void {
   const moved = bytesMoved(socket)
   const look = () => {
@@ -160,7 +160,7 @@ export async function moveIdle(listener: Listener, giving: Giving, signal: Abort
   for (let from = 0; from < idle.length; from += DESCRIPTORS_MAX) {
     while (!giving.hasRoom() && !signal.aborted) await giving.changed()
     if (signal.aborted) return given
-    // They were chosen a moment ago, and others were sent since: check again in the tick in which they are given.
+    // Other connections were given since these were chosen: check these again in the tick in which they are given.
     const still = idle
       .slice(from, from + DESCRIPTORS_MAX)
       .filter(({ socket, bytesRead }) => socket.bytesRead === bytesRead && isQuiet(socket))
@@ -170,13 +170,13 @@ export async function moveIdle(listener: Listener, giving: Giving, signal: Abort
   return given
 }
 
-/** From now on a connection moves in the tick in which its response finishes. Returns the undo. */
+/** From now on a connection moves in the tick in which its response finishes. Returns a function that undoes this. */
 export function moveWhenAnswered(listener: Listener, giving: Giving): () => void {
   const server = listener.server as HttpServer
   let isOn = true
   const follow = (response: ServerResponse, socket: Socket) => {
     response.once('finish', () => {
-      const isLong = performance.now() - (listener.busySince.get(socket) ?? 0) >= LONG_RESPONSE_MS
+      const isLong = uptimeMs() - (listener.busySince.get(socket) ?? 0) >= LONG_RESPONSE_MS
       if (!isOn || !(isLong || giving.hasRoom())) return
       if (idleConnections(server, [socket]).includes(socket)) giving.move(listener, [socket])
     })
@@ -266,16 +266,16 @@ function makeDeadline(
   carries: Carries,
   { drainMs, drainMaxMs }: DrainLimits,
 ): () => Socket[] {
-  const began = performance.now()
+  const began = uptimeMs()
   const last = new Map<Socket, { bytes: number; at: number }>()
-  /** when one of them that nobody has registered has to end, in `performance.now()` */
+  /** when one of them that nobody has registered has to end, in `uptimeMs()` */
   const ends = new WeakMap<Socket, number>()
   return () => {
-    const now = performance.now()
+    const now = uptimeMs()
     const overdue: Socket[] = []
     for (const { sockets, busySince, sessions } of listeners) {
       for (const socket of sockets) {
-        // These would last for ever. They do not all end at once: their clients come back at once.
+        // These would last for ever. Spread their ends: their clients reconnect at once.
         if ((isWebSocket(socket) || isNamedEndless(socket)) && !carries.entries().has(socket)) {
           const end = ends.get(socket) ?? now + Math.random() * (began + drainMs - now)
           ends.set(socket, end)

@@ -1,5 +1,5 @@
-// Answers that never end by themselves, and whose clients ask again: server-sent events, and what the author names in `endless`, such as
-// long polls of a package. A switch waits for none of them.
+// Answers that never end by themselves, and whose clients ask again: server-sent events, and the paths that the author names in
+// `endless`, such as a package's long polls. A switch waits for none of them.
 
 import type { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
@@ -25,10 +25,10 @@ let patterns: URLPattern[] | null = null
 
 function isNamed({ url = '', originalUrl = url }: IncomingMessage & { originalUrl?: string }): boolean {
   patterns ??= (ownRelease().endless ?? []).flatMap(patternOf)
-  return patterns.some((pattern) => pattern.test(originalUrl, ANYWHERE)) // a router of Express takes its own part off `url`
+  return patterns.some((pattern) => pattern.test(originalUrl, ANYWHERE)) // a router of Express removes its own path from `url`
 }
 
-/** A pattern that a build under an old Node could not check must not bar the way to the next release. */
+/** Ignores a pattern that is not valid: it must not prevent the next update. A build under an old Node cannot check patterns. */
 function patternOf(text: string): URLPattern[] {
   try {
     return [new URLPattern(text, ANYWHERE)]

@@ -1,5 +1,5 @@
-// Gives connections to the successor, and tracks what became of each: moved between two requests, carried in the middle of
-// something, lost on the way, or taken back from a dead successor.
+// Gives connections to the successor, and records the fate of each: moved between two requests, carried in the middle of something,
+// lost on the way, or taken back from a dead successor.
 // Must hold: a connection is given whole, in one tick, or stays; each is counted once.
 
 import { Socket } from 'node:net'
@@ -40,17 +40,17 @@ export interface GivingOptions {
   /** resolves when the successor is gone */
   gone: Promise<unknown>
   listeners: readonly Listener[]
-  /** its counts are kept up here */
+  /** this module updates its counts */
   report: HandoverReport
 }
 
-/** how many messages with descriptors may be under way: one is adopted while the next is read. More if each carries only one */
+/** how many unanswered messages with descriptors are allowed: full ones, and ones with a single carried connection */
 const [AT_ONCE, CARRIED_AT_ONCE] = [4, 32]
 
-/** bounds of what the author still sends: a message must fit into a line of the channel; a body is sent in parts */
+/** bounds of one message that the author sends after the connection has left: it must fit into a line; a body is sent in parts */
 const [LATE_MAX_BYTES, LATE_PART_BYTES] = [16 * 1024 * 1024, 1024 * 1024]
 
-/** The connections that were given and may still be heard of. */
+/** The connections that were given and that a later message may name. */
 interface Books {
   kept: Kept
   /** for each unanswered message, by its first id: the share of the room that it takes */
@@ -135,7 +135,7 @@ export function makeGiving(options: GivingOptions): Giving {
   }
 }
 
-/** Passes on what the author still sends on a carried connection. If that fails, the connection has a gap, and is ended. */
+/** Forwards what the author still sends on a carried connection. If that fails, the connection has a gap: the successor ends it. */
 function passOn(
   id: number,
   kind: Entry['kind'],
@@ -212,7 +212,7 @@ function hear(
   }
 }
 
-/** The successor closes a WebSocket that it does not go on with by a close frame, if it has it at all. */
+/** Counts a WebSocket as `ended` if the successor has received it: the successor then closes it with a close frame. Else as `cut`. */
 export function countRefused(
   report: Pick<HandoverReport, 'ended' | 'cut'>,
   kind: Entry['kind'] | undefined,

@@ -1,4 +1,4 @@
-// Replaces this process by the executable that is now in place: together with it for a while, or one at a time.
+// Replaces this process by a process of the executable that is now in place: together for a while, or one at a time.
 
 import { openUnnamed } from '../../disk/disk.ts'
 import type { Journal } from '../../disk/journal.ts'
@@ -13,13 +13,13 @@ import { writeValues } from '../values-file.ts'
 import { type AloneOptions, handOverAlone } from './alone.ts'
 import { handOver, type HandoverOptions, MustBeAlone } from './predecessor.ts'
 
-/** filled in here, for either kind of switch */
+/** options that `replaceThis` fills in */
 type Own = 'values' | 'onWait' | 'writeValues' | 'note' | 'expectedMs' | 'nameHolder' | 'kind' | 'from' | 'operationId'
 
 export interface SwitchOptions extends Omit<HandoverOptions & AloneOptions, Own> {
-  /** what this release asks for */
+  /** the kind of switch that this release asks for */
   switch: Switch
-  /** why it cannot be held between two processes; null if it can */
+  /** why a switch one at a time is impossible here; null if it is possible */
   whyNotAlone: string | null
   /** what the author hands over, by key */
   given: ReadonlyMap<string, () => unknown>
@@ -49,7 +49,7 @@ export async function replaceThis(options: SwitchOptions): Promise<'stopped'> {
     },
   }
   try {
-    // two releases that cannot share the data never live at once
+    // two releases that cannot share the database must not live at once
     const hasOwnData = readMark(options.stateDirectory)?.operationId === operationId
     if (options.switch === 'together' && !hasOwnData) {
       try {
@@ -77,7 +77,7 @@ export async function replaceThis(options: SwitchOptions): Promise<'stopped'> {
 
 /**
  * How long nobody would be served, in milliseconds; null: not known. A rehearsal has measured how long the release takes to start, its
- * migration included, and how long a copy takes, which a release with no way back makes first: that is what clients wait for.
+ * migration included, and how long a copy takes; a release with no way back copies the database before it starts. Clients wait for both.
  */
 function expectedPause(history: readonly Operation[], { rehearsal }: Operation): number | null {
   const last = lastPause(history)

@@ -1,5 +1,5 @@
-// The predecessor's own descriptors of the connections that it has given away. While the successor is unproven nothing is final:
-// if it dies, this process serves again each connection that the successor never touched, as if it had never left.
+// The predecessor's own descriptors of the connections that it has given away. If the successor dies before the commit, this process
+// serves each connection again that the successor never touched.
 // Must hold: a kept descriptor is closed as soon as the successor has closed its own, or the client would never see the
 // connection end. At the commit this process ends, and with it all kept descriptors.
 
@@ -21,7 +21,7 @@ export interface Kept {
   release(id: number): void
   /** Stops keeping this connection and returns its descriptor, which the caller now owns; null if it was not kept. */
   take(id: number): (About & { fd: number }) | null
-  /** `untouched`: connections that nobody has touched since; they belong to the caller now. The others are closed and counted. */
+  /** `untouched`: connections that the successor never read or wrote; the caller owns them now. Closes and counts the others. */
   takeBack(): { untouched: (About & { fd: number })[]; touched: number }
   readonly size: number
 }

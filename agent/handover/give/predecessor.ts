@@ -1,4 +1,4 @@
-// The predecessor's part of a handover. At any moment one or two processes of the service exist, and one of them accepts.
+// The predecessor's part of a switch together. At any moment one or two processes of the service exist, and one of them accepts.
 // From the spawn to the exit, either process may die and the other goes on: this process takes everything back if the successor
 // dies, and the successor goes on alone if this process dies.
 //
@@ -6,8 +6,8 @@
 //   on any failure before `ready`: kill the successor; this process never stopped accepting
 //   on any failure after `ready`: kill the successor; listen again on the spare; nothing in the accept queue was lost
 //
-// This process ends inside the handover. The successor does what remains to be done on the disk after the commit, in the same
-// way as after a kill of this process.
+// This process ends inside the handover. After the commit the successor does what remains to be done on the disk, as it also does if
+// this process is killed.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { blameless } from '../../words/blame.ts'
@@ -59,7 +59,7 @@ export interface HandoverOptions extends Omit<TrialOptions, 'isOldWell'> {
   values: number | null
   /** fills that file; never throws */
   writeValues(): void
-  /** what only one process may do stops here; or it begins here again */
+  /** `passTurn` stops the work that only one process may do; `takeTurn` starts it again */
   passTurn(): Promise<void>
   takeTurn(): Promise<void>
   /** aborts when an operator or a supervisor wants this process to end */
@@ -68,14 +68,14 @@ export interface HandoverOptions extends Omit<TrialOptions, 'isOldWell'> {
   close(): Promise<void>
 }
 
-/** The new release must be the only process of the service: it has begun nothing, and this process serves. */
+/** The new release must be the only process of the service: it has exited before its application began, and this process serves. */
 export class MustBeAlone extends Error {}
 
 type Context = HandoverOptions & TrialOptions
 
 /**
- * Never resolves if all goes well: this process exits. Resolves if the successor was told to stop while it already served: then
- * the service should end. Rejects with restart_failed, probation_failed or cannot_update_further when this process serves again;
+ * Never resolves if all goes well: this process exits. Resolves if an operator or a supervisor stopped the successor while it served:
+ * then the service should end. Rejects with restart_failed, probation_failed or cannot_update_further when this process serves again;
  * the error is blameless (`words/blame.ts`) if it says nothing about the release.
  */
 export async function handOver(given: HandoverOptions): Promise<'stopped'> {
@@ -89,7 +89,7 @@ export async function handOver(given: HandoverOptions): Promise<'stopped'> {
   successor.also(giving.hear)
   report.switchMs = Math.round(performance.now() - began)
   const abandon = new AbortController()
-  // first of all listeners to `gone`: no connection may be given to a process that is gone
+  // before any other listener to `gone`: no connection may be given to a process that is gone
   void successor.gone.then(() => abandon.abort())
   const here: { draining: Promise<void> | null } = { draining: null }
   let isClosed = false
@@ -168,7 +168,7 @@ async function introduce(options: Context): Promise<Successor> {
   }
 }
 
-/** The probation: first new connections only, then all. Resolves when it is over and no connection is left here. */
+/** The probation: first new connections only, then all. Resolves when it is over and this process has no connection left. */
 async function stand(
   successor: Successor,
   giving: Giving,
@@ -177,7 +177,7 @@ async function stand(
   signal: AbortSignal,
 ): Promise<void> {
   // In the first half the successor gets only new connections: if it dies at once, the clients that are still connected here lose
-  // nothing. In the second half it gets all of them, while this process can still take them back: it must prove itself under the whole load.
+  // nothing. In the second half it gets all of them and proves itself under the whole load, while this process can take them back.
   await observe(successor, options, options.probationMs / 2, provesItself(successor, options))
   took('half')
   await options.passTurn()
@@ -188,7 +188,7 @@ async function stand(
   took('stood')
 }
 
-/** Gives the connections that are still here to the successor, or has them end. */
+/** Gives this process's connections to the successor, or ends them. */
 async function move(
   successor: Successor,
   giving: Giving,

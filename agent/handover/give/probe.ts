@@ -1,5 +1,5 @@
-// Asks a successor, before it may go on, who it is and whether it is healthy. It is blamed only if the old release, asked the same
-// at the same moment, does better: a locked database or a full disk is no verdict on a release.
+// Asks a successor, before it may go on, who it is and whether it is healthy. A failure counts against the successor only if the old
+// release is healthy at the same moment: a locked database or a full disk says nothing about a release.
 
 import type { Server } from 'node:http'
 import type { Socket } from 'node:net'
@@ -11,23 +11,23 @@ export interface ProbeOptions {
   /** the service and the tag that the successor must answer with */
   service: string
   tag: string
-  /** asked on a private connection; must answer 2xx; null if the author names none */
+  /** path that must answer 2xx on a private connection; null if the author names none */
   healthPath: string | null
   readyMs: number
   /** a process that gives no sign of life for this long hangs */
   hangMs: number
-  /** whether the old release is well at the same moment */
+  /** whether the old release is healthy now */
   isOldWell(): Promise<boolean>
-  /** a failure that is none, since the old release had the same before it stopped; null or absent: none */
+  /** a failure that does not count, because the old release had the same one before it stopped; null or absent: none */
   excused?: string | null
 }
 
 type Health = Pick<ProbeOptions, 'healthPath' | 'readyMs' | 'hangMs'>
 
-/** `ill`: it failed alone. `both`: the old release failed too, so nothing is said about the new one. */
+/** `ill`: only the successor failed. `both`: the old release failed too, so this says nothing about the successor. */
 export type ProbeVerdict = { is: 'well' } | { is: 'ill' | 'both'; why: string }
 
-/** Asks the successor who it is and whether it is healthy. If an answer is bad, asks for the old release. Never rejects. */
+/** Asks the successor who it is and whether it is healthy. If an answer is bad, checks the old release too. Never rejects. */
 export async function probe(take: (far: Socket) => boolean, options: ProbeOptions): Promise<ProbeVerdict> {
   try {
     await examine(take, options)

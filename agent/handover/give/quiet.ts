@@ -1,7 +1,7 @@
-// Finds a moment in which this process can stop: nothing is half-read, half-written or half-answered. The holder gets every
-// connection that is between two requests, and listening sockets stay open, so clients wait. If no such moment comes, this
-// process serves again.
-// Must hold: until `settle`, everything can be taken back; no request is in the middle of its work at the end, unless it was cut.
+// Finds a moment in which this process can stop: no request is half-read, half-written or half-answered. The holder gets every
+// connection that is between two requests, and listening sockets stay open, so clients wait. If no such moment comes, this process
+// serves again.
+// Must hold: until `settle`, this process can take everything back; at the end no request is unfinished, except those that were cut.
 
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -9,7 +9,7 @@ import type { Busy } from '../../words/bounds.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import { askToClose } from '../../sockets/closing.ts'
 import { isUpgraded, responseOf } from '../../sockets/internals.ts'
-import { type Listener, speaksHttp, stopAccepting } from '../../sockets/listeners.ts'
+import { type Listener, speaksHttp, stopAccepting, uptimeMs } from '../../sockets/listeners.ts'
 import { listenAgain } from '../../sockets/spare.ts'
 import type { Carries } from '../carry/carry.ts'
 import { followWebSockets } from '../carry/close-frame.ts'
@@ -17,12 +17,12 @@ import { cut, makeCarrier, moveIdle, moveWhenAnswered } from './connections.ts'
 import { isEndless } from './endless.ts'
 import type { Giving } from './giving.ts'
 
-/** a request that has run for longer is not expected to end in a moment; and how long to wait until there is none */
+/** a request that has run longer than YOUNG_MS counts as long; CALM_WAIT_MS: how long to wait until none does */
 const [YOUNG_MS, CALM_WAIT_MS] = [250, 60_000]
 const LOOK_EVERY_MS = 2
 const ATTEMPTS = 3
 const AGAIN_MS = 10_000
-/** how long registered connections may take to come between two messages */
+/** how long registered connections may take to reach a point between two messages */
 const CARRY_MS = 1000
 /** how long the clients of closed connections may take to agree, and to read what was written to them before */
 const [CLOSING_MS, WRITING_MS] = [250, 1000]
@@ -40,7 +40,7 @@ export interface QuietOptions {
   isPatient: boolean
   onDrain(): void
   onResume(): void
-  /** this process reads no more; it reads again */
+  /** called when this process stops reading, and when it reads again */
   onPause(): void
   onServe(): void
   warn(message: string): void
@@ -50,7 +50,7 @@ export interface QuietOptions {
 
 /** Resolves to false if requests never ended and `busy` is `give-up`: this process serves then. Rejects if `signal` aborts. */
 export async function comeToRest(options: QuietOptions): Promise<boolean> {
-  // TLS and HTTP/2 cannot move: while all are served, their responses say that they end
+  // TLS and HTTP/2 connections cannot move: ask them to end while this process still serves
   const unmovable = options.listeners.filter(({ movable, server }) => !movable && speaksHttp(server))
   const undo = unmovable.map(askToClose)
   followWebSockets(options.listeners, options.carries)
@@ -83,12 +83,12 @@ async function attempt(options: QuietOptions): Promise<boolean> {
   }
 }
 
-/** Gives the registered connections to the holder, and closes what can go nowhere. From now on there is no way back. */
+/** Gives the registered connections to the holder, and closes those that cannot move. From now on there is no way back. */
 export async function settle({ listeners, carries, giving, report, warn, signal }: QuietOptions): Promise<void> {
   const movable = listeners.filter((listener) => listener.movable)
   const carrier = makeCarrier(movable, giving, carries, report, warn)
   const until = performance.now() + CARRY_MS
-  // each is counted when the holder has answered for it
+  // wait for the holder's answers: a connection is counted only with its answer
   while ((carries.entries().size > 0 || !giving.isEmpty()) && performance.now() < until && !signal.aborted) {
     carrier.look(signal)
     await sleep(LOOK_EVERY_MS)
@@ -98,14 +98,14 @@ export async function settle({ listeners, carries, giving, report, warn, signal 
   const left = listeners.flatMap(({ sockets }) => [...sockets])
   if (left.length > 0) warn(`connections that cannot wait are closed: ${kindsOf(listeners)}`)
   for (const socket of left) cut(socket, carries, report)
-  // The close frame, or the end, must reach the client: the kernel would drop it if the process exited with unread bytes.
+  // The close frame, or the end of the connection, must reach the client: if this process exits with unread bytes, the kernel drops it.
   const began = performance.now()
   const isAwaited = ({ destroyed, writableLength }: Socket) =>
     !destroyed && performance.now() - began < (writableLength > 0 ? WRITING_MS : CLOSING_MS)
   while (left.some(isAwaited)) await sleep(LOOK_EVERY_MS)
 }
 
-/** Serves the connections again that the holder has, and accepts. */
+/** Accepts again, and serves the connections again that the holder had received. */
 export async function serveAgain({ listeners, giving, onServe, onResume }: QuietOptions): Promise<void> {
   onServe()
   for (const listener of listeners) await listenAgain(listener)
@@ -120,11 +120,11 @@ async function untilClosed(unmovable: readonly Listener[], { drainMs, signal }: 
   }
 }
 
-/** Waits until no request is older than a moment. After a while it waits no longer. */
+/** Waits until no request is older than YOUNG_MS, at most CALM_WAIT_MS. */
 async function calm(options: QuietOptions): Promise<void> {
   const until = performance.now() + CALM_WAIT_MS
   const isOld = ({ listener: { busySince }, socket }: Running) =>
-    responseOf(socket) !== null && performance.now() - (busySince.get(socket) ?? 0) > YOUNG_MS
+    responseOf(socket) !== null && uptimeMs() - (busySince.get(socket) ?? 0) > YOUNG_MS
   for (let isFirst = true; performance.now() < until; isFirst = false) {
     options.signal.throwIfAborted()
     const old = running(options).filter(isOld).length
@@ -163,8 +163,8 @@ interface Running {
 }
 
 /**
- * Connections in the middle of a request or of its response. Aside: those that are carried or were upgraded, and what never ends by
- * itself: nobody waits for it.
+ * Connections in the middle of a request or of its response. Leaves out those that can be carried or were upgraded, and endless
+ * answers: a switch does not wait for them.
  */
 function running({ listeners, carries }: QuietOptions): Running[] {
   const carried = carries.entries()
@@ -183,7 +183,7 @@ function cutRequests(options: QuietOptions): void {
   for (const { socket } of left) cut(socket, options.carries, options.report)
 }
 
-/** What cannot wait, for people: `2 over TLS, 1 WebSocket`. */
+/** The connections that cannot wait, for people: `2 over TLS or HTTP/2, 1 upgraded or in a request`. */
 function kindsOf(listeners: readonly Listener[]): string {
   const counts = new Map<string, number>()
   for (const { movable, server, sockets } of listeners) {

@@ -1,4 +1,4 @@
-// Watches a successor from its first greeting to its commit, for the process that answers for it: the predecessor, or the holder.
+// Watches a successor from its first message to its commit, on behalf of the predecessor or the holder.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { blameless, isBlameless } from '../../words/blame.ts'
@@ -15,18 +15,18 @@ export interface TrialOptions extends ProbeOptions {
   log: Log
   /** writes the report to the disk, so that the successor finds it */
   note(): Promise<void>
-  /** whether the old release could make the next update; it does not ask the successor for more than it can do itself */
+  /** whether the old release could make the next update: a successor need not be able to do more */
   couldUpdate(): Promise<Ability>
 }
 
-/** If both processes are ill at once, that is no verdict; but the wait for one ends after this many rounds. */
+/** If both processes are ill, the successor is neither good nor bad: look again, at most this many rounds. */
 const BOTH_ILL_ROUNDS = 12
 const FAILURES_ALLOWED = 2
 const LOOK_MOST_MS = 1000
-/** a feed may be slow */
+/** how long a successor may take to say whether it could update: a feed may be slow */
 const PROVE_MS = 60_000
 
-/** Sets `health.bothIll` to the reason if both processes are ill, so that there is no verdict on the successor yet. */
+/** Resolves when the successor accepts. If both processes are ill, sets `health.bothIll` to the reason and asks again. */
 export async function becomeReady(
   successor: Successor,
   options: TrialOptions,
@@ -51,8 +51,8 @@ export async function becomeReady(
 }
 
 /**
- * Asks the successor whether it could make the next update: a release that serves well but cannot be updated any more is a trap.
- * Rejects with cannot_update_further if the successor cannot and the old release can.
+ * Asks the successor whether it could make the next update: a release that serves well but cannot update again is a trap. Rejects
+ * with cannot_update_further if the successor cannot and the old release can.
  */
 export async function provesItself(successor: Successor, { couldUpdate, tag }: TrialOptions): Promise<void> {
   await successor.tell({ type: 'prove' })
@@ -69,8 +69,8 @@ export async function provesItself(successor: Successor, { couldUpdate, tag }: T
 }
 
 /**
- * Watches the successor for `spanMs`, and until `busy` is done. Resolves if it lived and answered all the time and was well at
- * the end.
+ * Watches the successor for `spanMs`, and until `busy` is done. Resolves if the successor lived and answered all the time and was
+ * healthy at the end.
  */
 export async function observe(
   successor: Successor,
@@ -113,7 +113,7 @@ export function notePause(report: Pick<HandoverReport, 'pauseMs' | 'pausesMs'>, 
   report.pauseMs = Math.max(...pausesMs)
 }
 
-/** Tells the successor to commit and waits until it confirms. From then on the successor answers for the operation. */
+/** Asks the successor to commit and waits until it confirms. From then on the successor owns the operation. */
 export async function commitTo(successor: Successor, options: TrialOptions): Promise<void> {
   await options.note()
   took('noted')
@@ -125,7 +125,7 @@ export async function commitTo(successor: Successor, options: TrialOptions): Pro
   took('committed')
 }
 
-/** This process was told to stop, before the release could show anything. */
+/** The error if this process is asked to stop before the release has proved anything. */
 export function toldToStop(): BatonError {
   return blameless('interrupted', 'this process was told to stop')
 }
@@ -150,7 +150,7 @@ export async function switchFailure(
   return isBlameless(cause) ? blameless(code, message, { cause }) : new BatonError(code, message, { cause })
 }
 
-/** The reason of a failure. A broken connection says little: if the successor dies within 50 ms, that is the reason. */
+/** The reason of a failure. If the successor dies within 50 ms, its death is the reason: a broken connection says little. */
 export async function whyOf(cause: unknown, successor: Successor): Promise<string> {
   return await Promise.race([successor.gone, sleep(50).then(() => reasonOf(cause))])
 }

@@ -1,13 +1,13 @@
-// Holds the door in a switch one at a time: a process of the old executable that never loads the application. It has the listening
+// The holder of a switch one at a time: a process of the old executable that never loads the application. It keeps the listening
 // sockets and the connections while no process of the application lives, starts the new release when the old process is gone, and
-// watches it through its probation. If it fails, it puts the old release back.
+// watches it through its probation. If the new release fails, the holder puts the old one back.
 //
-//   spawn the successor -> it waits at its gate -> take connections -> the old process is gone -> end what it left -> lock
+//   spawn the successor -> it waits at its gate -> take connections -> the old process is gone -> end its children -> lock
 //   -> open the gate -> hello -> probe -> accept -> ready -> give connections -> probation -> commit -> exit
 //   on a failure before the old process pauses: say why, and exit; the old process serves
 //   on a failure after it is gone: kill the successor, put the old executable back, start it, give it the connections
 //
-// Must hold: the gate opens only when nothing of the old release is left; the successor can go on if this process dies, at any moment.
+// Must hold: the gate opens only when no process of the old release is left; if this process dies, at any moment, the successor goes on.
 
 import { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -65,13 +65,13 @@ interface Hold {
   passing: Passing
   report: HandoverReport
   journal: Journal
-  /** the old process's last message; null if it was killed before */
+  /** the old process's last message; null if it was killed before it sent one */
   left: Leaving | null
-  /** what the application has started, as far as it was seen while the old process lived */
+  /** processes that the old application had started when this process last looked */
   children: ProcessName[]
   /** in `performance.now()`: when the old process stopped reading; null while it serves */
   pausedAt: number | null
-  /** aborts when this process is told to stop, or the old process needs it no longer */
+  /** aborts when this process gets a signal to stop, or the old process drops it */
   stop: AbortController
 }
 
@@ -98,7 +98,7 @@ export async function hold(): Promise<number> {
   }
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => own.stop.abort(signal))
   process.on('SIGHUP', () => {})
-  adoptOrphans() // nothing that a new release has started can hide by losing its parent
+  adoptOrphans() // so that it finds every process that a new release has started, even if that process's parent has ended
   hear(own)
   took('held')
   let successor: Successor
@@ -155,7 +155,7 @@ function begin(holding: Holding): Successor {
   return spawnSuccessor(command, listeners, holding, { gate: old, values })
 }
 
-/** Tells the old process that the new release waits. */
+/** Resolves when the new release waits at its gate and the old process has the message. */
 async function waitsAtGate(successor: Successor, { up }: Hold): Promise<void> {
   const hasBegun = successor.heard('hello').then(() => rejected('it began before the old process had ended'))
   hasBegun.catch(() => {})
@@ -170,7 +170,7 @@ async function waitsAtGate(successor: Successor, { up }: Hold): Promise<void> {
   }
 }
 
-/** Resolves when nothing of the old process is left. Tells it if the successor dies at its gate. Ends one that hangs. */
+/** Resolves when the old process is gone. Reports to it if the successor dies at its gate. Kills it if it hangs. */
 async function oldIsGone(own: Hold, successor: Successor): Promise<'gone'> {
   const { up, holding } = own
   const { old, hangMs, pauseMaxMs } = holding
@@ -181,10 +181,10 @@ async function oldIsGone(own: Hold, successor: Successor): Promise<'gone'> {
   })
   for (;;) {
     if ((await Promise.race([up.closed.then(() => true), sleep(ALIVE_EVERY_MS)])) === true) break
-    if (isGone(old)) break // a child that it has forked may have its end of the channel
+    if (isGone(old)) break // `up` stays open if a child of the old process has its end
     const seen = own.left === null ? descendantsOf(old.pid, [process.pid]) : []
     if (seen.length > 0) own.children = seen
-    const isSilent = life.silentMs() > hangMs // asked each time: one that was stopped before the pause may be well again
+    const isSilent = life.silentMs() > hangMs // look every time: a process that was stopped before the pause may run again
     if (own.pausedAt === null) continue
     const pausedMs = performance.now() - own.pausedAt
     if (!isSilent && pausedMs <= pauseMaxMs) continue
@@ -192,12 +192,12 @@ async function oldIsGone(own: Hold, successor: Successor): Promise<'gone'> {
     signalAll([old], 'SIGKILL')
     break
   }
-  own.pausedAt ??= performance.now() // it was killed while it served
+  own.pausedAt ??= performance.now() // the old process was killed while it served
   while (!isGone(old)) await sleep(LOOK_EVERY_MS)
   return 'gone'
 }
 
-/** Ends what the old release has started and that still lives, and waits until the kernel has released all of it. */
+/** Ends the processes that the old release has started, and waits until the kernel has released everything they held. */
 async function endWhatIsLeft({ holding, children }: Pick<Hold, 'holding' | 'children'>): Promise<void> {
   const keep = new Set([process.pid, ...descendantsOf(process.pid).map(({ pid }) => pid)])
   const ofUnit = () => unitProcesses(holding.service).filter((pid) => !keep.has(pid))
@@ -210,7 +210,7 @@ async function endWhatIsLeft({ holding, children }: Pick<Hold, 'holding' | 'chil
   log({ event: 'warning', message: 'processes of the old release could not be ended' })
 }
 
-/** The service must serve, whoever has the lock: without it, the successor ends the operation all the same. */
+/** Goes on even without the lock: the service must serve, and the successor ends the operation all the same. */
 async function lockOf({ stateDirectory }: Holding): Promise<Lock> {
   try {
     return await takeLock(makeDisk(), stateDirectory, 'the switch', { waitMs: LOCK_MS })
@@ -220,7 +220,7 @@ async function lockOf({ stateDirectory }: Holding): Promise<Lock> {
   }
 }
 
-/** From the moment in which nothing of the old release lives. Resolves to the exit code. */
+/** Call it once no process of the old release lives. Resolves to the exit code. */
 async function handOn(successor: Successor, own: Hold): Promise<number> {
   const { holding, passing, report, stop, left } = own
   const { tag, probationMs } = holding
@@ -249,14 +249,14 @@ async function handOn(successor: Successor, own: Hold): Promise<number> {
     await commitTo(successor, trial)
     return EXIT.done
   } catch (cause) {
-    // Whoever stops the service tells the process that serves, too. Told alone, this one leaves, and the other goes on without it.
+    // A stop of the whole service reaches the successor too. If the signal came to this process alone, the successor goes on without it.
     if (isReady && stop.signal.aborted) return EXIT.done
     if (stop.signal.aborted || (await successor.isStopping())) return await giveUp(successor, own)
     return await putBack(cause, successor, own, isReady)
   }
 }
 
-/** Throws a blameless error if the database is about to be exchanged, and somebody else has it open. */
+/** Throws a blameless error if the database is about to be exchanged and another process has it open. */
 async function refuseForeign({ stateDirectory, operationId }: Holding): Promise<void> {
   const mark = readMark(stateDirectory)
   if (mark?.operationId !== operationId) return
@@ -300,7 +300,7 @@ function trialOf(own: Hold): TrialOptions {
   }
 }
 
-/** Writes down what has become of the connections, for the process that ends the operation. */
+/** Writes the report and the durations to the journal, for the process that ends the operation. */
 async function note(own: Hold, failed?: { code: BatonError['code']; message: string; isBlameless: boolean }) {
   await own.journal.change(({ operation, probation }) => {
     if (operation !== null) {
@@ -311,13 +311,13 @@ async function note(own: Hold, failed?: { code: BatonError['code']; message: str
   })
 }
 
-/** Milliseconds since the restart stage began, as far as the old process could say when that was. */
+/** Milliseconds since the restart stage began; since the pause if the old process was killed before it sent that time. */
 function restartMs({ left, pausedAt }: Hold): number {
   const sinceMs = performance.now() - (pausedAt ?? performance.now())
   return Math.round(left === null ? sinceMs : left.restartMs - left.pausedMs + sinceMs)
 }
 
-/** Told to stop, or not needed: ends the successor, which may serve already, and leaves the operation to the next start. */
+/** Ends the successor, which may serve already, and leaves the operation to the next start. */
 async function giveUp(successor: Successor, { holding, stop, passing }: Hold): Promise<number> {
   const isStop = stop.signal.aborted && stop.signal.reason !== 'drop'
   if (successor.isAlive()) {
@@ -331,7 +331,7 @@ async function giveUp(successor: Successor, { holding, stop, passing }: Hold): P
   return EXIT.done
 }
 
-/** The new release has failed, and the old one is gone: puts it back and starts it, with all that is held. */
+/** Puts the old release back after the new one has failed: restores its executable, starts it, gives it the connections. */
 async function putBack(cause: unknown, successor: Successor, own: Hold, wasReady: boolean): Promise<number> {
   const { holding, passing, report } = own
   const { tag, from, kind, executable } = holding
@@ -364,7 +364,7 @@ async function putBack(cause: unknown, successor: Successor, own: Hold, wasReady
     await Promise.race([again.heard('ready'), late])
     await notifySystemd([`MAINPID=${again.pid}`, `STATUS=serving ${from}`])
     await passing.passTo(again)
-    notePause(report, failedAt) // if the new release was ready, nobody was served a second time
+    notePause(report, failedAt) // if the new release had been ready, this is a second pause
     await note(own, failed).catch(warn)
     await again.tell({ type: 'commit' })
     await Promise.race([again.heard('committed'), late])

@@ -1,6 +1,6 @@
-// The connections that a holder keeps between two processes of the application. It reads and writes none of them: what clients send
-// waits in the kernel. It gives them to the new process, and keeps its own descriptor of each until the new one has proved itself.
-// Must hold: a connection that the new process never touched can still be given to another one.
+// The connections that a holder keeps between two processes of the application. The holder neither reads nor writes them: bytes from
+// clients wait in the kernel. It gives them to the new process, and keeps its own descriptor of each until that process has proved
+// itself. Must hold: a connection that the new process never touched can still be given to another process.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { HandoverReport } from '../../words/state.ts'
@@ -14,7 +14,7 @@ interface Between {
   fd: number
   listener: string
   idleMs: number | null
-  /** what any process had read and written when it was given; null: it was not given, or nobody can tell */
+  /** what any process had read and written when the holder gave it (`markOf`); null: not given yet, or not known */
   mark: string | null
   isGiven: boolean
 }
@@ -38,11 +38,11 @@ export interface Taker {
 }
 
 export interface Passing {
-  /** takes a message from the old process; `descriptors` null: they did not arrive */
+  /** handles a message of the old process; `descriptors` null: they did not arrive */
   take(message: Given, descriptors: number[] | null): void
-  /** forgets all: the old process serves them again */
+  /** closes the descriptors of all connections: the old process serves them again */
   forget(): void
-  /** Gives everything to a process that serves, and resolves when it has answered for each. Rejects if it is gone. */
+  /** Gives everything to a process that serves. Resolves when it has answered for each, or after ANSWER_MS. Rejects if it is gone. */
   passTo(receiver: Taker): Promise<void>
   hear(message: ToPredecessor): void
   /** call it when the receiver is dead: keeps what it never touched, closes and counts the rest */
@@ -63,7 +63,7 @@ interface Books {
   report: HandoverReport
 }
 
-/** `answer` goes to the old process. The counts of `report` are kept up here. */
+/** `answer` sends to the old process. This module updates the counts of `report`. */
 export function makePassing(report: HandoverReport, answer: (message: FromHolder) => unknown): Passing {
   const books: Books = { between: new Map(), carried: new Map(), unanswered: new Set(), report }
   const { between, carried } = books
@@ -184,7 +184,7 @@ function hear(books: Books, message: ToPredecessor): void {
     for (const id of message.ids) {
       const one = between.get(id)
       unanswered.delete(id)
-      if (one !== undefined) one.isGiven = false // the receiver is short of descriptors: it is given again
+      if (one !== undefined) one.isGiven = false // the receiver has no descriptor left: give the connection again
     }
   }
   if (message.type === 'carried') {
@@ -193,7 +193,7 @@ function hear(books: Books, message: ToPredecessor): void {
       report.moved--
       report.carried--
     }
-    drop(books, message.id) // from now on it is the receiver's
+    drop(books, message.id) // the connection belongs to the receiver now
   }
 }
 

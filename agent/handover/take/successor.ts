@@ -1,6 +1,6 @@
-// The successor's part of a handover. It opens its state and serves its real handler to its predecessor only. It accepts on the
-// shared sockets once the predecessor has verified it. Until the commit it keeps sending signs of life. If the predecessor dies
-// or hangs, at any moment, it goes on alone.
+// The successor's part of a handover. At first only its predecessor can ask its handler. It accepts on the shared sockets once the
+// predecessor has verified it. Until the commit it sends signs of life. If the predecessor dies or hangs, at any moment, the
+// successor goes on alone.
 
 import { closeSync } from 'node:fs'
 import { Socket } from 'node:net'
@@ -31,7 +31,7 @@ import { notifySystemd } from '../../sockets/systemd.ts'
 import { makeTaking } from './taking.ts'
 import { takeTickets } from '../../sockets/tickets.ts'
 
-/** How the predecessor left. `committed`: it said so. `orphaned`: it died, or had to be ended, before it could say so. */
+/** How the predecessor left. `committed`: it had sent the commit. `orphaned`: it died, or was killed, before it sent that. */
 export type Ending = 'committed' | 'orphaned'
 
 export interface SuccessorOptions {
@@ -44,16 +44,16 @@ export interface SuccessorOptions {
   log: Log
   /** whether this process could make the next update */
   couldUpdate(): Promise<Ability>
-  /** what only one process may do begins here */
+  /** starts the work that only one process may do */
   takeTurn(): Promise<void>
 }
 
 export interface SuccessorSide {
-  /** resolves when the predecessor is gone: this process answers for the operation */
+  /** resolves when the predecessor is gone: this process owns the operation from then on */
   ended: Promise<Ending>
   /** Tells the predecessor that this process was asked to stop and has not failed. */
   stopping(): void
-  /** whether the predecessor, or the holder, still answers for this process */
+  /** whether the predecessor, or the holder, still watches this process */
   isTried(): boolean
   /** Listens on one more socket, inherited if the predecessor had it. On a failure it tells the predecessor, and rejects. */
   listen(listener: Listener, spec: ListenerSpec): Promise<void>
@@ -64,7 +64,7 @@ type Upwards = Channel<ToPredecessor, ToSuccessor>
 function openChannel({ channel: { messages, packets } }: Inheritance): Upwards {
   try {
     const socket = new Socket({ fd: messages, readable: true, writable: true })
-    // A closed descriptor's number may belong to another file. While a message is partly written, nothing may go into its middle.
+    // Null if the socket is closed, since another file may have its number, and while a message is partly written.
     tellThrough(() => (socket.destroyed || socket.writableLength > 0 ? null : descriptorOf(socket)))
     return channelOver(socket, packetsOn(packets))
   } catch (cause) {
@@ -102,13 +102,13 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
     stuck.passes.then(() => end(predecessor, `it did not commit within ${patienceMs} ms`, log)),
   ])
 
-  // Binds the listeners that are not inherited before it says hello, because binding may fail.
+  // Binding may fail, so bind the listeners that are not inherited before saying hello.
   const { inherited, unclaimed } = await sortOut(options)
   took('bound')
   await up.tell({ type: 'hello', listeners: listeners.map(({ key }) => key) })
   took('said hello')
   const alive = setInterval(() => void up.tell({ type: 'alive' }), ALIVE_EVERY_MS)
-  // If the predecessor dies now, nobody else serves: this process has the sockets, so it goes on alone.
+  // If the predecessor dies now, no other process serves: this process has the sockets, so it goes on alone.
   await Promise.race([heard.accepted, alone])
   for (const [listener, own] of inherited) await inherit(listener, own)
   took('accepting')
@@ -175,8 +175,9 @@ async function sortOut(options: SuccessorOptions): Promise<Sorted> {
 }
 
 /**
- * One at a time: the socket of the same port if this release asks for another address, and one of the two addresses holds the other. A socket keeps
- * its address: the new one counts from the next start that inherits nothing. Else a changed address would shut the way back, too.
+ * One at a time: the inherited socket on the same port if this release asks for another address and one of the two addresses includes
+ * the other. The socket keeps its address until a start that inherits nothing. Without this, a changed address would fail here, and
+ * again on the way back.
  */
 function atOtherAddress(
   { key, isTcp }: Listener,
@@ -194,7 +195,7 @@ function atOtherAddress(
   return found.length === 1 ? found[0] : undefined
 }
 
-/** Whether a socket at `host` gets what is sent to `other`. */
+/** Whether a socket at `host` also gets connections to `other`. */
 function holds(host: string, other: string): boolean {
   return host === '::' || (host === '0.0.0.0' && !other.includes(':'))
 }
@@ -215,7 +216,7 @@ function closeAll(unclaimed: Map<string, InheritedListener>): void {
   unclaimed.clear()
 }
 
-/** Starts listening on the channel, before anything else, so that no message and no socket comes too early. */
+/** Handles the messages on the channel. Call it first, so that no message and no socket comes too early. */
 function receive(
   up: Upwards,
   life: Heartbeat,
@@ -276,7 +277,7 @@ async function seeOff(predecessor: Predecessor, log: Log): Promise<void> {
 async function end({ pid, startTime }: Predecessor, why: string, log: Log): Promise<void> {
   if (!isAlive(pid, startTime)) return
   log({ event: 'warning', message: `the predecessor (pid ${pid}) is ended: ${why}` })
-  // First claim the main pid: systemd ends the whole unit with its main process. It reads notifications before it looks who died.
+  // First claim the main pid: systemd ends the whole unit with its main process, but reads notifications before it reaps processes.
   await notifySystemd([`MAINPID=${process.pid}`])
   try {
     if (isAlive(pid, startTime)) process.kill(pid, 'SIGKILL')

@@ -1,6 +1,6 @@
 // Takes connections from the predecessor: those between two requests, and those in the middle of something. The counterpart of
-// `giving.ts`. Must hold: every connection gets an answer, and the predecessor hears of the end of each, because it keeps its own
-// descriptor of it.
+// `giving.ts`. Must hold: this process answers for every connection and reports the end of each, because the predecessor keeps its
+// own descriptor of it.
 
 import { Socket } from 'node:net'
 import type { Carries } from '../carry/carry.ts'

@@ -1,5 +1,5 @@
-// Decides where a request may go. Must hold: plain http goes only to this machine; no redirect and no asset leads from https to
-// http, or from the feed into this host's own network; a name that only begins like this machine's counts as another machine; no
+// Decides which addresses a request may go to. Must hold: plain http goes only to this machine; no redirect and no asset leads from
+// https to http, or from the feed into this host's own network; a name such as `localhost.example.org` is not this machine; no
 // message shows a credential.
 
 import { lookup } from 'node:dns'
@@ -11,7 +11,7 @@ import type { ErrorCode } from '../../words/errors.ts'
 /** Which network an address belongs to, as far as the address itself shows. */
 export type Reach = 'loopback' | 'link-local' | 'private' | 'public'
 
-/** Whether it is this machine: a loopback address, or the name that RFC 6761 reserves. `hostname` as `URL` gives it. */
+/** Whether `hostname` (as `URL` gives it) is this machine: a loopback address, or the name that RFC 6761 reserves. */
 export function isLoopback(hostname: string): boolean {
   return hostname === 'localhost' || hostname === '[::1]' || /^127(\.\d{1,3}){3}$/.test(hostname)
 }
@@ -103,7 +103,7 @@ function plain(hostname: string): string {
   return hostname.replace(/^\[|\]$/g, '')
 }
 
-/** Throws BatonError `failure` if a request must not go there. `base`: the URL that redirected, or that named the address. */
+/** Parses an address. Throws BatonError `failure` if a request must not go there. `base`: the URL that redirected to it. */
 export function parsedUrl(text: string, failure: ErrorCode, base?: URL): URL {
   const url = URL.parse(text, base)
   const whence = base === undefined ? '' : ` (redirected from ${shown(base)})`

@@ -21,7 +21,7 @@ export interface Reply {
 /** what GitHub asks clients to wait if its answer names no time */
 const RETRY_AFTER_SECONDS = 60
 const RETRY_AFTER_MAX_SECONDS = 24 * 3600
-/** of a refusal, which is read only to learn its reason */
+/** of a refusal's body, which shows whether a quota is the reason */
 const REFUSAL_MAX_BYTES = 4 * 1024
 
 export function redirectOf(response: Response): string | null {
@@ -81,7 +81,7 @@ export async function readBounded({ url, response }: Reply, maxBytes: number, fa
   return Buffer.concat(chunks)
 }
 
-/** Closes an answer that nobody reads. */
+/** Closes an answer without reading it. */
 export function discardBody(response: Response): void {
   response.body.destroy()
 }

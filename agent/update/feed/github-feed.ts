@@ -79,7 +79,7 @@ export function makeGithubFeed(options: GithubOptions): Feed {
       const tag = parseTag(value)
       try {
         const [listing] = (await ask(`${releases}/tags/${tag}`, signal)).listings
-        if (listing?.tag !== tag) throw unusable(tag, `the feed answered with ${listing?.tag ?? 'no release of ours'}`)
+        if (listing?.tag !== tag) throw unusable(tag, `the feed answered with ${listing?.tag ?? 'another release'}`)
         return usableOf(tag, await judge(listing, signal))
       } catch (error) {
         if (!(error instanceof BatonError)) throw error
@@ -99,7 +99,7 @@ export function makeGithubFeed(options: GithubOptions): Feed {
   }
 }
 
-/** A repository may hold the releases of others too: what is not found among the newest must not seem to be nothing. */
+/** A repository may hold other releases too: if none of the newest ones can be used, an older one may be usable. */
 function tooManyOthers(): BatonError {
   const searched = PAGES_MAX * PER_PAGE
   return new BatonError(
@@ -166,8 +166,8 @@ async function judgeWith(
 }
 
 /**
- * Finds a release without the API. `wanted` null: the latest. `limited` is the API's refusal; if this fails too, it throws
- * rate_limited with both reasons.
+ * Finds a release without the API. `wanted` null: the latest. `limited`: the API's refusal. If this fails too, throws rate_limited
+ * with both reasons.
  */
 function makeByConvention({ web, repository, target, http }: GithubOptions, text: Text) {
   return async (

@@ -1,7 +1,7 @@
 // HTTP as a feed needs it. The only importer of undici, which it loads on first use, so that the service starts without it.
 // Must hold: every hop goes only where `address.ts` allows; the token goes only to the API it is for, and into no message; no
 // answer is read beyond its bound; every wait has a deadline. This file follows redirects itself, because undici's interceptor
-// knows none of these rules. Undici's retry interceptor checks no pace; `steps/download.ts` does.
+// does not know these rules. Retries are in `steps/download.ts`, because undici's interceptor does not check the pace.
 
 import type * as Undici from 'undici'
 import type { Dispatcher } from 'undici'
@@ -153,7 +153,7 @@ function makeSend(options: HttpOptions, near: Neighbourhood, timeoutMs: number):
         headers: { 'user-agent': 'baton', 'accept-encoding': 'identity', ...headers, ...authorization(url, options) },
         signal,
       })
-      // without a listener, an abort before anybody reads the body would end the process: nodejs/undici#3353
+      // without a listener, an abort before the body is read would end the process: nodejs/undici#3353
       response.body.on('error', () => {})
       const location = redirectOf(response)
       if (location === null || follow === 0) return { url, response }

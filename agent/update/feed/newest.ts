@@ -1,6 +1,6 @@
 // Chooses the latest release: the highest version that can be used, whatever the order of the feed. All feeds share this rule.
-// Must never break: the answer reports a newer release that is published but cannot be used. A mirror can damage that release
-// without any key; if the host then called itself up to date, it would stay behind unnoticed.
+// Must hold: the answer reports a newer release that is published but cannot be used. A mirror can damage that release without any
+// key; if the host then called itself up to date, it would stay behind unnoticed.
 
 import { BatonError } from '../../words/errors.ts'
 import type { Listing, Newest, Skip, Tag } from '../../words/release.ts'
@@ -17,7 +17,7 @@ const SKIPPED_MAX = 24
 
 /**
  * A withdrawn release is no problem if an older one can be used: the maintainer has signed the withdrawal. If no older one can be
- * used, it is a problem: a service that finds no release at all must not be told that it is up to date.
+ * used, it is a problem: a service that finds no release at all must not report that it is up to date.
  */
 export async function newestUsable<Listed extends Pick<Listing, 'tag' | 'draft' | 'prerelease'>>(
   listed: readonly Listed[],
@@ -31,9 +31,10 @@ export async function newestUsable<Listed extends Pick<Listing, 'tag' | 'draft' 
   let skipped = 0
   for (const listing of published) {
     const { tag } = listing
+    if (skip.isOut?.(tag) === true) continue
     if (unusable.length === CANDIDATES_MAX) break
     if (skipped === SKIPPED_MAX) {
-      unusable.push(`${skipped} releases failed here, and older ones such as ${tag} were not looked at`)
+      unusable.push(`${skipped} releases were passed over, and older ones such as ${tag} were not looked at`)
       break
     }
     const verdict = await judge(listing)

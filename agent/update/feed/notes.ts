@@ -8,7 +8,7 @@ import type { Judgement } from '../trust/verdict.ts'
 
 export const BETWEEN_MAX = 10
 
-/** Newest first, at most BETWEEN_MAX. Leaves out a release that cannot be read: it is not the one being installed. */
+/** Newest first, at most BETWEEN_MAX. Leaves out a release that cannot be read: the update does not install it. */
 export async function notesBetween<Listed extends Pick<Listing, 'tag' | 'draft' | 'prerelease'>>(
   listed: readonly Listed[],
   { after, before }: { after: Tag; before: Tag },

@@ -22,7 +22,7 @@ export interface FeedOptions {
   onPassedOver?: OnPassedOver
 }
 
-/** Everything that opening a feed takes besides its setting. A process has one set, a test several. */
+/** What opening a feed needs besides its setting. */
 export interface FeedMeans extends Omit<HttpOptions, 'homes' | 'token'> {
   target: Target
   /** null: not signed */
@@ -76,7 +76,7 @@ function sourceOf(parsed: FeedSetting, http: Http): Source {
   switch (parsed.kind) {
     case 'github': {
       const { api, web, repository } = parsed
-      // avoids the API, and so its quota: the address of each file follows from its name
+      // do without the API and its quota: the address of each file follows from its name
       if (!http.authorized) return webSource(`${web}/${repository}/releases/download/`, http)
       return assetSource(`${api}/repos/${repository}/releases`, http)
     }

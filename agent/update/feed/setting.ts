@@ -31,7 +31,7 @@ export function parseFeedSetting(setting: string): FeedSetting {
     return { kind: 'web', base: `${url.href.replace(/\/+$/, '')}/` }
   }
   if (/^\.{0,2}\//.test(setting)) throw invalid(setting, 'a folder is given by its absolute path')
-  throw invalid(setting, 'it is of no form that we know')
+  throw invalid(setting, 'it has none of the known forms')
 }
 
 /** The addresses in the setting: requests start there. */

@@ -1,4 +1,4 @@
-// A feed of signed releases: it believes only what the keys of the compiled root vouch for. Layout:
+// A feed of signed releases: it uses only what the keys of the compiled root have signed, directly or through later roots. Layout:
 //   v1.1.0/release.json …   verified/timestamp.json, <version>.root.json, <version>.snapshot.json, <version>.targets.json
 // The name `verified` sorts after every tag, so a tool that copies in order copies that folder last, and timestamp.json last in it.
 // Must hold: if the metadata cannot be verified, there is no release, whatever else the feed has.
@@ -65,12 +65,12 @@ export function makeSignedFeed(options: SignedOptions): Feed {
     return assessSigned(signed, file.toString(), target, (name) => source.url(`${signed.tag}/${name}`))
   }
 
-  /** The error for a named tag that nobody has signed. */
+  /** The error for a named tag that is not signed. */
   const unsigned = async (tag: Tag, signal: AbortSignal | undefined): Promise<BatonError> => {
     const isThere = await source.file(`${tag}/${MANIFEST_NAME}`, TEXT_MAX_BYTES, signal).catch(() => null)
     if (isThere === null) return new BatonError('release_not_found', `${description} has no release ${tag}`)
     const hint = 'the maintainer signs it with `baton trust sign`'
-    return new BatonError('not_signed', `${description} has a release ${tag} that nobody has signed`, { hint })
+    return new BatonError('not_signed', `${description} has a release ${tag} that is not signed`, { hint })
   }
 
   const list = async (signal: AbortSignal | undefined) =>

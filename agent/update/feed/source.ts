@@ -1,5 +1,5 @@
-// Reads the files of a feed, below an address or in a folder. Must hold: no file is read beyond its bound, and nothing but a
-// regular file is read.
+// Reads the files of a feed, below an address or in a folder. Must hold: reads no file beyond its bound, and in a folder only regular
+// files.
 
 import { constants, open, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -27,7 +27,7 @@ export interface Source {
   bytes(url: string, from: number, validator: string | null, signal: AbortSignal): Promise<Bytes>
 }
 
-/** `base` ends with a slash. Keeps what it read last: a file that has not changed costs a request, and no bytes. */
+/** `base` ends with a slash. Keeps the files that it read last: an unchanged file costs a request, but no bytes. */
 export function webSource(base: string, http: Http): Source {
   const url = (path: string): string => new URL(path, base).href
   const kept = new Map<string, { etag: string; content: Buffer }>()
@@ -56,7 +56,7 @@ export function webSource(base: string, http: Http): Source {
       } catch (error) {
         if (!(error instanceof BatonError)) throw error
         if (error.code === 'release_not_found') return null
-        // A bucket that may not be listed answers 403 for a missing file. Only the next root may rightly be missing.
+        // A bucket that may not be listed answers 403 for a missing file. Accept that for the next root only: it is usually missing.
         if (error.members['status'] === 403 && path.endsWith('.root.json')) return null
         throw error
       }
@@ -138,7 +138,7 @@ export function folderSource(folder: string): Source {
       if (opened === null) throw new BatonError('download_failed', `\`${path}\`: there is no such file`)
       const start = opened.validator === validator ? from : 0
       const stream = opened.file.createReadStream({ start, highWaterMark: 256 * 1024 })
-      stream.on('error', () => {}) // it may be given up before anybody reads it
+      stream.on('error', () => {}) // it may be aborted before it is read
       return {
         stream: addAbortSignal(signal, stream) as AsyncIterable<Uint8Array>,
         from: start,

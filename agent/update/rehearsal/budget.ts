@@ -1,10 +1,10 @@
-// What a rehearsal may cost, wherever it takes place. How long a migration takes depends on the disk and on the rows, so that its time
-// comes from what copying the same rows took there. Pure.
+// How large a database and how much time a rehearsal may take. The time of a migration depends on the disk and the rows, so it is
+// bounded by how long the same disk took to copy the same rows. Pure.
 
-/** `auto` rehearses with a database of at most so many bytes. */
+/** With `auto`, a larger database is not rehearsed with. */
 export const AUTO_MAX_BYTES = 1024 ** 3
 
-/** A start may take a minute, and as long as so many copies took; all of it three starts, and what is around them. */
+/** A start may take START_MS plus the time of START_COPIES copies; a rehearsal three starts plus AROUND_MS. */
 const [START_MS, START_COPIES, START_MAX_MS, AROUND_MS] = [60_000, 30, 1_500_000, 60_000]
 
 /** Milliseconds until a release must be healthy on a copy that took `copyMs`. */

@@ -1,8 +1,8 @@
-// The folder in which a rehearsal takes place, and how its cage is started. systemd starts the cage when a request appears in the
-// folder (deploy/host/place/cage.ts writes the units), and empties the folder when the cage has ended.
-// Must hold: nothing in the folder is trusted once a release has run in it. No link is followed, and this process removes nothing
-// in it but names: only systemd empties it, inside the cage, where everything else is read-only.
-// Power cut: what was copied stays in the folder until the next start or rehearsal has it emptied.
+// The folder of a rehearsal, and its cage: the systemd unit in which the releases run on the copy. systemd starts the cage when a
+// request appears in the folder (deploy/host/place/cage.ts writes the units), and empties the folder when the cage has ended.
+// Must hold: nothing in the folder is trusted once a release has run in it. This process follows no link there and opens only the
+// report. Only systemd empties the folder, inside the cage, where everything else is read-only.
+// Power cut: the copy stays in the folder until the next start or rehearsal makes systemd empty it.
 
 import { constants } from 'node:fs'
 import { open, readdir, stat } from 'node:fs/promises'
@@ -20,7 +20,7 @@ const REPORT_MAX_BYTES = 64 * 1024
 const LOOK_EVERY_MS = 50
 /** how long systemd may take to start the cage, and to empty the folder behind it */
 const [BEGIN_MS, EMPTY_MS] = [15_000, 20_000]
-/** how long a conductor that has just read its request may take to report that it has begun */
+/** how long the conductor (the program in the cage) may take from reading its request to reporting that it has begun */
 const SETTLE_MS = 1000
 
 interface NoCage {
@@ -58,22 +58,22 @@ export function rehearsalFolder(stateDirectory: string): string {
   return `${stateDirectory}-rehearse`
 }
 
-/** What the cage is asked to do. */
+/** The request for the cage. */
 export type CageRequest =
   | { do: 'empty' }
   | {
       do: 'rehearse'
       /** absolute path of the executable that is to be tried */
       candidate: string
-      /** relative to the state directory; null: the one of the release that conducts */
+      /** relative to the state directory; null: the database of the present release */
       database: string | null
-      /** name of the copy in the folder, which is moved to the database's place first; absent: it is there */
+      /** name of the copy in the folder, which the conductor moves to the database's path first; absent: it is there already */
       copy?: string
       /** milliseconds that each start of a release may take until it is healthy */
       startMs: number
     }
 
-/** What became of a request. */
+/** How a request ended. */
 export type CageEnd =
   | { is: 'reported'; report: Record<string, unknown> }
   /** systemd has not started it */
@@ -115,17 +115,17 @@ export async function askCage(
   return { is: 'not-begun' }
 }
 
-/** Has the folder emptied by the cage. False if that has not come about. */
+/** Makes the cage empty the folder. False if the folder is not empty afterwards. */
 export async function emptyCage(cage: Cage): Promise<boolean> {
   const { folder, disk } = cage
-  if (!(await isEmptied(folder))) await endCage(cage) // of a process that was killed
+  if (!(await isEmptied(folder))) await endCage(cage) // a process that was killed may have left a cage running
   if (!(await isEmptied(folder))) await askCage(cage, { do: 'empty' }, { mostMs: EMPTY_MS })
   if (!(await isEmptied(folder))) return false
   await dropReport(folder, disk)
   return true
 }
 
-/** Takes the request back, which ends the cage if it runs, and waits until the folder is empty, at most for a while. */
+/** Removes the request, which ends the cage if it runs, and waits until the folder is empty, at most EMPTY_MS. */
 async function endCage({ folder, disk }: Cage): Promise<void> {
   await disk.remove(join(folder, REHEARSAL_REQUEST))
   const deadline = performance.now() + EMPTY_MS

@@ -1,7 +1,7 @@
-// The conductor: the one program that systemd starts in the cage. It is the present release's own executable, but never the
-// application. It starts the present release on the copy, then the candidate, then the present release again, and reports.
-// Must hold: it does not trust a file that a release has written after it has begun; it ends as soon as its request is gone; when
-// it ends, everything in the cage ends, because it is the first process there.
+// The conductor: the program that systemd starts in the cage. It runs the present release's executable, without the application. It
+// starts the present release on the copy, then the candidate, then the present release again, and reports.
+// Must hold: after a release has run, the conductor trusts no file in the folder; it exits as soon as its request is gone; when it
+// exits, everything in the cage ends, because it is the first process there.
 
 import { randomBytes } from 'node:crypto'
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
@@ -60,7 +60,7 @@ async function rehearseIn(
   const before = lookAtDatabase(path)
   if (typeof before === 'string') return tell({ present: { ...first, failure: before } })
   tell({ phase: 'candidate', rows: sum(before) })
-  // counted before the requests: what they write must not make up for what the migration has lost
+  // count before the requests: rows that they write must not hide rows that the migration has lost
   let rows: CopyLook['rows'] | null = null
   const second = await run(about(candidate, other), () => void (rows = rowsNow(path)))
   tell({ candidate: second })
@@ -72,7 +72,7 @@ async function rehearseIn(
   tell({ presentAgain: await run(about(present, own)) })
 }
 
-/** Resolves to the path of the database, with the copy there. */
+/** Puts the copy at the database's path, and returns that path. */
 function placeCopy(state: string, { database, copy }: Extract<CageRequest, { do: 'rehearse' }>): string {
   const own = ownDatabase(ownRelease().service, state)
   if (database === null && own === null) throw new Error('this release keeps no database')
@@ -98,10 +98,14 @@ export function compared(before: CopyLook, after: CopyLook): Pick<Report, 'damag
       : orphans > 0
         ? `${orphans} more rows than before point at rows that do not exist (PRAGMA foreign_key_check)`
         : null
-  // a table that was renamed counts too: its rows are not where the present release looks for them
+  // a renamed table counts as lost too: the present release looks for its rows under the old name
   const fewer = Object.entries(before.rows).find(([table, rows]) => (after.rows[table] ?? 0) < rows)
   const lost = fewer === undefined ? null : `${fewer[1] - (after.rows[fewer[0]] ?? 0)} rows of ${fewer[0]} are gone`
-  return { damage, lost, difference: whyNotAdditive(before.schema, after.schema) }
+  const uncheckable =
+    before.orphans !== null && after.orphans === null
+      ? 'a foreign key points at no key (PRAGMA foreign_key_check)'
+      : null
+  return { damage, lost, difference: whyNotAdditive(before.schema, after.schema) ?? uncheckable }
 }
 
 interface About {
@@ -111,7 +115,7 @@ interface About {
   startMs: number
 }
 
-/** Starts a release on the copy, sends it the requests, and ends it with all that it has started. Never rejects. `onWell`: before the requests. */
+/** Starts a release on the copy, sends it the author's requests, and ends it and its children. `onWell`: called before the requests. */
 async function run({ executable, rehearse, state, startMs }: About, onWell: () => void = () => {}): Promise<Run> {
   const requests = rehearse?.requests ?? []
   const about = { requests: requests.length, writes: requests.filter(isWrite).length }
@@ -132,7 +136,7 @@ async function run({ executable, rehearse, state, startMs }: About, onWell: () =
     return { ms, failure: null, refused, ...about }
   } finally {
     await child.end()
-    endAll() // what it has started in groups of their own
+    endAll() // its children in other process groups
   }
 }
 
@@ -200,17 +204,17 @@ function isWrite({ method = 'GET' }: RehearseRequest): boolean {
   return !READS.includes(method.toUpperCase())
 }
 
-/** Ends every process in the cage but this one. Only the first process of a pid namespace may: elsewhere -1 is everybody. */
+/** Kills every other process in the cage. Only as pid 1 of the cage's namespace: elsewhere -1 would reach every process of the user. */
 function endAll(): void {
   if (process.pid !== 1) return
   try {
     process.kill(-1, 'SIGKILL')
   } catch {
-    return // nobody is left
+    return // no process is left
   }
 }
 
-/** A release may have put a link under the name: a rename replaces it, and follows nothing. */
+/** Writes by a rename: a release may have put a link under the report's name, and a rename replaces the link. */
 function writeReport(state: string, report: Partial<Report>): void {
   const temporary = join(state, `${REHEARSAL_REPORT}.${randomBytes(6).toString('hex')}`)
   writeFileSync(temporary, JSON.stringify(report), { mode: 0o600, flag: 'wx' })

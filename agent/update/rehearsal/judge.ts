@@ -1,5 +1,5 @@
-// From what was seen in the cage to a verdict. Pure.
-// Must hold: `open` only if the present release has written on the migrated copy; whatever is doubtful is `unproven` at best.
+// Turns the report of the cage into a verdict. Pure.
+// Must hold: `open` only if the present release has written to the migrated copy; any doubt makes it `unproven` or worse.
 
 import { BatonError } from '../../words/errors.ts'
 import type { Rehearsal } from '../../words/rehearsal.ts'
@@ -12,7 +12,7 @@ interface Tags {
 
 export type Judged = Pick<Rehearsal, 'verdict' | 'reason' | 'hint'>
 
-/** Throws verify_failed if the release fails on the copy: then it would fail on the data. */
+/** Throws verify_failed if the candidate fails on the copy: it would fail on the data too. */
 export function judge(report: Report, { from, to }: Tags): Judged {
   const { phase, present, candidate, presentAgain, damage, lost, difference, reversible } = report
   if (present === null || present.failure !== null || candidate === null) {

@@ -8,15 +8,15 @@ export interface CopyLook {
   schema: Schema
   /** by table */
   rows: Readonly<Record<string, number>>
-  /** what `PRAGMA integrity_check` says; null: ok, or it needs an extension of the application's */
+  /** what `PRAGMA integrity_check` reports; null: ok, or the check needs an extension of the application */
   fault: string | null
-  /** rows that point at none, by `PRAGMA foreign_key_check`; null: it cannot tell */
+  /** rows that refer to missing rows, by `PRAGMA foreign_key_check`; null: the check is not possible */
   orphans: number | null
 }
 
 const FAULT_MAX = 200
 
-/** Opens, reads and closes it. Or why it cannot be looked at: the application encrypts it, say. */
+/** Looks at the database; or returns why it cannot, for instance because the application encrypts it. */
 export function lookAtDatabase(path: string): CopyLook | string {
   const database = openDatabase(path)
   try {
@@ -29,7 +29,7 @@ export function lookAtDatabase(path: string): CopyLook | string {
   }
 }
 
-/** Rows by table, while an application has it open; null: it lets nobody look. */
+/** Rows by table, while the application has the database open; null: not readable, for instance because it is locked. */
 export function rowsNow(path: string): CopyLook['rows'] | null {
   try {
     const database = openDatabase(path)
@@ -43,7 +43,7 @@ export function rowsNow(path: string): CopyLook['rows'] | null {
   }
 }
 
-/** Runs the author's SQL. Null: it ran; else why not. */
+/** Runs the author's `prepare`. Returns why that failed; null if it ran. */
 export function prepareDatabase(path: string, sql: string): string | null {
   const database = openDatabase(path)
   try {
@@ -67,7 +67,7 @@ function all(database: DatabaseSync, sql: string): Row[] {
   return database.prepare(sql).all()
 }
 
-/** Without those that a virtual table keeps for itself: FTS5 merges rows of them away as it likes. */
+/** Without the shadow tables of virtual tables: FTS5 merges their rows at any time. */
 function tablesIn(database: DatabaseSync): { name: string; sql: string }[] {
   const shadows = all(database, "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'shadow'")
   const isShadow = new Set(shadows.map(({ name }) => name))
@@ -82,16 +82,25 @@ function tablesIn(database: DatabaseSync): { name: string; sql: string }[] {
 
 function schemaIn(database: DatabaseSync): Schema {
   const tables = tablesIn(database).map(({ name, sql }) => {
-    return [name, { sql, columns: columnsOf(database, name) }] as const
+    return [name, { sql, columns: columnsOf(database, name), parents: parentsOf(database, name) }] as const
   })
   const rules = all(
     database,
-    "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE type IN ('view', 'trigger') OR (type = 'index' AND sql LIKE 'create unique%')",
+    "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE type IN ('view', 'trigger', 'index') AND sql IS NOT NULL",
   ).map(
     ({ type, name, tbl_name: table, sql }) =>
       [`the ${String(type)} ${String(name)}`, { table: String(table), sql: String(sql) }] as const,
   )
-  return { tables: Object.fromEntries(tables), rules: Object.fromEntries(rules) }
+  const marks = MARKS.map((name) => [name, all(database, `PRAGMA ${name}`)[0]?.[name]] as const)
+  return { tables: Object.fromEntries(tables), rules: Object.fromEntries(rules), marks: Object.fromEntries(marks) }
+}
+
+/** What an application may ask for that has nothing to do with a table. `user_version` is the number of the schema. */
+const MARKS = ['application_id', 'encoding'] as const
+
+function parentsOf(database: DatabaseSync, table: string): { table: string; onDelete: string }[] {
+  const keys = orElse([], () => all(database, `PRAGMA foreign_key_list(${quote(table)})`))
+  return keys.map((key) => ({ table: String(key['table']), onDelete: String(key['on_delete']).toUpperCase() }))
 }
 
 function columnsOf(database: DatabaseSync, table: string): ColumnShape[] {
@@ -126,7 +135,7 @@ function orphansIn(database: DatabaseSync): number | null {
   return orElse(null, count)
 }
 
-/** SQLITE_ERROR: it needs a module, a function or a collation that the application brings along, or a foreign key is no key. */
+/** Returns `other` on SQLITE_ERROR: the query needs a part that only the application has, or a foreign key is not valid. */
 function orElse<T>(other: T, act: () => T): T {
   try {
     return act()

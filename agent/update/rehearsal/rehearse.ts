@@ -1,7 +1,7 @@
 // The last part of verify: tries a release on a copy of the data, before anything changes. Runs in the service's process, or in a
 // command if no service runs; the releases run in the cage.
-// Must hold: nothing is made but the copy, which is gone afterwards; whatever goes wrong here but the release itself ends in
-// `not_tried`, and the update goes on as it would without a rehearsal.
+// Must hold: makes nothing but the copy, which is gone afterwards; a failure of the rehearsal itself ends in `not_tried`, and the
+// update goes on as it would without a rehearsal.
 
 import { realpath, stat } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'
@@ -20,7 +20,7 @@ import { askCage, type Cage, cageOf, emptyCage } from './cage.ts'
 import { judge } from './judge.ts'
 import { readReportOf } from './report.ts'
 
-/** A copy of a database in rollback mode makes its writer wait; so small a one is copied before anybody notices. */
+/** Copying a database in rollback mode makes its writers wait; a database of at most this size is copied fast enough. */
 const ROLLBACK_MAX_BYTES = 16 * 1024 ** 2
 /** A migration needs room for a second copy, and for its journal. */
 const ROOM_FACTOR = 2.5
@@ -37,8 +37,8 @@ export interface ToRehearse {
 }
 
 /**
- * Notes the rehearsal in the operation, unless the service keeps no database. Throws verify_failed if the release fails on the
- * copy, and one_way if there is no way back and nobody allows that.
+ * Rehearses the release and notes the result in the operation; does nothing if the service keeps no database. Throws verify_failed if
+ * the release fails on the copy, and one_way if there is no way back and `oneWay` is false.
  */
 export async function rehearse(what: ToRehearse): Promise<void> {
   const { install, operation, release, oneWay } = what
@@ -81,7 +81,7 @@ export async function knownRehearsal(install: Knows, { asset }: Release): Promis
   return triedBefore(tried, { sha256: asset.sha256, from: current, schema: look?.schema ?? null })
 }
 
-/** Ends what a killed process has left in the cage, and has its folder emptied. Never throws. */
+/** Ends a cage that a killed process has left behind, and makes systemd empty the folder. Never throws. */
 export async function clearCage(install: ManagedInstall): Promise<void> {
   const { service, disk, log } = install
   const folder = await folderOf(install).catch(() => null)
@@ -129,7 +129,7 @@ async function tryOnCopy(what: ToRehearse, on: OnCopy): Promise<Rehearsal> {
     if (cause instanceof BatonError && ABOUT_THE_RELEASE.includes(cause.code)) throw cause
     return ended({ reason: reasonOf(cause) })
   } finally {
-    // a copy without a cage that ran, and a cage that systemd could not end
+    // a copy may be left if the cage never ran, or if systemd could not end it
     if (cage !== null && !(await emptyCage(cage).catch(() => false)))
       what.install.log({ event: 'warning', message: `the copy in ${cage.folder} could not be removed` })
   }
@@ -149,7 +149,7 @@ function modeOf(value: unknown): RehearseMode {
   )
 }
 
-/** what the release does wrong on the copy, or needs more room for than there is */
+/** errors that end the update: the release fails on the copy or needs more room than there is, or `update.rehearse` is not valid */
 const ABOUT_THE_RELEASE: readonly ErrorCode[] = ['verify_failed', 'refused', 'invalid_settings']
 
 const NEVER = { reason: '`rehearse` is `never`' }
@@ -241,7 +241,7 @@ async function copyInto(
   await disk.makeDirectory(dirname(to), 0o700)
   await (await disk.create(to, 0o600)).close()
   await copyDatabase(database, to, { executable, here: !serves }).catch(async (cause: unknown) => {
-    await disk.remove(to) // on a full disk not even a request to empty the folder could be written
+    await disk.remove(to) // on a full disk even the request to empty the folder could not be written
     throw cause
   })
   if (files.length > 0) await copyFilesBy(executable, { from: stateDirectory, to: folder, files })

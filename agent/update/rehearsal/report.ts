@@ -1,8 +1,8 @@
-// What the conductor in the cage reports, and how the service reads it. A release has run beside it, so every member is checked.
+// The report of the conductor in the cage, and its reader. A release has run in the same folder, so the reader checks every member.
 
 import { isCount, isObject } from '../../words/untrusted.ts'
 
-/** What the conductor was doing: the last of these stands in the report if something has ended it. */
+/** The steps of the conductor. If the conductor is killed, the report shows the step that it was in. */
 export const PHASES = ['begun', 'present', 'candidate', 'present-again', 'done'] as const
 export type Phase = (typeof PHASES)[number]
 
@@ -38,7 +38,7 @@ export interface Report {
 
 const TEXT_MAX = 1000
 
-/** Never throws: what is not as it should be counts as not reported. */
+/** Never throws: a member that is not valid counts as missing. */
 export function readReportOf(value: Record<string, unknown>): Report {
   const phase = PHASES.find((one) => one === value['phase']) ?? 'begun'
   return {

@@ -1,9 +1,11 @@
 // Whether a migration has only added to a schema: then a release that knows the old one can go on reading and writing. Pure.
+// Must hold: what may refuse or change a statement of the release before is a difference, even if no request of the author's meets it.
 
-/** One table: its `CREATE TABLE` text, and its columns in order. */
+/** One table: its `CREATE TABLE` text, its columns in order, and the rows of other tables that its own point at. */
 export interface TableShape {
   sql: string
   columns: readonly ColumnShape[]
+  parents: readonly { table: string; onDelete: string }[]
 }
 
 export interface ColumnShape {
@@ -17,29 +19,65 @@ export interface ColumnShape {
 
 export interface Schema {
   tables: Readonly<Record<string, TableShape>>
-  /** `CREATE` texts by name, views and triggers; and indexes that are UNIQUE, which refuse writes */
+  /** `CREATE` texts, by name, of views, triggers and indexes */
   rules: Readonly<Record<string, { table: string; sql: string }>>
+  /** of the file as a whole, by the name of their pragma */
+  marks: Readonly<Record<string, unknown>>
 }
 
-/** Null if every table of `before` is there as it was, but for columns that an insert may leave out. Else one clause. */
+/** Null if the tables of `before` are unchanged, except for new columns that an insert may leave out. Else one clause. */
 export function whyNotAdditive(before: Schema, after: Schema): string | null {
+  const mark = Object.keys(before.marks).find((name) => before.marks[name] !== after.marks[name])
+  if (mark !== undefined) return `\`PRAGMA ${mark}\` is another than before`
   for (const [name, table] of Object.entries(before.tables)) {
     const now = after.tables[name]
     if (now === undefined) return `the table ${name} is gone`
     const why = whyTableNotAdditive(name, table, now)
     if (why !== null) return why
   }
+  return whyRulesNotAdditive(before, after) ?? whyParentsNotFree(before, after)
+}
+
+function whyRulesNotAdditive(before: Schema, after: Schema): string | null {
   for (const [name, { sql }] of Object.entries(before.rules)) {
     const now = after.rules[name]
-    // a rule that is gone refuses nothing, but a view or a trigger may have been relied upon
+    // a missing rule refuses nothing, but the present release may rely on it, also by ON CONFLICT or INDEXED BY
     if (now === undefined || plain(now.sql) !== plain(sql)) return `${name} has changed or is gone`
   }
-  for (const [name, { table }] of Object.entries(after.rules)) {
-    if (before.rules[name] === undefined && before.tables[table] !== undefined)
+  // SQLite keeps the name in a trigger as it was typed
+  const known = new Set(Object.keys(before.tables).map((name) => name.toLowerCase()))
+  for (const name of Object.keys(before.rules)) known.add(name.replace(/^the view /, '').toLowerCase())
+  for (const [name, { table, sql }] of Object.entries(after.rules)) {
+    const isNew = before.rules[name] === undefined && !name.startsWith('the view ')
+    if (isNew && known.has(table.toLowerCase()) && !isPlainIndex(sql))
       return `${name} is new on the table ${table}, which was there before`
   }
   return null
 }
+
+/** An index that refuses no write: of columns alone, without a function that may fail, or that only the new release has. */
+function isPlainIndex(sql: string): boolean {
+  const text = plain(sql)
+  return (
+    /^create index [^(]*\([^()]*\)(?: ?where [^()]*)?$/.test(text) &&
+    !/->|\b(?:match|regexp)\b|\bcollate (?!(?:nocase|binary|rtrim)\b)/.test(text)
+  )
+}
+
+/** With foreign keys in force, a row that another one points at cannot be deleted. */
+function whyParentsNotFree(before: Schema, after: Schema): string | null {
+  const known = new Set(Object.keys(before.tables).map((name) => name.toLowerCase()))
+  for (const [name, { parents }] of Object.entries(after.tables)) {
+    if (before.tables[name] !== undefined) continue
+    const holds = parents.find(({ table, onDelete }) => known.has(table.toLowerCase()) && !FREEING.includes(onDelete))
+    if (holds !== undefined) return `the new table ${name} keeps rows of ${holds.table} from being deleted`
+  }
+  return null
+}
+
+const FREEING = ['CASCADE', 'SET NULL', 'SET DEFAULT']
+/** what a column of any other name does not change: the number that each row has */
+const ROW_NUMBERS = ['rowid', 'oid', '_rowid_']
 
 function whyTableNotAdditive(name: string, before: TableShape, now: TableShape): string | null {
   for (const [at, column] of before.columns.entries()) {
@@ -50,21 +88,38 @@ function whyTableNotAdditive(name: string, before: TableShape, now: TableShape):
   }
   for (const column of now.columns.slice(before.columns.length)) {
     if (column.isKey) return `the new column ${name}.${column.name} is part of the key`
-    if (column.isNotNull && column.fallback === null) return `the new column ${name}.${column.name} needs a value`
+    if (column.isNotNull && (column.fallback ?? 'null').toLowerCase() === 'null')
+      return `the new column ${name}.${column.name} needs a value`
+    if (column.fallback?.includes('(') === true) return `the new column ${name}.${column.name} calls a function`
+    if (ROW_NUMBERS.includes(column.name.toLowerCase())) return `the new column ${name}.${column.name} hides another`
   }
-  // ALTER TABLE ADD COLUMN puts the new column behind the old text; any other text may have new constraints in it
-  const stem = plain(before.sql).replace(/\)[^()]*$/, '')
-  if (!plain(now.sql).startsWith(stem)) return `the table ${name} was made anew`
-  const rest = plain(now.sql).slice(stem.length)
-  return /\b(check|unique|references|foreign|constraint|generated|primary)\b/.test(rest)
+  return whyTextNotAdditive(name, plain(before.sql), plain(now.sql))
+}
+
+/** ALTER TABLE ADD COLUMN puts the new column behind the old text; any other text may have new constraints in it. */
+function whyTextNotAdditive(name: string, before: string, now: string): string | null {
+  if (now === before) return null
+  const anew = `the table ${name} was made anew`
+  if (before.startsWith('create virtual')) return anew // its arguments are the module's
+  const end = /\)[^()]*$/.exec(before)?.[0] ?? ''
+  const stem = before.slice(0, before.length - end.length)
+  // what follows `)` are options such as STRICT, and a word behind the last column belongs to that
+  if (!now.startsWith(`${stem},`) || !now.endsWith(end)) return anew
+  const rest = now.slice(stem.length)
+  return /\b(?:check|unique|references|foreign|constraint|generated|primary|as)\b/i.test(rest)
     ? `the table ${name} has a new constraint`
     : null
 }
 
+/** As a text to compare: in small letters, without spaces that mean nothing. What stands in quotes stays. */
 function plain(sql: string): string {
-  return sql
+  const parts = sql.split(/('(?:[^']|'')*')/).map((part, at) => (at % 2 === 1 ? part : plainly(part)))
+  return parts.join('').trim()
+}
+
+function plainly(text: string): string {
+  return text
     .toLowerCase()
     .replaceAll(/\s+/g, ' ')
     .replaceAll(/ ?([(),]) ?/g, '$1')
-    .trim()
 }

@@ -1,4 +1,4 @@
-// Answers the endpoint of the policy: what the operator allows, what the panel has written, and what follows from both.
+// Answers the endpoint `policy`: what the operator allows, what the panel has written, and the schedule that follows from both.
 
 import type { ManagedInstall } from '../../disk/managed-install.ts'
 import type { PolicyReport } from '../../words/state.ts'
@@ -6,7 +6,7 @@ import type { NextSwitch } from '../../words/switch.ts'
 import { rulesOf, writeOwn } from './rules.ts'
 import { scheduleReport } from './say.ts'
 
-/** `own` undefined: only answers. Throws invalid_request with every fault of `own`; then nothing has changed. */
+/** Writes `own` first, if it is given. Throws invalid_request with every fault of `own`; then nothing has changed. */
 export async function policyReport(
   install: ManagedInstall,
   next: Omit<NextSwitch, 'expectedMs'>,

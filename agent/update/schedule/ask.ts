@@ -1,17 +1,17 @@
-// Asks the feed which release could go by itself. Reads only; the operation asks again, by the tag, before it begins.
+// Asks the feed which release the service could install by itself. Reads only; the operation asks again, by tag, before it begins.
 
 import { needsOfAsset } from '../../disk/room.ts'
 import { reasonOf } from '../../words/errors.ts'
-import { compareTags, type Feed, type Release, type Tag } from '../../words/release.ts'
+import { compareTags, type Feed, type Release, type Skip, type Tag } from '../../words/release.ts'
 import { badEntry, type BadRelease } from '../../words/state.ts'
 import { isTime } from '../../words/untrusted.ts'
 import { askAgainAt, type Remembered } from './memory.ts'
-import { isWithin, type Offered } from './next.ts'
+import { freeAt, isWithin, type Offered } from './next.ts'
 import type { Policy } from './policy.ts'
 
 /** how long the feed may take for an answer, as a whole */
 const PATIENCE_MS = 120_000
-/** why a release does not go by itself from which a person went back */
+/** why the service does not install a release by itself that a person has left by a rollback */
 export const LEFT = 'somebody went back from it here'
 const [PROBLEM_MAX, PASSED_MAX] = [300, 5]
 
@@ -23,7 +23,7 @@ export interface FeedAsking {
   left: readonly Tag[]
 }
 
-/** The memory with the answer. Never throws: a feed that is away is a problem that is remembered. */
+/** The memory with the answer. Never throws: notes a feed that does not answer as a problem. */
 export async function askFeed(
   feed: Pick<Feed, 'latest'>,
   memory: Remembered,
@@ -31,21 +31,38 @@ export async function askFeed(
   now: number,
 ): Promise<Remembered> {
   const { id, asked } = memory
-  const { running } = asking
+  const { running, policy } = asking
   const passed: Remembered['passed'] = []
-  const skip = (release: Release): boolean => {
+  let soonest: { at: number; offer: Offered } | null = null
+  const looked = (release: Release): boolean => {
     const { tag } = release
     if (compareTags(tag, running) <= 0) return false
     const why = whyPassed(release, memory, asking)
-    if (why === null) return false
-    if (why !== '' && passed.length < PASSED_MAX) passed.push({ tag, why: `${tag} waits for you: ${why}` })
+    if (why !== null) {
+      if (why !== '' && passed.length < PASSED_MAX) passed.push({ tag, why: `${tag} waits for you: ${why}` })
+      return true
+    }
+    if (policy.mode === 'notify') return false
+    // one that is too young, or whose turn has not come, does not keep an older one from going
+    const offer = offerOf(release, memory, now)
+    const at = freeAt(policy, id, offer, now)
+    if (at <= now) return false
+    if (soonest === null || at < soonest.at) soonest = { at, offer }
     return true
   }
+  // once enough were told that go too far, no further one costs a request
+  const isOut = (tag: Tag): boolean =>
+    policy.mode !== 'notify' &&
+    passed.length === PASSED_MAX &&
+    compareTags(tag, running) > 0 &&
+    !isWithin(policy.mode, running, tag)
+  const skip: Skip = Object.assign(looked, { isOut })
   try {
     const { release, problem } = await feed.latest(skip, AbortSignal.timeout(PATIENCE_MS))
     const isStep = release !== null && compareTags(release.tag, running) > 0
-    const offer = isStep ? offerOf(release, memory, now) : null
-    const why = isStep ? null : (problem?.message.slice(0, PROBLEM_MAX) ?? null)
+    const later = (soonest as { offer: Offered } | null)?.offer ?? null
+    const offer = isStep ? offerOf(release, memory, now) : later
+    const why = offer !== null ? null : (problem?.message.slice(0, PROBLEM_MAX) ?? null)
     return { ...memory, offer, passed, asked: { at: now, next: askAgainAt(id, 0, now), problem: why, failures: 0 } }
   } catch (cause) {
     const failures = asked.failures + 1
@@ -54,7 +71,7 @@ export async function askFeed(
   }
 }
 
-/** Null: it could go alone. '' if nobody waits for it. An older one may go then. */
+/** Why to pass over a release, so that an older one may be chosen; null: choose it. '': the operator skips it, so report nothing. */
 function whyPassed(
   { tag, asset }: Release,
   { never }: Remembered,

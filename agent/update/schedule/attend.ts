@@ -1,7 +1,7 @@
-// The schedule at work in a process of the service: looks, asks the feed, begins an operation, tells. `next.ts` decides.
-// Must hold: of all processes of a service one acts, the one whose turn it is; an attempt is on the disk before it begins, under the
-// lock of the operation; no timer is longer than LOOK_MS, so a host that slept or whose clock was set looks soon; nothing here ever
-// ends the service, nor waits in its way.
+// Runs the schedule in a process of the service: looks, asks the feed, begins an operation, reports. `next.ts` decides.
+// Must hold: only one process of a service acts, the one that serves alone; an attempt is on the disk before it begins, under the lock
+// of the operation; no timer is longer than LOOK_MS, so a host that slept or whose clock was set looks soon; nothing here ends or
+// delays the service.
 
 import { randomUUID } from 'node:crypto'
 import type { ManagedInstall } from '../../disk/managed-install.ts'
@@ -35,7 +35,7 @@ export type StartAlone = (asked: Omit<OperationRequest, 'who'>) => Promise<unkno
 export interface Attended {
   install: ManagedInstall
   settings: Pick<Settings, 'service' | 'switch' | 'update'>
-  /** opened for the schedule alone: it asks for other releases than an operation does */
+  /** the schedule's own feed: it passes over other releases than an operation does */
   feed: OpenFeed
   leaving: AbortSignal
   start: StartAlone
@@ -47,12 +47,12 @@ const [LOOK_MS, LOOK_AT_LEAST_MS, BUSY_MS] = [300_000, 5_000, 60_000]
 export interface AttendOptions {
   install: ManagedInstall
   settings: Settings
-  /** this process: since when it serves, whether it still has to prove itself, whether it hands over */
+  /** this process: settles when it serves, whether it still has to end the operation that started it, whether it hands over */
   serving: { began: Promise<void> | null; isSettling: boolean; handingOver: Promise<unknown> | null }
   life: { isStopping(): boolean; leaving: AbortSignal }
 }
 
-/** Looks from now on, until this process ends. Never throws. */
+/** Looks now, and again until this process ends. Never throws. */
 export function attend({ install, settings, serving, life }: AttendOptions, start: StartAlone): void {
   const { service, trust, log } = settings
   const setting = settings.feed ?? install.feed.description
@@ -86,19 +86,19 @@ export function attend({ install, settings, serving, life }: AttendOptions, star
   void look()
 }
 
-/** Not before this process serves alone, and not once it hands over: the other one looks then. */
+/** Whether this process serves alone. While it takes over or hands over, the other process may look. */
 function isOurTurn({ began, isSettling, handingOver }: AttendOptions['serving'], life: AttendOptions['life']): boolean {
   return began !== null && !isSettling && handingOver === null && !life.isStopping()
 }
 
-/** One look. Resolves to when it wants to look again, epoch milliseconds; null: whenever. */
+/** One look. Resolves to the time of the next look, epoch milliseconds; null: no particular time. */
 export async function attendOnce(attended: Attended): Promise<number | null> {
   const { install, now, feed } = attended
   let memory = await remembered(attended)
   let known = await knownNow(attended, memory)
   let { decided, asks } = await decide(install, known, now())
   if (decided.do === 'ask') {
-    // written first: a service that is restarted in a loop asks no more often than another
+    // Write first: a service that restarts in a loop must not ask more often than another.
     const failures = memory.asked.failures + 1
     const asking = { ...memory.asked, next: askAgainAt(memory.id, failures, now()), failures }
     await writeMemory(install.disk, install.stateDirectory, { ...memory, asked: asking })
@@ -112,6 +112,11 @@ export async function attendOnce(attended: Attended): Promise<number | null> {
     ;({ decided, asks } = await decide(install, known, now()))
   }
   memory = await told(attended, { ...known, memory }, asks)
+  if (decided.do === 'update') {
+    // telling may have taken minutes: the hours may have ended, and the operator may have said otherwise
+    known = await knownNow(attended, memory)
+    ;({ decided } = await decide(install, known, now()))
+  }
   if (decided.do === 'update' && memory.offer !== null) return await go(attended, known, memory, memory.offer)
   return soonest(decided, memory)
 }
@@ -128,7 +133,7 @@ async function remembered({ install, now }: Attended): Promise<Remembered> {
   const before = read ?? newMemory(marks, now())
   const own = isOfAnother(before, marks) ? { ...before, id: newMemory(marks, now()).id, marks } : before
   const memory = settled(corrected(own, now()), state, current)
-  // after an attempt the feed may have something better, or something newer still
+  // after an attempt, ask the feed again at once: it may have a newer release
   if (memory.attempt?.isOpen !== own.attempt?.isOpen) memory.asked = { ...memory.asked, next: now() }
   if (JSON.stringify(memory) !== JSON.stringify(read)) await writeMemory(disk, stateDirectory, memory)
   return memory
@@ -139,7 +144,7 @@ async function knownNow({ install, settings }: Attended, memory: Remembered): Pr
   return { rules, memory, journal, trust, next: { kind: settings.switch, holdMs: settings.update.holdMs } }
 }
 
-/** Tells the operator's program what is new, if one is named. */
+/** Reports what is new to the operator's program, if there is one. */
 async function told(
   { install, now, leaving, settings }: Attended,
   known: ScheduleKnown,
@@ -156,7 +161,7 @@ async function told(
   return await sendLetters(news, onOutcome, { now, leaving, kept })
 }
 
-/** Begins the operation. The attempt is noted under its lock, by the first process that takes it. */
+/** Begins the operation. The process that gets its lock notes the attempt under the lock. */
 async function go(attended: Attended, { rules }: ScheduleKnown, memory: Remembered, offer: Offered): Promise<number> {
   const { install, start, now } = attended
   const { disk, stateDirectory } = install
@@ -174,7 +179,7 @@ async function go(attended: Attended, { rules }: ScheduleKnown, memory: Remember
     if (cause instanceof BatonError && (cause.code === 'update_in_flight' || cause.code === 'locked'))
       return now() + BUSY_MS
     install.log({ event: 'warning', message: `the schedule: beginning ${tag}: ${reasonOf(cause)}` })
-    await writeMemory(disk, stateDirectory, { ...memory, attempt }) // one that failed: it is not begun again at once
+    await writeMemory(disk, stateDirectory, { ...memory, attempt }) // it counts as a failed attempt: do not begin it again at once
   }
   return now() + BUSY_MS
 }

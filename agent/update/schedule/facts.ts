@@ -1,4 +1,4 @@
-// From what the schedule remembers to the facts that `next` decides by. Pure; `attend.ts` and the answers about the schedule share it.
+// Makes the facts that `next.ts` decides by from the memory and the journal. Pure.
 
 import type { JournalState } from '../../disk/journal.ts'
 import type { Operation, TrustReport } from '../../words/state.ts'
@@ -7,7 +7,7 @@ import { LEFT } from './ask.ts'
 import type { ScheduleFacts } from './next.ts'
 import type { Remembered } from './memory.ts'
 
-/** an update of which nothing is known, and the bounds of one that is */
+/** how long an update counts for: without an earlier one, at least, and at most */
 const [TOOK_MS, TOOK_MIN_MS, TOOK_MAX_MS] = [600_000, 60_000, 6 * 3_600_000]
 
 export interface FactsSeen {
@@ -38,7 +38,7 @@ export function factsOf({ memory, running, isInFlight, asks, left, tookMs }: Fac
   }
 }
 
-/** Tags from which somebody went back here, and to which nobody has asked to return since. `history`: newest first. */
+/** Tags that a rollback has left here and that no person has asked for again since. `history`: newest first. */
 export function leftIn(history: readonly Operation[]): Tag[] {
   const isReturn = (one: Operation, tag: Tag) => one.by === undefined && one.outcome === 'updated' && one.to === tag
   return history.flatMap(({ outcome, from }, at) =>

@@ -1,5 +1,5 @@
-// Whether a release may go without a person, as far as the data are concerned. Pure; the one rule, asked before an attempt and in it.
-// Must hold: what cannot be taken back never goes alone, whatever anybody allows.
+// The rule whether the service may install a release without a person, given what a rehearsal has shown of the data. Pure. Used before
+// an attempt and in it. Must hold: a release with no way back never goes without a person, even if the operator allows everything.
 
 import type { Rehearsal } from '../../words/rehearsal.ts'
 import type { Tag } from '../../words/release.ts'
@@ -13,7 +13,7 @@ export interface Alone {
   isStateless: boolean
 }
 
-/** Null: it may go. Else why it waits, one sentence. `rehearsal` undefined: there was none. */
+/** Null: the service may install it. Else why it waits for a person, one sentence. `rehearsal` undefined: there was none. */
 export function whyNotAlone(
   { allow, isStateless }: Alone,
   from: Tag,

@@ -1,5 +1,5 @@
-// When a policy's hours are open, in the zone of each. Pure. Needs `Temporal`, which Node has since version 26.
-// Must hold: no moment outside of the hours; hours that a clock change skips move to the next valid minute, and hours that come twice
+// The openings: the times at which all hours of a policy are open, each in its own zone. Pure. Needs `Temporal` (Node 26).
+// Must hold: no opening outside of the hours; hours that a clock change skips move to the next valid minute, and hours that come twice
 // count once.
 
 import { DAYS } from '../../words/schedule.ts'
@@ -12,7 +12,7 @@ export interface Opening {
 }
 
 const DAY_MS = 86_400_000
-/** how far to look: two weekly plans that never meet would make this endless. A year has every clock change of a zone */
+/** how far to look ahead: two plans that never overlap would make this endless, and a year has every clock change of a zone */
 const AHEAD_MS = 400 * DAY_MS
 
 /** The openings that end after `from`, in order. None: these hours have no minute in common. */
@@ -37,13 +37,13 @@ function* common(one: Generator<Opening>, other: Generator<Opening>): Generator<
 function* openingsOf({ days, from, to, zone }: OpenHours, since: number): Generator<Opening> {
   const zoned = Temporal.Instant.fromEpochMilliseconds(Math.floor(since)).toZonedDateTimeISO(zone)
   let last = -Infinity
-  // one day earlier: it may last over midnight, and a clock change may have moved it
+  // begin earlier: an opening may last over midnight, and a clock change may have moved it
   for (let day = zoned.toPlainDate().subtract({ days: 2 }), ahead = 0; ahead < AHEAD_MS; day = day.add({ days: 1 })) {
     ahead += DAY_MS
     const name = DAYS[day.dayOfWeek - 1]
     if (name === undefined || !days.includes(name)) continue
     const { start, end } = openingOn(day, from, to, zone)
-    const own = { start: Math.max(start, last), end } // two hours that a clock change has laid over each other are one
+    const own = { start: Math.max(start, last), end } // do not count the overlap twice if a clock change makes two openings overlap
     last = Math.max(last, end)
     if (own.start < own.end && own.end > since) yield own
   }
@@ -53,14 +53,14 @@ function openingOn(day: Temporal.PlainDate, from: number, to: number, zone: stri
   const lengthMs = 60_000 * (to > from ? to - from : to + 1440 - from)
   const ends = to > from ? day : day.add({ days: 1 })
   const [begin, finish] = [instants(day, from, zone), instants(ends, to, zone)]
-  // inside of the hours by any reading of the clock, or, if both ends come twice, the first time
+  // inside the hours by both readings of an ambiguous clock; if that leaves nothing, by the first reading
   const [start, end] = [begin.later, finish.earlier]
   if (start < end) return { start, end }
   if (begin.earlier < end) return { start: begin.earlier, end }
-  return { start, end: start + lengthMs } // skipped as a whole
+  return { start, end: start + lengthMs } // the clock change skips the whole opening
 }
 
-/** The two moments at which this clock reads so; both the same, if it does once; both the end of the gap, if it never does. */
+/** The two moments at which the clock shows this time; the same one twice if there is one; the end of the gap if there is none. */
 function instants(date: Temporal.PlainDate, minutes: number, zone: string): { earlier: number; later: number } {
   const [day, left] = minutes === 1440 ? [date.add({ days: 1 }), 0] : [date, minutes]
   const wanted = day.toPlainDateTime({ hour: Math.floor(left / 60), minute: left % 60 })

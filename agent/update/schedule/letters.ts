@@ -1,7 +1,7 @@
-// Tells the operator's program what happened: it is started with the report as JSON on its standard input. What it does not take is
-// tried again, later and later, and over a restart.
-// Must hold: nobody waits for it but the schedule itself, at most LETTER_TIME_MS a report; whatever it starts ends with it; nothing that it
-// writes is believed. Power cut: a report is told once more, never not at all.
+// Reports to the operator's program (`update.onOutcome`): starts it with the report as JSON on its standard input. If the program fails,
+// tries again after longer and longer pauses, after a restart too.
+// Must hold: only the schedule waits for the program, at most LETTER_TIME_MS a report; every process that the program starts ends with
+// it; its output is only shown. Power cut: a report may be sent twice, but is not lost.
 
 import { spawn } from 'node:child_process'
 import { hostname } from 'node:os'
@@ -12,20 +12,20 @@ import { reasonOf } from '../../words/errors.ts'
 import { plainOf } from '../../words/said.ts'
 import { type Operation } from '../../words/state.ts'
 import { reportOf } from '../../words/report.ts'
-import type { Letter, Remembered } from './memory.ts'
+import { type Letter, LETTER_MAX, type Remembered } from './memory.ts'
 import type { Waiting } from './say.ts'
 
 /** how long a program may take for one report */
 export const LETTER_TIME_MS = 30_000
-/** looks for what it has left behind */
+/** how often to look for processes that it has left behind */
 const [SWEEPS_MAX, SWEEP_EVERY_MS] = [20, 25]
-/** the pauses between the tries; after the last one the report is given up */
+/** the pauses between the tries; a report that fails after the last one is dropped */
 const AGAIN_MS = [60_000, 300_000, 1_800_000, 7_200_000, 43_200_000]
 const [SAID_MAX, TOLD_AT_ONCE] = [300, 5]
-/** in the environment of the program, so that what it starts is found, wherever it hides */
+/** variable in the environment of the program: marks every process that it starts, even in another process group */
 const MARK = 'BATON_OUTCOME'
 
-/** Adds what has ended and what waits for a person, and was not told yet. Pure. */
+/** Adds a letter for each operation that has ended since the last letter, and one for new things that wait for a person. Pure. */
 export function withNews(
   memory: Remembered,
   { history }: JournalState,
@@ -33,10 +33,10 @@ export function withNews(
   now: number,
 ): Remembered {
   const last = history.findIndex(({ id }) => id === memory.told)
-  // an install that has just been given a program is not told its past
+  // send nothing about the past to a program that was just configured
   const news = memory.told === null ? [] : history.slice(0, last === -1 ? TOLD_AT_ONCE : last).slice(0, TOLD_AT_ONCE)
   const common = { service, host: hostname(), running, waits: waiting.map(({ says }) => says) }
-  const letter = (event: object): Letter => ({ text: JSON.stringify({ ...event, ...common }), tries: 0, at: now })
+  const letter = (event: object): Letter => ({ text: fitted({ ...event, ...common }), tries: 0, at: now })
   const keys = waiting.map(({ key }) => key)
   const isNew = keys.some((key) => !memory.toldWaits.includes(key))
   return {
@@ -53,9 +53,16 @@ export function withNews(
   }
 }
 
+/** As JSON. What its sentences quote, such as the last words of a release, may be long: then each of them is cut. */
+function fitted(letter: object): string {
+  const cutAt = (most: number) =>
+    JSON.stringify(letter, (_, value: unknown) => (typeof value === 'string' ? value.slice(0, most) : value))
+  return [Infinity, 1000].map(cutAt).find((text) => text.length <= LETTER_MAX) ?? cutAt(100)
+}
+
 export interface Sending {
   now: () => number
-  /** aborts when this process ends; the report is then told by the next one */
+  /** aborts when this process ends; the next process sends the report again */
   leaving: AbortSignal
   /** called with the memory after each report */
   kept: (memory: Remembered) => Promise<void>
@@ -63,7 +70,7 @@ export interface Sending {
   timeMs?: number
 }
 
-/** Sends what is due, one after the other. */
+/** Sends the letters that are due, one after the other. */
 export async function sendLetters(
   memory: Remembered,
   program: readonly string[],
@@ -73,7 +80,7 @@ export async function sendLetters(
   for (const due of memory.letters.filter(({ at }) => at <= now()).slice(0, TOLD_AT_ONCE)) {
     if (leaving.aborted) return left
     const fault = await run(program, due.text, leaving, timeMs)
-    if (leaving.aborted) return left // told again by the next process
+    if (leaving.aborted) return left // the next process sends it again
     const others = left.letters.filter((one) => one !== due)
     const pause = AGAIN_MS[due.tries]
     if (fault === null) left = { ...left, letters: others, hookProblem: null }
@@ -103,11 +110,11 @@ async function run(
     cwd: '/',
     env: { PATH, LANG, HOME, [MARK]: mark },
     stdio: ['pipe', 'ignore', 'pipe'],
-    detached: true, // a group of its own, to end it with whatever it has started
+    detached: true, // its own process group, so that `endGroup` also ends what it has started
   })
   let said = ''
   child.once('error', (cause) => ended.resolve(`it does not start: ${reasonOf(cause)}`))
-  // not `close`: what it has started may hold its streams for ever
+  // not `close`: a process that it has started may keep its streams open for ever
   child.once('exit', (code, signal) =>
     ended.resolve(code === 0 ? null : `it ended with ${signal ?? `exit code ${code}`}`),
   )
@@ -132,7 +139,7 @@ async function run(
   leaving.removeEventListener('abort', leave)
   process.removeListener('exit', end)
   end()
-  // one that has just been forked, or loads a program at this moment, is not seen at the first look
+  // the first look does not see a process that was just forked or is loading its program: look again
   for (let round = 0; round < SWEEPS_MAX; round++) {
     await sleep(SWEEP_EVERY_MS)
     if (sweep() === 0 && round > 0) break

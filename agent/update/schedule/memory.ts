@@ -1,8 +1,8 @@
-// What the schedule remembers over a restart, in `<state directory>/update/schedule.json`: this host's id, when the feed was asked and
-// what it offered, the last attempt, what is never tried again, and what has to be told. Replaced whole: a power cut leaves the memory
-// of before or after. Only the process whose turn it is writes.
-// Must hold: an attempt is in here before it begins, so that no cut makes two of one; a damaged file lets nothing go twice, since the
-// journal knows what failed here.
+// The schedule's memory, in `<state directory>/update/schedule.json`: this host's id, when it asked the feed and what the feed offered,
+// the last attempt, releases that it never tries again, and letters to send. Replaced whole: a power cut leaves the memory of before or
+// after. Only the process that serves alone writes.
+// Must hold: an attempt is in here before it begins, so that a power cut does not repeat it; after damage to the file no release is
+// tried again that failed here, since the journal has the bad releases.
 
 import { createHash, randomBytes } from 'node:crypto'
 import { readdir, readFile } from 'node:fs/promises'
@@ -24,7 +24,7 @@ export interface Attempt {
   sha256: string
   /** epoch milliseconds */
   at: number
-  /** how it ended is not in here yet */
+  /** true until the memory has how it ended */
   isOpen: boolean
 }
 
@@ -32,13 +32,13 @@ export interface Attempt {
 export interface Never {
   tag: Tag
   sha256: string
-  /** null: whatever runs */
+  /** null: any release */
   from: Tag | null
   /** one sentence */
   why: string
 }
 
-/** A report for the operator's program that has not arrived yet. */
+/** A report that the operator's program has not taken yet. */
 export interface Letter {
   /** as JSON */
   text: string
@@ -51,21 +51,21 @@ export interface Remembered {
   format: 1
   /** 32 hex digits, random */
   id: string
-  /** of the machine that made the id, hashed */
+  /** hashes that identify the machine that made the id, see `marksOf` */
   marks: string[]
-  /** epoch milliseconds; `at` null: it never was; `problem`: what the feed said instead of an answer */
+  /** questions to the feed, epoch milliseconds; `at` null: never answered; `problem`: why there was no usable answer */
   asked: { at: number | null; next: number; problem: string | null; failures: number }
   offer: Offered | null
-  /** newer releases that do not go alone, and why each waits for a person, one sentence; newest first */
+  /** newer releases that wait for a person, and why, one sentence each; newest first */
   passed: { tag: Tag; why: string }[]
   attempt: Attempt | null
   /** attempts in a row that did not succeed, and whether the last one was put back */
   failures: number
   wasReverted: boolean
   never: Never[]
-  /** id of the newest operation that was told; null: none yet */
+  /** id of the newest operation that has its letter; null: no program was configured yet */
   told: string | null
-  /** which things that wait for a person were told */
+  /** keys of what waits for a person and has had its letter */
   toldWaits: string[]
   letters: Letter[]
   /** why the operator's program did not take the last report; null: it did */
@@ -73,7 +73,9 @@ export interface Remembered {
 }
 
 const MAX_BYTES = 1024 * 1024
-const [NEVER_MAX, LETTERS_MAX, TEXT_MAX] = [50, 20, 32 * 1024]
+const [NEVER_MAX, LETTERS_MAX] = [50, 20]
+/** characters of a letter: a longer one would make the whole memory one that is not read */
+export const LETTER_MAX = 32 * 1024
 /** how often the feed is asked, on average; and when first on a new host, at the earliest and at the latest */
 export const [ASK_MS, ASK_FIRST_MS, ASK_FIRST_MAX_MS] = [6 * 3_600_000, 600_000, 3_600_000]
 const ASK_AGAIN_MS = 900_000
@@ -91,7 +93,7 @@ export async function writeMemory(disk: Disk, stateDirectory: string, memory: Re
   await disk.writeWhole(pathOf(stateDirectory), `${JSON.stringify(memory)}\n`, 0o600)
 }
 
-/** The memory of a host that has none. It asks the feed within the first hour, since others were installed at the same minute. */
+/** The memory of a new host. Its first question is spread over an hour, since many hosts may be installed in the same minute. */
 export function newMemory(marks: string[], now: number): Remembered {
   const id = randomBytes(16).toString('hex')
   return {
@@ -116,13 +118,13 @@ function firstAskAt(id: string, now: number): number {
   return now + ASK_FIRST_MS + Math.floor(rankOf(id, 'first') * (ASK_FIRST_MAX_MS - ASK_FIRST_MS))
 }
 
-/** When the feed is asked after a question at `now`. Hosts that were asked to begin together do not stay together. */
+/** When to ask the feed again after a question at `now`. Spread, so that hosts which began together do not ask together. */
 export function askAgainAt(id: string, failures: number, now: number): number {
   if (failures > 0) return now + Math.min(ASK_MS, ASK_AGAIN_MS * 2 ** Math.min(10, failures - 1))
   return now + Math.floor(ASK_MS * (0.75 + 0.5 * rankOf(id, String(now))))
 }
 
-/** Corrects what a clock that was set back has left in the future: it would be waited for. */
+/** Corrects times that lie in the future because the clock was set back: the schedule would wait for them. */
 export function corrected(memory: Remembered, now: number): Remembered {
   const { attempt, asked, offer } = memory
   return {
@@ -134,7 +136,7 @@ export function corrected(memory: Remembered, now: number): Remembered {
   }
 }
 
-/** Adds how the open attempt has ended, if it has. Pure. */
+/** Closes the open attempt if its operation has ended, and notes how. Pure. */
 export function settled(memory: Remembered, { operation, history }: JournalState, running: Tag): Remembered {
   const { attempt } = memory
   if (attempt?.isOpen !== true) return memory
@@ -156,12 +158,12 @@ export function settled(memory: Remembered, { operation, history }: JournalState
   return { ...failed, never: [never, ...memory.never.filter((one) => one.sha256 !== sha256)] }
 }
 
-/** what a second attempt on the same host would only repeat */
+/** errors that a second attempt on the same host would only repeat */
 const FINAL: readonly string[] = ['one_way', 'verify_failed']
 
 /**
- * Marks of this machine: of its id and of its network cards. A disk that was cloned into another machine shares no card. A host without
- * a card, such as a container with an init, has its name instead: its machine id is cloned with it.
+ * Hashes that identify this machine, from its machine id and its network cards. A machine with a cloned disk shares the id but no card.
+ * A host without a card, such as a container with an init, uses its name instead.
  */
 export async function marksOf(): Promise<string[]> {
   const id = await readFile('/etc/machine-id', 'utf8').catch(() => '')
@@ -169,7 +171,7 @@ export async function marksOf(): Promise<string[]> {
   const found: string[] = []
   for (const card of cards.slice(0, 64)) {
     const folder = join('/sys/class/net', card)
-    if (!(await exists(join(folder, 'device')))) continue // a bridge or a tunnel, which gets another address at each start
+    if (!(await exists(join(folder, 'device')))) continue // a bridge or a tunnel: its address changes at each start
     const address = await readFile(join(folder, 'address'), 'utf8').catch(() => '')
     if (address.trim() !== '') found.push(hashed(`${id} ${address.trim()}`))
   }
@@ -189,7 +191,7 @@ function pathOf(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'schedule.json')
 }
 
-/** Null if one member is not as it should be: half a memory is none. */
+/** Null if any member is not valid. */
 export function parseMemory(text: string): Remembered | null {
   const value = parsedJson(text)
   if (!isObject(value) || value['format'] !== 1) return null
@@ -249,7 +251,7 @@ function isNever(value: unknown): boolean {
 function isLetter(value: unknown): boolean {
   if (!isObject(value)) return false
   const { text, tries, at } = value
-  return typeof text === 'string' && text.length <= TEXT_MAX && isCount(tries) && isMs(at)
+  return typeof text === 'string' && text.length <= LETTER_MAX && isCount(tries) && isMs(at)
 }
 
 function isTexts(value: unknown): value is string[] {

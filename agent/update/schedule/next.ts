@@ -1,7 +1,6 @@
-// Decides what the service does by itself at a moment: nothing, ask the feed, or update; when it looks next; and what it waits for.
-// Pure: the clock is an argument, and everything else that matters is in the facts.
-// Must hold: an update only while the hours are open, once in an opening, and of a release that this very host has no reason to ask
-// about; whatever it waits for, there is a time at which it looks again.
+// Decides what the service does by itself now: nothing, ask the feed, or update; when it looks next; and what it waits for. Pure.
+// Must hold: an update only while the hours are open, once in an opening, and only to a release that does not wait for a person;
+// unless the mode is `off`, there is always a time at which it looks again.
 
 import { compareTags } from '../../words/release.ts'
 import type { Tag } from '../../words/release.ts'
@@ -15,12 +14,12 @@ export interface Offered {
   tag: Tag
   /** of its asset, hex */
   sha256: string
-  /** null: the feed does not tell; then `seenAt` counts */
+  /** null: the feed does not tell; then, and while it lies in the future, `seenAt` counts */
   publishedAt: number | null
   seenAt: number
   /** null: for all hosts at once */
   rollout: RolloutStep[] | null
-  /** what it takes on the disk of the executable */
+  /** room that it needs on the disk of the executable */
   bytes: number
 }
 
@@ -28,7 +27,7 @@ export interface ScheduleFacts {
   running: Tag
   /** see `rankOf` */
   id: string
-  /** the newest release that the policy could let go alone; null: none */
+  /** the newest release that the policy could let the service install by itself; null: none */
   offer: Offered | null
   /** why the offer waits for a person, one sentence; null: it does not */
   asks: string | null
@@ -39,7 +38,7 @@ export interface ScheduleFacts {
   /** when the feed is asked next */
   askAt: number
   isInFlight: boolean
-  /** when the last attempt of its own began, how many have failed since one succeeded, and whether the last one was put back */
+  /** when the last attempt by itself began, how many failed since the last success, and whether the last one was reverted */
   lastAt: number | null
   failures: number
   wasReverted: boolean
@@ -56,7 +55,7 @@ export interface Next {
 }
 
 const HOUR_MS = 3_600_000
-/** after a failure that may pass, and after a release that was put back; each doubles, up to the last */
+/** the wait after a failure and after a revert; it doubles with each failure, up to BACKOFF_MAX_MS */
 const [FAILED_MS, REVERTED_MS, BACKOFF_MAX_MS] = [HOUR_MS, 24 * HOUR_MS, 28 * 24 * HOUR_MS]
 /** while an operation is in flight */
 const BUSY_MS = 60_000
@@ -70,12 +69,12 @@ export function next(policy: Policy, facts: ScheduleFacts, now: number): Next {
   if (facts.problem !== null) return looks(`the feed: ${facts.problem}`)
   if (offer === null || compareTags(offer.tag, running) <= 0) return looks(facts.left ?? 'there is no newer release')
   if (facts.asks !== null) return looks(facts.asks)
-  const { at, why } = earliest(policy, facts, offer)
+  const { at, why } = earliest(policy, facts, offer, now)
   if (at === Infinity) return looks(why)
   return goes(policy, facts, offer, { at, why }, now)
 }
 
-/** Which releases go alone. */
+/** Whether the mode lets the service go from `from` to `to` by itself. */
 export function isWithin(mode: Mode, from: Tag, to: Tag): boolean {
   const [one, other] = [from, to].map((tag) => tag.slice(1).split('.'))
   if (mode === 'patch') return one?.[0] === other?.[0] && one?.[1] === other?.[1]
@@ -88,14 +87,28 @@ interface Moment {
   why: string
 }
 
-/** Before this nothing goes, whatever the hours are. */
-function earliest(policy: Policy, facts: ScheduleFacts, { tag, publishedAt, seenAt, rollout }: Offered): Moment {
-  const { minAgeMs, holdUntil } = policy
-  const turn = rollout === null ? -Infinity : turnIn(rollout, rankOf(facts.id, tag))
-  const moments: Moment[] = [
-    { at: (publishedAt ?? seenAt) + minAgeMs, why: `${tag} is young: ${formatHours(minAgeMs)} have to pass` },
-    { at: holdUntil ?? -Infinity, why: 'updates are held' },
+type Dated = Pick<Offered, 'tag' | 'publishedAt' | 'seenAt' | 'rollout'>
+
+/** Before this its age or its publisher keeps it from going; Infinity: the publisher has not said until when. */
+export function freeAt(policy: Pick<Policy, 'minAgeMs'>, id: string, offered: Dated, now: number): number {
+  return Math.max(...keptBy(policy, id, offered, now).map(({ at }) => at))
+}
+
+function keptBy({ minAgeMs }: Pick<Policy, 'minAgeMs'>, id: string, offered: Dated, now: number): Moment[] {
+  const { tag, publishedAt, seenAt, rollout } = offered
+  const born = publishedAt !== null && publishedAt <= now ? publishedAt : seenAt
+  const turn = rollout === null ? -Infinity : turnIn(rollout, rankOf(id, tag))
+  return [
+    { at: born + minAgeMs, why: `${tag} is young: ${formatHours(minAgeMs)} have to pass` },
     { at: turn ?? Infinity, why: `the publisher lets ${tag} go in steps, and this host's turn has not come` },
+  ]
+}
+
+/** Before this nothing goes, whatever the hours are. */
+function earliest(policy: Policy, facts: ScheduleFacts, offer: Offered, now: number): Moment {
+  const moments: Moment[] = [
+    ...keptBy(policy, facts.id, offer, now),
+    { at: policy.holdUntil ?? -Infinity, why: 'updates are held' },
     {
       at: againAt(facts),
       why: `the last ${facts.failures === 1 ? 'attempt' : count(facts.failures, 'attempt')} failed`,
@@ -113,7 +126,7 @@ function againAt({ lastAt, failures, wasReverted }: ScheduleFacts): number {
 function goes(policy: Policy, facts: ScheduleFacts, offer: Offered, since: Moment, now: number): Next {
   const { tag } = offer
   const own = rankOf(facts.id, `${tag} jitter`)
-  for (const opening of openings(policy.hours, now)) {
+  for (const opening of openings(policy.hours, Math.max(now, since.at))) {
     const at = startIn(opening, since.at, own * policy.jitterMs, facts)
     if (at === null) continue
     const open = Math.max(now, at)
@@ -125,7 +138,7 @@ function goes(policy: Policy, facts: ScheduleFacts, offer: Offered, since: Momen
   return { do: 'nothing', at: facts.askAt, says: `${tag} never goes by itself: its hours have no minute in common` }
 }
 
-/** When it goes in this opening; null: not in this one. */
+/** When the update begins in this opening; null: not in this one. */
 function startIn(opening: Opening, since: number, jitterMs: number, facts: ScheduleFacts): number | null {
   const { start, end } = opening
   const isTaken = facts.lastAt !== null && facts.lastAt >= start && facts.lastAt < end && end !== Infinity
@@ -134,12 +147,12 @@ function startIn(opening: Opening, since: number, jitterMs: number, facts: Sched
   const from = Math.max(start, since)
   if (from > last) return null
   if (from === -Infinity) return from
-  // late on purpose, but never so late that it does not go; what becomes free in the middle of an opening may go in the next one
+  // The jitter must not move an update out of the opening. It may do so for a release that becomes free in the middle of an opening.
   const at = from + (end === Infinity ? jitterMs : Math.min(jitterMs, Math.max(0, last - start) * 0.9))
   return at > last ? null : Math.floor(at)
 }
 
-/** Later an update would not be over when the hours are. One that takes longer than half of them begins in the first half. */
+/** The latest start: the update should end within the hours, and begins in their first half if it takes longer than half of them. */
 function latestIn({ start, end }: Opening, { tookMs }: ScheduleFacts): number {
   return end === Infinity ? Infinity : end - Math.min(tookMs, (end - start) / 2)
 }

@@ -1,4 +1,4 @@
-// Why a release waits for a person, before anything is tried. Reads files; changes nothing.
+// Finds out why the offered release waits for a person, before an attempt. Reads files; changes nothing.
 
 import type { JournalState } from '../../disk/journal.ts'
 import type { ManagedInstall } from '../../disk/managed-install.ts'
@@ -31,14 +31,14 @@ export interface PersonAskedWith {
   next: Omit<NextSwitch, 'expectedMs'>
 }
 
-/** One sentence; null: it may go alone, as far as can be known before. */
+/** One sentence; null: nothing is known yet that needs a person. */
 export async function asksOf(install: PersonAsked, known: PersonAskedWith): Promise<string | null> {
   const { policy, memory, journal, trust, next } = known
   const { offer } = memory
   if (offer === null) return null
   const { tag, sha256 } = offer
   const waits = (why: string) => `${tag} waits for you: ${why}`
-  if (policy.mode === 'notify') return waits('the policy only tells of releases')
+  if (policy.mode === 'notify') return waits('the policy only reports releases')
   if (!trust.signed && !policy.allow.includes('unsigned')) return waits('the feed is not signed')
   if (leftIn(journal.history).includes(tag)) return waits(LEFT)
   const never = memory.never.find((one) => one.sha256 === sha256 && (one.from ?? install.current) === install.current)
@@ -49,7 +49,7 @@ export async function asksOf(install: PersonAsked, known: PersonAskedWith): Prom
   return pause === null ? await aboutRoom(install, offer, waits) : waits(pause.message)
 }
 
-/** The rule for this process's own release. */
+/** The arguments of `whyNotAlone` for this process's own release. */
 export function aloneUnder(allow: Policy['allow']): Alone {
   return { allow, isStateless: ownRelease().state === 'none' }
 }

@@ -1,12 +1,12 @@
-// Reads a policy, and joins the operator's limits with what the panel has written. Pure; fuzzed.
-// Must hold: what is not understood never lets anything go alone; what the panel writes can only tighten.
+// Reads a policy, and combines the operator's limits with what the panel has written. Pure; fuzzed.
+// Must hold: with a policy that is not valid the service installs nothing by itself; the panel's policy can only tighten the limits.
 
 import type { Tag } from '../../words/release.ts'
 import { isTag } from '../../words/release.ts'
 import { type Allowance, ALLOWANCES, type Day, DAYS, type Mode, MODES } from '../../words/schedule.ts'
 import { isObject, isTime, quoted } from '../../words/untrusted.ts'
 
-/** Days and hours. `from`, `to`: minutes of the day; a `to` that is not after `from` is of the next day. */
+/** Days and hours. `from`, `to`: minutes of the day; if `to` is not after `from`, it is on the next day. */
 export interface OpenHours {
   days: readonly Day[]
   from: number
@@ -29,7 +29,7 @@ export interface Policy {
 
 export interface PolicyRead {
   policy: Policy
-  /** what is wrong with the text; then nothing goes alone */
+  /** what is not valid; then the service installs nothing by itself */
   faults: string[]
 }
 
@@ -38,7 +38,7 @@ export const JITTER_MAX_MINUTES = 1440
 const HOUR_MS = 3_600_000
 const FIELDS = ['mode', 'days', 'hours', 'zone', 'minAgeHours', 'jitterMinutes', 'holdUntil', 'skip']
 
-/** Nothing is said: a new release is told. */
+/** The policy if the operator sets none: reports new releases. */
 export const USUAL: Policy = Object.freeze({
   mode: 'notify',
   hours: [],
@@ -49,7 +49,7 @@ export const USUAL: Policy = Object.freeze({
   allow: [],
 })
 
-/** `value`: what JSON gave. `zone`: the host's. `isLimit`: the operator's own, which may allow. */
+/** `value`: parsed JSON. `zone`: the host's. `isLimit`: the operator's policy, which may have `allow`. */
 export function readPolicy(value: unknown, zone: string, isLimit: boolean): PolicyRead {
   const faults: string[] = []
   if (!isObject(value)) return { policy: USUAL, faults: [`expected an object, got ${quoted(value)}`] }
@@ -59,7 +59,7 @@ export function readPolicy(value: unknown, zone: string, isLimit: boolean): Poli
     if (faults.length > 8) break
   }
   const at = zoneFrom(value['zone'], zone, faults)
-  const unsaid = isLimit ? 'notify' : 'all' // the panel that says nothing tightens nothing
+  const unsaid = isLimit ? 'notify' : 'all' // without a mode the panel's policy tightens nothing
   const policy: Policy = {
     mode: oneOf(MODES, value['mode'], unsaid, 'mode', faults),
     hours: hoursFrom(value, at, faults),
@@ -155,7 +155,7 @@ function hoursFrom(value: Record<string, unknown>, zone: string, faults: string[
   return []
 }
 
-/** A name of the IANA database; no offset, which knows no summer. */
+/** A name of the IANA database; not an offset, which has no summer time. */
 function zoneFrom(value: unknown, usual: string, faults: string[]): string {
   if (value === undefined) return usual
   if (typeof value === 'string' && /^[A-Za-z][A-Za-z0-9_+/-]{1,63}$/.test(value) && isZone(value)) return value
@@ -178,7 +178,7 @@ function holdFrom(value: unknown, zone: string, faults: string[]): number | null
     try {
       return Temporal.PlainDate.from(value, { overflow: 'reject' }).toZonedDateTime(zone).epochMilliseconds
     } catch {
-      // said below
+      // the fault is added below
     }
   }
   faults.push(`expected a day such as \`2026-12-27\` or a time with an offset in \`holdUntil\`, got ${quoted(value)}`)

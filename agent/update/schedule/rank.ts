@@ -1,5 +1,5 @@
-// Where a host stands among all hosts, for one release: which share of them may go before it, and by how much it is late on purpose.
-// Pure. Must hold: another release, another order; nobody but the host knows its id.
+// A host's position among all hosts for one release: decides its step of a staged release, and its delay within the jitter. Pure.
+// Must hold: each release orders the hosts differently; a host's id stays on the host.
 
 import { createHash } from 'node:crypto'
 import type { RolloutStep } from '../../words/schedule.ts'
@@ -9,7 +9,7 @@ export function rankOf(id: string, tag: string): number {
   return createHash('sha256').update(`${id}\n${tag}`).digest().readUIntBE(0, 6) / 2 ** 48
 }
 
-/** When a host of this rank may go, in epoch milliseconds; null: the publisher has not said so yet. */
+/** When a host of this rank may install the release by itself, epoch milliseconds; null: no step includes it yet. */
 export function turnIn(steps: readonly RolloutStep[], rank: number): number | null {
   const own = steps.filter(({ percent }) => rank * 100 < percent).map(({ at }) => Date.parse(at))
   return own.length === 0 ? null : Math.min(...own)

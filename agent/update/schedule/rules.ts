@@ -1,7 +1,7 @@
-// Where the rules come from: the operator's configuration sets the limits (`update.auto`), and `update/policy.json` in the state
-// directory, which the panel writes, tightens them. Read anew each time: both may change while the service runs.
-// Must hold: what cannot be read or understood lets nothing go alone; a program to run is named by the configuration alone.
-// Power cut: `policy.json` is the one of before or after.
+// Reads the rules: the operator's configuration sets the limits (`update.auto`), and `update/policy.json` in the state directory, which
+// the panel writes, tightens them. Reads both anew each time: they may change while the service runs.
+// Must hold: if either is not readable or not valid, the service installs nothing by itself; only the configuration names a program to
+// run. Power cut: `policy.json` is the one of before or after.
 
 import { readSmall } from '../../disk/disk.ts'
 import { join } from 'node:path'
@@ -16,7 +16,7 @@ import { type Policy, readPolicy, tightened, USUAL } from './policy.ts'
 
 export interface Rules {
   policy: Policy
-  /** as they were written; empty if they are not understood */
+  /** as they were written; empty if they are not valid */
   limits: PolicyFile
   own: PolicyFile
   /** what is wrong with either of them, one sentence each */
@@ -29,7 +29,7 @@ export type Ruled = Pick<ManagedInstall, 'receipt' | 'stateDirectory'>
 
 const [OWN_MAX_BYTES, ARGUMENTS_MAX, ARGUMENT_MAX] = [16 * 1024, 32, 4096]
 
-/** A Node may have been built without it; then nobody knows when hours are open. */
+/** A Node may be built without `Temporal`, which tells when hours are open. */
 const NO_CALENDAR = 'this Node has no `Temporal`: nothing goes by itself'
 
 export async function rulesOf(install: Ruled): Promise<Rules> {
@@ -90,7 +90,7 @@ function programFrom(value: unknown): string[] | string | null {
     if (value[0]?.startsWith('/') === true) return value
   }
   const got = isObject(value) ? 'an object' : quoted(value)
-  return `\`update.onOutcome\` of the configuration: expected ["/path/of/a/program", "argument", …], got ${got}: nobody is told`
+  return `\`update.onOutcome\` of the configuration: expected ["/path/of/a/program", "argument", …], got ${got}: no report is sent`
 }
 
 function ownPath({ stateDirectory }: Ruled): string {

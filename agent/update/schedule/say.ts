@@ -1,4 +1,4 @@
-// What the service says about what it does by itself: for the status, the panel, the command and the operator's program. Reads only.
+// Reports on what the service does by itself: for the status, the panel, the command and the operator's program. Reads only.
 
 import type { JournalState } from '../../disk/journal.ts'
 import type { Operation, OwnDeed, ScheduleReport, TrustReport } from '../../words/state.ts'
@@ -12,7 +12,7 @@ import { formatPolicy, type Policy } from './policy.ts'
 import { type Rules, rulesOf } from './rules.ts'
 
 const DEEDS_MAX = 5
-/** questions in a row that the feed may leave without an answer, and attempts that may fail, before a person is told */
+/** how many questions in a row the feed may leave without an answer, and how many attempts may fail, before the report says so */
 const TROUBLES_MAX = 2
 const MINUTE_MS = 60_000
 
@@ -25,7 +25,7 @@ export interface ScheduleKnown {
   next: Omit<NextSwitch, 'expectedMs'>
 }
 
-/** What waits for a person. `key`: what it is about, the same while only figures in the sentence change. */
+/** A thing that waits for a person. `key` identifies it, and stays the same if only figures in the sentence change. */
 export interface Waiting {
   key: string
   says: string
@@ -77,7 +77,7 @@ function failuresIn({ failures, attempt }: Remembered): string {
   return `the last ${failures} attempts by itself failed, the last one with ${attempt?.tag}: the history says why`
 }
 
-/** A feed that is away for a while is nobody's business; one that stays away, or that has something unusable, is. */
+/** Whether the feed's problem is worth a report: it lasts, or the feed answers with something that cannot be used. */
 function isLasting({ asked: { problem, failures } }: Remembered): boolean {
   return problem !== null && (failures === 0 || failures > TROUBLES_MAX)
 }
@@ -108,7 +108,7 @@ function heldUntil({ holdUntil }: Policy, now: number): string | null {
   return holdUntil === null || holdUntil <= now ? null : new Date(holdUntil).toISOString()
 }
 
-/** What the service did by itself since somebody last asked for an operation. `history`: newest first. */
+/** What the service did by itself since a person last asked for an operation. `history`: newest first. */
 export function deedsIn(history: readonly Operation[]): OwnDeed[] {
   const asked = history.findIndex(({ by }) => by === undefined)
   return history

@@ -14,8 +14,8 @@ export interface CheckOptions {
 }
 
 /**
- * By name any other release is accepted, an older one too: the operator asked for it. As the latest only a newer one: an outdated
- * mirror must not take a service back. A mirror that withholds the newest must not make a service believe it is up to date.
+ * A release that is named may be older: the operator asked for it. `latest` is only ever newer: an outdated mirror must not take a
+ * service back, and a mirror that withholds the newest release must not make a service report that it is up to date.
  */
 export function makeCheck({ feed, current, skip }: CheckOptions): Steps['check'] {
   return async (tag, signal) => {

@@ -24,14 +24,14 @@ export interface DownloadOptions {
   disk: Disk
   /** where the executable is unpacked: in the directory in which it will be renamed */
   partialPath: string
-  /** the download gives up a connection that brings less than PACE_MIN_BYTES in this time */
+  /** the download ends a connection that brings less than PACE_MIN_BYTES in this time, and opens another */
   stallMs: number
-  /** how much room the later steps need; checked before the first byte */
+  /** the room that the later steps need; checked before the first byte */
   alsoNeeds?: () => Promise<Need[]>
   onProgress: (progress: Progress) => void
   /** called with the size of every piece that came over the wire, also of one that came twice */
   onReceived?: (bytes: number) => void
-  /** for the whole asset over all its connections; default by its size and the least pace */
+  /** for the whole asset over all its connections; default: from its size and PACE_LEAST_BYTES_PER_S */
   deadlineMs?: number
   /** before the first reconnect; doubles with each until RECONNECT_MAX_MS */
   reconnectMs?: number
@@ -57,7 +57,7 @@ export function makeDownload(options: DownloadOptions): Steps['download'] {
     const doing = `downloading \`${asset.name}\` of ${tag}`
     try {
       await assertRoom([...needsOfAsset(dirname(partialPath), asset), ...((await options.alsoNeeds?.()) ?? [])])
-      await disk.remove(partialPath) // removed, not overwritten: an earlier one may still run, or be a link
+      await disk.remove(partialPath) // do not overwrite: the earlier file may still run, or be a link
       const file = await disk.create(partialPath, 0o600)
       try {
         const assetSha256 = await unpack(asset, file, options, signal)
@@ -113,7 +113,7 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, 
     })
   } catch (error) {
     if (fault !== null) throw fault as Error // set in a callback, which the compiler does not see
-    // Bytes that do not unpack are most likely not the published bytes. Read on, so that their sha256 shows it.
+    // Bytes that do not unpack are probably not the published bytes. Read on, so that their sha256 shows that.
     for await (const _ of wire);
     const sha256 = hash.digest('hex')
     if (sha256 !== asset.sha256) return sha256
@@ -139,9 +139,9 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, 
 }
 
 /**
- * The compressed bytes, from the first to the last, over as many connections as it takes. Each connection goes on where the
- * one before broke off (Range, If-Range). If a server starts again from 0 instead, the bytes up to there are skipped; the
- * sha256 shows whether both parts belong to one file. Throws at once on more bytes than announced, and in the end on fewer.
+ * The compressed bytes, from the first to the last, over as many connections as it takes. Each connection continues where the
+ * previous one broke off (Range, If-Range). If a server starts again from 0, skips the bytes that it has; the sha256 shows whether
+ * both parts belong to one file. Throws at once on more bytes than announced, and in the end on fewer.
  */
 async function* received(
   asset: Asset,
@@ -198,13 +198,13 @@ async function* received(
   }
 }
 
-/** Waits for a source, and gives it up if too little came in the time spent waiting. The consumer's own pauses do not count. */
+/** Waits for a source, and rejects if too little came in the time spent waiting. The consumer's own pauses do not count. */
 function watched(stallMs: number, signal: AbortSignal): { next<T>(source: Promise<T>, bytes: number): Promise<T> } {
   let waited = 0
   let since: number | null = null
   return {
     async next(source, bytes) {
-      source.catch(() => {}) // it rejects when it is aborted, after this has given it up
+      source.catch(() => {}) // it may reject later, when it is aborted
       signal.throwIfAborted()
       since ??= bytes
       if (bytes - since >= PACE_MIN_BYTES) [waited, since] = [0, bytes]
@@ -267,7 +267,7 @@ function wrongSize(expected: number, got: number | null): BatonError {
   return new BatonError('download_failed', `expected ${expected} bytes, got ${got ?? 'more'}`)
 }
 
-/** Passes on the first call, then at most one call per `ms`, and every call that is `due`. */
+/** Forwards the first call, then at most one call per `ms`, and every call that is `due`. */
 function atMostEvery(ms: number, act: (value: number) => void): (value: number, due: boolean) => void {
   let last = -Infinity
   return (value, due) => {

@@ -1,7 +1,7 @@
 // Copies the database before the new version opens it. SQLite itself makes the copy, or `disk/quiet-copy.ts` finds a moment in which
-// nobody writes. Never copy the file otherwise: with a database in WAL mode and an open writer, a plain copy kept 1 of 5,001 rows and
-// still passed integrity_check.
-// Power cut: the next start clears the temporary file away; a snapshot appears under its name whole or not at all.
+// no process writes. Never copy the file otherwise: with a database in WAL mode and an open writer, a plain copy kept 1 of 5,001 rows
+// and still passed integrity_check.
+// Power cut: the next start removes the temporary file; a snapshot appears under its name whole or not at all.
 
 import { opendir, readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -13,20 +13,20 @@ import { assertRoom, needOfSnapshot } from '../../disk/room.ts'
 import { BatonError } from '../../words/errors.ts'
 import { within } from '../rethrow.ts'
 
-/** of so many releases; and of one more if all of them have no more bytes than that */
+/** of how many releases; of one more if all of them together have at most OLDER_MAX_BYTES */
 export const SNAPSHOTS_KEPT = 2
 const OLDER_MAX_BYTES = 1024 ** 3
-/** at the end of the name of what belongs to a copy */
+/** suffix of a file that belongs to a copy */
 const BESIDE = /-(wal|journal)$/
-/** folders that a search for the service's files opens, at most */
+/** how many folders a search for the service's files opens at most */
 const FOLDERS_MAX = 1000
-/** in a state directory: Baton's own, and what a fresh disk has */
+/** in a state directory: Baton's own folders, and one that a fresh disk has */
 const NOT_THE_SERVICES = ['update', 'run', 'lost+found']
 
 /**
- * Throws BatonError refused if the service has kept something, but not this database: then the release probably names it wrongly,
- * and an update would go on without a snapshot. A service that has kept nothing has nothing to lose; an empty file in the
- * database's place says that there are no rows yet. Only names are looked at: no file of the service's is opened.
+ * Throws BatonError refused if the service has files, but not this database: then the release probably names the database wrongly, and
+ * an update would go on without a snapshot. A service without files has nothing to lose; an empty file at the database's path says
+ * that there are no rows yet. Looks at names only: opens no file of the service.
  */
 export async function assertDatabaseThere(database: string | null, stateDirectory: string): Promise<void> {
   if (database === null || (await exists(database))) return
@@ -43,7 +43,7 @@ export async function assertDatabaseThere(database: string | null, stateDirector
   )
 }
 
-/** A file of the service's own. Names that begin with a dot are caches and the like. */
+/** Any file of the service; null if there is none. Ignores names that begin with a dot: caches and the like. */
 async function firstFileIn(stateDirectory: string): Promise<string | null> {
   const folders = [stateDirectory]
   for (let looked = 0; folders.length > 0 && looked < FOLDERS_MAX; looked++) {
@@ -61,7 +61,7 @@ async function firstFileIn(stateDirectory: string): Promise<string | null> {
 }
 
 /**
- * Resolves to the path of the new snapshot, or null if there is no database yet, or an empty one. Throws refused if there is no room for it,
+ * Resolves to the path of the new snapshot, or null if the database is missing or empty. Throws refused if there is no room for it,
  * swap_failed if it cannot be made.
  */
 export async function snapshot(
@@ -92,8 +92,8 @@ export async function snapshot(
 }
 
 /**
- * Keeps the newest copy of each of the last releases. One that was made while nobody had the database open is a set: what belongs to it
- * goes with it.
+ * Keeps the newest copy of each of the last releases. A copy may be a set of files (one that a start made, with its `-wal`): the set
+ * is kept or removed as a whole.
  */
 async function dropOld(disk: Disk, directory: string, database: string): Promise<void> {
   const all = await readdir(directory)

@@ -22,15 +22,15 @@ export interface SwapOptions {
   disk: Disk
   places: Places
   /**
-   * If somebody has replaced the file at `places.executable` by hand while the service runs: the path from which the running
-   * executable can still be read. Else null. On Linux `/proc/self/exe` reads a file that has lost its name.
+   * If a person has replaced the file at `places.executable` while the service runs: the path from which the running executable can
+   * still be read. Else null. On Linux `/proc/self/exe` reads a file that has lost its name.
    */
   runningImage: () => Promise<string | null>
   /** snapshots the database; runs before anything changes */
   snapshot: () => Promise<void>
   /** tag of `.backup`; throws if it does not run */
   backupTag: () => Promise<string>
-  /** writes durably that `to` is on probation; runs before the first rename that could make `to` run */
+  /** notes on the disk that `to` is on probation; runs before the first rename that could make `to` run */
   enterProbation: (to: string) => Promise<void>
 }
 

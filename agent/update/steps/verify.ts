@@ -1,5 +1,5 @@
 // Stage 3, verify: are these the published bytes, does the executable run here, and does it say that it is this release?
-// Everything is read from the disk again, as the kernel will read it at the start. Only the mode of `.partial` changes.
+// Reads the file from the disk again, as the kernel will read it at the start. Changes only the mode of `.partial`.
 
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
@@ -36,7 +36,7 @@ export function makeVerify({ service, disk, timeoutMs }: VerifyOptions): Steps['
       await disk.chmod(candidate.path, 0o755)
       signal?.throwIfAborted()
       await expectTag(candidate.path, service, tag, { ...(timeoutMs === undefined ? {} : { timeoutMs }), signal })
-      await expectTag(candidate.path, service, tag, { prepare: true, signal }) // so that nothing is left to unpack at the switch
+      await expectTag(candidate.path, service, tag, { prepare: true, signal }) // unpack now, so that the switch need not wait for it
     } catch (error) {
       throw within(error, 'verify_failed', `verifying ${tag}`)
     }

@@ -1,5 +1,5 @@
 // The root that is compiled into an executable: all trust in a feed begins there.
-// Must hold: a build refuses a root that no host could go on from.
+// Must hold: a build refuses a root from which no host could verify the feed.
 
 import { BatonError } from '../../words/errors.ts'
 import type { Anchor } from '../../words/release.ts'

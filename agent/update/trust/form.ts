@@ -1,6 +1,6 @@
 // Checks the form of trust metadata, more strictly than TUF. Each file is exactly its canonical JSON, has the members it needs
 // and no others that decide anything, uses only Ed25519, delegates nothing, and has no bad signature. Pure.
-// Must hold: of two different files at most one is accepted, so that no byte can be changed; what is not understood is refused.
+// Must hold: every accepted file is the only spelling of its content, so that no byte can be changed; anything unknown is refused.
 
 import { createHash, createPublicKey, verify } from 'node:crypto'
 import { isTag } from '../../words/release.ts'

@@ -18,7 +18,7 @@ export interface Known {
 }
 
 export interface KnownStore {
-  /** Where this host goes on from: what it knows, or the compiled root if that root is newer or of another descent. */
+  /** What to verify the feed from: the metadata kept here, or the compiled root if it is not in their chain. */
   read(): Promise<Known>
   write(known: Known): Promise<void>
 }

@@ -1,6 +1,6 @@
-// From the trust metadata that a host knows to those that a feed has now, or exactly why not. What signatures, versions and
-// expiries mean is the library's (`tuf.ts`); the form (`form.ts`), the bounds and the words of the errors are ours.
-// Must hold: nothing but verified files comes out; a refusal changes nothing but the chain of roots, each of which is verified too.
+// Brings a host's trust metadata up to the feed's, or says exactly why not. The library (`tuf.ts`) decides about signatures, versions
+// and expiries; this file checks the form (`form.ts`) and the bounds, and words the errors.
+// Must hold: returns only verified files; a refusal changes nothing except the chain of roots, each of which is verified too.
 
 import type * as Tuf from './tuf.ts'
 import { BatonError, reasonOf } from '../../words/errors.ts'
@@ -11,7 +11,7 @@ import { type Known, type KnownStore, metadataVersionOf } from './known.ts'
 import { quoted } from '../../words/untrusted.ts'
 import { sha256Of } from './release-texts.ts'
 
-/** A file of the feed's metadata folder; null where there is none. */
+/** A file of the feed's metadata folder; null if there is none. */
 export type ReadMetadata = (name: string, maxBytes: number) => Promise<Buffer | null>
 
 export interface RefreshOptions {
@@ -44,7 +44,7 @@ export async function loadTrust(): Promise<typeof Tuf> {
   return await import('./tuf.ts')
 }
 
-/** What is known now. Throws BatonError with a code of trust, check_failed where the feed cannot be reached. */
+/** The verified metadata. Throws BatonError with a code of trust, or check_failed if the feed cannot be reached. */
 export async function refreshMetadata({ anchor, service, store, read }: RefreshOptions): Promise<Known> {
   assertClock(anchor, new Date())
   const { canonicalize, walkTuf } = await loadTrust()
@@ -87,7 +87,7 @@ function checkService(root: Buffer, service: string): void {
   throw new BatonError('metadata_invalid', `root.json is of \`${quoted(named)}\`, expected \`${service}\``)
 }
 
-/** A file that is signed by nobody whom the newest root names: taken over, or there is a newer root that cannot be reached. */
+/** The error for a file that no key of the newest root has signed: a foreign file, or a newer root that the chain does not reach. */
 async function stranger(role: Role, root: Buffer, read: ReadMetadata): Promise<BatonError> {
   const version = metadataVersionOf(root.toString())
   const later = await read(`${version + 2}.root.json`, MAX_BYTES.root).catch(() => null)

@@ -1,6 +1,6 @@
 // Fetches and strictly parses the two texts of a release, SHA256SUMS and release.json, for all feeds. Fuzzed.
-// Everything that a feed says is checked here before any of it becomes a path, a bound or a command. What this code does not
-// understand it refuses, with the reason.
+// Checks everything that a feed says before any of it becomes a path, a bound or a command. Refuses what it does not know, with the
+// reason.
 
 import { createHash } from 'node:crypto'
 import { isService, isTag, type ReleaseManifest } from '../../words/release.ts'

@@ -18,11 +18,11 @@ export interface SignedRelease {
   withdrawn: string | null
   /** the container image of the release */
   image: { repository: string; digest: string } | null
-  /** from when on which share of the hosts goes to it by itself; null: all at once */
+  /** steps of a staged release: from when on which share of the hosts installs it by itself; null: all at once */
   rollout: RolloutStep[] | null
 }
 
-/** What is signed as steps and is not understood lets nobody go by itself. */
+/** The steps if the signed ones are not valid: no host installs the release by itself. */
 const NOBODY: RolloutStep[] = [{ at: '2000-01-01T00:00:00Z', percent: 0 }]
 
 interface TargetFile {

@@ -1,5 +1,5 @@
-// The one importer of tuf-js, which decides whether signatures, versions and expiries are good (TUF 1.0). Travels as a script of
-// its own that is compiled when a feed is first asked. It imports nothing of ours that has an identity; a refusal is plain data.
+// The one importer of tuf-js, which decides whether signatures, versions and expiries are good (TUF 1.0). Built as a separate script,
+// which is compiled when a feed is first asked. So it imports no class of the agent (it would be another class), and a refusal is data.
 
 import { canonicalize } from '@tufjs/canonical-json'
 import { BadVersionError, EqualVersionError, ExpiredMetadataError } from 'tuf-js/dist/error.js'
@@ -10,11 +10,11 @@ export { canonicalize }
 type Role = 'root' | 'timestamp' | 'snapshot' | 'targets'
 
 export interface Walk {
-  /** what a host goes on from; all but the root may be no good any more */
+  /** what the host has verified before; all except the root may have expired since */
   known: { root: string } & Partial<Record<Role, string>>
-  /** A file of the feed, of good form, on which no signature is bad; null if there is none. */
+  /** A file of the feed, checked for its form and for bad signatures; null if there is none. */
   fetch(role: Role, name: string, maxBytes: number): Promise<Buffer | null>
-  /** Told of each file that is verified, also if a later one is refused. Throws nothing. */
+  /** Called with each file that is verified, even if a later one is refused. Must not throw. */
   accept(role: Role, bytes: Buffer): void
 }
 
@@ -24,10 +24,10 @@ export interface Refusal {
   message: string
 }
 
-/** in one check; the next one goes on from there */
+/** in one check; the next check continues from there */
 const MAX_ROOT_ROTATIONS = 64
 
-/** The client's workflow (TUF, 5), in memory. Null: all four files are good and the newest. Throws only what `fetch` throws. */
+/** The client's workflow (TUF, 5), in memory. Null: all four files are good and current. Throws only what `fetch` throws. */
 export async function walkTuf({ known, fetch, accept }: Walk): Promise<Refusal | null> {
   // 5.1, 5.2: the store takes the time once, for every expiry. The first root may have expired
   let store!: TrustedMetadataStore
@@ -82,7 +82,7 @@ interface Signed {
   roles?: Record<Role, { keyids: string[]; threshold: number }>
 }
 
-/** The class of the error tells. tuf-js does not export two of its classes: instead of those, sum and signatures are looked at again. */
+/** The class of the error decides. tuf-js does not export two of its classes: for those, checks the sum and the signatures again. */
 function refusalOf(error: unknown, role: Role, bytes: Buffer, store?: TrustedMetadataStore): Refusal {
   const text = error instanceof Error ? error.message : String(error)
   const mixed: Refusal = { kind: 'mixed', message: `files of the feed's metadata do not belong together: ${text}` }
@@ -113,7 +113,7 @@ function refusalOf(error: unknown, role: Role, bytes: Buffer, store?: TrustedMet
   return { kind: 'invalid', message: `the feed's metadata: ${text}` }
 }
 
-/** Which file of the role comes next, as far as what vouches for it says. */
+/** Version and length of the role's next file, according to the file that names it; undefined if none does. */
 function namedIn(store: TrustedMetadataStore | undefined, role: Role): Partial<Signed> | undefined {
   if (role === 'root') return store && { version: store.root.signed.version + 1 }
   if (role === 'snapshot') return store?.timestamp?.signed.snapshotMeta

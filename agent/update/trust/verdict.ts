@@ -1,5 +1,5 @@
-// Decides whether a release may be used: gives the release with all that the later stages need, or exactly why not. Pure; fuzzed.
-// A missing checksum is a failure, never a warning. If two sources contradict each other, it believes neither.
+// Decides whether a release may be used: returns the release with everything that the later stages need, or exactly why not. Pure;
+// fuzzed. A missing checksum is a failure, never a warning. If two sources contradict each other, the release is refused.
 
 import { BatonError } from '../../words/errors.ts'
 import {
@@ -107,8 +107,8 @@ export function assess(listing: Listing, texts: ReleaseTexts, target: Target): J
 }
 
 /**
- * Decides about a signed release. `text` is its release.json as the feed has it, which holds everything that counts. Ignores
- * everything else that the feed says.
+ * Decides about a signed release. `text`: its release.json as the feed has it, which holds everything that counts. Ignores everything
+ * else that the feed says.
  */
 export function assessSigned(
   signed: SignedRelease,
@@ -176,7 +176,7 @@ function trustedManifest(
   target: Target,
 ): { manifest: ReleaseManifest } | { why: string } | null {
   if (text === null) {
-    // SHA256SUMS has its sum, so somebody has removed it
+    // SHA256SUMS has its sum, so the file was removed
     return sums.has(MANIFEST_NAME) ? { why: `${SUMS_NAME} names ${MANIFEST_NAME}, which is missing` } : null
   }
   const sum = sums.get(MANIFEST_NAME)

@@ -1,5 +1,5 @@
-// The operator's actions: update, roll back, cancel. Each but cancel asks first, and names what is particular this time.
-// Must never break: what the operator agreed to is what is sent.
+// The operator's actions: update, roll back, cancel, hold. Update and rollback ask first, and name what is particular this time.
+// Must hold: the page sends exactly what the operator agreed to.
 
 import { call } from './endpoints.js'
 import { begin } from './follow.js'
@@ -11,13 +11,13 @@ import { render } from './render.js'
 import { state } from './state.js'
 import { ago, duration, minute, now, problemText, sentences, t, withoutStop } from './words.js'
 
-/** `tag` null: back to the backup. `typed`: somebody typed the tag. */
+/** `tag` null: a rollback. `typed`: the operator typed the tag. */
 async function start(tag, { typed = false, oneWay = false } = {}) {
   state.starting = true
   state.notice = ''
   const before = state.status.instance.id
   render()
-  // an older service does not know `oneWay`: it is sent only if it is said
+  // an older service does not know `oneWay`: send it only if it is true
   const wanted = oneWay ? { tag, oneWay } : { tag }
   const answer = tag === null ? await call('POST', '/rollback') : await call('POST', '', wanted)
   state.starting = false
@@ -44,7 +44,7 @@ function sayRefused(answer) {
   else state.notice = answer.code === 'update_in_flight' ? t('notice.taken') : problemText(answer)
 }
 
-/** Asks no question: before the swap nothing has changed, and after it the service refuses. */
+/** Does not ask first: before the swap nothing has changed, and after it the service refuses. */
 export async function cancel() {
   const { operation } = state.status
   if (operation === null) return
@@ -60,7 +60,7 @@ export async function cancel() {
   void poll()
 }
 
-/** Holds for a week what goes by itself, or ends the hold. Keeps the other rules of the panel. The operator's own hold stays. */
+/** Holds updates by itself for a week, or ends the hold. Keeps the panel's other rules. A hold in the configuration stays. */
 export async function hold() {
   const isHeld = state.status.schedule.heldUntil !== null
   let answer = await call('POST', '/policy')
@@ -79,10 +79,10 @@ export async function hold() {
   render()
 }
 
-/** what the operator says yes to */
+/** the action if the operator says yes */
 let agreed = () => {}
 
-/** Asks in a dialog, and acts on a yes; pressing Enter twice is no yes. The focus returns by itself. */
+/** Asks in a dialog, and acts on a yes. Enter means no, so that pressing it twice is not a yes. The browser restores the focus. */
 function ask(title, text, points, yes, act) {
   put(ui.confirmTitle, title)
   put(ui.confirmText, text)
@@ -107,7 +107,7 @@ function askUpdate(to, typed = false) {
   const oneWay = ui.oneWay.checked && to === noWayBack(status, state.refused)
   const points = [...(oneWay ? [{ kind: 'one_way', from, to }] : []), ...particulars(to, status, report)]
   const act = () => {
-    ui.oneWay.checked = false // it is said for once
+    ui.oneWay.checked = false // the consent counts once
     void start(to, { typed, oneWay })
   }
   const text = sentences(t('ask.update.text', { from, to }), oneWay ? '' : t('ask.back', { from }))
@@ -123,7 +123,7 @@ export function askRollback() {
   ask(t(`ask.${yes}`, { to }), text, points, t(yes, { to }), act)
 }
 
-/** The button of the offer: the newest release, from the feed or, if it is the backup, from the disk. */
+/** The button of the offer: updates to the newest release, or rolls back if the backup is that release. */
 export function askOffered() {
   const { kind, tag } = offerOf(state.status, state.report)
   if (kind === 'return') askRollback()

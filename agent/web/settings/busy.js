@@ -6,7 +6,7 @@ import { isSilent, sinceMs, state } from './state.js'
 import { bytes, clock, duration, language, now, remaining, t } from './words.js'
 
 const STAGES = { update: ['check', 'download', 'verify', 'swap', 'restart'], rollback: ['swap', 'restart'] }
-/** up to and including this stage nothing has changed, and an operation can be cancelled */
+/** the last stage in which an operation can be cancelled: nothing has changed yet */
 const LAST_TO_CANCEL = 'verify'
 
 export function renderBusy(status) {
@@ -77,7 +77,7 @@ function downloadOf(progress) {
     .join('  ·  ')
 }
 
-/** Whether the old process has ended before the new one begins, as far as whoever answers knows. */
+/** Whether the switch is one at a time, as far as the answering process knows. */
 const isAlone = (status, { handover }) =>
   status.switch?.kind === 'one-at-a-time' || (handover ?? {}).pauseMs !== undefined
 

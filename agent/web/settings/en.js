@@ -1,4 +1,4 @@
-// Every word of the page, in English. `{name}` is filled in. A key that one of the languages lacks is a failing test.
+// Every text of the page, in English. `t` fills in `{name}`. A test fails if one of the languages lacks a key.
 
 export const en = {
   settings: 'Settings',
@@ -30,7 +30,7 @@ export const en = {
   'reason.container': 'It runs in a container: its image is what gets updated.',
   'reason.source': 'It runs from source, not from an executable.',
   'reason.no_receipt': 'Its executable was put there by hand.',
-  'reason.foreign_receipt': 'The receipt beside its executable is about another one.',
+  'reason.foreign_receipt': 'Its receipt is for another executable.',
   'reason.node': 'Its Node is too old to hand over.',
   'reason.cluster': 'It is several processes, which are not handed over.',
   'reason.first_code': 'Only one process of it may live at a time, and `baton build` did not make it.',
@@ -158,8 +158,8 @@ export const en = {
   'text.kept': '{from} is kept as a backup.',
   'text.reverted': 'It went back by itself. {to} is not offered again unless you ask for it.',
   'text.reverted.rollback': 'It went back by itself.',
-  'text.failed': '{from} was serving all the time. It stopped at the stage “{stage}”.',
-  'text.failed.other': 'It stopped at the stage “{stage}”; {version} answers.',
+  'text.failed': 'The operation stopped at the stage “{stage}”. {from} was serving all the time.',
+  'text.failed.other': 'The operation stopped at the stage “{stage}”; {version} answers.',
   'text.unconfirmed': 'The journal says it went well, but {version} answers where {to} was expected.',
   'text.cancelled': 'Nothing has changed, {from} was serving all the time.',
   'tried.open': 'Tried on a copy of the data ({what}): the way back is open.',
@@ -171,7 +171,7 @@ export const en = {
   'handover.pause': 'Nobody was served for {ms}.',
   'handover.moved': '{moved} connections moved, {cut} cut.',
   'handover.carried': '{moved} connections moved, {carried} of them in the middle of something; {cut} cut.',
-  'handover.ended': '{ended} told to come back.',
+  'handover.ended': '{ended} asked to reconnect.',
   'handover.back': '{takenBack} taken back.',
 
   'notice.taken': 'Somebody else has started an operation. This is it.',
@@ -207,7 +207,7 @@ export const en = {
   'error.update_in_flight': 'An operation is in flight.',
   'error.no_backup': 'There is no backup executable.',
   'error.refused': 'This was refused.',
-  'error.locked': 'Somebody else holds the lock.',
+  'error.locked': 'Another process holds the lock.',
   'error.check_failed': 'The feed could not be read.',
   'error.release_not_found': 'There is no such release.',
   'error.release_unusable': 'The release cannot be used here.',
@@ -216,12 +216,12 @@ export const en = {
   'error.verify_failed': 'The release is not what it claims to be.',
   'error.swap_failed': 'The executable could not be put in place.',
   'error.restart_failed': 'The new version did not take over.',
-  'error.probation_failed': '', // the service's own words say it
+  'error.probation_failed': '', // the service's message says it
   'error.cannot_update_further': '', // likewise
   'error.undo_failed': 'Putting the previous executable back failed too. Look at the host.',
   'error.interrupted': 'The operation was interrupted.',
   'error.one_way': 'There is no way back from this release.',
-  'error.busy': 'Requests never came to rest.',
+  'error.busy': 'Requests did not end in time.',
   'error.cancelled': 'The operation was cancelled.',
   'error.too_late': 'Too late to cancel: the swap has begun.',
   'error.metadata_missing': 'The feed has no signatures.',

@@ -1,4 +1,4 @@
-// Asks the service. Must never break: the token is in a header and nowhere else; every request ends.
+// Asks the service. Must hold: the token is in a header and nowhere else; every request ends.
 
 import { POLL } from './follow.js'
 import { state } from './state.js'
@@ -29,7 +29,7 @@ export async function askStatus(abort) {
 export async function call(method, path, body, more = {}) {
   const { abort, known = null } = more
   const limit = AbortSignal.timeout(method === 'GET' ? POLL.timeoutMs : 60000)
-  // a header is bytes: letters beyond ASCII are sent as UTF-8
+  // a header is bytes: send letters beyond ASCII as UTF-8
   const token = state.token === null ? '' : String.fromCharCode(...new TextEncoder().encode(state.token))
   const headers = token === '' ? {} : { authorization: `Bearer ${token}` }
   if (body !== undefined) headers['content-type'] = 'application/json'

@@ -2,7 +2,7 @@ import type { Instance, Operation, Progress, Status } from '../../words/state.ts
 
 export interface Follow {
   id: string
-  /** who answered before the switch; null where the successor answered already when we came */
+  /** the instance that answered before the switch; null if the successor answered already when the page was opened */
   instanceId: string | null
   expected: string | null
 }

@@ -1,5 +1,5 @@
 // Judges the state of a switch from the answer to a poll. Pure functions: no page, no clock, no network.
-// Must never break: "done" needs a new instance that answers with the expected version AND an outcome in the journal.
+// Must hold: a success is `done` only if a new instance answers with the expected version AND the journal has the outcome.
 
 export const POLL = {
   busyMs: 1000,
@@ -7,10 +7,10 @@ export const POLL = {
   unmanagedMs: 15000,
   timeoutMs: 10000,
   backOffMs: [1000, 1000, 2000, 3000, 5000],
-  /** so long without an answer until the page says that the service does not answer */
+  /** after this long without an answer, the page says that the service does not answer */
   silentAfterMs: 300000,
   silentMs: 15000,
-  /** more than this between two polls is sleep, not silence */
+  /** a longer time between two polls counts as sleep of this machine, not as silence of the service */
   gapMaxMs: 20000,
 }
 
@@ -19,7 +19,7 @@ export function begin(operation, instanceId, expected) {
   return { id: operation.id, instanceId, expected: expected ?? operation.to }
 }
 
-/** Follows an operation that was in flight already. The successor may be answering: then there is no old instance to wait out. */
+/** Follows an operation that was in flight already. If the successor answers already, there is no old instance to wait for. */
 export function join({ operation, instance }) {
   const old = Date.parse(instance.startedAt) < Date.parse(operation.startedAt)
   return { id: operation.id, instanceId: old ? instance.id : null, expected: operation.to }

@@ -1,4 +1,4 @@
-// The gate: asks for the token, and says why.
+// The form that asks for the token, and says why.
 
 import { put, putCode, show, ui } from './page.js'
 import { state } from './state.js'

@@ -1,4 +1,4 @@
-// This tab's memory, separate for each path. If the browser forbids storage, it lasts as long as the page.
+// This tab's memory, separate for each path. If the browser forbids storage, the memory lasts as long as the page.
 
 const prefix = `baton:${location.pathname}:`
 const spare = new Map()
@@ -27,7 +27,7 @@ export const memory = {
       () => {},
     )
   },
-  /** the language that somebody has chosen here, for every tab */
+  /** the language that a person has chosen on this page, for every tab */
   choice: () =>
     guarded(
       () => localStorage.getItem('baton:language'),

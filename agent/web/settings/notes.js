@@ -1,16 +1,16 @@
-// Shows release notes: Markdown as elements, made one by one. Any writer of a feed can write them.
-// Must never break: nothing in them becomes markup, runs, is loaded or is followed without a click; a text made to keep a parser
-// busy is shown as it is.
+// Shows release notes: makes elements from Markdown. Anyone who can write to the feed can write them.
+// Must hold: nothing in them becomes markup, runs, is loaded or is followed without a click; a text that is made to keep a parser
+// busy is shown as plain text.
 
 import { make, put, show, ui } from './page.js'
 import { ago, language, t } from './words.js'
 
-/** time for the emphasis and links of all notes together; the next line limits one paragraph. Anything beyond is plain text */
+/** time for the emphasis and links of all notes together, and the length of one paragraph; anything beyond is plain text */
 const INLINE_MS = 500
 const RUN_MAX_CHARS = 2000
 /** the notes to show, and a key that tells them from other notes */
 let wanted = { key: '', all: [] }
-/** loaded when a person opens the notes: it weighs as much as the rest of the page */
+/** loaded when a person opens the notes: it is as large as the rest of the page */
 let Lexer = null
 const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00a0' }
 
@@ -32,7 +32,7 @@ async function fill() {
   if (!ui.notes.open) return
   Lexer ??= await import('./marked.js').then(
     (module) => module.Lexer,
-    () => null, // not to be had now: the text as it stands
+    () => null, // not available now: show plain text
   )
   const key = `${Lexer !== null} ${wanted.key}`
   if (ui.notesText.dataset.key === key) return
@@ -63,12 +63,12 @@ export function blocksOf(text, deadline) {
       return block(token, level)
     })
   } catch {
-    // nested a thousand levels deep, or there is no parser
+    // nested too deeply, or there is no parser
     return [make('pre', 'plain', text)]
   }
 }
 
-/** `level`: of a heading. The outline has no gaps, whatever the notes say. */
+/** `level`: of a heading, chosen so that the outline has no gaps. */
 function block(token, level) {
   switch (token.type) {
     case 'space':
@@ -143,7 +143,7 @@ function inline(token) {
   }
 }
 
-/** A link if it leads to the web; else only its words. Images become links, so that no server learns who reads this. */
+/** A link if it leads to http or https; else only its text. Images become links, so that no server learns who reads the page. */
 function link(href, children) {
   if (!URL.canParse(href) || !/^https?:$/.test(new URL(href).protocol)) return make('span', '', ...children)
   const element = make('a', '', ...children)
@@ -153,7 +153,7 @@ function link(href, children) {
   return element
 }
 
-/** Decodes entities: marked leaves them to HTML, which is not made here. */
+/** Decodes entities: marked leaves them for HTML, and this page makes no HTML. */
 function decoded(text) {
   return text.replaceAll(/&(?:#(\d{1,7})|#x([\da-f]{1,6})|(\w{2,4}));/gi, (whole, decimal, hex, name) => {
     if (name) return ENTITIES[name] ?? whole

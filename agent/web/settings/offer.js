@@ -1,4 +1,4 @@
-// Decides what can be done: what is installed, what is offered, what a step would mean. Pure functions: no page, no clock.
+// Works out what is installed, what can be offered, and what an update would mean. Pure functions: no page, no clock.
 
 /** Negative if `a` is older. Both are tags. */
 export function compareTags(a, b) {
@@ -6,7 +6,7 @@ export function compareTags(a, b) {
   return left[0] - right[0] || left[1] - right[1] || left[2] - right[2]
 }
 
-/** Whether the last check is older than the last change: the release that it offers may be the one that runs now. */
+/** Whether the last check is older than the last change: the release in its answer may be the one that runs now. */
 export function isOld(report, { instance, operation }) {
   if (report === null) return false
   return report.running !== instance.version || report.checkedAt < (operation?.finishedAt ?? '')
@@ -37,13 +37,13 @@ export function offerOf(status, report) {
   return { kind: latest === null || failed !== null ? 'unknown' : 'current', tag: null, failed }
 }
 
-/** The release from which there is no way back, if the last thing heard of one is that. `refused`: its tag, if a request was refused so. */
+/** Tag of the release with no way back that was refused last: a request (`refused`) or the last operation; null if none. */
 export const noWayBack = ({ operation, instance }, refused) => {
   const tag = refused ?? (operation?.error?.code === 'one_way' ? operation.to : null)
   return tag === instance.version ? null : tag
 }
 
-/** What is particular about going from `status` to `to`, most important first. */
+/** What is particular about changing to `to`, most important first. */
 export function particulars(to, status, report) {
   const from = status.instance.version
   const points = []

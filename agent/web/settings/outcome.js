@@ -1,5 +1,5 @@
 // Shows how an operation ended: what the page has seen, then the reason, then the figures.
-// Must never break: the page claims a success only if the new process has answered (follow.js).
+// Must hold: the page claims a success only if the new process has answered (follow.js).
 
 import { memory } from './memory.js'
 import { compareTags } from './offer.js'
@@ -41,7 +41,7 @@ const isForward = ({ from, to }) => to !== null && compareTags(to, from) > 0
 
 const succeeded = (outcome) => outcome === 'updated' || outcome === 'rolled_back'
 
-/** The outcome to show. Null for none: it was dismissed, is long ago, or was true once and is no more. */
+/** The outcome to show; null if it was dismissed, is too long ago, or another version runs since. */
 function outcomeOf({ operation, instance }) {
   if (!operation?.outcome || memory.get('dismissed') === operation.id) return null
   const followed = state.follow?.id === operation.id
@@ -58,11 +58,11 @@ function textKey({ instance }, { operation, outcome, followed }) {
   return outcome === 'failed' && !unbroken ? 'text.failed.other' : `text.${outcome}`
 }
 
-/** Nothing if `triedOf` gives the reason. */
+/** The reason of a failure; '' if `triedOf` gives it. */
 const reasonOf = ({ error, rehearsal }, outcome) =>
   error === null || outcome === 'cancelled' || (error.code === 'one_way' && rehearsal) ? '' : because(error)
 
-/** What trying the release on a copy of the data has shown; '' if there was no such thing. */
+/** What the rehearsal has shown; '' if there was none. */
 function triedOf({ rehearsal }) {
   if (!rehearsal) return ''
   const { verdict, reason: why, rows, tookMs } = rehearsal

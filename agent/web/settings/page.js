@@ -1,5 +1,5 @@
 // The page's elements, and the few functions that put text into them.
-// Must never break: what comes from the service becomes text nodes and elements made here, never markup.
+// Must hold: what comes from the service becomes text nodes and elements made here, never markup.
 
 /**
  * every element with an id, by its id
@@ -22,7 +22,7 @@ export function putCode(element, text) {
   return element
 }
 
-/** A sum may break after each eight digits, and is copied whole. */
+/** Makes code of each sum, which may break after every eight digits and is copied without the breaks. */
 function withSums(text) {
   return text.split(SUM).map((part, index) => {
     if (index % 2 === 0) return part
@@ -79,7 +79,7 @@ export function announce(text, key = text) {
   ui.live.textContent = text
 }
 
-/** If the element with the focus is gone, the next best one gets it, never the top of the page. */
+/** If the element with the focus is hidden now, moves the focus to the title that fits best, not to the top of the page. */
 export function keepFocus(focused) {
   if (focused === null || focused === document.body || focused.closest('[hidden]') === null) return
   const next = [ui.busyTitle, ui.outcomeTitle, ui.cardTitle, ui.unmanagedTitle, ui.token].find(

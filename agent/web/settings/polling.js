@@ -1,5 +1,5 @@
-// Keeps asking the service, and makes each answer the state. follow.js judges what an answer means.
-// Must never break: a poll never stops for good; only a hidden page asks for nothing.
+// Keeps asking the service, and puts each answer into the state. follow.js judges what an answer means.
+// Must hold: polling never stops for good; only a hidden page, or one without a token, asks nothing.
 
 import { askStatus, call } from './endpoints.js'
 import { POLL, delayOf, join, judge, measure } from './follow.js'
@@ -9,7 +9,7 @@ import { render } from './render.js'
 import { isBusy, state } from './state.js'
 import { because, duration, problemText, t } from './words.js'
 
-/** the faults of a typed tag: nothing was begun */
+/** errors that a wrongly typed tag causes: nothing has begun */
 const MISTYPED = ['release_not_found', 'release_unusable', 'not_signed', 'withdrawn', 'invalid_tag']
 
 let timer = 0
@@ -25,7 +25,7 @@ export async function poll() {
   const { token, starts } = state
   const answer = await askStatus(polling.abort.signal)
   polling = null
-  // asked before an operation was started, or with another token: the answer is old
+  // this answer is old: the page asked before it started an operation, or with another token
   if (token !== state.token || starts !== state.starts) {
     void poll()
     return
@@ -46,7 +46,7 @@ export async function poll() {
 }
 
 /**
- * Any other answer comes from a proxy between the page and the service. 429 is the service's, but no reason to drop a good token.
+ * Whether the service itself has answered: anything else comes from a proxy in between. A 429 must not make the page drop a good token.
  * @param {import('./endpoints.js').Answer} answer
  */
 function understood({ kind, status }) {
@@ -63,7 +63,7 @@ function plan() {
 
 const isHidden = () => document.visibilityState === 'hidden'
 
-/** A person looks, or the network is back: asks now. Gives up a request that has hung since before the sleep. */
+/** Asks now, because a person looks at the page or the network is back. Ends a request that hangs since before the sleep. */
 export function wake() {
   if (isHidden()) {
     clearTimeout(timer)
@@ -75,7 +75,7 @@ export function wake() {
   void poll()
 }
 
-/** Makes the service's answer the state. */
+/** Puts the service's answer into the state. */
 export function take(answer) {
   if (answer.kind === 'problem') {
     if (answer.status === 401) return askToken(state.status === null ? 'gate.wrong' : 'gate.again')
@@ -132,7 +132,7 @@ export function settle() {
   state.samples = state.speed?.samples ?? []
 }
 
-/** A typed tag that the feed does not have is a mistake in the field, not a failed update. One with no way back may be sent again. */
+/** Puts a typed tag back into its field if it was mistyped, or if its release has no way back: then it may be sent again. */
 function backToField({ id, to, outcome, error }) {
   const typed = state.tagTyped
   if (typed === null) return
@@ -155,7 +155,7 @@ export function followNow(follow) {
   memory.set('follow', follow)
 }
 
-/** Looks at the service before it asks for a token: a service without one has nothing to open, and says what to do instead. */
+/** Asks the service before the page asks for a token: an unmanaged service, or one without a password, says what to do instead. */
 export async function look() {
   const answer = await call('GET', '/status')
   if (state.token !== null || answer.kind !== 'problem' || ![403, 501].includes(answer.status)) return
@@ -184,7 +184,7 @@ export async function check(quietly) {
   render()
 }
 
-/** A new version may bring a new page: reloads at most once a version, and only if the page itself has changed. */
+/** A new version may have a new page: reloads at most once for each version, and only if the page itself has changed. */
 async function reloadOnce() {
   const { id, version } = state.status.instance
   const own = document.querySelector('meta[name=assets]').getAttribute('content')

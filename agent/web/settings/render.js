@@ -1,7 +1,7 @@
-// Turns the state into the page. Nothing else writes into it, except that a click may change the element clicked.
+// Turns the state into the page. No other module writes into the page, except into an element that was clicked.
 
 import { POLL } from './follow.js'
-import { renderAlone } from './alone.js'
+import { renderSchedule } from './schedule.js'
 import { phaseTitle, renderBusy } from './busy.js'
 import { renderGate } from './gate.js'
 import { renderHistory, renderOutcome } from './outcome.js'
@@ -51,7 +51,7 @@ function renderCard(status) {
   renderOutcome(status, busy)
   if (busy) renderBusy(status)
   else renderActions(status, report)
-  renderAlone(status)
+  renderSchedule(status)
   renderHistory(status)
   const title = busy && phase !== null ? phaseTitle(phase.operation) : t('settings')
   document.title = `${title} · ${location.host}`

@@ -1,4 +1,4 @@
-// The page's state: one record, changed by polling.js, actions.js and the gate; and what follows from it directly.
+// The page's state: one record, which polling.js, actions.js and settings.js change; and functions of it.
 
 import { memory } from './memory.js'
 
@@ -25,7 +25,7 @@ const UNCONFIRMED_MS = 20000
  */
 export const state = {
   token: memory.get('token'),
-  gate: '', // why the token is asked for: a key of the words
+  gate: '', // why the page asks for the token: a key of en.js
   gateVars: {},
   closed: false, // the 403: no token is set
   unmanaged: null, // the 501
@@ -33,12 +33,12 @@ export const state = {
   report: null, // of the last check
   checking: false,
   starting: false,
-  cancelling: null, // the id of what was asked to stop
+  cancelling: null, // id of the operation that the page has asked to cancel
   starts: 0,
   notice: '',
-  tagTyped: memory.get('typed'), // the tag that was asked for by name
+  tagTyped: memory.get('typed'), // the tag that the operator typed for the operation in flight
   tagProblem: '',
-  refused: null, // the tag of which the service has said that there is no way back from it
+  refused: null, // tag of the release that the service has refused with one_way
   follow: memory.get('follow'),
   phase: null, // what `judge` made of the last answer
   since: {}, // phase -> when it was first seen, milliseconds of performance.now()
@@ -48,7 +48,7 @@ export const state = {
   failingMs: 0,
   allHistory: false,
   wasBusy: false,
-  assetsOf: null, // the instance whose page is known to be this one
+  assetsOf: null, // id of the instance that is known to serve this very page
 }
 
 export const sinceMs = (phase) => (state.since[phase] === undefined ? 0 : performance.now() - state.since[phase])
@@ -60,5 +60,5 @@ export function isBusy() {
   return status.state === 'in_flight' || (phase?.phase === 'unconfirmed' && sinceMs('unconfirmed') < UNCONFIRMED_MS)
 }
 
-/** No answer for long enough to say so: a request made now would get lost. */
+/** Whether the service has not answered for so long that the page says so: a request made now would get lost. */
 export const isSilent = () => state.failures > 0 && state.failingMs >= 2000

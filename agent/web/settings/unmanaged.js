@@ -9,7 +9,7 @@ export function renderUnmanaged(problem) {
   const [detail, route, command] = [problem.detail ?? '', problem.route ?? '', problem.command ?? '']
   const why = ifAny(`reason.${reason}`)
   put(ui.unmanagedLead, sentences(t('unmanaged.lead'), why))
-  // if it names a file it says more than the page's own sentence
+  // show the service's own reason too if it names a file: it says more
   putCode(ui.unmanagedReason, why === '' || detail.includes('/') ? detail : '')
   show(ui.unmanagedVersions, running !== undefined)
   put(ui.unmanagedRunning, running ?? '')

@@ -29,7 +29,7 @@ export function renderVersions(status, report) {
 
 const isOffered = (kind) => kind === 'update' || kind === 'return'
 
-/** Claims nothing from a check that is older than the last change, or that is running again. */
+/** Says nothing if the check is older than the last change, nor that there is no release while another check runs. */
 function latestNote(status, report, kind, failed) {
   if (report === null || isOld(report, status)) return ''
   if (failed !== null) return t('latest.failed')
@@ -57,7 +57,7 @@ export function renderActions(status, report) {
   renderTrust(report?.trust ?? status.trust, instance.version)
   put(ui.tagProblem, state.tagProblem)
   ui.tag.setAttribute('aria-invalid', String(state.tagProblem !== ''))
-  // if the backup is what is offered, offer it once
+  // do not offer the backup twice
   show(ui.backup, backup !== null && kind !== 'return')
   put(ui.backupText, backup === null ? '' : t('rollback.text', { to: backup }))
   put(ui.rollback, backup === null ? '' : t('rollback.to', { to: backup }))
@@ -71,7 +71,7 @@ function offerNote(kind, report) {
   return sentences(t('current'), t('checked', { time: ago(report?.checkedAt) }))
 }
 
-/** What somebody has said about one release is not said about another. */
+/** Shows the checkbox for a release with no way back. Clears it for another release: the consent is for one release. */
 function renderNoWay(to, from) {
   show(ui.noWay, to !== null)
   const text = t('point.one_way', { from, to })
@@ -84,7 +84,7 @@ function renderFailed(failed, operation) {
   show(ui.failed, failed !== null)
   if (failed === null) return
   const { tag, at, why } = failed
-  // right after the failure, the outcome has said so
+  // right after the failure, the outcome above says so
   const told = !ui.outcome.hidden && operation?.to === tag
   ui.failed.className = told ? '' : 'note alarm'
   put(ui.failedText, told ? '' : t('failed.here', { tag, time: ago(at) }))
@@ -93,7 +93,7 @@ function renderFailed(failed, operation) {
 }
 
 /**
- * Whether releases are signed, and what is wrong with the signatures. First of all: whether the running release was withdrawn.
+ * Shows whether releases are signed, and what is wrong with the signatures; first of all, that the running release was withdrawn.
  */
 function renderTrust(trust, running) {
   const ends = (trust?.metadata ?? []).map(({ expiresAt }) => expiresAt).toSorted()[0]

@@ -13,7 +13,7 @@ const STOP = /[.。]$/
 export let language = known(memory.choice()) ?? preferred(navigator.languages)
 let words = await LANGUAGES[language].load()
 
-/** The first of the page's languages in the browser's list. Chinese for any reader who lists it at all: few list it by chance. */
+/** The first of the page's languages in the browser's list, if Chinese is in it; else English. */
 function preferred(languages) {
   return languages.some((one) => /^zh\b/i.test(one)) ? (languages.map(short).find(known) ?? 'en') : 'en'
 }
@@ -63,12 +63,12 @@ export const because = ({ code, message }) =>
   [withoutStop(errorText(code)), message].filter(Boolean).join(language === 'zh' ? '：' : ': ')
 
 /**
- * Of a problem document: the page's sentence, the detail, and what to do.
+ * A problem document as text: the page's sentence, the detail, and the hint.
  * @param {import('./endpoints.js').Answer} answer
  */
 export const problemText = ({ code, body }) => [errorText(code), body.detail, body.hint].filter(Boolean).join(' ')
 
-/** `unit` false: without the unit. `scale` decides which unit. */
+/** `unit` false: without the unit. `scale`: the number that decides the unit. */
 export function bytes(count, scale = count, unit = true) {
   const [size, name] = scale >= 1e9 ? [1e9, 'GB'] : scale >= 1e6 ? [1e6, 'MB'] : [1e3, 'kB']
   const digits = { minimumFractionDigits: 1, maximumFractionDigits: 1 }
@@ -109,7 +109,7 @@ export function ago(iso) {
   return new Intl.RelativeTimeFormat(language, { numeric: 'auto' }).format(-Math.round(seconds / size), unit)
 }
 
-/** Milliseconds that this machine's clock is behind the service's. */
+/** How many milliseconds this machine's clock is behind the service's. */
 let skewMs = 0
 export const now = () => Date.now() + skewMs
 

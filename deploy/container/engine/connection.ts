@@ -2,6 +2,7 @@
 // Must hold: an answer that is not a success throws with the engine's message; a lost connection throws a different error
 // (`isUnreachable`), so that the caller can look again when the engine is back.
 
+import { stat } from 'node:fs/promises'
 import { type ClientRequest, type IncomingMessage, request as httpRequest } from 'node:http'
 import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
@@ -29,7 +30,7 @@ export interface Connection {
   open(method: string, path: string, options?: CallOptions): Promise<IncomingMessage>
   /** Goes up each time contact is lost: a container that ran before may not run after. */
   epoch(): number
-  /** Resolves when the engine answers again. Throws BatonError unsupported_host (`isAway`) after `timeoutMs`. */
+  /** Resolves when the engine answers again. Throws BatonError unsupported_host (`isAway`) after `timeoutMs`, or if it never will. */
   awake(timeoutMs?: number): Promise<void>
   close(): void
 }
@@ -62,10 +63,11 @@ export function openConnection(socketPath: string, prefix: string): Connection {
     for (const deadline = performance.now() + timeoutMs; ; await sleep(100)) {
       try {
         const response = await send(socketPath, 'GET', '/_ping', { timeoutMs: 2000 })
-        await textOf(response)
+        const said = (await textOf(response)).trim().slice(0, 200)
         if (response.statusCode === 200) return
+        throw new Error(`it answered ${response.statusCode ?? 0} to GET /_ping: ${said}`)
       } catch (cause) {
-        if (performance.now() <= deadline) continue
+        if (performance.now() <= deadline && !(await isReplaced(socketPath))) continue
         const message = `the engine at ${socketPath} does not answer: ${reasonOf(cause)}`
         throw new BatonError('unsupported_host', message, { cause, members: { engine: 'away' } })
       }
@@ -82,6 +84,17 @@ export function openConnection(socketPath: string, prefix: string): Connection {
     }
   }
   return { call, ask, open, awake, epoch: events.epoch, close: events.close }
+}
+
+/**
+ * Whether an engine that was started anew has put another socket in this one's place, in the folder that it was mounted from: this
+ * one never answers again. Under live-restore, containers outlive their engine's socket.
+ */
+export async function isReplaced(socketPath: string): Promise<boolean> {
+  return await stat(socketPath).then(
+    ({ nlink }) => nlink === 0,
+    () => false,
+  )
 }
 
 /** Whether the engine went away rather than refused. */

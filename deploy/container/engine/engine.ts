@@ -7,7 +7,7 @@ import { type Connection, openConnection, rawJson } from './connection.ts'
 import { type ContainerCalls, containerCalls } from './containers.ts'
 import { type ImageCalls, imageCalls } from './images.ts'
 
-export { isAway, isUnreachable } from './connection.ts'
+export { isAway, isReplaced, isUnreachable } from './connection.ts'
 export type { OnProgress, Platform } from './images.ts'
 
 export interface EngineTraits {

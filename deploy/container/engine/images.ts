@@ -19,7 +19,7 @@ export interface ImageCalls {
   image(reference: string): Promise<ImageInspection | null>
   /** What the registry says about a tag, asked through the engine. Throws release_not_found, check_failed. */
   distribution(reference: string, credentials: string | null): Promise<{ digest: string; platforms: Platform[] }>
-  /** Pulls `repository` by tag or digest. Throws BatonError download_failed, or refused on a full disk, also for an error inside a 200 stream. */
+  /** Pulls `repository` by tag or digest. Throws download_failed, or refused on a full disk, also for an error inside a 200 stream. */
   pull(repository: string, tagOrDigest: string, credentials: string | null, on: OnPull): Promise<void>
   tag(image: string, repository: string, tag: string): Promise<void>
   untag(reference: string): Promise<void>

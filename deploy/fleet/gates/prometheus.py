@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A gate that asks Prometheus: every series of the answer must be 1 (or what --at-least says), and there must be one for each
-host of the wave. It asks again until --wait is over, as a scrape takes its time.
+"""A gate that asks Prometheus: every series of the answer must be at least 1 (or what --at-least says), and there must be one for
+each host of the wave. It asks again until --wait is over, as a scrape takes its time.
 
   --gate 'gates/prometheus.py --url http://prometheus:9090 --query "min_over_time(probe_success{job=\"beacon\"}[1m])"'
 
 BATON_ADDRESSES (set by the fleet) names the hosts: a series belongs to a host whose address is in its label `instance`.
-Ends with 0 where all is well, 1 where it is not, 2 where Prometheus cannot be asked. Needs Python, as Ansible does; no package.
+Ends with 0 if all is well, 1 if it is not, 2 if Prometheus cannot be asked. Needs Python, as Ansible does; no package.
 """
 
 import argparse

@@ -33,7 +33,7 @@ export const LINE_MAX_BYTES = 4 * 1024 * 1024
 const UNREAD_MAX_BYTES = 2 * LINE_MAX_BYTES
 const DEPTH_MAX = 12
 const TEXT_MAX = 4000
-const ENDED = 'the other side of the command has ended'
+const ENDED = 'the other process of this command has ended'
 
 interface Waiting {
   resolve(value: unknown): void
@@ -42,7 +42,7 @@ interface Waiting {
 
 /**
  * `clean`: removes control characters from everything that arrives; for root's end. `asksMax`: refuses every question after so
- * many. An other side that asks and reads no answers is given up.
+ * many. Gives up the other process if it asks and reads no answers.
  */
 export function makeChannel(
   input: Readable,
@@ -59,7 +59,7 @@ export function makeChannel(
     if (gone !== null || unheard !== null) return
     output.write(`${JSON.stringify(message)}\n`)
     if (output.writableLength > UNREAD_MAX_BYTES)
-      input.destroy(new BatonError('unexpected', 'the other side of the command reads no answers'))
+      input.destroy(new BatonError('unexpected', 'the other process of this command reads no answers'))
   }
   const receive = async (line: string): Promise<void> => {
     const value = objectFrom(line)
@@ -84,7 +84,7 @@ export function makeChannel(
       resolve()
     }
     const broken = (cause?: unknown) => end(new BatonError('unexpected', ENDED, { cause }))
-    // it may have said something before it stopped to listen: its end is the end of what it says
+    // read on after a failed write: the other process may have sent something before it stopped reading
     output.on('error', (cause) => void (unheard ??= cause))
     lines(input, (line) => void receive(line).catch(broken)).then(() => broken(unheard), broken)
   })
@@ -152,7 +152,7 @@ function objectFrom(line: string): Record<string, unknown> {
 function handlerOf(handlers: Handlers, name: string): (parameter: unknown) => unknown {
   const handler = Object.hasOwn(handlers, name) ? handlers[name] : undefined
   if (handler !== undefined) return handler
-  throw new BatonError('unexpected', `there is nothing called ${JSON.stringify(name.slice(0, 40))} on this side`)
+  throw new BatonError('unexpected', `this process does nothing called ${JSON.stringify(name.slice(0, 40))}`)
 }
 
 /** The error that the other process sent. An unknown code becomes `unexpected`; members that are not scalars are dropped. */
@@ -160,7 +160,7 @@ function errorFrom(said: unknown): BatonError {
   const { code, message, hint, members } = (typeof said === 'object' ? said : {}) as Record<string, unknown>
   const known = typeof code === 'string' && Object.hasOwn(MEANINGS, code) ? (code as ErrorCode) : 'unexpected'
   const scalars = typeof members === 'object' && members !== null ? Object.entries(members).filter(isScalar) : []
-  return new BatonError(known, textFrom(message) ?? 'the other side of the command failed without a word', {
+  return new BatonError(known, textFrom(message) ?? 'the other process of this command failed without a message', {
     ...(textFrom(hint) === null ? {} : { hint: textFrom(hint) as string }),
     members: Object.fromEntries(scalars),
   })

@@ -86,7 +86,7 @@ export async function startConfined(
     child: spawnWatched(command, { env: process.env }),
     signal: (signal) => ask(['--kill-who=main', `--signal=${signal}`], false),
     end: () => ask(['--signal=SIGKILL'], true),
-    endRest: async () => {}, // systemd has ended it
+    endRest: async () => {}, // systemd has ended the rest
   }
 }
 

@@ -26,7 +26,7 @@ export interface FrontOptions {
   program: readonly [string, ...string[]]
   identity: Identity
   environment: Record<string, string>
-  /** the service's; null without systemd, which no other sandbox replaces */
+  /** the service's; null without systemd: then the worker has none */
   sandbox: Sandbox | null
   /** the feed of root's receipt, or of this command line */
   feed: string
@@ -74,8 +74,8 @@ export async function openFront(options: FrontOptions): Promise<Front> {
 }
 
 /**
- * Pure: whether systemd itself could not start the program, systemd.exec(5). Whoever has taken over the service may kill the
- * worker, and would otherwise choose the weaker sandbox for the next one.
+ * Pure: whether systemd itself could not start the program, systemd.exec(5). An attacker in the service can kill the worker; that
+ * must not get the next worker the weaker sandbox.
  */
 export function isNotStarted(exitCode: number | null): boolean {
   return exitCode !== null && exitCode >= 200 && exitCode <= 243
@@ -160,7 +160,7 @@ function handlersFor({ outside, supervisor }: FrontOptions): Handlers {
     },
     note: (line) => {
       if (isWithin('note', NOTES_MAX)) outside.note(String(line).slice(0, NOTE_MAX))
-      else if (counts.get('note') === NOTES_MAX + 1) outside.note('it says more than this, which is left out')
+      else if (counts.get('note') === NOTES_MAX + 1) outside.note('further notes are left out')
     },
     state: ours((one) => one.state()),
     start: ours((one) => one.start()),
@@ -182,7 +182,7 @@ function endable(worker: Worker, channel: WorkerChannel, deadlineMs: number) {
       clearTimeout(timer)
       await worker.signal(signal).catch(() => worker.end())
     }
-    // only what has answered has surely a process that hears a signal: one that is coming up has none yet
+    // signal it only after its answer: a worker that is still starting has no process yet that handles a signal
     void channel.call('ping', null).then(heard, () => clearTimeout(timer))
   }
   const interrupts = heedInterrupts(pass, () => void worker.end())

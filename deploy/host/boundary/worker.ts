@@ -54,7 +54,7 @@ export async function work(inUnit: boolean): Promise<number> {
   channel = makeChannel(process.stdin, process.stdout, handlers, { clean: false })
   await channel.closed
   await side.unlock()
-  // a running operation hears the signal: it cancels before its swap, and finishes after it; everything else ends here
+  // a running operation handles the signal: it cancels before its swap, and finishes after it; everything else ends here
   process.kill(process.pid, 'SIGTERM')
   return 0
 }

@@ -159,7 +159,7 @@ export function confirmPurge({ service, flags }: Context): void {
   )
 }
 
-/** A clone has no executable to install. So install.sh gets one and runs its `install`; it builds this clone if no feed is named. */
+/** A clone has no executable to install. So install.sh gets one and runs its `install`; without another feed it builds this clone. */
 export async function handToScript(context: Context, argv: readonly string[]): Promise<number> {
   const { service, flags, environment } = context
   const clone = join(import.meta.dirname, '../../..')

@@ -1,4 +1,4 @@
-// `upgrade --hold DAY` and `upgrade --release-hold`: what the service does by itself, not what a person asks for.
+// `upgrade --hold DAY` and `upgrade --release-hold`: keep the service from updating by itself; a person's own commands still work.
 
 import { EXIT } from '../../../agent/words.ts'
 import { type Context, locate, sideOf } from './context.ts'
@@ -10,7 +10,7 @@ export async function holdCommand(context: Context, until: string | null): Promi
   await using open = await sideOf(context, located)
   const { schedule } = await open.side.hold({ receipt: located.receipt, until })
   const { heldUntil } = schedule
-  const said = heldUntil === null ? 'updates by itself are not held' : `nothing goes by itself before ${heldUntil}`
+  const said = heldUntil === null ? 'there is no hold' : `nothing goes by itself before ${heldUntil}`
   const nothing = { from: null, to: null, operationId: null, operation: null }
   context.report.result({ ...nothing, outcome: 'held', schedule, exit: EXIT.done }, [said, ...scheduleLines(schedule)])
   return EXIT.done

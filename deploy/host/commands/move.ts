@@ -20,7 +20,7 @@ export async function upgrade(context: Context): Promise<number> {
   return await move(context, requestFor(context, 'install.sh upgrade', { kind: 'update', tag }))
 }
 
-/** Without a tag, brings the backup executable back. With one, too, if the backup is that tag; else it fetches that release. */
+/** Brings the backup executable back if no tag is named, or if the backup is that release; else fetches that release. */
 export async function rollback(context: Context, tag: string | null): Promise<number> {
   const wanted = tag === null ? null : parseTag(tag)
   return await move(context, requestFor(context, 'install.sh rollback', { kind: 'rollback', tag: wanted }))
@@ -65,7 +65,7 @@ async function move(context: Context, request: Operate): Promise<number> {
 }
 
 function dataLines(moved: StateMoved | null): string[] {
-  return moved === null ? [] : [`a copy of ${moved.restored} is the database now; what was there is ${moved.aside}`]
+  return moved === null ? [] : [`a copy of ${moved.restored} is the database now; the former one is ${moved.aside}`]
 }
 
 function lineOf(service: string, { outcome, from, to, report, skipped = [] }: Operated): string {

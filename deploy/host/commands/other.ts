@@ -11,7 +11,7 @@ import type { Context } from './context.ts'
 
 type Feed = ReturnType<typeof openFeed>
 
-/** the tag that the program before this one found to be the latest; this one does not look again */
+/** the tag that the program which started this one found to be the latest; this one does not look again */
 const FOUND = 'BATON_FOUND_LATEST'
 
 /** Null if this program's own release was asked for; else the exit code of the other one. `feed`: where to look for it. */

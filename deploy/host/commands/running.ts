@@ -61,7 +61,7 @@ export async function stop(context: Context): Promise<number> {
   return EXIT.done
 }
 
-/** A user that the install made has no manager of its own. Any other may be a person's, who wants one. */
+/** Ends the systemd manager of a user that the install made. Any other user may be a person, who wants a manager. */
 export async function endLingering({ scope, user, options }: Receipt): Promise<void> {
   if (isRoot() && scope === 'system' && options['created-user'] === true) await endLingeringOf(user)
 }

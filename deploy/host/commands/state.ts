@@ -36,7 +36,7 @@ export async function stateCommand(context: Context, act: string, name: string |
   }
   report.result({ ...NOTHING, ...done, outcome: 'restored', exit: EXIT.done }, [
     `${done.restored} is the database now`,
-    ...(done.aside === null ? [] : [`what was there is ${done.aside}`]),
+    ...(done.aside === null ? [] : [`the former database is ${done.aside}`]),
   ])
   return EXIT.done
 }

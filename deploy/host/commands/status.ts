@@ -83,7 +83,7 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
   ]
 }
 
-/** The end of a status: what it did by itself since somebody last asked for something, what is next, what waits for a person. */
+/** The end of a status: what the service did by itself since a person's last operation, what is next, what waits for a person. */
 export function scheduleLines(schedule: ScheduleReport | null): string[] {
   if (schedule === null) return []
   const { policy, next, says, waits, since } = schedule
@@ -107,9 +107,12 @@ function switchLine({ kind, expectedMs }: NextSwitch): string {
 }
 
 function trustLines({ signed, metadata, warning }: Look['trust']): string[] {
-  if (!signed) return ['feed       not signed: whoever can write to it decides what runs here']
+  if (!signed) return ['feed       not signed: anybody who can write to it decides what runs here']
   const [first] = metadata.map(({ expiresAt }) => expiresAt).toSorted()
-  return [`feed       signed, until ${first ?? 'it was asked'}`, ...(warning === null ? [] : [`warning    ${warning}`])]
+  return [
+    `feed       signed, until ${first ?? 'an unknown date'}`,
+    ...(warning === null ? [] : [`warning    ${warning}`]),
+  ]
 }
 
 function offerLines({ latest, updateAvailable, skipped, problem, trust }: Offer, current: string | null): string[] {

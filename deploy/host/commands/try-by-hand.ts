@@ -1,8 +1,8 @@
 // `<executable> backup FILE --try NEW`: copies the database to FILE, and tries the executable NEW on a copy of that, for somebody who
 // replaces the file without an installer. The present executable conducts, as on a host with systemd (agent/update/rehearsal/).
 // Must hold: the service and its data are not touched; the releases see the copy in the place of the state directory, no process and no
-// network of the host. It is no cage like systemd's: other files that this user may write to can be written. If the kernel allows no
-// namespaces, nothing is tried. The copy of the copy is removed on every way out.
+// network of the host. This is weaker than systemd's cage: the releases can write every other file that this user can write. If the
+// kernel allows no namespaces, nothing is tried. The copy of the copy is always removed.
 
 import { copyFile, mkdir, stat } from 'node:fs/promises'
 import { dirname, join, relative, resolve, sep } from 'node:path'

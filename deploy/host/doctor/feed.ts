@@ -26,7 +26,7 @@ export async function checkFeed(subject: Subject, outside: Outside): Promise<Fin
       : 'is it reachable from here, for the user and with the environment of the service?'
     return [failure('feed', `${setting} cannot be used: ${reason}`, hint, code), trustFinding(trust)]
   }
-  const hint = 'tell its maintainer; where it is a mirror, ask the feed itself'
+  const hint = 'tell its maintainer; if it is a mirror, ask the feed itself'
   const found =
     problem !== null
       ? warning('feed', `${setting} has ${release?.tag}, but ${problem.message}`, hint)
@@ -85,9 +85,9 @@ async function ask({ layout, receipt, feed }: Subject, outside: Outside): Promis
 function trustFinding({ signed, warning: soon, metadata }: TrustReport): Finding {
   if (!signed) {
     const hint = 'the maintainer builds with `--root` and signs the feed: docs/guides/trust.md'
-    return warning('trust', 'not signed: whoever can write to the feed decides what runs here', hint)
+    return warning('trust', 'not signed: anybody who can write to the feed decides what runs here', hint)
   }
   if (soon !== null) return warning('trust', soon, 'the maintainer has to sign it anew (`baton trust refresh`)')
   const [first] = metadata.map(({ expiresAt }) => expiresAt).toSorted()
-  return ok('trust', `signed, until ${first ?? 'it was asked'}`)
+  return ok('trust', `signed, until ${first ?? 'an unknown date'}`)
 }

@@ -37,7 +37,7 @@ export async function checkMounts({ layout }: Subject): Promise<Finding[]> {
     findings.push(
       failure(
         'mount',
-        `${layout.executable} is a mount of its own: nothing can be renamed over it`,
+        `${layout.executable} is itself a mount point: nothing can be renamed over it`,
         'mount its directory instead',
       ),
     )

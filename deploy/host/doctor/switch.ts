@@ -1,5 +1,5 @@
-// Says which kind of switch an update makes, and whether it would be refused. Of two processes at once it says what speaks against
-// them, as far as the running service shows it.
+// Says which kind of switch an update makes, and whether it would be refused. For a switch together it names what the running service
+// has that two processes cannot have at once.
 
 import type { NextSwitch } from '../../../agent/words.ts'
 import { onlyOneCanHave } from '../../lib/only-one.ts'
@@ -15,7 +15,7 @@ export async function checkSwitch({ receipt }: Subject): Promise<Finding[]> {
   const status = await client.status().catch(() => null)
   const next = status?.switch
   if (status === null || next === undefined) {
-    const why = status === null ? 'no service answers' : `${status.instance.version} is older than the choice`
+    const why = status === null ? 'no service answers' : `${status.instance.version} does not say it`
     return [ok('switch', `which kind is not known: ${why}`)]
   }
   return [next.kind === 'together' ? besideEachOther(await onlyOneCanHave(status.instance.pid)) : alone(next)]

@@ -1,6 +1,6 @@
 // The units of the cage in which a release is tried on a copy of the data (agent/update/rehearsal/). Pure.
-// Must hold: the service's user, who may be anybody by then, reaches nothing of the host from inside: no process, socket, network
-// or file that is not only to be read. No path that root opens for the cage leads through a folder of that user.
+// Must hold: even an attacker in the cage reaches no process, socket or network of the host, and can write nothing but the copy. No
+// path that root opens for the cage leads through a folder of the service's user.
 
 import { REHEARSAL_REPORT, REHEARSAL_REQUEST, rehearsalFolder } from '../../../agent/install.ts'
 import type { Layout } from './layout.ts'
@@ -49,12 +49,12 @@ WantedBy=multi-user.target
 }
 
 /**
- * The cage. The same user alone is no cage: it could read and kill the live service in every way.
+ * The cage. A process of the same user is not caged by that: it could read and kill the live service.
  *
  * - `PrivateUsers=` keeps it from the memory, the files and the signals of the user's other processes; a pid namespace from seeing
  *   them. systemd before 257 has none, so `unshare` makes it, with a capability inside the user namespace that `setpriv` drops.
  * - `/run`, `/dev/shm` and `/srv` are empty, the network has only its own loopback, everything but the copy is read-only.
- * - `LimitNPROC=` counts inside the user namespace. The limits hold where the host has no cgroup controllers, too.
+ * - `LimitNPROC=` counts inside the user namespace. The `Limit…=` settings hold on a host without cgroup controllers, too.
  * - `ConditionPathExists=`: without it, the removal of the request would start a second cage.
  * - `ExecStopPost=` empties the folder inside the cage, when everything else in it has ended; the report stays.
  */

@@ -1,5 +1,5 @@
-// The choices of an earlier installer for the whole host, read from the unit that root wrote then. Its receipt is not believed: it
-// lay beside the executable, where the service's user can write anything.
+// The choices of an earlier installer for the whole host, read from the unit that root wrote then. Nobody trusts its receipt: that lay
+// beside the executable, where the service's user can write anything.
 
 import { readFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'

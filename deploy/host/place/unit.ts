@@ -1,6 +1,6 @@
 // The systemd units, as text. Pure; golden tests hold them and `systemd-analyze` judges them.
-// Must never break: nothing in a unit is the operator's. Operators put their changes into drop-ins and the environment file,
-// which no command here writes or removes.
+// Must never break: an operator never has to edit a unit. Operators put their changes into drop-ins and the environment file, which no
+// command here writes or removes.
 
 import { rehearsalFolder } from '../../../agent/install.ts'
 import type { Layout } from './layout.ts'
@@ -66,7 +66,7 @@ UMask=0077`
  * - `ExecStop=` waits for the main process. After a handover that process is not systemd's child, so systemd would not wait for
  *   it: it would send SIGTERM, and SIGKILL at once.
  * - `Restart=always`: if the main process exits with 0 and no successor has taken over, that is a crash too.
- * - The `ExecStop=` before it writes down the manager's jobs, as root: the service must know a restart from a stop, and cannot ask.
+ * - The first `ExecStop=` writes systemd's jobs to a file, as root: the service must tell a restart from a stop, and cannot ask systemd.
  * - `ExecStopPost=` runs after every end of the service and before every restart. So the backup executable can revert a release on
  *   probation long before the start limit. A shell runs it, because systemd logs an error for each program that does not exist.
  * - `OnFailure=` fires only after the start limit, as a second net.

@@ -11,7 +11,7 @@ export function refuseForeign(request: InstallRequest): void {
   const { layout, chosen, facts } = request
   if (facts.receipt === null && facts.executable === 'foreign') {
     throw refused(
-      `expected nothing at ${layout.executable}, found a file that no receipt tells about`,
+      `expected nothing at ${layout.executable}, found a file that no receipt names`,
       `move it away, or ${ELSEWHERE}`,
     )
   }
@@ -25,7 +25,7 @@ export function refuseForeign(request: InstallRequest): void {
   ]
   for (const [found, path] of places) {
     if (found === 'foreign')
-      throw refused(`expected nothing or our own file at ${path}, found another one`, 'move it away')
+      throw refused(`expected nothing or the installer's own file at ${path}, found another one`, 'move it away')
   }
 }
 

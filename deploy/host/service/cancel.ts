@@ -13,7 +13,7 @@ export async function cancelOperation(receipt: Receipt, outside: Outside): Promi
   const status = await client.status()
   if (status === null) {
     throw new BatonError('refused', `${receipt.service} does not answer: only a running service can cancel`, {
-      hint: 'a command that does the work itself is ended where it was started',
+      hint: 'if a command does the work itself, end that command',
     })
   }
   if (status.operation === null || status.operation.outcome !== null) return null

@@ -96,7 +96,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   await assertRoomOf(receipt, release)
   const next = foreseeSwitch('update', status, release.switch ?? null)
   const rehearsal = request.rehearse ? await rehearseAhead(receipt, request, release, feed, outside) : known
-  const isAlone = request.restoreState || rehearsal?.verdict === 'one_way' // two that cannot share the data
+  const isAlone = request.restoreState || rehearsal?.verdict === 'one_way' // the two releases cannot share the data
   return {
     would: 'updated',
     from,
@@ -108,7 +108,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
 }
 
 function whatBecomes({ path }: { path: string }): string {
-  return `the database would be put aside, and a copy of ${path} put in its place: what was written since is only in what is put aside`
+  return `the database would be put aside, and a copy of ${path} put in its place: later writes are only in the one put aside`
 }
 
 /** `asked`: what the other release asks for; null: not known. Throws if the service would refuse when it comes to the switch. */

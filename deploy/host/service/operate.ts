@@ -206,7 +206,7 @@ async function goBack(
   try {
     const status = await client.status()
     if (status === null) throw new BatonError('service_down', 'nobody answers')
-    // a release with no way back has changed the data: then they go back too
+    // a release with no way back has changed the data: then the data goes back too
     const restoreState = operation.rehearsal?.verdict === 'one_way'
     await askOnce(client, status, { ...request, kind: 'rollback', tag: null, healthUrl: null, restoreState }, outside)
   } catch (cause) {
@@ -229,7 +229,7 @@ export function inFlight({ id, kind, from, to, stage, startedAt }: Operation): B
   const target = to ?? (kind === 'update' ? 'the latest release' : 'the backup executable')
   return new BatonError(
     'update_in_flight',
-    `the service is at it: ${kind} from ${from} to ${target}, in the ${stage} stage, since ${startedAt} (operation ${id})`,
+    `the service is busy: ${kind} from ${from} to ${target}, in the ${stage} stage, since ${startedAt} (operation ${id})`,
     {
       hint: `\`${ownCommand('status')}\` shows it, \`${ownCommand('cancel')}\` ends it before the swap, \`--lock-timeout\` waits for it`,
       members: { operationId: id, kind, from, to, stage, heldSince: startedAt },

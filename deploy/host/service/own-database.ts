@@ -3,8 +3,8 @@
 import { exists, ownDatabase, ownRelease, type Receipt } from '../../../agent/install.ts'
 
 /**
- * Absolute path; null for none. A program without a record of its release has only the usual name for one: if nothing is there, it
- * has none, and nothing is missed.
+ * Absolute path; null for none. A program that runs from source does not know the name of its database and assumes the usual one: if
+ * nothing is there, it has none.
  */
 export async function databaseOf({ service, stateDirectory }: Receipt): Promise<string | null> {
   const database = ownDatabase(service, stateDirectory)

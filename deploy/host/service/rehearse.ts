@@ -1,7 +1,7 @@
 // `upgrade --dry-run --rehearse`: fetches and verifies the release, tries it on a copy of the data as the update would, and ends there.
 // Runs as the service's user, beside the running service.
-// Must hold: nothing is changed but the verdict in the journal, which spares the update a second rehearsal. The executable, what it has
-// unpacked and the copy are gone on every way out; if this process is killed, the next start or the next operation removes them.
+// Must hold: it changes nothing but the verdict in the journal, which spares the update a second rehearsal. It always removes the
+// executable, what that has unpacked and the copy; if this process is killed, the next start or the next operation removes them.
 
 import {
   type ManagedInstall,

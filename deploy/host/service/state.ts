@@ -30,7 +30,7 @@ export interface StateCopy {
 }
 
 export interface RestoredState {
-  /** path of what was there; null: nothing was */
+  /** path of the former database; null: there was none */
   aside: string | null
   /** path of the copy that is the database now */
   restored: string
@@ -95,7 +95,7 @@ async function refuseOthers({ service, configPath }: Receipt, database: string):
   if (pid !== null) throw runningFault(service, `, pid ${pid} is a process of it`)
   const holder = await foreignHolder(database)
   if (holder === null) return
-  throw new BatonError('refused', `expected nobody to have ${database} open, ${holder} has: it is exchanged`, {
+  throw new BatonError('refused', `expected nobody to have ${database} open while it is exchanged, ${holder} has`, {
     hint: 'end that first: it would go on with the database that was put aside',
   })
 }
@@ -114,7 +114,7 @@ async function processOf(configPath: string): Promise<string | null> {
 
 /** The database is exchanged only while nobody has it open. */
 export function runningFault(service: string, found = ''): BatonError {
-  return new BatonError('refused', `expected ${service} to be stopped: its database is exchanged${found}`, {
+  return new BatonError('refused', `expected ${service} to be stopped while its database is exchanged${found}`, {
     hint: `\`${ownCommand('stop')}\` first; \`${ownCommand('rollback --restore-state')}\` needs no stop`,
   })
 }

@@ -66,7 +66,7 @@ async function keeperAt(path: string, note: (line: string) => Promise<void>): Pr
   try {
     return openKeeper(path)
   } catch (cause) {
-    await note(`nobody is to hold the listening sockets over a crash: ${cause instanceof Error ? cause.message : 'no'}`)
+    await note(`nothing holds the listening sockets after a crash: ${cause instanceof Error ? cause.message : 'no'}`)
     return null
   }
 }
@@ -85,7 +85,7 @@ async function live(receipt: Receipt, restarts: number, keeper: Keeper | null, s
       await sleep(READ_MS)
       if (keeper?.isReady() === true) isWaiting = false
     }
-    // A handover moves the main process. What it is called says nothing: an application may set its title.
+    // A handover moves the main process. Its title says nothing: an application may set that.
     const main = keeper?.main() ?? null
     if (main !== null && !known.some(({ pid, startTime }) => pid === main.pid && startTime === main.startTime)) {
       known = [main, ...known.filter(({ pid, startTime }) => isAlive(pid, startTime))]

@@ -32,7 +32,7 @@ export interface Beginning {
   application: (own: readonly string[]) => void
 }
 
-/** What the operator's text is told to do in a process that holds the sockets; no command that a person can type. */
+/** The argument that makes the operator's text hold the sockets; a person cannot type it as a command. */
 const HOLD = '(hold)'
 
 export function beginRelease({ release, executable, operator, prepare, application }: Beginning): void {

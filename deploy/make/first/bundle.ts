@@ -19,7 +19,7 @@ export function beginBundle(application: () => unknown, operator: () => string):
     prepare: () => 'there is nothing to prepare',
     application: (own) => {
       process.argv = [process.execPath, executable, ...own]
-      // `fork` puts these in front of its script: those of the author's for Node, and none for an executable, which has them
+      // `fork` puts these in front of its script: for Node the author's flags; none for an executable, which has them already
       process.execArgv = isSea() ? [] : [...release.nodeFlags]
       void application()
     },

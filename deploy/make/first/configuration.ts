@@ -3,23 +3,27 @@
 
 import { readFileSync } from 'node:fs'
 import { type Configuration, readConfiguration } from '../../../agent/first.ts'
-import { type OwnWords, refuse } from './release.ts'
+import { EXIT_USAGE, type OwnWords, refuse } from './release.ts'
 
-/** The file may hold the author's own settings too: what Baton does not know is nobody's fault. */
+/** The file may hold the author's own settings too: a member that Baton does not know is no fault. */
 export function configurationIn(path: string): Configuration {
   let text: string
   try {
     text = readFileSync(path, 'utf8')
   } catch (cause) {
-    return refuse(`reading the configuration ${path}: ${cause instanceof Error ? cause.message : 'failed'}`)
+    return refuse(
+      `reading the configuration ${path}: ${cause instanceof Error ? cause.message : 'failed'}`,
+      null,
+      EXIT_USAGE,
+    )
   }
   const { configuration, faults } = readConfiguration(text)
   if (configuration.listen.length > 1) faults.push('expected one object in `listen`')
-  if (faults.length > 0) return refuse(`the configuration ${path} is not valid: ${faults.join('; ')}`)
+  if (faults.length > 0) return refuse(`the configuration ${path} is not valid: ${faults.join('; ')}`, null, EXIT_USAGE)
   return configuration
 }
 
-/** Values by the name in braces that stands for each in a text of the author's. */
+/** Values by name; `{name}` stands for one in a text of the author's. */
 export type Fillings = Readonly<Record<string, string>>
 
 export function fillingsOf(configuration: Configuration, path: string): Fillings {

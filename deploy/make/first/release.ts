@@ -1,4 +1,4 @@
-// The facts that the build puts beside a release's code, for its first code; and how that refuses to start.
+// The facts that the build puts beside a release's code, for its first code; and how the first code refuses to start.
 
 import type { OwnRelease } from '../../../agent/first.ts'
 

@@ -77,7 +77,7 @@ function look(home: string, directory: string, sha256: string): boolean {
   try {
     mark = readFileSync(join(directory, 'complete'), 'latin1')
   } catch (cause) {
-    throw new Error(`${directory} has no mark of ours (${reasonOf(cause)})`, { cause })
+    throw new Error(`${directory} has no mark of a finished unpacking (${reasonOf(cause)})`, { cause })
   }
   if (mark.trim() !== sha256) throw new Error(`${directory} has the mark of another release`)
   return true

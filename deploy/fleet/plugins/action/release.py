@@ -277,7 +277,7 @@ class ActionModule(ActionBase):
         try:
             done = self._behind_hook(event, verb)
         finally:
-            # even if the hook before has failed in the middle of its work
+            # even if the hook before the host has failed halfway
             refusal = self._hook("after", self.after_host)
         if refusal and done["outcome"] in GOOD:
             done.update(outcome="failed", why=f"{done['outcome']}, but {refusal}", exit=1)
@@ -377,7 +377,7 @@ class ActionModule(ActionBase):
 
 
 class TooLong(BaseException):
-    """No Exception: a connection would turn one into an error of its own."""
+    """Not an Exception: a connection would turn an Exception into another error."""
 
 
 def _too_long(*_):

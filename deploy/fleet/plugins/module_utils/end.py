@@ -1,5 +1,5 @@
 # How a run ended, as pure functions: what vanished hosts say now, which hosts are back, and the run's one exit code.
-# Must never break: what cannot be known is reported as unknown, not guessed; 0 only if nothing was stopped.
+# Must never break: what cannot be known is reported as unknown, not guessed; it exits with 0 only if nothing was stopped.
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _outcome(run, because, rows):
 
 
 def _bad(rows):
-    """Hosts that are not where the run was to take them. One that went back by itself is well, and is not there."""
+    """Hosts that do not run the release that the run gave them. A host that went back by itself is among them, although it is well."""
     return [host for host, row in rows.items() if row["outcome"] in (*NOT_WELL, "reverted")]
 
 

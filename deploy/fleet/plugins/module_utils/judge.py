@@ -38,7 +38,7 @@ def judge_moves(run, results):
         if rows[host].get("resolved"):
             continue
         if got is None:
-            rows[host] = {**rows[host], "outcome": "gone", "why": "it vanished in the middle of it", "exit": EXIT["network"]}
+            rows[host] = {**rows[host], "outcome": "gone", "why": "it vanished in the middle of its move", "exit": EXIT["network"]}
             continue
         kept = {key: got.get(key) for key in ("outcome", "why", "ms", "exit", "alive")}
         # if another operation came first, the host went from another release than the look saw

@@ -130,7 +130,7 @@ def _row(host, it, options, known):
     if it.get("refused"):
         return {**row, "outcome": "refused", **it["refused"]}
     if bad and options["asked"] == "latest" and not there:
-        why = f"it has {to} in its memory as bad: {bad.get('why') or 'it failed here'}"
+        why = f"it remembers {to} as bad: {bad.get('why') or 'it failed here'}"
         return {**row, "outcome": "refused", "why": why, "exit": EXIT["refused"]}
     if is_survey(options):
         return {**row, "to": None, "outcome": "untouched"}

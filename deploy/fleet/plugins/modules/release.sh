@@ -8,7 +8,7 @@ set -f
 PATH=${PATH:-/usr/bin:/bin}:/usr/local/bin:${HOME:-/root}/.local/bin
 command=$1
 shift
-# a release may want its operator's words behind `baton`; who sends them does not know the release
+# run the kit's commands, even if the release keeps them behind the word `baton`: the controller does not know the release
 export BATON_COMMAND=1
 echo "@platform $(uname -sm)"
 # `docker run … IMAGE` is more than one word

@@ -1,13 +1,13 @@
-// Shows what the service does by itself, when next, and what waits for a person.
+// Shows the schedule: what the service does by itself, when next, and what waits for a person.
 
 import { make, put, putCode, show, ui } from './page.js'
 import { minute, sentences, t } from './words.js'
 
-export function renderAlone({ schedule }) {
+export function renderSchedule({ schedule }) {
   show(ui.alone, schedule !== undefined)
   if (schedule === undefined) return
   const { mode, policy, next, says, waits, heldUntil } = schedule
-  // what waits for a person is said below
+  // do not repeat what the list below says
   const then = next === null || waits.includes(says) ? '' : t('alone.next', { time: minute(next), says })
   putCode(ui.aloneText, sentences(`${policy}.`, then))
   renderWaits(waits)
@@ -15,7 +15,7 @@ export function renderAlone({ schedule }) {
   put(ui.hold, t(heldUntil === null ? 'alone.hold' : 'alone.go'))
 }
 
-/** An item stays as it is while its words do: somebody may be copying them. */
+/** Changes an item only if its text changes: a person may be copying it. */
 function renderWaits(waits) {
   const { children } = ui.aloneWaits
   while (children.length > waits.length) ui.aloneWaits.lastChild.remove()

@@ -1,0 +1,196 @@
+// A database and what belongs to it (`-wal`, `-journal`, `-shm`) as one set: copied, put in a place, put aside. SQLite asks nobody whether a log
+// belongs to the file beside it: an old log is written over a new database, and who opens an empty file removes the log beside it.
+// Must hold: at no moment do a database and another one's log lie at names that a foreign program opens (a cron job, a shell, a
+// replicator). So the database's name leads nowhere while its logs are moved: a link shuts it, which is put there and replaced in one change
+// each. Whoever has the set open already goes on with the set that was put aside.
+// Power cut, `kill -9`: whoever calls the same again goes on.
+
+import {
+  closeSync,
+  constants,
+  copyFileSync,
+  existsSync,
+  fsyncSync,
+  linkSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+} from 'node:fs'
+import { basename, dirname, join } from 'node:path'
+
+/** Called before each change; a test kills the process there. */
+export type SetLook = (what: string) => void
+
+const LOGS = ['-wal', '-journal', '-shm'] as const
+/** the database comes last: a set that has its name is whole */
+export const SUFFIXES = [...LOGS, ''] as const
+/** longer than the steps in which file systems tell the time of a write */
+const STILL_MS = 12
+const TRIES = 50
+/** how long a foreign transaction is waited for */
+const [WRITER_MAX_MS, LOOK_EVERY_MS] = [30_000, 20]
+
+/**
+ * `-shm` is made anew by SQLite, and is not copied. Throws if there is no database: nothing may be exchanged for it; and if somebody writes
+ * all the time: a database and a log of different moments are damaged together.
+ */
+export function copySet(from: string, to: string, look: SetLook): void {
+  if (!existsSync(from)) throw new Error(`expected a database at ${from}, found none`)
+  for (let tries = 0; tries < TRIES; tries++) {
+    const before = stateOf(from)
+    pause(STILL_MS)
+    if (stateOf(from) !== before) continue
+    for (const suffix of SUFFIXES) copyFile(from, to, suffix, look)
+    flush(dirname(to))
+    if (stateOf(from) === before) return
+    removeSet(to, look)
+  }
+  throw new Error(`expected nobody to write to ${from} while it is copied`)
+}
+
+function copyFile(from: string, to: string, suffix: string, look: SetLook): void {
+  if (suffix === '-shm' || !existsSync(from + suffix)) return
+  look(`copy ${suffix}`)
+  rmSync(to + suffix, { force: true })
+  try {
+    copyFileSync(from + suffix, to + suffix, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE)
+  } catch (cause) {
+    if (!isGone(cause)) throw cause // the log has ended meanwhile: the set is another one now
+  }
+  if (existsSync(to + suffix)) flush(to + suffix)
+}
+
+/** A text that is another one after each write to the set. Two sets may have the same database, and differ in their logs. */
+function stateOf(path: string): string {
+  const files = SUFFIXES.filter((suffix) => suffix !== '-shm').map((suffix) => {
+    const found = statSync(path + suffix, { bigint: true, throwIfNoEntry: false })
+    return found === undefined ? '-' : [found.ino, found.size, found.mtimeNs].join(' ')
+  })
+  return files.join(', ')
+}
+
+/** Moves a set whose name nobody else knows. At the name of a database it replaces the link that shuts it. */
+export function moveSet(from: string, to: string, look: SetLook): void {
+  for (const suffix of SUFFIXES) moveFile(from, to, suffix, look)
+  flush(dirname(from))
+  flush(dirname(to))
+}
+
+/**
+ * Puts the set of the database aside, whole, and leaves its name shut. Waits for a transaction that is open. Throws if somebody has put a
+ * database in place by hand since a process was killed here.
+ */
+export function putAside(database: string, aside: string, look: SetLook): void {
+  const leaving = join(dirname(database), `.${basename(database)}.leaving`)
+  const isThere = existsSync(database)
+  if (isThere && existsSync(leaving) && statSync(database).ino !== statSync(leaving).ino) refuseBoth(database, leaving)
+  if (isThere && existsSync(aside)) refuseBoth(database, aside)
+  if (isThere) shut(database, leaving, look)
+  // nobody can open it any more: its logs stay as they are
+  for (const suffix of LOGS) moveFile(database, aside, suffix, look)
+  if (existsSync(leaving)) moveAs('', leaving, aside, look)
+  flush(dirname(database))
+  flush(dirname(aside))
+}
+
+/** Puts the set at `incoming` in the database's place. Throws as `putAside` does. */
+export function putInPlace(incoming: string, database: string, look: SetLook): void {
+  if (existsSync(incoming) && existsSync(database)) refuseBoth(database, incoming)
+  moveSet(incoming, database, look)
+}
+
+function refuseBoth(database: string, other: string): never {
+  throw new Error(`an exchange that was interrupted has left ${other}, and ${database} is another one: move it away`)
+}
+
+/** In two changes: the file has a second name first, then its own name leads nowhere. */
+function shut(database: string, leaving: string, look: SetLook): void {
+  waitForWriter(database)
+  look('leave')
+  rmSync(leaving, { force: true })
+  const door = `${leaving}.door`
+  rmSync(door, { force: true })
+  try {
+    symlinkSync(`.${basename(database)}.is-being-exchanged/-`, door)
+    linkSync(database, leaving)
+  } catch (cause) {
+    rmSync(door, { force: true })
+    if (!NO_LINKS.includes((cause as NodeJS.ErrnoException).code ?? '')) throw cause
+    return renameSync(database, leaving)
+  }
+  flush(dirname(database))
+  look('shut')
+  renameSync(door, database)
+  flush(dirname(database))
+}
+
+/** what file systems without links say */
+const NO_LINKS = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK']
+
+/** A transaction that has a rollback journal ends it by its name: it must not have moved. */
+function waitForWriter(database: string): void {
+  for (const end = performance.now() + WRITER_MAX_MS; isLocked(database); pause(LOOK_EVERY_MS))
+    if (performance.now() > end) throw new Error(`expected nobody to write to ${database}, which is exchanged`)
+}
+
+/** Whether a process that shows holds a lock to write to the file; false if this host does not tell. proc(5) */
+function isLocked(path: string): boolean {
+  try {
+    const { ino } = statSync(path)
+    const locks = readFileSync('/proc/locks', 'utf8')
+    return new RegExp(` WRITE +\\d+ [0-9a-f]+:[0-9a-f]+:${ino} `).test(locks)
+  } catch {
+    return false
+  }
+}
+
+export function removeSet(path: string, look: SetLook): void {
+  const names = new Set(SUFFIXES.map((suffix) => basename(path) + suffix))
+  for (const name of readdirSync(dirname(path)).filter((one) => names.has(one))) {
+    look(`remove ${name}`)
+    rmSync(join(dirname(path), name), { force: true })
+  }
+}
+
+function moveFile(from: string, to: string, suffix: string, look: SetLook): void {
+  if (existsSync(from + suffix)) moveAs(suffix, from + suffix, to + suffix, look)
+}
+
+/** To another file system too, where a database may lie that is linked into the state directory: all or nothing, by a copy. */
+function moveAs(suffix: string, from: string, to: string, look: SetLook): void {
+  look(`move ${suffix}`)
+  try {
+    renameSync(from, to)
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code !== 'EXDEV') throw cause
+    const copy = join(dirname(to), `.${basename(to)}.incoming`)
+    copyFileSync(from, copy)
+    flush(copy)
+    look('place')
+    renameSync(copy, to)
+    flush(dirname(to))
+    look('remove what was copied')
+    rmSync(from)
+  }
+}
+
+export function flush(path: string): void {
+  const descriptor = openSync(path, constants.O_RDONLY)
+  try {
+    fsyncSync(descriptor)
+  } finally {
+    closeSync(descriptor)
+  }
+}
+
+export function pause(ms: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
+}
+
+function isGone(cause: unknown): boolean {
+  return (cause as NodeJS.ErrnoException).code === 'ENOENT'
+}

@@ -1,0 +1,92 @@
+// The connection to a holder in another container (container/holder/holder.c): what it lends, and for how long. The connection stays
+// open; its end says that the holder is gone.
+// Must hold: a holder that is away, or speaks nonsense, is asked again without end; a Node that can take no socket never asks.
+
+import { Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { BatonError, reasonOf } from '../words/errors.ts'
+import { descriptorOf } from './internals.ts'
+import { closeDescriptor, hasLibc } from './libc.ts'
+import { kindOfSocket, packetsOfAny } from './packets.ts'
+
+export interface Loan {
+  /** descriptors by the holder's name for them */
+  sockets: Map<string, number>
+  link: Socket
+}
+
+export interface BorrowOptions {
+  warn(message: string): void
+  /** aborts when this process is asked to stop */
+  leaving: AbortSignal
+}
+
+/** `baton-holder 1 NONCE`, and a line for each name */
+const GREETING = /^baton-holder 1 ([0-9a-f]{32})\n((?:[!-~]{1,64}\n){1,32})$/
+const [ANSWER_MS, LOOK_MS, AGAIN_MS, SAY_EVERY_MS] = [2000, 2, 50, 10_000]
+
+/** Asks until there is an answer. Throws BatonError cancelled, node_unsupported. */
+export async function loanAt(path: string, { warn, leaving }: BorrowOptions): Promise<Loan> {
+  refuseNode()
+  let saidAt = -Infinity
+  for (;;) {
+    try {
+      return await ask(path)
+    } catch (cause) {
+      if (performance.now() - saidAt > SAY_EVERY_MS) {
+        const code = (cause as NodeJS.ErrnoException).code
+        const hint = code === 'EACCES' ? ' (is this process in the group of the socket? `--group-add 65531`)' : ''
+        warn(`waiting for the holder at ${path}: ${reasonOf(cause)}${hint}`)
+        saidAt = performance.now()
+      }
+      if (leaving.aborted) throw new BatonError('cancelled', 'stopped before the holder answered', { cause })
+      await sleep(AGAIN_MS)
+    }
+  }
+}
+
+async function ask(path: string): Promise<Loan> {
+  const link = new Socket()
+  try {
+    link.pause() // Node would read the message, and drop the descriptors
+    await new Promise<void>((resolve, reject) => {
+      link.once('error', reject)
+      link.connect(path, resolve)
+    })
+    link.on('error', () => {}) // 'close' follows
+    const sockets = await receive(link)
+    link.resume()
+    return { sockets, link }
+  } catch (cause) {
+    link.destroy()
+    throw cause
+  }
+}
+
+async function receive(link: Socket): Promise<Map<string, number>> {
+  const packets = packetsOfAny(descriptorOf(link) ?? -1)
+  for (const deadline = performance.now() + ANSWER_MS; performance.now() < deadline; await sleep(LOOK_MS)) {
+    const packet = packets.receive()
+    if (packet === null) continue
+    const { text, descriptors } = packet
+    const names = GREETING.exec(text)?.[2]?.trimEnd().split('\n') ?? []
+    const isWhole = names.length > 0 && names.length === descriptors.length && new Set(names).size === names.length
+    if (isWhole && descriptors.every((fd) => kindOfSocket(fd) !== null))
+      return new Map(names.map((name, i) => [name, descriptors[i] ?? -1]))
+    for (const fd of descriptors) closeDescriptor(fd)
+    throw new Error(`expected a holder's names and as many sockets, got ${JSON.stringify(text.slice(0, 80))}`)
+  }
+  throw new Error(`no answer after ${ANSWER_MS} ms`)
+}
+
+/** A Node that cannot take sockets would ask for ever. */
+function refuseNode(): void {
+  if (hasLibc()) return
+  const hint =
+    'Node 26.10 has it, unless it is started with --no-experimental-ffi; without BATON_HOLDER the service listens in its own container'
+  throw new BatonError(
+    'node_unsupported',
+    `expected node:ffi, to take the sockets of a holder (BATON_HOLDER), got Node ${process.version} without it`,
+    { hint },
+  )
+}
