@@ -36,7 +36,6 @@ export async function threeKinds(engine: LabEngine, { host }: Registry): Promise
     bundle: true,
     platform: 'node',
     format: 'esm',
-    packages: 'external',
     logLevel: 'silent',
   })
   await copyFile(process.execPath, join(folder, 'node'))
