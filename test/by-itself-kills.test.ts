@@ -7,6 +7,9 @@ import { lstat, mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { makeDisk } from '../agent/disk/disk.ts'
+import { makeJournal } from '../agent/disk/journal.ts'
+import { newOperation } from '../agent/update/operation.ts'
 import { newMemory, parseMemory, type Remembered } from '../agent/update/schedule/memory.ts'
 import { equal, is, match, ok } from './assert.ts'
 import type { LookOptions } from './crash/by-itself.ts'
@@ -198,9 +201,16 @@ test('a memory that is none is made anew in its place: what it points at is as i
 test('an operation that a killed process has left open keeps nothing back in the service that goes on', async () => {
   const world = await worldByItself()
   try {
-    is(await look(world, NOW, { change: 30, moment: 'before' }), null)
-    is((await journalOf(world.options.stateDirectory)).operation?.outcome, null)
-    const next = await look(world, NOW + DAY, null, { beside: true }) // no start clears up before it
+    const left = {
+      id: 'left',
+      kind: 'update',
+      from: 'v1.0.0',
+      to: null,
+      startedAt: new Date(NOW).toISOString(),
+    } as const
+    const journal = makeJournal(makeDisk(), world.options.stateDirectory)
+    await journal.change((now) => void (now.operation = newOperation(left)))
+    const next = await look(world, NOW, null, { beside: true }) // no start clears up before it
     is(next?.begun, 1)
     is(await versionOf(world.options.executable), 'v1.0.1')
     equal(
