@@ -199,18 +199,16 @@ test('the copies of the data that are kept stand below the history: of which rel
   await using stub = await served()
   await using watched = await openPage(browser)
   const { page } = watched
-  await signIn(page, stub.url, TOKEN)
-  assert.is(await page.isVisible('#copies'), false)
   const at = secondsAgo(3 * 60)
   stub.world.status.copies = [
     { name: 'svc.db.v1.1.0.b', kind: 'aside', tag: 'v1.1.0', at, bytes: 2_000_000 },
     { name: 'svc.db.v1.0.0.a', kind: 'snapshot', tag: 'v1.0.0', at, bytes: 1_000_000 },
   ]
-  await page.reload()
+  await signIn(page, stub.url, TOKEN)
   await shown(
     page,
     '#copies',
-    'Data kept for going back: v1.1.0, put aside 3 minutes ago, 2 MB · v1.0.0, 3 minutes ago, 1 MB',
+    'Data kept for going back: v1.1.0, put aside 3 minutes ago, 2.0 MB · v1.0.0, 3 minutes ago, 1.0 MB',
   )
   assertQuiet(watched)
 })
