@@ -10,6 +10,7 @@ import { copyName, newestCopy, tagOfCopy } from '../agent/disk/copies.ts'
 import { makeDisk } from '../agent/disk/disk.ts'
 import type { ManagedInstall } from '../agent/disk/managed-install.ts'
 import { snapshot } from '../agent/update/steps/snapshot.ts'
+import { keptCopies } from '../agent/update/kept-copies.ts'
 import { dropMark, markUpdate } from '../agent/update/own-data.ts'
 import { exchangeNow, ownState, readMark, type StateMark } from '../agent/disk/state-mark.ts'
 import type { Operation } from '../agent/words/state.ts'
@@ -258,6 +259,16 @@ test('kept is the newest copy of each of the last releases, as a set: no log of 
   await make(NEW)
   await make('v1.2.0')
   equal((await readdir(folder)).map((name) => /v\d+\.\d+\.\d+/.exec(name)?.[0]).toSorted(), [OLD, NEW, 'v1.2.0'])
+  const copies = await keptCopies(state, databaseOf(state))
+  equal(
+    copies.map(({ tag, kind }) => [tag, kind]),
+    [
+      ['v1.2.0', 'snapshot'],
+      [NEW, 'snapshot'],
+      [OLD, 'snapshot'],
+    ],
+  )
+  ok(copies.every(({ name, bytes }) => existsSync(join(folder, name)) && bytes > 0))
 })
 
 test.run()

@@ -8,7 +8,8 @@ import { notesOf } from './feed/notes.ts'
 import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import type { Running } from './operation.ts'
 import { compareTags, latestFor } from '../words/release.ts'
-import { badEntry, type Instance, type Probation, type Status, type VersionReport } from '../words/state.ts'
+import { badEntry, COPIES_MAX, type Instance, type Probation, type Status, type VersionReport } from '../words/state.ts'
+import { keptCopies } from './kept-copies.ts'
 import { lastPause } from '../words/pause.ts'
 import type { NextSwitch } from '../words/switch.ts'
 import { scheduleReport } from './schedule/say.ts'
@@ -100,6 +101,7 @@ export async function statusOf(
     trust,
     schedule: await scheduleReport(install, { journal: { ...state, operation }, trust, next }),
     history: state.history,
+    copies: (await keptCopies(install.stateDirectory, install.database)).slice(0, COPIES_MAX),
   }
 }
 

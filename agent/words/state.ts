@@ -235,6 +235,23 @@ export interface Status {
   schedule?: ScheduleReport
   /** newest first, at most HISTORY_MAX */
   history: Operation[]
+  /** the copies of the database that are kept, newest first, at most COPIES_MAX; absent: this release is older than that */
+  copies?: StateCopy[]
+}
+
+export const COPIES_MAX = 20
+
+/** A copy of the database that an update has left. `state back --to TAG` takes the newest snapshot of that release. */
+export interface StateCopy {
+  /** for `state restore` */
+  name: string
+  /** `aside`: the database that was there when a snapshot was taken back */
+  kind: 'snapshot' | 'aside'
+  /** the release that it belongs to */
+  tag: string
+  /** ISO 8601, UTC */
+  at: string
+  bytes: number
 }
 
 /** A release's notes for people. */

@@ -197,6 +197,24 @@ test('a history of fifty: four of them, then all; the reasons are there', async 
   assertQuiet(watched)
 })
 
+test('the copies of the data that are kept stand below the history: of which release, from when, how large', async () => {
+  await using stub = await served()
+  await using watched = await openPage(browser)
+  const { page } = watched
+  const at = secondsAgo(3 * 60)
+  stub.world.status.copies = [
+    { name: 'svc.db.v1.1.0.b', kind: 'aside', tag: 'v1.1.0', at, bytes: 2_000_000 },
+    { name: 'svc.db.v1.0.0.a', kind: 'snapshot', tag: 'v1.0.0', at, bytes: 1_000_000 },
+  ]
+  await signIn(page, stub.url, TOKEN)
+  await shown(
+    page,
+    '#copies',
+    'Data kept for going back: v1.1.0, put aside 3 minutes ago, 2.0 MB · v1.0.0, 3 minutes ago, 1.0 MB',
+  )
+  assertQuiet(watched)
+})
+
 test('what failed here is newer and is not offered by itself: it says so, why, and tries again when it is asked to', async () => {
   await using stub = await served()
   stub.world.report = report({

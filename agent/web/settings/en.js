@@ -183,6 +183,9 @@ export const en = {
   'live.found': '{to} is available.',
 
   history: 'History',
+  copies: 'Data kept for going back: {list}',
+  'copies.snapshot': '{tag}, {time}, {size}',
+  'copies.aside': '{tag}, put aside {time}, {size}',
   'history.none': 'Nothing has been done here yet.',
   'history.more': 'Show all {count}',
   'history.updated': 'Updated',

@@ -5,7 +5,7 @@ import { memory } from './memory.js'
 import { compareTags } from './offer.js'
 import { announce, icon, make, put, putCode, show, ui } from './page.js'
 import { state } from './state.js'
-import { ago, because, duration, language, moment, now, sentences, t, withoutStop } from './words.js'
+import { ago, because, bytes, duration, language, moment, now, sentences, t, withoutStop } from './words.js'
 
 const ICONS = { updated: 'done', rolled_back: 'done', up_to_date: 'same', cancelled: 'same', reverted: 'back' }
 const KINDS = { updated: '', rolled_back: '', up_to_date: 'plain', cancelled: 'plain' }
@@ -85,13 +85,18 @@ function handoverOf({ handover, outcome }) {
   ]
 }
 
-export function renderHistory({ history }) {
-  const key = [language, state.allHistory, history[0]?.id, history.length, Math.floor(now() / 60000)].join()
+export function renderHistory({ history, copies = [] }) {
+  const kept = copies.map(({ tag, kind, at, bytes: size }) =>
+    t(`copies.${kind}`, { tag, time: ago(at), size: bytes(size) }),
+  )
+  const key = [language, state.allHistory, history[0]?.id, history.length, kept, Math.floor(now() / 60000)].join()
   if (ui.past.dataset.key === key) return
   ui.past.dataset.key = key
   show(ui.pastNone, history.length === 0)
   show(ui.more, history.length > HISTORY_SHORT && !state.allHistory)
   put(ui.more, t('history.more', { count: history.length }))
+  show(ui.copies, kept.length > 0)
+  put(ui.copies, kept.length > 0 ? t('copies', { list: kept.join(' · ') }) : '')
   ui.history.replaceChildren(...history.slice(0, state.allHistory ? Infinity : HISTORY_SHORT).map(historyItem))
 }
 

@@ -179,6 +179,9 @@ export const zh = {
   'live.found': '有新版本 {to}。',
 
   history: '历史记录',
+  copies: '为回退保留的数据：{list}',
+  'copies.snapshot': '{tag}，{time}，{size}',
+  'copies.aside': '{tag}，{time}移到一旁，{size}',
   'history.none': '还没有任何操作。',
   'history.more': '显示全部 {count} 条',
   'history.updated': '已更新',

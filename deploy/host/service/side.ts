@@ -3,7 +3,7 @@
 // Must hold: nothing here needs root. `outside.ts` lists what it needs from the process that runs the command (progress, start, stop).
 
 import { type Lock, makeDisk, type Receipt, runVersion, takeLock } from '../../../agent/install.ts'
-import { BatonError, type OperationReport, type PolicyReport } from '../../../agent/words.ts'
+import { BatonError, type OperationReport, type PolicyReport, type StateCopy } from '../../../agent/words.ts'
 import { examine, type Checks } from '../doctor/doctor.ts'
 import type { Finding, Subject } from '../doctor/finding.ts'
 import { detachedSupervisor } from '../supervisor/detached.ts'
@@ -18,7 +18,7 @@ import { operate } from './operate.ts'
 import { waitUntilStable } from './offline.ts'
 import type { Outside } from './outside.ts'
 import type { Operate, Operated } from './request.ts'
-import { listState, restoreCopy, type RestoredState, type StateCopy } from './state.ts'
+import { listState, restoreCopy, type RestoredState } from './state.ts'
 import * as places from './survey.ts'
 
 export interface Side {

@@ -1,33 +1,24 @@
 // The copies of the database that updates have left: snapshots, and databases that gave way to one. Runs as the service's user.
 // Must hold: nothing is removed; the database is exchanged only while the service is stopped, and under the lock.
 
-import { readdir, readlink, stat } from 'node:fs/promises'
+import { readdir, readlink } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import {
-  asideDirectory,
+  COPY_FOLDERS,
   exchangeNow,
   foreignHolder,
+  keptCopies,
   makeDisk,
   ownCommand,
   type Receipt,
+  tagInPlace,
+  takeLock,
 } from '../../../agent/install.ts'
-import { snapshotDirectory, tagInPlace, tagOfCopy, takeLock } from '../../../agent/install.ts'
-import { BatonError } from '../../../agent/words.ts'
+import { BatonError, type StateCopy } from '../../../agent/words.ts'
 import { readProc } from '../../lib/open-files.ts'
 import { connect } from './client.ts'
 import { readAccess } from './configuration.ts'
 import { databaseOf } from './own-database.ts'
-
-export interface StateCopy {
-  name: string
-  /** `aside`: the database that was there when a snapshot was taken back */
-  kind: 'snapshot' | 'aside'
-  /** the release that it belongs to */
-  tag: string
-  /** ISO 8601, UTC */
-  at: string
-  bytes: number
-}
 
 export interface RestoredState {
   /** path of the former database; null: there was none */
@@ -36,27 +27,9 @@ export interface RestoredState {
   restored: string
 }
 
-const FOLDERS = { snapshot: snapshotDirectory, aside: asideDirectory } as const
-const KINDS = ['snapshot', 'aside'] as const
-
 /** Newest first. */
 export async function listState(receipt: Receipt): Promise<StateCopy[]> {
-  const database = await databaseOf(receipt)
-  if (database === null) return []
-  const found = await Promise.all(KINDS.map((kind) => copiesOf(receipt, database, kind)))
-  return found.flat().toSorted((a, b) => (a.at < b.at ? 1 : -1))
-}
-
-async function copiesOf({ stateDirectory }: Receipt, database: string, kind: StateCopy['kind']): Promise<StateCopy[]> {
-  const path = FOLDERS[kind](stateDirectory)
-  const copies: StateCopy[] = []
-  for (const name of await readdir(path).catch(() => [])) {
-    const tag = tagOfCopy(name, database)
-    if (tag === null) continue
-    const { size, mtime } = await stat(join(path, name))
-    copies.push({ name, kind, tag, at: mtime.toISOString(), bytes: size })
-  }
-  return copies
+  return await keptCopies(receipt.stateDirectory, await databaseOf(receipt))
 }
 
 /**
@@ -81,7 +54,7 @@ export async function restoreCopy(
     .status()
     .catch(() => 'somebody')
   if (answer !== null) throw runningFault(service)
-  const restored = join(FOLDERS[copy.kind](stateDirectory), name)
+  const restored = join(COPY_FOLDERS[copy.kind](stateDirectory), name)
   if (dryRun) return { aside: null, restored }
   await using _lock = await takeLock(makeDisk(), stateDirectory, 'state restore')
   const tag = await tagInPlace(stateDirectory, executable)
