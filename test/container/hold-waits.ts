@@ -73,8 +73,11 @@ for (const [i, [what, lines, said]] of UNFIT.entries())
     await engine.docker('update', '--memory', '400m', '--memory-swap', '400m', service.app)
     const before = await engine.inspect(service.app)
     const seen = await underLoad(engine, service, 1, async () => {
-      const { code, out } = await command(engine.socketPath, service.app, tag, [...NOT_TRIED, '--health-timeout', '3'])
-        .ended
+      const { code, out } = await command(engine.socketPath, service.app, tag, [
+        ...NOT_TRIED,
+        '--health-timeout',
+        what === 'hangs' ? '3' : '60',
+      ]).ended
       equal(code, 8, out)
       match(out, said)
     })
