@@ -61,7 +61,11 @@ const UNFIT: [string, string, RegExp][] = [
   ['exits', 'ENTRYPOINT ["/busybox", "false"]', /ended with 1 before it could wait/],
   ['is another release', 'LABEL baton.service=beacon', /expected version v1\.9\.1, got .*v1\.1\.0/],
   ['hangs', 'ENTRYPOINT ["/busybox", "sleep", "1000"]', /does not wait for the old one after 3000 ms/],
-  ['runs out of memory', 'ENTRYPOINT ["/busybox", "tail", "/dev/zero"]', /ended with 137, out of memory, before it could wait/],
+  [
+    'runs out of memory',
+    'ENTRYPOINT ["/busybox", "tail", "/dev/zero"]',
+    /ended with 137, out of memory, before it could wait/,
+  ],
 ]
 for (const [i, [what, lines, said]] of UNFIT.entries())
   test(`one at a time: a new one that does not come as far (${what}) is put away, and the old one was never stopped`, async () => {
