@@ -181,7 +181,7 @@ if (isLong)
       await run(['mount', '--bind', file, `/etc/${name}`]) // for this lab alone
     }
     for (const folder of ['', 'engine0', 'engine0/data']) await chmod(join(labFolder(), folder), 0o711)
-    await engine.start({ 'userns-remap': 'nobody' })
+    await engine.start({ 'userns-remap': 'nobody:nogroup' })
     const own = await heldImages(engine, registry)
     const mapped = await heldService(engine, { name: 'mapped', port: 8242, repository: own, address })
     const { State } = await engine.inspect(mapped.door)
