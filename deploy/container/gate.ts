@@ -93,8 +93,9 @@ export async function makeGate(id: string): Promise<ContainerGate> {
         if (said !== undefined && (expected === null || said === expected)) return
         if (said !== undefined) fail(`expected version ${origin.version}, got ${JSON.stringify(said)}`)
         const state = (await engine.container(successor))?.State
+        const memory = state?.OOMKilled === true ? ', out of memory,' : ''
         if (state?.Running !== true)
-          fail(`the new container ended with ${state?.ExitCode ?? 'nothing'} before it could wait`)
+          fail(`the new container ended with ${state?.ExitCode ?? 'nothing'}${memory} before it could wait`)
         if (performance.now() > deadline)
           fail(`the new container does not wait for the old one after ${healthTimeoutMs} ms`)
       }

@@ -1,9 +1,12 @@
 // A holder and its service under other engines: one that is killed, with and without live-restore, one without the userland proxy, and
 // one with IPv6 on its bridge. What clients see is told; what must hold is that the service answers again by itself.
 
+import { chmod, readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { run } from '../../deploy/lib/shell.ts'
 import { equal, is, match, ok } from '../assert.ts'
-import { openLab } from '../lab/docker.ts'
+import { labFolder, openLab } from '../lab/docker.ts'
 import { isLong, suite } from '../suite.ts'
 import {
   answers,
@@ -168,6 +171,29 @@ test('with IPv6 on the bridge: the holder takes both, and recreating the service
   await asking
   ok(statuses.length > 10 && statuses.every((status) => status === 200), String(statuses))
 })
+
+if (isLong)
+  test('with userns-remap: the holder lends to a service whose user is another one on the host, and our tool replaces that', async () => {
+    await engine.stop()
+    for (const name of ['subuid', 'subgid']) {
+      const file = join(labFolder(), name)
+      await writeFile(file, 'nobody:100000:65536\n')
+      await run(['mount', '--bind', file, `/etc/${name}`]) // for this lab alone
+    }
+    for (const folder of ['', 'engine0', 'engine0/data']) await chmod(join(labFolder(), folder), 0o711)
+    await engine.start({ 'userns-remap': 'nobody:nogroup' })
+    const own = await heldImages(engine, registry)
+    const mapped = await heldService(engine, { name: 'mapped', port: 8242, repository: own, address })
+    const { State } = await engine.inspect(mapped.door)
+    match(await readFile(`/proc/${State.Pid}/status`, 'utf8'), /^Uid:\t165534\t/m)
+    const seen = await underLoad(engine, mapped, ROUNDS, async (round) => {
+      const release = round % 2 === 0 ? 'v1.1.0' : 'v1.0.0'
+      const { code, out } = await command(engine.socketPath, mapped.app, release, ['--rehearse', 'never']).ended
+      equal(code, 0, out)
+    })
+    tell('userns-remap', seen)
+    whole(seen)
+  })
 
 test.after(async () => {
   await uncable()
