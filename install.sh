@@ -261,7 +261,7 @@ published_beside() {
   [ -n "$BATON_TAG" ] && [ "${0##*/}" = install.sh ] || return 0
   here=$(CDPATH='' cd -- "$(dirname -- "$0")" 2>/dev/null && pwd) || return 0
   [ "${here##*/}" = "$BATON_TAG" ] && [ -f "${here%/*}/releases.json" ] || return 0
-  # whoever owns this script controls it anyway; nobody else (but root and this user) may be able to change its feed
+  # the owner of this script controls it anyway; nobody else (but root and this user) may be able to change its feed
   # shellcheck disable=SC2046 # the words are what is wanted
   set -- $(ls -ldLn -- "$0" 2>/dev/null)
   author=${3-}

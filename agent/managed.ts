@@ -39,20 +39,19 @@ export async function decideManagement(
     lacksFirstCode = false,
   }: Ground = {},
 ): Promise<Management> {
-  const refuse = async (why: Unmanaged, reason: string): Promise<Management> => {
-    const { ROUTES, updateCommand } = await import('./words/other-way.ts')
+  const refuse = async (why: Unmanaged, given?: string): Promise<Management> => {
+    const { REASONS, ROUTES, updateCommand } = await import('./words/other-way.ts')
+    const reason = given ?? REASONS[why] ?? why
     const command = why === 'container' ? updateCommand(await ownContainerId(), environment) : null
     return { managed: false, why, reason, route: ROUTES[why], command }
   }
   if (environment[TRIAL] === '1') return refuse('source', 'only a trial')
-  if (platform === 'win32') return refuse('windows', 'on Windows a running executable cannot be replaced')
+  if (platform === 'win32') return refuse('windows')
   // A handover goes from one process to one. Each of several would want to be the only one (docs/adopt.md).
-  if (isOneOfMany())
-    return refuse('cluster', 'this service is several processes (node:cluster), which are not handed over')
+  if (isOneOfMany()) return refuse('cluster')
   // The image sets this variable. A host that happens to be a container may still be a managed install, by its receipt.
-  if (environment['BATON_CONTAINER'] === '1')
-    return refuse('container', 'this is a container; its image is what gets updated')
-  if (executable === null) return refuse('source', 'this process runs from source, not from an executable')
+  if (environment['BATON_CONTAINER'] === '1') return refuse('container')
+  if (executable === null) return refuse('source')
   let receipt: Receipt | null
   try {
     receipt = await receiptFor(service, executable)

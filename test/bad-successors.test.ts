@@ -50,7 +50,7 @@ const ALL: Case[] = [
   // the slow ones first
   script('hangs-on-version', 'verify', /expected an answer to `--version` within 10 s/),
   { ...script('dies-after-5s', 'probation', /ended by SIGKILL/, { probationMs: 6000 }), long: true },
-  script('hangs-before-ready', 'before ready', /not ready within 1500 ms/, { readyMs: 1500 }),
+  script('hangs-before-ready', 'before ready', /not ready within 4000 ms/, { readyMs: 4000 }),
   { ...script('lies-to-verify', 'verify', /says v0\.0\.1, expected v1\.2\.0/), isNamed: true },
   script('lies-to-probe', 'before ready', /expected beacon v1\.2\.0, it says it is beacon v0\.0\.1/),
   { ...script('exits-at-once', 'before ready', /exited with code 3/), isNamed: true },

@@ -11,6 +11,7 @@ import { charts } from './bench/report.ts'
 import { longerOf, type Results } from './bench/results.ts'
 import { table } from './bench/table.ts'
 import { waitsOf } from './bench/waits.ts'
+import { resultOf } from './bench/start.ts'
 import { median, medianRatio, quantile } from './bench/statistics.ts'
 import * as assert from './assert.ts'
 import { suite } from './suite.ts'
@@ -130,6 +131,24 @@ test('in the docs a short run never takes the place of a long one, and leaves th
     kept: [],
   })
   assert.equal(longerOf({}, { trust }), { all: { trust }, kept: [] })
+})
+
+test('a start costs what it takes beyond plain `node:http` of its own pair, and is compared pair by pair', () => {
+  const { pairs, rows, ratio } = resultOf(
+    [
+      [40, 60, 50],
+      [60, 90, 71],
+      [80, 110, 92],
+    ],
+    'e0e44f3',
+  )
+  assert.is(pairs, 3)
+  assert.equal(
+    rows.map(({ extraMs }) => extraMs),
+    [0, 21, 42],
+  )
+  assert.is(ratio, 0.5)
+  assert.is(resultOf([[40], [60]], '').ratio, null)
 })
 
 test('takes medians, of pairs too', () => {

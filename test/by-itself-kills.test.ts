@@ -195,6 +195,23 @@ test('a memory that is none is made anew in its place: what it points at is as i
   }
 })
 
+test('an operation that a killed process has left open keeps nothing back in the service that goes on', async () => {
+  const world = await worldByItself()
+  try {
+    is(await look(world, NOW, { change: 30, moment: 'before' }), null)
+    is((await journalOf(world.options.stateDirectory)).operation?.outcome, null)
+    const next = await look(world, NOW + DAY, null, { beside: true }) // no start clears up before it
+    is(next?.begun, 1)
+    is(await versionOf(world.options.executable), 'v1.0.1')
+    equal(
+      (await journalOf(world.options.stateDirectory)).history.map(({ outcome }) => outcome),
+      ['updated', 'failed'],
+    )
+  } finally {
+    await rm(world.root, { recursive: true, force: true })
+  }
+})
+
 test('what the operator says while their program is being told holds: nothing begins', async () => {
   const world = await worldByItself()
   try {

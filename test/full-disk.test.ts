@@ -2,7 +2,7 @@
 
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { mkdtempSync, readdirSync, rmdirSync, statfsSync, statSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, rmdirSync, statfsSync, statSync, writeFileSync } from 'node:fs'
 import { mkdir, open, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -211,6 +211,42 @@ test('full to the last byte a rollback goes through, is in the journal, and the 
   is((await home.api('POST', '/admin/update', { tag: 'v1.1.0' })).status, 202)
   is((await home.settled()).outcome, 'updated')
   ok(readdirSync(join(home.stateDirectory, 'update')).includes('reserve'), 'there is room to go back again')
+})
+
+test('`backup` to a full disk, and to stdout with a full state directory: exit code 7, it says so, and nothing is left', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'baton-full-'))
+  mount(folder)
+  try {
+    const disk = smallDisk(folder)
+    const config = join(folder, 'config.json')
+    await writeFile(config, JSON.stringify({ dashboard: { password: 'p'.repeat(32) }, stateDirectory: folder }))
+    fillLarge(join(folder, 'beacon.db'), 'a row')
+    await disk.fill()
+    const before = readdirSync(folder)
+    const module = join(import.meta.dirname, '../agent/service/backup.ts')
+    const script = `import { backup } from ${JSON.stringify(module)}
+      process.exitCode = await backup({ service: 'beacon', tag: 'v1.0.0' }, process.argv.slice(1), process.env)`
+    for (const target of [join(folder, 'copy.db'), '-']) {
+      const words = ['--import', 'tsx', '--input-type=module', '-e', script, '--', target, '--config', config]
+      const { status, stdout, stderr } = spawnSync(process.execPath, words, { encoding: 'utf8' })
+      equal([status, stdout], [7, ''], stderr)
+      match(
+        stderr,
+        /error: there is no room for a copy of .*beacon\.db in .*: the disk is full\nhint: nothing was kept/,
+      )
+      equal(
+        readdirSync(folder).filter((name) => !/-(wal|shm)$/.test(name)),
+        before,
+      )
+    }
+    await disk.empty()
+    await writeFile(join(folder, 'copy.db'), 'theirs')
+    const words = ['--import', 'tsx', '--input-type=module', '-e', script, '--', join(folder, 'copy.db')]
+    is(spawnSync(process.execPath, [...words, '--config', config]).status, 1)
+    is(readFileSync(join(folder, 'copy.db'), 'utf8'), 'theirs')
+  } finally {
+    unmount(folder)
+  }
 })
 
 test.run()

@@ -6,6 +6,7 @@
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { conductHere } from '../deploy/make/rehearse-here.ts'
 import { judge } from '../agent/update/rehearsal/judge.ts'
 import { readReportOf, type Report } from '../agent/update/rehearsal/report.ts'
@@ -199,6 +200,30 @@ test('a report that a release has forged is no report: no member is believed', (
   throws(() => judge({ ...EMPTY, phase: 'candidate', present: { ...GOOD } }, TAGS), withCode('verify_failed'))
 })
 
+test('another database among `rehearse.files` is named, since it does not go back; a release that damages it fails', async () => {
+  const beside = async (folder: string) => {
+    const database = new DatabaseSync(join(folder, 'more', 'other.db'))
+    database.exec('CREATE TABLE t(x); CREATE INDEX i ON t(x); INSERT INTO t VALUES (1), (2)')
+    database.close()
+  }
+  const made = async (folder: string) => await beside(await mkdir(join(folder, 'more')).then(() => folder))
+  const well = await rehearsed('', 20_000, made)
+  equal(well.others, ['more/other.db'])
+  equal(judge(well, TAGS), {
+    verdict: 'open',
+    reason: 'v1.0.0 reads and writes the data that v1.1.0 leaves',
+    hint: 'more/other.db is a database too: a way back with the data leaves what lies there as it is',
+  })
+  const harm = `const fs = require('node:fs'); fs.truncateSync(state + '/more/other.db', 5000)`
+  const harmed = await rehearsed(harm, 20_000, made)
+  match(
+    throws(() => judge(harmed, TAGS), withCode('verify_failed')).message,
+    /after its migration more\/other\.db, a database beside it, is damaged/,
+  )
+  const gone = await rehearsed(`require('node:fs').rmSync(state + '/more/other.db')`, 20_000, made)
+  match(throws(() => judge(gone, TAGS), withCode('verify_failed')).message, /is gone/)
+})
+
 test('a release knows that it is rehearsed, and starts nothing that only one process may do', async () => {
   const folder = await cageFolder('')
   await writeFile(join(folder, 'note-role'), '')
@@ -248,6 +273,7 @@ const EMPTY: Report = {
   damage: null,
   lost: null,
   difference: null,
+  others: [],
   reversible: false,
 }
 

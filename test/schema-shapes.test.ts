@@ -229,7 +229,7 @@ test.run()
 function reportOf(difference: ReturnType<typeof compared>) {
   const well = { ms: 1, failure: null, refused: null, requests: 2, writes: 1 }
   const runs = { present: well, candidate: well, presentAgain: well }
-  return { phase: 'done', rows: 8, reversible: false, ...runs, ...difference } as const
+  return { phase: 'done', rows: 8, reversible: false, others: [], ...runs, ...difference } as const
 }
 
 let count = 0

@@ -2,8 +2,8 @@
 // Must hold: the copy is complete (a plain copy of a database in WAL mode is not); the command checks it before it succeeds.
 
 import { createReadStream, existsSync } from 'node:fs'
-import { open, rm } from 'node:fs/promises'
-import { join, resolve } from 'node:path'
+import { open, rm, statfs } from 'node:fs/promises'
+import { dirname, join, resolve } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { pipeline } from 'node:stream/promises'
 import { BatonError, MEANINGS, reasonOf } from '../words.ts'
@@ -30,7 +30,7 @@ export async function backup(build: Build, argv: readonly string[], environment:
     const path = target === '-' ? join(stateDirectory, `.backup-${process.pid}.db`) : resolve(target)
     try {
       await (await open(path, 'wx', 0o600)).close() // the copy is as secret as the database, from its first byte
-      copyDatabase(database, path)
+      await copyOrNothing(database, path)
       if (target === '-') await pipeline(createReadStream(path), process.stdout)
       else process.stdout.write(`${path}\n`)
     } finally {
@@ -42,6 +42,29 @@ export async function backup(build: Build, argv: readonly string[], environment:
     if (error instanceof BatonError && error.hint !== null) process.stderr.write(`hint: ${error.hint}\n`)
     return error instanceof BatonError ? MEANINGS[error.code].exit : 1
   }
+}
+
+/** Half a copy must not be taken for one later. Throws refused if a disk is full. */
+async function copyOrNothing(from: string, to: string): Promise<void> {
+  try {
+    copyDatabase(from, to)
+  } catch (cause) {
+    const { errcode = 0 } = ((cause as Error).cause ?? {}) as { errcode?: number }
+    const full = errcode === SQLITE_FULL ? dirname(to) : await fullOf([dirname(from), dirname(to)])
+    for (const suffix of ['', '-journal']) await rm(to + suffix, { force: true })
+    if (full === null) throw cause
+    throw new BatonError('refused', `there is no room for a copy of ${from} in ${full}: the disk is full`, {
+      hint: 'nothing was kept of it; free some space, or name a file on another disk',
+    })
+  }
+}
+
+const SQLITE_FULL = 13
+
+/** The first of the folders whose disk has no room: SQLite calls that a failure of the disk where it makes the index of a log. */
+async function fullOf(folders: readonly string[]): Promise<string | null> {
+  for (const folder of folders) if ((await statfs(folder)).bavail === 0) return folder
+  return null
 }
 
 /** Copies a database that may be in use. `to` must be empty. Throws BatonError unexpected if it cannot, or if the copy is not whole. */

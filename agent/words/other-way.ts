@@ -10,6 +10,14 @@ export type Unmanaged =
   | 'cluster'
   | 'first_code'
 
+/** Why, where one sentence says it for every install. */
+export const REASONS: Partial<Record<Unmanaged, string>> = {
+  windows: 'on Windows a running executable cannot be replaced',
+  cluster: 'this service is several processes (node:cluster), which are not handed over',
+  container: 'this is a container; its image is what gets updated',
+  source: 'this process runs from source, not from an executable',
+}
+
 /** What to do instead, one sentence. */
 export const ROUTES: Record<Unmanaged, string> = {
   windows: 'download the new release asset, replace the executable, restart the process (docs/guides/manual-binary.md)',

@@ -117,7 +117,7 @@ function configFor({ container, image }: SpecificationSource, { labels, engine }
 
 /**
  * The host name that a person set, else null. The engine names a container after its id. A container in the host's UTS namespace,
- * or in another container's, has no host name of its own.
+ * or in another container's, does not have its own host name.
  */
 function hostnameFor(container: ContainerInspection, engine: EngineTraits): string | null {
   const { Hostname: name = '' } = container.Config

@@ -49,7 +49,7 @@ export function readOtherCommand(command: string): OtherCommand | null {
   return name === undefined || !/^[\w./-]+$/.test(name) ? null : { name, ...givenOf(words) }
 }
 
-/** Up to the next command. An install has a port and a host of its own. */
+/** Up to the next command. An install gives the application another port and host. */
 function givenOf(words: readonly string[]): ScriptWords {
   const end = words.findIndex((word) => /^(?:&&?|\|\|?|;|\d?[<>].*)$/.test(word))
   const given: ScriptWords = { args: [], lostArgs: [] }

@@ -103,6 +103,15 @@ test('the doctor looks through a database that rests, and keeps out no writer', 
   is(refused, 0)
 })
 
+test('the doctor names another database beside it, which does not go back with it', async () => {
+  await using made = await databaseIn('wal')
+  is((await examineOutside(made.path))[0]?.message, made.path)
+  const other = new DatabaseSync(join(dirname(made.path), 'sessions.db'))
+  other.exec('create table t(x)')
+  other.close()
+  match(JSON.stringify(await examineOutside(made.path)), /a\.db; sessions\.db beside it does not go back with it/)
+})
+
 test.run()
 
 // ---- parts

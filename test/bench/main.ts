@@ -65,7 +65,7 @@ async function main(argv: string[]): Promise<number> {
   const { parts, json, long, only, docs, against } = parsed
   if (parts.some((part) => part === 'container' || !OUTSIDE.includes(part))) await setUp(say) // out here, where there is a network
   const machine = await describeMachine()
-  const command = `npm run bench -- ${[...parts, ...(long ? ['--long'] : [])].join(' ')}`
+  const command = `npm run bench -- ${[...parts, ...(long ? ['--long'] : []), ...(against === null ? [] : ['--against FOLDER'])].join(' ')}`
   const about = { machine, command }
   const order: Order = { parts: parts.filter((part) => !OUTSIDE.includes(part)), long, only }
   const problem = netnsProblem()

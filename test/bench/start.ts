@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { type Install, freePort, install } from '../fixtures/install.ts'
 import { releases, type TestRelease } from '../fixtures/releases.ts'
+import { commitOf } from '../../deploy/make/publication.ts'
 import { end, start, untilAnswers } from './processes.ts'
 import { median, medianRatio } from './statistics.ts'
 
@@ -26,7 +27,6 @@ export interface StartOptions {
   say: (line: string) => void
 }
 
-const WHAT = ['plain `node:http`', 'the managed reference service', 'the same of the other checkout']
 const PAIRS = { short: 15, long: 101 }
 const TAG = 'v1.0.0'
 
@@ -48,20 +48,22 @@ export async function run({ long, against, say }: StartOptions): Promise<StartRe
     for (const [at, one] of pair % 2 === 0 ? order : order.toReversed()) all[at]?.push(await one())
     if (pair % 10 === 9) say(`start: pair ${pair + 1} of ${pairs}`)
   }
-  return resultOf(all)
+  const commit = against === null ? null : await commitOf(resolve(against))
+  return resultOf(all, commit?.slice(0, 7) ?? 'the other checkout')
 }
 
 /** `all`: of plain `node:http`, of this checkout and, if it was asked for, of the other one: one time for each pair. Pure. */
-export function resultOf(all: readonly (readonly number[])[]): StartResult {
-  const [plain = [], own = [], other = null] = all
+export function resultOf(all: readonly (readonly number[])[], other: string): StartResult {
+  const [plain = [], own = [], others = null] = all
+  const what = ['plain `node:http`', 'the managed reference service', `the same of ${other}`]
   const extra = (times: readonly number[]) => times.map((ms, pair) => ms - (plain[pair] ?? Number.NaN))
   const rows = all.map((times, at) => ({
-    what: WHAT[at] ?? '',
+    what: what[at] ?? '',
     ms: tenth(median(times)),
     extraMs: tenth(median(extra(times))),
   }))
-  const [ours, theirs] = [extra(own), extra(other ?? [])]
-  const ratio = other === null ? null : medianRatio(theirs.map((ms, pair) => [ours[pair] ?? Number.NaN, ms]))
+  const [ours, theirs] = [extra(own), extra(others ?? [])]
+  const ratio = others === null ? null : medianRatio(theirs.map((ms, pair) => [ours[pair] ?? Number.NaN, ms]))
   const rounded = ratio === null ? null : Math.round(ratio * 100) / 100
   return { pairs: plain.length, rows, ratio: rounded, markdown: markdownOf(plain.length, rows, rounded) }
 }

@@ -20,7 +20,7 @@ export async function buildLedgers(
   {
     service = LEDGER,
     kind = 'script',
-    rehearse = { requests: REQUESTS, files: ['migration.js', 'note-role'] },
+    rehearse = { requests: REQUESTS, files: ['migration.js', 'note-role', 'more'] },
     root = null,
   }: { service?: string; kind?: 'script' | 'bundle'; rehearse?: Rehearse; root?: string | null } = {},
 ): Promise<void> {

@@ -16,6 +16,7 @@ import type { Rehearse, RehearseRequest } from '../../words/rehearsal.ts'
 import { freePort, type Started, startProgram } from '../started.ts'
 import { type CageRequest, REHEARSAL_REPORT, REHEARSAL_REQUEST } from './cage.ts'
 import { type CopyLook, lookAtDatabase, prepareDatabase, rowsNow } from './look.ts'
+import { damagedOf, lookAtOthers } from './others.ts'
 import type { Report, Run } from './report.ts'
 import { whyNotAdditive } from './schema-difference.ts'
 
@@ -59,7 +60,9 @@ async function rehearseIn(
   if (first.failure !== null) return
   const before = lookAtDatabase(path)
   if (typeof before === 'string') return tell({ present: { ...first, failure: before } })
-  tell({ phase: 'candidate', rows: sum(before) })
+  const files = own?.files ?? []
+  const others = await lookAtOthers(state, files, path)
+  tell({ phase: 'candidate', rows: sum(before), others: Object.keys(others) })
   // count before the requests: rows that they write must not hide rows that the migration has lost
   let rows: CopyLook['rows'] | null = null
   const second = await run(about(candidate, other), () => void (rows = rowsNow(path)))
@@ -68,7 +71,8 @@ async function rehearseIn(
   const after = lookAtDatabase(path)
   const difference =
     typeof after === 'string' ? { difference: after } : compared(before, { ...after, rows: fewest(rows, after.rows) })
-  tell({ ...difference, phase: 'present-again' })
+  const damage = damagedOf(others, await lookAtOthers(state, files, path))
+  tell({ ...difference, ...(damage !== null && { damage }), phase: 'present-again' })
   tell({ presentAgain: await run(about(present, own)) })
 }
 

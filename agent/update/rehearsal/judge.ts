@@ -12,8 +12,18 @@ interface Tags {
 
 export type Judged = Pick<Rehearsal, 'verdict' | 'reason' | 'hint'>
 
-/** Throws verify_failed if the candidate fails on the copy: it would fail on the data too. */
-export function judge(report: Report, { from, to }: Tags): Judged {
+/**
+ * Throws verify_failed if the candidate fails on the copy: it would fail on the data too. The hint names databases that a way back
+ * leaves as they are.
+ */
+export function judge(report: Report, tags: Tags): Judged {
+  const judged = verdictOf(report, tags)
+  if (report.others.length === 0 || judged.hint !== undefined) return judged
+  const [names, are] = [report.others.join(', '), report.others.length === 1 ? 'is a database' : 'are databases']
+  return { ...judged, hint: `${names} ${are} too: a way back with the data leaves what lies there as it is` }
+}
+
+function verdictOf(report: Report, { from, to }: Tags): Judged {
   const { phase, present, candidate, presentAgain, damage, lost, difference, reversible } = report
   if (present === null || present.failure !== null || candidate === null) {
     if (phase === 'candidate') throw failed(to, 'it ended the cage: it took all memory, or all processes')

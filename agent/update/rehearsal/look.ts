@@ -43,6 +43,20 @@ export function rowsNow(path: string): CopyLook['rows'] | null {
   }
 }
 
+/** What `PRAGMA integrity_check` finds; null if the database is whole. */
+export function integrityOf(path: string): string | null {
+  try {
+    const database = openDatabase(path)
+    try {
+      return faultIn(database)
+    } finally {
+      database.close()
+    }
+  } catch (cause) {
+    return reasonOf(cause).slice(0, FAULT_MAX)
+  }
+}
+
 /** Runs the author's `prepare`. Returns why that failed; null if it ran. */
 export function prepareDatabase(path: string, sql: string): string | null {
   const database = openDatabase(path)

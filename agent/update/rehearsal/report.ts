@@ -32,11 +32,13 @@ export interface Report {
   lost: string | null
   /** why the present release may not understand the new schema; null: columns and tables were added, or nothing has changed */
   difference: string | null
+  /** databases beside the one that goes back, by their paths in the state directory */
+  others: readonly string[]
   /** the candidate's author declares that the release before can work on its data */
   reversible: boolean
 }
 
-const TEXT_MAX = 1000
+const [TEXT_MAX, NAME_MAX, NAMES_MAX] = [1000, 100, 8]
 
 /** Never throws: a member that is not valid counts as missing. */
 export function readReportOf(value: Record<string, unknown>): Report {
@@ -50,6 +52,7 @@ export function readReportOf(value: Record<string, unknown>): Report {
     damage: textOr(value['damage']),
     lost: textOr(value['lost']),
     difference: textOr(value['difference']),
+    others: namesOf(value['others']),
     reversible: value['reversible'] === true,
   }
 }
@@ -64,6 +67,10 @@ function runOf(value: unknown): Run | null {
     requests: countOr(value['requests']) ?? 0,
     writes: countOr(value['writes']) ?? 0,
   }
+}
+
+function namesOf(value: unknown): string[] {
+  return Array.isArray(value) ? value.slice(0, NAMES_MAX).flatMap((one) => textOr(one)?.slice(0, NAME_MAX) ?? []) : []
 }
 
 function countOr(value: unknown): number | null {

@@ -4,6 +4,8 @@
 // delays the service.
 
 import { randomUUID } from 'node:crypto'
+import type { JournalState } from '../../disk/journal.ts'
+import { takeLock } from '../../disk/lock.ts'
 import type { ManagedInstall } from '../../disk/managed-install.ts'
 import type { Settings } from '../../settings.ts'
 import { BatonError, reasonOf } from '../../words/errors.ts'
@@ -140,11 +142,20 @@ async function remembered({ install, now }: Attended): Promise<Remembered> {
 }
 
 async function knownNow({ install, settings }: Attended, memory: Remembered): Promise<ScheduleKnown> {
-  const [rules, journal, trust] = await Promise.all([rulesOf(install), install.journal.read(), install.feed.trust()])
+  const [rules, journal, trust] = await Promise.all([rulesOf(install), journalNow(install), install.feed.trust()])
   return { rules, memory, journal, trust, next: { kind: settings.switch, holdMs: settings.update.holdMs } }
 }
 
-/** Tells the operator's program what is new, if one is named. */
+/** The journal, without an operation that nobody carries out: a killed process has left it, or its end could not be written. */
+async function journalNow({ journal, disk, stateDirectory }: ManagedInstall): Promise<JournalState> {
+  const state = await journal.read()
+  if (state.operation === null || state.operation.outcome !== null) return state
+  const lock = await takeLock(disk, stateDirectory, 'the schedule').catch(() => null)
+  await lock?.release()
+  return lock === null ? state : { ...state, operation: null } // the next one closes it
+}
+
+/** Reports what is new to the operator's program, if there is one. */
 async function told(
   { install, now, leaving, settings }: Attended,
   known: ScheduleKnown,

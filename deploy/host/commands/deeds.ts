@@ -45,7 +45,7 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
     side,
     async start() {
       const { executable, node } = await deed.receipt()
-      // Unpacking ten thousand files may take longer than a start may. A script, which has a Node of its own, unpacks nothing.
+      // Unpacking ten thousand files may take longer than a start may. A script, which the receipt's `node` runs, unpacks nothing.
       if (node === undefined) {
         report.stage('unpack')
         await (await side()).unpack({ path: executable })

@@ -1,6 +1,8 @@
 // Checks the database's integrity. Runs as the service's user: opening a database in WAL mode may make files beside it.
 
-import { exists, isWrittenTo, snapshotDirectory } from '../../../agent/install.ts'
+import { readdir, realpath, stat } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { exists, isDatabase, isWrittenTo, snapshotDirectory } from '../../../agent/install.ts'
 import { reasonOf } from '../../../agent/words.ts'
 import { databaseOf } from '../service/own-database.ts'
 import { failure, type Finding, ok, type Subject, warning } from './finding.ts'
@@ -29,7 +31,7 @@ export async function checkDatabase({ receipt }: Subject): Promise<Finding[]> {
       const rows = database.prepare('PRAGMA integrity_check(5)').all() as { integrity_check: string }[]
       const said = rows.map((row) => row.integrity_check).join('; ')
       return said === 'ok'
-        ? [ok('database', path)]
+        ? [ok('database', `${path}${await besides(path)}`)]
         : [failure('database', `${path} is damaged: ${said.slice(0, 300)}`, hint)]
     } finally {
       database.close()
@@ -38,3 +40,17 @@ export async function checkDatabase({ receipt }: Subject): Promise<Finding[]> {
     return [failure('database', `${path} cannot be read: ${reasonOf(cause)}`, hint)]
   }
 }
+
+/** What other databases lie beside it: they do not go back. */
+async function besides(path: string): Promise<string> {
+  const itself = await realpath(path)
+  const found: string[] = []
+  for (const name of (await readdir(dirname(path))).slice(0, ENTRIES_MAX)) {
+    const other = join(dirname(path), name)
+    const isFile = (await stat(other).catch(() => null))?.isFile() === true
+    if (isFile && (await realpath(other)) !== itself && (await isDatabase(other))) found.push(name)
+  }
+  return found.length === 0 ? '' : `; ${found.slice(0, NAMED_MAX).join(', ')} beside it does not go back with it`
+}
+
+const [ENTRIES_MAX, NAMED_MAX] = [1000, 8]

@@ -20,7 +20,7 @@ export async function checkFeed(subject: Subject, outside: Outside): Promise<Fin
   if (fault !== null) {
     const code = fault instanceof BatonError ? fault.code : 'check_failed'
     const reason = reasonOf(fault)
-    // curl trusts the host's authorities; a service trusts those of Node and of its own environment
+    // curl trusts the host's authorities; a service trusts those of Node and of its environment
     const hint = /self.signed|issuer certificate|unable to verify/i.test(reason)
       ? `its authority is not one that comes with Node: \`systemctl edit ${subject.layout.service}\` with \`[Service]\` and \`Environment=NODE_EXTRA_CA_CERTS=FILE\`, then restart it`
       : 'is it reachable from here, for the user and with the environment of the service?'

@@ -5,7 +5,20 @@
 
 import { randomBytes } from 'node:crypto'
 import { constants } from 'node:fs'
-import { chmod, chown, copyFile, lstat, mkdir, open, readdir, readFile, rename, rm, symlink } from 'node:fs/promises'
+import {
+  chmod,
+  chown,
+  copyFile,
+  lstat,
+  mkdir,
+  open,
+  readdir,
+  readFile,
+  readlink,
+  rename,
+  rm,
+  symlink,
+} from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { exists, makeDisk, writeReceipt } from '../../../agent/install.ts'
 import { asBatonError, BatonError } from '../../../agent/words.ts'
@@ -244,11 +257,15 @@ async function writeOurReceipt({ path, receipt }: Of<'write-receipt'>): Promise<
 
 async function link(path: string, target: string): Promise<Undo> {
   await mkdir(dirname(path), { recursive: true })
-  const temporary = `${path}.new`
-  await rm(temporary, { force: true })
-  await symlink(target, temporary)
-  await rename(temporary, path)
-  return () => rm(path, { force: true })
+  const before = await readlink(path).catch(() => null)
+  const point = async (to: string) => {
+    const temporary = `${path}.new`
+    await rm(temporary, { force: true })
+    await symlink(to, temporary)
+    await rename(temporary, path)
+  }
+  await point(target)
+  return () => (before === null ? rm(path, { force: true }) : point(before))
 }
 
 /** Writes all or nothing, in a folder that nobody else can change. `owner` null: the user of this command. */
