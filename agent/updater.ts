@@ -89,8 +89,8 @@ export function makeUpdater(options: UpdaterOptions): Updater {
   }
 
   const next = { kind: settings.switch, holdMs: settings.update.holdMs }
-  const status = async (): Promise<Status> =>
-    (await import('./update/answers.ts')).statusOf(install, running, instance, next)
+  const answers = () => import('./update/answers.ts')
+  const status = async (): Promise<Status> => (await answers()).statusOf(install, running, instance, next)
 
   const look = async () => (await import('./update/schedule/attend.ts')).attend(options, start)
   const warn = (cause: unknown) => settings.log({ event: 'warning', message: `the schedule: ${reasonOf(cause)}` })
@@ -101,11 +101,11 @@ export function makeUpdater(options: UpdaterOptions): Updater {
     rollback: (restoreState) => start({ kind: 'rollback', tag: null, restoreState }),
     async cancel() {
       const own = running
-      if (own === null || !own.cancel(cancellation('a request'))) throw tooLate(await status())
+      if (own === null || !own.cancel(cancellation('a request'))) throw (await answers()).tooLate(await status())
       await own.done
       return own.operation
     },
-    check: async () => (await import('./update/answers.ts')).versionReport(install, instance),
+    check: async () => (await answers()).versionReport(install, instance),
     status,
     policy: async (own) => (await import('./update/schedule/answer.ts')).policyReport(install, next, own),
     assertManaged: () => {},
@@ -185,14 +185,5 @@ function inFlight({ id, kind, startedAt }: Operation): BatonError {
   return new BatonError('update_in_flight', `an operation is in flight: ${kind} ${id} since ${startedAt}`, {
     hint: 'wait until it has ended, `GET /admin/update/status` shows it',
     members: { operationId: id, heldSince: startedAt },
-  })
-}
-
-function tooLate({ operation }: Status): BatonError {
-  if (operation === null) return new BatonError('too_late', 'there is no operation to cancel')
-  const { id, kind, stage, outcome } = operation
-  if (outcome !== null) return new BatonError('too_late', `${kind} ${id} has ended: ${outcome}`)
-  return new BatonError('too_late', `expected an operation before its swap, ${kind} ${id} is in the ${stage} stage`, {
-    hint: 'wait until the new version has proved itself or is reverted; `POST /admin/update/rollback` can undo it afterwards',
   })
 }

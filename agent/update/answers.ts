@@ -2,7 +2,7 @@
 
 import { basename } from 'node:path'
 import { schemaOf } from '../disk/copy-database.ts'
-import { asBatonError, type BatonError } from '../words/errors.ts'
+import { asBatonError, BatonError } from '../words/errors.ts'
 import { exists } from '../disk/disk.ts'
 import { notesOf } from './feed/notes.ts'
 import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
@@ -108,4 +108,14 @@ export async function statusOf(
 function unprovenOf(probation: Probation | null): Status['unproven'] {
   if (probation === null || probation.until === null) return null
   return { tag: probation.to, since: probation.since, until: probation.until }
+}
+
+/** The refusal to cancel, from the present status. */
+export function tooLate({ operation }: Status): BatonError {
+  if (operation === null) return new BatonError('too_late', 'there is no operation to cancel')
+  const { id, kind, stage, outcome } = operation
+  if (outcome !== null) return new BatonError('too_late', `${kind} ${id} has ended: ${outcome}`)
+  return new BatonError('too_late', `expected an operation before its swap, ${kind} ${id} is in the ${stage} stage`, {
+    hint: 'wait until the new version has proved itself or is reverted; `POST /admin/update/rollback` can undo it afterwards',
+  })
 }
