@@ -43,7 +43,10 @@ function jsonReport(about: Record<string, unknown>): HostReport {
       print({ event: 'plan', steps: steps.map((step) => ({ ...publicOf(step), text: describe(step) })) }),
     told: (steps) => print({ event: 'plan', steps }),
     step: (step) => print({ event: 'step', index: index++, ...publicOf(step), text: describe(step) }),
-    stage: (stage) => print({ event: 'stage', stage }),
+    stage(stage) {
+      lastBytes = 0
+      print({ event: 'stage', stage })
+    },
     bytes(done, total) {
       // a line for each percent is more than anybody reads
       if (done !== total && done - lastBytes < total / 20) return

@@ -140,17 +140,18 @@ function parseKeyFile(text: string, where: string): KeyFile {
   const refused = (why: string): BatonError =>
     new BatonError('refused', `${where}: expected a key of \`trust init\`, ${why}`)
   if (text.length > FILE_MAX_BYTES) throw refused('got a longer file')
+  let file: KeyFile | null = null
   try {
-    const file = JSON.parse(text) as KeyFile
+    file = JSON.parse(text) as KeyFile
     const { N, r, p } = file.scrypt
     const hex = [file.keyid, file.public, file.scrypt.salt, file.iv, file.tag, file.secret]
     const whole = file.format === 1 && hex.every((one) => typeof one === 'string' && /^[0-9a-f]+$/.test(one))
-    if (!whole || !/^[a-z0-9-]{1,40}$/.test(file.name) || !(N <= 2 ** 20 && r <= 16 && p <= 4))
-      throw refused('got another')
-    return file
+    if (!whole || !/^[a-z0-9-]{1,40}$/.test(file.name) || !(N <= 2 ** 20 && r <= 16 && p <= 4)) file = null
   } catch {
-    throw refused('got something else')
+    file = null // no JSON, or not of this shape
   }
+  if (file === null) throw refused('got something else')
+  return file
 }
 
 function signerOf(privateKey: KeyObject): Signer {

@@ -237,10 +237,7 @@ export async function runTrust(argv: readonly string[], io: Io = PROCESS): Promi
     return first === 'verify' ? (result as Verified).exit : EXIT.done
   } catch (cause) {
     const error = asBatonError(cause, 'unexpected', `trust ${first}`)
-    if (json)
-      process.stdout.write(
-        `${JSON.stringify({ error: { code: error.code, message: error.message, hint: error.hint } })}\n`,
-      )
+    if (json) io.write(`${JSON.stringify({ error: { code: error.code, message: error.message, hint: error.hint } })}\n`)
     io.complain(`error: ${error.message}\n${error.hint === null ? '' : `hint: ${error.hint}\n`}`)
     return MEANINGS[error.code].exit
   }
