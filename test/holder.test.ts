@@ -42,7 +42,7 @@ test('says its version, and what is wrong with its arguments', async () => {
     [['-1'], 2, /expected --socket=, .*, got `-1`/],
     [['x'.repeat(5000)], 2, /got `x{80}`\n$/],
     [['80', '80'], 2, /expected each address once, got `80` twice/],
-    [Array.from({ length: 33 }, (_, i) => String(40_000 + i)), 2, /expected at most 32 addresses/],
+    [Array.from({ length: 33 }, (_, i) => `127.9.9.${i + 1}:23999`), 2, /expected at most 32 addresses/],
     [['--backlog=none', '80'], 2, /expected a number from 1 to 65535 in --backlog, got `none`/],
     [['--uid=-1', '80'], 2, /expected the number of a user in --uid, got `-1`/],
     [['--socket=here', '80'], 2, /expected an absolute path of at most 100 bytes in --socket, got `here`/],
