@@ -60,8 +60,6 @@ export interface BundleOptions {
  */
 const LAZY = ['undici', '*/tuf.ts', '*/operator.ts', '*/host/tree.ts']
 
-const LINE_MAX = 160
-
 export async function bundle(options: BundleOptions): Promise<Uint8Array> {
   const { banner = '', external = [] } = options
   const lazy = LAZY.filter((name) => !external.includes(name))
@@ -167,7 +165,6 @@ async function compile(
     target: 'node26',
     format: 'cjs',
     minify,
-    lineLimit: LINE_MAX, // Node prints the whole line that an uncaught error comes from
     charset: 'ascii', // one character outside of Latin 1 would double the script in memory
     external: [...external],
     legalComments: 'eof',

@@ -224,7 +224,7 @@ test('refuses a variable that another service takes too; with --with-shared says
   match((error as { hint?: string }).hint ?? '', /--with-shared/)
   const ended = await deployIn(engine, { container: name, release: 'v1.1.0', withShared: true })
   equal(ended.outcome, 'updated')
-  ok(ended.events.some((event) => event.event === 'warning' && /`worker` .* takes BEACON_TAG too/.test(event.message)))
+  ok(ended.events.some((event) => event.event === 'warning' && /`worker` .* uses BEACON_TAG too/.test(event.message)))
   ok(
     ended.events.some(
       (event) => event.event === 'plan' && event.plan.some((line) => line.endsWith('moves worker too')),
