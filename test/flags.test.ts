@@ -4,14 +4,12 @@
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { gunzipSync } from 'node:zlib'
 import { run } from '../deploy/lib/shell.ts'
 import { detect } from '../deploy/make/detect.ts'
 import { noteOfDotEnv } from '../deploy/make/dot-env.ts'
 import { planInit } from '../deploy/make/init.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject, type Project } from '../deploy/make/project.ts'
-import { assetName } from '../deploy/make/release-folder.ts'
 import { readNodeCommand } from '../deploy/make/start-script.ts'
 import { equal, is, match, not, throws } from './assert.ts'
 import { freePort } from './fixtures/install.ts'
@@ -61,25 +59,6 @@ for (const kind of ['app', 'bundle', 'script'] as const) {
     is(Math.abs(bytes / 2 ** 20 - 300) < 150, true, `${bytes} bytes`)
   })
 }
-
-test('an error that nobody catches in an application of one file is printed without all of its minified source', async () => {
-  await using room = await makeRoom()
-  await writeFile(join(room.path, 'package.json'), '{ "name": "shop" }')
-  const lines = Array.from({ length: 500 }, (_, at) => `console.assert(process.argv.length > 0, 'line ${at}')`)
-  const source = ['function open() { throw new Error("no such table") }', ...lines, 'open()'].join('\n')
-  await writeFile(join(room.path, 'server.js'), source)
-  const project = parseProject({ service: 'shop', entry: 'server.js', kind: 'script' }, room.path)
-  await buildQuietly({ project, out: join(room.path, 'out') })
-  const packed = await readFile(join(room.path, 'out/v1.0.0', `${assetName('shop')}.gz`))
-  await writeFile(join(room.path, 'shop'), gunzipSync(packed), { mode: 0o755 })
-  const env = { BATON_NODE: process.execPath }
-  const { exitCode, stderr } = await run([join(room.path, 'shop')], { env, allowFailure: true })
-  is(exitCode, 1)
-  match(stderr, /^Error: no such table$/m)
-  match(stderr, /^ {4}at /m)
-  const longest = stderr.split('\n').reduce((most, { length }) => Math.max(most, length), 0)
-  is(longest < 1000, true, `${longest} characters`)
-})
 
 test('an install unpacks the application before its start, whose time it is not', async () => {
   await using room = await makeRoom()
