@@ -32,12 +32,7 @@ export function lookAtDatabase(path: string): CopyLook | string {
 /** Rows by table, while the application has the database open; null: not readable, for instance because it is locked. */
 export function rowsNow(path: string): CopyLook['rows'] | null {
   try {
-    const database = openDatabase(path)
-    try {
-      return rowsIn(database)
-    } finally {
-      database.close()
-    }
+    return reading(path, rowsIn)
   } catch {
     return null
   }
@@ -46,12 +41,7 @@ export function rowsNow(path: string): CopyLook['rows'] | null {
 /** What `PRAGMA integrity_check` finds; null if the database is whole. */
 export function integrityOf(path: string): string | null {
   try {
-    const database = openDatabase(path)
-    try {
-      return faultIn(database)
-    } finally {
-      database.close()
-    }
+    return reading(path, faultIn)
   } catch (cause) {
     return reasonOf(cause).slice(0, FAULT_MAX)
   }
@@ -65,6 +55,15 @@ export function prepareDatabase(path: string, sql: string): string | null {
     return null
   } catch (cause) {
     return `\`prepare\` fails: ${reasonOf(cause)}`
+  } finally {
+    database.close()
+  }
+}
+
+function reading<T>(path: string, read: (database: DatabaseSync) => T): T {
+  const database = openDatabase(path)
+  try {
+    return read(database)
   } finally {
     database.close()
   }

@@ -45,8 +45,7 @@ function whyRulesNotAdditive(before: Schema, after: Schema): string | null {
     // a missing rule refuses nothing, but the present release may rely on it, also by ON CONFLICT or INDEXED BY
     if (now === undefined || plain(now.sql) !== plain(sql)) return `${name} has changed or is gone`
   }
-  // compare in small letters: SQLite keeps a table's name in a trigger as it was typed
-  const known = new Set(Object.keys(before.tables).map((name) => name.toLowerCase()))
+  const known = tableNames(before)
   for (const name of Object.keys(before.rules)) known.add(name.replace(/^the view /, '').toLowerCase())
   for (const [name, { table, sql }] of Object.entries(after.rules)) {
     const isNew = before.rules[name] === undefined && !name.startsWith('the view ')
@@ -67,13 +66,18 @@ function isPlainIndex(sql: string): boolean {
 
 /** With foreign keys in force, the release before cannot delete a row that a row of a new table refers to. */
 function whyParentsNotFree(before: Schema, after: Schema): string | null {
-  const known = new Set(Object.keys(before.tables).map((name) => name.toLowerCase()))
+  const known = tableNames(before)
   for (const [name, { parents }] of Object.entries(after.tables)) {
     if (before.tables[name] !== undefined) continue
     const holds = parents.find(({ table, onDelete }) => known.has(table.toLowerCase()) && !FREEING.includes(onDelete))
     if (holds !== undefined) return `the new table ${name} keeps rows of ${holds.table} from being deleted`
   }
   return null
+}
+
+/** In small letters: SQLite keeps a table's name in a trigger or a foreign key as it was typed. */
+function tableNames({ tables }: Schema): Set<string> {
+  return new Set(Object.keys(tables).map((name) => name.toLowerCase()))
 }
 
 const FREEING = ['CASCADE', 'SET NULL', 'SET DEFAULT']
