@@ -8,6 +8,7 @@ export { isHolder, waitAtGate } from './handover/gate.ts'
 export { keepLastWords } from './handover/last-words.ts'
 export { type Configuration, readConfiguration } from './words/configuration.ts'
 export { HOLDER } from './words/lent.ts'
+export { descendantsOf } from './sockets/process.ts'
 export { INHERITANCE } from './words/wire.ts'
 export {
   COMMAND,

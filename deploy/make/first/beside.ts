@@ -3,6 +3,7 @@
 // Must hold: what supervisors, handovers and the application itself start is never refused. If in doubt, this process starts.
 
 import { readdirSync, readFileSync, realpathSync } from 'node:fs'
+import { descendantsOf } from '../../../agent/first.ts'
 import { type OwnWords, refuse } from './release.ts'
 
 /** Ends this process if a person has started it beside the service that an installer has put there. */
@@ -49,13 +50,9 @@ function depthOf(name: string): number {
   )
 }
 
-/** Whether the process is an ancestor of this one: then the application has started this one, and not a person. */
+/** Whether this process has been started below the other one: then the application has started it, and not a person. */
 function isBelow(pid: number): boolean {
-  for (let one = process.ppid; one > 1;) {
-    if (one === pid) return true
-    one = Number(/^.*\) \S (\d+) /s.exec(textOf(`/proc/${one}/stat`))?.[1] ?? 0)
-  }
-  return false
+  return descendantsOf(pid).some((one) => one.pid === process.pid)
 }
 
 function hasOtherData(config: string): boolean {
