@@ -93,7 +93,6 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     await serving.handingOver
     await serving.lent?.announce(serving.listeners)
     await shutDoor(serving.listeners)
-    // A predecessor that exits closes its listeners here too: it has handed everything over, and its successor serves on.
     for (const listener of serving.listeners) closeListener(listener)
     hooks.drain()
     await (serving.finish ?? finishRequests)(serving.listeners, settings.update.drainMs)

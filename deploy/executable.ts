@@ -1,5 +1,6 @@
 // The first code of the reference service's executable: looks at the arguments and loads only what they need.
-// Must never break: `--version` answers at once, whatever else is wrong. The verify stage of an update runs it.
+// Must never break: `--version` answers at once, whatever else is wrong. The verify stage of an update runs it; an order in the environment
+// is carried out after the answer (`doAsOrdered`).
 
 import { doAsOrdered } from '../agent/first.ts'
 import { BUILD } from '../agent/service/build.ts'

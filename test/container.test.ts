@@ -21,7 +21,7 @@ import { connectEngine, type Engine, type EngineTraits, isAway, negotiate } from
 import type { ContainerInspection, ImageInspection } from '../deploy/container/inspection.ts'
 import { type JobOrigin, type Site, unfinishedAt } from '../deploy/container/job.ts'
 import { again, ensureRunning } from '../deploy/container/moves.ts'
-import { digestIn, fullRepository, ORIGIN_LABEL, parseReference } from '../deploy/container/reference.ts'
+import { digestIn, fullRepository, ORIGIN_LABEL, parseReference, repositoryIn } from '../deploy/container/reference.ts'
 import { watchOutage } from '../deploy/container/outage.ts'
 import { candidateSockets } from '../deploy/container/engine/socket.ts'
 import { snapshotIn, takeSnapshot } from '../deploy/container/snapshot.ts'
@@ -40,6 +40,13 @@ test('reads references, and takes no image id for one', () => {
   })
   equal(parseReference(`r.example/b:v1@${DIGEST}`), { repository: 'r.example/b', tag: 'v1', digest: DIGEST })
   equal([parseReference(DIGEST), parseReference('a'.repeat(64)), parseReference('')], [null, null, null])
+  const id = `sha256:${'0123456789ab'.padEnd(64, 'c')}`
+  equal(
+    [id, id.slice(7), '0123456789ab', 'sha256:0123456789ab', 'beacon', 'facade', 'r.example/0123456789ab'].map((name) =>
+      repositoryIn(name, id),
+    ),
+    [null, null, null, null, 'beacon', 'facade', 'r.example/0123456789ab'],
+  )
 })
 
 test('a repository of Docker Hub is the same under its short and its full name', () => {

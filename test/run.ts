@@ -25,6 +25,8 @@ import { admit, type Cost, longestFirst, readCosts, recordCosts, shardOf } from 
 import type { Report } from './suite.ts'
 
 const FILE_DEADLINE_MS = 600_000
+/** as in suite.ts */
+const LONG_TIMES = process.env['BATON_TEST_LONG'] === '1' ? 4 : 1
 /** time from SIGTERM to SIGKILL, and time for the children of a finished file to end */
 const GRACE_MS = 5_000
 const TRIES_MAX = 1 + Number(process.env['BATON_TEST_AGAIN'] ?? 0)
@@ -151,7 +153,7 @@ async function findFiles(folder: string): Promise<TestFile[]> {
         path,
         alone: /^\/\/.*@alone\b/.test(firstLine),
         later: /^\/\/.*@later\b/.test(firstLine),
-        deadlineMs: deadlineMs === undefined ? FILE_DEADLINE_MS : Number(deadlineMs),
+        deadlineMs: (deadlineMs === undefined ? FILE_DEADLINE_MS : Number(deadlineMs)) * LONG_TIMES,
       }
     }),
   )

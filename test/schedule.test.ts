@@ -16,7 +16,7 @@ import {
 } from '../agent/update/schedule/memory.ts'
 import { type ScheduleFacts, isWithin, next, type Offered } from '../agent/update/schedule/next.ts'
 import { rankOf, turnIn } from '../agent/update/schedule/rank.ts'
-import { whyNotAlone } from '../agent/update/schedule/gate.ts'
+import { whyNotAlone } from '../agent/update/schedule/proven.ts'
 import type { JournalState } from '../agent/disk/journal.ts'
 import type { Operation, Outcome } from '../agent/words/state.ts'
 import { newOperation } from '../agent/update/operation.ts'

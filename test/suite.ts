@@ -55,6 +55,8 @@ const reportPath = process.env['BATON_TEST_REPORT']
 delete process.env['BATON_TEST_REPORT'] // belongs to this process alone
 /** Whether tests with a long form run every case instead of some. `npm run soak` asks for it. */
 export const isLong = process.env['BATON_TEST_LONG'] === '1'
+/** how many times longer each deadline is in the long form: it has more cases, and its machine may be busy. As in run.ts. */
+const LONG_TIMES = isLong ? 4 : 1
 const neverSkip = process.env['BATON_TEST_NO_SKIP'] === '1'
 /** `run.ts --list` asks only for the titles: no test and no hook runs, and a file does no work before its tests. */
 export const onlyLists = process.env['BATON_TEST_LIST'] === '1'
@@ -142,7 +144,8 @@ process.on('exit', (code) => {
 })
 
 /** Runs the body and waits for it until its deadline. */
-async function bounded(body: Body, timeoutMs: number, title: string): Promise<void> {
+async function bounded(body: Body, deadlineMs: number, title: string): Promise<void> {
+  const timeoutMs = deadlineMs * LONG_TIMES
   const abort = new AbortController()
   const deadline = Promise.withResolvers<never>()
   const timer = setTimeout(() => {

@@ -83,7 +83,10 @@ export const carried: Auto['carried'] = (request) => auto.carried(request)
 export function carryAll(server: WebSocketServerLike, { state = () => undefined }: CarryAllOptions = {}): void {
   server.on('connection', (ws, request) => carry(request, { ws, state: () => state(ws, request) }))
 }
-/** As `agent.only`, `agent.handOver` and `agent.inherited` of docs/adopt.md. A worker or a child has nothing to hand over. */
+/**
+ * As `agent.only`, `agent.handOver` and `agent.inherited` of docs/guides/memory.md. For the main thread of the service: in a worker or a
+ * child `only` never starts its work, `handOver` hands nothing over, and `inherited` gives undefined.
+ */
 export const only: Auto['only'] = (...work) => auto.only(...work)
 export const handOver: Auto['handOver'] = (key, value) => auto.handOver(key, value)
 export const inherited: Auto['inherited'] = (key) => auto.inherited(key)
@@ -106,7 +109,8 @@ function install(): State {
     carried: (request) => state.embedded?.carried(request),
     only: (...work) => void agent.then((ready) => ready.only(...work)),
     handOver: (key, value) => ownValues().handOver(key, value),
-    inherited: (key) => ownValues().inherited(key),
+    // a worker has a copy of the environment, but the values are the main thread's, and nobody tells a worker when they are complete
+    inherited: async (key) => (isMainThread ? await ownValues().inherited(key) : undefined),
     onDrain: (act) => void state.drains.push(act),
     onResume: (act) => void state.resumes.push(act),
     onStop: (act) => void state.stops.push(act),

@@ -137,7 +137,10 @@ function waitForWriter(database: string): void {
     if (performance.now() > end) throw new Error(`expected nobody to write to ${database}, which is exchanged`)
 }
 
-/** Whether a process that this one can see holds a write lock on the file; false without /proc/locks. proc(5) */
+/**
+ * Whether a process that this one can see holds a write lock on the file; false without /proc/locks. proc(5). Does not compare the device:
+ * on btrfs and overlayfs the kernel shows another one there than stat() does.
+ */
 function isLocked(path: string): boolean {
   try {
     const { ino } = statSync(path)

@@ -1,6 +1,7 @@
-// Every change that Baton makes to the disk goes through here, one function for each kind, so that a test can kill the process
-// before and after each one (`witness`). Each caller says what a file looks like after a power cut.
-// Must hold: a file appears under its final name complete and flushed, or not at all.
+// An operation changes the disk through these functions only, one for each kind of change, so that a test can kill the process before and
+// after each (`witness`). What is copied or exchanged of a database goes through database-set.ts instead. The head of each file that calls
+// these says what a power cut leaves.
+// Must hold: `writeWhole` leaves the old file or the new one, complete and flushed. Only `writeNote` may be lost.
 
 import { closeSync, constants, openSync } from 'node:fs'
 import type { FileHandle } from 'node:fs/promises'

@@ -42,7 +42,10 @@ export async function holderIn(stateDirectory: string): Promise<ProcessName | nu
   return (text === null ? null : parse(text))?.holder ?? null
 }
 
-/** Whether the journal at `path` has no operation in flight. Reads synchronously, which costs a start less. False if in doubt. */
+/**
+ * Whether the journal at `path` has no operation in flight. True if there is no journal, false if it is damaged; throws if it cannot be
+ * read. Every start asks this, and a synchronous read is the faster one.
+ */
 export function isIdle(path: string): boolean {
   const found = statSync(path, { throwIfNoEntry: false })
   if (found === undefined) return true

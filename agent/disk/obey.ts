@@ -69,7 +69,7 @@ async function schemaHere(path: string): Promise<number> {
 export interface DatabaseLook {
   /** `PRAGMA user_version` */
   schema: number
-  /** whether a process writes to it, and it is not in WAL mode */
+  /** whether a process wrote to the database during the look and would have to wait for a copy; false in WAL mode, where it need not */
   isBusy: boolean
 }
 

@@ -32,7 +32,10 @@ async function unwritable({ disk, places, stateDirectory }: ManagedInstall): Pro
   return null
 }
 
-/** Whether the feed gives this process a release that it could use: a failure of trust counts as no answer too. */
+/**
+ * Whether this process can use the feed. A feed without releases counts: that is not the update's fault. False if the feed fails, does not
+ * answer in time, is not trusted, or has releases of which this process can use none.
+ */
 async function answers({ feed }: ManagedInstall): Promise<boolean> {
   try {
     const { release, problem } = await feed.latest(() => false, AbortSignal.timeout(FEED_PATIENCE_MS))

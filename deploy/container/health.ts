@@ -25,7 +25,10 @@ export interface HealthVerdict {
   said: string
 }
 
-/** Whether a container without a health check answers over its network. Null if that cannot be asked. */
+/**
+ * Whether the container that should serve now answers its clients: asked if it has no health check, or if that has given up. Null if the old
+ * container answered on no port before the switch: then silence means nothing.
+ */
 export type Answers = (() => Promise<boolean>) | null
 
 /**

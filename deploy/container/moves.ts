@@ -37,7 +37,10 @@ export async function createBeside(name: string, specification: Specification, e
   })
 }
 
-/** Repeats an act after a lost connection. Only for an act that may be done twice. */
+/**
+ * Repeats an act each time the connection to the engine is lost, once the engine answers again, LOSSES_MAX times in all. The engine may have
+ * done what it could not confirm: only for an act that may be done more than once.
+ */
 export async function again<T>(engine: Engine, act: () => Promise<T>): Promise<T> {
   for (let losses = 1; ; losses++) {
     try {
@@ -49,7 +52,7 @@ export async function again<T>(engine: Engine, act: () => Promise<T>): Promise<T
   }
 }
 
-/** Removes a successor that never ran, and a holder that was made with it. */
+/** Removes what a deployment has prepared: the successor and the holder that it made. If either has run, that one stays. */
 export async function discard({ successor, origin }: Job, engine: Engine): Promise<void> {
   const made = origin.hold?.way === 'hold' ? [origin.hold.holder] : []
   for (const id of [successor, ...made]) {

@@ -13,7 +13,7 @@ import { asItWas, type Job, type JobOrigin, type Site } from './job.ts'
 import * as move from './moves.ts'
 import { predict } from './predict.ts'
 import { rehearseInContainer } from './rehearsal.ts'
-import { digestIn, namesFor, ORIGIN_LABEL, parseReference, rollbackTag } from './reference.ts'
+import { digestIn, namesFor, ORIGIN_LABEL, repositoryIn, rollbackTag } from './reference.ts'
 import { refuseClaims, refuseUnfit } from './refusal.ts'
 import type { DeployEvent, ContainerReport } from './report.ts'
 import { type ContainerRequest, step, type Tools } from './request.ts'
@@ -207,7 +207,7 @@ function originOf(
   target: Pulled,
   request: ContainerRequest,
 ): JobOrigin {
-  const repository = parseReference(container.Config.Image)?.repository ?? target.repository ?? 'baton'
+  const repository = repositoryIn(container.Config.Image, container.Image) ?? target.repository ?? 'baton'
   return {
     format: 1,
     name: nameOf(container),

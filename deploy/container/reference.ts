@@ -1,5 +1,5 @@
 // Names of images, `registry/repository:tag@digest`; and the names, tags and labels of the container route. Pure.
-// Must hold: an image id is never taken for a repository.
+// Must hold: an image id, whole or short, is never taken for a repository.
 
 export interface Reference {
   repository: string
@@ -8,7 +8,7 @@ export interface Reference {
   digest: string | null
 }
 
-/** Null if `text` is an image id, or no reference at all. */
+/** Null if `text` is a whole image id, or no reference at all. A short id looks like a repository: see `repositoryIn`. */
 export function parseReference(text: string): Reference | null {
   const match =
     /^(?<repository>[A-Za-z0-9][A-Za-z0-9._:/[\]-]*?)(?::(?<tag>\w[\w.-]{0,127}))?(?:@(?<digest>sha256:[0-9a-f]{64}))?$/.exec(
@@ -17,6 +17,13 @@ export function parseReference(text: string): Reference | null {
   const { repository, tag, digest } = match?.groups ?? {}
   if (repository === undefined || isImageId(text)) return null
   return { repository, tag: tag ?? null, digest: digest ?? null }
+}
+
+/** The repository that a container was created from; null if `reference` is the id of its image, whole or the first digits of it. */
+export function repositoryIn(reference: string, imageId: string): string | null {
+  const digits = /^(?:sha256:)?([0-9a-f]{6,64})$/.exec(reference)?.[1]
+  const isId = digits !== undefined && imageId.replace(/^sha256:/, '').startsWith(digits)
+  return isId ? null : (parseReference(reference)?.repository ?? null)
 }
 
 export function isImageId(text: string): boolean {

@@ -6,7 +6,7 @@ import type { Engine, OnProgress, Platform } from './engine/engine.ts'
 import type { ContainerInspection, ImageInspection } from './inspection.ts'
 import { labelsOf, nameOf } from './inspection.ts'
 import { parseOrigin } from './job.ts'
-import { digestIn, IMAGE_LABELS, parseReference, rollbackTag } from './reference.ts'
+import { digestIn, IMAGE_LABELS, parseReference, repositoryIn, rollbackTag } from './reference.ts'
 import type { ContainerReport } from './report.ts'
 import { signedImage } from './signed-image.ts'
 import { type ContainerRequest, step, type Tools } from './request.ts'
@@ -17,7 +17,10 @@ export interface Pulled {
   reference: string
   repository: string | null
   digest: string | null
-  /** from the image's own label, else the release asked for */
+  /**
+   * the tag in the image's label, else the release asked for, if that is a tag; after a rollback the one that the last deployment noted.
+   * Null: not known, so nothing is compared with it
+   */
   version: string | null
   /** name to give the image before it runs; null if it has its name already */
   tag: { repository: string; tag: string } | null
@@ -100,7 +103,7 @@ export async function resolveRollback(
       },
     )
   }
-  const repository = parseReference(origin.reference)?.repository ?? null
+  const repository = repositoryIn(origin.reference, origin.image)
   await step(tools, 'resolve', `${origin.from ?? origin.reference} (${origin.image.slice(0, 19)})`)
   let image = await engine.image(origin.image)
   if (image === null && repository !== null && origin.digest !== null) {
@@ -125,7 +128,7 @@ export async function presentImage(
   image: ImageInspection,
   engine: Engine,
 ): Promise<Pulled> {
-  const repository = parseReference(container.Config.Image)?.repository ?? null
+  const repository = repositoryIn(container.Config.Image, container.Image)
   const digest = repository === null ? null : digestIn(image.RepoDigests ?? [], repository)
   const reference = await nameForId(container.Config.Image, repository, digest, image, engine)
   return { image, reference, repository, digest, version: versionOf(image), tag: null }
@@ -157,8 +160,8 @@ async function nameForId(
 }
 
 function repositoryOf(container: ContainerInspection, image: ImageInspection): string {
-  const own = parseReference(container.Config.Image)?.repository
-  if (own !== undefined) return own
+  const own = repositoryIn(container.Config.Image, container.Image)
+  if (own !== null) return own
   const names = [...(image.RepoTags ?? []), ...(image.RepoDigests ?? [])]
     .filter((name) => !name.endsWith(`:${rollbackTag(nameOf(container))}`))
     .map((name) => parseReference(name)?.repository)

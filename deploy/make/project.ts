@@ -15,7 +15,7 @@ import {
   SWITCHES,
 } from '../../agent/words.ts'
 import { isBelow, number, oneOf, type Read, record, shownValue, textOr, texts } from './reading.ts'
-import { rehearseFrom } from './rehearse.ts'
+import { rehearseFrom } from './rehearse-setting.ts'
 
 export interface Project {
   /** absolute path of the application */

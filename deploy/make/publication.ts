@@ -25,7 +25,10 @@ export async function commitOf(folder: string): Promise<string | null> {
   return commit !== null && /^[0-9a-f]{40}$/.test(commit) ? commit : null
 }
 
-/** `textOrFile` itself, or the text of the file that it names. Throws if the notes are longer than 64 KiB. */
+/**
+ * The notes of a release: of the file, if `textOrFile` is one line that names an existing file, else `textOrFile` itself. Throws if they are
+ * longer than 64 KiB.
+ */
 export async function readNotes(textOrFile: string): Promise<string> {
   const isFile = textOrFile !== '' && !textOrFile.includes('\n') && existsSync(textOrFile)
   const notes = isFile ? await readFile(textOrFile, 'utf8') : textOrFile

@@ -48,7 +48,7 @@ export function billOf({ service, tag, licence, publishedAt, node, packages }: B
   return `${JSON.stringify(bill, null, 2)}\n`
 }
 
-/** Pure: sorted by name and version; one that is there in several folders counts once. */
+/** Pure: sorted by purl as text. A package that lies in several folders counts once, with the integrity that one of them knows. */
 export function unique(packages: readonly Package[]): Package[] {
   const known = new Map<string, Package>()
   for (const one of packages) {

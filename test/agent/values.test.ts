@@ -1,10 +1,15 @@
 // What an author's process leaves in memory: the file in which it travels.
 
-import { closeSync, fstatSync, ftruncateSync } from 'node:fs'
+import { fork } from 'node:child_process'
+import { once } from 'node:events'
+import { closeSync, fstatSync, ftruncateSync, openSync } from 'node:fs'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { openUnnamed } from '../../agent/disk/disk.ts'
 import { readValues, writeValues } from '../../agent/handover/values-file.ts'
 import { makeValues } from '../../agent/handover/values.ts'
+import { INHERITANCE } from '../../agent/words/wire.ts'
 import { equal, is, match, ok } from '../assert.ts'
 import { suite } from '../suite.ts'
 
@@ -44,6 +49,37 @@ test('are none at all if their writer was killed before it had written all of th
 
 test('a process without a predecessor inherits nothing, at once', async () => {
   is(await makeValues(null).inherited('sessions'), undefined)
+})
+
+test("are the main thread's: a worker of a successor, which starts before its listen(), inherits nothing, at once", async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-values-'))
+  const file = openSync(join(folder, 'values'), 'w+')
+  try {
+    const entry = join(folder, 'app.js')
+    await writeFile(join(folder, 'package.json'), '{ "type": "module" }')
+    await writeFile(
+      entry,
+      `import { Worker, isMainThread, parentPort } from 'node:worker_threads'
+       if (isMainThread) new Worker(new URL(import.meta.url)).once('message', (said) => process.send(said, () => process.exit()))
+       else {
+         const { inherited } = await import(${JSON.stringify(import.meta.resolve('../../agent/adapters/auto.ts'))})
+         parentPort.postMessage([await inherited('sessions')])
+       }\n`,
+    )
+    const inheritance = { listeners: [], predecessor: { pid: process.pid, startTime: null }, values: 4 }
+    const child = fork(entry, [], {
+      execArgv: [...process.execArgv],
+      env: { ...process.env, [INHERITANCE]: JSON.stringify(inheritance) },
+      stdio: ['ignore', 'inherit', 'inherit', 'ipc', file],
+      serialization: 'advanced',
+      timeout: 20_000,
+    })
+    const [said] = (await Promise.race([once(child, 'message'), once(child, 'exit')])) as [unknown]
+    equal(said, [undefined])
+  } finally {
+    closeSync(file)
+    await rm(folder, { recursive: true })
+  }
 })
 
 test.run()

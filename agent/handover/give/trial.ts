@@ -51,8 +51,9 @@ export async function becomeReady(
 }
 
 /**
- * Asks the successor whether it could make the next update: a release that serves well but cannot update again is a trap. Rejects
- * with cannot_update_further if the successor cannot and the old release can.
+ * Asks the successor whether it could make the next update: a release that serves well but cannot update again is a trap. Rejects with
+ * cannot_update_further if it cannot write where the old release can, or cannot use the feed that the old release can use. Rejects too if
+ * it does not say so within PROVE_MS.
  */
 export async function provesItself(successor: Successor, { couldUpdate, tag }: TrialOptions): Promise<void> {
   await successor.tell({ type: 'prove' })

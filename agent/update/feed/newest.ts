@@ -4,8 +4,8 @@
 
 import { BatonError } from '../../words/errors.ts'
 import type { Listing, Newest, Skip, Tag } from '../../words/release.ts'
-import { newestFirst } from '../trust/verdict.ts'
-import type { Judgement } from '../trust/verdict.ts'
+import { newestFirst } from '../trust/usable.ts'
+import type { Judgement } from '../trust/usable.ts'
 
 /** Called for each release that is newer than the chosen one and was passed over, with the reason. */
 export type OnPassedOver = (tag: Tag, why: string) => void

@@ -3,8 +3,8 @@
 import { compareTags } from '../../words/release.ts'
 import type { Listing, Tag } from '../../words/release.ts'
 import type { ReleaseNotes } from '../../words/state.ts'
-import { newestFirst } from '../trust/verdict.ts'
-import type { Judgement } from '../trust/verdict.ts'
+import { newestFirst } from '../trust/usable.ts'
+import type { Judgement } from '../trust/usable.ts'
 
 export const BETWEEN_MAX = 10
 

@@ -16,7 +16,7 @@ import type { Operation } from '../../words/state.ts'
 import { quoted } from '../../words/untrusted.ts'
 import { operatorsUpdate } from '../operator.ts'
 import { AUTO_MAX_BYTES, startMsAfter, wholeMsOf } from './budget.ts'
-import { askCage, type Cage, cageOf, emptyCage } from './cage.ts'
+import { askCage, type Cage, cageOf, emptyCage } from './ask-cage.ts'
 import { judge } from './judge.ts'
 import { readReportOf } from './report.ts'
 

@@ -3,7 +3,7 @@
 import type { ManagedInstall } from '../../disk/managed-install.ts'
 import type { PolicyReport } from '../../words/state.ts'
 import type { NextSwitch } from '../../words/switch.ts'
-import { rulesOf, writeOwn } from './rules.ts'
+import { rulesOf, writeOwn } from './policy-files.ts'
 import { scheduleReport } from './say.ts'
 
 /** Writes `own` first, if it is given. Throws invalid_request with every fault of `own`; then nothing has changed. */

@@ -29,7 +29,7 @@ import {
 } from './memory.ts'
 import type { Next, Offered } from './next.ts'
 import { aloneUnder } from './person.ts'
-import { rulesOf } from './rules.ts'
+import { rulesOf } from './policy-files.ts'
 import { decide, type ScheduleKnown, waitingFor } from './say.ts'
 
 export type StartAlone = (asked: Omit<OperationRequest, 'who'>) => Promise<unknown>

@@ -9,7 +9,7 @@ import { corrected, type Remembered, newMemory, readMemory } from './memory.ts'
 import { next, type Next } from './next.ts'
 import { type PersonAsked, asksOf } from './person.ts'
 import { formatPolicy, type Policy } from './policy.ts'
-import { type Rules, rulesOf } from './rules.ts'
+import { type Rules, rulesOf } from './policy-files.ts'
 
 const DEEDS_MAX = 5
 /** how many questions in a row the feed may leave without an answer, and how many attempts may fail, before the report says so */

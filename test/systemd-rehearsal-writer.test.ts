@@ -1,0 +1,202 @@
+// @deadlineMs 1500000
+// Releases are rehearsed and installed while clients write 500 notes a second, in the cage that the installer makes: how each ends, and
+// that every acknowledged note is in the live database or in a file that the operation or `state` names. The long form alone:
+// test/systemd-rehearsal.test.ts tries each way without a writer.
+
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { asideDirectory, snapshotDirectory } from '../agent/disk/places.ts'
+import type { Operation, Outcome, StateCopy } from '../agent/words/state.ts'
+import { equal, is, match, ok } from './assert.ts'
+import { bootWithFeed, eventsIn, type FeedHost, put } from './lab/managed.ts'
+import { buildLedgers, REQUESTS } from './lab/ledger.ts'
+import { noHosts } from './lab/systemd.ts'
+import { suite } from './suite.ts'
+
+const test = suite('systemd: rehearsal under a writer', { skip: noHosts, timeoutMs: 240_000 })
+const STATE = '/var/lib/beacon'
+const LIVE = `${STATE}/ledger.db`
+const ROWS = 100_000
+const RATE = 500
+
+let host: FeedHost | null = null
+
+interface Case {
+  migration: string
+  flags?: string[]
+  code: number
+  outcome: Outcome
+  said: RegExp
+  /** clients may lose what the failing process was answering */
+  mayLose?: true
+}
+
+const CASES: Record<string, Case> = {
+  'a column': {
+    migration: 'database.exec("ALTER TABLE notes ADD COLUMN colour TEXT")',
+    code: 0,
+    outcome: 'updated',
+    said: /the way back is open/,
+  },
+  'an index': {
+    migration: 'database.exec("CREATE INDEX IF NOT EXISTS by_text ON notes(text)")',
+    code: 0,
+    outcome: 'updated',
+    said: /the way back is open/,
+  },
+  'a migration of 20 s, in which clients would have to wait too long': {
+    migration: 'return new Promise((resolve) => setTimeout(resolve, 20_000))',
+    code: 7,
+    outcome: 'failed',
+    said: /clients would have to wait about 2\d{4} ms, and `holdMs` allows 10000/,
+  },
+  'a migration of 4 s': {
+    migration: 'return new Promise((resolve) => setTimeout(resolve, 4000))',
+    code: 0,
+    outcome: 'updated',
+    said: /the way back is open/,
+  },
+  'a table copied, which needs twice the space': {
+    migration: 'database.exec("CREATE TABLE IF NOT EXISTS copies AS SELECT * FROM notes")',
+    code: 0,
+    outcome: 'updated',
+    said: /the way back is open/,
+  },
+  'a migration that fails half-way': {
+    migration: 'database.exec("ALTER TABLE notes ADD COLUMN half TEXT"); throw new Error("half-way")',
+    code: 5,
+    outcome: 'failed',
+    said: /fails on a copy of the data: .*half-way/,
+  },
+  'a migration that hangs': {
+    migration: 'return new Promise((resolve) => setTimeout(resolve, 600_000))',
+    code: 5,
+    outcome: 'failed',
+    said: /fails on a copy of the data: it is not healthy after/,
+  },
+  'a migration that fills the disk': {
+    migration: `const fs = require('node:fs'), f = fs.openSync(state + '/big', 'w'), b = Buffer.alloc(8 << 20)
+      for (;;) fs.writeSync(f, b)`,
+    code: 7,
+    outcome: 'failed',
+    said: /on a copy of the data: the disk became too full/,
+  },
+  'a migration that breaks a foreign key': {
+    migration: `database.exec("PRAGMA foreign_keys = OFF; DELETE FROM authors WHERE id = 1; INSERT INTO authors VALUES (9, 'x')")`,
+    code: 5,
+    outcome: 'failed',
+    said: /more rows than before point at rows that do not exist/,
+  },
+  'rows dropped, and nobody allows it': {
+    migration: 'database.exec("DELETE FROM notes WHERE id % 2 = 0")',
+    code: 7,
+    outcome: 'failed',
+    said: /rows of notes are gone/,
+  },
+  'rows dropped, and a person allows it': {
+    migration: 'database.exec("DELETE FROM notes WHERE id % 2 = 0")',
+    flags: ['--one-way'],
+    code: 0,
+    outcome: 'updated',
+    said: /there is no way back/,
+  },
+  'rows dropped, a person allows it, and the release dies': {
+    migration: `database.exec('DELETE FROM notes WHERE id % 2 = 0')
+      if (!about.isRehearsal) setTimeout(() => process.exit(9), 700)`,
+    flags: ['--one-way'],
+    code: 8,
+    outcome: 'reverted',
+    said: /its database is \S+aside\S+/,
+    mayLose: true,
+  },
+}
+
+test.before(async () => {
+  host = await bootWithFeed(async (out) => {
+    const rehearse = { requests: REQUESTS, files: ['migration.js'] }
+    await buildLedgers(out, ['v1.0.0', 'v1.1.0'], { service: 'beacon', kind: 'bundle', rehearse })
+  })
+  await host.install({ probationMs: 2000, quietMs: 500, rehearse: 'auto' })
+  await host.sql(
+    `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${ROWS})
+     INSERT INTO notes SELECT i, NULL, 'note ' || i FROM n; INSERT INTO authors VALUES (1, 'ada')`,
+    LIVE,
+  )
+})
+test.after(async () => await host?.off())
+
+for (const [at, [what, { migration, flags = [], code, outcome, said, mayLose = false }]] of Object.entries(
+  CASES,
+).entries())
+  test.long(`${what}: ${outcome}, and every acknowledged note is there`, async () => {
+    const on = host ?? fail()
+    await put(on, `${STATE}/migration.js`, migration)
+    await on.sql(`PRAGMA user_version = ${at + 1}`, LIVE) // so that it is not known from before
+    await using writer = await startWriter(on)
+    const ended = await on.cli('upgrade', '--release', 'v1.1.0', '-y', ...flags, '--health-timeout', '60')
+    is(ended.code, code, ended.stderr)
+    match(ended.stderr + ended.stdout, said)
+    if (outcome === 'updated') {
+      await put(on, `${STATE}/migration.js`, '')
+      const back = flags.length > 0 ? ['--restore-state'] : []
+      const rolled = await on.cli('rollback', '-y', ...back)
+      is(rolled.code, 0, rolled.stderr)
+    }
+    const { sent, lost, acknowledged } = await writer.end()
+    ok(acknowledged.length > RATE, `expected more than ${RATE} notes, got ${acknowledged.length} of ${sent}`)
+    if (!mayLose) is(lost, 0, `of ${sent}`)
+    const { instance, operation, history } = await on.status()
+    is(instance.version, 'v1.0.0')
+    ok([operation, ...history].slice(0, 3).some((one) => one?.outcome === outcome))
+    equal(await missingIn(on, acknowledged, [operation, ...history]), [])
+  })
+
+test.run()
+
+/** The notes that are neither in the live database nor in a file that an operation or `state` names. */
+async function missingIn(on: FeedHost, acknowledged: readonly string[], operations: readonly (Operation | null)[]) {
+  const copies = (eventsIn((await on.cli('state', '--json')).stdout).at(-1)?.['copies'] ?? []) as StateCopy[]
+  const listed = copies.map(({ kind, name }) =>
+    join(kind === 'aside' ? asideDirectory(STATE) : snapshotDirectory(STATE), name),
+  )
+  const named = operations.flatMap((one) => Object.values(one?.stateMoved ?? {}) as string[])
+  const there = new Set<string>()
+  for (const path of new Set([LIVE, ...named, ...listed]))
+    for (const text of (await on.sql("SELECT text FROM notes WHERE text LIKE 'w-%'", path)).split('\n')) there.add(text)
+  return acknowledged.filter((text) => !there.has(text))
+}
+
+async function startWriter(on: FeedHost) {
+  const [command = '', ...prefix] = await on.network()
+  const { listen } = JSON.parse(await readFile(await on.path('/etc/beacon/config.json'), 'utf8')) as {
+    listen: { port: number }
+  }
+  const file = join(tmpdir(), `baton-notes-${process.pid}`)
+  const program = [...process.execArgv, join(import.meta.dirname, 'fixtures/note-writer.ts')]
+  const args = [...prefix, process.execPath, ...program, String(listen.port), String(RATE), file]
+  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'inherit'] })
+  const lines: string[] = []
+  createInterface({ input: child.stdout }).on('line', (line) => lines.push(line))
+  const exited = once(child, 'exit')
+  return {
+    async end() {
+      child.kill('SIGTERM')
+      await exited
+      const { sent, lost } = JSON.parse(lines.at(-1) ?? '') as { sent: number; lost: number }
+      return { sent, lost, acknowledged: (await readFile(file, 'utf8')).trim().split('\n') }
+    },
+    async [Symbol.asyncDispose]() {
+      if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL')
+      await exited
+      await rm(file, { force: true })
+    },
+  }
+}
+
+function fail(): never {
+  throw new Error('expected a host')
+}
