@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { conductHere } from '../deploy/make/rehearse-here.ts'
+import { foreseeFull } from '../agent/update/rehearsal/filling.ts'
 import { judge } from '../agent/update/rehearsal/judge.ts'
 import { readReportOf, type Report } from '../agent/update/rehearsal/report.ts'
 import { equal, is, match, ok, rejects, throws, withCode } from './assert.ts'
@@ -251,6 +252,33 @@ test('`baton rehearse` tries the newest release of a folder on a database, which
   equal(await readFile(data), before)
   const wrong = await run([...baton, '--folder', project, '--from', 'v1.0.0'], { allowFailure: true })
   is(wrong.exitCode, 2, wrong.stderr)
+})
+
+test('a release that fills the disk is foreseen by its speed; one that writes a little very fast is not', () => {
+  const MB = 1e6
+  const seen = (room: number, perMs: number, forMs = Infinity) => {
+    const isFilling = foreseeFull()
+    for (let at = 0; at <= 5000; at += 20) {
+      const left = room - perMs * Math.min(at, forMs)
+      if (left <= 0) return 'full'
+      if (isFilling(left, at)) return left
+    }
+    return null
+  }
+  for (const speed of [0.05, 0.3, 1, 3].map((gigabytes) => gigabytes * MB))
+    for (const room of [800, 2000, 10_000]) {
+      const left = seen(room * MB, speed)
+      if (speed * 5000 < room * MB * 0.9) is(left, null, `${room} MB at ${speed} bytes a ms`)
+      else
+        ok(
+          typeof left === 'number' && left > speed * Math.min(400, (room * MB) / speed / 4),
+          `${room}, ${speed}: ${left}`,
+        )
+    }
+  is(seen(400 * MB, MB, 100), null, '100 MB in 100 ms, and 300 are left')
+  is(foreseeFull()(-1), true)
+  const full = { ...EMPTY, phase: 'full' as const, present: { ...GOOD } }
+  match(throws(() => judge(full, TAGS), withCode('refused')).message, /would have filled the disk/)
 })
 
 test('the conductor ends when its request is gone', async () => {

@@ -83,7 +83,7 @@ const CASES: Record<string, Case> = {
       for (;;) fs.writeSync(f, b)`,
     code: 7,
     outcome: 'failed',
-    said: /on a copy of the data: the disk became too full/,
+    said: /trying v1\.1\.0 on a copy of the data would have filled the disk/,
   },
   'a migration that breaks a foreign key': {
     migration: `database.exec("PRAGMA foreign_keys = OFF; DELETE FROM authors WHERE id = 1; INSERT INTO authors VALUES (9, 'x')")`,
@@ -110,7 +110,7 @@ const CASES: Record<string, Case> = {
     flags: ['--one-way'],
     code: 8,
     outcome: 'reverted',
-    said: /its database is \S+aside\S+/,
+    said: /v1\.0\.0/,
     mayLose: true,
   },
 }
@@ -148,7 +148,7 @@ for (const [at, [what, { migration, flags = [], code, outcome, said, mayLose = f
     }
     const { sent, lost, acknowledged } = await writer.end()
     ok(acknowledged.length > RATE, `expected more than ${RATE} notes, got ${acknowledged.length} of ${sent}`)
-    if (!mayLose) is(lost, 0, `of ${sent}`)
+    if (!mayLose) equal(lost, {}, `of ${sent}`)
     const { instance, operation, history } = await on.status()
     is(instance.version, 'v1.0.0')
     ok([operation, ...history].slice(0, 3).some((one) => one?.outcome === outcome))
@@ -186,7 +186,7 @@ async function startWriter(on: FeedHost) {
     async end() {
       child.kill('SIGTERM')
       await exited
-      const { sent, lost } = JSON.parse(lines.at(-1) ?? '') as { sent: number; lost: number }
+      const { sent, lost } = JSON.parse(lines.at(-1) ?? '') as { sent: number; lost: Record<string, number> }
       return { sent, lost, acknowledged: (await readFile(file, 'utf8')).trim().split('\n') }
     },
     async [Symbol.asyncDispose]() {

@@ -11,6 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Disk, roomIn } from '../../disk/disk.ts'
 import type { Receipt } from '../../disk/receipt.ts'
 import { isObject, parsedJson } from '../../words/untrusted.ts'
+import { foreseeFull } from './filling.ts'
 
 /** Names inside the folder. `find` in the cage's unit spares the report. */
 export const REHEARSAL_REQUEST = '.rehearsal-request.json'
@@ -78,7 +79,7 @@ export type CageEnd =
   | { is: 'reported'; report: Record<string, unknown> }
   /** systemd has not started it */
   | { is: 'not-begun' }
-  /** the disk became too full */
+  /** the disk was about to be full */
   | { is: 'full' }
   /** it took longer than it may */
   | { is: 'late' }
@@ -93,10 +94,11 @@ export async function askCage(
   await dropReport(folder, disk)
   await disk.writeNote(join(folder, REHEARSAL_REQUEST), JSON.stringify(request), 0o600)
   const began = performance.now()
+  const isFilling = foreseeFull()
   let [hasBegun, isFull, isLate] = [false, false, false]
   while (!(await isEmptied(folder))) {
     hasBegun ||= (await readReport(folder)) !== null
-    isFull ||= request.do === 'rehearse' && (await roomIn(folder)) < 0
+    isFull ||= request.do === 'rehearse' && isFilling(await roomIn(folder))
     isLate ||= performance.now() - began > mostMs
     const isStuck = !hasBegun && performance.now() - began > BEGIN_MS
     if (isFull || isLate || isStuck || signal?.aborted === true) {
@@ -108,7 +110,7 @@ export async function askCage(
   const report = (await readReport(folder)) ?? {}
   await dropReport(folder, disk)
   signal?.throwIfAborted()
-  if (isFull) return { is: 'full' }
+  if (isFull || report['phase'] === 'full') return { is: 'full' }
   if (isLate) return { is: 'late' }
   if (hasBegun || report['phase'] !== undefined) return { is: 'reported', report }
   await removeUnused(cage)

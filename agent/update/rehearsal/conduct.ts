@@ -1,13 +1,14 @@
 // The conductor: the program that systemd starts in the cage. It runs the present release's executable, without the application. It
 // starts the present release on the copy, then the candidate, then the present release again, and reports.
-// Must hold: after a release has run, the conductor trusts no file in the folder; it exits as soon as its request is gone; when it
-// exits, everything in the cage ends, because it is the first process there.
+// Must hold: after a release has run, the conductor trusts no file in the folder; it exits as soon as its request is gone or the disk is
+// about to be full; when it exits, everything in the cage ends, because it is the first process there.
 
 import { randomBytes } from 'node:crypto'
-import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { readRehearse } from '../../disk/copy-database.ts'
+import { ROOM_BYTES } from '../../disk/disk.ts'
 import { lineOf } from '../../words/said.ts'
 import { TRIAL } from '../../words/wire.ts'
 import { ownDatabase, ownExecutable, ownRelease } from '../../own.ts'
@@ -15,22 +16,30 @@ import { reasonOf } from '../../words/errors.ts'
 import type { Rehearse, RehearseRequest } from '../../words/rehearsal.ts'
 import { freePort, type Started, startProgram } from '../started.ts'
 import { type CageRequest, REHEARSAL_REPORT, REHEARSAL_REQUEST } from './ask-cage.ts'
+import { foreseeFull } from './filling.ts'
 import { type CopyLook, lookAtDatabase, prepareDatabase, rowsNow } from './look.ts'
 import { damagedOf, lookAtOthers } from './others.ts'
 import type { Report, Run } from './report.ts'
 import { whyNotAdditive } from './schema-difference.ts'
 
 const CONFIG = '.rehearsal-config.json'
-const [WORDS_MAX, ANSWER_MS, POLL_MS] = [300, 10_000, 50]
+const [WORDS_MAX, ANSWER_MS, POLL_MS, WATCH_MS] = [300, 10_000, 50, 20]
 const READS = ['GET', 'HEAD', 'OPTIONS']
 
 /** The working directory is the state directory, with the copy in its place. Resolves to the exit code. */
 export async function conduct(): Promise<number> {
   const state = process.cwd()
   const request = JSON.parse(readFileSync(join(state, REHEARSAL_REQUEST), 'utf8')) as CageRequest
-  const watch = setInterval(() => existsSync(join(state, REHEARSAL_REQUEST)) || process.exit(1), 4 * POLL_MS)
   const report: Partial<Report> = { phase: 'begun' }
   const tell = (more: Partial<Report>) => writeReport(state, Object.assign(report, more))
+  const isFilling = foreseeFull()
+  // the service watches too, but it may be busy, and it cannot end a release as fast
+  const watch = setInterval(() => {
+    const { bavail, bsize } = statfsSync(state)
+    const isFull = isFilling(bavail * bsize - ROOM_BYTES)
+    if (isFull) tell({ phase: 'full' })
+    if (isFull || !existsSync(join(state, REHEARSAL_REQUEST))) process.exit(isFull ? 0 : 1)
+  }, WATCH_MS)
   tell({})
   try {
     if (request.do === 'rehearse') await rehearseIn(state, request, tell)

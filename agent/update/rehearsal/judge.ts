@@ -1,6 +1,7 @@
 // Turns the report of the cage into a verdict. Pure.
 // Must hold: `open` only if the present release has written to the migrated copy; any doubt makes it `unproven` or worse.
 
+import { blameless } from '../../words/blame.ts'
 import { BatonError } from '../../words/errors.ts'
 import type { Rehearsal } from '../../words/rehearsal.ts'
 import type { Report } from './report.ts'
@@ -13,7 +14,7 @@ interface Tags {
 export type Judged = Pick<Rehearsal, 'verdict' | 'reason' | 'hint'>
 
 /**
- * Throws verify_failed if the candidate fails on the copy: it would fail on the data too. The hint names databases that a way back
+ * Throws verify_failed if the candidate fails on the copy: it would fail on the data too; refused if the disk was too small. The hint names databases that a way back
  * leaves as they are.
  */
 export function judge(report: Report, tags: Tags): Judged {
@@ -23,8 +24,15 @@ export function judge(report: Report, tags: Tags): Judged {
   return { ...judged, hint: `${names} ${are} too: a way back with the data leaves what lies there as it is` }
 }
 
+/** The disk was about to be full: that says nothing about the release. */
+export function tooFull(to: string): BatonError {
+  const why = `trying ${to} on a copy of the data would have filled the disk, so its migration needs more room than is free`
+  return blameless('refused', why, { hint: 'nothing has changed; free some space and try again' })
+}
+
 function verdictOf(report: Report, { from, to }: Tags): Judged {
   const { phase, present, candidate, presentAgain, damage, lost, difference, reversible } = report
+  if (phase === 'full') throw tooFull(to)
   if (present === null || present.failure !== null || candidate === null) {
     if (phase === 'candidate') throw failed(to, 'it ended the cage: it took all memory, or all processes')
     const why = present?.failure ?? 'the cage ended before it had reported'

@@ -8,7 +8,6 @@ import { dirname, join, relative, sep } from 'node:path'
 import { copyDatabase, copyFilesBy, lookBy, readRehearse } from '../../disk/copy-database.ts'
 import { mebibytes, roomIn } from '../../disk/disk.ts'
 import { imageOf, type ManagedInstall } from '../../disk/managed-install.ts'
-import { blameless } from '../../words/blame.ts'
 import { BatonError, type ErrorCode, reasonOf } from '../../words/errors.ts'
 import type { Release } from '../../words/release.ts'
 import { oneWayFault, type Rehearsal, REHEARSE_MODES, type RehearseMode, triedBefore } from '../../words/rehearsal.ts'
@@ -17,7 +16,7 @@ import { quoted } from '../../words/untrusted.ts'
 import { operatorsUpdate } from '../operator.ts'
 import { AUTO_MAX_BYTES, startMsAfter, wholeMsOf } from './budget.ts'
 import { askCage, type Cage, cageOf, emptyCage } from './ask-cage.ts'
-import { judge } from './judge.ts'
+import { judge, tooFull } from './judge.ts'
 import { readReportOf } from './report.ts'
 
 /** Copying a database in rollback mode makes its writers wait; a database of at most this size is copied fast enough. */
@@ -219,11 +218,7 @@ async function inCage(
   const end = await askCage(cage, request, { mostMs, signal })
   if (end.is === 'not-begun') return noStart(install.service)
   if (end.is === 'late') return { reason: `it had not ended after ${Math.round(mostMs / 1000)} s` }
-  if (end.is === 'full') {
-    const what = `${release.tag} on a copy of the data`
-    const why = `trying ${what}: the disk became too full, so its migration needs more room than is free`
-    throw blameless('refused', why, { hint: 'nothing has changed; free some space and try again' })
-  }
+  if (end.is === 'full') throw tooFull(release.tag)
   const report = readReportOf(end.report)
   const tags = { from: install.current, to: release.tag }
   return { ...judge(report, tags), rows: report.rows, migrationMs: report.candidate?.ms ?? null }
