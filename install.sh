@@ -123,6 +123,7 @@ read_arguments() {
   explicit_command=1
   clone=
   named_feed=
+  stranger=
   while [ $# -gt 0 ]; do
     case $1 in
       --release=*) release=${1#*=} ;;
@@ -130,7 +131,7 @@ read_arguments() {
       --prefix=*) prefix=${1#*=} ;;
       --clone=*) clone=${1#*=} ;;
       --release | --feed | --clone | --prefix | --state-dir | --listen | --run-as | --confirm | --health-url | \
-        --health-timeout | --lock-timeout)
+        --health-timeout | --lock-timeout | --hold)
         [ $# -ge 2 ] || die 2 "expected a value after $1"
         case $1 in
           --release) release=$2 ;;
@@ -144,7 +145,10 @@ read_arguments() {
       --system) scope=system ;;
       -q | --quiet | --json) quiet=1 ;;
       -h | --help) command=help ;;
-      -*) ;; # the executable reads the other flags, and refuses those that it does not know
+      -n | --dry-run | -y | --yes | -v | --verbose | --service | --no-service | --start | --no-start | --one-way | \
+        --restore-state | --rehearse | --release-hold | --check | --purge) ;;
+      # the executable reads the other flags, and refuses those that it does not know
+      -*) stranger=${stranger:-${1%%=*}} ;;
       *) [ -n "$command" ] || command=$1 ;;
     esac
     shift
@@ -154,14 +158,22 @@ read_arguments() {
     install | doctor) explicit_command= ;;
     upgrade | rollback | cancel | status | check | uninstall | start | stop | help) ;;
     *)
+      # this may be the value of a flag that is not known here
+      [ -z "$stranger" ] || no_flag
       die 2 "expected install, upgrade, rollback, cancel, status, check, uninstall, doctor, start or stop, got $command"
       ;;
   esac
+  # the executable of this script's own release knows no other ones either: say so before it is fetched
+  [ "$command" != install ] || [ -z "$BATON_TAG" ] || [ -z "$stranger" ] || no_flag
   [ -z "$clone" ] || [ -z "$named_feed" ] || die 2 "expected \`--clone\` or \`--feed\`, got both"
   [ -z "$clone" ] || [ -z "$BATON_TAG" ] ||
     die 2 "expected the install.sh of a clone for \`--clone\`, this is the one of $service $BATON_TAG" "run the clone's own"
   release=${release:-${BATON_TAG:-latest}}
   [ "$release" = latest ] || is_tag "$release" || die 2 "expected a tag of the form vX.Y.Z or latest, got $release"
+}
+
+no_flag() {
+  die 2 "there is no flag $stranger here" "there are --release, --feed, --clone, --user, --system, --prefix, --state-dir, --listen, --run-as, --no-service, --no-start and those of \`install.sh --help\`"
 }
 
 # Finds the receipt that counts: root's own for the whole host; for a user the one beside the user's executable, else, without

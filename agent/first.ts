@@ -3,12 +3,13 @@
 
 export { doAsOrdered } from './disk/orders.ts'
 export { ownState } from './disk/state-mark.ts'
+export { receiptPath, systemReceiptPath } from './disk/receipt.ts'
 export { GATE_MARK, waitAtContainerGate } from './handover/container-gate.ts'
 export { isHolder, waitAtGate } from './handover/gate.ts'
 export { keepLastWords } from './handover/last-words.ts'
 export { type Configuration, readConfiguration } from './words/configuration.ts'
 export { HOLDER } from './words/lent.ts'
-export { descendantsOf } from './sockets/process.ts'
+export { descendantsOf, startTimeOf } from './sockets/process.ts'
 export { INHERITANCE } from './words/wire.ts'
 export {
   COMMAND,

@@ -66,10 +66,10 @@ export function ownRelease(): Readonly<OwnRelease> {
   return (known ??= Object.freeze(readBuilt() ?? fromSource()))
 }
 
-/** Path of the database; null for none. In the state directory, `<service>.db` for a program built without a release record. */
+/** Path of the database; null for none. In the state directory, `<service>.db` from source if its author names none. */
 export function ownDatabase(service: string, stateDirectory: string): string | null {
   const { kind, database } = ownRelease()
-  const name = kind === 'source' ? `${service}.db` : database
+  const name = database ?? (kind === 'source' ? `${service}.db` : null)
   return name === null ? null : join(stateDirectory, name)
 }
 

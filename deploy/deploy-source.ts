@@ -119,7 +119,6 @@ interface Build extends Source {
   signed: boolean
   /** the clean worktree, which is made for this build and removed after it */
   worktree: string
-  modules: 'installed' | 'shared'
 }
 
 async function main(argv: readonly string[]): Promise<number> {
@@ -172,7 +171,6 @@ async function main(argv: readonly string[]): Promise<number> {
           remote: values.remote,
           signed: values['verify-signature'],
           worktree,
-          modules: 'installed',
         }
         if (dryRun) {
           const update = { do: 'update', service, to: tag } as const
@@ -213,7 +211,6 @@ function buildSteps({
   remote,
   signed,
   worktree,
-  modules,
 }: Build): Extract<Step, { do: 'run' }>[] {
   const git = ['git', '-C', folder]
   const at = (command: string[]) => ({ do: 'run' as const, command, cwd: worktree })
@@ -222,7 +219,7 @@ function buildSteps({
   if (remote !== 'none') commit([...git, 'fetch', '--quiet', remote, `refs/tags/${tag}:refs/tags/${tag}`])
   if (signed) commit([...git, 'verify-tag', tag])
   commit([...git, 'worktree', 'add', '--quiet', '--detach', worktree, `refs/tags/${tag}`])
-  if (modules === 'installed') steps.push(at(install))
+  steps.push(at(install))
   const flags = ['--tag', tag, '--out', dist, '--feed', dist, '--force', '--compress', 'fast', '--quiet']
   steps.push(at([...build, ...flags]))
   return steps

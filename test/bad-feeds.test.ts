@@ -2,10 +2,15 @@
 // Nothing is changed on the disk, and the error names the stage.
 
 import { lstat, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises'
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { makeDisk } from '../agent/disk/disk.ts'
 import { BatonError } from '../agent/words/errors.ts'
+import { openHttp } from '../agent/update/feed/http.ts'
+import { webSource } from '../agent/update/feed/source.ts'
 import { makeCheck } from '../agent/update/steps/check.ts'
 import { makeDownload } from '../agent/update/steps/download.ts'
 import { makeVerify } from '../agent/update/steps/verify.ts'
@@ -208,6 +213,28 @@ for (const kind of ['github', 'web'] as const) {
     assert.is(swapped, false)
   })
 }
+
+test('a file that is unchanged, and larger than what is asked for now, is too large and not missing', async () => {
+  let unchanged = 0
+  const server = createServer((request, response) => {
+    if (request.headers['if-none-match'] === '"1"') unchanged++
+    const isKnown = request.headers['if-none-match'] === '"1"'
+    response.writeHead(isKnown ? 304 : 200, { etag: '"1"' }).end(isKnown ? undefined : 'x'.repeat(100))
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const base = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`
+  const http = openHttp({ homes: [base], environment: {} })
+  try {
+    const source = webSource(base, http)
+    for (const bound of [1000, 100])
+      assert.is((await source.file('releases.json', bound, undefined))?.length, 100, String(bound))
+    assert.is(unchanged, 1)
+    await assert.rejects(() => source.file('releases.json', 99, undefined), /expected at most 99 bytes/)
+  } finally {
+    await http.close()
+    server.close()
+  }
+})
 
 test('a setting that names no feed keeps no service from serving: check, status and update say what is wrong with it', async () => {
   await using home = await install({ release: await scriptRelease('v1.0.0'), feed: 'ftp://releases.test/' })

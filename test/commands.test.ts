@@ -6,6 +6,7 @@ import { mkdtemp, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { detect } from '../deploy/make/detect.ts'
+import { startsService } from '../deploy/make/first/beside.ts'
 import { commandIn, misplacedIn, OPERATOR_WORDS } from '../deploy/make/first/command.ts'
 import { planInit } from '../deploy/make/init.ts'
 import { PROJECT } from '../deploy/make/place.ts'
@@ -107,6 +108,44 @@ test('the executable started by a person beside its running service is refused b
   match((await it.typed()).stdout, /own/)
 })
 
+test('so is one beside a service that sets `process.title`, and one with the words that `args` give every start', async () => {
+  const text = OWN_WORDS.replace(
+    'if (process',
+    `if (!process.env.PORT) { console.log('the application’s own', ...process.argv.slice(2)); process.exit() }
+     process.title = 'a shop'
+     process.argv.length = 2
+     if (process`,
+  )
+  await using it = await adopted(text, { args: ['--at', '{host}:{port}'] })
+  const beside = /^error: expected no other process of shop, found \d+, which serves by \S+config\.json: /
+  for (const words of [[], ['--at', '127.0.0.1:1']]) {
+    const { exitCode, stdout, stderr } = await it.typed(...words)
+    equal([exitCode, stdout, beside.test(stderr)], [7, '', true], stderr)
+  }
+  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+  is((await it.typed()).exitCode, 7, 'after a handover, too')
+  match((await it.typed('tidy')).stdout, /own tidy/, 'a tool beside it')
+  match((await it.typed('--at', 'x', 'y')).stdout, /own --at x y/)
+  is((await it.typed('stop', '--user', '-q')).exitCode, 0)
+  match((await it.typed()).stdout, /own/)
+})
+
+test('which words start a service, and which a tool beside it', () => {
+  const cases: [string, string, boolean][] = [
+    ['', '', true],
+    ['', 'tidy', false],
+    ['--at {host}:{port}', '', true],
+    ['--at {host}:{port}', '--at 0.0.0.0:1', true],
+    ['--at {host}:{port}', '--at', false],
+    ['{port}', 'tidy', false],
+    ['serve --port {port}', '', false],
+    ['serve --port {port}', 'serve --port 1', true],
+    ['serve --port {port}', 'import --port 1', false],
+  ]
+  const words = (line: string) => line.split(' ').filter((word) => word !== '')
+  for (const [args, typed, starts] of cases) is(startsService(words(typed), words(args)), starts, `${args} | ${typed}`)
+})
+
 test('the settings are checked: `commands` is baton, `basePath` is a path', () => {
   const parse = (more: object) => parseProject({ service: 'shop', entry: 'a.js', ...more }, '/x')
   equal([parse({}).commands, parse({}).basePath], [null, ''])
@@ -177,12 +216,14 @@ test('from source the author’s `basePath` holds too; an installed configuratio
     await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
     await writeFile(
       join(folder, 'baton.config.json'),
-      JSON.stringify({ service: 'shop', entry: 'server.js', basePath: '/_baton' }),
+      JSON.stringify({ service: 'shop', entry: 'server.js', basePath: '/_baton', database: 'data/orders.db' }),
     )
     await writeFile(
       join(folder, 'server.js'),
       `import { agent } from '${join(PROJECT, 'agent/adapters/auto.ts')}'
+       import { ownDatabase } from '${join(PROJECT, 'agent/own.ts')}'
        import { createServer } from 'node:http'
+       console.log(ownDatabase('shop', '/state'))
        const server = createServer((request, response) => response.end('hello')).listen(0, '127.0.0.1')
        await agent
        const { port } = server.address()
@@ -192,6 +233,7 @@ test('from source the author’s `basePath` holds too; an installed configuratio
     )
     const { stdout } = await run([process.execPath, join(folder, 'server.js')], { cwd: folder })
     match(stdout, /^\[true,false\]$/m)
+    match(stdout, /^\/state\/data\/orders\.db$/m)
   } finally {
     await rm(folder, { recursive: true, force: true })
   }
@@ -251,6 +293,7 @@ const DIES = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
     console.log('the application’s:', process.argv.slice(2).join(' '))
     process.exit(0)
   }
+  process.title = 'a shop'
   if (release.tag === 'v1.1.0' && existsSync(process.env.STATE_DIRECTORY + '/dies')) process.exit(7)
   createServer((request, response) => response.end(release.tag)).listen(Number(process.env.PORT), process.env.HOST)`
 
@@ -299,6 +342,10 @@ hosted(
       const deployed = await host.deploy('--service', 'shop', '--release', 'v1.2.0')
       is(deployed.code, 0, deployed.stderr)
       await eventually('v1.2.0', async () => await serves('v1.2.0'), 30_000)
+      for (const command of ['shop', '/opt/shop/shop']) {
+        const beside = await host.run(['env', 'PORT=8081', command])
+        equal([beside.code, /expected no other process of shop/.test(beside.stderr)], [7, true], beside.stderr)
+      }
       await host.ok('shop', 'baton', 'uninstall', '-y')
     } finally {
       await rm(folder, { recursive: true, force: true })

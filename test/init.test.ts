@@ -243,6 +243,37 @@ test('what forks workers of node:cluster is named: in a package whose command th
   )
 })
 
+test('an application that makes its own folder the working folder is named, with the relative paths in `args` and what to do', async () => {
+  const entry = (how: string) => `require('./lib/start')\n${how}`
+  await using own = await packageWith({
+    scripts: { start: 'node server.js --rules ./rules.json data/shop.json --mode=fast' },
+  })
+  await own.write('server.js', entry(''))
+  await own.write('lib/start.js', `process.chdir(__dirname)`)
+  const folder = async () => (await examineProject(own.path)).find(({ check }) => check === 'folder')
+  match(
+    (await initIn(own.path, '--yes')).stderr,
+    /note: changes the working folder: lib\/start\.js calls chdir .* install \.\/rules\.json, data\/shop\.json in `args`, and every other .*: take the call away: `import\.meta\.dirname`/,
+  )
+  const found = await folder()
+  equal([found?.level, found?.message.includes('./rules.json, data/shop.json in `args`')], ['warn', true])
+  match(found?.hint ?? '', '{stateDirectory}')
+
+  await own.write('lib/start.js', '')
+  for (const how of [
+    `process.chdir(require('node:path').join(__dirname, '..'))`,
+    `process.chdir(import.meta.dirname)`,
+    `process.chdir(dirname(fileURLToPath(import.meta.url)))`,
+    `chdir(new URL('.', import.meta.url).pathname)`,
+  ]) {
+    await own.write('server.js', entry(how))
+    match((await folder())?.message ?? '', /^changes the working folder: server\.js /, how)
+  }
+  await own.write('server.js', entry(`process.chdir(process.env.DATA_DIR)`))
+  is((await folder())?.level, 'good')
+  not((await initIn(own.path, '--yes')).stderr.includes('working folder'))
+})
+
 test('a configuration whose entry is a file of a package is told of the file around it, which is written', async () => {
   await using wiki = await packageWith({ dependencies: { wiki: '1.0.0' } })
   await wiki.write('node_modules/wiki/wiki.js', '')

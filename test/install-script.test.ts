@@ -23,6 +23,7 @@ import type { AddressInfo } from 'node:net'
 import { homedir, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
+import { COMMAND_FLAGS } from '../deploy/host/tree.ts'
 import { bakeInstaller } from '../deploy/make/release-folder.ts'
 import { isLong, suite } from './suite.ts'
 import { equal, is, match, ok } from './assert.ts'
@@ -331,6 +332,18 @@ test('usage: unknown commands, tags and missing values end with 2; help with 0',
     is((await installSh(args)).code, 2, args.join(' '))
   }
   is((await installSh([])).code, 2) // no feed
+  const unknown = /^error: there is no flag --port here\nhint: there are --release, .*--listen/
+  for (const args of [
+    ['--port', '18989'],
+    ['-y', '--port=18989', 'instal'],
+  ]) {
+    const { code, stderr } = await installSh(args)
+    equal([code, unknown.test(stderr)], [2, true], stderr)
+  }
+  // before it fetches anything: no server is there
+  const script = await bakedFor('')
+  const { code, stderr } = await installSh(['install', '--port', '18989', '--feed', 'http://127.0.0.1:9/'], { script })
+  equal([code, unknown.test(stderr)], [2, true], stderr)
   match((await installSh(['--help'])).stdout, 'upgrade|rollback')
 })
 
@@ -656,6 +669,18 @@ async function bakedFor(dir: string): Promise<string> {
       .digest('hex'),
   })
 }
+
+test('it knows every flag of every command that it passes on', async () => {
+  const text = await readFile(SCRIPT, 'utf8')
+  const cases = text.slice(text.indexOf('read_arguments() {'), text.indexOf('stranger=${stranger'))
+  // of words that are no commands of install.sh, and of the supervisor
+  const others = new Set(['to', 'given-up', 'supervise'])
+  for (const [name, flag] of Object.entries(COMMAND_FLAGS)) {
+    if (flag.type === 'positional' || others.has(name)) continue
+    ok(new RegExp(String.raw`(^|[\s|])--${name}( |\)|=)`, 'm').test(cases), `--${name}`)
+    if ('alias' in flag) ok(cases.includes(`-${String(flag.alias)} `), `-${String(flag.alias)}`)
+  }
+})
 
 async function answering(
   make: (listener: RequestListener) => Server,

@@ -76,7 +76,13 @@ test('where hosts take only what is signed, nothing else is published; what is s
   await publish(it.dist, 'v1.0.0', place.path, true)
   await it.dist.add('v1.1.0')
   await rejects(() => publish(it.dist, 'v1.1.0', place.path, true), withCode('refused'))
+  const timestamp = await readFile(join(it.folder, 'timestamp.json'))
   await it.publish()
+  // cut short: the newest targets are there, and no host is led to them
+  const whole = await readFile(join(it.folder, 'timestamp.json'))
+  await writeFile(join(it.folder, 'timestamp.json'), timestamp)
+  await rejects(() => publish(it.dist, 'v1.1.0', place.path, true), withCode('refused'))
+  await writeFile(join(it.folder, 'timestamp.json'), whole)
   await publish(it.dist, 'v1.1.0', place.path, true)
   reading = false
   await reader

@@ -101,8 +101,8 @@ export function tagFault(tag: unknown): string {
   return `expected a tag of the form vX.Y.Z in --tag, ${tag === undefined ? 'which is not there' : `got ${JSON.stringify(tag)}`}`
 }
 
-export function usage(message: string): BatonError {
-  return new BatonError('invalid_request', message, { hint: 'see --help' })
+export function usage(message: string, hint = 'see --help'): BatonError {
+  return new BatonError('invalid_request', message, { hint })
 }
 
 /** citty accepts and ignores unknown flags; here they are an error. */
@@ -128,7 +128,11 @@ function refuseUnknown(argv: readonly string[], args: Flags): void {
       continue
     }
     const type = types.get(name)
-    if (type === undefined) throw usage(`there is no flag ${JSON.stringify(name.slice(0, 40))} here`)
+    if (type === undefined)
+      throw usage(
+        `there is no flag ${JSON.stringify(name.slice(0, 40))} here`,
+        `there are ${[...types.keys()].filter((flag) => flag.startsWith('--')).join(', ')}; see --help`,
+      )
     if (type === 'boolean' && argument.includes('=')) throw usage(`expected no value for \`${name}\``)
     if (type !== 'boolean' && !argument.includes('=') && ++i >= argv.length)
       throw usage(`expected a value for \`${name}\``)

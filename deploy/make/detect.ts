@@ -4,7 +4,7 @@
 import { existsSync, readFileSync, readdirSync } from 'node:fs'
 import { basename, join, posix, resolve } from 'node:path'
 import { serviceName } from '../../agent/words.ts'
-import { forkingFile } from './forks.ts'
+import { forkingFile, movingFile } from './forks.ts'
 import { isKeptFlag } from './project.ts'
 import { type ScriptWords, type NodeCommand, readNodeCommand, readOtherCommand } from './start-script.ts'
 import { OPERATOR_WORDS } from './first/command.ts'
@@ -52,6 +52,8 @@ export interface Detected {
   words: string[]
   /** file that starts workers of node:cluster, as a path in the folder; null: none was found */
   forks: string | null
+  /** file that makes its own folder the working folder, as a path in the folder; null: none was found */
+  moves: string | null
   /** whether a route of the application is below /admin or /web, where Baton's are */
   hasRoutesOfOurs: boolean
   /** command that makes the entry, such as `npm run build`; null if none is needed */
@@ -139,6 +141,7 @@ export function detect(folder: string): Detected {
     lostFlags: flags.filter((flag) => !isKeptFlag(flag)),
     words: wordsOf(folder, manifest, texts),
     forks: forkingFile(folder, brought?.file ?? source ?? ''),
+    moves: movingFile(folder, brought?.file ?? source ?? ''),
     hasRoutesOfOurs: /['"`]\/(?:admin|web)(?:\/[^'"`\s]*)?['"`]/.test(texts),
     dataVariables: [...new Set([...texts.matchAll(DATA_VARIABLE)].map(([, name = '']) => name))],
     build: buildOf(folder, manifest, framework, made ?? entry),

@@ -10,7 +10,7 @@ import { addonHint, examineAddons, formatAddons, formatLeftOut } from './addons.
 import { detect, isBrought, sourceOf } from './detect.ts'
 import { foreignEngines } from './engines.ts'
 import { filesOf, formatLinksOut, linksOut } from './files.ts'
-import { aboutForks, forkingFile } from './forks.ts'
+import { aboutForks, aboutMoving, forkingFile, movingFile } from './forks.ts'
 import { faultOfDevPackage, PACKAGE } from './init.ts'
 import { provideNode } from './node.ts'
 import { type Project, readProject } from './project.ts'
@@ -94,6 +94,12 @@ const CHECKS: Record<string, Check> = {
     const file = forkingFile(folder, sourceOf(folder, entry) ?? entry)
     if (file === null) return ['good', 'one process: nothing was found that forks workers of node:cluster']
     const { message, hint } = aboutForks(file)
+    return ['warn', message, hint]
+  },
+  async folder({ folder, entry, args }) {
+    const file = movingFile(folder, sourceOf(folder, entry) ?? entry)
+    if (file === null) return ['good', 'nothing was found that changes the working folder to its own']
+    const { message, hint } = aboutMoving(file, args)
     return ['warn', message, hint]
   },
   switch: async ({ switch: kind }) =>

@@ -1,6 +1,7 @@
-// Whether an application runs as several processes of node:cluster, by its sources: no update can replace such a service. Follows
-// the relative imports of one file. Reads, runs nothing, and changes nothing.
-// Must hold: what it names is there to be read; what it does not find may fork all the same, which a start shows.
+// What the sources of an application say that gets in the way of an install: whether it runs as several processes of node:cluster,
+// which no update can replace, and whether it makes its own folder the working folder. Follows the relative imports of one file.
+// Reads, runs nothing, and changes nothing.
+// Must hold: what it names is there to be read; what it does not find may be so all the same, which a start shows.
 
 import { readFileSync, statSync } from 'node:fs'
 import { join, posix } from 'node:path'
@@ -12,12 +13,25 @@ const FORKS = /\bfork\(/
 const RELATIVE = /(?:\brequire\(|\bfrom|\bimport\(?)\s*['"](\.\.?\/[^'"\n]+)['"]/g
 const ENDS = ['', '.js', '.mjs', '.cjs', '.ts', '.mts', '.cts', '/index.js', '/index.mjs', '/index.ts']
 
+/** `chdir` with a folder that is named by where the source lies */
+const TO_OWN_FOLDER =
+  /\bchdir\([^;\n]{0,100}?(?:__dirname|__filename|import\.meta\b|new URL\([^)]*import\.meta|require\.main|process\.argv\[1\])/
+
 /** Path in the folder of a file that starts workers, if `entry` or what it imports does; null: none was found. */
 export function forkingFile(folder: string, entry: string): string | null {
+  return firstFile(folder, entry, (text) => IMPORTS_CLUSTER.test(text) && FORKS.test(text))
+}
+
+/** Path in the folder of a file that makes its own folder the working folder, if `entry` or what it imports does; null: none was found. */
+export function movingFile(folder: string, entry: string): string | null {
+  return firstFile(folder, entry, (text) => TO_OWN_FOLDER.test(text))
+}
+
+function firstFile(folder: string, entry: string, isIt: (text: string) => boolean): string | null {
   const found = new Set([posix.normalize(entry)])
   for (const path of found) {
     const text = textOf(join(folder, path))
-    if (IMPORTS_CLUSTER.test(text) && FORKS.test(text)) return path
+    if (isIt(text)) return path
     for (const [, to = ''] of text.matchAll(RELATIVE)) {
       const next = fileOf(folder, posix.join(posix.dirname(path), to))
       if (next !== null && found.size < FILES_MAX) found.add(next)
@@ -35,6 +49,23 @@ export function aboutForks(file: string): { message: string; hint: string } {
       ? 'write a `baton.server.mjs` that loads the module that its workers run (docs/adopt.md, "A command that starts a cluster")'
       : 'name the file that a worker runs in `entry`: one install is one process',
   }
+}
+
+/** What to say of `movingFile`, and what to do about it. `args`: those that the application is started with. */
+export function aboutMoving(file: string, args: readonly string[]): { message: string; hint: string } {
+  const given = args.filter(isRelativePath)
+  const looked =
+    given.length === 0 ? 'every relative path' : `${given.join(', ')} in \`args\`, and every other relative path,`
+  return {
+    message: `changes the working folder: ${file} calls chdir with its own folder, and in an install ${looked} is then looked for in the folder of the release: it may be read-only, and the next release has another one`,
+    hint: 'take the call away: `import.meta.dirname` (or `__dirname`) finds what comes with the release, and `{stateDirectory}` in `args` and `environment` names the folder for data (docs/adopt.md)',
+  }
+}
+
+/** Pure: whether this word, or what a flag gives, names something below the working folder. */
+function isRelativePath(arg: string): boolean {
+  const value = arg.replace(/^--?[\w-]+=/, '')
+  return !/^[-/{]|^\w+:\/\//.test(value) && (value.includes('/') || /\w\.[a-z]\w*$/i.test(value))
 }
 
 function fileOf(folder: string, path: string): string | null {

@@ -3,7 +3,7 @@
 // author is replaced; the entry gets one line.
 
 import { AROUND, type Brought, type Detected, isBrought } from './detect.ts'
-import { aboutForks } from './forks.ts'
+import { aboutForks, aboutMoving } from './forks.ts'
 import { CONFIG, ENVIRONMENT } from './project.ts'
 import type { SourceStart } from './source-start.ts'
 
@@ -84,7 +84,7 @@ export function planInit(
     notes.push(
       `not kept of the start script: ${found.lostFlags.join(', ')}. An executable cannot be started with these; NODE_OPTIONS in the environment of a start may have \`--inspect\` and \`--import\`, and \`environment\` what an env file sets.`,
     )
-  notes.push(...notesOfConflicts(found))
+  notes.push(...notesOfConflicts(found, configured))
   if (found.natives.length > 0)
     notes.push(
       `native addons (${found.natives.join(', ')}): build on each platform that you release for; \`baton doctor\` says whether they fit Node 26 (docs/addons.md)`,
@@ -243,7 +243,10 @@ function notesOfArgs({ args, lostArgs, localArgs }: Detected, configured: Findin
 }
 
 /** What the application has that gets in the way of Baton, or Baton in its way. */
-function notesOfConflicts({ service, words, forks, hasRoutesOfOurs }: Detected): string[] {
+function notesOfConflicts(
+  { service, words, forks, moves, args, hasRoutesOfOurs }: Detected,
+  configured: Findings['configured'],
+): string[] {
   const notes: string[] = []
   if (words.length > 0)
     notes.push(
@@ -251,6 +254,11 @@ function notesOfConflicts({ service, words, forks, hasRoutesOfOurs }: Detected):
     )
   if (forks !== null) {
     const { message, hint } = aboutForks(forks)
+    notes.push(`${message}: ${hint}`)
+  }
+  if (moves !== null) {
+    const given = configured?.['args']
+    const { message, hint } = aboutMoving(moves, Array.isArray(given) ? given.map(String) : args)
     notes.push(`${message}: ${hint}`)
   }
   if (hasRoutesOfOurs)

@@ -59,14 +59,26 @@ async function toFolder({ from, tag, service, to, progress }: SendOptions, sums:
   return join(to, tag)
 }
 
-/** Refuses a release that the newest targets of the folder do not sign: a host with a root ignores every other release. */
+interface Signed {
+  /** of timestamp.json and of a snapshot: what they lead to */
+  meta?: Record<string, { version: number }>
+  targets?: Record<string, { hashes: { sha256: string } }>
+}
+
+/**
+ * Refuses a release that the targets of the folder do not sign: a host with a root ignores every other release. It reads those that
+ * timestamp.json leads to, as a host does: a newer file may be left of a change that was cut short.
+ */
 async function assertSigned({ from, tag }: SendOptions): Promise<void> {
-  const names = await readdir(join(from, SIGNED)).catch(() => [])
-  const versions = names.map((name) => Number(/^(\d+)\.targets\.json$/.exec(name)?.[1] ?? 0))
-  const newest = join(from, SIGNED, `${Math.max(0, ...versions)}.targets.json`)
-  const text = await readFile(newest, 'utf8').catch(() => '{}')
-  type Targets = { signed?: { targets?: Record<string, { hashes: { sha256: string } }> } }
-  const expected = (JSON.parse(text) as Targets).signed?.targets?.[`${tag}/release.json`]?.hashes.sha256
+  const signed = async (name: string): Promise<Signed> => {
+    const text = await readFile(join(from, SIGNED, name), 'utf8').catch(() => '{}')
+    return (JSON.parse(text) as { signed?: Signed }).signed ?? {}
+  }
+  const versionIn = ({ meta }: Signed, name: string) => meta?.[name]?.version ?? 0
+  const snapshot = `${versionIn(await signed('timestamp.json'), 'snapshot.json')}.snapshot.json`
+  const targets = `${versionIn(await signed(snapshot), 'targets.json')}.targets.json`
+  const newest = join(from, SIGNED, targets)
+  const expected = (await signed(targets)).targets?.[`${tag}/release.json`]?.hashes.sha256
   const got = createHash('sha256').update(await readFile(join(from, tag, 'release.json')))
   if (expected === got.digest('hex')) return
   throw new BatonError('refused', `expected ${tag} to be signed, ${newest} does not vouch for it as it is`, {

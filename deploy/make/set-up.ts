@@ -9,7 +9,7 @@ import { BatonError, isService, isTag } from '../../agent/words.ts'
 import { recordOf } from '../lib/agent-answer.ts'
 import { broughtBy, detect, type Detected, isBrought, sourceOf, startable } from './detect.ts'
 import { noteOfDotEnv } from './dot-env.ts'
-import { forkingFile } from './forks.ts'
+import { forkingFile, movingFile } from './forks.ts'
 import { layoutFault, packageWith } from './layout.ts'
 import { packagesOf } from './packages.ts'
 import { formatPatch, type InitPlan, patched, planInit, startEnvironment } from './init.ts'
@@ -44,7 +44,10 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
   const entry = typeof configured?.['entry'] === 'string' ? configured['entry'] : null
   const found = { ...detect(folder), ...named(flags.service, configured) }
   if (entry !== null && isBrought(entry)) found.brought ??= broughtBy(folder, null, entry)
-  if (entry !== null) found.forks = forkingFile(folder, sourceOf(folder, entry) ?? entry)
+  if (entry !== null) {
+    const first = sourceOf(folder, entry) ?? entry
+    Object.assign(found, { forks: forkingFile(folder, first), moves: movingFile(folder, first) })
+  }
   const shown = (await mayStart(flags, folder, found, configured !== null))
     ? await startOnce(folder, found, configured !== null)
     : null

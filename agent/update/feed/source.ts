@@ -42,7 +42,9 @@ export function webSource(base: string, http: Http): Source {
     tags: () => Promise.resolve(null),
     async file(path, maxBytes, signal) {
       try {
-        const known = kept.get(path)
+        const last = kept.get(path)
+        // one that is too large here, unlike where it was read, is asked for again: the error must say so
+        const known = (last?.content.length ?? 0) > maxBytes ? undefined : last
         const request = {
           url: url(path),
           maxBytes,
@@ -51,7 +53,7 @@ export function webSource(base: string, http: Http): Source {
           known: known?.etag ?? null,
         } as const
         const answer = await http.file(request)
-        if (answer === null) return (known?.content.length ?? Infinity) <= maxBytes ? (known?.content ?? null) : null
+        if (answer === null) return known?.content ?? null
         return keep(path, answer)
       } catch (error) {
         if (!(error instanceof BatonError)) throw error

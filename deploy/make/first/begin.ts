@@ -15,7 +15,7 @@ import {
   waitAtGate,
 } from '../../../agent/first.ts'
 import { waitForOldContainer } from './old-container.ts'
-import { refuseBeside } from './beside.ts'
+import { refuseBeside, startsService } from './beside.ts'
 import { filled, configurationIn, setEnvironment, fillingsOf } from './configuration.ts'
 import { EXIT_USAGE, type OwnWords, refuse } from './release.ts'
 import { commandIn, misplacedIn } from './command.ts'
@@ -77,9 +77,9 @@ function start({ release, executable, argv, operator, prepare, application }: Be
     noteStart({ argv, executable, isChild: false, directory: process.cwd(), configuration: null })
     return runOperator(operator(), [HOLD])
   }
-  if (argv.length === 0 && release.args.length === 0) refuseBeside(release, executable)
-  keepLastWords()
   const path = configurationOf(release, argv)
+  if (path === null && startsService(argv, release.args)) refuseBeside(release, executable)
+  keepLastWords()
   const configuration = path === null ? null : configurationIn(path)
   noteStart({ argv, executable, isChild: false, directory: process.cwd(), configuration })
   const values = configuration === null ? null : fillingsOf(configuration, path ?? '')

@@ -1,15 +1,18 @@
 // Whether the service of this executable lives already, when a person starts the executable itself: a second process of it would work on
-// the same data. By what the kernel says of each process, since whoever is killed writes nothing down.
+// the same data. By what the kernel says of each process, since whoever is killed writes nothing down. An application that sets
+// `process.title` is known by its supervisor: by its unit, or by the pid that the supervision without systemd has noted.
 // Must hold: what supervisors, handovers and the application itself start is never refused. If in doubt, this process starts.
 
 import { readdirSync, readFileSync, realpathSync } from 'node:fs'
-import { descendantsOf } from '../../../agent/first.ts'
+import { dirname, join } from 'node:path'
+import { descendantsOf, receiptPath, startTimeOf, systemReceiptPath } from '../../../agent/first.ts'
 import { type OwnWords, refuse } from './release.ts'
 
 /** Ends this process if a person has started it beside the service that an installer has put there. */
 export function refuseBeside({ service, commands }: OwnWords, executable: string): void {
   if (process.platform !== 'linux' || process.env['BATON_CONTAINER'] === '1') return // it may see the host's processes
-  const found = livingService(executable)
+  const receipt = receiptOf(service, executable)
+  const found = livingService(receipt?.executable ?? executable) ?? supervisedService(service, receipt)
   if (found === null || isBelow(found.pid) || hasOtherData(found.config)) return
   const words = commands === 'baton' ? `${service} baton` : service
   refuse(
@@ -18,8 +21,34 @@ export function refuseBeside({ service, commands }: OwnWords, executable: string
   )
 }
 
-/** The process that a supervisor, or a handover, has started from the same path, and the path of its configuration. */
-function livingService(executable: string): { pid: number; config: string } | null {
+/**
+ * Whether these words start the service itself, and no tool beside it: those that every start of it has, or none. None may be a tool
+ * if the service's own begin with a word, such as `serve`.
+ */
+export function startsService(argv: readonly string[], args: readonly string[]): boolean {
+  if (argv.length === 0) return args.length === 0 || args[0]?.startsWith('-') === true
+  if (args[0]?.startsWith('{') === true) return false // any word fits
+  const isWord = (word: string, [start = '', ...filled]: string[]) =>
+    filled.length === 0 ? word === start : word.startsWith(start)
+  return argv.length === args.length && args.every((text, i) => isWord(argv[i] ?? '', text.split(/\{\w+\}/)))
+}
+
+interface Living {
+  pid: number
+  /** path of its configuration */
+  config: string
+}
+
+/** What the installer has written, as far as it matters here. */
+interface Receipt {
+  executable: string
+  supervisor: string
+  stateDirectory: string
+  configPath: string
+}
+
+/** The process that a supervisor, or a handover, has started from the same path. */
+function livingService(executable: string): Living | null {
   for (const name of readdirSync('/proc')) {
     if (!/^\d+$/.test(name) || name === String(process.pid)) continue
     const words = textOf(`/proc/${name}/cmdline`).split('\0') // empty for a process that has ended
@@ -29,6 +58,37 @@ function livingService(executable: string): { pid: number; config: string } | nu
     return { pid: Number(name), config }
   }
   return null
+}
+
+/** The receipt that names this executable, or whose folder has root's copy of it, which the command is. */
+function receiptOf(service: string, executable: string): Partial<Receipt> | null {
+  const paths = [systemReceiptPath(service), receiptPath(executable)]
+  const isCopy = dirname(executable) === dirname(paths[0] ?? '')
+  const receipts = paths.map((path) => objectIn<Receipt>(path))
+  return receipts.find((one) => one.executable !== undefined && (isCopy || isSame(one.executable, executable))) ?? null
+}
+
+/** Whatever the process calls itself. */
+function supervisedService(service: string, receipt: Partial<Receipt> | null): Living | null {
+  const { supervisor, stateDirectory = '', configPath: config = '' } = receipt ?? {}
+  if (supervisor === undefined) return null
+  if (supervisor === 'none') {
+    const path = join(stateDirectory, 'run', `${service}.pid`)
+    const noted = objectIn<{ service: { pid: number; startTime: string } | null }>(path).service ?? null
+    return noted !== null && noted.startTime === startTimeOf(noted.pid) ? { pid: noted.pid, config } : null
+  }
+  const isOfUnit = (name: string) =>
+    new RegExp(String.raw`/${service}\.service$`, 'm').test(textOf(`/proc/${name}/cgroup`))
+  const pid = isOfUnit('self') ? undefined : readdirSync('/proc').find((name) => /^\d+$/.test(name) && isOfUnit(name))
+  return pid === undefined || depthOf(pid) > depthOf('self') ? null : { pid: Number(pid), config }
+}
+
+function objectIn<T>(path: string): Partial<T> {
+  try {
+    return JSON.parse(readFileSync(path, 'utf8')) as Partial<T>
+  } catch {
+    return {}
+  }
 }
 
 function isSame(file: string, executable: string): boolean {
@@ -58,11 +118,7 @@ function isBelow(pid: number): boolean {
 function hasOtherData(config: string): boolean {
   const { STATE_DIRECTORY: own } = process.env
   if (own === undefined) return false
-  try {
-    return (JSON.parse(readFileSync(config, 'utf8')) as { stateDirectory?: unknown }).stateDirectory !== own
-  } catch {
-    return true // another user's configuration
-  }
+  return objectIn<{ stateDirectory: string }>(config).stateDirectory !== own // or it is another user's
 }
 
 function textOf(path: string): string {
