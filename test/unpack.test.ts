@@ -99,8 +99,9 @@ test('kinds bundle and script: the same sources give the same bytes, and the app
   for (const kind of ['bundle', 'script'] as const) {
     await using one = await temporary()
     await using other = await temporary()
-    const [a, b] = [await make(one.path, kind), await make(other.path, kind)]
-    is(a.sha256, b.sha256, kind)
+    const a = await make(one.path, kind)
+    // of executables the first test compares two, and the long form two of this kind
+    if (kind === 'script' || isLong) is(a.sha256, (await make(other.path, kind)).sha256, kind)
     const executable = await unzipped(a.directory, join(one.path, 'racer'))
     const env = { BATON_NODE: process.execPath }
     is((await run([executable, '--version'], { env })).stdout, 'racer v1.0.0\n')
