@@ -17,23 +17,24 @@ let host: FeedHost
 let written = 0
 
 test.before(async () => {
-  host = await bootWithFeed(async (out) => await buildHistory(out, STEPS, 'bundle'))
+  host = await bootWithFeed(async (out) => await buildHistory(out, [1, ...WAY, LAST], 'bundle'))
   await begin()
 })
 test.after(async () => await host.off())
 
-/** In CI the host goes forth and back at the newest step that leads back. */
-const THERE_AND_BACK = isLong ? STEPS.slice(1, -1) : [LAST - 1]
+/** In CI the host jumps to the last step but two, and goes forth and back at the newest that leads back. */
+const [WAY, THERE_AND_BACK] = isLong ? [STEPS.slice(1, -1), STEPS.slice(1, -1)] : [[LAST - 2, LAST - 1], [LAST - 1]]
 
-for (const to of STEPS.slice(1, -1)) {
+for (const [at, to] of WAY.entries()) {
+  const from = WAY[at - 1] ?? 1
   if (!THERE_AND_BACK.includes(to)) {
-    test(`from schema ${to - 1} to ${to}: open`, async () => {
+    test(`from schema ${from} to ${to}: open`, async () => {
       is((await upgrade(to)).verdict, 'open')
       is(await write(), await count())
     })
     continue
   }
-  test(`from schema ${to - 1} to ${to}: open, and either release serves every row, before and after`, async () => {
+  test(`from schema ${from} to ${to}: open, and either release serves every row, before and after`, async () => {
     is(await write(), await count())
     is((await upgrade(to)).verdict, 'open')
     is(await write(), await count())

@@ -125,7 +125,8 @@ export async function badFromTheFourth(
 
 /** Everything that a look finds, each on a host of its own; nothing is changed on any of them. */
 export async function lookFindsThem(fleet: Fleet): Promise<void> {
-  const [unplugged, stopped, full, wrong, foreign, ...rest] = fleet.hosts as [
+  const [unplugged, stopped, full, wrong, foreign, alsoGone, ...rest] = fleet.hosts as [
+    RoomHost,
     RoomHost,
     RoomHost,
     RoomHost,
@@ -137,19 +138,21 @@ export async function lookFindsThem(fleet: Fleet): Promise<void> {
   const config = `/etc/${SERVICE}/config.json`
   const password = await wrong.ok('cat', config)
   const look = (...args: string[]) => fleet.move('look', '--release', 'v1.1.0', '--check', ...args)
-  const sixth = { ansible_host: rest[0]?.address }
-  const named = { h5: { ansible_host: foreign.address }, h6: sixth, again: sixth }
+  const [seventh, eighth] = [rest[0]?.address, rest[1]?.address]
+  const named = { h7: { ansible_host: seventh }, h8: { ansible_host: eighth }, again: { ansible_host: seventh } }
   const twice = await look('--inventory', await fleet.inventoryOf(named))
   await fleet.room.unplug(unplugged)
+  await fleet.room.unplug(alsoGone)
   await stopped.ok(SERVICE, 'stop')
   const filler = await fillUp(full)
   await wrong.ok('sed', '-i', 's/"password": *"[^"]*"/"password":"not-this-one"/', config)
   const otherFeed = await foreignFeed(fleet.feed)
   await foreign.ok('umount', FEED)
   await mountFeed(foreign, otherFeed)
-  const nobody = await look('--limit', 'h1,h6')
-  const allowed = await look('--tolerate-gone', '1', '--tolerate-bad', '4')
+  const nobody = await look('--limit', 'h1,h6,h7')
+  const allowed = await look('--tolerate-gone', '2', '--tolerate-bad', '4')
   await fleet.room.plug(unplugged)
+  await fleet.room.plug(alsoGone)
   await stopped.ok(SERVICE, 'start')
   await filler()
   await wrong.run(['sh', '-c', `cat > ${config}`], { input: password })
@@ -158,14 +161,14 @@ export async function lookFindsThem(fleet: Fleet): Promise<void> {
   await rm(otherFeed, { recursive: true, force: true })
 
   is(twice.code, 2, twice.stderr)
-  match(twice.stderr, /h6 and again are the same host/)
+  match(twice.stderr, /h7 and again are the same host/)
   is(nobody.code, 4, nobody.stderr)
-  match(nobody.stderr, /cannot be reached: h1/)
+  match(nobody.stderr, /cannot be reached: h1, h6/)
   // what is tolerated lets it go on, and is returned all the same: a service is down
   equal([allowed.code, allowed.result?.outcome], [9, 'planned'], allowed.stderr)
   const plan = allowed.events.find((event) => event.event === 'plan')
   if (plan?.event !== 'plan') throw new Error('there is no plan')
-  equal(plan.gone, ['h1'])
+  equal(plan.gone, ['h1', 'h6'])
   const why = Object.fromEntries(plan.refused.map((one) => [one.host, one]))
   equal(Object.keys(why), ['h2', 'h3', 'h4', 'h5'], JSON.stringify(plan.refused))
   equal([why['h2']?.exit, /down/.test(why['h2']?.why ?? '')], [9, true])
@@ -174,7 +177,7 @@ export async function lookFindsThem(fleet: Fleet): Promise<void> {
   ok(why['h5']?.exit === 4 || why['h5']?.exit === 5, JSON.stringify(why['h5']))
   equal(
     plan.waves.flat(),
-    rest.map((_, i) => `h${6 + i}`),
+    rest.map((_, i) => `h${7 + i}`),
   )
   equal(await updatesTo(fleet, fleet.hosts, 'v1.1.0'), before)
 }
