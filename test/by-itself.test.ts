@@ -82,7 +82,7 @@ test('a release that is put back is never tried again by itself', async () => {
 })
 
 const GOOD = isLong ? 12 : 4
-test(`${GOOD} good releases, one after the other, go by themselves under load: nobody loses a request`, async () => {
+test(`${isLong ? 'twelve' : 'four'} good releases, one after the other, go by themselves under load: nobody loses a request`, async () => {
   const tags = Array.from({ length: 1 + GOOD }, (_, n) => `v1.0.${n}`)
   const all = []
   for (const tag of tags) all.push(await scriptRelease(tag))
