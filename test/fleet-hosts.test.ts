@@ -59,10 +59,12 @@ test.long('a host that loses its network in the middle is found again, and taken
   startBeside(scenarios.prometheusSaysNo(fleet, WAY, scenarios.part(fleet, 5, 3)))
   await scenarios.vanishesInTheMiddle(fleet, WAY, scenarios.part(fleet, 0, 3))
 })
-test('a release that is not well after its probation: Prometheus stops it in the second wave, all are back', async () => {
-  if (!isLong) await scenarios.prometheusSaysNo(fleet, WAY, scenarios.part(fleet, 1, 3))
-  await beside
-})
+test.long(
+  'a release that is not well after its probation: Prometheus stops it in the second wave, all are back',
+  async () => {
+    await beside
+  },
+)
 test.long('a release that is good on three hosts and bad from the fourth on: its wave is taken back', async () => {
   startBeside(scenarios.killedAndResumed(fleet, WAY, scenarios.part(fleet, 5, 3)))
   await scenarios.badFromTheFourth(fleet, WAY, scenarios.part(fleet, 0, 5))

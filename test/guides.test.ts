@@ -201,41 +201,44 @@ test.long('moving in from `npm -g`, and out again: every row is kept', async () 
   equal([(await shop('POST')).rows, (await shop()).folder], [3, '/srv/shop/data'])
 })
 
-test('moving in from an image, and out again: every row is kept, and has the owner that the image expects', async () => {
-  await using host = await bootWithShop()
-  const { steps, shop } = await mover(host)
-  const engine = '--bridge=none --ip-forward=false --iptables=false --ip6tables=false --storage-driver=vfs'
-  // a tmpfs has the engine's files: an overlay cannot lie on the host's own
-  await obey(
-    host,
-    'dockerd',
-    `mkdir /run/engine && systemd-run --unit=engine -p Delegate=yes dockerd --data-root=/run/engine/data --exec-root=/run/engine/exec ${engine}`,
-  )
-  await eventually('the engine', async () => (await host.run(['docker', 'version'])).code === 0)
-  const shared = ['/usr', '/lib', '/lib64', PROJECT].map((path) => `-v ${path}:${path}:ro`).join(' ')
-  const variables = '-e PORT=3000 -e HOST=127.0.0.1 -e DATA_DIR=/var/lib/shop'
-  await obey(
-    host,
-    'docker run',
-    `tar -C /srv -c --exclude=. -T /dev/null | docker import - shop:1
+test.long(
+  'moving in from an image, and out again: every row is kept, and has the owner that the image expects',
+  async () => {
+    await using host = await bootWithShop()
+    const { steps, shop } = await mover(host)
+    const engine = '--bridge=none --ip-forward=false --iptables=false --ip6tables=false --storage-driver=vfs'
+    // a tmpfs has the engine's files: an overlay cannot lie on the host's own
+    await obey(
+      host,
+      'dockerd',
+      `mkdir /run/engine && systemd-run --unit=engine -p Delegate=yes dockerd --data-root=/run/engine/data --exec-root=/run/engine/exec ${engine}`,
+    )
+    await eventually('the engine', async () => (await host.run(['docker', 'version'])).code === 0)
+    const shared = ['/usr', '/lib', '/lib64', PROJECT].map((path) => `-v ${path}:${path}:ro`).join(' ')
+    const variables = '-e PORT=3000 -e HOST=127.0.0.1 -e DATA_DIR=/var/lib/shop'
+    await obey(
+      host,
+      'docker run',
+      `tar -C /srv -c --exclude=. -T /dev/null | docker import - shop:1
     docker create --name shop --network host --user 4711 --restart unless-stopped ${shared} ${variables} -v shop:/var/lib/shop shop:1 \
       ${process.execPath} ${join(PROJECT, 'test/fixtures/shop.js')}
     chown 4711 /run/engine/data/volumes/shop/_data
     docker start shop`,
-  )
-  is((await shop('POST')).rows, 1)
+    )
+    is((await shop('POST')).rows, 1)
 
-  await steps('An image', 'Move in')
-  equal([(await shop('POST')).rows, (await shop()).folder], [2, '/var/lib/shop'])
-  await steps('And out again')
-  // the volume has a `-wal`, what comes back has none
-  await host.ok('test', '-s', '/run/engine/data/volumes/shop/_data/shop.db-wal')
-  await host.ok('sqlite3', '/srv/shop/data/shop.db', 'pragma journal_mode = delete')
-  await steps('To an image')
-  is((await shop('POST')).rows, 3)
-  match(await host.ok('stat', '-c', '%u', '/run/engine/data/volumes/shop/_data/shop.db'), /^4711$/m)
-  await host.ok('docker', 'stop', 'shop')
-})
+    await steps('An image', 'Move in')
+    equal([(await shop('POST')).rows, (await shop()).folder], [2, '/var/lib/shop'])
+    await steps('And out again')
+    // the volume has a `-wal`, what comes back has none
+    await host.ok('test', '-s', '/run/engine/data/volumes/shop/_data/shop.db-wal')
+    await host.ok('sqlite3', '/srv/shop/data/shop.db', 'pragma journal_mode = delete')
+    await steps('To an image')
+    is((await shop('POST')).rows, 3)
+    match(await host.ok('stat', '-c', '%u', '/run/engine/data/volumes/shop/_data/shop.db'), /^4711$/m)
+    await host.ok('docker', 'stop', 'shop')
+  },
+)
 
 interface Block {
   language: string

@@ -11,7 +11,7 @@ import { equal, is, match, ok } from './assert.ts'
 import { bootWithFeed, eventsIn, type FeedHost, put } from './lab/managed.ts'
 import { buildLedgers, REQUESTS } from './lab/ledger.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
-import { isLong, suite } from './suite.ts'
+import { suite } from './suite.ts'
 
 const test = suite('systemd: rehearsal', { skip: noHosts, timeoutMs: 240_000 })
 const STATE = '/var/lib/beacon'
@@ -249,24 +249,27 @@ test('the service is killed in the middle of a rehearsal: the next start is the 
   is((await host.status()).operation?.outcome, 'failed')
 })
 
-test('the service is killed at random instants of a rehearsal: one whole release serves afterwards, every row is there, no copy is left', async () => {
-  await migrate(`database.exec('CREATE INDEX IF NOT EXISTS by_text ON notes(text)')`)
-  const { rows } = await look()
-  for (let kill = 0; kill < 6; kill += isLong ? 1 : 3) {
-    await sql(`PRAGMA user_version = ${100 + kill}`) // so that it is not known from before
-    await host.ok('systemctl', 'reset-failed')
-    is((await host.ask('POST', '', { tag: 'v1.3.0' })).status, 202)
-    await sleep(600 + kill * 350)
-    const { MainPID = '' } = await host.show('MainPID')
-    await host.run(['kill', '-KILL', MainPID])
-    const { operation, instance } = await ended()
-    const where = `kill ${kill}: ${operation?.outcome}, ${operation?.stage}, ${instance.version}`
-    is(instance.version, operation?.outcome === 'updated' ? 'v1.3.0' : 'v1.0.0', where)
-    is((await look()).rows, rows, where)
-    await emptied()
-    if (instance.version !== 'v1.0.0') is((await host.cli('rollback', '-y')).code, 0, where)
-  }
-})
+test.long(
+  'the service is killed at random instants of a rehearsal: one whole release serves afterwards, every row is there, no copy is left',
+  async () => {
+    await migrate(`database.exec('CREATE INDEX IF NOT EXISTS by_text ON notes(text)')`)
+    const { rows } = await look()
+    for (let kill = 0; kill < 6; kill++) {
+      await sql(`PRAGMA user_version = ${100 + kill}`) // so that it is not known from before
+      await host.ok('systemctl', 'reset-failed')
+      is((await host.ask('POST', '', { tag: 'v1.3.0' })).status, 202)
+      await sleep(600 + kill * 350)
+      const { MainPID = '' } = await host.show('MainPID')
+      await host.run(['kill', '-KILL', MainPID])
+      const { operation, instance } = await ended()
+      const where = `kill ${kill}: ${operation?.outcome}, ${operation?.stage}, ${instance.version}`
+      is(instance.version, operation?.outcome === 'updated' ? 'v1.3.0' : 'v1.0.0', where)
+      is((await look()).rows, rows, where)
+      await emptied()
+      if (instance.version !== 'v1.0.0') is((await host.cli('rollback', '-y')).code, 0, where)
+    }
+  },
+)
 
 test('the cage is killed in the middle: not tried or failed, and the service goes on', async () => {
   await migrate('return new Promise((resolve) => setTimeout(resolve, 60_000))')

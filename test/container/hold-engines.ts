@@ -143,15 +143,18 @@ test.long(
   },
 )
 
-test('without the userland proxy: nobody is refused when the service is recreated, and its clients have their addresses', async () => {
-  await engine.stop()
-  await engine.start({ 'userland-proxy': 'false' })
-  await healthy(engine, held.app)
-  await until('an answer', () => answers(address, held.port))
-  const seen = await underLoad(engine, held, ROUNDS, () => engine.docker('restart', held.app))
-  tell('userland-proxy=false', seen)
-  whole(seen)
-})
+test.long(
+  'without the userland proxy: nobody is refused when the service is recreated, and its clients have their addresses',
+  async () => {
+    await engine.stop()
+    await engine.start({ 'userland-proxy': 'false' })
+    await healthy(engine, held.app)
+    await until('an answer', () => answers(address, held.port))
+    const seen = await underLoad(engine, held, ROUNDS, () => engine.docker('restart', held.app))
+    tell('userland-proxy=false', seen)
+    whole(seen)
+  },
+)
 
 test('with IPv6 on the bridge: the holder takes both, and recreating the service refuses neither', async () => {
   await engine.stop()
