@@ -27,7 +27,7 @@ for (const [signal, role, steps] of [
 ] as const) {
   test(`${signal} for the ${role} process at ${isLong ? 'each' : 'some'} of its steps: the service is there again, and never twice`, async () => {
     // what a kill does not do at a step, a stop seldom does
-    const every = isLong ? 1 : signal === 'SIGKILL' ? 2 : 4
+    const every = isLong ? 1 : signal === 'SIGKILL' ? 3 : 6
     const some = steps.filter((_, at) => at % every === 0)
     await atOnce(some, async (step) => {
       await using world = await openWorld({ readyMs: 10_000 })

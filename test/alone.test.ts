@@ -183,7 +183,7 @@ test('a supervision takes the holder for the service: it starts no second one wh
 })
 
 for (const how of ['throws', 'hangs', 'blocks']) {
-  const register = how === 'throws' ? test.long : test
+  const register = how === 'hangs' ? test : test.long
   register(`an old one whose onStop ${how} is waited for, and ended: the new one begins when it is gone`, async () => {
     await using world = await openWorld({ stopMs: 1000 })
     await writeFile(join(world.home.stateDirectory, 'stop'), how)

@@ -1,8 +1,10 @@
 // @deadlineMs 900000
-// Applications of strangers, with nothing of this repository but the packed package. All six: `npm run apps`.
+// Applications of strangers, with nothing of this repository but the packed package. All six: `npm run apps`. And a service that nobody
+// here wrote, under a load of its own clients: aedes, an MQTT broker. All of them: `npm run apps -- --real`.
 
 import { adopt, faultsOf } from './apps/adopt.ts'
-import { equal, ok } from './assert.ts'
+import { adoptReal, faultsOfReal } from './apps/real/adopt.ts'
+import { equal, is, ok } from './assert.ts'
 import { packedKit } from './pack/main.ts'
 import { suite } from './suite.ts'
 
@@ -13,5 +15,15 @@ test('an Express application with native addons is adopted, updated and rolled b
   equal(faultsOf(adopted), [])
   ok(adopted.requests > 100, `${adopted.requests} requests`)
 })
+
+test.long(
+  'an MQTT broker is adopted by one line, updated, rolled back and given a broken release, and no acknowledged message is lost',
+  async () => {
+    const adopted = await adoptReal('aedes', await packedKit())
+    equal(faultsOfReal(adopted), [])
+    is(adopted.changed, 1)
+    ok(adopted.seen.done > 100, `${adopted.seen.done} messages`)
+  },
+)
 
 test.run()

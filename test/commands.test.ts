@@ -17,7 +17,7 @@ import { adopted } from './fixtures/adopted.ts'
 import { bootWithFeed } from './lab/managed.ts'
 import { ask } from './fixtures/install.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
-import { buildQuietly } from './fixtures/quiet-build.ts'
+import { buildQuietly, buildTags } from './fixtures/quiet-build.ts'
 import { suite } from './suite.ts'
 
 const test = suite('commands', { timeoutMs: 120_000 })
@@ -304,14 +304,10 @@ hosted(
     try {
       await writeFile(join(folder, 'server.js'), DIES)
       await using host = await bootWithFeed(async (out) => {
-        for (const [tag, commands] of [
-          ['v1.0.0', 'baton'],
-          ['v1.1.0', null],
-          ['v1.2.0', 'baton'],
-        ] as const) {
-          const config = { service: 'shop', kind: 'bundle', entry: 'server.js', healthPath: '/', commands }
-          await buildQuietly({ project: parseProject(config, folder), tag, out })
-        }
+        const config = { service: 'shop', kind: 'bundle', entry: 'server.js', healthPath: '/' }
+        const withWord = parseProject({ ...config, commands: 'baton' }, folder)
+        await buildTags({ project: withWord, out }, ['v1.0.0', 'v1.2.0'])
+        await buildQuietly({ project: parseProject({ ...config, commands: null }, folder), tag: 'v1.1.0', out })
       })
       const installer = join(host.feed, 'v1.0.0/install.sh')
       const flags = ['--feed', host.feed, '--release', 'v1.0.0', '--no-start', '-y']

@@ -7,7 +7,7 @@ import { SIDES } from './soak/faults/soak.ts'
 import { isLong, suite } from './suite.ts'
 
 /** of each side; `npm run soak -- --faults 20` has many */
-const INSTANTS = isLong ? 4 : 2
+const INSTANTS = isLong ? 4 : 1
 
 const test = suite('faults, stopped', { timeoutMs: 580_000 })
 

@@ -8,7 +8,7 @@ import { atEachStep, atRandom } from './soak/faults/run.ts'
 import { SIDES } from './soak/faults/soak.ts'
 import { isLong, suite } from './suite.ts'
 
-const INSTANTS = isLong ? 10 : 6
+const INSTANTS = isLong ? 10 : 4
 const steps = atEachStep('SIGKILL')
 const instants = SIDES.flatMap((side) => atRandom('SIGKILL', side, INSTANTS))
 

@@ -1,6 +1,6 @@
 // @deadlineMs 900000
-// A fleet of eight real systemd hosts with sshd and without Python, moved by the real deploy-fleet.sh: what happens to it, one
-// after another, and two at a time on hosts of their own. The same on twenty, with real probations, is `npm run soak -- --fleet`.
+// A fleet of real systemd hosts with sshd and without Python, moved by the real deploy-fleet.sh: what happens to it, one after another,
+// and in the long form two at a time on hosts of their own. The same on twenty, with real probations, is `npm run soak -- --fleet`.
 
 import { is } from './assert.ts'
 import { netnsProblem } from './lab/netns.ts'
@@ -12,9 +12,9 @@ import { isLong, suite } from './suite.ts'
 
 const test = suite('fleet: hosts', { skip: noHosts ?? netnsProblem() ?? noAnsible, timeoutMs: 600_000 })
 
-const HOSTS = 8
+const HOSTS = isLong ? 8 : 4
 const WAY: scenarios.Way = {
-  waves: '1,3,100%',
+  waves: isLong ? '1,3,100%' : '1,100%',
   soak: '1',
   dies: 'dies-after-1s',
   sickens: 'unhealthy-after-6s',
@@ -42,7 +42,8 @@ test('the hosts have no Python', async () => {
     is(stdout, '')
   }
 })
-test('what is wrong with a host is in the table before anything is changed', async () => {
+// the same with hosts of which only the answers are there: fleet.test.ts, fleet-answers.test.ts, fleet-resume.test.ts
+test.long('what is wrong with a host is in the table before anything is changed', async () => {
   await scenarios.lookFindsThem(fleet)
 })
 test('a release that dies in probation: the canary reverts, nobody else is asked', async () => {
@@ -54,21 +55,21 @@ test('in waves, with load on four hosts and on HAProxy before all: lost 0', asyn
 test('all go back from their own backup, with no feed to be had, drained by hooks: lost 0', async () => {
   process.stdout.write(`  ${await scenarios.goesBack(fleet, WAY)}\n`)
 })
-test('a host that loses its network in the middle is found again, and taken back', async () => {
+test.long('a host that loses its network in the middle is found again, and taken back', async () => {
   startBeside(scenarios.prometheusSaysNo(fleet, WAY, scenarios.part(fleet, 5, 3)))
   await scenarios.vanishesInTheMiddle(fleet, WAY, scenarios.part(fleet, 0, 3))
 })
-test('a release that is not well after its probation: Prometheus stops it in the second wave, all are back', async () => {
+test.long(
+  'a release that is not well after its probation: Prometheus stops it in the second wave, all are back',
+  async () => {
+    await beside
+  },
+)
+test.long('a release that is good on three hosts and bad from the fourth on: its wave is taken back', async () => {
+  startBeside(scenarios.killedAndResumed(fleet, WAY, scenarios.part(fleet, 5, 3)))
+  await scenarios.badFromTheFourth(fleet, WAY, scenarios.part(fleet, 0, 5))
+})
+test.long('the controller is killed in the second wave, and goes on: no host is updated twice', async () => {
   await beside
 })
-if (isLong) {
-  // the same with hosts of which only the answers are there: fleet.test.ts, fleet-resume.test.ts
-  test('a release that is good on three hosts and bad from the fourth on: its wave is taken back', async () => {
-    startBeside(scenarios.killedAndResumed(fleet, WAY, scenarios.part(fleet, 5, 3)))
-    await scenarios.badFromTheFourth(fleet, WAY, scenarios.part(fleet, 0, 5))
-  })
-  test('the controller is killed in the second wave, and goes on: no host is updated twice', async () => {
-    await beside
-  })
-}
 test.run()

@@ -10,6 +10,7 @@ import { PROJECT } from '../deploy/make/place.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { parseProject } from '../deploy/make/project.ts'
 import { buildQuietly } from './fixtures/quiet-build.ts'
+import { madeOnce } from './fixtures/releases.ts'
 import { bootWithFeed, bootWithReleases, type FeedHost, put } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 
@@ -60,9 +61,16 @@ test('from source', async () => {
   is((await host.status()).instance.version, 'v1.0.0')
 })
 
-/** A host with a feed of the shop. */
+/** A host with a feed of the shop, which is built once. */
 async function bootWithShop(): Promise<FeedHost> {
-  return await bootWithFeed(async (out) => {
+  const built = await (shopFeed ??= buildShop())
+  return await bootWithFeed(async (out) => void (await run(['cp', '-al', `${built}/.`, out])))
+}
+
+let shopFeed: Promise<string> | null = null
+
+async function buildShop(): Promise<string> {
+  return await madeOnce('shop', async (out) => {
     const environment = { PORT: '{port}', HOST: '{host}', DATA_DIR: '{stateDirectory}' }
     const config = {
       service: 'shop',
@@ -131,34 +139,37 @@ WantedBy=multi-user.target
   is((await shop()).rows, 5)
 })
 
-test('moving in from pm2, and out again: every row is kept, and pm2 brings back only what is its own', async () => {
-  const folder = join(PROJECT, '.cache', 'pm2') // the host sees it, but has no registry
-  await mkdir(folder, { recursive: true })
-  for (const name of ['package.json', 'package-lock.json'])
-    await copyFile(join(PROJECT, 'test/fixtures/pm2', name), join(folder, name))
-  await run(['npm', 'ci', '--no-audit', '--no-fund', '--prefer-offline', '--ignore-scripts'], { cwd: folder })
-  await using host = await bootWithShop()
-  const { steps, shop } = await mover(host)
-  const program = { name: 'shop', script: join(PROJECT, 'test/fixtures/shop.js'), interpreter: process.execPath }
-  const app = { ...program, env: { PORT: '3000', HOST: '127.0.0.1', DATA_DIR: '/srv/shop/data' } }
-  await put(host, '/srv/shop/ecosystem.config.js', `module.exports = ${JSON.stringify({ apps: [app] })}\n`)
-  const pm2 = join(folder, 'node_modules/pm2/bin/pm2')
-  await put(host, '/usr/local/bin/pm2', `#!/bin/sh\nexec ${process.execPath} ${pm2} "$@"\n`)
-  await obey(host, 'pm2 start', 'chmod 755 /usr/local/bin/pm2; pm2 start /srv/shop/ecosystem.config.js; pm2 save')
-  is((await shop('POST')).rows, 1)
-  const boot = 'pm2 kill; pm2 resurrect'
+test.long(
+  'moving in from pm2, and out again: every row is kept, and pm2 brings back only what is its own',
+  async () => {
+    const folder = join(PROJECT, '.cache', 'pm2') // the host sees it, but has no registry
+    await mkdir(folder, { recursive: true })
+    for (const name of ['package.json', 'package-lock.json'])
+      await copyFile(join(PROJECT, 'test/fixtures/pm2', name), join(folder, name))
+    await run(['npm', 'ci', '--no-audit', '--no-fund', '--prefer-offline', '--ignore-scripts'], { cwd: folder })
+    await using host = await bootWithShop()
+    const { steps, shop } = await mover(host)
+    const program = { name: 'shop', script: join(PROJECT, 'test/fixtures/shop.js'), interpreter: process.execPath }
+    const app = { ...program, env: { PORT: '3000', HOST: '127.0.0.1', DATA_DIR: '/srv/shop/data' } }
+    await put(host, '/srv/shop/ecosystem.config.js', `module.exports = ${JSON.stringify({ apps: [app] })}\n`)
+    const pm2 = join(folder, 'node_modules/pm2/bin/pm2')
+    await put(host, '/usr/local/bin/pm2', `#!/bin/sh\nexec ${process.execPath} ${pm2} "$@"\n`)
+    await obey(host, 'pm2 start', 'chmod 755 /usr/local/bin/pm2; pm2 start /srv/shop/ecosystem.config.js; pm2 save')
+    is((await shop('POST')).rows, 1)
+    const boot = 'pm2 kill; pm2 resurrect'
 
-  await steps('pm2', 'Move in')
-  await obey(host, 'a boot', boot)
-  is((await host.ok('pm2', 'jlist', '--silent')).trim(), '[]')
-  equal([(await shop('POST')).rows, (await shop()).folder], [2, '/var/lib/shop'])
-  await steps('And out again', 'To pm2')
-  await obey(host, 'another boot', boot)
-  equal([(await shop('POST')).rows, (await shop()).folder], [3, '/srv/shop/data'])
-  await obey(host, 'the end', 'pm2 kill')
-})
+    await steps('pm2', 'Move in')
+    await obey(host, 'a boot', boot)
+    is((await host.ok('pm2', 'jlist', '--silent')).trim(), '[]')
+    equal([(await shop('POST')).rows, (await shop()).folder], [2, '/var/lib/shop'])
+    await steps('And out again', 'To pm2')
+    await obey(host, 'another boot', boot)
+    equal([(await shop('POST')).rows, (await shop()).folder], [3, '/srv/shop/data'])
+    await obey(host, 'the end', 'pm2 kill')
+  },
+)
 
-test('moving in from `npm -g`, and out again: every row is kept', async () => {
+test.long('moving in from `npm -g`, and out again: every row is kept', async () => {
   await using host = await bootWithShop()
   const { text, steps, shop } = await mover(host)
   await put(
@@ -190,41 +201,44 @@ test('moving in from `npm -g`, and out again: every row is kept', async () => {
   equal([(await shop('POST')).rows, (await shop()).folder], [3, '/srv/shop/data'])
 })
 
-test('moving in from an image, and out again: every row is kept, and has the owner that the image expects', async () => {
-  await using host = await bootWithShop()
-  const { steps, shop } = await mover(host)
-  const engine = '--bridge=none --ip-forward=false --iptables=false --ip6tables=false --storage-driver=vfs'
-  // a tmpfs has the engine's files: an overlay cannot lie on the host's own
-  await obey(
-    host,
-    'dockerd',
-    `mkdir /run/engine && systemd-run --unit=engine -p Delegate=yes dockerd --data-root=/run/engine/data --exec-root=/run/engine/exec ${engine}`,
-  )
-  await eventually('the engine', async () => (await host.run(['docker', 'version'])).code === 0)
-  const shared = ['/usr', '/lib', '/lib64', PROJECT].map((path) => `-v ${path}:${path}:ro`).join(' ')
-  const variables = '-e PORT=3000 -e HOST=127.0.0.1 -e DATA_DIR=/var/lib/shop'
-  await obey(
-    host,
-    'docker run',
-    `tar -C /srv -c --exclude=. -T /dev/null | docker import - shop:1
+test.long(
+  'moving in from an image, and out again: every row is kept, and has the owner that the image expects',
+  async () => {
+    await using host = await bootWithShop()
+    const { steps, shop } = await mover(host)
+    const engine = '--bridge=none --ip-forward=false --iptables=false --ip6tables=false --storage-driver=vfs'
+    // a tmpfs has the engine's files: an overlay cannot lie on the host's own
+    await obey(
+      host,
+      'dockerd',
+      `mkdir /run/engine && systemd-run --unit=engine -p Delegate=yes dockerd --data-root=/run/engine/data --exec-root=/run/engine/exec ${engine}`,
+    )
+    await eventually('the engine', async () => (await host.run(['docker', 'version'])).code === 0)
+    const shared = ['/usr', '/lib', '/lib64', PROJECT].map((path) => `-v ${path}:${path}:ro`).join(' ')
+    const variables = '-e PORT=3000 -e HOST=127.0.0.1 -e DATA_DIR=/var/lib/shop'
+    await obey(
+      host,
+      'docker run',
+      `tar -C /srv -c --exclude=. -T /dev/null | docker import - shop:1
     docker create --name shop --network host --user 4711 --restart unless-stopped ${shared} ${variables} -v shop:/var/lib/shop shop:1 \
       ${process.execPath} ${join(PROJECT, 'test/fixtures/shop.js')}
     chown 4711 /run/engine/data/volumes/shop/_data
     docker start shop`,
-  )
-  is((await shop('POST')).rows, 1)
+    )
+    is((await shop('POST')).rows, 1)
 
-  await steps('An image', 'Move in')
-  equal([(await shop('POST')).rows, (await shop()).folder], [2, '/var/lib/shop'])
-  await steps('And out again')
-  // the volume has a `-wal`, what comes back has none
-  await host.ok('test', '-s', '/run/engine/data/volumes/shop/_data/shop.db-wal')
-  await host.ok('sqlite3', '/srv/shop/data/shop.db', 'pragma journal_mode = delete')
-  await steps('To an image')
-  is((await shop('POST')).rows, 3)
-  match(await host.ok('stat', '-c', '%u', '/run/engine/data/volumes/shop/_data/shop.db'), /^4711$/m)
-  await host.ok('docker', 'stop', 'shop')
-})
+    await steps('An image', 'Move in')
+    equal([(await shop('POST')).rows, (await shop()).folder], [2, '/var/lib/shop'])
+    await steps('And out again')
+    // the volume has a `-wal`, what comes back has none
+    await host.ok('test', '-s', '/run/engine/data/volumes/shop/_data/shop.db-wal')
+    await host.ok('sqlite3', '/srv/shop/data/shop.db', 'pragma journal_mode = delete')
+    await steps('To an image')
+    is((await shop('POST')).rows, 3)
+    match(await host.ok('stat', '-c', '%u', '/run/engine/data/volumes/shop/_data/shop.db'), /^4711$/m)
+    await host.ok('docker', 'stop', 'shop')
+  },
+)
 
 interface Block {
   language: string

@@ -12,7 +12,7 @@ import { run } from '../deploy/lib/shell.ts'
 import { equal, is, match } from './assert.ts'
 import { ask, freePort } from './fixtures/install.ts'
 import { eventually } from './lab/systemd.ts'
-import { buildQuietly } from './fixtures/quiet-build.ts'
+import { buildTags } from './fixtures/quiet-build.ts'
 import { suite } from './suite.ts'
 
 const test = suite('plugins', { timeoutMs: 240_000 })
@@ -87,7 +87,7 @@ test('plugins live in the state directory: an update and a rollback find them, a
     await put('greeter-dep/package.json', '{ "name": "greeter-dep", "version": "1.0.0" }')
     await put('greeter-dep/index.js', `module.exports = 'its own'`)
     const project = parseProject({ service: 'shop', entry: 'server.js', healthPath: '/healthz' }, folder)
-    for (const tag of ['v1.0.0', 'v1.1.0']) await buildQuietly({ project, tag, out })
+    await buildTags({ project, out }, ['v1.0.0', 'v1.1.0'])
 
     const port = await freePort()
     const env = { HOME: home, XDG_CONFIG_HOME: undefined, XDG_STATE_HOME: undefined }

@@ -82,29 +82,33 @@ function clientOf(port: number): { stop(): Promise<{ answered: number; refused: 
 for (const kind of ['one-at-a-time', 'together'] as const) {
   // together, a port that nobody has at half the probation is shut, and that is a quarter of a second here
   for (const late of [0, kind === 'together' ? 600 : 1500]) {
-    test(`${kind}: a server that is not HTTP and listens ${late} ms late is handed over, there and back`, async () => {
-      const port = await freePort()
-      await using it = await adopted(withLines(port, { late }), { switch: kind })
-      while ((await pidOn(port).catch(() => '')) === '') await sleep(20)
-      const first = await pidOn(port)
-      is(first, String((await ask(it.port, 'GET', '/', null)).body))
-      const client = clientOf(port)
-      const held = await openLine(port)
-      const ended = once(held.socket, 'close')
-      const { outcome, handover } = await it.operate('/admin/update', { tag: 'v1.1.0' })
-      is(outcome, 'updated')
-      await ended
-      is(held.said(), 'bye\n')
-      ok((handover?.cut ?? 0) <= 2, JSON.stringify(handover)) // the silent one, and one that the client has just opened
-      const { answered, refused } = await client.stop()
-      ok(answered > 20, `${answered} answered`)
-      is(refused, 0)
-      const second = await pidOn(port)
-      is(second === first, false)
-      is(second, String((await ask(it.port, 'GET', '/', null)).body))
-      is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
-      is(await pidOn(port), String((await ask(it.port, 'GET', '/', null)).body))
-    })
+    const register = late > 0 === (kind === 'one-at-a-time') ? test : test.long // in CI each kind, and one that is late
+    register(
+      `${kind}: a server that is not HTTP and listens ${late} ms late is handed over, there and back`,
+      async () => {
+        const port = await freePort()
+        await using it = await adopted(withLines(port, { late }), { switch: kind })
+        while ((await pidOn(port).catch(() => '')) === '') await sleep(20)
+        const first = await pidOn(port)
+        is(first, String((await ask(it.port, 'GET', '/', null)).body))
+        const client = clientOf(port)
+        const held = await openLine(port)
+        const ended = once(held.socket, 'close')
+        const { outcome, handover } = await it.operate('/admin/update', { tag: 'v1.1.0' })
+        is(outcome, 'updated')
+        await ended
+        is(held.said(), 'bye\n')
+        ok((handover?.cut ?? 0) <= 2, JSON.stringify(handover)) // the silent one, and one that the client has just opened
+        const { answered, refused } = await client.stop()
+        ok(answered > 20, `${answered} answered`)
+        is(refused, 0)
+        const second = await pidOn(port)
+        is(second === first, false)
+        is(second, String((await ask(it.port, 'GET', '/', null)).body))
+        is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
+        is(await pidOn(port), String((await ask(it.port, 'GET', '/', null)).body))
+      },
+    )
   }
 
   test(`${kind}: a release that cannot have a port fails, though it swallows the error`, async () => {

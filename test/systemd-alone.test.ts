@@ -8,15 +8,15 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { parseProject } from '../deploy/make/project.ts'
 import type { Status } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
-import { buildQuietly } from './fixtures/quiet-build.ts'
+import { buildTags } from './fixtures/quiet-build.ts'
 import { type Load, spawnLoad, type Totals } from './lab/load.ts'
 import { bootWithFeed, type FeedHost } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
-import { suite } from './suite.ts'
+import { isLong, suite } from './suite.ts'
 
 const test = suite('systemd: alone', { skip: noHosts, timeoutMs: 300_000 })
 const STATE = '/var/lib/beacon'
-const KILLS = 6
+const KILLS = isLong ? 6 : 3
 
 let host: FeedHost
 
@@ -24,7 +24,7 @@ test.before(async () => {
   host = await bootWithFeed(async (out) => {
     const folder = join(import.meta.dirname, 'fixtures')
     const project = parseProject({ service: 'beacon', kind: 'bundle', entry: 'solo.js', healthPath: '/' }, folder)
-    for (const tag of ['v1.0.0', 'v1.1.0', 'v1.2.0']) await buildQuietly({ project, tag, out })
+    await buildTags({ project, out }, ['v1.0.0', 'v1.1.0', 'v1.2.0'])
   })
   await host.install({ probationMs: 1500, quietMs: 500 })
 })

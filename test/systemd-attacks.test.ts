@@ -1,4 +1,4 @@
 // @deadlineMs 600000
-// The attacks on the root boundary, raced ones 3 s each; 60 s each by `npm run soak -- --attacks`.
+// The attacks on the root boundary, raced ones 1.5 s each; 60 s each by `npm run soak -- --attacks`.
 
 import './soak/attacks.ts'

@@ -125,13 +125,14 @@ test('who writes in the state directory reaches nothing of root: no link is foll
   not.match(linked.stdout + held.stdout + held.stderr, /of root alone/)
   is(await host.ok('cat', victim), '{"mode": "of root alone"}')
   await host.ok('runuser', '-u', 'beacon', '--', 'rm', policy)
-  const forged = {
-    ...(JSON.parse(await host.ok('cat', memory)) as Remembered),
-    hookProblem: '\u001b]0;owned\u0007\u202e',
-  }
-  await host.run(['runuser', '-u', 'beacon', '--', 'tee', memory], { input: JSON.stringify(forged) })
-  const { stdout } = await host.cli('status')
-  match(stdout, /for you {4}`update.onOutcome`: .*owned/)
+  // the service may write its memory in the same moment
+  const stdout = await eventually('what was forged', async () => {
+    const real = JSON.parse(await host.ok('cat', memory)) as Remembered
+    const input = JSON.stringify({ ...real, hookProblem: '\u001b]0;owned\u0007\u202e' })
+    await host.run(['runuser', '-u', 'beacon', '--', 'tee', memory], { input })
+    const said = (await host.cli('status')).stdout
+    return /for you {4}`update.onOutcome`: .*owned/.test(said) && said
+  })
   ok(!['\u001b', '\u0007', '\u202e'].some((one) => stdout.includes(one)))
 })
 

@@ -86,8 +86,17 @@ test('deploy-systemd.sh ends with 9 where neither the new release nor the previo
   is((await host.status()).instance.version, 'v1.1.0')
 })
 
-test('from source where there is no systemd: said before anything is built, with a flag that is taken', async () => {
+test('a purge removes the user that the install made, and ends the manager of that user once', async () => {
+  // one that notes what it is asked, in front of the host's own
+  const noting = '#!/bin/sh\necho "$*" >>/run/loginctl.asked\nexec /usr/bin/loginctl "$@"\n'
+  await put(host, '/usr/local/bin/loginctl', noting)
+  await host.ok('chmod', '755', '/usr/local/bin/loginctl')
   is((await host.cli('uninstall', '--purge', '--confirm', 'beacon', '-y')).code, 0)
+  is((await host.run(['id', 'beacon'])).code, 1)
+  is((await host.ok('cat', '/run/loginctl.asked')).trim(), 'disable-linger beacon')
+})
+
+test('from source where there is no systemd: said before anything is built, with a flag that is taken', async () => {
   await host.ok('git', 'clone', '--quiet', '--no-hardlinks', PROJECT, '/root/clone')
   await host.ok('ln', '-s', join(PROJECT, 'node_modules'), '/root/clone/node_modules')
   await host.ok('git', '-C', '/root/clone', 'tag', 'v0.1.0')
@@ -110,25 +119,19 @@ test('from source where there is no systemd: said before anything is built, with
   await host.ok('rm', '-r', '/opt/beacon')
 })
 
-test('from a clone in the home of root, without any release: it builds one, and the sandboxed service finds it', async () => {
-  await host.ok('rm', '-rf', '/root/clone/dist')
-  const { code, stderr } = await host.run(['sh', '/root/clone/install.sh', '--clone', '/root/clone', '-y'])
-  is(code, 0, stderr)
-  const tag = (await host.status()).instance.version
-  match((await host.cli('check')).stdout, `latest     ${tag}`)
-  is((await host.cli('doctor')).code, 0)
-  is((await host.cli('stop')).code, 0)
-  match((await host.cli('upgrade')).stdout, 'is up to date')
-})
-
-test('a purge removes the user that the install made, and ends the manager of that user once', async () => {
-  // one that notes what it is asked, in front of the host's own
-  const noting = '#!/bin/sh\necho "$*" >>/run/loginctl.asked\nexec /usr/bin/loginctl "$@"\n'
-  await put(host, '/usr/local/bin/loginctl', noting)
-  await host.ok('chmod', '755', '/usr/local/bin/loginctl')
-  is((await host.cli('uninstall', '--purge', '--confirm', 'beacon', '-y')).code, 0)
-  is((await host.run(['id', 'beacon'])).code, 1)
-  is((await host.ok('cat', '/run/loginctl.asked')).trim(), 'disable-linger beacon')
-})
+// the guide that test/guides.test.ts follows installs from a clone, too
+test.long(
+  'from a clone in the home of root, without any release: it builds one, and the sandboxed service finds it',
+  async () => {
+    await host.ok('rm', '-rf', '/root/clone/dist')
+    const { code, stderr } = await host.run(['sh', '/root/clone/install.sh', '--clone', '/root/clone', '-y'])
+    is(code, 0, stderr)
+    const tag = (await host.status()).instance.version
+    match((await host.cli('check')).stdout, `latest     ${tag}`)
+    is((await host.cli('doctor')).code, 0)
+    is((await host.cli('stop')).code, 0)
+    match((await host.cli('upgrade')).stdout, 'is up to date')
+  },
+)
 
 test.run()

@@ -11,29 +11,30 @@ import { noHosts } from './lab/systemd.ts'
 import { isLong, suite } from './suite.ts'
 
 const test = suite('systemd: history', { skip: noHosts, timeoutMs: 240_000 })
-const ROWS = 100_000
+const ROWS = 30_000
 const LAST = HISTORY.length
 let host: FeedHost
 let written = 0
 
 test.before(async () => {
-  host = await bootWithFeed(async (out) => await buildHistory(out, STEPS, 'bundle'))
+  host = await bootWithFeed(async (out) => await buildHistory(out, [1, ...WAY, LAST], 'bundle'))
   await begin()
 })
 test.after(async () => await host.off())
 
-/** In CI the host goes forth and back at one step of the kind that has one more column, and at the newest that leads back. */
-const THERE_AND_BACK = isLong ? STEPS.slice(1, -1) : [2, LAST - 1]
+/** In CI the host jumps to the last step but two, and goes forth and back at the newest that leads back. */
+const [WAY, THERE_AND_BACK] = isLong ? [STEPS.slice(1, -1), STEPS.slice(1, -1)] : [[LAST - 2, LAST - 1], [LAST - 1]]
 
-for (const to of STEPS.slice(1, -1)) {
+for (const [at, to] of WAY.entries()) {
+  const from = WAY[at - 1] ?? 1
   if (!THERE_AND_BACK.includes(to)) {
-    test(`from schema ${to - 1} to ${to}: open`, async () => {
+    test(`from schema ${from} to ${to}: open`, async () => {
       is((await upgrade(to)).verdict, 'open')
       is(await write(), await count())
     })
     continue
   }
-  test(`from schema ${to - 1} to ${to}: open, and either release serves every row, before and after`, async () => {
+  test(`from schema ${from} to ${to}: open, and either release serves every row, before and after`, async () => {
     is(await write(), await count())
     is((await upgrade(to)).verdict, 'open')
     is(await write(), await count())
@@ -102,7 +103,8 @@ test('back by two releases with the data of then, while it runs and while it is 
   }
 })
 
-test('from the oldest to the newest in one jump, and back', async () => {
+// test/history.test.ts has the verdict of the jump
+test.long('from the oldest to the newest in one jump, and back', async () => {
   is((await host.cli('uninstall', '-y', '--purge', '--confirm', 'beacon')).code, 0)
   await begin()
   const before = await count()

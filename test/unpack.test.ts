@@ -99,8 +99,9 @@ test('kinds bundle and script: the same sources give the same bytes, and the app
   for (const kind of ['bundle', 'script'] as const) {
     await using one = await temporary()
     await using other = await temporary()
-    const [a, b] = [await make(one.path, kind), await make(other.path, kind)]
-    is(a.sha256, b.sha256, kind)
+    const a = await make(one.path, kind)
+    // of executables the first test compares two, and the long form two of this kind
+    if (kind === 'script' || isLong) is(a.sha256, (await make(other.path, kind)).sha256, kind)
     const executable = await unzipped(a.directory, join(one.path, 'racer'))
     const env = { BATON_NODE: process.execPath }
     is((await run([executable, '--version'], { env })).stdout, 'racer v1.0.0\n')
@@ -129,10 +130,10 @@ test('killed before each kind of change of the disk, the next one starts the who
   is((await unpack(0)).exitCode, 0)
   const changes = (await readFile(list, 'utf8')).split('\n')
   ok(changes.length > FILES * 3, `${changes.length} changes`)
-  // one file is written like the next: the first two and the last two of them, the link, and all else
+  // one file is written like the next: the first two and the last two of them (in CI one), the link, and all else
   const files = changes.flatMap((name, at) => (name === 'openSync' ? [at] : []))
-  const [third = 0, beforeLast = 0] = [files[2], files.at(-2)]
-  const before = changes.keys().filter((at) => at < third || at >= beforeLast || changes[at] === 'symlinkSync')
+  const [from = 0, last = 0] = isLong ? [files[2], files.at(-2)] : [files[1], files.at(-1)]
+  const before = changes.keys().filter((at) => at < from || at >= last || changes[at] === 'symlinkSync')
   for (const at of before) {
     await rm(it.home, { recursive: true, force: true })
     is((await unpack(at + 1)).exitCode === 0, false, `${changes[at]}, ${at}`)

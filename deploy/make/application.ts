@@ -239,16 +239,34 @@ async function ourScript(name: 'app' | 'operator'): Promise<Uint8Array> {
   return await bundleOurScript(name)
 }
 
+/** Bundled once for a process that builds several releases. */
+const ourScripts = new Map<string, Promise<{ script: Uint8Array; sources: Set<string> }>>()
+
 export async function bundleOurScript(
   name: 'app' | 'operator' | 'source',
   inputs: Set<string> = new Set(),
 ): Promise<Uint8Array> {
-  const entry = join(PROJECT, 'deploy', name === 'operator' ? 'operator.ts' : `make/first/${name}.ts`)
-  return await bundle({ entry, define: {}, byHand: name === 'operator', inputs })
+  const begun = ourScripts.get(name) ?? bundleScript(name)
+  ourScripts.set(name, begun)
+  const { script, sources } = await begun
+  for (const source of sources) inputs.add(source)
+  return script
 }
+
+async function bundleScript(name: string): Promise<{ script: Uint8Array; sources: Set<string> }> {
+  const entry = join(PROJECT, 'deploy', name === 'operator' ? 'operator.ts' : `make/first/${name}.ts`)
+  const sources = new Set<string>()
+  return { script: await bundle({ entry, define: {}, byHand: name === 'operator', inputs: sources }), sources }
+}
+
+let packagesOfKit: Promise<Package[]> | null = null
 
 /** This kit and its packages, which are in every release. The installed package has the list ready made. */
 export async function kitPackages(): Promise<Package[]> {
+  return await (packagesOfKit ??= findKitPackages())
+}
+
+async function findKitPackages(): Promise<Package[]> {
   if (IS_PACKAGED) return JSON.parse(await readFile(join(PROJECT, 'lib', 'first', KIT_PACKAGES), 'utf8')) as Package[]
   const inputs = new Set<string>([join(PROJECT, 'node_modules/marked/index.js')]) // the panel's: taken from its source map
   await bundleOurScript('operator', inputs)

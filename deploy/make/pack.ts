@@ -10,7 +10,9 @@ import { constants, createGzip, createZstdCompress } from 'node:zlib'
 
 export const COMPRESSIONS = ['fast', 'normal', 'best'] as const
 /** How hard to compress: docs/decisions/0002-reproducible-build.md says what each costs. */
-export type Effort = (typeof COMPRESSIONS)[number]
+export type Effort = (typeof COMPRESSIONS)[number] | typeof STORED
+/** gzip that compresses nothing, for releases that never leave this machine */
+export const STORED = 'stored'
 
 export interface Packed {
   sizeBytes: number
@@ -19,6 +21,7 @@ export interface Packed {
 }
 
 const LEVELS = {
+  [STORED]: { zstd: 1, gzip: 0 },
   fast: { zstd: 1, gzip: 1 },
   normal: { zstd: 12, gzip: 6 },
   best: { zstd: 19, gzip: 9 },

@@ -103,52 +103,58 @@ test('with live-restore, an engine that is killed in the probation of an update 
   await engine.stop()
 })
 
-test('with live-restore, an engine that is killed while the old container ends: the new one answers soon after its start', async () => {
-  const flags = { 'live-restore': 'true' }
-  await engine.start(flags)
-  await healthy(engine, held.app)
-  const overlaps = await watchDatabase(engine, held.app)
-  const clients = await strictClients(held, await cable())
-  const { Config } = await engine.inspect(held.app)
-  const release = Config.Labels['org.opencontainers.image.version'] === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
-  const { ended } = command(engine.socketPath, held.app, release, ['--rehearse', 'never'])
-  const old = `${held.app}-baton-predecessor`
-  // the last change before it is stopped
-  await until('its end', async () => {
-    const found = await engine.inspect(old).catch(() => null)
-    return found?.HostConfig.RestartPolicy.Name === 'no'
-  })
-  await engine.kill()
-  const began = performance.now()
-  await engine.start(flags)
-  await until('an answer of the new one', async () => {
-    const asked = await fetch(`http://${address}:${held.port}/`, { signal: AbortSignal.timeout(2000) }).catch(
-      () => null,
-    )
-    return ((await asked?.text().catch(() => '')) ?? '').includes(release)
-  })
-  const tookMs = performance.now() - began
-  const { out } = await ended
-  await until('the end', async () => {
-    const names = await engine.names()
-    return names.includes(`${held.app}-baton-previous`) && !names.includes(old)
-  })
-  tell(`live-restore, killed while the old one ends, ${Math.round(tookMs)} ms`, await clients.stop())
-  ok(tookMs < ANSWERS_MS, `${tookMs} ms`)
-  equal((await engine.inspect(held.app)).Config.Labels['org.opencontainers.image.version'], release)
-  equal((await overlaps.stop()).most, 1, out)
-  await engine.stop()
-})
+test.long(
+  'with live-restore, an engine that is killed while the old container ends: the new one answers soon after its start',
+  async () => {
+    const flags = { 'live-restore': 'true' }
+    await engine.start(flags)
+    await healthy(engine, held.app)
+    const overlaps = await watchDatabase(engine, held.app)
+    const clients = await strictClients(held, await cable())
+    const { Config } = await engine.inspect(held.app)
+    const release = Config.Labels['org.opencontainers.image.version'] === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
+    const { ended } = command(engine.socketPath, held.app, release, ['--rehearse', 'never'])
+    const old = `${held.app}-baton-predecessor`
+    // the last change before it is stopped
+    await until('its end', async () => {
+      const found = await engine.inspect(old).catch(() => null)
+      return found?.HostConfig.RestartPolicy.Name === 'no'
+    })
+    await engine.kill()
+    const began = performance.now()
+    await engine.start(flags)
+    await until('an answer of the new one', async () => {
+      const asked = await fetch(`http://${address}:${held.port}/`, { signal: AbortSignal.timeout(2000) }).catch(
+        () => null,
+      )
+      return ((await asked?.text().catch(() => '')) ?? '').includes(release)
+    })
+    const tookMs = performance.now() - began
+    const { out } = await ended
+    await until('the end', async () => {
+      const names = await engine.names()
+      return names.includes(`${held.app}-baton-previous`) && !names.includes(old)
+    })
+    tell(`live-restore, killed while the old one ends, ${Math.round(tookMs)} ms`, await clients.stop())
+    ok(tookMs < ANSWERS_MS, `${tookMs} ms`)
+    equal((await engine.inspect(held.app)).Config.Labels['org.opencontainers.image.version'], release)
+    equal((await overlaps.stop()).most, 1, out)
+    await engine.stop()
+  },
+)
 
-test('without the userland proxy: nobody is refused when the service is recreated, and its clients have their addresses', async () => {
-  await engine.stop()
-  await engine.start({ 'userland-proxy': 'false' })
-  await healthy(engine, held.app)
-  await until('an answer', () => answers(address, held.port))
-  const seen = await underLoad(engine, held, ROUNDS, () => engine.docker('restart', held.app))
-  tell('userland-proxy=false', seen)
-  whole(seen)
-})
+test.long(
+  'without the userland proxy: nobody is refused when the service is recreated, and its clients have their addresses',
+  async () => {
+    await engine.stop()
+    await engine.start({ 'userland-proxy': 'false' })
+    await healthy(engine, held.app)
+    await until('an answer', () => answers(address, held.port))
+    const seen = await underLoad(engine, held, ROUNDS, () => engine.docker('restart', held.app))
+    tell('userland-proxy=false', seen)
+    whole(seen)
+  },
+)
 
 test('with IPv6 on the bridge: the holder takes both, and recreating the service refuses neither', async () => {
   await engine.stop()

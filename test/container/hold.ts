@@ -69,7 +69,8 @@ const recreations: [string, (round: number) => Promise<unknown>][] = [
     },
   ],
 ]
-for (const [what, act] of recreations)
+// in CI hold-moves.ts restarts a container, and recreates one by compose
+for (const [what, act] of isLong ? recreations : recreations.slice(1))
   test(`${what}: nobody is refused and nothing is lost`, async () => {
     const seen = await underLoad(engine, held, ROUNDS, act)
     tell(what, seen)
@@ -77,7 +78,7 @@ for (const [what, act] of recreations)
     await keptRows(engine, held.app, seen.ids)
   })
 
-test('docker-compose up -d --force-recreate: nobody is refused and nothing is lost', async () => {
+test.long('docker-compose up -d --force-recreate: nobody is refused and nothing is lost', async () => {
   const own = await composed('composed', 8201)
   const { compose, app } = own
   await compose('up', '-d')
@@ -129,7 +130,7 @@ test('a release that is broken goes back by itself, and the queue stands meanwhi
   const hangs = { Entrypoint: ['/bin/sh', '-c', 'exec busybox sleep 1000'], Cmd: null }
   const inside = {} // it is well inside, and asks nobody for sockets
   const eats = { Entrypoint: ['/bin/sh', '-c', 'exec busybox tail /dev/zero'], Cmd: null }
-  const broken = { 'v1.2.1': exits, ...(isLong ? { 'v1.2.2': hangs } : {}), 'v1.2.3': inside, 'v1.2.4': eats }
+  const broken = { 'v1.2.1': exits, 'v1.2.3': inside, ...(isLong ? { 'v1.2.2': hangs, 'v1.2.4': eats } : {}) }
   await engine.docker('update', '--memory', '400m', '--memory-swap', '400m', held.app)
   const before = await engine.inspect(held.app)
   for (const [tag, config] of Object.entries(broken)) {
@@ -192,7 +193,8 @@ test('whichever of the two begins first, and both recreated at once: it serves',
 })
 
 test('an engine that is stopped or killed: the service answers again by itself, soon after its start', async () => {
-  const ways = Array.from({ length: isLong ? 5 : 1 }, () => ['stop', 'crash'] as const).flat()
+  // hold-engines.ts stops and kills the engine alone
+  const ways = isLong ? Array.from({ length: 5 }, () => ['stop', 'crash'] as const).flat() : (['crash'] as const)
   for (const way of ways) {
     await engine[way]()
     const began = performance.now()

@@ -26,7 +26,7 @@ test.before(async () => {
   repository = `${registry.host}/ledger`
   // scripts: only the Node that runs them is large, and that is packed once
   const dist = join(labFolder(), 'dist')
-  const { node } = await prepareBase()
+  const { executable: node } = await prepareBase()
   const base = await publishBase(registry.host, { '/bin/sh': '/bin/sh', '/usr/local/bin/node': node })
   const tags = ['v1.0.0', 'v1.1.0']
   await buildLedgers(dist, tags, {

@@ -10,7 +10,7 @@ import { sideBySide } from './side-by-side.ts'
 
 interface Case {
   title: string
-  /** one of `many at once` too: alone only in the long form */
+  /** one of `many at once`, or a part of another case: alone only in the long form */
   long?: true
   /** of `docker run`, before the image */
   options?: string[]
@@ -100,7 +100,7 @@ const ALL: Case[] = [
     options: ['--label', 'shape=round', '--label', 'own=1'],
     differs: CARRIED,
   },
-  { title: 'a command', command: HTTPD, differs: CARRIED, options: noCheck() },
+  { title: 'a command', long: true, command: HTTPD, differs: CARRIED, options: noCheck() },
   {
     title: 'an entrypoint with a command',
     options: ['--entrypoint', '/bin/busybox', ...noCheck()],
@@ -116,6 +116,7 @@ const ALL: Case[] = [
   },
   {
     title: 'an emptied entrypoint',
+    long: true,
     options: ['--entrypoint', '', ...noCheck()],
     command: ['/bin/busybox', 'httpd', '-f', ...HTTPD],
     differs: CARRIED,
@@ -127,7 +128,7 @@ const ALL: Case[] = [
     options: ['--health-cmd', 'true', '--health-interval', '770ms'],
     differs: CARRIED,
   },
-  { title: 'no health check', options: ['--no-healthcheck'], differs: CARRIED },
+  { title: 'no health check', long: true, options: ['--no-healthcheck'], differs: CARRIED },
   {
     title: 'one field of the health check',
     options: ['--health-retries', '7'],

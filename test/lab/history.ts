@@ -10,7 +10,7 @@ import { HISTORY } from '../../agent/service/schema.ts'
 import { openStore } from '../../agent/service/store.ts'
 import type { Rehearse, RehearseRequest } from '../../agent/words/rehearsal.ts'
 import { parseProject } from '../../deploy/make/project.ts'
-import { buildQuietly } from '../fixtures/quiet-build.ts'
+import { buildTags } from '../fixtures/quiet-build.ts'
 
 export const STEPS = HISTORY.map((_, at) => at + 1)
 
@@ -36,7 +36,7 @@ export async function buildHistory(
   const about = { service: 'beacon', kind, entry: 'history.ts', healthPath: '/healthz', database: 'beacon.db' }
   const own = { args: ['--config', '{config}'], switch: 'together', rehearse }
   const project = parseProject({ ...about, ...own }, join(import.meta.dirname, '..', 'fixtures'))
-  for (const schema of schemas) await buildQuietly({ project: { ...project, schema }, tag: tagAt(schema), out })
+  await buildTags({ project, out }, schemas.map(tagAt), schemas)
 }
 
 /** The executable of v1.N.0 in the feed `out`, at `path`. */

@@ -6,14 +6,14 @@ import { join, relative } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { DatabaseSync } from 'node:sqlite'
 import { createZstdDecompress } from 'node:zlib'
-import { buildQuietly } from '../fixtures/quiet-build.ts'
+import { buildTags } from '../fixtures/quiet-build.ts'
 import { parseProject } from '../../deploy/make/project.ts'
 import type { Rehearse } from '../../agent/words/rehearsal.ts'
 
 export const LEDGER = 'ledger'
 export const REQUESTS = [{ path: '/notes' }, { method: 'POST', path: '/notes', status: 201 }]
 
-/** Builds these tags into the feed `out`, as scripts. `root`: the file that the feed is signed by. */
+/** Makes releases with these tags in the feed `out`, as scripts if nothing else is said. `root`: the file that the feed is signed by. */
 export async function buildLedgers(
   out: string,
   tags: readonly string[],
@@ -28,7 +28,7 @@ export async function buildLedgers(
   const about = { service, kind, entry: 'ledger.js', healthPath: '/health', database: 'ledger.db' }
   const signed = root === null ? {} : { root: relative(folder, root) }
   const project = { ...parseProject({ ...about, rehearse }, folder), ...signed }
-  for (const tag of tags) await buildQuietly({ project, tag, out })
+  await buildTags({ project, out }, tags)
 }
 
 /** Writes the executable of a release in the feed `out` to `path`. */

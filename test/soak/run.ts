@@ -1,14 +1,15 @@
 // One soak: load on, switch there and back, load off, count. Prints its report as one line of JSON, last.
-// Arguments: `baton|naive`, number of switches, probation in milliseconds.
+// Arguments: `baton|naive`, number of switches, probation in milliseconds, `isolated|shared`, clients on a connection of their own.
 
 import { counters, moved, neighbour } from '../lab/netns.ts'
 import { spawnLoad } from '../lab/load.ts'
 import type { SoakReport } from './judge.ts'
 import { baton, descriptorsOf, naive } from './subject.ts'
 
-const [name, count, probationMs, isolated] = process.argv.slice(2)
+const [name, count, probationMs, isolated, fresh] = process.argv.slice(2)
 if (name !== 'baton' && name !== 'naive') throw new Error(`expected baton or naive, got ${name ?? 'nothing'}`)
 const switches = Number(count)
+const [QUIET_MS, LOOKS_LEAST] = [500, 5]
 
 await using clients = isolated === 'isolated' ? await neighbour() : null
 await using subject = name === 'baton' ? await baton(Number(probationMs)) : await naive()
@@ -24,8 +25,11 @@ const common = {
 }
 const elsewhere = clients === null ? {} : { prefix: clients.prefix }
 const loads = [
-  await spawnLoad({ ...common, mode: 'fresh', clients: 32, thinkMs: [0, 10] }, elsewhere),
-  await spawnLoad({ ...common, mode: 'keepalive', clients: 128, thinkMs: [0, 40], afterClose: 'reopen' }, elsewhere),
+  await spawnLoad({ ...common, mode: 'fresh', clients: Number(fresh), thinkMs: [0, 10] }, elsewhere),
+  await spawnLoad(
+    { ...common, mode: 'keepalive', clients: 4 * Number(fresh), thinkMs: [0, 40], afterClose: 'reopen' },
+    elsewhere,
+  ),
 ]
 const switchMs: number[] = []
 let fdsAfterFirst = 0
@@ -68,11 +72,15 @@ function sum(of: (total: (typeof totals)[number]) => number): number {
   return totals.reduce((all, total) => all + of(total), 0)
 }
 
-/** The fewest descriptors that the serving process has in a while: what comes and goes is not counted, what leaks stays. */
+/**
+ * The fewest descriptors that the serving process has in a while: what comes and goes is not counted, what leaks stays. A look reads
+ * each connection of the namespace, of which there are a hundred thousand that have ended.
+ */
 async function quietDescriptors(): Promise<number> {
   const pid = await subject.pid()
   let fewest = Infinity
-  for (let look = 0; look < 100; look++) {
+  const until = performance.now() + QUIET_MS
+  for (let looks = 0; looks < LOOKS_LEAST || performance.now() < until; looks++) {
     fewest = Math.min(fewest, descriptorsOf(pid, port))
     await new Promise((resolve) => setTimeout(resolve, 3))
   }

@@ -11,6 +11,8 @@ export interface SoakOptions {
   subject: 'baton' | 'naive'
   switches: number
   probationMs: number
+  /** each on a connection of its own; four times as many keep theirs. Default 32 */
+  clients?: number
   /** show what it says as it goes on */
   echo?: boolean
 }
@@ -19,7 +21,13 @@ const PROGRAM = fileURLToPath(new URL('run.ts', import.meta.url))
 const START_MS = 60_000
 const SWITCH_MS = 15_000
 
-export async function soak({ subject, switches, probationMs, echo = false }: SoakOptions): Promise<SoakReport> {
+export async function soak({
+  subject,
+  switches,
+  probationMs,
+  clients = 32,
+  echo = false,
+}: SoakOptions): Promise<SoakReport> {
   if (subject === 'baton') await releases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }]) // built out here, where it is not timed
   const isolated = netnsProblem() === null
   const command = [
@@ -30,6 +38,7 @@ export async function soak({ subject, switches, probationMs, echo = false }: Soa
     String(switches),
     String(probationMs),
     isolated ? 'isolated' : 'shared',
+    String(clients),
   ]
   const timeoutMs = START_MS + switches * (SWITCH_MS + probationMs)
   if (!isolated) {

@@ -138,6 +138,6 @@ async function gone(still: () => boolean): Promise<void> {
   const deadline = Date.now() + 30_000
   while (still()) {
     if (Date.now() > deadline) throw new Error('the predecessor did not leave within 30 s')
-    await sleep(10)
+    await sleep(50) // a look reads the command line of each process of this machine
   }
 }
