@@ -7,6 +7,7 @@ import { memory } from './settings/memory.js'
 import { announce, onUse, put, ui } from './settings/page.js'
 import { askToken, check, followNow, look, poll, wake } from './settings/polling.js'
 import { render } from './settings/render.js'
+import { openRules } from './settings/rules.js'
 import { state } from './settings/state.js'
 import { copyCommand } from './settings/unmanaged.js'
 import { language, otherLanguage, speak } from './settings/words.js'
@@ -52,6 +53,7 @@ onUse(ui.rollback, askRollback)
 onUse(ui.cancel, cancel)
 onUse(ui.hold, hold)
 onUse(ui.copy, copyCommand)
+ui.rules.addEventListener('toggle', openRules)
 ui.pick.addEventListener('submit', (event) => {
   event.preventDefault()
   if (ui.tagGo.getAttribute('aria-disabled') !== 'true') askNamed(ui.tag.value.trim())

@@ -426,6 +426,57 @@ test('in Chinese too; and what is to be done about it stands behind it', async (
   assertQuiet(watched)
 })
 
+test('the rules: what the configuration allows at most, each kept over a change of another, and a fault of the service is shown', async () => {
+  await using stub = await served()
+  stub.world.limits = { mode: 'minor' }
+  stub.world.policy = { zone: 'Europe/Berlin', skip: 'v1.1.7' }
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await STATES.find(({ name }) => name === 'by-itself')?.reach(page, stub)
+  await page.click('#rulesTitle')
+  await page.waitForSelector('#rulesForm:not([hidden])')
+  const modes = await page.locator('#ruleMode option').allTextContents()
+  assert.equal(modes, [
+    'As configured: patches and minor releases',
+    'patches',
+    'nothing, new releases are shown',
+    'nothing, and nobody is told',
+  ])
+  assert.is(await page.inputValue('#ruleSkip'), 'v1.1.7')
+  await page.selectOption('#ruleMode', 'patch')
+  await page.fill('#ruleHours', '02:00-05:00')
+  await page.fill('#ruleAge', 'three')
+  for (const day of ['sat', 'sun']) await page.uncheck(`#ruleDays [value=${day}]`)
+  await page.click('#rulesGo')
+  await page.waitForSelector('#ruleProblem:not(:empty)')
+  assert.match(
+    await textOf(page, '#ruleProblem'),
+    /expected a whole number from 0 to 8760 in `minAgeHours`, got "three"/,
+  )
+  await page.fill('#ruleAge', '72')
+  await page.keyboard.press('Enter')
+  await shown(page, '#notice', 'The rules are saved.')
+  assert.equal(stub.world.policy, {
+    zone: 'Europe/Berlin',
+    skip: 'v1.1.7',
+    mode: 'patch',
+    days: ['mon', 'tue', 'wed', 'thu', 'fri'],
+    hours: '02:00-05:00',
+    minAgeHours: 72,
+  })
+  assert.is(await page.evaluate('document.activeElement.id'), 'rulesTitle')
+  await page.click('#rulesTitle')
+  await page.waitForSelector('#rulesForm:not([hidden])')
+  await comesTrue(page, "document.querySelector('#ruleMode').value === 'patch'")
+  await page.selectOption('#ruleMode', '')
+  for (const field of ['#ruleHours', '#ruleAge', '#ruleSkip']) await page.fill(field, '')
+  for (const day of ['sat', 'sun']) await page.check(`#ruleDays [value=${day}]`)
+  await page.click('#rulesGo')
+  await comesTrue(page, "!document.querySelector('#rules').open")
+  assert.equal(stub.world.policy, { zone: 'Europe/Berlin' })
+  assertQuiet(watched)
+})
+
 test('a hold is the panel’s own: it ends there and the other rules stay; one of the configuration stays, and it says so', async () => {
   await using stub = await served()
   const skip = 'v1.1.7'

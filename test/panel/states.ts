@@ -146,6 +146,21 @@ export const STATES: readonly State[] = [
     },
   },
   {
+    name: 'by-itself-rules',
+    async reach(page, stub) {
+      stub.world.limits = { mode: 'minor' }
+      stub.world.policy = {
+        mode: 'patch',
+        hours: '02:00-05:00',
+        days: ['mon', 'tue', 'wed', 'thu', 'fri'],
+        minAgeHours: 72,
+      }
+      await enter(page, stub, { schedule: schedule() })
+      await page.click('#rulesTitle')
+      await page.waitForSelector('#rulesForm:not([hidden])')
+    },
+  },
+  {
     name: 'by-itself-held',
     async reach(page, stub) {
       await enter(page, stub, { schedule: schedule({ says: 'v1.1.0 goes by itself: updates are held' }) })

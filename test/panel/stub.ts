@@ -7,6 +7,7 @@ import { makeGuard } from '../../agent/http/auth.ts'
 import { BatonError } from '../../agent/words/errors.ts'
 import { makePanel } from '../../agent/web/panel.ts'
 import { makeRoutes } from '../../agent/http/routes.ts'
+import { readPolicy } from '../../agent/update/schedule/policy.ts'
 import type { PolicyFile } from '../../agent/words/schedule.ts'
 import { oneWayFault, type Rehearsal } from '../../agent/words/rehearsal.ts'
 import { type Instance, type Kind, type Operation, type Status, type VersionReport } from '../../agent/words/state.ts'
@@ -90,7 +91,11 @@ export async function serveStub({
     check: async () => ({ ...world.report, running: world.status.instance.version, checkedAt: secondsAgo(0) }),
     status: async () => world.status,
     policy: async (own: unknown) => {
-      if (own !== undefined) world.policy = own as PolicyFile
+      if (own !== undefined) {
+        const { faults } = readPolicy(own, 'UTC', false)
+        if (faults.length > 0) throw new BatonError('invalid_request', faults.join('; '))
+        world.policy = own as PolicyFile
+      }
       if (world.status.schedule === undefined) throw new BatonError('not_found', 'there is no schedule')
       const heldUntil = world.limits.holdUntil ?? world.policy.holdUntil ?? null
       const schedule = { ...world.status.schedule, heldUntil }
