@@ -18,6 +18,8 @@ const test = suite('guides', { skip: noHosts, timeoutMs: 240_000 })
 
 const RELEASES = 'https://releases.example/beacon'
 const SHOP_RELEASES = 'https://releases.example/shop'
+/** the part of a page that is followed by somebody else than root */
+const OWN = 'As an ordinary user'
 const REPOSITORY = 'https://git.example/baton.git'
 
 test('managed install', async () => {
@@ -31,6 +33,17 @@ test('managed install', async () => {
   )
   match(output, 'beacon v1.1.0 is in place, it was v1.0.0')
   match(output, '/var/lib/beacon/beacon.db')
+
+  const page = await readFile(join(PROJECT, 'docs/guides/managed-install.md'), 'utf8')
+  await host.ok('useradd', '--create-home', 'someone')
+  const own = quicker(shellBelow(page, OWN).replaceAll(RELEASES, url), /^curl .* -y$/gm, '$HOME/.config').replaceAll(
+    /^beacon (stop|start)$/gm,
+    '$HOME/.local/bin/beacon $1',
+  )
+  await put(host, '/srv/own.sh', `URL=${url}\n${own}`)
+  const said = await obey(host, OWN, 'su - someone -s /bin/sh -c "sh -eux /srv/own.sh"')
+  match(said, 'beacon v1.1.0 is in place, it was v1.0.0')
+  match(said, '/home/someone/.local/state/beacon/beacon.db')
 })
 
 test('a binary that you start yourself', async () => {
@@ -251,7 +264,8 @@ async function follow(
   page: string,
   filled: (text: string) => string,
 ): Promise<{ output: string; blocks: Block[] }> {
-  const text = await readFile(join(PROJECT, 'docs/guides', page), 'utf8')
+  const whole = await readFile(join(PROJECT, 'docs/guides', page), 'utf8')
+  const [text = ''] = whole.split(new RegExp(`^##+ ${OWN}$`, 'm'))
   const blocks = [...text.matchAll(/^```(\w+)\n([\s\S]*?)^```$/gm)].map(([, language = '', body = '']) => ({
     language,
     text: body,
@@ -293,8 +307,8 @@ async function serveFeed(host: FeedHost): Promise<string> {
 }
 
 /** A probation of 30 seconds is right for people. After an install the configuration is the operator's, and needs a restart. */
-function quicker(text: string, install: RegExp): string {
-  const edit = `sed -i 's/"listen"/"update":{"probationMs":1000},"listen"/' /etc/beacon/config.json`
+function quicker(text: string, install: RegExp, folder = '/etc'): string {
+  const edit = `sed -i 's/"listen"/"update":{"probationMs":1000},"listen"/' ${folder}/beacon/config.json`
   ok(install.test(text))
   return text.replaceAll(install, (line) => `${line}\n${edit}\nbeacon stop\nbeacon start`)
 }

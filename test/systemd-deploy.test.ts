@@ -66,7 +66,7 @@ test('deploy-systemd.sh ends with 9 where neither the new release nor the previo
   await host.ok('systemctl', 'daemon-reload')
   const down = await deploy('--json')
   is(down.code, 9, down.stderr)
-  match(down.stderr, 'v1.1.0 failed, and v1.0.0 does not start either')
+  match(down.stderr, /v1\.1\.0 failed: .*, and v1\.0\.0 does not start either/)
   const last = eventsIn(down.stdout).at(-1)
   equal([last?.['event'], last?.['code'], last?.['exit']], ['error', 'service_down', 9])
   is(await host.ok(EXECUTABLE, '--version'), 'beacon v1.0.0\n')

@@ -7,11 +7,13 @@ import type { Command, HeldSocket } from './store.ts'
 /** sets LISTEN_PID to the new process's own pid: the descriptors are for that process alone */
 const FOR_ITSELF = 'LISTEN_PID=$$; export LISTEN_PID; exec "$0" "$@"'
 
-/** `output`: descriptor of its log. Resolves to its pid. */
+type Ended = (code: number | null, signal: NodeJS.Signals | null) => void
+
+/** `output`: descriptor of its log; `ended`: called with how it ends, if this process lives then. Resolves to its pid. */
 export async function startWith(
   { file, args, cwd }: Command,
   held: readonly HeldSocket[],
-  { output, notify }: { output?: number; notify?: string } = {},
+  { output, notify, ended }: { output?: number; notify?: string; ended?: Ended } = {},
 ): Promise<number> {
   const said = output ?? 'inherit'
   const child = spawn('/bin/sh', ['-c', FOR_ITSELF, file, ...args], {
@@ -29,6 +31,7 @@ export async function startWith(
     child.once('spawn', resolve)
     child.once('error', reject)
   })
+  if (ended !== undefined) child.once('exit', ended)
   child.unref()
   return child.pid ?? 0
 }

@@ -6,6 +6,7 @@ import { endCommands, supervisorOf } from '../boundary/open.ts'
 import { idOf, isRoot } from '../place/identity.ts'
 import type { Step } from '../plan/step.ts'
 import { endLingeringOf } from '../plan/user.ts'
+import { isLooping } from '../supervisor/crashes.ts'
 import { supervise } from '../supervisor/supervise.ts'
 import { type Context, locate, sideOf } from './context.ts'
 import { carryOutSteps } from './deeds.ts'
@@ -18,7 +19,9 @@ export async function start(context: Context): Promise<number> {
   const located = await locate(context)
   const { receipt } = located
   await using open = await sideOf(context, located)
-  if ((await supervisorOf(receipt, open.side).state()).active) {
+  const state = await supervisorOf(receipt, open.side).state()
+  // a process that lives between two crashes is no service that runs: wait for it
+  if (state.active && !isLooping(state)) {
     report.result({ ...NOTHING, outcome: 'running', exit: EXIT.done }, [`${service} is running`])
     return EXIT.done
   }

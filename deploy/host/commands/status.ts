@@ -15,6 +15,7 @@ import {
 import { installedTag, ownCommand } from '../../../agent/install.ts'
 import { formatPause, formatSwitch } from '../../lib/switch.ts'
 import { supervisorOf } from '../boundary/open.ts'
+import { formatCrashes } from '../supervisor/crashes.ts'
 import type { Supervisor, SupervisorState } from '../supervisor/supervisor.ts'
 import type { Look, Offer } from '../service/look.ts'
 import { type Context, locate, sideOf } from './context.ts'
@@ -71,6 +72,7 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
       : `${service} ${running ?? ''} is running, pid ${instance.pid}, since ${instance.startedAt} (${supervisor.description})`
   return [
     first,
+    ...crashLines(state, supervisor.logCommand),
     ...(unproven === null ? [] : [`unproven   ${unproven.tag}, until ${unproven.until} at the earliest`]),
     `installed  ${installed ?? 'does not run'}`,
     `backup     ${backup ?? 'none'}`,
@@ -81,6 +83,13 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
     ...(operation === null ? [] : [`last       ${lastLine(operation)}`]),
     ...(operation?.rehearsal === undefined ? [] : [`rehearsal  ${formatRehearsal(operation.rehearsal)}`]),
   ]
+}
+
+function crashLines({ crashes, word }: SupervisorState, logCommand: string): string[] {
+  if (crashes === null) return []
+  const end =
+    word === 'failed' ? '; nothing starts it again' : crashes.isLooping ? '; it is started again and again' : ''
+  return [`crashes    ${formatCrashes(crashes)}${end}; \`${logCommand}\` says more`]
 }
 
 /** The end of a status: what the service did by itself since a person's last operation, what is next, what waits for a person. */

@@ -46,6 +46,16 @@ const POLL_MS = 200
 const SILENCE_MS = 90_000
 /** how long the new process may take to answer after the end of an operation */
 const SETTLE_MS = 15_000
+/** when to ask the supervisor first, and how much longer to wait each time */
+const [LOOK_MS, LOOK_GROWTH] = [1000, 1.1]
+
+interface Expecting {
+  tag: string
+  notInstance?: string | null
+  timeoutMs?: number
+  /** why nobody can answer any more; null: somebody may */
+  whyNever?: () => Promise<string | null>
+}
 
 export function connect({ address, basePath, token }: Access): Client {
   const ask = (target: string, method: 'GET' | 'POST', body?: unknown, timeoutMs = 10_000) =>
@@ -115,12 +125,17 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
   }
 }
 
-/** Waits until a process of `tag` answers, other than `notInstance`. Throws service_down after `timeoutMs`. */
+/**
+ * Waits until a process of `tag` answers, other than `notInstance`. Throws service_down after `timeoutMs`, or as soon as `whyNever`
+ * resolves to a reason, which it is asked for ever more rarely: a worker may ask root only so often.
+ */
 export async function waitForInstance(
   client: Client,
-  { tag, notInstance = null, timeoutMs = SETTLE_MS }: { tag: string; notInstance?: string | null; timeoutMs?: number },
+  { tag, notInstance = null, timeoutMs = SETTLE_MS, whyNever = async () => null }: Expecting,
 ): Promise<Status> {
-  const deadline = performance.now() + timeoutMs
+  const began = performance.now()
+  const deadline = began + timeoutMs
+  let askAt = began + LOOK_MS
   let found = 'nobody answered'
   let hint: string | null = null
   for (;;) {
@@ -133,6 +148,11 @@ export async function waitForInstance(
       const { version, id } = status.instance
       if (version === tag && id !== notInstance) return status
       found = version === tag ? 'the same process answered' : `${version} answered`
+    }
+    if (performance.now() > askAt) {
+      askAt = began + (performance.now() - began) * LOOK_GROWTH + LOOK_MS
+      const never = await whyNever().catch(() => null)
+      if (never !== null) throw new BatonError('service_down', `expected ${tag} to answer: ${never}`)
     }
     if (performance.now() > deadline) {
       throw new BatonError(

@@ -33,6 +33,7 @@ import {
   type Switch,
   switchOf,
 } from '../../../agent/words.ts'
+import { formatCrashes } from '../supervisor/crashes.ts'
 import { connect } from './client.ts'
 import { feedOf, readAccess } from './configuration.ts'
 import { badOf, inFlight, standingOf, tellOfBad, tellOfSkipped, whatToDo } from './operate.ts'
@@ -64,6 +65,7 @@ export interface ForeseenSwitch extends Pick<NextSwitch, 'expectedMs'> {
 export async function foresee(receipt: Receipt, request: Operate, outside: Outside): Promise<Foreseen> {
   const status = await connect(await readAccess(receipt.configPath)).status()
   if (status?.state === 'in_flight' && status.operation !== null) throw inFlight(status.operation)
+  if (status === null) outside.note(await whyDown(receipt, outside))
   const standing = await standingOf(receipt, status)
   const { current: from, backup } = standing
   const act = whatToDo(request, standing)
@@ -105,6 +107,13 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     switch: isAlone ? foreseeSwitch('update', status, 'one-at-a-time') : next,
     rehearsal,
   }
+}
+
+async function whyDown(receipt: Receipt, outside: Outside): Promise<string> {
+  const supervisor = outside.supervisor(receipt)
+  const { word, crashes } = await supervisor.state()
+  const how = crashes === null ? '' : `: ${formatCrashes(crashes)}; \`${supervisor.logCommand}\` says more`
+  return `${receipt.service} does not run at present (${supervisor.description}: ${word})${how}`
 }
 
 function whatBecomes({ path }: { path: string }): string {

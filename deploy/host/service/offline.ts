@@ -4,6 +4,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import {
   begin,
+  blameless,
   type LogEvent,
   type ManagedInstall,
   noteTag,
@@ -15,7 +16,8 @@ import {
   tagInPlace,
 } from '../../../agent/install.ts'
 import { BatonError, cancellation, EXIT, type Operation, reasonOf, type Status } from '../../../agent/words.ts'
-import type { Supervisor } from '../supervisor/supervisor.ts'
+import { formatCrashes, isCrashed, isLooping } from '../supervisor/crashes.ts'
+import type { Supervisor, SupervisorState } from '../supervisor/supervisor.ts'
 import { type Client, waitForInstance } from './client.ts'
 import { feedOf } from './configuration.ts'
 import { askUntilWell } from './health.ts'
@@ -42,6 +44,7 @@ export async function carryOutHere(
     stateDirectory: receipt.stateDirectory,
   })
   const install = await installOf(receipt, feed, outside)
+  let wasDown = false
   const restart: Restart = async (to) => {
     if (!starts) return { open: true } // the release goes on probation when the service is started
     try {
@@ -50,14 +53,14 @@ export async function carryOutHere(
       if (request.healthUrl !== null) await askUntilWell(request.healthUrl, request.healthTimeoutMs)
     } catch (cause) {
       await supervisor.stop().catch(() => {})
-      throw cause
+      throw wasDown ? notTo(cause, install.current, to) : cause
     }
     return {}
   }
   const { who, kind, tag, oneWay, restoreState } = request
   // look again under the lock: its last holder may have changed what is installed, and may be starting it
   const prepare = async () => {
-    await makeWay(receipt, supervisor, client)
+    wasDown = isCrashed(await makeWay(receipt, supervisor, client))
     install.current = await tagInPlace(receipt.stateDirectory, receipt.executable)
   }
   const running = await begin(install, { kind, tag, oneWay, restoreState, who, refusal: 'locked', prepare }, restart)
@@ -77,7 +80,10 @@ export async function carryOutHere(
   return operation
 }
 
-/** Waits until one process of `tag` has answered twice, 1.5 s apart: a service may die a second after its start. */
+/**
+ * Waits until one process of `tag` has answered twice, 1.5 s apart: a service may die a second after its start. If it does not, the
+ * error says how it has ended.
+ */
 export async function waitUntilStable(
   receipt: Receipt,
   client: Client,
@@ -86,11 +92,20 @@ export async function waitUntilStable(
   outside: Outside,
 ): Promise<Status> {
   outside.stage('health')
-  const first = await waitForInstance(client, { tag, timeoutMs })
-  await sleep(STABLE_MS)
-  const second = await waitForInstance(client, { tag, timeoutMs: 5000 })
-  if (second.instance.id === first.instance.id) return second
-  throw new BatonError('service_down', `${receipt.service} ${tag} answered, and has ended since`)
+  const supervisor = outside.supervisor(receipt)
+  const whyNever = async () => ((await supervisor.state()).word === 'failed' ? 'nothing starts it again' : null)
+  try {
+    const first = await waitForInstance(client, { tag, timeoutMs, whyNever })
+    await sleep(STABLE_MS)
+    const second = await waitForInstance(client, { tag, timeoutMs: 5000, whyNever })
+    if (second.instance.id === first.instance.id) return second
+    throw new BatonError('service_down', `${receipt.service} ${tag} answered, and has ended since`)
+  } catch (cause) {
+    const crashes = (await supervisor.state().catch(() => null))?.crashes ?? null
+    if (crashes === null) throw cause
+    const hint = `\`${supervisor.logCommand}\` says more`
+    throw new BatonError('service_down', `${reasonOf(cause)}; ${formatCrashes(crashes)}`, { cause, hint })
+  }
 }
 
 async function start(supervisor: Supervisor, outside: Outside): Promise<void> {
@@ -98,21 +113,31 @@ async function start(supervisor: Supervisor, outside: Outside): Promise<void> {
   await supervisor.start()
 }
 
-/** Stops a service in a restart loop, which would be in the way. Refuses if the service answers: then it does the work itself. */
-async function makeWay({ service }: Receipt, supervisor: Supervisor, client: Client): Promise<void> {
+/** The version before was down as well, and nobody had stopped it: what brings both down may be this host's. */
+function notTo(cause: unknown, from: string, to: string): BatonError {
+  const reason = `${reasonOf(cause)}; ${from} was down before, too, so ${to} is not remembered as failed`
+  return blameless('restart_failed', reason, { cause })
+}
+
+/**
+ * Stops a service in a restart loop, which would be in the way. Refuses if the service answers: then it does the work itself. Resolves
+ * to what the supervisor said before.
+ */
+async function makeWay({ service }: Receipt, supervisor: Supervisor, client: Client): Promise<SupervisorState> {
   const state = await supervisor.state()
-  if (!state.active) return
+  if (!state.active && state.word !== 'activating') return state
   if ((await client.status()) !== null) {
     throw new BatonError('locked', `${service} has been started meanwhile`, {
       hint: 'try again: it does the work itself',
     })
   }
-  if (state.word === 'active') {
+  if (state.word === 'active' && !isLooping(state)) {
     throw new BatonError('refused', `${service} is running (${supervisor.description}) but does not answer`, {
       hint: `stop it first, then try again; \`${supervisor.logCommand}\` may say why`,
     })
   }
   await supervisor.stop()
+  return state
 }
 
 /** Starts the service after a revert. Throws service_down if the old executable does not run either. */
@@ -130,7 +155,7 @@ async function startAgain(
   } catch (cause) {
     throw new BatonError(
       'service_down',
-      `${operation.to ?? ''} failed, and ${operation.from} does not start either: ${reasonOf(cause)}`,
+      `${operation.to ?? ''} failed: ${operation.error?.message ?? ''}, and ${operation.from} does not start either: ${reasonOf(cause)}`,
       { cause, hint: `\`${supervisor.logCommand}\` says why` },
     )
   }

@@ -4,7 +4,8 @@
 import { spawn } from 'node:child_process'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isAlive, type Receipt } from '../../../agent/install.ts'
-import { BatonError } from '../../../agent/words.ts'
+import { BatonError, reasonOf } from '../../../agent/words.ts'
+import { forgetCrashes, formatCrashes, readCrashes } from './crashes.ts'
 import { endOne, endService, servicePids, STOP_MS, until } from './processes.ts'
 import { readPidFile, runFilesOf } from './run-files.ts'
 import type { Supervisor } from './supervisor.ts'
@@ -23,11 +24,15 @@ export function detachedSupervisor(receipt: Receipt): Supervisor {
     const [file, pids] = [await readPidFile(files.pidFile), await servicePids(receipt)]
     const supervised = file !== null && isAlive(file.supervisor.pid, file.supervisor.startTime)
     const active = pids.length > 0
+    const ended = await readCrashes(files.crashes)
+    const down = supervised ? 'activating' : ended?.isGivenUp === true ? 'failed' : 'inactive'
     return {
       active,
-      word: active ? 'active' : supervised ? 'activating' : 'inactive',
+      word: active ? 'active' : down,
       mainPid: pids.at(-1) ?? null,
       restarts: supervised ? file.restarts : null,
+      // a supervision that was killed starts nothing again
+      crashes: ended === null ? null : { ...ended.crashes, isLooping: supervised && ended.crashes.isLooping },
     }
   }
   return {
@@ -36,18 +41,8 @@ export function detachedSupervisor(receipt: Receipt): Supervisor {
     async start() {
       if ((await state()).active) return
       await stopSupervision(files.pidFile)
-      const child = spawn(receipt.executable, ['start', '--supervise'], {
-        cwd: '/',
-        detached: true,
-        stdio: 'ignore',
-        env: environmentFor(receipt),
-      })
-      const failed = new Promise<never>((_resolve, reject) => {
-        child.once('error', reject)
-        child.once('exit', (code) => reject(new Error(`it ended with ${code}`)))
-      })
-      failed.catch(() => {})
-      child.unref()
+      await forgetCrashes(files.crashes)
+      const failed = startSupervision(receipt)
       const deadline = performance.now() + START_MS
       const running = async () => {
         while (!(await state()).active) {
@@ -58,7 +53,9 @@ export function detachedSupervisor(receipt: Receipt): Supervisor {
       try {
         await Promise.race([running(), failed])
       } catch (cause) {
-        throw new BatonError('service_down', `starting ${receipt.service}`, {
+        const ended = (await readCrashes(files.crashes))?.crashes
+        const why = ended === undefined ? reasonOf(cause) : formatCrashes(ended)
+        throw new BatonError('service_down', `starting ${receipt.service}: ${why}`, {
           cause,
           hint: `\`tail ${files.log}\` says why`,
         })
@@ -67,8 +64,26 @@ export function detachedSupervisor(receipt: Receipt): Supervisor {
     async stop() {
       await stopSupervision(files.pidFile)
       await endService(receipt)
+      await forgetCrashes(files.crashes)
     },
   }
+}
+
+/** Never resolves; rejects when the supervision ends. */
+function startSupervision(receipt: Receipt): Promise<never> {
+  const child = spawn(receipt.executable, ['start', '--supervise'], {
+    cwd: '/',
+    detached: true,
+    stdio: 'ignore',
+    env: environmentFor(receipt),
+  })
+  const failed = new Promise<never>((_resolve, reject) => {
+    child.once('error', reject)
+    child.once('exit', (code) => reject(new Error(`it ended with ${code}`)))
+  })
+  failed.catch(() => {})
+  child.unref()
+  return failed
 }
 
 /** The environment to start the service with: the caller's, plus the Node of the install, since PATH may hold another one. */

@@ -1,9 +1,10 @@
-// The files that a service without systemd keeps beside its state: a pid file (as JSON) and a log.
+// The files that a service without systemd keeps beside its state: a pid file (as JSON), a log, and how it has ended by itself.
 // Must hold: they are the service's own files; only its user reads or writes them.
 
-import { copyFile, readFile, rename, stat, truncate, writeFile } from 'node:fs/promises'
+import { copyFile, readFile, rename, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Receipt } from '../../../agent/install.ts'
+import { sizeOf } from './crashes.ts'
 
 export interface Process {
   pid: number
@@ -26,6 +27,8 @@ export function runFilesOf({ service, stateDirectory }: Pick<Receipt, 'service' 
     directory,
     pidFile: join(directory, `${service}.pid`),
     log: join(directory, `${service}.log`),
+    /** how it has ended by itself; absent: it has not, since it was started */
+    crashes: join(directory, `${service}.crashes.json`),
     /** where the service leaves its listening sockets, as with systemd */
     notify: join(directory, 'notify'),
   }
@@ -46,11 +49,7 @@ export async function writePidFile(path: string, file: PidFile): Promise<void> {
 
 /** Keeps the log and three older ones. The service opened it to append, so it goes on writing into the truncated file. */
 export async function rotateLog(log: string, maxBytes = LOG_MAX_BYTES, kept = LOGS_KEPT): Promise<boolean> {
-  const size = await stat(log).then(
-    (found) => found.size,
-    () => 0,
-  )
-  if (size < maxBytes) return false
+  if ((await sizeOf(log)) < maxBytes) return false
   for (let n = kept - 1; n >= 1; n--) await rename(`${log}.${n}`, `${log}.${n + 1}`).catch(() => {})
   await copyFile(log, `${log}.1`)
   await truncate(log)

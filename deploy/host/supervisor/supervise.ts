@@ -18,6 +18,7 @@ import {
   startWith,
   WAITING_MAX_MS,
 } from '../../../agent/install.ts'
+import { type Crashes, type End, forgetCrashes, saidSince, sizeOf, writeCrashes } from './crashes.ts'
 import { endOne, endService, servicePids } from './processes.ts'
 import { type Process, rotateLog, runFilesOf, writePidFile } from './run-files.ts'
 
@@ -28,6 +29,10 @@ const BURST_MS = 120_000
 const AGAIN_MS = 500
 /** how often to read the service's messages: its socket can queue a few */
 const READ_MS = 50
+/** a process that lives for so long is no part of a crash loop */
+const LOOP_MS = 60_000
+/** how long after the end of a process the kernel may take to say how it ended */
+const SAYS_MS = 1000
 
 /** Runs as the service's user until SIGTERM or SIGINT (returns 0) or the `burst`th death within 120 seconds (gives up, returns 9). */
 export async function supervise(receipt: Receipt, burst = BURST): Promise<number> {
@@ -36,19 +41,32 @@ export async function supervise(receipt: Receipt, burst = BURST): Promise<number
   const stop = new AbortController()
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => stop.abort())
   process.on('SIGHUP', () => {})
+  await forgetCrashes(files.crashes)
   const deaths: number[] = []
+  let crashes: Crashes | null = null
+  const write = async (change: Partial<Crashes>, isGivenUp = false) => {
+    if (crashes === null) return
+    Object.assign(crashes, change)
+    await writeCrashes(files.crashes, { crashes, isGivenUp }).catch(() => {}) // a full disk
+  }
   const note = (line: string) =>
     writeFile(files.log, `${new Date().toISOString()} baton: ${line}\n`, { flag: 'a', mode: 0o600 })
   using keeper = await keeperAt(files.notify, note)
   try {
     for (let restarts = 0; ; restarts++) {
-      await live(receipt, restarts, keeper, stop.signal)
+      const from = await sizeOf(files.log)
+      const end = await live(receipt, restarts, keeper, stop.signal, () => write({ isLooping: false }))
       if (stop.signal.aborted) break
-      await note('the service has ended')
-      await rescueWithBackup(receipt, files.log)
       const now = performance.now()
       deaths.push(now)
-      if (deaths.filter((at) => now - at < BURST_MS).length >= burst) {
+      const isGivenUp = deaths.filter((at) => now - at < BURST_MS).length >= burst
+      const said = await saidSince(files.log, from)
+      crashes = { count: restarts + 1, isLooping: true, at: new Date().toISOString(), ...end, said }
+      await write({})
+      await note('the service has ended')
+      await rescueWithBackup(receipt, files.log)
+      if (isGivenUp) {
+        await write({ isLooping: false }, true)
         await note(`it has ended ${burst} times in ${BURST_MS / 1000} seconds: giving up`)
         return 9
       }
@@ -56,6 +74,7 @@ export async function supervise(receipt: Receipt, burst = BURST): Promise<number
     }
     keeper?.letGo() // after a stop on purpose, refuse clients at once
     await endService(receipt)
+    await forgetCrashes(files.crashes)
     return 0
   } finally {
     await rm(files.pidFile, { force: true })
@@ -71,14 +90,26 @@ async function keeperAt(path: string, note: (line: string) => Promise<void>): Pr
   }
 }
 
-/** Starts the service and follows its handovers. Resolves when no process of it is left, or when `stop` is aborted. */
-async function live(receipt: Receipt, restarts: number, keeper: Keeper | null, stop: AbortSignal): Promise<void> {
+/**
+ * Starts the service and follows its handovers. Resolves to how it has ended when no process of it is left, or when `stop` is
+ * aborted. `settles`: called once it has lived for a minute.
+ */
+async function live(
+  receipt: Receipt,
+  restarts: number,
+  keeper: Keeper | null,
+  stop: AbortSignal,
+  settles: () => Promise<void>,
+): Promise<End> {
   const files = runFilesOf(receipt)
   const supervisor = { pid: process.pid, startTime: startTimeOf(process.pid) }
   keeper?.isReady() // clears the flag of the previous process
-  let known = [await startService(receipt, files.log, keeper)]
+  const { end, ...first } = await startService(receipt, files.log, keeper)
+  let known: Process[] = [first]
   await writePidFile(files.pidFile, { supervisor, service: known[0] ?? null, restarts })
-  const late = performance.now() + WAITING_MAX_MS
+  const began = performance.now()
+  const late = began + WAITING_MAX_MS
+  let isSettled = false
   let isWaiting = (keeper?.held().length ?? 0) > 0
   for (;;) {
     for (let waited = 0; waited < LOOK_MS; waited += READ_MS) {
@@ -92,20 +123,35 @@ async function live(receipt: Receipt, restarts: number, keeper: Keeper | null, s
       await writePidFile(files.pidFile, { supervisor, service: main, restarts })
     }
     await rotateLog(files.log)
-    if (stop.aborted) return
+    if (!isSettled && performance.now() - began > LOOP_MS) {
+      isSettled = true
+      await settles()
+    }
+    if (stop.aborted) return NOT_KNOWN
     if (isWaiting && performance.now() > late) {
       isWaiting = false
       keeper?.letGo()
       for (const { pid } of known) if (pid > 0) endOne(pid, 'SIGKILL') // these processes hold the sockets too
     }
     if (known.some(({ pid, startTime }) => isAlive(pid, startTime))) continue
+    const last = known[0]
     known = (await servicePids(receipt)).map((pid) => ({ pid, startTime: startTimeOf(pid) })) // a handover
-    if (known.length === 0) return
+    // another process has started a successor, and only that one is told how it ends
+    if (known.length === 0)
+      return last?.pid === first.pid ? await Promise.race([end, sleep(SAYS_MS, NOT_KNOWN)]) : NOT_KNOWN
     await writePidFile(files.pidFile, { supervisor, service: known[0] ?? null, restarts })
   }
 }
 
-async function startService(receipt: Receipt, log: string, keeper: Keeper | null): Promise<Process> {
+const NOT_KNOWN: End = { code: null, signal: null }
+
+/** `end` resolves once it has ended. */
+async function startService(
+  receipt: Receipt,
+  log: string,
+  keeper: Keeper | null,
+): Promise<Process & { end: Promise<End> }> {
+  const { promise, resolve } = Promise.withResolvers<End>()
   const output = openSync(log, 'a', 0o600)
   try {
     const command = { file: receipt.executable, args: ['serve', '--config', receipt.configPath] }
@@ -113,10 +159,11 @@ async function startService(receipt: Receipt, log: string, keeper: Keeper | null
     const pid = await startWith({ ...command, cwd: receipt.stateDirectory }, keeper?.held() ?? [], {
       output,
       ...notify,
+      ended: (code, signal) => resolve({ code, signal }),
     })
-    return { pid, startTime: startTimeOf(pid) }
+    return { pid, startTime: startTimeOf(pid), end: promise }
   } catch {
-    return { pid: 0, startTime: '' } // counts as a death
+    return { pid: 0, startTime: '', end: Promise.resolve(NOT_KNOWN) } // counts as a death
   } finally {
     closeSync(output)
   }

@@ -1,5 +1,7 @@
 // How commands start and stop the service on this host, with and without systemd.
 
+import type { Crashes } from './crashes.ts'
+
 export interface Supervisor {
   /** for messages: `systemd (beacon.service)` */
   description: string
@@ -14,8 +16,10 @@ export interface Supervisor {
 
 export interface SupervisorState {
   active: boolean
-  /** systemd's word, such as failed or auto-restart; or the detached supervisor's: active, activating, inactive */
+  /** systemd's word, such as auto-restart; or the detached supervisor's: active, activating, inactive, failed. failed: given up */
   word: string
   mainPid: number | null
   restarts: number | null
+  /** null: it has not ended by itself since it was started, or that is not known */
+  crashes: Crashes | null
 }

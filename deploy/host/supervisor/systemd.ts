@@ -1,8 +1,10 @@
 // systemd as the supervisor. The unit belongs to root (or to the user); nothing here reads the service's files.
 
+import { constants } from 'node:os'
 import type { Receipt } from '../../../agent/install.ts'
 import { BatonError } from '../../../agent/words.ts'
 import { run } from '../../lib/shell.ts'
+import type { Crashes } from './crashes.ts'
 import type { Supervisor } from './supervisor.ts'
 
 const START_TIMEOUT_MS = 120_000
@@ -36,6 +38,7 @@ export async function showUnit(
   const { stdout } = await run([...systemctlFor(scope), 'show', ...properties, unit], {
     allowFailure: true,
     timeoutMs: SHOW_TIMEOUT_MS,
+    env: { TZ: 'UTC' }, // for its times
   })
   return parseShow(stdout)
 }
@@ -58,6 +61,45 @@ export function systemdWords({
   }
 }
 
+const SHOWN = [
+  'ActiveState',
+  'SubState',
+  'MainPID',
+  'NRestarts',
+  'ExecMainCode',
+  'ExecMainStatus',
+  'ExecMainExitTimestamp',
+] as const
+type Shown = Readonly<Record<string, string>>
+
+function wordOf(shown: Shown): string {
+  return shown['SubState'] === 'auto-restart' ? 'auto-restart' : (shown['ActiveState'] ?? 'unknown')
+}
+
+/** Pure. systemd counts restarts, and knows how the main process has ended until the next one begins. */
+export function crashesFrom(shown: Shown): Crashes | null {
+  const word = wordOf(shown)
+  const restarts = Number(shown['NRestarts'] ?? 0)
+  const count = word === 'auto-restart' ? restarts + 1 : word === 'failed' ? Math.max(restarts, 1) : restarts
+  if (!(count > 0) || word === 'inactive' || word === 'deactivating') return null
+  const status = Number(shown['ExecMainStatus'] ?? 0)
+  const how = shown['ExecMainCode']
+  const [, day, time] = / (\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) UTC$/.exec(shown['ExecMainExitTimestamp'] ?? '') ?? []
+  const hasEnded = how === CLD.exited || how === CLD.killed || how === CLD.dumped
+  const signal = Object.entries(constants.signals).find(([, number]) => number === status)?.[0] ?? `signal ${status}`
+  return {
+    count,
+    isLooping: word === 'auto-restart' || word === 'activating',
+    at: hasEnded && time !== undefined ? `${day}T${time}Z` : null,
+    code: how === CLD.exited ? status : null,
+    signal: hasEnded && how !== CLD.exited ? signal : null,
+    said: null,
+  }
+}
+
+/** si_code of a process that has ended: sigaction(2) */
+const CLD = { exited: '1', killed: '2', dumped: '3' }
+
 export function systemdSupervisor(receipt: Pick<Receipt, 'service' | 'scope'>): Supervisor {
   const { service, scope } = receipt
   const systemctl = systemctlFor(scope)
@@ -66,14 +108,15 @@ export function systemdSupervisor(receipt: Pick<Receipt, 'service' | 'scope'>): 
   return {
     ...words,
     async state() {
-      const shown = await showUnit(scope, unit, ['ActiveState', 'SubState', 'MainPID', 'NRestarts'])
-      const word = shown['ActiveState'] ?? 'unknown'
+      const shown = await showUnit(scope, unit, SHOWN)
+      const word = wordOf(shown)
       const pid = Number(shown['MainPID'] ?? 0)
       return {
-        active: word === 'active' || word === 'activating' || word === 'reloading',
-        word: shown['SubState'] === 'auto-restart' ? 'auto-restart' : word,
+        active: word === 'active' || word === 'activating' || word === 'reloading' || word === 'auto-restart',
+        word,
         mainPid: pid > 0 ? pid : null,
         restarts: shown['NRestarts'] === undefined ? null : Number(shown['NRestarts']),
+        crashes: crashesFrom(shown),
       }
     },
     async start() {

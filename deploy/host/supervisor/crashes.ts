@@ -1,0 +1,97 @@
+// What a supervisor knows of the ends of the service that nobody has asked for, and one sentence about them.
+
+import { type FileHandle, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { lineOf } from '../../../agent/install.ts'
+
+export interface Crashes {
+  /** since a person, or a command, has started the service */
+  count: number
+  /** it is started again and again: no process of it has lived for a minute since the last one */
+  isLooping: boolean
+  /** of the last one; null: the supervisor does not know */
+  at: string | null
+  code: number | null
+  signal: string | null
+  /** the last lines that it wrote, as one; null: none, or they are elsewhere */
+  said: string | null
+}
+
+/** How a process has ended; both null: not known, since another process had started it. */
+export type End = Pick<Crashes, 'code' | 'signal'>
+
+/** as the supervision without systemd keeps them beside its log */
+export interface CrashFile {
+  crashes: Crashes
+  /** nothing starts the service again */
+  isGivenUp: boolean
+}
+
+const SAID_MAX_BYTES = 64 * 1024
+/** what the supervision and Baton's agent write there themselves */
+const OWN_LINE = /^\d{4}-\d\d-\d\dT[\d:.]+Z baton: /
+
+/** Pure: `it has ended by itself 3 times since it was started, the last time at … with exit code 1, after it wrote: …`. */
+export function formatCrashes({ count, at, code, signal, said }: Crashes): string {
+  const end = code !== null ? ` with exit code ${code}` : signal !== null ? ` by ${signal}` : ''
+  const times = count === 1 ? 'once' : `${count} times`
+  const last = at === null && end === '' ? '' : `, the last time${at === null ? '' : ` at ${at}`}${end}`
+  const wrote = said === null ? '' : `, after it wrote: ${said}`
+  return `it has ended by itself ${times} since it was started${last}${wrote}`
+}
+
+interface Seen {
+  word: string
+  crashes: Crashes | null
+}
+
+/** Pure: whether the service was down before anybody began to change it, and not because somebody had stopped it. */
+export function isCrashed(state: Seen): boolean {
+  return state.word === 'failed' || isLooping(state)
+}
+
+/** Pure: whether a process that lives now may be the next one to end. */
+export function isLooping({ crashes }: Seen): boolean {
+  return crashes?.isLooping === true
+}
+
+export async function readCrashes(path: string): Promise<CrashFile | null> {
+  try {
+    return JSON.parse(await readFile(path, 'utf8')) as CrashFile
+  } catch {
+    return null
+  }
+}
+
+export async function writeCrashes(path: string, file: CrashFile): Promise<void> {
+  await writeFile(`${path}.new`, `${JSON.stringify(file)}\n`, { mode: 0o600 })
+  await rename(`${path}.new`, path)
+}
+
+/** The service has been started or stopped on purpose: nothing of before counts. */
+export async function forgetCrashes(path: string): Promise<void> {
+  await rm(path, { force: true })
+}
+
+/** What the service has written into the log since it had `from` bytes, as one line; null: nothing that tells anything. */
+export async function saidSince(log: string, from: number): Promise<string | null> {
+  let file: FileHandle | null = null
+  try {
+    file = await open(log, 'r')
+    const { size } = await file.stat()
+    const start = Math.max(size < from ? 0 : from, size - SAID_MAX_BYTES) // the log may have been rotated
+    const { bytesRead, buffer } = await file.read(Buffer.alloc(size - start), 0, size - start, start)
+    const lines = buffer.toString('utf8', 0, bytesRead).split('\n')
+    return lineOf(lines.filter((line) => !OWN_LINE.test(line)))
+  } catch {
+    return null
+  } finally {
+    await file?.close()
+  }
+}
+
+export async function sizeOf(path: string): Promise<number> {
+  return await stat(path).then(
+    ({ size }) => size,
+    () => 0,
+  )
+}

@@ -1,0 +1,157 @@
+// @deadlineMs 240000
+// A service that ends again and again, under the supervision without systemd: what a person is told, and what an update makes of it.
+
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { PROJECT } from '../deploy/make/place.ts'
+import { parseProject } from '../deploy/make/project.ts'
+import { equal, is, match, ok } from './assert.ts'
+import { adopted, type Adopted } from './fixtures/adopted.ts'
+import { buildQuietly } from './fixtures/quiet-build.ts'
+import { bootWithFeed } from './lab/managed.ts'
+import { eventually, noHosts } from './lab/systemd.ts'
+import { suite } from './suite.ts'
+
+const test = suite('crash loop', { timeoutMs: 200_000 })
+
+/** While the file is there it answers, and then it dies, or at once if the file says so: every release of it. */
+const DIES = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
+  import { existsSync, readFileSync } from 'node:fs'
+  import { createServer } from 'node:http'
+  const dies = process.env.STATE_DIRECTORY + '/dies'
+  const die = () => { throw new TypeError('the licence has expired') }
+  if (existsSync(dies) && readFileSync(dies, 'utf8') === 'at once') die()
+  createServer((request, response) => response.end('ok')).listen(Number(process.env.PORT), process.env.HOST, () => {
+    if (existsSync(dies)) setTimeout(die, 300)
+  })`
+const CRASHES =
+  /it has ended by itself (?:once|\d+ times) since it was started, the last time at \d{4}-\S+Z with exit code 1, after it wrote: TypeError: the licence has expired/
+
+test('the supervisor has given the old version up: a release that dies in the same way is not waited for, says its error, and is not remembered as failed', async () => {
+  await using it = await adopted(DIES)
+  const state = join(it.configPath, '../../../.local/state/shop')
+  is((await it.word('install', '--user', '--start', '-y', '-q')).exitCode, 0, 'whose service belongs up')
+  const before = await statusOf(it)
+  equal([before.word, before.crashes], ['active', null])
+  await writeFile(join(state, 'dies'), '')
+  process.kill(before.mainPid ?? 0, 'SIGKILL')
+  const killed = await eventually('its first end', async () => (await statusOf(it)).crashes, 20_000)
+  is(killed.isLooping, true)
+  ok(killed.count > 1 || killed.signal === 'SIGKILL' || killed.code === null, JSON.stringify(killed))
+  const down = await eventually(
+    'the end',
+    async () => {
+      const state = await statusOf(it)
+      return state.word === 'failed' ? state : null
+    },
+    60_000,
+  )
+  const { count, code, signal, isLooping } = down.crashes ?? {}
+  equal([count, code, signal, isLooping], [6, 1, null, false])
+
+  const status = await it.word('status', '--user')
+  is(status.exitCode, 9, status.stderr)
+  match(status.stdout, /^shop does not answer \(a detached process \(pid file \S+\): failed\)$/m)
+  match(status.stdout, CRASHES)
+  match(
+    status.stdout,
+    /^crashes +it has ended by itself 6 times .*; nothing starts it again; `tail -n 50 \S+shop\.log` says more$/m,
+  )
+
+  const dry = await it.word('upgrade', '--user', '--dry-run')
+  is(dry.exitCode, 0, dry.stderr)
+  match(dry.stderr + dry.stdout, /shop does not run at present \(a detached process \(pid file \S+\): failed\): /)
+  match(dry.stderr + dry.stdout, CRASHES)
+
+  const moved = await it.word('upgrade', '--user', '-y', '-q')
+  is(moved.exitCode, 9, moved.stdout)
+  match(moved.stderr, /^error: v1\.1\.0 failed: .*, and v1\.0\.0 does not start either: /)
+  is(moved.stderr.match(new RegExp(CRASHES, 'g'))?.length, 2, moved.stderr)
+  match(moved.stderr, /v1\.0\.0 was down before, too, so v1\.1\.0 is not remembered as failed/)
+  ok(!/nobody answered/.test(moved.stderr), moved.stderr)
+  const journal = JSON.parse(await readFile(join(state, 'update/journal.json'), 'utf8')) as {
+    bad: unknown[]
+    operation: { outcome: string }
+  }
+  equal([journal.bad, journal.operation.outcome], [[], 'reverted'])
+
+  // longer than this test may take: only the supervisor can end the wait
+  await writeFile(join(state, 'dies'), 'at once')
+  const started = await it.word('start', '--user', '-q', '--health-timeout', '600')
+  is(started.exitCode, 9, started.stdout)
+  match(started.stderr, /expected v1\.0\.0 to answer: nothing starts it again; it has ended by itself 6 times/)
+  match(started.stderr, CRASHES)
+
+  await rm(join(state, 'dies'))
+  match((await it.word('upgrade', '--user', '-y')).stdout, /^shop v1\.1\.0 is in place, it was v1\.0\.0/m)
+  is((await statusOf(it)).crashes, null, 'a start by a person begins anew')
+})
+
+interface State {
+  word: string
+  mainPid: number | null
+  crashes: { count: number; isLooping: boolean; at: string | null; code: number | null; signal: string | null } | null
+}
+
+async function statusOf(it: Adopted): Promise<State> {
+  const { stdout } = await it.word('status', '--user', '--json')
+  return (JSON.parse(stdout) as { supervisor: State }).supervisor
+}
+
+test.run()
+
+// ---- with systemd
+
+const hosted = suite('crash loop: systemd', { skip: noHosts, timeoutMs: 200_000 })
+
+hosted(
+  'systemd has given the service up: status says how often and how it ended, and a start does not wait',
+  async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'baton-crash-'))
+    try {
+      await writeFile(join(folder, 'server.js'), DIES)
+      await using host = await bootWithFeed(async (out) => {
+        const config = { service: 'shop', kind: 'bundle', entry: 'server.js', healthPath: '/' }
+        for (const tag of ['v1.0.0', 'v1.1.0']) await buildQuietly({ project: parseProject(config, folder), tag, out })
+      })
+      const installer = join(host.feed, 'v1.0.0/install.sh')
+      await host.ok('sh', installer, '--feed', host.feed, '--release', 'v1.0.0', '-y')
+      const state = async () => {
+        const { stdout } = await host.run(['shop', 'status', '--json'])
+        return (JSON.parse(stdout) as { supervisor: State }).supervisor
+      }
+      is((await state()).crashes, null)
+      await host.ok('touch', '/var/lib/shop/dies')
+      await host.ok('systemctl', 'kill', '--signal=KILL', 'shop')
+      const down = await eventually(
+        'the end',
+        async () => {
+          const now = await state()
+          return now.word === 'failed' ? now : null
+        },
+        60_000,
+      )
+      equal([down.crashes?.code, down.crashes?.signal], [1, null], JSON.stringify(down))
+      ok((down.crashes?.count ?? 0) >= 5, JSON.stringify(down))
+      ok(Math.abs(Date.parse(down.crashes?.at ?? '') - Date.now()) < 60_000, JSON.stringify(down))
+      const said =
+        /^crashes +it has ended by itself \d+ times since it was started, the last time at \S+Z with exit code 1; nothing starts it again; `journalctl -u shop\.service` says more$/m
+      match((await host.run(['shop', 'status'])).stdout, said)
+      const dry = await host.run(['shop', 'upgrade', '--dry-run'])
+      match(dry.stdout + dry.stderr, /shop does not run at present .*: failed\): it has ended by itself/)
+
+      const moved = await host.run(['shop', 'upgrade', '-y', '-q', '--health-timeout', '100'])
+      is(moved.code, 9, moved.stderr)
+      match(moved.stderr, /v1\.0\.0 was down before, too, so v1\.1\.0 is not remembered as failed/)
+      await host.ok('shop', 'stop') // which systemd may be about to start again
+      await host.ok('rm', '/var/lib/shop/dies')
+      match(await host.ok('shop', 'upgrade', '-y'), /^shop v1\.1\.0 is in place, it was v1\.0\.0/m)
+      is((await state()).crashes, null)
+    } finally {
+      await rm(folder, { recursive: true, force: true })
+    }
+  },
+)
+
+hosted.run()
