@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject } from '../deploy/make/project.ts'
+import { readCrashes } from '../deploy/host/supervisor/crashes.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { adopted, type Adopted } from './fixtures/adopted.ts'
 import { buildQuietly } from './fixtures/quiet-build.ts'
@@ -98,6 +99,37 @@ async function statusOf(it: Adopted): Promise<State> {
   const { stdout } = await it.word('status', '--user', '--json')
   return (JSON.parse(stdout) as { supervisor: State }).supervisor
 }
+
+test('the file of its ends belongs to the service: what is not as the supervision writes it counts as none, and no terminal obeys it', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'baton-crashes-'))
+  const [path, whole] = [
+    join(folder, 'crashes.json'),
+    { count: 3, isLooping: true, at: null, code: 1, signal: null, said: null },
+  ]
+  const read = async (crashes: unknown) => {
+    await writeFile(path, typeof crashes === 'string' ? crashes : JSON.stringify({ crashes, isGivenUp: true }))
+    return await readCrashes(path)
+  }
+  try {
+    equal(await readCrashes(path), null)
+    equal(await read(whole), { crashes: whole, isGivenUp: true })
+    const forged = await read({ ...whole, said: '\u001b]0;title\u0007\u001b[2Jall is well\nbeacon  is fine' })
+    is(forged?.crashes.said, 'all is well beacon is fine')
+    for (const some of [
+      { count: '\u001b[2J' },
+      { count: -1 },
+      { code: 'x' },
+      { at: '\u001b[2J' },
+      { signal: 'SIG\u001b' },
+      { said: [] },
+    ])
+      is(await read({ ...whole, ...some }), null, JSON.stringify(some))
+    for (const text of ['', '[]', 'null', '{"crashes":null}', '['.repeat(5000), ' '.repeat(20_000)])
+      is(await read(text), null)
+  } finally {
+    await rm(folder, { recursive: true })
+  }
+})
 
 test.run()
 

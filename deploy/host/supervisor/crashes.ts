@@ -1,7 +1,7 @@
 // What a supervisor knows of the ends of the service that nobody has asked for, and one sentence about them.
 
-import { type FileHandle, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
-import { lineOf } from '../../../agent/install.ts'
+import { type FileHandle, open, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { isCount, isObject, isTime, lineOf, parsedJson, plainOf, readSmall } from '../../../agent/install.ts'
 
 export interface Crashes {
   /** since a person, or a command, has started the service */
@@ -27,6 +27,7 @@ export interface CrashFile {
 }
 
 const SAID_MAX_BYTES = 64 * 1024
+const FILE_MAX_BYTES = 16 * 1024
 /** what the supervision and Baton's agent write there themselves */
 const OWN_LINE = /^\d{4}-\d\d-\d\dT[\d:.]+Z baton: /
 
@@ -54,12 +55,21 @@ export function isLooping({ crashes }: Seen): boolean {
   return crashes?.isLooping === true
 }
 
+/** The file belongs to the service's user, and an operator's terminal shows what is in it: null if any of it is not as written here. */
 export async function readCrashes(path: string): Promise<CrashFile | null> {
-  try {
-    return JSON.parse(await readFile(path, 'utf8')) as CrashFile
-  } catch {
-    return null
-  }
+  const text = await readSmall(path, FILE_MAX_BYTES).catch(() => null)
+  const file = text === null ? null : parsedJson(text)
+  if (!isObject(file) || !isObject(file['crashes'])) return null
+  const { count, isLooping: looping, at, code, signal, said } = file['crashes']
+  const isWell =
+    isCount(count) &&
+    (at === null || isTime(at)) &&
+    (code === null || isCount(code)) &&
+    (signal === null || (typeof signal === 'string' && /^SIG[A-Z0-9]{2,8}$/.test(signal))) &&
+    (said === null || typeof said === 'string')
+  if (!isWell) return null
+  const crashes = { count, isLooping: looping === true, at, code, signal, said: said === null ? null : plainOf(said) }
+  return { crashes, isGivenUp: file['isGivenUp'] === true }
 }
 
 export async function writeCrashes(path: string, file: CrashFile): Promise<void> {
