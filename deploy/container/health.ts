@@ -165,13 +165,14 @@ function refuseUnlike(container: ContainerInspection | null, { image }: Job): as
   if (container === null) return fail('the new container is gone')
   const { State: state } = container
   if (container.Image !== image) fail(`expected image ${image}, got ${container.Image}`)
+  const memory = state.OOMKilled === true ? ', out of memory' : ''
   if (container.RestartCount > 0 || state.Status === 'restarting') {
     // once the container runs again, the engine shows 0 as its exit code
-    fail(`the new container ended${state.ExitCode === 0 ? '' : ` with ${state.ExitCode}`} and was started again`)
+    const how = `${state.ExitCode === 0 ? '' : ` with ${state.ExitCode}`}${memory}`
+    fail(`the new container ended${how}${memory === '' ? '' : ','} and was started again`)
   }
   if (state.Status === 'exited' || state.Status === 'dead') {
-    const why = `${state.OOMKilled === true ? ', out of memory' : ''}${state.Error ? `: ${state.Error}` : ''}`
-    fail(`the new container ended with ${state.ExitCode}${why}`)
+    fail(`the new container ended with ${state.ExitCode}${memory}${state.Error ? `: ${state.Error}` : ''}`)
   }
 }
 
