@@ -7,7 +7,7 @@ import { rankOf } from '../agent/update/schedule/rank.ts'
 import type { PolicyFile } from '../agent/words/schedule.ts'
 import { equal, is, match, not, ok } from './assert.ts'
 import { fillUp } from './fleet/scenarios.ts'
-import { bootDays, BY_CLOCK, type Days, LEDGER, memoryOf, rule, statusOf, toldOf } from './lab/days.ts'
+import { bootDays, BY_CLOCK, CLONED_FROM, type Days, LEDGER, memoryOf, rule, statusOf, toldOf } from './lab/days.ts'
 import { SERVICE } from './lab/managed.ts'
 import type { RoomHost } from './lab/network.ts'
 import { noHosts } from './lab/systemd.ts'
@@ -54,7 +54,7 @@ test('a cloned disk: the clone has the machine id and the state of the first hos
   ok(first !== undefined && clone !== undefined)
   is(await clone.ok('cat', '/etc/machine-id'), await first.ok('cat', '/etc/machine-id'))
   const before = await memoryOf(first)
-  is((await memoryOf(clone)).id, before.id)
+  is(await clone.ok('cat', CLONED_FROM), before.id)
   await days.look(at(0, 18), [clone])
   const after = await memoryOf(clone)
   is((await memoryOf(first)).id, before.id)

@@ -14,14 +14,15 @@ let host: FeedHost
 
 test.before(async () => {
   host = await bootWithReleases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }, { tag: 'v1.2.0' }])
-  await host.install({ probationMs: 4000 })
+  // an operation must last longer than a command needs to begin on a busy machine
+  await host.install({ probationMs: 12_000 })
 })
 test.after(async () => await host.off())
 
 test('the panel is first: a shell ends with 6, a deployment waits as long as it may', async () => {
   const { status, body } = await host.ask('POST', '', { tag: 'v1.1.0' })
   is(status, 202, body)
-  // all at once: the operation lasts a few seconds, and so do they on a busy machine
+  // all at once: on a busy machine they need seconds to begin
   const [shell, hasty, patient] = await Promise.all([
     host.cli('upgrade', '--release', 'v1.1.0'),
     host.deploy('--release', 'v1.1.0', '--lock-timeout', '0'),
@@ -62,7 +63,7 @@ test('a shell is first: the panel is told 409, and since when', async () => {
 
 test('nothing runs: the second shell does not stop what the first one is starting, and one that waits finds it running', async () => {
   is((await host.cli('stop')).code, 0)
-  await put(host, SLOW_START, '[Service]\nExecStartPre=/bin/sleep 4\n')
+  await put(host, SLOW_START, '[Service]\nExecStartPre=/bin/sleep 12\n')
   await host.ok('systemctl', 'daemon-reload')
   const first = host.cli('upgrade', '--release', 'v1.1.0')
   await eventually('the service starting', async () => (await host.show('ActiveState'))['ActiveState'] === 'activating')

@@ -41,6 +41,8 @@ export interface DaysOptions {
 
 export const STATE = `/var/lib/${SERVICE}`
 export const LEDGER = `${STATE}/ledger.db`
+/** on the clone: the id that the first host had when its disk was copied */
+export const CLONED_FROM = `${STATE}/cloned-from`
 const [FEED, PORT, AT_ONCE] = ['/srv/feed', 8443, 3]
 /** each look at a host starts processes */
 const LOOK_EVERY_MS = 500
@@ -98,6 +100,7 @@ export async function bootDays(count: number, { tags, migration, rules, start }:
     await inTurns(hosts, (host) => eventually(`the first look of ${host.name}`, () => memoryOf(host), 60_000))
     await look(start + 2 * HOUR_MS, hosts.slice(0, -1))
     await last.off()
+    await put(first, CLONED_FROM, (await memoryOf(first)).id)
     await first.cut()
     clone = await bootHost({ netns: last.netns, like: first, env: { HOST_TWIN: '1' } })
     await first.power()
