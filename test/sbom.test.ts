@@ -114,7 +114,7 @@ test('a release of each kind has the list of what is inside, in the same bytes e
     built.packages.map(({ version, name: one }) => [one, version]),
     bill.components.slice(1).map((one) => [one.name, one.version]),
   )
-  match(notes.join('\n'), /^warning: no licence is named by far 3\.0\.0$/m)
+  match(notes.join('\n'), /^warning: no licence is named by far@3\.0\.0$/m)
 
   const again = await build(home.path, 'app', 'two')
   is(await readFile(join(again.directory, name), 'utf8'), text)

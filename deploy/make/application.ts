@@ -104,7 +104,7 @@ export async function buildApplication(options: ApplicationOptions): Promise<Bui
 }
 
 function tellLicences(packages: readonly Package[], progress: ProgressReport): void {
-  const silent = packages.filter(({ licence }) => licence === null).map(({ name, version }) => `${name} ${version}`)
+  const silent = packages.filter(({ licence }) => licence === null).map(({ name, version }) => `${name}@${version}`)
   if (silent.length > 0) progress.note(`warning: no licence is named by ${silent.join(', ')}`)
 }
 

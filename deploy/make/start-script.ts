@@ -25,6 +25,9 @@ export interface OtherCommand extends ScriptWords {
 const WITH_VALUE = ['-r', '--require', '--import', '--loader', '--experimental-loader', '-C', '--conditions']
 const NAMED_PORT = /^(-{0,2}port=)\d+$/i
 const NAMED_HOST = /^(-{0,2}(?:host|hostname)=)[\w.:[\]-]+$/i
+/** flags of an address, if such a value follows: another value may be a file, or the address of somebody else */
+const ADDRESS_FLAG = /^(?:-[abH]|--?(?:addr|address|bind|bind-address|listen-address|ip))$/
+const ADDRESS = /^(?:127\.0\.0\.1|0\.0\.0\.0|localhost|::1?|\[::1?\])$/
 
 /** Null if the command does not run `node`. */
 export function readNodeCommand(command: string): NodeCommand | null {
@@ -57,7 +60,8 @@ function givenOf(words: readonly string[]): ScriptWords {
   for (const word of end === -1 ? words : words.slice(0, end)) {
     const bare = word.replaceAll(/"([^"`\\]*)"|'([^'$]*)'/g, '$1$2')
     const isPort = /^(?:-p|--?port)$/i.test(last) && /^\d+$/.test(bare)
-    const isHost = /^--?(?:host|hostname)$/i.test(last) && /^[\w.:[\]]/.test(bare)
+    const isNamed = /^--?(?:host|hostname)$/i.test(last) && /^[\w.:[\]]/.test(bare)
+    const isHost = isNamed || (ADDRESS_FLAG.test(last) && ADDRESS.test(bare))
     const filling = isPort ? '{port}' : isHost ? '{host}' : filledIn(bare)
     if (filling !== null) given.args.push(filling)
     else given.lostArgs.push(word)

@@ -68,6 +68,8 @@ async function whole(release: string): Promise<void> {
 
 async function cut(way: string, release: string, n: number, changes: readonly string[]): Promise<void> {
   await write()
+  // else the last change but one is the removal of what the move before has kept
+  await engine.docker('rm', '-f', `${NAME}-baton-previous`).catch(() => null)
   const { gate, child, ended } = await heldBefore(engine, NAME, release, n)
   try {
     // the removal of a container ends with its id

@@ -85,6 +85,8 @@ for (const kill of kills)
     const service = services[kill.kind] as HeldService
     const old = await tagOf(service.app)
     const to = old === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
+    // else the last change but one is the removal of what the deployment before has kept
+    await engine.docker('rm', '-f', `${service.app}-baton-previous`).catch(() => null)
     const overlaps = kill.kind === 'together' ? null : await watchDatabase(engine, service.app)
     const clients = await strictClients(service, await cable())
     const { code, out } = await killed(kill, service, to)
