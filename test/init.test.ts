@@ -312,9 +312,8 @@ test('what a start script gives to its program becomes `args`: a port and a host
     args: ['--port', '{port}', '--host={host}', '-p', '{port}', '--title', 'My wiki'],
     lostArgs: [],
   })
-  equal(of('node s3.js -d data -a 127.0.0.1 --bind ::1 --db localhost -b file --address 10.0.0.1')?.args, [
-    ...['-d', 'data', '-a', '{host}', '--bind', '{host}', '--db', 'localhost', '-b', 'file', '--address', '10.0.0.1'],
-  ])
+  const addresses = of('node s3.js -d data -a 127.0.0.1 --bind ::1 --db localhost -b file --address 10.0.0.1')?.args
+  is(addresses?.join(' '), '-d data -a {host} --bind {host} --db localhost -b file --address 10.0.0.1')
   equal(of('node a.js "$HOME/x" --listen=$PORT $(cat f)'), {
     flags: [],
     program: 'a.js',
