@@ -9,7 +9,7 @@ import { baton, descriptorsOf, naive } from './subject.ts'
 const [name, count, probationMs, isolated, fresh] = process.argv.slice(2)
 if (name !== 'baton' && name !== 'naive') throw new Error(`expected baton or naive, got ${name ?? 'nothing'}`)
 const switches = Number(count)
-const [QUIET_MS, LOOKS_LEAST] = [500, 5]
+const [QUIET_MS, LOOKS_LEAST] = [2000, 20]
 
 await using clients = isolated === 'isolated' ? await neighbour() : null
 await using subject = name === 'baton' ? await baton(Number(probationMs)) : await naive()
