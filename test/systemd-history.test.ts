@@ -11,7 +11,7 @@ import { noHosts } from './lab/systemd.ts'
 import { isLong, suite } from './suite.ts'
 
 const test = suite('systemd: history', { skip: noHosts, timeoutMs: 240_000 })
-const ROWS = 30_000
+const ROWS = isLong ? 100_000 : 30_000
 const LAST = HISTORY.length
 let host: FeedHost
 let written = 0

@@ -35,18 +35,16 @@ interface Case {
   mayLose?: true
 }
 
+const OPEN = { code: 0, outcome: 'updated', said: /the way back is open/ } as const
+
 const CASES: Record<string, Case> = {
   'a column': {
     migration: 'database.exec("ALTER TABLE notes ADD COLUMN colour TEXT")',
-    code: 0,
-    outcome: 'updated',
-    said: /the way back is open/,
+    ...OPEN,
   },
   'an index': {
     migration: 'database.exec("CREATE INDEX IF NOT EXISTS by_text ON notes(text)")',
-    code: 0,
-    outcome: 'updated',
-    said: /the way back is open/,
+    ...OPEN,
   },
   'a migration of 20 s, in which clients would have to wait too long': {
     migration: 'return new Promise((resolve) => setTimeout(resolve, 20_000))',
@@ -56,15 +54,11 @@ const CASES: Record<string, Case> = {
   },
   'a migration of 4 s': {
     migration: 'return new Promise((resolve) => setTimeout(resolve, 4000))',
-    code: 0,
-    outcome: 'updated',
-    said: /the way back is open/,
+    ...OPEN,
   },
   'a table copied, which needs twice the space': {
     migration: 'database.exec("CREATE TABLE IF NOT EXISTS copies AS SELECT * FROM notes")',
-    code: 0,
-    outcome: 'updated',
-    said: /the way back is open/,
+    ...OPEN,
   },
   'a migration that fails half-way': {
     migration: 'database.exec("ALTER TABLE notes ADD COLUMN half TEXT"); throw new Error("half-way")',

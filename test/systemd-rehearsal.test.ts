@@ -11,13 +11,13 @@ import { equal, is, match, ok } from './assert.ts'
 import { bootWithFeed, eventsIn, type FeedHost, put } from './lab/managed.ts'
 import { buildLedgers, REQUESTS } from './lab/ledger.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
-import { suite } from './suite.ts'
+import { isLong, suite } from './suite.ts'
 
 const test = suite('systemd: rehearsal', { skip: noHosts, timeoutMs: 240_000 })
 const STATE = '/var/lib/beacon'
 const CAGE = '/var/lib/beacon-rehearse'
 /** enough that a copy of them takes a while */
-const ROWS = 30_000
+const ROWS = isLong ? 100_000 : 30_000
 
 let host: FeedHost
 

@@ -1,6 +1,6 @@
 // What a supervisor knows of the ends of the service that nobody has asked for, and one sentence about them.
 
-import { type FileHandle, open, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { type FileHandle, open, rm } from 'node:fs/promises'
 import { isCount, isObject, isTime, lineOf, parsedJson, plainOf, readSmall } from '../../../agent/install.ts'
 
 export interface Crashes {
@@ -72,11 +72,6 @@ export async function readCrashes(path: string): Promise<CrashFile | null> {
   return { crashes, isGivenUp: file['isGivenUp'] === true }
 }
 
-export async function writeCrashes(path: string, file: CrashFile): Promise<void> {
-  await writeFile(`${path}.new`, `${JSON.stringify(file)}\n`, { mode: 0o600 })
-  await rename(`${path}.new`, path)
-}
-
 /** The service has been started or stopped on purpose: nothing of before counts. */
 export async function forgetCrashes(path: string): Promise<void> {
   await rm(path, { force: true })
@@ -97,11 +92,4 @@ export async function saidSince(log: string, from: number): Promise<string | nul
   } finally {
     await file?.close()
   }
-}
-
-export async function sizeOf(path: string): Promise<number> {
-  return await stat(path).then(
-    ({ size }) => size,
-    () => 0,
-  )
 }

@@ -1,10 +1,10 @@
 // The files that a service without systemd keeps beside its state: a pid file (as JSON), a log, and how it has ended by itself.
 // Must hold: they are the service's own files; only its user reads or writes them.
 
-import { copyFile, readFile, rename, truncate, writeFile } from 'node:fs/promises'
+import { copyFile, readFile, rename, stat, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Receipt } from '../../../agent/install.ts'
-import { sizeOf } from './crashes.ts'
+import type { CrashFile } from './crashes.ts'
 
 export interface Process {
   pid: number
@@ -42,9 +42,18 @@ export async function readPidFile(path: string): Promise<PidFile | null> {
   }
 }
 
-export async function writePidFile(path: string, file: PidFile): Promise<void> {
+/** All or nothing, if the power stays. */
+export async function writeRunFile(path: string, file: PidFile | CrashFile): Promise<void> {
   await writeFile(`${path}.new`, `${JSON.stringify(file)}\n`, { mode: 0o600 })
   await rename(`${path}.new`, path)
+}
+
+/** 0 if there is none. */
+export async function sizeOf(path: string): Promise<number> {
+  return await stat(path).then(
+    ({ size }) => size,
+    () => 0,
+  )
 }
 
 /** Keeps the log and three older ones. The service opened it to append, so it goes on writing into the truncated file. */

@@ -18,9 +18,9 @@ import {
   startWith,
   WAITING_MAX_MS,
 } from '../../../agent/install.ts'
-import { type Crashes, type End, forgetCrashes, saidSince, sizeOf, writeCrashes } from './crashes.ts'
+import { type Crashes, type End, forgetCrashes, saidSince } from './crashes.ts'
 import { endOne, endService, servicePids } from './processes.ts'
-import { type Process, rotateLog, runFilesOf, writePidFile } from './run-files.ts'
+import { type Process, rotateLog, runFilesOf, sizeOf, writeRunFile } from './run-files.ts'
 
 const LOOK_MS = 200
 /** as in the unit: gives up after this many deaths within this time */
@@ -47,7 +47,7 @@ export async function supervise(receipt: Receipt, burst = BURST): Promise<number
   const write = async (change: Partial<Crashes>, isGivenUp = false) => {
     if (crashes === null) return
     Object.assign(crashes, change)
-    await writeCrashes(files.crashes, { crashes, isGivenUp }).catch(() => {}) // a full disk
+    await writeRunFile(files.crashes, { crashes, isGivenUp }).catch(() => {}) // a full disk
   }
   const note = (line: string) =>
     writeFile(files.log, `${new Date().toISOString()} baton: ${line}\n`, { flag: 'a', mode: 0o600 })
@@ -106,7 +106,7 @@ async function live(
   keeper?.isReady() // clears the flag of the previous process
   const { end, ...first } = await startService(receipt, files.log, keeper)
   let known: Process[] = [first]
-  await writePidFile(files.pidFile, { supervisor, service: known[0] ?? null, restarts })
+  await writeRunFile(files.pidFile, { supervisor, service: known[0] ?? null, restarts })
   const began = performance.now()
   const late = began + WAITING_MAX_MS
   let isSettled = false
@@ -120,7 +120,7 @@ async function live(
     const main = keeper?.main() ?? null
     if (main !== null && !known.some(({ pid, startTime }) => pid === main.pid && startTime === main.startTime)) {
       known = [main, ...known.filter(({ pid, startTime }) => isAlive(pid, startTime))]
-      await writePidFile(files.pidFile, { supervisor, service: main, restarts })
+      await writeRunFile(files.pidFile, { supervisor, service: main, restarts })
     }
     await rotateLog(files.log)
     if (!isSettled && performance.now() - began > LOOP_MS) {
@@ -139,7 +139,7 @@ async function live(
     // another process has started a successor, and only that one is told how it ends
     if (known.length === 0)
       return last?.pid === first.pid ? await Promise.race([end, sleep(SAYS_MS, NOT_KNOWN)]) : NOT_KNOWN
-    await writePidFile(files.pidFile, { supervisor, service: known[0] ?? null, restarts })
+    await writeRunFile(files.pidFile, { supervisor, service: known[0] ?? null, restarts })
   }
 }
 
